@@ -1,0 +1,1 @@
+//! libvramalloc.so: see the design.

@@ -1,0 +1,75 @@
+//! The seam between the allocator and the memory of one device context.
+//!
+//! Everything above this trait is ordinary bookkeeping that can be tested
+//! anywhere; everything below it is CUDA. The real driver (`cabi`) and the
+//! model GPU ([`sim`](crate::sim)) are its two sides.
+//!
+//! A *fence* is a mark in the work of the whole context: it is reached when
+//! everything that was submitted before it, on every stream, is done. Fences
+//! of one context are reached in the order in which they were made.
+
+use crate::address::{Address, Bytes};
+use crate::error::Code;
+
+/// What a device has.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct MemInfo {
+    /// Bytes that the driver could hand out now.
+    pub free: Bytes,
+    /// Bytes of the whole device.
+    pub total: Bytes,
+}
+
+/// Memory and fences of one device context. Every method may be called from
+/// any thread, whatever context is current there, and leaves that unchanged.
+pub trait Driver: Send + Sync {
+    /// A mark in the context's work. Cloning is cheap; what it holds of the
+    /// driver is given back, without a driver call, when the last clone goes.
+    type Fence: Clone + Send + Sync;
+
+    /// Takes `size` bytes, aligned to at least 256. Does not disturb a stream
+    /// capture.
+    ///
+    /// # Errors
+    /// [`Code::OUT_OF_MEMORY`], or whatever else the driver answers.
+    fn alloc(&self, size: Bytes) -> Result<Address, Code>;
+
+    /// Gives back what `alloc` took. Waits, as the driver does, for work that
+    /// may still use it. Does not disturb a stream capture.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn free(&self, address: Address) -> Result<(), Code>;
+
+    /// What the device has.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn mem_info(&self) -> Result<MemInfo, Code>;
+
+    /// Whether fences may be made, asked and waited for now. They may not
+    /// while a stream of the process captures a graph: the call would
+    /// invalidate the capture.
+    fn may_fence(&self) -> bool {
+        true
+    }
+
+    /// Marks all work that the context was given so far, on all its streams.
+    ///
+    /// # Errors
+    /// What the driver answers; [`Code::CAPTURE_UNSUPPORTED`] where
+    /// `may_fence` is false.
+    fn fence(&self) -> Result<Self::Fence, Code>;
+
+    /// Whether the work before the mark is done.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code>;
+
+    /// Waits until the work before the mark is done.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn wait(&self, fence: &Self::Fence) -> Result<(), Code>;
+}

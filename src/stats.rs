@@ -1,0 +1,201 @@
+//! What is counted, as plain values.
+//!
+//! An arena gives an [`ArenaStats`], a consistent picture taken under its
+//! lock; the metered driver below it gives [`DriverCalls`]. Writing them out
+//! as JSON is the business of the modules below this one.
+
+use crate::address::Bytes;
+
+/// A quantity with the highest value it has had.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Gauge {
+    /// Bytes now.
+    pub current: Bytes,
+    /// The most there have been.
+    pub peak: Bytes,
+}
+
+impl Gauge {
+    /// Raises the quantity.
+    pub fn add(&mut self, bytes: Bytes) {
+        self.current = self.current.saturating_add(bytes);
+        self.peak = self.peak.max(self.current);
+    }
+
+    /// Lowers the quantity, to zero at the least.
+    pub fn sub(&mut self, bytes: Bytes) {
+        self.current = self.current.saturating_sub(bytes);
+    }
+}
+
+/// Size classes of the statistics: class `i` holds requests above
+/// `512 << (i - 1)` and up to `512 << i` bytes, class 0 those up to 512.
+pub const SIZE_CLASSES: usize = 32;
+
+/// The statistics' size class of a request.
+#[must_use]
+pub const fn size_class(request: Bytes) -> usize {
+    let units = request.get().saturating_sub(1) / 512;
+    let class = (u64::BITS - units.leading_zeros()) as usize;
+    if class < SIZE_CLASSES {
+        class
+    } else {
+        SIZE_CLASSES - 1
+    }
+}
+
+/// The largest request in a size class.
+#[must_use]
+pub const fn size_class_limit(class: usize) -> Bytes {
+    Bytes::new(512 << class)
+}
+
+/// Allocations and frees of one size class.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClassCount {
+    /// Requests that were served.
+    pub allocations: u64,
+    /// Blocks that the program freed.
+    pub frees: u64,
+    /// Bytes that were asked for, before rounding.
+    pub requested: u64,
+}
+
+/// What happened in one arena, and how it stands.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ArenaStats {
+    /// Bytes in blocks that the program holds, rounded as they were handed
+    /// out.
+    pub live: Gauge,
+    /// Bytes in free blocks of chunks that could be handed out now.
+    pub cached: Gauge,
+    /// Bytes that the program freed and the GPU may still use.
+    pub limbo: Gauge,
+    /// Bytes that the driver gave: live, cached and limbo together.
+    pub reserved: Gauge,
+    /// Requests by size class.
+    pub classes: [ClassCount; SIZE_CLASSES],
+    /// Requests that a cached block served without a driver allocation.
+    pub hits: u64,
+    /// Requests that had to grow, and did.
+    pub misses: u64,
+    /// Requests that went to the driver by strategy or by size.
+    pub direct: u64,
+    /// Chunks held now.
+    pub chunks: u64,
+    /// Chunks given back to the driver.
+    pub chunks_released: u64,
+    /// Batches of limbo blocks that were closed with a fence.
+    pub epochs: u64,
+    /// Times that a call of the program waited for a fence.
+    pub waits: u64,
+    /// Nanoseconds spent in these waits.
+    pub wait_ns: u64,
+    /// Requests that failed for want of memory.
+    pub ooms: u64,
+    /// Of these, those that failed on the option `limit`.
+    pub limit_ooms: u64,
+    /// Frees of addresses inside our memory where no live block starts.
+    pub bad_frees: u64,
+    /// The largest cached block.
+    pub largest_cached: Bytes,
+    /// Bytes in chunks without any live block.
+    pub idle: Bytes,
+}
+
+impl ArenaStats {
+    /// The share of the cached bytes that one request could not get in one
+    /// piece: 0 where nothing is cached or all of it is one block, near 1
+    /// where it is crumbs.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "a ratio")]
+    pub fn fragmentation(&self) -> f64 {
+        let cached = self.cached.current.get();
+        if cached == 0 {
+            return 0.0;
+        }
+        1.0 - self.largest_cached.get() as f64 / cached as f64
+    }
+}
+
+impl Default for ArenaStats {
+    fn default() -> ArenaStats {
+        ArenaStats {
+            live: Gauge::default(),
+            cached: Gauge::default(),
+            limbo: Gauge::default(),
+            reserved: Gauge::default(),
+            classes: [ClassCount::default(); SIZE_CLASSES],
+            hits: 0,
+            misses: 0,
+            direct: 0,
+            chunks: 0,
+            chunks_released: 0,
+            epochs: 0,
+            waits: 0,
+            wait_ns: 0,
+            ooms: 0,
+            limit_ooms: 0,
+            bad_frees: 0,
+            largest_cached: Bytes::ZERO,
+            idle: Bytes::ZERO,
+        }
+    }
+}
+
+/// Calls of one kind to the driver.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct CallCount {
+    /// How often it was called.
+    pub calls: u64,
+    /// How many of these answered with an error.
+    pub failures: u64,
+    /// Nanoseconds spent inside, all together.
+    pub ns: u64,
+}
+
+/// Calls that an arena made to its driver.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct DriverCalls {
+    /// Memory taken.
+    pub alloc: CallCount,
+    /// Memory given back.
+    pub free: CallCount,
+    /// Questions for free and total memory.
+    pub mem_info: CallCount,
+    /// Fences made.
+    pub fence: CallCount,
+    /// Fences asked.
+    pub reached: CallCount,
+    /// Fences waited for.
+    pub wait: CallCount,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_double_from_512() {
+        for (request, class) in [
+            (1, 0),
+            (512, 0),
+            (513, 1),
+            (1024, 1),
+            (1025, 2),
+            (1 << 20, 11),
+        ] {
+            assert_eq!(size_class(Bytes::new(request)), class, "{request}");
+            assert!(Bytes::new(request) <= size_class_limit(class));
+        }
+        assert_eq!(size_class(Bytes::MAX), SIZE_CLASSES - 1);
+    }
+
+    #[test]
+    fn a_peak_stays() {
+        let mut gauge = Gauge::default();
+        gauge.add(Bytes::new(5));
+        gauge.sub(Bytes::new(9));
+        assert_eq!((gauge.current, gauge.peak), (Bytes::ZERO, Bytes::new(5)));
+    }
+}

@@ -1,10 +1,43 @@
 //! What the user may choose, as typed values.
 //!
-//! `Config` is what the allocator reads. Where it comes from (the table of
-//! options, the environment, the frameworks' own variables) is the business
-//! of the modules below this one.
+//! `Config` is what the allocator reads. [`OPTIONS`] is the one table from
+//! which everything about options is made; [`load`] applies an environment to
+//! it. Invariant: whatever the environment holds, the result is a valid
+//! `Config`. Cost: once per process, a few microseconds; nothing is printed
+//! here.
+
+mod load;
+mod table;
+mod value;
 
 use crate::address::Bytes;
+use crate::stats::StatsTarget;
+
+pub use load::{Effective, Host, Loaded, check, conf, load, variable};
+pub use table::{OPTIONS, OptionRow, Role, find};
+
+/// Whether the frameworks' own variables are read too.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Import {
+    /// Where the framework that obeys them is not the host itself.
+    #[default]
+    Auto,
+    /// In any process.
+    Always,
+    /// In none.
+    Never,
+}
+
+/// Everything that an option can set.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Settings {
+    /// What the arena obeys.
+    pub config: Config,
+    /// Where the statistics go.
+    pub stats: StatsTarget,
+    /// Whether the frameworks' own variables are read.
+    pub import: Import,
+}
 
 /// When chunks are taken from the driver and how large they are.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

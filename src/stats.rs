@@ -1,10 +1,19 @@
 //! What is counted, as plain values.
 //!
 //! An arena gives an [`ArenaStats`], a consistent picture taken under its
-//! lock; the metered driver below it gives [`DriverCalls`]. Writing them out
-//! as JSON is the business of the modules below this one.
+//! lock; the metered driver below it gives [`DriverCalls`]. A [`Report`] holds
+//! both for a whole process and becomes the documented JSON; a [`StatsTarget`]
+//! says where that goes.
+
+mod json;
+mod process;
+mod target;
 
 use crate::address::Bytes;
+
+pub use json::{ArenaReport, Report, SCHEMA};
+pub use process::Process;
+pub use target::StatsTarget;
 
 /// A quantity with the highest value it has had.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

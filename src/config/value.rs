@@ -1,0 +1,317 @@
+//! Texts of options to values and back.
+//!
+//! Owns nothing. Invariant: no text makes these panic, and what a `show_`
+//! function writes is read back as the same value. Cost: a short scan.
+
+use crate::address::Bytes;
+
+use super::{DeviceShare, FreeSync, GarbageThreshold, Import, StrategyKind};
+
+/// A value that has a name of its own, with that name.
+pub(super) type Names<T> = &'static [(&'static str, T)];
+
+/// `strategy`.
+pub(super) const STRATEGIES: Names<StrategyKind> = &[
+    ("naive_best_fit", StrategyKind::NaiveBestFit),
+    ("auto_growth", StrategyKind::AutoGrowth),
+    ("passthrough", StrategyKind::Passthrough),
+];
+
+/// `free_sync`.
+pub(super) const FREE_SYNCS: Names<FreeSync> = &[
+    ("deferred", FreeSync::Deferred),
+    ("strict", FreeSync::Strict),
+    ("immediate", FreeSync::Immediate),
+];
+
+/// `import`.
+pub(super) const IMPORTS: Names<Import> = &[
+    ("auto", Import::Auto),
+    ("always", Import::Always),
+    ("never", Import::Never),
+];
+
+/// Spellings of a boolean, those that the frameworks take as well.
+const BOOLEANS: Names<bool> = &[
+    ("true", true),
+    ("True", true),
+    ("TRUE", true),
+    ("1", true),
+    ("false", false),
+    ("False", false),
+    ("FALSE", false),
+    ("0", false),
+];
+
+/// Written for the absence of a value.
+const NONE: &str = "none";
+
+/// Unit suffixes, longest power last; `KB` is 1024 bytes as in both
+/// frameworks.
+const UNITS: &[(&str, u32)] = &[
+    ("b", 0),
+    ("k", 10),
+    ("kb", 10),
+    ("kib", 10),
+    ("m", 20),
+    ("mb", 20),
+    ("mib", 20),
+    ("g", 30),
+    ("gb", 30),
+    ("gib", 30),
+    ("t", 40),
+    ("tb", 40),
+    ("tib", 40),
+];
+
+/// The value of this name.
+pub(super) fn named<T: Copy>(names: Names<T>, text: &str) -> Option<T> {
+    names
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|&(_, value)| value)
+}
+
+/// The (first) name of this value.
+pub(super) fn name_of<T: PartialEq>(names: Names<T>, value: &T) -> String {
+    names
+        .iter()
+        .find(|(_, of)| of == value)
+        .map_or_else(String::new, |(name, _)| (*name).to_owned())
+}
+
+/// A boolean.
+pub(super) fn boolean(text: &str) -> Option<bool> {
+    named(BOOLEANS, text)
+}
+
+/// A finite number in plain or scientific notation.
+fn number(text: &str) -> Option<f64> {
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
+    if !plain {
+        return None;
+    }
+    text.parse::<f64>().ok().filter(|n| n.is_finite())
+}
+
+/// A number from 0 to 1.
+pub(super) fn fraction(text: &str) -> Option<f64> {
+    // Adding zero turns -0 into 0.
+    number(text)
+        .filter(|n| (0.0..=1.0).contains(n))
+        .map(|n| n + 0.0)
+}
+
+/// A size above 0: `1073741824`, `512MiB`, `1.5 G`.
+fn size(text: &str) -> Option<Bytes> {
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (amount, unit) = text.split_at(digits);
+    let unit = unit.trim_start().to_ascii_lowercase();
+    let shift = match unit.as_str() {
+        "" => 0,
+        unit => UNITS.iter().find(|(name, _)| *name == unit)?.1,
+    };
+    let bytes = if amount.contains('.') {
+        scaled(number(amount)?, shift)?
+    } else {
+        let amount = amount.parse::<u64>().ok()?;
+        Bytes::new(amount.checked_mul(1 << shift)?)
+    };
+    (!bytes.is_zero()).then_some(bytes)
+}
+
+/// `amount * 2^shift` rounded down, if that is a possible size.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the range is checked before the cast"
+)]
+fn scaled(amount: f64, shift: u32) -> Option<Bytes> {
+    /// The first number beyond a size, exactly representable.
+    const END: f64 = 18_446_744_073_709_551_616.0;
+    let bytes = amount * 2f64.powi(i32::try_from(shift).ok()?);
+    (0.0..END)
+        .contains(&bytes)
+        .then(|| Bytes::new(bytes as u64))
+}
+
+/// A size above 0, or `none`.
+pub(super) fn optional_size(text: &str) -> Option<Option<Bytes>> {
+    if text == NONE {
+        return Some(None);
+    }
+    size(text).map(Some)
+}
+
+/// A size above 0, a share above 0 and up to 1, or `none`. A bare number with
+/// a point is a share, and so is 1.
+pub(super) fn optional_share(text: &str) -> Option<Option<DeviceShare>> {
+    if text == NONE {
+        return Some(None);
+    }
+    let bare = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let share = if bare && (text == "1" || text.contains('.')) {
+        DeviceShare::Fraction(fraction(text).filter(|&share| share > 0.0)?)
+    } else {
+        DeviceShare::Bytes(size(text)?)
+    };
+    Some(Some(share))
+}
+
+/// A whole number of MiB; 0 is `Bytes::ZERO`.
+pub(super) fn mebibytes(text: &str) -> Option<Bytes> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let amount = text.parse::<u64>().ok().filter(|_| digits)?;
+    amount.checked_mul(1 << 20).map(Bytes::new)
+}
+
+/// A whole number of MiB; 0 is none.
+pub(super) fn optional_mebibytes(text: &str) -> Option<Option<Bytes>> {
+    mebibytes(text).map(|bytes| Some(bytes).filter(|bytes| !bytes.is_zero()))
+}
+
+/// GiB of garbage; negative means only under pressure.
+pub(super) fn garbage(text: &str) -> Option<GarbageThreshold> {
+    let amount = number(text)?;
+    if amount < 0.0 {
+        return Some(GarbageThreshold::Pressure);
+    }
+    let bytes = scaled(amount, 30)?;
+    Some(if bytes.is_zero() {
+        GarbageThreshold::NextOpportunity
+    } else {
+        GarbageThreshold::Bytes(bytes)
+    })
+}
+
+/// A size, as `size` reads it.
+fn show_size(bytes: Bytes) -> String {
+    bytes.to_string().replace(' ', "")
+}
+
+/// A size or `none`.
+pub(super) fn show_optional_size(bytes: Option<Bytes>) -> String {
+    bytes.map_or_else(|| NONE.to_owned(), show_size)
+}
+
+/// A size, a share or `none`. A share always bears a point, or is 1.
+pub(super) fn show_optional_share(share: Option<DeviceShare>) -> String {
+    match share {
+        None => NONE.to_owned(),
+        Some(DeviceShare::Bytes(bytes)) => show_size(bytes),
+        Some(DeviceShare::Fraction(fraction)) => fraction.to_string(),
+    }
+}
+
+/// A whole number of MiB.
+pub(super) fn show_mebibytes(bytes: Bytes) -> String {
+    (bytes.get() >> 20).to_string()
+}
+
+/// GiB of garbage.
+#[allow(
+    clippy::cast_precision_loss,
+    reason = "a threshold of more than 8 PiB is never met"
+)]
+pub(super) fn show_garbage(threshold: GarbageThreshold) -> String {
+    match threshold {
+        GarbageThreshold::NextOpportunity => "0".to_owned(),
+        GarbageThreshold::Pressure => "-1".to_owned(),
+        GarbageThreshold::Bytes(bytes) => {
+            (bytes.get() as f64 / Bytes::gib(1).get() as f64).to_string()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("16G", Some(Bytes::gib(16))),
+            ("512MiB", Some(Bytes::mib(512))),
+            ("512 mb", Some(Bytes::mib(512))),
+            ("1073741824", Some(Bytes::gib(1))),
+            ("1.5g", Some(Bytes::mib(1536))),
+            ("1T", Some(Bytes::gib(1024))),
+            ("7B", Some(Bytes::new(7))),
+            ("18446744073709551615", Some(Bytes::MAX)),
+            ("18446744073709551616", None),
+            ("99999999999G", None),
+            ("0", None),
+            ("0.0001K", None),
+            ("12Q", None),
+            ("-1G", None),
+            ("+1G", None),
+            ("1e3", None),
+            ("1.2.3G", None),
+            (".", None),
+            ("G", None),
+            ("", None),
+            ("١G", None),
+        ] {
+            assert_eq!(size(text), bytes, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bare_number_with_a_point_is_a_share() {
+        let share = |f| Some(Some(DeviceShare::Fraction(f)));
+        assert_eq!(optional_share("0.5"), share(0.5));
+        assert_eq!(optional_share("1"), share(1.0));
+        assert_eq!(optional_share("1.0"), share(1.0));
+        assert_eq!(
+            optional_share("2"),
+            Some(Some(DeviceShare::Bytes(Bytes::new(2))))
+        );
+        assert_eq!(optional_share("none"), Some(None));
+        for bad in ["0", "0.0", "1.5", "-0.5", "nan", "inf", ""] {
+            assert_eq!(optional_share(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn garbage_in_gibibytes() {
+        use GarbageThreshold::{Bytes as B, NextOpportunity, Pressure};
+        for (text, threshold) in [
+            ("0", Some(NextOpportunity)),
+            ("0.0", Some(NextOpportunity)),
+            ("-1", Some(Pressure)),
+            ("-0.5", Some(Pressure)),
+            ("0.25", Some(B(Bytes::mib(256)))),
+            ("1e3", Some(B(Bytes::gib(1000)))),
+            ("1e300", None),
+            ("nan", None),
+            ("inf", None),
+            ("1GB", None),
+        ] {
+            assert_eq!(garbage(text), threshold, "{text}");
+        }
+    }
+
+    #[test]
+    fn whole_mebibytes() {
+        assert_eq!(mebibytes("500"), Some(Bytes::mib(500)));
+        assert_eq!(
+            mebibytes("17592186044415"),
+            Some(Bytes::mib(17592186044415))
+        );
+        for bad in ["17592186044416", "-1", "+1", "1.5", "12abc", ""] {
+            assert_eq!(mebibytes(bad), None, "{bad}");
+        }
+        assert_eq!(optional_mebibytes("0"), Some(None));
+    }
+
+    #[test]
+    fn booleans_as_the_frameworks_spell_them() {
+        assert_eq!(boolean("True"), Some(true));
+        assert_eq!(boolean("0"), Some(false));
+        assert_eq!(boolean("yes"), None);
+    }
+}

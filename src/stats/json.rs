@@ -1,0 +1,207 @@
+//! The documented JSON.
+//!
+//! Owns the names of its keys, which docs/statistics.md explains; a test
+//! compares the two. Invariant: keys are added, never renamed or removed,
+//! without a new [`SCHEMA`]. Cost: once, at the end of a process.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::{ArenaStats, CallCount, ClassCount, DriverCalls, Gauge, Process, size_class_limit};
+use crate::address::Bytes;
+use crate::config::Loaded;
+
+/// Version of the JSON's schema.
+pub const SCHEMA: u32 = 1;
+
+/// One arena with the device it is on.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ArenaReport {
+    /// Ordinal of the device.
+    pub device: u32,
+    /// Name of the device, if the driver told.
+    pub device_name: Option<String>,
+    /// Memory of the device, if the driver told.
+    pub device_total: Option<Bytes>,
+    /// What happened in the arena.
+    pub stats: ArenaStats,
+    /// What it asked of the driver.
+    pub calls: DriverCalls,
+}
+
+/// Everything that a process has to tell.
+#[derive(Copy, Clone, Debug)]
+pub struct Report<'a> {
+    /// Who tells it.
+    pub process: &'a Process,
+    /// The options that were in force.
+    pub loaded: &'a Loaded,
+    /// Every arena, also those whose context is gone.
+    pub arenas: &'a [ArenaReport],
+}
+
+impl Report<'_> {
+    /// The report as JSON, its keys always in the same order.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let process = self.process;
+        let options: Map<String, Value> = self
+            .loaded
+            .echo
+            .iter()
+            .map(|option| {
+                let entry = json!({ "value": option.value, "origin": option.origin });
+                (option.key.to_owned(), entry)
+            })
+            .collect();
+        json!({
+            "schema": SCHEMA,
+            "library_version": env!("CARGO_PKG_VERSION"),
+            "program": process.program,
+            "command_line": process.command_line,
+            "pid": process.pid,
+            "host": process.host,
+            "rank": process.rank,
+            "started_unix_ms": unix_ms(process.started),
+            "ended_unix_ms": unix_ms(process.ended),
+            "options": options,
+            "warnings": self.loaded.warnings,
+            "totals": totals(self.arenas),
+            "arenas": self.arenas.iter().map(arena).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The report as the text of a file.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        format!("{:#}\n", self.to_json())
+    }
+}
+
+/// Milliseconds since 1970, 0 for times before.
+fn unix_ms(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| u64::try_from(since.as_millis()).ok())
+        .unwrap_or(0)
+}
+
+/// Calls of all kinds, by the name of the kind.
+fn kinds(calls: &DriverCalls) -> [(&'static str, CallCount); 6] {
+    [
+        ("alloc", calls.alloc),
+        ("free", calls.free),
+        ("mem_info", calls.mem_info),
+        ("fence", calls.fence),
+        ("reached", calls.reached),
+        ("wait", calls.wait),
+    ]
+}
+
+fn sum(counts: impl Iterator<Item = u64>) -> u64 {
+    counts.fold(0, u64::saturating_add)
+}
+
+/// Sums over all arenas.
+fn totals(arenas: &[ArenaReport]) -> Value {
+    let over = |count: fn(&ArenaStats) -> u64| sum(arenas.iter().map(|arena| count(&arena.stats)));
+    let driver = |count: fn(&CallCount) -> u64| {
+        sum(arenas
+            .iter()
+            .flat_map(|arena| kinds(&arena.calls))
+            .map(|(_, calls)| count(&calls)))
+    };
+    json!({
+        "allocations": over(|stats| allocations(&stats.classes)),
+        "frees": over(|stats| frees(&stats.classes)),
+        "requested_bytes": over(|stats| requested(&stats.classes)),
+        "hits": over(|stats| stats.hits),
+        "misses": over(|stats| stats.misses),
+        "direct": over(|stats| stats.direct),
+        "driver_calls": driver(|calls| calls.calls),
+        "driver_failures": driver(|calls| calls.failures),
+        "driver_ns": driver(|calls| calls.ns),
+        "waits": over(|stats| stats.waits),
+        "wait_ns": over(|stats| stats.wait_ns),
+        "ooms": over(|stats| stats.ooms),
+        "limit_ooms": over(|stats| stats.limit_ooms),
+        "bad_frees": over(|stats| stats.bad_frees),
+    })
+}
+
+fn allocations(classes: &[ClassCount]) -> u64 {
+    sum(classes.iter().map(|class| class.allocations))
+}
+
+fn frees(classes: &[ClassCount]) -> u64 {
+    sum(classes.iter().map(|class| class.frees))
+}
+
+fn requested(classes: &[ClassCount]) -> u64 {
+    sum(classes.iter().map(|class| class.requested))
+}
+
+/// One arena.
+fn arena(arena: &ArenaReport) -> Value {
+    let stats = &arena.stats;
+    let calls: Map<String, Value> = kinds(&arena.calls)
+        .into_iter()
+        .map(|(kind, calls)| (kind.to_owned(), call_count(calls)))
+        .collect();
+    json!({
+        "device": arena.device,
+        "device_name": arena.device_name,
+        "device_total_bytes": arena.device_total.map(Bytes::get),
+        "live_bytes": gauge(stats.live),
+        "cached_bytes": gauge(stats.cached),
+        "limbo_bytes": gauge(stats.limbo),
+        "reserved_bytes": gauge(stats.reserved),
+        "idle_bytes": stats.idle.get(),
+        "largest_cached_bytes": stats.largest_cached.get(),
+        "fragmentation": stats.fragmentation(),
+        "chunks": stats.chunks,
+        "chunks_released": stats.chunks_released,
+        "allocations": allocations(&stats.classes),
+        "frees": frees(&stats.classes),
+        "requested_bytes": requested(&stats.classes),
+        "hits": stats.hits,
+        "misses": stats.misses,
+        "direct": stats.direct,
+        "size_classes": size_classes(&stats.classes),
+        "epochs": stats.epochs,
+        "waits": stats.waits,
+        "wait_ns": stats.wait_ns,
+        "ooms": stats.ooms,
+        "limit_ooms": stats.limit_ooms,
+        "bad_frees": stats.bad_frees,
+        "driver_calls": calls,
+    })
+}
+
+fn gauge(gauge: Gauge) -> Value {
+    json!({ "current": gauge.current.get(), "peak": gauge.peak.get() })
+}
+
+fn call_count(calls: CallCount) -> Value {
+    json!({ "calls": calls.calls, "failures": calls.failures, "total_ns": calls.ns })
+}
+
+/// The classes in which anything happened, by size. The last has no upper
+/// bound.
+fn size_classes(classes: &[ClassCount]) -> Vec<Value> {
+    classes
+        .iter()
+        .enumerate()
+        .filter(|(_, count)| **count != ClassCount::default())
+        .map(|(class, count)| {
+            let bound = (class + 1 < classes.len()).then(|| size_class_limit(class).get());
+            json!({
+                "up_to_bytes": bound,
+                "allocations": count.allocations,
+                "frees": count.frees,
+                "requested_bytes": count.requested,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,158 @@
+//! Stream captures: which streams record a graph instead of working, and
+//! which calls that forbids.
+//!
+//! Owns the captures that are open. Invariant: a stream belongs to at most
+//! one; an invalidated capture stays until it is ended. Cost: O(captures).
+
+use super::faults::Violation;
+use super::model::{Model, StreamId};
+use crate::error::Code;
+
+/// How much a capture forbids to the rest of the process.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum CaptureMode {
+    /// Unsafe calls are forbidden to every thread.
+    #[default]
+    Global,
+    /// Unsafe calls are forbidden to the thread that captures.
+    ThreadLocal,
+    /// Unsafe calls are not forbidden.
+    Relaxed,
+}
+
+/// An open capture.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// Number of this capture, never used twice.
+    pub id: u64,
+    /// The stream on which it began.
+    pub origin: StreamId,
+    /// What it forbids.
+    pub mode: CaptureMode,
+    /// The thread that began it, as the caller names threads.
+    pub thread: u64,
+    /// Whether a forbidden call has spoiled it.
+    pub invalidated: bool,
+    /// All streams that record into it, the origin first.
+    pub streams: Vec<StreamId>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    open: Vec<Capture>,
+    begun: u64,
+}
+
+impl Captures {
+    pub(super) fn begin(&mut self, origin: StreamId, mode: CaptureMode, thread: u64) -> u64 {
+        self.begun += 1;
+        self.open.push(Capture {
+            id: self.begun,
+            origin,
+            mode,
+            thread,
+            invalidated: false,
+            streams: vec![origin],
+        });
+        self.begun
+    }
+
+    /// Ends the capture that began on `origin`.
+    pub(super) fn end(&mut self, origin: StreamId) -> Option<Capture> {
+        let at = self.open.iter().position(|c| c.origin == origin)?;
+        Some(self.open.remove(at))
+    }
+
+    /// The capture that `stream` records into.
+    pub(super) fn of(&self, stream: StreamId) -> Option<&Capture> {
+        self.open.iter().find(|c| c.streams.contains(&stream))
+    }
+
+    pub(super) fn join(&mut self, id: u64, stream: StreamId) {
+        if self.of(stream).is_none()
+            && let Some(capture) = self.open.iter_mut().find(|c| c.id == id)
+        {
+            capture.streams.push(stream);
+        }
+    }
+
+    pub(super) fn any(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    pub(super) fn get(&self, id: u64) -> Option<&Capture> {
+        self.open.iter().find(|c| c.id == id)
+    }
+
+    /// Spoils every open capture that `which` picks; whether there was one.
+    pub(super) fn invalidate(&mut self, which: impl Fn(&Capture) -> bool) -> bool {
+        let mut any = false;
+        for capture in self.open.iter_mut().filter(|c| which(c)) {
+            capture.invalidated = true;
+            any = true;
+        }
+        any
+    }
+}
+
+impl<E> Model<E> {
+    /// Begins a capture on a stream; its number.
+    pub fn begin_capture(&mut self, stream: StreamId, mode: CaptureMode, thread: u64) -> u64 {
+        self.captures.begin(stream, mode, thread)
+    }
+
+    /// Ends the capture that began on a stream.
+    pub fn end_capture(&mut self, stream: StreamId) -> Option<Capture> {
+        self.captures.end(stream)
+    }
+
+    /// The capture that a stream records into.
+    pub fn capture_of(&self, stream: StreamId) -> Option<&Capture> {
+        self.captures.of(stream)
+    }
+
+    /// The open capture with this number.
+    pub fn capture(&self, id: u64) -> Option<&Capture> {
+        self.captures.get(id)
+    }
+
+    /// Lets a stream record into an open capture as well.
+    pub fn join_capture(&mut self, id: u64, stream: StreamId) {
+        self.captures.join(id, stream);
+    }
+
+    /// Whether any capture is open.
+    pub fn is_capturing(&self) -> bool {
+        self.captures.any()
+    }
+
+    /// Judges an unsafe call of a thread whose own mode is `mode`: refused,
+    /// and the captures that forbid it spoiled, where there are such.
+    ///
+    /// # Errors
+    /// [`Code::CAPTURE_UNSUPPORTED`].
+    pub fn unsafe_call(&mut self, call: &str, mode: CaptureMode, thread: u64) -> Result<(), Code> {
+        if mode == CaptureMode::Relaxed || !self.captures.any() {
+            return Ok(());
+        }
+        let forbids = |c: &Capture| match c.mode {
+            CaptureMode::Relaxed => false,
+            CaptureMode::ThreadLocal => c.thread == thread,
+            CaptureMode::Global => c.thread == thread || mode == CaptureMode::Global,
+        };
+        self.refuse(call, forbids)
+    }
+
+    /// Refuses a call that no open capture of the picked ones allows, in
+    /// whatever mode, and spoils them.
+    ///
+    /// # Errors
+    /// [`Code::CAPTURE_UNSUPPORTED`] where one was picked.
+    pub fn refuse(&mut self, call: &str, which: impl Fn(&Capture) -> bool) -> Result<(), Code> {
+        if !self.captures.invalidate(which) {
+            return Ok(());
+        }
+        self.violations.push(Violation::InCapture(call.to_owned()));
+        Err(Code::CAPTURE_UNSUPPORTED)
+    }
+}

@@ -1,0 +1,148 @@
+//! What goes wrong: faults that a test scripts, and violations that it reads.
+//!
+//! Owns the script and the record. Cost: O(scripted faults) per call, nothing
+//! where none is scripted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::Random;
+use super::model::StreamId;
+use crate::address::{Address, Bytes};
+use crate::error::Code;
+
+/// The calls of the [`Driver`](crate::driver::Driver) trait.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Call {
+    /// `alloc`.
+    Alloc,
+    /// `free`.
+    Free,
+    /// `mem_info`.
+    MemInfo,
+    /// `fence`.
+    Fence,
+    /// `reached`.
+    Reached,
+    /// `wait`.
+    Wait,
+}
+
+impl Call {
+    /// Its name in the trait.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Call::Alloc => "alloc",
+            Call::Free => "free",
+            Call::MemInfo => "mem_info",
+            Call::Fence => "fence",
+            Call::Reached => "reached",
+            Call::Wait => "wait",
+        }
+    }
+}
+
+/// Something that a real device would have punished.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Violation {
+    /// Work touches memory that is not allocated.
+    Unallocated {
+        /// The stream of the work.
+        stream: StreamId,
+        /// The first byte touched.
+        start: Address,
+        /// How many bytes.
+        size: Bytes,
+    },
+    /// Unordered work on two streams touches the same bytes, and one writes.
+    Race {
+        /// The stream of the later work.
+        stream: StreamId,
+        /// The stream of the work that is still going on.
+        other: StreamId,
+        /// The first byte the later work touches.
+        start: Address,
+    },
+    /// A call that an open stream capture forbids; the capture is spoiled.
+    InCapture(String),
+    /// A call after the driver was shut down.
+    AfterShutdown(String),
+    /// A call on a context that is destroyed.
+    DeadContext(String),
+    /// A free of something that is not an allocation's beginning.
+    UnknownFree(Address),
+    /// What a caller of the model adds of its own.
+    Other(String),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::Unallocated {
+                stream,
+                start,
+                size,
+            } => write!(
+                f,
+                "work on stream {} touches {} bytes at {start:?} that are not allocated",
+                stream.number(),
+                size.get()
+            ),
+            Violation::Race {
+                stream,
+                other,
+                start,
+            } => write!(
+                f,
+                "work on stream {} touches {start:?} while unordered work on stream {} does",
+                stream.number(),
+                other.number()
+            ),
+            Violation::InCapture(call) => write!(f, "{call} during a stream capture"),
+            Violation::AfterShutdown(call) => write!(f, "{call} after shutdown"),
+            Violation::DeadContext(call) => write!(f, "{call} on a destroyed context"),
+            Violation::UnknownFree(address) => {
+                write!(f, "free of {address:?}, which is no allocation")
+            }
+            Violation::Other(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Calls counted, and which of them are to fail.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    counts: BTreeMap<Call, u64>,
+    nth: BTreeMap<(Call, u64), Code>,
+    random: BTreeMap<Call, (u64, Code)>,
+}
+
+impl Script {
+    /// Counts a call; the code that it is to fail with, if it is.
+    pub(super) fn count(&mut self, call: Call, random: &mut Random) -> Result<(), Code> {
+        let count = self.counts.entry(call).or_default();
+        *count += 1;
+        if let Some(code) = self.nth.remove(&(call, *count)) {
+            return Err(code);
+        }
+        match self.random.get(&call) {
+            Some(&(per_mille, code)) if random.below(1000) < per_mille => Err(code),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn counted(&self, call: Call) -> u64 {
+        self.counts.get(&call).copied().unwrap_or(0)
+    }
+
+    /// The `n`-th of the calls that follow (1: the next) is to fail.
+    pub(super) fn fail_nth(&mut self, call: Call, n: u64, code: Code) {
+        let at = self.counted(call).saturating_add(n);
+        self.nth.insert((call, at), code);
+    }
+
+    pub(super) fn fail_randomly(&mut self, call: Call, per_mille: u64, code: Code) {
+        self.random.insert(call, (per_mille, code));
+    }
+}

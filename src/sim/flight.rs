@@ -1,0 +1,152 @@
+//! Work that was submitted and is not finished, and the memory it touches.
+//!
+//! Owns the pieces of work in flight. Invariant: a piece is here until the
+//! clock has passed its end; effects come out in the order of their ends, and
+//! in the order of submission where the ends are equal. Cost: O(log n) per
+//! piece and touched range; a range query also looks at every range that
+//! begins within the longest touched length below it.
+
+use std::collections::BTreeMap;
+
+use super::Nanos;
+use super::model::StreamId;
+use crate::address::{Address, Bytes};
+
+/// Memory that a piece of work reads or writes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Touch {
+    /// The first byte.
+    pub start: Address,
+    /// How many bytes; none: the touch is void.
+    pub size: Bytes,
+    /// Whether they are written.
+    pub writes: bool,
+}
+
+impl Touch {
+    /// Memory that is written.
+    #[must_use]
+    pub const fn write(start: Address, size: Bytes) -> Touch {
+        Touch {
+            start,
+            size,
+            writes: true,
+        }
+    }
+
+    /// Memory that is read.
+    #[must_use]
+    pub const fn read(start: Address, size: Bytes) -> Touch {
+        Touch {
+            start,
+            size,
+            writes: false,
+        }
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.start.get().saturating_add(self.size.get())
+    }
+}
+
+/// A piece of work to be done on a stream.
+#[derive(Clone, Debug)]
+pub struct Work<E> {
+    /// How long it takes once it has begun.
+    pub duration: Nanos,
+    /// What it touches.
+    pub touches: Vec<Touch>,
+    /// What is to be done when it ends; comes back from
+    /// [`Model::take_effects`](super::Model::take_effects).
+    pub effect: Option<E>,
+}
+
+impl<E> Work<E> {
+    /// Work that takes `duration` and touches nothing.
+    #[must_use]
+    pub fn lasting(duration: Nanos) -> Work<E> {
+        Work {
+            duration,
+            touches: Vec::new(),
+            effect: None,
+        }
+    }
+}
+
+/// One touched range in flight.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Using {
+    pub(super) touch: Touch,
+    pub(super) ends: Nanos,
+    pub(super) stream: StreamId,
+}
+
+#[derive(Debug)]
+pub(super) struct Flight<E> {
+    by_end: BTreeMap<(Nanos, u64), (Vec<u64>, Option<E>)>,
+    by_start: BTreeMap<(u64, u64), Using>,
+    /// No touched range in flight is longer.
+    longest: u64,
+    submitted: u64,
+}
+
+impl<E> Flight<E> {
+    pub(super) fn new() -> Flight<E> {
+        Flight {
+            by_end: BTreeMap::new(),
+            by_start: BTreeMap::new(),
+            longest: 0,
+            submitted: 0,
+        }
+    }
+
+    pub(super) fn submit(&mut self, stream: StreamId, ends: Nanos, work: Work<E>) {
+        let mut starts = Vec::with_capacity(work.touches.len());
+        for touch in work.touches {
+            self.submitted += 1;
+            let key = (touch.start.get(), self.submitted);
+            self.longest = self.longest.max(touch.size.get());
+            let using = Using {
+                touch,
+                ends,
+                stream,
+            };
+            self.by_start.insert(key, using);
+            starts.push(self.submitted);
+            starts.push(touch.start.get());
+        }
+        self.submitted += 1;
+        self.by_end
+            .insert((ends, self.submitted), (starts, work.effect));
+    }
+
+    /// Takes out everything that ends at `now` or before.
+    pub(super) fn retire(&mut self, now: Nanos, effects: &mut Vec<E>) {
+        while let Some(first) = self.by_end.first_entry() {
+            if first.key().0 > now {
+                return;
+            }
+            let (touched, effect) = first.remove();
+            for pair in touched.chunks_exact(2) {
+                self.by_start.remove(&(pair[1], pair[0]));
+            }
+            effects.extend(effect);
+        }
+        self.longest = 0;
+    }
+
+    /// The ranges in flight that share a byte with `touch`.
+    pub(super) fn overlapping(&self, touch: Touch) -> impl Iterator<Item = &Using> {
+        let (start, end) = (touch.start.get(), touch.end());
+        let from = start.saturating_sub(self.longest);
+        self.by_start
+            .range((from, 0)..(end.max(from), 0))
+            .map(|(_, using)| using)
+            .filter(move |using| using.touch.end() > start)
+    }
+
+    /// How many pieces of work are in flight.
+    pub(super) fn len(&self) -> usize {
+        self.by_end.len()
+    }
+}

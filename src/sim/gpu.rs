@@ -1,0 +1,315 @@
+//! A model shared between threads, and the [`Driver`] of one of its contexts.
+//!
+//! Owns the lock. Invariant: each call is one section of it, so that a run is
+//! the order of its calls. Cost: the model's, and one uncontended lock.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::capture::CaptureMode;
+use super::faults::{Call, Script, Violation};
+use super::flight::{Touch, Work};
+use super::model::{ContextId, Model, StreamId};
+use super::{Nanos, Settings};
+use crate::address::{Address, Bytes};
+use crate::driver::{Driver, MemInfo};
+use crate::error::Code;
+
+#[derive(Debug)]
+struct State {
+    model: Model<()>,
+    script: Script,
+    shut_down: bool,
+}
+
+/// A model GPU that threads share; clones are the same machine.
+#[derive(Clone, Debug)]
+pub struct Gpu {
+    state: Arc<Mutex<State>>,
+}
+
+impl Gpu {
+    /// A machine with these settings.
+    #[must_use]
+    pub fn new(settings: Settings) -> Gpu {
+        let state = State {
+            model: Model::new(settings),
+            script: Script::default(),
+            shut_down: false,
+        };
+        Gpu {
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The driver of a new context on `device`.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] where there is no such device.
+    pub fn driver(&self, device: u32) -> Result<SimDriver, Code> {
+        let context = self.lock().model.create_context(device)?;
+        Ok(SimDriver {
+            gpu: self.clone(),
+            context,
+        })
+    }
+
+    /// A new stream of a context.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_CONTEXT`] where the context is gone.
+    pub fn stream(&self, context: ContextId, blocking: bool) -> Result<StreamId, Code> {
+        self.lock().model.create_stream(context, blocking)
+    }
+
+    /// The legacy default stream of a context; none where it never was.
+    #[must_use]
+    pub fn legacy(&self, context: ContextId) -> Option<StreamId> {
+        self.lock().model.legacy(context)
+    }
+
+    /// Ends a stream, whose work goes on.
+    pub fn destroy_stream(&self, stream: StreamId) {
+        self.lock().model.destroy_stream(stream);
+    }
+
+    /// Destroys a context with all its memory, after waiting for its work.
+    pub fn destroy_context(&self, context: ContextId) {
+        self.lock().model.destroy_context(context);
+    }
+
+    /// Submits work that takes `duration` and writes these ranges; when it
+    /// ends.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_CONTEXT`] where the stream is gone.
+    pub fn launch(
+        &self,
+        stream: StreamId,
+        duration: Nanos,
+        writes: &[(Address, Bytes)],
+    ) -> Result<Nanos, Code> {
+        let mut work = Work::lasting(duration);
+        work.touches = (writes.iter())
+            .map(|&(start, size)| Touch::write(start, size))
+            .collect();
+        self.lock().model.submit(stream, work)
+    }
+
+    /// Lets a stream wait for what another was given so far, as by an event.
+    pub fn stream_wait(&self, stream: StreamId, other: StreamId) {
+        let state = &mut *self.lock();
+        let time = state.model.stream_tail(other);
+        state.model.hold_until(stream, time);
+    }
+
+    /// Waits for everything on a stream.
+    pub fn synchronize(&self, stream: StreamId) {
+        let state = &mut *self.lock();
+        let time = state.model.stream_tail(stream);
+        state.model.advance_to(time);
+    }
+
+    /// Waits for everything that a context was given.
+    pub fn synchronize_context(&self, context: ContextId) {
+        let state = &mut *self.lock();
+        let time = state.model.context_tail(context);
+        state.model.advance_to(time);
+    }
+
+    /// The virtual clock.
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.lock().model.now()
+    }
+
+    /// Lets `duration` pass.
+    pub fn pass(&self, duration: Nanos) {
+        let state = &mut *self.lock();
+        let time = state.model.now().saturating_add(duration);
+        state.model.advance_to(time);
+    }
+
+    /// Whether unfinished work touches any of these bytes: an oracle asks
+    /// this for every block that is handed out.
+    #[must_use]
+    pub fn in_use(&self, start: Address, size: Bytes) -> bool {
+        self.lock().model.used_until(start, size).is_some()
+    }
+
+    /// When everything that a context was given so far is done.
+    #[must_use]
+    pub fn tail(&self, context: ContextId) -> Nanos {
+        self.lock().model.context_tail(context)
+    }
+
+    /// Begins a capture in global mode on a stream.
+    pub fn begin_capture(&self, stream: StreamId) {
+        let state = &mut *self.lock();
+        state.model.begin_capture(stream, CaptureMode::Global, 0);
+    }
+
+    /// Ends the capture that began on a stream; whether it was still valid.
+    pub fn end_capture(&self, stream: StreamId) -> bool {
+        let ended = self.lock().model.end_capture(stream);
+        ended.is_some_and(|capture| !capture.invalidated)
+    }
+
+    /// Lets somebody else use this much of a device's memory (0: no longer).
+    pub fn occupy(&self, device: u32, size: Bytes) {
+        self.lock().model.occupy(device, size);
+    }
+
+    /// Bytes in use on a device now, in whole pages.
+    #[must_use]
+    pub fn used(&self, device: u32) -> Bytes {
+        self.lock().model.used_and_peak(device).0
+    }
+
+    /// The most bytes that were in use on a device so far, in whole pages.
+    #[must_use]
+    pub fn peak(&self, device: u32) -> Bytes {
+        self.lock().model.used_and_peak(device).1
+    }
+
+    /// How many driver allocations are live, on all devices.
+    #[must_use]
+    pub fn live_count(&self) -> usize {
+        self.lock().model.live_count()
+    }
+
+    /// How often a driver method was called.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.lock().script.counted(call)
+    }
+
+    /// Lets the `n`-th of the calls that follow (1: the next) fail.
+    pub fn fail_nth(&self, call: Call, n: u64, code: Code) {
+        self.lock().script.fail_nth(call, n, code);
+    }
+
+    /// Lets `per_mille` of the calls that follow fail, by the seed.
+    pub fn fail_randomly(&self, call: Call, per_mille: u64, code: Code) {
+        self.lock().script.fail_randomly(call, per_mille, code);
+    }
+
+    /// Shuts the driver down: every later call is a violation.
+    pub fn shut_down(&self) {
+        self.lock().shut_down = true;
+    }
+
+    /// All violations so far.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        self.lock().model.violations().to_vec()
+    }
+}
+
+/// A mark in a context's work: the time at which it is reached.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SimFence {
+    at: Nanos,
+}
+
+impl SimFence {
+    /// When it is reached.
+    #[must_use]
+    pub const fn at(self) -> Nanos {
+        self.at
+    }
+}
+
+/// The driver of one context of a model GPU.
+#[derive(Clone, Debug)]
+pub struct SimDriver {
+    gpu: Gpu,
+    context: ContextId,
+}
+
+impl SimDriver {
+    /// The machine below.
+    #[must_use]
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// The context.
+    #[must_use]
+    pub fn context(&self) -> ContextId {
+        self.context
+    }
+
+    /// Counts a call, lets its time pass, and judges whether it may be made.
+    fn enter(&self, call: Call, state: &mut State) -> Result<(), Code> {
+        let model = &mut state.model;
+        if state.shut_down {
+            model.violate(Violation::AfterShutdown(call.name().to_owned()));
+            return Err(Code::DEINITIALIZED);
+        }
+        model.tick();
+        state.script.count(call, model.random())?;
+        if !model.is_alive(self.context) {
+            model.violate(Violation::DeadContext(call.name().to_owned()));
+            return Err(Code::INVALID_CONTEXT);
+        }
+        match call {
+            // Growth and shrinking are made in relaxed mode, and asking what
+            // is free is always allowed.
+            Call::Alloc | Call::Free | Call::MemInfo => Ok(()),
+            Call::Fence | Call::Reached | Call::Wait => model.refuse(call.name(), |_| true),
+        }
+    }
+}
+
+impl Driver for SimDriver {
+    type Fence = SimFence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Alloc, state)?;
+        state.model.allocate(self.context, size)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Free, state)?;
+        state.model.free(address).map(|_| ())
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::MemInfo, state)?;
+        let device = state.model.device_of(self.context);
+        device
+            .and_then(|d| state.model.mem_info(d))
+            .ok_or(Code::INVALID_CONTEXT)
+    }
+
+    fn may_fence(&self) -> bool {
+        !self.gpu.lock().model.is_capturing()
+    }
+
+    fn fence(&self) -> Result<SimFence, Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Fence, state)?;
+        let at = state.model.context_tail(self.context);
+        Ok(SimFence { at })
+    }
+
+    fn reached(&self, fence: &SimFence) -> Result<bool, Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Reached, state)?;
+        Ok(fence.at <= state.model.now())
+    }
+
+    fn wait(&self, fence: &SimFence) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Wait, state)?;
+        state.model.advance_to(fence.at);
+        Ok(())
+    }
+}

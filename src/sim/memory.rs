@@ -1,0 +1,149 @@
+//! The model's allocations: live ones by address, over the devices' pages.
+//!
+//! Owns no state of its own. Invariant: live allocations do not overlap, and
+//! each that is counted holds room in its device's memory. Cost: O(log n).
+
+use super::Nanos;
+use super::device::Allocation;
+use super::faults::Violation;
+use super::flight::Touch;
+use super::model::{ContextId, Model};
+use crate::address::{Address, Bytes};
+use crate::driver::MemInfo;
+use crate::error::Code;
+
+impl<E> Model<E> {
+    /// When the last work in flight that touches these bytes ends; `None`
+    /// where none does.
+    pub fn used_until(&self, start: Address, size: Bytes) -> Option<Nanos> {
+        let using = self.flight.overlapping(Touch::read(start, size));
+        using.map(|u| u.ends).filter(|&t| t > self.now()).max()
+    }
+
+    /// Takes `size` bytes for a context.
+    ///
+    /// # Errors
+    /// [`Code::OUT_OF_MEMORY`]; [`Code::INVALID_VALUE`] for 0 bytes;
+    /// [`Code::INVALID_CONTEXT`] where the context is not alive.
+    pub fn allocate(&mut self, context: ContextId, size: Bytes) -> Result<Address, Code> {
+        if !self.is_alive(context) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        if size.is_zero() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let device = self.device_of(context).ok_or(Code::INVALID_CONTEXT)?;
+        let memory = self.devices.get_mut(device as usize);
+        let base = memory
+            .and_then(|m| m.take(context, size.get()))
+            .map(Address::new)
+            .ok_or(Code::OUT_OF_MEMORY)?;
+        self.note(Allocation {
+            base,
+            size,
+            device,
+            context,
+            counted: true,
+        });
+        Ok(base)
+    }
+
+    /// Makes memory known that somebody else counts: opened from another
+    /// process.
+    pub fn adopt(&mut self, context: ContextId, base: Address, size: Bytes) {
+        let device = self.device_of(context).unwrap_or(0);
+        self.note(Allocation {
+            base,
+            size,
+            device,
+            context,
+            counted: false,
+        });
+    }
+
+    fn note(&mut self, allocation: Allocation) {
+        self.live.insert(allocation.base.get(), allocation);
+    }
+
+    /// Frees an allocation as the driver does: waits for the work of its
+    /// context and for whatever else touches it. Returns the pages given back.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] where no allocation begins there, which is also
+    /// a violation.
+    pub fn free(&mut self, base: Address) -> Result<Option<(Address, Bytes)>, Code> {
+        let Some(a) = self.live.get(&base.get()).copied() else {
+            self.violations.push(Violation::UnknownFree(base));
+            return Err(Code::INVALID_VALUE);
+        };
+        let used = self.used_until(base, a.size).unwrap_or(0);
+        self.advance_to(self.context_tail(a.context).max(used));
+        self.release(base)
+    }
+
+    /// Frees an allocation without waiting for anything.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] where no allocation begins there.
+    pub fn release(&mut self, base: Address) -> Result<Option<(Address, Bytes)>, Code> {
+        if !self.live.contains_key(&base.get()) {
+            return Err(Code::INVALID_VALUE);
+        }
+        Ok(self.drop_live(base.get()))
+    }
+
+    pub(super) fn drop_live(&mut self, base: u64) -> Option<(Address, Bytes)> {
+        let a = self.live.remove(&base)?;
+        if !a.counted {
+            return None;
+        }
+        let memory = self.devices.get_mut(a.device as usize)?;
+        let (start, length) = memory.put(a.context, base, a.size.get())?;
+        Some((Address::new(start), Bytes::new(length)))
+    }
+
+    /// The live allocation that holds the byte at `address`.
+    pub fn find(&self, address: Address) -> Option<Allocation> {
+        let (_, &a) = self.live.range(..=address.get()).next_back()?;
+        (address.offset_from(a.base) < a.size).then_some(a)
+    }
+
+    /// Whether these bytes lie in one live allocation.
+    pub fn covers(&self, start: Address, size: Bytes) -> bool {
+        self.find(start).is_some_and(|a| {
+            let end = start.offset_from(a.base).checked_add(size);
+            end.is_some_and(|end| end <= a.size)
+        })
+    }
+
+    /// How many allocations are live.
+    pub fn live_count(&self) -> usize {
+        self.live.len()
+    }
+
+    /// What a device has; none where there is no such device.
+    pub fn mem_info(&self, device: u32) -> Option<MemInfo> {
+        let memory = self.devices.get(device as usize)?;
+        Some(MemInfo {
+            free: Bytes::new(memory.free_bytes()),
+            total: Bytes::new(memory.total),
+        })
+    }
+
+    /// Bytes of pages in use on a device now, and at most so far.
+    pub fn used_and_peak(&self, device: u32) -> (Bytes, Bytes) {
+        self.devices
+            .get(device as usize)
+            .map_or((Bytes::ZERO, Bytes::ZERO), |m| {
+                (Bytes::new(m.used()), Bytes::new(m.peak()))
+            })
+    }
+
+    /// Lets somebody else use this much of a device, in whole pages.
+    pub fn occupy(&mut self, device: u32, size: Bytes) {
+        let pages = size.round_up(self.settings.page).unwrap_or(size);
+        if let Some(memory) = self.devices.get_mut(device as usize) {
+            memory.occupied = pages.get();
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The machine: contexts, streams and the clock over devices' memory.
+//!
+//! Owns everything the submodules hold. Invariant: `now` never goes back; a
+//! stream's tail is the end of its last piece of work, and a context's tail is
+//! the largest its streams ever had (so that a destroyed stream's work still
+//! counts). Cost: O(log n) per call.
+
+use super::capture::Captures;
+use super::device::{Allocation, DeviceMemory};
+use super::faults::Violation;
+use super::flight::{Flight, Touch, Work};
+use super::{Nanos, Random, Settings};
+use crate::address::{Address, Bytes};
+use crate::error::Code;
+use std::collections::BTreeMap;
+
+/// A context of the model; never used twice.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ContextId(u32);
+
+/// A stream of the model; never used twice.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StreamId(u32);
+
+impl ContextId {
+    pub(super) const fn numbered(n: u32) -> ContextId {
+        ContextId(n)
+    }
+
+    /// Its number, from 0.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+impl StreamId {
+    /// Its number, from 0.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+/// How a stream relates to the legacy default stream of its context.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum StreamKind {
+    /// The legacy default stream itself.
+    Legacy,
+    /// Waits for the legacy stream, and that waits for it.
+    Blocking,
+    /// Knows nothing of the legacy stream.
+    NonBlocking,
+}
+
+#[derive(Debug)]
+struct Context {
+    device: u32,
+    legacy: StreamId,
+    /// End of the last work on any stream.
+    tail: Nanos,
+    /// End of the last work on the legacy stream and the blocking ones.
+    blocking_tail: Nanos,
+    alive: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    context: ContextId,
+    kind: StreamKind,
+    tail: Nanos,
+    alive: bool,
+}
+
+/// The model GPU, as plain data that one owner drives. `E` is what is to be
+/// done when a piece of work ends.
+#[derive(Debug)]
+pub struct Model<E> {
+    pub(super) settings: Settings,
+    now: Nanos,
+    random: Random,
+    pub(super) devices: Vec<DeviceMemory>,
+    contexts: Vec<Context>,
+    streams: Vec<Stream>,
+    pub(super) live: BTreeMap<u64, Allocation>,
+    pub(super) flight: Flight<E>,
+    effects: Vec<E>,
+    pub(super) captures: Captures,
+    pub(super) violations: Vec<Violation>,
+}
+
+impl<E> Model<E> {
+    /// A machine at time 0, with no context.
+    #[must_use]
+    pub fn new(settings: Settings) -> Model<E> {
+        let span = settings.span.get();
+        let page = settings.page.get();
+        let devices = (0..u64::from(settings.devices))
+            .map(|i| {
+                let base = settings.base.get() + i * span;
+                DeviceMemory::new(base, span, settings.memory.get(), page)
+            })
+            .collect();
+        Model {
+            now: 0,
+            random: Random(settings.seed),
+            devices,
+            contexts: Vec::new(),
+            streams: Vec::new(),
+            live: BTreeMap::new(),
+            flight: Flight::new(),
+            effects: Vec::new(),
+            captures: Captures::default(),
+            violations: Vec::new(),
+            settings,
+        }
+    }
+
+    /// What the machine is like.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The virtual clock.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// A seeded random number below `bound`.
+    pub(super) fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// Lets the time of one call pass.
+    pub fn tick(&mut self) {
+        let call = self.settings.call_ns;
+        let jitter = self.random.below(call / 4 + 1);
+        self.advance_to(self.now + (call - call / 8 + jitter).max(1));
+    }
+
+    /// Waits until `time`; no wait where that has passed.
+    pub fn advance_to(&mut self, time: Nanos) {
+        self.now = self.now.max(time);
+        self.flight.retire(self.now, &mut self.effects);
+    }
+
+    /// The effects of the work that has ended since this was last asked, in
+    /// the order in which they are to be done.
+    pub fn take_effects(&mut self) -> Vec<E> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// How many pieces of work are in flight.
+    pub fn pending(&self) -> usize {
+        self.flight.len()
+    }
+
+    /// A new context on `device`, with its legacy stream.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_VALUE`] where there is no such device.
+    pub fn create_context(&mut self, device: u32) -> Result<ContextId, Code> {
+        if device >= self.settings.devices {
+            return Err(Code::INVALID_VALUE);
+        }
+        let id = ContextId::numbered(count(self.contexts.len()));
+        let legacy = self.push_stream(id, StreamKind::Legacy);
+        self.contexts.push(Context {
+            device,
+            legacy,
+            tail: 0,
+            blocking_tail: 0,
+            alive: true,
+        });
+        Ok(id)
+    }
+
+    /// Waits for the context's work, frees its memory and ends its streams.
+    /// Returns the pages given back, as start and length.
+    pub fn destroy_context(&mut self, context: ContextId) -> Vec<(Address, Bytes)> {
+        self.advance_to(self.context_tail(context));
+        for stream in self.streams.iter_mut().filter(|s| s.context == context) {
+            stream.alive = false;
+        }
+        if let Some(context) = self.contexts.get_mut(context.0 as usize) {
+            context.alive = false;
+        }
+        let owned: Vec<u64> = (self.live.iter())
+            .filter(|(_, a)| a.context == context)
+            .map(|(&base, _)| base)
+            .collect();
+        let freed = owned.into_iter().filter_map(|base| self.drop_live(base));
+        freed.collect()
+    }
+
+    /// Whether the context exists.
+    pub fn is_alive(&self, context: ContextId) -> bool {
+        self.contexts
+            .get(context.0 as usize)
+            .is_some_and(|c| c.alive)
+    }
+
+    /// The device of a context.
+    pub fn device_of(&self, context: ContextId) -> Option<u32> {
+        self.contexts.get(context.0 as usize).map(|c| c.device)
+    }
+
+    /// The legacy default stream of a context.
+    pub fn legacy(&self, context: ContextId) -> Option<StreamId> {
+        self.contexts.get(context.0 as usize).map(|c| c.legacy)
+    }
+
+    /// A new stream; `blocking` says whether it orders with the legacy one.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_CONTEXT`] where the context is not alive.
+    pub fn create_stream(&mut self, context: ContextId, blocking: bool) -> Result<StreamId, Code> {
+        if !self.is_alive(context) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        let kind = if blocking {
+            StreamKind::Blocking
+        } else {
+            StreamKind::NonBlocking
+        };
+        Ok(self.push_stream(context, kind))
+    }
+
+    /// Ends a stream; its work goes on to its end. False where there is no
+    /// such stream, or it is a legacy one.
+    pub fn destroy_stream(&mut self, stream: StreamId) -> bool {
+        match self.streams.get_mut(stream.0 as usize) {
+            Some(s) if s.alive && s.kind != StreamKind::Legacy => {
+                s.alive = false;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The context of a stream that is alive.
+    pub fn context_of(&self, stream: StreamId) -> Option<ContextId> {
+        let stream = self.streams.get(stream.0 as usize).filter(|s| s.alive)?;
+        Some(stream.context)
+    }
+
+    fn push_stream(&mut self, context: ContextId, kind: StreamKind) -> StreamId {
+        let id = StreamId(count(self.streams.len()));
+        self.streams.push(Stream {
+            context,
+            kind,
+            tail: 0,
+            alive: true,
+        });
+        id
+    }
+
+    /// When everything on the stream is done, and what it orders with.
+    pub fn stream_tail(&self, stream: StreamId) -> Nanos {
+        let Some(s) = self.streams.get(stream.0 as usize) else {
+            return 0;
+        };
+        let Some(context) = self.contexts.get(s.context.0 as usize) else {
+            return s.tail;
+        };
+        match s.kind {
+            StreamKind::Legacy => context.blocking_tail,
+            StreamKind::NonBlocking => s.tail,
+            StreamKind::Blocking => {
+                let legacy = self.streams.get(context.legacy.0 as usize);
+                s.tail.max(legacy.map_or(0, |l| l.tail))
+            }
+        }
+    }
+
+    /// When everything that the context was given is done.
+    pub fn context_tail(&self, context: ContextId) -> Nanos {
+        self.contexts.get(context.0 as usize).map_or(0, |c| c.tail)
+    }
+
+    /// When everything that the device was given is done.
+    pub fn device_tail(&self, device: u32) -> Nanos {
+        let on_device = self.contexts.iter().filter(|c| c.device == device);
+        on_device.map(|c| c.tail).max().unwrap_or(0)
+    }
+
+    /// Submits work and returns when it ends.
+    ///
+    /// # Errors
+    /// [`Code::INVALID_CONTEXT`] where the stream or its context is gone.
+    pub fn submit(&mut self, stream: StreamId, work: Work<E>) -> Result<Nanos, Code> {
+        let alive = self.context_of(stream).filter(|&c| self.is_alive(c));
+        alive.ok_or(Code::INVALID_CONTEXT)?;
+        let begins = self.now.max(self.stream_tail(stream));
+        let ends = begins.saturating_add(work.duration);
+        for &touch in work.touches.iter().filter(|t| !t.size.is_zero()) {
+            self.check_touch(stream, touch, begins);
+        }
+        self.flight.submit(stream, ends, work);
+        self.hold_until(stream, ends);
+        self.flight.retire(self.now, &mut self.effects);
+        Ok(ends)
+    }
+
+    /// Lets later work on the stream wait until `time`.
+    pub fn hold_until(&mut self, stream: StreamId, time: Nanos) {
+        let Some(s) = self.streams.get_mut(stream.0 as usize) else {
+            return;
+        };
+        s.tail = s.tail.max(time);
+        let (context, kind) = (s.context, s.kind);
+        if let Some(context) = self.contexts.get_mut(context.0 as usize) {
+            context.tail = context.tail.max(time);
+            if kind != StreamKind::NonBlocking {
+                context.blocking_tail = context.blocking_tail.max(time);
+            }
+        }
+    }
+
+    fn check_touch(&mut self, stream: StreamId, touch: Touch, begins: Nanos) {
+        if !self.covers(touch.start, touch.size) {
+            self.violations.push(Violation::Unallocated {
+                stream,
+                start: touch.start,
+                size: touch.size,
+            });
+        }
+        if !self.settings.races {
+            return;
+        }
+        let race = self
+            .flight
+            .overlapping(touch)
+            .find(|u| u.stream != stream && u.ends > begins && (u.touch.writes || touch.writes));
+        if let Some(other) = race.map(|u| u.stream) {
+            let start = touch.start;
+            self.violations.push(Violation::Race {
+                stream,
+                other,
+                start,
+            });
+        }
+    }
+
+    /// Records a violation that the caller has seen.
+    pub fn violate(&mut self, violation: Violation) {
+        self.violations.push(violation);
+    }
+
+    /// All violations so far.
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+}
+
+/// Numbers of contexts and streams; more than `u32` holds are never made.
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,101 @@
+//! Free address ranges, by place and by length.
+//!
+//! Owns which addresses are free. Invariant: runs do not overlap, two runs
+//! that touch are one (except across a multiple of `edge`), and both indexes
+//! hold the same runs. Cost: O(log n) each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+#[derive(Debug, Default)]
+pub(super) struct Runs {
+    by_start: BTreeMap<u64, u64>,
+    by_length: BTreeSet<(u64, u64)>,
+    /// Runs do not merge across multiples of this; none: they always do.
+    edge: Option<u64>,
+}
+
+impl Runs {
+    pub(super) fn with_edge(edge: Option<u64>) -> Runs {
+        Runs {
+            edge,
+            ..Runs::default()
+        }
+    }
+
+    /// Takes `length` from the shortest run that has it, lowest first.
+    pub(super) fn take(&mut self, length: u64) -> Option<u64> {
+        let &(found, start) = self.by_length.range((length, 0)..).next()?;
+        self.remove(start, found);
+        if found > length {
+            self.insert(start + length, found - length);
+        }
+        Some(start)
+    }
+
+    /// Gives a range back and returns the run that it is now part of.
+    pub(super) fn put(&mut self, start: u64, length: u64) -> (u64, u64) {
+        let (mut start, mut length) = (start, length);
+        if !self.is_edge(start)
+            && let Some((&before, &size)) = self.by_start.range(..start).next_back()
+            && before + size == start
+        {
+            self.remove(before, size);
+            start = before;
+            length += size;
+        }
+        let end = start + length;
+        if !self.is_edge(end)
+            && let Some(&size) = self.by_start.get(&end)
+        {
+            self.remove(end, size);
+            length += size;
+        }
+        self.insert(start, length);
+        (start, length)
+    }
+
+    pub(super) fn remove(&mut self, start: u64, length: u64) {
+        self.by_start.remove(&start);
+        self.by_length.remove(&(length, start));
+    }
+
+    fn insert(&mut self, start: u64, length: u64) {
+        self.by_start.insert(start, length);
+        self.by_length.insert((length, start));
+    }
+
+    fn is_edge(&self, at: u64) -> bool {
+        self.edge.is_some_and(|edge| at.is_multiple_of(edge))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_run_that_fits_is_taken_and_the_rest_stays() {
+        let mut runs = Runs::default();
+        runs.put(0, 100);
+        runs.put(1000, 10);
+        assert_eq!(runs.take(8), Some(1000));
+        assert_eq!(runs.take(8), Some(0));
+        assert_eq!(runs.take(100), None);
+        assert_eq!(runs.take(92), Some(8));
+        assert_eq!(runs.take(2), Some(1008));
+        assert_eq!(runs.take(1), None);
+    }
+
+    #[test]
+    fn neighbours_merge_but_not_across_an_edge() {
+        let mut runs = Runs::with_edge(Some(100));
+        assert_eq!(runs.put(0, 40), (0, 40));
+        assert_eq!(runs.put(60, 40), (60, 40));
+        assert_eq!(runs.put(40, 20), (0, 100));
+        assert_eq!(runs.put(100, 100), (100, 100));
+        assert_eq!(runs.take(101), None);
+        let mut joined = Runs::with_edge(None);
+        joined.put(0, 100);
+        assert_eq!(joined.put(100, 100), (0, 200));
+    }
+}

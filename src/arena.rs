@@ -1,22 +1,63 @@
-//! All chunks and indexes of one device context (first sketch: every call
-//! goes to the driver).
+//! All chunks and indexes of one device context.
+//!
+//! Owns the memory that it took from its [`Driver`]. The paths that programs
+//! are on all the time, a hit and a free, take the lock once and make no
+//! driver call. Everything else is in the modules below: `growth` (misses, the
+//! out-of-memory ladder), `reclaim` (epochs and what goes back to the driver).
+//!
+//! # Lock order
+//!
+//! There is one lock, around the [`Books`]. It is a spin lock and no driver
+//! call, environment read, log or I/O happens under it; nor is any other lock
+//! taken (the page map is lock-free, its first-use initialisation aside).
+//!
+//! # Invariant
+//!
+//! A freed block is handed out again only after a fence later than the free
+//! was reached on every stream of the context (or, with `immediate`, at the
+//! user's own risk). Memory leaves the books and the page map before it goes
+//! back to the driver.
+
+mod block;
+mod books;
+mod chunk;
+mod free_index;
+mod growth;
+mod limbo;
+mod meter;
+mod reclaim;
+mod validate;
 
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
-use crate::config::Config;
+use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold};
 use crate::driver::{Driver, MemInfo};
 use crate::error::{AllocError, Code, FreeError};
-use crate::page_map::{ArenaId, PageMap};
+use crate::page_map::{ArenaId, PageMap, SLOT};
 use crate::quota::Quota;
 use crate::stats::{ArenaStats, DriverCalls};
+use crate::strategy::{Route, Strategy};
+use crate::sync::{Lock, OnceLock};
+
+use books::{Books, Freed, Release, Search, Want};
+use meter::Metered;
+use reclaim::Extent;
+pub use validate::Inconsistency;
 
 /// The memory of one device context.
 pub struct Arena<D: Driver> {
     id: ArenaId,
-    driver: D,
-    map: Arc<PageMap>,
+    driver: Metered<D>,
+    strategy: Strategy,
+    free_sync: FreeSync,
+    garbage_threshold: GarbageThreshold,
+    garbage_fraction: f64,
+    dedicated_min: Option<Bytes>,
+    limbo_budget: Option<DeviceShare>,
+    device_total: OnceLock<Bytes>,
     quota: Arc<Quota>,
+    books: Lock<Books<D::Fence>>,
 }
 
 impl<D: Driver> Arena<D> {
@@ -25,86 +66,192 @@ impl<D: Driver> Arena<D> {
     pub fn new(
         id: ArenaId,
         driver: D,
-        _config: &Config,
+        config: &Config,
         map: Arc<PageMap>,
         quota: Arc<Quota>,
     ) -> Arena<D> {
         Arena {
             id,
-            driver,
-            map,
+            driver: Metered::new(driver),
+            strategy: Strategy::new(config),
+            free_sync: config.free_sync,
+            garbage_threshold: config.garbage_threshold,
+            garbage_fraction: config.garbage_fraction,
+            dedicated_min: config.dedicated_min,
+            limbo_budget: config.limbo_budget,
+            device_total: OnceLock::new(),
             quota,
+            books: Lock::new(Books::new(id, map)),
         }
+    }
+
+    /// The number under which the page map knows this arena.
+    pub fn id(&self) -> ArenaId {
+        self.id
     }
 
     /// The driver below.
     pub fn driver(&self) -> &D {
-        &self.driver
+        self.driver.inner()
     }
 
-    /// Memory for a request of `request` bytes (above 0).
+    /// Memory for a request of `request` bytes, aligned to 512.
     ///
     /// # Errors
-    /// [`AllocError`], after the whole out-of-memory ladder.
+    /// [`AllocError`], after the whole out-of-memory ladder;
+    /// [`Code::INVALID_VALUE`] for no bytes.
     pub fn allocate(&self, request: Bytes) -> Result<Address, AllocError> {
-        if !self.quota.take(request) {
-            return Err(AllocError::Limit);
+        if request.is_zero() {
+            return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
-        let address = self.driver.alloc(request).map_err(|code| {
-            self.quota.put_back(request);
-            AllocError::Driver(code)
-        })?;
-        self.map.insert(self.id, address, request);
-        Ok(address)
+        let size = request
+            .round_up(SLOT)
+            .ok_or(AllocError::Driver(Code::OUT_OF_MEMORY))?;
+        let route = if self.dedicated_min.is_some_and(|least| request >= least) {
+            Route::Direct
+        } else {
+            self.strategy
+                .route(size, &|| self.available())
+                .map_err(AllocError::Driver)?
+        };
+        match route {
+            Route::Direct => self.allocate_direct(request, size),
+            Route::Pool(pool) => {
+                let want = Want {
+                    request,
+                    size,
+                    pool,
+                };
+                let hit = self.books.lock().take(want, Search::Quick);
+                hit.map_or_else(|| self.allocate_after_miss(want), Ok)
+            }
+        }
     }
 
     /// Takes over memory that the real function handed to the program after
     /// `allocate` had failed, so that it is counted and found when freed.
-    pub fn adopt(&self, address: Address, size: Bytes) {
-        self.map.insert(self.id, address, size);
+    /// False where the page map cannot hold it: then it stays the program's
+    /// own.
+    pub fn adopt(&self, address: Address, request: Bytes) -> bool {
+        let size = request.round_up(SLOT).unwrap_or(request);
+        let adopted = self.books.lock().add_direct(address, request, size);
+        if adopted {
+            self.quota.take_anyway(size);
+        }
+        adopted
     }
 
     /// Frees the live block at `address`.
     ///
     /// # Errors
-    /// [`FreeError`]; nothing is changed then.
+    /// [`FreeError::NotLive`], and nothing is changed; or what the driver
+    /// answered when it was to take its own allocation back.
     pub fn free(&self, address: Address) -> Result<(), FreeError> {
-        let size = self.map.remove(address).ok_or(FreeError::NotLive)?;
-        self.quota.put_back(size);
-        self.driver.free(address).map_err(FreeError::Driver)
+        let quiet = !self.driver.may_fence();
+        let release = match self.free_sync {
+            FreeSync::Immediate => Release::AtOnce,
+            FreeSync::Deferred | FreeSync::Strict => Release::AfterFence { quiet },
+        };
+        let (freed, batch_is_full) = {
+            let mut books = self.books.lock();
+            let freed = books.free(address, release)?;
+            (freed, self.batch_is_full(&books))
+        };
+        match freed {
+            Freed::Done => Ok(()),
+            Freed::GiveBack(region) => self.give_back(region).map_err(FreeError::Driver),
+            Freed::Limbo if self.free_sync == FreeSync::Strict => {
+                self.wait_for_all();
+                Ok(())
+            }
+            Freed::Limbo => {
+                if batch_is_full {
+                    self.close(Extent::Share);
+                    self.poll();
+                }
+                Ok(())
+            }
+        }
     }
 
-    /// Free and total memory as the program should see them.
+    /// Free and total memory as the program should see them: what the driver
+    /// has, with what the arena could hand out in whole chunks, and never more
+    /// than the limit.
     ///
     /// # Errors
     /// What the driver answers.
     pub fn mem_info(&self) -> Result<MemInfo, Code> {
-        self.driver.mem_info()
+        self.flush();
+        let MemInfo { free, total } = self.driver.mem_info()?;
+        let ours = {
+            let books = self.books.lock();
+            let parts = if self.strategy.offers_parts_of_chunks() {
+                books.obtainable_parts()
+            } else {
+                Bytes::ZERO
+            };
+            books.idle().saturating_add(parts)
+        };
+        let free = free.saturating_add(ours).min(total);
+        Ok(match self.quota.limit() {
+            None => MemInfo { free, total },
+            Some(limit) => MemInfo {
+                free: free.min(
+                    limit
+                        .saturating_sub(self.quota.reserved())
+                        .saturating_add(ours),
+                ),
+                total: total.min(limit),
+            },
+        })
     }
 
-    /// Closes the open epoch and hands back what the device is done with,
-    /// waiting for nothing.
-    pub fn flush(&self) {}
+    /// Closes the open epoch and makes available what the device is done
+    /// with. Waits for nothing.
+    pub fn flush(&self) {
+        self.close(Extent::All);
+        self.poll();
+    }
 
-    /// Gives every idle chunk back to the driver, after waiting for limbo;
+    /// Waits for limbo, then gives every idle chunk back to the driver;
     /// returns how many bytes that were.
     pub fn trim(&self) -> Bytes {
-        Bytes::ZERO
+        self.wait_for_all();
+        self.release_idle_chunks()
     }
 
     /// Forgets everything without a driver call: the context is gone and its
-    /// memory with it.
-    pub fn retire(&self) {}
+    /// memory with it. From then on nothing is handed out.
+    pub fn retire(&self) {
+        let reserved = self.books.lock().retire();
+        self.quota.put_back(reserved);
+    }
 
     /// A consistent picture of the arena.
     #[must_use]
     pub fn stats(&self) -> ArenaStats {
-        ArenaStats::default()
+        self.books.lock().picture()
     }
 
     /// Calls made to the driver so far.
     #[must_use]
     pub fn driver_calls(&self) -> DriverCalls {
-        DriverCalls::default()
+        self.driver.read()
+    }
+
+    /// Compares everything that the books keep twice; for tests.
+    ///
+    /// # Errors
+    /// The first difference found.
+    pub fn validate(&self) -> Result<(), Inconsistency> {
+        self.books.lock().validate()
+    }
+
+    /// Whether `address` is the start of memory that the driver handed out in
+    /// one call, so that what the driver says of its base and size holds for
+    /// it.
+    #[must_use]
+    pub fn is_whole_allocation(&self, address: Address) -> bool {
+        self.books.lock().is_direct(address)
     }
 }

@@ -48,6 +48,7 @@ pub mod quota;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod stats;
+mod strategy;
 mod sync;
 
 pub use address::{Address, Bytes};

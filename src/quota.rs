@@ -49,8 +49,58 @@ impl Quota {
             .is_ok()
     }
 
+    /// Takes `size` bytes whether they are left or not: the memory is already
+    /// there, handed out by the real function.
+    pub(crate) fn take_anyway(&self, size: Bytes) {
+        self.reserved.fetch_add(size.get(), Ordering::Relaxed);
+    }
+
     /// Puts `size` bytes back.
     pub(crate) fn put_back(&self, size: Bytes) {
         self.reserved.fetch_sub(size.get(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two arenas that ask for more than is left together never both get it.
+    #[test]
+    fn loom_the_limit_holds() {
+        loom::model(|| {
+            let quota = Arc::new(Quota::new(Bytes::new(10)));
+            let other = {
+                let quota = Arc::clone(&quota);
+                thread::spawn(move || {
+                    let got = quota.take(Bytes::new(6));
+                    if got {
+                        quota.put_back(Bytes::new(6));
+                    }
+                })
+            };
+            let got = quota.take(Bytes::new(6));
+            other.join().unwrap();
+            assert_eq!(quota.reserved(), Bytes::new(if got { 6 } else { 0 }));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_stays_below_the_limit() {
+        let quota = Quota::new(Bytes::new(10));
+        assert!(quota.take(Bytes::new(10)));
+        assert!(!quota.take(Bytes::new(1)));
+        assert!(!quota.take(Bytes::MAX));
+        quota.put_back(Bytes::new(1));
+        assert!(quota.take(Bytes::new(1)));
+        assert_eq!(quota.limit(), Some(Bytes::new(10)));
+        assert_eq!(Quota::new(Bytes::MAX).limit(), None);
     }
 }

@@ -5,13 +5,39 @@
 //! a driver call, an environment read, a log or I/O.
 
 #[cfg(not(loom))]
-pub(crate) use std::sync::atomic;
+mod real {
+    pub(crate) use std::sync::{OnceLock, atomic};
+    pub(crate) use std::thread::yield_now;
 
-#[cfg(not(loom))]
-pub(crate) use spinning::Lock;
-
-#[cfg(not(loom))]
-mod spinning {
     /// A short section that one thread at a time is in.
     pub(crate) type Lock<T> = spin::mutex::SpinMutex<T, spin::Yield>;
 }
+
+#[cfg(loom)]
+mod modelled {
+    pub(crate) use loom::sync::atomic;
+    pub(crate) use loom::thread::yield_now;
+
+    /// The same interface over the checker's mutex.
+    pub(crate) struct Lock<T>(loom::sync::Mutex<T>);
+
+    impl<T> Lock<T> {
+        pub(crate) fn new(value: T) -> Lock<T> {
+            Lock(loom::sync::Mutex::new(value))
+        }
+
+        #[allow(clippy::unwrap_used, reason = "a poisoned lock ends the model")]
+        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+            self.0.lock().unwrap()
+        }
+    }
+
+    /// The part of `std::sync::OnceLock` that is used here. The checker has
+    /// none, so initialisation itself is not modelled: `std` answers for it.
+    pub(crate) type OnceLock<T> = std::sync::OnceLock<T>;
+}
+
+#[cfg(loom)]
+pub(crate) use modelled::{Lock, OnceLock, atomic, yield_now};
+#[cfg(not(loom))]
+pub(crate) use real::{Lock, OnceLock, atomic, yield_now};

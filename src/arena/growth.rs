@@ -1,0 +1,226 @@
+//! What happens when the cache has nothing that fits.
+//!
+//! In this order: poll limbo; wait for it, where it is over its budget; take a
+//! chunk, a smaller one where the driver has no more; and where even the
+//! request cannot be had, the out-of-memory ladder: wait for all of limbo,
+//! give every idle chunk back, ask once more.
+//!
+//! Bytes are taken from the quota before the driver is asked, so that the
+//! limit holds whatever threads do at the same time.
+
+use crate::address::{Address, Bytes};
+use crate::arena::Arena;
+use crate::arena::books::{Region, Search, Want};
+use crate::arena::reclaim::Extent;
+use crate::config::GarbageThreshold;
+use crate::driver::Driver;
+use crate::error::{AllocError, Code};
+use crate::strategy::{PAGE, pages};
+use crate::sync::yield_now;
+
+/// Limbo may hold this much before an allocation waits rather than grows,
+/// where no budget is configured: a sixteenth of what is reserved, and enough
+/// for a small program not to wait at every step.
+const BUDGET_PART: u64 = 16;
+const BUDGET_LEAST: Bytes = Bytes::mib(64);
+
+/// Whether smaller requests may still be served.
+fn is_shortage(error: AllocError) -> bool {
+    matches!(
+        error,
+        AllocError::Limit | AllocError::Driver(Code::OUT_OF_MEMORY)
+    )
+}
+
+/// The turn to grow, where only one thread may.
+struct Turn<'a, D: Driver>(&'a Arena<D>);
+
+impl<D: Driver> Drop for Turn<'_, D> {
+    fn drop(&mut self) {
+        self.0.books.lock().growing = false;
+    }
+}
+
+impl<D: Driver> Arena<D> {
+    /// Serves a request that the cache could not.
+    #[cold]
+    pub(super) fn allocate_after_miss(&self, want: Want) -> Result<Address, AllocError> {
+        if self.garbage_threshold == GarbageThreshold::NextOpportunity {
+            self.close(Extent::Share);
+        }
+        self.poll();
+        if let Some(address) = self.take(want) {
+            return Ok(address);
+        }
+        while self.is_over_budget() {
+            self.close(Extent::All);
+            if !self.wait_for_oldest() {
+                break;
+            }
+            if let Some(address) = self.take(want) {
+                return Ok(address);
+            }
+        }
+        if !self.strategy.grows_alone() {
+            return self.grow(want);
+        }
+        loop {
+            if let Some(address) = self.take(want) {
+                return Ok(address);
+            }
+            if let Some(_turn) = self.turn_to_grow() {
+                return self.grow(want);
+            }
+            yield_now();
+        }
+    }
+
+    fn take(&self, want: Want) -> Option<Address> {
+        self.books.lock().take(want, Search::Thorough)
+    }
+
+    fn is_over_budget(&self) -> bool {
+        let (limbo, reserved) = {
+            let books = self.books.lock();
+            (books.limbo_bytes(), books.reserved())
+        };
+        let budget = match self.limbo_budget {
+            Some(share) => share.of(self.device_total()),
+            None => Bytes::new(reserved.get() / BUDGET_PART).max(BUDGET_LEAST),
+        };
+        limbo > budget
+    }
+
+    /// The device's memory; nothing where the driver does not say.
+    fn device_total(&self) -> Bytes {
+        if let Some(&total) = self.device_total.get() {
+            return total;
+        }
+        match self.driver.mem_info() {
+            Ok(info) => *self.device_total.get_or_init(|| info.total),
+            Err(_) => Bytes::ZERO,
+        }
+    }
+
+    /// What a chunk could take now: what the driver has, up to the limit.
+    pub(super) fn available(&self) -> Result<Bytes, Code> {
+        let free = self.driver.mem_info()?.free;
+        Ok(match self.quota.limit() {
+            Some(limit) => free.min(limit.saturating_sub(self.quota.reserved())),
+            None => free,
+        })
+    }
+
+    fn turn_to_grow(&self) -> Option<Turn<'_, D>> {
+        let mut books = self.books.lock();
+        if books.growing {
+            return None;
+        }
+        books.growing = true;
+        Some(Turn(self))
+    }
+
+    /// Takes a chunk for the request, a smaller one where the driver has no
+    /// more, down to the pages of the request itself.
+    fn grow(&self, want: Want) -> Result<Address, AllocError> {
+        let least = pages(want.size);
+        let held = self.books.lock().reserved();
+        let chunk = self.strategy.chunk(want.size, held, &|| self.available());
+        let mut size = chunk.map_err(AllocError::Driver)?;
+        loop {
+            match self.obtain(size, size) {
+                Ok(region) => return self.enter_chunk(region, want),
+                Err(error) if !is_shortage(error) => return Err(error),
+                Err(_) if size <= least => return self.last_resort(want),
+                Err(_) => size = Bytes::new(size.get() / 2).round_down(PAGE).max(least),
+            }
+        }
+    }
+
+    /// The out-of-memory ladder for a pooled request.
+    #[cold]
+    fn last_resort(&self, want: Want) -> Result<Address, AllocError> {
+        self.wait_for_all();
+        if let Some(address) = self.take(want) {
+            return Ok(address);
+        }
+        self.release_idle_chunks();
+        match self.obtain(pages(want.size), pages(want.size)) {
+            Ok(region) => return self.enter_chunk(region, want),
+            Err(error) if !is_shortage(error) => return Err(error),
+            // Others may have freed meanwhile; and a driver that has no page
+            // left may have room for a small request in one that is in use.
+            Err(_) => {}
+        }
+        if let Some(address) = self.take(want) {
+            return Ok(address);
+        }
+        let direct = self
+            .obtain(want.request, want.size)
+            .and_then(|region| self.enter_direct(region, want.request));
+        direct.inspect_err(|&error| self.count_oom(error))
+    }
+
+    /// Serves a request by a driver allocation of exactly its size.
+    pub(super) fn allocate_direct(
+        &self,
+        request: Bytes,
+        size: Bytes,
+    ) -> Result<Address, AllocError> {
+        let region = match self.obtain(request, size) {
+            Err(error) if is_shortage(error) => {
+                self.wait_for_all();
+                self.release_idle_chunks();
+                self.obtain(request, size)
+                    .inspect_err(|&error| self.count_oom(error))?
+            }
+            other => other?,
+        };
+        self.enter_direct(region, request)
+    }
+
+    fn count_oom(&self, error: AllocError) {
+        if is_shortage(error) {
+            let mut books = self.books.lock();
+            let stats = books.stats_mut();
+            stats.ooms += 1;
+            stats.limit_ooms += u64::from(error == AllocError::Limit);
+        }
+    }
+
+    /// Asks the driver for `request` bytes, which count as `size`.
+    fn obtain(&self, request: Bytes, size: Bytes) -> Result<Region, AllocError> {
+        if !self.quota.take(size) {
+            return Err(AllocError::Limit);
+        }
+        let address = self.driver.alloc(request).map_err(|code| {
+            self.quota.put_back(size);
+            AllocError::Driver(code)
+        })?;
+        Ok(Region { address, size })
+    }
+
+    fn enter_chunk(&self, region: Region, want: Want) -> Result<Address, AllocError> {
+        let entered = self.books.lock().add_chunk(region, want);
+        entered.ok_or_else(|| self.refuse(region))
+    }
+
+    fn enter_direct(&self, region: Region, request: Bytes) -> Result<Address, AllocError> {
+        if self
+            .books
+            .lock()
+            .add_direct(region.address, request, region.size)
+        {
+            return Ok(region.address);
+        }
+        Err(self.refuse(region))
+    }
+
+    /// Memory that the books cannot keep: it goes back, and the program gets
+    /// the real function's answer.
+    fn refuse(&self, region: Region) -> AllocError {
+        // The error that matters is the one returned.
+        let _ = self.give_back(region);
+        AllocError::Driver(Code::UNKNOWN)
+    }
+}

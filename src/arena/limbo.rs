@@ -1,0 +1,257 @@
+//! Blocks that the program freed and the device may still be using.
+//!
+//! Owns the open batch and the closed ones, the *epochs*, in the order in
+//! which they were closed. Invariant: the fence of an epoch is made after its
+//! batch was taken, and so after every free in it and in all older epochs;
+//! therefore one reached fence ends its own epoch and all older ones. Cost: a
+//! push per free, one fence per epoch.
+
+use std::collections::VecDeque;
+
+use crate::address::Bytes;
+use crate::arena::block::{BlockId, Blocks};
+
+/// An epoch is closed when this many blocks wait, so that a fence of some 200
+/// ns costs each free a few of them.
+const BATCH_BLOCKS: usize = 64;
+
+/// An epoch is closed when this many bytes wait, so that large blocks do not
+/// lie about until many of them have come together.
+const BATCH_BYTES: Bytes = Bytes::mib(64);
+
+/// Batches kept for reuse, so that a steady state allocates no host memory.
+const SPARE_BATCHES: usize = 16;
+
+/// A batch behind one fence.
+struct Epoch<F> {
+    number: u64,
+    /// None while the thread that closed the batch is making the fence.
+    fence: Option<F>,
+    blocks: Vec<BlockId>,
+}
+
+/// The oldest epoch, as a thread that polls or waits needs it.
+pub(crate) struct Oldest<F> {
+    pub(crate) number: u64,
+    pub(crate) fence: Option<F>,
+}
+
+/// All blocks in limbo of an arena.
+pub(crate) struct Limbo<F> {
+    open: Vec<BlockId>,
+    open_bytes: Bytes,
+    epochs: VecDeque<Epoch<F>>,
+    next_number: u64,
+    spare: Vec<Vec<BlockId>>,
+}
+
+impl<F: Clone> Limbo<F> {
+    pub(crate) fn new() -> Limbo<F> {
+        Limbo {
+            open: Vec::new(),
+            open_bytes: Bytes::ZERO,
+            epochs: VecDeque::new(),
+            next_number: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Adds a block to the open batch.
+    pub(crate) fn push(&mut self, id: BlockId, size: Bytes) {
+        self.open.push(id);
+        self.open_bytes = self.open_bytes.saturating_add(size);
+    }
+
+    /// Bytes in the open batch.
+    pub(crate) fn open_bytes(&self) -> Bytes {
+        self.open_bytes
+    }
+
+    /// Whether the open batch is worth a fence of its own.
+    pub(crate) fn batch_is_full(&self) -> bool {
+        self.open.len() >= BATCH_BLOCKS || self.open_bytes >= BATCH_BYTES
+    }
+
+    /// Closes the open batch, whose fence is then to be made and brought by
+    /// `set_fence`; nothing where it is empty. Only the largest blocks are
+    /// taken, up to the share `fraction` of the bytes (the last one may pass
+    /// it); the rest stays open.
+    pub(crate) fn close(&mut self, blocks: &Blocks, fraction: f64) -> Option<u64> {
+        let spare = self.spare.pop().unwrap_or_default();
+        let mut batch = std::mem::replace(&mut self.open, spare);
+        self.open_bytes = Bytes::ZERO;
+        if fraction < 1.0 {
+            self.keep_the_small(blocks, &mut batch, fraction);
+        }
+        if batch.is_empty() {
+            self.recycle(batch);
+            return None;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        self.epochs.push_back(Epoch {
+            number,
+            fence: None,
+            blocks: batch,
+        });
+        Some(number)
+    }
+
+    fn keep_the_small(&mut self, blocks: &Blocks, batch: &mut Vec<BlockId>, fraction: f64) {
+        let size = |id: &BlockId| blocks.get(*id).size;
+        batch.sort_by_key(|id| std::cmp::Reverse(size(id)));
+        let sum = |sum: Bytes, id: &BlockId| sum.saturating_add(size(id));
+        let target = batch.iter().fold(Bytes::ZERO, sum).scaled(fraction);
+        let mut taken = Bytes::ZERO;
+        let end = batch.iter().position(|id| {
+            let enough = taken >= target;
+            taken = sum(taken, id);
+            enough
+        });
+        for id in batch.drain(end.unwrap_or(batch.len())..) {
+            self.open_bytes = self.open_bytes.saturating_add(blocks.get(id).size);
+            self.open.push(id);
+        }
+    }
+
+    /// Brings the fence of an epoch that was closed. The epoch may have ended
+    /// already, by a later fence.
+    pub(crate) fn set_fence(&mut self, number: u64, fence: F) {
+        if let Some(epoch) = self.epochs.iter_mut().find(|epoch| epoch.number == number) {
+            epoch.fence = Some(fence);
+        }
+    }
+
+    /// Undoes `close`, because no fence could be made.
+    pub(crate) fn reopen(&mut self, blocks: &Blocks, number: u64) {
+        let Some(at) = self.epochs.iter().position(|epoch| epoch.number == number) else {
+            return;
+        };
+        let Some(epoch) = self.epochs.remove(at) else {
+            return;
+        };
+        for &id in &epoch.blocks {
+            self.push(id, blocks.get(id).size);
+        }
+        self.recycle(epoch.blocks);
+    }
+
+    /// The oldest epoch.
+    pub(crate) fn oldest(&self) -> Option<Oldest<F>> {
+        let epoch = self.epochs.front()?;
+        Some(Oldest {
+            number: epoch.number,
+            fence: epoch.fence.clone(),
+        })
+    }
+
+    /// Takes out the oldest epoch's blocks if it is no younger than `number`,
+    /// whose fence was reached. The vector comes back through `recycle`.
+    pub(crate) fn end_oldest(&mut self, number: u64) -> Option<Vec<BlockId>> {
+        if self.epochs.front()?.number > number {
+            return None;
+        }
+        self.epochs.pop_front().map(|epoch| epoch.blocks)
+    }
+
+    /// Takes a batch's vector back for reuse.
+    pub(crate) fn recycle(&mut self, mut batch: Vec<BlockId>) {
+        if self.spare.len() < SPARE_BATCHES {
+            batch.clear();
+            self.spare.push(batch);
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.open.clear();
+        self.open_bytes = Bytes::ZERO;
+        self.epochs.clear();
+    }
+
+    /// All blocks, in no order.
+    #[cfg(any(test, debug_assertions))]
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.open
+            .iter()
+            .chain(self.epochs.iter().flat_map(|epoch| &epoch.blocks))
+            .copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+    use crate::arena::block::{ChunkId, State};
+
+    fn limbo_of(sizes: &[u64]) -> (Blocks, Limbo<u32>) {
+        let (mut blocks, mut limbo) = (Blocks::new(), Limbo::new());
+        for &size in sizes {
+            let size = Bytes::new(size);
+            let id = blocks.insert(Address::new(0), size, ChunkId(0), State::Limbo);
+            limbo.push(id, size);
+        }
+        (blocks, limbo)
+    }
+
+    fn sizes(blocks: &Blocks, batch: &[BlockId]) -> Vec<u64> {
+        batch.iter().map(|&id| blocks.get(id).size.get()).collect()
+    }
+
+    #[test]
+    fn a_later_fence_ends_older_epochs() {
+        let (mut blocks, mut limbo) = limbo_of(&[512]);
+        let first = limbo.close(&blocks, 1.0).unwrap();
+        let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
+        limbo.push(id, Bytes::new(1024));
+        let second = limbo.close(&blocks, 1.0).unwrap();
+        limbo.set_fence(second, 7);
+        let oldest = limbo.oldest().unwrap();
+        assert_eq!((oldest.number, oldest.fence), (first, None));
+        assert_eq!(sizes(&blocks, &limbo.end_oldest(second).unwrap()), [512]);
+        assert_eq!(sizes(&blocks, &limbo.end_oldest(second).unwrap()), [1024]);
+        assert!(limbo.end_oldest(second).is_none());
+        limbo.set_fence(first, 8);
+        assert!(limbo.oldest().is_none());
+    }
+
+    #[test]
+    fn an_epoch_never_ends_before_a_fence_of_its_own_or_a_later_one() {
+        let (mut blocks, mut limbo) = limbo_of(&[512]);
+        let first = limbo.close(&blocks, 1.0).unwrap();
+        let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
+        limbo.push(id, Bytes::new(1024));
+        limbo.close(&blocks, 1.0).unwrap();
+        assert!(limbo.end_oldest(first).is_some());
+        assert!(limbo.end_oldest(first).is_none());
+    }
+
+    #[test]
+    fn the_largest_go_first_up_to_the_fraction() {
+        let (blocks, mut limbo) = limbo_of(&[100, 400, 200, 300]);
+        let number = limbo.close(&blocks, 0.5).unwrap();
+        // Half of 1000 is 500: 400 is less, 300 passes it.
+        assert_eq!(
+            sizes(&blocks, &limbo.end_oldest(number).unwrap()),
+            [400, 300]
+        );
+        assert_eq!(limbo.open_bytes(), Bytes::new(300));
+        assert_eq!(limbo.close(&blocks, 0.0), None);
+        let number = limbo.close(&blocks, 1.0).unwrap();
+        assert_eq!(
+            sizes(&blocks, &limbo.end_oldest(number).unwrap()),
+            [200, 100]
+        );
+    }
+
+    #[test]
+    fn a_batch_without_a_fence_is_open_again() {
+        let (blocks, mut limbo) = limbo_of(&[512, 1024]);
+        let number = limbo.close(&blocks, 1.0).unwrap();
+        assert_eq!(limbo.open_bytes(), Bytes::ZERO);
+        limbo.reopen(&blocks, number);
+        assert_eq!(limbo.open_bytes(), Bytes::new(1536));
+        assert!(limbo.oldest().is_none());
+    }
+}

@@ -1,0 +1,161 @@
+//! Epochs, and what goes back to the driver.
+//!
+//! Closing, polling and waiting each leave the lock before they call the
+//! driver. Two threads may do any of it at the same time: an epoch is in the
+//! books while its fence is being made, so nobody takes limbo for empty, and
+//! one that has ended meanwhile is not missed.
+
+use std::time::Instant;
+
+use crate::address::Bytes;
+use crate::arena::Arena;
+use crate::arena::books::{Books, Region};
+use crate::arena::limbo::Oldest;
+use crate::config::GarbageThreshold;
+use crate::driver::Driver;
+use crate::error::Code;
+use crate::sync::yield_now;
+
+/// How much of the open batch an epoch takes.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// The share that the options give.
+    Share,
+    /// All of it: memory is needed.
+    All,
+}
+
+/// Reopens an epoch whose fence did not come about, also where the driver's
+/// side unwinds: others would wait for that fence.
+struct Closing<'a, D: Driver> {
+    arena: &'a Arena<D>,
+    number: Option<u64>,
+}
+
+impl<D: Driver> Drop for Closing<'_, D> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.arena.books.lock().reopen_epoch(number);
+        }
+    }
+}
+
+impl<D: Driver> Arena<D> {
+    /// Whether a free has filled the batch.
+    pub(super) fn batch_is_full(&self, books: &Books<D::Fence>) -> bool {
+        match self.garbage_threshold {
+            GarbageThreshold::NextOpportunity => books.limbo().batch_is_full(),
+            GarbageThreshold::Bytes(bytes) => books.limbo().open_bytes() >= bytes,
+            GarbageThreshold::Pressure => false,
+        }
+    }
+
+    /// Closes the open batch behind a fence. Does nothing while fences may not
+    /// be made.
+    pub(super) fn close(&self, extent: Extent) {
+        if !self.driver.may_fence() {
+            return;
+        }
+        let fraction = match extent {
+            Extent::Share => self.garbage_fraction,
+            Extent::All => 1.0,
+        };
+        let Some(number) = self.books.lock().close_epoch(fraction) else {
+            return;
+        };
+        let mut closing = Closing {
+            arena: self,
+            number: Some(number),
+        };
+        if let Ok(fence) = self.driver.fence() {
+            closing.number = None;
+            self.books.lock().set_fence(number, fence);
+        }
+    }
+
+    /// Makes available what the device is done with.
+    pub(super) fn poll(&self) {
+        while self.driver.may_fence() {
+            let oldest = self.books.lock().oldest_epoch();
+            let Some(Oldest {
+                number,
+                fence: Some(fence),
+            }) = oldest
+            else {
+                return;
+            };
+            if self.driver.reached(&fence) != Ok(true) {
+                return;
+            }
+            self.end_epochs(number);
+        }
+    }
+
+    /// Waits for the oldest epoch and makes its blocks available. False where
+    /// there is none, or none can be waited for.
+    pub(super) fn wait_for_oldest(&self) -> bool {
+        while self.driver.may_fence() {
+            let oldest = self.books.lock().oldest_epoch();
+            let Some(Oldest { number, fence }) = oldest else {
+                return false;
+            };
+            let Some(fence) = fence else {
+                // Another thread is making it.
+                yield_now();
+                continue;
+            };
+            let start = Instant::now();
+            if self.driver.wait(&fence).is_err() {
+                return false;
+            }
+            self.count_wait(start);
+            self.end_epochs(number);
+            return true;
+        }
+        false
+    }
+
+    fn count_wait(&self, start: Instant) {
+        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let mut books = self.books.lock();
+        let stats = books.stats_mut();
+        stats.waits += 1;
+        stats.wait_ns = stats.wait_ns.saturating_add(ns);
+    }
+
+    /// Waits until limbo is empty, as far as fences can be made.
+    pub(super) fn wait_for_all(&self) {
+        self.close(Extent::All);
+        while self.wait_for_oldest() {}
+    }
+
+    fn end_epochs(&self, number: u64) {
+        let mut regions = Vec::new();
+        self.books.lock().end_epochs(number, &mut regions);
+        for region in regions {
+            // The program's own free has long returned: nobody is left to
+            // hear of a failure, and the meter has counted it.
+            let _ = self.give_back(region);
+        }
+    }
+
+    /// Gives memory that has left the books back to the driver.
+    pub(super) fn give_back(&self, region: Region) -> Result<(), Code> {
+        let result = self.driver.free(region.address);
+        self.quota.put_back(region.size);
+        result
+    }
+
+    /// Gives every chunk without a live block back to the driver and returns
+    /// how many bytes that were.
+    pub(super) fn release_idle_chunks(&self) -> Bytes {
+        let regions = self.books.lock().take_idle_chunks();
+        let mut released = Bytes::ZERO;
+        for region in regions {
+            if self.give_back(region).is_ok() {
+                released = released.saturating_add(region.size);
+            }
+        }
+        released
+    }
+}

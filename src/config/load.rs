@@ -21,6 +21,9 @@ const CONF: &str = "VRAMALLOC_CONF";
 /// Variables of ours that are not options: the command reads the second.
 const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY"];
 
+/// The origin of what nobody gave.
+const DEFAULT: &str = "default";
+
 /// What the process is, as far as options depend on it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Host {
@@ -137,15 +140,12 @@ pub fn load(environment: impl IntoIterator<Item = (OsString, OsString)>, host: H
     }
 }
 
-/// The origin of what nobody gave.
-const DEFAULT: &str = "default";
-
 /// Whether `text` can be read as the option `key`.
 ///
 /// # Errors
 /// One line that names the key, the text and what is accepted.
 pub fn check(key: &str, text: &str) -> Result<(), String> {
-    let row = find(key).ok_or_else(|| unknown(key, "option"))?;
+    let row = find(key).ok_or_else(|| unknown_option(key, text))?;
     if read(row, &mut Settings::default(), text) {
         return Ok(());
     }
@@ -193,8 +193,8 @@ fn collect(
             {
                 Some(row) => push(&mut given, row, &value, Source::Variable),
                 None => warnings.push(format!(
-                    "vramalloc: {}; ignored",
-                    unknown_variable(&name, option)
+                    "vramalloc: {}",
+                    unknown_variable(&name, option, &value)
                 )),
             }
         } else if let Some(row) = OPTIONS.iter().find(|row| row.paddle == Some(&*name)) {
@@ -222,11 +222,7 @@ fn collect_conf(value: &OsStr, given: &mut Vec<Given>, warnings: &mut Vec<String
                     text: text.to_owned(),
                     source: Source::Conf,
                 }),
-                None => warnings.push(format!(
-                    "vramalloc: {CONF}: {} (value {}); ignored",
-                    unknown(key, "option"),
-                    quoted(text)
-                )),
+                None => warnings.push(format!("vramalloc: {CONF}: {}", unknown_option(key, text))),
             },
             Err(entry) => warnings.push(format!(
                 "vramalloc: {CONF}: cannot read {}; accepted: key:value, separated by commas; \
@@ -294,32 +290,32 @@ fn cannot_read(row: &OptionRow, text: &str) -> String {
     format!("cannot read {}; accepted: {}", quoted(text), row.accepted)
 }
 
-fn unknown_variable(name: &str, option: &str) -> String {
-    match nearest(&option.to_ascii_lowercase()) {
-        Some(row) => format!(
-            "unknown variable {}; did you mean {}?",
-            quoted(name),
-            variable(row)
-        ),
-        None => format!(
-            "{}; `vramalloc options` lists all",
-            unknown_name(name, "variable")
-        ),
-    }
+fn unknown_variable(name: &str, option: &str, value: &OsStr) -> String {
+    let meant = nearest(&option.to_ascii_lowercase()).map(variable);
+    unknown("variable", name, &value.to_string_lossy(), meant)
 }
 
-fn unknown(name: &str, what: &str) -> String {
-    match nearest(name) {
-        Some(row) => format!("{}; did you mean {}?", unknown_name(name, what), row.key),
-        None => format!(
-            "{}; `vramalloc options` lists all",
-            unknown_name(name, what)
-        ),
-    }
+fn unknown_option(key: &str, value: &str) -> String {
+    unknown(
+        "option",
+        key,
+        value,
+        nearest(key).map(|row| row.key.to_owned()),
+    )
 }
 
-fn unknown_name(name: &str, what: &str) -> String {
-    format!("unknown {what} {}", quoted(name))
+/// The warning for a name that is no option's, with the option that may have
+/// been meant.
+fn unknown(what: &str, name: &str, value: &str, meant: Option<String>) -> String {
+    let end = match meant {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => "accepted: what `vramalloc options` lists".to_owned(),
+    };
+    format!(
+        "unknown {what} {} with value {}, ignored; {end}",
+        quoted(name),
+        quoted(value)
+    )
 }
 
 /// A text in quotes, printable and not longer than a line.
@@ -336,15 +332,21 @@ fn quoted(text: &str) -> String {
     format!("\"{short}\"")
 }
 
-/// The option whose name differs in at most a third of its letters.
+/// The option whose name differs in two letters, or in a third of them.
 fn nearest(name: &str) -> Option<&'static OptionRow> {
     OPTIONS
         .iter()
-        .filter(|row| row.key.len().abs_diff(name.len()) <= row.key.len() / 3)
+        // Spares the comparison with a name of any length.
+        .filter(|row| row.key.len().abs_diff(name.len()) <= slack(row))
         .map(|row| (distance(row.key.as_bytes(), name.as_bytes()), row))
-        .filter(|(distance, row)| *distance <= row.key.len() / 3)
+        .filter(|(distance, row)| *distance <= slack(row))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, row)| row)
+}
+
+/// In how many letters a name may differ.
+fn slack(row: &OptionRow) -> usize {
+    (row.key.len() / 3).max(2)
 }
 
 /// Letters to insert, remove or replace to turn one name into the other.

@@ -15,6 +15,7 @@ use crate::address::Bytes;
 use crate::stats::StatsTarget;
 
 /// What a row is to the settings.
+#[derive(Copy, Clone, Debug)]
 pub enum Role {
     /// An option of its own; the function writes its value in a form that
     /// reading accepts.
@@ -25,6 +26,7 @@ pub enum Role {
 }
 
 /// One option.
+#[derive(Copy, Clone, Debug)]
 pub struct OptionRow {
     /// Its name in `VRAMALLOC_CONF`; in capitals after `VRAMALLOC_` it is its
     /// environment variable.
@@ -83,7 +85,7 @@ fn set<T>(field: &mut T, value: Option<T>) -> bool {
     value.map(|value| *field = value).is_some()
 }
 
-const SHARE: &str = "a size such as 16G, 512MiB, a share above 0 and up to 1, or none";
+const SHARE: &str = "a size such as 16G or 512MiB, a share above 0 and up to 1, or none";
 const MEBIBYTES: &str = "a whole number of MiB from 0 to 17592186044415";
 const ZERO_TO_ONE: &str = "a number from 0 to 1";
 
@@ -125,7 +127,7 @@ pub static OPTIONS: &[OptionRow] = &[
         paddle: None,
         role: Role::Own(|s| show_optional_size(s.config.dedicated_min)),
         kind: "size",
-        accepted: "a size such as 16G, 512MiB, or none",
+        accepted: "a size such as 16G or 512MiB, or none",
         help: "Requests of at least this size get a driver allocation of their own.",
         read: |s, text| set(&mut s.config.dedicated_min, optional_size(text)),
     },

@@ -1,0 +1,111 @@
+/*
+ * Ends in the ways a process can end, with memory live.
+ *
+ *   exit_paths return|exit|_exit|abort|atexit|destructor|racing|fork
+ *
+ * What late frees answer differs between runtimes and is not printed; that
+ * they return at all is the point.
+ */
+#define _GNU_SOURCE
+#include "gpu.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BLOCKS = 16 };
+
+static void *blocks[BLOCKS];
+static int free_in_destructor;
+
+static void allocate_all(void) {
+    GPU(gpu_set_device(0));
+    for (int i = 0; i < BLOCKS; i++)
+        GPU(gpu_malloc(&blocks[i], (size_t)4096 << i));
+    for (int i = 0; i < BLOCKS; i += 3) {
+        GPU(gpu_free(blocks[i]));
+        blocks[i] = NULL;
+    }
+}
+
+static void free_all(void) {
+    for (int i = 0; i < BLOCKS; i++)
+        if (blocks[i])
+            gpu_free(blocks[i]);
+}
+
+__attribute__((destructor)) static void at_unload(void) {
+    if (free_in_destructor)
+        free_all();
+}
+
+/* Allocates and frees until the process is gone. */
+static void *race(void *started) {
+    void *block;
+    gpu_set_device(0);
+    for (int round = 0;; round++) {
+        if (gpu_malloc(&block, (size_t)(round % 64 + 1) << 12) == 0)
+            gpu_free(block);
+        if (round == 100)
+            __atomic_store_n((int *)started, 1, __ATOMIC_RELEASE);
+    }
+    return NULL;
+}
+
+static int end_racing(void) {
+    static int started[2];
+    pthread_t thread;
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&thread, NULL, race, &started[i]))
+            return 1;
+    while (!__atomic_load_n(&started[0], __ATOMIC_ACQUIRE) ||
+           !__atomic_load_n(&started[1], __ATOMIC_ACQUIRE))
+        usleep(100);
+    exit(0);
+}
+
+/* The child, which must not use CUDA, ends through every exit handler. */
+static int end_forked(void) {
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0)
+        exit(7);
+    int status = 0;
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return 1;
+    printf("child: %d\n", WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    free_all();
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc == 2 ? argv[1] : "";
+    struct rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    if (!strcmp(how, "atexit"))
+        atexit(free_all);
+    allocate_all();
+    printf("ending by %s\n", how);
+    fflush(stdout);
+    if (!strcmp(how, "return") || !strcmp(how, "atexit"))
+        return 0;
+    if (!strcmp(how, "exit"))
+        exit(3);
+    if (!strcmp(how, "_exit"))
+        _exit(4);
+    if (!strcmp(how, "abort"))
+        abort();
+    if (!strcmp(how, "destructor")) {
+        free_in_destructor = 1;
+        return 5;
+    }
+    if (!strcmp(how, "racing"))
+        return end_racing();
+    if (!strcmp(how, "fork"))
+        return end_forked();
+    fprintf(stderr, "usage: exit_paths return|exit|_exit|abort|atexit|"
+                    "destructor|racing|fork\n");
+    return 2;
+}

@@ -1,0 +1,90 @@
+/*
+ * Frees a buffer while a kernel that will write to it is still running, then
+ * allocates blocks of the same size. CUDA's own free waits for the device, so
+ * no block may lie where the buffer was before the kernel has ended.
+ *
+ * An overlap counts if the kernel is still running after the allocation has
+ * returned: an allocator may as well wait inside. The data tells
+ * independently: a late write into a new block changes what was put there.
+ *
+ * Exit: 0 safe, 3 an overlap was seen, 1 something failed.
+ */
+#include "gpu.h"
+
+enum { BLOCKS = 32, STAMP = 0x5a };
+
+static const uint64_t kernel_ns = 200 * 1000 * 1000;
+static const uint32_t late_value = 0xdeadbeef;
+
+static int overlaps(const void *a, const void *b, size_t size) {
+    uintptr_t low = (uintptr_t)a, high = (uintptr_t)b;
+    return low < high + size && high < low + size;
+}
+
+/* How many blocks were damaged by the late write. */
+static int count_damaged(void *const blocks[], size_t size) {
+    unsigned char *host = malloc(size);
+    int damaged = 0;
+    if (!host)
+        exit(1);
+    for (int i = 0; i < BLOCKS; i++) {
+        int intact = 1;
+        GPU(gpu_copy_out(host, blocks[i], size));
+        for (size_t byte = 0; byte < size && intact; byte++)
+            intact = host[byte] == STAMP;
+        damaged += !intact;
+    }
+    free(host);
+    return damaged;
+}
+
+static int check(gpu_stream stream, size_t size) {
+    void *buffer, *blocks[BLOCKS], *again;
+    gpu_event event;
+    int early = 0;
+    unsigned char *stamp = malloc(size);
+    if (!stamp)
+        exit(1);
+    memset(stamp, STAMP, size);
+    GPU(gpu_event_create(&event));
+    GPU(gpu_malloc(&buffer, size));
+
+    GPU(gpu_fill(stream, buffer, late_value, size / 4, kernel_ns));
+    GPU(gpu_event_record(event, stream));
+    GPU(gpu_free(buffer));
+    for (int i = 0; i < BLOCKS; i++) {
+        GPU(gpu_malloc(&blocks[i], size));
+        int running = gpu_event_query(event) == GPU_NOT_READY;
+        early += running && overlaps(blocks[i], buffer, size);
+        GPU(gpu_copy_in(blocks[i], stamp, size));
+    }
+    int ran_on = gpu_event_query(event) == GPU_NOT_READY;
+    GPU(gpu_event_sync(event));
+    int damaged = count_damaged(blocks, size);
+
+    for (int i = 0; i < BLOCKS; i++)
+        GPU(gpu_free(blocks[i]));
+    GPU(gpu_sync());
+    GPU(gpu_malloc(&again, size));
+    GPU(gpu_free(again));
+    GPU(gpu_event_destroy(event));
+    free(stamp);
+    printf("size %zu: %d early overlaps, %d damaged blocks; the kernel "
+           "outlasted the loop: %s\n",
+           size, early, damaged, ran_on ? "yes" : "no");
+    return early || damaged;
+}
+
+int main(void) {
+    static const size_t sizes[] = {512, 4096, 65536, 1 << 20, 8 << 20};
+    gpu_stream stream;
+    int unsafe = 0;
+    GPU(gpu_set_device(0));
+    GPU(gpu_stream_create(&stream));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        unsafe |= check(stream, sizes[i]);
+    GPU(gpu_stream_destroy(stream));
+    if (unsafe)
+        fprintf(stderr, "memory was handed out while a kernel still used it\n");
+    return unsafe ? 3 : 0;
+}

@@ -1,0 +1,214 @@
+/*
+ * gpu.h over the driver API, reached by dlopen and dlsym under the names of
+ * its ABI; with GPU_RESOLVE=procaddress by cuGetProcAddress instead, as newer
+ * bindings do.
+ */
+#ifndef PROGRAMS_GPU_DRIVER_H
+#define PROGRAMS_GPU_DRIVER_H
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#define GPU_KIND "driver"
+
+typedef unsigned long long gpu_address;
+
+/* F(base name, suffix of its ABI name, version of it, parameters) */
+#define GPU_FUNCTIONS(F)                                                       \
+    F(cuInit, "", 2000, (unsigned))                                            \
+    F(cuDeviceGetCount, "", 2000, (int *))                                     \
+    F(cuDevicePrimaryCtxRetain, "", 7000, (void **, int))                      \
+    F(cuCtxSetCurrent, "", 4000, (void *))                                     \
+    F(cuCtxSynchronize, "", 2000, (void))                                      \
+    F(cuMemAlloc, "_v2", 3020, (gpu_address *, size_t))                        \
+    F(cuMemFree, "_v2", 3020, (gpu_address))                                   \
+    F(cuMemHostAlloc, "", 2020, (void **, size_t, unsigned))                   \
+    F(cuMemFreeHost, "", 2000, (void *))                                       \
+    F(cuMemGetInfo, "_v2", 3020, (size_t *, size_t *))                         \
+    F(cuMemcpyHtoD, "_v2", 3020, (gpu_address, const void *, size_t))          \
+    F(cuMemcpyDtoH, "_v2", 3020, (void *, gpu_address, size_t))                \
+    F(cuMemcpyDtoD, "_v2", 3020, (gpu_address, gpu_address, size_t))           \
+    F(cuMemsetD8, "_v2", 3020, (gpu_address, unsigned char, size_t))           \
+    F(cuStreamCreate, "", 2000, (gpu_stream *, unsigned))                      \
+    F(cuStreamDestroy, "_v2", 4000, (gpu_stream))                              \
+    F(cuStreamSynchronize, "", 2000, (gpu_stream))                             \
+    F(cuEventCreate, "", 2000, (gpu_event *, unsigned))                        \
+    F(cuEventDestroy, "_v2", 4000, (gpu_event))                                \
+    F(cuEventRecord, "", 2000, (gpu_event, gpu_stream))                        \
+    F(cuEventQuery, "", 2000, (gpu_event))                                     \
+    F(cuEventSynchronize, "", 2000, (gpu_event))                               \
+    F(cuModuleLoadData, "", 2000, (void **, const void *))                     \
+    F(cuModuleGetFunction, "", 2000, (void **, void *, const char *))          \
+    F(cuLaunchKernel, "", 4000,                                                \
+      (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,     \
+       unsigned, gpu_stream, void **, void **))                                \
+    F(cuGetErrorName, "", 6000, (int, const char **))
+
+static struct {
+#define GPU_DECLARE(name, suffix, version, parameters) int(*name) parameters;
+    GPU_FUNCTIONS(GPU_DECLARE)
+#undef GPU_DECLARE
+} gpu_driver;
+
+static void *gpu_find(void *library, const char *base, const char *suffix,
+                      int version) {
+    typedef int (*resolver)(const char *, void **, int, uint64_t, int *);
+    const char *how = getenv("GPU_RESOLVE");
+    void *found = NULL;
+    char name[128];
+    if (how && !strcmp(how, "procaddress")) {
+        int status = 0;
+        resolver resolve = (resolver)dlsym(library, "cuGetProcAddress_v2");
+        if (!resolve || resolve(base, &found, version, 0, &status))
+            found = NULL;
+    } else {
+        snprintf(name, sizeof name, "%s%s", base, suffix);
+        found = dlsym(library, name);
+    }
+    if (!found) {
+        fprintf(stderr, "the driver lacks %s\n", base);
+        exit(1);
+    }
+    return found;
+}
+
+static void gpu_load(void) {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        fprintf(stderr, "no driver: %s\n", dlerror());
+        exit(1);
+    }
+#define GPU_FIND(name, suffix, version, parameters)                            \
+    gpu_driver.name =                                                          \
+        (int(*) parameters)gpu_find(library, #name, suffix, version);
+    GPU_FUNCTIONS(GPU_FIND)
+#undef GPU_FIND
+    int code = gpu_driver.cuInit(0);
+    if (code) {
+        fprintf(stderr, "cuInit: %d\n", code);
+        exit(1);
+    }
+}
+
+static void gpu_need_driver(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, gpu_load);
+}
+
+static inline gpu_address gpu_at(const void *pointer) {
+    return (gpu_address)(uintptr_t)pointer;
+}
+
+static inline int gpu_count(int *count) {
+    gpu_need_driver();
+    return gpu_driver.cuDeviceGetCount(count);
+}
+
+static inline int gpu_set_device(int device) {
+    gpu_need_driver();
+    void *context;
+    int code = gpu_driver.cuDevicePrimaryCtxRetain(&context, device);
+    return code ? code : gpu_driver.cuCtxSetCurrent(context);
+}
+
+static inline int gpu_sync(void) { return gpu_driver.cuCtxSynchronize(); }
+
+static inline int gpu_malloc(void **device, size_t size) {
+    gpu_address at = 0;
+    int code = gpu_driver.cuMemAlloc(&at, size);
+    if (!code)
+        *device = (void *)(uintptr_t)at;
+    return code;
+}
+
+static inline int gpu_free(void *device) {
+    return gpu_driver.cuMemFree(gpu_at(device));
+}
+
+static inline int gpu_malloc_host(void **host, size_t size) {
+    return gpu_driver.cuMemHostAlloc(host, size, 0);
+}
+
+static inline int gpu_free_host(void *host) {
+    return gpu_driver.cuMemFreeHost(host);
+}
+
+static inline int gpu_mem_info(size_t *available, size_t *total) {
+    return gpu_driver.cuMemGetInfo(available, total);
+}
+
+static inline int gpu_copy_in(void *device, const void *host, size_t size) {
+    return gpu_driver.cuMemcpyHtoD(gpu_at(device), host, size);
+}
+
+static inline int gpu_copy_out(void *host, const void *device, size_t size) {
+    return gpu_driver.cuMemcpyDtoH(host, gpu_at(device), size);
+}
+
+static inline int gpu_copy(void *to, const void *from, size_t size) {
+    return gpu_driver.cuMemcpyDtoD(gpu_at(to), gpu_at(from), size);
+}
+
+static inline int gpu_set(void *device, int value, size_t size) {
+    return gpu_driver.cuMemsetD8(gpu_at(device), (unsigned char)value, size);
+}
+
+/* A stream that does not order with the legacy default stream. */
+static inline int gpu_stream_create(gpu_stream *stream) {
+    return gpu_driver.cuStreamCreate(stream, 1);
+}
+
+static inline int gpu_stream_destroy(gpu_stream stream) {
+    return gpu_driver.cuStreamDestroy(stream);
+}
+
+static inline int gpu_stream_sync(gpu_stream stream) {
+    return gpu_driver.cuStreamSynchronize(stream);
+}
+
+/* An event without a time stamp. */
+static inline int gpu_event_create(gpu_event *event) {
+    return gpu_driver.cuEventCreate(event, 2);
+}
+
+static inline int gpu_event_destroy(gpu_event event) {
+    return gpu_driver.cuEventDestroy(event);
+}
+
+static inline int gpu_event_record(gpu_event event, gpu_stream stream) {
+    return gpu_driver.cuEventRecord(event, stream);
+}
+
+static inline int gpu_event_query(gpu_event event) {
+    return gpu_driver.cuEventQuery(event);
+}
+
+static inline int gpu_event_sync(gpu_event event) {
+    return gpu_driver.cuEventSynchronize(event);
+}
+
+static inline int gpu_last_error(void) { return GPU_SUCCESS; }
+
+static inline const char *gpu_error_name(int code) {
+    const char *name = NULL;
+    if (gpu_driver.cuGetErrorName(code, &name) || !name)
+        return "unknown";
+    return name;
+}
+
+static inline int gpu_launch(const char *name, unsigned threads,
+                             gpu_stream stream, void **arguments) {
+    static __thread void *module;
+    void *kernel;
+    int code = GPU_SUCCESS;
+    if (!module)
+        code = gpu_driver.cuModuleLoadData(&module, gpu_kernels);
+    if (!code)
+        code = gpu_driver.cuModuleGetFunction(&kernel, module, name);
+    if (!code)
+        code = gpu_driver.cuLaunchKernel(kernel, 1, 1, 1, threads, 1, 1, 0,
+                                         stream, arguments, NULL);
+    return code;
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* gpu.h over the CUDA runtime. */
+#ifndef PROGRAMS_GPU_RUNTIME_H
+#define PROGRAMS_GPU_RUNTIME_H
+
+typedef struct { unsigned x, y, z; } dim3;
+
+int cudaGetDeviceCount(int *count);
+int cudaSetDevice(int device);
+int cudaDeviceSynchronize(void);
+int cudaMalloc(void **device, size_t size);
+int cudaFree(void *device);
+int cudaMallocHost(void **host, size_t size);
+int cudaFreeHost(void *host);
+int cudaMemGetInfo(size_t *available, size_t *total);
+int cudaMemcpy(void *to, const void *from, size_t size, int kind);
+int cudaMemset(void *device, int value, size_t size);
+int cudaStreamCreateWithFlags(gpu_stream *stream, unsigned flags);
+int cudaStreamDestroy(gpu_stream stream);
+int cudaStreamSynchronize(gpu_stream stream);
+int cudaEventCreateWithFlags(gpu_event *event, unsigned flags);
+int cudaEventDestroy(gpu_event event);
+int cudaEventRecord(gpu_event event, gpu_stream stream);
+int cudaEventQuery(gpu_event event);
+int cudaEventSynchronize(gpu_event event);
+int cudaGetLastError(void);
+const char *cudaGetErrorName(int code);
+int cudaLibraryLoadData(void **library, const void *code, void *jit_options,
+                        void **jit_values, unsigned jit_count, void *options,
+                        void **values, unsigned count);
+int cudaLibraryGetKernel(void **kernel, void *library, const char *name);
+int cudaLaunchKernel(const void *function, dim3 grid, dim3 block,
+                     void **arguments, size_t shared_bytes, gpu_stream stream);
+
+#define GPU_KIND "runtime"
+
+enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
+
+static inline int gpu_count(int *count) { return cudaGetDeviceCount(count); }
+static inline int gpu_set_device(int device) { return cudaSetDevice(device); }
+static inline int gpu_sync(void) { return cudaDeviceSynchronize(); }
+
+static inline int gpu_malloc(void **device, size_t size) {
+    return cudaMalloc(device, size);
+}
+
+static inline int gpu_free(void *device) { return cudaFree(device); }
+
+static inline int gpu_malloc_host(void **host, size_t size) {
+    return cudaMallocHost(host, size);
+}
+
+static inline int gpu_free_host(void *host) { return cudaFreeHost(host); }
+
+static inline int gpu_mem_info(size_t *available, size_t *total) {
+    return cudaMemGetInfo(available, total);
+}
+
+static inline int gpu_copy_in(void *device, const void *host, size_t size) {
+    return cudaMemcpy(device, host, size, HOST_TO_DEVICE);
+}
+
+static inline int gpu_copy_out(void *host, const void *device, size_t size) {
+    return cudaMemcpy(host, device, size, DEVICE_TO_HOST);
+}
+
+static inline int gpu_copy(void *to, const void *from, size_t size) {
+    return cudaMemcpy(to, from, size, DEVICE_TO_DEVICE);
+}
+
+static inline int gpu_set(void *device, int value, size_t size) {
+    return cudaMemset(device, value, size);
+}
+
+/* A stream that does not order with the legacy default stream. */
+static inline int gpu_stream_create(gpu_stream *stream) {
+    return cudaStreamCreateWithFlags(stream, 1);
+}
+
+static inline int gpu_stream_destroy(gpu_stream stream) {
+    return cudaStreamDestroy(stream);
+}
+
+static inline int gpu_stream_sync(gpu_stream stream) {
+    return cudaStreamSynchronize(stream);
+}
+
+/* An event without a time stamp. */
+static inline int gpu_event_create(gpu_event *event) {
+    return cudaEventCreateWithFlags(event, 2);
+}
+
+static inline int gpu_event_destroy(gpu_event event) {
+    return cudaEventDestroy(event);
+}
+
+static inline int gpu_event_record(gpu_event event, gpu_stream stream) {
+    return cudaEventRecord(event, stream);
+}
+
+static inline int gpu_event_query(gpu_event event) {
+    return cudaEventQuery(event);
+}
+
+static inline int gpu_event_sync(gpu_event event) {
+    return cudaEventSynchronize(event);
+}
+
+/* The thread's last error, which is cleared. The driver has none. */
+static inline int gpu_last_error(void) { return cudaGetLastError(); }
+
+static inline const char *gpu_error_name(int code) {
+    return cudaGetErrorName(code);
+}
+
+static inline int gpu_launch(const char *name, unsigned threads,
+                             gpu_stream stream, void **arguments) {
+    static __thread void *library;
+    void *kernel;
+    int code = GPU_SUCCESS;
+    if (!library)
+        code = cudaLibraryLoadData(&library, gpu_kernels, NULL, NULL, 0, NULL,
+                                   NULL, 0);
+    if (!code)
+        code = cudaLibraryGetKernel(&kernel, library, name);
+    if (!code)
+        code = cudaLaunchKernel(kernel, (dim3){1, 1, 1}, (dim3){threads, 1, 1},
+                                arguments, 0, stream);
+    return code;
+}
+
+#endif

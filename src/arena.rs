@@ -217,7 +217,7 @@ impl<D: Driver> Arena<D> {
     /// returns how many bytes that were.
     pub fn trim(&self) -> Bytes {
         self.wait_for_all();
-        self.release_idle_chunks()
+        self.release_idle()
     }
 
     /// Forgets everything without a driver call: the context is gone and its

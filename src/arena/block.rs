@@ -138,7 +138,6 @@ impl Blocks {
     }
 
     /// Records in use.
-    #[cfg(any(test, debug_assertions))]
     pub(crate) fn used(&self) -> u32 {
         self.used
     }

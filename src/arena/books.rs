@@ -8,7 +8,7 @@
 //! free neighbours; a block is in the index of its pool exactly while it is
 //! free; the page map shows exactly the live blocks; the gauges are the sums
 //! over the blocks. Cost: constant time for each operation, except those that
-//! look at all chunks (`idle_chunks`) or at a whole batch (`end_epochs`).
+//! look at all chunks (`take_idle`) or at a whole batch (`end_epochs`).
 
 use std::sync::Arc;
 
@@ -351,19 +351,33 @@ impl<F: Clone> Books<F> {
         }
     }
 
-    /// Takes every chunk without a live block out of the books. Blocks of it
-    /// that are in limbo go with it: the driver's own free waits for the
-    /// device.
-    pub(crate) fn take_idle_chunks(&mut self) -> Vec<Region> {
+    /// Takes everything that can go back out of the books: the chunks without
+    /// a live block, and the direct allocations in limbo. What of it is in
+    /// limbo goes with it: the driver's own free waits for the device.
+    pub(crate) fn take_idle(&mut self) -> Vec<Region> {
         let idle: Vec<ChunkId> = self
             .chunks
             .iter()
             .filter(|(_, chunk)| chunk.live == 0)
             .map(|(id, _)| id)
             .collect();
-        idle.into_iter()
+        let mut regions: Vec<Region> = idle
+            .into_iter()
             .filter_map(|id| self.take_chunk(id))
-            .collect()
+            .collect();
+        for id in self.limbo.blocks() {
+            let block = self.blocks.get_mut(id);
+            if block.chunk == ChunkId::DIRECT && block.state == State::Limbo {
+                block.state = State::Gone;
+                self.stats.limbo.sub(block.size);
+                self.stats.reserved.sub(block.size);
+                regions.push(Region {
+                    address: block.address,
+                    size: block.size,
+                });
+            }
+        }
+        regions
     }
 
     fn take_chunk(&mut self, id: ChunkId) -> Option<Region> {

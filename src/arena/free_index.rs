@@ -204,7 +204,6 @@ impl FreeIndex {
     }
 
     /// Blocks in all lists.
-    #[cfg(any(test, debug_assertions))]
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

@@ -144,7 +144,7 @@ impl<D: Driver> Arena<D> {
         if let Some(address) = self.take(want) {
             return Ok(address);
         }
-        self.release_idle_chunks();
+        self.release_idle();
         match self.obtain(pages(want.size), pages(want.size)) {
             Ok(region) => return self.enter_chunk(region, want),
             Err(error) if !is_shortage(error) => return Err(error),
@@ -170,7 +170,7 @@ impl<D: Driver> Arena<D> {
         let region = match self.obtain(request, size) {
             Err(error) if is_shortage(error) => {
                 self.wait_for_all();
-                self.release_idle_chunks();
+                self.release_idle();
                 self.obtain(request, size)
                     .inspect_err(|&error| self.count_oom(error))?
             }

@@ -170,7 +170,6 @@ impl<F: Clone> Limbo<F> {
     }
 
     /// All blocks, in no order.
-    #[cfg(any(test, debug_assertions))]
     pub(crate) fn blocks(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.open
             .iter()

@@ -146,10 +146,10 @@ impl<D: Driver> Arena<D> {
         result
     }
 
-    /// Gives every chunk without a live block back to the driver and returns
-    /// how many bytes that were.
-    pub(super) fn release_idle_chunks(&self) -> Bytes {
-        let regions = self.books.lock().take_idle_chunks();
+    /// Gives everything that no live block holds back to the driver and
+    /// returns how many bytes that were.
+    pub(super) fn release_idle(&self) -> Bytes {
+        let regions = self.books.lock().take_idle();
         let mut released = Bytes::ZERO;
         for region in regions {
             if self.give_back(region).is_ok() {

@@ -166,6 +166,9 @@ impl<F: Clone> Books<F> {
             if block.chunk != ChunkId::DIRECT || block.state == State::Vacant {
                 continue;
             }
+            if block.state == State::Gone {
+                continue;
+            }
             sums.seen.insert(id.0);
             sums.reserved = sums.reserved.saturating_add(block.size);
             if block.state == State::Live {

@@ -1,0 +1,356 @@
+//! What holds under every strategy.
+
+use vramalloc::address::{Address, Bytes};
+use vramalloc::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
+use vramalloc::error::{AllocError, Code, FreeError};
+use vramalloc::sim::Call;
+
+use crate::rig::{MS, Rig, plain};
+
+const MIB: Bytes = Bytes::mib(1);
+const DEVICE: Bytes = Bytes::gib(1);
+
+fn blocks_are_aligned_and_apart(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let mut blocks: Vec<(u64, u64)> = Vec::new();
+    for n in 0..200u64 {
+        let size = (n * n * 977) % (3 << 20) + 1;
+        blocks.push((rig.get(Bytes::new(size)).get(), size));
+    }
+    blocks.sort_unstable();
+    for pair in blocks.windows(2) {
+        assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:x?} overlap");
+    }
+    for &(address, _) in &blocks {
+        assert_eq!(address % 512, 0);
+        assert!(rig.is_ours(Address::new(address)));
+        rig.arena.free(Address::new(address)).unwrap();
+    }
+    rig.ends_clean();
+}
+
+fn a_freed_block_waits_for_the_device(strategy: StrategyKind) {
+    for free_sync in [FreeSync::Deferred, FreeSync::Strict] {
+        let rig = Rig::new(
+            &Config {
+                free_sync,
+                ..plain(strategy)
+            },
+            DEVICE,
+        );
+        for size in [Bytes::new(4096), Bytes::mib(8)] {
+            let block = rig.get(size);
+            rig.launch(block, size, 200 * MS);
+            let end = rig.gpu.tail(rig.arena.driver().context());
+            rig.arena.free(block).unwrap();
+            if free_sync == FreeSync::Strict {
+                assert!(
+                    rig.gpu.now() >= end,
+                    "the free returned before the work was done"
+                );
+            }
+            let again: Vec<_> = (0..20).map(|_| rig.get(size)).collect();
+            for &other in &again {
+                assert!(!rig.gpu.in_use(other, size), "{other:?} is still in use");
+            }
+            again
+                .into_iter()
+                .for_each(|block| rig.arena.free(block).unwrap());
+        }
+        rig.ends_clean();
+    }
+}
+
+/// The same program as above sees the overlap when nothing waits, so that the
+/// test above can fail. What goes straight to the driver waits there.
+fn immediate_reuse_is_seen(strategy: StrategyKind) {
+    let config = Config {
+        free_sync: FreeSync::Immediate,
+        ..plain(strategy)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let block = rig.get(MIB);
+    rig.launch(block, MIB, 200 * MS);
+    rig.arena.free(block).unwrap();
+    let again = rig.get(MIB);
+    assert_eq!(
+        rig.gpu.in_use(again, MIB),
+        strategy != StrategyKind::Passthrough
+    );
+}
+
+fn bad_pointers_change_nothing(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let (first, second) = (rig.get(MIB), rig.get(MIB));
+    let before = rig.arena.stats();
+    for offset in [1, 512, 4096] {
+        let interior = Address::new(first.get() + offset);
+        assert_eq!(rig.arena.free(interior), Err(FreeError::NotLive));
+    }
+    assert!(!rig.is_ours(Address::new(1 << 20)));
+    assert_eq!(rig.arena.stats().live, before.live);
+    rig.arena.free(second).unwrap();
+    assert_eq!(
+        rig.arena.free(second),
+        Err(FreeError::NotLive),
+        "a double free"
+    );
+    assert_eq!(rig.arena.stats().bad_frees, 4);
+    rig.arena.free(first).unwrap();
+    rig.ends_clean();
+}
+
+fn impossible_requests_fail_cleanly(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let invalid = Err(AllocError::Driver(Code::INVALID_VALUE));
+    assert_eq!(rig.arena.allocate(Bytes::ZERO), invalid);
+    let shortage = Err(AllocError::Driver(Code::OUT_OF_MEMORY));
+    for request in [Bytes::gib(2), Bytes::new(1 << 60), Bytes::MAX] {
+        assert_eq!(rig.arena.allocate(request), shortage, "{request}");
+    }
+    let block = rig.get(MIB);
+    rig.arena.free(block).unwrap();
+    rig.ends_clean();
+}
+
+fn the_limit_is_the_device(strategy: StrategyKind) {
+    let limit = Some(DeviceShare::Bytes(Bytes::mib(256)));
+    let rig = Rig::new(
+        &Config {
+            limit,
+            ..plain(strategy)
+        },
+        DEVICE,
+    );
+    let info = rig.arena.mem_info().unwrap();
+    assert_eq!((info.free, info.total), (Bytes::mib(256), Bytes::mib(256)));
+    let blocks: Vec<_> = std::iter::from_fn(|| rig.arena.allocate(Bytes::mib(10)).ok()).collect();
+    assert!(
+        (20..=25).contains(&blocks.len()),
+        "{} blocks of 10 MiB",
+        blocks.len()
+    );
+    assert_eq!(rig.arena.allocate(Bytes::mib(10)), Err(AllocError::Limit));
+    assert!(rig.gpu.used(0) <= Bytes::mib(256));
+    let stats = rig.arena.stats();
+    assert_eq!((stats.ooms, stats.limit_ooms), (2, 2));
+    blocks
+        .into_iter()
+        .for_each(|block| rig.arena.free(block).unwrap());
+    // All of it can be had again, also in one piece.
+    assert_eq!(rig.arena.mem_info().unwrap().free, Bytes::mib(256));
+    let whole = rig.get(Bytes::mib(256));
+    rig.arena.free(whole).unwrap();
+    rig.ends_clean();
+}
+
+fn what_is_free_can_be_had(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let kept = rig.get(Bytes::mib(100));
+    let other = rig.get(Bytes::mib(300));
+    rig.arena.free(other).unwrap();
+    let info = rig.arena.mem_info().unwrap();
+    assert_eq!(info.total, DEVICE);
+    // All but the kept block and what sharing its chunk may cost.
+    assert!(
+        info.free >= Bytes::mib(900) && info.free <= Bytes::mib(924),
+        "{}",
+        info.free
+    );
+    rig.arena.free(kept).unwrap();
+    assert_eq!(rig.arena.mem_info().unwrap().free, DEVICE);
+    rig.ends_clean();
+}
+
+fn memory_in_another_shape_is_found(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    for size in [
+        Bytes::mib(4),
+        Bytes::mib(50),
+        Bytes::mib(8),
+        Bytes::mib(900),
+    ] {
+        let count = 960 / (size.get() >> 20);
+        let blocks: Vec<_> = (0..count).map(|_| rig.get(size)).collect();
+        for &block in &blocks {
+            rig.launch(block, size, MS);
+        }
+        blocks
+            .into_iter()
+            .for_each(|block| rig.arena.free(block).unwrap());
+    }
+    assert_eq!(rig.arena.stats().ooms, 0);
+    rig.ends_clean();
+}
+
+fn a_capture_stays_valid(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let block = rig.get(MIB);
+    rig.gpu.begin_capture(rig.stream);
+    rig.arena.free(block).unwrap();
+    // Several times the device's memory goes through while it is open.
+    for _ in 0..40 {
+        let block = rig.get(Bytes::mib(100));
+        rig.arena.free(block).unwrap();
+    }
+    rig.arena.flush();
+    rig.arena.mem_info().unwrap();
+    rig.arena.validate().unwrap();
+    assert!(
+        rig.gpu.end_capture(rig.stream),
+        "the capture was invalidated"
+    );
+    rig.ends_clean();
+}
+
+fn failing_calls_leave_the_books_right(strategy: StrategyKind) {
+    for call in [
+        Call::Alloc,
+        Call::Free,
+        Call::Fence,
+        Call::Reached,
+        Call::Wait,
+        Call::MemInfo,
+    ] {
+        for n in 1..12 {
+            for code in [Code::OUT_OF_MEMORY, Code::UNKNOWN] {
+                let rig = Rig::new(&plain(strategy), DEVICE);
+                rig.gpu.fail_nth(call, n, code);
+                let mut blocks = Vec::new();
+                for round in 0..40u64 {
+                    let size = Bytes::new((round * 7919) % 60 * (1 << 19) + 1);
+                    blocks.extend(rig.arena.allocate(size));
+                    if round % 3 == 0 && !blocks.is_empty() {
+                        let _ = rig.arena.free(blocks.swap_remove(0));
+                    }
+                    let _ = rig.arena.mem_info();
+                    rig.arena.validate().unwrap();
+                }
+                for block in blocks {
+                    let _ = rig.arena.free(block);
+                }
+                rig.arena.trim();
+                rig.arena.validate().unwrap();
+                assert_eq!(
+                    rig.arena.stats().reserved.current,
+                    Bytes::ZERO,
+                    "{call:?} {n} {code:?}"
+                );
+            }
+        }
+    }
+}
+
+fn a_retired_arena_knows_nothing(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let (live, freed) = (rig.get(MIB), rig.get(MIB));
+    rig.arena.free(freed).unwrap();
+    let calls = rig.arena.driver_calls();
+    rig.arena.retire();
+    assert_eq!(rig.arena.driver_calls(), calls, "the context is gone");
+    assert!(!rig.is_ours(live) && !rig.is_ours(freed));
+    assert_eq!(rig.arena.stats().reserved.current, Bytes::ZERO);
+    assert!(rig.arena.stats().reserved.peak > Bytes::ZERO);
+    assert!(rig.arena.allocate(MIB).is_err());
+    rig.arena.validate().unwrap();
+}
+
+fn an_adopted_pointer_is_freed_like_any_other(strategy: StrategyKind) {
+    use vramalloc::Driver as _;
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let address = rig.arena.driver().alloc(Bytes::mib(3)).unwrap();
+    assert!(rig.arena.adopt(address, Bytes::mib(3)));
+    assert!(rig.is_ours(address) && rig.arena.is_whole_allocation(address));
+    rig.arena.free(address).unwrap();
+    rig.ends_clean();
+}
+
+fn large_requests_can_have_their_own_allocation(strategy: StrategyKind) {
+    let config = Config {
+        dedicated_min: Some(Bytes::mib(32)),
+        ..plain(strategy)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let (large, small) = (rig.get(Bytes::mib(32)), rig.get(Bytes::mib(1)));
+    assert!(rig.arena.is_whole_allocation(large));
+    assert_eq!(
+        rig.arena.is_whole_allocation(small),
+        strategy == StrategyKind::Passthrough
+    );
+    rig.arena.free(large).unwrap();
+    rig.arena.free(small).unwrap();
+    rig.ends_clean();
+}
+
+fn garbage_collects_as_the_options_say(strategy: StrategyKind) {
+    let garbage = |threshold, fraction| {
+        let config = Config {
+            garbage_threshold: threshold,
+            garbage_fraction: fraction,
+            ..plain(strategy)
+        };
+        let rig = Rig::new(&config, DEVICE);
+        let sizes = [10, 40, 20, 30].map(Bytes::mib);
+        let blocks = sizes.map(|size| rig.get(size));
+        let held = rig.arena.driver_calls().fence.calls;
+        blocks
+            .into_iter()
+            .for_each(|block| rig.arena.free(block).unwrap());
+        let fences = rig.arena.driver_calls().fence.calls - held;
+        let limbo = rig.arena.stats().limbo.current;
+        rig.ends_clean();
+        (fences, limbo)
+    };
+    if strategy == StrategyKind::Passthrough {
+        return;
+    }
+    let hundred = GarbageThreshold::Bytes(Bytes::mib(100));
+    assert_eq!(
+        garbage(hundred, 1.0),
+        (1, Bytes::ZERO),
+        "the fourth free fills the batch"
+    );
+    assert_eq!(
+        garbage(GarbageThreshold::Pressure, 1.0),
+        (0, Bytes::mib(100))
+    );
+    // Half of 100 is reached by 40 and 30; 20 and 10 wait.
+    assert_eq!(garbage(hundred, 0.5), (1, Bytes::mib(30)));
+    assert_eq!(garbage(hundred, 0.0), (0, Bytes::mib(100)));
+}
+
+macro_rules! conformance {
+    ($($strategy:ident: $kind:expr;)*) => {$(
+        mod $strategy {
+            use vramalloc::config::StrategyKind;
+            conformance!(@tests $kind,
+                blocks_are_aligned_and_apart,
+                a_freed_block_waits_for_the_device,
+                immediate_reuse_is_seen,
+                bad_pointers_change_nothing,
+                impossible_requests_fail_cleanly,
+                the_limit_is_the_device,
+                what_is_free_can_be_had,
+                memory_in_another_shape_is_found,
+                a_capture_stays_valid,
+                failing_calls_leave_the_books_right,
+                a_retired_arena_knows_nothing,
+                an_adopted_pointer_is_freed_like_any_other,
+                large_requests_can_have_their_own_allocation,
+                garbage_collects_as_the_options_say,
+            );
+        }
+    )*};
+    (@tests $kind:expr, $($test:ident,)*) => {$(
+        #[test]
+        fn $test() {
+            super::$test($kind);
+        }
+    )*};
+}
+
+conformance! {
+    naive_best_fit: StrategyKind::NaiveBestFit;
+    auto_growth: StrategyKind::AutoGrowth;
+    passthrough: StrategyKind::Passthrough;
+}

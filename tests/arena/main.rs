@@ -1,0 +1,15 @@
+//! The arena over the model GPU: one conformance suite for every strategy,
+//! what each strategy does beyond it, and a property test against an oracle.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    reason = "a test may fail loudly"
+)]
+
+mod conformance;
+mod model;
+mod rig;
+mod strategies;
+mod threads;

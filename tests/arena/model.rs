@@ -1,0 +1,246 @@
+//! Random programs against an oracle that knows which bytes are live and which
+//! the device still uses.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use vramalloc::address::{Address, Bytes};
+use vramalloc::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
+use vramalloc::error::FreeError;
+
+use crate::rig::Rig;
+
+const DEVICE: Bytes = Bytes::mib(512);
+
+/// One step of a program.
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate(u64),
+    /// Frees one of the live blocks.
+    Free(prop::sample::Index),
+    /// Frees what may not be freed: an interior pointer of a live block.
+    FreeInside(prop::sample::Index, u64),
+    /// Work of so many nanoseconds on a live block.
+    Launch(prop::sample::Index, u64),
+    Pass(u64),
+    Flush,
+    Trim,
+    BeginCapture,
+    EndCapture,
+    /// Somebody else takes so many MiB of the device.
+    Occupy(u64),
+    MemInfo,
+}
+
+fn size() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        1u64..4096,
+        1u64..(1 << 20),
+        1u64..(24 << 20),
+        (0u64..24).prop_map(|n| n << 20),
+        Just(512),
+        Just((2 << 20) + 1),
+        1u64..(700 << 20),
+    ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    use prop::sample::Index;
+    prop_oneof![
+        12 => size().prop_map(Step::Allocate),
+        10 => any::<Index>().prop_map(Step::Free),
+        1 => (any::<Index>(), 1u64..4096).prop_map(|(which, offset)| Step::FreeInside(which, offset)),
+        6 => (any::<Index>(), 0u64..20_000_000).prop_map(|(which, ns)| Step::Launch(which, ns)),
+        2 => (0u64..30_000_000).prop_map(Step::Pass),
+        1 => Just(Step::Flush),
+        1 => Just(Step::Trim),
+        1 => Just(Step::BeginCapture),
+        2 => Just(Step::EndCapture),
+        1 => (0u64..300).prop_map(Step::Occupy),
+        1 => Just(Step::MemInfo),
+    ]
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    let megabytes = |most: u64| prop::option::of((1..most).prop_map(Bytes::mib));
+    let strategy = prop_oneof![
+        2 => Just(StrategyKind::NaiveBestFit),
+        3 => Just(StrategyKind::AutoGrowth),
+        1 => Just(StrategyKind::Passthrough),
+    ];
+    let threshold = prop_oneof![
+        3 => Just(GarbageThreshold::NextOpportunity),
+        1 => (1u64..100).prop_map(|n| GarbageThreshold::Bytes(Bytes::mib(n))),
+        1 => Just(GarbageThreshold::Pressure),
+    ];
+    let sizes = (
+        megabytes(300),
+        megabytes(300),
+        megabytes(64),
+        megabytes(40),
+        megabytes(600),
+    );
+    let shares = (
+        prop_oneof![Just(1.0), 0.0..1.0],
+        prop_oneof![Just(0.92), 0.0..1.0],
+    );
+    let sync = prop_oneof![3 => Just(FreeSync::Deferred), 1 => Just(FreeSync::Strict)];
+    (strategy, sync, threshold, shares, sizes, megabytes(100)).prop_map(
+        |(strategy, free_sync, garbage_threshold, shares, sizes, budget)| Config {
+            strategy,
+            free_sync,
+            garbage_threshold,
+            garbage_fraction: shares.0,
+            chunk_fraction: shares.1,
+            initial_chunk: sizes.0,
+            reallocate_chunk: sizes.1,
+            auto_growth_chunk: sizes.2.unwrap_or(Bytes::ZERO),
+            dedicated_min: sizes.3,
+            limit: sizes.4.map(DeviceShare::Bytes),
+            limbo_budget: budget.map(DeviceShare::Bytes),
+        },
+    )
+}
+
+/// What must be true, kept apart from the arena.
+struct Oracle {
+    rig: Rig,
+    /// Start and size of what the program holds.
+    live: BTreeMap<u64, u64>,
+    capturing: bool,
+}
+
+impl Oracle {
+    fn run(&mut self, step: &Step) {
+        match step {
+            Step::Allocate(request) => self.allocate(*request),
+            Step::Free(which) => self.free(which),
+            Step::FreeInside(which, offset) => {
+                if let Some((address, size)) = self.pick(which)
+                    && *offset < size
+                {
+                    let inside = Address::new(address + offset);
+                    assert_eq!(self.rig.arena.free(inside), Err(FreeError::NotLive));
+                }
+            }
+            Step::Launch(which, ns) => {
+                // A captured launch does not run.
+                if let Some((address, size)) = self.pick(which).filter(|_| !self.capturing) {
+                    self.rig
+                        .launch(Address::new(address), Bytes::new(size), *ns);
+                }
+            }
+            Step::Pass(ns) => self.rig.gpu.pass(*ns),
+            Step::Flush => self.rig.arena.flush(),
+            Step::Trim => {
+                self.rig.arena.trim();
+            }
+            Step::BeginCapture if !self.capturing => {
+                self.rig.gpu.begin_capture(self.rig.stream);
+                self.capturing = true;
+            }
+            Step::BeginCapture => {}
+            Step::EndCapture => self.end_capture(),
+            Step::Occupy(megabytes) => self.rig.gpu.occupy(0, Bytes::mib(*megabytes)),
+            Step::MemInfo => {
+                let info = self.rig.arena.mem_info().unwrap();
+                assert!(info.free <= info.total && info.total <= DEVICE);
+            }
+        }
+        self.check();
+    }
+
+    fn pick(&self, which: &prop::sample::Index) -> Option<(u64, u64)> {
+        let n = self.live.len();
+        (n > 0).then(|| self.live.iter().nth(which.index(n)).map(|(&a, &s)| (a, s)))?
+    }
+
+    fn allocate(&mut self, request: u64) {
+        let Ok(address) = self.rig.arena.allocate(Bytes::new(request)) else {
+            return;
+        };
+        let start = address.get();
+        assert_eq!(start % 512, 0, "alignment");
+        let below = self.live.range(..=start).next_back().map(|(a, s)| a + s);
+        let above = self.live.range(start..).next().map(|(&a, _)| a);
+        assert!(
+            below.is_none_or(|end| end <= start),
+            "overlaps the block below"
+        );
+        assert!(
+            above.is_none_or(|next| start + request <= next),
+            "overlaps the block above"
+        );
+        let in_use = self.rig.gpu.in_use(address, Bytes::new(request));
+        assert!(!in_use, "handed out before its fence");
+        self.live.insert(start, request);
+    }
+
+    fn free(&mut self, which: &prop::sample::Index) {
+        let Some((address, _)) = self.pick(which) else {
+            return;
+        };
+        self.rig.arena.free(Address::new(address)).unwrap();
+        self.live.remove(&address);
+        let again = self.rig.arena.free(Address::new(address));
+        if self.rig.is_ours(Address::new(address)) {
+            assert_eq!(again, Err(FreeError::NotLive), "a double free");
+        }
+    }
+
+    fn end_capture(&mut self) {
+        if std::mem::take(&mut self.capturing) {
+            assert!(
+                self.rig.gpu.end_capture(self.rig.stream),
+                "the capture was invalidated"
+            );
+        }
+    }
+
+    fn check(&self) {
+        self.rig.arena.validate().unwrap();
+        let stats = self.rig.arena.stats();
+        let live: u64 = self
+            .live
+            .values()
+            .map(|size| size.next_multiple_of(512))
+            .sum();
+        assert_eq!(stats.live.current, Bytes::new(live), "live bytes");
+        let parts = [stats.live, stats.cached, stats.limbo].map(|gauge| gauge.current.get());
+        assert_eq!(
+            stats.reserved.current.get(),
+            parts.iter().sum::<u64>(),
+            "bytes conserved"
+        );
+        assert!(
+            stats.reserved.current <= self.rig.gpu.used(0),
+            "more than the driver gave"
+        );
+    }
+
+    fn end(mut self) {
+        self.end_capture();
+        for &address in self.live.keys() {
+            self.rig.arena.free(Address::new(address)).unwrap();
+        }
+        self.rig.gpu.occupy(0, Bytes::ZERO);
+        self.rig.ends_clean();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_programs_agree_with_the_oracle(
+        config in config(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let rig = Rig::new(&config, DEVICE);
+        let mut oracle = Oracle { rig, live: BTreeMap::new(), capturing: false };
+        for step in &steps {
+            oracle.run(step);
+        }
+        oracle.end();
+    }
+}

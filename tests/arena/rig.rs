@@ -1,0 +1,93 @@
+//! An arena over one device of a model GPU, as the tests need it.
+
+use std::sync::Arc;
+
+use vramalloc::address::{Address, Bytes};
+use vramalloc::arena::Arena;
+use vramalloc::config::{Config, StrategyKind};
+use vramalloc::page_map::{ArenaId, Owner, PageMap};
+use vramalloc::quota::Quota;
+use vramalloc::sim::{Gpu, Settings, SimDriver, StreamId};
+
+pub(crate) const MS: u64 = 1_000_000;
+
+pub(crate) struct Rig {
+    pub(crate) gpu: Gpu,
+    pub(crate) arena: Arc<Arena<SimDriver>>,
+    pub(crate) map: Arc<PageMap>,
+    /// A stream that does not order with the legacy one.
+    pub(crate) stream: StreamId,
+}
+
+impl Rig {
+    /// A device of `memory` bytes under `config`.
+    pub(crate) fn new(config: &Config, memory: Bytes) -> Rig {
+        let gpu = Gpu::new(Settings {
+            memory,
+            ..Settings::default()
+        });
+        Rig::on(gpu, config)
+    }
+
+    /// The first device of this machine.
+    pub(crate) fn on(gpu: Gpu, config: &Config) -> Rig {
+        let driver = gpu.driver(0).unwrap();
+        let stream = gpu.stream(driver.context(), false).unwrap();
+        let total = vramalloc::Driver::mem_info(&driver).unwrap().total;
+        let limit = config.limit.map_or(Bytes::MAX, |limit| limit.of(total));
+        let map = Arc::new(PageMap::new());
+        let quota = Arc::new(Quota::new(limit));
+        let arena = Arena::new(ArenaId(0), driver, config, Arc::clone(&map), quota);
+        Rig {
+            gpu,
+            arena: Arc::new(arena),
+            map,
+            stream,
+        }
+    }
+
+    pub(crate) fn get(&self, size: Bytes) -> Address {
+        self.arena
+            .allocate(size)
+            .unwrap_or_else(|error| panic!("{size}: {error:?}"))
+    }
+
+    /// Work of `duration` on the non-blocking stream that writes the block.
+    pub(crate) fn launch(&self, address: Address, size: Bytes, duration: u64) {
+        self.gpu
+            .launch(self.stream, duration, &[(address, size)])
+            .unwrap();
+    }
+
+    pub(crate) fn is_ours(&self, address: Address) -> bool {
+        self.map.owner(address) == Owner::Arena(ArenaId(0))
+    }
+
+    /// Nothing is left, on either side of the seam, and nothing forbidden was
+    /// done on the way.
+    pub(crate) fn ends_clean(&self) {
+        self.arena.validate().unwrap();
+        self.arena.trim();
+        self.arena.validate().unwrap();
+        let stats = self.arena.stats();
+        for (name, gauge) in [
+            ("live", stats.live),
+            ("cached", stats.cached),
+            ("limbo", stats.limbo),
+            ("reserved", stats.reserved),
+        ] {
+            assert_eq!(gauge.current, Bytes::ZERO, "{name}");
+        }
+        assert_eq!(self.gpu.used(0), Bytes::ZERO);
+        assert_eq!(self.gpu.live_count(), 0);
+        assert_eq!(self.gpu.violations(), []);
+    }
+}
+
+/// The strategy with its defaults.
+pub(crate) fn plain(strategy: StrategyKind) -> Config {
+    Config {
+        strategy,
+        ..Config::default()
+    }
+}

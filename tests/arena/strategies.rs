@@ -1,0 +1,231 @@
+//! What each strategy does beyond what all do.
+
+use vramalloc::address::Bytes;
+use vramalloc::config::{Config, FreeSync, StrategyKind};
+use vramalloc::error::Code;
+use vramalloc::sim::{Call, Gpu, Settings};
+
+use crate::rig::{MS, Rig, plain};
+
+const DEVICE: Bytes = Bytes::gib(1);
+
+fn naive() -> Config {
+    plain(StrategyKind::NaiveBestFit)
+}
+
+#[test]
+fn naive_takes_its_chunk_at_the_first_request() {
+    let rig = Rig::new(&naive(), DEVICE);
+    assert_eq!(rig.gpu.used(0), Bytes::ZERO);
+    let block = rig.get(Bytes::new(512));
+    // 0.95 × 0.92 of 1 GiB, in whole pages.
+    assert_eq!(rig.gpu.used(0), Bytes::mib(894));
+    for _ in 0..100 {
+        rig.get(Bytes::mib(1));
+    }
+    assert_eq!(rig.gpu.calls(Call::Alloc), 1);
+    rig.arena.free(block).unwrap();
+}
+
+#[test]
+fn naive_sizes_of_chunks_can_be_given() {
+    let config = Config {
+        initial_chunk: Some(Bytes::mib(64)),
+        reallocate_chunk: Some(Bytes::mib(32)),
+        ..naive()
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let mut used = Vec::new();
+    let blocks: Vec<_> = (0..6)
+        .map(|_| {
+            let block = rig.get(Bytes::mib(20));
+            used.push(rig.gpu.used(0).get() >> 20);
+            block
+        })
+        .collect();
+    // Three in the first chunk, one in each later one.
+    assert_eq!(used, [64, 64, 64, 96, 128, 160]);
+    // Above the larger of both sizes: straight to the driver, straight back.
+    let large = rig.get(Bytes::mib(100));
+    assert_eq!(rig.gpu.used(0), Bytes::mib(260));
+    rig.arena.free(large).unwrap();
+    assert_eq!(rig.gpu.used(0), Bytes::mib(160));
+    blocks
+        .into_iter()
+        .for_each(|block| rig.arena.free(block).unwrap());
+    rig.ends_clean();
+}
+
+#[test]
+fn naive_halves_a_chunk_that_cannot_be_had() {
+    let config = Config {
+        initial_chunk: Some(Bytes::gib(3)),
+        ..naive()
+    };
+    let rig = Rig::new(&config, DEVICE);
+    rig.get(Bytes::mib(1));
+    assert_eq!(rig.gpu.used(0), Bytes::mib(768));
+
+    let rig = Rig::new(&config, DEVICE);
+    rig.gpu.occupy(0, Bytes::mib(1022));
+    rig.get(Bytes::mib(2));
+    assert_eq!(
+        rig.arena.stats().reserved.current,
+        Bytes::mib(2),
+        "only the request is left"
+    );
+}
+
+#[test]
+fn naive_fraction_zero_goes_to_the_driver() {
+    let rig = Rig::new(
+        &Config {
+            chunk_fraction: 0.0,
+            ..naive()
+        },
+        DEVICE,
+    );
+    for n in 1..=10 {
+        let block = rig.get(Bytes::mib(3));
+        rig.arena.free(block).unwrap();
+        assert_eq!(
+            (rig.gpu.calls(Call::Alloc), rig.gpu.calls(Call::Free)),
+            (n, n)
+        );
+    }
+    assert_eq!(rig.arena.stats().direct, 10);
+    rig.ends_clean();
+}
+
+#[test]
+fn auto_growth_takes_what_is_needed() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    for _ in 0..4 {
+        rig.get(Bytes::kib(512));
+    }
+    assert_eq!(
+        rig.gpu.used(0),
+        Bytes::mib(2),
+        "small requests share a slab"
+    );
+    rig.get(Bytes::mib(20));
+    assert_eq!(rig.gpu.used(0), Bytes::mib(22));
+    let config = Config {
+        auto_growth_chunk: Bytes::mib(64),
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    rig.get(Bytes::mib(20));
+    rig.get(Bytes::mib(20));
+    assert_eq!(rig.gpu.used(0), Bytes::mib(64));
+}
+
+#[test]
+fn a_repeating_program_stops_calling_the_driver_for_memory() {
+    for strategy in [StrategyKind::NaiveBestFit, StrategyKind::AutoGrowth] {
+        let rig = Rig::new(&plain(strategy), DEVICE);
+        let mut calls = Vec::new();
+        for _ in 0..5 {
+            let blocks: Vec<_> = (1..200u64)
+                .map(|n| rig.get(Bytes::new(n * n * 50)))
+                .collect();
+            blocks
+                .into_iter()
+                .for_each(|block| rig.arena.free(block).unwrap());
+            calls.push(rig.gpu.calls(Call::Alloc));
+        }
+        assert_eq!(calls[0], calls[4], "{strategy:?}: {calls:?}");
+        assert_eq!(rig.gpu.calls(Call::Free), 0);
+        rig.ends_clean();
+    }
+}
+
+#[test]
+fn fences_are_shared_by_many_frees() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    let blocks: Vec<_> = (0..6400).map(|_| rig.get(Bytes::new(4096))).collect();
+    blocks
+        .into_iter()
+        .for_each(|block| rig.arena.free(block).unwrap());
+    assert_eq!(rig.gpu.calls(Call::Fence), 100);
+}
+
+#[test]
+fn a_host_that_runs_ahead_waits_at_the_limbo_budget() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(16));
+    for _ in 0..400 {
+        let block = rig.get(Bytes::mib(10));
+        rig.launch(block, Bytes::mib(10), 10 * MS);
+        rig.arena.free(block).unwrap();
+    }
+    let stats = rig.arena.stats();
+    // The budget is 64 MiB; one block more may lie there, and one is live.
+    assert!(
+        stats.reserved.peak <= Bytes::mib(84),
+        "{:?}",
+        stats.reserved
+    );
+    assert!(stats.waits > 0);
+    rig.ends_clean();
+}
+
+#[test]
+fn memory_that_others_took_meanwhile_is_an_ordinary_shortage() {
+    let gpu = Gpu::new(Settings {
+        memory: DEVICE,
+        ..Settings::default()
+    });
+    let rig = Rig::on(gpu, &plain(StrategyKind::AutoGrowth));
+    let cached = rig.get(Bytes::mib(200));
+    rig.launch(cached, Bytes::mib(200), 50 * MS);
+    rig.arena.free(cached).unwrap();
+    rig.gpu.occupy(0, Bytes::mib(800));
+    // Fits only when the cached chunk went back, which waits for the work.
+    let large = rig.get(Bytes::mib(210));
+    assert!(!rig.gpu.in_use(large, Bytes::mib(210)));
+    rig.arena.free(large).unwrap();
+    assert_eq!(rig.arena.allocate(Bytes::mib(230)).map_err(|_| ()), Err(()));
+    rig.ends_clean();
+}
+
+#[test]
+fn a_full_device_still_serves_what_the_driver_can() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    // Half a page of the driver's is in use by somebody else.
+    let driver = rig.arena.driver().clone();
+    let theirs = vramalloc::Driver::alloc(&driver, Bytes::kib(512)).unwrap();
+    rig.gpu.occupy(0, Bytes::mib(1022));
+    let block = rig.get(Bytes::kib(4));
+    assert!(rig.arena.is_whole_allocation(block));
+    rig.arena.free(block).unwrap();
+    vramalloc::Driver::free(&driver, theirs).unwrap();
+    rig.gpu.occupy(0, Bytes::ZERO);
+    rig.ends_clean();
+}
+
+#[test]
+fn errors_that_are_no_shortage_are_passed_on_at_once() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    rig.gpu.fail_nth(Call::Alloc, 1, Code::INVALID_CONTEXT);
+    let error = rig.arena.allocate(Bytes::mib(1)).unwrap_err();
+    assert_eq!(error, vramalloc::AllocError::Driver(Code::INVALID_CONTEXT));
+    assert_eq!(rig.gpu.calls(Call::Alloc), 1);
+    assert_eq!(rig.arena.stats().ooms, 0);
+}
+
+#[test]
+fn strict_frees_leave_no_limbo() {
+    let config = Config {
+        free_sync: FreeSync::Strict,
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    for _ in 0..10 {
+        let block = rig.get(Bytes::mib(4));
+        rig.launch(block, Bytes::mib(4), MS);
+        rig.arena.free(block).unwrap();
+        assert_eq!(rig.arena.stats().limbo.current, Bytes::ZERO);
+    }
+    assert_eq!(rig.arena.stats().reserved.current, Bytes::mib(4));
+    rig.ends_clean();
+}

@@ -1,1 +1,35 @@
-//! libvramalloc.so: see the design.
+//! libvramalloc.so: CUDA's doors over the vramalloc arena.
+//!
+//! All of the project's unsafe code and all of its foreign functions, and no
+//! policy: when memory is taken, kept or handed out again is the arena's
+//! business. Arrows point one way: the doors ([`runtime`], [`driver_api`],
+//! [`capture`], [`ipc`], [`lifecycle`], [`proc_address`], and [`mod@dlsym`]
+//! beside them) stand on [`context`] and [`life`], these on [`real_driver`],
+//! that on [`resolve`]. [`symbols`] is the list of the doors and [`guard`] the
+//! way in.
+//!
+//! # How to add a door
+//!
+//! One line in [`symbols`], and a function of that name in the module it
+//! names. The export list, the swap in `dlsym` and the one in
+//! `cuGetProcAddress` follow from the line.
+
+#![allow(
+    non_snake_case,
+    reason = "functions behind doors bear the names of CUDA's functions"
+)]
+
+mod capture;
+mod context;
+mod dlsym;
+mod driver_api;
+mod guard;
+mod ipc;
+mod life;
+mod lifecycle;
+mod proc_address;
+mod real_driver;
+mod resolve;
+mod runtime;
+mod symbols;
+mod types;

@@ -1,0 +1,24 @@
+//! Links `libvramalloc.so` so that it needs no CUDA library and stays loaded.
+
+use std::path::PathBuf;
+use std::{env, fs, io};
+
+/// What every static library begins with; alone it is an empty one.
+const EMPTY_ARCHIVE: &[u8] = b"!<arch>\n";
+
+fn main() -> io::Result<()> {
+    println!("cargo:rerun-if-changed=build.rs");
+    // cuda-driver-sys asks for `-lcuda`, but only its type names are used. An
+    // empty archive of that name satisfies the linker on machines without
+    // CUDA and leaves nothing behind in the library.
+    let out = PathBuf::from(env::var_os("OUT_DIR").unwrap_or_default());
+    fs::write(out.join("libcuda.a"), EMPTY_ARCHIVE)?;
+    println!("cargo:rustc-link-search=native={}", out.display());
+    // Programs hold pointers to our functions, so the library must outlive
+    // any dlclose of it.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // All symbols are bound before the first door opens: no look-up lock is
+    // taken later from inside one.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,now");
+    Ok(())
+}

@@ -1,0 +1,271 @@
+//! Which streams capture a graph, so that no fence is made meanwhile.
+//!
+//! Recording an event over a whole context invalidates every capture in it,
+//! whatever mode the thread is in. Owns the list of captures (the streams
+//! they began on) and their number. Invariant: from before the real begin
+//! until after the real end no event is recorded by us; a thread that is just
+//! recording one holds a beginning capture back for that moment. Cost: one
+//! atomic increment and decrement per fence; nothing for allocations.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use spin::mutex::SpinMutex;
+
+use crate::guard::own_call;
+use crate::symbols::real;
+use crate::types::{
+    CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CudaResult,
+};
+
+/// Handles that mean a stream of the calling thread: 0 for the functions with
+/// `_ptsz`, 2 for all.
+const PER_THREAD_STREAM: usize = 2;
+
+/// The two sides of the gate. Each raises its own counter and then reads the
+/// other's, both `SeqCst`, so at least one of two that come together sees the
+/// other.
+static CAPTURES: AtomicUsize = AtomicUsize::new(0);
+static FENCES: AtomicUsize = AtomicUsize::new(0);
+
+/// A stream on which a capture began.
+#[derive(Copy, Clone, PartialEq, Eq)]
+struct Origin {
+    stream: usize,
+    /// Whose stream it is, where the handle means one per thread; else 0.
+    thread: usize,
+}
+
+/// A capture that goes on.
+struct Capture {
+    origin: Origin,
+    /// The context it began in; its end ends the capture.
+    context: usize,
+}
+
+static OPEN: SpinMutex<Vec<Capture>> = SpinMutex::new(Vec::new());
+
+/// Whether any stream of the process captures.
+pub(crate) fn any() -> bool {
+    CAPTURES.load(Ordering::SeqCst) != 0
+}
+
+/// Runs `record` while no capture can begin; `None` where one goes on.
+pub(crate) fn outside<R>(record: impl FnOnce() -> R) -> Option<R> {
+    struct Recording;
+    impl Drop for Recording {
+        fn drop(&mut self) {
+            // Release: pairs with the load in `begin`; the recording is over.
+            FENCES.fetch_sub(1, Ordering::Release);
+        }
+    }
+    FENCES.fetch_add(1, Ordering::SeqCst);
+    let _recording = Recording;
+    (!any()).then(record)
+}
+
+/// Begins a capture with the real function `call`.
+unsafe fn begin(
+    stream: CUstream,
+    twin: bool,
+    call: impl FnOnce() -> CudaResult,
+) -> Option<CudaResult> {
+    CAPTURES.fetch_add(1, Ordering::SeqCst);
+    // Also Acquire, pairs with the Release in `outside`.
+    while FENCES.load(Ordering::SeqCst) != 0 {
+        thread::yield_now();
+    }
+    let result = call();
+    if result == 0 {
+        let mut context: CUcontext = ptr::null_mut();
+        // SAFETY: a place for the answer.
+        unsafe { real::cuCtxGetCurrent(&raw mut context) };
+        OPEN.lock().push(Capture {
+            origin: origin(stream, twin),
+            context: context.addr(),
+        });
+    } else {
+        CAPTURES.fetch_sub(1, Ordering::SeqCst);
+    }
+    Some(result)
+}
+
+/// Ends a capture with the real function `call`. A failing end may leave the
+/// capture open (another thread's, say) or not (it was invalid): the driver
+/// is asked.
+unsafe fn end(
+    stream: CUstream,
+    twin: bool,
+    call: impl FnOnce() -> CudaResult,
+) -> Option<CudaResult> {
+    let result = call();
+    if any() {
+        // SAFETY: the caller's own stream.
+        let ended = result == 0 || unsafe { captures_no_more(stream, twin) };
+        if ended {
+            let origin = origin(stream, twin);
+            forget(|capture| capture.origin == origin);
+        }
+    }
+    Some(result)
+}
+
+/// Destroys a stream with the real function `call`; a capture that began on
+/// it is over then.
+fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    if !any() {
+        return None;
+    }
+    let result = call();
+    if result == 0 {
+        let origin = origin(stream, false);
+        forget(|capture| capture.origin == origin);
+    }
+    Some(result)
+}
+
+/// The captures of a context that is gone are over.
+pub(crate) fn forget_context(context: CUcontext) {
+    if any() {
+        forget(|capture| capture.context == context.addr());
+    }
+}
+
+fn forget(over: impl Fn(&Capture) -> bool) {
+    let mut open = OPEN.lock();
+    let before = open.len();
+    open.retain(|capture| !over(capture));
+    CAPTURES.fetch_sub(before - open.len(), Ordering::SeqCst);
+}
+
+fn origin(stream: CUstream, twin: bool) -> Origin {
+    let stream = stream.addr();
+    let per_thread = stream == PER_THREAD_STREAM || (twin && stream == 0);
+    Origin {
+        stream: if per_thread {
+            PER_THREAD_STREAM
+        } else {
+            stream
+        },
+        thread: if per_thread { this_thread() } else { 0 },
+    }
+}
+
+/// A number that no other living thread has.
+fn this_thread() -> usize {
+    thread_local! { static HERE: u8 = const { 0 }; }
+    HERE.with(|here| ptr::from_ref(here).addr())
+}
+
+unsafe fn captures_no_more(stream: CUstream, twin: bool) -> bool {
+    let mut status = CAPTURE_STATUS_NONE;
+    // SAFETY: the caller's own stream, and a place for the answer.
+    let result = own_call(|| unsafe {
+        if twin {
+            real::cuStreamIsCapturing_ptsz(stream, &raw mut status)
+        } else {
+            real::cuStreamIsCapturing(stream, &raw mut status)
+        }
+    });
+    result == 0 && status == CAPTURE_STATUS_NONE
+}
+
+/// Functions that begin or end a capture: the stream is the first argument.
+macro_rules! watched {
+    ($($what:ident $twin:literal $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+        $(
+            #[allow(non_snake_case, reason = "CUDA's names")]
+            pub(crate) unsafe fn $name(
+                stream: CUstream, $($argument: $type),*
+            ) -> Option<CudaResult> {
+                // SAFETY: the caller's own arguments.
+                unsafe { $what(stream, $twin, || real::$name(stream, $($argument),*)) }
+            }
+        )*
+    };
+}
+
+watched! {
+    begin false cuStreamBeginCapture();
+    begin true cuStreamBeginCapture_ptsz();
+    begin false cuStreamBeginCapture_v2(mode: CaptureMode);
+    begin true cuStreamBeginCapture_v2_ptsz(mode: CaptureMode);
+    begin false cuStreamBeginCaptureToGraph(
+        graph: CUgraph, after: *const CUgraphNode, edges: *const c_void, count: usize,
+        mode: CaptureMode,
+    );
+    begin true cuStreamBeginCaptureToGraph_ptsz(
+        graph: CUgraph, after: *const CUgraphNode, edges: *const c_void, count: usize,
+        mode: CaptureMode,
+    );
+    begin false cuStreamBeginRecaptureToGraph(
+        mode: CaptureMode, graph: CUgraph, callback: *const c_void, data: *mut c_void,
+    );
+    begin true cuStreamBeginRecaptureToGraph_ptsz(
+        mode: CaptureMode, graph: CUgraph, callback: *const c_void, data: *mut c_void,
+    );
+    end false cuStreamEndCapture(graph: *mut CUgraph);
+    end true cuStreamEndCapture_ptsz(graph: *mut CUgraph);
+}
+
+pub(crate) unsafe fn cuStreamDestroy(stream: CUstream) -> Option<CudaResult> {
+    // SAFETY: the caller's own argument.
+    destroy(stream, || unsafe { real::cuStreamDestroy(stream) })
+}
+
+pub(crate) unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Option<CudaResult> {
+    // SAFETY: the caller's own argument.
+    destroy(stream, || unsafe { real::cuStreamDestroy_v2(stream) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stream(handle: usize) -> CUstream {
+        ptr::without_provenance_mut(handle)
+    }
+
+    // One test, because the counters belong to the process.
+    #[test]
+    fn captures_close_the_gate() {
+        let ok = || 0;
+        let refused = || 1;
+        assert_eq!(outside(|| 7), Some(7));
+        // SAFETY: the calls are the test's own.
+        unsafe {
+            assert_eq!(begin(stream(16), false, refused), Some(1));
+            assert!(!any());
+            assert_eq!(begin(stream(16), false, ok), Some(0));
+            assert_eq!(begin(stream(0), true, ok), Some(0));
+            assert_eq!(outside(|| 7), None);
+            // Not the origin of a capture.
+            assert_eq!(end(stream(32), false, ok), Some(0));
+            assert_eq!(end(stream(16), false, ok), Some(0));
+            assert!(any());
+            // The same stream by its other name.
+            assert_eq!(end(stream(2), false, ok), Some(0));
+        }
+        assert_eq!(outside(|| 7), Some(7));
+        // SAFETY: as above.
+        unsafe { begin(stream(48), false, ok) };
+        assert_eq!(destroy(stream(48), refused), Some(1));
+        assert!(any());
+        assert_eq!(destroy(stream(48), ok), Some(0));
+        assert!(!any());
+        assert_eq!(destroy(stream(48), ok), None);
+    }
+
+    #[test]
+    fn a_per_thread_stream_is_the_threads() {
+        let here = origin(stream(0), true);
+        let there = thread::spawn(|| origin(stream(0), true).thread)
+            .join()
+            .unwrap();
+        assert_ne!(here.thread, there);
+        assert!(here == origin(stream(2), false));
+        assert!(here != origin(stream(0), false));
+    }
+}

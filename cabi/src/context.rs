@@ -1,0 +1,291 @@
+//! Contexts and their arenas.
+//!
+//! Owns every arena of the process, from the first request in a context until
+//! the process ends: a retired arena keeps its statistics, and a pointer to
+//! one never dangles. Invariant: a context has at most one arena that serves,
+//! and a context that comes back under an old handle gets a new one. Cost: a
+//! hit is one thread-local look-up; a free finds its arena with the page map
+//! and one load.
+//!
+//! Lock order: `NEW`, then `SERVING`; `DEVICES` alone. No driver call is made
+//! under any of them.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use core_arena::page_map::{ArenaId, Owner, PageMap};
+use core_arena::quota::Quota;
+use core_arena::stats::ArenaReport;
+use core_arena::{Address, Bytes};
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+use spin::rwlock::RwLock;
+
+use crate::guard::own_call;
+use crate::real_driver::RealDriver;
+use crate::symbols::real;
+use crate::types::{CUcontext, CUdevice, CUdeviceptr};
+use crate::{capture, life, lifecycle};
+
+/// An arena over the real driver.
+pub(crate) type Arena = core_arena::Arena<RealDriver>;
+
+/// As many arenas as a process can have, retired ones counted; contexts
+/// beyond are left to CUDA.
+const MOST_ARENAS: usize = 4096;
+
+/// A context with its arena.
+struct Home {
+    context: usize,
+    device: &'static Device,
+    /// The device's primary context, which the runtime uses.
+    primary: bool,
+    arena: Arena,
+}
+
+/// What is the same for all arenas of a device.
+struct Device {
+    handle: CUdevice,
+    name: Option<String>,
+    total: Option<Bytes>,
+    quota: Arc<Quota>,
+}
+
+static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();
+static DEVICES: SpinMutex<Vec<&'static Device>, Yield> = SpinMutex::new(Vec::new());
+static NEW: SpinMutex<(), Yield> = SpinMutex::new(());
+static SERVING: RwLock<Vec<&'static Home>, Yield> = RwLock::new(Vec::new());
+/// Every arena by its number.
+static HOMES: [AtomicPtr<Home>; MOST_ARENAS] =
+    [const { AtomicPtr::new(ptr::null_mut()) }; MOST_ARENAS];
+/// Numbers given out. Release on a store, with the home in place before it;
+/// pairs with the Acquire in `home`.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Changes when an arena is retired: what threads remember may be old then.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// The arena that a thread used last.
+#[derive(Copy, Clone)]
+struct Remembered {
+    generation: u64,
+    context: usize,
+    home: Option<&'static Home>,
+}
+
+thread_local! {
+    static LAST: Cell<Remembered> =
+        const { Cell::new(Remembered { generation: 0, context: 0, home: None }) };
+}
+
+/// The arena of the context that is current on this thread, with the device
+/// it is on; none where no context is current.
+pub(crate) fn current() -> Option<(&'static Arena, CUdevice)> {
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    let result = unsafe { real::cuCtxGetCurrent(&raw mut context) };
+    if result != 0 || context.is_null() {
+        return None;
+    }
+    // Acquire: pairs with the Release in `retire_where`; a thread that was
+    // told of a context's end does not find its arena again.
+    let generation = GENERATION.load(Ordering::Acquire);
+    let last = LAST.get();
+    let home = match last.home {
+        Some(home) if last.context == context.addr() && last.generation == generation => home,
+        _ => {
+            let home = serving(context.addr()).or_else(|| create(context))?;
+            LAST.set(Remembered {
+                generation,
+                context: context.addr(),
+                home: Some(home),
+            });
+            home
+        }
+    };
+    Some((&home.arena, home.device.handle))
+}
+
+fn serving(context: usize) -> Option<&'static Home> {
+    SERVING
+        .read()
+        .iter()
+        .find(|home| home.context == context)
+        .copied()
+}
+
+/// Makes the arena of the current context.
+fn create(context: CUcontext) -> Option<&'static Home> {
+    let start = life::start();
+    let mut handle: CUdevice = 0;
+    // SAFETY: a place for the answer.
+    if unsafe { real::cuCtxGetDevice(&raw mut handle) } != 0 {
+        return None;
+    }
+    let device = device(handle);
+    let primary = is_primary(context, handle);
+    let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
+
+    let _new = NEW.lock();
+    // Another thread may have been faster.
+    if let Some(home) = serving(context.addr()) {
+        return Some(home);
+    }
+    let number = COUNT.load(Ordering::Relaxed);
+    let place = HOMES.get(number)?;
+    let home: &'static Home = Box::leak(Box::new(Home {
+        context: context.addr(),
+        device,
+        primary,
+        arena: Arena::new(
+            ArenaId(u32::try_from(number).ok()?),
+            RealDriver::new(context),
+            &start.loaded.config,
+            Arc::clone(pages),
+            Arc::clone(&device.quota),
+        ),
+    }));
+    place.store(ptr::from_ref(home).cast_mut(), Ordering::Relaxed);
+    COUNT.store(number + 1, Ordering::Release);
+    SERVING.write().push(home);
+    Some(home)
+}
+
+/// What is known of a device, asked of the driver the first time.
+fn device(handle: CUdevice) -> &'static Device {
+    let known = |devices: &[&'static Device]| {
+        devices
+            .iter()
+            .find(|device| device.handle == handle)
+            .copied()
+    };
+    if let Some(device) = known(&DEVICES.lock()) {
+        return device;
+    }
+    let mut total = 0_usize;
+    // SAFETY: a place for the answer.
+    let told = unsafe { real::cuDeviceTotalMem_v2(&raw mut total, handle) } == 0;
+    let total = told.then(|| Bytes::new(total as u64));
+    let limit = life::start()
+        .loaded
+        .config
+        .limit
+        .map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)));
+    let device = Device {
+        handle,
+        name: name(handle),
+        total,
+        quota: Arc::new(Quota::new(limit)),
+    };
+    let mut devices = DEVICES.lock();
+    if let Some(device) = known(&devices) {
+        return device;
+    }
+    let device: &'static Device = Box::leak(Box::new(device));
+    devices.push(device);
+    device
+}
+
+fn name(device: CUdevice) -> Option<String> {
+    let mut name: [c_char; 256] = [0; 256];
+    // SAFETY: room for as many bytes as are named; the last stays zero.
+    let told = unsafe { real::cuDeviceGetName(name.as_mut_ptr(), 255, device) } == 0;
+    if !told {
+        return None;
+    }
+    // SAFETY: the text ends in zero at the latest in its last byte.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// Whether a context is its device's primary one. Asks by retaining it, and
+/// only while it exists, so that it is not made by the question.
+fn is_primary(context: CUcontext, device: CUdevice) -> bool {
+    own_call(|| {
+        if lifecycle::is_active(device) != Some(true) {
+            return false;
+        }
+        let mut primary: CUcontext = ptr::null_mut();
+        // SAFETY: a place for the answer.
+        if unsafe { real::cuDevicePrimaryCtxRetain(&raw mut primary, device) } != 0 {
+            return false;
+        }
+        // SAFETY: gives back what was just taken; it is retained elsewhere.
+        unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+        primary == context
+    })
+}
+
+/// Whose an address is.
+pub(crate) fn owner(address: CUdeviceptr) -> Owner {
+    PAGES
+        .get()
+        .map_or(Owner::Foreign, |pages| pages.owner(Address::new(address)))
+}
+
+/// The arena with this number.
+pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
+    home(usize::try_from(id.0).ok()?).map(|home| &home.arena)
+}
+
+fn home(number: usize) -> Option<&'static Home> {
+    // Acquire: pairs with the Release in `create`.
+    if number >= COUNT.load(Ordering::Acquire) {
+        return None;
+    }
+    let home = HOMES.get(number)?.load(Ordering::Relaxed);
+    // SAFETY: numbers below COUNT have a home, which is never dropped.
+    unsafe { home.as_ref() }
+}
+
+/// The context ends: its arena forgets everything.
+pub(crate) fn retire(context: CUcontext) {
+    retire_where(|home| home.context == context.addr());
+}
+
+/// The device's primary context ends.
+pub(crate) fn retire_primary(device: CUdevice) {
+    retire_where(|home| home.primary && home.device.handle == device);
+}
+
+/// Whether the device's primary context has an arena.
+pub(crate) fn has_primary(device: CUdevice) -> bool {
+    SERVING
+        .read()
+        .iter()
+        .any(|home| home.primary && home.device.handle == device)
+}
+
+fn retire_where(ends: impl Fn(&Home) -> bool) {
+    let retired: Vec<&'static Home> = {
+        let mut serving = SERVING.write();
+        let (retired, kept) = serving.drain(..).partition(|home| ends(home));
+        *serving = kept;
+        retired
+    };
+    if retired.is_empty() {
+        return;
+    }
+    // Release: pairs with the Acquire in `current`.
+    GENERATION.fetch_add(1, Ordering::Release);
+    for home in retired {
+        home.arena.retire();
+        capture::forget_context(ptr::with_exposed_provenance_mut(home.context));
+    }
+}
+
+/// A report of every arena there has been.
+pub(crate) fn reports() -> Vec<ArenaReport> {
+    (0..COUNT.load(Ordering::Acquire))
+        .filter_map(home)
+        .map(|home| ArenaReport {
+            device: u32::try_from(home.device.handle).unwrap_or(0),
+            device_name: home.device.name.clone(),
+            device_total: home.device.total,
+            stats: home.arena.stats(),
+            calls: home.arena.driver_calls(),
+        })
+        .collect()
+}

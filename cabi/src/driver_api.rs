@@ -1,0 +1,202 @@
+//! Door 2: the driver's memory functions. Everything that allocates, whatever
+//! runtime it uses and however that was linked, comes by here.
+//!
+//! Owns nothing. Cost: the current context, a thread-local look-up, and the
+//! arena's own.
+//!
+//! Functions of the first interface (32-bit addresses: `cuMemAlloc`,
+//! `cuMemFree`) have no door: what they could hand out does not fit our
+//! addresses, and what they hand out is the driver's own.
+
+use core_arena::page_map::Owner;
+use core_arena::{Address, AllocError, Bytes, Code, FreeError, MemInfo};
+
+use crate::context::{self, Arena};
+use crate::guard::{Service, own_call, service};
+use crate::life;
+use crate::symbols::real;
+use crate::types::{CUdeviceptr, CUstream, CudaResult};
+
+/// The unit of a pitch: the alignment that devices want of a texture's rows,
+/// and what the driver rounds a pitch to.
+const PITCH: Bytes = Bytes::new(512);
+
+pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Option<CudaResult> {
+    if address.is_null() || size == 0 {
+        return None;
+    }
+    let (arena, _) = context::current()?;
+    let served = allocate(arena, Bytes::new(size as u64), || {
+        let mut answer: CUdeviceptr = 0;
+        // SAFETY: a place for the answer.
+        let result = unsafe { real::cuMemAlloc_v2(&raw mut answer, size) };
+        (result, answer)
+    });
+    match served {
+        Ok(found) => {
+            // SAFETY: the caller's place for the answer.
+            unsafe { *address = found.get() };
+            Some(0)
+        }
+        Err(Refusal::Limit) => Some(Code::OUT_OF_MEMORY.get()),
+        Err(Refusal::Real(result)) => Some(result),
+    }
+}
+
+/// Rows are padded as the driver pads them, and the whole is a request like
+/// any other: passed through it would escape the limit and the statistics.
+pub(crate) unsafe fn cuMemAllocPitch_v2(
+    address: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Option<CudaResult> {
+    if pitch.is_null() || width == 0 || !matches!(element, 4 | 8 | 16) {
+        return None;
+    }
+    let padded = Bytes::new(width as u64).round_up(PITCH)?.get();
+    let padded = usize::try_from(padded).ok()?;
+    // SAFETY: the caller's place for the address; the size is not zero, or
+    // the door below asks the real function.
+    let result = unsafe { cuMemAlloc_v2(address, padded.checked_mul(height)?) }?;
+    if result == 0 {
+        // SAFETY: the caller's place for the pitch.
+        unsafe { *pitch = padded };
+    }
+    Some(result)
+}
+
+pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
+    match free(address) {
+        Freed::Foreign => None,
+        Freed::Done => Some(0),
+        Freed::Refused(code) => Some(code.get()),
+    }
+}
+
+/// Limbo waits for the whole context, so also for the work on `stream`.
+pub(crate) unsafe fn cuMemFreeAsync(address: CUdeviceptr, _stream: CUstream) -> Option<CudaResult> {
+    // SAFETY: a number.
+    unsafe { cuMemFree_v2(address) }
+}
+
+pub(crate) unsafe fn cuMemFreeAsync_ptsz(
+    address: CUdeviceptr,
+    _stream: CUstream,
+) -> Option<CudaResult> {
+    // SAFETY: a number.
+    unsafe { cuMemFree_v2(address) }
+}
+
+pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Option<CudaResult> {
+    if free.is_null() && total.is_null() {
+        return None;
+    }
+    let info = mem_info()?;
+    let size = |bytes: Bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX);
+    // SAFETY: each is null or the caller's place for an answer.
+    unsafe {
+        answer(free, size(info.free));
+        answer(total, size(info.total));
+    }
+    Some(0)
+}
+
+/// The first interface, with 32-bit sizes.
+pub(crate) unsafe fn cuMemGetInfo(free: *mut u32, total: *mut u32) -> Option<CudaResult> {
+    if free.is_null() && total.is_null() {
+        return None;
+    }
+    let info = mem_info()?;
+    let size = |bytes: Bytes| u32::try_from(bytes.get()).unwrap_or(u32::MAX);
+    // SAFETY: each is null or the caller's place for an answer.
+    unsafe {
+        answer(free, size(info.free));
+        answer(total, size(info.total));
+    }
+    Some(0)
+}
+
+/// Writes an answer where one is wanted.
+///
+/// # Safety
+/// `place` is null or may be written to.
+pub(crate) unsafe fn answer<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *place = value };
+    }
+}
+
+/// What the current context has, as the program should see it; none where
+/// the driver is to say what is wrong.
+fn mem_info() -> Option<MemInfo> {
+    context::current()?.0.mem_info().ok()
+}
+
+/// Why a request was not served.
+pub(crate) enum Refusal {
+    /// It would pass the option `limit`.
+    Limit,
+    /// The real function failed too, with this result.
+    Real(CudaResult),
+}
+
+/// Memory from the arena; where the driver has none left for it, from `last`,
+/// the real function, so that the failure is CUDA's own.
+pub(crate) fn allocate(
+    arena: &Arena,
+    size: Bytes,
+    last: impl FnOnce() -> (CudaResult, CUdeviceptr),
+) -> Result<Address, Refusal> {
+    let error = match arena.allocate(size) {
+        Ok(address) => return Ok(address),
+        Err(error) => error,
+    };
+    if error == AllocError::Limit {
+        life::out_of_memory(arena, size);
+        return Err(Refusal::Limit);
+    }
+    let (result, address) = own_call(last);
+    if result != 0 {
+        if result == Code::OUT_OF_MEMORY.get() {
+            life::out_of_memory(arena, size);
+        }
+        return Err(Refusal::Real(result));
+    }
+    let address = Address::new(address);
+    // Where it cannot be adopted it stays the driver's, and the free of it
+    // finds its way there.
+    let _adopted: bool = arena.adopt(address, size);
+    Ok(address)
+}
+
+/// What became of an address that was to be freed.
+pub(crate) enum Freed {
+    /// It is not ours: the real function's business.
+    Foreign,
+    /// It is free.
+    Done,
+    /// It is ours and not free for this reason: never the real function's
+    /// business.
+    Refused(Code),
+}
+
+/// Frees an address, whatever context is current.
+pub(crate) fn free(address: CUdeviceptr) -> Freed {
+    let Owner::Arena(id) = context::owner(address) else {
+        return Freed::Foreign;
+    };
+    if service() != Service::Full {
+        return Freed::Done;
+    }
+    let Some(arena) = context::arena(id) else {
+        return Freed::Refused(Code::INVALID_VALUE);
+    };
+    match arena.free(Address::new(address)) {
+        Ok(()) => Freed::Done,
+        Err(FreeError::NotLive) => Freed::Refused(Code::INVALID_VALUE),
+        Err(FreeError::Driver(code)) => Freed::Refused(code),
+    }
+}

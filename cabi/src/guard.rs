@@ -1,0 +1,180 @@
+//! Who may pass a door, and what happens when our own code fails behind it.
+//!
+//! Owns one word per thread (what the thread is doing) and one per process
+//! (whether we still serve). Invariant: a panic never crosses a door; after
+//! one we serve nothing more, and memory of ours still never reaches a real
+//! free. Cost: one thread-local read and one atomic load per call.
+
+use std::cell::Cell;
+use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use core_arena::Code;
+
+use crate::life;
+use crate::types::CudaResult;
+
+/// When a door asks our function rather than the real one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[allow(non_camel_case_types, reason = "words of the symbol table")]
+pub(crate) enum Entry {
+    /// Not while a call of our own to the real function is going on.
+    serve,
+    /// As `serve`, and also after a failure of ours.
+    free,
+    /// As `serve`, but never answered for a real function: these calls change
+    /// what we must know of.
+    watch,
+    /// In any state.
+    always,
+}
+
+/// What the thread is doing.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Inside {
+    /// The program's own business.
+    Program,
+    /// A call of ours to a real function: doors below it pass it through.
+    OwnCall,
+    /// A call of ours to a real runtime function whose driver call is to fail
+    /// with this code, so that the runtime notes the failure as its own.
+    Failing(Code),
+}
+
+thread_local! {
+    static INSIDE: Cell<Inside> = const { Cell::new(Inside::Program) };
+}
+
+/// How far the process still serves.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Service {
+    /// All of it.
+    Full = 0,
+    /// Our code panicked: no more requests; blocks that come back are kept.
+    Broken = 1,
+    /// A forked child of a process with arenas: nothing here is its own.
+    Inherited = 2,
+}
+
+static SERVICE: AtomicU8 = AtomicU8::new(Service::Full as u8);
+
+/// How far the process still serves.
+// Relaxed: the value stands for itself and guards no other memory.
+pub(crate) fn service() -> Service {
+    match SERVICE.load(Ordering::Relaxed) {
+        0 => Service::Full,
+        1 => Service::Broken,
+        _ => Service::Inherited,
+    }
+}
+
+/// Ends full service. Safe in a forked child and in a panic hook.
+pub(crate) fn end_service(service: Service) {
+    SERVICE.store(service as u8, Ordering::Relaxed);
+}
+
+/// Runs `serve` if the state of the thread and the process allow it. `None`
+/// asks the door to call the real function.
+pub(crate) fn enter(
+    entry: Entry,
+    serve: impl FnOnce() -> Option<CudaResult>,
+) -> Option<CudaResult> {
+    let answers = matches!(entry, Entry::serve | Entry::free);
+    match INSIDE.get() {
+        Inside::Failing(code) if answers => return Some(code.get()),
+        Inside::Failing(_) | Inside::OwnCall if entry != Entry::always => return None,
+        _ => {}
+    }
+    let open = match service() {
+        Service::Full => true,
+        Service::Broken => matches!(entry, Entry::free | Entry::always),
+        Service::Inherited => entry == Entry::always,
+    };
+    if !open {
+        return None;
+    }
+    // What is shared behind a door is marked broken as a whole after a panic,
+    // so no half-made change is looked at again.
+    match catch_unwind(AssertUnwindSafe(serve)) {
+        Ok(answer) => answer,
+        Err(payload) => {
+            end_service(Service::Broken);
+            // Dropping a panic's payload may panic in turn; leaking it cannot.
+            let _leaked = Box::leak(payload);
+            // A block that was being freed may be ours: it is kept.
+            (entry == Entry::free).then_some(0)
+        }
+    }
+}
+
+/// Puts the thread's state back, also when unwinding.
+struct Restore(Inside);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        INSIDE.set(self.0);
+    }
+}
+
+fn inside<R>(state: Inside, call: impl FnOnce() -> R) -> R {
+    let _restore = Restore(INSIDE.replace(state));
+    call()
+}
+
+/// Makes a call of ours to a real function: the doors below pass it through.
+pub(crate) fn own_call<R>(call: impl FnOnce() -> R) -> R {
+    inside(Inside::OwnCall, call)
+}
+
+/// Makes a call of ours to a real runtime function, whose driver call is
+/// answered with `code` and not made.
+pub(crate) fn failing_with<R>(code: Code, call: impl FnOnce() -> R) -> R {
+    inside(Inside::Failing(code), call)
+}
+
+/// Makes a panic say one line instead of the usual report. Every panic of
+/// this library is caught at a door.
+pub(crate) fn quiet_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info
+            .location()
+            .map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
+        life::warn(&format!(
+            "internal error{place}; CUDA's own allocator serves from now on"
+        ));
+    }));
+}
+
+const _: () = assert!(size_of::<Option<NonZeroU32>>() == size_of::<CudaResult>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVED: Option<CudaResult> = Some(0);
+
+    #[test]
+    fn a_call_of_our_own_passes_through() {
+        assert_eq!(enter(Entry::serve, || SERVED), SERVED);
+        own_call(|| {
+            for entry in [Entry::serve, Entry::free, Entry::watch] {
+                assert_eq!(enter(entry, || SERVED), None);
+            }
+            assert_eq!(enter(Entry::always, || SERVED), SERVED);
+            own_call(|| ());
+            assert_eq!(enter(Entry::serve, || SERVED), None);
+        });
+        assert_eq!(enter(Entry::serve, || SERVED), SERVED);
+    }
+
+    #[test]
+    fn a_failing_call_is_answered() {
+        failing_with(Code::OUT_OF_MEMORY, || {
+            assert_eq!(enter(Entry::serve, || SERVED), Some(2));
+            assert_eq!(enter(Entry::watch, || SERVED), None);
+        });
+        assert_eq!(enter(Entry::serve, || SERVED), SERVED);
+    }
+}

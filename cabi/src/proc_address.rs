@@ -1,0 +1,168 @@
+//! `cuGetProcAddress`: the runtime's way to every driver function.
+//!
+//! The real one is asked first, so versions, flags, "not found" and the
+//! status stay exactly its own; then its answer is swapped through a map from
+//! real address to door. The map holds the resolver itself, because the
+//! runtime asks it for itself and uses that pointer from then on.
+//!
+//! Owns the map, made once the driver answers for the first time. Cost: a
+//! binary search per look-up.
+
+use std::ffi::{CString, c_int, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use crate::resolve::driver_function;
+use crate::symbols::{Library, Symbol, TABLE, real};
+use crate::types::{CudaResult, PROC_PER_THREAD_STREAM, Text};
+
+/// Ends the names of twins that work on the per-thread default stream.
+const PER_THREAD: &str = "_ptsz";
+
+pub(crate) unsafe fn cuGetProcAddress(
+    name: Text,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuGetProcAddress(name, function, version, flags) };
+    // SAFETY: as above; the real function took `function` for writable.
+    unsafe { swap(result, function) };
+    Some(result)
+}
+
+pub(crate) unsafe fn cuGetProcAddress_v2(
+    name: Text,
+    function: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut c_int,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuGetProcAddress_v2(name, function, version, flags, status) };
+    // SAFETY: as above; the real function took `function` for writable.
+    unsafe { swap(result, function) };
+    Some(result)
+}
+
+/// Puts the door in place of the real function that was found.
+///
+/// # Safety
+/// Where `result` is success, `function` is null or was written to.
+unsafe fn swap(result: CudaResult, function: *mut *mut c_void) {
+    if result != 0 || function.is_null() {
+        return;
+    }
+    // SAFETY: the caller's promise.
+    let found = unsafe { *function }.addr();
+    if let Some(door) = door_for(found) {
+        // SAFETY: as above.
+        unsafe { *function = ptr::with_exposed_provenance_mut(door) };
+    }
+}
+
+/// The door in front of the real function at `address`.
+fn door_for(address: usize) -> Option<usize> {
+    static MAP: OnceLock<Map> = OnceLock::new();
+    if address == 0 {
+        return None;
+    }
+    MAP.get_or_init(Map::of_driver).door(address)
+}
+
+/// Real addresses and their doors, sorted by the first.
+struct Map(Vec<(usize, usize)>);
+
+impl Map {
+    /// The map of the loaded driver. A function is entered under the address
+    /// that it is exported with, and under the one that the resolver gives
+    /// for the same ABI, should that be another.
+    fn of_driver() -> Map {
+        let drivers = TABLE
+            .iter()
+            .filter(|symbol| symbol.library == Library::Driver);
+        Map::new(drivers.flat_map(|symbol| {
+            [exported(symbol), resolved(symbol)]
+                .into_iter()
+                .flatten()
+                .map(|address| (address, symbol.door.address()))
+        }))
+    }
+
+    fn new(pairs: impl Iterator<Item = (usize, usize)>) -> Map {
+        let mut pairs: Vec<_> = pairs.collect();
+        pairs.sort_unstable();
+        // Two symbols behind one address would be aliases of one function in
+        // the driver; the first stands.
+        pairs.dedup_by_key(|pair| pair.0);
+        Map(pairs)
+    }
+
+    fn door(&self, address: usize) -> Option<usize> {
+        let index = self.0.binary_search_by_key(&address, |pair| pair.0).ok()?;
+        self.0.get(index).map(|pair| pair.1)
+    }
+}
+
+/// Where the driver exports the symbol.
+fn exported(symbol: &Symbol) -> Option<usize> {
+    driver_function(&CString::new(symbol.name).ok()?)
+}
+
+/// What the driver's resolver gives for the symbol.
+fn resolved(symbol: &Symbol) -> Option<usize> {
+    let (base, flags) = request(symbol.name);
+    let base = CString::new(base).ok()?;
+    let mut found = ptr::null_mut();
+    let mut status = 0;
+    // SAFETY: a name ending in zero and places for the answers.
+    let mut result = unsafe {
+        real::cuGetProcAddress_v2(
+            base.as_ptr(),
+            &raw mut found,
+            symbol.since,
+            flags,
+            &raw mut status,
+        )
+    };
+    if result == crate::resolve::MISSING {
+        // SAFETY: as above.
+        result =
+            unsafe { real::cuGetProcAddress(base.as_ptr(), &raw mut found, symbol.since, flags) };
+    }
+    (result == 0 && !found.is_null()).then(|| found.addr())
+}
+
+/// The base name and the flags by which the resolver knows an ABI name.
+fn request(name: &str) -> (&str, u64) {
+    let (base, flags) = match name.strip_suffix(PER_THREAD) {
+        Some(base) => (base, PROC_PER_THREAD_STREAM),
+        None => (name, 0),
+    };
+    (base.strip_suffix("_v2").unwrap_or(base), flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn abi_names_become_requests() {
+        assert_eq!(request("cuMemAlloc_v2"), ("cuMemAlloc", 0));
+        assert_eq!(request("cuMemFreeAsync_ptsz"), ("cuMemFreeAsync", 2));
+        assert_eq!(
+            request("cuStreamBeginCapture_v2_ptsz"),
+            ("cuStreamBeginCapture", 2)
+        );
+        assert_eq!(request("cuGetProcAddress"), ("cuGetProcAddress", 0));
+    }
+
+    #[test]
+    fn the_map_answers_for_its_addresses_alone() {
+        let map = Map::new([(30, 3), (10, 1), (20, 2), (10, 1)].into_iter());
+        assert_eq!(map.door(10), Some(1));
+        assert_eq!(map.door(30), Some(3));
+        assert_eq!(map.door(15), None);
+    }
+}

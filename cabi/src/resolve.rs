@@ -1,0 +1,225 @@
+//! Finding the real functions, without ever loading a CUDA library.
+//!
+//! A plain `dlsym` inside this library would be our own export, so every
+//! look-up here goes through the real one. Invariant: what is found is never
+//! one of our doors. Cost: one look-up per function, then one atomic load;
+//! the libraries that are found are held open for the life of the process.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::symbols::{self, Library};
+use crate::types::CudaResult;
+
+/// What a function answers that is not there: "not supported", as the driver
+/// and the runtime both name it.
+pub(crate) const MISSING: CudaResult = 801;
+
+/// The names that glibc gives the version of its `dlsym`, the newest first.
+const DLSYM_VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
+
+/// The prototype of `dlsym`.
+pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+/// A function of a real library, found when it is first wanted. `F` is its
+/// prototype, a function pointer.
+pub(crate) struct Real<F> {
+    library: Library,
+    name: &'static CStr,
+    // 0: not found yet. Relaxed throughout: it is the address of code, which
+    // was there before it could be found.
+    address: AtomicUsize,
+    prototype: PhantomData<F>,
+}
+
+impl<F: Copy> Real<F> {
+    pub(crate) const fn new(library: Library, name: &'static CStr) -> Real<F> {
+        const { assert!(size_of::<F>() == size_of::<usize>()) };
+        Real {
+            library,
+            name,
+            address: AtomicUsize::new(0),
+            prototype: PhantomData,
+        }
+    }
+
+    /// The function, if its library is loaded and has it.
+    pub(crate) fn get(&self) -> Option<F> {
+        let mut address = self.address.load(Ordering::Relaxed);
+        if address == 0 {
+            address = match self.library {
+                Library::Driver => driver_function(self.name)?,
+                Library::Runtime => runtime_function(self.name)?,
+            };
+            self.address.store(address, Ordering::Relaxed);
+        }
+        // SAFETY: F is a function pointer of one word (asserted above), and
+        // the address, which is not zero, is that of the function whose name
+        // the symbol table gives this prototype.
+        Some(unsafe { std::mem::transmute_copy::<usize, F>(&address) })
+    }
+}
+
+/// The real `dlsym`: the next one after ours.
+pub(crate) fn real_dlsym() -> Option<Dlsym> {
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    let mut address = FOUND.load(Ordering::Relaxed);
+    if address == 0 {
+        address = DLSYM_VERSIONS.iter().find_map(|version| {
+            // SAFETY: both strings end in zero; dlvsym is not intercepted.
+            let found =
+                unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+            (!found.is_null()).then(|| found.addr())
+        })?;
+        FOUND.store(address, Ordering::Relaxed);
+    }
+    // SAFETY: the address is that of a function named dlsym.
+    Some(unsafe { std::mem::transmute::<usize, Dlsym>(address) })
+}
+
+/// Looks `name` up in the library of `handle`, or after ourselves for
+/// `RTLD_NEXT`; never finds one of our doors.
+fn look_up(handle: *mut c_void, name: &CStr) -> Option<usize> {
+    let dlsym = real_dlsym()?;
+    // SAFETY: the handle is a pseudo handle or one that dlopen returned and
+    // nothing closes; the name ends in zero.
+    let found = unsafe { dlsym(handle, name.as_ptr()) }.addr();
+    (found != 0 && !symbols::is_door(found)).then_some(found)
+}
+
+/// The handle of the library at `path`, if it is loaded; it stays open.
+fn loaded(path: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the path ends in zero; RTLD_NOLOAD runs no constructor.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    (!handle.is_null()).then_some(handle)
+}
+
+/// A function of the loaded driver.
+pub(crate) fn driver_function(name: &CStr) -> Option<usize> {
+    static DRIVER: AtomicUsize = AtomicUsize::new(0);
+    let mut handle = DRIVER.load(Ordering::Relaxed);
+    if handle == 0 {
+        handle = loaded(c"libcuda.so.1")
+            .or_else(|| {
+                loaded_files(b"libcuda.so")
+                    .iter()
+                    .find_map(|path| loaded(path))
+            })?
+            .expose_provenance();
+        DRIVER.store(handle, Ordering::Relaxed);
+    }
+    look_up(ptr::with_exposed_provenance_mut(handle), name)
+}
+
+/// A function of a loaded runtime: the next one in the order of the linker,
+/// or else that of a runtime which was loaded for some library alone.
+fn runtime_function(name: &CStr) -> Option<usize> {
+    look_up(libc::RTLD_NEXT, name).or_else(|| {
+        loaded_files(b"libcudart.so")
+            .iter()
+            .filter_map(|path| loaded(path))
+            .find_map(|handle| look_up(handle, name))
+    })
+}
+
+/// Paths of the loaded libraries whose file name starts with `prefix`.
+pub(crate) fn loaded_files(prefix: &[u8]) -> Vec<CString> {
+    struct Search<'a> {
+        prefix: &'a [u8],
+        found: Vec<CString>,
+    }
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the linker passes a valid entry, and our Search, which only
+        // this callback touches while the walk goes on.
+        let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
+        if !info.dlpi_name.is_null() {
+            // SAFETY: the linker's names end in zero.
+            let path = unsafe { CStr::from_ptr(info.dlpi_name) };
+            if file_name(path).starts_with(search.prefix) {
+                search.found.push(path.to_owned());
+            }
+        }
+        0
+    }
+    let mut search = Search {
+        prefix,
+        found: Vec::new(),
+    };
+    // SAFETY: the callback has the prototype asked for, and `search` lives
+    // until the walk is over.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+/// What follows the last slash of a path.
+fn file_name(path: &CStr) -> &[u8] {
+    let path = path.to_bytes();
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
+}
+
+/// The driver library as an address lies in it: where it was loaded, if the
+/// address belongs to a file named like the driver.
+pub(crate) fn driver_around(address: usize) -> Option<usize> {
+    let (base, path) = library_around(address)?;
+    file_name(path).starts_with(b"libcuda.so").then_some(base)
+}
+
+/// Where the library around an address was loaded.
+pub(crate) fn base_around(address: usize) -> Option<usize> {
+    library_around(address).map(|(base, _)| base)
+}
+
+fn library_around(address: usize) -> Option<(usize, &'static CStr)> {
+    let mut info = libc::Dl_info {
+        dli_fname: ptr::null(),
+        dli_fbase: ptr::null_mut(),
+        dli_sname: ptr::null(),
+        dli_saddr: ptr::null_mut(),
+    };
+    // SAFETY: dladdr takes any address and fills the record where it answers
+    // other than 0.
+    let known = unsafe { libc::dladdr(ptr::without_provenance(address), &raw mut info) } != 0;
+    if !known || info.dli_fname.is_null() {
+        return None;
+    }
+    // SAFETY: the linker's name of a loaded library, which ends in zero. The
+    // caller holds an address inside that library, so it stays loaded while
+    // the caller looks at the name.
+    let path = unsafe { CStr::from_ptr(info.dli_fname) };
+    Some((info.dli_fbase.addr(), path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_real_dlsym_is_found_and_is_not_ours() {
+        let dlsym = real_dlsym().unwrap();
+        assert_ne!(dlsym as usize, crate::dlsym::dlsym as *const () as usize);
+        assert!(look_up(libc::RTLD_DEFAULT, c"getpid").is_some());
+    }
+
+    #[test]
+    fn without_cuda_nothing_is_found_and_nothing_is_loaded() {
+        assert_eq!(driver_function(c"cuInit"), None);
+        assert_eq!(runtime_function(c"cudaMalloc"), None);
+        assert!(loaded_files(b"libcuda").is_empty());
+        assert!(!loaded_files(b"libc.so").is_empty());
+    }
+
+    #[test]
+    fn an_address_is_placed_in_its_library() {
+        assert_eq!(driver_around(libc::getpid as *const () as usize), None);
+        assert!(base_around(libc::getpid as *const () as usize).is_some());
+        assert_eq!(base_around(8), None);
+        assert_eq!(file_name(c"/a/b.so"), b"b.so");
+        assert_eq!(file_name(c"b.so"), b"b.so");
+    }
+}

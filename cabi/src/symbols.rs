@@ -1,0 +1,267 @@
+//! The one table of intercepted symbols.
+//!
+//! From it come the exported doors, the real functions behind them
+//! ([`real`]), the names that `dlsym` swaps and the addresses that
+//! `cuGetProcAddress` swaps. To intercept one more symbol: add its line, in
+//! alphabetical order, and a function of its name in the module that the line
+//! names. That function answers `Some(result)`, or `None` to have the real
+//! function called with the same arguments.
+//!
+//! A line reads: library, when our function is asked ([`Entry`]), its module,
+//! the CUDA version at which `cuGetProcAddress` gives out this ABI under the
+//! base name (0: never), and the prototype.
+//!
+//! Invariant: sorted by name (tested), each name the exact ABI name. Cost: a
+//! binary search per look-up; no lock, no allocation.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use crate::guard::{self, Entry};
+use crate::resolve::{MISSING, Real};
+use crate::types::{
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
+    CaptureStatus, CudaResult, Text,
+};
+use crate::{capture, driver_api, ipc, lifecycle, proc_address, runtime};
+
+/// Which library a symbol belongs to.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Library {
+    /// `libcuda.so`: also swapped in `dlsym` and `cuGetProcAddress`.
+    Driver,
+    /// `libcudart.so`: reached by its exported name alone.
+    Runtime,
+}
+
+/// The address of a door.
+#[derive(Copy, Clone)]
+pub(crate) struct Door(*const ());
+
+// SAFETY: the address of a function; nothing is read or written through it.
+unsafe impl Sync for Door {}
+
+impl Door {
+    /// The address as a number.
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
+    }
+}
+
+/// One intercepted symbol.
+pub(crate) struct Symbol {
+    /// The exact ABI name.
+    pub(crate) name: &'static str,
+    /// Which library it belongs to.
+    pub(crate) library: Library,
+    /// The CUDA version that asks `cuGetProcAddress` for this ABI; 0: none.
+    pub(crate) since: c_int,
+    /// Our function.
+    pub(crate) door: Door,
+}
+
+/// A name with the zero that C wants, checked when compiled.
+const fn c_name(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
+}
+
+/// Functions of the real libraries. Each answers [`MISSING`] where there is
+/// none.
+macro_rules! real_functions {
+    ($($library:ident $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+        $(
+            pub(crate) unsafe fn $name($($argument: $type),*) -> CudaResult {
+                static REAL: Real<unsafe extern "C" fn($($type),*) -> CudaResult> =
+                    Real::new(Library::$library, c_name(concat!(stringify!($name), "\0")));
+                match REAL.get() {
+                    // SAFETY: CUDA gives this name this prototype; its
+                    // promises about the arguments are the caller's.
+                    Some(function) => unsafe { function($($argument),*) },
+                    None => MISSING,
+                }
+            }
+        )*
+    };
+}
+
+macro_rules! doors {
+    ($(
+        $library:ident $entry:ident $module:ident $since:literal
+        $name:ident($($argument:ident: $type:ty),* $(,)?);
+    )*) => {
+        /// The doors: a guard, a call, a conversion.
+        #[allow(non_snake_case, reason = "CUDA's names")]
+        mod exported {
+            use super::*;
+            $(
+                #[cfg_attr(not(test), unsafe(no_mangle))]
+                pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
+                    guard::enter(Entry::$entry, || {
+                        // SAFETY: the caller's promises about the arguments
+                        // are handed on; they are CUDA's own for this name.
+                        unsafe { $module::$name($($argument),*) }
+                    })
+                    .unwrap_or_else(|| {
+                        // SAFETY: as above.
+                        unsafe { real::$name($($argument),*) }
+                    })
+                }
+            )*
+        }
+
+        /// The real functions behind the doors, and those that only we call.
+        #[allow(non_snake_case, reason = "CUDA's names")]
+        pub(crate) mod real {
+            use super::*;
+            use crate::types::CUevent;
+            use std::ffi::{c_char, c_uint};
+
+            real_functions! { $($library $name($($argument: $type),*);)* }
+
+            real_functions! {
+                Driver cuCtxGetCurrent(context: *mut CUcontext);
+                Driver cuCtxGetDevice(device: *mut CUdevice);
+                Driver cuCtxPopCurrent_v2(context: *mut CUcontext);
+                Driver cuCtxPushCurrent_v2(context: CUcontext);
+                Driver cuCtxRecordEvent(context: CUcontext, event: CUevent);
+                Driver cuCtxSynchronize();
+                Driver cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
+                Driver cuDevicePrimaryCtxGetState(
+                    device: CUdevice, flags: *mut c_uint, active: *mut c_int,
+                );
+                Driver cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+                Driver cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+                Driver cuEventCreate(event: *mut CUevent, flags: c_uint);
+                Driver cuEventQuery(event: CUevent);
+                Driver cuEventSynchronize(event: CUevent);
+                Driver cuMemGetAddressRange_v2(
+                    base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr,
+                );
+                Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
+                Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
+                Driver cuThreadExchangeStreamCaptureMode(mode: *mut CaptureMode);
+                Runtime cudaGetDevice(device: *mut c_int);
+            }
+        }
+
+        /// All of them, sorted by name.
+        pub(crate) static TABLE: &[Symbol] = &[$(
+            Symbol {
+                name: stringify!($name),
+                library: Library::$library,
+                since: $since,
+                door: Door(exported::$name as *const ()),
+            },
+        )*];
+    };
+}
+
+doors! {
+    Driver watch lifecycle 2000 cuCtxDestroy(context: CUcontext);
+    Driver watch lifecycle 4000 cuCtxDestroy_v2(context: CUcontext);
+    Driver watch lifecycle 7000 cuDevicePrimaryCtxRelease(device: CUdevice);
+    Driver watch lifecycle 11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice);
+    Driver watch lifecycle 7000 cuDevicePrimaryCtxReset(device: CUdevice);
+    Driver watch lifecycle 11000 cuDevicePrimaryCtxReset_v2(device: CUdevice);
+    Driver always proc_address 11030 cuGetProcAddress(
+        name: Text, function: *mut *mut c_void, version: c_int, flags: u64,
+    );
+    Driver always proc_address 12000 cuGetProcAddress_v2(
+        name: Text, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int,
+    );
+    Driver watch ipc 4010 cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
+    Driver serve driver_api 3020 cuMemAllocPitch_v2(
+        address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32,
+    );
+    Driver serve driver_api 3020 cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize);
+    Driver free driver_api 11020 cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+    Driver free driver_api 11020 cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream);
+    Driver free driver_api 3020 cuMemFree_v2(address: CUdeviceptr);
+    Driver serve driver_api 2000 cuMemGetInfo(free: *mut u32, total: *mut u32);
+    Driver serve driver_api 3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    Driver watch capture 10000 cuStreamBeginCapture(stream: CUstream);
+    Driver watch capture 12030 cuStreamBeginCaptureToGraph(
+        stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const c_void,
+        count: usize, mode: CaptureMode,
+    );
+    Driver watch capture 12030 cuStreamBeginCaptureToGraph_ptsz(
+        stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const c_void,
+        count: usize, mode: CaptureMode,
+    );
+    Driver watch capture 10000 cuStreamBeginCapture_ptsz(stream: CUstream);
+    Driver watch capture 10010 cuStreamBeginCapture_v2(stream: CUstream, mode: CaptureMode);
+    Driver watch capture 10010 cuStreamBeginCapture_v2_ptsz(stream: CUstream, mode: CaptureMode);
+    Driver watch capture 13030 cuStreamBeginRecaptureToGraph(
+        stream: CUstream, mode: CaptureMode, graph: CUgraph, callback: *const c_void,
+        data: *mut c_void,
+    );
+    Driver watch capture 13030 cuStreamBeginRecaptureToGraph_ptsz(
+        stream: CUstream, mode: CaptureMode, graph: CUgraph, callback: *const c_void,
+        data: *mut c_void,
+    );
+    Driver watch capture 2000 cuStreamDestroy(stream: CUstream);
+    Driver watch capture 4000 cuStreamDestroy_v2(stream: CUstream);
+    Driver watch capture 10000 cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
+    Driver watch capture 10000 cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgraph);
+    Runtime free runtime 0 cudaFree(pointer: *mut c_void);
+    Runtime serve runtime 0 cudaMalloc(pointer: *mut *mut c_void, size: usize);
+    Runtime serve runtime 0 cudaMemGetInfo(free: *mut usize, total: *mut usize);
+}
+
+/// The driver symbol of this name, if we intercept it.
+pub(crate) fn driver_symbol(name: &[u8]) -> Option<&'static Symbol> {
+    let index = TABLE
+        .binary_search_by(|symbol| symbol.name.as_bytes().cmp(name))
+        .ok()?;
+    TABLE
+        .get(index)
+        .filter(|symbol| symbol.library == Library::Driver)
+}
+
+/// Whether this is the address of one of our doors.
+pub(crate) fn is_door(address: usize) -> bool {
+    TABLE.iter().any(|symbol| symbol.door.address() == address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted() {
+        for pair in TABLE.windows(2) {
+            assert!(
+                pair[0].name < pair[1].name,
+                "{} before {}",
+                pair[0].name,
+                pair[1].name
+            );
+        }
+    }
+
+    #[test]
+    fn each_driver_name_is_found_and_no_other() {
+        for symbol in TABLE {
+            let found = driver_symbol(symbol.name.as_bytes());
+            assert_eq!(found.is_some(), symbol.library == Library::Driver);
+        }
+        for other in [
+            "cu",
+            "cuMemAlloc",
+            "cuMemAlloc_v",
+            "cuMemAlloc_v22",
+            "cuInit",
+            "",
+        ] {
+            assert!(driver_symbol(other.as_bytes()).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_door_is_known_by_its_address() {
+        assert!(TABLE.iter().all(|symbol| is_door(symbol.door.address())));
+        assert!(!is_door(0));
+    }
+}

@@ -1,0 +1,104 @@
+//! A program that runs under the command as if it ran without it: signals
+//! reach it, and its status comes back.
+//!
+//! Invariant: a signal is only sent while the child has not been collected,
+//! so it cannot reach another process of the same id.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::thread;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
+use rustix::termios::tcgetpgrp;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+
+/// Signals that are passed on.
+const PASSED_ON: &[i32] = &[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+
+/// A child that ended.
+pub(super) struct Ended {
+    /// Its process id.
+    pub(super) pid: u32,
+    /// How it ended.
+    pub(super) status: ExitStatus,
+}
+
+impl Ended {
+    /// The status as a shell gives it: 128 and the number for a signal.
+    pub(super) fn code(&self) -> u8 {
+        let code = match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => code,
+            (None, Some(signal)) => 128 + signal,
+            (None, None) => 1,
+        };
+        u8::try_from(code & 0xff).unwrap_or(1)
+    }
+}
+
+/// Runs `command` to its end.
+///
+/// # Errors
+/// Why it could not be started.
+pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
+    // Handlers stand before the child does, so that no signal is lost. What
+    // is ignored stays so, here and (by inheritance) in the child: nohup.
+    let ignored = ignored();
+    let handled = PASSED_ON
+        .iter()
+        .filter(|&&signal| ignored & (1 << (signal - 1)) == 0);
+    let mut signals = Signals::new(handled)?;
+    let handle = signals.handle();
+
+    let mut child = command.spawn()?;
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let passing = thread::spawn(move || {
+        for signal in signals.forever() {
+            if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal))
+                && !sent_by_terminal(signal)
+            {
+                // The child may have ended: then there is nobody to tell.
+                let _ = kill_process(pid, signal);
+            }
+        }
+    });
+    if let Some(pid) = pid {
+        // Waits without collecting the child; an interrupted wait goes on.
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(
+            waitid(WaitId::Pid(pid), ended),
+            Err(rustix::io::Errno::INTR)
+        ) {}
+    }
+    handle.close();
+    let _ = passing.join();
+    Ok(Ended {
+        pid: child.id(),
+        status: child.wait()?,
+    })
+}
+
+/// Whether the child has had this signal already: the terminal sends what is
+/// typed to every process of its foreground group.
+fn sent_by_terminal(signal: Signal) -> bool {
+    (signal == Signal::INT || signal == Signal::QUIT)
+        && fs::File::open("/dev/tty")
+            .ok()
+            .and_then(|terminal| tcgetpgrp(terminal).ok())
+            .is_some_and(|group| group == getpgrp())
+}
+
+/// The signals that this process ignores, bit `n - 1` for signal `n`.
+fn ignored() -> u64 {
+    fs::read_to_string("/proc/self/status")
+        .ok()
+        .and_then(|status| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("SigIgn:"))?;
+            u64::from_str_radix(line.trim(), 16).ok()
+        })
+        .unwrap_or(0)
+}

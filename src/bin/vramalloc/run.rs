@@ -1,0 +1,254 @@
+//! `vramalloc run`: a program under the library, and where its statistics
+//! are.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use vramalloc::config::{self, Host};
+use vramalloc::stats::StatsTarget;
+
+use super::child::{self, Ended};
+use super::written::Files;
+use super::{USAGE, library, say};
+
+/// Exit statuses where the program cannot be started, as of a shell.
+const NOT_FOUND: u8 = 127;
+const NOT_STARTED: u8 = 126;
+
+/// How many files the last line names.
+const NAMED: usize = 3;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+The exit status is the program's own, or 128 and the signal's number; 127 or \
+126 where it cannot be started, 2 where an option cannot be read.
+
+The same without this command:
+  VRAMALLOC_LIMIT=16G LD_PRELOAD=/path/to/libvramalloc.so program")]
+pub(super) struct Arguments {
+    /// When memory is taken: naive_best_fit, auto_growth or passthrough
+    #[arg(long, value_name = "STRATEGY")]
+    strategy: Option<String>,
+
+    /// The most that may be reserved per device: 16G, 512MiB, or a share (0.5)
+    #[arg(long, value_name = "SIZE")]
+    limit: Option<String>,
+
+    /// Where the statistics go: a file (%e program, %p process id), stderr or
+    /// off
+    #[arg(long, value_name = "FILE")]
+    stats: Option<String>,
+
+    /// When freed memory may be used again: deferred, strict or immediate
+    #[arg(long, value_name = "WHEN")]
+    free_sync: Option<String>,
+
+    /// Any other option; `vramalloc options` lists them
+    #[arg(long = "option", value_name = "KEY=VALUE")]
+    options: Vec<String>,
+
+    /// The library, where it is not beside this command
+    #[arg(long, value_name = "PATH")]
+    library: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    program: Vec<OsString>,
+}
+
+/// Runs the program and answers with its exit status.
+pub(super) fn run(arguments: &Arguments) -> u8 {
+    match prepare(arguments) {
+        Ok((command, stats)) => execute(command, &stats),
+        Err(error) => {
+            say(error);
+            USAGE
+        }
+    }
+}
+
+/// The command with everything set, and where the statistics will go.
+fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
+    let chosen = chosen(arguments)?;
+    let library = library::find(arguments.library.as_deref())?;
+    let Some((program, rest)) = arguments.program.split_first() else {
+        return Err("no program was named".to_owned());
+    };
+    let mut command = Command::new(program);
+    command.args(rest);
+
+    let mut environment: BTreeMap<OsString, OsString> = env::vars_os().collect();
+    for (key, value) in chosen {
+        for name in other_names(key) {
+            environment.remove(OsStr::new(&name));
+            command.env_remove(name);
+        }
+        let name = format!("VRAMALLOC_{}", key.to_ascii_uppercase());
+        environment.insert(name.clone().into(), value.into());
+        command.env(name, value);
+    }
+    let preload = library::in_front(
+        &library,
+        environment
+            .get(OsStr::new("LD_PRELOAD"))
+            .map(|value| &**value),
+    );
+    command.env("LD_PRELOAD", preload);
+
+    let stated = environment.get(OsStr::new("VRAMALLOC_STATS")).cloned();
+    let mut stats = config::load(environment, Host::default()).stats;
+    if let StatsTarget::File(pattern) = &stats {
+        let absolute = absolute(pattern)?;
+        if arguments.stats.is_some() {
+            in_directory(&absolute)?;
+        }
+        // The program may change its directory; the file must be found. A
+        // value that cannot be read is left for the library to warn of.
+        if stated.is_none_or(|text| readable(&text)) {
+            command.env("VRAMALLOC_STATS", &absolute);
+        }
+        stats = StatsTarget::File(absolute);
+    }
+    Ok((command, stats))
+}
+
+/// The options of the command line, in the order in which they count.
+fn chosen(arguments: &Arguments) -> Result<Vec<(&str, &str)>, String> {
+    let mut chosen = Vec::new();
+    for option in &arguments.options {
+        let pair = option
+            .split_once('=')
+            .ok_or_else(|| format!("--option {option}: accepted: KEY=VALUE"))?;
+        chosen.push((pair.0.trim(), pair.1.trim()));
+    }
+    let named = [
+        ("strategy", &arguments.strategy),
+        ("limit", &arguments.limit),
+        ("stats", &arguments.stats),
+        ("free_sync", &arguments.free_sync),
+    ];
+    for (key, value) in named {
+        if let Some(value) = value {
+            chosen.push((key, value.trim()));
+        }
+    }
+    for (key, value) in &chosen {
+        config::check(key, value)?;
+    }
+    Ok(chosen)
+}
+
+/// The other variables that set the same option as `key` and could beat it.
+fn other_names(key: &str) -> impl Iterator<Item = String> {
+    let target = config::find(key).map(|row| row.target().key);
+    config::OPTIONS
+        .iter()
+        .filter(move |row| Some(row.target().key) == target)
+        .map(config::variable)
+}
+
+/// Whether a value of `VRAMALLOC_STATS` counts.
+fn readable(text: &OsStr) -> bool {
+    text.is_empty()
+        || text
+            .to_str()
+            .is_some_and(|text| StatsTarget::read(text).is_some())
+}
+
+/// A pattern that holds wherever the program goes.
+fn absolute(pattern: &str) -> Result<String, String> {
+    if pattern.starts_with('/') {
+        return Ok(pattern.to_owned());
+    }
+    let here = env::current_dir().map_err(|error| format!("the working directory: {error}"))?;
+    let here = here
+        .to_str()
+        .ok_or("the working directory's name is not UTF-8; give --stats an absolute path")?;
+    Ok(format!(
+        "{}/{pattern}",
+        here.replace('%', "%%").trim_end_matches('/')
+    ))
+}
+
+/// Makes sure that the file can be made, as far as its directory is known.
+fn in_directory(pattern: &str) -> Result<(), String> {
+    let directory = Path::new(pattern).parent().unwrap_or(Path::new("/"));
+    if directory.to_string_lossy().contains('%') || directory.is_dir() {
+        return Ok(());
+    }
+    Err(format!(
+        "--stats: {} is not a directory",
+        directory.display()
+    ))
+}
+
+/// Runs the program, says where its statistics are, and answers with its
+/// status.
+fn execute(mut command: Command, stats: &StatsTarget) -> u8 {
+    let files = match stats {
+        StatsTarget::File(pattern) => Some(Files::now(pattern)),
+        StatsTarget::Stderr | StatsTarget::Off => None,
+    };
+    let program = command.get_program().to_string_lossy().into_owned();
+    let ended = match child::run(&mut command) {
+        Ok(ended) => ended,
+        Err(error) => {
+            say(format_args!("cannot start {program}: {error}"));
+            return match error.kind() {
+                io::ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_STARTED,
+            };
+        }
+    };
+    say(last_line(&program, &ended, stats, files.as_ref()));
+    ended.code()
+}
+
+/// Where the statistics are and how to read them.
+fn last_line(program: &str, ended: &Ended, stats: &StatsTarget, files: Option<&Files>) -> String {
+    let written = files.map_or_else(Vec::new, |files| files.written_since(ended.pid));
+    let how = match written.len() {
+        0 => return without_files(program, ended, stats),
+        1 => "statistics written; read them with:".to_owned(),
+        n => format!("{n} processes wrote statistics; read them with:"),
+    };
+    let command = env::args_os().next().unwrap_or_else(|| "vramalloc".into());
+    let mut line = format!("{how} {} report", quoted(Path::new(&command)));
+    for path in written.iter().take(NAMED) {
+        line.push(' ');
+        line.push_str(&quoted(path));
+    }
+    if written.len() > NAMED {
+        line.push_str(&format!(" (and {} more beside)", written.len() - NAMED));
+    }
+    line
+}
+
+/// What to say where no file was found.
+fn without_files(program: &str, ended: &Ended, stats: &StatsTarget) -> String {
+    if *stats == StatsTarget::Off {
+        return "no statistics were kept: they are switched off".to_owned();
+    }
+    if let Some(signal) = ended.status.signal() {
+        return format!("{program} was ended by signal {signal} and wrote no statistics");
+    }
+    if *stats == StatsTarget::Stderr {
+        return format!("statistics stand above, if CUDA memory was seen in {program}");
+    }
+    format!("no CUDA memory was seen in {program}, so there are no statistics")
+}
+
+/// A path as a shell reads it.
+fn quoted(path: &Path) -> String {
+    let path = path.to_string_lossy();
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@%:,=".contains(c);
+    if path.chars().all(plain) {
+        return path.into_owned();
+    }
+    format!("'{}'", path.replace('\'', r"'\''"))
+}

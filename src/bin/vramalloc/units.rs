@@ -1,0 +1,61 @@
+//! Numbers as people read them.
+
+/// A number of bytes with one digit after the point: `1.5 GiB`.
+pub(super) fn bytes(n: u64) -> String {
+    scaled(n, 1024, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+}
+
+/// A duration: `1.5 ms`.
+pub(super) fn duration(ns: u64) -> String {
+    scaled(ns, 1000, &["ns", "us", "ms", "s"])
+}
+
+/// A share of 1 as a percentage.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// `part` of `whole` as a percentage, `-` where there is nothing.
+#[allow(clippy::cast_precision_loss, reason = "a ratio with one digit")]
+pub(super) fn share(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "-".to_owned();
+    }
+    percent(part as f64 / whole as f64)
+}
+
+#[allow(clippy::cast_precision_loss, reason = "shown with one digit")]
+fn scaled(n: u64, step: u64, units: &[&str]) -> String {
+    let mut unit = 0;
+    let mut value = n as f64;
+    // What would be shown as a whole step belongs to the next unit.
+    while value >= step as f64 - 0.05 && unit + 1 < units.len() {
+        value /= step as f64;
+        unit += 1;
+    }
+    let name = units.get(unit).copied().unwrap_or_default();
+    if unit == 0 {
+        return format!("{n} {name}");
+    }
+    format!("{value:.1} {name}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_change_where_they_should() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1024), "1.0 KiB");
+        assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(bytes(3 << 29), "1.5 GiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        assert_eq!(duration(999), "999 ns");
+        assert_eq!(duration(1_500_000), "1.5 ms");
+        assert_eq!(duration(90_000_000_000), "90.0 s");
+        assert_eq!(share(1, 0), "-");
+        assert_eq!(share(1, 8), "12.5 %");
+    }
+}

@@ -1,0 +1,495 @@
+//! The command `vramalloc`, with shells in the place of CUDA programs.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use vramalloc::config::{Host, OPTIONS, load};
+use vramalloc::stats::{ArenaReport, ClassCount, Process, Report};
+
+const COMMAND: &str = env!("CARGO_BIN_EXE_vramalloc");
+
+/// A shell function that writes a file as the library would, for program `$1`
+/// and process `$2`.
+const WRITE: &str = r#"write() { f=$(echo "$VRAMALLOC_STATS" | sed "s/%e/$1/;s/%p/$2/;s/%%/%/"); echo {} > "$f"; };"#;
+
+/// A directory of the test's own, with a file that stands for the library.
+struct Place {
+    directory: PathBuf,
+}
+
+impl Place {
+    fn new(test: &str) -> Place {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+        let _ = fs::remove_dir_all(&directory);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("dummy.so"), "").unwrap();
+        Place { directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn library(&self) -> String {
+        self.path("dummy.so").to_str().unwrap().to_owned()
+    }
+
+    /// The command in this directory, with nothing of the environment.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(COMMAND);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap())
+            .current_dir(&self.directory);
+        command
+    }
+
+    /// `vramalloc run` with options, over a shell that runs `script`.
+    fn run(&self, options: &[&str], script: &str) -> Command {
+        let library = self.library();
+        let mut arguments = vec!["run", "--library", &library];
+        arguments.extend_from_slice(options);
+        arguments.extend_from_slice(&["--", "sh", "-c", script]);
+        self.command(&arguments)
+    }
+}
+
+fn output(mut command: Command) -> (Option<i32>, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    // The dummy is no library, which the loader says of every program.
+    let errors = String::from_utf8(stderr).unwrap();
+    let errors = errors
+        .lines()
+        .filter(|line| !line.contains("ld.so"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    (status.code(), String::from_utf8(stdout).unwrap(), errors)
+}
+
+#[test]
+fn the_program_sees_the_options_and_the_library_in_front() {
+    let place = Place::new("environment");
+    let mut command = place.run(
+        &[
+            "--strategy",
+            "naive_best_fit",
+            "--limit",
+            "16G",
+            "--free-sync",
+            "strict",
+            "--option",
+            "eager_delete_tensor_gb=0.5",
+            "--stats",
+            "off",
+        ],
+        "echo $LD_PRELOAD; env | grep ^VRAMALLOC_ | sort",
+    );
+    command.env("LD_PRELOAD", "/other/first.so:/other/second.so");
+    let (code, out, errors) = output(command);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(
+        out.lines().collect::<Vec<_>>(),
+        [
+            &format!("{}:/other/first.so:/other/second.so", place.library()),
+            "VRAMALLOC_EAGER_DELETE_TENSOR_GB=0.5",
+            "VRAMALLOC_FREE_SYNC=strict",
+            "VRAMALLOC_LIMIT=16G",
+            "VRAMALLOC_STATS=off",
+            "VRAMALLOC_STRATEGY=naive_best_fit",
+        ]
+    );
+}
+
+#[test]
+fn what_is_chosen_here_beats_the_environment_under_any_name() {
+    let place = Place::new("rivals");
+    let mut command = place.run(
+        &["--option", "gpu_memory_limit_mb=100", "--stats", "off"],
+        "env | grep -i limit",
+    );
+    command.env("VRAMALLOC_LIMIT", "16G");
+    assert_eq!(output(command).1, "VRAMALLOC_GPU_MEMORY_LIMIT_MB=100\n");
+}
+
+#[test]
+fn the_status_is_the_programs_own() {
+    let place = Place::new("status");
+    for (script, status) in [
+        ("exit 0", 0),
+        ("exit 7", 7),
+        ("exit 255", 255),
+        ("kill -TERM $$", 143),
+        ("kill -KILL $$", 137),
+    ] {
+        assert_eq!(output(place.run(&[], script)).0, Some(status), "{script}");
+    }
+    let library = place.library();
+    let start =
+        |program: &str| output(place.command(&["run", "--library", &library, "--", program]));
+    let (code, _, errors) = start("no-such-program");
+    assert_eq!(code, Some(127));
+    assert!(
+        errors.starts_with("vramalloc: cannot start no-such-program: "),
+        "{errors}"
+    );
+    let file = place.path("not-executable");
+    fs::write(&file, "text").unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(start(file.to_str().unwrap()).0, Some(126));
+}
+
+#[test]
+fn a_bad_option_stops_before_anything_starts() {
+    let place = Place::new("bad_options");
+    for (options, named) in [
+        (["--limit", "12Q"], ["limit", "12Q", "a size such as"]),
+        (["--strategy", "best"], ["strategy", "best", "auto_growth"]),
+        (["--free-sync", ""], ["free_sync", "\"\"", "deferred"]),
+        (["--stats", "a%x"], ["stats", "a%x", "%e"]),
+        (
+            ["--stats", "/no/such/dir/f.json"],
+            ["--stats", "/no/such/dir", "not a directory"],
+        ),
+        (
+            ["--option", "limt=1G"],
+            ["limt", "1G", "did you mean limit?"],
+        ),
+        (
+            ["--option", "limit:1G"],
+            ["--option", "limit:1G", "KEY=VALUE"],
+        ),
+    ] {
+        let (code, _, errors) = output(place.run(&options, "touch started"));
+        assert_eq!(code, Some(2), "{options:?}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+        for part in named {
+            assert!(errors.contains(part), "{errors}: {part}");
+        }
+        assert!(!place.path("started").exists(), "{options:?}");
+    }
+}
+
+#[test]
+fn the_last_line_says_where_the_statistics_are() {
+    let place = Place::new("last_line");
+    let (_, _, errors) = output(place.run(&[], "true"));
+    assert_eq!(
+        errors,
+        "vramalloc: no CUDA memory was seen in sh, so there are no statistics"
+    );
+
+    // A file from before is not this run's.
+    fs::write(place.path("vramalloc.old.1.json"), "{}").unwrap();
+    let script = format!("{WRITE} cd /; write sh $$; echo $$");
+    let (_, out, errors) = output(place.run(&[], &script));
+    let file = place.path(&format!("vramalloc.sh.{}.json", out.trim()));
+    assert_eq!(
+        errors,
+        format!(
+            "vramalloc: statistics written; read them with: {COMMAND} report {}",
+            file.display()
+        )
+    );
+
+    let script = format!("{WRITE} for i in 4 3 2 1; do write a $i; done; write sh $$; echo $$");
+    let (_, out, errors) = output(place.run(&["--stats", "many 100%%.%e.%p"], &script));
+    let line = errors.replace(place.directory.to_str().unwrap(), "DIR");
+    assert_eq!(
+        line,
+        format!(
+            "vramalloc: 5 processes wrote statistics; read them with: {COMMAND} report \
+             'DIR/many 100%.sh.{}' 'DIR/many 100%.a.1' 'DIR/many 100%.a.2' (and 2 more beside)",
+            out.trim()
+        )
+    );
+
+    for (options, script, line) in [
+        (
+            ["--stats", "off"],
+            "true",
+            "no statistics were kept: they are switched off",
+        ),
+        (
+            ["--stats", "stderr"],
+            "true",
+            "statistics stand above, if CUDA memory was seen in sh",
+        ),
+        (
+            ["--limit", "1G"],
+            "kill -9 $$",
+            "sh was ended by signal 9 and wrote no statistics",
+        ),
+    ] {
+        let (_, _, errors) = output(place.run(&options, script));
+        assert_eq!(errors, format!("vramalloc: {line}"));
+    }
+}
+
+#[test]
+fn a_percent_sign_in_the_directorys_name_is_kept() {
+    let mut place = Place::new("percent");
+    place.directory = place.path("100%p");
+    fs::create_dir(&place.directory).unwrap();
+    fs::write(place.path("dummy.so"), "").unwrap();
+    let (_, out, _) = output(place.run(&["--stats", "s.json"], "echo $VRAMALLOC_STATS"));
+    assert!(out.ends_with("/100%%p/s.json\n"), "{out}");
+    let (_, _, errors) = output(place.run(&["--stats", "s.json"], "echo > s.json"));
+    assert!(errors.ends_with("/100%p/s.json"), "{errors}");
+}
+
+#[test]
+fn a_target_that_cannot_be_read_is_left_for_the_library_to_warn_of() {
+    let place = Place::new("unreadable_target");
+    let mut command = place.run(&[], "echo $VRAMALLOC_STATS");
+    command.env("VRAMALLOC_STATS", "a%x");
+    assert_eq!(output(command).1, "a%x\n");
+}
+
+#[test]
+fn signals_reach_the_program() {
+    let place = Place::new("signals");
+    for signal in ["TERM", "HUP", "INT", "USR1"] {
+        let script = format!(
+            "trap 'echo got; exit 9' {signal}; echo ready; for i in $(seq 200); do sleep 0.05; done"
+        );
+        // In a group of its own: not the foreground group of a terminal.
+        let mut command = place.run(&["--stats", "off"], &script);
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        let kill = Command::new("kill")
+            .args(["-s", signal, &child.id().to_string()])
+            .status();
+        assert!(kill.unwrap().success());
+        assert_eq!(lines.next().unwrap().unwrap(), "got", "{signal}");
+        assert_eq!(child.wait().unwrap().code(), Some(9), "{signal}");
+    }
+}
+
+#[test]
+fn an_ignored_signal_stays_ignored_in_the_program() {
+    let place = Place::new("nohup");
+    let script = format!(
+        "trap '' HUP; exec {COMMAND} run --library {} --stats off -- grep SigIgn /proc/self/status",
+        place.library()
+    );
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]);
+    let (_, out, _) = output(shell);
+    let mask = u64::from_str_radix(out.split_whitespace().last().unwrap(), 16).unwrap();
+    assert_eq!(mask & 1, 1, "{out}");
+}
+
+#[test]
+fn the_library_is_found_near_the_command() {
+    let place = Place::new("library");
+    for directory in ["bin", "lib", "elsewhere"] {
+        fs::create_dir(place.path(directory)).unwrap();
+    }
+    let command = place.path("bin/vramalloc");
+    fs::hard_link(COMMAND, &command).unwrap();
+    let run = |variable: Option<&Path>| {
+        let mut run = Command::new(&command);
+        run.args(["run", "--stats", "off", "sh", "-c", "echo $LD_PRELOAD"]);
+        run.env_remove("LD_PRELOAD").env_remove("VRAMALLOC_LIBRARY");
+        if let Some(path) = variable {
+            run.env("VRAMALLOC_LIBRARY", path);
+        }
+        output(run)
+    };
+    let (code, _, errors) = run(None);
+    assert_eq!(code, Some(2));
+    assert!(
+        errors.contains("--library or VRAMALLOC_LIBRARY"),
+        "{errors}"
+    );
+
+    for name in ["lib", "bin", "elsewhere"] {
+        let library = place.path(name).join("libvramalloc.so");
+        fs::write(&library, "").unwrap();
+        let variable = (name == "elsewhere").then_some(&*library);
+        let (code, out, errors) = run(variable);
+        assert_eq!(code, Some(0), "{errors}");
+        assert_eq!(out.trim(), library.to_str().unwrap());
+    }
+
+    let (code, _, errors) = run(Some(Path::new("/no/such/library.so")));
+    assert_eq!(code, Some(2));
+    assert!(
+        errors.contains("VRAMALLOC_LIBRARY=/no/such/library.so"),
+        "{errors}"
+    );
+    let spaced = place.path("a library.so");
+    fs::write(&spaced, "").unwrap();
+    assert_eq!(run(Some(&spaced)).0, Some(2));
+}
+
+#[test]
+fn options_lists_values_in_force_and_where_they_come_from() {
+    let place = Place::new("options");
+    let mut command = place.command(&["options"]);
+    command
+        .env("VRAMALLOC_CONF", "limit:8G,frobnicate:1")
+        .env("FLAGS_fast_eager_deletion_mode", "False");
+    let (code, out, errors) = output(command);
+    assert_eq!(code, Some(0));
+    let lines: Vec<Vec<&str>> = out
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert!(
+        lines.contains(&vec!["limit", "8GiB", "VRAMALLOC_CONF"]),
+        "{out}"
+    );
+    assert!(
+        lines.contains(&vec![
+            "free_sync",
+            "strict",
+            "FLAGS_fast_eager_deletion_mode"
+        ]),
+        "{out}"
+    );
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for row in OPTIONS {
+        assert!(
+            lines.iter().any(|line| line.first() == Some(&row.key)),
+            "{}",
+            row.key
+        );
+        for part in [row.help, row.accepted, row.paddle.unwrap_or("")] {
+            let part = part.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(flat.contains(&part), "{part}");
+        }
+    }
+    assert!(out.lines().all(|line| line.chars().count() <= 100), "{out}");
+    assert_eq!(errors.lines().count(), 1);
+    assert!(
+        errors.starts_with("vramalloc: VRAMALLOC_CONF: unknown option"),
+        "{errors}"
+    );
+}
+
+/// Statistics of a process with one arena.
+fn statistics() -> Value {
+    let mut arena = ArenaReport {
+        device_name: Some("Model \u{1b}[31m".to_owned()),
+        device_total: Some(vramalloc::Bytes::gib(16)),
+        ..ArenaReport::default()
+    };
+    arena.stats.live.add(vramalloc::Bytes::mib(1536));
+    arena.stats.hits = 3;
+    arena.stats.misses = 1;
+    arena.stats.wait_ns = 1_500_000;
+    arena.stats.classes[3] = ClassCount {
+        allocations: 4,
+        ..ClassCount::default()
+    };
+    arena.calls.alloc.calls = 5;
+    let environment = [("VRAMALLOC_LIMIT", "8G"), ("VRAMALLOC_CONF", "nothing:1")];
+    Report {
+        process: &Process {
+            program: "train".to_owned(),
+            pid: 42,
+            ..Process::default()
+        },
+        loaded: &load(
+            environment.map(|(name, value)| (name.into(), value.into())),
+            Host::default(),
+        ),
+        arenas: &[arena],
+    }
+    .to_json()
+}
+
+#[test]
+fn a_report_shows_the_arenas() {
+    let place = Place::new("report");
+    fs::write(place.path("s.json"), statistics().to_string()).unwrap();
+    let (code, out, errors) = output(place.command(&["report", "s.json"]));
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "train (process 42",
+        "strategy = auto_growth (default)",
+        "limit = 8GiB (VRAMALLOC_LIMIT)",
+        "VRAMALLOC_CONF: unknown option",
+        "device 0: Model",
+        "16.0 GiB",
+        "live 1.5 GiB 1.5 GiB",
+        "requests 4: 75.0 % hits, 25.0 % misses, 0.0 % direct",
+        "driver calls 5 in 0 ns, 0 failed: 5 alloc",
+        "waits 0 in 1.5 ms",
+    ] {
+        assert!(flat.contains(part), "{part} is not in\n{out}");
+    }
+    assert!(!out.contains('\u{1b}'));
+}
+
+#[test]
+fn a_broken_file_is_one_clear_line_and_does_not_hide_the_others() {
+    let place = Place::new("broken");
+    let text = statistics().to_string();
+    fs::write(place.path("good.json"), &text).unwrap();
+    let mut schema = statistics();
+    schema["schema"] = 2.into();
+    let mut broken = vec![
+        String::new(),
+        "{}".to_owned(),
+        "[]".to_owned(),
+        "null".to_owned(),
+        "{\"schema\":1}".to_owned(),
+        "[".repeat(100_000),
+        schema.to_string(),
+    ];
+    broken.extend([1, text.len() / 3, text.len() - 1].map(|end| text[..end].to_owned()));
+    for pointer in [
+        "",
+        "/arenas/0",
+        "/arenas/0/driver_calls/alloc",
+        "/options/limit",
+    ] {
+        for key in [
+            "live_bytes",
+            "calls",
+            "origin",
+            "arenas",
+            "device",
+            "pid",
+            "warnings",
+        ] {
+            let mut value = statistics();
+            let object = value.pointer_mut(pointer).unwrap().as_object_mut().unwrap();
+            if object.insert(key.to_owned(), Value::Bool(true)).is_some() {
+                broken.push(value.to_string());
+            }
+        }
+    }
+    for text in broken {
+        fs::write(place.path("broken.json"), &text).unwrap();
+        let (code, out, errors) = output(place.command(&["report", "broken.json", "good.json"]));
+        let start: String = text.chars().take(80).collect();
+        assert_eq!(code, Some(2), "{start}");
+        assert_eq!(errors.lines().count(), 1, "{start}: {errors}");
+        assert!(errors.starts_with("vramalloc: broken.json: "), "{errors}");
+        assert!(out.starts_with("train"), "{out}");
+    }
+    let (code, _, errors) = output(place.command(&["report", "no-such.json"]));
+    assert_eq!(code, Some(2));
+    assert!(errors.starts_with("vramalloc: no-such.json: "), "{errors}");
+}

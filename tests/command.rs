@@ -428,7 +428,7 @@ fn a_report_shows_the_arenas() {
         "train (process 42",
         "strategy = auto_growth (default)",
         "limit = 8GiB (VRAMALLOC_LIMIT)",
-        "VRAMALLOC_CONF: unknown option",
+        "warning: VRAMALLOC_CONF: unknown option",
         "device 0: Model",
         "16.0 GiB",
         "live 1.5 GiB 1.5 GiB",

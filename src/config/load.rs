@@ -55,8 +55,8 @@ pub struct Loaded {
     pub stats: StatsTarget,
     /// Every option, in the order of the table.
     pub echo: Vec<Effective>,
-    /// One text for each thing that could not be read; a line each, without
-    /// its end.
+    /// One line for each thing that could not be read, without the name in
+    /// front and without its end.
     pub warnings: Vec<String>,
 }
 
@@ -192,10 +192,7 @@ fn collect(
                 .find(|row| row.key.to_ascii_uppercase() == option)
             {
                 Some(row) => push(&mut given, row, &value, Source::Variable),
-                None => warnings.push(format!(
-                    "vramalloc: {}",
-                    unknown_variable(&name, option, &value)
-                )),
+                None => warnings.push(unknown_variable(&name, option, &value)),
             }
         } else if let Some(row) = OPTIONS.iter().find(|row| row.paddle == Some(&*name)) {
             push(&mut given, row, &value, Source::Framework);
@@ -222,10 +219,10 @@ fn collect_conf(value: &OsStr, given: &mut Vec<Given>, warnings: &mut Vec<String
                     text: text.to_owned(),
                     source: Source::Conf,
                 }),
-                None => warnings.push(format!("vramalloc: {CONF}: {}", unknown_option(key, text))),
+                None => warnings.push(format!("{CONF}: {}", unknown_option(key, text))),
             },
             Err(entry) => warnings.push(format!(
-                "vramalloc: {CONF}: cannot read {}; accepted: key:value, separated by commas; \
+                "{CONF}: cannot read {}; accepted: key:value, separated by commas; \
                  ignored",
                 quoted(entry)
             )),
@@ -281,7 +278,7 @@ fn unreadable(given: &Given, echo: &[Effective]) -> String {
         _ => String::new(),
     };
     format!(
-        "vramalloc: {place}: {key}{}; using {using}",
+        "{place}: {key}{}; using {using}",
         cannot_read(given.row, &given.text)
     )
 }

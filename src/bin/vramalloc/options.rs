@@ -27,7 +27,7 @@ pub(super) fn options() -> u8 {
          with vramalloc run --option option=value. The names FLAGS_... are Paddle's variables.\n",
     );
     for warning in &loaded.warnings {
-        say(warning.strip_prefix("vramalloc: ").unwrap_or(warning));
+        say(warning);
     }
     show(&text)
 }

@@ -77,7 +77,7 @@ fn summary(value: &Value) -> Result<String, String> {
     }
     for warning in list(value, "warnings")? {
         let warning = warning.as_str().ok_or("a warning is not a text")?;
-        out.line(format_args!("  {}", plain(warning)));
+        out.line(format_args!("  warning: {}", plain(warning)));
     }
     let arenas = list(value, "arenas")?;
     if arenas.is_empty() {

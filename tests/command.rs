@@ -161,6 +161,8 @@ fn a_bad_option_stops_before_anything_starts() {
             ["--stats", "/no/such/dir/f.json"],
             ["--stats", "/no/such/dir", "not a directory"],
         ),
+        (["--stats", "/tmp"], ["--stats", "/tmp", "name a file"]),
+        (["--stats", "%e/"], ["--stats", "%e/", "name a file"]),
         (
             ["--option", "limt=1G"],
             ["limt", "1G", "did you mean limit?"],
@@ -294,6 +296,19 @@ fn an_ignored_signal_stays_ignored_in_the_program() {
     let (_, out, _) = output(shell);
     let mask = u64::from_str_radix(out.split_whitespace().last().unwrap(), 16).unwrap();
     assert_eq!(mask & 1, 1, "{out}");
+}
+
+#[test]
+fn the_status_is_kept_where_ended_children_are_ignored() {
+    let place = Place::new("no_children");
+    let script = format!(
+        "trap '' CHLD; exec {COMMAND} run --library {} --stats off -- sh -c 'exit 7'",
+        place.library()
+    );
+    // Not every shell can ignore this one.
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &script]);
+    assert_eq!(output(shell).0, Some(7));
 }
 
 #[test]

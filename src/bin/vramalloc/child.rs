@@ -12,7 +12,7 @@ use std::thread;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use rustix::termios::tcgetpgrp;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 /// Signals that are passed on.
@@ -48,7 +48,10 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
     let ignored = ignored();
     let handled = PASSED_ON
         .iter()
-        .filter(|&&signal| ignored & (1 << (signal - 1)) == 0);
+        .filter(|&&signal| ignored & (1 << (signal - 1)) == 0)
+        // Where this is ignored, the system collects children by itself and
+        // their status is lost.
+        .chain(&[SIGCHLD]);
     let mut signals = Signals::new(handled)?;
     let handle = signals.handle();
 
@@ -57,6 +60,7 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
     let passing = thread::spawn(move || {
         for signal in signals.forever() {
             if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal))
+                && signal != Signal::CHILD
                 && !sent_by_terminal(signal)
             {
                 // The child may have ended: then there is nobody to tell.

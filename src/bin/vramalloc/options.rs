@@ -24,7 +24,8 @@ pub(super) fn options() -> u8 {
     }
     text.push_str(
         "\nGive them as VRAMALLOC_<OPTION>=value, all in VRAMALLOC_CONF=\"option:value,...\", or\n\
-         with vramalloc run --option option=value. The names FLAGS_... are Paddle's variables.\n",
+         with vramalloc run --option option=value. The names FLAGS_... are Paddle's variables; a\n\
+         program that loads Paddle leaves them to it, unless import is always.\n",
     );
     for warning in &loaded.warnings {
         say(warning);

@@ -175,16 +175,23 @@ fn absolute(pattern: &str) -> Result<String, String> {
     ))
 }
 
-/// Makes sure that the file can be made, as far as its directory is known.
+/// Makes sure that the file can be made, as far as its name is known.
 fn in_directory(pattern: &str) -> Result<(), String> {
-    let directory = Path::new(pattern).parent().unwrap_or(Path::new("/"));
-    if directory.to_string_lossy().contains('%') || directory.is_dir() {
-        return Ok(());
+    let known = |path: &Path| !path.to_string_lossy().contains('%');
+    let file = Path::new(pattern);
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    if pattern.ends_with('/') || known(file) && file.is_dir() {
+        return Err(format!(
+            "--stats: {pattern} is a directory; name a file in it"
+        ));
     }
-    Err(format!(
-        "--stats: {} is not a directory",
-        directory.display()
-    ))
+    if known(directory) && !directory.is_dir() {
+        return Err(format!(
+            "--stats: {} is not a directory",
+            directory.display()
+        ));
+    }
+    Ok(())
 }
 
 /// Runs the program, says where its statistics are, and answers with its

@@ -1,7 +1,7 @@
 //! What the user may choose, as typed values.
 //!
 //! `Config` is what the allocator reads. [`OPTIONS`] is the one table from
-//! which everything about options is made; [`load`] applies an environment to
+//! which everything about options is made; [`load()`] applies an environment to
 //! it. Invariant: whatever the environment holds, the result is a valid
 //! `Config`. Cost: once per process, a few microseconds; nothing is printed
 //! here.

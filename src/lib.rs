@@ -9,7 +9,7 @@
 //! A door asks the [`Arena`] of the current context for memory. The arena
 //! looks in its *free index* for a cached block that fits, splits it and hands
 //! it out: no driver call. On a miss it polls the *limbo*, and then the
-//! [strategy](crate::strategy) says how large a *chunk* to take from the
+//! [strategy] says how large a *chunk* to take from the
 //! driver. A free finds the block by its address in the *page map* and puts it
 //! in limbo, where it stays until a *fence* later than the free was reached on
 //! every stream of the context; only then can it be handed out again.

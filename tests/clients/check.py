@@ -1,0 +1,130 @@
+"""Runs every client bare and preloaded, and says what is the same and what is not.
+
+Called by scripts/check-clients, which has built the library and the simulated
+CUDA. One line a check; the last line counts them.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+LIBRARY = ROOT / "target" / "release" / "libvramalloc.so"
+SIMULATED = ROOT / "target" / "sim"
+RESULTS = ROOT / "target" / "clients" / "results"
+CLIENTS = ["bindings", "numba_arrays"]
+STRATEGIES = ["passthrough", "auto_growth", "naive_best_fit"]
+SECONDS = 300
+
+passed = 0
+failed = 0
+
+
+def check(what, good, otherwise=""):
+    global passed, failed
+    if good:
+        passed += 1
+        print(f"ok    {what}", flush=True)
+    else:
+        failed += 1
+        print(f"FAIL  {what}: {otherwise}", flush=True)
+
+
+def load(path):
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        print(f"      {path.name}: {error}")
+        return {}
+
+
+class Run:
+    """One run of a client and what it left behind."""
+
+    def __init__(self, client, strategy=None):
+        name = f"{client}.{strategy or 'bare'}"
+        report = RESULTS / f"{name}.sim.json"
+        stats = RESULTS / f"{name}.stats.json"
+        # Of the environment only what a program needs to run at all: nothing
+        # that a user of this machine chose for CUDA or for the library.
+        keep = ("PATH", "HOME", "TMPDIR", "LANG")
+        environment = {key: os.environ[key] for key in keep if key in os.environ}
+        environment["LD_LIBRARY_PATH"] = str(SIMULATED)
+        environment["SIM_CUDA_REPORT"] = str(report)
+        if strategy:
+            environment["LD_PRELOAD"] = str(LIBRARY)
+            environment["VRAMALLOC_CONF"] = f"strategy:{strategy}"
+            environment["VRAMALLOC_STATS"] = str(stats)
+        script = ROOT / "tests" / "clients" / f"{client}.py"
+        try:
+            result = subprocess.run(
+                [sys.executable, script],
+                env=environment,
+                cwd=RESULTS,
+                timeout=SECONDS,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.status, self.output, self.errors = result.returncode, result.stdout, result.stderr
+        except subprocess.TimeoutExpired as late:
+            self.status, self.output = f"none after {SECONDS} s", ""
+            self.errors = (late.stderr or b"").decode(errors="replace")
+        self.report = load(report)
+        self.totals = load(stats).get("totals", {}) if strategy else {}
+
+    def calls(self, name):
+        return self.report.get("calls", {}).get(name, 0)
+
+    def violations(self):
+        return self.report.get("violations")
+
+
+def ended_well(name, run):
+    check(
+        f"{name}: ends with status 0",
+        run.status == 0,
+        f"status {run.status}\n{run.errors.strip()}",
+    )
+    check(f"{name}: breaks no rule of CUDA", run.violations() == [], str(run.violations()))
+
+
+def same_number(what, bare, served):
+    """As many as the driver saw bare. It also saw the requests that fail, and
+    those stay the driver's own; each client makes no more than four."""
+    check(f"{what}: {served}", served > 0 and 0 <= bare - served <= 4, f"{bare} bare")
+
+
+def preloaded(client, strategy, bare):
+    name = f"{client} {strategy}"
+    run = Run(client, strategy)
+    ended_well(name, run)
+    check(
+        f"{name}: prints what it prints bare",
+        (run.output, run.errors) == (bare.output, bare.errors),
+        f"{bare.output!r}, {bare.errors!r} bare; {run.output!r}, {run.errors!r}",
+    )
+    served = run.totals.get("allocations", 0)
+    same_number(f"{name}: allocations served", bare.calls("cuMemAlloc_v2"), served)
+    same_number(f"{name}: frees served", bare.calls("cuMemFree_v2"), run.totals.get("frees", 0))
+    calls = run.calls("cuMemAlloc_v2")
+    expected = calls >= served if strategy == "passthrough" else 0 < calls < served / 2
+    check(f"{name}: allocations of the driver: {calls}", expected, f"{served} served")
+
+
+def main():
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for old in RESULTS.glob("*.json"):
+        old.unlink()
+    for client in CLIENTS:
+        bare = Run(client)
+        ended_well(f"{client} bare", bare)
+        for strategy in STRATEGIES:
+            preloaded(client, strategy, bare)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+sys.exit(main())

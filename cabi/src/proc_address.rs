@@ -77,24 +77,23 @@ struct Map(Vec<(usize, usize)>);
 impl Map {
     /// The map of the loaded driver. A function is entered under the address
     /// that it is exported with, and under the one that the resolver gives
-    /// for the same ABI, should that be another.
+    /// for the same ABI, should that be one that is not exported.
     fn of_driver() -> Map {
-        let drivers = TABLE
-            .iter()
-            .filter(|symbol| symbol.library == Library::Driver);
-        Map::new(drivers.flat_map(|symbol| {
-            [exported(symbol), resolved(symbol)]
-                .into_iter()
-                .flatten()
-                .map(|address| (address, symbol.door.address()))
-        }))
+        let drivers = || {
+            TABLE
+                .iter()
+                .filter(|symbol| symbol.library == Library::Driver)
+        };
+        let entered = |find: fn(&Symbol) -> Option<usize>| {
+            drivers().filter_map(move |symbol| Some((find(symbol)?, symbol.door.address())))
+        };
+        Map::new(entered(exported).chain(entered(resolved)))
     }
 
+    /// A map in which the first of several pairs with one address stands.
     fn new(pairs: impl Iterator<Item = (usize, usize)>) -> Map {
         let mut pairs: Vec<_> = pairs.collect();
-        pairs.sort_unstable();
-        // Two symbols behind one address would be aliases of one function in
-        // the driver; the first stands.
+        pairs.sort_by_key(|pair| pair.0);
         pairs.dedup_by_key(|pair| pair.0);
         Map(pairs)
     }
@@ -160,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_map_answers_for_its_addresses_alone() {
-        let map = Map::new([(30, 3), (10, 1), (20, 2), (10, 1)].into_iter());
+        let map = Map::new([(30, 3), (10, 1), (20, 2), (10, 0)].into_iter());
         assert_eq!(map.door(10), Some(1));
         assert_eq!(map.door(30), Some(3));
         assert_eq!(map.door(15), None);

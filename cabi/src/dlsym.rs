@@ -4,9 +4,13 @@
 //! reads no environment; and it must leave no trace: a look-up relative to
 //! its caller (`RTLD_NEXT`, `RTLD_DEFAULT`) has to see the true caller, and a
 //! failure has to leave `dlerror` as the real one leaves it. So the export is
-//! a naked function that *tail-jumps* to the real `dlsym`, and only where the
+//! a naked function that *tail-jumps* to the next `dlsym`, and only where the
 //! answer is known to be a driver function that has a door does it return
 //! that door instead.
+//!
+//! The next one is the real one, or another preloaded library's: what the
+//! program would reach without us. A library that exports `dlsym` and stands
+//! before us hides the swap; the other doors stay.
 //!
 //! Cost: a few instructions for names that are not ours; a second real
 //! look-up for those that are.
@@ -17,7 +21,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 
-use crate::resolve::{base_around, driver_around, real_dlsym};
+use crate::resolve::{base_around, driver_around, next_dlsym, real_dlsym};
 use crate::symbols::driver_symbol;
 use crate::types::Text;
 
@@ -26,7 +30,7 @@ use crate::types::Text;
 #[repr(C)]
 pub(crate) struct Choice {
     /// Where to jump.
-    real: usize,
+    next: usize,
     /// What to return instead; 0: jump.
     replacement: usize,
 }
@@ -39,22 +43,16 @@ unsafe extern "C" fn no_dlsym(_handle: *mut c_void, _name: Text) -> *mut c_void 
 /// Decides for the naked function. `caller` is its return address.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
 unsafe extern "C" fn choose(handle: *mut c_void, name: Text, caller: usize) -> Choice {
-    let Some(real) = real_dlsym() else {
-        return Choice {
-            real: no_dlsym as *const () as usize,
-            replacement: 0,
-        };
-    };
     // SAFETY: the caller's promise to dlsym: a handle, and a name ending in
     // zero or null.
     let replacement = unsafe { replacement(handle, name, caller) };
     Choice {
-        real: real as *const () as usize,
+        next: next_dlsym().unwrap_or(no_dlsym) as *const () as usize,
         replacement: replacement.unwrap_or(0),
     }
 }
 
-/// The door to return instead of what the real `dlsym` would.
+/// The door to return instead of what `dlsym` would.
 unsafe fn replacement(handle: *mut c_void, name: Text, caller: usize) -> Option<usize> {
     if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT || name.is_null() {
         return None;

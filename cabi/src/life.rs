@@ -43,11 +43,11 @@ pub(crate) enum Once {
 }
 
 ctor::declarative::ctor! {
-    /// Finds the real `dlsym` while nothing else goes on. Doors that open
-    /// earlier find it themselves.
+    /// Finds the next `dlsym` while nothing else goes on. A look-up that comes
+    /// earlier finds it itself.
     #[ctor(unsafe)]
     fn loaded() {
-        resolve::real_dlsym();
+        resolve::next_dlsym();
     }
 }
 

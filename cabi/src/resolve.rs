@@ -62,21 +62,41 @@ impl<F: Copy> Real<F> {
     }
 }
 
-/// The real `dlsym`: the next one after ours.
+/// The real `dlsym`, that of libc: a look-up of its version passes over those
+/// that other preloaded libraries may export.
 pub(crate) fn real_dlsym() -> Option<Dlsym> {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
-    let mut address = FOUND.load(Ordering::Relaxed);
+    dlsym_at(&FOUND, || {
+        DLSYM_VERSIONS
+            .iter()
+            .map(|version| {
+                // SAFETY: both strings end in zero; dlvsym is not intercepted.
+                unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) }
+            })
+            .find(|found| !found.is_null())
+    })
+}
+
+/// The next `dlsym` after ours, which the program would reach without us:
+/// another preloaded library's, or else the real one.
+pub(crate) fn next_dlsym() -> Option<Dlsym> {
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    dlsym_at(&FOUND, || {
+        // SAFETY: a pseudo handle and a name ending in zero.
+        Some(unsafe { real_dlsym()?(libc::RTLD_NEXT, c"dlsym".as_ptr()) })
+    })
+}
+
+/// The `dlsym` whose address is in `place`, found by `find` the first time.
+fn dlsym_at(place: &AtomicUsize, find: impl FnOnce() -> Option<*mut c_void>) -> Option<Dlsym> {
+    let mut address = place.load(Ordering::Relaxed);
     if address == 0 {
-        address = DLSYM_VERSIONS.iter().find_map(|version| {
-            // SAFETY: both strings end in zero; dlvsym is not intercepted.
-            let found =
-                unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
-            (!found.is_null()).then(|| found.addr())
-        })?;
-        FOUND.store(address, Ordering::Relaxed);
+        address = find()?.addr();
+        place.store(address, Ordering::Relaxed);
     }
-    // SAFETY: the address is that of a function named dlsym.
-    Some(unsafe { std::mem::transmute::<usize, Dlsym>(address) })
+    // SAFETY: the address is null or that of a function named dlsym; a
+    // function pointer has a niche for null.
+    unsafe { std::mem::transmute::<usize, Option<Dlsym>>(address) }
 }
 
 /// Looks `name` up in the library of `handle`, or after ourselves for

@@ -1,0 +1,136 @@
+//! The library among others in a process: what the dynamic linker says with
+//! it is what it says without it, the driver's functions aside.
+//!
+//! Compiles the pieces in `tests/loader` with the C compiler; its driver has
+//! four functions and no CUDA in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The pieces and what each is built into.
+const PIECES: [(&str, &str, &[&str]); 4] = [
+    (
+        "driver.c",
+        "libcuda.so.1",
+        &["-shared", "-Wl,-soname,libcuda.so.1"],
+    ),
+    ("next.c", "libnext.so", &["-shared"]),
+    ("wraps.c", "libwraps.so", &["-shared"]),
+    ("asks.c", "asks", &[]),
+];
+
+/// Where the built pieces lie.
+fn pieces() -> &'static Path {
+    static PIECES_AT: OnceLock<PathBuf> = OnceLock::new();
+    PIECES_AT.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("loader");
+        fs::create_dir_all(&folder).unwrap();
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/loader");
+        for (source, output, flags) in PIECES {
+            let built = Command::new("gcc")
+                .args(["-std=gnu11", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror"])
+                .args(flags)
+                .arg("-o")
+                .arg(folder.join(output))
+                .arg(sources.join(source))
+                .arg("-ldl")
+                .status();
+            assert!(built.unwrap().success(), "{source} does not compile");
+        }
+        folder
+    })
+}
+
+/// The library under test. Cargo does not build a shared library for a test
+/// beside it, so it is asked to.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME")])
+            .arg("--target-dir")
+            .arg(target)
+            .status();
+        assert!(built.unwrap().success(), "the library does not build");
+        target.join("debug/libvramalloc.so")
+    })
+}
+
+/// What `asks` prints under these preloads; `us` stands for the library.
+fn asks(preloads: &[&str]) -> Vec<String> {
+    let preload: Vec<String> = preloads
+        .iter()
+        .map(|name| match *name {
+            "us" => library().to_owned(),
+            other => pieces().join(other),
+        })
+        .map(|path| path.to_str().unwrap().to_owned())
+        .collect();
+    let output = Command::new(pieces().join("asks"))
+        .env("LD_LIBRARY_PATH", pieces())
+        .env("LD_PRELOAD", preload.join(":"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{:?}: {text}", output.status);
+    assert!(output.stderr.is_empty(), "{:?}", output.stderr);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The lines that differ, those of `without` replaced by those of `with`.
+fn differences(without: &[String], with: &[String]) -> Vec<String> {
+    assert_eq!(without.len(), with.len());
+    std::iter::zip(without, with)
+        .filter(|(without, with)| without != with)
+        .map(|(_, with)| with.clone())
+        .collect()
+}
+
+/// What the library is there for, and all that it changes.
+const SWAPPED: [&str; 3] = [
+    "driver cuMemAlloc_v2: libvramalloc.so, no error",
+    "resolver: libvramalloc.so, by itself: libvramalloc.so",
+    "resolver cuMemAlloc at 3020: 0, 0, libvramalloc.so",
+];
+
+#[test]
+fn only_driver_functions_with_a_door_are_swapped() {
+    assert_eq!(differences(&asks(&[]), &asks(&["us"])), SWAPPED);
+}
+
+#[test]
+fn failures_and_the_drivers_own_look_ups_are_left_alone() {
+    let lines = asks(&["us"]);
+    for expected in [
+        "the driver itself: libcuda.so.1",
+        "resolver cuMemFree at 3020: 0, 1, nowhere",
+        "resolver cuMemAlloc at 99000: 1, -1, nowhere",
+        "and then: none",
+    ] {
+        assert!(lines.iter().any(|line| line == expected), "{expected}");
+    }
+}
+
+#[test]
+fn another_preload_before_or_behind_finds_its_next_in_line() {
+    let without = asks(&["libnext.so"]);
+    assert_eq!(without[0], "isatty: 1000");
+    for preloads in [["libnext.so", "us"], ["us", "libnext.so"]] {
+        assert_eq!(differences(&without, &asks(&preloads)), SWAPPED);
+    }
+}
+
+#[test]
+fn another_dlsym_before_or_behind_still_does_its_work() {
+    let without = asks(&["libwraps.so"]);
+    let wrapped = "driver wrapped_cuInit: libcuda.so.1, no error";
+    assert!(without.iter().any(|line| line == wrapped), "{without:#?}");
+    let behind = asks(&["us", "libwraps.so"]);
+    assert_eq!(differences(&without, &behind), SWAPPED);
+    // Before us it answers alone.
+    let before = asks(&["libwraps.so", "us"]);
+    assert_eq!(differences(&without, &before), [""; 0]);
+}

@@ -10,12 +10,13 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The pieces and what each is built into.
-const PIECES: [(&str, &str, &[&str]); 4] = [
+const PIECES: [(&str, &str, &[&str]); 5] = [
     (
         "driver.c",
         "libcuda.so.1",
         &["-shared", "-Wl,-soname,libcuda.so.1"],
     ),
+    ("driver.c", "libother.so", &["-shared"]),
     ("next.c", "libnext.so", &["-shared"]),
     ("wraps.c", "libwraps.so", &["-shared"]),
     ("asks.c", "asks", &[]),
@@ -102,13 +103,14 @@ fn only_driver_functions_with_a_door_are_swapped() {
 }
 
 #[test]
-fn failures_and_the_drivers_own_look_ups_are_left_alone() {
+fn failures_the_drivers_own_look_ups_and_other_libraries_are_left_alone() {
     let lines = asks(&["us"]);
     for expected in [
         "the driver itself: libcuda.so.1",
         "resolver cuMemFree at 3020: 0, 1, nowhere",
         "resolver cuMemAlloc at 99000: 1, -1, nowhere",
         "and then: none",
+        "other cuMemAlloc_v2: libother.so, no error",
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}");
     }

@@ -52,6 +52,8 @@ int main(void) {
         find("libc", libc, names[i]);
         find("driver", driver, names[i]);
     }
+    /* A library of somebody's that has a function of that name. */
+    find("other", dlopen("libother.so", RTLD_NOW), "cuMemAlloc_v2");
     find("next", RTLD_NEXT, "getpid");
     find("next", RTLD_NEXT, "no_such_name");
     find("default", RTLD_DEFAULT, "getpid");

@@ -17,6 +17,11 @@
 
 typedef struct gpu_stream_st *gpu_stream;
 typedef struct gpu_event_st *gpu_event;
+typedef struct gpu_graph_st *gpu_graph;
+
+/* Whom a capture forbids what: only in the relaxed mode may a program allocate
+ * and free while it is open. */
+enum { GPU_CAPTURE_GLOBAL = 0, GPU_CAPTURE_RELAXED = 2 };
 
 enum { GPU_SUCCESS = 0, GPU_OUT_OF_MEMORY = 2, GPU_NOT_READY = 600 };
 

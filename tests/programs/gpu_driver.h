@@ -18,6 +18,8 @@ typedef unsigned long long gpu_address;
     F(cuInit, "", 2000, (unsigned))                                            \
     F(cuDeviceGetCount, "", 2000, (int *))                                     \
     F(cuDevicePrimaryCtxRetain, "", 7000, (void **, int))                      \
+    F(cuDevicePrimaryCtxReset, "_v2", 11000, (int))                            \
+    F(cuCtxGetDevice, "", 2000, (int *))                                       \
     F(cuCtxSetCurrent, "", 4000, (void *))                                     \
     F(cuCtxSynchronize, "", 2000, (void))                                      \
     F(cuMemAlloc, "_v2", 3020, (gpu_address *, size_t))                        \
@@ -37,6 +39,13 @@ typedef unsigned long long gpu_address;
     F(cuEventRecord, "", 2000, (gpu_event, gpu_stream))                        \
     F(cuEventQuery, "", 2000, (gpu_event))                                     \
     F(cuEventSynchronize, "", 2000, (gpu_event))                               \
+    F(cuStreamBeginCapture, "_v2", 10010, (gpu_stream, int))                   \
+    F(cuStreamEndCapture, "", 10000, (gpu_stream, gpu_graph *))                \
+    F(cuGraphInstantiateWithFlags, "", 11040,                                  \
+      (void **, gpu_graph, unsigned long long))                                \
+    F(cuGraphLaunch, "", 10000, (void *, gpu_stream))                          \
+    F(cuGraphExecDestroy, "", 10000, (void *))                                 \
+    F(cuGraphDestroy, "", 10000, (gpu_graph))                                  \
     F(cuModuleLoadData, "", 2000, (void **, const void *))                     \
     F(cuModuleGetFunction, "", 2000, (void **, void *, const char *))          \
     F(cuLaunchKernel, "", 4000,                                                \
@@ -113,6 +122,12 @@ static inline int gpu_set_device(int device) {
 
 static inline int gpu_sync(void) { return gpu_driver.cuCtxSynchronize(); }
 
+static inline int gpu_reset(void) {
+    int device;
+    int code = gpu_driver.cuCtxGetDevice(&device);
+    return code ? code : gpu_driver.cuDevicePrimaryCtxReset(device);
+}
+
 static inline int gpu_malloc(void **device, size_t size) {
     gpu_address at = 0;
     int code = gpu_driver.cuMemAlloc(&at, size);
@@ -185,6 +200,27 @@ static inline int gpu_event_query(gpu_event event) {
 
 static inline int gpu_event_sync(gpu_event event) {
     return gpu_driver.cuEventSynchronize(event);
+}
+
+static inline int gpu_capture_begin(gpu_stream stream, int mode) {
+    return gpu_driver.cuStreamBeginCapture(stream, mode);
+}
+
+static inline int gpu_capture_end(gpu_stream stream, gpu_graph *graph) {
+    return gpu_driver.cuStreamEndCapture(stream, graph);
+}
+
+static inline int gpu_graph_prepare(void **executable, gpu_graph graph) {
+    int code = gpu_driver.cuGraphInstantiateWithFlags(executable, graph, 0);
+    return code ? code : gpu_driver.cuGraphDestroy(graph);
+}
+
+static inline int gpu_graph_launch(void *executable, gpu_stream stream) {
+    return gpu_driver.cuGraphLaunch(executable, stream);
+}
+
+static inline int gpu_graph_destroy(void *executable) {
+    return gpu_driver.cuGraphExecDestroy(executable);
 }
 
 static inline int gpu_last_error(void) { return GPU_SUCCESS; }

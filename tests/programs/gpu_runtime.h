@@ -7,6 +7,7 @@ typedef struct { unsigned x, y, z; } dim3;
 int cudaGetDeviceCount(int *count);
 int cudaSetDevice(int device);
 int cudaDeviceSynchronize(void);
+int cudaDeviceReset(void);
 int cudaMalloc(void **device, size_t size);
 int cudaFree(void *device);
 int cudaMallocHost(void **host, size_t size);
@@ -22,6 +23,13 @@ int cudaEventDestroy(gpu_event event);
 int cudaEventRecord(gpu_event event, gpu_stream stream);
 int cudaEventQuery(gpu_event event);
 int cudaEventSynchronize(gpu_event event);
+int cudaStreamBeginCapture(gpu_stream stream, int mode);
+int cudaStreamEndCapture(gpu_stream stream, gpu_graph *graph);
+int cudaGraphInstantiate(void **executable, gpu_graph graph,
+                         unsigned long long flags);
+int cudaGraphLaunch(void *executable, gpu_stream stream);
+int cudaGraphExecDestroy(void *executable);
+int cudaGraphDestroy(gpu_graph graph);
 int cudaGetLastError(void);
 const char *cudaGetErrorName(int code);
 int cudaLibraryLoadData(void **library, const void *code, void *jit_options,
@@ -38,6 +46,8 @@ enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
 static inline int gpu_count(int *count) { return cudaGetDeviceCount(count); }
 static inline int gpu_set_device(int device) { return cudaSetDevice(device); }
 static inline int gpu_sync(void) { return cudaDeviceSynchronize(); }
+
+static inline int gpu_reset(void) { return cudaDeviceReset(); }
 
 static inline int gpu_malloc(void **device, size_t size) {
     return cudaMalloc(device, size);
@@ -103,6 +113,27 @@ static inline int gpu_event_query(gpu_event event) {
 
 static inline int gpu_event_sync(gpu_event event) {
     return cudaEventSynchronize(event);
+}
+
+static inline int gpu_capture_begin(gpu_stream stream, int mode) {
+    return cudaStreamBeginCapture(stream, mode);
+}
+
+static inline int gpu_capture_end(gpu_stream stream, gpu_graph *graph) {
+    return cudaStreamEndCapture(stream, graph);
+}
+
+static inline int gpu_graph_prepare(void **executable, gpu_graph graph) {
+    int code = cudaGraphInstantiate(executable, graph, 0);
+    return code ? code : cudaGraphDestroy(graph);
+}
+
+static inline int gpu_graph_launch(void *executable, gpu_stream stream) {
+    return cudaGraphLaunch(executable, stream);
+}
+
+static inline int gpu_graph_destroy(void *executable) {
+    return cudaGraphExecDestroy(executable);
 }
 
 /* The thread's last error, which is cleared. The driver has none. */

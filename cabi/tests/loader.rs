@@ -4,6 +4,8 @@
 //! Compiles the pieces in `tests/loader` with the C compiler; its driver has
 //! four functions and no CUDA in it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -26,6 +26,7 @@ use spin::rwlock::RwLock;
 
 use crate::guard::own_call;
 use crate::real_driver::RealDriver;
+use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
 use crate::{capture, life, lifecycle};
@@ -213,7 +214,12 @@ fn is_primary(context: CUcontext, device: CUdevice) -> bool {
             return false;
         }
         // SAFETY: gives back what was just taken; it is retained elsewhere.
-        unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
+        // Drivers before CUDA 11 have the first form alone.
+        unsafe {
+            if real::cuDevicePrimaryCtxRelease_v2(device) == MISSING {
+                real::cuDevicePrimaryCtxRelease(device);
+            }
+        }
         primary == context
     })
 }

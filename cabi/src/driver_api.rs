@@ -155,13 +155,13 @@ pub(crate) fn allocate(
         Err(error) => error,
     };
     if error == AllocError::Limit {
-        life::out_of_memory(arena, size);
+        life::out_of_memory(arena, size, "the option limit was reached");
         return Err(Refusal::Limit);
     }
     let (result, address) = own_call(last);
     if result != 0 {
         if result == Code::OUT_OF_MEMORY.get() {
-            life::out_of_memory(arena, size);
+            life::out_of_memory(arena, size, "the device has no more");
         }
         return Err(Refusal::Real(result));
     }

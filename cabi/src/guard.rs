@@ -6,7 +6,6 @@
 //! free. Cost: one thread-local read and one atomic load per call.
 
 use std::cell::Cell;
-use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -147,16 +146,21 @@ pub(crate) fn quiet_panics() {
     }));
 }
 
-const _: () = assert!(size_of::<Option<NonZeroU32>>() == size_of::<CudaResult>());
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const SERVED: Option<CudaResult> = Some(0);
 
+    // One test, because service belongs to the process.
     #[test]
-    fn a_call_of_our_own_passes_through() {
+    fn doors_open_as_the_state_allows() {
+        own_calls_pass_through();
+        failing_calls_are_answered();
+        a_panic_ends_service();
+    }
+
+    fn own_calls_pass_through() {
         assert_eq!(enter(Entry::serve, || SERVED), SERVED);
         own_call(|| {
             for entry in [Entry::serve, Entry::free, Entry::watch] {
@@ -169,12 +173,24 @@ mod tests {
         assert_eq!(enter(Entry::serve, || SERVED), SERVED);
     }
 
-    #[test]
-    fn a_failing_call_is_answered() {
+    fn failing_calls_are_answered() {
         failing_with(Code::OUT_OF_MEMORY, || {
             assert_eq!(enter(Entry::serve, || SERVED), Some(2));
             assert_eq!(enter(Entry::watch, || SERVED), None);
         });
         assert_eq!(enter(Entry::serve, || SERVED), SERVED);
+    }
+
+    fn a_panic_ends_service() {
+        let served = enter(Entry::serve, || own_call(|| panic!("on purpose")));
+        assert_eq!((served, service()), (None, Service::Broken));
+        assert!(INSIDE.get() == Inside::Program);
+        assert_eq!(enter(Entry::serve, || SERVED), None);
+        // A block of ours is not handed to the real free then or later.
+        assert_eq!(enter(Entry::free, || SERVED), SERVED);
+        assert_eq!(enter(Entry::free, || panic!("again")), Some(0));
+        end_service(Service::Inherited);
+        assert_eq!(enter(Entry::free, || SERVED), None);
+        end_service(Service::Full);
     }
 }

@@ -134,15 +134,15 @@ fn has_allocated(arena: &ArenaReport) -> bool {
     stats.hits + stats.misses + stats.direct + stats.ooms > 0
 }
 
-/// Says once that memory ran out, and how the arena stands.
-pub(crate) fn out_of_memory(arena: &Arena, request: Bytes) {
+/// Says once that memory ran out, why, and how the arena stands.
+pub(crate) fn out_of_memory(arena: &Arena, request: Bytes, why: &str) {
     if !first(Once::OutOfMemory) {
         return;
     }
     let stats = arena.stats();
     warn(&format!(
-        "out of memory: {request} asked for; of {} reserved, {} live, {} cached (largest block \
-         {}), {} still in use by the GPU; this is said once, the statistics count the rest",
+        "out of memory: {request} asked for and {why}; {} reserved, of it {} live, {} cached \
+         (largest block {}), {} still in use by the GPU; said once, the statistics count the rest",
         stats.reserved.current,
         stats.live.current,
         stats.cached.current,

@@ -22,6 +22,12 @@ pub(crate) unsafe fn cuCtxDestroy_v2(context: CUcontext) -> Option<CudaResult> {
     None
 }
 
+/// The oldest way to end a context; those of today count no users.
+pub(crate) unsafe fn cuCtxDetach(context: CUcontext) -> Option<CudaResult> {
+    context::retire(context);
+    None
+}
+
 pub(crate) unsafe fn cuDevicePrimaryCtxReset(device: CUdevice) -> Option<CudaResult> {
     context::retire_primary(device);
     None

@@ -68,7 +68,16 @@ fn door_for(address: usize) -> Option<usize> {
     if address == 0 {
         return None;
     }
-    MAP.get_or_init(Map::of_driver).door(address)
+    // Made before it is put in place: no lock spans a driver call. Of threads
+    // that come together one's stands; they are the same.
+    let map = match MAP.get() {
+        Some(map) => map,
+        None => {
+            let map = Map::of_driver();
+            MAP.get_or_init(|| map)
+        }
+    };
+    map.door(address)
 }
 
 /// Real addresses and their doors, sorted by the first.

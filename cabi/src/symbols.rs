@@ -161,6 +161,7 @@ macro_rules! doors {
 doors! {
     Driver watch lifecycle 2000 cuCtxDestroy(context: CUcontext);
     Driver watch lifecycle 4000 cuCtxDestroy_v2(context: CUcontext);
+    Driver watch lifecycle 2000 cuCtxDetach(context: CUcontext);
     Driver watch lifecycle 7000 cuDevicePrimaryCtxRelease(device: CUdevice);
     Driver watch lifecycle 11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     Driver watch lifecycle 7000 cuDevicePrimaryCtxReset(device: CUdevice);

@@ -76,6 +76,10 @@ impl Captures {
         }
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Capture> {
+        self.open.iter()
+    }
+
     pub(super) fn any(&self) -> bool {
         !self.open.is_empty()
     }
@@ -104,6 +108,11 @@ impl<E> Model<E> {
     /// Ends the capture that began on a stream.
     pub fn end_capture(&mut self, stream: StreamId) -> Option<Capture> {
         self.captures.end(stream)
+    }
+
+    /// All captures that are open.
+    pub fn captures(&self) -> impl Iterator<Item = &Capture> {
+        self.captures.all()
     }
 
     /// The capture that a stream records into.

@@ -317,6 +317,17 @@ impl<E> Model<E> {
         }
     }
 
+    /// Lets later work on every stream of a context wait until `time`.
+    pub fn hold_context_until(&mut self, context: ContextId, time: Nanos) {
+        let ids = (0..self.streams.len()).map(|n| StreamId(count(n)));
+        let own: Vec<StreamId> = ids
+            .filter(|&s| self.context_of(s) == Some(context))
+            .collect();
+        for stream in own {
+            self.hold_until(stream, time);
+        }
+    }
+
     fn check_touch(&mut self, stream: StreamId, touch: Touch, begins: Nanos) {
         if !self.covers(touch.start, touch.size) {
             self.violations.push(Violation::Unallocated {

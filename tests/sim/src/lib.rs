@@ -1,1 +1,51 @@
-//! The simulated driver.
+//! A simulated `libcuda.so.1` for tests: the driver's interface over the model
+//! GPU of the `vramalloc` crate.
+//!
+//! The model knows time, streams, pages and captures; this library adds what a
+//! program sees of them: handles, real memory behind the device addresses
+//! (which the host cannot touch, as on a real machine), modules, kernels that
+//! do something, and the look-up of functions by name and version. It answers
+//! as a driver does, also to bad arguments; what a real device would punish is
+//! printed on standard error and counted in the report at exit.
+//!
+//! # Order of the rooms
+//!
+//! `table` lists every function; the functions stand by theme (`device`,
+//! `context`, `stream`, `event`, `capture`, `memory`, `host`, `pool`, `copy`,
+//! `pointer`, `ipc`, `module`, `launch`, `graph`) over `machine`, which owns
+//! all state behind one lock, and `backing`, which owns the memory. `entry` is
+//! how a call begins and ends, `ffi` how arguments are read.
+
+#![recursion_limit = "512"]
+#![allow(
+    non_snake_case,
+    missing_docs,
+    reason = "the names are the driver's own"
+)]
+#![allow(clippy::print_stderr, reason = "a test tool that says what it saw")]
+
+mod backing;
+mod capture;
+mod context;
+mod copy;
+mod device;
+mod effect;
+mod entry;
+mod env;
+mod errors;
+mod event;
+mod ffi;
+mod host;
+mod init;
+mod ipc;
+mod launch;
+mod machine;
+mod memory;
+mod memset;
+mod module;
+mod pointer;
+mod pool;
+mod ptx;
+mod report;
+mod stream;
+mod table;

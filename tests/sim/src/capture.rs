@@ -1,0 +1,219 @@
+//! Stream capture, and graphs as what was captured.
+//!
+//! Owns the graphs. Invariant: a graph is the list of its work in the order of
+//! capture, and a launch does it in that order on one stream. Cost: that of
+//! the work.
+
+use vramalloc::Code;
+use vramalloc::sim::{CaptureMode, Work};
+
+use crate::effect::Effect;
+use crate::entry::{self, Call, driver, thread};
+use crate::ffi::{
+    CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_WRONG_THREAD, Done, Handle, INVALID_HANDLE,
+    Out, code,
+};
+
+const ILLEGAL_STATE: Code = code(401);
+
+/// Work that was captured.
+#[derive(Clone, Default)]
+pub(crate) struct Graph {
+    pub(crate) work: Vec<Work<Effect>>,
+}
+
+/// What `cuStreamIsCapturing` answers.
+const NONE: u32 = 0;
+const ACTIVE: u32 = 1;
+const INVALIDATED: u32 = 2;
+
+fn mode_of(number: u32) -> Result<CaptureMode, Code> {
+    match number {
+        0 => Ok(CaptureMode::Global),
+        1 => Ok(CaptureMode::ThreadLocal),
+        2 => Ok(CaptureMode::Relaxed),
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+fn number_of(mode: CaptureMode) -> u32 {
+    match mode {
+        CaptureMode::Global => 0,
+        CaptureMode::ThreadLocal => 1,
+        CaptureMode::Relaxed => 2,
+    }
+}
+
+impl Call<'_> {
+    fn begin(&mut self, handle: Handle, mode: u32) -> Done {
+        let mode = mode_of(mode)?;
+        let stream = self.stream(handle)?;
+        let context = self.sim.model.context_of(stream);
+        if context.and_then(|c| self.sim.model.legacy(c)) == Some(stream) {
+            return Err(Code::CAPTURE_UNSUPPORTED);
+        }
+        if self.sim.model.capture_of(stream).is_some() {
+            return Err(ILLEGAL_STATE);
+        }
+        let id = self.sim.model.begin_capture(stream, mode, thread());
+        self.sim.captured.insert(id, Graph::default());
+        Ok(())
+    }
+
+    fn end(&mut self, handle: Handle, to: &Out<Handle>) -> Done {
+        let stream = self.stream(handle)?;
+        let capture = self.sim.model.capture_of(stream).ok_or(ILLEGAL_STATE)?;
+        if capture.origin != stream {
+            return Err(CAPTURE_UNMATCHED);
+        }
+        if capture.mode != CaptureMode::Relaxed && capture.thread != thread() {
+            return Err(CAPTURE_WRONG_THREAD);
+        }
+        let (id, invalidated) = (capture.id, capture.invalidated);
+        self.sim.model.end_capture(stream);
+        let graph = self.sim.captured.remove(&id).unwrap_or_default();
+        if invalidated {
+            to.maybe(0);
+            return Err(CAPTURE_INVALIDATED);
+        }
+        to.maybe(self.sim.graphs.insert(graph));
+        Ok(())
+    }
+
+    /// Status and number of the capture that a stream is part of.
+    fn status(&mut self, handle: Handle) -> Result<(u32, u64), Code> {
+        let stream = self.stream(handle)?;
+        self.sim.check_implicit(stream)?;
+        Ok(match self.sim.model.capture_of(stream) {
+            None => (NONE, 0),
+            Some(c) if c.invalidated => (INVALIDATED, c.id),
+            Some(c) => (ACTIVE, c.id),
+        })
+    }
+
+    fn instantiate(&mut self, to: &Out<Handle>, graph: Handle) -> Done {
+        to.required()?;
+        let graph = self.sim.graphs.get(graph).cloned();
+        let graph = graph.ok_or(Code::INVALID_VALUE)?;
+        to.set(self.sim.graph_execs.insert(graph))
+    }
+}
+
+driver! {
+    fn cuStreamBeginCapture / cuStreamBeginCapture_ptsz(call, stream: Handle) {
+        call.begin(stream, 0)
+    }
+
+    fn cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz(call, stream: Handle, mode: u32) {
+        call.begin(stream, mode)
+    }
+
+    fn cuStreamEndCapture / cuStreamEndCapture_ptsz(call, stream: Handle, graph: Out<Handle>) {
+        call.end(stream, &graph)
+    }
+
+    fn cuStreamIsCapturing / cuStreamIsCapturing_ptsz(call, stream: Handle, status: Out<u32>) {
+        status.required()?;
+        status.set(call.status(stream)?.0)
+    }
+
+    fn cuStreamGetCaptureInfo / cuStreamGetCaptureInfo_ptsz(
+        call, stream: Handle, status: Out<u32>, id: Out<u64>,
+    ) {
+        let (now, number) = call.status(stream)?;
+        id.maybe(number);
+        status.set(now)
+    }
+
+    fn cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz(
+        call, stream: Handle, status: Out<u32>, id: Out<u64>, graph: Out<Handle>,
+        dependencies: Out<u64>, count: Out<u64>,
+    ) {
+        let (now, number) = call.status(stream)?;
+        id.maybe(number);
+        graph.maybe(0);
+        dependencies.maybe(0);
+        count.maybe(0);
+        status.set(now)
+    }
+
+    fn cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz(
+        call, stream: Handle, status: Out<u32>, id: Out<u64>, graph: Out<Handle>,
+        dependencies: Out<u64>, edges: Out<u64>, count: Out<u64>,
+    ) {
+        let (now, number) = call.status(stream)?;
+        id.maybe(number);
+        graph.maybe(0);
+        dependencies.maybe(0);
+        edges.maybe(0);
+        count.maybe(0);
+        status.set(now)
+    }
+
+    fn cuThreadExchangeStreamCaptureMode(_, mode: Out<u32>) {
+        let wanted = mode_of(mode.get()?)?;
+        let before = entry::mode();
+        entry::set_mode(wanted);
+        mode.set(number_of(before))
+    }
+
+    fn cuGraphInstantiate(
+        call, to: Out<Handle>, graph: Handle, _node: Out<Handle>, _log: Out<u8>, _length: u64,
+    ) {
+        call.instantiate(&to, graph)
+    }
+
+    fn cuGraphInstantiate_v2(
+        call, to: Out<Handle>, graph: Handle, _node: Out<Handle>, _log: Out<u8>, _length: u64,
+    ) {
+        call.instantiate(&to, graph)
+    }
+
+    fn cuGraphInstantiateWithFlags(call, to: Out<Handle>, graph: Handle, _flags: u64) {
+        call.instantiate(&to, graph)
+    }
+
+    fn cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz(
+        call, to: Out<Handle>, graph: Handle, _params: Out<u64>,
+    ) {
+        call.instantiate(&to, graph)
+    }
+
+    fn cuGraphLaunch / cuGraphLaunch_ptsz(call, exec: Handle, stream: Handle) {
+        let stream = call.stream(stream)?;
+        let graph = call.sim.graph_execs.get(exec).cloned();
+        for work in graph.ok_or(INVALID_HANDLE)?.work {
+            call.sim.submit(stream, work)?;
+        }
+        Ok(())
+    }
+
+    fn cuGraphUpload / cuGraphUpload_ptsz(call, exec: Handle, stream: Handle) {
+        call.stream(stream)?;
+        call.sim.graph_execs.get(exec).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+
+    fn cuGraphCreate(call, to: Out<Handle>, flags: u32) {
+        to.required()?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        to.set(call.sim.graphs.insert(Graph::default()))
+    }
+
+    fn cuGraphGetNodes(call, graph: Handle, nodes: Out<Handle>, count: Out<u64>) {
+        let graph = call.sim.graphs.get(graph).ok_or(INVALID_HANDLE)?;
+        if !nodes.is_null() {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        count.set(graph.work.len() as u64)
+    }
+
+    fn cuGraphDestroy(call, graph: Handle) {
+        call.sim.graphs.remove(graph).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+
+    fn cuGraphExecDestroy(call, exec: Handle) {
+        call.sim.graph_execs.remove(exec).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+}

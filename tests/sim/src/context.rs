@@ -1,0 +1,419 @@
+//! Contexts, primary ones and others, and which is current to a thread.
+//!
+//! Owns the contexts' own state and each thread's stack. Invariant: the handle
+//! of a device's primary context never changes, also when the context is
+//! reset; a context is alive while it has a model context. Cost: O(log n).
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use vramalloc::Code;
+use vramalloc::sim::{ContextId, StreamId};
+
+use crate::entry::{Call, driver};
+use crate::ffi::{CONTEXT_IN_USE, Done, Handle, In, Out, PEER_ENABLED, PEER_NOT_ENABLED, code};
+use crate::machine::Machine;
+
+const CONTEXT_DESTROYED: Code = code(709);
+const UNSUPPORTED_LIMIT: Code = code(215);
+const PEER_UNSUPPORTED: Code = code(217);
+
+/// Limits by number, with what they are at first.
+const LIMITS: &[(u32, u64)] = &[
+    (0, 1024),
+    (1, 1 << 20),
+    (2, 8 << 20),
+    (3, 2),
+    (4, 2048),
+    (5, 64),
+    (6, 0),
+];
+
+pub(crate) struct Context {
+    pub(crate) device: u32,
+    /// The model's context, while this one is alive.
+    pub(crate) model: Option<ContextId>,
+    primary: bool,
+    retained: u32,
+    flags: u32,
+    cache_config: u32,
+    shared_config: u32,
+    limits: BTreeMap<u32, u64>,
+    peers: BTreeSet<Handle>,
+    /// Each thread's own default stream, as they come to be used.
+    pub(crate) thread_streams: BTreeMap<u64, StreamId>,
+}
+
+impl Context {
+    /// The primary context of a device, which nobody has retained yet.
+    pub(crate) fn primary(device: u32) -> Context {
+        Context {
+            device,
+            model: None,
+            primary: true,
+            retained: 0,
+            flags: 0,
+            cache_config: 0,
+            shared_config: 0,
+            limits: LIMITS.iter().copied().collect(),
+            peers: BTreeSet::new(),
+            thread_streams: BTreeMap::new(),
+        }
+    }
+}
+
+thread_local! {
+    static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Works on the thread's stack; as if it were empty where the thread is at its
+/// end.
+fn stack<R>(work: impl FnOnce(&mut Vec<Handle>) -> R) -> R {
+    let mut work = Some(work);
+    let done = STACK.try_with(|s| {
+        let mut s = s.try_borrow_mut().ok()?;
+        work.take().map(|w| w(&mut s))
+    });
+    match (done, work) {
+        (Ok(Some(result)), _) => result,
+        (_, Some(work)) => work(&mut Vec::new()),
+        // The work was done, so the first arm had it.
+        (_, None) => std::process::abort(),
+    }
+}
+
+fn top() -> Handle {
+    stack(|s| s.last().copied().unwrap_or(0))
+}
+
+impl Machine {
+    /// Destroys what a context holds; its handle stays.
+    fn end_context(&mut self, handle: Handle) {
+        let Some(context) = self.contexts.get_mut(handle) else {
+            return;
+        };
+        context.retained = 0;
+        context.thread_streams.clear();
+        context.peers.clear();
+        let Some(id) = context.model.take() else {
+            return;
+        };
+        self.wait_until(self.model.context_tail(id));
+        let pages = self.model.destroy_context(id);
+        for (start, size) in pages {
+            self.backing.expose(start, size, false);
+            self.backing.discard(start, size);
+        }
+        let model = &self.model;
+        self.kinds
+            .retain(|&base, _| model.find(vramalloc::Address::new(base)).is_some());
+        self.streams.remove_if(|s| s.context == handle);
+        self.events.remove_if(|e| e.context == handle);
+        self.modules.remove_if(|m| m.context == Some(handle));
+        self.kernels.remove_if(|k| k.context == Some(handle));
+        self.drop_host_of(handle);
+    }
+}
+
+impl Call<'_> {
+    /// The handle of the current context, which is alive.
+    pub(crate) fn context(&self) -> Result<Handle, Code> {
+        match top() {
+            0 => Err(Code::INVALID_CONTEXT),
+            handle => self.alive(handle).map(|_| handle),
+        }
+    }
+
+    /// The current context in the model.
+    pub(crate) fn model_context(&self) -> Result<ContextId, Code> {
+        self.alive(self.context()?)
+    }
+
+    /// The model's context of a handle, if that is alive.
+    pub(crate) fn alive(&self, handle: Handle) -> Result<ContextId, Code> {
+        let context = self.sim.contexts.get(handle);
+        let context = context.ok_or(CONTEXT_DESTROYED)?;
+        context.model.ok_or(CONTEXT_DESTROYED)
+    }
+
+    /// A context that came as an argument.
+    fn given(&self, handle: Handle) -> Result<ContextId, Code> {
+        self.alive(handle).map_err(|_| Code::INVALID_CONTEXT)
+    }
+
+    fn context_or_current(&self, handle: Handle) -> Result<ContextId, Code> {
+        if handle == 0 {
+            return self.model_context();
+        }
+        self.given(handle)
+    }
+
+    fn current_mut(&mut self) -> Result<&mut Context, Code> {
+        let handle = self.context()?;
+        let context = self.sim.contexts.get_mut(handle);
+        context.ok_or(Code::INVALID_CONTEXT)
+    }
+
+    fn create(&mut self, to: &Out<Handle>, flags: u32, device: i32) -> Done {
+        to.required()?;
+        let device = self.device(device)?;
+        let mut context = Context::primary(device);
+        context.primary = false;
+        context.flags = flags;
+        context.model = Some(self.sim.model.create_context(device)?);
+        let handle = self.sim.contexts.insert(context);
+        stack(|s| s.push(handle));
+        to.set(handle)
+    }
+
+    fn primary(&mut self, device: i32) -> Result<(Handle, &mut Context), Code> {
+        let device = self.device(device)?;
+        let handle = self.sim.primaries.get(device as usize).copied();
+        let handle = handle.ok_or(Code::INVALID_VALUE)?;
+        let context = self.sim.contexts.get_mut(handle);
+        Ok((handle, context.ok_or(Code::INVALID_CONTEXT)?))
+    }
+
+    fn retain(&mut self, device: i32) -> Result<Handle, Code> {
+        let ordinal = self.device(device)?;
+        if self.primary(device)?.1.model.is_none() {
+            let model = self.sim.model.create_context(ordinal)?;
+            self.primary(device)?.1.model = Some(model);
+        }
+        let (handle, context) = self.primary(device)?;
+        context.retained += 1;
+        Ok(handle)
+    }
+
+    fn release_primary(&mut self, device: i32) -> Done {
+        let (handle, context) = self.primary(device)?;
+        if context.retained == 0 {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        context.retained -= 1;
+        if context.retained == 0 {
+            self.sim.end_context(handle);
+        }
+        Ok(())
+    }
+
+    fn reset_primary(&mut self, device: i32) -> Done {
+        let (handle, _) = self.primary(device)?;
+        self.sim.end_context(handle);
+        Ok(())
+    }
+
+    fn set_primary_flags(&mut self, device: i32, flags: u32) -> Done {
+        let (_, context) = self.primary(device)?;
+        if context.model.is_some() && context.flags != flags {
+            return Err(CONTEXT_IN_USE);
+        }
+        context.flags = flags;
+        Ok(())
+    }
+
+    fn synchronize(&mut self, context: ContextId) -> Done {
+        let streams = |s: &StreamId| self.sim.model.context_of(*s) == Some(context);
+        let open: Vec<StreamId> = (self.sim.model.captures())
+            .flat_map(|c| c.streams.iter().copied())
+            .filter(streams)
+            .collect();
+        let refused = self.sim.model.refuse(self.name, |capture| {
+            capture.streams.iter().any(|s| open.contains(s))
+        });
+        self.sim.announce();
+        refused?;
+        self.sim.wait_until(self.sim.model.context_tail(context));
+        Ok(())
+    }
+}
+
+driver! {
+    fn cuDevicePrimaryCtxRetain(call, to: Out<Handle>, device: i32) {
+        to.required()?;
+        to.set(call.retain(device)?)
+    }
+
+    fn cuDevicePrimaryCtxRelease(call, device: i32) {
+        call.release_primary(device)
+    }
+
+    fn cuDevicePrimaryCtxRelease_v2(call, device: i32) {
+        call.release_primary(device)
+    }
+
+    fn cuDevicePrimaryCtxReset(call, device: i32) {
+        call.reset_primary(device)
+    }
+
+    fn cuDevicePrimaryCtxReset_v2(call, device: i32) {
+        call.reset_primary(device)
+    }
+
+    fn cuDevicePrimaryCtxSetFlags(call, device: i32, flags: u32) {
+        call.set_primary_flags(device, flags)
+    }
+
+    fn cuDevicePrimaryCtxSetFlags_v2(call, device: i32, flags: u32) {
+        call.set_primary_flags(device, flags)
+    }
+
+    fn cuDevicePrimaryCtxGetState(call, device: i32, flags: Out<u32>, active: Out<i32>) {
+        let (_, context) = call.primary(device)?;
+        flags.set(context.flags)?;
+        active.set(i32::from(context.model.is_some()))
+    }
+
+    fn cuCtxCreate_v2(call, to: Out<Handle>, flags: u32, device: i32) {
+        call.create(&to, flags, device)
+    }
+
+    fn cuCtxCreate_v3(
+        call, to: Out<Handle>, _affinity: In<u64>, _count: i32, flags: u32, device: i32,
+    ) {
+        call.create(&to, flags, device)
+    }
+
+    fn cuCtxCreate_v4(call, to: Out<Handle>, _params: In<u64>, flags: u32, device: i32) {
+        call.create(&to, flags, device)
+    }
+
+    fn cuCtxDestroy_v2(call, handle: Handle) {
+        call.given(handle)?;
+        if call.sim.contexts.get(handle).is_some_and(|c| c.primary) {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        call.sim.end_context(handle);
+        call.sim.contexts.remove(handle);
+        stack(|s| if s.last() == Some(&handle) { s.pop(); });
+        Ok(())
+    }
+
+    fn cuCtxPushCurrent_v2(call, handle: Handle) {
+        call.given(handle)?;
+        stack(|s| s.push(handle));
+        Ok(())
+    }
+
+    fn cuCtxPopCurrent_v2(_, to: Out<Handle>) {
+        let popped = stack(|s| s.pop()).ok_or(Code::INVALID_CONTEXT)?;
+        to.maybe(popped);
+        Ok(())
+    }
+
+    fn cuCtxSetCurrent(call, handle: Handle) {
+        if handle != 0 {
+            call.given(handle)?;
+        }
+        stack(|s| {
+            s.pop();
+            if handle != 0 {
+                s.push(handle);
+            }
+        });
+        Ok(())
+    }
+
+    fn cuCtxGetCurrent(_, to: Out<Handle>) {
+        to.set(top())
+    }
+
+    fn cuCtxGetDevice(call, device: Out<i32>) {
+        let context = call.current_mut()?;
+        device.set(i32::try_from(context.device).unwrap_or(-1))
+    }
+
+    fn cuCtxGetDevice_v2(call, device: Out<i32>, handle: Handle) {
+        let model = call.context_or_current(handle)?;
+        let found = call.sim.model.device_of(model).ok_or(Code::INVALID_CONTEXT)?;
+        device.set(i32::try_from(found).unwrap_or(-1))
+    }
+
+    fn cuCtxGetFlags(call, flags: Out<u32>) {
+        flags.set(call.current_mut()?.flags)
+    }
+
+    fn cuCtxSetFlags(call, flags: u32) {
+        call.current_mut()?.flags = flags;
+        Ok(())
+    }
+
+    fn cuCtxGetId(call, handle: Handle, id: Out<u64>) {
+        let model = call.context_or_current(handle)?;
+        id.set(u64::from(model.number()) + 1)
+    }
+
+    fn cuCtxGetApiVersion(call, handle: Handle, version: Out<u32>) {
+        call.context_or_current(handle)?;
+        version.set(3020)
+    }
+
+    fn cuCtxSynchronize(call) {
+        let context = call.model_context()?;
+        call.synchronize(context)
+    }
+
+    fn cuCtxSynchronize_v2(call, handle: Handle) {
+        let context = call.context_or_current(handle)?;
+        call.synchronize(context)
+    }
+
+    fn cuCtxGetLimit(call, value: Out<u64>, limit: u32) {
+        let known = call.current_mut()?.limits.get(&limit).copied();
+        value.set(known.ok_or(UNSUPPORTED_LIMIT)?)
+    }
+
+    fn cuCtxSetLimit(call, limit: u32, value: u64) {
+        let limits = &mut call.current_mut()?.limits;
+        *limits.get_mut(&limit).ok_or(UNSUPPORTED_LIMIT)? = value;
+        Ok(())
+    }
+
+    fn cuCtxGetCacheConfig(call, config: Out<u32>) {
+        config.set(call.current_mut()?.cache_config)
+    }
+
+    fn cuCtxSetCacheConfig(call, config: u32) {
+        call.current_mut()?.cache_config = config;
+        Ok(())
+    }
+
+    fn cuCtxGetSharedMemConfig(call, config: Out<u32>) {
+        config.set(call.current_mut()?.shared_config)
+    }
+
+    fn cuCtxSetSharedMemConfig(call, config: u32) {
+        call.current_mut()?.shared_config = config;
+        Ok(())
+    }
+
+    fn cuCtxGetStreamPriorityRange(call, least: Out<i32>, greatest: Out<i32>) {
+        call.context()?;
+        least.maybe(0);
+        greatest.maybe(-5);
+        Ok(())
+    }
+
+    fn cuCtxResetPersistingL2Cache(call) {
+        call.context().map(|_| ())
+    }
+
+    fn cuCtxEnablePeerAccess(call, peer: Handle, flags: u32) {
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        call.given(peer)?;
+        let other = call.sim.contexts.get(peer).map(|c| c.device);
+        let context = call.current_mut()?;
+        if other == Some(context.device) {
+            return Err(PEER_UNSUPPORTED);
+        }
+        if context.peers.insert(peer) { Ok(()) } else { Err(PEER_ENABLED) }
+    }
+
+    fn cuCtxDisablePeerAccess(call, peer: Handle) {
+        call.given(peer)?;
+        let known = call.current_mut()?.peers.remove(&peer);
+        if known { Ok(()) } else { Err(PEER_NOT_ENABLED) }
+    }
+}

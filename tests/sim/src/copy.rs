@@ -1,0 +1,275 @@
+//! Copies between any two places.
+//!
+//! Owns nothing. Invariant: a copy is work on a stream and moves its bytes at
+//! its end; device ranges must lie in live allocations, which is refused and
+//! recorded otherwise. Cost: that of the bytes.
+
+use vramalloc::sim::{Touch, Violation, Work};
+use vramalloc::{Address, Bytes, Code};
+
+use crate::effect::{Effect, Rows};
+use crate::entry::{Call, driver};
+use crate::ffi::{Done, Handle, In, bytes_at};
+
+/// Simulated bytes per nanosecond over the bus and inside a device.
+const BUS: u64 = 32;
+const DEVICE: u64 = 1024;
+
+/// Memory types of the descriptors of two-dimensional copies.
+const HOST: u32 = 1;
+const ON_DEVICE: u32 = 2;
+const UNIFIED: u32 = 4;
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct Copy2D {
+    from_x: u64,
+    from_y: u64,
+    from_type: u32,
+    from_host: u64,
+    from_device: u64,
+    from_array: u64,
+    from_pitch: u64,
+    to_x: u64,
+    to_y: u64,
+    to_type: u32,
+    to_host: u64,
+    to_device: u64,
+    to_array: u64,
+    to_pitch: u64,
+    width: u64,
+    height: u64,
+}
+
+/// One copy of rows.
+#[derive(Copy, Clone)]
+struct Move {
+    to: Rows,
+    from: Rows,
+    width: u64,
+    rows: u64,
+}
+
+impl Move {
+    fn flat(to: u64, from: u64, width: u64) -> Move {
+        let row = |start| Rows {
+            start,
+            pitch: width,
+        };
+        Move {
+            to: row(to),
+            from: row(from),
+            width,
+            rows: 1,
+        }
+    }
+}
+
+/// How long a copy or a set of so many bytes takes.
+pub(crate) fn duration(bytes: u64, over_the_bus: bool) -> u64 {
+    let speed = if over_the_bus { BUS } else { DEVICE };
+    500 + bytes / speed
+}
+
+impl Call<'_> {
+    /// Refuses a range that device work may not touch, and records that.
+    pub(crate) fn check_range(&mut self, rows: Rows, width: u64, count: u64) -> Done {
+        let last = rows.pitch.saturating_mul(count.saturating_sub(1));
+        let size = last.saturating_add(width);
+        if self.sim.is_accessible(rows.start, size) {
+            return Ok(());
+        }
+        let text = format!("{} of {size} bytes at {:#x}", self.name, rows.start);
+        self.sim
+            .violate(Violation::Other(format!("{text}, which is not allocated")));
+        Err(Code::INVALID_VALUE)
+    }
+
+    /// What work on these rows touches of a device.
+    pub(crate) fn touch(&self, rows: Rows, width: u64, count: u64, writes: bool) -> Option<Touch> {
+        self.sim.model.find(Address::new(rows.start))?;
+        let last = rows.pitch.saturating_mul(count.saturating_sub(1));
+        Some(Touch {
+            start: Address::new(rows.start),
+            size: Bytes::new(last.saturating_add(width)),
+            writes,
+        })
+    }
+
+    fn is_on_device(&self, address: u64) -> bool {
+        self.sim.model.find(Address::new(address)).is_some()
+    }
+
+    /// Host memory that the device cannot reach by itself.
+    fn is_pageable(&self, address: u64) -> bool {
+        !self.is_on_device(address) && self.sim.host_at(address).is_none()
+    }
+
+    /// Submits a copy; when it ends, for those that wait.
+    fn submit_move(&mut self, stream: Handle, m: Move) -> Done {
+        let stream = self.stream(stream)?;
+        if m.width == 0 || m.rows == 0 {
+            return Ok(());
+        }
+        self.check_range(m.to, m.width, m.rows)?;
+        self.check_range(m.from, m.width, m.rows)?;
+        let inside = self.is_on_device(m.to.start) && self.is_on_device(m.from.start);
+        let staged = m.rows == 1
+            && self.is_pageable(m.from.start)
+            && self.is_on_device(m.to.start)
+            && self.sim.model.capture_of(stream).is_none();
+        let effect = if staged {
+            let width = usize::try_from(m.width).map_err(|_| Code::INVALID_VALUE)?;
+            Effect::Write {
+                to: m.to.start,
+                bytes: bytes_at(m.from.start as *const _, width),
+            }
+        } else {
+            Effect::Copy {
+                to: m.to,
+                from: m.from,
+                width: m.width,
+                rows: m.rows,
+            }
+        };
+        let touches = [
+            self.touch(m.to, m.width, m.rows, true),
+            self.touch(m.from, m.width, m.rows, false),
+        ];
+        let work = Work {
+            duration: duration(m.width.saturating_mul(m.rows), !inside),
+            touches: touches.into_iter().flatten().collect(),
+            effect: Some(effect),
+        };
+        self.sim.submit(stream, work)
+    }
+
+    /// A copy that is done when the call returns, if the host is part of it.
+    fn copy_now(&mut self, m: Move) -> Done {
+        self.context()?;
+        self.unsafe_in_capture()?;
+        self.submit_move(0, m)?;
+        let inside = self.is_on_device(m.to.start) && self.is_on_device(m.from.start);
+        if !inside {
+            self.finish(0)?;
+        }
+        Ok(())
+    }
+
+    /// A copy on a stream. One to host memory that the device cannot reach by
+    /// itself waits, as the driver's does.
+    fn copy_later(&mut self, m: Move, stream: Handle) -> Done {
+        self.context()?;
+        self.submit_move(stream, m)?;
+        let staged = m.rows > 1 && self.is_pageable(m.from.start);
+        if staged || self.is_pageable(m.to.start) {
+            self.finish(stream)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, stream: Handle) -> Done {
+        let stream = self.stream(stream)?;
+        if self.sim.model.capture_of(stream).is_none() {
+            self.sim.wait_until(self.sim.model.stream_tail(stream));
+        }
+        Ok(())
+    }
+
+    fn move_2d(&self, copy: &In<Copy2D>) -> Result<Move, Code> {
+        let c = copy.get()?;
+        let place = |kind, host, device| match kind {
+            HOST => Ok(host),
+            ON_DEVICE | UNIFIED => Ok(device),
+            _ => Err(Code::NOT_SUPPORTED),
+        };
+        let rows = |start: u64, x: u64, y: u64, pitch: u64| {
+            if start == 0 || (pitch < c.width.saturating_add(x) && c.height > 1) {
+                return Err(Code::INVALID_VALUE);
+            }
+            let offset = y.checked_mul(pitch).and_then(|o| o.checked_add(x));
+            let start = offset.and_then(|o| start.checked_add(o));
+            Ok(Rows {
+                start: start.ok_or(Code::INVALID_VALUE)?,
+                pitch,
+            })
+        };
+        let to = place(c.to_type, c.to_host, c.to_device)?;
+        let from = place(c.from_type, c.from_host, c.from_device)?;
+        Ok(Move {
+            to: rows(to, c.to_x, c.to_y, c.to_pitch)?,
+            from: rows(from, c.from_x, c.from_y, c.from_pitch)?,
+            width: c.width,
+            rows: c.height,
+        })
+    }
+}
+
+driver! {
+    fn cuMemcpy / cuMemcpy_ptds(call, to: u64, from: u64, size: u64) {
+        call.copy_now(Move::flat(to, from, size))
+    }
+
+    fn cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds(call, to: u64, from: u64, size: u64) {
+        call.copy_now(Move::flat(to, from, size))
+    }
+
+    fn cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds(call, to: u64, from: u64, size: u64) {
+        call.copy_now(Move::flat(to, from, size))
+    }
+
+    fn cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds(call, to: u64, from: u64, size: u64) {
+        call.copy_now(Move::flat(to, from, size))
+    }
+
+    fn cuMemcpyPeer / cuMemcpyPeer_ptds(
+        call, to: u64, _to_context: Handle, from: u64, _from_context: Handle, size: u64,
+    ) {
+        call.copy_now(Move::flat(to, from, size))
+    }
+
+    fn cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(call, copy: In<Copy2D>) {
+        let m = call.move_2d(&copy)?;
+        call.copy_now(m)
+    }
+
+    fn cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(call, copy: In<Copy2D>) {
+        let m = call.move_2d(&copy)?;
+        call.copy_now(m)
+    }
+
+    fn cuMemcpyAsync / cuMemcpyAsync_ptsz(call, to: u64, from: u64, size: u64, stream: Handle) {
+        call.copy_later(Move::flat(to, from, size), stream)
+    }
+
+    fn cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(
+        call, to: u64, from: u64, size: u64, stream: Handle,
+    ) {
+        call.copy_later(Move::flat(to, from, size), stream)
+    }
+
+    fn cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(
+        call, to: u64, from: u64, size: u64, stream: Handle,
+    ) {
+        call.copy_later(Move::flat(to, from, size), stream)
+    }
+
+    fn cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(
+        call, to: u64, from: u64, size: u64, stream: Handle,
+    ) {
+        call.copy_later(Move::flat(to, from, size), stream)
+    }
+
+    fn cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(
+        call, to: u64, _to_context: Handle, from: u64, _from_context: Handle, size: u64,
+        stream: Handle,
+    ) {
+        call.copy_later(Move::flat(to, from, size), stream)
+    }
+
+    fn cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(call, copy: In<Copy2D>, stream: Handle) {
+        let m = call.move_2d(&copy)?;
+        call.copy_later(m, stream)
+    }
+}

@@ -1,0 +1,218 @@
+//! How every driver function begins and ends.
+//!
+//! Owns the count of each function's calls and its scripted faults.
+//! Invariant: one call at a time is inside the machine; a call is counted even
+//! when it is refused. Cost: two atomics, an uncontended lock and the clock.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use vramalloc::Code;
+use vramalloc::sim::{CaptureMode, Violation};
+
+use crate::env;
+use crate::ffi::{Done, NOT_PERMITTED};
+use crate::machine::{self, Machine};
+
+/// One exported function: its name, its calls, and what the environment says
+/// about it.
+pub(crate) struct Site {
+    pub(crate) name: &'static str,
+    calls: AtomicU64,
+    plan: OnceLock<Plan>,
+}
+
+struct Plan {
+    lacking: bool,
+    faults: Vec<(u64, u32)>,
+}
+
+/// All functions that were called so far.
+static SITES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
+
+/// Set in the child of a fork: there the driver is of no use any more.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static THREAD: Cell<u64> = const { Cell::new(0) };
+    static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
+    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Site {
+    pub(crate) const fn new(name: &'static str) -> Site {
+        Site {
+            name,
+            calls: AtomicU64::new(0),
+            plan: OnceLock::new(),
+        }
+    }
+
+    /// Counts a call; whether the environment lets it go on.
+    fn count(&'static self) -> Done {
+        let plan = self.plan.get_or_init(|| {
+            let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+            sites.push(self);
+            Plan {
+                lacking: env::lacks(self.name),
+                faults: env::faults(self.name),
+            }
+        });
+        let n = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
+        if plan.lacking {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        match plan.faults.iter().find(|&&(at, _)| at == n) {
+            Some(&(_, code)) => Code::check(code),
+            None => Ok(()),
+        }
+    }
+}
+
+/// How often each function was called, by name.
+pub(crate) fn counts() -> Vec<(&'static str, u64)> {
+    let sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut counts: Vec<_> = (sites.iter())
+        .map(|s| (s.name, s.calls.load(Ordering::Relaxed)))
+        .collect();
+    counts.sort_unstable();
+    counts
+}
+
+/// One call inside the machine.
+pub(crate) struct Call<'a> {
+    pub(crate) sim: &'a mut Machine,
+    /// The name under which it was made.
+    pub(crate) name: &'static str,
+    /// Whether stream 0 means the thread's own default stream.
+    pub(crate) per_thread: bool,
+}
+
+impl Call<'_> {
+    /// Refuses a call that an open capture forbids to this thread, and spoils
+    /// that capture.
+    pub(crate) fn unsafe_in_capture(&mut self) -> Done {
+        let refused = self.sim.model.unsafe_call(self.name, mode(), thread());
+        if refused.is_err() {
+            self.sim.announce();
+        }
+        refused
+    }
+}
+
+/// A number of the calling thread, from 1.
+pub(crate) fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let known = THREAD.get();
+    if known != 0 {
+        return known;
+    }
+    THREAD.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    THREAD.get()
+}
+
+/// The calling thread's own capture mode.
+pub(crate) fn mode() -> CaptureMode {
+    CAPTURE_MODE.get()
+}
+
+pub(crate) fn set_mode(mode: CaptureMode) {
+    CAPTURE_MODE.set(mode);
+}
+
+/// Runs a callback of the program, which may not call the driver.
+pub(crate) fn in_callback(callback: impl FnOnce()) {
+    let before = IN_CALLBACK.replace(true);
+    callback();
+    IN_CALLBACK.set(before);
+}
+
+/// The child of a fork begins here.
+pub(crate) extern "C" fn forked() {
+    // Relaxed: a child has one thread.
+    FORKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether this process was forked from one that had initialised the driver.
+pub(crate) fn is_forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+fn number(done: Done) -> u32 {
+    match done {
+        Ok(()) => 0,
+        Err(code) => code.get(),
+    }
+}
+
+/// A function that needs no initialised driver.
+pub(crate) fn bare(site: &'static Site, body: impl FnOnce() -> Done) -> u32 {
+    number(site.count().and_then(|()| body()))
+}
+
+/// A function of the initialised driver.
+pub(crate) fn enter(
+    site: &'static Site,
+    per_thread: bool,
+    body: impl FnOnce(&mut Call<'_>) -> Done,
+) -> u32 {
+    number(site.count().and_then(|()| inside(site, per_thread, body)))
+}
+
+fn inside(site: &'static Site, per_thread: bool, body: impl FnOnce(&mut Call<'_>) -> Done) -> Done {
+    if is_forked() {
+        return Err(Code::NOT_INITIALIZED);
+    }
+    if IN_CALLBACK.get() {
+        return Err(NOT_PERMITTED);
+    }
+    let mut lock = machine::lock();
+    let sim = lock.as_mut().ok_or(Code::NOT_INITIALIZED)?;
+    if sim.shut_down {
+        let what = Violation::AfterShutdown(site.name.to_owned());
+        sim.violate(what);
+        return Err(Code::DEINITIALIZED);
+    }
+    sim.model.tick();
+    sim.settle();
+    let mut call = Call {
+        sim,
+        name: site.name,
+        per_thread,
+    };
+    body(&mut call)
+}
+
+/// Defines exported driver functions. `fn name(call, …)` is a function of the
+/// initialised driver; `fn name / twin (call, …)` has a twin for which stream 0
+/// is the thread's own default stream; `bare fn` needs no initialisation.
+macro_rules! driver {
+    () => {};
+    (bare fn $name:ident ($($arg:ident : $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name($($arg: $ty),*) -> u32 {
+            static SITE: $crate::entry::Site = $crate::entry::Site::new(stringify!($name));
+            $crate::entry::bare(&SITE, || $body)
+        }
+        $crate::entry::driver! { $($rest)* }
+    };
+    (fn $name:ident / $twin:ident ($($args:tt)*) $body:block $($rest:tt)*) => {
+        $crate::entry::driver! { @one $name, false, ($($args)*), $body }
+        $crate::entry::driver! { @one $twin, true, ($($args)*), $body }
+        $crate::entry::driver! { $($rest)* }
+    };
+    (fn $name:ident ($($args:tt)*) $body:block $($rest:tt)*) => {
+        $crate::entry::driver! { @one $name, false, ($($args)*), $body }
+        $crate::entry::driver! { $($rest)* }
+    };
+    (@one $name:ident, $per_thread:expr,
+     ($call:pat $(, $arg:ident : $ty:ty)* $(,)?), $body:block) => {
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name($($arg: $ty),*) -> u32 {
+            static SITE: $crate::entry::Site = $crate::entry::Site::new(stringify!($name));
+            $crate::entry::enter(&SITE, $per_thread, |$call| $body)
+        }
+    };
+}
+pub(crate) use driver;

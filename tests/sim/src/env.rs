@@ -1,0 +1,106 @@
+//! The environment variables that shape the simulation.
+//!
+//! Owns nothing but their reading. Invariant: what cannot be read counts as
+//! not given, with one line on standard error. Cost: once per process, and
+//! once per driver function for faults and lacks.
+
+use vramalloc::Bytes;
+
+/// What the environment asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Environment {
+    pub(crate) devices: u32,
+    pub(crate) memory: Bytes,
+    pub(crate) seed: u64,
+    pub(crate) kernel_ns: u64,
+    pub(crate) call_ns: u64,
+    pub(crate) strict: bool,
+}
+
+impl Environment {
+    pub(crate) fn read() -> Environment {
+        Environment {
+            devices: number("SIM_CUDA_DEVICES", 2),
+            memory: size("SIM_CUDA_MEMORY", Bytes::gib(16)),
+            seed: number("SIM_CUDA_SEED", 1),
+            kernel_ns: number("SIM_CUDA_KERNEL_NS", 1_000),
+            call_ns: number("SIM_CUDA_CALL_NS", 1_000),
+            strict: flag("SIM_CUDA_STRICT"),
+        }
+    }
+}
+
+/// What the driver says its version is.
+pub(crate) fn version() -> i32 {
+    number("SIM_CUDA_VERSION", 13_000)
+}
+
+pub(crate) fn flag(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|v| v == "1")
+}
+
+/// Whether this driver is to do without the function.
+pub(crate) fn lacks(function: &str) -> bool {
+    std::env::var("SIM_CUDA_LACKS").is_ok_and(|l| l.split(',').any(|n| n.trim() == function))
+}
+
+/// Which calls of the function (1: the first) are to fail, with which code.
+pub(crate) fn faults(function: &str) -> Vec<(u64, u32)> {
+    let Ok(list) = std::env::var("SIM_CUDA_FAULT") else {
+        return Vec::new();
+    };
+    list.split(',')
+        .filter_map(|fault| {
+            let mut parts = fault.trim().split(':');
+            let named = parts.next() == Some(function);
+            let n = parts.next()?.parse().ok()?;
+            let code = parts.next()?.parse().ok()?;
+            named.then_some((n, code))
+        })
+        .collect()
+}
+
+fn number<T: std::str::FromStr>(name: &str, default: T) -> T {
+    let Ok(text) = std::env::var(name) else {
+        return default;
+    };
+    text.trim().parse().unwrap_or_else(|_| {
+        eprintln!("simulated CUDA: {name}={text} is no number; it is ignored");
+        default
+    })
+}
+
+fn size(name: &str, default: Bytes) -> Bytes {
+    let Ok(text) = std::env::var(name) else {
+        return default;
+    };
+    parse_size(text.trim()).unwrap_or_else(|| {
+        eprintln!("simulated CUDA: {name}={text} is no size (such as 512M); it is ignored");
+        default
+    })
+}
+
+fn parse_size(text: &str) -> Option<Bytes> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u64 = digits.parse().ok()?;
+    match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
+        "" => Some(Bytes::new(number)),
+        "K" => Some(Bytes::kib(number)),
+        "M" => Some(Bytes::mib(number)),
+        "G" => Some(Bytes::gib(number)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("16G"), Some(Bytes::gib(16)));
+        assert_eq!(parse_size("100"), Some(Bytes::new(100)));
+        assert_eq!(parse_size("3x"), None);
+        assert_eq!(parse_size(""), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! Events, and marks in the work of a whole context.
+//!
+//! Owns the events. Invariant: an event is the time at which its mark is
+//! reached, or the capture that it was recorded into. Cost: O(log n).
+
+use vramalloc::Code;
+use vramalloc::sim::{StreamId, Work};
+
+use crate::entry::{Call, driver};
+use crate::ffi::{CAPTURE_INVALIDATED, CAPTURED_EVENT, Done, Handle, INVALID_HANDLE, Out};
+
+const DISABLE_TIMING: u32 = 2;
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Never,
+    At(u64),
+    Captured(u64),
+}
+
+pub(crate) struct Event {
+    pub(crate) context: Handle,
+    pub(crate) state: State,
+    timing: bool,
+}
+
+impl Call<'_> {
+    fn event(&self, handle: Handle) -> Result<&Event, Code> {
+        self.sim.events.get(handle).ok_or(INVALID_HANDLE)
+    }
+
+    fn set_event(&mut self, handle: Handle, state: State) -> Done {
+        let event = self.sim.events.get_mut(handle).ok_or(INVALID_HANDLE)?;
+        event.state = state;
+        Ok(())
+    }
+
+    fn record(&mut self, handle: Handle, stream: Handle) -> Done {
+        let context = self.alive(self.event(handle)?.context)?;
+        let stream = self.stream(stream)?;
+        if self.sim.model.context_of(stream) != Some(context) {
+            return Err(INVALID_HANDLE);
+        }
+        if let Some(capture) = self.sim.model.capture_of(stream) {
+            if capture.invalidated {
+                return Err(CAPTURE_INVALIDATED);
+            }
+            let id = capture.id;
+            return self.set_event(handle, State::Captured(id));
+        }
+        self.sim.check_implicit(stream)?;
+        let time = self.sim.model.submit(stream, Work::lasting(0))?;
+        self.set_event(handle, State::At(time))
+    }
+
+    /// When an event that is not part of a capture is reached.
+    fn reached_at(&mut self, handle: Handle) -> Result<u64, Code> {
+        let state = self.event(handle)?.state;
+        if let State::Captured(id) = state {
+            let refused = self.sim.model.refuse(self.name, |c| c.id == id);
+            self.sim.announce();
+            return refused.and(Err(CAPTURED_EVENT));
+        }
+        self.unsafe_in_capture()?;
+        match state {
+            State::At(time) => Ok(time),
+            _ => Ok(0),
+        }
+    }
+
+    fn elapsed(&mut self, to: &Out<f32>, start: Handle, end: Handle) -> Done {
+        to.required()?;
+        let times = [self.event(start)?, self.event(end)?].map(|e| match e.state {
+            State::At(time) if e.timing => Ok(time),
+            _ => Err(INVALID_HANDLE),
+        });
+        let (start, end) = (times[0]?, times[1]?);
+        if start.max(end) > self.sim.model.now() {
+            return Err(Code::NOT_READY);
+        }
+        let apart = i128::from(end) - i128::from(start);
+        // Hours of nanoseconds lose nothing that a float could hold.
+        to.set(apart as f32 / 1e6)
+    }
+
+    /// Refuses what would order with a capture on any stream of a context.
+    fn whole_context(&mut self, context: Handle) -> Result<vramalloc::sim::ContextId, Code> {
+        let context = self.alive(context).map_err(|_| Code::INVALID_CONTEXT)?;
+        let model = &mut self.sim.model;
+        let inside: Vec<StreamId> = (model.captures())
+            .flat_map(|c| c.streams.iter().copied())
+            .filter(|&s| model.context_of(s) == Some(context))
+            .collect();
+        let refused = model.refuse(self.name, |c| c.streams.iter().any(|s| inside.contains(s)));
+        self.sim.announce();
+        refused.map(|()| context)
+    }
+}
+
+driver! {
+    fn cuEventCreate(call, to: Out<Handle>, flags: u32) {
+        to.required()?;
+        if flags > 7 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let event = Event {
+            context: call.context()?,
+            state: State::Never,
+            timing: flags & DISABLE_TIMING == 0,
+        };
+        to.set(call.sim.events.insert(event))
+    }
+
+    fn cuEventDestroy_v2(call, handle: Handle) {
+        call.sim.events.remove(handle).map(|_| ()).ok_or(INVALID_HANDLE)
+    }
+
+    fn cuEventRecord / cuEventRecord_ptsz(call, handle: Handle, stream: Handle) {
+        call.record(handle, stream)
+    }
+
+    fn cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz(
+        call, handle: Handle, stream: Handle, _flags: u32,
+    ) {
+        call.record(handle, stream)
+    }
+
+    fn cuEventQuery(call, handle: Handle) {
+        let time = call.reached_at(handle)?;
+        if time <= call.sim.model.now() { Ok(()) } else { Err(Code::NOT_READY) }
+    }
+
+    fn cuEventSynchronize(call, handle: Handle) {
+        let time = call.reached_at(handle)?;
+        call.sim.wait_until(time);
+        Ok(())
+    }
+
+    fn cuEventElapsedTime(call, to: Out<f32>, start: Handle, end: Handle) {
+        call.elapsed(&to, start, end)
+    }
+
+    fn cuEventElapsedTime_v2(call, to: Out<f32>, start: Handle, end: Handle) {
+        call.elapsed(&to, start, end)
+    }
+
+    fn cuCtxRecordEvent(call, context: Handle, handle: Handle) {
+        let own = call.event(handle)?.context;
+        let model = call.whole_context(context)?;
+        if own != context {
+            return Err(INVALID_HANDLE);
+        }
+        let time = call.sim.model.context_tail(model);
+        call.set_event(handle, State::At(time))
+    }
+
+    fn cuCtxWaitEvent(call, context: Handle, handle: Handle) {
+        let state = call.event(handle)?.state;
+        let model = call.whole_context(context)?;
+        match state {
+            State::Never => Ok(()),
+            State::Captured(_) => Err(CAPTURED_EVENT),
+            State::At(time) => {
+                call.sim.model.hold_context_until(model, time);
+                Ok(())
+            }
+        }
+    }
+}

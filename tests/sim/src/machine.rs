@@ -1,0 +1,247 @@
+//! All state of the simulated driver, behind one lock.
+//!
+//! Owns the model, the handles and what they stand for. Invariant: a handle
+//! names at most one thing at a time; handles of destroyed things are used
+//! again at once, so that whoever keeps one is found out. Cost: O(log n).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vramalloc::sim::{CaptureMode, Model, Settings, StreamId, Violation, Work};
+use vramalloc::{Address, Bytes, Code};
+
+use crate::backing::Backing;
+use crate::capture::Graph;
+use crate::context::Context;
+use crate::effect::Effect;
+use crate::env::Environment;
+use crate::event::Event;
+use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle};
+use crate::host::HostBlock;
+use crate::memory::Kind;
+use crate::module::{Kernel, Linker, Module};
+use crate::pool::Pool;
+use crate::stream::Stream;
+
+static MACHINE: Mutex<Option<Machine>> = Mutex::new(None);
+
+/// The machine, once the driver is initialised.
+pub(crate) fn lock() -> MutexGuard<'static, Option<Machine>> {
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) struct Machine {
+    pub(crate) model: Model<Effect>,
+    pub(crate) environment: Environment,
+    pub(crate) backing: Backing,
+    pub(crate) shut_down: bool,
+    pub(crate) contexts: Handles<Context>,
+    /// The primary context of each device: its handle stays the same.
+    pub(crate) primaries: Vec<Handle>,
+    pub(crate) streams: Handles<Stream>,
+    pub(crate) events: Handles<Event>,
+    pub(crate) modules: Handles<Module>,
+    pub(crate) kernels: Handles<Kernel>,
+    pub(crate) linkers: Handles<Linker>,
+    pub(crate) pools: Handles<Pool>,
+    /// The pool that each device had first, and the one it has now.
+    pub(crate) default_pools: Vec<Handle>,
+    pub(crate) current_pools: Vec<Handle>,
+    pub(crate) graphs: Handles<Graph>,
+    pub(crate) graph_execs: Handles<Graph>,
+    /// What the open captures have recorded, by their number.
+    pub(crate) captured: BTreeMap<u64, Graph>,
+    /// What each device allocation is, where it is not a plain one.
+    pub(crate) kinds: BTreeMap<u64, Kind>,
+    /// Pinned host memory, by its beginning.
+    pub(crate) host: BTreeMap<u64, HostBlock>,
+    /// How many violations were printed.
+    announced: usize,
+}
+
+impl Machine {
+    pub(crate) fn new() -> Result<Machine, Code> {
+        let environment = Environment::read();
+        let page = Bytes::mib(2);
+        let four = Bytes::new(environment.memory.get().saturating_mul(4));
+        let span = four.round_up(page).ok_or(Code::INVALID_VALUE)?;
+        let backing = Backing::map(environment.devices, span, page)?;
+        let model = Model::new(Settings {
+            devices: environment.devices,
+            memory: environment.memory,
+            page,
+            base: backing.base(),
+            span,
+            call_ns: environment.call_ns,
+            seed: environment.seed,
+            races: environment.strict,
+        });
+        let mut machine = Machine {
+            model,
+            backing,
+            shut_down: false,
+            contexts: Handles::new(1),
+            primaries: Vec::new(),
+            streams: Handles::new(2),
+            events: Handles::new(3),
+            modules: Handles::new(4),
+            kernels: Handles::new(5),
+            linkers: Handles::new(6),
+            pools: Handles::new(9),
+            default_pools: Vec::new(),
+            current_pools: Vec::new(),
+            graphs: Handles::new(7),
+            graph_execs: Handles::new(8),
+            captured: BTreeMap::new(),
+            kinds: BTreeMap::new(),
+            host: BTreeMap::new(),
+            announced: 0,
+            environment,
+        };
+        for device in 0..machine.environment.devices {
+            let handle = machine.contexts.insert(Context::primary(device));
+            machine.primaries.push(handle);
+            let pool = machine.pools.insert(Pool::new(device));
+            machine.default_pools.push(pool);
+            machine.current_pools.push(pool);
+        }
+        Ok(machine)
+    }
+
+    /// Waits until `time`, and does what became due.
+    pub(crate) fn wait_until(&mut self, time: u64) {
+        self.model.advance_to(time);
+        self.settle();
+    }
+
+    /// Gives work to a stream, or to the graph that the stream records.
+    pub(crate) fn submit(&mut self, stream: StreamId, work: Work<Effect>) -> Done {
+        self.check_implicit(stream)?;
+        if let Some(capture) = self.model.capture_of(stream) {
+            if capture.invalidated {
+                return Err(CAPTURE_INVALIDATED);
+            }
+            let id = capture.id;
+            self.captured.entry(id).or_default().work.push(work);
+            return Ok(());
+        }
+        let done = self.model.submit(stream, work).map(|_| ());
+        self.settle();
+        self.announce();
+        done
+    }
+
+    /// Refuses use of the legacy stream while a blocking stream of its context
+    /// captures: it would order with the capture.
+    pub(crate) fn check_implicit(&mut self, stream: StreamId) -> Done {
+        if !self.model.is_capturing() {
+            return Ok(());
+        }
+        let context = self.model.context_of(stream);
+        if context.and_then(|c| self.model.legacy(c)) != Some(stream) {
+            return Ok(());
+        }
+        let blocking: Vec<StreamId> = (self.streams.values())
+            .filter(|s| !s.non_blocking && self.model.context_of(s.id) == context)
+            .map(|s| s.id)
+            .collect();
+        let refused = self.model.refuse("use of the legacy stream", |capture| {
+            capture.mode != CaptureMode::Relaxed
+                && capture.streams.iter().any(|s| blocking.contains(s))
+        });
+        self.announce();
+        refused.map_err(|_| CAPTURE_IMPLICIT)
+    }
+
+    /// Frees device memory without waiting.
+    pub(crate) fn release(&mut self, address: u64) {
+        if let Ok(pages) = self.model.release(Address::new(address)) {
+            self.forget(address, pages);
+        }
+    }
+
+    /// Forgets what was known of a freed allocation, and gives its pages back.
+    pub(crate) fn forget(&mut self, address: u64, pages: Option<(Address, Bytes)>) {
+        let kind = self.kinds.remove(&address);
+        if let Some((start, size)) = pages {
+            if kind == Some(Kind::Managed) {
+                self.backing.expose(start, size, false);
+            }
+            self.backing.discard(start, size);
+        }
+    }
+
+    pub(crate) fn violate(&mut self, violation: Violation) {
+        self.model.violate(violation);
+        self.announce();
+    }
+
+    /// Prints the violations that were not printed yet.
+    pub(crate) fn announce(&mut self) {
+        let all = self.model.violations();
+        for violation in all.get(self.announced..).unwrap_or(&[]) {
+            eprintln!("simulated CUDA: violation: {violation}");
+        }
+        self.announced = all.len();
+    }
+}
+
+/// Things by handle. A handle looks like an address, is never NULL nor a
+/// special stream, and is used again after its thing is gone.
+pub(crate) struct Handles<T> {
+    kind: u64,
+    made: u64,
+    free: Vec<Handle>,
+    things: BTreeMap<Handle, T>,
+}
+
+impl<T> Handles<T> {
+    pub(crate) fn new(kind: u64) -> Handles<T> {
+        Handles {
+            kind,
+            made: 0,
+            free: Vec::new(),
+            things: BTreeMap::new(),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, thing: T) -> Handle {
+        let handle = self.free.pop().unwrap_or_else(|| {
+            self.made += 1;
+            0x5100_0000_0000 + (self.kind << 36) + self.made * 16
+        });
+        self.things.insert(handle, thing);
+        handle
+    }
+
+    pub(crate) fn remove(&mut self, handle: Handle) -> Option<T> {
+        let thing = self.things.remove(&handle)?;
+        self.free.push(handle);
+        Some(thing)
+    }
+
+    pub(crate) fn get(&self, handle: Handle) -> Option<&T> {
+        self.things.get(&handle)
+    }
+
+    pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
+        self.things.get_mut(&handle)
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.things.values()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
+        self.things.iter().map(|(&h, t)| (h, t))
+    }
+
+    /// Removes what `gone` picks, and returns it.
+    pub(crate) fn remove_if(&mut self, gone: impl Fn(&T) -> bool) -> Vec<T> {
+        let picked: Vec<Handle> = (self.things.iter())
+            .filter(|(_, t)| gone(t))
+            .map(|(&h, _)| h)
+            .collect();
+        picked.into_iter().filter_map(|h| self.remove(h)).collect()
+    }
+}

@@ -1,0 +1,156 @@
+//! Device memory: taking it, giving it back, asking about it.
+//!
+//! Owns nothing; the model has the allocations and the machine what kind they
+//! are. Invariant: a free waits for everything on the device. Cost: O(log n),
+//! and the unmapping of whole pages.
+
+use vramalloc::{Address, Bytes, Code};
+
+use crate::entry::{Call, driver};
+use crate::ffi::{Done, Handle, Out};
+
+/// What an allocation is, where it is not a plain one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// The host can touch it as well.
+    Managed,
+    /// It belongs to a pool.
+    Pool(Handle),
+    /// It belongs to a module.
+    Global,
+    /// It was opened from another process.
+    Foreign,
+    /// A stream will give it back.
+    Leaving,
+}
+
+/// Rows of a pitched allocation begin at multiples of this.
+const PITCH: u64 = 512;
+
+impl Call<'_> {
+    /// Takes device memory for the current context.
+    pub(crate) fn take(&mut self, to: &Out<u64>, size: u64) -> Result<u64, Code> {
+        to.required()?;
+        let context = self.model_context()?;
+        if size == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        self.unsafe_in_capture()?;
+        let address = self.sim.model.allocate(context, Bytes::new(size))?.get();
+        to.maybe(address);
+        Ok(address)
+    }
+
+    fn give_back(&mut self, address: u64) -> Done {
+        self.context()?;
+        if address == 0 {
+            return Ok(());
+        }
+        self.unsafe_in_capture()?;
+        if let Some(Kind::Foreign | Kind::Leaving) = self.sim.kinds.get(&address) {
+            return Err(Code::INVALID_VALUE);
+        }
+        if let Some(a) = self.sim.model.find(Address::new(address)) {
+            self.sim.wait_until(self.sim.model.device_tail(a.device));
+        }
+        let freed = self.sim.model.free(Address::new(address));
+        self.sim.settle();
+        self.sim.announce();
+        let pages = freed?;
+        self.sim.forget(address, pages);
+        Ok(())
+    }
+}
+
+driver! {
+    fn cuMemAlloc_v2(call, to: Out<u64>, size: u64) {
+        call.take(&to, size).map(|_| ())
+    }
+
+    fn cuMemFree_v2(call, address: u64) {
+        call.give_back(address)
+    }
+
+    fn cuMemGetInfo_v2(call, free: Out<u64>, total: Out<u64>) {
+        let context = call.model_context()?;
+        let device = call.sim.model.device_of(context);
+        let info = device.and_then(|d| call.sim.model.mem_info(d));
+        let info = info.ok_or(Code::INVALID_CONTEXT)?;
+        free.maybe(info.free.get());
+        total.maybe(info.total.get());
+        Ok(())
+    }
+
+    fn cuMemAllocPitch_v2(
+        call, to: Out<u64>, pitch: Out<u64>, width: u64, height: u64, element: u32,
+    ) {
+        pitch.required()?;
+        if ![4, 8, 16].contains(&element) || width == 0 || height == 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        let row = width.checked_next_multiple_of(PITCH).ok_or(Code::INVALID_VALUE)?;
+        let size = row.checked_mul(height).ok_or(Code::OUT_OF_MEMORY)?;
+        call.take(&to, size)?;
+        pitch.set(row)
+    }
+
+    fn cuMemAllocManaged(call, to: Out<u64>, size: u64, flags: u32) {
+        if !(1..=4).contains(&flags) {
+            return Err(Code::INVALID_VALUE);
+        }
+        // Whole pages, so that the host can be let in.
+        let page = call.sim.model.settings().page;
+        let pages = Bytes::new(size).round_up(page).ok_or(Code::OUT_OF_MEMORY)?;
+        let address = call.take(&to, pages.get())?;
+        call.sim.kinds.insert(address, Kind::Managed);
+        call.sim.backing.expose(Address::new(address), pages, true);
+        Ok(())
+    }
+
+    fn cuMemGetAddressRange_v2(call, base: Out<u64>, size: Out<u64>, address: u64) {
+        call.context()?;
+        let found = call.sim.model.find(Address::new(address));
+        let found = found.ok_or(crate::ffi::NOT_FOUND)?;
+        base.maybe(found.base.get());
+        size.maybe(found.size.get());
+        Ok(())
+    }
+
+    fn cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz(
+        call, address: u64, size: u64, _device: i32, stream: Handle,
+    ) {
+        call.managed(address, size)?;
+        call.stream(stream).map(|_| ())
+    }
+
+    fn cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz(
+        call, address: u64, size: u64, _location: u64, _flags: u32, stream: Handle,
+    ) {
+        call.managed(address, size)?;
+        call.stream(stream).map(|_| ())
+    }
+
+    fn cuMemAdvise(call, address: u64, size: u64, _advice: u32, _device: i32) {
+        call.managed(address, size)
+    }
+
+    fn cuMemAdvise_v2(call, address: u64, size: u64, _advice: u32, _location: u64) {
+        call.managed(address, size)
+    }
+}
+
+impl Call<'_> {
+    /// Refuses a range that is not managed memory.
+    fn managed(&self, address: u64, size: u64) -> Done {
+        let found = self.sim.model.find(Address::new(address));
+        let base = found.ok_or(Code::INVALID_VALUE)?.base.get();
+        let inside = self
+            .sim
+            .model
+            .covers(Address::new(address), Bytes::new(size));
+        if inside && self.sim.kinds.get(&base) == Some(&Kind::Managed) {
+            return Ok(());
+        }
+        Err(Code::INVALID_VALUE)
+    }
+}

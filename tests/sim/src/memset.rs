@@ -1,0 +1,146 @@
+//! Setting device memory to a value.
+//!
+//! Owns nothing. Invariant: a set is work on a stream, also where the call
+//! names none: that is the default stream, and the host does not wait. Cost:
+//! that of the bytes.
+
+use vramalloc::Code;
+use vramalloc::sim::Work;
+
+use crate::copy::duration;
+use crate::effect::{Effect, Rows};
+use crate::entry::{Call, driver};
+use crate::ffi::{Done, Handle};
+
+/// What to set.
+#[derive(Copy, Clone)]
+struct Area {
+    start: u64,
+    pitch: u64,
+    /// Elements of a row, and rows.
+    width: u64,
+    rows: u64,
+}
+
+fn row(start: u64, width: u64) -> Area {
+    Area {
+        start,
+        pitch: 0,
+        width,
+        rows: 1,
+    }
+}
+
+fn area(start: u64, pitch: u64, width: u64, rows: u64) -> Area {
+    Area {
+        start,
+        pitch,
+        width,
+        rows,
+    }
+}
+
+impl Call<'_> {
+    fn set_now(&mut self, area: Area, value: u32, unit: u64) -> Done {
+        self.context()?;
+        self.unsafe_in_capture()?;
+        self.set_later(area, value, unit, 0)
+    }
+
+    fn set_later(&mut self, area: Area, value: u32, unit: u64, stream: Handle) -> Done {
+        self.context()?;
+        let stream = self.stream(stream)?;
+        let width = area.width.checked_mul(unit).ok_or(Code::INVALID_VALUE)?;
+        if width == 0 || area.rows == 0 {
+            return Ok(());
+        }
+        if !area.start.is_multiple_of(unit) || (area.rows > 1 && area.pitch < width) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let to = Rows {
+            start: area.start,
+            pitch: area.pitch,
+        };
+        self.check_range(to, width, area.rows)?;
+        let work = Work {
+            duration: duration(width.saturating_mul(area.rows), false),
+            touches: (self.touch(to, width, area.rows, true).into_iter()).collect(),
+            effect: Some(Effect::Set {
+                to,
+                unit: usize::try_from(unit).unwrap_or(1),
+                value,
+                width,
+                rows: area.rows,
+            }),
+        };
+        self.sim.submit(stream, work)
+    }
+}
+
+driver! {
+    fn cuMemsetD8_v2 / cuMemsetD8_v2_ptds(call, to: u64, value: u8, count: u64) {
+        call.set_now(row(to, count), u32::from(value), 1)
+    }
+
+    fn cuMemsetD16_v2 / cuMemsetD16_v2_ptds(call, to: u64, value: u16, count: u64) {
+        call.set_now(row(to, count), u32::from(value), 2)
+    }
+
+    fn cuMemsetD32_v2 / cuMemsetD32_v2_ptds(call, to: u64, value: u32, count: u64) {
+        call.set_now(row(to, count), value, 4)
+    }
+
+    fn cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds(
+        call, to: u64, pitch: u64, value: u8, width: u64, rows: u64,
+    ) {
+        call.set_now(area(to, pitch, width, rows), u32::from(value), 1)
+    }
+
+    fn cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds(
+        call, to: u64, pitch: u64, value: u16, width: u64, rows: u64,
+    ) {
+        call.set_now(area(to, pitch, width, rows), u32::from(value), 2)
+    }
+
+    fn cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds(
+        call, to: u64, pitch: u64, value: u32, width: u64, rows: u64,
+    ) {
+        call.set_now(area(to, pitch, width, rows), value, 4)
+    }
+
+    fn cuMemsetD8Async / cuMemsetD8Async_ptsz(
+        call, to: u64, value: u8, count: u64, stream: Handle,
+    ) {
+        call.set_later(row(to, count), u32::from(value), 1, stream)
+    }
+
+    fn cuMemsetD16Async / cuMemsetD16Async_ptsz(
+        call, to: u64, value: u16, count: u64, stream: Handle,
+    ) {
+        call.set_later(row(to, count), u32::from(value), 2, stream)
+    }
+
+    fn cuMemsetD32Async / cuMemsetD32Async_ptsz(
+        call, to: u64, value: u32, count: u64, stream: Handle,
+    ) {
+        call.set_later(row(to, count), value, 4, stream)
+    }
+
+    fn cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz(
+        call, to: u64, pitch: u64, value: u8, width: u64, rows: u64, stream: Handle,
+    ) {
+        call.set_later(area(to, pitch, width, rows), u32::from(value), 1, stream)
+    }
+
+    fn cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz(
+        call, to: u64, pitch: u64, value: u16, width: u64, rows: u64, stream: Handle,
+    ) {
+        call.set_later(area(to, pitch, width, rows), u32::from(value), 2, stream)
+    }
+
+    fn cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(
+        call, to: u64, pitch: u64, value: u32, width: u64, rows: u64, stream: Handle,
+    ) {
+        call.set_later(area(to, pitch, width, rows), value, 4, stream)
+    }
+}

@@ -1,0 +1,63 @@
+//! The report at exit.
+//!
+//! Owns nothing. Invariant: written once, by the process that initialised the
+//! driver, after everything else of the process is done. Cost: one small file.
+
+use std::fmt::Write;
+
+use crate::entry::{counts, is_forked};
+use crate::machine::{self, Machine};
+
+/// Runs when the library's end has come, after the exit handlers.
+extern "C" fn at_the_end() {
+    let Ok(path) = std::env::var("SIM_CUDA_REPORT") else {
+        return;
+    };
+    if is_forked() || path.is_empty() {
+        return;
+    }
+    if let Some(sim) = machine::lock().as_ref()
+        && let Err(error) = std::fs::write(&path, report(sim))
+    {
+        eprintln!("simulated CUDA: the report {path} cannot be written: {error}");
+    }
+}
+
+// SAFETY: the loader calls what stands in this section, without arguments that
+// we read.
+#[unsafe(link_section = ".fini_array")]
+#[used]
+static AT_THE_END: extern "C" fn() = at_the_end;
+
+fn report(sim: &Machine) -> String {
+    let mut calls = String::new();
+    for (name, n) in counts() {
+        let comma = if calls.is_empty() { "" } else { "," };
+        let _ = write!(calls, "{comma}\n    \"{name}\": {n}");
+    }
+    let texts: Vec<String> = (sim.model.violations().iter())
+        .map(|v| format!("\n    \"{}\"", escape(&v.to_string())))
+        .collect();
+    let devices: Vec<String> = (0..sim.environment.devices)
+        .map(|d| {
+            let (used, peak) = sim.model.used_and_peak(d);
+            format!(
+                "\n    {{\"used_bytes\": {}, \"peak_bytes\": {}}}",
+                used.get(),
+                peak.get()
+            )
+        })
+        .collect();
+    format!(
+        "{{\n  \"simulated_ns\": {},\n  \"live_allocations\": {},\n  \"devices\": [{}\n  ],\n  \
+         \"violations\": [{}\n  ],\n  \"calls\": {{{calls}\n  }}\n}}\n",
+        sim.model.now(),
+        sim.model.live_count(),
+        devices.join(","),
+        texts.join(","),
+    )
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}

@@ -34,6 +34,8 @@ pub(crate) enum Entry {
 enum Inside {
     /// The program's own business.
     Program,
+    /// Our function behind a door.
+    Serving,
     /// A call of ours to a real function: doors below it pass it through.
     OwnCall,
     /// A call of ours to a real runtime function whose driver call is to fail
@@ -94,6 +96,9 @@ pub(crate) fn enter(
     if !open {
         return None;
     }
+    // A call of our own stays one, whatever door it comes by.
+    let _serving =
+        (INSIDE.get() == Inside::Program).then(|| Restore(INSIDE.replace(Inside::Serving)));
     // What is shared behind a door is marked broken as a whole after a panic,
     // so no half-made change is looked at again.
     match catch_unwind(AssertUnwindSafe(serve)) {
@@ -106,6 +111,12 @@ pub(crate) fn enter(
             (entry == Entry::free).then_some(0)
         }
     }
+}
+
+/// Whether this thread is behind a door: a signal handler that runs now must
+/// not wait for what the thread may be holding.
+pub(crate) fn is_serving() -> bool {
+    INSIDE.get() != Inside::Program
 }
 
 /// Puts the thread's state back, also when unwinding.
@@ -161,7 +172,9 @@ mod tests {
     }
 
     fn own_calls_pass_through() {
-        assert_eq!(enter(Entry::serve, || SERVED), SERVED);
+        assert!(!is_serving());
+        assert_eq!(enter(Entry::serve, || is_serving().then_some(0)), SERVED);
+        assert!(!is_serving());
         own_call(|| {
             for entry in [Entry::serve, Entry::free, Entry::watch] {
                 assert_eq!(enter(entry, || SERVED), None);

@@ -108,6 +108,12 @@ extern "C" fn ended() {
     if guard::service() == Service::Inherited || start.process != std::process::id() {
         return;
     }
+    if guard::is_serving() {
+        // A signal handler ends the process from inside one of our calls,
+        // which may hold what the statistics would wait for.
+        warn("no statistics: the process was ended from inside an allocation");
+        return;
+    }
     // A panic must not leave a function of C; it has said its line.
     let _caught = catch_unwind(|| write(start));
 }

@@ -43,6 +43,7 @@ pub mod arena;
 pub mod config;
 pub mod driver;
 pub mod error;
+pub mod gate;
 pub mod page_map;
 pub mod quota;
 #[cfg(any(test, feature = "sim"))]

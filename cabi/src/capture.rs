@@ -2,17 +2,17 @@
 //!
 //! Recording an event over a whole context invalidates every capture in it,
 //! whatever mode the thread is in. Owns the list of captures (the streams
-//! they began on) and their number. Invariant: from before the real begin
-//! until after the real end no event is recorded by us; a thread that is just
-//! recording one holds a beginning capture back for that moment. Cost: one
-//! atomic increment and decrement per fence; nothing for allocations.
+//! they began on) and the gate that they close. Invariant: from before the
+//! real begin until after the real end no event is recorded by us; a thread
+//! that is just recording one holds a beginning capture back for that moment.
+//! Cost: passing the gate, per fence; one load per free.
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
+use core_arena::gate::Gate;
 use spin::mutex::SpinMutex;
+use spin::relax::Yield;
 
 use crate::guard::own_call;
 use crate::symbols::real;
@@ -24,11 +24,8 @@ use crate::types::{
 /// `_ptsz`, 2 for all.
 const PER_THREAD_STREAM: usize = 2;
 
-/// The two sides of the gate. Each raises its own counter and then reads the
-/// other's, both `SeqCst`, so at least one of two that come together sees the
-/// other.
-static CAPTURES: AtomicUsize = AtomicUsize::new(0);
-static FENCES: AtomicUsize = AtomicUsize::new(0);
+/// Closed once by each capture; fences pass it.
+static FENCES: Gate = Gate::new();
 
 /// A stream on which a capture began.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -45,25 +42,16 @@ struct Capture {
     context: usize,
 }
 
-static OPEN: SpinMutex<Vec<Capture>> = SpinMutex::new(Vec::new());
+static OPEN: SpinMutex<Vec<Capture>, Yield> = SpinMutex::new(Vec::new());
 
 /// Whether any stream of the process captures.
 pub(crate) fn any() -> bool {
-    CAPTURES.load(Ordering::SeqCst) != 0
+    FENCES.is_closed()
 }
 
 /// Runs `record` while no capture can begin; `None` where one goes on.
 pub(crate) fn outside<R>(record: impl FnOnce() -> R) -> Option<R> {
-    struct Recording;
-    impl Drop for Recording {
-        fn drop(&mut self) {
-            // Release: pairs with the load in `begin`; the recording is over.
-            FENCES.fetch_sub(1, Ordering::Release);
-        }
-    }
-    FENCES.fetch_add(1, Ordering::SeqCst);
-    let _recording = Recording;
-    (!any()).then(record)
+    FENCES.pass(record)
 }
 
 /// Begins a capture with the real function `call`.
@@ -72,11 +60,7 @@ unsafe fn begin(
     twin: bool,
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
-    CAPTURES.fetch_add(1, Ordering::SeqCst);
-    // Also Acquire, pairs with the Release in `outside`.
-    while FENCES.load(Ordering::SeqCst) != 0 {
-        thread::yield_now();
-    }
+    FENCES.close();
     let result = call();
     if result == 0 {
         let mut context: CUcontext = ptr::null_mut();
@@ -87,7 +71,7 @@ unsafe fn begin(
             context: context.addr(),
         });
     } else {
-        CAPTURES.fetch_sub(1, Ordering::SeqCst);
+        FENCES.open(1);
     }
     Some(result)
 }
@@ -137,7 +121,7 @@ fn forget(over: impl Fn(&Capture) -> bool) {
     let mut open = OPEN.lock();
     let before = open.len();
     open.retain(|capture| !over(capture));
-    CAPTURES.fetch_sub(before - open.len(), Ordering::SeqCst);
+    FENCES.open(before - open.len());
 }
 
 fn origin(stream: CUstream, twin: bool) -> Origin {
@@ -223,12 +207,13 @@ pub(crate) unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Option<CudaResult> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     fn stream(handle: usize) -> CUstream {
         ptr::without_provenance_mut(handle)
     }
 
-    // One test, because the counters belong to the process.
+    // One test, because the gate belongs to the process.
     #[test]
     fn captures_close_the_gate() {
         let ok = || 0;

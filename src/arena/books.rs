@@ -151,9 +151,32 @@ impl<F: Clone> Books<F> {
             Search::Quick => index.find(blocks, want.size),
             Search::Thorough => index.find_anywhere(blocks, want.size),
         }?;
+        if search == Search::Quick && self.opens_too_early(id, want) {
+            return None;
+        }
         let address = self.hand_out(id, want);
         self.stats.hits += 1;
         Some(address)
+    }
+
+    /// Whether this would cut up an idle chunk while limbo may hold what fits:
+    /// a chunk that stays whole can still serve the request that it was taken
+    /// for. So an idle chunk is opened as if it had to be taken from the
+    /// driver, after a look into limbo; a program that repeats then finds its
+    /// chunks as it left them and need not grow again.
+    ///
+    /// It is worth the look where limbo holds enough for the request, and for
+    /// a page; a chunk that fits but for a remainder of less than a page is
+    /// the one that was taken for such a request.
+    fn opens_too_early(&self, id: BlockId, want: Want) -> bool {
+        let block = self.blocks.get(id);
+        let fits = want.pool == Pool::Large && block.size.saturating_sub(want.size) < PAGE;
+        !fits
+            && self.limbo_bytes() >= want.size.max(PAGE)
+            && self
+                .chunks
+                .get(block.chunk)
+                .is_some_and(|chunk| chunk.live == 0)
     }
 
     /// Takes a free block out of its index, cuts it to size and gives it to

@@ -13,3 +13,4 @@ mod model;
 mod rig;
 mod strategies;
 mod threads;
+mod traces;

@@ -7,7 +7,7 @@
 //!
 //! # Lock order
 //!
-//! There is one lock, around the [`Books`]. It is a spin lock and no driver
+//! There is one lock, around the books. It is a spin lock and no driver
 //! call, environment read, log or I/O happens under it; nor is any other lock
 //! taken (the page map is lock-free, its first-use initialisation aside).
 //!

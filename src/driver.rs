@@ -2,7 +2,7 @@
 //!
 //! Everything above this trait is ordinary bookkeeping that can be tested
 //! anywhere; everything below it is CUDA. The real driver (`cabi`) and the
-//! model GPU ([`sim`](crate::sim)) are its two sides.
+//! model GPU (`sim`) are its two sides.
 //!
 //! A *fence* is a mark in the work of the whole context: it is reached when
 //! everything that was submitted before it, on every stream, is done. Fences

@@ -32,7 +32,7 @@
 //!
 //! # Order of the rooms
 //!
-//! [`arena`] → [`strategy`] → chunk, block, free index, [`page map`](page_map)
+//! [`arena`] → strategy → chunk, block, free index, [`page map`](page_map)
 //! → [`address`] and [`error`]; [`driver`] is the seam below the arena,
 //! [`config`] and [`stats`] are read by all, `sync` lies under all.
 

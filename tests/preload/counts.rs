@@ -1,0 +1,79 @@
+//! Risk: the statistics say something else than what happened.
+
+use serde_json::{Value, json};
+
+use crate::stage::{Kind, Outcome, Run, STRATEGIES, trace};
+
+/// What a program did, which no door and no strategy changes.
+fn deeds(outcome: &Outcome) -> Value {
+    let stats = outcome.stats();
+    let arenas = stats["arenas"].as_array().unwrap();
+    assert_eq!(arenas.len(), 1, "{}", outcome.what);
+    let arena = arenas.first().unwrap();
+    json!({
+        "allocations": arena["allocations"],
+        "frees": arena["frees"],
+        "requested_bytes": arena["requested_bytes"],
+        "size_classes": arena["size_classes"],
+    })
+}
+
+fn replay(trace: &str, kind: Kind, passes: &str) -> Run {
+    Run::preloaded("replay", kind)
+        .arg(trace)
+        .arg(passes)
+        .env("SIM_CUDA_MEMORY", "64G")
+}
+
+#[test]
+fn every_kind_counts_the_same() {
+    let trace = trace("gpt_train");
+    let trace = trace.to_string_lossy();
+    let mut first = None;
+    for strategy in STRATEGIES {
+        for kind in Kind::ALL {
+            let run = replay(&trace, kind, "2").conf(&format!("strategy:{strategy}"));
+            let outcome = run.go();
+            outcome.quiet(0).no_violations();
+            let told = "total allocations=11266 frees=11266 peak_live=";
+            assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
+            let deeds = deeds(&outcome);
+            assert_eq!(deeds["allocations"], 11_266, "{}", outcome.what);
+            assert_eq!(deeds["frees"], 11_266, "{}", outcome.what);
+            let first = first.get_or_insert(deeds.clone());
+            assert_eq!(deeds, *first, "{}", outcome.what);
+        }
+    }
+}
+
+/// From the second pass on, `auto_growth` serves a trace from what it has.
+#[test]
+fn later_passes_take_nothing_from_the_driver() {
+    for name in ["gpt_train", "varlen_train"] {
+        let trace = trace(name);
+        let trace = trace.to_string_lossy();
+        for kind in [Kind::Dynamic, Kind::Static, Kind::Driver] {
+            let [one, three] = ["1", "3"].map(|passes| {
+                let outcome = replay(&trace, kind, passes).go();
+                outcome.quiet(0).no_violations();
+                ["cuMemAlloc_v2", "cuMemFree_v2"].map(|name| outcome.driver_calls(name))
+            });
+            assert_eq!(one, three, "{name} {kind:?}");
+        }
+    }
+}
+
+/// The driver's own count of allocations is that of the statistics.
+#[test]
+fn driver_calls_are_those_that_the_driver_saw() {
+    let trace = trace("gpt_train");
+    let trace = trace.to_string_lossy();
+    for strategy in STRATEGIES {
+        let run = replay(&trace, Kind::Driver, "1").conf(&format!("strategy:{strategy}"));
+        let outcome = run.go();
+        let calls = outcome.stats()["arenas"][0]["driver_calls"].clone();
+        let seen = |function: &str| outcome.driver_calls(function);
+        assert_eq!(calls["alloc"]["calls"], seen("cuMemAlloc_v2"), "{strategy}");
+        assert_eq!(calls["free"]["calls"], seen("cuMemFree_v2"), "{strategy}");
+    }
+}

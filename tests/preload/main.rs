@@ -1,0 +1,22 @@
+//! Unmodified programs over the simulated CUDA, bare and under the preload.
+//!
+//! One module per risk. Every program comes in several kinds (see
+//! [`stage::Kind`]) and runs under several strategies; what differs from the
+//! bare run, what the simulated device found wrong, or what the statistics do
+//! not add up to fails the test.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot set its stage has failed"
+)]
+
+mod absent;
+mod counts;
+mod ending;
+mod results;
+mod reuse;
+mod settings;
+mod shortage;
+mod stage;

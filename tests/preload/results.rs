@@ -1,0 +1,91 @@
+//! Risk: a program computes or prints something else than without us.
+
+use crate::stage::{Kind, Outcome, Run, STRATEGIES};
+
+/// Bare and preloaded runs, in all kinds and strategies, print the same and
+/// end the same; `each` looks further into a preloaded one.
+fn same_as_bare(program: &'static str, each: impl Fn(&Outcome, &str)) {
+    for kind in Kind::ALL {
+        let bare = Run::bare(program, kind).go();
+        bare.quiet(0);
+        for strategy in STRATEGIES {
+            let run = Run::preloaded(program, kind).conf(&format!("strategy:{strategy}"));
+            let outcome = run.go();
+            outcome.quiet(0);
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            outcome.no_more_violations(&bare);
+            each(&outcome, strategy);
+        }
+    }
+}
+
+#[test]
+fn daily_work_is_the_same() {
+    same_as_bare("basics", |outcome, strategy| {
+        let stats = outcome.stats();
+        assert_eq!(stats["options"]["strategy"]["value"], strategy);
+        assert_eq!(stats["totals"]["allocations"], stats["totals"]["frees"]);
+        assert_eq!(stats["totals"]["bad_frees"], 0, "{}", outcome.what);
+        outcome.no_violations();
+        assert_eq!(stats["arenas"].as_array().unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn wrong_frees_are_refused_as_by_the_driver_and_harm_nothing() {
+    same_as_bare("misuse", |outcome, _| {
+        outcome.stats();
+    });
+}
+
+#[test]
+fn a_first_allocation_in_a_constructor_is_the_same() {
+    same_as_bare("constructor", |outcome, _| {
+        assert_eq!(outcome.stats()["totals"]["allocations"], 2);
+    });
+}
+
+/// A process that never touches CUDA does not notice the library.
+#[test]
+fn a_program_without_cuda_calls_is_left_alone() {
+    for kind in Kind::ALL {
+        let bare = Run::bare("nothing", kind).go();
+        let outcome = Run::preloaded("nothing", kind).go();
+        outcome.quiet(0);
+        assert_eq!(outcome.stdout, bare.stdout);
+        assert!(outcome.written.is_empty(), "{}", outcome.what);
+        assert!(!outcome.has_report(), "{}: loads a driver", outcome.what);
+    }
+}
+
+/// Also where the program frees, while it captures, many times what the device
+/// has. (A chunk taken in advance always holds something live, so it cannot
+/// go back meanwhile, and nothing may be asked about its freed blocks: there
+/// the program has to do with what the chunk has.)
+#[test]
+fn a_capture_comes_out_whole() {
+    for kind in Kind::ALL {
+        for strategy in STRATEGIES {
+            let rounds = if strategy == "naive_best_fit" {
+                "3"
+            } else {
+                "64"
+            };
+            let change = |run: Run| run.arg(rounds).env("SIM_CUDA_MEMORY", "2G");
+            let bare = change(Run::bare("capture", kind)).go();
+            bare.quiet(0).no_violations();
+            let run = Run::preloaded("capture", kind).conf(&format!("strategy:{strategy}"));
+            let outcome = change(run).go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            outcome.stats();
+        }
+    }
+}
+
+#[test]
+fn a_device_that_was_reset_is_a_new_one() {
+    same_as_bare("reset", |outcome, _| {
+        outcome.stats();
+    });
+}

@@ -1,0 +1,59 @@
+//! Risk: memory is handed out again while the device still uses it.
+
+use crate::stage::{Kind, Run, STRATEGIES};
+
+fn run(kind: Kind, strategy: &str, free_sync: &str) -> Run {
+    Run::preloaded("free_after_launch", kind)
+        .conf(&format!("strategy:{strategy},free_sync:{free_sync}"))
+}
+
+#[test]
+fn a_block_freed_under_a_kernel_waits_for_it() {
+    for kind in Kind::ALL {
+        Run::bare("free_after_launch", kind).go().quiet(0);
+        for strategy in STRATEGIES {
+            for free_sync in ["deferred", "strict"] {
+                run(kind, strategy, free_sync).go().quiet(0).no_violations();
+            }
+        }
+    }
+}
+
+/// The same where the driver has no fence for a whole context.
+#[test]
+fn it_waits_also_under_an_older_driver() {
+    for kind in Kind::ALL {
+        for strategy in ["naive_best_fit", "auto_growth"] {
+            run(kind, strategy, "deferred")
+                .env("SIM_CUDA_LACKS", "cuCtxRecordEvent")
+                .go()
+                .quiet(0)
+                .no_violations();
+        }
+    }
+}
+
+/// So the tests above can fail.
+#[test]
+fn without_the_fence_the_overlap_is_seen() {
+    for kind in Kind::ALL {
+        for strategy in ["naive_best_fit", "auto_growth"] {
+            let outcome = run(kind, strategy, "immediate").go();
+            assert_eq!(outcome.code(), 3, "{}", outcome.what);
+        }
+    }
+}
+
+/// Deferred frees and the allocations after them do not wait; strict ones do.
+#[test]
+fn only_strict_frees_wait() {
+    for kind in Kind::ALL {
+        let deferred = run(kind, "auto_growth", "deferred").go();
+        assert!(!deferred.stdout.contains(": no\n"), "{}", deferred.stdout);
+        assert_eq!(deferred.stats()["totals"]["waits"], 0, "{}", deferred.what);
+        let strict = run(kind, "auto_growth", "strict").go();
+        assert!(!strict.stdout.contains(": yes\n"), "{}", strict.stdout);
+        let waits = strict.stats()["totals"]["waits"].as_u64();
+        assert!(waits >= Some(5), "{}: {waits:?}", strict.what);
+    }
+}

@@ -1,0 +1,80 @@
+//! Risk: out of memory too early, too late, or with another answer than CUDA's.
+
+use crate::stage::{Kind, Outcome, Run, STRATEGIES};
+
+/// The lines that no pool and no cap changes.
+fn fixed(outcome: &Outcome) -> Vec<&str> {
+    let lines = outcome.stdout.lines();
+    lines.filter(|line| !line.starts_with("info ")).collect()
+}
+
+/// A number of the first "info" line, in MiB.
+fn info(outcome: &Outcome, key: &str) -> u64 {
+    let line = outcome.stdout.lines().find(|l| l.starts_with("info "));
+    let mut words = line.unwrap().split(' ');
+    let found = words.find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    found.unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_end_of_memory_is_told_as_by_the_driver() {
+    for kind in Kind::ALL {
+        let bare = Run::bare("oom", kind).env("SIM_CUDA_MEMORY", "2G").go();
+        bare.quiet(0).no_violations();
+        for strategy in STRATEGIES {
+            let outcome = Run::preloaded("oom", kind)
+                .env("SIM_CUDA_MEMORY", "2G")
+                .conf(&format!("strategy:{strategy}"))
+                .go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(fixed(&outcome), fixed(&bare), "{}", outcome.what);
+            let stats = outcome.stats();
+            assert!(stats["totals"]["ooms"].as_u64() > Some(0));
+            // A pool may not cost the program memory that it could have.
+            let (got, could) = (info(&outcome, "got"), info(&bare, "got"));
+            assert!(got + 8 >= could, "{}: {got} of {could}", outcome.what);
+        }
+    }
+}
+
+#[test]
+fn a_limit_makes_the_device_small() {
+    for kind in Kind::ALL {
+        for strategy in STRATEGIES {
+            let outcome = Run::preloaded("oom", kind)
+                .conf(&format!("strategy:{strategy},limit:1G"))
+                .go();
+            outcome.quiet(0).no_violations();
+            let [total, free, got] = ["total", "free", "got"].map(|key| info(&outcome, key));
+            assert_eq!(total, 1024, "{}", outcome.what);
+            assert!(free <= total, "{}: {free}", outcome.what);
+            assert!((1000..=1024).contains(&got), "{}: {got}", outcome.what);
+            let stats = outcome.stats();
+            let reserved = &stats["arenas"][0]["reserved_bytes"]["peak"];
+            assert!(reserved.as_u64() <= Some(1 << 30), "{}", outcome.what);
+            assert!(stats["totals"]["limit_ooms"].as_u64() > Some(0));
+        }
+    }
+}
+
+/// A limit above what the device has changes nothing.
+#[test]
+fn a_limit_never_makes_the_device_large() {
+    for kind in Kind::ALL {
+        let outcome = Run::preloaded("oom", kind)
+            .env("SIM_CUDA_MEMORY", "1G")
+            .conf("limit:64G")
+            .go();
+        assert_eq!(info(&outcome, "total"), 1024, "{}", outcome.what);
+    }
+}
+
+/// One line tells a person what happened, however often it happens.
+#[test]
+fn running_out_is_told_in_one_line() {
+    let outcome = Run::preloaded("oom", Kind::Dynamic)
+        .env("SIM_CUDA_MEMORY", "1G")
+        .go();
+    assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    outcome.quiet(0);
+}

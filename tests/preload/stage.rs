@@ -1,0 +1,356 @@
+//! Builds what the tests need, once, and runs programs on it.
+//!
+//! Every run has a fresh working directory of its own and a clean
+//! environment, so that tests can run side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How a program speaks to CUDA.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Linked to `libcudart.so`.
+    Dynamic,
+    /// The runtime inside, none of its symbols visible.
+    Static,
+    /// Only the driver API, by `dlopen` and `dlsym`.
+    Driver,
+    /// Only the driver API, by `cuGetProcAddress`.
+    Resolver,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 4] = [Kind::Dynamic, Kind::Static, Kind::Driver, Kind::Resolver];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Kind::Dynamic => "dynamic",
+            Kind::Static => "static",
+            Kind::Driver | Kind::Resolver => "driver",
+        }
+    }
+}
+
+pub(crate) const STRATEGIES: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
+
+/// A program that hangs is killed after this long, and its test fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The repository, everything built.
+fn root() -> &'static Path {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    BUILT.get_or_init(|| {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        build(Command::new(cargo).args(["build", "--release", "--package", "vramalloc-cabi"]));
+        build(&mut Command::new("scripts/build-sim"));
+        build(&mut Command::new("scripts/build-programs"));
+    });
+    root
+}
+
+fn build(command: &mut Command) {
+    let output = command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The folder with the simulated CUDA.
+pub(crate) fn simulated_cuda() -> PathBuf {
+    root().join("target/sim")
+}
+
+/// A trace of `tests/traces`, unpacked.
+pub(crate) fn trace(name: &str) -> PathBuf {
+    let root = root();
+    let packed = root.join(format!("tests/traces/{name}.1.csv.gz"));
+    let folder = fresh_folder();
+    let plain = folder.join(format!("{name}.csv"));
+    let output = Command::new("gzip")
+        .arg("-dc")
+        .arg(packed)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "gzip cannot unpack {name}");
+    fs::write(&plain, output.stdout).unwrap();
+    plain
+}
+
+/// An empty folder of its own, left behind for whoever looks into a failure.
+pub(crate) fn fresh_folder() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("preload/{n}"));
+    // From the last time.
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// A program to be run.
+#[derive(Clone)]
+pub(crate) struct Run {
+    program: &'static str,
+    kind: Kind,
+    arguments: Vec<String>,
+    environment: BTreeMap<String, String>,
+}
+
+impl Run {
+    /// `tests/programs/<program>.c`, as if vramalloc did not exist.
+    pub(crate) fn bare(program: &'static str, kind: Kind) -> Run {
+        let run = Run {
+            program,
+            kind,
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+        };
+        let libraries = simulated_cuda();
+        match kind {
+            Kind::Resolver => run.env("GPU_RESOLVE", "procaddress"),
+            _ => run,
+        }
+        .env("LD_LIBRARY_PATH", &libraries.to_string_lossy())
+    }
+
+    /// The same under `libvramalloc.so`.
+    pub(crate) fn preloaded(program: &'static str, kind: Kind) -> Run {
+        Run::bare(program, kind).preload()
+    }
+
+    pub(crate) fn preload(self) -> Run {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let library = target.join("release/libvramalloc.so");
+        assert!(library.exists(), "{library:?} was not built");
+        self.env("LD_PRELOAD", &library.to_string_lossy())
+    }
+
+    pub(crate) fn arg(mut self, argument: &str) -> Run {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Run {
+        self.environment.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Sets all options at once, as `VRAMALLOC_CONF` has them.
+    pub(crate) fn conf(self, options: &str) -> Run {
+        self.env("VRAMALLOC_CONF", options)
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn go(&self) -> Outcome {
+        let folder = fresh_folder();
+        let (cwd, side) = (folder.join("cwd"), folder.join("side"));
+        fs::create_dir_all(&cwd).unwrap();
+        fs::create_dir_all(&side).unwrap();
+        let program = format!("target/programs/{}.{}", self.program, self.kind.suffix());
+        let mut child = Command::new(root().join(program))
+            .args(&self.arguments)
+            .current_dir(&cwd)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("SIM_CUDA_REPORT", side.join("report.json"))
+            .envs(&self.environment)
+            .stdin(Stdio::null())
+            .stdout(fs::File::create(side.join("stdout")).unwrap())
+            .stderr(fs::File::create(side.join("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() > deadline {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                panic!("{self} hangs; see {folder:?}");
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        Outcome {
+            what: format!("{self} in {}", folder.display()),
+            status,
+            stdout: fs::read_to_string(side.join("stdout")).unwrap(),
+            stderr: fs::read_to_string(side.join("stderr")).unwrap(),
+            report: fs::read_to_string(side.join("report.json")).ok(),
+            written: written(&cwd),
+        }
+    }
+}
+
+impl std::fmt::Display for Run {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (name, value) in &self.environment {
+            write!(f, "{name}={value} ")?;
+        }
+        write!(f, "{} {:?}", self.program, self.kind)?;
+        self.arguments.iter().try_for_each(|a| write!(f, " {a}"))
+    }
+}
+
+fn written(folder: &Path) -> BTreeMap<String, String> {
+    fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().to_string_lossy().into_owned();
+            (name, fs::read_to_string(entry.path()).unwrap())
+        })
+        .collect()
+}
+
+/// What a run came to.
+pub(crate) struct Outcome {
+    /// The run, for messages.
+    pub(crate) what: String,
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    report: Option<String>,
+    /// Files in the working directory, with their contents.
+    pub(crate) written: BTreeMap<String, String>,
+}
+
+impl Outcome {
+    /// Exit code, or minus the signal.
+    pub(crate) fn code(&self) -> i32 {
+        (self.status.code()).unwrap_or_else(|| -self.status.signal().unwrap())
+    }
+
+    /// Standard error without what the simulated driver noted (the report has
+    /// it too) and the one line that we may say of running out of memory.
+    #[track_caller]
+    pub(crate) fn said(&self) -> Vec<&str> {
+        let noted = "simulated CUDA: violation: ";
+        let (ours, rest): (Vec<_>, Vec<_>) = (self.stderr.lines())
+            .filter(|line| !line.starts_with(noted))
+            .partition(|line| line.starts_with("vramalloc: out of memory: "));
+        assert!(ours.len() <= 1, "{}: {ours:#?}", self.what);
+        rest
+    }
+
+    /// Fails unless the program ended with `code` and said nothing on standard
+    /// error.
+    #[track_caller]
+    pub(crate) fn quiet(&self, code: i32) -> &Outcome {
+        let said = self.said().join("\n");
+        assert_eq!((self.code(), said.as_str()), (code, ""), "{}", self.what);
+        self
+    }
+
+    /// What the simulated driver noted.
+    #[track_caller]
+    pub(crate) fn report(&self) -> Value {
+        let text = (self.report.as_deref())
+            .unwrap_or_else(|| panic!("{}: the driver wrote no report", self.what));
+        serde_json::from_str(text).unwrap_or_else(|e| panic!("{}: {e} in {text}", self.what))
+    }
+
+    pub(crate) fn has_report(&self) -> bool {
+        self.report.is_some()
+    }
+
+    /// What the simulated device found wrong, each finding once.
+    #[track_caller]
+    fn violations(&self) -> BTreeSet<String> {
+        let found = self.report()["violations"].as_array().unwrap().clone();
+        found.iter().map(Value::to_string).collect()
+    }
+
+    /// Fails if the simulated device found anything wrong.
+    #[track_caller]
+    pub(crate) fn no_violations(&self) -> &Outcome {
+        let found = self.violations();
+        assert!(found.is_empty(), "{}: {found:?}", self.what);
+        self
+    }
+
+    /// Fails if it found other things wrong than in the other run, in which
+    /// only addresses may differ.
+    #[track_caller]
+    pub(crate) fn no_more_violations(&self, than: &Outcome) -> &Outcome {
+        let (found, own) = (self.violations(), than.violations());
+        assert!(found.len() <= own.len(), "{}: {found:?}", self.what);
+        self
+    }
+
+    /// How often a driver function was called.
+    #[track_caller]
+    pub(crate) fn driver_calls(&self, function: &str) -> u64 {
+        self.report()["calls"][function].as_u64().unwrap_or(0)
+    }
+
+    /// The statistics, which must be one file of sane contents.
+    #[track_caller]
+    pub(crate) fn stats(&self) -> Value {
+        assert_eq!(
+            self.written.len(),
+            1,
+            "{}: {:?}\n{}",
+            self.what,
+            self.written.keys(),
+            self.stderr
+        );
+        let (name, text) = self.written.first_key_value().unwrap();
+        assert!(
+            name.starts_with("vramalloc.") && name.ends_with(".json"),
+            "{}: {name}",
+            self.what
+        );
+        let stats = serde_json::from_str(text).unwrap();
+        adds_up(&stats, &self.what);
+        stats
+    }
+}
+
+fn number(value: &Value, what: &str) -> u64 {
+    value
+        .as_u64()
+        .unwrap_or_else(|| panic!("{what}: {value} is no count"))
+}
+
+/// What must hold between the numbers of any statistics.
+#[track_caller]
+fn adds_up(stats: &Value, what: &str) {
+    assert_eq!(stats["schema"], 1, "{what}");
+    assert!(stats["options"]["strategy"]["value"].is_string(), "{what}");
+    let mut totals = [0; 5];
+    let keys = ["allocations", "frees", "hits", "misses", "direct"];
+    for arena in stats["arenas"].as_array().unwrap() {
+        let n = |key: &str| number(&arena[key], what);
+        let bytes = |key: &str| {
+            let (current, peak) = (&arena[key]["current"], &arena[key]["peak"]);
+            assert!(number(current, what) <= number(peak, what), "{what}: {key}");
+            number(current, what)
+        };
+        let parts = bytes("live_bytes") + bytes("limbo_bytes") + bytes("cached_bytes");
+        assert_eq!(bytes("reserved_bytes"), parts, "{what}: {arena:#}");
+        let ways = n("hits") + n("misses") + n("direct");
+        assert_eq!(n("allocations"), ways, "{what}: {arena:#}");
+        assert!(n("frees") <= n("allocations"), "{what}: {arena:#}");
+        for (total, key) in totals.iter_mut().zip(keys) {
+            *total += n(key);
+        }
+    }
+    for (total, key) in totals.into_iter().zip(keys) {
+        assert_eq!(number(&stats["totals"][key], what), total, "{what}: {key}");
+    }
+}

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::Random;
 use super::model::StreamId;
+use super::{Nanos, Random};
 use crate::address::{Address, Bytes};
 use crate::error::Code;
 
@@ -72,6 +72,13 @@ pub enum Violation {
     DeadContext(String),
     /// A free of something that is not an allocation's beginning.
     UnknownFree(Address),
+    /// Memory was given back without waiting for work that still touches it.
+    FreedInUse {
+        /// The allocation.
+        start: Address,
+        /// When the last of that work ends.
+        until: Nanos,
+    },
     /// What a caller of the model adds of its own.
     Other(String),
 }
@@ -104,6 +111,12 @@ impl fmt::Display for Violation {
             Violation::DeadContext(call) => write!(f, "{call} on a destroyed context"),
             Violation::UnknownFree(address) => {
                 write!(f, "free of {address:?}, which is no allocation")
+            }
+            Violation::FreedInUse { start, until } => {
+                write!(
+                    f,
+                    "{start:?} was given back although work uses it until {until} ns"
+                )
             }
             Violation::Other(what) => f.write_str(what),
         }

@@ -81,13 +81,18 @@ impl<E> Model<E> {
         self.release(base)
     }
 
-    /// Frees an allocation without waiting for anything.
+    /// Frees an allocation without waiting for anything; a violation where
+    /// work in flight touches it.
     ///
     /// # Errors
     /// [`Code::INVALID_VALUE`] where no allocation begins there.
     pub fn release(&mut self, base: Address) -> Result<Option<(Address, Bytes)>, Code> {
-        if !self.live.contains_key(&base.get()) {
+        let Some(a) = self.live.get(&base.get()).copied() else {
             return Err(Code::INVALID_VALUE);
+        };
+        if let Some(until) = self.used_until(base, a.size) {
+            let start = base;
+            self.violate(Violation::FreedInUse { start, until });
         }
         Ok(self.drop_live(base.get()))
     }

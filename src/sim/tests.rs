@@ -125,6 +125,21 @@ fn unordered_writes_are_a_race_and_ordered_ones_are_not() {
 }
 
 #[test]
+fn giving_memory_back_under_running_work_is_a_violation() {
+    let (mut m, _, a, _) = model();
+    let context = m.context_of(a).unwrap();
+    let block = m.allocate(context, Bytes::mib(4)).unwrap();
+    let work = Work {
+        touches: vec![Touch::read(block, Bytes::mib(4))],
+        ..Work::lasting(10)
+    };
+    m.submit(a, work).unwrap();
+    m.release(block).unwrap();
+    let (start, until) = (block, 10);
+    assert_eq!(m.violations(), [Violation::FreedInUse { start, until }]);
+}
+
+#[test]
 fn a_fence_during_a_capture_spoils_it_and_growth_does_not() {
     let gpu = gpu();
     let driver = gpu.driver(0).unwrap();

@@ -42,6 +42,46 @@ pub(crate) struct Copy2D {
     height: u64,
 }
 
+/// `CUDA_MEMCPY3D`, and its twin for peers, which names contexts besides.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct Copy3D {
+    from: Corner,
+    to: Corner,
+    width: u64,
+    height: u64,
+    depth: u64,
+}
+
+/// One side of a three-dimensional copy.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct Corner {
+    x: u64,
+    y: u64,
+    z: u64,
+    level: u64,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    context: u64,
+    pitch: u64,
+    height: u64,
+}
+
+impl Corner {
+    /// The same side of the copy of one slice.
+    fn slice(&self, z: u64) -> Option<(u64, u64)> {
+        let slice = self.z.checked_add(z)?.checked_mul(self.height)?;
+        let offset = slice.checked_mul(self.pitch)?;
+        Some((
+            offset.checked_add(self.host)?,
+            offset.checked_add(self.device)?,
+        ))
+    }
+}
+
 /// One copy of rows.
 #[derive(Copy, Clone)]
 struct Move {
@@ -177,8 +217,37 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn move_2d(&self, copy: &In<Copy2D>) -> Result<Move, Code> {
+    /// The copies of the slices of a three-dimensional one.
+    fn moves_3d(&self, copy: &In<Copy3D>) -> Result<Vec<Move>, Code> {
         let c = copy.get()?;
+        let slice = |z| {
+            let (from_host, from_device) = c.from.slice(z)?;
+            let (to_host, to_device) = c.to.slice(z)?;
+            Some(Copy2D {
+                from_x: c.from.x,
+                from_y: c.from.y,
+                from_type: c.from.kind,
+                from_host,
+                from_device,
+                from_array: c.from.array,
+                from_pitch: c.from.pitch,
+                to_x: c.to.x,
+                to_y: c.to.y,
+                to_type: c.to.kind,
+                to_host,
+                to_device,
+                to_array: c.to.array,
+                to_pitch: c.to.pitch,
+                width: c.width,
+                height: c.height,
+            })
+        };
+        (0..c.depth)
+            .map(|z| self.move_2d(slice(z).ok_or(Code::INVALID_VALUE)?))
+            .collect()
+    }
+
+    fn move_2d(&self, c: Copy2D) -> Result<Move, Code> {
         let place = |kind, host, device| match kind {
             HOST => Ok(host),
             ON_DEVICE | UNIFIED => Ok(device),
@@ -230,13 +299,33 @@ driver! {
     }
 
     fn cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds(call, copy: In<Copy2D>) {
-        let m = call.move_2d(&copy)?;
+        let m = call.move_2d(copy.get()?)?;
         call.copy_now(m)
     }
 
     fn cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds(call, copy: In<Copy2D>) {
-        let m = call.move_2d(&copy)?;
+        let m = call.move_2d(copy.get()?)?;
         call.copy_now(m)
+    }
+
+    fn cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(call, copy: In<Copy3D>) {
+        call.moves_3d(&copy)?.into_iter().try_for_each(|m| call.copy_now(m))
+    }
+
+    fn cuMemcpy3DPeer / cuMemcpy3DPeer_ptds(call, copy: In<Copy3D>) {
+        call.moves_3d(&copy)?.into_iter().try_for_each(|m| call.copy_now(m))
+    }
+
+    fn cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(call, copy: In<Copy3D>, stream: Handle) {
+        let moves = call.moves_3d(&copy)?;
+        moves.into_iter().try_for_each(|m| call.copy_later(m, stream))
+    }
+
+    fn cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz(
+        call, copy: In<Copy3D>, stream: Handle,
+    ) {
+        let moves = call.moves_3d(&copy)?;
+        moves.into_iter().try_for_each(|m| call.copy_later(m, stream))
     }
 
     fn cuMemcpyAsync / cuMemcpyAsync_ptsz(call, to: u64, from: u64, size: u64, stream: Handle) {
@@ -269,7 +358,7 @@ driver! {
     }
 
     fn cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(call, copy: In<Copy2D>, stream: Handle) {
-        let m = call.move_2d(&copy)?;
+        let m = call.move_2d(copy.get()?)?;
         call.copy_later(m, stream)
     }
 }

@@ -7,6 +7,7 @@
 
 use std::ffi::c_void;
 
+use vramalloc::sim::Violation;
 use vramalloc::{Address, Bytes};
 
 use crate::backing::Backing;
@@ -86,9 +87,13 @@ impl Machine {
                 }
             }
             Effect::Write { to, bytes } => {
-                if self.is_accessible(to, bytes.len() as u64) {
-                    let from = bytes.as_ptr() as u64;
-                    copy(&self.backing, to, from, bytes.len() as u64);
+                let row = Rows {
+                    start: to,
+                    pitch: 0,
+                };
+                let width = bytes.len() as u64;
+                for to in self.rows(row, width, 1) {
+                    copy(&self.backing, to, bytes.as_ptr() as u64, width);
                 }
             }
             Effect::Call { callback, argument } => in_callback(|| {
@@ -102,13 +107,18 @@ impl Machine {
         }
     }
 
-    /// Where each row begins; none where one is not accessible any more.
-    fn rows(&self, rows: Rows, width: u64, count: u64) -> Vec<u64> {
+    /// Where each row begins; none, and a violation, where one is not
+    /// accessible any more.
+    fn rows(&mut self, rows: Rows, width: u64, count: u64) -> Vec<u64> {
         let start = |row: u64| rows.start.wrapping_add(row.wrapping_mul(rows.pitch));
         let starts: Vec<u64> = (0..count).map(start).collect();
         if starts.iter().all(|&s| self.is_accessible(s, width)) {
             return starts;
         }
+        self.violate(Violation::Other(format!(
+            "work ends on {width} bytes at {:#x}, which are not allocated",
+            rows.start
+        )));
         Vec::new()
     }
 

@@ -1,5 +1,19 @@
 //! The environment variables that shape the simulation.
 //!
+//! | variable | default | meaning |
+//! |---|---|---|
+//! | `SIM_CUDA_DEVICES` | 2 | devices |
+//! | `SIM_CUDA_MEMORY` | `16G` | memory of each device; K, M, G |
+//! | `SIM_CUDA_SEED` | 1 | seed of the clock's jitter |
+//! | `SIM_CUDA_KERNEL_NS` | 1000 | simulated time of a kernel without a meaning |
+//! | `SIM_CUDA_CALL_NS` | 1000 | simulated time of a driver call |
+//! | `SIM_CUDA_VERSION` | 13000 | the driver's version |
+//! | `SIM_CUDA_LACKS` | | names of functions that this driver is to lack |
+//! | `SIM_CUDA_FAULT` | | `name:n:code,…`: the n-th call of it fails so |
+//! | `SIM_CUDA_STRICT` | 0 | 1: unordered work on the same bytes is a violation |
+//! | `SIM_CUDA_VERBOSE` | 0 | 1: name the functions asked for that are not there |
+//! | `SIM_CUDA_REPORT` | | file for the report at exit; `%p` is the process |
+//!
 //! Owns nothing but their reading. Invariant: what cannot be read counts as
 //! not given, with one line on standard error. Cost: once per process, and
 //! once per driver function for faults and lacks.
@@ -46,9 +60,10 @@ pub(crate) fn lacks(function: &str) -> bool {
 
 /// Which calls of the function (1: the first) are to fail, with which code.
 pub(crate) fn faults(function: &str) -> Vec<(u64, u32)> {
-    let Ok(list) = std::env::var("SIM_CUDA_FAULT") else {
-        return Vec::new();
-    };
+    std::env::var("SIM_CUDA_FAULT").map_or_else(|_| Vec::new(), |l| faults_in(&l, function))
+}
+
+fn faults_in(list: &str, function: &str) -> Vec<(u64, u32)> {
     list.split(',')
         .filter_map(|fault| {
             let mut parts = fault.trim().split(':');
@@ -95,6 +110,13 @@ fn parse_size(text: &str) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_are_those_of_the_function() {
+        let list = "cuMemFree_v2:1:700, cuMemAlloc_v2:3:2,cuMemAlloc_v2:x:2,cuMemAlloc_v2:5:999";
+        assert_eq!(faults_in(list, "cuMemAlloc_v2"), [(3, 2), (5, 999)]);
+        assert_eq!(faults_in(list, "cuInit"), []);
+    }
 
     #[test]
     fn sizes() {

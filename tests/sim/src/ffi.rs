@@ -96,6 +96,12 @@ impl<T: Copy> In<T> {
 pub(crate) struct Text(*const c_char);
 
 impl Text {
+    /// The text at a place.
+    #[cfg(test)]
+    pub(crate) fn at(place: *const c_char) -> Text {
+        Text(place)
+    }
+
     pub(crate) fn get(&self) -> Result<String, Code> {
         if self.0.is_null() {
             return Err(Code::INVALID_VALUE);

@@ -5,6 +5,7 @@
 //! maps the devices' memory.
 
 use std::ffi::c_void;
+use std::sync::Once;
 
 use vramalloc::Code;
 
@@ -84,10 +85,13 @@ extern "C" fn end() {
     }
 }
 
-/// A function that the interface has and this driver does not: it says so.
-pub(crate) fn unsupported(name: &str) -> Done {
-    if env::flag("SIM_CUDA_VERBOSE") {
-        eprintln!("simulated CUDA: {name} is not there");
-    }
+/// A function that the interface has and this driver does not: it says so,
+/// the first time on standard error if that is wanted.
+pub(crate) fn unsupported(name: &str, said: &Once) -> Done {
+    said.call_once(|| {
+        if env::flag("SIM_CUDA_VERBOSE") {
+            eprintln!("simulated CUDA: {name} is not there");
+        }
+    });
     Err(Code::NOT_SUPPORTED)
 }

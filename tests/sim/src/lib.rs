@@ -49,3 +49,6 @@ mod ptx;
 mod report;
 mod stream;
 mod table;
+
+#[cfg(test)]
+mod tests;

@@ -51,7 +51,9 @@ impl Call<'_> {
             return Err(Code::INVALID_VALUE);
         }
         if let Some(a) = self.sim.model.find(Address::new(address)) {
-            self.sim.wait_until(self.sim.model.device_tail(a.device));
+            let used = self.sim.model.used_until(a.base, a.size).unwrap_or(0);
+            let tail = self.sim.model.device_tail(a.device);
+            self.sim.wait_until(tail.max(used));
         }
         let freed = self.sim.model.free(Address::new(address));
         self.sim.settle();

@@ -16,6 +16,7 @@ extern "C" fn at_the_end() {
     if is_forked() || path.is_empty() {
         return;
     }
+    let path = path.replace("%p", &std::process::id().to_string());
     if let Some(sim) = machine::lock().as_ref()
         && let Err(error) = std::fs::write(&path, report(sim))
     {

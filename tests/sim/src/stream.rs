@@ -12,7 +12,7 @@ use vramalloc::sim::{StreamId, Work};
 use crate::effect::{Callback, Effect};
 use crate::entry::{Call, driver, thread};
 use crate::event::State;
-use crate::ffi::{CAPTURE_ISOLATION, Done, Handle, INVALID_HANDLE, Out, code};
+use crate::ffi::{CAPTURE_ISOLATION, Done, Handle, INVALID_HANDLE, In, Out, code};
 
 const LEGACY: Handle = 1;
 const PER_THREAD: Handle = 2;
@@ -204,6 +204,23 @@ driver! {
     fn cuStreamGetPriority / cuStreamGetPriority_ptsz(call, handle: Handle, to: Out<i32>) {
         call.stream(handle)?;
         to.set(call.sim.streams.get(handle).map_or(0, |s| s.priority))
+    }
+
+    fn cuStreamSetAttribute / cuStreamSetAttribute_ptsz(
+        call, handle: Handle, _attribute: u32, _value: In<u64>,
+    ) {
+        call.stream(handle).map(|_| ())
+    }
+
+    fn cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz(call, to: Handle, from: Handle) {
+        call.stream(to)?;
+        call.stream(from).map(|_| ())
+    }
+
+    fn cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz(
+        call, handle: Handle, _address: u64, _size: u64, _flags: u32,
+    ) {
+        call.stream(handle).map(|_| ())
     }
 
     fn cuStreamGetId / cuStreamGetId_ptsz(call, handle: Handle, id: Out<u64>) {

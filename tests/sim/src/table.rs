@@ -9,7 +9,7 @@
 #![allow(clippy::wildcard_imports, reason = "the table names every function")]
 
 use std::ffi::c_void;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use crate::capture::*;
 use crate::context::*;
@@ -80,7 +80,8 @@ macro_rules! names {
             #[unsafe(no_mangle)]
             extern "C" fn $stub() -> u32 {
                 static SITE: Site = Site::new(stringify!($stub));
-                bare(&SITE, || unsupported(stringify!($stub)))
+                static SAID: Once = Once::new();
+                bare(&SITE, || unsupported(stringify!($stub), &SAID))
             }
         )*
         static NAMES: &[Name] = &[
@@ -167,6 +168,7 @@ names! {
         cuEventRecord 2000 cuEventRecord / cuEventRecord_ptsz;
         cuEventRecordWithFlags 11010 cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz;
         cuEventSynchronize 2000 cuEventSynchronize;
+        cuFlushGPUDirectRDMAWrites 11030 cuFlushGPUDirectRDMAWrites;
         cuFuncGetAttribute 2020 cuFuncGetAttribute;
         cuFuncGetModule 11000 cuFuncGetModule;
         cuFuncGetName 12030 cuFuncGetName;
@@ -255,6 +257,10 @@ names! {
         cuMemcpy2D 3020 cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds;
         cuMemcpy2DAsync 3020 cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz;
         cuMemcpy2DUnaligned 3020 cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds;
+        cuMemcpy3D 3020 cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds;
+        cuMemcpy3DAsync 3020 cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz;
+        cuMemcpy3DPeer 4000 cuMemcpy3DPeer / cuMemcpy3DPeer_ptds;
+        cuMemcpy3DPeerAsync 4000 cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz;
         cuMemcpyAsync 4000 cuMemcpyAsync / cuMemcpyAsync_ptsz;
         cuMemcpyDtoD 3020 cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds;
         cuMemcpyDtoDAsync 3020 cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz;
@@ -294,9 +300,13 @@ names! {
         cuPointerGetAttribute 4000 cuPointerGetAttribute;
         cuPointerGetAttributes 7000 cuPointerGetAttributes;
         cuPointerSetAttribute 6000 cuPointerSetAttribute;
+        cuProfilerStart 4000 cuProfilerStart;
+        cuProfilerStop 4000 cuProfilerStop;
         cuStreamAddCallback 5000 cuStreamAddCallback / cuStreamAddCallback_ptsz;
+        cuStreamAttachMemAsync 6000 cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz;
         cuStreamBeginCapture 10000 cuStreamBeginCapture / cuStreamBeginCapture_ptsz;
         cuStreamBeginCapture 10010 cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz;
+        cuStreamCopyAttributes 11000 cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz;
         cuStreamCreate 2000 cuStreamCreate;
         cuStreamCreateWithPriority 5050 cuStreamCreateWithPriority;
         cuStreamDestroy 4000 cuStreamDestroy_v2;
@@ -312,6 +322,7 @@ names! {
         cuStreamGetPriority 5050 cuStreamGetPriority / cuStreamGetPriority_ptsz;
         cuStreamIsCapturing 10000 cuStreamIsCapturing / cuStreamIsCapturing_ptsz;
         cuStreamQuery 2000 cuStreamQuery / cuStreamQuery_ptsz;
+        cuStreamSetAttribute 11000 cuStreamSetAttribute / cuStreamSetAttribute_ptsz;
         cuStreamSynchronize 2000 cuStreamSynchronize / cuStreamSynchronize_ptsz;
         cuStreamWaitEvent 3020 cuStreamWaitEvent / cuStreamWaitEvent_ptsz;
         cuThreadExchangeStreamCaptureMode 10010 cuThreadExchangeStreamCaptureMode;
@@ -388,7 +399,6 @@ names! {
         cuExternalMemoryGetMappedBuffer 10000 cuExternalMemoryGetMappedBuffer;
         cuExternalMemoryGetMappedMipmappedArray 10000 cuExternalMemoryGetMappedMipmappedArray;
         cuFabricCpyBatchAsync 13050 cuFabricCpyBatchAsync;
-        cuFlushGPUDirectRDMAWrites 11030 cuFlushGPUDirectRDMAWrites;
         cuFuncSetBlockShape 2000 cuFuncSetBlockShape;
         cuFuncSetSharedSize 2000 cuFuncSetSharedSize;
         cuGLCtxCreate 3020 cuGLCtxCreate;
@@ -580,13 +590,9 @@ names! {
         cuMemcpy2DAsync 2000 cuMemcpy2DAsync;
         cuMemcpy2DUnaligned 2000 cuMemcpy2DUnaligned;
         cuMemcpy3D 2000 cuMemcpy3D;
-        cuMemcpy3D 3020 cuMemcpy3D_v2;
         cuMemcpy3DAsync 2000 cuMemcpy3DAsync;
-        cuMemcpy3DAsync 3020 cuMemcpy3DAsync_v2;
         cuMemcpy3DBatchAsync 12080 cuMemcpy3DBatchAsync;
         cuMemcpy3DBatchAsync 13000 cuMemcpy3DBatchAsync_v2;
-        cuMemcpy3DPeer 4000 cuMemcpy3DPeer;
-        cuMemcpy3DPeerAsync 4000 cuMemcpy3DPeerAsync;
         cuMemcpy3DWithAttributesAsync 13020 cuMemcpy3DWithAttributesAsync;
         cuMemcpyAtoA 2000 cuMemcpyAtoA;
         cuMemcpyAtoA 3020 cuMemcpyAtoA_v2;
@@ -641,22 +647,17 @@ names! {
         cuParamSeti 2000 cuParamSeti;
         cuParamSetv 2000 cuParamSetv;
         cuProfilerInitialize 4000 cuProfilerInitialize;
-        cuProfilerStart 4000 cuProfilerStart;
-        cuProfilerStop 4000 cuProfilerStop;
         cuSignalExternalSemaphoresAsync 10000 cuSignalExternalSemaphoresAsync;
-        cuStreamAttachMemAsync 6000 cuStreamAttachMemAsync;
         cuStreamBatchMemOp 8000 cuStreamBatchMemOp;
         cuStreamBatchMemOp 11070 cuStreamBatchMemOp_v2;
         cuStreamBeginCaptureToCig 13020 cuStreamBeginCaptureToCig;
         cuStreamBeginCaptureToGraph 12030 cuStreamBeginCaptureToGraph;
         cuStreamBeginRecaptureToGraph 13030 cuStreamBeginRecaptureToGraph;
-        cuStreamCopyAttributes 11000 cuStreamCopyAttributes;
         cuStreamDestroy 2000 cuStreamDestroy;
         cuStreamEndCaptureToCig 13020 cuStreamEndCaptureToCig;
         cuStreamGetAttribute 11000 cuStreamGetAttribute;
         cuStreamGetDevResource 13010 cuStreamGetDevResource;
         cuStreamGetGreenCtx 12040 cuStreamGetGreenCtx;
-        cuStreamSetAttribute 11000 cuStreamSetAttribute;
         cuStreamUpdateCaptureDependencies 11030 cuStreamUpdateCaptureDependencies;
         cuStreamUpdateCaptureDependencies 12030 cuStreamUpdateCaptureDependencies_v2;
         cuStreamWaitValue32 8000 cuStreamWaitValue32;

@@ -35,6 +35,7 @@ mod env;
 mod errors;
 mod event;
 mod ffi;
+mod hide;
 mod host;
 mod init;
 mod ipc;

@@ -69,6 +69,20 @@ pub(crate) fn look_up(base: &str, version: i32, flags: u64) -> (*const c_void, u
     }
 }
 
+/// The functions that this driver is to lack: by the environment's word, or
+/// because they are newer than it says it is.
+pub(crate) fn lacking() -> Vec<*const c_void> {
+    let driver = env::version();
+    let there = |n: &Name| {
+        let named = |other: &&Name| other.symbol == n.symbol && other.version <= driver;
+        NAMES.iter().any(|other| named(&other)) && !env::lacks(n.symbol) && !env::lacks(n.base)
+    };
+    let gone = NAMES.iter().filter(|n| !there(n));
+    gone.flat_map(|n| [Some((n.address)()), n.twin.map(|t| t())])
+        .flatten()
+        .collect()
+}
+
 static DRIVER: OnceLock<i32> = OnceLock::new();
 
 /// Writes the table, and a function that says it is not there for each name

@@ -40,6 +40,7 @@ use crate::stats::{ArenaStats, DriverCalls};
 use crate::strategy::{Route, Strategy};
 use crate::sync::{Lock, OnceLock};
 
+pub use books::Located;
 use books::{Books, Freed, Release, Search, Want};
 use meter::Metered;
 use reclaim::Extent;
@@ -247,11 +248,11 @@ impl<D: Driver> Arena<D> {
         self.books.lock().validate()
     }
 
-    /// Whether `address` is the start of memory that the driver handed out in
-    /// one call, so that what the driver says of its base and size holds for
-    /// it.
+    /// The live block that an address lies in, or of a direct allocation
+    /// starts at, with the driver's allocation around it; none where no live
+    /// block is. Looks at all chunks: not for a path that programs take often.
     #[must_use]
-    pub fn is_whole_allocation(&self, address: Address) -> bool {
-        self.books.lock().is_direct(address)
+    pub fn locate(&self, address: Address) -> Option<Located> {
+        self.books.lock().locate(address)
     }
 }

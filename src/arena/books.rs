@@ -10,6 +10,8 @@
 //! over the blocks. Cost: constant time for each operation, except those that
 //! look at all chunks (`take_idle`) or at a whole batch (`end_epochs`).
 
+mod leave;
+
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
@@ -72,6 +74,28 @@ pub(crate) struct Region {
     pub(crate) size: Bytes,
 }
 
+/// A live block and the driver's allocation that it lies in. What the driver
+/// says of a base, a size or a handle is said of the allocation.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Located {
+    /// Where the block starts.
+    pub block: Address,
+    /// The block's size in whole slots.
+    pub size: Bytes,
+    /// Where the driver's allocation starts.
+    pub allocation: Address,
+    /// The allocation's size in whole slots.
+    pub allocation_size: Bytes,
+}
+
+impl Located {
+    /// Whether the block is all of its allocation.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.size == self.allocation_size
+    }
+}
+
 /// See the module.
 pub(crate) struct Books<F> {
     arena: ArenaId,
@@ -127,10 +151,34 @@ impl<F: Clone> Books<F> {
         &self.limbo
     }
 
-    /// Whether a live driver allocation of its own starts here.
-    pub(crate) fn is_direct(&self, address: Address) -> bool {
-        self.live_block(address)
-            .is_some_and(|(_, block)| block.chunk == ChunkId::DIRECT)
+    /// The live block around an address; see [`Located`].
+    pub(crate) fn locate(&self, address: Address) -> Option<Located> {
+        if let Some((_, block)) = self.live_block(address)
+            && block.chunk == ChunkId::DIRECT
+        {
+            return Some(Located {
+                block: address,
+                size: block.size,
+                allocation: address,
+                allocation_size: block.size,
+            });
+        }
+        let inside =
+            |start: Address, size: Bytes| address >= start && address.offset_from(start) < size;
+        let (_, chunk) = self
+            .chunks
+            .iter()
+            .find(|(_, chunk)| inside(chunk.address, chunk.size))?;
+        let (_, block) = self
+            .blocks
+            .walk(chunk.first)
+            .find(|(_, block)| inside(block.address, block.size))?;
+        (block.state == State::Live).then_some(Located {
+            block: block.address,
+            size: block.size,
+            allocation: chunk.address,
+            allocation_size: chunk.size,
+        })
     }
 
     pub(crate) fn stats_mut(&mut self) -> &mut ArenaStats {
@@ -374,67 +422,6 @@ impl<F: Clone> Books<F> {
         }
     }
 
-    /// Takes everything that can go back out of the books: the chunks without
-    /// a live block, and the direct allocations in limbo. What of it is in
-    /// limbo goes with it: the driver's own free waits for the device.
-    pub(crate) fn take_idle(&mut self) -> Vec<Region> {
-        let idle: Vec<ChunkId> = self
-            .chunks
-            .iter()
-            .filter(|(_, chunk)| chunk.live == 0)
-            .map(|(id, _)| id)
-            .collect();
-        let mut regions: Vec<Region> = idle
-            .into_iter()
-            .filter_map(|id| self.take_chunk(id))
-            .collect();
-        for id in self.limbo.blocks() {
-            let block = self.blocks.get_mut(id);
-            if block.chunk == ChunkId::DIRECT && block.state == State::Limbo {
-                block.state = State::Gone;
-                self.stats.limbo.sub(block.size);
-                self.stats.reserved.sub(block.size);
-                regions.push(Region {
-                    address: block.address,
-                    size: block.size,
-                });
-            }
-        }
-        regions
-    }
-
-    fn take_chunk(&mut self, id: ChunkId) -> Option<Region> {
-        let Chunk {
-            address,
-            size,
-            pool,
-            first,
-            ..
-        } = self.chunks.remove(id)?;
-        let blocks: Vec<(BlockId, Block)> = self
-            .blocks
-            .walk(first)
-            .map(|(id, block)| (id, *block))
-            .collect();
-        for (id, block) in blocks {
-            if block.state == State::Free {
-                let (index, blocks) = self.index(pool);
-                index.remove(blocks, id);
-                blocks.remove(id);
-                self.stats.cached.sub(block.size);
-            } else {
-                self.blocks.get_mut(id).state = State::Gone;
-                self.stats.limbo.sub(block.size);
-            }
-        }
-        self.map.release_chunk(address, size);
-        self.stats.idle = self.stats.idle.saturating_sub(size);
-        self.stats.reserved.sub(size);
-        self.stats.chunks -= 1;
-        self.stats.chunks_released += 1;
-        Some(Region { address, size })
-    }
-
     /// Bytes of chunks in use that could be handed out in pieces of a page or
     /// more.
     pub(crate) fn obtainable_parts(&self) -> Bytes {
@@ -450,45 +437,6 @@ impl<F: Clone> Books<F> {
             .fold(Bytes::ZERO, |sum, block| {
                 sum.saturating_add(block.size.round_down(PAGE))
             })
-    }
-
-    /// Forgets everything, because the context and its memory are gone, and
-    /// returns how many bytes that were. The counters stay.
-    pub(crate) fn retire(&mut self) -> Bytes {
-        self.retired = true;
-        let mut index = 0;
-        while let Some((_, &block)) = self.blocks.find(index) {
-            if block.state == State::Live && block.chunk == ChunkId::DIRECT {
-                self.map.release_direct(block.address);
-            } else if block.state == State::Live {
-                self.map.clear_block(block.address);
-            }
-            index += 1;
-        }
-        for (_, chunk) in self.chunks.iter() {
-            self.map.release_chunk(chunk.address, chunk.size);
-        }
-        self.chunks = Chunks::new();
-        self.blocks = Blocks::new();
-        self.small = FreeIndex::new();
-        self.large = FreeIndex::new();
-        self.limbo.clear();
-        let reserved = self.stats.reserved.current;
-        let ArenaStats {
-            live,
-            cached,
-            limbo,
-            reserved: held,
-            idle,
-            chunks,
-            ..
-        } = &mut self.stats;
-        for gauge in [live, cached, limbo, held] {
-            gauge.current = Bytes::ZERO;
-        }
-        *idle = Bytes::ZERO;
-        *chunks = 0;
-        reserved
     }
 
     /// A copy of the counters, with those that are only worked out on demand.

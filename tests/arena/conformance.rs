@@ -260,8 +260,31 @@ fn an_adopted_pointer_is_freed_like_any_other(strategy: StrategyKind) {
     let rig = Rig::new(&plain(strategy), DEVICE);
     let address = rig.arena.driver().alloc(Bytes::mib(3)).unwrap();
     assert!(rig.arena.adopt(address, Bytes::mib(3)));
-    assert!(rig.is_ours(address) && rig.arena.is_whole_allocation(address));
+    assert!(rig.is_ours(address) && rig.is_whole(address));
     rig.arena.free(address).unwrap();
+    rig.ends_clean();
+}
+
+fn a_block_is_located_in_its_allocation(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let (first, second) = (rig.get(MIB), rig.get(MIB));
+    for block in [first, second] {
+        let found = rig.arena.locate(block).unwrap();
+        assert_eq!((found.block, found.size), (block, MIB));
+        let end = found.allocation.checked_add(found.allocation_size).unwrap();
+        assert!(found.allocation <= block && block.checked_add(MIB).unwrap() <= end);
+        let inside = Address::new(block.get() + 700);
+        let around = rig.arena.locate(inside);
+        // Of a direct allocation only the start is known.
+        assert_eq!(
+            around,
+            (strategy != StrategyKind::Passthrough).then_some(found)
+        );
+    }
+    rig.arena.free(second).unwrap();
+    assert_eq!(rig.arena.locate(second), None);
+    assert_eq!(rig.arena.locate(Address::new(1 << 20)), None);
+    rig.arena.free(first).unwrap();
     rig.ends_clean();
 }
 
@@ -272,11 +295,8 @@ fn large_requests_can_have_their_own_allocation(strategy: StrategyKind) {
     };
     let rig = Rig::new(&config, DEVICE);
     let (large, small) = (rig.get(Bytes::mib(32)), rig.get(Bytes::mib(1)));
-    assert!(rig.arena.is_whole_allocation(large));
-    assert_eq!(
-        rig.arena.is_whole_allocation(small),
-        strategy == StrategyKind::Passthrough
-    );
+    assert!(rig.is_whole(large));
+    assert_eq!(rig.is_whole(small), strategy == StrategyKind::Passthrough);
     rig.arena.free(large).unwrap();
     rig.arena.free(small).unwrap();
     rig.ends_clean();
@@ -336,6 +356,7 @@ macro_rules! conformance {
                 failing_calls_leave_the_books_right,
                 a_retired_arena_knows_nothing,
                 an_adopted_pointer_is_freed_like_any_other,
+                a_block_is_located_in_its_allocation,
                 large_requests_can_have_their_own_allocation,
                 garbage_collects_as_the_options_say,
             );

@@ -63,6 +63,11 @@ impl Rig {
         self.map.owner(address) == Owner::Arena(ArenaId(0))
     }
 
+    /// Whether the block is a driver allocation of its own.
+    pub(crate) fn is_whole(&self, address: Address) -> bool {
+        self.arena.locate(address).unwrap().is_whole()
+    }
+
     /// Nothing is left, on either side of the seam, and nothing forbidden was
     /// done on the way.
     pub(crate) fn ends_clean(&self) {

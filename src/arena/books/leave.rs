@@ -1,0 +1,115 @@
+//! What leaves the books: memory on its way back to the driver, and everything
+//! when the context is gone.
+//!
+//! Invariant: it is out of the page map before the driver hears of it, since
+//! the driver may hand the same addresses out at once. Cost: looks at all
+//! chunks, or at all blocks of what leaves.
+
+use crate::address::Bytes;
+use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
+use crate::arena::books::{Books, Region};
+use crate::arena::chunk::{Chunk, Chunks};
+use crate::arena::free_index::FreeIndex;
+use crate::stats::ArenaStats;
+
+impl<F: Clone> Books<F> {
+    /// Takes everything that can go back out of the books: the chunks without
+    /// a live block, and the direct allocations in limbo. What of it is in
+    /// limbo goes with it: the driver's own free waits for the device.
+    pub(crate) fn take_idle(&mut self) -> Vec<Region> {
+        let idle: Vec<ChunkId> = self
+            .chunks
+            .iter()
+            .filter(|(_, chunk)| chunk.live == 0)
+            .map(|(id, _)| id)
+            .collect();
+        let mut regions: Vec<Region> = idle
+            .into_iter()
+            .filter_map(|id| self.take_chunk(id))
+            .collect();
+        for id in self.limbo.blocks() {
+            let block = self.blocks.get_mut(id);
+            if block.chunk == ChunkId::DIRECT && block.state == State::Limbo {
+                block.state = State::Gone;
+                self.stats.limbo.sub(block.size);
+                self.stats.reserved.sub(block.size);
+                regions.push(Region {
+                    address: block.address,
+                    size: block.size,
+                });
+            }
+        }
+        regions
+    }
+
+    fn take_chunk(&mut self, id: ChunkId) -> Option<Region> {
+        let Chunk {
+            address,
+            size,
+            pool,
+            first,
+            ..
+        } = self.chunks.remove(id)?;
+        let blocks: Vec<(BlockId, Block)> = self
+            .blocks
+            .walk(first)
+            .map(|(id, block)| (id, *block))
+            .collect();
+        for (id, block) in blocks {
+            if block.state == State::Free {
+                let (index, blocks) = self.index(pool);
+                index.remove(blocks, id);
+                blocks.remove(id);
+                self.stats.cached.sub(block.size);
+            } else {
+                self.blocks.get_mut(id).state = State::Gone;
+                self.stats.limbo.sub(block.size);
+            }
+        }
+        self.map.release_chunk(address, size);
+        self.stats.idle = self.stats.idle.saturating_sub(size);
+        self.stats.reserved.sub(size);
+        self.stats.chunks -= 1;
+        self.stats.chunks_released += 1;
+        Some(Region { address, size })
+    }
+
+    /// Forgets everything, because the context and its memory are gone, and
+    /// returns how many bytes that were. The counters stay.
+    pub(crate) fn retire(&mut self) -> Bytes {
+        self.retired = true;
+        let mut index = 0;
+        while let Some((_, &block)) = self.blocks.find(index) {
+            if block.state == State::Live && block.chunk == ChunkId::DIRECT {
+                self.map.release_direct(block.address);
+            } else if block.state == State::Live {
+                self.map.clear_block(block.address);
+            }
+            index += 1;
+        }
+        for (_, chunk) in self.chunks.iter() {
+            self.map.release_chunk(chunk.address, chunk.size);
+        }
+        self.chunks = Chunks::new();
+        self.blocks = Blocks::new();
+        self.small = FreeIndex::new();
+        self.large = FreeIndex::new();
+        self.limbo.clear();
+        let reserved = self.stats.reserved.current;
+        let ArenaStats {
+            live,
+            cached,
+            limbo,
+            reserved: held,
+            idle,
+            chunks,
+            ..
+        } = &mut self.stats;
+        for gauge in [live, cached, limbo, held] {
+            gauge.current = Bytes::ZERO;
+        }
+        *idle = Bytes::ZERO;
+        *chunks = 0;
+        reserved
+    }
+}

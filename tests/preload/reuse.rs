@@ -57,3 +57,40 @@ fn only_strict_frees_wait() {
         assert!(waits >= Some(5), "{}: {waits:?}", strict.what);
     }
 }
+
+/// Many streams, threads, sizes and kernels at once, from a seed.
+fn stress(kind: Kind, seed: &str, conf: &str) -> Run {
+    Run::preloaded("stress", kind)
+        .args([seed, "3", "1500"])
+        .env("SIM_CUDA_STRICT", "1")
+        .env("SIM_CUDA_SEED", seed)
+        .conf(conf)
+}
+
+#[test]
+fn no_block_is_shared_with_a_late_kernel_under_stress() {
+    for seed in ["1", "2", "3"] {
+        let bare = Run::bare("stress", Kind::Dynamic)
+            .args([seed, "3", "1500"])
+            .go();
+        bare.quiet(0);
+        for kind in Kind::ALL {
+            for strategy in STRATEGIES {
+                for lacks in ["", "cuCtxRecordEvent"] {
+                    let run = stress(kind, seed, &format!("strategy:{strategy}"));
+                    let outcome = run.env("SIM_CUDA_LACKS", lacks).go();
+                    outcome.quiet(0).no_violations();
+                    assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+                }
+            }
+        }
+    }
+}
+
+/// So the test above can fail.
+#[test]
+fn stress_sees_what_happens_without_the_fence() {
+    let conf = "strategy:auto_growth,free_sync:immediate";
+    let damaged = ["1", "2", "3"].map(|seed| stress(Kind::Driver, seed, conf).go().code());
+    assert_eq!(damaged, [3; 3]);
+}

@@ -144,6 +144,10 @@ impl Run {
         self
     }
 
+    pub(crate) fn args<const N: usize>(self, arguments: [&str; N]) -> Run {
+        arguments.into_iter().fold(self, Run::arg)
+    }
+
     pub(crate) fn env(mut self, name: &str, value: &str) -> Run {
         self.environment.insert(name.to_owned(), value.to_owned());
         self

@@ -7,11 +7,14 @@
  * returned: an allocator may as well wait inside. The data tells
  * independently: a late write into a new block changes what was put there.
  *
+ * With the argument `peer`, the kernel runs on device 1 while the buffer is
+ * memory of device 0.
+ *
  * Exit: 0 safe, 3 an overlap was seen, 1 something failed.
  */
 #include "gpu.h"
 
-enum { BLOCKS = 32, STAMP = 0x5a };
+enum { BLOCKS = 16, STAMP = 0x5a };
 
 static const uint64_t kernel_ns = 200 * 1000 * 1000;
 static const uint32_t late_value = 0xdeadbeef;
@@ -38,7 +41,8 @@ static int count_damaged(void *const blocks[], size_t size) {
     return damaged;
 }
 
-static int check(gpu_stream stream, size_t size) {
+/* The kernel runs on the stream of `device`, the memory is device 0's. */
+static int check(gpu_stream stream, int device, size_t size) {
     void *buffer, *blocks[BLOCKS], *again;
     gpu_event event;
     int early = 0;
@@ -46,11 +50,13 @@ static int check(gpu_stream stream, size_t size) {
     if (!stamp)
         exit(1);
     memset(stamp, STAMP, size);
-    GPU(gpu_event_create(&event));
     GPU(gpu_malloc(&buffer, size));
 
+    GPU(gpu_set_device(device));
+    GPU(gpu_event_create(&event));
     GPU(gpu_fill(stream, buffer, late_value, size / 4, kernel_ns));
     GPU(gpu_event_record(event, stream));
+    GPU(gpu_set_device(0));
     GPU(gpu_free(buffer));
     for (int i = 0; i < BLOCKS; i++) {
         GPU(gpu_malloc(&blocks[i], size));
@@ -75,14 +81,19 @@ static int check(gpu_stream stream, size_t size) {
     return early || damaged;
 }
 
-int main(void) {
-    static const size_t sizes[] = {512, 4096, 65536, 1 << 20, 8 << 20};
+int main(int argc, char **argv) {
+    static const size_t sizes[] = {512, 4096, 65536, 1 << 20, 4 << 20};
+    int device = argc == 2 && !strcmp(argv[1], "peer");
     gpu_stream stream;
     int unsafe = 0;
-    GPU(gpu_set_device(0));
+    GPU(gpu_set_device(device));
     GPU(gpu_stream_create(&stream));
+    if (device)
+        GPU(gpu_enable_peer(0));
+    GPU(gpu_set_device(0));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        unsafe |= check(stream, sizes[i]);
+        unsafe |= check(stream, device, sizes[i]);
+    GPU(gpu_set_device(device));
     GPU(gpu_stream_destroy(stream));
     if (unsafe)
         fprintf(stderr, "memory was handed out while a kernel still used it\n");

@@ -22,6 +22,7 @@ typedef unsigned long long gpu_address;
     F(cuCtxGetDevice, "", 2000, (int *))                                       \
     F(cuCtxSetCurrent, "", 4000, (void *))                                     \
     F(cuCtxSynchronize, "", 2000, (void))                                      \
+    F(cuCtxEnablePeerAccess, "", 4000, (void *, unsigned))                     \
     F(cuMemAlloc, "_v2", 3020, (gpu_address *, size_t))                        \
     F(cuMemFree, "_v2", 3020, (gpu_address))                                   \
     F(cuMemHostAlloc, "", 2020, (void **, size_t, unsigned))                   \
@@ -126,6 +127,13 @@ static inline int gpu_reset(void) {
     int device;
     int code = gpu_driver.cuCtxGetDevice(&device);
     return code ? code : gpu_driver.cuDevicePrimaryCtxReset(device);
+}
+
+/* Lets the current device use the memory of another. */
+static inline int gpu_enable_peer(int peer) {
+    void *context;
+    int code = gpu_driver.cuDevicePrimaryCtxRetain(&context, peer);
+    return code ? code : gpu_driver.cuCtxEnablePeerAccess(context, 0);
 }
 
 static inline int gpu_malloc(void **device, size_t size) {

@@ -8,6 +8,7 @@ int cudaGetDeviceCount(int *count);
 int cudaSetDevice(int device);
 int cudaDeviceSynchronize(void);
 int cudaDeviceReset(void);
+int cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 int cudaMalloc(void **device, size_t size);
 int cudaFree(void *device);
 int cudaMallocHost(void **host, size_t size);
@@ -48,6 +49,11 @@ static inline int gpu_set_device(int device) { return cudaSetDevice(device); }
 static inline int gpu_sync(void) { return cudaDeviceSynchronize(); }
 
 static inline int gpu_reset(void) { return cudaDeviceReset(); }
+
+/* Lets the current device use the memory of another. */
+static inline int gpu_enable_peer(int peer) {
+    return cudaDeviceEnablePeerAccess(peer, 0);
+}
 
 static inline int gpu_malloc(void **device, size_t size) {
     return cudaMalloc(device, size);

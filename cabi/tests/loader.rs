@@ -6,7 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::fs;
+mod stage;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -28,37 +29,11 @@ const PIECES: [(&str, &str, &[&str]); 5] = [
 fn pieces() -> &'static Path {
     static PIECES_AT: OnceLock<PathBuf> = OnceLock::new();
     PIECES_AT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("loader");
-        fs::create_dir_all(&folder).unwrap();
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/loader");
+        let folder = stage::folder("loader");
         for (source, output, flags) in PIECES {
-            let built = Command::new("gcc")
-                .args(["-std=gnu11", "-O1", "-fPIC", "-Wall", "-Wextra", "-Werror"])
-                .args(flags)
-                .arg("-o")
-                .arg(folder.join(output))
-                .arg(sources.join(source))
-                .arg("-ldl")
-                .status();
-            assert!(built.unwrap().success(), "{source} does not compile");
+            stage::compile(&format!("loader/{source}"), &folder.join(output), flags);
         }
         folder
-    })
-}
-
-/// The library under test. Cargo does not build a shared library for a test
-/// beside it, so it is asked to.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--package", env!("CARGO_PKG_NAME")])
-            .arg("--target-dir")
-            .arg(target)
-            .status();
-        assert!(built.unwrap().success(), "the library does not build");
-        target.join("debug/libvramalloc.so")
     })
 }
 
@@ -67,7 +42,7 @@ fn asks(preloads: &[&str]) -> Vec<String> {
     let preload: Vec<String> = preloads
         .iter()
         .map(|name| match *name {
-            "us" => library().to_owned(),
+            "us" => stage::library().to_owned(),
             other => pieces().join(other),
         })
         .map(|path| path.to_str().unwrap().to_owned())

@@ -1,0 +1,82 @@
+//! The corners of the driver's door, over the simulated driver: the program
+//! that visits them prints the same bare and preloaded, but where a block
+//! inside a chunk cannot have a handle of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod stage;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The simulated driver's folder and the program.
+fn built() -> &'static (PathBuf, PathBuf) {
+    static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let simulated = Command::new(root.join("scripts/build-sim")).status();
+        assert!(simulated.unwrap().success(), "the driver does not build");
+        let program = stage::folder("doors").join("corners");
+        stage::compile("doors/corners.c", &program, &[]);
+        (root.join("target/sim"), program)
+    })
+}
+
+/// What the program prints, with these options for the library if it is
+/// preloaded.
+fn corners(options: Option<&str>) -> Vec<String> {
+    let (driver, program) = built();
+    let mut command = Command::new(program);
+    command.env("LD_LIBRARY_PATH", driver);
+    if let Some(options) = options {
+        command
+            .env("LD_PRELOAD", stage::library())
+            .env("VRAMALLOC_CONF", options)
+            .env("VRAMALLOC_STATS", "off");
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{:?}: {text}", output.status);
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The lines that differ, as the preloaded program prints them.
+fn differences(options: &str) -> Vec<String> {
+    let (bare, preloaded) = (corners(None), corners(Some(options)));
+    assert_eq!(bare.len(), preloaded.len(), "{preloaded:#?}");
+    std::iter::zip(bare, preloaded)
+        .filter(|(bare, preloaded)| bare != preloaded)
+        .map(|(_, preloaded)| preloaded)
+        .collect()
+}
+
+/// CUDA refuses; memory of ours finds its context by itself.
+const WITHOUT_CONTEXT: &str = "free without a context: 0";
+
+#[test]
+fn a_pool_answers_as_the_driver_does() {
+    for options in ["", "strategy:naive_best_fit", "free_sync:strict"] {
+        assert_eq!(
+            differences(options),
+            ["handles: not all", WITHOUT_CONTEXT],
+            "{options}"
+        );
+    }
+}
+
+#[test]
+fn blocks_with_an_allocation_of_their_own_have_handles() {
+    for options in ["strategy:passthrough", "dedicated_min:1"] {
+        assert_eq!(differences(options), [WITHOUT_CONTEXT], "{options}");
+    }
+}
+
+#[test]
+fn a_handle_never_shows_the_wrong_bytes() {
+    for options in ["", "strategy:naive_best_fit", "strategy:passthrough"] {
+        let lines = corners(Some(options));
+        let expected = "handles to the wrong bytes: 0";
+        assert!(lines.iter().any(|line| line == expected), "{lines:#?}");
+    }
+}

@@ -51,6 +51,10 @@ impl Site {
 
     /// Counts a call; whether the environment lets it go on.
     fn count(&'static self) -> Done {
+        if is_forked() {
+            // Another thread may have held the lock below at the fork.
+            return Ok(());
+        }
         let plan = self.plan.get_or_init(|| {
             let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
             sites.push(self);

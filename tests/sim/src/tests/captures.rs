@@ -1,0 +1,82 @@
+//! Captures and graphs.
+
+#![allow(clippy::wildcard_imports, reason = "a program sees every function")]
+
+use super::*;
+
+#[test]
+fn a_capture_forbids_growth_except_in_relaxed_mode() {
+    let program = Program::new();
+    let (s, block) = (stream(1), alloc(MIB));
+    let event: Handle = made(|to| cuEventCreate(to, 0));
+    assert_eq!(cuMemsetD32_v2(block, 1, 1), 0);
+    for call in [
+        || cuMemAlloc_v2(out(&mut 0), 512),
+        || cuMemFree_v2(0x1000),
+        || cuMemsetD8_v2(0x1000, 0, 1),
+    ] {
+        assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+        assert_eq!(call(), 900);
+        assert_eq!(made(|to| cuStreamIsCapturing(s, to)), 2);
+        assert_eq!(program.fill(s, block, 2, 1, 1), 901);
+        assert_eq!(cuStreamEndCapture(s, none()), 901);
+    }
+    for ask in [
+        || cuEventQuery as extern "C" fn(Handle) -> u32,
+        || cuEventSynchronize as extern "C" fn(Handle) -> u32,
+    ] {
+        assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+        assert_eq!(ask()(event), 900);
+        assert_eq!(cuStreamEndCapture(s, none()), 901);
+    }
+    assert_eq!(cuStreamBeginCapture_v2(s, 2), 0);
+    assert_eq!(cuCtxRecordEvent(program.context, event), 900);
+    assert_eq!(cuStreamEndCapture(s, none()), 901);
+    let seen = program.violations();
+    assert!(seen.iter().any(|v| v.starts_with("cuCtxRecordEvent")));
+
+    assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+    let mut mode = 2;
+    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+    assert_eq!(cuMemFree_v2(alloc(512)), 0);
+    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+    assert_eq!(mode, 2);
+    assert_eq!(program.fill(s, block, 3, 1, MS), 0);
+    let graph = made(|to| cuStreamEndCapture(s, to));
+    assert_eq!(cuStreamSynchronize(s), 0);
+    assert_eq!(read(block), 1, "captured work is not done");
+    let exec = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    for value in [1, 2] {
+        assert_eq!(cuMemsetD32_v2(block, value, 1), 0);
+        assert_eq!(cuGraphLaunch(exec, s), 0);
+        assert_eq!(cuStreamSynchronize(s), 0);
+        assert_eq!(read(block), 3);
+    }
+}
+
+#[test]
+fn an_event_takes_another_stream_into_the_capture() {
+    let program = Program::new();
+    let (s, t, block) = (stream(1), stream(0), alloc(MIB));
+    let (fork, join) = (
+        made(|to| cuEventCreate(to, 2)),
+        made(|to| cuEventCreate(to, 2)),
+    );
+    assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+    assert_eq!(cuEventRecord(fork, s), 0);
+    assert_eq!(cuEventQuery(fork), 900, "and the capture is spoiled");
+    assert_eq!(cuStreamEndCapture(s, none()), 901);
+
+    assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+    assert_eq!(cuEventRecord(fork, s), 0);
+    assert_eq!(cuStreamWaitEvent(t, fork, 0), 0);
+    assert_eq!(program.fill(t, block, 9, 1, 1), 0);
+    assert_eq!(cuEventRecord(join, t), 0);
+    assert_eq!(cuStreamWaitEvent(s, join, 0), 0);
+    assert_eq!(
+        cuStreamSynchronize(NULL),
+        906,
+        "the legacy stream orders with it"
+    );
+    assert_eq!(cuStreamEndCapture(s, none()), 901);
+}

@@ -1,0 +1,92 @@
+//! Device memory, stream-ordered memory, copies, pinned memory.
+
+#![allow(clippy::wildcard_imports, reason = "a program sees every function")]
+
+use super::*;
+
+#[test]
+fn memory_falls_by_pages_and_a_context_takes_its_own_with_it() {
+    let program = Program::new();
+    let before = info();
+    alloc(1);
+    assert_eq!(before - info(), 2 * MIB);
+    alloc(3 * MIB);
+    assert_eq!(before - info(), 6 * MIB);
+    let other = made(|to| cuCtxCreate_v2(to, 0, 0));
+    alloc(100 * MIB);
+    assert_eq!(before - info(), 106 * MIB);
+    assert_eq!(cuCtxDestroy_v2(other), 0);
+    assert_eq!(made(|to| cuCtxGetCurrent(to)), program.context);
+    assert_eq!(before - info(), 6 * MIB);
+    assert_eq!(cuMemAlloc_v2(out(&mut 0), 1 << 50), 2);
+    assert_eq!(cuMemAlloc_v2(out(&mut 0), 0), 1);
+    assert_eq!(cuMemAlloc_v2(none(), 1), 1);
+}
+
+#[test]
+fn stream_ordered_memory_goes_back_when_the_stream_says_so() {
+    let program = Program::new();
+    let s = stream(1);
+    let before = info();
+    let block = made(|to| cuMemAllocAsync(to, 8 * MIB, s));
+    assert_eq!(program.fill(s, block, 1, 1, 5 * MS), 0);
+    assert_eq!(cuMemFreeAsync(block, s), 0);
+    assert_eq!(cuMemFreeAsync(block, s), 1);
+    assert_eq!(before - info(), 8 * MIB);
+    assert_eq!(cuStreamSynchronize(s), 0);
+    assert_eq!(before, info());
+}
+
+#[test]
+fn copies_move_rows_and_slices() {
+    let _program = Program::new();
+    let pitched = made(|to| cuMemAllocPitch_v2(to, out(&mut 0), 100, 4, 4));
+    let from: Vec<u8> = (0..=255).collect();
+    let mut to = vec![0_u8; 256];
+    assert_eq!(cuMemcpyHtoD_v2(pitched, from.as_ptr() as u64, 256), 0);
+    // Two slices of two rows of three bytes, from x 1, y 1, in rows of 16.
+    let words = |side: u64, pitch| [1, 1, 0, 0, side, 0, 0, 0, 0, pitch, 4];
+    let (mut source, mut target) = (words(2, 16), words(1, 32));
+    source[6] = pitched;
+    target[5] = to.as_mut_ptr() as u64;
+    let mut copy: Vec<u64> = source.into_iter().chain(target).collect();
+    copy.extend([3, 2, 2]);
+    assert_eq!(cuMemcpy3D_v2(In(copy.as_ptr().cast())), 0);
+    assert_eq!(to[33..36], [17, 18, 19]);
+    assert_eq!(to[65..68], [33, 34, 35]);
+    assert_eq!(to[161..164], [81, 82, 83]);
+    assert_eq!(to[36], 0);
+}
+
+#[test]
+fn pinned_memory_is_read_when_the_copy_is_done() {
+    let program = Program::new();
+    let (s, block) = (stream(1), alloc(MIB));
+    let pinned = made(|to| cuMemHostAlloc(to, 4096, 0));
+    let put = |value: u32| {
+        // SAFETY: the pinned memory is mapped, and aligned to pages.
+        unsafe { (pinned as *mut u32).write(value) }
+    };
+    put(1);
+    assert_eq!(program.fill(s, block + 512, 0, 1, 5 * MS), 0);
+    assert_eq!(cuMemcpyHtoDAsync_v2(block, pinned, 4, s), 0);
+    put(2);
+    assert_eq!(cuStreamSynchronize(s), 0);
+    assert_eq!(read(block), 2);
+    let word = 3_u32;
+    assert_eq!(program.fill(s, block + 512, 0, 1, 5 * MS), 0);
+    assert_eq!(
+        cuMemcpyHtoDAsync_v2(block, (&raw const word) as u64, 4, s),
+        0
+    );
+    assert_eq!(cuStreamSynchronize(s), 0);
+    assert_eq!(read(block), 3);
+    let mut attribute = 0_u32;
+    assert_eq!(
+        cuPointerGetAttribute((&raw mut attribute).cast(), 2, pinned + 8),
+        0
+    );
+    assert_eq!(attribute, 1);
+    assert_eq!(cuMemFreeHost(pinned), 0);
+    assert_eq!(cuMemFreeHost(pinned), 1);
+}

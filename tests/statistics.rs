@@ -82,6 +82,7 @@ fn json(arenas: &[ArenaReport]) -> Value {
     Report {
         process: &process(),
         loaded: &loaded(),
+        doors: &["cuMemAlloc_v2", "cudaMalloc"],
         arenas,
     }
     .to_json()
@@ -100,6 +101,7 @@ fn numbers_stand_where_they_belong() {
         ("/options/limit/value", "8GiB".into()),
         ("/options/limit/origin", "VRAMALLOC_LIMIT".into()),
         ("/options/strategy/origin", "default".into()),
+        ("/doors/1", "cudaMalloc".into()),
         ("/totals/allocations", 20.into()),
         ("/totals/frees", 12.into()),
         ("/totals/requested_bytes", 8000.into()),
@@ -153,6 +155,7 @@ fn the_text_is_the_json_with_its_keys_in_order() {
     let text = Report {
         process: &process(),
         loaded: &loaded(),
+        doors: &["cuMemAlloc_v2", "cudaMalloc"],
         arenas: &[arena(0)],
     }
     .to_text();

@@ -7,7 +7,7 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use core_arena::Code;
 
@@ -27,6 +27,26 @@ pub(crate) enum Entry {
     watch,
     /// In any state.
     always,
+}
+
+/// Whether a door has been passed: written once, so that threads which come
+/// after share the line that it lies in. Relaxed: it stands for itself.
+pub(crate) struct Passed(AtomicBool);
+
+impl Passed {
+    pub(crate) const fn new() -> Passed {
+        Passed(AtomicBool::new(false))
+    }
+
+    pub(crate) fn note(&self) {
+        if !self.get() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// What the thread is doing.

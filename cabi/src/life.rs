@@ -17,7 +17,7 @@ use core_arena::stats::{ArenaReport, Process, Report};
 
 use crate::context::{self, Arena};
 use crate::guard::{self, Service};
-use crate::resolve;
+use crate::{resolve, symbols};
 
 /// What the process started with.
 pub(crate) struct Start {
@@ -127,6 +127,7 @@ fn write(start: &Start) {
     let report = Report {
         process: &process,
         loaded: &start.loaded,
+        doors: &symbols::passed(),
         arenas: &arenas,
     };
     if let Err(error) = start.loaded.stats.deliver(&process, &report.to_text()) {

@@ -16,7 +16,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 
-use crate::guard::{self, Entry};
+use crate::guard::{self, Entry, Passed};
 use crate::resolve::{MISSING, Real};
 use crate::types::{
     CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
@@ -57,6 +57,8 @@ pub(crate) struct Symbol {
     pub(crate) since: c_int,
     /// Our function.
     pub(crate) door: Door,
+    /// Whether it has been asked.
+    passed: &'static Passed,
 }
 
 /// A name with the zero that C wants, checked when compiled.
@@ -99,6 +101,7 @@ macro_rules! doors {
                 #[cfg_attr(not(test), unsafe(no_mangle))]
                 pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
                     guard::enter(Entry::$entry, || {
+                        passed::$name.note();
                         // SAFETY: the caller's promises about the arguments
                         // are handed on; they are CUDA's own for this name.
                         unsafe { $module::$name($($argument),*) }
@@ -109,6 +112,13 @@ macro_rules! doors {
                     })
                 }
             )*
+        }
+
+        /// Which doors the program has come through.
+        #[allow(non_upper_case_globals, reason = "CUDA's names")]
+        mod passed {
+            use super::*;
+            $(pub(super) static $name: Passed = Passed::new();)*
         }
 
         /// The real functions behind the doors, and those that only we call.
@@ -153,6 +163,7 @@ macro_rules! doors {
                 library: Library::$library,
                 since: $since,
                 door: Door(exported::$name as *const ()),
+                passed: &passed::$name,
             },
         )*];
     };
@@ -219,6 +230,15 @@ pub(crate) fn driver_symbol(name: &[u8]) -> Option<&'static Symbol> {
     TABLE
         .get(index)
         .filter(|symbol| symbol.library == Library::Driver)
+}
+
+/// Names of the doors that the program has come through, sorted.
+pub(crate) fn passed() -> Vec<&'static str> {
+    TABLE
+        .iter()
+        .filter(|symbol| symbol.passed.get())
+        .map(|symbol| symbol.name)
+        .collect()
 }
 
 /// Whether this is the address of one of our doors.

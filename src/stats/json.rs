@@ -37,6 +37,8 @@ pub struct Report<'a> {
     pub process: &'a Process,
     /// The options that were in force.
     pub loaded: &'a Loaded,
+    /// Names of the CUDA functions of ours that were called, sorted.
+    pub doors: &'a [&'static str],
     /// Every arena, also those whose context is gone.
     pub arenas: &'a [ArenaReport],
 }
@@ -67,6 +69,7 @@ impl Report<'_> {
             "ended_unix_ms": unix_ms(process.ended),
             "options": options,
             "warnings": self.loaded.warnings,
+            "doors": self.doors,
             "totals": totals(self.arenas),
             "arenas": self.arenas.iter().map(arena).collect::<Vec<_>>(),
         })

@@ -77,3 +77,19 @@ fn driver_calls_are_those_that_the_driver_saw() {
         assert_eq!(calls["free"]["calls"], seen("cuMemFree_v2"), "{strategy}");
     }
 }
+
+/// The statistics name the doors that a program came through.
+#[test]
+fn doors_are_those_of_the_kind() {
+    for (kind, used, unused) in [
+        (Kind::Dynamic, "cudaMalloc", "cuMemAllocPitch_v2"),
+        (Kind::Static, "cuMemAlloc_v2", "cudaMalloc"),
+        (Kind::Driver, "cuMemAlloc_v2", "cuGetProcAddress_v2"),
+        (Kind::Resolver, "cuMemAlloc_v2", "cudaMalloc"),
+    ] {
+        let outcome = Run::preloaded("basics", kind).go();
+        let doors = outcome.stats()["doors"].clone();
+        let has = |name: &str| doors.as_array().unwrap().contains(&name.into());
+        assert!(has(used) && !has(unused), "{}: {doors}", outcome.what);
+    }
+}

@@ -171,6 +171,16 @@ cudaError_t cudaDeviceGetAttribute(int *value, int which, int device) {
     IN_DRIVER(value ? attribute(value, which, device) : cudaErrorInvalidValue);
 }
 
+static cudaError_t bus_id(char *text, int length, int ordinal) {
+    CUdevice device;
+    cudaError_t code = device_handle(ordinal, &device);
+    return code ? code : DRIVER(cuDeviceGetPCIBusId)(text, length, device);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int device) {
+    IN_DRIVER(text ? bus_id(text, length, device) : cudaErrorInvalidValue);
+}
+
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
     IN_CONTEXT(DRIVER(cuCtxGetStreamPriorityRange)(least, greatest));
 }

@@ -72,6 +72,7 @@ enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_UNIFIED = 4 };
     F(cuDeviceTotalMem, 3020, 0, (size_t *, CUdevice))                         \
     F(cuDeviceGetAttribute, 2000, 0, (int *, int, CUdevice))                   \
     F(cuDeviceGetUuid, 11040, 0, (CUuuid *, CUdevice))                         \
+    F(cuDeviceGetPCIBusId, 4010, 0, (char *, int, CUdevice))                   \
     F(cuDeviceCanAccessPeer, 4000, 0, (int *, CUdevice, CUdevice))             \
     F(cuDevicePrimaryCtxRetain, 7000, 0, (CUcontext *, CUdevice))              \
     F(cuDevicePrimaryCtxReset, 7000, 0, (CUdevice))                            \
@@ -102,6 +103,9 @@ enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_UNIFIED = 4 };
       (CUdeviceptr *, size_t, CUmemoryPool, CUstream))                         \
     F(cuDeviceGetDefaultMemPool, 11020, 0, (CUmemoryPool *, CUdevice))         \
     F(cuMemPoolTrimTo, 11020, 0, (CUmemoryPool, size_t))                       \
+    F(cuMemPoolGetAttribute, 11020, 0, (CUmemoryPool, int, void *))            \
+    F(cuMemPoolSetAttribute, 11020, 0, (CUmemoryPool, int, void *))            \
+    F(cuMemPoolSetAccess, 11020, 0, (CUmemoryPool, const void *, size_t))      \
     F(cuMemcpy, 4000, 7000, (CUdeviceptr, CUdeviceptr, size_t))                \
     F(cuMemcpyHtoD, 3020, 7000, (CUdeviceptr, const void *, size_t))           \
     F(cuMemcpyDtoH, 3020, 7000, (void *, CUdeviceptr, size_t))                 \
@@ -154,6 +158,9 @@ enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_UNIFIED = 4 };
     F(cuGraphLaunch, 10000, 10000, (CUgraphExec, CUstream))                    \
     F(cuGraphExecDestroy, 10000, 0, (CUgraphExec))                             \
     F(cuGraphGetNodes, 10000, 0, (CUgraph, CUgraphNode *, size_t *))           \
+    F(cuGraphDebugDotPrint, 11030, 0, (CUgraph, const char *, unsigned))       \
+    F(cuProfilerStart, 4000, 0, (void))                                        \
+    F(cuProfilerStop, 4000, 0, (void))                                         \
     F(cuPointerGetAttributes, 7000, 0,                                         \
       (unsigned, const int *, void **, CUdeviceptr))                           \
     F(cuIpcGetMemHandle, 4010, 0, (CUipcHandle *, CUdeviceptr))                \
@@ -168,6 +175,10 @@ enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_UNIFIED = 4 };
     F(cuLibraryGetKernel, 12000, 0, (CUkernel *, CUlibrary, const char *))     \
     F(cuLibraryGetGlobal, 12000, 0,                                            \
       (CUdeviceptr *, size_t *, CUlibrary, const char *))                      \
+    F(cuKernelGetAttribute, 12000, 0, (int *, int, CUkernel, CUdevice))        \
+    F(cuKernelSetAttribute, 12000, 0, (int, int, CUkernel, CUdevice))          \
+    F(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000, 0,           \
+      (int *, CUkernel, int, size_t, unsigned))                                \
     F(cuLaunchKernel, 4000, 7000,                                              \
       (CUkernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,   \
        unsigned, CUstream, void **, void **))                                  \

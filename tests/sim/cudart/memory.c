@@ -130,6 +130,22 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
     IN_DRIVER(DRIVER(cuMemPoolTrimTo)(pool, keep));
 }
 
+cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, int which,
+                                    void *value) {
+    IN_DRIVER(DRIVER(cuMemPoolGetAttribute)(pool, which, value));
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, int which,
+                                    void *value) {
+    IN_DRIVER(DRIVER(cuMemPoolSetAttribute)(pool, which, value));
+}
+
+/* The runtime's description of an access is the driver's. */
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const void *accesses,
+                                 size_t count) {
+    IN_DRIVER(DRIVER(cuMemPoolSetAccess)(pool, accesses, count));
+}
+
 static cudaError_t allocate_host(void **out, size_t size, unsigned flags) {
     if (!out)
         return cudaErrorInvalidValue;

@@ -137,8 +137,7 @@ static cudaError_t load_image(struct image *image) {
                                      0, NULL, NULL, 0);
 }
 
-/* The driver's kernel for a host function or for a handle given out before. */
-static cudaError_t find_kernel(CUkernel *kernel, const void *name) {
+cudaError_t simrt_find_kernel(CUkernel *kernel, const void *name) {
     cudaError_t code = cudaErrorInvalidDeviceFunction;
     pthread_mutex_lock(&lock);
     struct symbol *symbol = simrt_map_get(&functions, name);
@@ -186,7 +185,8 @@ cudaError_t cudaGetSymbolSize(size_t *size, const void *symbol) {
 }
 
 cudaError_t cudaGetKernel(cudaKernel_t *kernel, const void *host) {
-    IN_CONTEXT(kernel ? find_kernel(kernel, host) : cudaErrorInvalidValue);
+    IN_CONTEXT(kernel ? simrt_find_kernel(kernel, host)
+                      : cudaErrorInvalidValue);
 }
 
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host) {
@@ -227,7 +227,7 @@ static cudaError_t launch(int twin, const void *function, dim3 grid, dim3 block,
     CUkernel kernel = NULL;
     cudaError_t code = simrt_need_context();
     if (!code)
-        code = find_kernel(&kernel, function);
+        code = simrt_find_kernel(&kernel, function);
     if (!code)
         code = DRIVER_OF(cuLaunchKernel, twin)(
             kernel, grid.x, grid.y, grid.z, block.x, block.y, block.z,
@@ -251,7 +251,7 @@ static cudaError_t launch_ex(int twin, const cudaLaunchConfig_t *config,
     if (!code && !config)
         code = cudaErrorInvalidConfiguration;
     if (!code)
-        code = find_kernel(&kernel, function);
+        code = simrt_find_kernel(&kernel, function);
     if (code)
         return simrt_record(code);
     CUlaunchConfig driver_config = {

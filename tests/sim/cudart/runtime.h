@@ -59,6 +59,9 @@ cudaError_t simrt_record(cudaError_t code);
 /* The primary context of a device, made active if it is not. */
 cudaError_t simrt_primary(int device, CUcontext *context);
 
+/* The driver's kernel for a host function or for a handle given out before. */
+cudaError_t simrt_find_kernel(CUkernel *kernel, const void *name);
+
 /* What a function that works in the current context does, in one line. */
 #define IN_CONTEXT(call)                                                       \
     do {                                                                       \

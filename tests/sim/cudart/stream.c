@@ -143,3 +143,12 @@ ON_STREAM(cudaGraphUpload, cuGraphUpload,
           (cudaGraphExec_t executable, cudaStream_t stream), executable, stream)
 ON_STREAM(cudaGraphLaunch, cuGraphLaunch,
           (cudaGraphExec_t executable, cudaStream_t stream), executable, stream)
+
+cudaError_t cudaGraphDebugDotPrint(cudaGraph_t graph, const char *path,
+                                   unsigned flags) {
+    IN_DRIVER(DRIVER(cuGraphDebugDotPrint)(graph, path, flags));
+}
+
+cudaError_t cudaProfilerStart(void) { IN_CONTEXT(DRIVER(cuProfilerStart)()); }
+
+cudaError_t cudaProfilerStop(void) { IN_CONTEXT(DRIVER(cuProfilerStop)()); }

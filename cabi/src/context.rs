@@ -203,7 +203,7 @@ fn name(device: CUdevice) -> Option<String> {
 
 /// Whether a context is its device's primary one. Asks by retaining it, and
 /// only while it exists, so that it is not made by the question.
-fn is_primary(context: CUcontext, device: CUdevice) -> bool {
+pub(crate) fn is_primary(context: CUcontext, device: CUdevice) -> bool {
     own_call(|| {
         if lifecycle::is_active(device) != Some(true) {
             return false;

@@ -3,10 +3,10 @@
 //! All of the project's unsafe code and all of its foreign functions, and no
 //! policy: when memory is taken, kept or handed out again is the arena's
 //! business. Arrows point one way: the doors ([`runtime`], [`driver_api`],
-//! [`capture`], [`ipc`], [`lifecycle`], [`proc_address`], and [`mod@dlsym`]
-//! beside them) stand on [`context`] and [`life`], these on [`real_driver`],
-//! that on [`resolve`]. [`symbols`] is the list of the doors and [`guard`] the
-//! way in.
+//! [`capture`], [`ipc`], [`lifecycle`], [`peers`], [`proc_address`], and
+//! [`mod@dlsym`] beside them) stand on [`context`] and [`life`], these on
+//! [`real_driver`] and [`marker`], these on [`resolve`]. [`symbols`] is the
+//! list of the doors and [`guard`] the way in.
 //!
 //! # How to add a door
 //!
@@ -27,6 +27,8 @@ mod guard;
 mod ipc;
 mod life;
 mod lifecycle;
+mod marker;
+mod peers;
 mod proc_address;
 mod real_driver;
 mod resolve;

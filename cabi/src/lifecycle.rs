@@ -8,54 +8,65 @@
 
 use std::ffi::{c_int, c_uint};
 
-use crate::context;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
+use crate::{context, peers};
 
 pub(crate) unsafe fn cuCtxDestroy(context: CUcontext) -> Option<CudaResult> {
-    context::retire(context);
+    end(context);
     None
 }
 
 pub(crate) unsafe fn cuCtxDestroy_v2(context: CUcontext) -> Option<CudaResult> {
-    context::retire(context);
+    end(context);
     None
 }
 
 /// The oldest way to end a context; those of today count no users.
 pub(crate) unsafe fn cuCtxDetach(context: CUcontext) -> Option<CudaResult> {
-    context::retire(context);
+    end(context);
     None
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxReset(device: CUdevice) -> Option<CudaResult> {
-    context::retire_primary(device);
+    end_primary(device);
     None
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Option<CudaResult> {
-    context::retire_primary(device);
+    end_primary(device);
     None
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease(device: CUdevice) -> Option<CudaResult> {
     // SAFETY: the caller's own argument.
     let result = unsafe { real::cuDevicePrimaryCtxRelease(device) };
-    retire_if_released(device);
+    end_if_released(device);
     Some(result)
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<CudaResult> {
     // SAFETY: the caller's own argument.
     let result = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
-    retire_if_released(device);
+    end_if_released(device);
     Some(result)
 }
 
-/// Retires the arena of a device's primary context, if that is gone.
-fn retire_if_released(device: CUdevice) {
-    if context::has_primary(device) && is_active(device) == Some(false) {
-        context::retire_primary(device);
+fn end(context: CUcontext) {
+    context::retire(context);
+    peers::end(context);
+}
+
+fn end_primary(device: CUdevice) {
+    context::retire_primary(device);
+    peers::end_primary(device);
+}
+
+/// Forgets a device's primary context, if that is gone.
+fn end_if_released(device: CUdevice) {
+    let known = context::has_primary(device) || peers::has_primary(device);
+    if known && is_active(device) == Some(false) {
+        end_primary(device);
     }
 }
 

@@ -14,7 +14,7 @@
 //! Invariant: sorted by name (tested), each name the exact ABI name. Cost: a
 //! binary search per look-up; no lock, no allocation.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use crate::guard::{self, Entry, Passed};
 use crate::resolve::{MISSING, Real};
@@ -22,7 +22,7 @@ use crate::types::{
     CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
     CaptureStatus, CudaResult, Text,
 };
-use crate::{capture, driver_api, ipc, lifecycle, proc_address, runtime};
+use crate::{capture, driver_api, ipc, lifecycle, peers, proc_address, runtime};
 
 /// Which library a symbol belongs to.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -126,7 +126,7 @@ macro_rules! doors {
         pub(crate) mod real {
             use super::*;
             use crate::types::CUevent;
-            use std::ffi::{c_char, c_uint};
+            use std::ffi::c_char;
 
             real_functions! { $($library $name($($argument: $type),*);)* }
 
@@ -173,6 +173,7 @@ doors! {
     Driver watch lifecycle 2000 cuCtxDestroy(context: CUcontext);
     Driver watch lifecycle 4000 cuCtxDestroy_v2(context: CUcontext);
     Driver watch lifecycle 2000 cuCtxDetach(context: CUcontext);
+    Driver watch peers 4000 cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint);
     Driver watch lifecycle 7000 cuDevicePrimaryCtxRelease(device: CUdevice);
     Driver watch lifecycle 11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     Driver watch lifecycle 7000 cuDevicePrimaryCtxReset(device: CUdevice);

@@ -33,6 +33,27 @@ fn it_waits_also_under_an_older_driver() {
     }
 }
 
+/// The same where the kernel runs on another device that was given access.
+#[test]
+fn it_waits_also_for_a_peer() {
+    for kind in Kind::ALL {
+        Run::bare("free_after_launch", kind)
+            .arg("peer")
+            .go()
+            .quiet(0);
+        for lacks in ["", "cuCtxRecordEvent"] {
+            for free_sync in ["deferred", "strict"] {
+                run(kind, "auto_growth", free_sync)
+                    .arg("peer")
+                    .env("SIM_CUDA_LACKS", lacks)
+                    .go()
+                    .quiet(0)
+                    .no_violations();
+            }
+        }
+    }
+}
+
 /// So the tests above can fail.
 #[test]
 fn without_the_fence_the_overlap_is_seen() {

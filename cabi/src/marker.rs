@@ -1,0 +1,219 @@
+//! Marks in the work of one context.
+//!
+//! Owns the context's events, which are recycled and never destroyed (they
+//! end with the context). Invariant: every call finds the context current,
+//! disturbs no stream capture, passes our own doors, and leaves the thread as
+//! it was. Cost: three cheap driver calls around each; nothing of this is on
+//! the path of a hit.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use core_arena::Code;
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+
+use crate::guard::own_call;
+use crate::resolve::MISSING;
+use crate::symbols::real;
+use crate::types::{
+    CAPTURE_MODE_RELAXED, CUcontext, CUevent, CaptureMode, CudaResult, EVENT_DISABLE_TIMING,
+};
+
+/// Makes calls in a context, and marks in its work.
+pub(crate) struct Marker {
+    /// A `CUcontext`, as a number: it is handed back to the driver and never
+    /// looked into.
+    context: usize,
+    /// Events that mark nothing at present.
+    idle: SpinMutex<Vec<usize>, Yield>,
+    /// The driver can mark a whole context at once (since CUDA 12.5).
+    marks_contexts: AtomicBool,
+    /// The context is gone, with its work and its events.
+    ended: AtomicBool,
+}
+
+impl Marker {
+    pub(crate) fn new(context: CUcontext) -> Arc<Marker> {
+        Arc::new(Marker {
+            context: context.expose_provenance(),
+            idle: SpinMutex::new(Vec::new()),
+            marks_contexts: AtomicBool::new(true),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn context(&self) -> CUcontext {
+        ptr::with_exposed_provenance_mut(self.context)
+    }
+
+    /// The context ends: what was marked in it counts as done.
+    // Relaxed, here and where it is read: whoever ends a context while another
+    // thread works in it has a race of their own.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// Makes `call` in the context, with the thread's calls disturbing no
+    /// capture.
+    pub(crate) fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
+        own_call(|| {
+            let _current = Current::make(self.context())?;
+            let _relaxed = Relaxed::enter();
+            Code::check(call())
+        })
+    }
+
+    /// Marks all work that the context was given so far; none where that was
+    /// waited for instead, or the context is gone.
+    pub(crate) fn mark(self: &Arc<Marker>) -> Result<Option<Mark>, Code> {
+        if self.has_ended() {
+            return Ok(None);
+        }
+        // Relaxed: a hint; a thread that sees the old value asks in vain once.
+        if !self.marks_contexts.load(Ordering::Relaxed) {
+            return self.synchronize();
+        }
+        match self.record() {
+            Err(code) if code.get() == MISSING => {
+                self.marks_contexts.store(false, Ordering::Relaxed);
+                self.synchronize()
+            }
+            made => made.map(Some),
+        }
+    }
+
+    /// Marks the whole context with one event.
+    fn record(self: &Arc<Marker>) -> Result<Mark, Code> {
+        let mark = Mark {
+            event: self.event()?,
+            marker: Arc::clone(self),
+        };
+        // SAFETY: the context, and an event of it.
+        self.call(|| unsafe { real::cuCtxRecordEvent(self.context(), mark.event()) })?;
+        Ok(mark)
+    }
+
+    /// Waits for the whole context: the last resort where no mark can be
+    /// made.
+    fn synchronize(&self) -> Result<Option<Mark>, Code> {
+        // SAFETY: no arguments.
+        self.call(|| unsafe { real::cuCtxSynchronize() })?;
+        Ok(None)
+    }
+
+    /// An event of this context.
+    fn event(&self) -> Result<usize, Code> {
+        let idle = self.idle.lock().pop();
+        if let Some(event) = idle {
+            return Ok(event);
+        }
+        let mut event: CUevent = ptr::null_mut();
+        // SAFETY: a place for the answer.
+        self.call(|| unsafe { real::cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING) })?;
+        Ok(event.expose_provenance())
+    }
+}
+
+/// An event that was recorded. Back to its marker with the value.
+pub(crate) struct Mark {
+    event: usize,
+    marker: Arc<Marker>,
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.marker.idle.lock().push(self.event);
+    }
+}
+
+impl Mark {
+    fn event(&self) -> CUevent {
+        ptr::with_exposed_provenance_mut(self.event)
+    }
+
+    /// Whether the work before the mark is done.
+    pub(crate) fn reached(&self) -> Result<bool, Code> {
+        if self.marker.has_ended() {
+            return Ok(true);
+        }
+        // SAFETY: an event of the context that is never destroyed.
+        match (self.marker).call(|| unsafe { real::cuEventQuery(self.event()) }) {
+            Ok(()) => Ok(true),
+            Err(Code::NOT_READY) => Ok(false),
+            Err(code) => Err(code),
+        }
+    }
+
+    /// Waits until the work before the mark is done.
+    pub(crate) fn wait(&self) -> Result<(), Code> {
+        if self.marker.has_ended() {
+            return Ok(());
+        }
+        // SAFETY: an event of the context that is never destroyed.
+        (self.marker).call(|| unsafe { real::cuEventSynchronize(self.event()) })
+    }
+}
+
+/// Keeps a context current while it lives, if it was not so already.
+struct Current {
+    pushed: bool,
+}
+
+impl Current {
+    fn make(context: CUcontext) -> Result<Current, Code> {
+        let mut current: CUcontext = ptr::null_mut();
+        // SAFETY: a place for the answer.
+        Code::check(unsafe { real::cuCtxGetCurrent(&raw mut current) })?;
+        let pushed = current != context;
+        if pushed {
+            // SAFETY: a context whose end our doors have not seen.
+            Code::check(unsafe { real::cuCtxPushCurrent_v2(context) })?;
+        }
+        Ok(Current { pushed })
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if self.pushed {
+            let mut popped: CUcontext = ptr::null_mut();
+            // SAFETY: a place for the answer; pops what `make` pushed.
+            unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
+        }
+    }
+}
+
+/// Keeps the thread's calls from disturbing captures while it lives.
+struct Relaxed {
+    /// The mode before; none where the driver has no captures.
+    before: Option<CaptureMode>,
+}
+
+impl Relaxed {
+    fn enter() -> Relaxed {
+        Relaxed {
+            before: exchange_mode(CAPTURE_MODE_RELAXED),
+        }
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        if let Some(mode) = self.before {
+            exchange_mode(mode);
+        }
+    }
+}
+
+/// Sets the thread's mode and returns the one before.
+fn exchange_mode(mut mode: CaptureMode) -> Option<CaptureMode> {
+    // SAFETY: a mode to read and a place for the one before.
+    let result = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    (result == 0).then_some(mode)
+}

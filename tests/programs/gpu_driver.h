@@ -47,8 +47,10 @@ typedef unsigned long long gpu_address;
     F(cuGraphLaunch, "", 10000, (void *, gpu_stream))                          \
     F(cuGraphExecDestroy, "", 10000, (void *))                                 \
     F(cuGraphDestroy, "", 10000, (gpu_graph))                                  \
-    F(cuModuleLoadData, "", 2000, (void **, const void *))                     \
-    F(cuModuleGetFunction, "", 2000, (void **, void *, const char *))          \
+    F(cuLibraryLoadData, "", 12000,                                            \
+      (void **, const void *, void *, void **, unsigned, void *, void **,      \
+       unsigned))                                                              \
+    F(cuLibraryGetKernel, "", 12000, (void **, void *, const char *))          \
     F(cuLaunchKernel, "", 4000,                                                \
       (void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,     \
        unsigned, gpu_stream, void **, void **))                                \
@@ -240,15 +242,17 @@ static inline const char *gpu_error_name(int code) {
     return name;
 }
 
+/* A library, unlike a module, serves in every context. */
 static inline int gpu_launch(const char *name, unsigned threads,
                              gpu_stream stream, void **arguments) {
-    static __thread void *module;
+    static __thread void *library;
     void *kernel;
     int code = GPU_SUCCESS;
-    if (!module)
-        code = gpu_driver.cuModuleLoadData(&module, gpu_kernels);
+    if (!library)
+        code = gpu_driver.cuLibraryLoadData(&library, gpu_kernels, NULL, NULL,
+                                            0, NULL, NULL, 0);
     if (!code)
-        code = gpu_driver.cuModuleGetFunction(&kernel, module, name);
+        code = gpu_driver.cuLibraryGetKernel(&kernel, library, name);
     if (!code)
         code = gpu_driver.cuLaunchKernel(kernel, 1, 1, 1, threads, 1, 1, 0,
                                          stream, arguments, NULL);

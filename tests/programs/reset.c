@@ -1,6 +1,8 @@
 /*
  * Resets the device with memory live, and goes on with it, twice. What is
- * allocated afterwards must be memory that is there.
+ * allocated afterwards must be memory that is there. Then the same with a
+ * second device that was given access to the first one's memory and is reset
+ * while such memory has been freed and its kernel may still be running.
  */
 #include "gpu.h"
 
@@ -24,7 +26,34 @@ static int use(uint32_t seed) {
     return right;
 }
 
+static void reset_a_peer(uint32_t round) {
+    const size_t size = 1 << 20;
+    gpu_stream stream;
+    void *block;
+    uint32_t word = round;
+    GPU(gpu_set_device(0));
+    GPU(gpu_malloc(&block, size));
+    GPU(gpu_set_device(1));
+    GPU(gpu_enable_peer(0));
+    GPU(gpu_stream_create(&stream));
+    GPU(gpu_fill(stream, block, 7, size / 4, 5000000));
+    GPU(gpu_set_device(0));
+    GPU(gpu_free(block));
+    GPU(gpu_set_device(1));
+    GPU(gpu_reset());
+    GPU(gpu_set_device(0));
+    GPU(gpu_malloc(&block, size));
+    GPU(gpu_copy_in(block, &word, sizeof word));
+    GPU(gpu_sync());
+    word = 0;
+    GPU(gpu_copy_out(&word, block, sizeof word));
+    printf("with a peer, round %u: %u\n", round, word);
+    GPU(gpu_free(block));
+    printf("device 0: %d right\n", use(round * 1000));
+}
+
 int main(void) {
+    int devices;
     GPU(gpu_set_device(0));
     for (uint32_t round = 1; round <= 3; round++) {
         printf("round %u: %d right\n", round, use(round * 100));
@@ -37,5 +66,9 @@ int main(void) {
     printf("all came back: %d\n", available + ((size_t)64 << 20) >= total);
     GPU(gpu_malloc(&block, available - ((size_t)64 << 20)));
     printf("and can be had\n");
+    GPU(gpu_free(block));
+    GPU(gpu_count(&devices));
+    for (uint32_t round = 1; round <= 3 && devices > 1; round++)
+        reset_a_peer(round);
     return 0;
 }

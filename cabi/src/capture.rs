@@ -14,6 +14,7 @@ use core_arena::gate::Gate;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
+use crate::context;
 use crate::guard::own_call;
 use crate::symbols::real;
 use crate::types::{
@@ -60,6 +61,8 @@ unsafe fn begin(
     twin: bool,
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
+    // The end of a context that has an arena is noticed, if only by it.
+    context::current();
     FENCES.close();
     let result = call();
     if result == 0 {

@@ -119,8 +119,9 @@ extern "C" fn ended() {
 }
 
 fn write(start: &Start) {
-    let arenas = context::reports();
-    if !arenas.iter().any(has_allocated) {
+    let mut arenas = context::reports();
+    arenas.retain(has_allocated);
+    if arenas.is_empty() {
         return;
     }
     let process = Process::current(start.began);

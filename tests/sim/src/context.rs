@@ -41,7 +41,7 @@ pub(crate) struct Context {
     limits: BTreeMap<u32, u64>,
     peers: BTreeSet<Handle>,
     /// Each thread's own default stream, as they come to be used.
-    pub(crate) thread_streams: BTreeMap<u64, StreamId>,
+    thread_streams: BTreeMap<u64, StreamId>,
 }
 
 impl Context {
@@ -59,6 +59,22 @@ impl Context {
             peers: BTreeSet::new(),
             thread_streams: BTreeMap::new(),
         }
+    }
+}
+
+impl Context {
+    /// The threads' own default streams that were used so far.
+    pub(crate) fn thread_streams(&self) -> impl Iterator<Item = StreamId> {
+        self.thread_streams.values().copied()
+    }
+
+    /// The default stream of one thread, where it was used before.
+    pub(crate) fn thread_stream(&self, thread: u64) -> Option<StreamId> {
+        self.thread_streams.get(&thread).copied()
+    }
+
+    pub(crate) fn keep_thread_stream(&mut self, thread: u64, stream: StreamId) {
+        self.thread_streams.insert(thread, stream);
     }
 }
 
@@ -99,6 +115,12 @@ impl Machine {
             return;
         };
         self.wait_until(self.model.context_tail(id));
+        let model = &self.model;
+        let own: Vec<StreamId> = (model.captures())
+            .map(|c| c.origin)
+            .filter(|&s| model.context_of(s) == Some(id))
+            .collect();
+        self.drop_captures(|s| own.contains(&s));
         let pages = self.model.destroy_context(id);
         for (start, size) in pages {
             self.backing.expose(start, size, false);

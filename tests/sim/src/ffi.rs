@@ -142,6 +142,7 @@ pub(crate) const fn code(number: u32) -> Code {
     }
 }
 
+pub(crate) const NO_DEVICE: Code = code(100);
 pub(crate) const INVALID_DEVICE: Code = code(101);
 pub(crate) const INVALID_IMAGE: Code = code(200);
 pub(crate) const CONTEXT_IN_USE: Code = code(708);

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::effect::Effect;
 use crate::env::Environment;
 use crate::event::Event;
-use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle};
+use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle, NO_DEVICE};
 use crate::host::HostBlock;
 use crate::memory::Kind;
 use crate::module::{Kernel, Linker, Module};
@@ -62,6 +62,9 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new() -> Result<Machine, Code> {
         let environment = Environment::read();
+        if environment.devices == 0 {
+            return Err(NO_DEVICE);
+        }
         let page = Bytes::mib(2);
         let four = Bytes::new(environment.memory.get().saturating_mul(4));
         let span = four.round_up(page).ok_or(Code::INVALID_VALUE)?;
@@ -144,6 +147,7 @@ impl Machine {
         let blocking: Vec<StreamId> = (self.streams.values())
             .filter(|s| !s.non_blocking && self.model.context_of(s.id) == context)
             .map(|s| s.id)
+            .chain(self.contexts.values().flat_map(Context::thread_streams))
             .collect();
         let refused = self.model.refuse("use of the legacy stream", |capture| {
             capture.mode != CaptureMode::Relaxed
@@ -151,6 +155,19 @@ impl Machine {
         });
         self.announce();
         refused.map_err(|_| CAPTURE_IMPLICIT)
+    }
+
+    /// Ends the captures that began on the picked streams, without a graph.
+    pub(crate) fn drop_captures(&mut self, picked: impl Fn(StreamId) -> bool) {
+        let gone: Vec<StreamId> = (self.model.captures())
+            .map(|c| c.origin)
+            .filter(|&origin| picked(origin))
+            .collect();
+        for origin in gone {
+            if let Some(capture) = self.model.end_capture(origin) {
+                self.captured.remove(&capture.id);
+            }
+        }
     }
 
     /// Frees device memory without waiting.

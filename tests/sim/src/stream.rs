@@ -47,11 +47,11 @@ impl Call<'_> {
         let model = self.alive(handle)?;
         let context = self.sim.contexts.get_mut(handle);
         let context = context.ok_or(Code::INVALID_CONTEXT)?;
-        if let Some(&known) = context.thread_streams.get(&thread()) {
+        if let Some(known) = context.thread_stream(thread()) {
             return Ok(known);
         }
         let id = self.sim.model.create_stream(model, true)?;
-        context.thread_streams.insert(thread(), id);
+        context.keep_thread_stream(thread(), id);
         Ok(id)
     }
 
@@ -140,6 +140,7 @@ driver! {
         let stream = call.sim.streams.remove(handle).ok_or(INVALID_HANDLE)?;
         let refused = call.sim.model.refuse(call.name, |c| c.streams.contains(&stream.id));
         call.sim.announce();
+        call.sim.drop_captures(|origin| origin == stream.id);
         call.sim.model.destroy_stream(stream.id);
         refused
     }

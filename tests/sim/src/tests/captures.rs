@@ -55,6 +55,24 @@ fn a_capture_forbids_growth_except_in_relaxed_mode() {
 }
 
 #[test]
+fn a_capture_ends_with_its_stream_or_context() {
+    let _program = Program::new();
+    let s = stream(1);
+    assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+    assert_eq!(cuStreamDestroy_v2(s), 900);
+    alloc(512);
+    let other = made(|to| cuCtxCreate_v2(to, 0, 0));
+    assert_eq!(cuStreamBeginCapture_v2(2, 0), 0);
+    assert_eq!(
+        cuStreamSynchronize(NULL),
+        906,
+        "the thread's own stream counts"
+    );
+    assert_eq!(cuCtxDestroy_v2(other), 0);
+    alloc(512);
+}
+
+#[test]
 fn an_event_takes_another_stream_into_the_capture() {
     let program = Program::new();
     let (s, t, block) = (stream(1), stream(0), alloc(MIB));

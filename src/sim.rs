@@ -35,6 +35,7 @@ mod flight;
 mod gpu;
 mod memory;
 mod model;
+mod order;
 mod runs;
 
 pub use capture::{Capture, CaptureMode};
@@ -43,6 +44,7 @@ pub use faults::{Call, Violation};
 pub use flight::{Touch, Work};
 pub use gpu::{Gpu, SimDriver, SimFence};
 pub use model::{ContextId, Model, StreamId, StreamKind};
+pub use order::Mark;
 
 use crate::address::{Address, Bytes};
 
@@ -66,7 +68,8 @@ pub struct Settings {
     pub call_ns: Nanos,
     /// Seed of everything random.
     pub seed: u64,
-    /// Whether unordered work on the same bytes is a violation.
+    /// Whether work on the same bytes that nothing orders is a violation,
+    /// also where the clock happens to keep it apart.
     pub races: bool,
 }
 

@@ -9,7 +9,6 @@
 use std::collections::BTreeMap;
 
 use super::Nanos;
-use super::model::StreamId;
 use crate::address::{Address, Bytes};
 
 /// Memory that a piece of work reads or writes.
@@ -78,7 +77,6 @@ impl<E> Work<E> {
 pub(super) struct Using {
     pub(super) touch: Touch,
     pub(super) ends: Nanos,
-    pub(super) stream: StreamId,
 }
 
 #[derive(Debug)]
@@ -100,17 +98,13 @@ impl<E> Flight<E> {
         }
     }
 
-    pub(super) fn submit(&mut self, stream: StreamId, ends: Nanos, work: Work<E>) {
+    pub(super) fn submit(&mut self, ends: Nanos, work: Work<E>) {
         let mut starts = Vec::with_capacity(work.touches.len());
         for touch in work.touches {
             self.submitted += 1;
             let key = (touch.start.get(), self.submitted);
             self.longest = self.longest.max(touch.size.get());
-            let using = Using {
-                touch,
-                ends,
-                stream,
-            };
+            let using = Using { touch, ends };
             self.by_start.insert(key, using);
             starts.push(self.submitted);
             starts.push(touch.start.get());

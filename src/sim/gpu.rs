@@ -9,6 +9,7 @@ use super::capture::CaptureMode;
 use super::faults::{Call, Script, Violation};
 use super::flight::{Touch, Work};
 use super::model::{ContextId, Model, StreamId};
+use super::order::Mark;
 use super::{Nanos, Settings};
 use crate::address::{Address, Bytes};
 use crate::driver::{Driver, MemInfo};
@@ -102,22 +103,22 @@ impl Gpu {
     /// Lets a stream wait for what another was given so far, as by an event.
     pub fn stream_wait(&self, stream: StreamId, other: StreamId) {
         let state = &mut *self.lock();
-        let time = state.model.stream_tail(other);
-        state.model.hold_until(stream, time);
+        let mark = state.model.stream_mark(other);
+        state.model.hold(stream, &mark);
     }
 
     /// Waits for everything on a stream.
     pub fn synchronize(&self, stream: StreamId) {
         let state = &mut *self.lock();
-        let time = state.model.stream_tail(stream);
-        state.model.advance_to(time);
+        let mark = state.model.stream_mark(stream);
+        state.model.wait(&mark);
     }
 
     /// Waits for everything that a context was given.
     pub fn synchronize_context(&self, context: ContextId) {
         let state = &mut *self.lock();
-        let time = state.model.context_tail(context);
-        state.model.advance_to(time);
+        let mark = state.model.context_mark(context);
+        state.model.wait(&mark);
     }
 
     /// The virtual clock.
@@ -209,17 +210,17 @@ impl Gpu {
     }
 }
 
-/// A mark in a context's work: the time at which it is reached.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+/// A mark in a context's work.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimFence {
-    at: Nanos,
+    mark: Mark,
 }
 
 impl SimFence {
     /// When it is reached.
     #[must_use]
-    pub const fn at(self) -> Nanos {
-        self.at
+    pub const fn at(&self) -> Nanos {
+        self.mark.time()
     }
 }
 
@@ -296,20 +297,20 @@ impl Driver for SimDriver {
     fn fence(&self) -> Result<SimFence, Code> {
         let state = &mut *self.gpu.lock();
         self.enter(Call::Fence, state)?;
-        let at = state.model.context_tail(self.context);
-        Ok(SimFence { at })
+        let mark = state.model.context_mark(self.context);
+        Ok(SimFence { mark })
     }
 
     fn reached(&self, fence: &SimFence) -> Result<bool, Code> {
         let state = &mut *self.gpu.lock();
         self.enter(Call::Reached, state)?;
-        Ok(fence.at <= state.model.now())
+        Ok(state.model.has_reached(&fence.mark))
     }
 
     fn wait(&self, fence: &SimFence) -> Result<(), Code> {
         let state = &mut *self.gpu.lock();
         self.enter(Call::Wait, state)?;
-        state.model.advance_to(fence.at);
+        state.model.wait(&fence.mark);
         Ok(())
     }
 }

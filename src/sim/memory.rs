@@ -77,7 +77,8 @@ impl<E> Model<E> {
             return Err(Code::INVALID_VALUE);
         };
         let used = self.used_until(base, a.size).unwrap_or(0);
-        self.advance_to(self.context_tail(a.context).max(used));
+        self.wait(&self.context_mark(a.context));
+        self.advance_to(used);
         self.release(base)
     }
 
@@ -99,6 +100,9 @@ impl<E> Model<E> {
 
     pub(super) fn drop_live(&mut self, base: u64) -> Option<(Address, Bytes)> {
         let a = self.live.remove(&base)?;
+        if let Some(order) = &mut self.order {
+            order.forget(Touch::write(a.base, a.size));
+        }
         if !a.counted {
             return None;
         }

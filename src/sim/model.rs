@@ -9,10 +9,12 @@ use super::capture::Captures;
 use super::device::{Allocation, DeviceMemory};
 use super::faults::Violation;
 use super::flight::{Flight, Touch, Work};
+use super::order::{Known, Mark, Order};
 use super::{Nanos, Random, Settings};
 use crate::address::{Address, Bytes};
 use crate::error::Code;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A context of the model; never used twice.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -84,6 +86,8 @@ pub struct Model<E> {
     streams: Vec<Stream>,
     pub(super) live: BTreeMap<u64, Allocation>,
     pub(super) flight: Flight<E>,
+    /// Only where races are looked for.
+    pub(super) order: Option<Order>,
     effects: Vec<E>,
     pub(super) captures: Captures,
     pub(super) violations: Vec<Violation>,
@@ -109,6 +113,7 @@ impl<E> Model<E> {
             streams: Vec::new(),
             live: BTreeMap::new(),
             flight: Flight::new(),
+            order: settings.races.then(Order::default),
             effects: Vec::new(),
             captures: Captures::default(),
             violations: Vec::new(),
@@ -178,7 +183,7 @@ impl<E> Model<E> {
     /// Waits for the context's work, frees its memory and ends its streams.
     /// Returns the pages given back, as start and length.
     pub fn destroy_context(&mut self, context: ContextId) -> Vec<(Address, Bytes)> {
-        self.advance_to(self.context_tail(context));
+        self.wait(&self.context_mark(context));
         for stream in self.streams.iter_mut().filter(|s| s.context == context) {
             stream.alive = false;
         }
@@ -278,10 +283,62 @@ impl<E> Model<E> {
         self.contexts.get(context.0 as usize).map_or(0, |c| c.tail)
     }
 
-    /// When everything that the device was given is done.
-    pub fn device_tail(&self, device: u32) -> Nanos {
-        let on_device = self.contexts.iter().filter(|c| c.device == device);
-        on_device.map(|c| c.tail).max().unwrap_or(0)
+    /// A mark after everything on the stream so far, and what it orders with.
+    pub fn stream_mark(&self, stream: StreamId) -> Mark {
+        Mark {
+            time: self.stream_tail(stream),
+            known: self.known(stream).map(Arc::new),
+        }
+    }
+
+    /// A mark after everything that the context was given so far.
+    pub fn context_mark(&self, context: ContextId) -> Mark {
+        let own = |s: &StreamId| self.stream(*s).is_some_and(|s| s.context == context);
+        Mark {
+            time: self.context_tail(context),
+            known: (self.order.as_ref()).map(|o| Arc::new(o.known(self.ids().filter(own)))),
+        }
+    }
+
+    /// The marks of all contexts of a device.
+    pub fn device_marks(&self, device: u32) -> Vec<Mark> {
+        let ids = (0..self.contexts.len()).map(|n| ContextId::numbered(count(n)));
+        let own = ids.filter(|&c| self.device_of(c) == Some(device));
+        own.map(|c| self.context_mark(c)).collect()
+    }
+
+    /// Waits until a mark is reached.
+    pub fn wait(&mut self, mark: &Mark) {
+        self.advance_to(mark.time);
+        self.has_reached(mark);
+    }
+
+    /// Whether a mark is reached. Who asks and is told so knows it from now
+    /// on.
+    pub fn has_reached(&mut self, mark: &Mark) -> bool {
+        let reached = mark.time <= self.now;
+        if let (true, Some(order), Some(known)) = (reached, &mut self.order, &mark.known) {
+            order.tell_host(known);
+        }
+        reached
+    }
+
+    /// Lets later work on a stream wait for a mark.
+    pub fn hold(&mut self, stream: StreamId, mark: &Mark) {
+        if let (Some(order), Some(known)) = (&mut self.order, &mark.known) {
+            order.tell(stream, known);
+        }
+        self.extend_tail(stream, mark.time);
+    }
+
+    /// Lets later work on every stream of a context wait for a mark.
+    pub fn hold_context(&mut self, context: ContextId, mark: &Mark) {
+        let own: Vec<StreamId> = (self.ids())
+            .filter(|&s| self.context_of(s) == Some(context))
+            .collect();
+        for stream in own {
+            self.hold(stream, mark);
+        }
     }
 
     /// Submits work and returns when it ends.
@@ -293,17 +350,58 @@ impl<E> Model<E> {
         alive.ok_or(Code::INVALID_CONTEXT)?;
         let begins = self.now.max(self.stream_tail(stream));
         let ends = begins.saturating_add(work.duration);
-        for &touch in work.touches.iter().filter(|t| !t.size.is_zero()) {
-            self.check_touch(stream, touch, begins);
-        }
-        self.flight.submit(stream, ends, work);
-        self.hold_until(stream, ends);
+        self.check_touches(stream, &work.touches, ends);
+        self.flight.submit(ends, work);
+        self.extend_tail(stream, ends);
         self.flight.retire(self.now, &mut self.effects);
         Ok(ends)
     }
 
-    /// Lets later work on the stream wait until `time`.
-    pub fn hold_until(&mut self, stream: StreamId, time: Nanos) {
+    fn check_touches(&mut self, stream: StreamId, touches: &[Touch], ends: Nanos) {
+        for touch in touches.iter().filter(|t| !t.size.is_zero()) {
+            if !self.covers(touch.start, touch.size) {
+                self.violations.push(Violation::Unallocated {
+                    stream,
+                    start: touch.start,
+                    size: touch.size,
+                });
+            }
+        }
+        let known = self.known(stream);
+        if let (Some(order), Some(known)) = (&mut self.order, known) {
+            let races = order.submit(stream, known, touches, ends);
+            let races = races.into_iter().map(|(touch, other)| Violation::Race {
+                stream,
+                other,
+                start: touch.start,
+            });
+            self.violations.extend(races);
+        }
+    }
+
+    /// What work on a stream is ordered after, where that is looked for.
+    fn known(&self, stream: StreamId) -> Option<Known> {
+        let order = self.order.as_ref()?;
+        let own = self.stream(stream)?;
+        let orders = |other: &StreamId| match (own.kind, self.stream(*other)) {
+            _ if *other == stream => true,
+            (_, Some(o)) if o.context != own.context => false,
+            (StreamKind::Legacy, Some(o)) => o.kind == StreamKind::Blocking,
+            (StreamKind::Blocking, Some(o)) => o.kind == StreamKind::Legacy,
+            _ => false,
+        };
+        Some(order.known(self.ids().filter(orders)))
+    }
+
+    fn ids(&self) -> impl Iterator<Item = StreamId> + use<E> {
+        (0..count(self.streams.len())).map(StreamId)
+    }
+
+    fn stream(&self, stream: StreamId) -> Option<&Stream> {
+        self.streams.get(stream.0 as usize)
+    }
+
+    fn extend_tail(&mut self, stream: StreamId, time: Nanos) {
         let Some(s) = self.streams.get_mut(stream.0 as usize) else {
             return;
         };
@@ -314,42 +412,6 @@ impl<E> Model<E> {
             if kind != StreamKind::NonBlocking {
                 context.blocking_tail = context.blocking_tail.max(time);
             }
-        }
-    }
-
-    /// Lets later work on every stream of a context wait until `time`.
-    pub fn hold_context_until(&mut self, context: ContextId, time: Nanos) {
-        let ids = (0..self.streams.len()).map(|n| StreamId(count(n)));
-        let own: Vec<StreamId> = ids
-            .filter(|&s| self.context_of(s) == Some(context))
-            .collect();
-        for stream in own {
-            self.hold_until(stream, time);
-        }
-    }
-
-    fn check_touch(&mut self, stream: StreamId, touch: Touch, begins: Nanos) {
-        if !self.covers(touch.start, touch.size) {
-            self.violations.push(Violation::Unallocated {
-                stream,
-                start: touch.start,
-                size: touch.size,
-            });
-        }
-        if !self.settings.races {
-            return;
-        }
-        let race = self
-            .flight
-            .overlapping(touch)
-            .find(|u| u.stream != stream && u.ends > begins && (u.touch.writes || touch.writes));
-        if let Some(other) = race.map(|u| u.stream) {
-            let start = touch.start;
-            self.violations.push(Violation::Race {
-                stream,
-                other,
-                start,
-            });
         }
     }
 

@@ -69,7 +69,7 @@ fn the_legacy_stream_orders_with_blocking_streams_only() {
     assert_eq!(m.submit(blocking, Work::lasting(1)), Ok(111));
     assert_eq!(m.submit(free, Work::lasting(300)), Ok(305));
     assert_eq!(m.stream_tail(legacy), 111);
-    m.hold_until(legacy, 305);
+    m.hold(legacy, &m.stream_mark(free));
     assert_eq!(m.submit(blocking, Work::lasting(1)), Ok(306));
 }
 
@@ -116,12 +116,49 @@ fn unordered_writes_are_a_race_and_ordered_ones_are_not() {
     let all = Bytes::mib(1);
     m.submit(a, touching(Touch::read(block, all))).unwrap();
     m.submit(b, touching(Touch::read(block, all))).unwrap();
-    m.hold_until(b, m.stream_tail(a));
+    m.hold(b, &m.stream_mark(a));
     m.submit(b, touching(Touch::write(block, all))).unwrap();
     assert_eq!(m.violations(), []);
     m.submit(a, touching(Touch::read(block, Bytes::new(1))))
         .unwrap();
     assert!(matches!(m.violations(), [Violation::Race { .. }]));
+}
+
+#[test]
+fn work_that_ended_is_unordered_until_somebody_learns_of_it() {
+    let (mut m, legacy, a, b) = model();
+    let context = m.context_of(a).unwrap();
+    let block = m.allocate(context, Bytes::mib(1)).unwrap();
+    let writing = || Work {
+        touches: vec![Touch::write(block, Bytes::mib(1))],
+        ..Work::lasting(10)
+    };
+    let mark_after = |m: &mut Model<u32>, stream| {
+        m.submit(stream, writing()).unwrap();
+        m.stream_mark(stream)
+    };
+    let first = mark_after(&mut m, a);
+    m.advance_to(1000);
+    assert!(m.has_reached(&first), "the host asks, and knows");
+    mark_after(&mut m, b);
+    let both = m.context_mark(context);
+    m.wait(&both);
+    mark_after(&mut m, legacy);
+    mark_after(&mut m, a);
+    let third = m.stream_mark(legacy);
+    m.hold(b, &third);
+    mark_after(&mut m, b);
+    assert_eq!(m.violations(), [], "the legacy stream orders a before b");
+
+    m.advance_to(5000);
+    mark_after(&mut m, a);
+    assert_eq!(m.violations().len(), 1, "nobody asked");
+    m.release(block).unwrap();
+    let again = m.allocate(context, Bytes::mib(1)).unwrap();
+    assert_eq!(again, block);
+    m.advance_to(9000);
+    mark_after(&mut m, b);
+    assert_eq!(m.violations().len(), 2, "given back under running work");
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Machine {
         let Some(id) = context.model.take() else {
             return;
         };
-        self.wait_until(self.model.context_tail(id));
+        self.wait(&self.model.context_mark(id));
         let model = &self.model;
         let own: Vec<StreamId> = (model.captures())
             .map(|c| c.origin)
@@ -245,7 +245,7 @@ impl Call<'_> {
         });
         self.sim.announce();
         refused?;
-        self.sim.wait_until(self.sim.model.context_tail(context));
+        self.sim.wait(&self.sim.model.context_mark(context));
         Ok(())
     }
 }

@@ -212,7 +212,7 @@ impl Call<'_> {
     fn finish(&mut self, stream: Handle) -> Done {
         let stream = self.stream(stream)?;
         if self.sim.model.capture_of(stream).is_none() {
-            self.sim.wait_until(self.sim.model.stream_tail(stream));
+            self.sim.wait(&self.sim.model.stream_mark(stream));
         }
         Ok(())
     }

@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 
-use vramalloc::sim::Violation;
+use vramalloc::sim::{Mark, Violation};
 use vramalloc::{Address, Bytes};
 
 use crate::backing::Backing;
@@ -48,8 +48,12 @@ pub(crate) enum Effect {
     },
     /// Writes bytes that were taken when the work was submitted.
     Write { to: u64, bytes: Vec<u8> },
-    /// Calls the program.
-    Call { callback: Callback, argument: u64 },
+    /// Calls the program, which learns from it that the mark is reached.
+    Call {
+        callback: Callback,
+        argument: u64,
+        mark: Mark,
+    },
     /// Gives memory of a pool back.
     Release(u64),
 }
@@ -96,13 +100,18 @@ impl Machine {
                     copy(&self.backing, to, bytes.as_ptr() as u64, width);
                 }
             }
-            Effect::Call { callback, argument } => in_callback(|| {
+            Effect::Call {
+                callback,
+                argument,
+                mark,
+            } => {
+                self.model.has_reached(&mark);
                 let argument = argument as *mut c_void;
-                match callback {
+                in_callback(|| match callback {
                     Callback::Plain(function) => function(argument),
                     Callback::Stream(function, stream) => function(stream, 0, argument),
-                }
-            }),
+                });
+            }
             Effect::Release(address) => self.release(address),
         }
     }

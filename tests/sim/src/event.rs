@@ -4,17 +4,17 @@
 //! reached, or the capture that it was recorded into. Cost: O(log n).
 
 use vramalloc::Code;
-use vramalloc::sim::{StreamId, Work};
+use vramalloc::sim::{Mark, StreamId, Work};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{CAPTURE_INVALIDATED, CAPTURED_EVENT, Done, Handle, INVALID_HANDLE, Out};
 
 const DISABLE_TIMING: u32 = 2;
 
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
     Never,
-    At(u64),
+    At(Mark),
     Captured(u64),
 }
 
@@ -49,13 +49,14 @@ impl Call<'_> {
             return self.set_event(handle, State::Captured(id));
         }
         self.sim.check_implicit(stream)?;
-        let time = self.sim.model.submit(stream, Work::lasting(0))?;
-        self.set_event(handle, State::At(time))
+        self.sim.model.submit(stream, Work::lasting(0))?;
+        let mark = self.sim.model.stream_mark(stream);
+        self.set_event(handle, State::At(mark))
     }
 
-    /// When an event that is not part of a capture is reached.
-    fn reached_at(&mut self, handle: Handle) -> Result<u64, Code> {
-        let state = self.event(handle)?.state;
+    /// The mark of an event that is not part of a capture.
+    fn mark_of(&mut self, handle: Handle) -> Result<Mark, Code> {
+        let state = self.event(handle)?.state.clone();
         if let State::Captured(id) = state {
             let refused = self.sim.model.refuse(self.name, |c| c.id == id);
             self.sim.announce();
@@ -63,15 +64,15 @@ impl Call<'_> {
         }
         self.unsafe_in_capture()?;
         match state {
-            State::At(time) => Ok(time),
-            _ => Ok(0),
+            State::At(mark) => Ok(mark),
+            _ => Ok(Mark::default()),
         }
     }
 
     fn elapsed(&mut self, to: &Out<f32>, start: Handle, end: Handle) -> Done {
         to.required()?;
         let times = [self.event(start)?, self.event(end)?].map(|e| match e.state {
-            State::At(time) if e.timing => Ok(time),
+            State::At(ref mark) if e.timing => Ok(mark.time()),
             _ => Err(INVALID_HANDLE),
         });
         let (start, end) = (times[0]?, times[1]?);
@@ -126,13 +127,13 @@ driver! {
     }
 
     fn cuEventQuery(call, handle: Handle) {
-        let time = call.reached_at(handle)?;
-        if time <= call.sim.model.now() { Ok(()) } else { Err(Code::NOT_READY) }
+        let mark = call.mark_of(handle)?;
+        if call.sim.model.has_reached(&mark) { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn cuEventSynchronize(call, handle: Handle) {
-        let time = call.reached_at(handle)?;
-        call.sim.wait_until(time);
+        let mark = call.mark_of(handle)?;
+        call.sim.wait(&mark);
         Ok(())
     }
 
@@ -150,18 +151,18 @@ driver! {
         if own != context {
             return Err(INVALID_HANDLE);
         }
-        let time = call.sim.model.context_tail(model);
-        call.set_event(handle, State::At(time))
+        let mark = call.sim.model.context_mark(model);
+        call.set_event(handle, State::At(mark))
     }
 
     fn cuCtxWaitEvent(call, context: Handle, handle: Handle) {
-        let state = call.event(handle)?.state;
+        let state = call.event(handle)?.state.clone();
         let model = call.whole_context(context)?;
         match state {
             State::Never => Ok(()),
             State::Captured(_) => Err(CAPTURED_EVENT),
-            State::At(time) => {
-                call.sim.model.hold_context_until(model, time);
+            State::At(mark) => {
+                call.sim.model.hold_context(model, &mark);
                 Ok(())
             }
         }

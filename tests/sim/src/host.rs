@@ -44,9 +44,9 @@ impl Machine {
 
     /// Waits for all work on all devices, which may use host memory.
     fn wait_for_all(&mut self) {
-        let tails = (0..self.environment.devices).map(|d| self.model.device_tail(d));
-        let last = tails.max().unwrap_or(0);
-        self.wait_until(last);
+        for device in 0..self.environment.devices {
+            self.wait_for_device(device);
+        }
     }
 }
 

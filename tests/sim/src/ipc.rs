@@ -84,7 +84,7 @@ impl Call<'_> {
             return Err(Code::INVALID_VALUE);
         }
         let context = self.model_context()?;
-        self.sim.wait_until(self.sim.model.context_tail(context));
+        self.sim.wait(&self.sim.model.context_mark(context));
         self.sim.release(address);
         let start = self.sim.backing.foreign_start(address);
         self.sim.backing.unmap_foreign(start);

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vramalloc::sim::{CaptureMode, Model, Settings, StreamId, Violation, Work};
+use vramalloc::sim::{CaptureMode, Mark, Model, Settings, StreamId, Violation, Work};
 use vramalloc::{Address, Bytes, Code};
 
 use crate::backing::Backing;
@@ -111,10 +111,17 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Waits until `time`, and does what became due.
-    pub(crate) fn wait_until(&mut self, time: u64) {
-        self.model.advance_to(time);
+    /// Waits for a mark, and does what became due.
+    pub(crate) fn wait(&mut self, mark: &Mark) {
+        self.model.wait(mark);
         self.settle();
+    }
+
+    /// Waits for everything that a device was given.
+    pub(crate) fn wait_for_device(&mut self, device: u32) {
+        for mark in self.model.device_marks(device) {
+            self.wait(&mark);
+        }
     }
 
     /// Gives work to a stream, or to the graph that the stream records.

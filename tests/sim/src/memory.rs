@@ -51,9 +51,10 @@ impl Call<'_> {
             return Err(Code::INVALID_VALUE);
         }
         if let Some(a) = self.sim.model.find(Address::new(address)) {
+            self.sim.wait_for_device(a.device);
             let used = self.sim.model.used_until(a.base, a.size).unwrap_or(0);
-            let tail = self.sim.model.device_tail(a.device);
-            self.sim.wait_until(tail.max(used));
+            self.sim.model.advance_to(used);
+            self.sim.settle();
         }
         let freed = self.sim.model.free(Address::new(address));
         self.sim.settle();

@@ -73,7 +73,7 @@ impl Call<'_> {
         let address = match self.sim.model.allocate(context, size) {
             Err(Code::OUT_OF_MEMORY) => {
                 // What streams have yet to give back counts as well.
-                self.sim.wait_until(self.sim.model.device_tail(device));
+                self.sim.wait_for_device(device);
                 self.sim.model.allocate(context, size)?
             }
             answer => answer?,

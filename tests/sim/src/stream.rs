@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 
 use vramalloc::Code;
-use vramalloc::sim::{StreamId, Work};
+use vramalloc::sim::{Mark, StreamId, Work};
 
 use crate::effect::{Callback, Effect};
 use crate::entry::{Call, driver, thread};
@@ -84,27 +84,27 @@ impl Call<'_> {
         to.set(self.sim.streams.insert(stream))
     }
 
-    /// When the work of a stream is done; refused where it captures, or orders
+    /// A mark after the work of a stream; refused where it captures, or orders
     /// with one that does.
-    fn ask(&mut self, handle: Handle) -> Result<u64, Code> {
+    fn ask(&mut self, handle: Handle) -> Result<Mark, Code> {
         let stream = self.stream(handle)?;
         self.sim.check_implicit(stream)?;
         let refused = (self.sim.model).refuse(self.name, |c| c.streams.contains(&stream));
         self.sim.announce();
         refused?;
-        Ok(self.sim.model.stream_tail(stream))
+        Ok(self.sim.model.stream_mark(stream))
     }
 
     fn wait_event(&mut self, handle: Handle, event: Handle) -> Done {
         let stream = self.stream(handle)?;
         let event = self.sim.events.get(event).ok_or(INVALID_HANDLE)?;
-        let state = event.state;
+        let state = event.state.clone();
         let capture = self.sim.model.capture_of(stream).map(|c| c.id);
         match (state, capture) {
             (State::Never, _) => Ok(()),
-            (State::At(time), None) => {
+            (State::At(mark), None) => {
                 self.sim.check_implicit(stream)?;
-                self.sim.model.hold_until(stream, time);
+                self.sim.model.hold(stream, &mark);
                 Ok(())
             }
             (State::At(_), Some(_)) => Err(CAPTURE_ISOLATION),
@@ -119,8 +119,13 @@ impl Call<'_> {
 
     fn call_back(&mut self, handle: Handle, callback: Callback, argument: u64) -> Done {
         let stream = self.stream(handle)?;
+        let mark = self.sim.model.stream_mark(stream);
         let work = Work {
-            effect: Some(Effect::Call { callback, argument }),
+            effect: Some(Effect::Call {
+                callback,
+                argument,
+                mark,
+            }),
             ..Work::lasting(0)
         };
         self.sim.submit(stream, work)
@@ -147,12 +152,12 @@ driver! {
 
     fn cuStreamQuery / cuStreamQuery_ptsz(call, handle: Handle) {
         let done = call.ask(handle)?;
-        if done <= call.sim.model.now() { Ok(()) } else { Err(Code::NOT_READY) }
+        if call.sim.model.has_reached(&done) { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn cuStreamSynchronize / cuStreamSynchronize_ptsz(call, handle: Handle) {
         let done = call.ask(handle)?;
-        call.sim.wait_until(done);
+        call.sim.wait(&done);
         Ok(())
     }
 

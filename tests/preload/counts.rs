@@ -49,7 +49,7 @@ fn every_kind_counts_the_same() {
 /// From the second pass on, `auto_growth` serves a trace from what it has.
 #[test]
 fn later_passes_take_nothing_from_the_driver() {
-    for name in ["gpt_train", "varlen_train"] {
+    for name in ["gpt_train", "varlen_train", "llm_infer"] {
         let trace = trace(name);
         let trace = trace.to_string_lossy();
         for kind in [Kind::Dynamic, Kind::Static, Kind::Driver] {

@@ -81,26 +81,35 @@ unsafe fn replacement(handle: *mut c_void, name: Text, caller: usize) -> Option<
 
 /// `dlsym` for the whole process.
 // At entry the stack is 8 bytes off a multiple of 16; two pushes and 8 bytes
-// more put it right for the call, and the return address 24 bytes up.
+// more put it right for the call, and the return address 24 bytes up. The
+// directives let debuggers and profilers unwind through it.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: Text) -> *mut c_void {
     core::arch::naked_asm!(
+        ".cfi_startproc",
         "push rdi",
+        ".cfi_adjust_cfa_offset 8",
         "push rsi",
+        ".cfi_adjust_cfa_offset 8",
         "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 8",
         "mov rdx, [rsp + 24]",
         "call {choose}",
         "add rsp, 8",
+        ".cfi_adjust_cfa_offset -8",
         "pop rsi",
+        ".cfi_adjust_cfa_offset -8",
         "pop rdi",
+        ".cfi_adjust_cfa_offset -8",
         "test rdx, rdx",
         "jnz 2f",
         "jmp rax",
         "2:",
         "mov rax, rdx",
         "ret",
+        ".cfi_endproc",
         choose = sym choose,
     )
 }

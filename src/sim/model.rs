@@ -140,7 +140,8 @@ impl<E> Model<E> {
     pub fn tick(&mut self) {
         let call = self.settings.call_ns;
         let jitter = self.random.below(call / 4 + 1);
-        self.advance_to(self.now + (call - call / 8 + jitter).max(1));
+        let passed = (call - call / 8 + jitter).max(1);
+        self.advance_to(self.now.saturating_add(passed));
     }
 
     /// Waits until `time`; no wait where that has passed.

@@ -15,6 +15,9 @@ use crate::ffi::{Done, Handle, In, bytes_at};
 const BUS: u64 = 32;
 const DEVICE: u64 = 1024;
 
+/// Slices that a three-dimensional copy may have.
+const MAX_DEPTH: u64 = 1 << 20;
+
 /// Memory types of the descriptors of two-dimensional copies.
 const HOST: u32 = 1;
 const ON_DEVICE: u32 = 2;
@@ -242,6 +245,9 @@ impl Call<'_> {
                 height: c.height,
             })
         };
+        if c.depth > MAX_DEPTH {
+            return Err(Code::INVALID_VALUE);
+        }
         (0..c.depth)
             .map(|z| self.move_2d(slice(z).ok_or(Code::INVALID_VALUE)?))
             .collect()

@@ -8,6 +8,16 @@
 //! as a driver does, also to bad arguments; what a real device would punish is
 //! printed on standard error and counted in the report at exit.
 //!
+//! # What is not modelled
+//!
+//! Arrays, textures and surfaces; virtual memory; memory operations of streams;
+//! events between processes; graphs other than captured ones, and their edges;
+//! errors that stay with a context after a faulting kernel (a violation is
+//! recorded instead); captures that end before a forked stream was joined. The
+//! host learns of finished work through the driver only: a program that spins
+//! on memory which the device is to write waits for ever, because no simulated
+//! time passes. Host functions run inside the driver's lock.
+//!
 //! # Order of the rooms
 //!
 //! `table` lists every function; the functions stand by theme (`device`,

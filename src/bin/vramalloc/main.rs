@@ -6,6 +6,7 @@
 //! error, each line with `vramalloc:` in front.
 
 mod child;
+mod doctor;
 mod library;
 mod options;
 mod report;
@@ -38,6 +39,8 @@ struct Command {
 enum Action {
     /// Run a program with its GPU memory served by vramalloc
     Run(run::Arguments),
+    /// Say what would be caught in a program, how, and what stands in the way
+    Doctor(doctor::Arguments),
     /// List all options with the values in force in this environment
     Options,
     /// Summarise statistics that a program wrote
@@ -47,6 +50,7 @@ enum Action {
 fn main() -> ExitCode {
     let status = match Command::parse().action {
         Action::Run(arguments) => run::run(&arguments),
+        Action::Doctor(arguments) => doctor::doctor(&arguments),
         Action::Options => options::options(),
         Action::Report(arguments) => report::report(&arguments),
     };

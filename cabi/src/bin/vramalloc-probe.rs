@@ -1,0 +1,114 @@
+//! `vramalloc-probe DRIVER`: asks the driver in the file DRIVER which devices
+//! there are, for `vramalloc doctor`.
+//!
+//! A process of its own, since a driver is foreign code that may crash or
+//! hang. Prints lines of a word and its values: `version` (1000 times the
+//! major and 10 times the minor version of CUDA), `device` (bytes, name) for
+//! each, `failed` (function, code or reason) where the driver does not
+//! answer. Makes no context. Cost: the driver's start.
+
+use std::env;
+use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::process::ExitCode;
+use std::ptr;
+
+/// What the driver does not answer: a function and why.
+type Failure = (&'static str, String);
+
+fn main() -> ExitCode {
+    let driver = env::args_os().nth(1).map(OsString::into_vec);
+    let Some(driver) = driver.and_then(|path| CString::new(path).ok()) else {
+        // Nobody listens where standard error is closed.
+        let _ = writeln!(io::stderr(), "usage: vramalloc-probe DRIVER");
+        return ExitCode::from(2);
+    };
+    let mut text = String::new();
+    if let Err((function, why)) = Driver::open(&driver).and_then(|driver| driver.tell(&mut text)) {
+        text.push_str(&format!("failed {function} {why}\n"));
+    }
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// A driver library, open to the end of the process.
+struct Driver(*mut c_void);
+
+impl Driver {
+    fn open(path: &CStr) -> Result<Driver, Failure> {
+        // SAFETY: the path ends in zero.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        if !handle.is_null() {
+            return Ok(Driver(handle));
+        }
+        // SAFETY: dlerror returns null or a string ending in zero that lives
+        // until the next call of its kind.
+        let why = unsafe {
+            let text = libc::dlerror();
+            (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+        };
+        Err(("dlopen", why.unwrap_or_default()))
+    }
+
+    /// Writes what the driver answers.
+    fn tell(&self, text: &mut String) -> Result<(), Failure> {
+        // SAFETY: the prototypes that CUDA documents for these names, and in
+        // each call places for the answers, of the sizes that are named.
+        unsafe {
+            let init: unsafe extern "C" fn(c_uint) -> c_uint = self.function(c"cuInit")?;
+            let version: unsafe extern "C" fn(*mut c_int) -> c_uint =
+                self.function(c"cuDriverGetVersion")?;
+            let count: unsafe extern "C" fn(*mut c_int) -> c_uint =
+                self.function(c"cuDeviceGetCount")?;
+            let get: unsafe extern "C" fn(*mut c_int, c_int) -> c_uint =
+                self.function(c"cuDeviceGet")?;
+            let name: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint =
+                self.function(c"cuDeviceGetName")?;
+            let total: unsafe extern "C" fn(*mut usize, c_int) -> c_uint =
+                self.function(c"cuDeviceTotalMem_v2")?;
+
+            let mut number = 0;
+            answered("cuDriverGetVersion", version(&raw mut number))?;
+            text.push_str(&format!("version {number}\n"));
+            answered("cuInit", init(0))?;
+            let mut devices = 0;
+            answered("cuDeviceGetCount", count(&raw mut devices))?;
+            for ordinal in 0..devices {
+                let (mut device, mut bytes, mut letters) = (0, 0, [0; 256]);
+                answered("cuDeviceGet", get(&raw mut device, ordinal))?;
+                answered("cuDeviceTotalMem_v2", total(&raw mut bytes, device))?;
+                // The last byte stays zero.
+                answered("cuDeviceGetName", name(letters.as_mut_ptr(), 255, device))?;
+                let name = CStr::from_ptr(letters.as_ptr()).to_string_lossy();
+                text.push_str(&format!("device {bytes} {name}\n"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A function of the driver.
+    ///
+    /// # Safety
+    /// `F` is a function pointer of the prototype that the name has.
+    unsafe fn function<F: Copy>(&self, name: &'static CStr) -> Result<F, Failure> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: an open handle and a name ending in zero.
+        let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        if ptr::eq(found, ptr::null()) {
+            return Err((name.to_str().unwrap_or_default(), "is missing".to_owned()));
+        }
+        // SAFETY: F is a function pointer of one word, and the address is
+        // that of a function of its prototype, by the caller's promise.
+        Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
+    }
+}
+
+fn answered(function: &'static str, code: c_uint) -> Result<(), Failure> {
+    match code {
+        0 => Ok(()),
+        code => Err((function, code.to_string())),
+    }
+}

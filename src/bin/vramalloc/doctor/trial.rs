@@ -1,0 +1,188 @@
+//! A trial run: the program under the library, and what came through which
+//! door.
+//!
+//! Owns a directory, private to the user, for the statistics of the run; it
+//! goes when the trial is over.
+
+use std::env;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::super::{child, library};
+use super::findings::Findings;
+
+/// How many processes are told of one by one.
+const TOLD: usize = 16;
+
+/// Runs the program and says how it went. Answers how many allocations were
+/// served in all its processes; none if it could not be run.
+pub(super) fn run(
+    program: &[std::ffi::OsString],
+    library: &Path,
+    findings: &mut Findings,
+) -> Option<u64> {
+    let place = match Place::new() {
+        Ok(place) => place,
+        Err(error) => {
+            findings.problem(
+                "trial",
+                format_args!("no place for the trial's statistics: {error}; set TMPDIR"),
+            );
+            return None;
+        }
+    };
+    let (name, arguments) = program.split_first()?;
+    let mut command = Command::new(name);
+    command
+        .args(arguments)
+        .env(
+            "LD_PRELOAD",
+            library::in_front(library, env::var_os("LD_PRELOAD").as_deref()),
+        )
+        .env("VRAMALLOC_STATS", place.pattern())
+        // The findings alone are on standard output.
+        .stdout(Stdio::from(io::stderr()));
+    let ended = match child::run(&mut command) {
+        Ok(ended) => ended,
+        Err(error) => {
+            findings.problem(
+                "trial",
+                format_args!("{} cannot be started: {error}", name.to_string_lossy()),
+            );
+            return None;
+        }
+    };
+    match (ended.status.code(), ended.status.signal()) {
+        (Some(0), _) => findings.ok("trial", "the program ended with status 0"),
+        (Some(status), _) => findings.note(
+            "trial",
+            format_args!(
+                "the program ended with status {status}; see whether it does so without the library"
+            ),
+        ),
+        (None, signal) => findings.note(
+            "trial",
+            format_args!(
+                "the program was ended by signal {}; a process that is ended so writes no \
+                 statistics",
+                signal.unwrap_or(0)
+            ),
+        ),
+    }
+    let mut served = 0_u64;
+    let processes = place.processes();
+    for process in processes.iter().take(TOLD) {
+        tell(process, findings);
+    }
+    for process in &processes {
+        served = served.saturating_add(count(process, "/totals/allocations"));
+    }
+    if let Some(more) = processes.len().checked_sub(TOLD).filter(|&more| more > 0) {
+        findings.note(
+            "trial",
+            format_args!("and {more} more processes with device memory"),
+        );
+    }
+    Some(served)
+}
+
+/// Says what one process did.
+fn tell(process: &Value, findings: &mut Findings) {
+    let text = |pointer: &str| {
+        process
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or("?")
+    };
+    let doors = process.get("doors").and_then(Value::as_array);
+    let doors: Vec<&str> = doors
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let program = text("/program");
+    let pid = count(process, "/pid");
+    findings.ok(
+        "trial",
+        format_args!(
+            "{program} (process {pid}): {} allocations served by {}, {} of them without the driver",
+            count(process, "/totals/allocations"),
+            text("/options/strategy/value"),
+            count(process, "/totals/hits"),
+        ),
+    );
+    findings.ok(
+        "doors",
+        format_args!("{program} (process {pid}) came by {}", doors.join(", ")),
+    );
+    let ooms = count(process, "/totals/ooms");
+    if ooms > 0 {
+        findings.note(
+            "trial",
+            format_args!("{program} (process {pid}): {ooms} requests failed for want of memory"),
+        );
+    }
+    let bad = count(process, "/totals/bad_frees");
+    if bad > 0 {
+        findings.note(
+            "trial",
+            format_args!(
+                "{program} (process {pid}): {bad} frees of addresses at which no block starts; \
+                 the program has a fault, also without the library"
+            ),
+        );
+    }
+}
+
+fn count(process: &Value, pointer: &str) -> u64 {
+    process
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+}
+
+/// A directory of this trial's own.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> io::Result<Place> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |since| since.as_nanos());
+        let name = format!("vramalloc-doctor.{}.{now}", std::process::id());
+        let path = env::temp_dir().join(name);
+        // Fails where anything is in its place already.
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Place(path))
+    }
+
+    /// Where the statistics go.
+    fn pattern(&self) -> String {
+        let directory = self.0.to_string_lossy().replace('%', "%%");
+        format!("{directory}/%p.%e.json")
+    }
+
+    /// The statistics of every process, in a fixed order.
+    fn processes(&self) -> Vec<Value> {
+        let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let mut files: Vec<PathBuf> = files.map(|file| file.path()).collect();
+        files.sort();
+        files
+            .iter()
+            .filter_map(|file| serde_json::from_slice(&fs::read(file).ok()?).ok())
+            .collect()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed from a temporary directory is left to it.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

@@ -11,6 +11,9 @@
 use crate::address::{Address, Bytes};
 use crate::error::Code;
 
+/// The driver hands out memory in pages of this size.
+pub const PAGE: Bytes = Bytes::mib(2);
+
 /// What a device has.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MemInfo {
@@ -72,4 +75,17 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// What the driver answers.
     fn wait(&self, fence: &Self::Fence) -> Result<(), Code>;
+
+    /// Waits until all work that the context was given so far is done, by
+    /// calls that are allowed while a stream captures a graph. Slow: for the
+    /// moment when memory is short and no fence may be made.
+    ///
+    /// What waits is the driver's own free, so one page is taken for it.
+    ///
+    /// # Errors
+    /// What the driver answers; where it has no page left, out of memory.
+    fn settle(&self) -> Result<(), Code> {
+        let page = self.alloc(PAGE)?;
+        self.free(page)
+    }
 }

@@ -162,8 +162,13 @@ impl PageMap {
     }
 
     /// Holds every frame of a chunk whole. Fails, changing nothing, where the
-    /// addresses are beyond what the map can hold or a frame is not free.
+    /// addresses are beyond what the map can hold, a frame is not free, or the
+    /// chunk does not fill its frames: then others' addresses would be taken
+    /// for ours.
     pub(crate) fn hold_chunk(&self, arena: ArenaId, address: Address, size: Bytes) -> bool {
+        if !address.is_aligned(FRAME) || size.round_down(FRAME) != size {
+            return false;
+        }
         let holder = (arena.0 + 1) | HELD_WHOLE;
         let mut held = Bytes::ZERO;
         for start in frames(address, size) {
@@ -345,6 +350,15 @@ mod tests {
         assert!(!map.hold_chunk(A, CHUNK, Bytes::mib(2)));
         assert_eq!(map.owner(CHUNK), Owner::Foreign);
         assert_eq!(map.owner(later), Owner::Arena(B));
+    }
+
+    #[test]
+    fn a_chunk_that_does_not_fill_its_frames_is_not_held() {
+        let map = PageMap::new();
+        let odd = Address::new(CHUNK.get() + 512);
+        assert!(!map.hold_chunk(A, odd, Bytes::mib(2)));
+        assert!(!map.hold_chunk(A, CHUNK, Bytes::new((2 << 20) + 512)));
+        assert_eq!(map.owner(odd), Owner::Foreign);
     }
 
     #[test]

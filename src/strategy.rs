@@ -11,14 +11,11 @@ mod naive_best_fit;
 
 use crate::address::Bytes;
 use crate::config::{Config, StrategyKind};
+use crate::driver::PAGE;
 use crate::error::Code;
 
 use auto_growth::AutoGrowth;
 use naive_best_fit::NaiveBestFit;
-
-/// The driver hands out memory in pages of this size, so no chunk is a
-/// fraction of one.
-pub(crate) const PAGE: Bytes = Bytes::mib(2);
 
 /// Requests up to this size are small: they share slabs of one page.
 pub(crate) const SMALL: Bytes = Bytes::mib(1);

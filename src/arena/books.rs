@@ -19,10 +19,11 @@ use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
 use crate::arena::chunk::{Chunk, Chunks};
 use crate::arena::free_index::FreeIndex;
 use crate::arena::limbo::{Limbo, Oldest};
+use crate::driver::PAGE;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
 use crate::stats::{ArenaStats, size_class};
-use crate::strategy::{PAGE, Pool};
+use crate::strategy::Pool;
 
 /// A request on its way through the arena.
 #[derive(Copy, Clone, Debug)]
@@ -387,6 +388,14 @@ impl<F: Clone> Books<F> {
     /// Closes the open batch; see [`Limbo::close`].
     pub(crate) fn close_epoch(&mut self, fraction: f64) -> Option<u64> {
         self.limbo.close(&self.blocks, fraction)
+    }
+
+    /// Closes the open batch, if there is one, and returns the number of the
+    /// newest epoch; nothing where limbo is empty.
+    pub(crate) fn close_last_epoch(&mut self) -> Option<u64> {
+        self.limbo
+            .close(&self.blocks, 1.0)
+            .or_else(|| self.limbo.newest())
     }
 
     /// Brings the fence of a closed epoch.

@@ -13,9 +13,9 @@ use crate::arena::Arena;
 use crate::arena::books::{Region, Search, Want};
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
-use crate::driver::Driver;
+use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code};
-use crate::strategy::{PAGE, pages};
+use crate::strategy::pages;
 use crate::sync::yield_now;
 
 /// Limbo may hold this much before an allocation waits rather than grows,
@@ -140,7 +140,7 @@ impl<D: Driver> Arena<D> {
     /// The out-of-memory ladder for a pooled request.
     #[cold]
     fn last_resort(&self, want: Want) -> Result<Address, AllocError> {
-        self.wait_for_all();
+        self.empty_limbo();
         if let Some(address) = self.take(want) {
             return Ok(address);
         }
@@ -169,7 +169,7 @@ impl<D: Driver> Arena<D> {
     ) -> Result<Address, AllocError> {
         let region = match self.obtain(request, size) {
             Err(error) if is_shortage(error) => {
-                self.wait_for_all();
+                self.empty_limbo();
                 self.release_idle();
                 self.obtain(request, size)
                     .inspect_err(|&error| self.count_oom(error))?
@@ -202,7 +202,17 @@ impl<D: Driver> Arena<D> {
 
     fn enter_chunk(&self, region: Region, want: Want) -> Result<Address, AllocError> {
         let entered = self.books.lock().add_chunk(region, want);
-        entered.ok_or_else(|| self.refuse(region))
+        entered.map_or_else(|| self.instead_of_chunk(region, want), Ok)
+    }
+
+    /// Serves the request by a driver allocation of its own, where the books
+    /// cannot keep the chunk that was taken for it.
+    #[cold]
+    fn instead_of_chunk(&self, chunk: Region, want: Want) -> Result<Address, AllocError> {
+        // The error that matters is that of the next call.
+        let _ = self.give_back(chunk);
+        let region = self.obtain(want.request, want.size)?;
+        self.enter_direct(region, want.request)
     }
 
     fn enter_direct(&self, region: Region, request: Bytes) -> Result<Address, AllocError> {
@@ -213,14 +223,9 @@ impl<D: Driver> Arena<D> {
         {
             return Ok(region.address);
         }
-        Err(self.refuse(region))
-    }
-
-    /// Memory that the books cannot keep: it goes back, and the program gets
-    /// the real function's answer.
-    fn refuse(&self, region: Region) -> AllocError {
-        // The error that matters is the one returned.
+        // The program gets the real function's answer; the error that matters
+        // is the one returned.
         let _ = self.give_back(region);
-        AllocError::Driver(Code::UNKNOWN)
+        Err(AllocError::Driver(Code::UNKNOWN))
     }
 }

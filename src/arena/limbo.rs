@@ -145,6 +145,11 @@ impl<F: Clone> Limbo<F> {
         })
     }
 
+    /// The number of the newest epoch.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.epochs.back().map(|epoch| epoch.number)
+    }
+
     /// Takes out the oldest epoch's blocks if it is no younger than `number`,
     /// whose fence was reached. The vector comes back through `recycle`.
     pub(crate) fn end_oldest(&mut self, number: u64) -> Option<Vec<BlockId>> {

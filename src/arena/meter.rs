@@ -123,4 +123,8 @@ impl<D: Driver> Driver for Metered<D> {
     fn wait(&self, fence: &D::Fence) -> Result<(), Code> {
         self.wait.time(|| self.driver.wait(fence))
     }
+
+    fn settle(&self) -> Result<(), Code> {
+        self.wait.time(|| self.driver.settle())
+    }
 }

@@ -129,6 +129,34 @@ impl<D: Driver> Arena<D> {
         while self.wait_for_oldest() {}
     }
 
+    /// Empties limbo by whatever is allowed now: memory is short.
+    pub(super) fn empty_limbo(&self) {
+        self.wait_for_all();
+        if !self.driver.may_fence() {
+            self.settle();
+        }
+    }
+
+    /// Waits for the device without a fence. What was in limbo before is then
+    /// no longer in use.
+    fn settle(&self) {
+        let Some(number) = self.books.lock().close_last_epoch() else {
+            return;
+        };
+        // Others may be waiting for the fence that this epoch will not have:
+        // it ends, or is open again.
+        let mut closing = Closing {
+            arena: self,
+            number: Some(number),
+        };
+        let start = Instant::now();
+        if self.driver.settle().is_ok() {
+            closing.number = None;
+            self.count_wait(start);
+            self.end_epochs(number);
+        }
+    }
+
     fn end_epochs(&self, number: u64) {
         let mut regions = Vec::new();
         self.books.lock().end_epochs(number, &mut regions);

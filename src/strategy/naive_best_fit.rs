@@ -10,8 +10,9 @@
 
 use crate::address::Bytes;
 use crate::config::Config;
+use crate::driver::PAGE;
 use crate::error::Code;
-use crate::strategy::{Available, PAGE, Pool, Route, pages};
+use crate::strategy::{Available, Pool, Route, pages};
 use crate::sync::OnceLock;
 
 /// The share of the available memory that no chunk takes.

@@ -1,9 +1,15 @@
 //! What each strategy does beyond what all do.
 
-use vramalloc::address::Bytes;
+use std::sync::Arc;
+
+use vramalloc::address::{Address, Bytes};
+use vramalloc::arena::Arena;
 use vramalloc::config::{Config, FreeSync, StrategyKind};
+use vramalloc::driver::{Driver, MemInfo};
 use vramalloc::error::Code;
-use vramalloc::sim::{Call, Gpu, Settings};
+use vramalloc::page_map::{ArenaId, PageMap};
+use vramalloc::quota::Quota;
+use vramalloc::sim::{Call, Gpu, Settings, SimDriver, SimFence};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -193,12 +199,12 @@ fn a_full_device_still_serves_what_the_driver_can() {
     let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
     // Half a page of the driver's is in use by somebody else.
     let driver = rig.arena.driver().clone();
-    let theirs = vramalloc::Driver::alloc(&driver, Bytes::kib(512)).unwrap();
+    let theirs = Driver::alloc(&driver, Bytes::kib(512)).unwrap();
     rig.gpu.occupy(0, Bytes::mib(1022));
     let block = rig.get(Bytes::kib(4));
     assert!(rig.is_whole(block));
     rig.arena.free(block).unwrap();
-    vramalloc::Driver::free(&driver, theirs).unwrap();
+    Driver::free(&driver, theirs).unwrap();
     rig.gpu.occupy(0, Bytes::ZERO);
     rig.ends_clean();
 }
@@ -228,4 +234,62 @@ fn strict_frees_leave_no_limbo() {
     }
     assert_eq!(rig.arena.stats().reserved.current, Bytes::mib(4));
     rig.ends_clean();
+}
+
+/// A driver whose memory starts 512 bytes into its pages.
+struct Askew(SimDriver);
+
+impl Driver for Askew {
+    type Fence = SimFence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        let whole = self.0.alloc(size.saturating_add(Bytes::new(512)))?;
+        Ok(Address::new(whole.get() + 512))
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        self.0.free(Address::new(address.get() - 512))
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.0.mem_info()
+    }
+
+    fn fence(&self) -> Result<SimFence, Code> {
+        self.0.fence()
+    }
+
+    fn reached(&self, fence: &SimFence) -> Result<bool, Code> {
+        self.0.reached(fence)
+    }
+
+    fn wait(&self, fence: &SimFence) -> Result<(), Code> {
+        self.0.wait(fence)
+    }
+}
+
+/// Chunks that do not fill their part of the page map are not pooled: others'
+/// addresses would be taken for ours.
+#[test]
+fn a_driver_with_odd_addresses_serves_each_request_itself() {
+    for strategy in [StrategyKind::AutoGrowth, StrategyKind::NaiveBestFit] {
+        let gpu = Gpu::new(Settings {
+            memory: DEVICE,
+            ..Settings::default()
+        });
+        let map = Arc::new(PageMap::new());
+        let quota = Arc::new(Quota::new(Bytes::MAX));
+        let driver = Askew(gpu.driver(0).unwrap());
+        let arena = Arena::new(ArenaId(0), driver, &plain(strategy), map, quota);
+        let blocks = [4096, 1 << 20, 5 << 20].map(|size| arena.allocate(Bytes::new(size)).unwrap());
+        for block in blocks {
+            assert!(arena.locate(block).unwrap().is_whole());
+            arena.free(block).unwrap();
+        }
+        arena.validate().unwrap();
+        assert_eq!(
+            (arena.stats().reserved.current, gpu.used(0)),
+            (Bytes::ZERO, Bytes::ZERO)
+        );
+    }
 }

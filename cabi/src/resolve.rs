@@ -134,14 +134,19 @@ pub(crate) fn driver_function(name: &CStr) -> Option<usize> {
 }
 
 /// A function of a loaded runtime: the next one in the order of the linker,
-/// or else that of a runtime which was loaded for some library alone.
+/// or else that of a runtime which was loaded for some library alone. Whoever
+/// makes a wheel may have renamed it or put it inside another library, so in
+/// the end every library is asked: the call came from somewhere.
 fn runtime_function(name: &CStr) -> Option<usize> {
-    look_up(libc::RTLD_NEXT, name).or_else(|| {
-        loaded_files(b"libcudart.so")
+    let in_files = |prefix| {
+        loaded_files(prefix)
             .iter()
             .filter_map(|path| loaded(path))
             .find_map(|handle| look_up(handle, name))
-    })
+    };
+    look_up(libc::RTLD_NEXT, name)
+        .or_else(|| in_files(b"libcudart"))
+        .or_else(|| in_files(b""))
 }
 
 /// Paths of the loaded libraries whose file name starts with `prefix`.

@@ -1,0 +1,8 @@
+/* A library that is linked to a runtime, as the extensions of Python are. */
+int cudaMalloc(void **address, unsigned long size);
+
+int use(void) {
+    void *address = 0;
+    int code = cudaMalloc(&address, 4096);
+    return code ? code : address != (void *)4096;
+}

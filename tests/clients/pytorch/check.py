@@ -1,0 +1,201 @@
+"""Runs every program here bare and preloaded, and says what differs.
+
+Called by scripts/check-pytorch, which has built the library, the simulated CUDA
+and the stand-ins. One line a check; the last line counts them.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent.parent
+LIBRARY = ROOT / "target" / "release" / "libvramalloc.so"
+LIBRARIES = [ROOT / "target" / "sim", ROOT / "target" / "pytorch" / "stubs"]
+RESULTS = ROOT / "target" / "pytorch" / "results"
+STRATEGIES = ["passthrough", "auto_growth", "naive_best_fit"]
+SECONDS = 120
+SMALL = "256M"
+OUT_OF_MEMORY = "vramalloc: out of memory: "
+# Each program, and whether it also runs with PyTorch's own cache off. A graph
+# cannot be captured so: bare, its allocations would invalidate the capture.
+PROGRAMS = {
+    "train": (True, False),
+    "streams": (True, False),
+    "two_devices": (True, False),
+    "graphs": (True,),
+    "shortage": (True, False),
+}
+
+passed = 0
+failed = 0
+
+
+def check(what, good, otherwise=""):
+    global passed, failed
+    if good:
+        passed += 1
+        print(f"ok    {what}", flush=True)
+    else:
+        failed += 1
+        print(f"FAIL  {what}: {otherwise}", flush=True)
+
+
+def load(path):
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        print(f"      {path.name}: {error}")
+        return {}
+
+
+class Run:
+    """One run of a program and what it left behind."""
+
+    def __init__(self, program, cached, strategy=None, free_sync=None):
+        cache = "cached" if cached else "uncached"
+        self.name = " ".join(filter(None, (program, cache, strategy or "bare", free_sync)))
+        name = self.name.replace(" ", ".")
+        report = RESULTS / f"{name}.sim.json"
+        stats = RESULTS / f"{name}.stats.json"
+        # Of the environment only what a program needs to run at all: nothing
+        # that a user of this machine chose for CUDA or for the library.
+        keep = ("PATH", "HOME", "TMPDIR", "LANG")
+        environment = {key: os.environ[key] for key in keep if key in os.environ}
+        environment["LD_LIBRARY_PATH"] = ":".join(map(str, LIBRARIES))
+        environment["SIM_CUDA_REPORT"] = str(report)
+        environment["SIM_CUDA_STRICT"] = "1"
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
+        if not cached:
+            environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+        if strategy:
+            environment["LD_PRELOAD"] = str(LIBRARY)
+            environment["VRAMALLOC_STRATEGY"] = strategy
+            environment["VRAMALLOC_STATS"] = str(stats)
+            if free_sync:
+                environment["VRAMALLOC_FREE_SYNC"] = free_sync
+        # A small device bare, a large one that is capped preloaded.
+        if program == "shortage":
+            environment["VRAMALLOC_LIMIT" if strategy else "SIM_CUDA_MEMORY"] = SMALL
+        try:
+            result = subprocess.run(
+                [sys.executable, HERE / f"{program}.py"],
+                env=environment,
+                cwd=RESULTS,
+                timeout=SECONDS,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.status, self.output, self.errors = result.returncode, result.stdout, result.stderr
+        except subprocess.TimeoutExpired as late:
+            self.status, self.output = f"none after {SECONDS} s", ""
+            self.errors = (late.stderr or b"").decode(errors="replace")
+        self.report = load(report)
+        self.totals = load(stats).get("totals", {}) if strategy else {}
+
+    def calls(self, name):
+        return self.report.get("calls", {}).get(name, 0)
+
+    def said(self):
+        return [line for line in self.output.splitlines() if not line.startswith("number ")]
+
+    def numbers(self, what):
+        """Those of the last line of numbers of this kind."""
+        lines = [line.split() for line in self.output.splitlines()]
+        lines = [line[2:] for line in lines if line[:2] == ["number", what]]
+        pairs = (word.split("=") for word in (lines or [[]])[-1])
+        return {name: int(value) for name, value in pairs}
+
+    def complaints(self):
+        return [line for line in self.errors.splitlines() if line.startswith("vramalloc: ")]
+
+
+def ended_well(run):
+    ended = run.status == 0
+    check(f"{run.name}: ends with status 0", ended, f"status {run.status}\n{run.errors.strip()}")
+    violations = run.report.get("violations")
+    check(f"{run.name}: breaks no rule of CUDA", violations == [], str(violations))
+
+
+def same_number(what, expected, found):
+    check(f"{what}: {found}", found == expected and found > 0, f"{expected} expected")
+
+
+def served_as_many(run, bare, cached, short):
+    """Every request of PyTorch's that succeeded was served, and none was
+    counted that it did not make."""
+    served, freed = run.totals.get("allocations", 0), run.totals.get("frees", 0)
+    counts = run.numbers("counts")
+    if cached:
+        same_number(f"{run.name}: allocations served", counts.get("num_device_alloc"), served)
+        least = counts.get("num_device_free", 0)
+        check(f"{run.name}: frees served: {freed}", freed >= least, f"at least {least} expected")
+    elif not short:
+        same_number(f"{run.name}: allocations served", bare.calls("cuMemAlloc_v2"), served)
+        same_number(f"{run.name}: frees served", bare.calls("cuMemFree_v2"), freed)
+    calls = run.calls("cuMemAlloc_v2")
+    if run.name.endswith("passthrough"):
+        enough = calls >= served
+        check(f"{run.name}: allocations of the driver: {calls}", enough, f"{served} served")
+    elif not cached:
+        few = 0 < calls < served / 10
+        check(f"{run.name}: allocations of the driver: {calls}", few, f"{served} served")
+
+
+def ran_short(run, bare):
+    """It was told as bare, got about as much as bare, and the library said so."""
+    held, held_bare = (each.numbers("held").get("tensors", 0) for each in (run, bare))
+    near = held_bare // 2 <= held <= held_bare + 1
+    check(f"{run.name}: tensors before memory ran out: {held}", near, f"{held_bare} bare")
+    ooms = run.totals.get("ooms", 0)
+    check(f"{run.name}: failures counted: {ooms}", ooms > 0)
+    strange = [line for line in run.complaints() if not line.startswith(OUT_OF_MEMORY)]
+    check(f"{run.name}: nothing said but that", strange == [], str(strange))
+
+
+def preloaded(program, cached, strategy, bare):
+    run = Run(program, cached, strategy)
+    ended_well(run)
+    same = run.said() == bare.said()
+    check(f"{run.name}: prints what it prints bare", same, f"{bare.said()} bare, {run.said()}")
+    short = program == "shortage"
+    served_as_many(run, bare, cached, short)
+    if short:
+        ran_short(run, bare)
+    else:
+        check(f"{run.name}: no complaint", run.complaints() == [], str(run.complaints()))
+
+
+def early_reuse_is_seen():
+    """Without the reuse rule the simulated CUDA complains: so its silence
+    elsewhere means something."""
+    run = Run("streams", False, "auto_growth", "immediate")
+    violations = run.report.get("violations")
+    check(f"{run.name}: the early reuse is seen", bool(violations), f"violations {violations}")
+
+
+def main():
+    chosen = sys.argv[1:] or list(PROGRAMS)
+    unknown = [name for name in chosen if name not in PROGRAMS]
+    if unknown:
+        print(f"check-pytorch: no such program: {unknown[0]}; there are {', '.join(PROGRAMS)}")
+        return 2
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for old in RESULTS.glob("*.json"):
+        old.unlink()
+    for program in chosen:
+        for cached in PROGRAMS[program]:
+            bare = Run(program, cached)
+            ended_well(bare)
+            for strategy in STRATEGIES:
+                preloaded(program, cached, strategy, bare)
+        if program == "streams":
+            early_reuse_is_seen()
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+sys.exit(main())

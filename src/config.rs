@@ -10,6 +10,8 @@ mod load;
 mod table;
 mod value;
 
+use std::time::Duration;
+
 use crate::address::Bytes;
 use crate::stats::StatsTarget;
 
@@ -35,6 +37,8 @@ pub struct Settings {
     pub config: Config,
     /// Where the statistics go.
     pub stats: StatsTarget,
+    /// How often they are written before the end; zero: not at all.
+    pub stats_interval: Duration,
     /// Whether the frameworks' own variables are read.
     pub import: Import,
 }

@@ -427,6 +427,7 @@ fn statistics() -> Value {
             environment.map(|(name, value)| (name.into(), value.into())),
             Host::default(),
         ),
+        last: true,
         doors: &["cudaMalloc"],
         arenas: &[arena],
     }

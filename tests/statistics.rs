@@ -82,6 +82,7 @@ fn json(arenas: &[ArenaReport]) -> Value {
     Report {
         process: &process(),
         loaded: &loaded(),
+        last: true,
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         arenas,
     }
@@ -97,6 +98,7 @@ fn numbers_stand_where_they_belong() {
         ("/pid", 42.into()),
         ("/started_unix_ms", 1500.into()),
         ("/ended_unix_ms", 2500.into()),
+        ("/final", true.into()),
         ("/command_line/1", "--fast".into()),
         ("/options/limit/value", "8GiB".into()),
         ("/options/limit/origin", "VRAMALLOC_LIMIT".into()),
@@ -155,6 +157,7 @@ fn the_text_is_the_json_with_its_keys_in_order() {
     let text = Report {
         process: &process(),
         loaded: &loaded(),
+        last: true,
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         arenas: &[arena(0)],
     }

@@ -23,6 +23,7 @@ mod capture;
 mod context;
 mod dlsym;
 mod driver_api;
+mod dump;
 mod guard;
 mod ipc;
 mod life;

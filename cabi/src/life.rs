@@ -1,33 +1,30 @@
-//! The life of the library in a process: its start, its end, its forks, and
-//! the few lines it may say.
+//! The life of the library in a process: its start, its forks, and the few
+//! lines it may say.
 //!
 //! Until the first request for device memory nothing here has run but one
-//! look-up of a symbol. Owns the options in force. Invariant: no CUDA call at
-//! the end of the process; one file, written by the process that allocated.
-//! Cost: the environment is read once.
+//! look-up of a symbol. Owns the options in force. Cost: the environment is read
+//! once.
 
-use std::panic::catch_unwind;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use core_arena::Bytes;
 use core_arena::config::{self, Host, Loaded};
-use core_arena::stats::{ArenaReport, Process, Report};
 
-use crate::context::{self, Arena};
+use crate::context::Arena;
 use crate::guard::{self, Service};
-use crate::{resolve, symbols};
+use crate::{dump, resolve};
 
 /// What the process started with.
 pub(crate) struct Start {
     /// The options in force.
     pub(crate) loaded: Loaded,
     /// When counting began.
-    began: SystemTime,
+    pub(crate) began: SystemTime,
     /// The process that counts; a child that was made by other means than
     /// `fork` is told apart by it.
-    process: u32,
+    pub(crate) process: u32,
 }
 
 static START: OnceLock<Start> = OnceLock::new();
@@ -40,6 +37,8 @@ pub(crate) enum Once {
     OutOfMemory = 1,
     /// A memory handle for a part of an allocation was refused.
     IpcInside = 2,
+    /// The statistics cannot be written.
+    Statistics = 4,
 }
 
 ctor::declarative::ctor! {
@@ -51,10 +50,10 @@ ctor::declarative::ctor! {
     }
 }
 
-#[cfg(not(test))]
-#[used]
-#[unsafe(link_section = ".fini_array")]
-static AT_END: extern "C" fn() = ended;
+/// What the process started with, if it has asked for device memory.
+pub(crate) fn started() -> Option<&'static Start> {
+    START.get()
+}
 
 /// What the process started with; the first caller reads the options.
 pub(crate) fn start() -> &'static Start {
@@ -79,6 +78,7 @@ pub(crate) fn start() -> &'static Start {
         for warning in &start.loaded.warnings {
             warn(warning);
         }
+        dump::keep_writing(start);
     }
     start
 }
@@ -97,49 +97,6 @@ fn host() -> Host {
 /// parent's.
 unsafe extern "C" fn forked() {
     guard::end_service(Service::Inherited);
-}
-
-/// At the end of the process: writes the statistics.
-#[cfg_attr(test, allow(dead_code))]
-extern "C" fn ended() {
-    let Some(start) = START.get() else {
-        return;
-    };
-    if guard::service() == Service::Inherited || start.process != std::process::id() {
-        return;
-    }
-    if guard::is_serving() {
-        // A signal handler ends the process from inside one of our calls,
-        // which may hold what the statistics would wait for.
-        warn("no statistics: the process was ended from inside an allocation");
-        return;
-    }
-    // A panic must not leave a function of C; it has said its line.
-    let _caught = catch_unwind(|| write(start));
-}
-
-fn write(start: &Start) {
-    let mut arenas = context::reports();
-    arenas.retain(has_allocated);
-    if arenas.is_empty() {
-        return;
-    }
-    let process = Process::current(start.began);
-    let report = Report {
-        process: &process,
-        loaded: &start.loaded,
-        doors: &symbols::passed(),
-        arenas: &arenas,
-    };
-    if let Err(error) = start.loaded.stats.deliver(&process, &report.to_text()) {
-        warn(&format!("cannot write the statistics: {error}"));
-    }
-}
-
-/// Whether anything was asked of an arena.
-fn has_allocated(arena: &ArenaReport) -> bool {
-    let stats = &arena.stats;
-    stats.hits + stats.misses + stats.direct + stats.ooms > 0
 }
 
 /// Says once that memory ran out, why, and how the arena stands.

@@ -6,6 +6,7 @@
 //! nothing. Cost: one pass over the environment.
 
 use std::ffi::{OsStr, OsString};
+use std::time::Duration;
 
 use super::table::{OPTIONS, OptionRow, Role, find};
 use super::value::{IMPORTS, named};
@@ -53,6 +54,8 @@ pub struct Loaded {
     pub config: Config,
     /// Where the statistics go.
     pub stats: StatsTarget,
+    /// How often they are written before the end; zero: not at all.
+    pub stats_interval: Duration,
     /// Every option, in the order of the table.
     pub echo: Vec<Effective>,
     /// One line for each thing that could not be read, without the name in
@@ -135,6 +138,7 @@ pub fn load(environment: impl IntoIterator<Item = (OsString, OsString)>, host: H
     Loaded {
         config: settings.config,
         stats: settings.stats,
+        stats_interval: settings.stats_interval,
         echo,
         warnings,
     }

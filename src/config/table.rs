@@ -7,7 +7,7 @@
 
 use super::value::{
     FREE_SYNCS, IMPORTS, STRATEGIES, boolean, fraction, garbage, mebibytes, name_of, named,
-    optional_mebibytes, optional_share, optional_size, show_garbage, show_mebibytes,
+    optional_mebibytes, optional_share, optional_size, seconds, show_garbage, show_mebibytes,
     show_optional_share, show_optional_size,
 };
 use super::{DeviceShare, FreeSync, Settings};
@@ -150,6 +150,17 @@ pub static OPTIONS: &[OptionRow] = &[
                    the rank and %% a percent sign; stderr; or off",
         help: "Where the statistics go at exit.",
         read: |s, text| set(&mut s.stats, StatsTarget::read(text)),
+    },
+    OptionRow {
+        key: "stats_interval_s",
+        paddle: None,
+        role: Role::Own(|s| s.stats_interval.as_secs().to_string()),
+        kind: "seconds",
+        accepted: "a whole number from 0 to 86400",
+        help: "How often the statistics are also written before the end, by a thread that \
+               sleeps meanwhile, so that they are there after a kill or an _exit; 0: never. \
+               Only where they go to a file.",
+        read: |s, text| set(&mut s.stats_interval, seconds(text)),
     },
     OptionRow {
         key: "import",

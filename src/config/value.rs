@@ -3,6 +3,8 @@
 //! Owns nothing. Invariant: no text makes these panic, and what a `show_`
 //! function writes is read back as the same value. Cost: a short scan.
 
+use std::time::Duration;
+
 use crate::address::Bytes;
 
 use super::{DeviceShare, FreeSync, GarbageThreshold, Import, StrategyKind};
@@ -167,6 +169,13 @@ pub(super) fn mebibytes(text: &str) -> Option<Bytes> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     let amount = text.parse::<u64>().ok().filter(|_| digits)?;
     amount.checked_mul(1 << 20).map(Bytes::new)
+}
+
+/// A whole number of seconds, up to a day.
+pub(super) fn seconds(text: &str) -> Option<Duration> {
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let seconds = text.parse::<u64>().ok().filter(|_| digits)?;
+    (seconds <= 86_400).then_some(Duration::from_secs(seconds))
 }
 
 /// A whole number of MiB; 0 is none.

@@ -37,6 +37,8 @@ pub struct Report<'a> {
     pub process: &'a Process,
     /// The options that were in force.
     pub loaded: &'a Loaded,
+    /// Whether nothing follows: it is the end of the process.
+    pub last: bool,
     /// Names of the CUDA functions of ours that were called, sorted.
     pub doors: &'a [&'static str],
     /// Every arena, also those whose context is gone.
@@ -67,6 +69,7 @@ impl Report<'_> {
             "rank": process.rank,
             "started_unix_ms": unix_ms(process.started),
             "ended_unix_ms": unix_ms(process.ended),
+            "final": self.last,
             "options": options,
             "warnings": self.loaded.warnings,
             "doors": self.doors,

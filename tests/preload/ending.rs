@@ -3,6 +3,7 @@
 use crate::stage::{Kind, Run};
 
 const SIGABRT: i32 = 6;
+const SIGKILL: i32 = 9;
 
 #[test]
 fn every_way_to_end_is_the_same() {
@@ -39,6 +40,24 @@ fn an_ordinary_end_leaves_statistics() {
             assert_eq!(totals["allocations"], 16, "{}", outcome.what);
         }
     }
+}
+
+/// Where no handler runs, what was written in between stays.
+#[test]
+fn a_killed_process_leaves_what_was_written_in_between() {
+    let killed = |interval| {
+        let run = Run::preloaded("exit_paths", Kind::Driver).arg("killed");
+        let outcome = run.conf(&format!("stats_interval_s:{interval}")).go();
+        outcome.quiet(-SIGKILL);
+        outcome
+    };
+    let stats = killed(1).stats();
+    assert_eq!(stats["final"], false);
+    assert_eq!(stats["totals"]["allocations"], 16);
+    assert!(killed(0).written.is_empty());
+
+    let run = Run::preloaded("exit_paths", Kind::Driver).arg("return");
+    assert_eq!(run.conf("stats_interval_s:1").go().stats()["final"], true);
 }
 
 /// Threads that are still allocating when the process ends.

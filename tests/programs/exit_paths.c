@@ -97,6 +97,11 @@ int main(int argc, char **argv) {
         _exit(4);
     if (!strcmp(how, "abort"))
         abort();
+    if (!strcmp(how, "killed")) {
+        /* Long enough for whatever is written each second. */
+        usleep(2500 * 1000);
+        raise(SIGKILL);
+    }
     if (!strcmp(how, "destructor")) {
         free_in_destructor = 1;
         return 5;
@@ -106,6 +111,6 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "fork"))
         return end_forked();
     fprintf(stderr, "usage: exit_paths return|exit|_exit|abort|atexit|"
-                    "destructor|racing|fork\n");
+                    "killed|destructor|racing|fork\n");
     return 2;
 }

@@ -67,6 +67,9 @@ fn summary(value: &Value) -> Result<String, String> {
         duration(ran.saturating_mul(1_000_000)),
         text(value, "library_version")?,
     ));
+    if value.get("final") == Some(&Value::Bool(false)) {
+        out.line(format_args!("  taken while it ran, not at its end"));
+    }
     let options = value.get("options").and_then(Value::as_object);
     for (key, option) in options.ok_or("options is missing or not an object")? {
         let origin = text(option, "origin")?;

@@ -1,0 +1,130 @@
+//! Writing the statistics: at the end of the process and, where the option
+//! `stats_interval_s` asks for it, in between, so that something is there after
+//! an end that runs no handlers.
+//!
+//! Owns the right to write. Invariant: one file, replaced as a whole by the
+//! process that allocated; nothing is written after the last version; no CUDA
+//! call is made. Cost: nothing until the end, and with the option a thread that
+//! sleeps.
+
+use std::panic::catch_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use core_arena::stats::{ArenaReport, Process, Report, StatsTarget};
+
+use crate::context;
+use crate::guard::{self, Service};
+use crate::life::{self, Start, warn};
+use crate::symbols;
+
+/// Bytes of stack for the thread that writes in between.
+const STACK: usize = 256 << 10;
+
+/// Whoever holds it writes; true once the last version was written.
+static LAST: Mutex<bool> = Mutex::new(false);
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = ended;
+
+/// At the end of the process: writes the last version.
+#[cfg_attr(test, allow(dead_code))]
+extern "C" fn ended() {
+    let Some(start) = life::started().filter(|start| writes(start)) else {
+        return;
+    };
+    if guard::is_serving() {
+        // A signal handler ends the process from inside one of our calls,
+        // which may hold what the statistics would wait for.
+        warn("no statistics: the process was ended from inside an allocation");
+        return;
+    }
+    // A panic must not leave a function of C; it has said its line.
+    let _caught = catch_unwind(|| {
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = true;
+        write(start, true);
+    });
+}
+
+/// Whether this process is the one that counts.
+fn writes(start: &Start) -> bool {
+    guard::service() != Service::Inherited && start.process == std::process::id()
+}
+
+/// Starts the thread that writes in between, if the options ask for one.
+pub(crate) fn keep_writing(start: &'static Start) {
+    let interval = start.loaded.stats_interval;
+    let to_file = matches!(start.loaded.stats, StatsTarget::File(_));
+    if interval.is_zero() || !to_file {
+        return;
+    }
+    let builder = thread::Builder::new()
+        .name("vramalloc-stats".to_owned())
+        .stack_size(STACK);
+    // The program's signals are for its own threads.
+    let spawned = with_signals_blocked(|| builder.spawn(move || write_each(interval, start)));
+    if let Err(error) = spawned {
+        warn(&format!(
+            "stats_interval_s: no thread could be started: {error}"
+        ));
+    }
+}
+
+fn write_each(interval: Duration, start: &Start) {
+    loop {
+        thread::sleep(interval);
+        let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        if *last || guard::service() != Service::Full {
+            return;
+        }
+        if catch_unwind(|| write(start, false)).is_err() {
+            return;
+        }
+    }
+}
+
+fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: a set is plain data; both are filled before they are read.
+    let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
+    // SAFETY: two sets of this function.
+    unsafe {
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+    }
+    let result = work();
+    // SAFETY: the set that was in force before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
+    result
+}
+
+fn write(start: &Start, last: bool) {
+    let mut arenas = context::reports();
+    arenas.retain(has_allocated);
+    if arenas.is_empty() {
+        return;
+    }
+    let process = Process::current(start.began);
+    let report = Report {
+        process: &process,
+        loaded: &start.loaded,
+        last,
+        doors: &symbols::passed(),
+        arenas: &arenas,
+    };
+    if let Err(error) = start.loaded.stats.deliver(&process, &report.to_text()) {
+        life::warn_once(
+            life::Once::Statistics,
+            &format!("cannot write the statistics: {error}"),
+        );
+    }
+}
+
+/// Whether anything was asked of an arena.
+fn has_allocated(arena: &ArenaReport) -> bool {
+    let stats = &arena.stats;
+    stats.hits + stats.misses + stats.direct + stats.ooms > 0
+}

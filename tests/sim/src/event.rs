@@ -10,6 +10,7 @@ use crate::entry::{Call, driver};
 use crate::ffi::{CAPTURE_INVALIDATED, CAPTURED_EVENT, Done, Handle, INVALID_HANDLE, Out};
 
 const DISABLE_TIMING: u32 = 2;
+const INTERPROCESS: u32 = 4;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum State {
@@ -22,6 +23,7 @@ pub(crate) struct Event {
     pub(crate) context: Handle,
     pub(crate) state: State,
     timing: bool,
+    shared: bool,
 }
 
 impl Call<'_> {
@@ -84,6 +86,27 @@ impl Call<'_> {
         to.set(apart as f32 / 1e6)
     }
 
+    /// Waits for an event that may be shared with other processes.
+    pub(crate) fn reach_shared_event(&mut self, handle: Handle) -> Done {
+        if !self.event(handle)?.shared {
+            return Err(INVALID_HANDLE);
+        }
+        let mark = self.mark_of(handle)?;
+        self.sim.wait(&mark);
+        Ok(())
+    }
+
+    /// This process's view of an event of another.
+    pub(crate) fn shared_event(&mut self) -> Result<Handle, Code> {
+        let event = Event {
+            context: self.context()?,
+            state: State::Never,
+            timing: false,
+            shared: true,
+        };
+        Ok(self.sim.events.insert(event))
+    }
+
     /// Refuses what would order with a capture on any stream of a context.
     fn whole_context(&mut self, context: Handle) -> Result<vramalloc::sim::ContextId, Code> {
         let context = self.alive(context).map_err(|_| Code::INVALID_CONTEXT)?;
@@ -101,13 +124,15 @@ impl Call<'_> {
 driver! {
     fn cuEventCreate(call, to: Out<Handle>, flags: u32) {
         to.required()?;
-        if flags > 7 {
+        let timed_and_shared = flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS;
+        if flags > 7 || timed_and_shared {
             return Err(Code::INVALID_VALUE);
         }
         let event = Event {
             context: call.context()?,
             state: State::Never,
             timing: flags & DISABLE_TIMING == 0,
+            shared: flags & INTERPROCESS != 0,
         };
         to.set(call.sim.events.insert(event))
     }

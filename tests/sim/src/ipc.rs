@@ -2,7 +2,8 @@
 //!
 //! Owns nothing. Invariant: a handle names a whole allocation, so that of an
 //! address inside one is the same; the bytes are shared in truth, by the
-//! device's file. Cost: two mappings per opened handle.
+//! device's file. An event of another process is one that was reached. Cost: two
+//! mappings per opened handle of memory.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -26,6 +27,16 @@ pub(crate) struct MemHandle {
     rest: [u64; 3],
 }
 
+/// What stands in the 64 bytes of an event handle.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct EventHandle {
+    mark: u64,
+    process: u32,
+    rest: [u32; 13],
+}
+
+const EVENT_MARK: u64 = 0x6576_656e_7473_696d;
 const MARK: u64 = 0x7369_6d75_6c61_7465;
 const LAZY_PEER_ACCESS: u32 = 1;
 
@@ -79,6 +90,18 @@ impl Call<'_> {
         to.set(address)
     }
 
+    /// Waits for what the event stands for: every process has a clock of its
+    /// own, so that it must lie behind before another process hears of it.
+    fn export_event(&mut self, to: &Out<EventHandle>, event: Handle) -> Done {
+        to.required()?;
+        self.reach_shared_event(event)?;
+        to.set(EventHandle {
+            mark: EVENT_MARK,
+            process: std::process::id(),
+            rest: [0; 13],
+        })
+    }
+
     fn close(&mut self, address: u64) -> Done {
         if self.sim.kinds.get(&address) != Some(&Kind::Foreign) {
             return Err(Code::INVALID_VALUE);
@@ -109,7 +132,19 @@ driver! {
         call.close(address)
     }
 
-    fn cuIpcGetEventHandle(_, _to: Out<MemHandle>, _event: Handle) {
-        Err(Code::NOT_SUPPORTED)
+    fn cuIpcGetEventHandle(call, to: Out<EventHandle>, event: Handle) {
+        call.export_event(&to, event)
+    }
+
+    fn cuIpcOpenEventHandle(call, to: Out<Handle>, handle: EventHandle) {
+        to.required()?;
+        if handle.mark != EVENT_MARK {
+            return Err(INVALID_HANDLE);
+        }
+        if handle.process == std::process::id() {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        let event = call.shared_event()?;
+        to.set(event)
     }
 }

@@ -11,7 +11,7 @@
 //! # What is not modelled
 //!
 //! Arrays, textures and surfaces; virtual memory; memory operations of streams;
-//! events between processes; graphs other than captured ones, and their edges;
+//! time between processes, whose clocks are their own; graphs other than captured ones, and their edges;
 //! errors that stay with a context after a faulting kernel (a violation is
 //! recorded instead); captures that end before a forked stream was joined. The
 //! host learns of finished work through the driver only: a program that spins

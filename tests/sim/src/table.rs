@@ -212,6 +212,7 @@ names! {
         cuIpcCloseMemHandle 4010 cuIpcCloseMemHandle;
         cuIpcGetEventHandle 4010 cuIpcGetEventHandle;
         cuIpcGetMemHandle 4010 cuIpcGetMemHandle;
+        cuIpcOpenEventHandle 4010 cuIpcOpenEventHandle;
         cuIpcOpenMemHandle 4010 cuIpcOpenMemHandle;
         cuIpcOpenMemHandle 11000 cuIpcOpenMemHandle_v2;
         cuKernelGetAttribute 12000 cuKernelGetAttribute;
@@ -536,7 +537,6 @@ names! {
         cuGreenCtxWaitEvent 12040 cuGreenCtxWaitEvent;
         cuImportExternalMemory 10000 cuImportExternalMemory;
         cuImportExternalSemaphore 10000 cuImportExternalSemaphore;
-        cuIpcOpenEventHandle 4010 cuIpcOpenEventHandle;
         cuLaunch 2000 cuLaunch;
         cuLaunchCooperativeKernelMultiDevice 9000 cuLaunchCooperativeKernelMultiDevice;
         cuLaunchGrid 2000 cuLaunchGrid;

@@ -19,14 +19,22 @@ STRATEGIES = ["passthrough", "auto_growth", "naive_best_fit"]
 SECONDS = 120
 SMALL = "256M"
 OUT_OF_MEMORY = "vramalloc: out of memory: "
-# Each program, and whether it also runs with PyTorch's own cache off. A graph
-# cannot be captured so: bare, its allocations would invalidate the capture.
+# Ways for PyTorch to get memory: from its own cache, from CUDA each time, or
+# from the memory pool of CUDA's own, which the library leaves alone.
+CACHED, UNCACHED, POOL = "cached", "uncached", "pool"
+SETTINGS = {
+    CACHED: {},
+    UNCACHED: {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+    POOL: {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+}
+# Each program and the ways it runs. A graph cannot be captured uncached, bare
+# neither: its allocations would invalidate the capture.
 PROGRAMS = {
-    "train": (True, False),
-    "streams": (True, False),
-    "two_devices": (True, False),
-    "graphs": (True,),
-    "shortage": (True, False),
+    "train": (CACHED, UNCACHED, POOL),
+    "streams": (CACHED, UNCACHED, POOL),
+    "two_devices": (CACHED, UNCACHED, POOL),
+    "graphs": (CACHED,),
+    "shortage": (CACHED, UNCACHED),
 }
 
 passed = 0
@@ -54,9 +62,8 @@ def load(path):
 class Run:
     """One run of a program and what it left behind."""
 
-    def __init__(self, program, cached, strategy=None, free_sync=None):
-        cache = "cached" if cached else "uncached"
-        self.name = " ".join(filter(None, (program, cache, strategy or "bare", free_sync)))
+    def __init__(self, program, way, strategy=None, free_sync=None):
+        self.name = " ".join(filter(None, (program, way, strategy or "bare", free_sync)))
         name = self.name.replace(" ", ".")
         report = RESULTS / f"{name}.sim.json"
         stats = RESULTS / f"{name}.stats.json"
@@ -68,8 +75,7 @@ class Run:
         environment["SIM_CUDA_REPORT"] = str(report)
         environment["SIM_CUDA_STRICT"] = "1"
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
-        if not cached:
-            environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+        environment.update(SETTINGS[way])
         if strategy:
             environment["LD_PRELOAD"] = str(LIBRARY)
             environment["VRAMALLOC_STRATEGY"] = strategy
@@ -94,7 +100,9 @@ class Run:
             self.status, self.output = f"none after {SECONDS} s", ""
             self.errors = (late.stderr or b"").decode(errors="replace")
         self.report = load(report)
-        self.totals = load(stats).get("totals", {}) if strategy else {}
+        # None where nothing was served.
+        self.wrote_statistics = stats.exists()
+        self.totals = load(stats).get("totals", {}) if strategy and way != POOL else {}
 
     def calls(self, name):
         return self.report.get("calls", {}).get(name, 0)
@@ -124,12 +132,17 @@ def same_number(what, expected, found):
     check(f"{what}: {found}", found == expected and found > 0, f"{expected} expected")
 
 
-def served_as_many(run, bare, cached, short):
+def served_as_many(run, bare, way, short):
     """Every request of PyTorch's that succeeded was served, and none was
     counted that it did not make."""
     served, freed = run.totals.get("allocations", 0), run.totals.get("frees", 0)
     counts = run.numbers("counts")
-    if cached:
+    if way == POOL:
+        check(f"{run.name}: nothing served, no statistics", not run.wrote_statistics)
+        for name in ("cuMemAllocAsync", "cuMemFreeAsync"):
+            same_number(f"{run.name}: {name}", bare.calls(name), run.calls(name))
+        return
+    if way == CACHED:
         same_number(f"{run.name}: allocations served", counts.get("num_device_alloc"), served)
         least = counts.get("num_device_free", 0)
         check(f"{run.name}: frees served: {freed}", freed >= least, f"at least {least} expected")
@@ -140,7 +153,7 @@ def served_as_many(run, bare, cached, short):
     if run.name.endswith("passthrough"):
         enough = calls >= served
         check(f"{run.name}: allocations of the driver: {calls}", enough, f"{served} served")
-    elif not cached:
+    elif way == UNCACHED:
         few = 0 < calls < served / 10
         check(f"{run.name}: allocations of the driver: {calls}", few, f"{served} served")
 
@@ -156,13 +169,13 @@ def ran_short(run, bare):
     check(f"{run.name}: nothing said but that", strange == [], str(strange))
 
 
-def preloaded(program, cached, strategy, bare):
-    run = Run(program, cached, strategy)
+def preloaded(program, way, strategy, bare):
+    run = Run(program, way, strategy)
     ended_well(run)
     same = run.said() == bare.said()
     check(f"{run.name}: prints what it prints bare", same, f"{bare.said()} bare, {run.said()}")
     short = program == "shortage"
-    served_as_many(run, bare, cached, short)
+    served_as_many(run, bare, way, short)
     if short:
         ran_short(run, bare)
     else:
@@ -172,7 +185,7 @@ def preloaded(program, cached, strategy, bare):
 def early_reuse_is_seen():
     """Without the reuse rule the simulated CUDA complains: so its silence
     elsewhere means something."""
-    run = Run("streams", False, "auto_growth", "immediate")
+    run = Run("streams", UNCACHED, "auto_growth", "immediate")
     violations = run.report.get("violations")
     check(f"{run.name}: the early reuse is seen", bool(violations), f"violations {violations}")
 
@@ -187,11 +200,11 @@ def main():
     for old in RESULTS.glob("*.json"):
         old.unlink()
     for program in chosen:
-        for cached in PROGRAMS[program]:
-            bare = Run(program, cached)
+        for way in PROGRAMS[program]:
+            bare = Run(program, way)
             ended_well(bare)
             for strategy in STRATEGIES:
-                preloaded(program, cached, strategy, bare)
+                preloaded(program, way, strategy, bare)
         if program == "streams":
             early_reuse_is_seen()
     print(f"{passed} passed, {failed} failed")

@@ -178,6 +178,18 @@ fn a_bad_value_is_one_warning_that_says_what_is_used() {
 }
 
 #[test]
+fn a_warning_is_one_line_that_does_nothing_to_a_terminal() {
+    let long = format!("stats:{}", "x".repeat(100_000));
+    for conf in ["stats:a\u{1b}[31m\nb", &long] {
+        let loaded = plain(&[("VRAMALLOC_CONF", conf), ("VRAMALLOC_STATS", "%x\r")]);
+        assert_eq!(loaded.warnings.len(), 1);
+        let warning = &loaded.warnings[0];
+        assert!(!warning.contains(char::is_control), "{warning:?}");
+        assert!(warning.len() < 1000, "{} bytes", warning.len());
+    }
+}
+
+#[test]
 fn every_option_refuses_nonsense_with_one_warning_and_keeps_its_default() {
     for row in OPTIONS.iter().filter(|row| row.key != "stats") {
         for value in [

@@ -131,7 +131,10 @@ fn first(what: Once) -> bool {
 
 /// Says one line on standard error, in one piece.
 pub(crate) fn warn(text: &str) {
-    let line = format!("vramalloc: {text}\n");
+    let line = format!(
+        "vramalloc: {}\n",
+        text.replace(char::is_control, "\u{fffd}")
+    );
     // SAFETY: as many bytes as the line has. What cannot be said is not.
     unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
 }

@@ -271,7 +271,7 @@ fn unreadable(given: &Given, echo: &[Effective]) -> String {
     let target = given.row.target().key;
     let using = match echo.iter().find(|effective| effective.key == target) {
         Some(effective) if effective.origin != DEFAULT => {
-            format!("{} from {}", effective.value, effective.origin)
+            format!("{} from {}", printable(&effective.value), effective.origin)
         }
         Some(effective) => format!("the default ({})", effective.value),
         None => "the default".to_owned(),
@@ -321,6 +321,11 @@ fn unknown(what: &str, name: &str, value: &str, meant: Option<String>) -> String
 
 /// A text in quotes, printable and not longer than a line.
 fn quoted(text: &str) -> String {
+    format!("\"{}\"", printable(text))
+}
+
+/// A text that does nothing to a terminal and is not longer than a line.
+fn printable(text: &str) -> String {
     const LONGEST: usize = 80;
     let mut short: String = text
         .chars()
@@ -330,7 +335,7 @@ fn quoted(text: &str) -> String {
     if text.chars().nth(LONGEST).is_some() {
         short.push('…');
     }
-    format!("\"{short}\"")
+    short
 }
 
 /// The option whose name differs in two letters, or in a third of them.

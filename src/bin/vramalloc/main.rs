@@ -59,7 +59,13 @@ fn main() -> ExitCode {
 
 /// Says something on standard error. Where that is closed, nobody listens.
 fn say(text: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "vramalloc: {text}");
+    let line = plain(&format!("vramalloc: {text}"));
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// A text that does nothing to a terminal.
+fn plain(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }
 
 /// Writes a result to standard output and answers with the exit status. A

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use vramalloc::config::{self, Effective, Host, OPTIONS, OptionRow, Role};
 
-use super::{say, show};
+use super::{plain, say, show};
 
 /// Width that the texts are broken to.
 const WIDTH: usize = 80;
@@ -41,7 +41,7 @@ fn entry(text: &mut String, row: &'static OptionRow, echo: &[Effective]) {
             let effective = echo.iter().find(|effective| effective.key == row.key);
             let (value, origin) =
                 effective.map_or(("", ""), |effective| (&effective.value, &effective.origin));
-            line(text, [row.key, value, origin]);
+            line(text, [row.key, &plain(value), origin]);
             format!("default {}", row.default_value())
         }
         Role::Sets(key) => {

@@ -5,13 +5,13 @@
 
 use std::fmt::{Display, Write};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 use vramalloc::stats::SCHEMA;
 
 use super::units::{bytes, duration, percent, share};
-use super::{USAGE, say, show};
+use super::{USAGE, plain, say, show};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -25,7 +25,8 @@ pub(super) fn report(arguments: &Arguments) -> u8 {
     let mut status = 0;
     let mut text = String::new();
     for file in &arguments.files {
-        match read(file).and_then(|value| summary(&value)) {
+        let read = fs::read(file).map_err(|error| error.to_string());
+        match read.and_then(|bytes| summarise(&bytes)) {
             Ok(summary) => {
                 if !text.is_empty() {
                     text.push('\n');
@@ -41,10 +42,17 @@ pub(super) fn report(arguments: &Arguments) -> u8 {
     show(&text).max(status)
 }
 
+/// The summary of a file.
+///
+/// # Errors
+/// One line that says what is wrong with it.
+pub(super) fn summarise(bytes: &[u8]) -> Result<String, String> {
+    summary(&parsed(bytes)?)
+}
+
 /// The JSON of a file, if it is of a schema that this command knows.
-fn read(file: &Path) -> Result<Value, String> {
-    let text = fs::read(file).map_err(|error| error.to_string())?;
-    let value: Value = serde_json::from_slice(&text)
+fn parsed(bytes: &[u8]) -> Result<Value, String> {
+    let value: Value = serde_json::from_slice(bytes)
         .map_err(|error| format!("not statistics of vramalloc: {error}"))?;
     match value.get("schema").and_then(Value::as_u64) {
         Some(schema) if schema == u64::from(SCHEMA) => Ok(value),
@@ -226,11 +234,4 @@ fn list<'a>(value: &'a Value, path: &str) -> Result<&'a Vec<Value>, String> {
     at(value, path)
         .and_then(Value::as_array)
         .ok_or_else(|| format!("{path} is missing or not a list"))
-}
-
-/// A text that does nothing to a terminal.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
 }

@@ -74,33 +74,52 @@ fn visit(path: PathBuf, rest: &[&str], found: &mut BTreeMap<PathBuf, Identity>) 
 }
 
 /// Whether a name can have come from a pattern; with `pid`, from a process of
-/// this id.
-fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
-    let Some((before, code)) = pattern.split_once('%') else {
-        return pattern == name;
-    };
-    let Some(name) = name.strip_prefix(before) else {
-        return false;
-    };
-    let (code, rest) = code.split_at(code.len().min(1));
-    match (code, pid) {
-        ("%", _) => name
-            .strip_prefix('%')
-            .is_some_and(|name| fits(rest, name, pid)),
-        ("p", Some(pid)) => name
-            .strip_prefix(pid)
-            .is_some_and(|name| fits(rest, name, Some(pid))),
-        (code, pid) => {
-            let longest = match code {
-                "p" => name.find(|c: char| !c.is_ascii_digit()),
-                _ => name.find('/'),
-            };
-            let longest = longest.unwrap_or(name.len());
-            (0..=longest)
-                .filter_map(|end| name.get(end..))
-                .any(|name| fits(rest, name, pid))
+/// this id. Follows all ways to read the name at once, so that no pattern
+/// takes longer than its length times the name's.
+pub(super) fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
+    let name = name.as_bytes();
+    // Whether the pattern up to here can have given so many bytes.
+    let mut reached = vec![false; name.len() + 1];
+    if let Some(start) = reached.first_mut() {
+        *start = true;
+    }
+    let mut rest = pattern.chars();
+    while let Some(c) = rest.next() {
+        let code = if c == '%' { rest.next() } else { None };
+        reached = match (c, code, pid) {
+            ('%', Some('p'), Some(pid)) => after_text(&reached, name, pid),
+            ('%', Some('p'), None) => after_any(&reached, name, |byte| byte.is_ascii_digit()),
+            ('%', Some('e' | 'h' | 'r'), _) => after_any(&reached, name, |byte| byte != b'/'),
+            (c, code, _) => after_text(&reached, name, code.unwrap_or(c).encode_utf8(&mut [0; 4])),
+        };
+    }
+    reached.last().copied().unwrap_or(false)
+}
+
+/// What can be reached with `text` more.
+fn after_text(reached: &[bool], name: &[u8], text: &str) -> Vec<bool> {
+    let mut next = vec![false; reached.len()];
+    for (start, _) in reached.iter().enumerate().filter(|(_, reached)| **reached) {
+        let here = name.get(start..).unwrap_or_default();
+        if here.starts_with(text.as_bytes())
+            && let Some(end) = next.get_mut(start + text.len())
+        {
+            *end = true;
         }
     }
+    next
+}
+
+/// What can be reached with any number of bytes more, all of which fit.
+fn after_any(reached: &[bool], name: &[u8], fits: impl Fn(u8) -> bool) -> Vec<bool> {
+    let mut inside = false;
+    let mut next = Vec::with_capacity(reached.len());
+    for (place, &here) in reached.iter().enumerate() {
+        let last = place.checked_sub(1).and_then(|last| name.get(last));
+        inside = here || inside && last.is_some_and(|&byte| fits(byte));
+        next.push(inside);
+    }
+    next
 }
 
 #[cfg(test)]
@@ -118,5 +137,13 @@ mod tests {
         assert!(fits("/t/100%%.%r/%h", "/t/100%.3/node", None));
         assert!(!fits("/t/%r", "/t/3/node", None));
         assert!(fits("ü%e", "üö", None));
+        assert!(fits("%e%e%p", "", None) && !fits("%e", "a/b", None));
+        assert!(fits("%p-%p", "42-42", Some("42")) && !fits("%p-%p", "42-43", Some("42")));
+        // Of so many ways to read a name none is tried alone.
+        assert!(!fits(
+            &format!("{}b", "%e".repeat(40)),
+            &"a".repeat(200),
+            None
+        ));
     }
 }

@@ -5,6 +5,8 @@
 
 use std::fmt::Display;
 
+use super::super::plain;
+
 /// Findings, in the order in which they were made.
 #[derive(Default)]
 pub(super) struct Findings {
@@ -50,10 +52,7 @@ impl Findings {
 
     fn line(&mut self, level: &str, subject: &str, text: impl Display) {
         let line = format!("{level:<9}{subject:<9}{text}");
-        let plain = line
-            .chars()
-            .map(|c| if c.is_control() { '\u{fffd}' } else { c });
-        self.text.extend(plain);
+        self.text.push_str(&plain(&line));
         self.text.push('\n');
     }
 }

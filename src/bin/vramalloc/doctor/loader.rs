@@ -161,7 +161,7 @@ fn fitting(path: &Path, machine: Machine) -> Option<Image> {
 
 /// The directories of a list with colons or, as in `LD_LIBRARY_PATH`,
 /// semicolons between. An empty one is the working directory.
-fn directories(list: &OsStr, from: &Path) -> Vec<PathBuf> {
+pub(super) fn directories(list: &OsStr, from: &Path) -> Vec<PathBuf> {
     list.as_bytes()
         .split(|&byte| byte == b':' || byte == b';')
         .map(|directory| match directory {

@@ -130,7 +130,7 @@ fn interpreter_of(path: &Path) -> Result<Option<OsString>, String> {
 
 /// The interpreter that a script's first line names; behind `env`, the
 /// program that this will look for.
-fn interpreter(start: &[u8]) -> Option<OsString> {
+pub(super) fn interpreter(start: &[u8]) -> Option<OsString> {
     let line = start.strip_prefix(b"#!")?;
     let line = line.split(|&byte| byte == b'\n').next()?;
     let mut words = line

@@ -1,0 +1,133 @@
+//! The environment: options and their warnings.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+use vramalloc::config::{
+    Config, DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, Role, check, load, variable,
+};
+use vramalloc::stats::{Process, Report, StatsTarget};
+
+/// The longest that one warning may be, in characters.
+const LONGEST: usize = 4096;
+
+/// An environment, one variable per line.
+pub fn options(data: &[u8]) {
+    let environment: Vec<(OsString, OsString)> = data
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| {
+            let at = line.iter().position(|&byte| byte == b'=')?;
+            let text = |bytes: &[u8]| OsStr::from_bytes(bytes).to_owned();
+            Some((text(&line[..at]), text(&line[at + 1..])))
+        })
+        .collect();
+    for (paddle, torch_caching) in [(false, false), (true, false), (true, true)] {
+        let host = Host {
+            paddle,
+            torch_caching,
+        };
+        let loaded = load(environment.iter().cloned(), host);
+        valid(&loaded.config);
+        told(&loaded);
+        read_back(&loaded);
+        files(&loaded);
+    }
+    for (name, value) in &environment {
+        checked(&name.to_string_lossy(), &value.to_string_lossy());
+    }
+}
+
+/// Every value lies in its range.
+fn valid(config: &Config) {
+    for fraction in [config.chunk_fraction, config.garbage_fraction] {
+        assert!((0.0..=1.0).contains(&fraction), "{config:?}");
+    }
+    for share in [config.limit, config.limbo_budget] {
+        match share {
+            Some(DeviceShare::Fraction(share)) => assert!(share > 0.0 && share <= 1.0),
+            Some(DeviceShare::Bytes(bytes)) => assert!(!bytes.is_zero()),
+            None => {}
+        }
+    }
+    for size in [
+        config.dedicated_min,
+        config.initial_chunk,
+        config.reallocate_chunk,
+    ] {
+        assert!(size.is_none_or(|size| !size.is_zero()));
+    }
+    if let GarbageThreshold::Bytes(bytes) = config.garbage_threshold {
+        assert!(!bytes.is_zero());
+    }
+}
+
+/// The echo has every option once; a warning is one line.
+fn told(loaded: &Loaded) {
+    let keys: BTreeSet<&str> = loaded.echo.iter().map(|option| option.key).collect();
+    let own = OPTIONS
+        .iter()
+        .filter(|row| matches!(row.role, Role::Own(_)))
+        .count();
+    assert_eq!((keys.len(), loaded.echo.len()), (own, own));
+    for warning in &loaded.warnings {
+        super::is_plain(warning);
+        assert!(warning.chars().count() <= LONGEST, "{warning}");
+    }
+}
+
+/// What the echo says is read as the same settings.
+fn read_back(loaded: &Loaded) {
+    let echo = loaded.echo.iter().map(|option| {
+        let row = OPTIONS.iter().find(|row| row.key == option.key).unwrap();
+        (variable(row).into(), option.value.clone().into())
+    });
+    let again = load(echo, Host::default());
+    assert!(again.warnings.is_empty(), "{:?}", again.warnings);
+    assert_eq!(again.config, loaded.config);
+    assert_eq!(again.stats, loaded.stats);
+    for (again, loaded) in again.echo.iter().zip(&loaded.echo) {
+        assert_eq!((again.key, &again.value), (loaded.key, &loaded.value));
+    }
+}
+
+/// Where the statistics go is a file in a directory that the user named, and
+/// the file can be read back.
+fn files(loaded: &Loaded) {
+    let process = Process {
+        program: "a/../b\n".to_owned(),
+        host: "/c".to_owned(),
+        rank: "..".to_owned(),
+        ..Process::default()
+    };
+    if let (StatsTarget::File(pattern), Some(path)) = (&loaded.stats, loaded.stats.path(&process)) {
+        let slashes = |text: &str| text.bytes().filter(|&byte| byte == b'/').count();
+        assert_eq!(slashes(pattern), slashes(&path.to_string_lossy()));
+        assert!(!path.as_os_str().as_bytes().contains(&0));
+    }
+    let report = Report {
+        process: &process,
+        loaded,
+        last: true,
+        doors: &[],
+        arenas: &[],
+    };
+    super::command::reads(report.to_text().as_bytes());
+}
+
+/// What `check` says of a text is what loading it does.
+fn checked(key: &str, text: &str) {
+    let result = check(key, text);
+    if let Err(error) = &result {
+        super::is_plain(error);
+        assert!(error.chars().count() <= LONGEST, "{error}");
+    }
+    let Some(row) = OPTIONS.iter().find(|row| row.key == key) else {
+        return assert!(result.is_err());
+    };
+    // A variable is trimmed, and an empty one is not set.
+    if text.trim() == text && !text.is_empty() {
+        let loaded = load([(variable(row).into(), text.into())], Host::default());
+        assert_eq!(result.is_ok(), loaded.warnings.is_empty(), "{key}={text:?}");
+    }
+}

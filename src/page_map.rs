@@ -1,23 +1,25 @@
 //! From an address to the arena and the block that it belongs to.
 //!
 //! Owns a radix tree over the 48 bits of a device address: *regions* of
-//! 4 GiB, in them *frames* of 64 KiB, in them one slot for each 512 bytes. One
-//! map serves all arenas of a process, so that a pointer is found whatever
-//! device is current when it is freed.
+//! 4 GiB, in them *pages* of 2 MiB, in them *frames* of 64 KiB, in them one
+//! slot for each 512 bytes. One map serves all arenas of a process, so that a
+//! pointer is found whatever device is current when it is freed.
 //!
-//! A frame is *held* by an arena in one of two ways. A frame inside a chunk is
-//! held whole: any address in it is ours, live or not, and must never reach
-//! the real free. A frame in which a direct allocation starts is shared with
-//! whatever else the driver put there: only the exact addresses are ours.
+//! Addresses are *held* by an arena in one of two ways. What lies in a chunk
+//! is held whole, by pages, and by frames where the chunk does not fill a
+//! page: any address in it is ours, live or not, and must never reach the real
+//! free. A frame in which a direct allocation starts is shared with whatever
+//! else the driver put there: only the exact addresses are ours.
 //!
 //! Invariant: a slot is non-zero exactly while a live block starts there, and
-//! only the arena that holds the frame, under its lock, writes the slots and
-//! gives up the frame. So an arena can lose a race for a free frame only, and
-//! then it is told.
+//! only the arena that holds a page or frame, under its lock, writes the slots
+//! and gives it up. So an arena can lose a race for a free one only, and then
+//! it is told.
 //!
-//! Cost: a look-up is three dependent loads and takes no lock. Host memory: 32
-//! bytes for each frame of a touched region (2 MiB for 4 GiB) and 512 bytes
-//! for each frame in which blocks start.
+//! Cost: whose an address is takes two dependent loads where it lies in a
+//! chunk, the block four, and no lock. To hold a chunk is one store per page.
+//! Host memory: 40 bytes for each page of a touched region (80 KiB for 4 GiB),
+//! 1 KiB for each page and 512 bytes for each frame in which blocks start.
 
 use crate::address::{Address, Bytes};
 use crate::sync::OnceLock;
@@ -30,7 +32,8 @@ const SLOT_SHIFT: u32 = 9;
 #[cfg(not(loom))]
 const BITS: Bits = Bits {
     slots: 7,
-    frames: 16,
+    frames: 5,
+    pages: 11,
     regions: 16,
 };
 // The checker explores every interleaving: a tree of a few cells is enough.
@@ -38,20 +41,25 @@ const BITS: Bits = Bits {
 const BITS: Bits = Bits {
     slots: 1,
     frames: 1,
+    pages: 1,
     regions: 1,
 };
 
 struct Bits {
     slots: u32,
     frames: u32,
+    pages: u32,
     regions: u32,
 }
 
 const SLOTS: usize = 1 << BITS.slots;
 const FRAMES: usize = 1 << BITS.frames;
+const PAGES: usize = 1 << BITS.pages;
 const REGIONS: usize = 1 << BITS.regions;
 const FRAME_SHIFT: u32 = SLOT_SHIFT + BITS.slots;
-const REGION_SHIFT: u32 = FRAME_SHIFT + BITS.frames;
+const PAGE_SHIFT: u32 = FRAME_SHIFT + BITS.frames;
+const REGION_SHIFT: u32 = PAGE_SHIFT + BITS.pages;
+const PAGE: Bytes = Bytes::new(1 << PAGE_SHIFT);
 const FRAME: Bytes = Bytes::new(1 << FRAME_SHIFT);
 
 /// Names an arena in a process; the doors' registry gives them out, from 0.
@@ -59,8 +67,8 @@ const FRAME: Bytes = Bytes::new(1 << FRAME_SHIFT);
 pub struct ArenaId(pub u32);
 
 impl ArenaId {
-    /// Numbers from here on cannot be written into a frame.
-    pub const LIMIT: u32 = HELD_WHOLE - 1;
+    /// Numbers from here on cannot be written down as a holder.
+    pub const LIMIT: u32 = WHOLE - 1;
 }
 
 /// What an address is to us.
@@ -73,54 +81,86 @@ pub enum Owner {
     Arena(ArenaId),
 }
 
-/// The block that starts at an address, in the arena that holds the frame.
+/// 0, or the number of the arena that holds it plus one, with `WHOLE` or
+/// without.
+type Holder = AtomicU32;
+
+/// Set in a holder where all addresses are ours. A page is held in no other
+/// way.
+const WHOLE: u32 = 1 << 31;
+
+/// The block that starts at an address, in the arena that holds it, plus one.
 /// Zero is no block.
 type Slot = AtomicU32;
 
-/// Set in a frame's holder where the frame lies inside a chunk.
-const HELD_WHOLE: u32 = 1 << 31;
-
 struct Frame {
-    /// 0, or the number of the arena plus one, with `HELD_WHOLE` or without.
-    holder: AtomicU32,
+    holder: Holder,
     slots: OnceLock<Box<[Slot]>>,
+}
+
+struct Page {
+    holder: Holder,
+    frames: OnceLock<Box<[Frame]>>,
 }
 
 impl Frame {
     fn new() -> Frame {
         Frame {
-            holder: AtomicU32::new(0),
+            holder: Holder::new(0),
             slots: OnceLock::new(),
         }
     }
 
     fn slot(&self, address: Address) -> Option<&Slot> {
-        self.slots.get()?.get(slot_index(address))
+        self.slots.get()?.get(index(address, SLOT_SHIFT, SLOTS))
     }
 
     fn slot_made(&self, address: Address) -> Option<&Slot> {
         let slots = self
             .slots
             .get_or_init(|| (0..SLOTS).map(|_| Slot::new(0)).collect());
-        slots.get(slot_index(address))
+        slots.get(index(address, SLOT_SHIFT, SLOTS))
     }
 
     fn is_empty(&self) -> bool {
+        let slots = self.slots.get().into_iter().flatten();
         // Relaxed: only the holder writes, and the holder asks.
-        self.slots
-            .get()
-            .is_none_or(|slots| slots.iter().all(|slot| slot.load(Ordering::Relaxed) == 0))
+        slots
+            .into_iter()
+            .all(|slot| slot.load(Ordering::Relaxed) == 0)
     }
 }
 
+impl Page {
+    fn new() -> Page {
+        Page {
+            holder: Holder::new(0),
+            frames: OnceLock::new(),
+        }
+    }
+
+    fn frame(&self, address: Address) -> Option<&Frame> {
+        self.frames.get()?.get(index(address, FRAME_SHIFT, FRAMES))
+    }
+
+    fn frame_made(&self, address: Address) -> Option<&Frame> {
+        let frames = self
+            .frames
+            .get_or_init(|| (0..FRAMES).map(|_| Frame::new()).collect());
+        frames.get(index(address, FRAME_SHIFT, FRAMES))
+    }
+}
+
+/// The part of an address above `shift`, as an index below `count`, a power of
+/// two.
 #[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
-fn slot_index(address: Address) -> usize {
-    (address.get() >> SLOT_SHIFT) as usize & (SLOTS - 1)
+fn index(address: Address, shift: u32, count: usize) -> usize {
+    (address.get() >> shift) as usize & (count - 1)
 }
 
 /// The map of all arenas of a process.
 pub struct PageMap {
-    regions: Box<[OnceLock<Box<[Frame]>>]>,
+    regions: Box<[OnceLock<Box<[Page]>>]>,
 }
 
 impl PageMap {
@@ -135,14 +175,19 @@ impl PageMap {
     /// Whose the address is. Takes no lock.
     #[must_use]
     pub fn owner(&self, address: Address) -> Owner {
-        let Some(frame) = self.frame(address) else {
+        let Some(page) = self.page(address) else {
             return Owner::Foreign;
         };
-        // Acquire: pairs with the Release of `hold_*`, so that what the
-        // holder wrote before taking the frame is seen.
-        let holder = frame.holder.load(Ordering::Acquire);
-        let whole = holder & HELD_WHOLE != 0;
-        match holder & !HELD_WHOLE {
+        // Acquire, here and below: pairs with the Release of `hold_*`, so that
+        // what the holder wrote before is seen.
+        let mut holder = page.holder.load(Ordering::Acquire);
+        if holder == 0 {
+            holder = page
+                .frame(address)
+                .map_or(0, |frame| frame.holder.load(Ordering::Acquire));
+        }
+        let whole = holder & WHOLE != 0;
+        match holder & !WHOLE {
             0 => Owner::Foreign,
             number if whole || self.block(address).is_some() => Owner::Arena(ArenaId(number - 1)),
             _ => Owner::Foreign,
@@ -154,49 +199,65 @@ impl PageMap {
         if !address.is_aligned(SLOT) {
             return None;
         }
+        let slot = self.page(address)?.frame(address)?.slot(address)?;
         // Acquire: pairs with the Release of `set_block`. The thread that
         // frees got the pointer from the one that allocated, so it sees at
         // least that store.
-        let slot = self.frame(address)?.slot(address)?.load(Ordering::Acquire);
-        slot.checked_sub(1)
+        slot.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// Holds every frame of a chunk whole. Fails, changing nothing, where the
-    /// addresses are beyond what the map can hold, a frame is not free, or the
-    /// chunk does not fill its frames: then others' addresses would be taken
-    /// for ours.
+    /// Holds all of a chunk. Fails, changing nothing, where the addresses are
+    /// beyond what the map can hold, somebody holds one of them, or the chunk
+    /// does not fill its frames: then others' addresses would be taken for
+    /// ours.
     pub(crate) fn hold_chunk(&self, arena: ArenaId, address: Address, size: Bytes) -> bool {
         if !address.is_aligned(FRAME) || size.round_down(FRAME) != size {
             return false;
         }
-        let holder = (arena.0 + 1) | HELD_WHOLE;
         let mut held = Bytes::ZERO;
-        for start in frames(address, size) {
-            // Release: pairs with the Acquire in `owner`.
-            let taken = self.frame_made(start).is_some_and(|frame| {
-                frame
-                    .holder
-                    .compare_exchange(0, holder, Ordering::Release, Ordering::Relaxed)
-                    .is_ok()
-            });
-            if !taken {
-                self.release_frames(address, held);
+        for part in parts(address, size) {
+            if !self.hold_part(&part, (arena.0 + 1) | WHOLE) {
+                self.release_chunk(address, held);
                 return false;
             }
-            held = held.saturating_add(FRAME);
+            held = held.saturating_add(part.size);
         }
         true
     }
 
-    /// Gives up the frames of a chunk, whose slots are all empty.
-    pub(crate) fn release_chunk(&self, address: Address, size: Bytes) {
-        self.release_frames(address, size);
+    fn hold_part(&self, part: &Part, holder: u32) -> bool {
+        let Some(page) = self.page_made(part.start) else {
+            return false;
+        };
+        let place = if part.size == PAGE {
+            // Relaxed: whoever holds a frame of memory that the driver has
+            // given to us holds it no more.
+            let frames = page.frames.get().into_iter().flatten();
+            let free = |frame: &Frame| frame.holder.load(Ordering::Relaxed) == 0;
+            frames.into_iter().all(free).then_some(&page.holder)
+        } else {
+            let whole = page.holder.load(Ordering::Relaxed) != 0;
+            let frame = page.frame_made(part.start).filter(|_| !whole);
+            frame.map(|frame| &frame.holder)
+        };
+        // Release: pairs with the Acquire in `owner`.
+        place.is_some_and(|place| {
+            place
+                .compare_exchange(0, holder, Ordering::Release, Ordering::Relaxed)
+                .is_ok()
+        })
     }
 
-    fn release_frames(&self, address: Address, size: Bytes) {
-        for start in frames(address, size) {
-            if let Some(frame) = self.frame(start) {
-                // Release: whoever takes the frame next sees empty slots.
+    /// Gives up a chunk, whose slots are all empty.
+    pub(crate) fn release_chunk(&self, address: Address, size: Bytes) {
+        for part in parts(address, size) {
+            let Some(page) = self.page(part.start) else {
+                continue;
+            };
+            // Release: whoever holds it next sees empty slots.
+            if part.size == PAGE {
+                page.holder.store(0, Ordering::Release);
+            } else if let Some(frame) = page.frame(part.start) {
                 frame.holder.store(0, Ordering::Release);
             }
         }
@@ -204,10 +265,8 @@ impl PageMap {
 
     /// Enters the block of a chunk that this arena holds.
     pub(crate) fn set_block(&self, address: Address, block: u32) {
-        if let Some(slot) = self
-            .frame(address)
-            .and_then(|frame| frame.slot_made(address))
-        {
+        let frame = self.page(address).and_then(|page| page.frame_made(address));
+        if let Some(slot) = frame.and_then(|frame| frame.slot_made(address)) {
             // Release: pairs with the Acquire in `block`.
             slot.store(block + 1, Ordering::Release);
         }
@@ -215,7 +274,8 @@ impl PageMap {
 
     /// Takes the block at this address out.
     pub(crate) fn clear_block(&self, address: Address) {
-        if let Some(slot) = self.frame(address).and_then(|frame| frame.slot(address)) {
+        let frame = self.page(address).and_then(|page| page.frame(address));
+        if let Some(slot) = frame.and_then(|frame| frame.slot(address)) {
             // Release: pairs with the Acquire in `block`.
             slot.store(0, Ordering::Release);
         }
@@ -226,10 +286,12 @@ impl PageMap {
     /// that another arena holds.
     pub(crate) fn hold_direct(&self, arena: ArenaId, address: Address, block: u32) -> bool {
         let mine = arena.0 + 1;
-        let Some(frame) = self
-            .frame_made(address)
-            .filter(|_| address.is_aligned(SLOT))
-        else {
+        let page = self.page_made(address).filter(|page| {
+            // Relaxed: the page of a chunk, in which the driver gives nothing
+            // else away.
+            address.is_aligned(SLOT) && page.holder.load(Ordering::Relaxed) == 0
+        });
+        let Some(frame) = page.and_then(|page| page.frame_made(address)) else {
             return false;
         };
         let Some(slot) = frame.slot_made(address) else {
@@ -250,7 +312,8 @@ impl PageMap {
     /// Takes a direct allocation out, and gives up the frame with the last.
     pub(crate) fn release_direct(&self, address: Address) {
         self.clear_block(address);
-        if let Some(frame) = self.frame(address).filter(|frame| frame.is_empty()) {
+        let frame = self.page(address).and_then(|page| page.frame(address));
+        if let Some(frame) = frame.filter(|frame| frame.is_empty()) {
             // Release: whoever takes the frame next sees empty slots.
             frame.holder.store(0, Ordering::Release);
         }
@@ -261,20 +324,15 @@ impl PageMap {
         (address.get() >> REGION_SHIFT) as usize
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "masked to 16 bits")]
-    fn frame_index(address: Address) -> usize {
-        (address.get() >> FRAME_SHIFT) as usize & (FRAMES - 1)
-    }
-
-    fn frame(&self, address: Address) -> Option<&Frame> {
+    fn page(&self, address: Address) -> Option<&Page> {
         let region = self.regions.get(Self::region_index(address))?.get()?;
-        region.get(Self::frame_index(address))
+        region.get(index(address, PAGE_SHIFT, PAGES))
     }
 
-    fn frame_made(&self, address: Address) -> Option<&Frame> {
+    fn page_made(&self, address: Address) -> Option<&Page> {
         let region = self.regions.get(Self::region_index(address))?;
-        let frames = region.get_or_init(|| (0..FRAMES).map(|_| Frame::new()).collect());
-        frames.get(Self::frame_index(address))
+        let pages = region.get_or_init(|| (0..PAGES).map(|_| Page::new()).collect());
+        pages.get(index(address, PAGE_SHIFT, PAGES))
     }
 }
 
@@ -284,157 +342,33 @@ impl Default for PageMap {
     }
 }
 
-/// The starts of the frames that a range lies in.
-fn frames(address: Address, size: Bytes) -> impl Iterator<Item = Address> {
-    let first = Bytes::new(address.get()).round_down(FRAME).get();
-    let end = address.get().saturating_add(size.get());
-    (first..end).step_by(SLOTS << SLOT_SHIFT).map(Address::new)
+/// A page or a frame of a chunk.
+struct Part {
+    start: Address,
+    size: Bytes,
+}
+
+/// A chunk as whole pages, and frames where it does not fill a page.
+fn parts(address: Address, size: Bytes) -> impl Iterator<Item = Part> {
+    let mut start = address;
+    let mut left = size;
+    std::iter::from_fn(move || {
+        let page = start.is_aligned(PAGE) && left >= PAGE;
+        let part = Part {
+            start,
+            size: if page { PAGE } else { FRAME },
+        };
+        if left.is_zero() {
+            return None;
+        }
+        left = left.saturating_sub(part.size);
+        start = start.checked_add(part.size)?;
+        Some(part)
+    })
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    const A: ArenaId = ArenaId(0);
-    const B: ArenaId = ArenaId(1);
-    const CHUNK: Address = Address::new(0x7f00_0000_0000);
-
-    #[test]
-    fn every_address_of_a_chunk_is_ours() {
-        let map = PageMap::new();
-        assert!(map.hold_chunk(A, CHUNK, Bytes::mib(2)));
-        for offset in [0, 1, 511, 4096, (2 << 20) - 1] {
-            assert_eq!(
-                map.owner(Address::new(CHUNK.get() + offset)),
-                Owner::Arena(A)
-            );
-        }
-        assert_eq!(
-            map.owner(Address::new(CHUNK.get() + (2 << 20))),
-            Owner::Foreign
-        );
-        assert_eq!(map.owner(Address::new(CHUNK.get() - 1)), Owner::Foreign);
-        map.release_chunk(CHUNK, Bytes::mib(2));
-        assert_eq!(map.owner(CHUNK), Owner::Foreign);
-    }
-
-    #[test]
-    fn of_a_direct_allocation_only_the_start_is_ours() {
-        let map = PageMap::new();
-        assert!(map.hold_direct(A, CHUNK, 7));
-        assert_eq!(map.owner(CHUNK), Owner::Arena(A));
-        assert_eq!(map.block(CHUNK), Some(7));
-        assert_eq!(map.owner(Address::new(CHUNK.get() + 1)), Owner::Foreign);
-        assert_eq!(map.owner(Address::new(CHUNK.get() + 512)), Owner::Foreign);
-    }
-
-    #[test]
-    fn a_frame_belongs_to_one_arena_until_its_last_block_is_gone() {
-        let map = PageMap::new();
-        let second = Address::new(CHUNK.get() + 512);
-        assert!(map.hold_direct(A, CHUNK, 1));
-        assert!(!map.hold_direct(B, second, 1), "the frame is A's");
-        assert!(!map.hold_chunk(B, CHUNK, Bytes::mib(2)));
-        assert!(map.hold_direct(A, second, 2));
-        map.release_direct(CHUNK);
-        assert!(!map.hold_direct(B, CHUNK, 1));
-        map.release_direct(second);
-        assert!(map.hold_direct(B, CHUNK, 1));
-    }
-
-    #[test]
-    fn a_failed_hold_changes_nothing() {
-        let map = PageMap::new();
-        let later = Address::new(CHUNK.get() + (1 << 20));
-        assert!(map.hold_direct(B, later, 1));
-        assert!(!map.hold_chunk(A, CHUNK, Bytes::mib(2)));
-        assert_eq!(map.owner(CHUNK), Owner::Foreign);
-        assert_eq!(map.owner(later), Owner::Arena(B));
-    }
-
-    #[test]
-    fn a_chunk_that_does_not_fill_its_frames_is_not_held() {
-        let map = PageMap::new();
-        let odd = Address::new(CHUNK.get() + 512);
-        assert!(!map.hold_chunk(A, odd, Bytes::mib(2)));
-        assert!(!map.hold_chunk(A, CHUNK, Bytes::new((2 << 20) + 512)));
-        assert_eq!(map.owner(odd), Owner::Foreign);
-    }
-
-    #[test]
-    fn addresses_beyond_the_map_are_foreign() {
-        let map = PageMap::new();
-        let high = Address::new(1 << 48);
-        assert!(!map.hold_direct(A, high, 1));
-        assert!(!map.hold_chunk(A, Address::new(u64::MAX - 4096), Bytes::mib(2)));
-        assert_eq!(map.owner(Address::new(u64::MAX)), Owner::Foreign);
-        assert!(
-            !map.hold_direct(A, Address::new(CHUNK.get() + 256), 1),
-            "not a slot"
-        );
-    }
-}
+mod tests;
 
 #[cfg(all(test, loom))]
-mod loom_tests {
-    use super::*;
-    use loom::sync::Arc;
-    use loom::thread;
-
-    const FIRST: Address = Address::new(0);
-    const SECOND: Address = Address::new(512);
-
-    /// A map whose cells exist: the checker does not see `OnceLock` order
-    /// their creation before their use.
-    fn made() -> Arc<PageMap> {
-        let map = PageMap::new();
-        map.frame_made(FIRST)
-            .and_then(|frame| frame.slot_made(FIRST))
-            .unwrap();
-        Arc::new(map)
-    }
-
-    /// Two arenas race for one frame: exactly one gets it, and a reader sees
-    /// nothing or the winner, never a mixture.
-    #[test]
-    fn loom_one_arena_wins_a_frame() {
-        loom::model(|| {
-            let map = made();
-            let racers: Vec<_> = [(ArenaId(0), FIRST), (ArenaId(1), SECOND)]
-                .map(|(arena, address)| {
-                    let map = Arc::clone(&map);
-                    thread::spawn(move || map.hold_direct(arena, address, 3))
-                })
-                .into_iter()
-                .collect();
-            let seen = map.owner(FIRST);
-            let won: Vec<bool> = racers
-                .into_iter()
-                .map(|racer| racer.join().unwrap())
-                .collect();
-            assert_eq!(won.iter().filter(|&&won| won).count(), 1);
-            assert!(seen == Owner::Foreign || won[0] && seen == Owner::Arena(ArenaId(0)));
-            assert_eq!(map.owner(FIRST) == Owner::Arena(ArenaId(0)), won[0]);
-            assert_eq!(map.owner(SECOND) == Owner::Arena(ArenaId(1)), won[1]);
-        });
-    }
-
-    /// A frame that changes hands carries no block of the former holder.
-    #[test]
-    fn loom_a_frame_changes_hands_empty() {
-        loom::model(|| {
-            let map = made();
-            assert!(map.hold_direct(ArenaId(0), FIRST, 1));
-            let giver = {
-                let map = Arc::clone(&map);
-                thread::spawn(move || map.release_direct(FIRST))
-            };
-            let taken = map.hold_direct(ArenaId(1), SECOND, 2);
-            giver.join().unwrap();
-            if taken {
-                assert_eq!(map.owner(FIRST), Owner::Foreign);
-                assert_eq!(map.owner(SECOND), Owner::Arena(ArenaId(1)));
-            }
-        });
-    }
-}
+mod loom_tests;

@@ -1,0 +1,106 @@
+//! What each way of holding addresses promises.
+
+use super::*;
+
+const A: ArenaId = ArenaId(0);
+const B: ArenaId = ArenaId(1);
+const CHUNK: Address = Address::new(0x7f00_0000_0000);
+
+#[test]
+fn every_address_of_a_chunk_is_ours() {
+    let map = PageMap::new();
+    assert!(map.hold_chunk(A, CHUNK, Bytes::mib(2)));
+    for offset in [0, 1, 511, 4096, (2 << 20) - 1] {
+        assert_eq!(
+            map.owner(Address::new(CHUNK.get() + offset)),
+            Owner::Arena(A)
+        );
+    }
+    assert_eq!(
+        map.owner(Address::new(CHUNK.get() + (2 << 20))),
+        Owner::Foreign
+    );
+    assert_eq!(map.owner(Address::new(CHUNK.get() - 1)), Owner::Foreign);
+    map.release_chunk(CHUNK, Bytes::mib(2));
+    assert_eq!(map.owner(CHUNK), Owner::Foreign);
+}
+
+#[test]
+fn of_a_direct_allocation_only_the_start_is_ours() {
+    let map = PageMap::new();
+    assert!(map.hold_direct(A, CHUNK, 7));
+    assert_eq!(map.owner(CHUNK), Owner::Arena(A));
+    assert_eq!(map.block(CHUNK), Some(7));
+    assert_eq!(map.owner(Address::new(CHUNK.get() + 1)), Owner::Foreign);
+    assert_eq!(map.owner(Address::new(CHUNK.get() + 512)), Owner::Foreign);
+}
+
+#[test]
+fn a_frame_belongs_to_one_arena_until_its_last_block_is_gone() {
+    let map = PageMap::new();
+    let second = Address::new(CHUNK.get() + 512);
+    assert!(map.hold_direct(A, CHUNK, 1));
+    assert!(!map.hold_direct(B, second, 1), "the frame is A's");
+    assert!(!map.hold_chunk(B, CHUNK, Bytes::mib(2)));
+    assert!(map.hold_direct(A, second, 2));
+    map.release_direct(CHUNK);
+    assert!(!map.hold_direct(B, CHUNK, 1));
+    map.release_direct(second);
+    assert!(map.hold_direct(B, CHUNK, 1));
+}
+
+#[test]
+fn a_failed_hold_changes_nothing() {
+    let map = PageMap::new();
+    let later = Address::new(CHUNK.get() + (1 << 20));
+    assert!(map.hold_direct(B, later, 1));
+    assert!(!map.hold_chunk(A, CHUNK, Bytes::mib(2)));
+    assert_eq!(map.owner(CHUNK), Owner::Foreign);
+    assert_eq!(map.owner(later), Owner::Arena(B));
+}
+
+#[test]
+fn a_chunk_that_does_not_fill_its_frames_is_not_held() {
+    let map = PageMap::new();
+    let odd = Address::new(CHUNK.get() + 512);
+    assert!(!map.hold_chunk(A, odd, Bytes::mib(2)));
+    assert!(!map.hold_chunk(A, CHUNK, Bytes::new((2 << 20) + 512)));
+    assert_eq!(map.owner(odd), Owner::Foreign);
+}
+
+#[test]
+fn a_chunk_may_begin_and_end_inside_pages() {
+    let map = PageMap::new();
+    let start = Address::new(CHUNK.get() + (1 << 16));
+    let before = Address::new(CHUNK.get() + 512);
+    assert!(map.hold_direct(B, before, 1));
+    assert!(map.hold_chunk(A, start, Bytes::mib(6)));
+    let end = start.checked_add(Bytes::mib(6)).unwrap();
+    for inside in [start.get(), start.get() + (3 << 20), end.get() - 1] {
+        assert_eq!(map.owner(Address::new(inside)), Owner::Arena(A));
+    }
+    assert_eq!(map.owner(before), Owner::Arena(B));
+    assert_eq!(map.owner(Address::new(start.get() - 1)), Owner::Foreign);
+    assert_eq!(map.owner(end), Owner::Foreign);
+    assert!(!map.hold_chunk(B, end, Bytes::mib(0).saturating_add(Bytes::kib(32))));
+    assert!(
+        map.hold_chunk(B, end, Bytes::mib(2)),
+        "the rest of the page is free"
+    );
+    map.release_chunk(start, Bytes::mib(6));
+    assert_eq!(map.owner(start), Owner::Foreign);
+    assert_eq!(map.owner(end), Owner::Arena(B));
+}
+
+#[test]
+fn addresses_beyond_the_map_are_foreign() {
+    let map = PageMap::new();
+    let high = Address::new(1 << 48);
+    assert!(!map.hold_direct(A, high, 1));
+    assert!(!map.hold_chunk(A, Address::new(u64::MAX - 4096), Bytes::mib(2)));
+    assert_eq!(map.owner(Address::new(u64::MAX)), Owner::Foreign);
+    assert!(
+        !map.hold_direct(A, Address::new(CHUNK.get() + 256), 1),
+        "not a slot"
+    );
+}

@@ -281,6 +281,25 @@ fn what_a_script_starts_is_seen_in_the_trial() {
 }
 
 #[test]
+fn a_process_that_ends_without_its_handlers_is_told_of() {
+    let script = "\
+import ctypes, os, time
+cuda = ctypes.CDLL('libcuda.so.1')
+address, context = ctypes.c_uint64(), ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(4096)) == 0
+time.sleep(2.5)
+os._exit(0)
+";
+    let report = Place::new("unfinished").doctor(&["--", "python3", "-c", script]);
+    report.no_problem();
+    report.finds("ok", "doors", "cuMemAlloc_v2");
+    report.finds("ok", "verdict", "1 allocations of python3 were served");
+}
+
+#[test]
 fn without_a_program_the_machine_is_examined() {
     let report = Place::new("machine").doctor(&[]);
     report.no_problem();

@@ -14,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
+use vramalloc::config::{self, Host};
 
 use super::super::{child, library};
 use super::findings::Findings;
@@ -49,6 +50,13 @@ pub(super) fn run(
         .env("VRAMALLOC_STATS", place.pattern())
         // The findings alone are on standard output.
         .stdout(Stdio::from(io::stderr()));
+    if config::load(env::vars_os(), Host::default())
+        .stats_interval
+        .is_zero()
+    {
+        // Tells also of a program that is interrupted here.
+        command.env("VRAMALLOC_STATS_INTERVAL_S", "1");
+    }
     let ended = match child::run(&mut command) {
         Ok(ended) => ended,
         Err(error) => {
@@ -70,8 +78,7 @@ pub(super) fn run(
         (None, signal) => findings.note(
             "trial",
             format_args!(
-                "the program was ended by signal {}; a process that is ended so writes no \
-                 statistics",
+                "the program was ended by signal {}; what it did in its last second is not told",
                 signal.unwrap_or(0)
             ),
         ),

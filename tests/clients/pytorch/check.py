@@ -33,6 +33,8 @@ PROGRAMS = {
     "train": (CACHED, UNCACHED, POOL),
     "streams": (CACHED, UNCACHED, POOL),
     "two_devices": (CACHED, UNCACHED, POOL),
+    "threads": (CACHED, UNCACHED),
+    "loader": (CACHED, UNCACHED),
     "graphs": (CACHED,),
     "shortage": (CACHED, UNCACHED),
 }
@@ -64,45 +66,47 @@ class Run:
 
     def __init__(self, program, way, strategy=None, free_sync=None):
         self.name = " ".join(filter(None, (program, way, strategy or "bare", free_sync)))
-        name = self.name.replace(" ", ".")
-        report = RESULTS / f"{name}.sim.json"
-        stats = RESULTS / f"{name}.stats.json"
+        file = RESULTS / self.name.replace(" ", ".")
         # Of the environment only what a program needs to run at all: nothing
         # that a user of this machine chose for CUDA or for the library.
         keep = ("PATH", "HOME", "TMPDIR", "LANG")
         environment = {key: os.environ[key] for key in keep if key in os.environ}
         environment["LD_LIBRARY_PATH"] = ":".join(map(str, LIBRARIES))
-        environment["SIM_CUDA_REPORT"] = str(report)
+        environment["SIM_CUDA_REPORT"] = f"{file}.%p.sim.json"
         environment["SIM_CUDA_STRICT"] = "1"
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment.update(SETTINGS[way])
         if strategy:
             environment["LD_PRELOAD"] = str(LIBRARY)
             environment["VRAMALLOC_STRATEGY"] = strategy
-            environment["VRAMALLOC_STATS"] = str(stats)
+            environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
             if free_sync:
                 environment["VRAMALLOC_FREE_SYNC"] = free_sync
         # A small device bare, a large one that is capped preloaded.
         if program == "shortage":
             environment["VRAMALLOC_LIMIT" if strategy else "SIM_CUDA_MEMORY"] = SMALL
-        try:
-            result = subprocess.run(
-                [sys.executable, HERE / f"{program}.py"],
-                env=environment,
-                cwd=RESULTS,
-                timeout=SECONDS,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            self.status, self.output, self.errors = result.returncode, result.stdout, result.stderr
-        except subprocess.TimeoutExpired as late:
-            self.status, self.output = f"none after {SECONDS} s", ""
-            self.errors = (late.stderr or b"").decode(errors="replace")
-        self.report = load(report)
-        # None where nothing was served.
-        self.wrote_statistics = stats.exists()
-        self.totals = load(stats).get("totals", {}) if strategy and way != POOL else {}
+        with subprocess.Popen(
+            [sys.executable, HERE / f"{program}.py"],
+            env=environment,
+            cwd=RESULTS,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                self.output, self.errors = process.communicate(timeout=SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                self.output, self.errors = process.communicate()
+                self.errors += f"killed after {SECONDS} s"
+        self.status = process.returncode
+        self.report = load(pathlib.Path(f"{file}.{process.pid}.sim.json"))
+        # Of each process that was served anything, by its number.
+        paths = RESULTS.glob(f"{file.name}.[0-9]*.stats.json")
+        self.statistics = {
+            int(path.name.split(".")[-3]): load(path).get("totals", {}) for path in paths
+        }
+        self.totals = self.statistics.get(process.pid, {})
 
     def calls(self, name):
         return self.report.get("calls", {}).get(name, 0)
@@ -138,7 +142,7 @@ def served_as_many(run, bare, way, short):
     served, freed = run.totals.get("allocations", 0), run.totals.get("frees", 0)
     counts = run.numbers("counts")
     if way == POOL:
-        check(f"{run.name}: nothing served, no statistics", not run.wrote_statistics)
+        check(f"{run.name}: nothing served, no statistics", not run.statistics)
         for name in ("cuMemAllocAsync", "cuMemFreeAsync"):
             same_number(f"{run.name}: {name}", bare.calls(name), run.calls(name))
         return
@@ -149,6 +153,8 @@ def served_as_many(run, bare, way, short):
     elif not short:
         same_number(f"{run.name}: allocations served", bare.calls("cuMemAlloc_v2"), served)
         same_number(f"{run.name}: frees served", bare.calls("cuMemFree_v2"), freed)
+    files = len(run.statistics)
+    check(f"{run.name}: statistics of one process", files == 1, f"{files} files")
     calls = run.calls("cuMemAlloc_v2")
     if run.name.endswith("passthrough"):
         enough = calls >= served

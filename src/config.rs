@@ -10,6 +10,7 @@ mod load;
 mod table;
 mod value;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::Bytes;
@@ -31,7 +32,7 @@ pub enum Import {
 }
 
 /// Everything that an option can set.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// What the arena obeys.
     pub config: Config,
@@ -39,8 +40,23 @@ pub struct Settings {
     pub stats: StatsTarget,
     /// How often they are written before the end; zero: not at all.
     pub stats_interval: Duration,
+    /// The folder in which each user has one of their own for what handles of
+    /// memory carry between processes.
+    pub ipc_dir: PathBuf,
     /// Whether the frameworks' own variables are read.
     pub import: Import,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            config: Config::default(),
+            stats: StatsTarget::default(),
+            stats_interval: Duration::ZERO,
+            ipc_dir: PathBuf::from("/dev/shm"),
+            import: Import::default(),
+        }
+    }
 }
 
 /// When chunks are taken from the driver and how large they are.

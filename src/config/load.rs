@@ -6,6 +6,7 @@
 //! nothing. Cost: one pass over the environment.
 
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::table::{OPTIONS, OptionRow, Role, find};
@@ -56,6 +57,8 @@ pub struct Loaded {
     pub stats: StatsTarget,
     /// How often they are written before the end; zero: not at all.
     pub stats_interval: Duration,
+    /// Where handles of memory are kept; see [`Settings`].
+    pub ipc_dir: PathBuf,
     /// Every option, in the order of the table.
     pub echo: Vec<Effective>,
     /// One line for each thing that could not be read, without the name in
@@ -139,6 +142,7 @@ pub fn load(environment: impl IntoIterator<Item = (OsString, OsString)>, host: H
         config: settings.config,
         stats: settings.stats,
         stats_interval: settings.stats_interval,
+        ipc_dir: settings.ipc_dir,
         echo,
         warnings,
     }

@@ -6,7 +6,7 @@
 //! more row. Cost: none, it is constant.
 
 use super::value::{
-    FREE_SYNCS, IMPORTS, STRATEGIES, boolean, fraction, garbage, mebibytes, name_of, named,
+    FREE_SYNCS, IMPORTS, STRATEGIES, boolean, folder, fraction, garbage, mebibytes, name_of, named,
     optional_mebibytes, optional_share, optional_size, seconds, show_garbage, show_mebibytes,
     show_optional_share, show_optional_size,
 };
@@ -161,6 +161,17 @@ pub static OPTIONS: &[OptionRow] = &[
                sleeps meanwhile, so that they are there after a kill or an _exit; 0: never. \
                Only where they go to a file.",
         read: |s, text| set(&mut s.stats_interval, seconds(text)),
+    },
+    OptionRow {
+        key: "ipc_dir",
+        paddle: None,
+        role: Role::Own(|s| s.ipc_dir.display().to_string()),
+        kind: "folder",
+        accepted: "the path of a folder, from the root",
+        help: "Where what CUDA's memory handles cannot carry is left for the other process, in \
+               a folder that only the user can enter. All processes that share memory need \
+               the same.",
+        read: |s, text| set(&mut s.ipc_dir, folder(text)),
     },
     OptionRow {
         key: "import",

@@ -3,6 +3,7 @@
 //! Owns nothing. Invariant: no text makes these panic, and what a `show_`
 //! function writes is read back as the same value. Cost: a short scan.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::Bytes;
@@ -85,6 +86,11 @@ pub(super) fn name_of<T: PartialEq>(names: Names<T>, value: &T) -> String {
 /// A boolean.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     named(BOOLEANS, text)
+}
+
+/// The path of a folder, from the root.
+pub(super) fn folder(text: &str) -> Option<PathBuf> {
+    (text.starts_with('/') && !text.contains('\0')).then(|| PathBuf::from(text))
 }
 
 /// A finite number in plain or scientific notation.

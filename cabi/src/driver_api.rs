@@ -13,9 +13,9 @@ use core_arena::{Address, AllocError, Bytes, Code, FreeError, MemInfo};
 
 use crate::context::{self, Arena};
 use crate::guard::{Service, own_call, service};
-use crate::life;
 use crate::symbols::real;
 use crate::types::{CUdeviceptr, CUstream, CudaResult};
+use crate::{ipc, life};
 
 /// The unit of a pitch: the alignment that devices want of a texture's rows,
 /// and what the driver rounds a pitch to.
@@ -194,6 +194,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Freed {
     let Some(arena) = context::arena(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
+    ipc::forget(address);
     match arena.free(Address::new(address)) {
         Ok(()) => Freed::Done,
         Err(FreeError::NotLive) => Freed::Refused(Code::INVALID_VALUE),

@@ -14,10 +14,9 @@ use std::time::Duration;
 
 use core_arena::stats::{ArenaReport, Process, Report, StatsTarget};
 
-use crate::context;
 use crate::guard::{self, Service};
 use crate::life::{self, Start, warn};
-use crate::symbols;
+use crate::{context, ipc, symbols};
 
 /// Bytes of stack for the thread that writes in between.
 const STACK: usize = 256 << 10;
@@ -30,7 +29,8 @@ static LAST: Mutex<bool> = Mutex::new(false);
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = ended;
 
-/// At the end of the process: writes the last version.
+/// At the end of the process: takes back what others could open, and writes
+/// the last version.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
     let Some(start) = life::started().filter(|start| writes(start)) else {
@@ -44,6 +44,7 @@ extern "C" fn ended() {
     }
     // A panic must not leave a function of C; it has said its line.
     let _caught = catch_unwind(|| {
+        ipc::end_process();
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         *last = true;
         write(start, true);

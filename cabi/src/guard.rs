@@ -22,6 +22,9 @@ pub(crate) enum Entry {
     serve,
     /// As `serve`, and also after a failure of ours.
     free,
+    /// As `free`, but a failure of ours refuses the call: the real function
+    /// would answer for more than the program's memory.
+    share,
     /// As `serve`, but never answered for a real function: these calls change
     /// what we must know of.
     watch,
@@ -110,7 +113,7 @@ pub(crate) fn enter(
     }
     let open = match service() {
         Service::Full => true,
-        Service::Broken => matches!(entry, Entry::free | Entry::always),
+        Service::Broken => matches!(entry, Entry::free | Entry::share | Entry::always),
         Service::Inherited => entry == Entry::always,
     };
     if !open {
@@ -127,8 +130,12 @@ pub(crate) fn enter(
             end_service(Service::Broken);
             // Dropping a panic's payload may panic in turn; leaking it cannot.
             let _leaked = Box::leak(payload);
-            // A block that was being freed may be ours: it is kept.
-            (entry == Entry::free).then_some(0)
+            match entry {
+                // A block that was being freed may be ours: it is kept.
+                Entry::free => Some(0),
+                Entry::share => Some(Code::NOT_SUPPORTED.get()),
+                Entry::serve | Entry::watch | Entry::always => None,
+            }
         }
     }
 }

@@ -1,40 +1,299 @@
 //! Handles to memory for other processes.
 //!
-//! A handle names a whole driver allocation: for an address inside one the
-//! driver gives the handle of its base, and the other process would read the
-//! wrong bytes without any error. So a block of ours gets a handle only where
-//! it starts a driver allocation, and a clear failure elsewhere. Cost: one
-//! driver call more per handle of ours.
+//! The driver's handle names a whole allocation: opened, it gives the
+//! beginning of that, and where in it a block lies is lost. So
+//!
+//! * a block that starts its allocation has the driver's own handle, which is
+//!   right in every process, with us or without;
+//! * any other block has a [`token`] of ours. Whoever has us opens the
+//!   allocation behind it and gets the block; whoever has not is refused by
+//!   the driver, for it never made such a handle.
+//!
+//! `exports` keeps what we let others use, [`mappings`] what they let us,
+//! `range` makes what the driver says of an address agree with the handles.
+//! Owns nothing itself. Invariant: right bytes or an error, never other bytes.
+//! Cost: a file per exported block and two look-ups per opened one.
 
-use core_arena::Code;
+mod exports;
+mod folder;
+mod mappings;
+mod range;
+mod token;
+
+use std::io;
+use std::ptr;
+
+use core_arena::arena::Located;
 use core_arena::page_map::Owner;
+use core_arena::{Address, Bytes, Code};
 
-use crate::guard::own_call;
+use crate::guard::{Service, own_call, service};
+use crate::ipc::mappings::{Closed, Found, Part, Source};
+use crate::ipc::token::{HandleBytes, Record, Token};
 use crate::symbols::real;
-use crate::types::{CUdeviceptr, CUipcMemHandle, CudaResult};
+use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CudaResult};
 use crate::{context, life};
 
-#[allow(non_snake_case, reason = "CUDA's names")]
+pub(crate) use exports::{end as end_process, forget};
+pub(crate) use range::{cuMemGetAddressRange_v2, cuPointerGetAttribute, cuPointerGetAttributes};
+
+/// What the driver answers to a handle that it does not know.
+const INVALID_HANDLE: CudaResult = 400;
+
 pub(crate) unsafe fn cuIpcGetMemHandle(
-    _handle: *mut CUipcMemHandle,
+    handle: *mut CUipcMemHandle,
     address: CUdeviceptr,
 ) -> Option<CudaResult> {
-    if context::owner(address) == Owner::Foreign {
+    let Owner::Arena(id) = context::owner(address) else {
+        return None;
+    };
+    if handle.is_null() {
         return None;
     }
+    if service() != Service::Full {
+        return Some(Code::NOT_SUPPORTED.get());
+    }
+    let located = context::arena(id).and_then(|arena| arena.locate(Address::new(address)));
+    let Some(found) = located else {
+        return Some(Code::INVALID_VALUE.get());
+    };
+    if found.block == found.allocation {
+        return None;
+    }
+    match token_of(&found) {
+        Ok(token) => {
+            // SAFETY: the caller's place for a handle.
+            unsafe { *handle = token::handle_of(token.handle()) };
+            Some(0)
+        }
+        Err(Refused::Real(result)) => Some(result),
+        Err(Refused::System(error)) => {
+            life::warn_once(
+                life::Once::IpcRefused,
+                &format!(
+                    "a memory handle for another process was refused: {}: {error}; options \
+                     ipc_dir, and dedicated_min for large requests, help",
+                    life::start().loaded.ipc_dir.display()
+                ),
+            );
+            Some(Code::NOT_SUPPORTED.get())
+        }
+    }
+}
+
+/// Why there is no token.
+enum Refused {
+    /// The driver gives no handle of the allocation.
+    Real(CudaResult),
+    /// What the token stands for cannot be left for others.
+    System(io::Error),
+}
+
+/// The token of a block: always the same while it lives, since programs
+/// compare handles.
+fn token_of(found: &Located) -> Result<Token, Refused> {
+    if let Some(token) = exports::token(found.block.get()) {
+        return Ok(token);
+    }
+    let mut real = token::handle_of([0; 64]);
+    let allocation = found.allocation.get();
+    // SAFETY: a place for the answer.
+    let result = own_call(|| unsafe { real::cuIpcGetMemHandle(&raw mut real, allocation) });
+    if result != 0 {
+        return Err(Refused::Real(result));
+    }
+    let record = Record {
+        handle: token::bytes_of(&real),
+        offset: found.block.offset_from(found.allocation).get(),
+        size: found.size.get(),
+    };
+    exports::add(found.block.get(), &record).map_err(Refused::System)
+}
+
+pub(crate) unsafe fn cuIpcOpenMemHandle(
+    address: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: u32,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's place for the answer; see `open` for the closure.
+    unsafe {
+        open(address, &handle, flags, |to, handle| {
+            real::cuIpcOpenMemHandle(to, handle, flags)
+        })
+    }
+}
+
+pub(crate) unsafe fn cuIpcOpenMemHandle_v2(
+    address: *mut CUdeviceptr,
+    handle: CUipcMemHandle,
+    flags: u32,
+) -> Option<CudaResult> {
+    // SAFETY: as above.
+    unsafe {
+        open(address, &handle, flags, |to, handle| {
+            real::cuIpcOpenMemHandle_v2(to, handle, flags)
+        })
+    }
+}
+
+/// Opens a handle, whichever it is. `real_open` is called with a place for its
+/// answer.
+///
+/// # Safety
+/// `address` is null or may be written to.
+unsafe fn open(
+    address: *mut CUdeviceptr,
+    handle: &CUipcMemHandle,
+    flags: u32,
+    real_open: impl Fn(*mut CUdeviceptr, CUipcMemHandle) -> CudaResult,
+) -> Option<CudaResult> {
+    let context = current()?;
+    if address.is_null() {
+        return None;
+    }
+    let (handle, part) = match what_is(token::bytes_of(handle)) {
+        Ok(found) => found,
+        Err(error) => {
+            life::warn_once(
+                life::Once::IpcUnknown,
+                &format!(
+                    "a memory handle cannot be opened: {}: {error}; both processes need the \
+                     same user and the same ipc_dir, and the memory must be live",
+                    life::start().loaded.ipc_dir.display()
+                ),
+            );
+            return Some(INVALID_HANDLE);
+        }
+    };
+    let source = Source {
+        context: context.addr(),
+        handle,
+        flags,
+    };
+    let opened = match mappings::open(&source, part) {
+        Found::Open(opened) => Ok(opened),
+        Found::Outside => Err(INVALID_HANDLE),
+        Found::Closed => open_first(source, part, real_open),
+    };
+    match opened {
+        Ok(opened) => {
+            // SAFETY: the caller's place for the answer.
+            unsafe { *address = opened };
+            Some(0)
+        }
+        Err(result) => Some(result),
+    }
+}
+
+/// The driver's handle behind a handle, and the part of its allocation that is
+/// meant.
+fn what_is(handle: HandleBytes) -> io::Result<(HandleBytes, Part)> {
+    let Some(token) = Token::read(&handle) else {
+        let whole = Part {
+            offset: 0,
+            size: None,
+        };
+        return Ok((handle, whole));
+    };
+    let record = exports::read(token)?;
+    let part = Part {
+        offset: record.offset,
+        size: Some(record.size),
+    };
+    Ok((record.handle, part))
+}
+
+/// Has the driver open an allocation.
+fn open_first(
+    source: Source,
+    part: Part,
+    real_open: impl Fn(*mut CUdeviceptr, CUipcMemHandle) -> CudaResult,
+) -> Result<u64, CudaResult> {
     let mut base: CUdeviceptr = 0;
-    let mut size = 0;
-    // SAFETY: places for both answers.
-    let result = own_call(|| unsafe {
-        real::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, address)
-    });
-    if result != 0 || base == address {
-        return None;
+    let result = own_call(|| real_open(&raw mut base, token::handle_of(source.handle)));
+    // Another thread may have been faster: a driver that opens a handle only
+    // once has refused then, any other is told to close again.
+    match mappings::open(&source, part) {
+        Found::Closed if result != 0 => return Err(result),
+        Found::Closed => {}
+        found => {
+            if result == 0 {
+                close(base);
+            }
+            return match found {
+                Found::Open(address) => Ok(address),
+                _ => Err(INVALID_HANDLE),
+            };
+        }
     }
-    life::warn_once(
-        life::Once::IpcInside,
-        "a memory handle for another process was asked for inside a larger allocation and \
-         refused; option dedicated_min gives large requests an allocation of their own",
-    );
-    Some(Code::INVALID_VALUE.get())
+    let extent = extent(base);
+    let Some(address) = part.inside(base, extent) else {
+        close(base);
+        return Err(INVALID_HANDLE);
+    };
+    let primary_of = primary_of(source.context);
+    mappings::add(source, primary_of, base, extent, part);
+    Ok(address)
+}
+
+/// The size of the allocation that was opened at `base`, if the driver says
+/// so: a record that does not fit must not lead to bytes that nobody meant.
+fn extent(base: CUdeviceptr) -> Option<u64> {
+    let (mut start, mut size) = (0, 0);
+    // SAFETY: places for both answers.
+    let result =
+        own_call(|| unsafe { real::cuMemGetAddressRange_v2(&raw mut start, &raw mut size, base) });
+    // The driver counts bytes, a block is made of whole slots.
+    let size = Bytes::new(size as u64).round_up(SLOT)?;
+    (result == 0 && start == base).then_some(size.get())
+}
+
+/// Blocks are made of whole slots of this size.
+const SLOT: Bytes = Bytes::new(512);
+
+fn close(base: CUdeviceptr) -> CudaResult {
+    // SAFETY: a number that the driver checks.
+    own_call(|| unsafe { real::cuIpcCloseMemHandle(base) })
+}
+
+pub(crate) unsafe fn cuIpcCloseMemHandle(address: CUdeviceptr) -> Option<CudaResult> {
+    match mappings::close(address) {
+        Closed::Unknown => None,
+        Closed::Counted => Some(0),
+        Closed::Last(base) => Some(close(base)),
+    }
+}
+
+fn current() -> Option<CUcontext> {
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    let result = unsafe { real::cuCtxGetCurrent(&raw mut context) };
+    (result == 0 && !context.is_null()).then_some(context)
+}
+
+/// The device of the current context, if it is that device's primary context.
+fn primary_of(context: usize) -> Option<CUdevice> {
+    let mut device: CUdevice = 0;
+    // SAFETY: a place for the answer.
+    let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
+    let context = ptr::without_provenance_mut(context);
+    (told && context::is_primary(context, device)).then_some(device)
+}
+
+/// A context ends: what it had opened is closed, what it let others use is
+/// gone. Its arena was retired before.
+pub(crate) fn end(context: CUcontext) {
+    mappings::end(context.addr());
+    exports::forget_dead();
+}
+
+/// The device's primary context ends.
+pub(crate) fn end_primary(device: CUdevice) {
+    mappings::end_primary(device);
+    exports::forget_dead();
+}
+
+/// Whether anything is open in the device's primary context.
+pub(crate) fn has_primary(device: CUdevice) -> bool {
+    mappings::has_primary(device)
 }

@@ -35,10 +35,12 @@ static START: OnceLock<Start> = OnceLock::new();
 pub(crate) enum Once {
     /// A request failed for want of memory.
     OutOfMemory = 1,
-    /// A memory handle for a part of an allocation was refused.
-    IpcInside = 2,
+    /// A memory handle for another process could not be made.
+    IpcRefused = 2,
     /// The statistics cannot be written.
     Statistics = 4,
+    /// A memory handle of another process could not be read.
+    IpcUnknown = 8,
 }
 
 ctor::declarative::ctor! {

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_uint};
 
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
-use crate::{context, peers};
+use crate::{context, ipc, peers};
 
 pub(crate) unsafe fn cuCtxDestroy(context: CUcontext) -> Option<CudaResult> {
     end(context);
@@ -55,16 +55,19 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<Cu
 fn end(context: CUcontext) {
     context::retire(context);
     peers::end(context);
+    ipc::end(context);
 }
 
 fn end_primary(device: CUdevice) {
     context::retire_primary(device);
     peers::end_primary(device);
+    ipc::end_primary(device);
 }
 
 /// Forgets a device's primary context, if that is gone.
 fn end_if_released(device: CUdevice) {
-    let known = context::has_primary(device) || peers::has_primary(device);
+    let known =
+        context::has_primary(device) || peers::has_primary(device) || ipc::has_primary(device);
     if known && is_active(device) == Some(false) {
         end_primary(device);
     }

@@ -146,9 +146,6 @@ macro_rules! doors {
                 Driver cuEventCreate(event: *mut CUevent, flags: c_uint);
                 Driver cuEventQuery(event: CUevent);
                 Driver cuEventSynchronize(event: CUevent);
-                Driver cuMemGetAddressRange_v2(
-                    base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr,
-                );
                 Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuThreadExchangeStreamCaptureMode(mode: *mut CaptureMode);
@@ -184,7 +181,14 @@ doors! {
     Driver always proc_address 12000 cuGetProcAddress_v2(
         name: Text, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int,
     );
-    Driver watch ipc 4010 cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
+    Driver watch ipc 4010 cuIpcCloseMemHandle(address: CUdeviceptr);
+    Driver share ipc 4010 cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
+    Driver watch ipc 4010 cuIpcOpenMemHandle(
+        address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint,
+    );
+    Driver watch ipc 11000 cuIpcOpenMemHandle_v2(
+        address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint,
+    );
     Driver serve driver_api 3020 cuMemAllocPitch_v2(
         address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32,
     );
@@ -192,8 +196,17 @@ doors! {
     Driver free driver_api 11020 cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
     Driver free driver_api 11020 cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream);
     Driver free driver_api 3020 cuMemFree_v2(address: CUdeviceptr);
+    Driver share ipc 3020 cuMemGetAddressRange_v2(
+        base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr,
+    );
     Driver serve driver_api 2000 cuMemGetInfo(free: *mut u32, total: *mut u32);
     Driver serve driver_api 3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    Driver share ipc 4000 cuPointerGetAttribute(
+        to: *mut c_void, attribute: c_int, address: CUdeviceptr,
+    );
+    Driver share ipc 7000 cuPointerGetAttributes(
+        count: c_uint, attributes: *mut c_int, to: *mut *mut c_void, address: CUdeviceptr,
+    );
     Driver watch capture 10000 cuStreamBeginCapture(stream: CUstream);
     Driver watch capture 12030 cuStreamBeginCaptureToGraph(
         stream: CUstream, graph: CUgraph, after: *const CUgraphNode, edges: *const c_void,

@@ -1,0 +1,320 @@
+//! The user's private folder, in which records wait for other processes.
+//!
+//! Owns nothing but an open folder. Invariant: the folder belongs to the user,
+//! nobody else can enter it, and everything in it is opened by a plain name in
+//! that very folder; a symbolic link, another user's file, one that others can
+//! read, or a file under two names is refused. So whoever is not the user can
+//! at worst keep us from using it. Cost: a few system calls each time: nothing
+//! is kept open, because programs close what they did not open.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// What others could do to a file: it must be nothing.
+const OTHERS: u32 = 0o077;
+
+/// See the module.
+pub(crate) struct Folder(File);
+
+impl Folder {
+    /// The user's folder inside `parent`.
+    ///
+    /// # Errors
+    /// What the system answers, or that the folder is not the user's alone.
+    pub(crate) fn open(parent: &Path) -> io::Result<Folder> {
+        let above = c_text(parent.as_os_str().as_bytes())?;
+        let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
+        let folder = open_at(above.as_raw_fd(), &name()?, FOLDER | libc::O_NOFOLLOW)?;
+        check(&folder, libc::S_IFDIR)?;
+        Ok(Folder(folder))
+    }
+
+    /// The same, made if there is none.
+    ///
+    /// # Errors
+    /// As `open`.
+    pub(crate) fn make(parent: &Path) -> io::Result<Folder> {
+        let above = c_text(parent.as_os_str().as_bytes())?;
+        let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
+        // SAFETY: an open folder and a name that ends in zero. Where there is
+        // something of that name, `open` says whether it will do.
+        unsafe { libc::mkdirat(above.as_raw_fd(), name()?.as_ptr(), 0o700) };
+        Folder::open(parent)
+    }
+
+    /// Removes the user's folder from `parent`, if nothing is in it.
+    pub(crate) fn remove_empty(parent: &Path) {
+        let remove = || {
+            let above = c_text(parent.as_os_str().as_bytes())?;
+            let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
+            // SAFETY: an open folder and a name that ends in zero.
+            unsafe { libc::unlinkat(above.as_raw_fd(), name()?.as_ptr(), libc::AT_REMOVEDIR) };
+            io::Result::Ok(())
+        };
+        // Best effort: an empty folder harms nobody.
+        let _ = remove();
+    }
+
+    /// Makes a file that was not there and writes it.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(crate) fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
+        let how = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let mut file = open_at(self.0.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
+        match file.write_all(bytes) {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                self.remove(name);
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens a file of ours.
+    ///
+    /// # Errors
+    /// What the system answers, or that the file is not the user's alone.
+    pub(crate) fn open_file(&self, name: &str) -> io::Result<File> {
+        // Not blocking: what has the name may be a pipe.
+        let how = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = open_at(self.0.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
+        check(&file, libc::S_IFREG)?;
+        Ok(file)
+    }
+
+    /// The first `N` bytes of a file of ours, and one more if there are.
+    ///
+    /// # Errors
+    /// As `open_file`.
+    pub(crate) fn read(&self, name: &str, most: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let most = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
+        self.open_file(name)?.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Removes a file, if it is there.
+    pub(crate) fn remove(&self, name: &str) {
+        let Ok(name) = c_text(name.as_bytes()) else {
+            return;
+        };
+        // SAFETY: an open folder and a name that ends in zero; what cannot be
+        // removed stays until the next process looks after it.
+        unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) };
+    }
+
+    /// The names of everything in it.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(crate) fn names(&self) -> io::Result<Vec<String>> {
+        let again = open_at(self.0.as_raw_fd(), c".", FOLDER)?;
+        // SAFETY: an open folder, which the stream takes over on success.
+        let stream = unsafe { libc::fdopendir(again.as_raw_fd()) };
+        if stream.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        let _taken_over = std::os::fd::IntoRawFd::into_raw_fd(again);
+        let mut names = Vec::new();
+        loop {
+            // SAFETY: the stream is open and this thread's own.
+            let entry = unsafe { libc::readdir(stream) };
+            if entry.is_null() {
+                break;
+            }
+            // SAFETY: the entry is valid until the next read, and its name
+            // ends in zero.
+            let name = unsafe { CStr::from_ptr((&raw const (*entry).d_name).cast()) };
+            names.push(name.to_string_lossy().into_owned());
+        }
+        // SAFETY: opened above, and used no more.
+        unsafe { libc::closedir(stream) };
+        Ok(names)
+    }
+}
+
+/// Takes the lock of an open file, which ends with the process however that
+/// ends; false where somebody has it.
+pub(crate) fn lock(file: &File) -> bool {
+    // SAFETY: an open file.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
+}
+
+const FOLDER: i32 = libc::O_RDONLY | libc::O_DIRECTORY;
+
+fn name() -> io::Result<CString> {
+    // SAFETY: has no conditions.
+    let user = unsafe { libc::geteuid() };
+    c_text(format!("vramalloc-{user}").as_bytes())
+}
+
+fn c_text(text: &[u8]) -> io::Result<CString> {
+    CString::new(text).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+}
+
+fn open_at(folder: RawFd, name: &CStr, how: i32) -> io::Result<File> {
+    let how = how | libc::O_CLOEXEC;
+    // SAFETY: the name ends in zero; the mode is there for a file to be made.
+    let file = unsafe { libc::openat(folder, name.as_ptr(), how, 0o600) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { File::from_raw_fd(file) })
+}
+
+/// Fails unless the file is of this type and the user's alone.
+fn check(file: &File, kind: libc::mode_t) -> io::Result<()> {
+    // SAFETY: has no conditions.
+    let user = unsafe { libc::geteuid() };
+    let found = file.metadata()?;
+    let wrong = if found.mode() & libc::S_IFMT != kind {
+        "is of another type"
+    } else if found.uid() != user {
+        "belongs to somebody else"
+    } else if found.mode() & OTHERS != 0 {
+        "is open to others"
+    } else if kind == libc::S_IFREG && found.nlink() > 1 {
+        "has a second name"
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, wrong))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, chown, symlink};
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A parent of its own for each test.
+    struct Parent(PathBuf);
+
+    impl Parent {
+        fn new(test: &str) -> Parent {
+            let path = std::env::temp_dir()
+                .join(format!("vramalloc.folder.{test}.{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Parent(path)
+        }
+
+        /// Where our folder is, or would be.
+        fn inside(&self) -> PathBuf {
+            self.0.join(name().unwrap().to_str().unwrap())
+        }
+
+        #[track_caller]
+        fn refused(&self, why: &str) {
+            for tried in [Folder::make(&self.0), Folder::open(&self.0)] {
+                let error = tried.err().expect("opened").to_string();
+                assert!(error.contains(why), "{error}");
+            }
+        }
+    }
+
+    impl Drop for Parent {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_folder_is_made_private_used_and_removed() {
+        let parent = Parent::new("use");
+        assert!(Folder::open(&parent.0).is_err());
+        let folder = Folder::make(&parent.0).unwrap();
+        let mode = fs::metadata(parent.inside()).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        folder.write_new("a", b"text").unwrap();
+        let mode = fs::metadata(parent.inside().join("a")).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert!(folder.write_new("a", b"other").is_err());
+        assert_eq!(
+            Folder::open(&parent.0).unwrap().read("a", 9).unwrap(),
+            b"text"
+        );
+        assert_eq!(folder.read("a", 2).unwrap(), b"tex");
+        assert!(folder.names().unwrap().contains(&"a".to_owned()));
+        Folder::remove_empty(&parent.0);
+        folder.remove("a");
+        Folder::remove_empty(&parent.0);
+        assert!(!parent.inside().exists());
+        assert!(folder.write_new("a", b"text").is_err());
+    }
+
+    #[test]
+    fn a_planted_folder_is_refused() {
+        let parent = Parent::new("planted");
+        let elsewhere = parent.0.join("elsewhere");
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&elsewhere)
+            .unwrap();
+        symlink(&elsewhere, parent.inside()).unwrap();
+        parent.refused("");
+        fs::remove_file(parent.inside()).unwrap();
+        symlink("nowhere", parent.inside()).unwrap();
+        parent.refused("");
+        fs::remove_file(parent.inside()).unwrap();
+        fs::write(parent.inside(), "").unwrap();
+        parent.refused("");
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_the_user_s_alone_is_refused() {
+        let parent = Parent::new("open");
+        Folder::make(&parent.0).unwrap();
+        for mode in [0o701, 0o710, 0o704, 0o777] {
+            fs::set_permissions(parent.inside(), fs::Permissions::from_mode(mode)).unwrap();
+            parent.refused("is open to others");
+        }
+        fs::set_permissions(parent.inside(), fs::Permissions::from_mode(0o700)).unwrap();
+        Folder::open(&parent.0).unwrap();
+        // Only root can give a folder away.
+        if chown(parent.inside(), Some(12_345), None).is_ok() {
+            parent.refused("belongs to somebody else");
+        }
+    }
+
+    #[test]
+    fn a_planted_file_is_refused() {
+        let parent = Parent::new("files");
+        let folder = Folder::make(&parent.0).unwrap();
+        let path = |name: &str| parent.inside().join(name);
+        fs::write(parent.0.join("outside"), "text").unwrap();
+        symlink(parent.0.join("outside"), path("link")).unwrap();
+        assert!(folder.read("link", 9).is_err());
+        assert!(folder.write_new("link", b"x").is_err());
+        folder.write_new("file", b"text").unwrap();
+        fs::hard_link(path("file"), path("twin")).unwrap();
+        assert!(folder.read("file", 9).is_err());
+        fs::remove_file(path("twin")).unwrap();
+        assert!(folder.read("file", 9).is_ok());
+        fs::set_permissions(path("file"), fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(folder.read("file", 9).is_err());
+        fs::create_dir(path("folder")).unwrap();
+        assert!(folder.read("folder", 9).is_err());
+        assert_eq!(fs::read(parent.0.join("outside")).unwrap(), b"text");
+    }
+
+    #[test]
+    fn a_lock_is_held_once() {
+        let parent = Parent::new("lock");
+        let folder = Folder::make(&parent.0).unwrap();
+        let held = folder.write_new("a", b"").unwrap();
+        assert!(lock(&held));
+        assert!(!lock(&folder.open_file("a").unwrap()));
+        drop(held);
+        assert!(lock(&folder.open_file("a").unwrap()));
+    }
+}

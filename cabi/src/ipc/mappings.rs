@@ -1,0 +1,275 @@
+//! Memory of other processes that is open here.
+//!
+//! The driver maps whole allocations; several blocks of one may be open at
+//! once. So an allocation is opened once per context, and closed with the last
+//! of what was handed out from it; CUDA counts its openings in the same way.
+//! Owns the list, whose lock is taken alone and spans no driver call.
+//! Invariant: an allocation on the list is mapped, and something of it is in
+//! the program's hands; nothing is handed out beyond its end. Cost: a look at all that is open.
+
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+
+use crate::ipc::token::HandleBytes;
+use crate::types::CUdevice;
+
+/// What the driver is asked for, and in which context: what is open under the
+/// same key is opened no second time.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Source {
+    /// The context that opens it.
+    pub(crate) context: usize,
+    /// The driver's handle.
+    pub(crate) handle: HandleBytes,
+    /// How it is opened.
+    pub(crate) flags: u32,
+}
+
+/// The part of an allocation that a program opens.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    /// How far into the allocation it starts.
+    pub(crate) offset: u64,
+    /// Its size; none where it is the whole allocation, whose size only the
+    /// driver knows.
+    pub(crate) size: Option<u64>,
+}
+
+impl Part {
+    /// Where it is in an allocation at `base`; none where it is not inside.
+    pub(crate) fn inside(self, base: u64, extent: Option<u64>) -> Option<u64> {
+        if let Some(size) = self.size {
+            let end = self.offset.checked_add(size)?;
+            extent.filter(|extent| end <= *extent)?;
+        }
+        base.checked_add(self.offset)
+    }
+}
+
+struct Opened {
+    part: Part,
+    count: usize,
+}
+
+struct Mapping {
+    source: Source,
+    /// The context's device, if it is that device's primary context.
+    primary_of: Option<CUdevice>,
+    base: u64,
+    /// The allocation's size, as far as the driver says.
+    extent: Option<u64>,
+    opened: Vec<Opened>,
+}
+
+/// What there is to open.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// The allocation is not open.
+    Closed,
+    /// It is open, and has no such part.
+    Outside,
+    /// The part is here.
+    Open(u64),
+}
+
+/// What became of an address that was to be closed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Closed {
+    /// Nothing of ours starts there.
+    Unknown,
+    /// The allocation stays open for others of its parts.
+    Counted,
+    /// The driver is to close the allocation that starts here.
+    Last(u64),
+}
+
+static MAPPINGS: SpinMutex<List, Yield> = SpinMutex::new(List(Vec::new()));
+
+struct List(Vec<Mapping>);
+
+impl List {
+    fn open(&mut self, source: &Source, part: Part) -> Found {
+        let Some(mapping) = self.0.iter_mut().find(|m| m.source == *source) else {
+            return Found::Closed;
+        };
+        let Some(address) = part.inside(mapping.base, mapping.extent) else {
+            return Found::Outside;
+        };
+        match mapping.opened.iter_mut().find(|o| o.part == part) {
+            Some(opened) => opened.count += 1,
+            None => mapping.opened.push(Opened { part, count: 1 }),
+        }
+        Found::Open(address)
+    }
+
+    fn close(&mut self, address: u64) -> Closed {
+        let starts = |mapping: &Mapping, opened: &Opened| {
+            mapping.base.checked_add(opened.part.offset) == Some(address)
+        };
+        let found = self.0.iter_mut().enumerate().find_map(|(i, mapping)| {
+            let place = mapping.opened.iter().position(|o| starts(mapping, o))?;
+            Some((i, mapping, place))
+        });
+        let Some((i, mapping, place)) = found else {
+            return Closed::Unknown;
+        };
+        if let Some(opened) = mapping.opened.get_mut(place) {
+            opened.count -= 1;
+            if opened.count == 0 {
+                mapping.opened.swap_remove(place);
+            }
+        }
+        if !mapping.opened.is_empty() {
+            return Closed::Counted;
+        }
+        Closed::Last(self.0.swap_remove(i).base)
+    }
+
+    /// The open part around an address, as start and size.
+    fn around(&self, address: u64) -> Option<(u64, u64)> {
+        let parts = self.0.iter().flat_map(|mapping| {
+            mapping.opened.iter().filter_map(|opened| {
+                Some((
+                    mapping.base.checked_add(opened.part.offset)?,
+                    opened.part.size?,
+                ))
+            })
+        });
+        let mut around = parts.filter(|(start, size)| {
+            address
+                .checked_sub(*start)
+                .is_some_and(|inside| inside < *size)
+        });
+        around.next()
+    }
+}
+
+/// Opens a part of what is open already.
+pub(crate) fn open(source: &Source, part: Part) -> Found {
+    MAPPINGS.lock().open(source, part)
+}
+
+/// Enters an allocation of `extent` bytes that was just opened at `base`, for
+/// `part` of it.
+pub(crate) fn add(
+    source: Source,
+    primary_of: Option<CUdevice>,
+    base: u64,
+    extent: Option<u64>,
+    part: Part,
+) {
+    MAPPINGS.lock().0.push(Mapping {
+        source,
+        primary_of,
+        base,
+        extent,
+        opened: vec![Opened { part, count: 1 }],
+    });
+}
+
+/// Closes what was opened at an address.
+pub(crate) fn close(address: u64) -> Closed {
+    MAPPINGS.lock().close(address)
+}
+
+/// The open part around an address, as start and size; none for a whole
+/// allocation, of which the driver tells the truth.
+pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
+    MAPPINGS.lock().around(address)
+}
+
+/// The context ends, and with it what was opened in it.
+pub(crate) fn end(context: usize) {
+    let mut mappings = MAPPINGS.lock();
+    mappings
+        .0
+        .retain(|mapping| mapping.source.context != context);
+}
+
+/// The device's primary context ends.
+pub(crate) fn end_primary(device: CUdevice) {
+    let mut mappings = MAPPINGS.lock();
+    mappings
+        .0
+        .retain(|mapping| mapping.primary_of != Some(device));
+}
+
+/// Whether anything is open in the device's primary context.
+pub(crate) fn has_primary(device: CUdevice) -> bool {
+    let mappings = MAPPINGS.lock();
+    (mappings.0.iter()).any(|mapping| mapping.primary_of == Some(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: u64 = 0x7000;
+
+    fn source(byte: u8) -> Source {
+        Source {
+            context: 1,
+            handle: [byte; 64],
+            flags: 1,
+        }
+    }
+
+    fn part(offset: u64, size: u64) -> Part {
+        Part {
+            offset,
+            size: Some(size),
+        }
+    }
+
+    fn list() -> List {
+        let whole = Part {
+            offset: 0,
+            size: None,
+        };
+        List(vec![Mapping {
+            source: source(1),
+            primary_of: None,
+            base: BASE,
+            extent: Some(4096),
+            opened: vec![Opened {
+                part: whole,
+                count: 1,
+            }],
+        }])
+    }
+
+    #[test]
+    fn the_last_part_closes_the_allocation() {
+        let mut list = list();
+        for _ in 0..2 {
+            let found = list.open(&source(1), part(512, 512));
+            assert_eq!(found, Found::Open(BASE + 512));
+        }
+        assert_eq!(list.close(BASE + 1024), Closed::Unknown);
+        assert_eq!(list.close(BASE + 512), Closed::Counted);
+        assert_eq!(list.close(BASE), Closed::Counted);
+        assert_eq!(list.close(BASE), Closed::Unknown);
+        assert_eq!(list.around(BASE + 1023), Some((BASE + 512, 512)));
+        assert_eq!(list.around(BASE + 1024), None);
+        assert_eq!(list.close(BASE + 512), Closed::Last(BASE));
+        assert_eq!(list.open(&source(1), part(512, 512)), Found::Closed);
+    }
+
+    #[test]
+    fn nothing_is_opened_beyond_the_end_or_under_another_key() {
+        let mut list = list();
+        let open = |list: &mut List, offset, size| list.open(&source(1), part(offset, size));
+        assert_eq!(open(&mut list, 0, 4096), Found::Open(BASE));
+        assert_eq!(open(&mut list, 512, 4096), Found::Outside);
+        assert_eq!(open(&mut list, 1 << 32, 512), Found::Outside);
+        assert_eq!(open(&mut list, u64::MAX, 512), Found::Outside);
+        assert_eq!(list.open(&source(2), part(0, 512)), Found::Closed);
+        let other = Source {
+            context: 2,
+            ..source(1)
+        };
+        assert_eq!(list.open(&other, part(0, 512)), Found::Closed);
+        list.0[0].extent = None;
+        assert_eq!(open(&mut list, 0, 512), Found::Outside);
+    }
+}

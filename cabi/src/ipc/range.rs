@@ -1,0 +1,154 @@
+//! What a program is told of the allocation around an address.
+//!
+//! Programs that share a part of an allocation ask the driver where the
+//! allocation begins and send the distance along with the handle, which CUDA
+//! makes for the whole of it; some ask for the handle at the address itself,
+//! some at the beginning. Our handles stand for blocks, so to them a block is
+//! the allocation: anything else would put the distance from the chunk's
+//! beginning on top of the block's own. Owns nothing. Cost: nothing but the
+//! question unless it is this one, and then a look at the arena.
+
+use std::ffi::{c_int, c_void};
+
+use core_arena::page_map::Owner;
+use core_arena::{Address, Code};
+
+use crate::context;
+use crate::driver_api::answer;
+use crate::guard::{Service, service};
+use crate::ipc::mappings;
+use crate::symbols::real;
+use crate::types::{CUdeviceptr, CudaResult};
+
+/// Attributes of a pointer, as the driver numbers them.
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
+
+/// A block that is not all of its allocation, as start and size.
+enum Around {
+    /// None: the driver's answer is right.
+    Nothing,
+    /// This one.
+    Block(u64, u64),
+    /// Ours, but our books cannot be trusted any more.
+    Unsure,
+}
+
+fn around(address: u64) -> Around {
+    let Owner::Arena(id) = context::owner(address) else {
+        return match mappings::around(address) {
+            Some((start, size)) => Around::Block(start, size),
+            None => Around::Nothing,
+        };
+    };
+    if service() != Service::Full {
+        return Around::Unsure;
+    }
+    let located = context::arena(id).and_then(|arena| arena.locate(Address::new(address)));
+    match located {
+        Some(found) if !found.is_whole() => Around::Block(found.block.get(), found.size.get()),
+        _ => Around::Nothing,
+    }
+}
+
+pub(crate) unsafe fn cuMemGetAddressRange_v2(
+    base: *mut CUdeviceptr,
+    size: *mut usize,
+    address: CUdeviceptr,
+) -> Option<CudaResult> {
+    if base.is_null() && size.is_null() {
+        return None;
+    }
+    match around(address) {
+        Around::Nothing => None,
+        Around::Unsure => Some(Code::NOT_SUPPORTED.get()),
+        Around::Block(start, length) => {
+            let length = usize::try_from(length).ok()?;
+            // SAFETY: each is null or the caller's place for an answer.
+            unsafe {
+                answer(base, start);
+                answer(size, length);
+            }
+            Some(0)
+        }
+    }
+}
+
+pub(crate) unsafe fn cuPointerGetAttribute(
+    to: *mut c_void,
+    attribute: c_int,
+    address: CUdeviceptr,
+) -> Option<CudaResult> {
+    if !is_range(attribute) {
+        return None;
+    }
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuPointerGetAttribute(to, attribute, address) };
+    if result != 0 {
+        return Some(result);
+    }
+    Some(correct(around(address), |start, size| {
+        // SAFETY: the real function has just written this answer there.
+        unsafe { write(to, attribute, start, size) };
+    }))
+}
+
+pub(crate) unsafe fn cuPointerGetAttributes(
+    count: u32,
+    attributes: *mut c_int,
+    to: *mut *mut c_void,
+    address: CUdeviceptr,
+) -> Option<CudaResult> {
+    if attributes.is_null() || to.is_null() {
+        return None;
+    }
+    let asked = |i: usize| {
+        // SAFETY: the caller's array has `count` attributes.
+        unsafe { *attributes.add(i) }
+    };
+    let count_of = usize::try_from(count).ok()?;
+    if !(0..count_of).any(|i| is_range(asked(i))) {
+        return None;
+    }
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuPointerGetAttributes(count, attributes, to, address) };
+    if result != 0 {
+        return Some(result);
+    }
+    Some(correct(around(address), |start, size| {
+        for i in (0..count_of).filter(|&i| is_range(asked(i))) {
+            // SAFETY: the caller's array has `count` places, and the real
+            // function has just written its answers there.
+            unsafe { write(*to.add(i), asked(i), start, size) };
+        }
+    }))
+}
+
+fn is_range(attribute: c_int) -> bool {
+    matches!(attribute, RANGE_START | RANGE_SIZE)
+}
+
+fn correct(around: Around, write: impl FnOnce(u64, u64)) -> CudaResult {
+    match around {
+        Around::Nothing => 0,
+        Around::Unsure => Code::NOT_SUPPORTED.get(),
+        Around::Block(start, size) => {
+            write(start, size);
+            0
+        }
+    }
+}
+
+/// Writes the one or the other.
+///
+/// # Safety
+/// `to` is null or a place for the answer to this attribute.
+unsafe fn write(to: *mut c_void, attribute: c_int, start: u64, size: u64) {
+    let value = if attribute == RANGE_START {
+        start
+    } else {
+        size
+    };
+    // SAFETY: the caller's promise; both answers are 64 bits wide.
+    unsafe { answer(to.cast(), value) };
+}

@@ -1,13 +1,14 @@
 //! Memory and events shared between processes.
 //!
 //! Owns nothing. Invariant: a handle names a whole allocation, so that of an
-//! address inside one is the same; the bytes are shared in truth, by the
-//! device's file. An event of another process is one that was reached. Cost: two
+//! address inside one is the same; a handle that is opened twice in a context is
+//! mapped once, and counted; the bytes are shared in truth, by the device's file. An event of another process is one that was reached. Cost: two
 //! mappings per opened handle of memory.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
+use vramalloc::sim::ContextId;
 use vramalloc::{Address, Bytes, Code};
 
 use crate::entry::{Call, driver};
@@ -16,7 +17,7 @@ use crate::memory::Kind;
 
 /// What stands in the 64 bytes of a memory handle.
 #[repr(C)]
-#[derive(Copy, Clone)]
+#[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct MemHandle {
     mark: u64,
     process: u32,
@@ -25,6 +26,14 @@ pub(crate) struct MemHandle {
     size: u64,
     base: u64,
     rest: [u64; 3],
+}
+
+/// A handle that is open.
+pub(crate) struct Opened {
+    context: ContextId,
+    handle: MemHandle,
+    address: u64,
+    count: u64,
 }
 
 /// What stands in the 64 bytes of an event handle.
@@ -72,6 +81,14 @@ impl Call<'_> {
         if handle.process == std::process::id() {
             return Err(Code::INVALID_CONTEXT);
         }
+        // A context takes what was opened in it with it.
+        let kinds = &self.sim.kinds;
+        (self.sim.opened).retain(|o| kinds.get(&o.address) == Some(&Kind::Foreign));
+        let same = |o: &&mut Opened| o.context == context && o.handle == handle;
+        if let Some(opened) = self.sim.opened.iter_mut().find(same) {
+            opened.count += 1;
+            return to.set(opened.address);
+        }
         let path = format!("/proc/{}/fd/{}", handle.process, handle.file);
         let file = File::options().read(true).write(true).open(path);
         let file = file.map_err(|_| INVALID_HANDLE)?;
@@ -87,6 +104,12 @@ impl Call<'_> {
         let address = start + inside;
         (self.sim.model).adopt(context, Address::new(address), Bytes::new(handle.size));
         self.sim.kinds.insert(address, Kind::Foreign);
+        self.sim.opened.push(Opened {
+            context,
+            handle,
+            address,
+            count: 1,
+        });
         to.set(address)
     }
 
@@ -107,6 +130,14 @@ impl Call<'_> {
             return Err(Code::INVALID_VALUE);
         }
         let context = self.model_context()?;
+        if let Some(i) = self.sim.opened.iter().position(|o| o.address == address) {
+            let opened = &mut self.sim.opened[i];
+            opened.count -= 1;
+            if opened.count > 0 {
+                return Ok(());
+            }
+            self.sim.opened.swap_remove(i);
+        }
         self.sim.wait(&self.sim.model.context_mark(context));
         self.sim.release(address);
         let start = self.sim.backing.foreign_start(address);

@@ -18,6 +18,7 @@ use crate::env::Environment;
 use crate::event::Event;
 use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle, NO_DEVICE};
 use crate::host::HostBlock;
+use crate::ipc::Opened;
 use crate::memory::Kind;
 use crate::module::{Kernel, Linker, Module};
 use crate::pool::Pool;
@@ -53,6 +54,8 @@ pub(crate) struct Machine {
     pub(crate) captured: BTreeMap<u64, Graph>,
     /// What each device allocation is, where it is not a plain one.
     pub(crate) kinds: BTreeMap<u64, Kind>,
+    /// Memory of other processes that is open here.
+    pub(crate) opened: Vec<Opened>,
     /// Pinned host memory, by its beginning.
     pub(crate) host: BTreeMap<u64, HostBlock>,
     /// How many violations were printed.
@@ -97,6 +100,7 @@ impl Machine {
             graph_execs: Handles::new(8),
             captured: BTreeMap::new(),
             kinds: BTreeMap::new(),
+            opened: Vec::new(),
             host: BTreeMap::new(),
             announced: 0,
             environment,

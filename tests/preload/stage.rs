@@ -74,6 +74,15 @@ pub(crate) fn simulated_cuda() -> PathBuf {
     root().join("target/sim")
 }
 
+/// The library that is preloaded.
+pub(crate) fn library() -> PathBuf {
+    root();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let library = target.join("release/libvramalloc.so");
+    assert!(library.exists(), "{library:?} was not built");
+    library
+}
+
 /// A trace of `tests/traces`, unpacked.
 pub(crate) fn trace(name: &str) -> PathBuf {
     let root = root();
@@ -133,10 +142,7 @@ impl Run {
     }
 
     pub(crate) fn preload(self) -> Run {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let library = target.join("release/libvramalloc.so");
-        assert!(library.exists(), "{library:?} was not built");
-        self.env("LD_PRELOAD", &library.to_string_lossy())
+        self.env("LD_PRELOAD", &library().to_string_lossy())
     }
 
     pub(crate) fn arg(mut self, argument: &str) -> Run {

@@ -18,6 +18,7 @@
 typedef struct gpu_stream_st *gpu_stream;
 typedef struct gpu_event_st *gpu_event;
 typedef struct gpu_graph_st *gpu_graph;
+typedef struct { char bytes[64]; } gpu_ipc_handle;
 
 /* Whom a capture forbids what: only in the relaxed mode may a program allocate
  * and free while it is open. */

@@ -32,6 +32,10 @@ typedef unsigned long long gpu_address;
     F(cuMemcpyDtoH, "_v2", 3020, (void *, gpu_address, size_t))                \
     F(cuMemcpyDtoD, "_v2", 3020, (gpu_address, gpu_address, size_t))           \
     F(cuMemsetD8, "_v2", 3020, (gpu_address, unsigned char, size_t))           \
+    F(cuIpcGetMemHandle, "", 4010, (gpu_ipc_handle *, gpu_address))            \
+    F(cuIpcOpenMemHandle, "_v2", 11000,                                        \
+      (gpu_address *, gpu_ipc_handle, unsigned))                               \
+    F(cuIpcCloseMemHandle, "", 4010, (gpu_address))                            \
     F(cuStreamCreate, "", 2000, (gpu_stream *, unsigned))                      \
     F(cuStreamDestroy, "_v2", 4000, (gpu_stream))                              \
     F(cuStreamSynchronize, "", 2000, (gpu_stream))                             \
@@ -176,6 +180,23 @@ static inline int gpu_copy(void *to, const void *from, size_t size) {
 
 static inline int gpu_set(void *device, int value, size_t size) {
     return gpu_driver.cuMemsetD8(gpu_at(device), (unsigned char)value, size);
+}
+
+/* What another process needs to use the memory. */
+static inline int gpu_ipc_get(gpu_ipc_handle *handle, void *device) {
+    return gpu_driver.cuIpcGetMemHandle(handle, gpu_at(device));
+}
+
+static inline int gpu_ipc_open(void **device, gpu_ipc_handle handle) {
+    gpu_address at = 0;
+    int code = gpu_driver.cuIpcOpenMemHandle(&at, handle, 1);
+    if (!code)
+        *device = (void *)(uintptr_t)at;
+    return code;
+}
+
+static inline int gpu_ipc_close(void *device) {
+    return gpu_driver.cuIpcCloseMemHandle(gpu_at(device));
 }
 
 /* A stream that does not order with the legacy default stream. */

@@ -16,6 +16,9 @@ int cudaFreeHost(void *host);
 int cudaMemGetInfo(size_t *available, size_t *total);
 int cudaMemcpy(void *to, const void *from, size_t size, int kind);
 int cudaMemset(void *device, int value, size_t size);
+int cudaIpcGetMemHandle(gpu_ipc_handle *handle, void *device);
+int cudaIpcOpenMemHandle(void **device, gpu_ipc_handle handle, unsigned flags);
+int cudaIpcCloseMemHandle(void *device);
 int cudaStreamCreateWithFlags(gpu_stream *stream, unsigned flags);
 int cudaStreamDestroy(gpu_stream stream);
 int cudaStreamSynchronize(gpu_stream stream);
@@ -85,6 +88,19 @@ static inline int gpu_copy(void *to, const void *from, size_t size) {
 
 static inline int gpu_set(void *device, int value, size_t size) {
     return cudaMemset(device, value, size);
+}
+
+/* What another process needs to use the memory. */
+static inline int gpu_ipc_get(gpu_ipc_handle *handle, void *device) {
+    return cudaIpcGetMemHandle(handle, device);
+}
+
+static inline int gpu_ipc_open(void **device, gpu_ipc_handle handle) {
+    return cudaIpcOpenMemHandle(device, handle, 1);
+}
+
+static inline int gpu_ipc_close(void *device) {
+    return cudaIpcCloseMemHandle(device);
 }
 
 /* A stream that does not order with the legacy default stream. */

@@ -29,7 +29,7 @@ use crate::real_driver::RealDriver;
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
-use crate::{capture, life, lifecycle};
+use crate::{capture, life, lifecycle, peers};
 
 /// An arena over the real driver.
 pub(crate) type Arena = core_arena::Arena<RealDriver>;
@@ -244,6 +244,37 @@ fn home(number: usize) -> Option<&'static Home> {
     let home = HOMES.get(number)?.load(Ordering::Relaxed);
     // SAFETY: numbers below COUNT have a home, which is never dropped.
     unsafe { home.as_ref() }
+}
+
+/// Before a context ends: waits for the others that can use its memory, where
+/// some of that was freed and may still be in use. The program relies on its
+/// free having waited for them, and the end of a context waits for the
+/// context's own work alone.
+pub(crate) fn wait_for_peers(context: CUcontext) {
+    wait_for_peers_where(|home| home.context == context.addr());
+}
+
+/// The same before a device's primary context ends.
+pub(crate) fn wait_for_peers_of_primary(device: CUdevice) {
+    wait_for_peers_where(|home| home.primary && home.device.handle == device);
+}
+
+fn wait_for_peers_where(ends: impl Fn(&Home) -> bool) {
+    let ending: Vec<&'static Home> = {
+        let serving = SERVING.read();
+        serving.iter().copied().filter(|home| ends(home)).collect()
+    };
+    for home in ending {
+        let users = peers::of(ptr::with_exposed_provenance_mut(home.context));
+        if users.is_empty() || home.arena.stats().limbo.current.is_zero() {
+            continue;
+        }
+        for user in users {
+            // A capture must not hear of it, and a context that cannot be
+            // waited for is broken: then nothing can be done.
+            let _ = capture::outside(|| user.synchronize());
+        }
+    }
 }
 
 /// The context ends: its arena forgets everything.

@@ -29,16 +29,19 @@ pub(crate) unsafe fn cuCtxDetach(context: CUcontext) -> Option<CudaResult> {
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxReset(device: CUdevice) -> Option<CudaResult> {
+    context::wait_for_peers_of_primary(device);
     end_primary(device);
     None
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Option<CudaResult> {
+    context::wait_for_peers_of_primary(device);
     end_primary(device);
     None
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease(device: CUdevice) -> Option<CudaResult> {
+    context::wait_for_peers_of_primary(device);
     // SAFETY: the caller's own argument.
     let result = unsafe { real::cuDevicePrimaryCtxRelease(device) };
     end_if_released(device);
@@ -46,6 +49,7 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRelease(device: CUdevice) -> Option<CudaR
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<CudaResult> {
+    context::wait_for_peers_of_primary(device);
     // SAFETY: the caller's own argument.
     let result = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
     end_if_released(device);
@@ -53,6 +57,7 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<Cu
 }
 
 fn end(context: CUcontext) {
+    context::wait_for_peers(context);
     context::retire(context);
     peers::end(context);
     ipc::end(context);

@@ -101,7 +101,7 @@ impl Marker {
 
     /// Waits for the whole context: the last resort where no mark can be
     /// made.
-    fn synchronize(&self) -> Result<Option<Mark>, Code> {
+    pub(crate) fn synchronize(&self) -> Result<Option<Mark>, Code> {
         // SAFETY: no arguments.
         self.call(|| unsafe { real::cuCtxSynchronize() })?;
         Ok(None)

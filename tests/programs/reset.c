@@ -2,7 +2,8 @@
  * Resets the device with memory live, and goes on with it, twice. What is
  * allocated afterwards must be memory that is there. Then the same with a
  * second device that was given access to the first one's memory and is reset
- * while such memory has been freed and its kernel may still be running.
+ * while such memory has been freed and its kernel may still be running; and
+ * with the first device reset at such a time.
  */
 #include "gpu.h"
 
@@ -26,11 +27,10 @@ static int use(uint32_t seed) {
     return right;
 }
 
-static void reset_a_peer(uint32_t round) {
-    const size_t size = 1 << 20;
+/* Frees memory of device 0 while a kernel of device 1 writes to it. */
+static void free_under_a_peer(size_t size) {
     gpu_stream stream;
     void *block;
-    uint32_t word = round;
     GPU(gpu_set_device(0));
     GPU(gpu_malloc(&block, size));
     GPU(gpu_set_device(1));
@@ -39,6 +39,23 @@ static void reset_a_peer(uint32_t round) {
     GPU(gpu_fill(stream, block, 7, size / 4, 5000000));
     GPU(gpu_set_device(0));
     GPU(gpu_free(block));
+}
+
+/* The free has waited for the kernel, which must not find the memory gone. */
+static void reset_under_a_peer(void) {
+    free_under_a_peer(1 << 20);
+    GPU(gpu_reset());
+    GPU(gpu_set_device(1));
+    GPU(gpu_sync());
+    GPU(gpu_reset());
+    printf("reset under a peer\n");
+}
+
+static void reset_a_peer(uint32_t round) {
+    const size_t size = 1 << 20;
+    void *block;
+    uint32_t word = round;
+    free_under_a_peer(size);
     GPU(gpu_set_device(1));
     GPU(gpu_reset());
     GPU(gpu_set_device(0));
@@ -70,5 +87,7 @@ int main(void) {
     GPU(gpu_count(&devices));
     for (uint32_t round = 1; round <= 3 && devices > 1; round++)
         reset_a_peer(round);
+    if (devices > 1)
+        reset_under_a_peer();
     return 0;
 }

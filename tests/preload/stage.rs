@@ -103,7 +103,8 @@ pub(crate) fn trace(name: &str) -> PathBuf {
 pub(crate) fn fresh_folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("preload/{n}"));
+    let tests = env!("CARGO_CRATE_NAME");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{tests}/{n}"));
     // From the last time.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
@@ -280,7 +281,7 @@ impl Outcome {
 
     /// What the simulated device found wrong, each finding once.
     #[track_caller]
-    fn violations(&self) -> BTreeSet<String> {
+    pub(crate) fn violations(&self) -> BTreeSet<String> {
         let found = self.report()["violations"].as_array().unwrap().clone();
         found.iter().map(Value::to_string).collect()
     }

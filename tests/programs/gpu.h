@@ -20,9 +20,13 @@ typedef struct gpu_event_st *gpu_event;
 typedef struct gpu_graph_st *gpu_graph;
 typedef struct { char bytes[64]; } gpu_ipc_handle;
 
-/* Whom a capture forbids what: only in the relaxed mode may a program allocate
- * and free while it is open. */
-enum { GPU_CAPTURE_GLOBAL = 0, GPU_CAPTURE_RELAXED = 2 };
+/* Whom a capture forbids to allocate and to free while it is open: everybody,
+ * the thread that captures, nobody. */
+enum {
+    GPU_CAPTURE_GLOBAL = 0,
+    GPU_CAPTURE_THREAD_LOCAL = 1,
+    GPU_CAPTURE_RELAXED = 2
+};
 
 enum { GPU_SUCCESS = 0, GPU_OUT_OF_MEMORY = 2, GPU_NOT_READY = 600 };
 

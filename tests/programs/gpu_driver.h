@@ -25,20 +25,29 @@ typedef unsigned long long gpu_address;
     F(cuCtxEnablePeerAccess, "", 4000, (void *, unsigned))                     \
     F(cuMemAlloc, "_v2", 3020, (gpu_address *, size_t))                        \
     F(cuMemFree, "_v2", 3020, (gpu_address))                                   \
+    F(cuMemAllocPitch, "_v2", 3020,                                            \
+      (gpu_address *, size_t *, size_t, size_t, unsigned))                     \
+    F(cuMemAllocAsync, "", 11020, (gpu_address *, size_t, gpu_stream))         \
+    F(cuMemFreeAsync, "", 11020, (gpu_address, gpu_stream))                    \
     F(cuMemHostAlloc, "", 2020, (void **, size_t, unsigned))                   \
     F(cuMemFreeHost, "", 2000, (void *))                                       \
     F(cuMemGetInfo, "_v2", 3020, (size_t *, size_t *))                         \
     F(cuMemcpyHtoD, "_v2", 3020, (gpu_address, const void *, size_t))          \
     F(cuMemcpyDtoH, "_v2", 3020, (void *, gpu_address, size_t))                \
     F(cuMemcpyDtoD, "_v2", 3020, (gpu_address, gpu_address, size_t))           \
+    F(cuMemcpyDtoDAsync, "_v2", 3020,                                          \
+      (gpu_address, gpu_address, size_t, gpu_stream))                          \
     F(cuMemsetD8, "_v2", 3020, (gpu_address, unsigned char, size_t))           \
     F(cuIpcGetMemHandle, "", 4010, (gpu_ipc_handle *, gpu_address))            \
     F(cuIpcOpenMemHandle, "_v2", 11000,                                        \
       (gpu_address *, gpu_ipc_handle, unsigned))                               \
     F(cuIpcCloseMemHandle, "", 4010, (gpu_address))                            \
+    F(cuMemsetD8Async, "", 3020,                                               \
+      (gpu_address, unsigned char, size_t, gpu_stream))                        \
     F(cuStreamCreate, "", 2000, (gpu_stream *, unsigned))                      \
     F(cuStreamDestroy, "_v2", 4000, (gpu_stream))                              \
     F(cuStreamSynchronize, "", 2000, (gpu_stream))                             \
+    F(cuStreamWaitEvent, "", 3020, (gpu_stream, gpu_event, unsigned))          \
     F(cuEventCreate, "", 2000, (gpu_event *, unsigned))                        \
     F(cuEventDestroy, "_v2", 4000, (gpu_event))                                \
     F(cuEventRecord, "", 2000, (gpu_event, gpu_stream))                        \
@@ -154,6 +163,30 @@ static inline int gpu_free(void *device) {
     return gpu_driver.cuMemFree(gpu_at(device));
 }
 
+/* Rows of `width` bytes, each `pitch` after the last. */
+static inline int gpu_malloc_pitch(void **device, size_t *pitch, size_t width,
+                                   size_t rows) {
+    gpu_address at = 0;
+    int code = gpu_driver.cuMemAllocPitch(&at, pitch, width, rows, 4);
+    if (!code)
+        *device = (void *)(uintptr_t)at;
+    return code;
+}
+
+/* From the device's own pool, in the order of the stream. */
+static inline int gpu_malloc_async(void **device, size_t size,
+                                   gpu_stream stream) {
+    gpu_address at = 0;
+    int code = gpu_driver.cuMemAllocAsync(&at, size, stream);
+    if (!code)
+        *device = (void *)(uintptr_t)at;
+    return code;
+}
+
+static inline int gpu_free_async(void *device, gpu_stream stream) {
+    return gpu_driver.cuMemFreeAsync(gpu_at(device), stream);
+}
+
 static inline int gpu_malloc_host(void **host, size_t size) {
     return gpu_driver.cuMemHostAlloc(host, size, 0);
 }
@@ -199,6 +232,22 @@ static inline int gpu_ipc_close(void *device) {
     return gpu_driver.cuIpcCloseMemHandle(gpu_at(device));
 }
 
+static inline int gpu_copy_async(void *to, const void *from, size_t size,
+                                 gpu_stream stream) {
+    return gpu_driver.cuMemcpyDtoDAsync(gpu_at(to), gpu_at(from), size, stream);
+}
+
+static inline int gpu_set_async(void *device, int value, size_t size,
+                                gpu_stream stream) {
+    return gpu_driver.cuMemsetD8Async(gpu_at(device), (unsigned char)value,
+                                      size, stream);
+}
+
+/* A stream that orders with the legacy default stream. */
+static inline int gpu_stream_create_blocking(gpu_stream *stream) {
+    return gpu_driver.cuStreamCreate(stream, 0);
+}
+
 /* A stream that does not order with the legacy default stream. */
 static inline int gpu_stream_create(gpu_stream *stream) {
     return gpu_driver.cuStreamCreate(stream, 1);
@@ -210,6 +259,11 @@ static inline int gpu_stream_destroy(gpu_stream stream) {
 
 static inline int gpu_stream_sync(gpu_stream stream) {
     return gpu_driver.cuStreamSynchronize(stream);
+}
+
+/* Lets later work on the stream wait for the event. */
+static inline int gpu_stream_wait(gpu_stream stream, gpu_event event) {
+    return gpu_driver.cuStreamWaitEvent(stream, event, 0);
 }
 
 /* An event without a time stamp. */

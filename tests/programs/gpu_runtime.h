@@ -11,6 +11,9 @@ int cudaDeviceReset(void);
 int cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 int cudaMalloc(void **device, size_t size);
 int cudaFree(void *device);
+int cudaMallocPitch(void **device, size_t *pitch, size_t width, size_t rows);
+int cudaMallocAsync(void **device, size_t size, gpu_stream stream);
+int cudaFreeAsync(void *device, gpu_stream stream);
 int cudaMallocHost(void **host, size_t size);
 int cudaFreeHost(void *host);
 int cudaMemGetInfo(size_t *available, size_t *total);
@@ -19,9 +22,13 @@ int cudaMemset(void *device, int value, size_t size);
 int cudaIpcGetMemHandle(gpu_ipc_handle *handle, void *device);
 int cudaIpcOpenMemHandle(void **device, gpu_ipc_handle handle, unsigned flags);
 int cudaIpcCloseMemHandle(void *device);
+int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind,
+                    gpu_stream stream);
+int cudaMemsetAsync(void *device, int value, size_t size, gpu_stream stream);
 int cudaStreamCreateWithFlags(gpu_stream *stream, unsigned flags);
 int cudaStreamDestroy(gpu_stream stream);
 int cudaStreamSynchronize(gpu_stream stream);
+int cudaStreamWaitEvent(gpu_stream stream, gpu_event event, unsigned flags);
 int cudaEventCreateWithFlags(gpu_event *event, unsigned flags);
 int cudaEventDestroy(gpu_event event);
 int cudaEventRecord(gpu_event event, gpu_stream stream);
@@ -64,6 +71,22 @@ static inline int gpu_malloc(void **device, size_t size) {
 
 static inline int gpu_free(void *device) { return cudaFree(device); }
 
+/* Rows of `width` bytes, each `pitch` after the last. */
+static inline int gpu_malloc_pitch(void **device, size_t *pitch, size_t width,
+                                   size_t rows) {
+    return cudaMallocPitch(device, pitch, width, rows);
+}
+
+/* From the device's own pool, in the order of the stream. */
+static inline int gpu_malloc_async(void **device, size_t size,
+                                   gpu_stream stream) {
+    return cudaMallocAsync(device, size, stream);
+}
+
+static inline int gpu_free_async(void *device, gpu_stream stream) {
+    return cudaFreeAsync(device, stream);
+}
+
 static inline int gpu_malloc_host(void **host, size_t size) {
     return cudaMallocHost(host, size);
 }
@@ -103,6 +126,21 @@ static inline int gpu_ipc_close(void *device) {
     return cudaIpcCloseMemHandle(device);
 }
 
+static inline int gpu_copy_async(void *to, const void *from, size_t size,
+                                 gpu_stream stream) {
+    return cudaMemcpyAsync(to, from, size, DEVICE_TO_DEVICE, stream);
+}
+
+static inline int gpu_set_async(void *device, int value, size_t size,
+                                gpu_stream stream) {
+    return cudaMemsetAsync(device, value, size, stream);
+}
+
+/* A stream that orders with the legacy default stream. */
+static inline int gpu_stream_create_blocking(gpu_stream *stream) {
+    return cudaStreamCreateWithFlags(stream, 0);
+}
+
 /* A stream that does not order with the legacy default stream. */
 static inline int gpu_stream_create(gpu_stream *stream) {
     return cudaStreamCreateWithFlags(stream, 1);
@@ -114,6 +152,11 @@ static inline int gpu_stream_destroy(gpu_stream stream) {
 
 static inline int gpu_stream_sync(gpu_stream stream) {
     return cudaStreamSynchronize(stream);
+}
+
+/* Lets later work on the stream wait for the event. */
+static inline int gpu_stream_wait(gpu_stream stream, gpu_event event) {
+    return cudaStreamWaitEvent(stream, event, 0);
 }
 
 /* An event without a time stamp. */

@@ -40,6 +40,8 @@ pub(crate) struct Context {
     shared_config: u32,
     limits: BTreeMap<u32, u64>,
     peers: BTreeSet<Handle>,
+    /// What every call in it answers, after an error that stays.
+    broken: Option<Code>,
     /// Each thread's own default stream, as they come to be used.
     thread_streams: BTreeMap<u64, StreamId>,
 }
@@ -57,6 +59,7 @@ impl Context {
             shared_config: 0,
             limits: LIMITS.iter().copied().collect(),
             peers: BTreeSet::new(),
+            broken: None,
             thread_streams: BTreeMap::new(),
         }
     }
@@ -103,12 +106,25 @@ fn top() -> Handle {
 }
 
 impl Machine {
+    /// Breaks the current context: until its end every call in it fails.
+    pub(crate) fn break_current(&mut self, code: Code) {
+        if let Some(context) = self.contexts.get_mut(top()) {
+            context.broken = Some(code);
+        }
+    }
+
+    /// What the current context was broken by.
+    pub(crate) fn current_fault(&self) -> Option<Code> {
+        self.contexts.get(top())?.broken
+    }
+
     /// Destroys what a context holds; its handle stays.
     fn end_context(&mut self, handle: Handle) {
         let Some(context) = self.contexts.get_mut(handle) else {
             return;
         };
         context.retained = 0;
+        context.broken = None;
         context.thread_streams.clear();
         context.peers.clear();
         let Some(id) = context.model.take() else {

@@ -7,11 +7,12 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use vramalloc::Code;
 use vramalloc::sim::{CaptureMode, Violation};
 
-use crate::env;
+use crate::env::{self, Fault};
 use crate::ffi::{Done, NOT_PERMITTED};
 use crate::machine::{self, Machine};
 
@@ -25,7 +26,8 @@ pub(crate) struct Site {
 
 struct Plan {
     lacking: bool,
-    faults: Vec<(u64, u32)>,
+    faults: Vec<Fault>,
+    slowness: Option<Duration>,
 }
 
 /// All functions that were called so far.
@@ -61,16 +63,24 @@ impl Site {
             Plan {
                 lacking: env::lacks(self.name),
                 faults: env::faults(self.name),
+                slowness: env::slowness(self.name),
             }
         });
         let n = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         if plan.lacking {
             return Err(Code::NOT_SUPPORTED);
         }
-        match plan.faults.iter().find(|&&(at, _)| at == n) {
-            Some(&(_, code)) => Code::check(code),
-            None => Ok(()),
+        if let Some(slowness) = plan.slowness {
+            std::thread::sleep(slowness);
         }
+        let Some(fault) = plan.faults.iter().find(|fault| fault.n == n) else {
+            return Ok(());
+        };
+        let code = Code::check(fault.code);
+        if let (true, Err(code), Some(sim)) = (fault.sticky, code, machine::lock().as_mut()) {
+            sim.break_current(code);
+        }
+        code
     }
 }
 
@@ -155,6 +165,23 @@ pub(crate) fn bare(site: &'static Site, body: impl FnOnce() -> Done) -> u32 {
     number(site.count().and_then(|()| body()))
 }
 
+/// Whether a function works although the current context is broken: those that
+/// are about which context is current, about devices, and about the end of the
+/// context.
+fn outlives_a_broken_context(name: &str) -> bool {
+    const ABOUT_CONTEXTS: [&str; 8] = [
+        "cuCtxGetCurrent",
+        "cuCtxSetCurrent",
+        "cuCtxPushCurrent_v2",
+        "cuCtxPopCurrent_v2",
+        "cuCtxGetDevice",
+        "cuCtxDestroy_v2",
+        "cuCtxDetach",
+        "cuThreadExchangeStreamCaptureMode",
+    ];
+    name.starts_with("cuDevice") || ABOUT_CONTEXTS.contains(&name)
+}
+
 /// A function of the initialised driver.
 pub(crate) fn enter(
     site: &'static Site,
@@ -180,6 +207,9 @@ fn inside(site: &'static Site, per_thread: bool, body: impl FnOnce(&mut Call<'_>
     }
     sim.model.tick();
     sim.settle();
+    if let (false, Some(code)) = (outlives_a_broken_context(site.name), sim.current_fault()) {
+        return Err(code);
+    }
     let mut call = Call {
         sim,
         name: site.name,

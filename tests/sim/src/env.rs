@@ -9,7 +9,8 @@
 //! | `SIM_CUDA_CALL_NS` | 1000 | simulated time of a driver call |
 //! | `SIM_CUDA_VERSION` | 13000 | the driver's version |
 //! | `SIM_CUDA_LACKS` | | names of functions that this driver is to lack |
-//! | `SIM_CUDA_FAULT` | | `name:n:code,…`: the n-th call of it fails so |
+//! | `SIM_CUDA_FAULT` | | `name:n:code,…`: the n-th call of it fails so; with `:sticky` behind it, the current context is broken from then on |
+//! | `SIM_CUDA_SLOW` | | `name:ns,…`: calls of it take so much real time more |
 //! | `SIM_CUDA_STRICT` | 0 | 1: unordered work on the same bytes is a violation |
 //! | `SIM_CUDA_VERBOSE` | 0 | 1: name the functions asked for that are not there |
 //! | `SIM_CUDA_REPORT` | | file for the report at exit; `%p` is the process |
@@ -17,6 +18,8 @@
 //! Owns nothing but their reading. Invariant: what cannot be read counts as
 //! not given, with one line on standard error. Cost: once per process, and
 //! once per driver function for faults and lacks.
+
+use std::time::Duration;
 
 use vramalloc::Bytes;
 
@@ -58,21 +61,42 @@ pub(crate) fn lacks(function: &str) -> bool {
     std::env::var("SIM_CUDA_LACKS").is_ok_and(|l| l.split(',').any(|n| n.trim() == function))
 }
 
-/// Which calls of the function (1: the first) are to fail, with which code.
-pub(crate) fn faults(function: &str) -> Vec<(u64, u32)> {
+/// A call that is to fail.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fault {
+    /// Which call of the function; 1 is the first.
+    pub(crate) n: u64,
+    pub(crate) code: u32,
+    /// Whether it breaks the context that is current.
+    pub(crate) sticky: bool,
+}
+
+/// Which calls of the function are to fail.
+pub(crate) fn faults(function: &str) -> Vec<Fault> {
     std::env::var("SIM_CUDA_FAULT").map_or_else(|_| Vec::new(), |l| faults_in(&l, function))
 }
 
-fn faults_in(list: &str, function: &str) -> Vec<(u64, u32)> {
+fn faults_in(list: &str, function: &str) -> Vec<Fault> {
     list.split(',')
         .filter_map(|fault| {
             let mut parts = fault.trim().split(':');
             let named = parts.next() == Some(function);
             let n = parts.next()?.parse().ok()?;
             let code = parts.next()?.parse().ok()?;
-            named.then_some((n, code))
+            let sticky = parts.next() == Some("sticky");
+            named.then_some(Fault { n, code, sticky })
         })
         .collect()
+}
+
+/// How much longer a call of the function takes, in real time.
+pub(crate) fn slowness(function: &str) -> Option<Duration> {
+    let list = std::env::var("SIM_CUDA_SLOW").ok()?;
+    let mut pairs = list
+        .split(',')
+        .filter_map(|pair| pair.trim().split_once(':'));
+    let (_, ns) = pairs.find(|&(name, _)| name == function)?;
+    ns.parse().ok().map(Duration::from_nanos)
 }
 
 fn number<T: std::str::FromStr>(name: &str, default: T) -> T {
@@ -113,8 +137,13 @@ mod tests {
 
     #[test]
     fn faults_are_those_of_the_function() {
-        let list = "cuMemFree_v2:1:700, cuMemAlloc_v2:3:2,cuMemAlloc_v2:x:2,cuMemAlloc_v2:5:999";
-        assert_eq!(faults_in(list, "cuMemAlloc_v2"), [(3, 2), (5, 999)]);
+        let list =
+            "cuMemFree_v2:1:700, cuMemAlloc_v2:3:2,cuMemAlloc_v2:x:2,cuMemAlloc_v2:5:700:sticky";
+        let fault = |n, code, sticky| Fault { n, code, sticky };
+        assert_eq!(
+            faults_in(list, "cuMemAlloc_v2"),
+            [fault(3, 2, false), fault(5, 700, true)]
+        );
         assert_eq!(faults_in(list, "cuInit"), []);
     }
 

@@ -13,7 +13,7 @@
 //! Arrays, textures and surfaces; virtual memory; memory operations of streams;
 //! time between processes, whose clocks are their own; graphs other than captured ones, and their edges;
 //! errors that stay with a context after a faulting kernel (a violation is
-//! recorded instead); captures that end before a forked stream was joined. The
+//! recorded instead; `SIM_CUDA_FAULT` makes such errors); captures that end before a forked stream was joined. The
 //! host learns of finished work through the driver only: a program that spins
 //! on memory which the device is to write waits for ever, because no simulated
 //! time passes. Host functions run inside the driver's lock.

@@ -102,6 +102,7 @@ impl<D: Driver> Arena<D> {
     /// [`AllocError`], after the whole out-of-memory ladder;
     /// [`Code::INVALID_VALUE`] for no bytes.
     pub fn allocate(&self, request: Bytes) -> Result<Address, AllocError> {
+        let _step = self.step();
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
@@ -148,6 +149,7 @@ impl<D: Driver> Arena<D> {
     /// [`FreeError::NotLive`], and nothing is changed; or what the driver
     /// answered when it was to take its own allocation back.
     pub fn free(&self, address: Address) -> Result<(), FreeError> {
+        let _step = self.step();
         let quiet = !self.driver.may_fence();
         let release = match self.free_sync {
             FreeSync::Immediate => Release::AtOnce,

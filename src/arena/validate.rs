@@ -1,15 +1,19 @@
 //! A check of the books against themselves, for tests and debug builds.
 //!
 //! Owns nothing. Cost: looks at every block, so never on a path of a release
-//! build.
+//! build; a debug build does it at the end of an allocation and of a free, the
+//! more seldom the more blocks there are.
 
 use std::collections::HashSet;
 use std::fmt;
 
 use crate::address::{Address, Bytes};
+use crate::arena::Arena;
 use crate::arena::block::{BlockId, ChunkId, State};
 use crate::arena::books::Books;
 use crate::arena::chunk::Chunk;
+use crate::driver::Driver;
+use crate::stats::ClassCount;
 use crate::strategy::Pool;
 
 /// What is wrong with the books, in words.
@@ -23,6 +27,26 @@ impl fmt::Display for Inconsistency {
 }
 
 impl std::error::Error for Inconsistency {}
+
+/// A step of the program in the arena: at its end a debug build compares the
+/// books. (Not under the model checker, for which it would be one more lock.)
+pub(super) struct Step<'a, D: Driver>(&'a Arena<D>);
+
+impl<D: Driver> Arena<D> {
+    pub(super) fn step(&self) -> Step<'_, D> {
+        Step(self)
+    }
+}
+
+impl<D: Driver> Drop for Step<'_, D> {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) && cfg!(not(loom)) && !std::thread::panicking() {
+            let books = self.0.books.lock();
+            let found = books.is_due().then(|| books.validate());
+            debug_assert!(!matches!(found, Some(Err(_))), "{found:?}");
+        }
+    }
+}
 
 macro_rules! ensure {
     ($holds:expr, $($words:tt)*) => {
@@ -45,6 +69,14 @@ struct Sums {
 }
 
 impl<F: Clone> Books<F> {
+    /// Whether the books are to be compared after this step: a few blocks are
+    /// looked at per step, on average.
+    fn is_due(&self) -> bool {
+        let steps = |class: &ClassCount| class.allocations + class.frees;
+        let steps: u64 = self.stats.classes.iter().map(steps).sum();
+        steps.is_multiple_of(1 + u64::from(self.blocks.used() / 16))
+    }
+
     /// Compares everything that is kept twice.
     ///
     /// # Errors

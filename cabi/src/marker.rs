@@ -161,31 +161,50 @@ impl Mark {
 }
 
 /// Keeps a context current while it lives, if it was not so already.
-struct Current {
-    pushed: bool,
+enum Current {
+    /// It was.
+    Already,
+    /// It was pushed onto the thread's stack, above this one.
+    Pushed(CUcontext),
+    /// It could only be put in the place of this one.
+    Replaced(CUcontext),
 }
 
 impl Current {
     fn make(context: CUcontext) -> Result<Current, Code> {
-        let mut current: CUcontext = ptr::null_mut();
-        // SAFETY: a place for the answer.
-        Code::check(unsafe { real::cuCtxGetCurrent(&raw mut current) })?;
-        let pushed = current != context;
-        if pushed {
-            // SAFETY: a context whose end our doors have not seen.
-            Code::check(unsafe { real::cuCtxPushCurrent_v2(context) })?;
+        let mut before: CUcontext = ptr::null_mut();
+        // SAFETY: a place for the answer. Without one the push comes anyway.
+        unsafe { real::cuCtxGetCurrent(&raw mut before) };
+        if before == context {
+            return Ok(Current::Already);
         }
-        Ok(Current { pushed })
+        // SAFETY: a context whose end our doors have not seen.
+        if unsafe { real::cuCtxPushCurrent_v2(context) } == 0 {
+            return Ok(Current::Pushed(before));
+        }
+        // SAFETY: as above.
+        Code::check(unsafe { real::cuCtxSetCurrent(context) })?;
+        Ok(Current::Replaced(before))
     }
 }
 
 impl Drop for Current {
     fn drop(&mut self) {
-        if self.pushed {
-            let mut popped: CUcontext = ptr::null_mut();
-            // SAFETY: a place for the answer; pops what `make` pushed.
-            unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) };
-        }
+        let before = match *self {
+            Current::Already => return,
+            Current::Pushed(before) => {
+                let mut popped: CUcontext = ptr::null_mut();
+                // SAFETY: a place for the answer; pops what `make` pushed.
+                if unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) } == 0 {
+                    return;
+                }
+                before
+            }
+            Current::Replaced(before) => before,
+        };
+        // The program must not go on in another context than its own.
+        // SAFETY: the context that was current, or null for none.
+        unsafe { real::cuCtxSetCurrent(before) };
     }
 }
 

@@ -135,6 +135,7 @@ macro_rules! doors {
                 Driver cuCtxGetDevice(device: *mut CUdevice);
                 Driver cuCtxPopCurrent_v2(context: *mut CUcontext);
                 Driver cuCtxPushCurrent_v2(context: CUcontext);
+                Driver cuCtxSetCurrent(context: CUcontext);
                 Driver cuCtxRecordEvent(context: CUcontext, event: CUevent);
                 Driver cuCtxSynchronize();
                 Driver cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);

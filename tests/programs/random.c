@@ -236,6 +236,9 @@ static void tear_down(void *argument) {
             free_slot(state, &state->slots[i], 0);
         else
             state->lost += state->slots[i].block != NULL;
+    /* A kernel of a peer may not outlive memory that nobody has freed. */
+    for (int device = 0; device < state->devices && lose; device++)
+        wait_for_device(state, device);
     for (int device = 0; device < state->devices; device++) {
         use_device(device);
         GPU(gpu_reset());

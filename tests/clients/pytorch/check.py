@@ -27,8 +27,9 @@ SETTINGS = {
     UNCACHED: {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     POOL: {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
 }
-# Each program and the ways it runs. A graph cannot be captured uncached, bare
-# neither: its allocations would invalidate the capture.
+# Each program and the ways it runs. What cannot be done uncached cannot be done
+# so bare either: allocations would invalidate the capture of a graph, and
+# PyTorch lends only what is in its cache to other processes.
 PROGRAMS = {
     "train": (CACHED, UNCACHED, POOL),
     "streams": (CACHED, UNCACHED, POOL),
@@ -36,6 +37,7 @@ PROGRAMS = {
     "threads": (CACHED, UNCACHED),
     "loader": (CACHED, UNCACHED),
     "graphs": (CACHED,),
+    "sharing": (CACHED,),
     "shortage": (CACHED, UNCACHED),
 }
 
@@ -59,6 +61,11 @@ def load(path):
     except (OSError, ValueError) as error:
         print(f"      {path.name}: {error}")
         return {}
+
+
+def by_process(pattern):
+    """The files of this name, whose number is that of a process."""
+    return {int(path.name.split(".")[-3]): load(path) for path in RESULTS.glob(pattern)}
 
 
 class Run:
@@ -100,13 +107,11 @@ class Run:
                 self.output, self.errors = process.communicate()
                 self.errors += f"killed after {SECONDS} s"
         self.status = process.returncode
-        self.report = load(pathlib.Path(f"{file}.{process.pid}.sim.json"))
-        # Of each process that was served anything, by its number.
-        paths = RESULTS.glob(f"{file.name}.[0-9]*.stats.json")
-        self.statistics = {
-            int(path.name.split(".")[-3]): load(path).get("totals", {}) for path in paths
-        }
-        self.totals = self.statistics.get(process.pid, {})
+        # Of each process that used CUDA, and of each that was served.
+        self.reports = by_process(f"{file.name}.[0-9]*.sim.json")
+        self.report = self.reports.get(process.pid, {})
+        self.statistics = by_process(f"{file.name}.[0-9]*.stats.json")
+        self.totals = self.statistics.get(process.pid, {}).get("totals", {})
 
     def calls(self, name):
         return self.report.get("calls", {}).get(name, 0)
@@ -128,7 +133,9 @@ class Run:
 def ended_well(run):
     ended = run.status == 0
     check(f"{run.name}: ends with status 0", ended, f"status {run.status}\n{run.errors.strip()}")
-    violations = run.report.get("violations")
+    check(f"{run.name}: used the simulated CUDA", bool(run.report))
+    unknown = ["a report that cannot be read"]
+    violations = [v for each in run.reports.values() for v in each.get("violations", unknown)]
     check(f"{run.name}: breaks no rule of CUDA", violations == [], str(violations))
 
 

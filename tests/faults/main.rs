@@ -23,9 +23,7 @@
 mod stage;
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 use serde_json::Value;
 use stage::{Kind, Outcome, Run};
@@ -95,21 +93,6 @@ struct Fault {
     failure: Failure,
 }
 
-/// The debug build, which compares its books.
-fn debug_library() -> &'static Path {
-    static BUILT: OnceLock<std::path::PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        let status = Command::new(cargo)
-            .args(["build", "--package", "vramalloc-cabi"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(status.unwrap().success(), "the library does not build");
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        target.join("debug/libvramalloc.so")
-    })
-}
-
 impl Setting {
     fn bare(self) -> Run {
         Run::bare("mixed", self.kind)
@@ -118,9 +101,7 @@ impl Setting {
     }
 
     fn preloaded(self) -> Run {
-        self.bare()
-            .env("LD_PRELOAD", &debug_library().to_string_lossy())
-            .conf(self.conf)
+        self.bare().preload_debug().conf(self.conf)
     }
 }
 

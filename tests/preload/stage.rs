@@ -146,6 +146,19 @@ impl Run {
         self.env("LD_PRELOAD", &library().to_string_lossy())
     }
 
+    /// Under the debug build of the library, which compares its books after
+    /// every step.
+    pub(crate) fn preload_debug(self) -> Run {
+        static BUILT: OnceLock<()> = OnceLock::new();
+        BUILT.get_or_init(|| {
+            let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+            build(Command::new(cargo).args(["build", "--package", "vramalloc-cabi"]));
+        });
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let library = target.join("debug/libvramalloc.so");
+        self.env("LD_PRELOAD", &library.to_string_lossy())
+    }
+
     pub(crate) fn arg(mut self, argument: &str) -> Run {
         self.arguments.push(argument.to_owned());
         self

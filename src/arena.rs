@@ -252,7 +252,8 @@ impl<D: Driver> Arena<D> {
 
     /// The live block that an address lies in, or of a direct allocation
     /// starts at, with the driver's allocation around it; none where no live
-    /// block is. Looks at all chunks: not for a path that programs take often.
+    /// block is. Where a block starts that takes constant time; anywhere else
+    /// it looks at all chunks: not for a path that programs take often.
     #[must_use]
     pub fn locate(&self, address: Address) -> Option<Located> {
         self.books.lock().locate(address)

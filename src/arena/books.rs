@@ -154,14 +154,15 @@ impl<F: Clone> Books<F> {
 
     /// The live block around an address; see [`Located`].
     pub(crate) fn locate(&self, address: Address) -> Option<Located> {
-        if let Some((_, block)) = self.live_block(address)
-            && block.chunk == ChunkId::DIRECT
-        {
+        if let Some((_, block)) = self.live_block(address) {
+            let chunk = self.chunks.get(block.chunk);
+            let (allocation, allocation_size) =
+                chunk.map_or((address, block.size), |chunk| (chunk.address, chunk.size));
             return Some(Located {
                 block: address,
                 size: block.size,
-                allocation: address,
-                allocation_size: block.size,
+                allocation,
+                allocation_size,
             });
         }
         let inside =

@@ -100,6 +100,31 @@ fn bad_pointers_change_nothing(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
+fn a_block_is_located_from_any_address_in_it(strategy: StrategyKind) {
+    let rig = Rig::new(&plain(strategy), DEVICE);
+    let sizes = [Bytes::new(700), Bytes::kib(64), MIB, Bytes::mib(3)];
+    let blocks: Vec<_> = (sizes.iter()).map(|&size| (rig.get(size), size)).collect();
+    for &(block, size) in &blocks {
+        let found = rig.arena.locate(block).unwrap();
+        assert_eq!(found.block, block);
+        assert_eq!(Some(found.size), size.round_up(Bytes::new(512)));
+        let end = found.block.offset_from(found.allocation).get() + found.size.get();
+        assert!(found.allocation <= block && end <= found.allocation_size.get());
+        // Direct allocations are found by where they start alone.
+        if !found.is_whole() {
+            for offset in [1, size.get() / 2, size.get() - 1] {
+                let inside = Address::new(block.get() + offset);
+                assert_eq!(rig.arena.locate(inside), Some(found), "{inside:?}");
+            }
+        }
+    }
+    for (block, _) in blocks {
+        rig.arena.free(block).unwrap();
+        assert_eq!(rig.arena.locate(block), None, "{block:?} is not live");
+    }
+    rig.ends_clean();
+}
+
 fn impossible_requests_fail_cleanly(strategy: StrategyKind) {
     let rig = Rig::new(&plain(strategy), DEVICE);
     let invalid = Err(AllocError::Driver(Code::INVALID_VALUE));
@@ -357,6 +382,7 @@ macro_rules! conformance {
                 a_freed_block_waits_for_the_device,
                 immediate_reuse_is_seen,
                 bad_pointers_change_nothing,
+                a_block_is_located_from_any_address_in_it,
                 impossible_requests_fail_cleanly,
                 the_limit_is_the_device,
                 what_is_free_can_be_had,

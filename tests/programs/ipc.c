@@ -12,10 +12,10 @@
  *   ipc garbage    handles that nobody made
  *
  * The other process is this program once more, with LD_PRELOAD as
- * IPC_PEER_PRELOAD has it. The shell command IPC_BETWEEN, if any, is run when
- * all handles are made and none is open. One line says what became of the
- * blocks; bytes of anything but the block that was meant are "wrong", and the
- * program ends with 1.
+ * IPC_PEER_PRELOAD has it; both use the device IPC_DEVICE. The shell command
+ * IPC_BETWEEN, if any, is run when all handles are made and none is open. One
+ * line says what became of the blocks; bytes of anything but the block that
+ * was meant are "wrong", and the program ends with 1.
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -114,7 +114,20 @@ static void fill_with(void *block, uint32_t value, size_t words) {
     free(copy);
 }
 
+static int device(void) {
+    const char *number = getenv("IPC_DEVICE");
+    return number ? atoi(number) : 0;
+}
+
 static uint32_t value_of(int i) { return 0x01010101u * (uint32_t)(i + 1); }
+
+/* Opens; with IPC_OLD by the name that the driver had for it before CUDA 11. */
+static int open_handle(char **open, gpu_ipc_handle handle) {
+    if (!getenv("IPC_OLD"))
+        return gpu_ipc_open((void **)open, handle);
+    int (*old)(char **, gpu_ipc_handle, unsigned) = symbol("cuIpcOpenMemHandle");
+    return old(open, handle, 1);
+}
 
 /* ---- the process that opens ---------------------------------------- */
 
@@ -127,11 +140,11 @@ struct visit {
 /* Opens, looks and closes, while others do the same. */
 static void *visit(void *argument) {
     struct visit *v = argument;
-    gpu_set_device(0);
+    gpu_set_device(device());
     for (int round = 0; round < ROUNDS; round++) {
         const struct offer *o = &v->offers[rand_r(&v->seed) % 5];
         char *base;
-        if (!o->made || gpu_ipc_open((void **)&base, o->handle))
+        if (!o->made || open_handle(&base, o->handle))
             continue;
         if (!holds(base + o->distance, ~o->value, o->words) ||
             gpu_ipc_close(base))
@@ -160,7 +173,7 @@ static void open_all(const struct offer *offers, char **open) {
         open[i] = NULL;
         if (!o->made)
             continue;
-        if (gpu_ipc_open((void **)&open[i], o->handle)) {
+        if (open_handle(&open[i], o->handle)) {
             open[i] = NULL;
             gpu_last_error();
             count.refused++;
@@ -178,7 +191,7 @@ static void open_twice(const struct offer *offers, char **open) {
         char *again = NULL;
         if (!open[i])
             continue;
-        GPU(gpu_ipc_open((void **)&again, offers[i].handle));
+        GPU(open_handle(&again, offers[i].handle));
         GPU(gpu_ipc_close(again));
         if (again != open[i] ||
             !holds(open[i] + offers[i].distance, offers[i].value,
@@ -211,7 +224,7 @@ static void answer_and_close(const struct offer *offers, char **open) {
 static int receive(int from, int to) {
     struct offer offers[BLOCKS];
     char *open[BLOCKS], ready = 0;
-    GPU(gpu_set_device(0));
+    GPU(gpu_set_device(device()));
     hear(from, offers, sizeof offers);
     open_all(offers, open);
     for (int i = 0; i < BLOCKS; i++) {
@@ -317,7 +330,7 @@ static int share(const char *how) {
     void *blocks[BLOCKS];
     const char *between = getenv("IPC_BETWEEN");
     int opened, status;
-    GPU(gpu_set_device(0));
+    GPU(gpu_set_device(device()));
     for (int i = 0; i < BLOCKS; i++) {
         GPU(gpu_malloc(&blocks[i], sizes[i]));
         fill_with(blocks[i], value_of(i), sizes[i] / 4);
@@ -354,7 +367,7 @@ static int share(const char *how) {
 static int open_own(void) {
     struct offer offers[BLOCKS];
     void *blocks[BLOCKS], *open;
-    GPU(gpu_set_device(0));
+    GPU(gpu_set_device(device()));
     for (int i = 0; i < BLOCKS; i++)
         GPU(gpu_malloc(&blocks[i], sizes[i]));
     make_offers(offers, blocks, 0);
@@ -371,7 +384,7 @@ static int open_garbage(void) {
     gpu_ipc_handle handle;
     void *open = NULL, *block;
     unsigned seed = 1;
-    GPU(gpu_set_device(0));
+    GPU(gpu_set_device(device()));
     GPU(gpu_malloc(&block, 4096));
     for (int i = 0; i < 64; i++) {
         for (size_t k = 0; k < sizeof handle; k++)

@@ -20,4 +20,5 @@ mod results;
 mod reuse;
 mod settings;
 mod shortage;
+#[allow(dead_code, reason = "shared with the tests of faults and of threads")]
 mod stage;

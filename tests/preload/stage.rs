@@ -148,6 +148,7 @@ impl Run {
 
     /// Under the debug build of the library, which compares its books after
     /// every step.
+    #[allow(dead_code, reason = "for the tests of faults and of threads")]
     pub(crate) fn preload_debug(self) -> Run {
         static BUILT: OnceLock<()> = OnceLock::new();
         BUILT.get_or_init(|| {

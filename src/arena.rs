@@ -219,6 +219,7 @@ impl<D: Driver> Arena<D> {
     /// Waits for limbo, then gives every idle chunk back to the driver;
     /// returns how many bytes that were.
     pub fn trim(&self) -> Bytes {
+        let _turn = self.turn_on_ladder();
         self.wait_for_all();
         self.release_idle()
     }

@@ -109,6 +109,8 @@ pub(crate) struct Books<F> {
     pub(super) stats: ArenaStats,
     /// Whether a thread is taking a chunk that nobody else may take.
     pub(crate) growing: bool,
+    /// Whether a thread is on the out-of-memory ladder.
+    pub(crate) on_ladder: bool,
     /// The context is gone: nothing is handed out any more.
     pub(crate) retired: bool,
 }
@@ -125,6 +127,7 @@ impl<F: Clone> Books<F> {
             limbo: Limbo::new(),
             stats: ArenaStats::default(),
             growing: false,
+            on_ladder: false,
             retired: false,
         }
     }

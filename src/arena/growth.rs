@@ -35,6 +35,17 @@ fn is_shortage(error: AllocError) -> bool {
 /// The turn to grow, where only one thread may.
 struct Turn<'a, D: Driver>(&'a Arena<D>);
 
+/// The turn on the out-of-memory ladder. What one thread there takes out of
+/// limbo or gives back is for a while neither in the books nor with the driver:
+/// another would find nothing and fail, with all the memory there.
+pub(super) struct LadderTurn<'a, D: Driver>(&'a Arena<D>);
+
+impl<D: Driver> Drop for LadderTurn<'_, D> {
+    fn drop(&mut self) {
+        self.0.books.lock().on_ladder = false;
+    }
+}
+
 impl<D: Driver> Drop for Turn<'_, D> {
     fn drop(&mut self) {
         self.0.books.lock().growing = false;
@@ -120,6 +131,21 @@ impl<D: Driver> Arena<D> {
         Some(Turn(self))
     }
 
+    /// Waits until no other thread is on the out-of-memory ladder. Taken after
+    /// the turn to grow, where that is needed.
+    pub(super) fn turn_on_ladder(&self) -> LadderTurn<'_, D> {
+        loop {
+            {
+                let mut books = self.books.lock();
+                if !books.on_ladder {
+                    books.on_ladder = true;
+                    return LadderTurn(self);
+                }
+            }
+            yield_now();
+        }
+    }
+
     /// Takes a chunk for the request, a smaller one where the driver has no
     /// more, down to the pages of the request itself.
     fn grow(&self, want: Want) -> Result<Address, AllocError> {
@@ -140,6 +166,7 @@ impl<D: Driver> Arena<D> {
     /// The out-of-memory ladder for a pooled request.
     #[cold]
     fn last_resort(&self, want: Want) -> Result<Address, AllocError> {
+        let _turn = self.turn_on_ladder();
         self.empty_limbo();
         if let Some(address) = self.take(want) {
             return Ok(address);
@@ -169,6 +196,7 @@ impl<D: Driver> Arena<D> {
     ) -> Result<Address, AllocError> {
         let region = match self.obtain(request, size) {
             Err(error) if is_shortage(error) => {
+                let _turn = self.turn_on_ladder();
                 self.empty_limbo();
                 self.release_idle();
                 self.obtain(request, size)

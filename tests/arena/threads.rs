@@ -1,11 +1,19 @@
 //! Threads that allocate, free each other's blocks, and run out of memory
 //! together. The books balance at the end.
 
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use vramalloc::address::{Address, Bytes};
-use vramalloc::config::StrategyKind;
+use vramalloc::arena::Arena;
+use vramalloc::config::{Config, StrategyKind};
+use vramalloc::driver::MemInfo;
+use vramalloc::page_map::{ArenaId, PageMap};
+use vramalloc::quota::Quota;
+use vramalloc::sim::SimDriver;
+use vramalloc::{Code, Driver};
 
 use crate::rig::{Rig, plain};
 
@@ -93,4 +101,79 @@ fn a_chunk_in_advance_is_taken_once() {
         }
     });
     assert_eq!(rig.arena.stats().chunks, 1);
+}
+
+/// A driver whose frees take their time.
+struct Dawdling {
+    inner: SimDriver,
+    frees: AtomicBool,
+}
+
+impl Driver for Dawdling {
+    type Fence = <SimDriver as Driver>::Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.inner.alloc(size)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        self.frees.store(true, Ordering::Release);
+        thread::sleep(Duration::from_millis(20));
+        self.inner.free(address)
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.inner.mem_info()
+    }
+
+    fn settle(&self) -> Result<(), Code> {
+        self.inner.settle()
+    }
+
+    fn fence(&self) -> Result<Self::Fence, Code> {
+        self.inner.fence()
+    }
+
+    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
+        self.inner.reached(fence)
+    }
+
+    fn wait(&self, fence: &Self::Fence) -> Result<(), Code> {
+        self.inner.wait(fence)
+    }
+}
+
+/// While one thread gives back what was freed, because memory is short, the
+/// others find it neither cached nor with the driver. They do not take that
+/// for the end.
+#[test]
+fn memory_on_its_way_back_is_waited_for() {
+    for dedicated_min in [None, Some(Bytes::mib(16))] {
+        let config = Config {
+            dedicated_min,
+            ..plain(StrategyKind::AutoGrowth)
+        };
+        let rig = Rig::new(&config, Bytes::mib(64));
+        let driver = Dawdling {
+            inner: rig.gpu.driver(0).unwrap(),
+            frees: AtomicBool::new(false),
+        };
+        let map = Arc::new(PageMap::new());
+        let quota = Arc::new(Quota::new(Bytes::MAX));
+        let arena = Arena::new(ArenaId(1), driver, &config, map, quota);
+        let blocks: Vec<_> = (0..8)
+            .map(|_| arena.allocate(Bytes::mib(8)).unwrap())
+            .collect();
+        blocks
+            .into_iter()
+            .for_each(|block| arena.free(block).unwrap());
+        thread::scope(|scope| {
+            let first = scope.spawn(|| arena.allocate(Bytes::mib(16)));
+            while !arena.driver().frees.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+            assert!(arena.allocate(Bytes::mib(16)).is_ok());
+            assert!(first.join().unwrap().is_ok());
+        });
+    }
 }

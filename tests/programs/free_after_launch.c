@@ -7,8 +7,12 @@
  * returned: an allocator may as well wait inside. The data tells
  * independently: a late write into a new block changes what was put there.
  *
- * With the argument `peer`, the kernel runs on device 1 while the buffer is
- * memory of device 0.
+ * The argument says where the kernel runs: on a stream that does not order
+ * with the default one (`apart`, also without an argument), on one that does
+ * (`blocking`), on the default stream (`default`) or the thread's own one
+ * (`thread`), or on device 1 while the buffer is memory of device 0 (`peer`).
+ * With `destroyed` and `destroyed-blocking` the stream is one that is destroyed
+ * right after the launch.
  *
  * Exit: 0 safe, 3 an overlap was seen, 1 something failed.
  */
@@ -41,8 +45,29 @@ static int count_damaged(void *const blocks[], size_t size) {
     return damaged;
 }
 
-/* The kernel runs on the stream of `device`, the memory is device 0's. */
-static int check(gpu_stream stream, int device, size_t size) {
+static int is(const char *how, const char *name) { return !strcmp(how, name); }
+
+static gpu_stream make_stream(const char *how) {
+    gpu_stream stream = NULL;
+    if (is(how, "thread"))
+        return GPU_THREAD_STREAM;
+    if (is(how, "blocking") || is(how, "destroyed-blocking"))
+        GPU(gpu_stream_create_blocking(&stream));
+    else if (!is(how, "default"))
+        GPU(gpu_stream_create(&stream));
+    return stream;
+}
+
+static void destroy_stream(gpu_stream stream) {
+    if (stream && stream != GPU_THREAD_STREAM)
+        GPU(gpu_stream_destroy(stream));
+}
+
+/* The kernel runs where `how` says, the memory is device 0's. */
+static int check(const char *how, size_t size) {
+    const int device = is(how, "peer");
+    const int destroyed = !strncmp(how, "destroyed", 9);
+    gpu_stream stream;
     void *buffer, *blocks[BLOCKS], *again;
     gpu_event event;
     int early = 0;
@@ -53,9 +78,12 @@ static int check(gpu_stream stream, int device, size_t size) {
     GPU(gpu_malloc(&buffer, size));
 
     GPU(gpu_set_device(device));
+    stream = make_stream(how);
     GPU(gpu_event_create(&event));
     GPU(gpu_fill(stream, buffer, late_value, size / 4, kernel_ns));
     GPU(gpu_event_record(event, stream));
+    if (destroyed)
+        destroy_stream(stream);
     GPU(gpu_set_device(0));
     GPU(gpu_free(buffer));
     for (int i = 0; i < BLOCKS; i++) {
@@ -74,6 +102,8 @@ static int check(gpu_stream stream, int device, size_t size) {
     GPU(gpu_malloc(&again, size));
     GPU(gpu_free(again));
     GPU(gpu_event_destroy(event));
+    if (!destroyed)
+        destroy_stream(stream);
     free(stamp);
     printf("size %zu: %d early overlaps, %d damaged blocks; the kernel "
            "outlasted the loop: %s\n",
@@ -83,18 +113,15 @@ static int check(gpu_stream stream, int device, size_t size) {
 
 int main(int argc, char **argv) {
     static const size_t sizes[] = {512, 4096, 65536, 1 << 20, 4 << 20};
-    int device = argc == 2 && !strcmp(argv[1], "peer");
-    gpu_stream stream;
+    const char *how = argc == 2 ? argv[1] : "apart";
     int unsafe = 0;
-    GPU(gpu_set_device(device));
-    GPU(gpu_stream_create(&stream));
-    if (device)
+    if (is(how, "peer")) {
+        GPU(gpu_set_device(1));
         GPU(gpu_enable_peer(0));
+    }
     GPU(gpu_set_device(0));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        unsafe |= check(stream, device, sizes[i]);
-    GPU(gpu_set_device(device));
-    GPU(gpu_stream_destroy(stream));
+        unsafe |= check(how, sizes[i]);
     if (unsafe)
         fprintf(stderr, "memory was handed out while a kernel still used it\n");
     return unsafe ? 3 : 0;

@@ -28,7 +28,8 @@ enum {
     GPU_CAPTURE_RELAXED = 2
 };
 
-enum { GPU_SUCCESS = 0, GPU_OUT_OF_MEMORY = 2, GPU_NOT_READY = 600 };
+enum { GPU_SUCCESS = 0, GPU_OUT_OF_MEMORY = 2, GPU_NOT_READY = 600,
+       GPU_NOT_SUPPORTED = 801 };
 
 /* kernels.ptx with a closing zero; the build names the file. */
 __asm__(".section .rodata\n"
@@ -38,6 +39,9 @@ __asm__(".section .rodata\n"
         ".byte 0\n"
         ".previous\n");
 extern const char gpu_kernels[] __attribute__((visibility("hidden")));
+
+/* The calling thread's own default stream. */
+#define GPU_THREAD_STREAM ((gpu_stream)2)
 
 #ifdef USE_DRIVER
 #include "gpu_driver.h"

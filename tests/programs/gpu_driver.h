@@ -35,6 +35,9 @@ typedef unsigned long long gpu_address;
     F(cuMemcpyHtoD, "_v2", 3020, (gpu_address, const void *, size_t))          \
     F(cuMemcpyDtoH, "_v2", 3020, (void *, gpu_address, size_t))                \
     F(cuMemcpyDtoD, "_v2", 3020, (gpu_address, gpu_address, size_t))           \
+    F(cuMemcpyAsync, "", 4000, (gpu_address, gpu_address, size_t, gpu_stream)) \
+    F(cuMemcpyPeerAsync, "", 4000,                                             \
+      (gpu_address, void *, gpu_address, void *, size_t, gpu_stream))          \
     F(cuMemcpyDtoDAsync, "_v2", 3020,                                          \
       (gpu_address, gpu_address, size_t, gpu_stream))                          \
     F(cuMemsetD8, "_v2", 3020, (gpu_address, unsigned char, size_t))           \
@@ -75,6 +78,9 @@ static struct {
 #undef GPU_DECLARE
 } gpu_driver;
 
+/* Stands in for what the driver lacks, like the runtime's own. */
+static int gpu_lacking(void) { return GPU_NOT_SUPPORTED; }
+
 static void *gpu_find(void *library, const char *base, const char *suffix,
                       int version) {
     typedef int (*resolver)(const char *, void **, int, uint64_t, int *);
@@ -90,11 +96,7 @@ static void *gpu_find(void *library, const char *base, const char *suffix,
         snprintf(name, sizeof name, "%s%s", base, suffix);
         found = dlsym(library, name);
     }
-    if (!found) {
-        fprintf(stderr, "the driver lacks %s\n", base);
-        exit(1);
-    }
-    return found;
+    return found ? found : (void *)gpu_lacking;
 }
 
 static void gpu_load(void) {
@@ -209,6 +211,26 @@ static inline int gpu_copy_out(void *host, const void *device, size_t size) {
 
 static inline int gpu_copy(void *to, const void *from, size_t size) {
     return gpu_driver.cuMemcpyDtoD(gpu_at(to), gpu_at(from), size);
+}
+
+/* Between any two places, by their addresses. */
+static inline int gpu_copy_unified(void *to, const void *from, size_t size,
+                                   gpu_stream stream) {
+    return gpu_driver.cuMemcpyAsync(gpu_at(to), gpu_at(from), size, stream);
+}
+
+/* Between devices, whether or not they have access to each other. */
+static inline int gpu_copy_peer(void *to, int to_device, const void *from,
+                                int from_device, size_t size,
+                                gpu_stream stream) {
+    void *to_context, *from_context;
+    int code = gpu_driver.cuDevicePrimaryCtxRetain(&to_context, to_device);
+    if (!code)
+        code = gpu_driver.cuDevicePrimaryCtxRetain(&from_context, from_device);
+    return code ? code
+                : gpu_driver.cuMemcpyPeerAsync(gpu_at(to), to_context,
+                                               gpu_at(from), from_context,
+                                               size, stream);
 }
 
 static inline int gpu_set(void *device, int value, size_t size) {

@@ -18,6 +18,8 @@ int cudaMallocHost(void **host, size_t size);
 int cudaFreeHost(void *host);
 int cudaMemGetInfo(size_t *available, size_t *total);
 int cudaMemcpy(void *to, const void *from, size_t size, int kind);
+int cudaMemcpyPeerAsync(void *to, int to_device, const void *from,
+                        int from_device, size_t size, gpu_stream stream);
 int cudaMemset(void *device, int value, size_t size);
 int cudaIpcGetMemHandle(gpu_ipc_handle *handle, void *device);
 int cudaIpcOpenMemHandle(void **device, gpu_ipc_handle handle, unsigned flags);
@@ -52,7 +54,8 @@ int cudaLaunchKernel(const void *function, dim3 grid, dim3 block,
 
 #define GPU_KIND "runtime"
 
-enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };
+enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3,
+       BY_ADDRESS = 4 };
 
 static inline int gpu_count(int *count) { return cudaGetDeviceCount(count); }
 static inline int gpu_set_device(int device) { return cudaSetDevice(device); }
@@ -107,6 +110,19 @@ static inline int gpu_copy_out(void *host, const void *device, size_t size) {
 
 static inline int gpu_copy(void *to, const void *from, size_t size) {
     return cudaMemcpy(to, from, size, DEVICE_TO_DEVICE);
+}
+
+/* Between any two places, by their addresses. */
+static inline int gpu_copy_unified(void *to, const void *from, size_t size,
+                                   gpu_stream stream) {
+    return cudaMemcpyAsync(to, from, size, BY_ADDRESS, stream);
+}
+
+/* Between devices, whether or not they have access to each other. */
+static inline int gpu_copy_peer(void *to, int to_device, const void *from,
+                                int from_device, size_t size,
+                                gpu_stream stream) {
+    return cudaMemcpyPeerAsync(to, to_device, from, from_device, size, stream);
 }
 
 static inline int gpu_set(void *device, int value, size_t size) {

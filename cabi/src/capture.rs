@@ -10,6 +10,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use core_arena::Code;
 use core_arena::gate::Gate;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
@@ -99,18 +100,23 @@ unsafe fn end(
     Some(result)
 }
 
-/// Destroys a stream with the real function `call`; a capture that began on
-/// it is over then.
-fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    if !any() {
-        return None;
-    }
-    let result = call();
-    if result == 0 {
+/// A stream was destroyed; a capture that began on it is over.
+pub(crate) fn destroyed(stream: CUstream) {
+    if any() {
         let origin = origin(stream, false);
         forget(|capture| capture.origin == origin);
     }
-    Some(result)
+}
+
+/// Whether a stream surely captures nothing.
+pub(crate) fn has_ended_on(stream: CUstream) -> bool {
+    // SAFETY: the caller's own stream, as below.
+    unsafe { captures_no_more(stream, false) }
+}
+
+/// Whether a call failed because a stream captures.
+pub(crate) fn is_about(code: Code) -> bool {
+    (900..=908).contains(&code.get())
 }
 
 /// The captures of a context that is gone are over.
@@ -197,16 +203,6 @@ watched! {
     end true cuStreamEndCapture_ptsz(graph: *mut CUgraph);
 }
 
-pub(crate) unsafe fn cuStreamDestroy(stream: CUstream) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument.
-    destroy(stream, || unsafe { real::cuStreamDestroy(stream) })
-}
-
-pub(crate) unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument.
-    destroy(stream, || unsafe { real::cuStreamDestroy_v2(stream) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,11 +235,11 @@ mod tests {
         assert_eq!(outside(|| 7), Some(7));
         // SAFETY: as above.
         unsafe { begin(stream(48), false, ok) };
-        assert_eq!(destroy(stream(48), refused), Some(1));
+        destroyed(stream(64));
         assert!(any());
-        assert_eq!(destroy(stream(48), ok), Some(0));
+        destroyed(stream(48));
         assert!(!any());
-        assert_eq!(destroy(stream(48), ok), None);
+        destroyed(stream(48));
     }
 
     #[test]

@@ -127,6 +127,7 @@ fn create(context: CUcontext) -> Option<&'static Home> {
     }
     let device = device(handle);
     let primary = is_primary(context, handle);
+    let marker = peers::marker(context, || primary.then_some(handle));
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
 
     let _new = NEW.lock();
@@ -142,7 +143,7 @@ fn create(context: CUcontext) -> Option<&'static Home> {
         primary,
         arena: Arena::new(
             ArenaId(u32::try_from(number).ok()?),
-            RealDriver::new(context),
+            RealDriver::new(marker),
             &start.loaded.config,
             Arc::clone(pages),
             Arc::clone(&device.quota),
@@ -246,9 +247,9 @@ fn home(number: usize) -> Option<&'static Home> {
     unsafe { home.as_ref() }
 }
 
-/// Before a context ends: waits for the others that can use its memory, where
-/// some of that was freed and may still be in use. The program relies on its
-/// free having waited for them, and the end of a context waits for the
+/// Before a context ends: waits for the others, which can be using its memory,
+/// where some of that was freed and may still be in use. The program relies on
+/// its free having waited for them, and the end of a context waits for the
 /// context's own work alone.
 pub(crate) fn wait_for_peers(context: CUcontext) {
     wait_for_peers_where(|home| home.context == context.addr());
@@ -265,7 +266,7 @@ fn wait_for_peers_where(ends: impl Fn(&Home) -> bool) {
         serving.iter().copied().filter(|home| ends(home)).collect()
     };
     for home in ending {
-        let users = peers::of(ptr::with_exposed_provenance_mut(home.context));
+        let users = peers::others_than(ptr::with_exposed_provenance_mut(home.context));
         if users.is_empty() || home.arena.stats().limbo.current.is_zero() {
             continue;
         }

@@ -3,7 +3,7 @@
 //! All of the project's unsafe code and all of its foreign functions, and no
 //! policy: when memory is taken, kept or handed out again is the arena's
 //! business. Arrows point one way: the doors ([`runtime`], [`driver_api`],
-//! [`capture`], [`ipc`], [`lifecycle`], [`peers`], [`proc_address`], and
+//! [`capture`], [`ipc`], [`lifecycle`], [`peers`], [`streams`], [`proc_address`], and
 //! [`mod@dlsym`] beside them) stand on [`context`] and [`life`], these on
 //! [`real_driver`] and [`marker`], these on [`resolve`]. [`symbols`] is the
 //! list of the doors and [`guard`] the way in.
@@ -34,5 +34,6 @@ mod proc_address;
 mod real_driver;
 mod resolve;
 mod runtime;
+mod streams;
 mod symbols;
 mod types;

@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_uint};
 
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
-use crate::{context, ipc, peers};
+use crate::{context, ipc, peers, streams};
 
 pub(crate) unsafe fn cuCtxDestroy(context: CUcontext) -> Option<CudaResult> {
     end(context);
@@ -41,41 +41,51 @@ pub(crate) unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Option<Cuda
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease(device: CUdevice) -> Option<CudaResult> {
-    context::wait_for_peers_of_primary(device);
     // SAFETY: the caller's own argument.
-    let result = unsafe { real::cuDevicePrimaryCtxRelease(device) };
-    end_if_released(device);
-    Some(result)
+    release(device, || unsafe {
+        real::cuDevicePrimaryCtxRelease(device)
+    })
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<CudaResult> {
-    context::wait_for_peers_of_primary(device);
     // SAFETY: the caller's own argument.
-    let result = unsafe { real::cuDevicePrimaryCtxRelease_v2(device) };
-    end_if_released(device);
-    Some(result)
+    release(device, || unsafe {
+        real::cuDevicePrimaryCtxRelease_v2(device)
+    })
 }
 
 fn end(context: CUcontext) {
     context::wait_for_peers(context);
-    context::retire(context);
     peers::end(context);
+    streams::forget_ended();
+    context::retire(context);
     ipc::end(context);
 }
 
 fn end_primary(device: CUdevice) {
-    context::retire_primary(device);
     peers::end_primary(device);
+    streams::forget_ended();
+    context::retire_primary(device);
     ipc::end_primary(device);
 }
 
-/// Forgets a device's primary context, if that is gone.
-fn end_if_released(device: CUdevice) {
-    let known =
-        context::has_primary(device) || peers::has_primary(device) || ipc::has_primary(device);
+/// Releases a device's primary context with the real function `call`, while
+/// no fence is being made in it, and forgets it if it is gone then.
+fn release(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    context::wait_for_peers_of_primary(device);
+    let marker = peers::primary(device);
+    if let Some(marker) = &marker {
+        marker.pause();
+    }
+    let result = call();
+    let known = marker.is_some() || context::has_primary(device) || ipc::has_primary(device);
     if known && is_active(device) == Some(false) {
         end_primary(device);
     }
+    if let Some(marker) = &marker {
+        marker.resume();
+    }
+    Some(result)
 }
 
 /// Whether the primary context of a device exists; none where the driver does

@@ -1,24 +1,27 @@
 //! Marks in the work of one context.
 //!
 //! Owns the context's events, which are recycled and never destroyed (they
-//! end with the context). Invariant: every call finds the context current,
-//! disturbs no stream capture, passes our own doors, and leaves the thread as
-//! it was. Cost: three cheap driver calls around each; nothing of this is on
-//! the path of a hit.
+//! end with the context). Invariant: every call finds the context current and
+//! alive, disturbs no stream capture, passes our own doors, and leaves the
+//! thread as it was; a context does not end while a call is made in it. Cost:
+//! three cheap driver calls and the passing of a gate around each; nothing of
+//! this is on the path of a hit.
 
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::yield_now;
 
 use core_arena::Code;
+use core_arena::gate::Gate;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
 use crate::guard::own_call;
-use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{
-    CAPTURE_MODE_RELAXED, CUcontext, CUevent, CaptureMode, CudaResult, EVENT_DISABLE_TIMING,
+    CAPTURE_MODE_RELAXED, CUcontext, CUevent, CUstream, CaptureMode, CudaResult,
+    EVENT_DISABLE_TIMING,
 };
 
 /// Makes calls in a context, and marks in its work.
@@ -28,8 +31,9 @@ pub(crate) struct Marker {
     context: usize,
     /// Events that mark nothing at present.
     idle: SpinMutex<Vec<usize>, Yield>,
-    /// The driver can mark a whole context at once (since CUDA 12.5).
-    marks_contexts: AtomicBool,
+    /// Every call in the context passes it. Closed while the context may be
+    /// ending, and for good when it has ended.
+    calls: Gate,
     /// The context is gone, with its work and its events.
     ended: AtomicBool,
 }
@@ -39,7 +43,7 @@ impl Marker {
         Arc::new(Marker {
             context: context.expose_provenance(),
             idle: SpinMutex::new(Vec::new()),
-            marks_contexts: AtomicBool::new(true),
+            calls: Gate::new(),
             ended: AtomicBool::new(false),
         })
     }
@@ -48,66 +52,85 @@ impl Marker {
         ptr::with_exposed_provenance_mut(self.context)
     }
 
-    /// The context ends: what was marked in it counts as done.
-    // Relaxed, here and where it is read: whoever ends a context while another
-    // thread works in it has a race of their own.
+    /// The context ends: what was marked in it counts as done. Waits for the
+    /// calls that other threads are making in it.
+    // Relaxed, here and where it is read: who reads an old value finds the
+    // gate closed and reads again.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Relaxed);
+        self.calls.close();
     }
 
-    fn has_ended(&self) -> bool {
+    /// The context may end: waits for the calls that other threads are making
+    /// in it, and holds back further ones until `resume` or `end`.
+    pub(crate) fn pause(&self) {
+        self.calls.close();
+    }
+
+    /// The context did not end after `pause`.
+    pub(crate) fn resume(&self) {
+        self.calls.open(1);
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Relaxed)
     }
 
     /// Makes `call` in the context, with the thread's calls disturbing no
     /// capture.
+    ///
+    /// # Errors
+    /// What the driver answers; [`Code::INVALID_CONTEXT`] where the context is
+    /// gone.
     pub(crate) fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
-        own_call(|| {
-            let _current = Current::make(self.context())?;
-            let _relaxed = Relaxed::enter();
-            Code::check(call())
-        })
-    }
-
-    /// Marks all work that the context was given so far; none where that was
-    /// waited for instead, or the context is gone.
-    pub(crate) fn mark(self: &Arc<Marker>) -> Result<Option<Mark>, Code> {
-        if self.has_ended() {
-            return Ok(None);
-        }
-        // Relaxed: a hint; a thread that sees the old value asks in vain once.
-        if !self.marks_contexts.load(Ordering::Relaxed) {
-            return self.synchronize();
-        }
-        match self.record() {
-            Err(code) if code.get() == MISSING => {
-                self.marks_contexts.store(false, Ordering::Relaxed);
-                self.synchronize()
+        let mut call = Some(|| {
+            own_call(|| {
+                let _current = Current::make(self.context())?;
+                let _relaxed = Relaxed::enter();
+                Code::check(call())
+            })
+        });
+        while !self.has_ended() {
+            let made = self.calls.pass(|| call.take().map(|call| call()));
+            if let Some(Some(result)) = made {
+                return result;
             }
-            made => made.map(Some),
+            yield_now();
         }
+        Err(Code::INVALID_CONTEXT)
     }
 
     /// Marks the whole context with one event.
-    fn record(self: &Arc<Marker>) -> Result<Mark, Code> {
-        let mark = Mark {
-            event: self.event()?,
-            marker: Arc::clone(self),
-        };
+    pub(crate) fn mark_context(self: &Arc<Marker>) -> Result<Arc<Mark>, Code> {
+        let mark = self.blank()?;
         // SAFETY: the context, and an event of it.
         self.call(|| unsafe { real::cuCtxRecordEvent(self.context(), mark.event()) })?;
         Ok(mark)
     }
 
-    /// Waits for the whole context: the last resort where no mark can be
-    /// made.
-    pub(crate) fn synchronize(&self) -> Result<Option<Mark>, Code> {
-        // SAFETY: no arguments.
-        self.call(|| unsafe { real::cuCtxSynchronize() })?;
-        Ok(None)
+    /// Marks one stream of the context, which must stay alive meanwhile.
+    pub(crate) fn mark_stream(self: &Arc<Marker>, stream: CUstream) -> Result<Arc<Mark>, Code> {
+        let mark = self.blank()?;
+        // SAFETY: an event of the context; the stream is the caller's promise.
+        self.call(|| unsafe { real::cuEventRecord(mark.event(), stream) })?;
+        Ok(mark)
     }
 
-    /// An event of this context.
+    /// Waits for the whole context: the last resort where no mark can be
+    /// made.
+    pub(crate) fn synchronize(&self) -> Result<(), Code> {
+        // SAFETY: no arguments.
+        self.call(|| unsafe { real::cuCtxSynchronize() })
+    }
+
+    /// An event of this context, to be recorded.
+    fn blank(self: &Arc<Marker>) -> Result<Arc<Mark>, Code> {
+        Ok(Arc::new(Mark {
+            event: self.event()?,
+            marker: Arc::clone(self),
+        }))
+    }
+
     fn event(&self) -> Result<usize, Code> {
         let idle = self.idle.lock().pop();
         if let Some(event) = idle {
@@ -139,12 +162,10 @@ impl Mark {
 
     /// Whether the work before the mark is done.
     pub(crate) fn reached(&self) -> Result<bool, Code> {
-        if self.marker.has_ended() {
-            return Ok(true);
-        }
         // SAFETY: an event of the context that is never destroyed.
         match (self.marker).call(|| unsafe { real::cuEventQuery(self.event()) }) {
             Ok(()) => Ok(true),
+            Err(_) if self.marker.has_ended() => Ok(true),
             Err(Code::NOT_READY) => Ok(false),
             Err(code) => Err(code),
         }
@@ -152,11 +173,11 @@ impl Mark {
 
     /// Waits until the work before the mark is done.
     pub(crate) fn wait(&self) -> Result<(), Code> {
-        if self.marker.has_ended() {
-            return Ok(());
-        }
         // SAFETY: an event of the context that is never destroyed.
-        (self.marker).call(|| unsafe { real::cuEventSynchronize(self.event()) })
+        match (self.marker).call(|| unsafe { real::cuEventSynchronize(self.event()) }) {
+            Err(_) if self.marker.has_ended() => Ok(()),
+            result => result,
+        }
     }
 }
 
@@ -174,7 +195,11 @@ impl Current {
     fn make(context: CUcontext) -> Result<Current, Code> {
         let mut before: CUcontext = ptr::null_mut();
         // SAFETY: a place for the answer. Without one the push comes anyway.
-        unsafe { real::cuCtxGetCurrent(&raw mut before) };
+        let asked = unsafe { real::cuCtxGetCurrent(&raw mut before) };
+        if asked == Code::DEINITIALIZED.get() {
+            // The process is at its end; the driver takes no calls any more.
+            return Err(Code::DEINITIALIZED);
+        }
         if before == context {
             return Ok(Current::Already);
         }

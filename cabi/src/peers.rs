@@ -1,13 +1,19 @@
-//! Contexts that were given access to another's memory.
+//! The contexts of the process, any of which may be using the memory of any
+//! other.
 //!
-//! CUDA's own free waits for them too, so a fence of the memory's context has
-//! to cover them. Owns the list of grants, whose
-//! lock is taken alone and spans no driver call. Invariant: whoever can use the
-//! memory of a context is on its list; a grant that was taken back may stay,
-//! which costs a mark more per fence. Cost: nothing without peers but a look
-//! at an empty list per fence.
+//! CUDA's own free waits for whoever still uses the memory, so a fence has to
+//! cover every context that could: one that was given access to the memory,
+//! and just as well one that was not, because a copy between devices (or from
+//! a device to the host, in whatever context) needs no access. Such a context
+//! need never have allocated through us; therefore contexts are noted when
+//! they are made, and those made behind our back when they first come by.
+//!
+//! Owns the list of contexts that are alive, whose lock is taken alone and
+//! spans no driver call. Invariant: a context has one marker from its
+//! beginning to its end. Cost: a look at the list per fence; a mark more per
+//! fence for each context beyond the first.
 
-use std::ffi::c_uint;
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
 
@@ -19,78 +25,171 @@ use crate::marker::Marker;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 
-/// One context's access to the memory of another.
-struct Grant {
-    owner: usize,
-    user: Arc<Marker>,
-    /// The user's device, if it is that device's primary context.
+/// A context that is alive.
+struct Known {
+    marker: Arc<Marker>,
+    /// Its device, if it is that device's primary context.
     primary_of: Option<CUdevice>,
 }
 
-static GRANTS: RwLock<Vec<Grant>, Yield> = RwLock::new(Vec::new());
+static CONTEXTS: RwLock<Vec<Known>, Yield> = RwLock::new(Vec::new());
+
+/// The marker of a context.
+pub(crate) fn marker(
+    context: CUcontext,
+    primary_of: impl FnOnce() -> Option<CUdevice>,
+) -> Arc<Marker> {
+    let find = |known: &[Known]| {
+        let known = known.iter().find(|k| k.marker.context() == context)?;
+        Some(Arc::clone(&known.marker))
+    };
+    if let Some(marker) = find(&CONTEXTS.read()) {
+        return marker;
+    }
+    let known = Known {
+        marker: Marker::new(context),
+        primary_of: primary_of(),
+    };
+    let mut contexts = CONTEXTS.write();
+    // Another thread may have been faster.
+    if let Some(marker) = find(&contexts) {
+        return marker;
+    }
+    let marker = Arc::clone(&known.marker);
+    contexts.push(known);
+    marker
+}
+
+/// The marker of the context that is current on this thread.
+pub(crate) fn current() -> Option<Arc<Marker>> {
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    let result = unsafe { real::cuCtxGetCurrent(&raw mut context) };
+    if result != 0 || context.is_null() {
+        return None;
+    }
+    Some(marker(context, || {
+        let mut device: CUdevice = 0;
+        // SAFETY: a place for the answer.
+        let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
+        (told && context::is_primary(context, device)).then_some(device)
+    }))
+}
+
+/// All contexts but this one.
+pub(crate) fn others_than(own: CUcontext) -> Vec<Arc<Marker>> {
+    let contexts = CONTEXTS.read();
+    let markers = contexts.iter().map(|known| &known.marker);
+    (markers.filter(|marker| marker.context() != own))
+        .map(Arc::clone)
+        .collect()
+}
+
+/// The context ends.
+pub(crate) fn end(context: CUcontext) {
+    end_where(|known| known.marker.context() == context);
+}
+
+/// The device's primary context ends.
+pub(crate) fn end_primary(device: CUdevice) {
+    end_where(|known| known.primary_of == Some(device));
+}
+
+fn end_where(ends: impl Fn(&Known) -> bool) {
+    let mut ended = Vec::new();
+    CONTEXTS.write().retain(|known| {
+        let goes = ends(known);
+        if goes {
+            ended.push(Arc::clone(&known.marker));
+        }
+        !goes
+    });
+    for marker in ended {
+        marker.end();
+    }
+}
+
+/// The marker of the device's primary context, if it was made.
+pub(crate) fn primary(device: CUdevice) -> Option<Arc<Marker>> {
+    let contexts = CONTEXTS.read();
+    let known = (contexts.iter()).find(|known| known.primary_of == Some(device))?;
+    Some(Arc::clone(&known.marker))
+}
 
 /// Gives the current context access to the memory of `owner`.
 pub(crate) unsafe fn cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
     let result = unsafe { real::cuCtxEnablePeerAccess(owner, flags) };
     if result == 0 {
-        note(owner);
+        current();
     }
     Some(result)
 }
 
-fn note(owner: CUcontext) {
-    let mut user: CUcontext = ptr::null_mut();
-    let mut device: CUdevice = 0;
-    // SAFETY: places for the answers.
-    let told = unsafe {
-        real::cuCtxGetCurrent(&raw mut user) == 0 && real::cuCtxGetDevice(&raw mut device) == 0
-    };
-    if !told || user.is_null() {
-        return;
+pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
+    context: *mut CUcontext,
+    device: CUdevice,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
+    if result == 0 {
+        // SAFETY: the real function has just written there.
+        marker(unsafe { *context }, || Some(device));
     }
-    let grant = Grant {
-        owner: owner.addr(),
-        user: Marker::new(user),
-        primary_of: context::is_primary(user, device).then_some(device),
-    };
-    let mut grants = GRANTS.write();
-    let known = |other: &Grant| other.owner == grant.owner && other.user.context() == user;
-    if !grants.iter().any(known) {
-        grants.push(grant);
+    Some(result)
+}
+
+/// Notes a context that was made where `result` is success.
+///
+/// # Safety
+/// Where `result` is success, a context was written to `context`.
+unsafe fn made(result: CudaResult, context: *mut CUcontext) -> Option<CudaResult> {
+    if result == 0 {
+        // SAFETY: the caller's promise.
+        marker(unsafe { *context }, || None);
     }
+    Some(result)
 }
 
-/// Those who can use the memory of a context.
-pub(crate) fn of(owner: CUcontext) -> Vec<Arc<Marker>> {
-    let grants = GRANTS.read();
-    let theirs = grants.iter().filter(|grant| grant.owner == owner.addr());
-    theirs.map(|grant| Arc::clone(&grant.user)).collect()
+pub(crate) unsafe fn cuCtxCreate(
+    context: *mut CUcontext,
+    flags: c_uint,
+    device: CUdevice,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    unsafe { made(real::cuCtxCreate(context, flags, device), context) }
 }
 
-/// The context ends.
-pub(crate) fn end(context: CUcontext) {
-    end_where(|grant| grant.user.context() == context);
-    GRANTS.write().retain(|grant| grant.owner != context.addr());
+pub(crate) unsafe fn cuCtxCreate_v2(
+    context: *mut CUcontext,
+    flags: c_uint,
+    device: CUdevice,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    unsafe { made(real::cuCtxCreate_v2(context, flags, device), context) }
 }
 
-/// The device's primary context ends.
-pub(crate) fn end_primary(device: CUdevice) {
-    end_where(|grant| grant.primary_of == Some(device));
+pub(crate) unsafe fn cuCtxCreate_v3(
+    context: *mut CUcontext,
+    affinity: *mut c_void,
+    count: c_int,
+    flags: c_uint,
+    device: CUdevice,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuCtxCreate_v3(context, affinity, count, flags, device) };
+    // SAFETY: as above.
+    unsafe { made(result, context) }
 }
 
-/// Whether the device's primary context can use another's memory.
-pub(crate) fn has_primary(device: CUdevice) -> bool {
-    let grants = GRANTS.read();
-    (grants.iter()).any(|grant| grant.primary_of == Some(device))
-}
-
-fn end_where(ends: impl Fn(&Grant) -> bool) {
-    GRANTS.write().retain(|grant| {
-        let ended = ends(grant);
-        if ended {
-            grant.user.end();
-        }
-        !ended
-    });
+pub(crate) unsafe fn cuCtxCreate_v4(
+    context: *mut CUcontext,
+    parameters: *mut c_void,
+    flags: c_uint,
+    device: CUdevice,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuCtxCreate_v4(context, parameters, flags, device) };
+    // SAFETY: as above.
+    unsafe { made(result, context) }
 }

@@ -22,7 +22,7 @@ use crate::types::{
     CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
     CaptureStatus, CudaResult, Text,
 };
-use crate::{capture, driver_api, ipc, lifecycle, peers, proc_address, runtime};
+use crate::{capture, driver_api, ipc, lifecycle, peers, proc_address, runtime, streams};
 
 /// Which library a symbol belongs to.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -142,9 +142,9 @@ macro_rules! doors {
                 Driver cuDevicePrimaryCtxGetState(
                     device: CUdevice, flags: *mut c_uint, active: *mut c_int,
                 );
-                Driver cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
                 Driver cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
                 Driver cuEventCreate(event: *mut CUevent, flags: c_uint);
+                Driver cuEventRecord(event: CUevent, stream: CUstream);
                 Driver cuEventQuery(event: CUevent);
                 Driver cuEventSynchronize(event: CUevent);
                 Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
@@ -168,6 +168,17 @@ macro_rules! doors {
 }
 
 doors! {
+    Driver watch peers 2000 cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice);
+    Driver watch peers 3020 cuCtxCreate_v2(
+        context: *mut CUcontext, flags: c_uint, device: CUdevice,
+    );
+    Driver watch peers 11040 cuCtxCreate_v3(
+        context: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint,
+        device: CUdevice,
+    );
+    Driver watch peers 12050 cuCtxCreate_v4(
+        context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice,
+    );
     Driver watch lifecycle 2000 cuCtxDestroy(context: CUcontext);
     Driver watch lifecycle 4000 cuCtxDestroy_v2(context: CUcontext);
     Driver watch lifecycle 2000 cuCtxDetach(context: CUcontext);
@@ -176,11 +187,15 @@ doors! {
     Driver watch lifecycle 11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     Driver watch lifecycle 7000 cuDevicePrimaryCtxReset(device: CUdevice);
     Driver watch lifecycle 11000 cuDevicePrimaryCtxReset_v2(device: CUdevice);
+    Driver watch peers 7000 cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
     Driver always proc_address 11030 cuGetProcAddress(
         name: Text, function: *mut *mut c_void, version: c_int, flags: u64,
     );
     Driver always proc_address 12000 cuGetProcAddress_v2(
         name: Text, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int,
+    );
+    Driver watch streams 12040 cuGreenCtxCreate(
+        green: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint,
     );
     Driver watch ipc 4010 cuIpcCloseMemHandle(address: CUdeviceptr);
     Driver share ipc 4010 cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
@@ -228,8 +243,12 @@ doors! {
         stream: CUstream, mode: CaptureMode, graph: CUgraph, callback: *const c_void,
         data: *mut c_void,
     );
-    Driver watch capture 2000 cuStreamDestroy(stream: CUstream);
-    Driver watch capture 4000 cuStreamDestroy_v2(stream: CUstream);
+    Driver watch streams 2000 cuStreamCreate(stream: *mut CUstream, flags: c_uint);
+    Driver watch streams 5050 cuStreamCreateWithPriority(
+        stream: *mut CUstream, flags: c_uint, priority: c_int,
+    );
+    Driver watch streams 2000 cuStreamDestroy(stream: CUstream);
+    Driver watch streams 4000 cuStreamDestroy_v2(stream: CUstream);
     Driver watch capture 10000 cuStreamEndCapture(stream: CUstream, graph: *mut CUgraph);
     Driver watch capture 10000 cuStreamEndCapture_ptsz(stream: CUstream, graph: *mut CUgraph);
     Runtime free runtime 0 cudaFree(pointer: *mut c_void);

@@ -15,6 +15,7 @@
 mod absent;
 mod counts;
 mod ending;
+mod fences;
 mod ipc;
 mod results;
 mod reuse;

@@ -1,0 +1,193 @@
+//! Risk: a fence that misses work, on another stream or in another context,
+//! or one that stops the host where a mark would do.
+
+use crate::stage::{Kind, Outcome, Run};
+
+/// What the driver lacks, and so how work is marked: whole contexts, stream by
+/// stream.
+const MARKS: [&str; 2] = ["", "cuCtxRecordEvent"];
+/// As above, and not at all: contexts are waited for.
+const WAYS: [&str; 3] = ["", "cuCtxRecordEvent", "cuCtxRecordEvent,cuEventCreate"];
+
+const COPIES: [&str; 3] = ["peer", "unified", "host"];
+
+const STREAMS: [&str; 6] = [
+    "apart",
+    "blocking",
+    "default",
+    "thread",
+    "destroyed",
+    "destroyed-blocking",
+];
+
+fn run(program: &'static str, kind: Kind, lacks: &str, conf: &str) -> Run {
+    Run::preloaded(program, kind)
+        .env("SIM_CUDA_LACKS", lacks)
+        .conf(conf)
+}
+
+fn bare(program: &'static str, kind: Kind, lacks: &str, arguments: &[&str]) -> Outcome {
+    let run = Run::bare(program, kind).env("SIM_CUDA_LACKS", lacks);
+    let outcome = arguments.iter().fold(run, |run, a| run.arg(a)).go();
+    outcome.quiet(0).no_violations();
+    outcome
+}
+
+/// How often the host waited for a context, and how often events were
+/// recorded.
+fn waits_and_records(outcome: &Outcome) -> (u64, u64) {
+    (
+        outcome.driver_calls("cuCtxSynchronize"),
+        outcome.driver_calls("cuEventRecord"),
+    )
+}
+
+#[test]
+fn a_copy_between_devices_reads_what_was_there_before() {
+    for kind in Kind::ALL {
+        for copy in COPIES {
+            let bare = bare("peer_copy", kind, "", &[copy]);
+            let modes = [
+                ("deferred", "auto_growth"),
+                ("strict", "auto_growth"),
+                ("deferred", "naive_best_fit"),
+            ];
+            for (lacks, (free_sync, strategy)) in WAYS.into_iter().zip(modes) {
+                let conf = format!("strategy:{strategy},free_sync:{free_sync}");
+                let outcome = run("peer_copy", kind, lacks, &conf).arg(copy).go();
+                outcome.quiet(0).no_violations();
+                assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            }
+        }
+    }
+}
+
+/// So the test above can fail.
+#[test]
+fn without_a_fence_the_copy_reads_what_came_later() {
+    for copy in COPIES {
+        let outcome = run("peer_copy", Kind::Driver, "", "free_sync:immediate")
+            .arg(copy)
+            .go();
+        assert_eq!(outcome.code(), 3, "{}", outcome.what);
+    }
+}
+
+/// The last block fits only when the copy's source comes back, which no fence
+/// may be made for.
+#[test]
+fn memory_is_short_during_a_capture_while_another_device_reads() {
+    for kind in Kind::ALL {
+        for copy in COPIES {
+            bare("peer_copy", kind, "", &[copy, "capture"]);
+            for free_sync in ["deferred", "strict"] {
+                let outcome = run("peer_copy", kind, "", &format!("free_sync:{free_sync}"))
+                    .env("VRAMALLOC_LIMIT", "65M")
+                    .args([copy, "capture"])
+                    .go();
+                outcome.quiet(0).no_violations();
+                let waits = outcome.stats()["totals"]["waits"].as_u64();
+                assert!(waits >= Some(1), "{}", outcome.what);
+            }
+        }
+    }
+}
+
+#[test]
+fn work_on_every_sort_of_stream_is_waited_for() {
+    for kind in Kind::ALL {
+        for sort in STREAMS {
+            for lacks in MARKS {
+                let bare = bare("free_after_launch", kind, lacks, &[sort]);
+                let outcome = run("free_after_launch", kind, lacks, "").arg(sort).go();
+                outcome.quiet(0).no_violations();
+                let (bare_waits, bare_records) = waits_and_records(&bare);
+                let (waits, records) = waits_and_records(&outcome);
+                assert_eq!(waits, bare_waits, "{}", outcome.what);
+                let by_stream = records > bare_records;
+                assert_eq!(by_stream, !lacks.is_empty(), "{}", outcome.what);
+                let whole = outcome.driver_calls("cuCtxRecordEvent") > 0;
+                assert_eq!(whole, lacks.is_empty(), "{}", outcome.what);
+            }
+        }
+    }
+}
+
+/// The program is a driver-API one: the runtime of that time has no resolver
+/// either, but asks for what is newer.
+#[test]
+fn a_driver_without_a_resolver_is_marked_stream_by_stream() {
+    let lacks = "cuCtxRecordEvent,cuGetProcAddress,cuGetProcAddress_v2";
+    for sort in STREAMS {
+        let bare = bare("free_after_launch", Kind::Driver, lacks, &[sort]);
+        let outcome = run("free_after_launch", Kind::Driver, lacks, "")
+            .arg(sort)
+            .go();
+        outcome.quiet(0).no_violations();
+        assert_eq!(
+            waits_and_records(&outcome).0,
+            waits_and_records(&bare).0,
+            "{}",
+            outcome.what
+        );
+    }
+}
+
+/// Many streams come and go under several threads' frees.
+#[test]
+fn streams_that_come_and_go_need_no_wait_for_the_context() {
+    for (kind, seed) in Kind::ALL.into_iter().zip(["11", "12", "13", "14"]) {
+        for lacks in WAYS {
+            let arguments = [seed, "4", "800"];
+            let bare = bare("stress", kind, lacks, &arguments);
+            let outcome = run("stress", kind, lacks, "")
+                .args(arguments)
+                .env("SIM_CUDA_STRICT", "1")
+                .env("SIM_CUDA_SEED", seed)
+                .go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            let (waits, bare_waits) = (waits_and_records(&outcome).0, waits_and_records(&bare).0);
+            let waited = waits > bare_waits;
+            assert_eq!(waited, lacks.contains("cuEvent"), "{}", outcome.what);
+        }
+    }
+}
+
+/// What destroyed streams leave behind is let go of, also where nobody frees.
+#[test]
+fn destroyed_streams_leave_little_behind() {
+    for kind in Kind::ALL {
+        for lacks in WAYS {
+            bare("streams", kind, lacks, &["1000"]);
+            let outcome = run("streams", kind, lacks, "").arg("1000").go();
+            outcome.quiet(0).no_violations();
+            let events = outcome.driver_calls("cuEventCreate");
+            assert!(events <= 100, "{events} events: {}", outcome.what);
+        }
+    }
+}
+
+/// A mark that cannot be made is made up for by waiting. The programs use no
+/// events of their own, so that it is one of ours that fails.
+#[test]
+fn where_a_mark_fails_the_context_is_waited_for() {
+    let faults = [
+        ("", "cuCtxRecordEvent"),
+        ("", "cuEventCreate"),
+        ("cuCtxRecordEvent", "cuEventCreate"),
+        ("cuCtxRecordEvent", "cuEventRecord"),
+        ("cuCtxRecordEvent", "cuEventQuery"),
+    ];
+    for (lacks, name) in faults {
+        for n in [1, 2, 7] {
+            for (program, argument) in [("peer_copy", "peer"), ("streams", "20")] {
+                let outcome = run(program, Kind::Driver, lacks, "")
+                    .arg(argument)
+                    .env("SIM_CUDA_FAULT", &format!("{name}:{n}:999"))
+                    .go();
+                outcome.quiet(0).no_violations();
+            }
+        }
+    }
+}

@@ -8,11 +8,13 @@
 //! are moved: by driver calls that sleep (`SIM_CUDA_SLOW`), and by all threads
 //! on one processor, where each is interrupted at other places.
 //!
-//! Tried and of no use here: valgrind's helgrind and drd know nothing of the
-//! atomics that spin locks and the standard library's locks are made of, and
-//! report every access that these guard (100 000 for a run of a second, as
-//! many bare as preloaded); gcc's thread sanitizer does not see Rust code, and
-//! Rust's own is not in the stable toolchain.
+//! Tried besides: valgrind's helgrind and drd know nothing of the atomics that
+//! spin locks and the standard library's locks are made of, and report every
+//! access that these guard (100 000 for a run of a second, as many bare as
+//! preloaded). gcc's thread sanitizer does not see Rust code. Rust's own is not
+//! in the stable toolchain and does not see into the standard library; run by
+//! hand over the arena's thread tests, with the model GPU's lock made a spin
+//! lock, it reported the standard library's own hand-overs and nothing of ours.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +29,7 @@ mod stage;
 
 use stage::{Kind, Outcome, Run, STRATEGIES};
 
-/// What happens around the driver calls that the library makes, lasts.
+/// Calls that the library makes, and for how many nanoseconds they sleep.
 const SLOW: &str = "cuMemAlloc_v2:20000,cuMemFree_v2:20000,cuCtxRecordEvent:50000,\
      cuEventQuery:20000,cuEventSynchronize:20000,cuStreamBeginCapture_v2:100000,\
      cuThreadExchangeStreamCaptureMode:5000";

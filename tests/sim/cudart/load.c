@@ -4,13 +4,17 @@
  * The search is that of CUDA's own runtime: one dlopen of libcuda.so.1, dlsym
  * of cuGetProcAddress_v2, then cuGetProcAddress is asked for itself, and the
  * pointer that this gives serves every further look-up. An interposer that
- * does not answer there with itself sees nothing else.
+ * does not answer there with itself sees nothing else. A driver without
+ * cuGetProcAddress, which came with CUDA 11.3, is asked by dlsym for each
+ * function, as runtimes of its time did.
  */
 #include "runtime.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
 
 typedef CUresult (*proc_address_fn)(const char *, void **, int, uint64_t, int *);
 
@@ -29,9 +33,41 @@ static __thread cudaError_t last_error;
  */
 static CUresult lacking(void) { return cudaErrorCallRequiresNewerDriver; }
 
+static void *library;
+
+/*
+ * By the name of the ABI that the version stands for: with few exceptions
+ * there is none before 3.2 and _v2 after it, where that exists.
+ */
+static void *look_up_by_name(const char *name, int version, uint64_t flags) {
+    enum { SECOND_ABI = 3020 };
+    static const char *const suffixes[] = {"_v2", ""};
+    static const char *const twins[] = {"_ptsz", "_ptds"};
+    int exact = !strcmp(name, "cuLaunchHostFunc");
+    char full[128];
+    if (!strcmp(name, "cuGraphInstantiate"))
+        name = "cuGraphInstantiateWithFlags";
+    for (int i = exact || version < SECOND_ABI; i < 2; i++) {
+        for (int twin = 0; flags == PER_THREAD && twin < 2; twin++) {
+            snprintf(full, sizeof full, "%s%s%s", name, suffixes[i],
+                     twins[twin]);
+            void *found = dlsym(library, full);
+            if (found)
+                return found;
+        }
+        snprintf(full, sizeof full, "%s%s", name, suffixes[i]);
+        void *found = dlsym(library, full);
+        if (found)
+            return found;
+    }
+    return NULL;
+}
+
 static void *look_up(const char *name, int version, uint64_t flags) {
     void *found = NULL;
     int status = 0;
+    if (!simrt_driver.get_proc_address)
+        return look_up_by_name(name, version, flags);
     if (simrt_driver.get_proc_address(name, &found, version, flags, &status))
         return NULL;
     return found;
@@ -51,23 +87,22 @@ static void fetch_functions(void) {
 }
 
 static void load(void) {
-    void *handle = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!handle)
+    library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library)
         return;
 #if CUDART_MAJOR >= 13
     CUresult (*get_version)(int *) =
-        (CUresult(*)(int *))dlsym(handle, "cuDriverGetVersion");
+        (CUresult(*)(int *))dlsym(library, "cuDriverGetVersion");
     int early = 0;
     if (!get_version || get_version(&early) || early < CUDART_MAJOR * 1000)
         return;
 #endif
     proc_address_fn first =
-        (proc_address_fn)dlsym(handle, "cuGetProcAddress_v2");
-    if (!first)
-        return;
+        (proc_address_fn)dlsym(library, "cuGetProcAddress_v2");
     void *again = NULL;
     int status = 0;
-    if (first("cuGetProcAddress", &again, 12000, PLAIN, &status) || !again)
+    if (first &&
+        (first("cuGetProcAddress", &again, 12000, PLAIN, &status) || !again))
         return;
     simrt_driver.get_proc_address = (proc_address_fn)again;
     fetch_functions();
@@ -131,6 +166,8 @@ static cudaError_t entry_point(int twin, const char *symbol, void **function,
     int per_thread = twin && flags == 0;
     int found = 0;
     *function = NULL;
+    if (!simrt_driver.get_proc_address)
+        return simrt_record(cudaErrorCallRequiresNewerDriver);
     CUresult code = simrt_driver.get_proc_address(
         symbol, function, version, per_thread ? CUDA_PER_THREAD : flags, &found);
     if (!*function)

@@ -97,6 +97,10 @@ int main(int argc, char **argv) {
         _exit(4);
     if (!strcmp(how, "abort"))
         abort();
+    if (!strcmp(how, "terminated"))
+        raise(SIGTERM);
+    if (!strcmp(how, "quick_exit"))
+        quick_exit(6);
     if (!strcmp(how, "killed")) {
         /* Long enough for whatever is written each second. */
         usleep(2500 * 1000);
@@ -110,7 +114,7 @@ int main(int argc, char **argv) {
         return end_racing();
     if (!strcmp(how, "fork"))
         return end_forked();
-    fprintf(stderr, "usage: exit_paths return|exit|_exit|abort|atexit|"
-                    "killed|destructor|racing|fork\n");
+    fprintf(stderr, "usage: exit_paths return|exit|_exit|quick_exit|abort|"
+                    "terminated|killed|atexit|destructor|racing|fork\n");
     return 2;
 }

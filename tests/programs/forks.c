@@ -1,0 +1,95 @@
+/*
+ * Processes that come from one that uses CUDA: children that leave at once by
+ * every way out, that free and allocate where CUDA refuses them, that execute
+ * another CUDA program; grandchildren. The parent goes on undisturbed.
+ *
+ *   forks          all of that
+ *   forks leaf     allocates a little and ends
+ */
+#define _GNU_SOURCE
+#include "gpu.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BLOCKS = 8, SIZE = 1 << 20 };
+
+static void *blocks[BLOCKS];
+static char *program;
+
+static int leaf(void) {
+    void *block;
+    GPU(gpu_set_device(0));
+    GPU(gpu_malloc(&block, SIZE));
+    GPU(gpu_free(block));
+    return 11;
+}
+
+static void exits(void) { exit(1); }
+static void exits_quickly(void) { _exit(2); }
+static void is_killed(void) { raise(SIGKILL); }
+
+/* CUDA is of no use here; what it answers goes to the parent. */
+static void uses_cuda(void) {
+    void *block = NULL;
+    int freed = gpu_free(blocks[0]);
+    int made = gpu_malloc(&block, SIZE);
+    exit(freed || made ? 3 : 0);
+}
+
+static void executes(void) {
+    execl(program, program, "leaf", (char *)NULL);
+    _exit(100);
+}
+
+static void forks_again(void) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0)
+        exit(4);
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        _exit(101);
+    exit(WEXITSTATUS(status) + 1);
+}
+
+static void try_child(const char *what, void (*body)(void)) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        body();
+        _exit(102);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        exit(1);
+    printf("%s: %d\n", what,
+           WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+    fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+    int right = 0;
+    if (argc == 2 && !strcmp(argv[1], "leaf"))
+        return leaf();
+    program = realpath("/proc/self/exe", NULL);
+    GPU(gpu_set_device(0));
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        GPU(gpu_malloc(&blocks[i], SIZE));
+        GPU(gpu_copy_in(blocks[i], &i, sizeof i));
+    }
+    try_child("exits", exits);
+    try_child("exits quickly", exits_quickly);
+    try_child("is killed", is_killed);
+    try_child("uses CUDA", uses_cuda);
+    try_child("executes", executes);
+    try_child("forks again", forks_again);
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        uint32_t word = ~i;
+        GPU(gpu_copy_out(&word, blocks[i], sizeof word));
+        right += word == i;
+        GPU(gpu_free(blocks[i]));
+    }
+    printf("the parent's: %d right\n", right);
+    free(program);
+    return 0;
+}

@@ -1,0 +1,93 @@
+/*
+ * Asks the driver what it knows of a block, as libraries do that share or
+ * register memory: the allocation around it, its kind, device and context.
+ * The answers must fit the block, agree with each other and stay as they are
+ * while other memory comes and goes.
+ *
+ * A line that begins with "info" tells whether blocks begin allocations.
+ */
+#include "gpu.h"
+
+#include "find.h"
+
+enum { CONTEXT = 1, KIND = 2, DEVICE = 3, ORDINAL = 9, BLOCKS = 5 };
+
+typedef unsigned long long address;
+
+static int (*range)(address *, size_t *, address);
+static int (*attribute)(void *, int, address);
+static int (*current)(void **);
+
+struct answers {
+    address base;
+    size_t size;
+    void *context;
+    unsigned kind;
+    int ordinal;
+};
+
+static struct answers ask(address at) {
+    struct answers answers = {0};
+    GPU(range(&answers.base, &answers.size, at));
+    GPU(attribute(&answers.context, CONTEXT, at));
+    GPU(attribute(&answers.kind, KIND, at));
+    GPU(attribute(&answers.ordinal, ORDINAL, at));
+    return answers;
+}
+
+static int same(struct answers a, struct answers b) {
+    return a.base == b.base && a.size == b.size && a.context == b.context &&
+           a.kind == b.kind && a.ordinal == b.ordinal;
+}
+
+static void churn(void) {
+    void *blocks[64] = {0};
+    for (int round = 0; round < 512; round++) {
+        int slot = round * 7 % 64;
+        if (blocks[slot])
+            GPU(gpu_free(blocks[slot]));
+        GPU(gpu_malloc(&blocks[slot], (size_t)(round % 31 + 1) << 18));
+    }
+    for (int i = 0; i < 64; i++)
+        if (blocks[i])
+            GPU(gpu_free(blocks[i]));
+}
+
+int main(void) {
+    static const size_t sizes[BLOCKS] = {512, 100000, 3 << 20, 20 << 20,
+                                         200 << 20};
+    struct answers before[BLOCKS];
+    void *blocks[BLOCKS], *context = NULL;
+    int inside = 0, inner = 0, fitting = 0, kept = 0, holding = 0, first = 0;
+    GPU(gpu_set_device(0));
+    *(void **)&range = find("cuMemGetAddressRange_v2");
+    *(void **)&attribute = find("cuPointerGetAttribute");
+    *(void **)&current = find("cuCtxGetCurrent");
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        GPU(gpu_malloc(&blocks[i], sizes[i]));
+        GPU(gpu_copy_in(blocks[i], &i, sizeof i));
+    }
+    GPU(current(&context));
+    for (int i = 0; i < BLOCKS; i++) {
+        address at = (uintptr_t)blocks[i];
+        struct answers a = before[i] = ask(at);
+        inside += a.base <= at && at + sizes[i] <= a.base + a.size;
+        inner += same(a, ask(at + sizes[i] / 2));
+        fitting += a.context == context && a.kind == 2 && a.ordinal == 0;
+        first += a.base == at;
+    }
+    printf("inside their allocation: %d, the same within: %d, fitting: %d\n",
+           inside, inner, fitting);
+    printf("info first=%d\n", first);
+    churn();
+    for (uint32_t i = 0; i < BLOCKS; i++) {
+        uint32_t word = ~i;
+        kept += same(before[i], ask((uintptr_t)blocks[i]));
+        GPU(gpu_copy_out(&word, blocks[i], sizeof word));
+        holding += word == i;
+    }
+    printf("as before: %d, holding: %d\n", kept, holding);
+    for (int i = 0; i < BLOCKS; i++)
+        GPU(gpu_free(blocks[i]));
+    return 0;
+}

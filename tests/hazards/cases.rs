@@ -1,0 +1,334 @@
+//! The cases: which program stands for which hazards, where it runs, and what
+//! it is judged by.
+
+use std::path::Path;
+
+use crate::judge::{self, Seen};
+use crate::run::Mode;
+use crate::shims;
+use crate::stage::{Kind, Run};
+
+/// Another library that is preloaded with the one under test.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Beside {
+    Nothing,
+    /// It stands before.
+    Before(&'static str),
+    /// It stands behind.
+    Behind(&'static str),
+}
+
+/// One program in all its cells.
+pub(crate) struct Case {
+    /// Numbers of the hazards, as in `docs/compatibility.md`.
+    pub(crate) hazards: &'static [u8],
+    pub(crate) name: &'static str,
+    /// Of `tests/programs`.
+    pub(crate) program: &'static str,
+    pub(crate) arguments: &'static [&'static str],
+    pub(crate) environment: &'static [(&'static str, &'static str)],
+    pub(crate) kinds: &'static [Kind],
+    pub(crate) modes: &'static [Mode],
+    pub(crate) judge: fn(&Seen<'_>),
+    /// Statistics files that a run leaves.
+    pub(crate) files: usize,
+    /// Options besides the strategy.
+    options: &'static str,
+    /// Only under these strategies; empty: all.
+    strategies: &'static [&'static str],
+    beside: Beside,
+}
+
+impl Case {
+    /// A program without arguments, everywhere.
+    fn new(hazards: &'static [u8], name: &'static str, program: &'static str) -> Case {
+        Case {
+            hazards,
+            name,
+            program,
+            arguments: &[],
+            environment: &[],
+            kinds: &Kind::ALL,
+            modes: &Mode::ALL,
+            judge: judge::same_and_clean,
+            files: 1,
+            options: "",
+            strategies: &[],
+            beside: Beside::Nothing,
+        }
+    }
+
+    fn args(self, arguments: &'static [&'static str]) -> Case {
+        Case { arguments, ..self }
+    }
+
+    fn env(self, environment: &'static [(&'static str, &'static str)]) -> Case {
+        Case {
+            environment,
+            ..self
+        }
+    }
+
+    fn kinds(self, kinds: &'static [Kind]) -> Case {
+        Case { kinds, ..self }
+    }
+
+    fn modes(self, modes: &'static [Mode]) -> Case {
+        Case { modes, ..self }
+    }
+
+    fn judge(self, judge: fn(&Seen<'_>)) -> Case {
+        Case { judge, ..self }
+    }
+
+    fn files(self, files: usize) -> Case {
+        Case { files, ..self }
+    }
+
+    fn options(self, options: &'static str) -> Case {
+        Case { options, ..self }
+    }
+
+    fn strategies(self, strategies: &'static [&'static str]) -> Case {
+        Case { strategies, ..self }
+    }
+
+    fn beside(self, beside: Beside) -> Case {
+        Case { beside, ..self }
+    }
+
+    pub(crate) fn takes(&self, strategy: &str) -> bool {
+        self.strategies.is_empty() || strategy == "naive" || self.strategies.contains(&strategy)
+    }
+
+    /// The options of a run under a strategy.
+    pub(crate) fn conf(&self, strategy: &str) -> String {
+        match self.options {
+            "" => format!("strategy:{strategy}"),
+            more => format!("strategy:{strategy},{more}"),
+        }
+    }
+
+    /// The run without the library under test.
+    pub(crate) fn bare(&self, run: Run) -> Run {
+        match self.beside {
+            Beside::Nothing => run,
+            Beside::Before(shim) | Beside::Behind(shim) => preload(run, &[&shims::built(shim)]),
+        }
+    }
+
+    /// The run with it.
+    pub(crate) fn with(&self, run: Run, library: &Path) -> Run {
+        match self.beside {
+            Beside::Nothing => preload(run, &[library]),
+            Beside::Before(shim) => preload(run, &[&shims::built(shim), library]),
+            Beside::Behind(shim) => preload(run, &[library, &shims::built(shim)]),
+        }
+    }
+
+    pub(crate) fn hazards_text(&self) -> String {
+        let numbers: Vec<_> = self.hazards.iter().map(u8::to_string).collect();
+        numbers.join(",")
+    }
+}
+
+fn preload(run: Run, libraries: &[&Path]) -> Run {
+    let paths: Vec<_> = libraries.iter().map(|l| l.to_string_lossy()).collect();
+    run.env("LD_PRELOAD", &paths.join(":"))
+}
+
+const SMALL: &[(&str, &str)] = &[("SIM_CUDA_MEMORY", "2G")];
+const STRICT: &[(&str, &str)] = &[("SIM_CUDA_STRICT", "1"), ("SIM_CUDA_SEED", "7")];
+const BARE_PEER: &[(&str, &str)] = &[("IPC_PEER_PRELOAD", "")];
+const RUNTIMES: &[Kind] = &[Kind::Dynamic, Kind::Static];
+const POOLS: &[&str] = &["naive_best_fit", "auto_growth"];
+
+/// All cases, by the first hazard that they stand for.
+pub(crate) fn all() -> Vec<Case> {
+    let mut cases = memory_in_use();
+    cases.extend(memory_shared());
+    cases.extend(captures());
+    cases.extend(amounts());
+    cases.extend(pointers());
+    cases.extend(others_in_the_process());
+    cases.extend(lives());
+    cases.extend(errors());
+    cases
+}
+
+/// Memory is not handed out while the device may use it.
+fn memory_in_use() -> Vec<Case> {
+    vec![
+        Case::new(&[1], "freed_under_a_kernel", "free_after_launch").judge(judge::safe),
+        Case::new(&[1], "freed_under_a_kernel_strictly", "free_after_launch")
+            .options("free_sync:strict")
+            .judge(judge::safe),
+        Case::new(&[1], "freed_under_a_kernel_of_a_peer", "free_after_launch")
+            .args(&["peer"])
+            .judge(judge::safe),
+        Case::new(&[1], "stream_destroyed_with_work_pending", "stream_gone"),
+        Case::new(&[1, 31], "streams_threads_and_late_kernels", "stress")
+            .args(&["7", "3", "1200"])
+            .env(STRICT)
+            .judge(judge::served),
+    ]
+}
+
+/// Memory that others than this process's kernels know by its address.
+fn memory_shared() -> Vec<Case> {
+    vec![
+        Case::new(&[3, 6, 28], "what_the_driver_knows_of_a_block", "ranges")
+            .judge(judge::same_but_amounts),
+        Case::new(&[2, 5], "shared_with_another_process", "ipc").args(&["share"]),
+        Case::new(&[2, 3], "shared_from_inside_a_block", "ipc").args(&["ranges"]),
+        Case::new(&[2], "shared_with_a_bare_receiver", "ipc")
+            .args(&["share"])
+            .env(BARE_PEER)
+            .judge(judge::never_other_bytes),
+        // What a bare receiver can open is all of an allocation.
+        Case::new(&[4, 27], "blocks_with_their_own_allocation", "ipc")
+            .args(&["share"])
+            .env(BARE_PEER)
+            .options("dedicated_min:512")
+            .strategies(POOLS),
+    ]
+}
+
+/// Graphs that are captured meanwhile.
+fn captures() -> Vec<Case> {
+    vec![
+        Case::new(&[7, 8], "capture_of_many_times_the_memory", "capture")
+            .args(&["64"])
+            .env(SMALL),
+        Case::new(&[7, 8], "capture_in_every_mode", "capture_modes").env(SMALL),
+    ]
+}
+
+/// How much there is.
+fn amounts() -> Vec<Case> {
+    vec![
+        Case::new(&[9, 10], "free_memory_as_programs_watch_it", "info"),
+        Case::new(&[10, 15], "the_end_of_memory", "oom")
+            .env(SMALL)
+            .judge(judge::as_much_as_bare),
+        Case::new(&[10], "a_cap_is_the_whole_device", "oom")
+            .options("limit:1G")
+            .judge(judge::within_the_cap),
+    ]
+}
+
+/// What may be done with a pointer.
+fn pointers() -> Vec<Case> {
+    vec![
+        Case::new(
+            &[11, 13, 14],
+            "every_kind_of_memory_to_every_free",
+            "foreign",
+        )
+        .judge(judge::same),
+        Case::new(&[14, 15], "wrong_frees", "misuse").judge(judge::same),
+        Case::new(&[14, 26, 30], "daily_work", "basics").judge(judge::served),
+        Case::new(&[26], "each_request_seen_by_tools", "ranges")
+            .strategies(&["passthrough"])
+            .judge(judge::one_to_one),
+        Case::new(&[12, 13], "allocated_here_freed_there", "layers").args(&["local"]),
+        Case::new(&[12], "runtimes_visible_to_all", "layers").args(&["global"]),
+        Case::new(&[21], "runtimes_that_look_past_preloads", "layers").args(&["deepbind"]),
+        Case::new(&[25, 31], "threads_without_a_device", "threads"),
+    ]
+}
+
+/// Look-ups, and other libraries that stand between.
+fn others_in_the_process() -> Vec<Case> {
+    vec![
+        Case::new(&[16, 17, 20], "look_ups_of_every_way", "lookups").judge(judge::same),
+        Case::new(&[16, 29], "another_hook_before", "layers")
+            .args(&["local"])
+            .beside(Beside::Before("next")),
+        Case::new(&[16, 29], "another_hook_behind", "layers")
+            .args(&["local"])
+            .beside(Beside::Behind("next")),
+        Case::new(&[16, 29], "another_shim_of_the_runtime_before", "misuse")
+            .beside(Beside::Before("counts"))
+            .judge(judge::same),
+        Case::new(&[16, 29], "another_shim_of_the_runtime_behind", "misuse")
+            .beside(Beside::Behind("counts"))
+            .judge(judge::same),
+        Case::new(&[19], "linked_to_cuda_and_idle", "nothing")
+            .files(0)
+            .judge(judge::same),
+    ]
+}
+
+/// Beginnings and ends.
+fn lives() -> Vec<Case> {
+    vec![
+        Case::new(&[23], "first_call_in_a_constructor", "constructor").judge(judge::same),
+        Case::new(&[22], "forks_of_every_kind", "forks").files(2),
+        Case::new(&[22], "forks_with_statistics_in_between", "forks")
+            .options("stats_interval_s:1")
+            .modes(&[Mode::Full])
+            .files(2),
+        Case::new(&[22], "a_forked_child_exits", "exit_paths").args(&["fork"]),
+        Case::new(&[23], "return_with_live_memory", "exit_paths").args(&["return"]),
+        Case::new(&[23], "exit_with_live_memory", "exit_paths")
+            .args(&["exit"])
+            .judge(judge::same),
+        Case::new(&[23], "frees_after_main", "exit_paths")
+            .args(&["atexit"])
+            .judge(judge::same),
+        Case::new(&[23], "frees_in_a_destructor", "exit_paths")
+            .args(&["destructor"])
+            .judge(judge::same),
+        Case::new(&[23], "threads_still_allocating", "exit_paths")
+            .args(&["racing"])
+            .judge(judge::cut_off),
+        cut_off("ended_by__exit", &["_exit"]),
+        cut_off("ended_by_quick_exit", &["quick_exit"]),
+        cut_off("ended_by_abort", &["abort"]),
+        cut_off("ended_by_a_signal", &["terminated"]),
+        Case::new(&[22, 23], "killed_with_statistics_in_between", "exit_paths")
+            .args(&["killed"])
+            .options("stats_interval_s:1")
+            .kinds(&[Kind::Dynamic, Kind::Driver])
+            .modes(&[Mode::Full])
+            .judge(judge::cut_off),
+        Case::new(&[24], "device_reset", "reset"),
+        Case::new(&[17, 24], "contexts_come_and_go", "contexts").judge(judge::same),
+    ]
+}
+
+/// A process that ends without its exit handlers leaves no file.
+fn cut_off(name: &'static str, arguments: &'static [&'static str]) -> Case {
+    Case::new(&[22, 23], name, "exit_paths")
+        .args(arguments)
+        .files(0)
+        .judge(judge::cut_off)
+}
+
+/// Errors that are not ours.
+fn errors() -> Vec<Case> {
+    const LATE: &[(&str, &str)] = &[(
+        "SIM_CUDA_FAULT",
+        "cuStreamSynchronize:2:700,cuMemcpyDtoH_v2:2:719,cuMemcpyDtoH_v2:3:719",
+    )];
+    const REFUSED: &[(&str, &str)] = &[(
+        "SIM_CUDA_FAULT",
+        "cuMemAlloc_v2:1:719,cuMemAlloc_v2:2:719,cuMemAlloc_v2:3:719,cuMemAlloc_v2:4:719,\
+         cuMemAlloc_v2:5:719,cuMemAlloc_v2:6:719,cuMemAlloc_v2:7:719,cuMemAlloc_v2:8:719",
+    )];
+    vec![
+        Case::new(&[32], "errors_of_earlier_launches_surface", "surfaces")
+            .env(LATE)
+            .judge(judge::same),
+        Case::new(&[32], "errors_reach_the_program", "constructor")
+            .env(REFUSED)
+            .files(0)
+            .judge(judge::cut_off),
+        Case::new(&[15, 32], "errors_leave_the_runtime_as_bare", "oom")
+            .env(SMALL)
+            .kinds(RUNTIMES)
+            .modes(&[Mode::Full])
+            .judge(judge::as_much_as_bare),
+    ]
+}

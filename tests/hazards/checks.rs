@@ -1,0 +1,142 @@
+//! What holds of the library's file and of the documentation, without a
+//! program.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::cases;
+use crate::run::caught;
+use crate::stage;
+
+/// A check by its name.
+type Check = (&'static str, fn());
+
+const CHECKS: &[Check] = &[
+    ("names_that_are_left_alone", names_that_are_left_alone),
+    ("no_library_of_cuda_is_needed", no_library_of_cuda_is_needed),
+    ("no_file_is_named_like_cuda", no_file_is_named_like_cuda),
+    ("every_hazard_has_its_tests", every_hazard_has_its_tests),
+];
+
+/// Each check, and why it failed if it did.
+pub(crate) fn all() -> Vec<(&'static str, Option<String>)> {
+    CHECKS
+        .iter()
+        .map(|&(name, check)| (name, caught(check)))
+        .collect()
+}
+
+fn output_of(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
+        .args(arguments)
+        .arg(stage::library())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{program}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Nothing is set on a pointer, chunks are never remapped, and launches and
+/// the driver's own tables are none of our business.
+fn names_that_are_left_alone() {
+    let exported = output_of("nm", &["-D", "--defined-only"]);
+    for part in [
+        "cuPointerSet",
+        "cudaPointer",
+        "ExportTable",
+        "cuMemCreate",
+        "cuMemMap",
+        "cuMemUnmap",
+        "cuMemAddress",
+        "cuMemSetAccess",
+        "LaunchKernel",
+        "cuMemHostRegister",
+    ] {
+        assert!(!exported.contains(part), "{part} is exported");
+    }
+}
+
+fn no_library_of_cuda_is_needed() {
+    let dynamic = output_of("readelf", &["-d"]);
+    let mut needed = dynamic.lines().filter(|line| line.contains("(NEEDED)"));
+    assert!(needed.all(|line| !line.contains("cuda") && !line.contains("nvidia")));
+}
+
+/// Programs search their maps for such names.
+fn no_file_is_named_like_cuda() {
+    let library = stage::library();
+    let name = library.file_name().unwrap().to_string_lossy();
+    assert!(!name.contains("libcuda") && !name.contains("libcudart"));
+}
+
+/// The numbers of the hazards.
+const HAZARDS: std::ops::RangeInclusive<u8> = 1..=32;
+
+/// The page has a row for each hazard, each row names tests, each of them is
+/// there, and each case is named in the rows of its hazards.
+fn every_hazard_has_its_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/compatibility.md")).unwrap();
+    let known = test_names(root);
+    let cases = cases::all();
+    let mut seen = BTreeSet::new();
+    for row in page.lines().filter_map(|line| line.strip_prefix("| ")) {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let Ok(number) = cells[0].trim().parse::<u8>() else {
+            continue;
+        };
+        assert!(seen.insert(number), "hazard {number} has two rows");
+        assert_eq!(cells.len(), 5, "hazard {number}: {cells:?}");
+        let tests: Vec<&str> = cells[3].split('`').skip(1).step_by(2).collect();
+        assert!(!tests.is_empty(), "hazard {number} has no test");
+        for test in &tests {
+            assert!(known.contains(*test), "hazard {number}: there is no {test}");
+        }
+        for case in cases.iter().filter(|case| case.hazards.contains(&number)) {
+            assert!(tests.contains(&case.name), "hazard {number}: {}", case.name);
+        }
+    }
+    assert!(seen.into_iter().eq(HAZARDS), "a hazard has no row");
+}
+
+/// Names of cases, checks, test functions and scripts.
+fn test_names(root: &Path) -> BTreeSet<String> {
+    let mut names: BTreeSet<String> = cases::all().iter().map(|c| c.name.to_owned()).collect();
+    names.extend(CHECKS.iter().map(|&(name, _)| name.to_owned()));
+    for folder in ["tests", "cabi", "src"] {
+        functions(&root.join(folder), &mut names);
+    }
+    for entry in fs::read_dir(root.join("ci")).unwrap() {
+        let name = entry.unwrap().file_name();
+        names.insert(format!("ci/{}", name.to_string_lossy()));
+    }
+    names
+}
+
+/// Names of the functions that follow a `#[test]`, or that a macro makes tests
+/// of.
+fn functions(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            functions(&path, names);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            let text = fs::read_to_string(&path).unwrap();
+            let in_tests = !path.components().any(|c| c.as_os_str() == "src");
+            let mut after_test = false;
+            for line in text.lines().map(str::trim) {
+                if let Some(rest) = line.strip_prefix("fn ") {
+                    let name = rest.split(['(', '<']).next().unwrap_or_default();
+                    if after_test || in_tests {
+                        names.insert(name.to_owned());
+                    }
+                    after_test = false;
+                } else if line.starts_with("#[test]") {
+                    after_test = true;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Every known way in which an interposer of CUDA memory breaks programs,
+//! each as a program that is run bare and under the preload.
+//!
+//! A [`cases::Case`] names the hazards it stands for, by the numbers of
+//! `docs/compatibility.md`. It runs in each of its kinds (how a program speaks
+//! to CUDA), under each strategy and in each driver mode (what the driver
+//! lacks), and is judged against the bare run. A naive pool runs through the
+//! same cases and must fail the ones named in [`naive`]: so the suite can
+//! fail.
+//!
+//! The runner is its own because its result is a table, not a list of tests.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test that cannot set its stage has failed, and this one prints a table"
+)]
+
+mod cases;
+mod checks;
+mod judge;
+mod naive;
+mod run;
+mod shims;
+#[allow(
+    dead_code,
+    reason = "shared with the preload tests, which use all of it"
+)]
+#[path = "../preload/stage.rs"]
+mod stage;
+mod table;
+
+use std::process::ExitCode;
+
+use run::Pool;
+use table::Table;
+
+const USAGE: &str = "\
+usage: hazards [--quick] [--list] [--ours | --naive] [NAME…]
+  --quick  one driver mode and one strategy more than the default's own
+  --list   name the cases and what they stand for
+  --ours   leave the naive pool out
+  --naive  only run the naive pool and say where it fails
+  NAME     only cases whose name contains one of these";
+
+/// What the command line asks for.
+#[derive(Default)]
+struct Asked {
+    quick: bool,
+    list: bool,
+    ours: bool,
+    naive: bool,
+    names: Vec<String>,
+}
+
+fn asked() -> Option<Asked> {
+    let mut asked = Asked::default();
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => asked.quick = true,
+            "--list" => asked.list = true,
+            "--ours" => asked.ours = true,
+            "--naive" => asked.naive = true,
+            // Cargo's own, which every test is given.
+            "--nocapture" | "--quiet" | "-q" => {}
+            option if option.starts_with('-') => return None,
+            name => asked.names.push(name.to_owned()),
+        }
+    }
+    Some(asked)
+}
+
+fn main() -> ExitCode {
+    let Some(asked) = asked() else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let cases = cases::all().into_iter().filter(|case| {
+        asked.names.is_empty() || asked.names.iter().any(|n| case.name.contains(n.as_str()))
+    });
+    let cases: Vec<_> = cases.collect();
+    if asked.list {
+        for case in &cases {
+            println!("{:<44} {}", case.name, case.hazards_text());
+        }
+        return ExitCode::SUCCESS;
+    }
+    run::keep_panics_quiet();
+    let mut table = Table::default();
+    if !asked.naive {
+        table.take(run::all(&cases, Pool::Ours, asked.quick));
+        if asked.names.is_empty() {
+            table.take_checks(checks::all());
+        }
+    }
+    if !asked.ours {
+        table.take_naive(&naive::judge(&cases));
+    }
+    table.print();
+    if table.failed() == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}

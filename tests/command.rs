@@ -258,6 +258,26 @@ fn a_target_that_cannot_be_read_is_left_for_the_library_to_warn_of() {
     assert_eq!(output(command).1, "a%x\n");
 }
 
+/// The same command, also where whoever runs the tests ignores signals
+/// (`nohup`): what is ignored stays so in the program.
+fn with_default_signals(command: &Command) -> Command {
+    let mut wrapped = Command::new("env");
+    wrapped
+        .arg("--default-signal")
+        .arg(command.get_program())
+        .args(command.get_args());
+    if let Some(directory) = command.get_current_dir() {
+        wrapped.current_dir(directory);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped
+}
+
 #[test]
 fn signals_reach_the_program() {
     let place = Place::new("signals");
@@ -266,7 +286,7 @@ fn signals_reach_the_program() {
             "trap 'echo got; exit 9' {signal}; echo ready; for i in $(seq 200); do sleep 0.05; done"
         );
         // In a group of its own: not the foreground group of a terminal.
-        let mut command = place.run(&["--stats", "off"], &script);
+        let mut command = with_default_signals(&place.run(&["--stats", "off"], &script));
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command
             .stdout(Stdio::piped())

@@ -8,6 +8,7 @@
 
 mod load;
 mod table;
+mod types;
 mod value;
 
 use std::path::PathBuf;
@@ -18,18 +19,10 @@ use crate::stats::StatsTarget;
 
 pub use load::{Effective, Host, Loaded, check, conf, load, variable};
 pub use table::{OPTIONS, OptionRow, Role, find};
-
-/// Whether the frameworks' own variables are read too.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum Import {
-    /// Where the framework that obeys them is not the host itself.
-    #[default]
-    Auto,
-    /// In any process.
-    Always,
-    /// In none.
-    Never,
-}
+pub use types::{
+    Decay, DeviceShare, Fill, FreeSync, GarbageThreshold, GroupConfig, Import, OomReport,
+    PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind,
+};
 
 /// Everything that an option can set.
 #[derive(Clone, PartialEq, Debug)]
@@ -43,6 +36,19 @@ pub struct Settings {
     /// The folder in which each user has one of their own for what handles of
     /// memory carry between processes.
     pub ipc_dir: PathBuf,
+    /// What is told when memory runs out.
+    pub oom_report: OomReport,
+    /// How many events of an arena's history are kept, the newest; 0: none.
+    pub trace_events: usize,
+    /// The pool of page-locked host memory.
+    pub pinned: PinnedConfig,
+    /// The pool of pageable host memory.
+    pub pageable: PageableConfig,
+    /// Groups of buffers.
+    pub groups: GroupConfig,
+    /// Whether what a scope of the C API holds is freed before its end
+    /// returns; else a thread of ours does it.
+    pub scopes_end_inline: bool,
     /// Whether the frameworks' own variables are read.
     pub import: Import,
 }
@@ -54,64 +60,13 @@ impl Default for Settings {
             stats: StatsTarget::default(),
             stats_interval: Duration::ZERO,
             ipc_dir: PathBuf::from("/dev/shm"),
+            oom_report: OomReport::default(),
+            trace_events: 0,
+            pinned: PinnedConfig::default(),
+            pageable: PageableConfig::default(),
+            groups: GroupConfig::default(),
+            scopes_end_inline: true,
             import: Import::default(),
-        }
-    }
-}
-
-/// When chunks are taken from the driver and how large they are.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum StrategyKind {
-    /// A large chunk in advance, by fraction or by size.
-    NaiveBestFit,
-    /// What is needed, when it is needed; frees are cached.
-    #[default]
-    AutoGrowth,
-    /// Every call goes to the driver.
-    Passthrough,
-}
-
-/// When memory that the program freed may be handed out again.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum FreeSync {
-    /// When a fence later than the free was reached; the free returns at once.
-    #[default]
-    Deferred,
-    /// The same, and the free waits for it, as CUDA's own does.
-    Strict,
-    /// At once. Unsafe where more than one stream is used.
-    Immediate,
-}
-
-/// How much garbage collects before an epoch is closed.
-#[derive(Copy, Clone, PartialEq, Debug, Default)]
-pub enum GarbageThreshold {
-    /// Close at the next opportunity.
-    #[default]
-    NextOpportunity,
-    /// Close when this many bytes were freed.
-    Bytes(Bytes),
-    /// Close only under memory pressure, at an explicit flush, or when the
-    /// limbo budget is used up.
-    Pressure,
-}
-
-/// A size that may be given as a share of the device.
-#[derive(Copy, Clone, PartialEq, Debug)]
-pub enum DeviceShare {
-    /// So many bytes.
-    Bytes(Bytes),
-    /// This share of the device's total memory, above 0 and up to 1.
-    Fraction(f64),
-}
-
-impl DeviceShare {
-    /// The size in bytes on a device of `total` bytes.
-    #[must_use]
-    pub fn of(self, total: Bytes) -> Bytes {
-        match self {
-            DeviceShare::Bytes(bytes) => bytes,
-            DeviceShare::Fraction(fraction) => total.scaled(fraction),
         }
     }
 }
@@ -144,6 +99,30 @@ pub struct Config {
     pub reallocate_chunk: Option<Bytes>,
     /// `auto_growth`: the least that is taken from the driver at a time.
     pub auto_growth_chunk: Bytes,
+    /// How requests are rounded.
+    pub rounding: Rounding,
+    /// How large blocks may be cut.
+    pub splitting: Splitting,
+    /// Share of the limit, or of the device where there is none, above which
+    /// a miss first gives old idle memory back; none: it never does. Above 0
+    /// and below 1.
+    pub garbage_collection_threshold: Option<f64>,
+    /// Whether a request beyond the limit fails at once, with the cache as
+    /// it is.
+    pub fail_at_limit: bool,
+    /// How long a request that cannot be served waits for other threads'
+    /// frees before it fails.
+    pub retry_time: Duration,
+    /// Whether idle chunks go back to the driver after every free.
+    pub free_idle_chunk: bool,
+    /// Whether idle chunks go back to the driver before another is taken.
+    pub free_when_no_cache_hit: bool,
+    /// How long an idle chunk is kept.
+    pub decay: Decay,
+    /// What memory is filled with before it is handed out; none: nothing.
+    pub fill: Option<Fill>,
+    /// Whether an allocation waits until the device has done all its work.
+    pub sync_after_alloc: bool,
 }
 
 impl Default for Config {
@@ -160,6 +139,16 @@ impl Default for Config {
             initial_chunk: None,
             reallocate_chunk: None,
             auto_growth_chunk: Bytes::ZERO,
+            rounding: Rounding::default(),
+            splitting: Splitting::default(),
+            garbage_collection_threshold: None,
+            fail_at_limit: false,
+            retry_time: Duration::ZERO,
+            free_idle_chunk: false,
+            free_when_no_cache_hit: false,
+            decay: Decay::Never,
+            fill: None,
+            sync_after_alloc: false,
         }
     }
 }

@@ -34,8 +34,8 @@ fn origin<'a>(loaded: &'a Loaded, key: &str) -> &'a str {
 #[test]
 fn nothing_given_is_the_default_without_a_warning() {
     let loaded = plain(&[("PATH", "/bin"), ("VRAMALLOC_LIBRARY", "/lib/x.so")]);
-    assert_eq!(loaded.config, Config::default());
-    assert_eq!(loaded.stats, StatsTarget::default());
+    assert_eq!(loaded.settings.config, Config::default());
+    assert_eq!(loaded.settings.stats, StatsTarget::default());
     assert_eq!(loaded.warnings, Vec::<String>::new());
     assert!(loaded.echo.iter().all(|e| e.origin == "default"));
 }
@@ -66,7 +66,7 @@ fn each_of_paddles_flags_sets_its_field() {
         garbage_fraction: 0.75,
         ..Config::default()
     };
-    assert_eq!(loaded.config, expected);
+    assert_eq!(loaded.settings.config, expected);
     assert_eq!(loaded.warnings, Vec::<String>::new());
     assert_eq!(origin(&loaded, "limit"), "FLAGS_gpu_memory_limit_mb");
 }
@@ -90,7 +90,7 @@ fn stronger_sources_win() {
         ),
     ] {
         let loaded = plain(&environment);
-        assert_eq!(loaded.config.strategy, strategy);
+        assert_eq!(loaded.settings.config.strategy, strategy);
         assert_eq!(origin(&loaded, "strategy"), from);
         assert_eq!(loaded.warnings, Vec::<String>::new());
     }
@@ -103,13 +103,16 @@ fn an_options_own_name_wins_within_a_source() {
         "fast_eager_deletion_mode:True,free_sync:strict",
     ] {
         let loaded = plain(&[("VRAMALLOC_CONF", conf)]);
-        assert_eq!(loaded.config.free_sync, FreeSync::Strict, "{conf}");
+        assert_eq!(loaded.settings.config.free_sync, FreeSync::Strict, "{conf}");
     }
     let loaded = plain(&[
         ("VRAMALLOC_LIMIT", "0.5"),
         ("VRAMALLOC_GPU_MEMORY_LIMIT_MB", "100"),
     ]);
-    assert_eq!(loaded.config.limit, Some(DeviceShare::Fraction(0.5)));
+    assert_eq!(
+        loaded.settings.config.limit,
+        Some(DeviceShare::Fraction(0.5))
+    );
     let loaded = plain(&[("VRAMALLOC_CONF", "gpu_memory_limit_mb:100")]);
     assert_eq!(
         origin(&loaded, "limit"),
@@ -120,7 +123,10 @@ fn an_options_own_name_wins_within_a_source() {
 #[test]
 fn of_duplicates_the_last_wins() {
     let loaded = plain(&[("VRAMALLOC_CONF", "limit:1G,limit:2G")]);
-    assert_eq!(loaded.config.limit, Some(DeviceShare::Bytes(Bytes::gib(2))));
+    assert_eq!(
+        loaded.settings.config.limit,
+        Some(DeviceShare::Bytes(Bytes::gib(2)))
+    );
 }
 
 #[test]
@@ -142,7 +148,7 @@ fn import_decides_over_the_frameworks_variables() {
         let by_conf = under(host, &[flag, ("VRAMALLOC_CONF", &conf)]);
         for loaded in [by_variable, by_conf] {
             assert_eq!(
-                loaded.config.strategy == StrategyKind::NaiveBestFit,
+                loaded.settings.config.strategy == StrategyKind::NaiveBestFit,
                 read,
                 "{host:?} {import}"
             );
@@ -239,7 +245,7 @@ fn unknown_names_are_one_warning_each() {
              by commas; ignored",
         ]
     );
-    assert_eq!(loaded.config, Config::default());
+    assert_eq!(loaded.settings.config, Config::default());
 }
 
 #[test]
@@ -250,7 +256,7 @@ fn empty_variables_count_as_not_set() {
         ("FLAGS_gpu_memory_limit_mb", " "),
     ]);
     assert_eq!(loaded.warnings, Vec::<String>::new());
-    assert_eq!(loaded.config, Config::default());
+    assert_eq!(loaded.settings.config, Config::default());
     assert_eq!(plain(&[("VRAMALLOC_CONF", "limit:")]).warnings.len(), 1);
 }
 
@@ -269,7 +275,7 @@ fn what_is_not_utf8_is_a_bad_value() {
         ],
         Host::default(),
     );
-    assert_eq!(loaded.stats, StatsTarget::default());
+    assert_eq!(loaded.settings.stats, StatsTarget::default());
     assert_eq!(loaded.warnings.len(), 2, "{:?}", loaded.warnings);
 }
 
@@ -347,7 +353,7 @@ proptest! {
             .collect();
         let host = Host { paddle, torch_caching: false };
         let loaded = load(environment, host);
-        assert_valid(&loaded.config);
+        assert_valid(&loaded.settings.config);
         for warning in &loaded.warnings {
             prop_assert!(!warning.contains('\n'));
         }
@@ -359,8 +365,8 @@ proptest! {
             .collect();
         let again = load(again, host);
         prop_assert_eq!(again.warnings, Vec::<String>::new());
-        prop_assert_eq!(again.config, loaded.config);
-        prop_assert_eq!(again.stats, loaded.stats);
+        prop_assert_eq!(again.settings.config, loaded.settings.config);
+        prop_assert_eq!(again.settings.stats, loaded.settings.stats);
     }
 }
 

@@ -144,7 +144,7 @@ fn create(context: CUcontext) -> Option<&'static Home> {
         arena: Arena::new(
             ArenaId(u32::try_from(number).ok()?),
             RealDriver::new(marker),
-            &start.loaded.config,
+            &start.loaded.settings.config,
             Arc::clone(pages),
             Arc::clone(&device.quota),
         ),
@@ -172,6 +172,7 @@ fn device(handle: CUdevice) -> &'static Device {
     let total = told.then(|| Bytes::new(total as u64));
     let limit = life::start()
         .loaded
+        .settings
         .config
         .limit
         .map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)));

@@ -58,8 +58,8 @@ fn writes(start: &Start) -> bool {
 
 /// Starts the thread that writes in between, if the options ask for one.
 pub(crate) fn keep_writing(start: &'static Start) {
-    let interval = start.loaded.stats_interval;
-    let to_file = matches!(start.loaded.stats, StatsTarget::File(_));
+    let interval = start.loaded.settings.stats_interval;
+    let to_file = matches!(start.loaded.settings.stats, StatsTarget::File(_));
     if interval.is_zero() || !to_file {
         return;
     }
@@ -116,7 +116,12 @@ fn write(start: &Start, last: bool) {
         doors: &symbols::passed(),
         arenas: &arenas,
     };
-    if let Err(error) = start.loaded.stats.deliver(&process, &report.to_text()) {
+    if let Err(error) = start
+        .loaded
+        .settings
+        .stats
+        .deliver(&process, &report.to_text())
+    {
         life::warn_once(
             life::Once::Statistics,
             &format!("cannot write the statistics: {error}"),

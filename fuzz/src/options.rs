@@ -28,7 +28,7 @@ pub fn options(data: &[u8]) {
             torch_caching,
         };
         let loaded = load(environment.iter().cloned(), host);
-        valid(&loaded.config);
+        valid(&loaded.settings.config);
         told(&loaded);
         read_back(&loaded);
         files(&loaded);
@@ -84,8 +84,8 @@ fn read_back(loaded: &Loaded) {
     });
     let again = load(echo, Host::default());
     assert!(again.warnings.is_empty(), "{:?}", again.warnings);
-    assert_eq!(again.config, loaded.config);
-    assert_eq!(again.stats, loaded.stats);
+    assert_eq!(again.settings.config, loaded.settings.config);
+    assert_eq!(again.settings.stats, loaded.settings.stats);
     for (again, loaded) in again.echo.iter().zip(&loaded.echo) {
         assert_eq!((again.key, &again.value), (loaded.key, &loaded.value));
     }
@@ -100,7 +100,7 @@ fn files(loaded: &Loaded) {
         rank: "..".to_owned(),
         ..Process::default()
     };
-    if let (StatsTarget::File(pattern), Some(path)) = (&loaded.stats, loaded.stats.path(&process)) {
+    if let (StatsTarget::File(pattern), Some(path)) = (&loaded.settings.stats, loaded.settings.stats.path(&process)) {
         let slashes = |text: &str| text.bytes().filter(|&byte| byte == b'/').count();
         assert_eq!(slashes(pattern), slashes(&path.to_string_lossy()));
         assert!(!path.as_os_str().as_bytes().contains(&0));

@@ -6,13 +6,10 @@
 //! nothing. Cost: one pass over the environment.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
-use std::time::Duration;
 
 use super::table::{OPTIONS, OptionRow, Role, find};
 use super::value::{IMPORTS, named};
-use super::{Config, Import, Settings};
-use crate::stats::StatsTarget;
+use super::{Import, Settings};
 
 /// Starts the names of our own variables.
 const PREFIX: &str = "VRAMALLOC_";
@@ -51,14 +48,8 @@ pub struct Effective {
 /// What an environment amounts to.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Loaded {
-    /// What the arena obeys.
-    pub config: Config,
-    /// Where the statistics go.
-    pub stats: StatsTarget,
-    /// How often they are written before the end; zero: not at all.
-    pub stats_interval: Duration,
-    /// Where handles of memory are kept; see [`Settings`].
-    pub ipc_dir: PathBuf,
+    /// The values in force.
+    pub settings: Settings,
     /// Every option, in the order of the table.
     pub echo: Vec<Effective>,
     /// One line for each thing that could not be read, without the name in
@@ -139,10 +130,7 @@ pub fn load(environment: impl IntoIterator<Item = (OsString, OsString)>, host: H
         warnings.push(unreadable(given, &echo));
     }
     Loaded {
-        config: settings.config,
-        stats: settings.stats,
-        stats_interval: settings.stats_interval,
-        ipc_dir: settings.ipc_dir,
+        settings,
         echo,
         warnings,
     }

@@ -98,6 +98,7 @@ fn config() -> impl Strategy<Value = Config> {
             dedicated_min: sizes.3,
             limit: sizes.4.map(DeviceShare::Bytes),
             limbo_budget: budget.map(DeviceShare::Bytes),
+            ..Config::default()
         },
     )
 }

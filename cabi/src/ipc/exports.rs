@@ -45,7 +45,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 const NO_RANDOMNESS: &str = "the system gives no random numbers";
 
 fn parent() -> &'static Path {
-    &life::start().loaded.ipc_dir
+    &life::start().loaded.settings.ipc_dir
 }
 
 /// The token of the block at `block`, if it has one.

@@ -101,7 +101,7 @@ fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
     command.env("LD_PRELOAD", preload);
 
     let stated = environment.get(OsStr::new("VRAMALLOC_STATS")).cloned();
-    let mut stats = config::load(environment, Host::default()).stats;
+    let mut stats = config::load(environment, Host::default()).settings.stats;
     if let StatsTarget::File(pattern) = &stats {
         let absolute = absolute(pattern)?;
         if arguments.stats.is_some() {

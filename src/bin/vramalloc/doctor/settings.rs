@@ -25,7 +25,7 @@ pub(super) fn examine(findings: &mut Findings) {
     for warning in &loaded.warnings {
         findings.problem("option", warning);
     }
-    statistics(&loaded.stats, findings);
+    statistics(&loaded.settings.stats, findings);
 }
 
 fn statistics(target: &StatsTarget, findings: &mut Findings) {

@@ -51,6 +51,7 @@ pub(super) fn run(
         // The findings alone are on standard output.
         .stdout(Stdio::from(io::stderr()));
     if config::load(env::vars_os(), Host::default())
+        .settings
         .stats_interval
         .is_zero()
     {

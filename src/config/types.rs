@@ -1,0 +1,212 @@
+//! Values that options can have.
+//!
+//! Owns nothing and decides nothing: what a value does is the business of
+//! whoever reads it.
+
+use std::time::Duration;
+
+use crate::address::Bytes;
+
+/// Whether the frameworks' own variables are read too.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Import {
+    /// Where the framework that obeys them is not the host itself.
+    #[default]
+    Auto,
+    /// In any process.
+    Always,
+    /// In none.
+    Never,
+}
+
+/// When chunks are taken from the driver and how large they are.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum StrategyKind {
+    /// A large chunk in advance, by fraction or by size.
+    NaiveBestFit,
+    /// What is needed, when it is needed; frees are cached.
+    #[default]
+    AutoGrowth,
+    /// Every call goes to the driver.
+    Passthrough,
+}
+
+/// When memory that the program freed may be handed out again.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum FreeSync {
+    /// When a fence later than the free was reached; the free returns at once.
+    #[default]
+    Deferred,
+    /// The same, and the free waits for it, as CUDA's own does.
+    Strict,
+    /// At once. Unsafe where more than one stream is used.
+    Immediate,
+}
+
+/// How much garbage collects before an epoch is closed.
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub enum GarbageThreshold {
+    /// Close at the next opportunity.
+    #[default]
+    NextOpportunity,
+    /// Close when this many bytes were freed.
+    Bytes(Bytes),
+    /// Close only under memory pressure, at an explicit flush, or when the
+    /// limbo budget is used up.
+    Pressure,
+}
+
+/// A size that may be given as a share of the device.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub enum DeviceShare {
+    /// So many bytes.
+    Bytes(Bytes),
+    /// This share of the device's total memory, above 0 and up to 1.
+    Fraction(f64),
+}
+
+impl DeviceShare {
+    /// The size in bytes on a device of `total` bytes.
+    #[must_use]
+    pub fn of(self, total: Bytes) -> Bytes {
+        match self {
+            DeviceShare::Bytes(bytes) => bytes,
+            DeviceShare::Fraction(fraction) => total.scaled(fraction),
+        }
+    }
+}
+
+/// How requests are rounded before a block is looked for, beyond whole slots:
+/// sizes that are equal after rounding reuse each other's blocks exactly.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Rounding {
+    /// Into how many equal steps the span between two powers of two is
+    /// divided, by size: entry `i` holds for sizes from `2^i` MiB to below
+    /// `2^(i+1)` MiB, the first also for all below and the last for all
+    /// above. 0 and 1: no rounding; else a power of two.
+    pub divisions: [u32; 16],
+    /// Sizes above this are not rounded; none: all are.
+    pub bypass: Option<Bytes>,
+}
+
+/// How large cached blocks may be cut and used; PyTorch's rules.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Splitting {
+    /// Blocks of at least this size are not cut, and serve no request below
+    /// it; none: all may be cut.
+    pub max_split: Option<Bytes>,
+    /// How much larger than a request of at least `max_split` the block may
+    /// be that serves it; none: as much as the least chunk for middling
+    /// requests.
+    pub max_non_split_rounding: Option<Bytes>,
+    /// What is taken from the driver for a request above 1 MiB and below
+    /// 10 MiB; none: what is needed.
+    pub large_segment: Option<Bytes>,
+}
+
+/// What memory that is handed out is filled with, for finding uses of memory
+/// that nobody wrote.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Fill {
+    /// The byte.
+    pub byte: u8,
+    /// Whether all of the block is filled, or what was asked for.
+    pub whole_block: bool,
+}
+
+/// What is told when a request fails for want of memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum OomReport {
+    /// Nothing but the count.
+    Off,
+    /// A line on standard error and an entry in the statistics.
+    #[default]
+    Summary,
+    /// The same, with the call stacks of the live blocks, which are then
+    /// taken at every allocation.
+    Full,
+}
+
+/// The pool of page-locked host memory.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub struct PinnedConfig {
+    /// The most that may be reserved, as a share of the machine's memory,
+    /// 0 to 1; 0: nothing is pooled and every call goes to CUDA.
+    pub fraction: f64,
+    /// Taken in one piece at the first request and kept; none: nothing is.
+    pub reserve_segment: Option<Bytes>,
+    /// Requests up to this size are rounded to a power of two; none: all are
+    /// rounded to whole blocks only.
+    pub max_round_threshold: Option<Bytes>,
+    /// Larger blocks go back to CUDA when they are freed; none: all are
+    /// cached.
+    pub max_cached: Option<Bytes>,
+    /// Whether memory is taken from the system, touched and then registered,
+    /// rather than allocated by CUDA.
+    pub use_host_register: bool,
+    /// How many threads touch it; a power of two up to 128.
+    pub register_threads: u32,
+    /// Whether a thread of ours looks after freed blocks.
+    pub background_threads: bool,
+}
+
+impl Default for PinnedConfig {
+    fn default() -> PinnedConfig {
+        PinnedConfig {
+            fraction: 0.5,
+            reserve_segment: None,
+            max_round_threshold: None,
+            max_cached: None,
+            use_host_register: false,
+            register_threads: 1,
+            background_threads: false,
+        }
+    }
+}
+
+/// The pool of pageable host memory behind the C API.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub struct PageableConfig {
+    /// A chunk is at most this share of a 32nd of the machine's memory.
+    pub fraction: f64,
+    /// And at most this.
+    pub initial: Bytes,
+}
+
+impl Default for PageableConfig {
+    fn default() -> PageableConfig {
+        PageableConfig {
+            fraction: 1.0,
+            initial: Bytes::mib(500),
+        }
+    }
+}
+
+/// How the C API packs groups of buffers into few allocations.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub struct GroupConfig {
+    /// A group ends when it has more members than this; 1 and less: no bound.
+    pub most_members: i32,
+    /// A group ends when it has at least so many MiB; 0: all is one group;
+    /// negative: each layer is one.
+    pub least_mib: f64,
+}
+
+impl Default for GroupConfig {
+    fn default() -> GroupConfig {
+        GroupConfig {
+            most_members: 1,
+            least_mib: -1.0,
+        }
+    }
+}
+
+/// How long idle memory is kept.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Decay {
+    /// For good.
+    #[default]
+    Never,
+    /// So long: then it goes back to the driver at the next opportunity.
+    After(Duration),
+}

@@ -41,7 +41,7 @@ use crate::strategy::{Route, Strategy};
 use crate::sync::{Lock, OnceLock};
 
 pub use books::Located;
-use books::{Books, Freed, Release, Search, Want};
+use books::{Books, Freed, Release, Search, Tally, Want};
 use meter::Metered;
 use reclaim::Extent;
 pub use validate::Inconsistency;
@@ -82,7 +82,7 @@ impl<D: Driver> Arena<D> {
             limbo_budget: config.limbo_budget,
             device_total: OnceLock::new(),
             quota,
-            books: Lock::new(Books::new(id, map)),
+            books: Lock::new(Books::new(id, map, Tally::new(config.splitting.max_split))),
         }
     }
 
@@ -220,6 +220,7 @@ impl<D: Driver> Arena<D> {
     /// returns how many bytes that were.
     pub fn trim(&self) -> Bytes {
         let _turn = self.turn_on_ladder();
+        self.books.lock().tally().waited_for_all();
         self.wait_for_all();
         self.release_idle()
     }

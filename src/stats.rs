@@ -6,12 +6,14 @@
 //! says where that goes.
 
 mod json;
+mod memory;
 mod process;
 mod target;
 
 use crate::address::Bytes;
 
 pub use json::{ArenaReport, Report, SCHEMA};
+pub use memory::{MemoryStats, Metric, PoolStats, Stat};
 pub use process::Process;
 pub use target::StatsTarget;
 
@@ -104,12 +106,16 @@ pub struct ArenaStats {
     pub ooms: u64,
     /// Of these, those that failed on the option `limit`.
     pub limit_ooms: u64,
+    /// The largest of them, as it would have been handed out.
+    pub largest_oom: Bytes,
     /// Frees of addresses inside our memory where no live block starts.
     pub bad_frees: u64,
     /// The largest cached block.
     pub largest_cached: Bytes,
     /// Bytes in chunks without any live block.
     pub idle: Bytes,
+    /// The same and more as PyTorch counts it, pool by pool.
+    pub memory: MemoryStats,
 }
 
 impl ArenaStats {
@@ -145,9 +151,11 @@ impl Default for ArenaStats {
             wait_ns: 0,
             ooms: 0,
             limit_ooms: 0,
+            largest_oom: Bytes::ZERO,
             bad_frees: 0,
             largest_cached: Bytes::ZERO,
             idle: Bytes::ZERO,
+            memory: MemoryStats::default(),
         }
     }
 }

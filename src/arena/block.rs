@@ -137,6 +137,12 @@ impl Blocks {
         self.records.get(id.index()).map(|block| (id, block))
     }
 
+    /// Whether the block shares its chunk with others.
+    pub(crate) fn is_part(&self, id: BlockId) -> bool {
+        let block = self.get(id);
+        block.previous != BlockId::NONE || block.next != BlockId::NONE
+    }
+
     /// Records in use.
     pub(crate) fn used(&self) -> u32 {
         self.used

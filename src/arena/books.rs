@@ -11,6 +11,8 @@
 //! look at all chunks (`take_idle`) or at a whole batch (`end_epochs`).
 
 mod leave;
+mod locate;
+mod tally;
 
 use std::sync::Arc;
 
@@ -22,8 +24,12 @@ use crate::arena::limbo::{Limbo, Oldest};
 use crate::driver::PAGE;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
-use crate::stats::{ArenaStats, size_class};
-use crate::strategy::Pool;
+use crate::stats::ArenaStats;
+use crate::strategy::{Pool, SMALL};
+
+pub use locate::Located;
+use tally::Fragments;
+pub(super) use tally::{Piece, Shortage, Tally};
 
 /// A request on its way through the arena.
 #[derive(Copy, Clone, Debug)]
@@ -75,28 +81,6 @@ pub(crate) struct Region {
     pub(crate) size: Bytes,
 }
 
-/// A live block and the driver's allocation that it lies in. What the driver
-/// says of a base, a size or a handle is said of the allocation.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Located {
-    /// Where the block starts.
-    pub block: Address,
-    /// The block's size in whole slots.
-    pub size: Bytes,
-    /// Where the driver's allocation starts.
-    pub allocation: Address,
-    /// The allocation's size in whole slots.
-    pub allocation_size: Bytes,
-}
-
-impl Located {
-    /// Whether the block is all of its allocation.
-    #[must_use]
-    pub fn is_whole(&self) -> bool {
-        self.size == self.allocation_size
-    }
-}
-
 /// See the module.
 pub(crate) struct Books<F> {
     arena: ArenaId,
@@ -106,7 +90,7 @@ pub(crate) struct Books<F> {
     pub(super) small: FreeIndex,
     pub(super) large: FreeIndex,
     pub(super) limbo: Limbo<F>,
-    pub(super) stats: ArenaStats,
+    pub(super) tally: Tally,
     /// Whether a thread is taking a chunk that nobody else may take.
     pub(crate) growing: bool,
     /// Whether a thread is on the out-of-memory ladder.
@@ -116,7 +100,7 @@ pub(crate) struct Books<F> {
 }
 
 impl<F: Clone> Books<F> {
-    pub(crate) fn new(arena: ArenaId, map: Arc<PageMap>) -> Books<F> {
+    pub(crate) fn new(arena: ArenaId, map: Arc<PageMap>, tally: Tally) -> Books<F> {
         Books {
             arena,
             map,
@@ -125,7 +109,7 @@ impl<F: Clone> Books<F> {
             small: FreeIndex::new(),
             large: FreeIndex::new(),
             limbo: Limbo::new(),
-            stats: ArenaStats::default(),
+            tally,
             growing: false,
             on_ladder: false,
             retired: false,
@@ -138,56 +122,26 @@ impl<F: Clone> Books<F> {
 
     /// Bytes in limbo.
     pub(crate) fn limbo_bytes(&self) -> Bytes {
-        self.stats.limbo.current
+        self.tally.limbo()
     }
 
     /// Bytes that the driver gave.
     pub(crate) fn reserved(&self) -> Bytes {
-        self.stats.reserved.current
+        self.tally.reserved()
     }
 
     /// Bytes in chunks without a live block.
     pub(crate) fn idle(&self) -> Bytes {
-        self.stats.idle
+        self.tally.idle()
     }
 
     pub(crate) fn limbo(&self) -> &Limbo<F> {
         &self.limbo
     }
 
-    /// The live block around an address; see [`Located`].
-    pub(crate) fn locate(&self, address: Address) -> Option<Located> {
-        if let Some((_, block)) = self.live_block(address) {
-            let chunk = self.chunks.get(block.chunk);
-            let (allocation, allocation_size) =
-                chunk.map_or((address, block.size), |chunk| (chunk.address, chunk.size));
-            return Some(Located {
-                block: address,
-                size: block.size,
-                allocation,
-                allocation_size,
-            });
-        }
-        let inside =
-            |start: Address, size: Bytes| address >= start && address.offset_from(start) < size;
-        let (_, chunk) = self
-            .chunks
-            .iter()
-            .find(|(_, chunk)| inside(chunk.address, chunk.size))?;
-        let (_, block) = self
-            .blocks
-            .walk(chunk.first)
-            .find(|(_, block)| inside(block.address, block.size))?;
-        (block.state == State::Live).then_some(Located {
-            block: block.address,
-            size: block.size,
-            allocation: chunk.address,
-            allocation_size: chunk.size,
-        })
-    }
-
-    pub(crate) fn stats_mut(&mut self) -> &mut ArenaStats {
-        &mut self.stats
+    /// Where events are counted that happen outside of the books.
+    pub(crate) fn tally(&mut self) -> &mut Tally {
+        &mut self.tally
     }
 
     fn index(&mut self, pool: Pool) -> (&mut FreeIndex, &mut Blocks) {
@@ -208,7 +162,7 @@ impl<F: Clone> Books<F> {
             return None;
         }
         let address = self.hand_out(id, want);
-        self.stats.hits += 1;
+        self.tally.hit();
         Some(address)
     }
 
@@ -237,9 +191,12 @@ impl<F: Clone> Books<F> {
     fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
         let (index, blocks) = self.index(want.pool);
         index.remove(blocks, id);
+        let before = Fragments::one_if(blocks.is_part(id), blocks.get(id).size);
+        let mut after = Fragments::NONE;
         if blocks.get(id).size > want.size {
             let rest = blocks.split(id, want.size);
             index.insert(blocks, rest);
+            after = Fragments::one(blocks.get(rest).size);
         }
         let block = blocks.get_mut(id);
         block.state = State::Live;
@@ -252,21 +209,30 @@ impl<F: Clone> Books<F> {
         } = *block;
         if let Some(chunk) = self.chunks.get_mut(chunk) {
             if chunk.live == 0 {
-                self.stats.idle = self.stats.idle.saturating_sub(chunk.size);
+                self.tally.left_idle(chunk.size);
             }
             chunk.live += 1;
         }
         self.map.set_block(address, id.0);
-        self.stats.cached.sub(size);
-        self.count_allocation(want.request, size);
+        self.tally.cut(want.pool, before, after);
+        self.tally.handed_out(Piece {
+            address,
+            size,
+            requested: want.request,
+            pool: want.pool,
+        });
         address
     }
 
-    fn count_allocation(&mut self, request: Bytes, size: Bytes) {
-        let class = &mut self.stats.classes[size_class(request)];
-        class.allocations += 1;
-        class.requested = class.requested.saturating_add(request.get());
-        self.stats.live.add(size);
+    /// What the events tell of a block.
+    pub(super) fn piece(&self, block: &Block) -> Piece {
+        let chunk = self.chunks.get(block.chunk);
+        Piece {
+            address: block.address,
+            size: block.size,
+            requested: block.requested,
+            pool: chunk.map_or_else(|| direct_pool(block.size), |chunk| chunk.pool),
+        }
     }
 
     /// Enters a new chunk and serves the request that it was taken for.
@@ -291,14 +257,11 @@ impl<F: Clone> Books<F> {
         }
         let (index, blocks) = self.index(want.pool);
         index.insert(blocks, id);
-        self.stats.chunks += 1;
-        self.stats.misses += 1;
-        self.stats.reserved.add(region.size);
-        self.stats.idle = self.stats.idle.saturating_add(region.size);
-        // The peak of what is cached would otherwise count the request itself.
-        self.stats.cached.current = self.stats.cached.current.saturating_add(region.size);
+        self.tally.segment_taken(region, want.pool);
+        self.tally.chunk_taken();
+        self.tally.fell_idle(region.size);
         let address = self.hand_out(id, want);
-        self.stats.cached.peak = self.stats.cached.peak.max(self.stats.cached.current);
+        self.tally.missed();
         Some(address)
     }
 
@@ -312,10 +275,14 @@ impl<F: Clone> Books<F> {
             self.blocks.remove(id);
             return false;
         }
-        self.blocks.get_mut(id).requested = request;
-        self.stats.direct += 1;
-        self.stats.reserved.add(size);
-        self.count_allocation(request, size);
+        let block = self.blocks.get_mut(id);
+        block.requested = request;
+        let block = *block;
+        let piece = self.piece(&block);
+        self.tally
+            .segment_taken(Region { address, size }, piece.pool);
+        self.tally.handed_out(piece);
+        self.tally.went_direct();
         true
     }
 
@@ -328,16 +295,15 @@ impl<F: Clone> Books<F> {
     /// Takes a block back from the program.
     pub(crate) fn free(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
         let Some((id, block)) = self.live_block(address) else {
-            self.stats.bad_frees += 1;
+            self.tally.bad_free();
             return Err(FreeError::NotLive);
         };
-        self.stats.classes[size_class(block.requested)].frees += 1;
-        self.stats.live.sub(block.size);
-        self.blocks.get_mut(id).requested = Bytes::ZERO;
+        let piece = self.piece(&block);
+        self.tally.free_requested(piece);
         if let Some(chunk) = self.chunks.get_mut(block.chunk) {
             chunk.live -= 1;
             if chunk.live == 0 {
-                self.stats.idle = self.stats.idle.saturating_add(chunk.size);
+                self.tally.fell_idle(chunk.size);
             }
             self.map.clear_block(address);
         } else {
@@ -352,40 +318,51 @@ impl<F: Clone> Books<F> {
         }
         self.blocks.get_mut(id).state = State::Limbo;
         self.limbo.push(id, block.size);
-        self.stats.limbo.add(block.size);
+        self.tally.entered_limbo();
         Ok(Freed::Limbo)
     }
 
     /// Makes a block available: a piece of a chunk merges with its free
     /// neighbours, a direct allocation is for the driver.
     fn put_back(&mut self, mut id: BlockId) -> Option<Region> {
-        let Block {
+        let block = *self.blocks.get(id);
+        let piece = self.piece(&block);
+        let Piece {
             address,
             size,
-            chunk,
+            pool,
             ..
-        } = *self.blocks.get(id);
-        let Some(&mut Chunk { pool, .. }) = self.chunks.get_mut(chunk) else {
+        } = piece;
+        self.tally.free_completed(piece);
+        if block.chunk == ChunkId::DIRECT {
             self.blocks.remove(id);
-            self.stats.reserved.sub(size);
-            return Some(Region { address, size });
-        };
-        self.stats.cached.add(size);
-        self.blocks.get_mut(id).state = State::Free;
+            let region = Region { address, size };
+            self.tally.segment_released(region, pool);
+            return Some(region);
+        }
+        let block = self.blocks.get_mut(id);
+        block.state = State::Free;
+        block.requested = Bytes::ZERO;
+        let mut before = Fragments::NONE;
         let (index, blocks) = self.index(pool);
         let is_free = |blocks: &Blocks, id: BlockId| {
             id.some().filter(|&id| blocks.get(id).state == State::Free)
         };
         if let Some(next) = is_free(blocks, blocks.get(id).next) {
+            before = before.and(blocks.get(next).size);
             index.remove(blocks, next);
             blocks.merge(id, next);
         }
         if let Some(previous) = is_free(blocks, blocks.get(id).previous) {
+            before = before.and(blocks.get(previous).size);
             index.remove(blocks, previous);
             blocks.merge(previous, id);
             id = previous;
         }
         index.insert(blocks, id);
+        let after = Fragments::one_if(blocks.is_part(id), blocks.get(id).size);
+        self.tally.cut(pool, before, after);
+        self.tally.was_cached();
         None
     }
 
@@ -404,7 +381,7 @@ impl<F: Clone> Books<F> {
 
     /// Brings the fence of a closed epoch.
     pub(crate) fn set_fence(&mut self, number: u64, fence: F) {
-        self.stats.epochs += 1;
+        self.tally.epoch_closed();
         self.limbo.set_fence(number, fence);
     }
 
@@ -423,9 +400,7 @@ impl<F: Clone> Books<F> {
     pub(crate) fn end_epochs(&mut self, number: u64, regions: &mut Vec<Region>) {
         while let Some(batch) = self.limbo.end_oldest(number) {
             for &id in &batch {
-                let Block { state, size, .. } = *self.blocks.get(id);
-                if state == State::Limbo {
-                    self.stats.limbo.sub(size);
+                if self.blocks.get(id).state == State::Limbo {
                     regions.extend(self.put_back(id));
                 } else {
                     self.blocks.remove(id);
@@ -454,11 +429,20 @@ impl<F: Clone> Books<F> {
 
     /// A copy of the counters, with those that are only worked out on demand.
     pub(crate) fn picture(&self) -> ArenaStats {
-        let mut stats = self.stats.clone();
+        let mut stats = self.tally.picture();
         stats.largest_cached = self
             .small
             .largest(&self.blocks)
             .max(self.large.largest(&self.blocks));
         stats
+    }
+}
+
+/// The pool in which a direct allocation is counted.
+fn direct_pool(size: Bytes) -> Pool {
+    if size <= SMALL {
+        Pool::Small
+    } else {
+        Pool::Large
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::books::{Region, Search, Want};
+use crate::arena::books::{Region, Search, Shortage, Want};
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
 use crate::driver::{Driver, PAGE};
@@ -172,6 +172,7 @@ impl<D: Driver> Arena<D> {
             return Ok(address);
         }
         self.release_idle();
+        self.books.lock().tally().retried();
         match self.obtain(pages(want.size), pages(want.size)) {
             Ok(region) => return self.enter_chunk(region, want),
             Err(error) if !is_shortage(error) => return Err(error),
@@ -185,7 +186,7 @@ impl<D: Driver> Arena<D> {
         let direct = self
             .obtain(want.request, want.size)
             .and_then(|region| self.enter_direct(region, want.request));
-        direct.inspect_err(|&error| self.count_oom(error))
+        direct.inspect_err(|&error| self.count_oom(want.size, error))
     }
 
     /// Serves a request by a driver allocation of exactly its size.
@@ -199,20 +200,22 @@ impl<D: Driver> Arena<D> {
                 let _turn = self.turn_on_ladder();
                 self.empty_limbo();
                 self.release_idle();
+                self.books.lock().tally().retried();
                 self.obtain(request, size)
-                    .inspect_err(|&error| self.count_oom(error))?
+                    .inspect_err(|&error| self.count_oom(size, error))?
             }
             other => other?,
         };
         self.enter_direct(region, request)
     }
 
-    fn count_oom(&self, error: AllocError) {
+    fn count_oom(&self, size: Bytes, error: AllocError) {
         if is_shortage(error) {
-            let mut books = self.books.lock();
-            let stats = books.stats_mut();
-            stats.ooms += 1;
-            stats.limit_ooms += u64::from(error == AllocError::Limit);
+            let shortage = Shortage {
+                at_limit: error == AllocError::Limit,
+                tried_to_free: true,
+            };
+            self.books.lock().tally().out_of_memory(size, shortage);
         }
     }
 

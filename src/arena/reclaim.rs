@@ -117,10 +117,7 @@ impl<D: Driver> Arena<D> {
 
     fn count_wait(&self, start: Instant) {
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let mut books = self.books.lock();
-        let stats = books.stats_mut();
-        stats.waits += 1;
-        stats.wait_ns = stats.wait_ns.saturating_add(ns);
+        self.books.lock().tally().waited(ns);
     }
 
     /// Waits until limbo is empty, as far as fences can be made.
@@ -131,6 +128,7 @@ impl<D: Driver> Arena<D> {
 
     /// Empties limbo by whatever is allowed now: memory is short.
     pub(super) fn empty_limbo(&self) {
+        self.books.lock().tally().waited_for_all();
         self.wait_for_all();
         if !self.driver.may_fence() {
             self.settle();

@@ -9,11 +9,11 @@ use std::fmt;
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::block::{BlockId, ChunkId, State};
-use crate::arena::books::Books;
+use crate::arena::block::{Block, BlockId, ChunkId, State};
+use crate::arena::books::{Books, Piece};
 use crate::arena::chunk::Chunk;
 use crate::driver::Driver;
-use crate::stats::ClassCount;
+use crate::stats::Metric;
 use crate::strategy::Pool;
 
 /// What is wrong with the books, in words.
@@ -56,6 +56,7 @@ macro_rules! ensure {
     };
 }
 
+/// What the counters should be.
 #[derive(Default)]
 struct Sums {
     live: Bytes,
@@ -65,15 +66,69 @@ struct Sums {
     idle: Bytes,
     small_free: u64,
     large_free: u64,
+    small: [u64; Metric::COUNT],
+    large: [u64; Metric::COUNT],
+    oversize_allocations: u64,
+    oversize_segments: u64,
     seen: HashSet<u32>,
+}
+
+impl Sums {
+    fn add(&mut self, pool: Pool, metric: Metric, by: u64) {
+        let sums = match pool {
+            Pool::Small => &mut self.small,
+            Pool::Large => &mut self.large,
+        };
+        sums[metric as usize] += by;
+    }
+
+    fn add_segment(&mut self, pool: Pool, size: Bytes, oversize: bool) {
+        self.reserved = self.reserved.saturating_add(size);
+        self.add(pool, Metric::Segment, 1);
+        self.add(pool, Metric::ReservedBytes, size.get());
+        self.oversize_segments += u64::from(oversize);
+    }
+
+    fn add_block(&mut self, block: &Block, piece: Piece, oversize: bool) {
+        let Piece {
+            size,
+            requested,
+            pool,
+            ..
+        } = piece;
+        match block.state {
+            State::Live => {
+                self.live = self.live.saturating_add(size);
+                self.add(pool, Metric::Allocation, 1);
+                self.add(pool, Metric::AllocatedBytes, size.get());
+                self.oversize_allocations += u64::from(oversize);
+            }
+            State::Limbo => self.limbo = self.limbo.saturating_add(size),
+            State::Free => {
+                self.cached = self.cached.saturating_add(size);
+                if block.previous != BlockId::NONE || block.next != BlockId::NONE {
+                    self.add(pool, Metric::InactiveSplit, 1);
+                    self.add(pool, Metric::InactiveSplitBytes, size.get());
+                }
+                match pool {
+                    Pool::Small => self.small_free += 1,
+                    Pool::Large => self.large_free += 1,
+                }
+                return;
+            }
+            State::Gone | State::Vacant => return,
+        }
+        self.add(pool, Metric::Active, 1);
+        self.add(pool, Metric::ActiveBytes, size.get());
+        self.add(pool, Metric::RequestedBytes, requested.get());
+    }
 }
 
 impl<F: Clone> Books<F> {
     /// Whether the books are to be compared after this step: a few blocks are
     /// looked at per step, on average.
     fn is_due(&self) -> bool {
-        let steps = |class: &ClassCount| class.allocations + class.frees;
-        let steps: u64 = self.stats.classes.iter().map(steps).sum();
+        let steps = self.tally.steps();
         steps.is_multiple_of(1 + u64::from(self.blocks.used() / 16))
     }
 
@@ -88,7 +143,8 @@ impl<F: Clone> Books<F> {
         }
         self.validate_direct(&mut sums)?;
         self.validate_limbo(&sums)?;
-        let stats = &self.stats;
+        self.validate_metrics(&sums)?;
+        let stats = self.tally.picture();
         for (name, kept, summed) in [
             ("live", stats.live.current, sums.live),
             ("cached", stats.cached.current, sums.cached),
@@ -110,6 +166,39 @@ impl<F: Clone> Books<F> {
             self.large.count() == sums.large_free,
             "large index holds {}",
             self.large.count()
+        );
+        Ok(())
+    }
+
+    /// PyTorch's metrics, pool by pool.
+    fn validate_metrics(&self, sums: &Sums) -> Result<(), Inconsistency> {
+        let memory = self.tally.picture().memory;
+        for metric in Metric::ALL {
+            let (small, large) = (sums.small[metric as usize], sums.large[metric as usize]);
+            for (pool, kept, summed) in [
+                ("small", memory.small_pool[metric], small),
+                ("large", memory.large_pool[metric], large),
+                ("all", memory.all[metric], small + large),
+            ] {
+                let name = metric.name();
+                ensure!(
+                    kept.current == summed,
+                    "{name} of {pool} is kept as {} and sums up to {summed}",
+                    kept.current
+                );
+                ensure!(
+                    kept.peak >= kept.current && kept.allocated - kept.freed == summed,
+                    "{name} of {pool} is {kept:?}"
+                );
+            }
+        }
+        let oversize = (
+            memory.oversize_allocations.current,
+            memory.oversize_segments.current,
+        );
+        ensure!(
+            oversize == (sums.oversize_allocations, sums.oversize_segments),
+            "oversize blocks and chunks are kept as {oversize:?}"
         );
         Ok(())
     }
@@ -140,23 +229,19 @@ impl<F: Clone> Books<F> {
                 "{id:?} and its neighbour below are both free"
             );
             self.validate_map(block.address, (block.state == State::Live).then_some(id))?;
-            match block.state {
-                State::Live => {
-                    live += 1;
-                    sums.live = sums.live.saturating_add(block.size);
-                }
-                State::Free => {
-                    sums.cached = sums.cached.saturating_add(block.size);
-                    match chunk.pool {
-                        Pool::Small => sums.small_free += 1,
-                        Pool::Large => sums.large_free += 1,
-                    }
-                }
-                State::Limbo => sums.limbo = sums.limbo.saturating_add(block.size),
-                State::Gone | State::Vacant => {
-                    ensure!(false, "{id:?} is {:?} inside a chunk", block.state)
-                }
-            }
+            ensure!(
+                !matches!(block.state, State::Gone | State::Vacant),
+                "{id:?} is {:?} inside a chunk",
+                block.state
+            );
+            ensure!(
+                free == block.requested.is_zero(),
+                "{} were asked for of {id:?}, which is {:?}",
+                block.requested,
+                block.state
+            );
+            live += u32::from(block.state == State::Live);
+            sums.add_block(block, self.piece(block), self.tally.is_oversize(block.size));
             (before, was_free) = (id, free);
             at = at.checked_add(block.size).unwrap_or(Address::new(u64::MAX));
         }
@@ -169,7 +254,7 @@ impl<F: Clone> Books<F> {
             "{chunk_id:?} has {live} live blocks and counts {}",
             chunk.live
         );
-        sums.reserved = sums.reserved.saturating_add(chunk.size);
+        sums.add_segment(chunk.pool, chunk.size, self.tally.is_oversize(chunk.size));
         if live == 0 {
             sums.idle = sums.idle.saturating_add(chunk.size);
         }
@@ -202,12 +287,11 @@ impl<F: Clone> Books<F> {
                 continue;
             }
             sums.seen.insert(id.0);
-            sums.reserved = sums.reserved.saturating_add(block.size);
+            let (piece, oversize) = (self.piece(block), self.tally.is_oversize(block.size));
+            sums.add_segment(piece.pool, block.size, oversize);
+            sums.add_block(block, piece, oversize);
             if block.state == State::Live {
                 self.validate_map(block.address, Some(id))?;
-                sums.live = sums.live.saturating_add(block.size);
-            } else {
-                sums.limbo = sums.limbo.saturating_add(block.size);
             }
         }
         ensure!(

@@ -7,10 +7,9 @@
 
 use crate::address::Bytes;
 use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
-use crate::arena::books::{Books, Region};
+use crate::arena::books::{Books, Fragments, Region};
 use crate::arena::chunk::{Chunk, Chunks};
 use crate::arena::free_index::FreeIndex;
-use crate::stats::ArenaStats;
 
 impl<F: Clone> Books<F> {
     /// Takes everything that can go back out of the books: the chunks without
@@ -28,15 +27,17 @@ impl<F: Clone> Books<F> {
             .filter_map(|id| self.take_chunk(id))
             .collect();
         for id in self.limbo.blocks() {
-            let block = self.blocks.get_mut(id);
+            let block = *self.blocks.get(id);
             if block.chunk == ChunkId::DIRECT && block.state == State::Limbo {
-                block.state = State::Gone;
-                self.stats.limbo.sub(block.size);
-                self.stats.reserved.sub(block.size);
-                regions.push(Region {
+                self.blocks.get_mut(id).state = State::Gone;
+                let region = Region {
                     address: block.address,
                     size: block.size,
-                });
+                };
+                let piece = self.piece(&block);
+                self.tally.free_completed(piece);
+                self.tally.segment_released(region, piece.pool);
+                regions.push(region);
             }
         }
         regions
@@ -49,29 +50,35 @@ impl<F: Clone> Books<F> {
             pool,
             first,
             ..
-        } = self.chunks.remove(id)?;
+        } = *self.chunks.get(id)?;
         let blocks: Vec<(BlockId, Block)> = self
             .blocks
             .walk(first)
             .map(|(id, block)| (id, *block))
             .collect();
-        for (id, block) in blocks {
+        let mut fragments = Fragments::NONE;
+        for &(id, block) in &blocks {
             if block.state == State::Free {
+                if blocks.len() > 1 {
+                    fragments = fragments.and(block.size);
+                }
                 let (index, blocks) = self.index(pool);
                 index.remove(blocks, id);
                 blocks.remove(id);
-                self.stats.cached.sub(block.size);
             } else {
                 self.blocks.get_mut(id).state = State::Gone;
-                self.stats.limbo.sub(block.size);
+                let piece = self.piece(&block);
+                self.tally.free_completed(piece);
             }
         }
+        self.chunks.remove(id);
         self.map.release_chunk(address, size);
-        self.stats.idle = self.stats.idle.saturating_sub(size);
-        self.stats.reserved.sub(size);
-        self.stats.chunks -= 1;
-        self.stats.chunks_released += 1;
-        Some(Region { address, size })
+        let region = Region { address, size };
+        self.tally.cut(pool, fragments, Fragments::NONE);
+        self.tally.left_idle(size);
+        self.tally.segment_released(region, pool);
+        self.tally.chunk_released();
+        Some(region)
     }
 
     /// Forgets everything, because the context and its memory are gone, and
@@ -95,21 +102,8 @@ impl<F: Clone> Books<F> {
         self.small = FreeIndex::new();
         self.large = FreeIndex::new();
         self.limbo.clear();
-        let reserved = self.stats.reserved.current;
-        let ArenaStats {
-            live,
-            cached,
-            limbo,
-            reserved: held,
-            idle,
-            chunks,
-            ..
-        } = &mut self.stats;
-        for gauge in [live, cached, limbo, held] {
-            gauge.current = Bytes::ZERO;
-        }
-        *idle = Bytes::ZERO;
-        *chunks = 0;
+        let reserved = self.tally.reserved();
+        self.tally.retired();
         reserved
     }
 }

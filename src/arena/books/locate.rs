@@ -1,0 +1,63 @@
+//! Where an address lies, for what is asked of the driver about it.
+//!
+//! Owns nothing. Cost: constant where a block starts; anywhere else it looks
+//! at all chunks.
+
+use crate::address::{Address, Bytes};
+use crate::arena::block::State;
+use crate::arena::books::Books;
+
+/// A live block and the driver's allocation that it lies in. What the driver
+/// says of a base, a size or a handle is said of the allocation.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Located {
+    /// Where the block starts.
+    pub block: Address,
+    /// The block's size in whole slots.
+    pub size: Bytes,
+    /// Where the driver's allocation starts.
+    pub allocation: Address,
+    /// The allocation's size in whole slots.
+    pub allocation_size: Bytes,
+}
+
+impl Located {
+    /// Whether the block is all of its allocation.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.size == self.allocation_size
+    }
+}
+
+impl<F: Clone> Books<F> {
+    /// The live block around an address; see [`Located`].
+    pub(crate) fn locate(&self, address: Address) -> Option<Located> {
+        if let Some((_, block)) = self.live_block(address) {
+            let chunk = self.chunks.get(block.chunk);
+            let (allocation, allocation_size) =
+                chunk.map_or((address, block.size), |chunk| (chunk.address, chunk.size));
+            return Some(Located {
+                block: address,
+                size: block.size,
+                allocation,
+                allocation_size,
+            });
+        }
+        let inside =
+            |start: Address, size: Bytes| address >= start && address.offset_from(start) < size;
+        let (_, chunk) = self
+            .chunks
+            .iter()
+            .find(|(_, chunk)| inside(chunk.address, chunk.size))?;
+        let (_, block) = self
+            .blocks
+            .walk(chunk.first)
+            .find(|(_, block)| inside(block.address, block.size))?;
+        (block.state == State::Live).then_some(Located {
+            block: block.address,
+            size: block.size,
+            allocation: chunk.address,
+            allocation_size: chunk.size,
+        })
+    }
+}

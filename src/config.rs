@@ -8,6 +8,7 @@
 
 mod load;
 mod table;
+mod torch;
 mod types;
 mod value;
 
@@ -18,7 +19,7 @@ use crate::address::Bytes;
 use crate::stats::StatsTarget;
 
 pub use load::{Effective, Host, Loaded, check, conf, load, variable};
-pub use table::{OPTIONS, OptionRow, Role, find};
+pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use types::{
     Decay, DeviceShare, Fill, FreeSync, GarbageThreshold, GroupConfig, Import, OomReport,
     PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind,
@@ -51,6 +52,8 @@ pub struct Settings {
     pub scopes_end_inline: bool,
     /// Whether the frameworks' own variables are read.
     pub import: Import,
+    /// Whether PyTorch keeps no cache of its own.
+    pub torch_uncached: bool,
 }
 
 impl Default for Settings {
@@ -67,6 +70,7 @@ impl Default for Settings {
             groups: GroupConfig::default(),
             scopes_end_inline: true,
             import: Import::default(),
+            torch_uncached: false,
         }
     }
 }

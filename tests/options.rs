@@ -10,7 +10,7 @@ use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, prop_o
 use vramalloc::Bytes;
 use vramalloc::config::{
     Config, DeviceShare, FreeSync, GarbageThreshold, Host, Loaded, OPTIONS, OptionRow, Role,
-    StrategyKind, check, load, variable,
+    StrategyKind, Torch, check, load, variable,
 };
 use vramalloc::stats::StatsTarget;
 
@@ -215,7 +215,11 @@ fn every_option_refuses_nonsense_with_one_warning_and_keeps_its_default() {
             for warning in loaded.warnings {
                 assert!(warning.contains(row.key), "{warning}");
                 assert!(warning.contains(row.accepted), "{warning}");
-                assert!(warning.contains("using the default"), "{warning}");
+                let end = match row.role {
+                    Role::NoEffect(_) => "; ignored",
+                    _ => "; using the default",
+                };
+                assert!(warning.contains(end), "{warning}");
                 assert!(!warning.contains('\u{1b}'), "{warning}");
             }
         }
@@ -351,7 +355,7 @@ proptest! {
             .chain([(b"VRAMALLOC_CONF".to_vec(), conf)])
             .map(|(name, value)| (OsString::from_vec(name), OsString::from_vec(value)))
             .collect();
-        let host = Host { paddle, torch_caching: false };
+        let host = Host { paddle, torch: false };
         let loaded = load(environment, host);
         assert_valid(&loaded.settings.config);
         for warning in &loaded.warnings {
@@ -375,17 +379,26 @@ fn documented_table() -> String {
     let mut table =
         String::from("| option | default | accepted | what it does |\n|---|---|---|---|\n");
     for row in OPTIONS {
-        let paddle = row
-            .paddle
-            .map(|flag| format!("<br>`{flag}`"))
-            .unwrap_or_default();
-        let default = match row.role {
-            Role::Own(_) => format!("`{}`", row.default_value()),
-            Role::Sets(key) => format!("as `{key}`"),
+        let mut name = format!("`{}`", row.key);
+        for other in row.paddle.iter().chain(row.torch_keys().iter().skip(1)) {
+            name += &format!("<br>`{other}`");
+        }
+        match row.torch {
+            Torch::Keys(_) => name += "<br>PyTorch",
+            Torch::Variable(variable) => name += &format!("<br>`{variable}`"),
+            Torch::No => {}
+        }
+        let (default, more) = match row.role {
+            Role::Own(_) => (format!("`{}`", row.default_value()), String::new()),
+            Role::Sets(key) => (format!("as `{key}`"), String::new()),
+            Role::NoEffect(why) => (
+                "no effect".to_owned(),
+                format!(" It has no effect here: {why}."),
+            ),
         };
         table += &format!(
-            "| `{}`{paddle} | {default} | *{}*: {} | {} |\n",
-            row.key, row.kind, row.accepted, row.help
+            "| {name} | {default} | *{}*: {} | {}{more} |\n",
+            row.kind, row.accepted, row.help
         );
     }
     table

@@ -32,7 +32,10 @@ fn process() -> Process {
 }
 
 fn loaded() -> Loaded {
-    let environment = [("VRAMALLOC_LIMIT", "8G"), ("VRAMALLOC_CONF", "nothing:1")];
+    let environment = [
+        ("VRAMALLOC_LIMIT", "8G"),
+        ("VRAMALLOC_CONF", "nothing:1,backend:native"),
+    ];
     load(
         environment.map(|(name, value)| (name.into(), value.into())),
         Host::default(),

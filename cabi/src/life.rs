@@ -90,8 +90,7 @@ fn host() -> Host {
     let loaded = |prefix: &[u8]| !resolve::loaded_files(prefix).is_empty();
     Host {
         paddle: loaded(b"libpaddle"),
-        torch_caching: loaded(b"libc10_cuda")
-            && std::env::var_os("PYTORCH_NO_CUDA_MEMORY_CACHING").is_none(),
+        torch: loaded(b"libc10_cuda"),
     }
 }
 

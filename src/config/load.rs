@@ -1,15 +1,15 @@
 //! An environment to settings: sources, their order, and the warnings.
 //!
-//! Lower to higher: defaults, the frameworks' variables, `VRAMALLOC_CONF`,
+//! Lower to higher: defaults, Paddle's variables, PyTorch's, `VRAMALLOC_CONF`,
 //! `VRAMALLOC_<OPTION>`. Invariant: nothing in an environment makes this
 //! panic; what cannot be read is named in exactly one warning and changes
 //! nothing. Cost: one pass over the environment.
 
 use std::ffi::{OsStr, OsString};
 
-use super::table::{OPTIONS, OptionRow, Role, find};
+use super::table::{OPTIONS, OptionRow, Reading, Role, Torch, find};
 use super::value::{IMPORTS, named};
-use super::{Import, Settings};
+use super::{Import, Settings, torch};
 
 /// Starts the names of our own variables.
 const PREFIX: &str = "VRAMALLOC_";
@@ -28,9 +28,9 @@ const DEFAULT: &str = "default";
 pub struct Host {
     /// Paddle is loaded and reads its `FLAGS_*` itself.
     pub paddle: bool,
-    /// PyTorch is loaded with its own caching on, and reads its allocator
-    /// variables itself.
-    pub torch_caching: bool,
+    /// PyTorch is loaded and reads its allocator's variables itself, unless
+    /// the environment takes its cache away.
+    pub torch: bool,
 }
 
 /// The effective value of one option.
@@ -43,6 +43,8 @@ pub struct Effective {
     /// Where it came from: `default`, or the variable (with the key that was
     /// used there, where that is another one).
     pub origin: String,
+    /// Why it changes nothing, where it is an option that cannot.
+    pub no_effect: Option<&'static str>,
 }
 
 /// What an environment amounts to.
@@ -50,7 +52,8 @@ pub struct Effective {
 pub struct Loaded {
     /// The values in force.
     pub settings: Settings,
-    /// Every option, in the order of the table.
+    /// Every option that has an effect, and those without one that were
+    /// given, in the order of the table.
     pub echo: Vec<Effective>,
     /// One line for each thing that could not be read, without the name in
     /// front and without its end.
@@ -60,7 +63,8 @@ pub struct Loaded {
 /// Where a text was given; the later beats the earlier.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
-    Framework,
+    Paddle,
+    Torch,
     Conf,
     Variable,
 }
@@ -70,24 +74,48 @@ struct Given {
     row: &'static OptionRow,
     text: String,
     source: Source,
+    /// The variable.
+    place: String,
+    /// Whether that variable takes several options.
+    one_of_many: bool,
 }
 
 impl Given {
-    /// What the warnings and the echo call the place it was given in.
-    fn place(&self) -> String {
-        match (self.source, self.row.paddle) {
-            (Source::Framework, Some(flag)) => flag.to_owned(),
-            (Source::Variable, _) => variable(self.row),
-            _ => CONF.to_owned(),
+    /// Where the warnings say that it was given.
+    fn told(&self) -> String {
+        if self.one_of_many {
+            format!("{}: {}", self.place, self.row.key)
+        } else {
+            self.place.clone()
         }
     }
 
     /// The place, and the key where the echo would not show it.
     fn origin(&self) -> String {
-        match (self.source, &self.row.role) {
-            (Source::Conf, Role::Sets(_)) => format!("{CONF} ({})", self.row.key),
-            _ => self.place(),
+        match self.row.role {
+            Role::Sets(_) if self.one_of_many => format!("{} ({})", self.place, self.row.key),
+            _ => self.place.clone(),
         }
+    }
+
+    /// Reads it into `settings`.
+    fn read(&self, settings: &mut Settings) -> Reading {
+        if self.in_torch_conf() && !torch::accepts(self.row, &self.text) {
+            return Reading::Unreadable;
+        }
+        read(self.row, settings, &self.text)
+    }
+
+    fn accepted(&self) -> &'static str {
+        if self.in_torch_conf() {
+            torch::accepted(self.row)
+        } else {
+            self.row.accepted
+        }
+    }
+
+    fn in_torch_conf(&self) -> bool {
+        self.source == Source::Torch && self.one_of_many
     }
 }
 
@@ -95,37 +123,48 @@ impl Given {
 #[must_use]
 pub fn load(environment: impl IntoIterator<Item = (OsString, OsString)>, host: Host) -> Loaded {
     let mut warnings = Vec::new();
-    let mut given = collect(environment, &mut warnings);
-    if !reads_paddle(&given, host) {
-        given.retain(|given| given.source != Source::Framework);
-    }
-    // Later beats earlier: sources by rank, and within one source an option's
-    // own name after its other names. The sort is stable, so of duplicates
-    // the last wins.
-    given.sort_by_key(|given| (given.source, matches!(given.row.role, Role::Own(_))));
-
+    let given = collect(environment, host, &mut warnings);
     let mut settings = Settings::default();
     let mut origins = vec![None; OPTIONS.len()];
     let mut bad = Vec::new();
-    for given in &given {
-        if read(given.row, &mut settings, &given.text) {
-            if let Some(origin) = origins.get_mut(index(given.row)) {
-                *origin = Some(given.origin());
+    let mut idle = Vec::new();
+    for late in [false, true] {
+        let given = given.iter().filter(|given| given.row.late == late);
+        for given in strongest(given, &settings, &mut bad) {
+            let at = place_in_table(given.row.target());
+            match (given.read(&mut settings), given.row.role) {
+                (Reading::Set, _) => {
+                    if let Some(origin) = origins.get_mut(at) {
+                        *origin = Some(given.origin());
+                    }
+                }
+                (Reading::Kept, Role::NoEffect(_)) => idle.push(given),
+                (Reading::Kept | Reading::Unreadable, _) => {}
             }
-        } else {
-            bad.push(given);
         }
     }
-    let echo: Vec<Effective> = OPTIONS
+    let echo = OPTIONS
         .iter()
         .zip(origins)
-        .filter(|(row, _)| matches!(row.role, Role::Own(_)))
-        .map(|(row, origin)| Effective {
-            key: row.key,
-            value: row.show(&settings),
-            origin: origin.unwrap_or_else(|| DEFAULT.to_owned()),
+        .filter_map(|(row, origin)| match row.role {
+            Role::Own(show) => Some(Effective {
+                key: row.key,
+                value: show(&settings),
+                origin: origin.unwrap_or_else(|| DEFAULT.to_owned()),
+                no_effect: None,
+            }),
+            Role::NoEffect(why) => {
+                let given = idle.iter().find(|given| given.row.key == row.key)?;
+                Some(Effective {
+                    key: row.key,
+                    value: given.text.clone(),
+                    origin: given.origin(),
+                    no_effect: Some(why),
+                })
+            }
+            Role::Sets(_) => None,
         })
-        .collect();
+        .collect::<Vec<_>>();
     for given in bad {
         warnings.push(unreadable(given, &echo));
     }
@@ -136,16 +175,40 @@ pub fn load(environment: impl IntoIterator<Item = (OsString, OsString)>, host: H
     }
 }
 
+/// Of the texts for each row the strongest that can be read, the weakest row
+/// first; the others are noted as `bad`.
+fn strongest<'a>(
+    given: impl DoubleEndedIterator<Item = &'a Given>,
+    settings: &Settings,
+    bad: &mut Vec<&'a Given>,
+) -> Vec<&'a Given> {
+    let mut taken = vec![false; OPTIONS.len()];
+    let mut strongest = Vec::new();
+    let mut refused = Vec::new();
+    for given in given.rev() {
+        let taken = taken.get_mut(place_in_table(given.row));
+        if given.read(&mut settings.clone()) == Reading::Unreadable {
+            refused.push(given);
+        } else if let Some(taken) = taken.filter(|taken| !**taken) {
+            *taken = true;
+            strongest.push(given);
+        }
+    }
+    bad.extend(refused.into_iter().rev());
+    strongest.reverse();
+    strongest
+}
+
 /// Whether `text` can be read as the option `key`.
 ///
 /// # Errors
 /// One line that names the key, the text and what is accepted.
 pub fn check(key: &str, text: &str) -> Result<(), String> {
     let row = find(key).ok_or_else(|| unknown_option(key, text))?;
-    if read(row, &mut Settings::default(), text) {
-        return Ok(());
+    match read(row, &mut Settings::default(), text) {
+        Reading::Set | Reading::Kept => Ok(()),
+        Reading::Unreadable => Err(format!("{key}: {}", cannot_read(text, row.accepted))),
     }
-    Err(format!("{key}: {}", cannot_read(row, text)))
 }
 
 /// The environment variable of an option.
@@ -155,132 +218,234 @@ pub fn variable(row: &OptionRow) -> String {
 }
 
 /// Splits the text of `VRAMALLOC_CONF` into its entries: key and value, or
-/// the whole entry where it has no colon.
+/// the whole entry where it has no colon. A comma between brackets that open
+/// a value belongs to the value; where they are not closed, so does the rest.
 pub fn conf(text: &str) -> impl Iterator<Item = Result<(&str, &str), &str>> {
-    text.split(',')
-        .map(str::trim)
-        .filter(|entry| !entry.is_empty())
-        .map(|entry| {
-            entry
-                .split_once(':')
-                .map(|(key, value)| (key.trim(), value.trim()))
-                .ok_or(entry)
-        })
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let (entry, after) = text.split_at(entry_end(text));
+        rest = after.strip_prefix(',');
+        Some(entry.trim())
+    })
+    .filter(|entry| !entry.is_empty())
+    .map(|entry| {
+        entry
+            .split_once(':')
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .ok_or(entry)
+    })
 }
 
-/// Everything that was given, in the order of the environment.
+/// Where the first entry ends.
+fn entry_end(text: &str) -> usize {
+    let comma = |from: usize| {
+        let after = text.get(from..).and_then(|text| text.find(','));
+        after.map_or(text.len(), |at| from + at)
+    };
+    let end = comma(0);
+    let value = text.get(..end).and_then(|entry| entry.split_once(':'));
+    if value.is_some_and(|(_, value)| value.trim_start().starts_with('[')) {
+        return text.find(']').map_or(text.len(), comma);
+    }
+    end
+}
+
+/// Everything that was given and counts in a process like `host`, from the
+/// weakest to the strongest.
 fn collect(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
+    host: Host,
     warnings: &mut Vec<String>,
 ) -> Vec<Given> {
     let mut given = Vec::new();
+    let mut torch_confs = vec![None; torch::CONFS.len()];
     for (name, value) in environment {
         let name = name.to_string_lossy();
         if name == CONF {
-            collect_conf(&value, &mut given, warnings);
+            entries(
+                CONF,
+                Source::Conf,
+                &value.to_string_lossy(),
+                &mut given,
+                warnings,
+            );
         } else if let Some(option) = name.strip_prefix(PREFIX) {
             // The other variables of ours are not options.
             if OTHERS.contains(&name.as_ref()) {
                 continue;
             }
-            match OPTIONS
-                .iter()
-                .find(|row| row.key.to_ascii_uppercase() == option)
-            {
-                Some(row) => push(&mut given, row, &value, Source::Variable),
+            match of_variable(option) {
+                Some(row) => push(&mut given, row, &name, &value, Source::Variable),
                 None => warnings.push(unknown_variable(&name, option, &value)),
             }
-        } else if let Some(row) = OPTIONS.iter().find(|row| row.paddle == Some(&*name)) {
-            push(&mut given, row, &value, Source::Framework);
+        } else if let Some(at) = torch::CONFS.iter().position(|conf| *conf == name) {
+            if let Some(conf) = torch_confs.get_mut(at) {
+                *conf = Some(value);
+            }
+        } else if let Some((row, source)) = of_framework(&name) {
+            push(&mut given, row, &name, &value, source);
         }
     }
+    // The first that is set counts alone, even if it is empty.
+    let torch_conf = torch::CONFS
+        .iter()
+        .zip(torch_confs)
+        .find_map(|(name, value)| Some((*name, value?)));
+    if let Some((name, value)) = torch_conf.filter(|_| reads(Source::Torch, &given, host)) {
+        let text = torch::condensed(&value.to_string_lossy());
+        entries(name, Source::Torch, &text, &mut given, warnings);
+    }
+    let read = [Source::Paddle, Source::Torch].map(|source| reads(source, &given, host));
+    given.retain(|given| match given.source {
+        Source::Paddle => read[0],
+        Source::Torch => read[1],
+        Source::Conf | Source::Variable => true,
+    });
+    // Later beats earlier: sources by rank; within one source an option's own
+    // name after its other names, and these as the table has them. The sort is
+    // stable, so of duplicates the last wins.
+    given.sort_by_key(|given| {
+        let own = matches!(given.row.role, Role::Own(_));
+        (given.source, own, place_in_table(given.row))
+    });
     given
 }
 
+/// The option of a variable of ours, by what follows the prefix.
+fn of_variable(option: &str) -> Option<&'static OptionRow> {
+    // Only capitals: the names of variables are not folded elsewhere either.
+    let capitals = !option.bytes().any(|b| b.is_ascii_lowercase());
+    find(&option.to_ascii_lowercase()).filter(|_| capitals)
+}
+
+/// The option of a framework's variable that takes one.
+fn of_framework(name: &str) -> Option<(&'static OptionRow, Source)> {
+    OPTIONS.iter().find_map(|row| {
+        if row.paddle == Some(name) {
+            Some((row, Source::Paddle))
+        } else {
+            matches!(row.torch, Torch::Variable(variable) if variable == name)
+                .then_some((row, Source::Torch))
+        }
+    })
+}
+
 /// Notes a variable's text; an empty variable counts as not set.
-fn push(given: &mut Vec<Given>, row: &'static OptionRow, value: &OsStr, source: Source) {
+fn push(
+    given: &mut Vec<Given>,
+    row: &'static OptionRow,
+    name: &str,
+    value: &OsStr,
+    source: Source,
+) {
     let text = value.to_string_lossy().trim().to_owned();
     if !text.is_empty() {
-        given.push(Given { row, text, source });
+        given.push(Given {
+            row,
+            text,
+            source,
+            place: name.to_owned(),
+            one_of_many: false,
+        });
     }
 }
 
-/// Notes the entries of `VRAMALLOC_CONF`.
-fn collect_conf(value: &OsStr, given: &mut Vec<Given>, warnings: &mut Vec<String>) {
-    for entry in conf(&value.to_string_lossy()) {
+/// Notes the entries of a variable that takes several options.
+fn entries(
+    name: &str,
+    source: Source,
+    text: &str,
+    given: &mut Vec<Given>,
+    warnings: &mut Vec<String>,
+) {
+    let known = |key: &str| {
+        find(key).filter(|row| source == Source::Conf || row.torch_keys().contains(&key))
+    };
+    for entry in conf(text) {
         match entry {
-            Ok((key, text)) => match find(key) {
+            Ok((key, text)) => match known(key) {
                 Some(row) => given.push(Given {
                     row,
                     text: text.to_owned(),
-                    source: Source::Conf,
+                    source,
+                    place: name.to_owned(),
+                    one_of_many: true,
                 }),
-                None => warnings.push(format!("{CONF}: {}", unknown_option(key, text))),
+                None => warnings.push(format!("{name}: {}", unknown_option(key, text))),
             },
             Err(entry) => warnings.push(format!(
-                "{CONF}: cannot read {}; accepted: key:value, separated by commas; \
-                 ignored",
+                "{name}: cannot read {}; accepted: key:value, separated by commas; ignored",
                 quoted(entry)
             )),
         }
     }
 }
 
-/// Whether Paddle's variables are read: `import` as our own sources have it.
-fn reads_paddle(given: &[Given], host: Host) -> bool {
-    let chosen = [Source::Variable, Source::Conf].iter().find_map(|&source| {
-        given
-            .iter()
-            .rev()
-            .filter(|given| given.source == source && given.row.key == "import")
-            .find_map(|given| named(IMPORTS, &given.text))
-    });
+/// Whether a framework's variables are read.
+fn reads(source: Source, given: &[Given], host: Host) -> bool {
+    let chosen = last(given, "import", |text| named(IMPORTS, text));
     match chosen.unwrap_or_default() {
         Import::Always => true,
         Import::Never => false,
-        Import::Auto => !host.paddle,
+        Import::Auto if source == Source::Paddle => !host.paddle,
+        Import::Auto => {
+            let uncached = last(given, "no_cuda_memory_caching", |text| match text {
+                "1" => Some(true),
+                "0" => Some(false),
+                _ => None,
+            });
+            !host.torch || uncached.unwrap_or(false)
+        }
     }
 }
 
-/// Reads a text that may have held what is not UTF-8.
-fn read(row: &OptionRow, settings: &mut Settings, text: &str) -> bool {
-    !text.contains(char::REPLACEMENT_CHARACTER) && (row.read)(settings, text)
+/// The strongest text for an option that `read` makes something of.
+fn last<T>(given: &[Given], key: &str, read: fn(&str) -> Option<T>) -> Option<T> {
+    let mut given: Vec<&Given> = given.iter().filter(|given| given.row.key == key).collect();
+    given.sort_by_key(|given| given.source);
+    given.iter().rev().find_map(|given| read(&given.text))
 }
 
-/// The place of the option that a row sets.
-fn index(row: &'static OptionRow) -> usize {
-    let key = row.target().key;
+/// Reads a text that may have held what is not UTF-8.
+fn read(row: &OptionRow, settings: &mut Settings, text: &str) -> Reading {
+    if text.contains(char::REPLACEMENT_CHARACTER) {
+        return Reading::Unreadable;
+    }
+    (row.read)(settings, text)
+}
+
+/// Where a row stands.
+fn place_in_table(row: &OptionRow) -> usize {
     OPTIONS
         .iter()
-        .position(|row| row.key == key)
+        .position(|other| other.key == row.key)
         .unwrap_or(OPTIONS.len())
 }
 
 /// The warning for a text that could not be read.
 fn unreadable(given: &Given, echo: &[Effective]) -> String {
-    let place = given.place();
-    let key = given.row.key;
     let target = given.row.target().key;
-    let using = match echo.iter().find(|effective| effective.key == target) {
-        Some(effective) if effective.origin != DEFAULT => {
-            format!("{} from {}", printable(&effective.value), effective.origin)
-        }
-        Some(effective) => format!("the default ({})", effective.value),
-        None => "the default".to_owned(),
-    };
-    // The place alone says which option it is, unless it takes all of them.
-    let key = match given.source {
-        Source::Conf => format!("{key}: "),
-        _ => String::new(),
+    let effective = echo.iter().find(|effective| effective.key == target);
+    let end = match effective {
+        _ if matches!(given.row.role, Role::NoEffect(_)) => "ignored".to_owned(),
+        Some(effective) if effective.origin != DEFAULT => format!(
+            "using {} from {}",
+            printable(&effective.value),
+            effective.origin
+        ),
+        Some(effective) => format!("using the default ({})", effective.value),
+        None => "using the default".to_owned(),
     };
     format!(
-        "{place}: {key}{}; using {using}",
-        cannot_read(given.row, &given.text)
+        "{}: {}; {end}",
+        given.told(),
+        cannot_read(&given.text, given.accepted())
     )
 }
 
-fn cannot_read(row: &OptionRow, text: &str) -> String {
-    format!("cannot read {}; accepted: {}", quoted(text), row.accepted)
+fn cannot_read(text: &str, accepted: &str) -> String {
+    format!("cannot read {}; accepted: {accepted}", quoted(text))
 }
 
 fn unknown_variable(name: &str, option: &str, value: &OsStr) -> String {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::address::Bytes;
 
-use super::{DeviceShare, FreeSync, GarbageThreshold, Import, StrategyKind};
+use super::{Decay, DeviceShare, FreeSync, GarbageThreshold, Import, OomReport, StrategyKind};
 
 /// A value that has a name of its own, with that name.
 pub(super) type Names<T> = &'static [(&'static str, T)];
@@ -27,6 +27,13 @@ pub(super) const FREE_SYNCS: Names<FreeSync> = &[
     ("immediate", FreeSync::Immediate),
 ];
 
+/// `oom_report`.
+pub(super) const OOM_REPORTS: Names<OomReport> = &[
+    ("off", OomReport::Off),
+    ("summary", OomReport::Summary),
+    ("full", OomReport::Full),
+];
+
 /// `import`.
 pub(super) const IMPORTS: Names<Import> = &[
     ("auto", Import::Auto),
@@ -36,18 +43,21 @@ pub(super) const IMPORTS: Names<Import> = &[
 
 /// Spellings of a boolean, those that the frameworks take as well.
 const BOOLEANS: Names<bool> = &[
-    ("true", true),
     ("True", true),
+    ("true", true),
     ("TRUE", true),
     ("1", true),
-    ("false", false),
     ("False", false),
+    ("false", false),
     ("FALSE", false),
     ("0", false),
 ];
 
+/// Seconds.
+const DAY: u64 = 86_400;
+
 /// Written for the absence of a value.
-const NONE: &str = "none";
+pub(super) const NONE: &str = "none";
 
 /// Unit suffixes, longest power last; `KB` is 1024 bytes as in both
 /// frameworks.
@@ -94,7 +104,7 @@ pub(super) fn folder(text: &str) -> Option<PathBuf> {
 }
 
 /// A finite number in plain or scientific notation.
-fn number(text: &str) -> Option<f64> {
+pub(super) fn number(text: &str) -> Option<f64> {
     let plain = text
         .bytes()
         .all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'-' | b'+' | b'e' | b'E'));
@@ -170,23 +180,71 @@ pub(super) fn optional_share(text: &str) -> Option<Option<DeviceShare>> {
     Some(Some(share))
 }
 
-/// A whole number of MiB; 0 is `Bytes::ZERO`.
-pub(super) fn mebibytes(text: &str) -> Option<Bytes> {
+/// A whole number, without a sign, up to `most`.
+pub(super) fn up_to(most: u64, text: &str) -> Option<u64> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     let amount = text.parse::<u64>().ok().filter(|_| digits)?;
-    amount.checked_mul(1 << 20).map(Bytes::new)
+    (amount <= most).then_some(amount)
 }
 
-/// A whole number of seconds, up to a day.
-pub(super) fn seconds(text: &str) -> Option<Duration> {
-    let digits = text.bytes().all(|b| b.is_ascii_digit());
-    let seconds = text.parse::<u64>().ok().filter(|_| digits)?;
-    (seconds <= 86_400).then_some(Duration::from_secs(seconds))
+/// A whole number that may be negative.
+pub(super) fn whole(text: &str) -> Option<i64> {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    text.parse::<i64>()
+        .ok()
+        .filter(|_| digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// A power of two that 32 bits hold.
+pub(super) fn power_of_two(text: &str) -> Option<u32> {
+    let number = up_to(u32::MAX.into(), text)?;
+    u32::try_from(number).ok().filter(|n| n.is_power_of_two())
+}
+
+/// A whole number of MiB; 0 is `Bytes::ZERO`.
+pub(super) fn mebibytes(text: &str) -> Option<Bytes> {
+    let amount = up_to(u64::MAX, text)?;
+    amount.checked_mul(1 << 20).map(Bytes::new)
 }
 
 /// A whole number of MiB; 0 is none.
 pub(super) fn optional_mebibytes(text: &str) -> Option<Option<Bytes>> {
     mebibytes(text).map(|bytes| Some(bytes).filter(|bytes| !bytes.is_zero()))
+}
+
+/// A whole number of MiB, of which 0 is one, or `none`.
+pub(super) fn mebibytes_or_none(text: &str) -> Option<Option<Bytes>> {
+    if text == NONE {
+        return Some(None);
+    }
+    mebibytes(text).map(Some)
+}
+
+/// A whole number of seconds, up to a day.
+pub(super) fn seconds(text: &str) -> Option<Duration> {
+    up_to(DAY, text).map(Duration::from_secs)
+}
+
+/// A whole number of milliseconds, up to a day.
+pub(super) fn millis(text: &str) -> Option<Duration> {
+    up_to(DAY * 1000, text).map(Duration::from_millis)
+}
+
+/// Milliseconds that idle memory is kept; -1 is for good.
+pub(super) fn decay(text: &str) -> Option<Decay> {
+    match text {
+        "-1" => Some(Decay::Never),
+        text => millis(text).map(Decay::After),
+    }
+}
+
+/// MiB of a group of buffers; every negative number is -1.
+pub(super) fn group_mib(text: &str) -> Option<f64> {
+    /// What all of memory has.
+    const MOST: f64 = 17_592_186_044_415.0;
+    let amount = number(text).filter(|&amount| amount <= MOST)?;
+    // Adding zero turns -0 into 0.
+    Some(if amount < 0.0 { -1.0 } else { amount + 0.0 })
 }
 
 /// GiB of garbage; negative means only under pressure.
@@ -225,6 +283,29 @@ pub(super) fn show_optional_share(share: Option<DeviceShare>) -> String {
 /// A whole number of MiB.
 pub(super) fn show_mebibytes(bytes: Bytes) -> String {
     (bytes.get() >> 20).to_string()
+}
+
+/// A whole number of MiB or `none`.
+pub(super) fn show_mebibytes_or_none(bytes: Option<Bytes>) -> String {
+    bytes.map_or_else(|| NONE.to_owned(), show_mebibytes)
+}
+
+/// A number or `none`.
+pub(super) fn show_number_or_none(number: Option<f64>) -> String {
+    number.map_or_else(|| NONE.to_owned(), |number| number.to_string())
+}
+
+/// A truth value, as both frameworks read it.
+pub(super) fn show_boolean(value: bool) -> String {
+    name_of(BOOLEANS, &value)
+}
+
+/// Milliseconds that idle memory is kept.
+pub(super) fn show_decay(decay: Decay) -> String {
+    match decay {
+        Decay::Never => "-1".to_owned(),
+        Decay::After(time) => time.as_millis().to_string(),
+    }
 }
 
 /// GiB of garbage.

@@ -55,7 +55,10 @@ impl Report<'_> {
             .echo
             .iter()
             .map(|option| {
-                let entry = json!({ "value": option.value, "origin": option.origin });
+                let mut entry = json!({ "value": option.value, "origin": option.origin });
+                if let Some(why) = option.no_effect {
+                    entry["no_effect"] = why.into();
+                }
                 (option.key.to_owned(), entry)
             })
             .collect();

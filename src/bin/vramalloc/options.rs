@@ -3,7 +3,7 @@
 use std::env;
 use std::fmt::Write;
 
-use vramalloc::config::{self, Effective, Host, OPTIONS, OptionRow, Role};
+use vramalloc::config::{self, Effective, Host, OPTIONS, OptionRow, Role, Torch};
 
 use super::{plain, say, show};
 
@@ -12,6 +12,14 @@ const WIDTH: usize = 80;
 
 /// What stands before a line of text below an option.
 const INDENT: &str = "    ";
+
+/// What the list does not say of itself.
+const NOTES: &str = "
+Give them as VRAMALLOC_<OPTION>=value, all in VRAMALLOC_CONF=\"option:value,...\",
+or with vramalloc run --option option=value. FLAGS_... are Paddle's variables,
+and PyTorch's keys stand in PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF. A
+program that loads the framework leaves them to it, unless import is always.
+";
 
 /// Prints the list and answers with the exit status. What the environment
 /// holds that cannot be read is said on standard error.
@@ -22,11 +30,7 @@ pub(super) fn options() -> u8 {
     for row in OPTIONS {
         entry(&mut text, row, &loaded.echo);
     }
-    text.push_str(
-        "\nGive them as VRAMALLOC_<OPTION>=value, all in VRAMALLOC_CONF=\"option:value,...\", or\n\
-         with vramalloc run --option option=value. The names FLAGS_... are Paddle's variables; a\n\
-         program that loads Paddle leaves them to it, unless import is always.\n",
-    );
+    text.push_str(NOTES);
     for warning in &loaded.warnings {
         say(warning);
     }
@@ -36,36 +40,44 @@ pub(super) fn options() -> u8 {
 /// One option: its value, then what it takes and does.
 fn entry(text: &mut String, row: &'static OptionRow, echo: &[Effective]) {
     text.push('\n');
-    let default = match row.role {
-        Role::Own(_) => {
-            let effective = echo.iter().find(|effective| effective.key == row.key);
-            let (value, origin) =
-                effective.map_or(("", ""), |effective| (&effective.value, &effective.origin));
-            line(text, [row.key, &plain(value), origin]);
-            format!("default {}", row.default_value())
-        }
-        Role::Sets(key) => {
-            line(text, [row.key, "", ""]);
-            format!("another way to set {key}")
-        }
-    };
+    let effective = echo.iter().find(|effective| effective.key == row.key);
+    let (value, origin) =
+        effective.map_or(("", ""), |effective| (&effective.value, &effective.origin));
+    line(text, [row.key, &plain(value), origin]);
+    match row.torch {
+        Torch::Keys(keys) => wrapped(text, &format!("PyTorch: {}", keys.join(", "))),
+        Torch::Variable(variable) => wrapped(text, variable),
+        Torch::No => {}
+    }
     if let Some(flag) = row.paddle {
         wrapped(text, flag);
     }
+    let role = match row.role {
+        Role::Own(_) => format!("default {}", row.default_value()),
+        Role::Sets(key) => format!("another way to set {key}"),
+        Role::NoEffect(_) => "without effect".to_owned(),
+    };
     wrapped(
         text,
-        &format!("{}; {default}; accepted: {}", row.kind, row.accepted),
+        &format!("{}; {role}; accepted: {}", row.kind, row.accepted),
     );
     wrapped(text, row.help);
+    if let Role::NoEffect(why) = row.role {
+        wrapped(text, &format!("It has no effect here: {why}."));
+    }
 }
 
-/// Three columns.
+/// Three columns; where they are too wide, the last stands below.
 fn line(text: &mut String, [option, value, origin]: [&str; 3]) {
-    let start = text.len();
-    // Writing to a string cannot fail.
-    let _ = write!(text, "{option:<34}  {value:<22}  {origin}");
-    let end = text.get(start..).map_or(0, |line| line.trim_end().len());
-    text.truncate(start + end);
+    let columns = format!("{option:<34}  {value:<22}  {origin}");
+    if columns.chars().count() <= WIDTH {
+        text.push_str(columns.trim_end());
+    } else {
+        let columns = format!("{option:<34}  {value}");
+        text.push_str(columns.trim_end());
+        // Writing to a string cannot fail.
+        let _ = write!(text, "\n{:<34}  from {origin}", "");
+    }
     text.push('\n');
 }
 

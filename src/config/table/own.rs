@@ -1,0 +1,141 @@
+//! Options of our own.
+
+use super::super::value::{
+    FREE_SYNCS, IMPORTS, OOM_REPORTS, STRATEGIES, decay, folder, name_of, named, optional_share,
+    optional_size, seconds, show_decay, show_optional_share, show_optional_size, up_to,
+};
+use super::{BLANK, OptionRow, Role, SHARE, set};
+use crate::stats::StatsTarget;
+
+/// The most events of its history that an arena can be told to keep, a
+/// gibibyte or so of them.
+const MOST_EVENTS: u64 = 1 << 24;
+
+pub(super) const ROWS: &[OptionRow] = &[
+    OptionRow {
+        key: "strategy",
+        role: Role::Own(|s| name_of(STRATEGIES, &s.config.strategy)),
+        kind: "choice",
+        accepted: "naive_best_fit, auto_growth, passthrough",
+        help: "When memory is taken from the driver and how much: a large chunk in advance, \
+               what is needed when it is needed, or every call by itself.",
+        read: |s, text| set(&mut s.config.strategy, named(STRATEGIES, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "limit",
+        role: Role::Own(|s| show_optional_share(s.config.limit)),
+        kind: "size or share",
+        accepted: SHARE,
+        help: "The most that may be reserved on each device; a request beyond it is out of \
+               memory, and the device seems to be that small.",
+        read: |s, text| set(&mut s.config.limit, optional_share(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "free_sync",
+        role: Role::Own(|s| name_of(FREE_SYNCS, &s.config.free_sync)),
+        kind: "choice",
+        accepted: "deferred, strict, immediate",
+        help: "When freed memory may be handed out again: when the device is done with it, \
+               without or with waiting inside the free, or at once. The last is unsafe where \
+               more than one stream is used.",
+        read: |s, text| set(&mut s.config.free_sync, named(FREE_SYNCS, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "dedicated_min",
+        role: Role::Own(|s| show_optional_size(s.config.dedicated_min)),
+        kind: "size",
+        accepted: "a size such as 16G or 512MiB, or none",
+        help: "Requests of at least this size get a driver allocation of their own.",
+        read: |s, text| set(&mut s.config.dedicated_min, optional_size(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "limbo_budget",
+        role: Role::Own(|s| show_optional_share(s.config.limbo_budget)),
+        kind: "size or share",
+        accepted: SHARE,
+        help: "The most freed memory that may wait for the device before an allocation waits \
+               rather than takes more from the driver; none: chosen from what is reserved.",
+        read: |s, text| set(&mut s.config.limbo_budget, optional_share(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "decay_ms",
+        role: Role::Own(|s| show_decay(s.config.decay)),
+        kind: "milliseconds",
+        accepted: "a whole number from 0 to 86400000, or -1",
+        help: "How long an idle chunk is kept; an older one goes back to the driver at the next \
+               opportunity; -1: it is kept for good.",
+        read: |s, text| set(&mut s.config.decay, decay(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "stats",
+        role: Role::Own(|s| s.stats.to_string()),
+        kind: "file pattern",
+        accepted: "a file name in which %e is the program, %p the process id, %h the host, %r \
+                   the rank and %% a percent sign; stderr; or off",
+        help: "Where the statistics go at exit.",
+        read: |s, text| set(&mut s.stats, StatsTarget::read(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "stats_interval_s",
+        role: Role::Own(|s| s.stats_interval.as_secs().to_string()),
+        kind: "seconds",
+        accepted: "a whole number from 0 to 86400",
+        help: "How often the statistics are also written before the end, by a thread that \
+               sleeps meanwhile, so that they are there after a kill or an _exit; 0: never. \
+               Only where they go to a file.",
+        read: |s, text| set(&mut s.stats_interval, seconds(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "oom_report",
+        role: Role::Own(|s| name_of(OOM_REPORTS, &s.oom_report)),
+        kind: "choice",
+        accepted: "off, summary, full",
+        help: "What is told when a request fails for want of memory: nothing; a line on \
+               standard error and an entry in the statistics; or the same with the call stacks \
+               of the live blocks, which are then taken at every allocation.",
+        read: |s, text| set(&mut s.oom_report, named(OOM_REPORTS, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "trace",
+        role: Role::Own(|s| s.trace_events.to_string()),
+        kind: "number of events",
+        accepted: "a whole number from 0 to 16777216",
+        help: "How many events of each device's history are kept, the newest, for a snapshot; \
+               0: none.",
+        read: |s, text| {
+            let events = up_to(MOST_EVENTS, text).and_then(|n| usize::try_from(n).ok());
+            set(&mut s.trace_events, events)
+        },
+        ..BLANK
+    },
+    OptionRow {
+        key: "ipc_dir",
+        role: Role::Own(|s| s.ipc_dir.display().to_string()),
+        kind: "folder",
+        accepted: "the path of a folder, from the root",
+        help: "Where what CUDA's memory handles cannot carry is left for the other process, in \
+               a folder that only the user can enter. All processes that share memory need \
+               the same.",
+        read: |s, text| set(&mut s.ipc_dir, folder(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "import",
+        role: Role::Own(|s| name_of(IMPORTS, &s.import)),
+        kind: "choice",
+        accepted: "auto, always, never",
+        help: "Whether the frameworks' own variables are read; auto: not those that the \
+               program itself obeys.",
+        read: |s, text| set(&mut s.import, named(IMPORTS, text)),
+        ..BLANK
+    },
+];

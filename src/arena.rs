@@ -37,7 +37,7 @@ use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap, SLOT};
 use crate::quota::Quota;
 use crate::stats::{ArenaStats, DriverCalls};
-use crate::strategy::{Route, Strategy};
+use crate::strategy::{Rounder, Route, Strategy, slots};
 use crate::sync::{Lock, OnceLock};
 
 pub use books::Located;
@@ -51,6 +51,7 @@ pub struct Arena<D: Driver> {
     id: ArenaId,
     driver: Metered<D>,
     strategy: Strategy,
+    rounder: Option<Rounder>,
     free_sync: FreeSync,
     garbage_threshold: GarbageThreshold,
     garbage_fraction: f64,
@@ -75,6 +76,7 @@ impl<D: Driver> Arena<D> {
             id,
             driver: Metered::new(driver),
             strategy: Strategy::new(config),
+            rounder: Rounder::new(&config.rounding),
             free_sync: config.free_sync,
             garbage_threshold: config.garbage_threshold,
             garbage_fraction: config.garbage_fraction,
@@ -106,9 +108,11 @@ impl<D: Driver> Arena<D> {
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
-        let size = request
-            .round_up(SLOT)
-            .ok_or(AllocError::Driver(Code::OUT_OF_MEMORY))?;
+        let size = match &self.rounder {
+            None => request.round_up(SLOT),
+            Some(rounder) => rounder.size(request),
+        };
+        let size = size.ok_or(AllocError::Driver(Code::OUT_OF_MEMORY))?;
         let route = if self.dedicated_min.is_some_and(|least| request >= least) {
             Route::Direct
         } else {
@@ -117,7 +121,7 @@ impl<D: Driver> Arena<D> {
                 .map_err(AllocError::Driver)?
         };
         match route {
-            Route::Direct => self.allocate_direct(request, size),
+            Route::Direct => self.allocate_direct(request),
             Route::Pool(pool) => {
                 let want = Want {
                     request,
@@ -135,7 +139,7 @@ impl<D: Driver> Arena<D> {
     /// False where the page map cannot hold it: then it stays the program's
     /// own.
     pub fn adopt(&self, address: Address, request: Bytes) -> bool {
-        let size = request.round_up(SLOT).unwrap_or(request);
+        let size = slots(request);
         let adopted = self.books.lock().add_direct(address, request, size);
         if adopted {
             self.quota.take_anyway(size);

@@ -8,14 +8,17 @@
 
 mod auto_growth;
 mod naive_best_fit;
+mod rounding;
 
 use crate::address::Bytes;
 use crate::config::{Config, StrategyKind};
 use crate::driver::PAGE;
 use crate::error::Code;
+use crate::page_map::SLOT;
 
 use auto_growth::AutoGrowth;
 use naive_best_fit::NaiveBestFit;
+pub(crate) use rounding::Rounder;
 
 /// Requests up to this size are small: they share slabs of one page.
 pub(crate) const SMALL: Bytes = Bytes::mib(1);
@@ -96,6 +99,11 @@ impl Strategy {
     pub(crate) fn offers_parts_of_chunks(&self) -> bool {
         matches!(self, Strategy::NaiveBestFit(_))
     }
+}
+
+/// The least block that serves a request: whole slots.
+pub(crate) fn slots(request: Bytes) -> Bytes {
+    request.round_up(SLOT).unwrap_or(request)
 }
 
 /// The least chunk that serves a request: whole pages.

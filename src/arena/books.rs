@@ -25,7 +25,7 @@ use crate::driver::PAGE;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
 use crate::stats::ArenaStats;
-use crate::strategy::{Pool, SMALL};
+use crate::strategy::{Pool, SMALL, slots};
 
 pub use locate::Located;
 use tally::Fragments;
@@ -36,9 +36,20 @@ pub(super) use tally::{Piece, Shortage, Tally};
 pub(crate) struct Want {
     /// What the program asked for.
     pub(crate) request: Bytes,
-    /// The same in whole slots.
+    /// The same in whole slots, rounded as the options say.
     pub(crate) size: Bytes,
     pub(crate) pool: Pool,
+}
+
+impl Want {
+    /// The same in whole slots only: what is rounded beyond them is for the
+    /// next request, and no reason to fail this one.
+    pub(crate) fn at_the_least(self) -> Want {
+        Want {
+            size: slots(self.request),
+            ..self
+        }
+    }
 }
 
 /// How hard to look for a cached block.
@@ -128,6 +139,15 @@ impl<F: Clone> Books<F> {
     /// Bytes that the driver gave.
     pub(crate) fn reserved(&self) -> Bytes {
         self.tally.reserved()
+    }
+
+    /// Bytes that the driver gave, for a strategy that asks whether its first
+    /// chunk is still to come: direct allocations are none.
+    pub(crate) fn held(&self) -> Bytes {
+        if !self.tally.holds_chunks() {
+            return Bytes::ZERO;
+        }
+        self.reserved()
     }
 
     /// Bytes in chunks without a live block.

@@ -15,7 +15,7 @@ use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
 use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code};
-use crate::strategy::pages;
+use crate::strategy::{pages, slots};
 use crate::sync::yield_now;
 
 /// Limbo may hold this much before an allocation waits rather than grows,
@@ -150,7 +150,7 @@ impl<D: Driver> Arena<D> {
     /// more, down to the pages of the request itself.
     fn grow(&self, want: Want) -> Result<Address, AllocError> {
         let least = pages(want.size);
-        let held = self.books.lock().reserved();
+        let held = self.books.lock().held();
         let chunk = self.strategy.chunk(want.size, held, &|| self.available());
         let mut size = chunk.map_err(AllocError::Driver)?;
         loop {
@@ -167,6 +167,7 @@ impl<D: Driver> Arena<D> {
     #[cold]
     fn last_resort(&self, want: Want) -> Result<Address, AllocError> {
         let _turn = self.turn_on_ladder();
+        let want = want.at_the_least();
         self.empty_limbo();
         if let Some(address) = self.take(want) {
             return Ok(address);
@@ -190,11 +191,8 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Serves a request by a driver allocation of exactly its size.
-    pub(super) fn allocate_direct(
-        &self,
-        request: Bytes,
-        size: Bytes,
-    ) -> Result<Address, AllocError> {
+    pub(super) fn allocate_direct(&self, request: Bytes) -> Result<Address, AllocError> {
+        let size = slots(request);
         let region = match self.obtain(request, size) {
             Err(error) if is_shortage(error) => {
                 let _turn = self.turn_on_ladder();
@@ -242,7 +240,7 @@ impl<D: Driver> Arena<D> {
     fn instead_of_chunk(&self, chunk: Region, want: Want) -> Result<Address, AllocError> {
         // The error that matters is that of the next call.
         let _ = self.give_back(chunk);
-        let region = self.obtain(want.request, want.size)?;
+        let region = self.obtain(want.request, slots(want.request))?;
         self.enter_direct(region, want.request)
     }
 

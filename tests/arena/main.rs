@@ -10,6 +10,7 @@
 
 mod conformance;
 mod model;
+mod options;
 mod rig;
 mod strategies;
 mod threads;

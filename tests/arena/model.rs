@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
+use vramalloc::config::{Config, DeviceShare, FreeSync, GarbageThreshold, Rounding, StrategyKind};
 use vramalloc::error::FreeError;
 
 use crate::rig::Rig;
@@ -61,6 +61,18 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+fn rounding() -> impl Strategy<Value = Rounding> {
+    let divisions = (0u32..7).prop_map(|power| 1 << power);
+    let rounding = (divisions, prop::option::of(0u64..64));
+    prop::option::of(rounding).prop_map(|rounding| match rounding {
+        None => Rounding::default(),
+        Some((divisions, bypass)) => Rounding {
+            divisions: [divisions; 16],
+            bypass: bypass.map(Bytes::mib),
+        },
+    })
+}
+
 fn config() -> impl Strategy<Value = Config> {
     let megabytes = |most: u64| prop::option::of((1..most).prop_map(Bytes::mib));
     let strategy = prop_oneof![
@@ -85,8 +97,9 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![Just(0.92), 0.0..1.0],
     );
     let sync = prop_oneof![3 => Just(FreeSync::Deferred), 1 => Just(FreeSync::Strict)];
-    (strategy, sync, threshold, shares, sizes, megabytes(100)).prop_map(
-        |(strategy, free_sync, garbage_threshold, shares, sizes, budget)| Config {
+    let rest = (megabytes(100), rounding());
+    (strategy, sync, threshold, shares, sizes, rest).prop_map(
+        |(strategy, free_sync, garbage_threshold, shares, sizes, (budget, rounding))| Config {
             strategy,
             free_sync,
             garbage_threshold,
@@ -98,16 +111,26 @@ fn config() -> impl Strategy<Value = Config> {
             dedicated_min: sizes.3,
             limit: sizes.4.map(DeviceShare::Bytes),
             limbo_budget: budget.map(DeviceShare::Bytes),
+            rounding,
             ..Config::default()
         },
     )
 }
 
+/// A live block.
+#[derive(Copy, Clone)]
+struct Held {
+    request: u64,
+    size: u64,
+}
+
 /// What must be true, kept apart from the arena.
 struct Oracle {
     rig: Rig,
-    /// Start and size of what the program holds.
-    live: BTreeMap<u64, u64>,
+    /// What the program holds, by where it starts.
+    live: BTreeMap<u64, Held>,
+    /// Whether a block is larger than its request only by less than a slot.
+    exact: bool,
     capturing: bool,
 }
 
@@ -153,7 +176,8 @@ impl Oracle {
 
     fn pick(&self, which: &prop::sample::Index) -> Option<(u64, u64)> {
         let n = self.live.len();
-        (n > 0).then(|| self.live.iter().nth(which.index(n)).map(|(&a, &s)| (a, s)))?
+        (n > 0)
+            .then(|| (self.live.iter().nth(which.index(n))).map(|(&a, held)| (a, held.request)))?
     }
 
     fn allocate(&mut self, request: u64) {
@@ -162,19 +186,23 @@ impl Oracle {
         };
         let start = address.get();
         assert_eq!(start % 512, 0, "alignment");
-        let below = self.live.range(..=start).next_back().map(|(a, s)| a + s);
+        let size = self.rig.arena.locate(address).unwrap().size.get();
+        assert!(size >= request && size.is_multiple_of(512));
+        assert!(!self.exact || size - request < 512, "{size} for {request}");
+        let below = self.live.range(..=start).next_back();
+        let below = below.map(|(start, held)| start + held.size);
         let above = self.live.range(start..).next().map(|(&a, _)| a);
         assert!(
             below.is_none_or(|end| end <= start),
             "overlaps the block below"
         );
         assert!(
-            above.is_none_or(|next| start + request <= next),
+            above.is_none_or(|next| start + size <= next),
             "overlaps the block above"
         );
         let in_use = self.rig.gpu.in_use(address, Bytes::new(request));
         assert!(!in_use, "handed out before its fence");
-        self.live.insert(start, request);
+        self.live.insert(start, Held { request, size });
     }
 
     fn free(&mut self, which: &prop::sample::Index) {
@@ -201,11 +229,7 @@ impl Oracle {
     fn check(&self) {
         self.rig.arena.validate().unwrap();
         let stats = self.rig.arena.stats();
-        let live: u64 = self
-            .live
-            .values()
-            .map(|size| size.next_multiple_of(512))
-            .sum();
+        let live: u64 = self.live.values().map(|held| held.size).sum();
         assert_eq!(stats.live.current, Bytes::new(live), "live bytes");
         let parts = [stats.live, stats.cached, stats.limbo].map(|gauge| gauge.current.get());
         assert_eq!(
@@ -238,7 +262,8 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let rig = Rig::new(&config, DEVICE);
-        let mut oracle = Oracle { rig, live: BTreeMap::new(), capturing: false };
+        let exact = config.rounding == Rounding::default();
+        let mut oracle = Oracle { rig, live: BTreeMap::new(), exact, capturing: false };
         for step in &steps {
             oracle.run(step);
         }

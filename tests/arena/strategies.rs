@@ -62,6 +62,29 @@ fn naive_sizes_of_chunks_can_be_given() {
     rig.ends_clean();
 }
 
+/// What went straight to the driver is no chunk: the initial size is for the
+/// first one, and again when all were given back.
+#[test]
+fn naive_takes_the_initial_size_whenever_it_has_no_chunk() {
+    let config = Config {
+        initial_chunk: Some(Bytes::mib(64)),
+        reallocate_chunk: Some(Bytes::mib(32)),
+        ..naive()
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let large = rig.get(Bytes::mib(100));
+    for _ in 0..2 {
+        let block = rig.get(Bytes::mib(1));
+        assert_eq!(rig.gpu.used(0), Bytes::mib(164));
+        rig.arena.free(block).unwrap();
+        // Kept, until the program asks for it to be given back.
+        assert_eq!(rig.gpu.used(0), Bytes::mib(164));
+        assert_eq!(rig.arena.trim(), Bytes::mib(64));
+    }
+    rig.arena.free(large).unwrap();
+    rig.ends_clean();
+}
+
 #[test]
 fn naive_halves_a_chunk_that_cannot_be_had() {
     let config = Config {

@@ -192,6 +192,11 @@ impl Tally {
         self.bytes(Metric::ReservedBytes)
     }
 
+    /// Whether anything that the driver gave is a chunk.
+    pub(crate) fn holds_chunks(&self) -> bool {
+        self.stats.chunks > 0
+    }
+
     /// Bytes in chunks without a live block.
     pub(crate) fn idle(&self) -> Bytes {
         self.stats.idle

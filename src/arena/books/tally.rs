@@ -145,7 +145,7 @@ impl Tally {
     fn pool(&mut self, pool: Pool) -> &mut [Counter; Metric::COUNT] {
         match pool {
             Pool::Small => &mut self.small,
-            Pool::Large => &mut self.large,
+            Pool::Large | Pool::Oversize => &mut self.large,
         }
     }
 

@@ -72,8 +72,28 @@ pub struct ClassCount {
     pub requested: u64,
 }
 
+/// What the program holds of one size class.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct ClassLive {
+    /// How many blocks.
+    pub blocks: u64,
+    /// Their bytes, rounded as they were handed out.
+    pub bytes: u64,
+}
+
+/// What the memory of the driver was used for at one moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Parts {
+    /// In blocks that the program held.
+    pub live: Bytes,
+    /// In free blocks.
+    pub cached: Bytes,
+    /// In blocks that the program had freed and the GPU might still use.
+    pub limbo: Bytes,
+}
+
 /// What happened in one arena, and how it stands.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct ArenaStats {
     /// Bytes in blocks that the program holds, rounded as they were handed
     /// out.
@@ -86,10 +106,22 @@ pub struct ArenaStats {
     pub reserved: Gauge,
     /// Requests by size class.
     pub classes: [ClassCount; SIZE_CLASSES],
+    /// What the program holds, by size class.
+    pub classes_live: [ClassLive; SIZE_CLASSES],
+    /// What it held when `live` was at its peak, for the last time that it
+    /// reached a new one.
+    pub classes_at_peak: [ClassLive; SIZE_CLASSES],
+    /// What `reserved` consisted of when it reached its peak.
+    pub at_reserved_peak: Parts,
     /// Requests that a cached block served without a driver allocation.
     pub hits: u64,
     /// Requests that had to grow, and did.
     pub misses: u64,
+    /// Of these, those for which enough was cached in their pool, but not in
+    /// one piece.
+    pub fragmented_misses: u64,
+    /// Of these, those for which enough was in limbo.
+    pub limbo_misses: u64,
     /// Requests that went to the driver by strategy or by size.
     pub direct: u64,
     /// Chunks held now.
@@ -102,6 +134,12 @@ pub struct ArenaStats {
     pub waits: u64,
     /// Nanoseconds spent in these waits.
     pub wait_ns: u64,
+    /// The longest of them.
+    pub longest_wait_ns: u64,
+    /// Of the waits, those of requests while limbo was over its budget.
+    pub budget_waits: u64,
+    /// Nanoseconds spent in these.
+    pub budget_wait_ns: u64,
     /// Requests that failed for want of memory.
     pub ooms: u64,
     /// Of these, those that failed on the option `limit`.
@@ -114,6 +152,9 @@ pub struct ArenaStats {
     pub largest_cached: Bytes,
     /// Bytes in chunks without any live block.
     pub idle: Bytes,
+    /// The least that `idle` has been since memory was last taken from the
+    /// driver or given back: what was held for nothing since.
+    pub idle_low: Bytes,
     /// The same and more as PyTorch counts it, pool by pool.
     pub memory: MemoryStats,
 }
@@ -130,33 +171,6 @@ impl ArenaStats {
             return 0.0;
         }
         1.0 - self.largest_cached.get() as f64 / cached as f64
-    }
-}
-
-impl Default for ArenaStats {
-    fn default() -> ArenaStats {
-        ArenaStats {
-            live: Gauge::default(),
-            cached: Gauge::default(),
-            limbo: Gauge::default(),
-            reserved: Gauge::default(),
-            classes: [ClassCount::default(); SIZE_CLASSES],
-            hits: 0,
-            misses: 0,
-            direct: 0,
-            chunks: 0,
-            chunks_released: 0,
-            epochs: 0,
-            waits: 0,
-            wait_ns: 0,
-            ooms: 0,
-            limit_ooms: 0,
-            largest_oom: Bytes::ZERO,
-            bad_frees: 0,
-            largest_cached: Bytes::ZERO,
-            idle: Bytes::ZERO,
-            memory: MemoryStats::default(),
-        }
     }
 }
 

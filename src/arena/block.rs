@@ -66,6 +66,13 @@ pub(crate) struct Block {
     pub(crate) state: State,
 }
 
+impl Block {
+    /// Whether it shares its chunk with others.
+    pub(crate) fn is_part(&self) -> bool {
+        self.previous != BlockId::NONE || self.next != BlockId::NONE
+    }
+}
+
 /// All blocks of an arena.
 pub(crate) struct Blocks {
     records: Vec<Block>,
@@ -135,12 +142,6 @@ impl Blocks {
     pub(crate) fn find(&self, number: u32) -> Option<(BlockId, &Block)> {
         let id = BlockId(number);
         self.records.get(id.index()).map(|block| (id, block))
-    }
-
-    /// Whether the block shares its chunk with others.
-    pub(crate) fn is_part(&self, id: BlockId) -> bool {
-        let block = self.get(id);
-        block.previous != BlockId::NONE || block.next != BlockId::NONE
     }
 
     /// Records in use.

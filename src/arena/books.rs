@@ -10,7 +10,6 @@
 //! over the blocks. Cost: constant time for each operation, except those that
 //! look at all chunks (`take_idle`) or at a whole batch (`end_epochs`).
 
-mod choose;
 mod leave;
 mod locate;
 mod tally;
@@ -29,8 +28,7 @@ use crate::stats::ArenaStats;
 use crate::strategy::{Pool, SMALL, slots};
 
 pub use locate::Located;
-use tally::Fragments;
-pub(super) use tally::{Piece, Shortage, Tally};
+pub(super) use tally::{Piece, Shortage, Tally, Wait};
 
 /// A request on its way through the arena.
 #[derive(Copy, Clone, Debug)]
@@ -48,15 +46,6 @@ impl Want {
     pub(crate) fn at_the_least(self) -> Want {
         Want {
             size: slots(self.request),
-            ..self
-        }
-    }
-
-    /// The same for a piece of any chunk that is not kept whole: what is kept
-    /// apart is so for later requests, and no reason to fail this one.
-    pub(crate) fn anywhere(self) -> Want {
-        Want {
-            pool: Pool::Large,
             ..self
         }
     }
@@ -110,9 +99,6 @@ pub(crate) struct Books<F> {
     pub(super) chunks: Chunks,
     pub(super) small: FreeIndex,
     pub(super) large: FreeIndex,
-    pub(super) oversize: FreeIndex,
-    /// What an oversize block may have more than the request is below this.
-    most_waste: Bytes,
     pub(super) limbo: Limbo<F>,
     pub(super) tally: Tally,
     /// Whether a thread is taking a chunk that nobody else may take.
@@ -124,12 +110,7 @@ pub(crate) struct Books<F> {
 }
 
 impl<F: Clone> Books<F> {
-    pub(crate) fn new(
-        arena: ArenaId,
-        map: Arc<PageMap>,
-        tally: Tally,
-        most_waste: Bytes,
-    ) -> Books<F> {
+    pub(crate) fn new(arena: ArenaId, map: Arc<PageMap>, tally: Tally) -> Books<F> {
         Books {
             arena,
             map,
@@ -137,8 +118,6 @@ impl<F: Clone> Books<F> {
             chunks: Chunks::new(),
             small: FreeIndex::new(),
             large: FreeIndex::new(),
-            oversize: FreeIndex::new(),
-            most_waste,
             limbo: Limbo::new(),
             tally,
             growing: false,
@@ -188,21 +167,54 @@ impl<F: Clone> Books<F> {
         match pool {
             Pool::Small => (&mut self.small, &mut self.blocks),
             Pool::Large => (&mut self.large, &mut self.blocks),
-            Pool::Oversize => (&mut self.oversize, &mut self.blocks),
         }
     }
 
-    /// Takes a free block out of its index, cuts it to size, unless it is
-    /// oversize, and gives it to the program.
+    /// Hands out a cached block, if one fits.
+    pub(crate) fn take(&mut self, want: Want, search: Search) -> Option<Address> {
+        let (index, blocks) = self.index(want.pool);
+        let id = match search {
+            Search::Quick => index.find(blocks, want.size),
+            Search::Thorough => index.find_anywhere(blocks, want.size),
+        }?;
+        if search == Search::Quick && self.opens_too_early(id, want) {
+            return None;
+        }
+        let address = self.hand_out(id, want);
+        self.tally.hit();
+        Some(address)
+    }
+
+    /// Whether this would cut up an idle chunk while limbo may hold what fits:
+    /// a chunk that stays whole can still serve the request that it was taken
+    /// for. So an idle chunk is opened as if it had to be taken from the
+    /// driver, after a look into limbo; a program that repeats then finds its
+    /// chunks as it left them and need not grow again.
+    ///
+    /// It is worth the look where limbo holds enough for the request, and for
+    /// a page; a chunk that fits but for a remainder of less than a page is
+    /// the one that was taken for such a request.
+    fn opens_too_early(&self, id: BlockId, want: Want) -> bool {
+        let block = self.blocks.get(id);
+        let fits = want.pool == Pool::Large && block.size.saturating_sub(want.size) < PAGE;
+        !fits
+            && self.limbo_bytes() >= want.size.max(PAGE)
+            && self
+                .chunks
+                .get(block.chunk)
+                .is_some_and(|chunk| chunk.live == 0)
+    }
+
+    /// Takes a free block out of its index, cuts it to size and gives it to
+    /// the program.
     fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
         let (index, blocks) = self.index(want.pool);
         index.remove(blocks, id);
-        let before = Fragments::one_if(blocks.is_part(id), blocks.get(id).size);
-        let mut after = Fragments::NONE;
-        if blocks.get(id).size > want.size && want.pool != Pool::Oversize {
+        let found = blocks.get(id);
+        let (shared, rest) = (found.is_part(), found.size.saturating_sub(want.size));
+        if !rest.is_zero() {
             let rest = blocks.split(id, want.size);
             index.insert(blocks, rest);
-            after = Fragments::one(blocks.get(rest).size);
         }
         let block = blocks.get_mut(id);
         block.state = State::Live;
@@ -220,7 +232,7 @@ impl<F: Clone> Books<F> {
             chunk.live += 1;
         }
         self.map.set_block(address, id.0);
-        self.tally.cut(want.pool, before, after);
+        self.tally.cut(want.pool, shared, size, rest);
         self.tally.handed_out(Piece {
             address,
             size,
@@ -267,7 +279,7 @@ impl<F: Clone> Books<F> {
         self.tally.chunk_taken();
         self.tally.fell_idle(region.size);
         let address = self.hand_out(id, want);
-        self.tally.missed();
+        self.tally.missed(want.pool, want.size, region.size);
         Some(address)
     }
 
@@ -305,7 +317,6 @@ impl<F: Clone> Books<F> {
             return Err(FreeError::NotLive);
         };
         let piece = self.piece(&block);
-        self.tally.free_requested(piece);
         if let Some(chunk) = self.chunks.get_mut(block.chunk) {
             chunk.live -= 1;
             if chunk.live == 0 {
@@ -319,12 +330,14 @@ impl<F: Clone> Books<F> {
             Release::AtOnce => false,
             Release::AfterFence { quiet } => quiet || block.chunk != ChunkId::DIRECT,
         };
+        self.tally.free_requested(piece, waits);
         if !waits {
-            return Ok(self.put_back(id).map_or(Freed::Done, Freed::GiveBack));
+            let freed = self.put_back(id).map_or(Freed::Done, Freed::GiveBack);
+            self.tally.was_cached();
+            return Ok(freed);
         }
         self.blocks.get_mut(id).state = State::Limbo;
         self.limbo.push(id, block.size);
-        self.tally.entered_limbo();
         Ok(Freed::Limbo)
     }
 
@@ -349,26 +362,26 @@ impl<F: Clone> Books<F> {
         let block = self.blocks.get_mut(id);
         block.state = State::Free;
         block.requested = Bytes::ZERO;
-        let mut before = Fragments::NONE;
+        let mut neighbours = 0;
         let (index, blocks) = self.index(pool);
         let is_free = |blocks: &Blocks, id: BlockId| {
             id.some().filter(|&id| blocks.get(id).state == State::Free)
         };
         if let Some(next) = is_free(blocks, blocks.get(id).next) {
-            before = before.and(blocks.get(next).size);
+            neighbours += 1;
             index.remove(blocks, next);
             blocks.merge(id, next);
         }
         if let Some(previous) = is_free(blocks, blocks.get(id).previous) {
-            before = before.and(blocks.get(previous).size);
+            neighbours += 1;
             index.remove(blocks, previous);
             blocks.merge(previous, id);
             id = previous;
         }
         index.insert(blocks, id);
-        let after = Fragments::one_if(blocks.is_part(id), blocks.get(id).size);
-        self.tally.cut(pool, before, after);
-        self.tally.was_cached();
+        let joined = blocks.get(id);
+        let (whole, shared) = (joined.size, joined.is_part());
+        self.tally.joined(piece, neighbours, whole, shared);
         None
     }
 
@@ -414,6 +427,7 @@ impl<F: Clone> Books<F> {
             }
             self.limbo.recycle(batch);
         }
+        self.tally.was_cached();
     }
 
     /// Bytes of chunks in use that could be handed out in pieces of a page or
@@ -439,8 +453,7 @@ impl<F: Clone> Books<F> {
         stats.largest_cached = self
             .small
             .largest(&self.blocks)
-            .max(self.large.largest(&self.blocks))
-            .max(self.oversize.largest(&self.blocks));
+            .max(self.large.largest(&self.blocks));
         stats
     }
 }

@@ -2,16 +2,15 @@
 //!
 //! In this order: poll limbo; wait for it, where it is over its budget; take a
 //! chunk, a smaller one where the driver has no more; and where even the
-//! request cannot be had, the out-of-memory ladder: give back oversize chunks
-//! that are enough, where there are such; wait for all of limbo, give every
-//! idle chunk back, ask once more; look at pieces that are kept for others.
+//! request cannot be had, the out-of-memory ladder: wait for all of limbo,
+//! give every idle chunk back, ask once more.
 //!
 //! Bytes are taken from the quota before the driver is asked, so that the
 //! limit holds whatever threads do at the same time.
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::books::{Region, Search, Shortage, Want};
+use crate::arena::books::{Region, Search, Shortage, Wait, Want};
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
 use crate::driver::{Driver, PAGE};
@@ -66,7 +65,7 @@ impl<D: Driver> Arena<D> {
         }
         while self.is_over_budget() {
             self.close(Extent::All);
-            if !self.wait_for_oldest() {
+            if !self.wait_for_oldest(Wait::Budget) {
                 break;
             }
             if let Some(address) = self.take(want) {
@@ -169,13 +168,6 @@ impl<D: Driver> Arena<D> {
     fn last_resort(&self, want: Want) -> Result<Address, AllocError> {
         let _turn = self.turn_on_ladder();
         let want = want.at_the_least();
-        if self.release_oversize(pages(want.size)) {
-            match self.obtain(pages(want.size), pages(want.size)) {
-                Ok(region) => return self.enter_chunk(region, want),
-                Err(error) if !is_shortage(error) => return Err(error),
-                Err(_) => {}
-            }
-        }
         self.empty_limbo();
         if let Some(address) = self.take(want) {
             return Ok(address);
@@ -189,7 +181,7 @@ impl<D: Driver> Arena<D> {
             // left may have room for a small request in one that is in use.
             Err(_) => {}
         }
-        if let Some(address) = self.take(want).or_else(|| self.take(want.anywhere())) {
+        if let Some(address) = self.take(want) {
             return Ok(address);
         }
         let direct = self

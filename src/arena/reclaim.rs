@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use crate::address::Bytes;
 use crate::arena::Arena;
-use crate::arena::books::{Books, Region};
+use crate::arena::books::{Books, Region, Wait};
 use crate::arena::limbo::Oldest;
 use crate::config::GarbageThreshold;
 use crate::driver::Driver;
@@ -93,7 +93,7 @@ impl<D: Driver> Arena<D> {
 
     /// Waits for the oldest epoch and makes its blocks available. False where
     /// there is none, or none can be waited for.
-    pub(super) fn wait_for_oldest(&self) -> bool {
+    pub(super) fn wait_for_oldest(&self, reason: Wait) -> bool {
         while self.driver.may_fence() {
             let oldest = self.books.lock().oldest_epoch();
             let Some(Oldest { number, fence }) = oldest else {
@@ -108,22 +108,22 @@ impl<D: Driver> Arena<D> {
             if self.driver.wait(&fence).is_err() {
                 return false;
             }
-            self.count_wait(start);
+            self.count_wait(start, reason);
             self.end_epochs(number);
             return true;
         }
         false
     }
 
-    fn count_wait(&self, start: Instant) {
+    fn count_wait(&self, start: Instant, reason: Wait) {
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.books.lock().tally().waited(ns);
+        self.books.lock().tally().waited(ns, reason);
     }
 
     /// Waits until limbo is empty, as far as fences can be made.
     pub(super) fn wait_for_all(&self) {
         self.close(Extent::All);
-        while self.wait_for_oldest() {}
+        while self.wait_for_oldest(Wait::All) {}
     }
 
     /// Empties limbo by whatever is allowed now: memory is short.
@@ -150,7 +150,7 @@ impl<D: Driver> Arena<D> {
         let start = Instant::now();
         if self.driver.settle().is_ok() {
             closing.number = None;
-            self.count_wait(start);
+            self.count_wait(start, Wait::All);
             self.end_epochs(number);
         }
     }
@@ -176,19 +176,6 @@ impl<D: Driver> Arena<D> {
     /// returns how many bytes that were.
     pub(super) fn release_idle(&self) -> Bytes {
         let regions = self.books.lock().take_idle();
-        self.release(regions)
-    }
-
-    /// Gives free oversize chunks back to the driver, for `need` bytes; false
-    /// where there are none.
-    pub(super) fn release_oversize(&self, need: Bytes) -> bool {
-        let regions = self.books.lock().take_oversize(need);
-        !self.release(regions).is_zero()
-    }
-
-    /// Gives what has left the books back to the driver and returns how many
-    /// bytes that were.
-    fn release(&self, regions: Vec<Region>) -> Bytes {
         let mut released = Bytes::ZERO;
         for region in regions {
             if self.give_back(region).is_ok() {

@@ -13,7 +13,7 @@ use crate::arena::block::{Block, BlockId, ChunkId, State};
 use crate::arena::books::{Books, Piece};
 use crate::arena::chunk::Chunk;
 use crate::driver::Driver;
-use crate::stats::Metric;
+use crate::stats::{ClassLive, Metric, SIZE_CLASSES, size_class};
 use crate::strategy::Pool;
 
 /// What is wrong with the books, in words.
@@ -66,11 +66,11 @@ struct Sums {
     idle: Bytes,
     small_free: u64,
     large_free: u64,
-    oversize_free: u64,
     small: [u64; Metric::COUNT],
     large: [u64; Metric::COUNT],
     oversize_allocations: u64,
     oversize_segments: u64,
+    classes: [ClassLive; SIZE_CLASSES],
     seen: HashSet<u32>,
 }
 
@@ -78,7 +78,7 @@ impl Sums {
     fn add(&mut self, pool: Pool, metric: Metric, by: u64) {
         let sums = match pool {
             Pool::Small => &mut self.small,
-            Pool::Large | Pool::Oversize => &mut self.large,
+            Pool::Large => &mut self.large,
         };
         sums[metric as usize] += by;
     }
@@ -103,18 +103,20 @@ impl Sums {
                 self.add(pool, Metric::Allocation, 1);
                 self.add(pool, Metric::AllocatedBytes, size.get());
                 self.oversize_allocations += u64::from(oversize);
+                let class = &mut self.classes[size_class(requested)];
+                class.blocks += 1;
+                class.bytes += size.get();
             }
             State::Limbo => self.limbo = self.limbo.saturating_add(size),
             State::Free => {
                 self.cached = self.cached.saturating_add(size);
-                if block.previous != BlockId::NONE || block.next != BlockId::NONE {
+                if block.is_part() {
                     self.add(pool, Metric::InactiveSplit, 1);
                     self.add(pool, Metric::InactiveSplitBytes, size.get());
                 }
                 match pool {
                     Pool::Small => self.small_free += 1,
                     Pool::Large => self.large_free += 1,
-                    Pool::Oversize => self.oversize_free += 1,
                 }
                 return;
             }
@@ -169,17 +171,18 @@ impl<F: Clone> Books<F> {
             "large index holds {}",
             self.large.count()
         );
-        ensure!(
-            self.oversize.count() == sums.oversize_free,
-            "oversize index holds {}",
-            self.oversize.count()
-        );
         Ok(())
     }
 
     /// PyTorch's metrics, pool by pool.
     fn validate_metrics(&self, sums: &Sums) -> Result<(), Inconsistency> {
-        let memory = self.tally.picture().memory;
+        let stats = self.tally.picture();
+        ensure!(
+            stats.classes_live == sums.classes,
+            "size classes are kept as {:?}",
+            stats.classes_live
+        );
+        let memory = stats.memory;
         for metric in Metric::ALL {
             let (small, large) = (sums.small[metric as usize], sums.large[metric as usize]);
             for (pool, kept, summed) in [
@@ -220,10 +223,6 @@ impl<F: Clone> Books<F> {
         let (mut live, mut before, mut was_free) = (0, BlockId::NONE, false);
         for (id, block) in self.blocks.walk(chunk.first) {
             ensure!(block.chunk == chunk_id, "{id:?} is in a foreign chunk");
-            ensure!(
-                chunk.pool != Pool::Oversize || block.size == chunk.size,
-                "{chunk_id:?} is oversize and was cut"
-            );
             ensure!(
                 block.address == at,
                 "{id:?} starts at {:?} and not at {at:?}",

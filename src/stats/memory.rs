@@ -5,6 +5,7 @@
 //! requested and not completed. Invariant: `current` is `allocated - freed`,
 //! and `all` is the sum of both pools, peaks aside. Cost: plain values.
 
+use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
 
 use crate::address::Bytes;
@@ -128,4 +129,109 @@ pub struct MemoryStats {
     pub num_oom_rejections: u64,
     /// Blocks of this size and more are not cut; none: all may be.
     pub max_split_size: Option<Bytes>,
+}
+
+impl Stat {
+    /// The values by PyTorch's names.
+    fn values(self) -> [(&'static str, u64); 4] {
+        [
+            ("current", self.current),
+            ("peak", self.peak),
+            ("allocated", self.allocated),
+            ("freed", self.freed),
+        ]
+    }
+}
+
+impl MemoryStats {
+    /// Every number under PyTorch's flat key, sorted by key as PyTorch has
+    /// them. `max_split_size` is -1 where there is none.
+    #[must_use]
+    pub fn flat(&self) -> BTreeMap<String, i64> {
+        let mut flat = BTreeMap::new();
+        let mut add = |key: String, value: u64| {
+            flat.insert(key, i64::try_from(value).unwrap_or(i64::MAX));
+        };
+        for (pool, stats) in [
+            ("all", &self.all),
+            ("small_pool", &self.small_pool),
+            ("large_pool", &self.large_pool),
+        ] {
+            for metric in Metric::ALL {
+                for (name, value) in stats[metric].values() {
+                    add(format!("{}.{pool}.{name}", metric.name()), value);
+                }
+            }
+        }
+        for (metric, stat) in [
+            ("oversize_allocations", self.oversize_allocations),
+            ("oversize_segments", self.oversize_segments),
+        ] {
+            for (name, value) in stat.values() {
+                add(format!("{metric}.{name}"), value);
+            }
+        }
+        for (name, value) in [
+            ("num_alloc_retries", self.num_alloc_retries),
+            ("num_ooms", self.num_ooms),
+            ("num_sync_all_streams", self.num_sync_all_streams),
+            ("num_device_alloc", self.num_device_alloc),
+            ("num_device_free", self.num_device_free),
+            ("num_oom_rejections", self.num_oom_rejections),
+        ] {
+            add(name.to_owned(), value);
+        }
+        let max_split = self.max_split_size.map(Bytes::get);
+        let max_split = max_split.map_or(-1, |size| i64::try_from(size).unwrap_or(i64::MAX));
+        flat.insert("max_split_size".to_owned(), max_split);
+        flat
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_of_pytorch_is_there() {
+        let flat = MemoryStats::default().flat();
+        assert_eq!(flat.len(), 9 * 3 * 4 + 2 * 4 + 7);
+        assert_eq!(flat.get("max_split_size"), Some(&-1));
+        for key in [
+            "active.all.allocated",
+            "inactive_split_bytes.small_pool.peak",
+            "oversize_segments.freed",
+            "num_sync_all_streams",
+        ] {
+            assert_eq!(flat.get(key), Some(&0), "{key}");
+        }
+    }
+
+    #[test]
+    fn values_stand_under_their_own_keys() {
+        let mut stats = MemoryStats {
+            num_ooms: 7,
+            max_split_size: Some(Bytes::mib(20)),
+            ..MemoryStats::default()
+        };
+        stats.large_pool[Metric::RequestedBytes] = Stat {
+            current: 1,
+            peak: 2,
+            allocated: 3,
+            freed: u64::MAX,
+        };
+        let flat = stats.flat();
+        for (key, value) in [
+            ("requested_bytes.large_pool.current", 1),
+            ("requested_bytes.large_pool.peak", 2),
+            ("requested_bytes.large_pool.allocated", 3),
+            ("requested_bytes.large_pool.freed", i64::MAX),
+            ("num_ooms", 7),
+            ("max_split_size", 20 << 20),
+        ] {
+            assert_eq!(flat.get(key), Some(&value), "{key}");
+        }
+        let zeros = flat.values().filter(|&&value| value == 0).count();
+        assert_eq!(zeros, flat.len() - 6);
+    }
 }

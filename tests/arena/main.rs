@@ -9,6 +9,7 @@
 )]
 
 mod conformance;
+mod metrics;
 mod model;
 mod options;
 mod rig;

@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{
-    Config, DeviceShare, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
-};
+use vramalloc::config::{Config, DeviceShare, FreeSync, GarbageThreshold, Rounding, StrategyKind};
 use vramalloc::error::FreeError;
+use vramalloc::stats::Metric;
 
 use crate::rig::Rig;
 
@@ -99,32 +98,22 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![Just(0.92), 0.0..1.0],
     );
     let sync = prop_oneof![3 => Just(FreeSync::Deferred), 1 => Just(FreeSync::Strict)];
-    let splitting = (megabytes(100), megabytes(60), megabytes(40)).prop_map(
-        |(max_split, max_non_split_rounding, large_segment)| Splitting {
-            max_split,
-            max_non_split_rounding,
-            large_segment,
-        },
-    );
-    let rest = (megabytes(100), rounding(), splitting);
+    let rest = (megabytes(100), rounding());
     (strategy, sync, threshold, shares, sizes, rest).prop_map(
-        |(strategy, free_sync, garbage_threshold, shares, sizes, (budget, rounding, splitting))| {
-            Config {
-                strategy,
-                free_sync,
-                garbage_threshold,
-                garbage_fraction: shares.0,
-                chunk_fraction: shares.1,
-                initial_chunk: sizes.0,
-                reallocate_chunk: sizes.1,
-                auto_growth_chunk: sizes.2.unwrap_or(Bytes::ZERO),
-                dedicated_min: sizes.3,
-                limit: sizes.4.map(DeviceShare::Bytes),
-                limbo_budget: budget.map(DeviceShare::Bytes),
-                rounding,
-                splitting,
-                ..Config::default()
-            }
+        |(strategy, free_sync, garbage_threshold, shares, sizes, (budget, rounding))| Config {
+            strategy,
+            free_sync,
+            garbage_threshold,
+            garbage_fraction: shares.0,
+            chunk_fraction: shares.1,
+            initial_chunk: sizes.0,
+            reallocate_chunk: sizes.1,
+            auto_growth_chunk: sizes.2.unwrap_or(Bytes::ZERO),
+            dedicated_min: sizes.3,
+            limit: sizes.4.map(DeviceShare::Bytes),
+            limbo_budget: budget.map(DeviceShare::Bytes),
+            rounding,
+            ..Config::default()
         },
     )
 }
@@ -144,7 +133,18 @@ struct Oracle {
     /// Whether a block is larger than its request only by less than a slot.
     exact: bool,
     capturing: bool,
+    /// The most there was of what rises only when memory is handed out.
+    peaks: [u64; HANDED_OUT.len()],
 }
+
+/// At most once in a step.
+const HANDED_OUT: [Metric; 5] = [
+    Metric::Allocation,
+    Metric::AllocatedBytes,
+    Metric::Active,
+    Metric::ActiveBytes,
+    Metric::RequestedBytes,
+];
 
 impl Oracle {
     fn run(&mut self, step: &Step) {
@@ -238,9 +238,18 @@ impl Oracle {
         }
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
         self.rig.arena.validate().unwrap();
         let stats = self.rig.arena.stats();
+        for (peak, metric) in self.peaks.iter_mut().zip(HANDED_OUT) {
+            let stat = stats.memory.all[metric];
+            *peak = (*peak).max(stat.current);
+            assert_eq!(stat.peak, *peak, "peak of {}", metric.name());
+        }
+        assert_eq!(
+            stats.memory.all[Metric::Allocation].current,
+            self.live.len() as u64
+        );
         let live: u64 = self.live.values().map(|held| held.size).sum();
         assert_eq!(stats.live.current, Bytes::new(live), "live bytes");
         let parts = [stats.live, stats.cached, stats.limbo].map(|gauge| gauge.current.get());
@@ -274,8 +283,8 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let rig = Rig::new(&config, DEVICE);
-        let exact = config.rounding == Rounding::default() && config.splitting.max_split.is_none();
-        let mut oracle = Oracle { rig, live: BTreeMap::new(), exact, capturing: false };
+        let exact = config.rounding == Rounding::default();
+        let mut oracle = Oracle { rig, live: BTreeMap::new(), exact, capturing: false, peaks: [0; HANDED_OUT.len()] };
         for step in &steps {
             oracle.run(step);
         }

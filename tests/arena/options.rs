@@ -1,4 +1,3 @@
 //! What each option does to the memory of the device, one file per family.
 
 mod rounding;
-mod splitting;

@@ -7,7 +7,7 @@
 
 use crate::address::Bytes;
 use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
-use crate::arena::books::{Books, Fragments, Region};
+use crate::arena::books::{Books, Region};
 use crate::arena::chunk::{Chunk, Chunks};
 use crate::arena::free_index::FreeIndex;
 
@@ -43,29 +43,6 @@ impl<F: Clone> Books<F> {
         regions
     }
 
-    /// Takes oversize chunks that are free out of the books, for `need` bytes:
-    /// the smallest that is enough by itself; where none is, the largest, until
-    /// they are enough together.
-    pub(crate) fn take_oversize(&mut self, need: Bytes) -> Vec<Region> {
-        let enough = self.oversize.smallest(&self.blocks, need);
-        let mut free: Vec<BlockId> = match enough {
-            Some(id) => vec![id],
-            None => self.oversize.at_least(&self.blocks, Bytes::ZERO).collect(),
-        };
-        free.sort_by_key(|&id| std::cmp::Reverse(self.blocks.get(id).size));
-        let mut regions = Vec::new();
-        let mut sum = Bytes::ZERO;
-        for id in free {
-            if sum >= need {
-                break;
-            }
-            let block = *self.blocks.get(id);
-            sum = sum.saturating_add(block.size);
-            regions.extend(self.take_chunk(block.chunk));
-        }
-        regions
-    }
-
     fn take_chunk(&mut self, id: ChunkId) -> Option<Region> {
         let Chunk {
             address,
@@ -79,11 +56,12 @@ impl<F: Clone> Books<F> {
             .walk(first)
             .map(|(id, block)| (id, *block))
             .collect();
-        let mut fragments = Fragments::NONE;
+        let (mut split, mut split_bytes) = (0, Bytes::ZERO);
         for &(id, block) in &blocks {
             if block.state == State::Free {
                 if blocks.len() > 1 {
-                    fragments = fragments.and(block.size);
+                    split += 1;
+                    split_bytes = split_bytes.saturating_add(block.size);
                 }
                 let (index, blocks) = self.index(pool);
                 index.remove(blocks, id);
@@ -97,7 +75,7 @@ impl<F: Clone> Books<F> {
         self.chunks.remove(id);
         self.map.release_chunk(address, size);
         let region = Region { address, size };
-        self.tally.cut(pool, fragments, Fragments::NONE);
+        self.tally.split_gone(pool, split, split_bytes);
         self.tally.left_idle(size);
         self.tally.segment_released(region, pool);
         self.tally.chunk_released();
@@ -124,7 +102,6 @@ impl<F: Clone> Books<F> {
         self.blocks = Blocks::new();
         self.small = FreeIndex::new();
         self.large = FreeIndex::new();
-        self.oversize = FreeIndex::new();
         self.limbo.clear();
         let reserved = self.tally.reserved();
         self.tally.retired();

@@ -2,16 +2,19 @@
 //!
 //! Owns the counters. The books say what happened; what that does to which
 //! counter is decided here and nowhere else. Invariant (checked by
-//! `validate`): every current value is the sum over the blocks. Cost: some
-//! fifty instructions for a block that is handed out and half as many for its
-//! free, under the lock that is held anyway.
+//! `validate`): every current value is the sum over the blocks. Cost: a few
+//! dozen instructions for a block that is handed out and as many for its free,
+//! under the lock that is held anyway.
+
+mod counters;
+mod picture;
 
 use crate::address::{Address, Bytes};
 use crate::arena::books::Region;
-use crate::stats::{
-    ArenaStats, ClassCount, Gauge, MemoryStats, Metric, PoolStats, Stat, size_class,
-};
+use crate::stats::{ArenaStats, ClassLive, Metric, Parts, SIZE_CLASSES, size_class};
 use crate::strategy::Pool;
+
+use counters::{Counter, Counters};
 
 /// A block, as the events tell of it.
 #[derive(Copy, Clone, Debug)]
@@ -25,6 +28,16 @@ pub(crate) struct Piece {
     pub(crate) pool: Pool,
 }
 
+/// Why a call of the program waits for the device.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// More is in limbo than its budget allows.
+    Budget,
+    /// Memory is short, or the free waits as CUDA's does, or the cache is to
+    /// be emptied.
+    All,
+}
+
 /// Why a request failed.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Shortage {
@@ -34,82 +47,20 @@ pub(crate) struct Shortage {
     pub(crate) tried_to_free: bool,
 }
 
-/// Free blocks that share their chunk with another block.
-#[derive(Copy, Clone, Debug, Default)]
-pub(crate) struct Fragments {
-    count: u64,
-    bytes: Bytes,
-}
-
-impl Fragments {
-    /// None.
-    pub(crate) const NONE: Fragments = Fragments {
-        count: 0,
-        bytes: Bytes::ZERO,
-    };
-
-    /// One, of this size.
-    pub(crate) fn one(size: Bytes) -> Fragments {
-        Fragments {
-            count: 1,
-            bytes: size,
-        }
-    }
-
-    /// One more.
-    pub(crate) fn and(self, size: Bytes) -> Fragments {
-        Fragments {
-            count: self.count + 1,
-            bytes: self.bytes.saturating_add(size),
-        }
-    }
-
-    /// One of this size, where `there`.
-    pub(crate) fn one_if(there: bool, size: Bytes) -> Fragments {
-        if there {
-            Fragments::one(size)
-        } else {
-            Fragments::NONE
-        }
-    }
-}
-
-/// A quantity of one pool.
-#[derive(Copy, Clone, Default)]
-struct Counter {
-    current: u64,
-    peak: u64,
-    /// Sum of all increases.
-    total: u64,
-}
-
-impl Counter {
-    fn raise(&mut self, by: u64) {
-        self.current = self.current.wrapping_add(by);
-        self.total = self.total.wrapping_add(by);
-        self.peak = self.peak.max(self.current);
-    }
-
-    fn lower(&mut self, by: u64) {
-        self.current = self.current.saturating_sub(by);
-    }
-
-    fn stat(self) -> Stat {
-        Stat {
-            current: self.current,
-            peak: self.peak,
-            allocated: self.total,
-            freed: self.total.saturating_sub(self.current),
-        }
-    }
-}
+/// What falls when the device is done with a freed block.
+const FALL_WITH_FENCES: [Metric; 3] = [Metric::Active, Metric::ActiveBytes, Metric::RequestedBytes];
 
 /// See the module.
 pub(crate) struct Tally {
-    small: [Counter; Metric::COUNT],
-    large: [Counter; Metric::COUNT],
-    /// Of both pools together.
-    peaks: [u64; Metric::COUNT],
+    counters: Counters,
+    /// Something of `FALL_WITH_FENCES` rose, or limbo did, since it was last
+    /// compared with its peak.
+    peaks_due: bool,
+    /// The program holds more than ever: what it consists of is to be noted
+    /// before anything is freed.
+    live_rose: bool,
+    /// More is reserved than ever: the same, when the request was served.
+    reserved_rose: bool,
     oversize_allocations: Counter,
     oversize_segments: Counter,
     /// Blocks of this size and more are oversize.
@@ -126,11 +77,11 @@ pub(crate) struct Tally {
 impl Tally {
     /// Nothing has happened; blocks of `max_split` and more are oversize.
     pub(crate) fn new(max_split: Option<Bytes>) -> Tally {
-        let none = [Counter::default(); Metric::COUNT];
         Tally {
-            small: none,
-            large: none,
-            peaks: [0; Metric::COUNT],
+            counters: Counters::default(),
+            peaks_due: false,
+            live_rose: false,
+            reserved_rose: false,
             oversize_allocations: Counter::default(),
             oversize_segments: Counter::default(),
             max_split,
@@ -142,78 +93,13 @@ impl Tally {
         }
     }
 
-    fn pool(&mut self, pool: Pool) -> &mut [Counter; Metric::COUNT] {
-        match pool {
-            Pool::Small => &mut self.small,
-            Pool::Large | Pool::Oversize => &mut self.large,
-        }
-    }
-
-    fn raise(&mut self, pool: Pool, metric: Metric, by: u64) {
-        self.pool(pool)[metric as usize].raise(by);
-        let current = self.current(metric);
-        let peak = &mut self.peaks[metric as usize];
-        *peak = (*peak).max(current);
-    }
-
-    fn lower(&mut self, pool: Pool, metric: Metric, by: u64) {
-        self.pool(pool)[metric as usize].lower(by);
-    }
-
-    fn current(&self, metric: Metric) -> u64 {
-        let metric = metric as usize;
-        self.small[metric]
-            .current
-            .wrapping_add(self.large[metric].current)
-    }
-
-    fn bytes(&self, metric: Metric) -> Bytes {
-        Bytes::new(self.current(metric))
-    }
-
-    /// Bytes that the program holds.
-    pub(crate) fn live(&self) -> Bytes {
-        self.bytes(Metric::AllocatedBytes)
-    }
-
-    /// Bytes in free blocks.
-    pub(crate) fn cached(&self) -> Bytes {
-        self.reserved()
-            .saturating_sub(self.bytes(Metric::ActiveBytes))
-    }
-
-    /// Bytes in limbo.
-    pub(crate) fn limbo(&self) -> Bytes {
-        self.bytes(Metric::ActiveBytes).saturating_sub(self.live())
-    }
-
-    /// Bytes that the driver gave.
-    pub(crate) fn reserved(&self) -> Bytes {
-        self.bytes(Metric::ReservedBytes)
-    }
-
-    /// Whether anything that the driver gave is a chunk.
-    pub(crate) fn holds_chunks(&self) -> bool {
-        self.stats.chunks > 0
-    }
-
-    /// Bytes in chunks without a live block.
-    pub(crate) fn idle(&self) -> Bytes {
-        self.stats.idle
-    }
-
-    /// Allocations and frees so far.
-    pub(crate) fn steps(&self) -> u64 {
-        let steps = |class: &ClassCount| class.allocations + class.frees;
-        self.stats.classes.iter().map(steps).sum()
-    }
-
     /// Whether blocks of this size count as oversize.
     pub(crate) fn is_oversize(&self, size: Bytes) -> bool {
         self.max_split.is_some_and(|least| size >= least)
     }
 
     /// The program got a block.
+    #[inline]
     pub(crate) fn handed_out(&mut self, piece: Piece) {
         let Piece {
             size,
@@ -221,88 +107,150 @@ impl Tally {
             pool,
             ..
         } = piece;
-        self.raise(pool, Metric::Allocation, 1);
-        self.raise(pool, Metric::AllocatedBytes, size.get());
-        self.raise(pool, Metric::Active, 1);
-        self.raise(pool, Metric::ActiveBytes, size.get());
-        self.raise(pool, Metric::RequestedBytes, requested.get());
+        let mut counters = self.counters.of(pool);
+        counters.raise(Metric::Allocation, 1);
+        counters.raise(Metric::AllocatedBytes, size.get());
+        counters.raise(Metric::Active, 1);
+        counters.raise(Metric::ActiveBytes, size.get());
+        counters.raise(Metric::RequestedBytes, requested.get());
+        counters.settle(Metric::Allocation);
+        self.live_rose |= counters.settle(Metric::AllocatedBytes);
+        self.peaks_due = true;
         if self.is_oversize(size) {
             self.oversize_allocations.raise(1);
+            self.oversize_allocations.settle();
         }
-        let class = &mut self.stats.classes[size_class(requested)];
-        class.allocations += 1;
-        class.requested = class.requested.saturating_add(requested.get());
+        let class = size_class(requested);
+        let count = &mut self.stats.classes[class];
+        count.allocations += 1;
+        count.requested = count.requested.saturating_add(requested.get());
+        let live = &mut self.stats.classes_live[class];
+        live.blocks = live.blocks.wrapping_add(1);
+        live.bytes = live.bytes.wrapping_add(size.get());
     }
 
-    /// The program freed a block.
-    pub(crate) fn free_requested(&mut self, piece: Piece) {
+    /// The program freed a block; `waits`: it goes to limbo.
+    #[inline]
+    pub(crate) fn free_requested(&mut self, piece: Piece, waits: bool) {
         let Piece {
             size,
             requested,
             pool,
             ..
         } = piece;
-        self.lower(pool, Metric::Allocation, 1);
-        self.lower(pool, Metric::AllocatedBytes, size.get());
+        if std::mem::take(&mut self.live_rose) {
+            self.stats.classes_at_peak = self.stats.classes_live;
+        }
+        if !waits {
+            // Else what never was in limbo would count there.
+            self.settle();
+        }
+        let mut counters = self.counters.of(pool);
+        counters.lower(Metric::Allocation, 1);
+        counters.lower(Metric::AllocatedBytes, size.get());
         if self.is_oversize(size) {
             self.oversize_allocations.lower(1);
         }
-        self.stats.classes[size_class(requested)].frees += 1;
-    }
-
-    /// What was just freed waits for the device.
-    pub(crate) fn entered_limbo(&mut self) {
-        self.stats.limbo.peak = self.stats.limbo.peak.max(self.limbo());
+        let class = size_class(requested);
+        self.stats.classes[class].frees += 1;
+        let live = &mut self.stats.classes_live[class];
+        live.blocks = live.blocks.wrapping_sub(1);
+        live.bytes = live.bytes.wrapping_sub(size.get());
+        self.peaks_due |= waits;
     }
 
     /// The device is done with a freed block.
+    #[inline]
     pub(crate) fn free_completed(&mut self, piece: Piece) {
-        self.lower(piece.pool, Metric::Active, 1);
-        self.lower(piece.pool, Metric::ActiveBytes, piece.size.get());
-        self.lower(piece.pool, Metric::RequestedBytes, piece.requested.get());
+        self.settle();
+        let mut counters = self.counters.of(piece.pool);
+        counters.lower(Metric::Active, 1);
+        counters.lower(Metric::ActiveBytes, piece.size.get());
+        counters.lower(Metric::RequestedBytes, piece.requested.get());
     }
 
-    /// The free blocks of a chunk in use changed from `before` to `after`.
-    pub(crate) fn cut(&mut self, pool: Pool, before: Fragments, after: Fragments) {
-        self.change(pool, Metric::InactiveSplit, before.count, after.count);
-        self.change(
-            pool,
-            Metric::InactiveSplitBytes,
-            before.bytes.get(),
-            after.bytes.get(),
-        );
-    }
-
-    /// Only the difference counts as an increase or a decrease.
-    fn change(&mut self, pool: Pool, metric: Metric, before: u64, after: u64) {
-        if after > before {
-            self.raise(pool, metric, after - before);
-        } else {
-            self.lower(pool, metric, before - after);
+    /// Before anything falls that rose unseen.
+    #[inline]
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.peaks_due) {
+            self.counters.settle(&FALL_WITH_FENCES);
+            self.stats.limbo.peak = self.stats.limbo.peak.max(self.limbo());
         }
     }
 
-    /// What is cached may be more than ever.
+    /// A free block gave `handed` bytes to the program and has `rest` left;
+    /// `shared`: it had neighbours in its chunk.
+    #[inline]
+    pub(crate) fn cut(&mut self, pool: Pool, shared: bool, handed: Bytes, rest: Bytes) {
+        let mut counters = self.counters.of(pool);
+        if shared {
+            counters.lower(Metric::InactiveSplitBytes, handed.get());
+            counters.lower(Metric::InactiveSplit, u64::from(rest.is_zero()));
+        } else if !rest.is_zero() {
+            counters.raise(Metric::InactiveSplitBytes, rest.get());
+            counters.raise(Metric::InactiveSplit, 1);
+            counters.settle(Metric::InactiveSplitBytes);
+            counters.settle(Metric::InactiveSplit);
+        }
+    }
+
+    /// A block of `size` bytes became free and merged with so many free
+    /// neighbours to `whole` bytes; `shared`: there are others in the chunk.
+    #[inline]
+    pub(crate) fn joined(&mut self, piece: Piece, neighbours: u64, whole: Bytes, shared: bool) {
+        let mut counters = self.counters.of(piece.pool);
+        if shared {
+            counters.raise(Metric::InactiveSplitBytes, piece.size.get());
+            counters.settle(Metric::InactiveSplitBytes);
+            if neighbours == 0 {
+                counters.raise(Metric::InactiveSplit, 1);
+                counters.settle(Metric::InactiveSplit);
+            } else {
+                // As many vanish as are merged; one is left.
+                counters.lower(Metric::InactiveSplit, neighbours - 1);
+            }
+        } else {
+            let merged = whole.saturating_sub(piece.size);
+            counters.lower(Metric::InactiveSplitBytes, merged.get());
+            counters.lower(Metric::InactiveSplit, neighbours);
+        }
+    }
+
+    /// So many free blocks of a chunk with several blocks leave with it.
+    pub(crate) fn split_gone(&mut self, pool: Pool, count: u64, bytes: Bytes) {
+        let mut counters = self.counters.of(pool);
+        counters.lower(Metric::InactiveSplitBytes, bytes.get());
+        counters.lower(Metric::InactiveSplit, count);
+    }
+
+    /// Nothing more becomes free in this step.
     pub(crate) fn was_cached(&mut self) {
         self.stats.cached.peak = self.stats.cached.peak.max(self.cached());
     }
 
     /// The driver gave memory: a chunk or a direct allocation.
     pub(crate) fn segment_taken(&mut self, region: Region, pool: Pool) {
-        self.raise(pool, Metric::Segment, 1);
-        self.raise(pool, Metric::ReservedBytes, region.size.get());
+        let mut counters = self.counters.of(pool);
+        counters.raise(Metric::Segment, 1);
+        counters.raise(Metric::ReservedBytes, region.size.get());
+        counters.settle(Metric::Segment);
+        self.reserved_rose |= counters.settle(Metric::ReservedBytes);
+        self.stats.idle_low = self.stats.idle;
         if self.is_oversize(region.size) {
             self.oversize_segments.raise(1);
+            self.oversize_segments.settle();
         }
     }
 
     /// It is on its way back.
     pub(crate) fn segment_released(&mut self, region: Region, pool: Pool) {
-        self.lower(pool, Metric::Segment, 1);
-        self.lower(pool, Metric::ReservedBytes, region.size.get());
+        let mut counters = self.counters.of(pool);
+        counters.lower(Metric::Segment, 1);
+        counters.lower(Metric::ReservedBytes, region.size.get());
         if self.is_oversize(region.size) {
             self.oversize_segments.lower(1);
         }
+        self.stats.idle_low = self.stats.idle;
         self.device_frees += 1;
     }
 
@@ -325,6 +273,7 @@ impl Tally {
     /// An idle chunk is in use, or leaves.
     pub(crate) fn left_idle(&mut self, chunk: Bytes) {
         self.stats.idle = self.stats.idle.saturating_sub(chunk);
+        self.stats.idle_low = self.stats.idle_low.min(self.stats.idle);
     }
 
     /// A cached block served a request.
@@ -332,15 +281,32 @@ impl Tally {
         self.stats.hits += 1;
     }
 
-    /// A request had to grow, and did.
-    pub(crate) fn missed(&mut self) {
+    /// A request of `size` bytes had to grow by a chunk, and was served.
+    pub(crate) fn missed(&mut self, pool: Pool, size: Bytes, chunk: Bytes) {
         self.stats.misses += 1;
-        self.was_cached();
+        let held = |metric| Bytes::new(self.counters.current_of(pool, metric));
+        let cached = held(Metric::ReservedBytes).saturating_sub(held(Metric::ActiveBytes));
+        let before = cached.saturating_add(size).saturating_sub(chunk);
+        self.stats.fragmented_misses += u64::from(before >= size);
+        self.stats.limbo_misses += u64::from(self.limbo() >= size);
+        self.grew();
     }
 
     /// A request has a driver allocation of its own.
     pub(crate) fn went_direct(&mut self) {
         self.stats.direct += 1;
+        self.grew();
+    }
+
+    fn grew(&mut self) {
+        self.was_cached();
+        if std::mem::take(&mut self.reserved_rose) {
+            self.stats.at_reserved_peak = Parts {
+                live: self.live(),
+                cached: self.cached(),
+                limbo: self.limbo(),
+            };
+        }
     }
 
     /// Something was freed that is not a live block.
@@ -354,9 +320,15 @@ impl Tally {
     }
 
     /// A call of the program waited for the device.
-    pub(crate) fn waited(&mut self, ns: u64) {
-        self.stats.waits += 1;
-        self.stats.wait_ns = self.stats.wait_ns.saturating_add(ns);
+    pub(crate) fn waited(&mut self, ns: u64, reason: Wait) {
+        let stats = &mut self.stats;
+        stats.waits += 1;
+        stats.wait_ns = stats.wait_ns.saturating_add(ns);
+        stats.longest_wait_ns = stats.longest_wait_ns.max(ns);
+        if reason == Wait::Budget {
+            stats.budget_waits += 1;
+            stats.budget_wait_ns = stats.budget_wait_ns.saturating_add(ns);
+        }
     }
 
     /// All of limbo is waited for at once.
@@ -379,59 +351,17 @@ impl Tally {
 
     /// The context is gone, with all that was in it.
     pub(crate) fn retired(&mut self) {
-        for metric in Metric::ALL {
-            self.small[metric as usize].current = 0;
-            self.large[metric as usize].current = 0;
+        self.settle();
+        if std::mem::take(&mut self.live_rose) {
+            self.stats.classes_at_peak = self.stats.classes_live;
         }
-        self.oversize_allocations.current = 0;
-        self.oversize_segments.current = 0;
+        self.stats.classes_live = [ClassLive::default(); SIZE_CLASSES];
+        self.counters.clear();
+        for counter in [&mut self.oversize_allocations, &mut self.oversize_segments] {
+            counter.lower(counter.current);
+        }
         self.stats.idle = Bytes::ZERO;
+        self.stats.idle_low = Bytes::ZERO;
         self.stats.chunks = 0;
-    }
-
-    /// A copy of the counters.
-    pub(crate) fn picture(&self) -> ArenaStats {
-        let gauge = |metric| Gauge {
-            current: self.bytes(metric),
-            peak: Bytes::new(self.peaks[metric as usize]),
-        };
-        let mut stats = self.stats.clone();
-        stats.live = gauge(Metric::AllocatedBytes);
-        stats.reserved = gauge(Metric::ReservedBytes);
-        stats.limbo.current = self.limbo();
-        stats.cached.current = self.cached();
-        stats.memory = self.memory();
-        stats
-    }
-
-    fn memory(&self) -> MemoryStats {
-        let (mut all, mut small_pool, mut large_pool) =
-            <(PoolStats, PoolStats, PoolStats)>::default();
-        for metric in Metric::ALL {
-            let small = self.small[metric as usize].stat();
-            let large = self.large[metric as usize].stat();
-            small_pool[metric] = small;
-            large_pool[metric] = large;
-            all[metric] = Stat {
-                current: small.current.wrapping_add(large.current),
-                peak: self.peaks[metric as usize],
-                allocated: small.allocated.wrapping_add(large.allocated),
-                freed: small.freed.wrapping_add(large.freed),
-            };
-        }
-        MemoryStats {
-            all,
-            small_pool,
-            large_pool,
-            oversize_allocations: self.oversize_allocations.stat(),
-            oversize_segments: self.oversize_segments.stat(),
-            num_alloc_retries: self.retries,
-            num_ooms: self.stats.ooms,
-            num_sync_all_streams: self.full_waits,
-            num_device_alloc: all[Metric::Segment].allocated,
-            num_device_free: self.device_frees,
-            num_oom_rejections: self.rejections,
-            max_split_size: self.max_split,
-        }
     }
 }

@@ -17,7 +17,6 @@ use crate::error::Code;
 use crate::page_map::SLOT;
 
 use auto_growth::AutoGrowth;
-pub(crate) use auto_growth::most_waste;
 use naive_best_fit::NaiveBestFit;
 pub(crate) use rounding::Rounder;
 
@@ -29,9 +28,6 @@ pub(crate) const SMALL: Bytes = Bytes::mib(1);
 pub(crate) enum Pool {
     /// Requests up to [`SMALL`], where the strategy keeps them apart.
     Small,
-    /// Requests that the option `max_split` keeps apart: each block is a chunk
-    /// of its own.
-    Oversize,
     /// All others.
     Large,
 }
@@ -68,7 +64,11 @@ impl Strategy {
     pub(crate) fn route(&self, size: Bytes, available: Available<'_>) -> Result<Route, Code> {
         match self {
             Strategy::NaiveBestFit(naive) => naive.route(size, available),
-            Strategy::AutoGrowth(growth) => Ok(Route::Pool(growth.pool(size))),
+            Strategy::AutoGrowth(_) => Ok(Route::Pool(if size <= SMALL {
+                Pool::Small
+            } else {
+                Pool::Large
+            })),
             Strategy::Passthrough => Ok(Route::Direct),
         }
     }

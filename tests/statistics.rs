@@ -10,7 +10,8 @@ use serde_json::Value;
 use vramalloc::Bytes;
 use vramalloc::config::{Host, Loaded, OPTIONS, load};
 use vramalloc::stats::{
-    ArenaReport, ArenaStats, CallCount, ClassCount, Gauge, Process, Report, SCHEMA, SIZE_CLASSES,
+    ArenaReport, ArenaStats, CallCount, ClassCount, ClassLive, Gauge, Metric, Parts, Process,
+    Report, SCHEMA, SIZE_CLASSES,
 };
 
 fn gauge(current: u64, peak: u64) -> Gauge {
@@ -57,6 +58,18 @@ fn arena(device: u32) -> ArenaReport {
             waits: 2,
             wait_ns: 300,
             largest_cached: Bytes::new(2304),
+            idle_low: Bytes::new(11),
+            at_reserved_peak: Parts {
+                live: Bytes::new(12),
+                cached: Bytes::new(13),
+                limbo: Bytes::new(14),
+            },
+            fragmented_misses: 15,
+            limbo_misses: 16,
+            longest_wait_ns: 17,
+            budget_waits: 18,
+            budget_wait_ns: 19,
+            largest_oom: Bytes::new(20),
             ..ArenaStats::default()
         },
         ..ArenaReport::default()
@@ -68,6 +81,15 @@ fn arena(device: u32) -> ArenaReport {
     };
     arena.stats.classes[0] = count;
     arena.stats.classes[SIZE_CLASSES - 1] = count;
+    arena.stats.classes_live[0] = ClassLive {
+        blocks: 21,
+        bytes: 22,
+    };
+    arena.stats.classes_at_peak[0] = ClassLive {
+        blocks: 23,
+        bytes: 24,
+    };
+    arena.stats.memory.all[Metric::ActiveBytes].peak = 25;
     arena.calls.alloc = CallCount {
         calls: 2,
         failures: 1,
@@ -126,6 +148,23 @@ fn numbers_stand_where_they_belong() {
         ("/arenas/0/size_classes/1/frees", 3.into()),
         ("/arenas/0/driver_calls/alloc/failures", 1.into()),
         ("/arenas/0/driver_calls/fence/total_ns", 70.into()),
+        ("/arenas/0/idle_low_bytes", 11.into()),
+        ("/arenas/0/at_reserved_peak/live_bytes", 12.into()),
+        ("/arenas/0/at_reserved_peak/cached_bytes", 13.into()),
+        ("/arenas/0/at_reserved_peak/limbo_bytes", 14.into()),
+        ("/arenas/0/fragmented_misses", 15.into()),
+        ("/arenas/0/limbo_misses", 16.into()),
+        ("/arenas/0/longest_wait_ns", 17.into()),
+        ("/arenas/0/budget_waits", 18.into()),
+        ("/arenas/0/budget_wait_ns", 19.into()),
+        ("/arenas/0/largest_oom_bytes", 20.into()),
+        ("/arenas/0/size_classes/0/live_blocks", 21.into()),
+        ("/arenas/0/size_classes/0/live_bytes", 22.into()),
+        ("/arenas/0/size_classes/0/peak_blocks", 23.into()),
+        ("/arenas/0/size_classes/0/peak_bytes", 24.into()),
+        ("/arenas/0/memory_stats/active_bytes.all.peak", 25.into()),
+        ("/arenas/0/paddle/Reserved/peak", 9000.into()),
+        ("/arenas/0/paddle/Allocated/current", 1024.into()),
     ] {
         assert_eq!(json.pointer(pointer), Some(&expected), "{pointer}");
     }
@@ -183,6 +222,7 @@ fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
                     "" => key.clone(),
                     "options" => format!("{path}.<option>"),
                     "arenas[].driver_calls" => format!("{path}.<kind>"),
+                    "arenas[].memory_stats" => format!("{path}.<key>"),
                     _ => format!("{path}.{key}"),
                 };
                 keys(value, &key, found);
@@ -234,4 +274,22 @@ fn the_page_holds_every_key_and_no_other() {
         .cloned()
         .collect();
     assert_eq!(kinds, documented(&["Kinds of driver calls"]));
+}
+
+#[test]
+fn the_page_holds_every_metric_of_pytorch() {
+    let values = ["current", "peak", "allocated", "freed"];
+    let mut expected = documented(&["Single numbers"]);
+    for metric in documented(&["Metrics without pools"]) {
+        expected.extend(values.map(|value| format!("{metric}.{value}")));
+    }
+    for metric in documented(&["Metrics with pools"]) {
+        for pool in ["all", "small_pool", "large_pool"] {
+            expected.extend(values.map(|value| format!("{metric}.{pool}.{value}")));
+        }
+    }
+    let json = json(&[arena(0)]);
+    let stats = json["arenas"][0]["memory_stats"].as_object().unwrap();
+    assert_eq!(stats.keys().cloned().collect::<BTreeSet<_>>(), expected);
+    assert!(stats.keys().is_sorted());
 }

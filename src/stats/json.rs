@@ -171,20 +171,37 @@ fn arena(arena: &ArenaReport) -> Value {
         "fragmentation": stats.fragmentation(),
         "chunks": stats.chunks,
         "chunks_released": stats.chunks_released,
+        "idle_low_bytes": stats.idle_low.get(),
+        "at_reserved_peak": {
+            "live_bytes": stats.at_reserved_peak.live.get(),
+            "cached_bytes": stats.at_reserved_peak.cached.get(),
+            "limbo_bytes": stats.at_reserved_peak.limbo.get(),
+        },
         "allocations": allocations(&stats.classes),
         "frees": frees(&stats.classes),
         "requested_bytes": requested(&stats.classes),
         "hits": stats.hits,
         "misses": stats.misses,
         "direct": stats.direct,
-        "size_classes": size_classes(&stats.classes),
+        "fragmented_misses": stats.fragmented_misses,
+        "limbo_misses": stats.limbo_misses,
+        "size_classes": size_classes(stats),
         "epochs": stats.epochs,
         "waits": stats.waits,
         "wait_ns": stats.wait_ns,
+        "longest_wait_ns": stats.longest_wait_ns,
+        "budget_waits": stats.budget_waits,
+        "budget_wait_ns": stats.budget_wait_ns,
         "ooms": stats.ooms,
         "limit_ooms": stats.limit_ooms,
+        "largest_oom_bytes": stats.largest_oom.get(),
         "bad_frees": stats.bad_frees,
         "driver_calls": calls,
+        "memory_stats": stats.memory.flat(),
+        "paddle": {
+            "Reserved": gauge(stats.reserved),
+            "Allocated": gauge(stats.live),
+        },
     })
 }
 
@@ -198,18 +215,25 @@ fn call_count(calls: CallCount) -> Value {
 
 /// The classes in which anything happened, by size. The last has no upper
 /// bound.
-fn size_classes(classes: &[ClassCount]) -> Vec<Value> {
-    classes
+fn size_classes(stats: &ArenaStats) -> Vec<Value> {
+    let last = stats.classes.len() - 1;
+    stats
+        .classes
         .iter()
         .enumerate()
         .filter(|(_, count)| **count != ClassCount::default())
         .map(|(class, count)| {
-            let bound = (class + 1 < classes.len()).then(|| size_class_limit(class).get());
+            let bound = (class < last).then(|| size_class_limit(class).get());
+            let (live, peak) = (stats.classes_live[class], stats.classes_at_peak[class]);
             json!({
                 "up_to_bytes": bound,
                 "allocations": count.allocations,
                 "frees": count.frees,
                 "requested_bytes": count.requested,
+                "live_blocks": live.blocks,
+                "live_bytes": live.bytes,
+                "peak_blocks": peak.blocks,
+                "peak_bytes": peak.bytes,
             })
         })
         .collect()

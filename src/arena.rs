@@ -37,7 +37,7 @@ use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap, SLOT};
 use crate::quota::Quota;
 use crate::stats::{ArenaStats, DriverCalls};
-use crate::strategy::{Rounder, Route, Strategy, slots};
+use crate::strategy::{Rounder, Route, Strategy, most_waste, slots};
 use crate::sync::{Lock, OnceLock};
 
 pub use books::Located;
@@ -84,7 +84,12 @@ impl<D: Driver> Arena<D> {
             limbo_budget: config.limbo_budget,
             device_total: OnceLock::new(),
             quota,
-            books: Lock::new(Books::new(id, map, Tally::new(config.splitting.max_split))),
+            books: Lock::new(Books::new(
+                id,
+                map,
+                Tally::new(config.splitting.max_split),
+                most_waste(&config.splitting),
+            )),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::error::Code;
 use crate::page_map::SLOT;
 
 use auto_growth::AutoGrowth;
+pub(crate) use auto_growth::most_waste;
 use naive_best_fit::NaiveBestFit;
 pub(crate) use rounding::Rounder;
 
@@ -28,6 +29,9 @@ pub(crate) const SMALL: Bytes = Bytes::mib(1);
 pub(crate) enum Pool {
     /// Requests up to [`SMALL`], where the strategy keeps them apart.
     Small,
+    /// Requests that the option `max_split` keeps apart: each block is a chunk
+    /// of its own.
+    Oversize,
     /// All others.
     Large,
 }
@@ -64,11 +68,7 @@ impl Strategy {
     pub(crate) fn route(&self, size: Bytes, available: Available<'_>) -> Result<Route, Code> {
         match self {
             Strategy::NaiveBestFit(naive) => naive.route(size, available),
-            Strategy::AutoGrowth(_) => Ok(Route::Pool(if size <= SMALL {
-                Pool::Small
-            } else {
-                Pool::Large
-            })),
+            Strategy::AutoGrowth(growth) => Ok(Route::Pool(growth.pool(size))),
             Strategy::Passthrough => Ok(Route::Direct),
         }
     }

@@ -10,6 +10,7 @@
 //! over the blocks. Cost: constant time for each operation, except those that
 //! look at all chunks (`take_idle`) or at a whole batch (`end_epochs`).
 
+mod choose;
 mod leave;
 mod locate;
 mod tally;
@@ -46,6 +47,15 @@ impl Want {
     pub(crate) fn at_the_least(self) -> Want {
         Want {
             size: slots(self.request),
+            ..self
+        }
+    }
+
+    /// The same for a piece of any chunk that is not kept whole: what is kept
+    /// apart is so for later requests, and no reason to fail this one.
+    pub(crate) fn anywhere(self) -> Want {
+        Want {
+            pool: Pool::Large,
             ..self
         }
     }
@@ -99,6 +109,9 @@ pub(crate) struct Books<F> {
     pub(super) chunks: Chunks,
     pub(super) small: FreeIndex,
     pub(super) large: FreeIndex,
+    pub(super) oversize: FreeIndex,
+    /// What an oversize block may have more than the request is below this.
+    most_waste: Bytes,
     pub(super) limbo: Limbo<F>,
     pub(super) tally: Tally,
     /// Whether a thread is taking a chunk that nobody else may take.
@@ -110,7 +123,12 @@ pub(crate) struct Books<F> {
 }
 
 impl<F: Clone> Books<F> {
-    pub(crate) fn new(arena: ArenaId, map: Arc<PageMap>, tally: Tally) -> Books<F> {
+    pub(crate) fn new(
+        arena: ArenaId,
+        map: Arc<PageMap>,
+        tally: Tally,
+        most_waste: Bytes,
+    ) -> Books<F> {
         Books {
             arena,
             map,
@@ -118,6 +136,8 @@ impl<F: Clone> Books<F> {
             chunks: Chunks::new(),
             small: FreeIndex::new(),
             large: FreeIndex::new(),
+            oversize: FreeIndex::new(),
+            most_waste,
             limbo: Limbo::new(),
             tally,
             growing: false,
@@ -167,51 +187,21 @@ impl<F: Clone> Books<F> {
         match pool {
             Pool::Small => (&mut self.small, &mut self.blocks),
             Pool::Large => (&mut self.large, &mut self.blocks),
+            Pool::Oversize => (&mut self.oversize, &mut self.blocks),
         }
     }
 
-    /// Hands out a cached block, if one fits.
-    pub(crate) fn take(&mut self, want: Want, search: Search) -> Option<Address> {
-        let (index, blocks) = self.index(want.pool);
-        let id = match search {
-            Search::Quick => index.find(blocks, want.size),
-            Search::Thorough => index.find_anywhere(blocks, want.size),
-        }?;
-        if search == Search::Quick && self.opens_too_early(id, want) {
-            return None;
-        }
-        let address = self.hand_out(id, want);
-        self.tally.hit();
-        Some(address)
-    }
-
-    /// Whether this would cut up an idle chunk while limbo may hold what fits:
-    /// a chunk that stays whole can still serve the request that it was taken
-    /// for. So an idle chunk is opened as if it had to be taken from the
-    /// driver, after a look into limbo; a program that repeats then finds its
-    /// chunks as it left them and need not grow again.
-    ///
-    /// It is worth the look where limbo holds enough for the request, and for
-    /// a page; a chunk that fits but for a remainder of less than a page is
-    /// the one that was taken for such a request.
-    fn opens_too_early(&self, id: BlockId, want: Want) -> bool {
-        let block = self.blocks.get(id);
-        let fits = want.pool == Pool::Large && block.size.saturating_sub(want.size) < PAGE;
-        !fits
-            && self.limbo_bytes() >= want.size.max(PAGE)
-            && self
-                .chunks
-                .get(block.chunk)
-                .is_some_and(|chunk| chunk.live == 0)
-    }
-
-    /// Takes a free block out of its index, cuts it to size and gives it to
-    /// the program.
+    /// Takes a free block out of its index, cuts it to size, unless it is
+    /// oversize, and gives it to the program.
     fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
         let (index, blocks) = self.index(want.pool);
         index.remove(blocks, id);
         let found = blocks.get(id);
-        let (shared, rest) = (found.is_part(), found.size.saturating_sub(want.size));
+        let shared = found.is_part();
+        let rest = match want.pool {
+            Pool::Oversize => Bytes::ZERO,
+            Pool::Small | Pool::Large => found.size.saturating_sub(want.size),
+        };
         if !rest.is_zero() {
             let rest = blocks.split(id, want.size);
             index.insert(blocks, rest);
@@ -453,7 +443,8 @@ impl<F: Clone> Books<F> {
         stats.largest_cached = self
             .small
             .largest(&self.blocks)
-            .max(self.large.largest(&self.blocks));
+            .max(self.large.largest(&self.blocks))
+            .max(self.oversize.largest(&self.blocks));
         stats
     }
 }

@@ -187,7 +187,13 @@ impl FreeIndex {
             .unwrap_or(Bytes::ZERO)
     }
 
-    /// All free blocks of at least this size's list, in no order.
+    /// The smallest block of at least this size. Looks at all of them.
+    pub(crate) fn smallest(&self, blocks: &Blocks, size: Bytes) -> Option<BlockId> {
+        self.at_least(blocks, size)
+            .min_by_key(|&id| blocks.get(id).size)
+    }
+
+    /// All free blocks of at least this size, in no order.
     pub(crate) fn at_least<'a>(
         &'a self,
         blocks: &'a Blocks,
@@ -264,6 +270,8 @@ mod tests {
             let smallest = left.iter().copied().filter(|&units| units >= want).min();
             let found = index.find(&blocks, Bytes::new(want * 512)).map(|id| blocks.get(id).size.get() / 512);
             prop_assert_eq!(found, smallest);
+            let best = index.smallest(&blocks, Bytes::new(want * 512)).map(|id| blocks.get(id).size.get() / 512);
+            prop_assert_eq!(best, smallest);
             let largest = left.iter().copied().max().unwrap_or(0);
             prop_assert_eq!(index.largest(&blocks), Bytes::new(largest * 512));
             let fitting = index.at_least(&blocks, Bytes::new(want * 512)).count();

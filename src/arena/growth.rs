@@ -2,8 +2,9 @@
 //!
 //! In this order: poll limbo; wait for it, where it is over its budget; take a
 //! chunk, a smaller one where the driver has no more; and where even the
-//! request cannot be had, the out-of-memory ladder: wait for all of limbo,
-//! give every idle chunk back, ask once more.
+//! request cannot be had, the out-of-memory ladder: give back oversize chunks
+//! that are enough, where there are such; wait for all of limbo, give every
+//! idle chunk back, ask once more; look at pieces that are kept for others.
 //!
 //! Bytes are taken from the quota before the driver is asked, so that the
 //! limit holds whatever threads do at the same time.
@@ -168,6 +169,13 @@ impl<D: Driver> Arena<D> {
     fn last_resort(&self, want: Want) -> Result<Address, AllocError> {
         let _turn = self.turn_on_ladder();
         let want = want.at_the_least();
+        if self.release_oversize(pages(want.size)) {
+            match self.obtain(pages(want.size), pages(want.size)) {
+                Ok(region) => return self.enter_chunk(region, want),
+                Err(error) if !is_shortage(error) => return Err(error),
+                Err(_) => {}
+            }
+        }
         self.empty_limbo();
         if let Some(address) = self.take(want) {
             return Ok(address);
@@ -181,7 +189,7 @@ impl<D: Driver> Arena<D> {
             // left may have room for a small request in one that is in use.
             Err(_) => {}
         }
-        if let Some(address) = self.take(want) {
+        if let Some(address) = self.take(want).or_else(|| self.take(want.anywhere())) {
             return Ok(address);
         }
         let direct = self

@@ -176,6 +176,19 @@ impl<D: Driver> Arena<D> {
     /// returns how many bytes that were.
     pub(super) fn release_idle(&self) -> Bytes {
         let regions = self.books.lock().take_idle();
+        self.release(regions)
+    }
+
+    /// Gives free oversize chunks back to the driver, for `need` bytes; false
+    /// where there are none.
+    pub(super) fn release_oversize(&self, need: Bytes) -> bool {
+        let regions = self.books.lock().take_oversize(need);
+        !self.release(regions).is_zero()
+    }
+
+    /// Gives what has left the books back to the driver and returns how many
+    /// bytes that were.
+    fn release(&self, regions: Vec<Region>) -> Bytes {
         let mut released = Bytes::ZERO;
         for region in regions {
             if self.give_back(region).is_ok() {

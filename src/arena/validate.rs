@@ -66,6 +66,7 @@ struct Sums {
     idle: Bytes,
     small_free: u64,
     large_free: u64,
+    oversize_free: u64,
     small: [u64; Metric::COUNT],
     large: [u64; Metric::COUNT],
     oversize_allocations: u64,
@@ -78,7 +79,7 @@ impl Sums {
     fn add(&mut self, pool: Pool, metric: Metric, by: u64) {
         let sums = match pool {
             Pool::Small => &mut self.small,
-            Pool::Large => &mut self.large,
+            Pool::Large | Pool::Oversize => &mut self.large,
         };
         sums[metric as usize] += by;
     }
@@ -117,6 +118,7 @@ impl Sums {
                 match pool {
                     Pool::Small => self.small_free += 1,
                     Pool::Large => self.large_free += 1,
+                    Pool::Oversize => self.oversize_free += 1,
                 }
                 return;
             }
@@ -171,6 +173,11 @@ impl<F: Clone> Books<F> {
             "large index holds {}",
             self.large.count()
         );
+        ensure!(
+            self.oversize.count() == sums.oversize_free,
+            "oversize index holds {}",
+            self.oversize.count()
+        );
         Ok(())
     }
 
@@ -223,6 +230,10 @@ impl<F: Clone> Books<F> {
         let (mut live, mut before, mut was_free) = (0, BlockId::NONE, false);
         for (id, block) in self.blocks.walk(chunk.first) {
             ensure!(block.chunk == chunk_id, "{id:?} is in a foreign chunk");
+            ensure!(
+                chunk.pool != Pool::Oversize || block.size == chunk.size,
+                "{chunk_id:?} is oversize and was cut"
+            );
             ensure!(
                 block.address == at,
                 "{id:?} starts at {:?} and not at {at:?}",

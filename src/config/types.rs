@@ -92,12 +92,11 @@ pub struct Rounding {
 /// How large cached blocks may be cut and used; PyTorch's rules.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Splitting {
-    /// Blocks of at least this size are not cut, and serve no request below
-    /// it; none: all may be cut.
+    /// Requests of at least this size have chunks of their own, which are not
+    /// cut and serve no request below it; none: all may be cut.
     pub max_split: Option<Bytes>,
-    /// How much larger than a request of at least `max_split` the block may
-    /// be that serves it; none: as much as the least chunk for middling
-    /// requests.
+    /// A request of at least `max_split` is served by no block that is so much
+    /// larger, or more; none: `large_segment`, and where that is none, 20 MiB.
     pub max_non_split_rounding: Option<Bytes>,
     /// What is taken from the driver for a request above 1 MiB and below
     /// 10 MiB; none: what is needed.

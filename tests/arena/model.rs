@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, DeviceShare, FreeSync, GarbageThreshold, Rounding, StrategyKind};
+use vramalloc::config::{
+    Config, DeviceShare, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
+};
 use vramalloc::error::FreeError;
 use vramalloc::stats::Metric;
 
@@ -98,22 +100,32 @@ fn config() -> impl Strategy<Value = Config> {
         prop_oneof![Just(0.92), 0.0..1.0],
     );
     let sync = prop_oneof![3 => Just(FreeSync::Deferred), 1 => Just(FreeSync::Strict)];
-    let rest = (megabytes(100), rounding());
+    let splitting = (megabytes(100), megabytes(60), megabytes(40)).prop_map(
+        |(max_split, max_non_split_rounding, large_segment)| Splitting {
+            max_split,
+            max_non_split_rounding,
+            large_segment,
+        },
+    );
+    let rest = (megabytes(100), rounding(), splitting);
     (strategy, sync, threshold, shares, sizes, rest).prop_map(
-        |(strategy, free_sync, garbage_threshold, shares, sizes, (budget, rounding))| Config {
-            strategy,
-            free_sync,
-            garbage_threshold,
-            garbage_fraction: shares.0,
-            chunk_fraction: shares.1,
-            initial_chunk: sizes.0,
-            reallocate_chunk: sizes.1,
-            auto_growth_chunk: sizes.2.unwrap_or(Bytes::ZERO),
-            dedicated_min: sizes.3,
-            limit: sizes.4.map(DeviceShare::Bytes),
-            limbo_budget: budget.map(DeviceShare::Bytes),
-            rounding,
-            ..Config::default()
+        |(strategy, free_sync, garbage_threshold, shares, sizes, (budget, rounding, splitting))| {
+            Config {
+                strategy,
+                free_sync,
+                garbage_threshold,
+                garbage_fraction: shares.0,
+                chunk_fraction: shares.1,
+                initial_chunk: sizes.0,
+                reallocate_chunk: sizes.1,
+                auto_growth_chunk: sizes.2.unwrap_or(Bytes::ZERO),
+                dedicated_min: sizes.3,
+                limit: sizes.4.map(DeviceShare::Bytes),
+                limbo_budget: budget.map(DeviceShare::Bytes),
+                rounding,
+                splitting,
+                ..Config::default()
+            }
         },
     )
 }
@@ -283,7 +295,7 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
     ) {
         let rig = Rig::new(&config, DEVICE);
-        let exact = config.rounding == Rounding::default();
+        let exact = config.rounding == Rounding::default() && config.splitting.max_split.is_none();
         let mut oracle = Oracle { rig, live: BTreeMap::new(), exact, capturing: false, peaks: [0; HANDED_OUT.len()] };
         for step in &steps {
             oracle.run(step);

@@ -43,6 +43,29 @@ impl<F: Clone> Books<F> {
         regions
     }
 
+    /// Takes oversize chunks that are free out of the books, for `need` bytes:
+    /// the smallest that is enough by itself; where none is, the largest, until
+    /// they are enough together.
+    pub(crate) fn take_oversize(&mut self, need: Bytes) -> Vec<Region> {
+        let enough = self.oversize.smallest(&self.blocks, need);
+        let mut free: Vec<BlockId> = match enough {
+            Some(id) => vec![id],
+            None => self.oversize.at_least(&self.blocks, Bytes::ZERO).collect(),
+        };
+        free.sort_by_key(|&id| std::cmp::Reverse(self.blocks.get(id).size));
+        let mut regions = Vec::new();
+        let mut sum = Bytes::ZERO;
+        for id in free {
+            if sum >= need {
+                break;
+            }
+            let block = *self.blocks.get(id);
+            sum = sum.saturating_add(block.size);
+            regions.extend(self.take_chunk(block.chunk));
+        }
+        regions
+    }
+
     fn take_chunk(&mut self, id: ChunkId) -> Option<Region> {
         let Chunk {
             address,
@@ -102,6 +125,7 @@ impl<F: Clone> Books<F> {
         self.blocks = Blocks::new();
         self.small = FreeIndex::new();
         self.large = FreeIndex::new();
+        self.oversize = FreeIndex::new();
         self.limbo.clear();
         let reserved = self.tally.reserved();
         self.tally.retired();

@@ -46,8 +46,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_mebibytes_or_none(s.config.splitting.large_segment)),
         kind: "MiB",
         accepted: "a whole number of MiB from 11 to 17592186044415, or none",
-        help: "What is taken from the driver for a request above 1 MiB and below 10 MiB; none: \
-               what is needed.",
+        help: "auto_growth: what is taken from the driver for a request above 1 MiB and below \
+               10 MiB; none: what is needed.",
         read: |s, text| {
             let size = mebibytes_or_none(text)
                 .filter(|size| size.is_none_or(|size| size > Bytes::mib(10)));
@@ -61,8 +61,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_mebibytes_or_none(s.config.splitting.max_split)),
         kind: "MiB",
         accepted: FROM_SEGMENT,
-        help: "Blocks of at least this size are not cut, and serve no request below it; none: \
-               all may be cut.",
+        help: "auto_growth: requests of at least this size have blocks of their own, which are \
+               not cut and serve no request below it; none: all may be cut.",
         late: true,
         read: |s, text| {
             let size = at_least_a_segment(s, text);

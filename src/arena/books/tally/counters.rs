@@ -95,7 +95,7 @@ impl Counters {
     pub(super) fn of(&mut self, pool: Pool) -> OfPool<'_> {
         let (values, other) = match pool {
             Pool::Small => (&mut self.small, &self.large),
-            Pool::Large => (&mut self.large, &self.small),
+            Pool::Large | Pool::Oversize => (&mut self.large, &self.small),
         };
         OfPool {
             values,
@@ -117,7 +117,7 @@ impl Counters {
     pub(super) fn current_of(&self, pool: Pool, metric: Metric) -> u64 {
         match pool {
             Pool::Small => self.small[metric as usize].current,
-            Pool::Large => self.large[metric as usize].current,
+            Pool::Large | Pool::Oversize => self.large[metric as usize].current,
         }
     }
 

@@ -7,10 +7,12 @@
 //! here.
 
 mod load;
+mod sources;
 mod table;
 mod torch;
 mod types;
 mod value;
+mod words;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +20,8 @@ use std::time::Duration;
 use crate::address::Bytes;
 use crate::stats::StatsTarget;
 
-pub use load::{Effective, Host, Loaded, check, conf, load, variable};
+pub use load::{Effective, Host, Loaded, check, check_all, load};
+pub use sources::variable;
 pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use types::{
     Decay, DeviceShare, Fill, FreeSync, GarbageThreshold, GroupConfig, Import, OomReport,

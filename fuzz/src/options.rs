@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use vramalloc::Bytes;
 use vramalloc::config::{
-    Config, DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, Role, check, load, variable,
+    DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, Role, Settings, check, find, load,
+    variable,
 };
 use vramalloc::stats::{Process, Report, StatsTarget};
 
@@ -25,7 +27,7 @@ pub fn options(data: &[u8]) {
     for (paddle, torch) in [(false, false), (true, false), (true, true)] {
         let host = Host { paddle, torch };
         let loaded = load(environment.iter().cloned(), host);
-        valid(&loaded.settings.config);
+        valid(&loaded.settings);
         told(&loaded);
         read_back(&loaded);
         files(&loaded);
@@ -36,9 +38,15 @@ pub fn options(data: &[u8]) {
 }
 
 /// Every value lies in its range.
-fn valid(config: &Config) {
-    for fraction in [config.chunk_fraction, config.garbage_fraction] {
-        assert!((0.0..=1.0).contains(&fraction), "{config:?}");
+fn valid(settings: &Settings) {
+    let config = &settings.config;
+    for fraction in [
+        config.chunk_fraction,
+        config.garbage_fraction,
+        settings.pinned.fraction,
+        settings.pageable.fraction,
+    ] {
+        assert!((0.0..=1.0).contains(&fraction), "{settings:?}");
     }
     for share in [config.limit, config.limbo_budget] {
         match share {
@@ -51,17 +59,36 @@ fn valid(config: &Config) {
         config.dedicated_min,
         config.initial_chunk,
         config.reallocate_chunk,
+        settings.pinned.reserve_segment,
     ] {
         assert!(size.is_none_or(|size| !size.is_zero()));
     }
     if let GarbageThreshold::Bytes(bytes) = config.garbage_threshold {
         assert!(!bytes.is_zero());
     }
+    let threshold = config.garbage_collection_threshold;
+    assert!(threshold.is_none_or(|threshold| threshold > 0.0 && threshold < 1.0));
+    let splitting = config.splitting;
+    let segment = splitting.large_segment.unwrap_or(Bytes::mib(20));
+    assert!(segment > Bytes::mib(10));
+    for size in [splitting.max_split, splitting.max_non_split_rounding] {
+        assert!(size.is_none_or(|size| size >= segment));
+    }
+    let divisions = config.rounding.divisions;
+    assert!(divisions.iter().all(|&n| n == 0 || n.is_power_of_two()));
+    let threads = settings.pinned.register_threads;
+    assert!(threads.is_power_of_two() && threads <= 128);
+    assert!(settings.groups.least_mib >= -1.0 && settings.trace_events <= 1 << 24);
 }
 
 /// The echo has every option once; a warning is one line.
 fn told(loaded: &Loaded) {
-    let effective = || loaded.echo.iter().filter(|option| option.no_effect.is_none());
+    let effective = || {
+        loaded
+            .echo
+            .iter()
+            .filter(|option| option.no_effect.is_none())
+    };
     let keys: BTreeSet<&str> = effective().map(|option| option.key).collect();
     let own = OPTIONS
         .iter()
@@ -77,7 +104,7 @@ fn told(loaded: &Loaded) {
 /// What the echo says is read as the same settings.
 fn read_back(loaded: &Loaded) {
     let echo = loaded.echo.iter().map(|option| {
-        let row = OPTIONS.iter().find(|row| row.key == option.key).unwrap();
+        let row = find(option.key).unwrap();
         (variable(row).into(), option.value.clone().into())
     });
     let again = load(echo, Host::default());
@@ -97,7 +124,9 @@ fn files(loaded: &Loaded) {
         rank: "..".to_owned(),
         ..Process::default()
     };
-    if let (StatsTarget::File(pattern), Some(path)) = (&loaded.settings.stats, loaded.settings.stats.path(&process)) {
+    if let (StatsTarget::File(pattern), Some(path)) =
+        (&loaded.settings.stats, loaded.settings.stats.path(&process))
+    {
         let slashes = |text: &str| text.bytes().filter(|&byte| byte == b'/').count();
         assert_eq!(slashes(pattern), slashes(&path.to_string_lossy()));
         assert!(!path.as_os_str().as_bytes().contains(&0));
@@ -119,7 +148,7 @@ fn checked(key: &str, text: &str) {
         super::is_plain(error);
         assert!(error.chars().count() <= LONGEST, "{error}");
     }
-    let Some(row) = OPTIONS.iter().find(|row| row.key == key) else {
+    let Some(row) = find(key) else {
         return assert!(result.is_err());
     };
     // A variable is trimmed, and an empty one is not set.

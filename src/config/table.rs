@@ -3,15 +3,16 @@
 //! Owns the names, ranges and help texts of all options. Reading an
 //! environment, the warnings, the documentation, `vramalloc options` and the
 //! echo in the statistics are made from these rows, so one more option is one
-//! more row. The rows stand in three rooms: our own, those that bear the names
-//! of Paddle's flags, and those of PyTorch's keys. Cost: none, it is constant.
+//! more row. The rows stand in four rooms: our own, those that bear the names of
+//! Paddle's flags, those of PyTorch's keys, and what both have that has no
+//! effect here. Cost: none, it is constant.
 
+mod no_effect;
 mod own;
 mod paddle;
 mod pytorch;
 
 use super::Settings;
-use super::value::{boolean, mebibytes};
 
 /// What a row is to the settings.
 #[derive(Copy, Clone, Debug)]
@@ -113,6 +114,14 @@ impl OptionRow {
         }
     }
 
+    /// Where it stands in [`OPTIONS`].
+    pub(super) fn place(&self) -> usize {
+        OPTIONS
+            .iter()
+            .position(|row| row.key == self.key)
+            .unwrap_or(OPTIONS.len())
+    }
+
     /// Whether it goes by this name: its key, or another of PyTorch's keys.
     fn is_called(&self, name: &str) -> bool {
         self.key == name || self.torch_keys().contains(&name)
@@ -126,15 +135,17 @@ pub fn find(key: &str) -> Option<&'static OptionRow> {
 }
 
 /// How many there are.
-const COUNT: usize = own::ROWS.len() + paddle::ROWS.len() + pytorch::ROWS.len();
+const COUNT: usize =
+    own::ROWS.len() + paddle::ROWS.len() + pytorch::ROWS.len() + no_effect::ROWS.len();
 
-/// All options: first our own, then those that bear a framework's name.
+/// All options: first our own, then those that bear a framework's name, and at
+/// the end those without an effect.
 pub static OPTIONS: &[OptionRow] = &joined();
 
 const fn joined() -> [OptionRow; COUNT] {
     let mut rows = [BLANK; COUNT];
     let mut at = 0;
-    let rooms = [own::ROWS, paddle::ROWS, pytorch::ROWS];
+    let rooms = [own::ROWS, paddle::ROWS, pytorch::ROWS, no_effect::ROWS];
     let mut room = 0;
     while room < rooms.len() {
         let mut row = 0;
@@ -180,20 +191,6 @@ fn kept(readable: bool) -> Reading {
         Reading::Unreadable
     }
 }
-
-/// Reads a truth value for an option without an effect.
-const READ_BOOLEAN: fn(&mut Settings, &str) -> Reading = |_, text| kept(boolean(text).is_some());
-
-/// Reads a number of MiB for an option without an effect.
-const READ_MEBIBYTES: fn(&mut Settings, &str) -> Reading =
-    |_, text| kept(mebibytes(text).is_some());
-
-// Why what both frameworks have has no effect.
-const MAPPED: &str = "chunks are ordinary device memory, because mapped memory cannot be shared by \
-                      cudaIpcGetMemHandle; idle chunks go back to the driver as a whole";
-const ASYNC: &str = "the arena serves every request: the stream of a request is not known below \
-                     the framework, and memory of CUDA's own pool cannot be shared by \
-                     cudaIpcGetMemHandle";
 
 /// The kind of a truth value.
 pub(super) const BOOLEAN: &str = "boolean";

@@ -108,8 +108,14 @@ pub(super) fn reserve(text: &str) -> bool {
 /// Whether this is a list of reserves by name.
 pub(super) fn reserves(text: &str) -> bool {
     list(text).is_some_and(|mut entries| {
-        entries.all(|entry| entry.is_some_and(|(name, value)| !name.is_empty() && reserve(value)))
+        entries.all(|entry| entry.is_some_and(|(name, value)| is_name(name) && reserve(value)))
     })
+}
+
+/// Whether this may be the name of a class of streams.
+fn is_name(text: &str) -> bool {
+    let part = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    !text.is_empty() && text.bytes().all(part)
 }
 
 /// The entries of a text in brackets, each a pair with a colon between; none

@@ -41,6 +41,9 @@ pub(super) const IMPORTS: Names<Import> = &[
     ("never", Import::Never),
 ];
 
+/// `no_cuda_memory_caching`: all that PyTorch takes for an answer.
+pub(super) const SWITCH: Names<bool> = &[("1", true), ("0", false)];
+
 /// Spellings of a boolean, those that the frameworks take as well.
 const BOOLEANS: Names<bool> = &[
     ("True", true),

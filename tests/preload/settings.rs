@@ -1,6 +1,8 @@
 //! Risk: a bad setting breaks a program, or goes unnoticed.
 
-use crate::stage::{Kind, Run};
+use std::process::Command;
+
+use crate::stage::{Kind, Run, fresh_folder, library};
 
 #[test]
 fn a_bad_value_is_told_once_and_harms_nothing() {
@@ -72,4 +74,46 @@ fn statistics_go_where_they_are_sent() {
     assert!(shown.written.is_empty(), "{:?}", shown.written.keys());
     let value: serde_json::Value = serde_json::from_str(&shown.said().join("\n")).unwrap();
     assert_eq!(value["schema"], 1);
+}
+
+/// A run with an empty library of this name in the process.
+fn beside(name: &str) -> Run {
+    let file = fresh_folder().join(name);
+    let made = Command::new("gcc")
+        .args(["-shared", "-x", "c", "/dev/null", "-o"])
+        .arg(&file)
+        .status();
+    assert!(made.unwrap().success());
+    let preload = format!("{} {}", library().display(), file.display());
+    Run::bare("basics", Kind::Dynamic).env("LD_PRELOAD", &preload)
+}
+
+#[test]
+fn a_framework_keeps_its_own_variables() {
+    let paddle = ("FLAGS_gpu_memory_limit_mb", "4096");
+    let torch = ("PYTORCH_CUDA_ALLOC_CONF", "per_process_memory_fraction:0.5");
+    let uncached = ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1");
+    let always = ("VRAMALLOC_IMPORT", "always");
+    for (name, environment, limit) in [
+        ("libother.so", vec![paddle], "4GiB"),
+        ("libother.so", vec![torch], "0.5"),
+        ("libpaddle.so", vec![paddle], "none"),
+        ("libpaddle.so", vec![paddle, torch], "0.5"),
+        ("libpaddle.so", vec![paddle, always], "4GiB"),
+        ("libc10_cuda.so", vec![torch], "none"),
+        ("libc10_cuda.so", vec![torch, paddle], "4GiB"),
+        ("libc10_cuda.so", vec![torch, uncached], "0.5"),
+        ("libc10_cuda.so", vec![torch, always], "0.5"),
+    ] {
+        let run = environment
+            .iter()
+            .fold(beside(name), |run, (name, value)| run.env(name, value));
+        let outcome = run.go();
+        let stats = outcome.quiet(0).stats();
+        assert_eq!(
+            stats["options"]["limit"]["value"], limit,
+            "{}",
+            outcome.what
+        );
+    }
 }

@@ -137,9 +137,9 @@ fn chosen(arguments: &Arguments) -> Result<Vec<(&str, &str)>, String> {
             chosen.push((key, value.trim()));
         }
     }
-    for (key, value) in &chosen {
-        config::check(key, value)?;
-    }
+    // What some accept depends on others, which the environment may hold.
+    let settings = config::load(env::vars_os(), Host::default()).settings;
+    config::check_all(settings, &chosen)?;
     Ok(chosen)
 }
 

@@ -1,13 +1,12 @@
 //! Options that bear the names of Paddle's flags.
 
 use super::super::value::{
-    STRATEGIES, boolean, fraction, garbage, group_mib, mebibytes, millis, named, number,
-    optional_mebibytes, show_boolean, show_garbage, show_mebibytes, up_to, whole,
+    STRATEGIES, boolean, fraction, garbage, group_mib, mebibytes, millis, named,
+    optional_mebibytes, show_boolean, show_garbage, show_mebibytes, whole,
 };
 use super::super::{DeviceShare, Fill, FreeSync, StrategyKind};
 use super::{
-    ASYNC, BLANK, BOOLEAN, BOOLEANS, MAPPED, MEBIBYTES, OptionRow, READ_BOOLEAN, READ_MEBIBYTES,
-    Reading, Role, ZERO_TO_ONE, kept, set,
+    BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, OptionRow, Reading, Role, ZERO_TO_ONE, kept, set,
 };
 use crate::address::Bytes;
 
@@ -301,147 +300,4 @@ pub(super) const ROWS: &[OptionRow] = &[
         read: |s, text| set(&mut s.groups.least_mib, group_mib(text)),
         ..BLANK
     },
-    OptionRow {
-        key: "use_stream_safe_cuda_allocator",
-        paddle: Some("FLAGS_use_stream_safe_cuda_allocator"),
-        role: Role::NoEffect(
-            "a request for device memory does not say on which streams it is used; the reuse \
-             rule protects every stream instead",
-        ),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether a block remembers the streams that use it.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "use_virtual_memory_auto_growth",
-        paddle: Some("FLAGS_use_virtual_memory_auto_growth"),
-        role: Role::NoEffect(MAPPED),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether the pool grows in one range of mapped memory.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "use_cuda_managed_memory",
-        paddle: Some("FLAGS_use_cuda_managed_memory"),
-        role: Role::NoEffect(
-            "a program that asks for device memory gets device memory; managed memory has other \
-             attributes and another speed",
-        ),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether memory is managed memory.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "use_cuda_malloc_async_allocator",
-        paddle: Some("FLAGS_use_cuda_malloc_async_allocator"),
-        role: Role::NoEffect(ASYNC),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether memory comes from CUDA's own pool.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "cuda_malloc_async_pool_memory_throttle_ratio",
-        paddle: Some("FLAGS_cuda_malloc_async_pool_memory_throttle_ratio"),
-        role: Role::NoEffect(ASYNC),
-        kind: "number",
-        accepted: "a number",
-        help: "Paddle: how full CUDA's own pool may get before an allocation waits.",
-        read: |_, text| kept(number(text).is_some()),
-        ..BLANK
-    },
-    OptionRow {
-        key: "use_pinned_memory",
-        paddle: Some("FLAGS_use_pinned_memory"),
-        role: Role::NoEffect(
-            "it locks Paddle's own pool of host memory, which is not taken through CUDA",
-        ),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether its pool of host memory is locked.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "use_auto_growth_pinned_allocator",
-        paddle: Some("FLAGS_use_auto_growth_pinned_allocator"),
-        role: Role::NoEffect("there is one pool of page-locked memory, and it grows as needed"),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether page-locked memory is taken as it is needed.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "use_auto_growth_v2",
-        paddle: Some("FLAGS_use_auto_growth_v2"),
-        role: Role::NoEffect("there is one auto_growth"),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether a second version of auto_growth is used.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "small_pool_size_in_mb",
-        paddle: Some("FLAGS_small_pool_size_in_mb"),
-        role: Role::NoEffect(POOLS),
-        kind: "MiB",
-        accepted: MEBIBYTES,
-        help: "Paddle: up to which size requests are served from a pool of their own.",
-        read: READ_MEBIBYTES,
-        ..BLANK
-    },
-    OptionRow {
-        key: "small_pool_auto_growth_chunk_size_in_mb",
-        paddle: Some("FLAGS_small_pool_auto_growth_chunk_size_in_mb"),
-        role: Role::NoEffect(POOLS),
-        kind: "MiB",
-        accepted: MEBIBYTES,
-        help: "Paddle: the least that the pool of small requests takes at a time.",
-        read: READ_MEBIBYTES,
-        ..BLANK
-    },
-    OptionRow {
-        key: "large_pool_auto_growth_chunk_size_in_mb",
-        paddle: Some("FLAGS_large_pool_auto_growth_chunk_size_in_mb"),
-        role: Role::NoEffect(POOLS),
-        kind: "MiB",
-        accepted: MEBIBYTES,
-        help: "Paddle: the least that the pool of large requests takes at a time.",
-        read: READ_MEBIBYTES,
-        ..BLANK
-    },
-    OptionRow {
-        key: "alignment_size",
-        paddle: Some("FLAGS_alignment_size"),
-        role: Role::NoEffect("every address is a multiple of 512 bytes"),
-        kind: "bytes",
-        accepted: "a whole number from 0 to 18446744073709551615",
-        help: "Paddle: what sizes and addresses are multiples of.",
-        read: |_, text| kept(up_to(u64::MAX, text).is_some()),
-        ..BLANK
-    },
-    OptionRow {
-        key: "log_memory_stats",
-        paddle: Some("FLAGS_log_memory_stats"),
-        role: Role::NoEffect(
-            "operators are not seen below the framework; stats_interval_s writes the statistics \
-             while the program runs",
-        ),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether the memory in use is logged after each operator.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
 ];
-
-const POOLS: &str = "small requests have slabs of 2 MiB of their own in any case";

@@ -1,15 +1,12 @@
 //! Options that bear the names of PyTorch's keys.
 
-use super::super::torch::{divisions, reserve, reserves, show_divisions};
+use super::super::torch::{divisions, show_divisions};
 use super::super::value::{
-    NONE, boolean, fraction, mebibytes_or_none, optional_mebibytes, power_of_two, show_boolean,
-    show_mebibytes, show_mebibytes_or_none, show_number_or_none,
+    NONE, SWITCH, boolean, fraction, mebibytes_or_none, name_of, named, optional_mebibytes,
+    power_of_two, show_boolean, show_mebibytes, show_mebibytes_or_none, show_number_or_none,
 };
 use super::super::{DeviceShare, Settings};
-use super::{
-    ASYNC, BLANK, BOOLEAN, BOOLEANS, MAPPED, MEBIBYTES, MEBIBYTES_OR_NONE, OptionRow, READ_BOOLEAN,
-    Role, Torch, kept, set,
-};
+use super::{BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, MEBIBYTES_OR_NONE, OptionRow, Role, Torch, set};
 use crate::address::Bytes;
 
 /// What PyTorch takes for a middling request where nothing else is said; the
@@ -30,16 +27,6 @@ const FROM_SEGMENT: &str = "a whole number of MiB from large_segment_size_mb (wh
                             20) to 17592186044415, or none";
 
 pub(super) const ROWS: &[OptionRow] = &[
-    OptionRow {
-        key: "backend",
-        torch: Torch::Keys(&["backend"]),
-        role: Role::NoEffect(ASYNC),
-        kind: "choice",
-        accepted: "native, cudaMallocAsync",
-        help: "PyTorch: whether its own cache or CUDA's pool serves requests.",
-        read: |_, text| kept(matches!(text, "native" | "cudaMallocAsync")),
-        ..BLANK
-    },
     OptionRow {
         key: "large_segment_size_mb",
         torch: Torch::Keys(&["large_segment_size_mb"]),
@@ -154,59 +141,6 @@ pub(super) const ROWS: &[OptionRow] = &[
         ..BLANK
     },
     OptionRow {
-        key: "release_lock_on_cudamalloc",
-        torch: Torch::Keys(&["release_lock_on_cudamalloc", "release_lock_on_hipmalloc"]),
-        role: Role::NoEffect("no lock is ever held while the driver is called"),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "PyTorch: whether other threads can allocate while the driver is called.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "expandable_segments",
-        torch: Torch::Keys(&["expandable_segments"]),
-        role: Role::NoEffect(MAPPED),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "PyTorch: whether segments grow in a range of mapped memory.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "expandable_segments_reserve",
-        torch: Torch::Keys(&["expandable_segments_reserve"]),
-        role: Role::NoEffect(MAPPED),
-        kind: "number or GiB",
-        accepted: "a number above 0, alone or with a G",
-        help: "PyTorch: how many addresses a growing segment reserves.",
-        read: |_, text| kept(reserve(text)),
-        ..BLANK
-    },
-    OptionRow {
-        key: "expandable_segments_reserve_by_class",
-        torch: Torch::Keys(&["expandable_segments_reserve_by_class"]),
-        role: Role::NoEffect(MAPPED),
-        kind: "list",
-        accepted: "a list [name:value,...] of values above 0, alone or with a G",
-        help: "PyTorch: the same for classes of streams.",
-        read: |_, text| kept(reserves(text)),
-        ..BLANK
-    },
-    OptionRow {
-        key: "graph_capture_record_stream_reuse",
-        torch: Torch::Keys(&["graph_capture_record_stream_reuse"]),
-        role: Role::NoEffect(
-            "the streams of a block and the shape of a captured graph are not known below the \
-             framework",
-        ),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "PyTorch: whether blocks of several streams are reused while a graph is captured.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
         key: "pinned_use_cuda_host_register",
         torch: Torch::Keys(&[
             "pinned_use_cuda_host_register",
@@ -276,31 +210,14 @@ pub(super) const ROWS: &[OptionRow] = &[
         ..BLANK
     },
     OptionRow {
-        key: "pinned_free_catch_all",
-        torch: Torch::Keys(&["pinned_free_catch_all"]),
-        role: Role::NoEffect("a free here raises nothing that could be caught"),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "PyTorch: whether a free of page-locked memory swallows exceptions.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
         key: "no_cuda_memory_caching",
         torch: Torch::Variable("PYTORCH_NO_CUDA_MEMORY_CACHING"),
-        role: Role::Own(|s| u8::from(s.torch_uncached).to_string()),
+        role: Role::Own(|s| name_of(SWITCH, &s.torch_uncached)),
         kind: "switch",
         accepted: "0, 1",
         help: "Whether PyTorch keeps no cache of its own, so that this one is the cache; import \
                auto then reads PyTorch's variables also where the program is PyTorch.",
-        read: |s, text| {
-            let uncached = match text {
-                "1" => Some(true),
-                "0" => Some(false),
-                _ => None,
-            };
-            set(&mut s.torch_uncached, uncached)
-        },
+        read: |s, text| set(&mut s.torch_uncached, named(SWITCH, text)),
         ..BLANK
     },
 ];

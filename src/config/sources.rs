@@ -1,0 +1,288 @@
+//! Where options are given, and which of them count.
+//!
+//! Owns the names of the variables and the rule of import. Invariant: what an
+//! environment holds comes out in one order, from the weakest to the
+//! strongest, whatever the order of its variables. Cost: one pass over the
+//! environment.
+
+use std::ffi::{OsStr, OsString};
+
+use super::load::Host;
+use super::table::{OPTIONS, OptionRow, Reading, Role, Torch, find};
+use super::value::{IMPORTS, SWITCH, named};
+use super::words::{quoted, unknown_option, unknown_variable};
+use super::{Import, Settings, torch};
+
+/// Starts the names of our own variables.
+const PREFIX: &str = "VRAMALLOC_";
+
+/// The variable that takes every option.
+const CONF: &str = "VRAMALLOC_CONF";
+
+/// Variables of ours that are not options: the command reads the second.
+const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY"];
+
+/// Where a text was given; the later beats the earlier.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Paddle,
+    Torch,
+    Conf,
+    Variable,
+}
+
+/// A text that was given for an option.
+pub(super) struct Given {
+    pub(super) row: &'static OptionRow,
+    pub(super) text: String,
+    source: Source,
+    /// The variable.
+    place: String,
+    /// Whether that variable takes several options.
+    one_of_many: bool,
+}
+
+impl Given {
+    /// Where the warnings say that it was given.
+    pub(super) fn told(&self) -> String {
+        if self.one_of_many {
+            format!("{}: {}", self.place, self.row.key)
+        } else {
+            self.place.clone()
+        }
+    }
+
+    /// The place, and the key where the echo would not show it.
+    pub(super) fn origin(&self) -> String {
+        match self.row.role {
+            Role::Sets(_) if self.one_of_many => format!("{} ({})", self.place, self.row.key),
+            _ => self.place.clone(),
+        }
+    }
+
+    /// Reads it into `settings`.
+    pub(super) fn read(&self, settings: &mut Settings) -> Reading {
+        if self.in_torch_conf() && !torch::accepts(self.row, &self.text) {
+            return Reading::Unreadable;
+        }
+        read(self.row, settings, &self.text)
+    }
+
+    /// What is accepted there.
+    pub(super) fn accepted(&self) -> &'static str {
+        if self.in_torch_conf() {
+            torch::accepted(self.row)
+        } else {
+            self.row.accepted
+        }
+    }
+
+    fn in_torch_conf(&self) -> bool {
+        self.source == Source::Torch && self.one_of_many
+    }
+}
+
+/// The environment variable of an option.
+#[must_use]
+pub fn variable(row: &OptionRow) -> String {
+    format!("{PREFIX}{}", row.key.to_ascii_uppercase())
+}
+
+/// Splits the text of a variable that takes several options into its entries:
+/// key and value, or the whole entry where it has no colon. A comma between
+/// brackets that open a value belongs to the value; where they are not closed,
+/// so does the rest.
+fn split(text: &str) -> impl Iterator<Item = Result<(&str, &str), &str>> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let (entry, after) = text.split_at(entry_end(text));
+        rest = after.strip_prefix(',');
+        Some(entry.trim())
+    })
+    .filter(|entry| !entry.is_empty())
+    .map(|entry| {
+        entry
+            .split_once(':')
+            .map(|(key, value)| (key.trim(), value.trim()))
+            .ok_or(entry)
+    })
+}
+
+/// Where the first entry ends.
+fn entry_end(text: &str) -> usize {
+    let find = |from: usize, what: char| {
+        let rest = text.get(from..)?;
+        rest.find(what).map(|at| from + at)
+    };
+    let comma = find(0, ',').unwrap_or(text.len());
+    let Some(colon) = find(0, ':').filter(|&colon| colon < comma) else {
+        return comma;
+    };
+    let value = text.get(colon + 1..).unwrap_or_default().trim_start();
+    if !value.starts_with('[') {
+        return comma;
+    }
+    find(colon, ']')
+        .and_then(|bracket| find(bracket, ','))
+        .unwrap_or(text.len())
+}
+
+/// Everything that was given and counts in a process like `host`, from the
+/// weakest to the strongest.
+pub(super) fn collect(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    host: Host,
+    warnings: &mut Vec<String>,
+) -> Vec<Given> {
+    let mut given = Vec::new();
+    let mut torch_confs = vec![None; torch::CONFS.len()];
+    for (name, value) in environment {
+        let name = name.to_string_lossy();
+        if name == CONF {
+            entries(
+                CONF,
+                Source::Conf,
+                &value.to_string_lossy(),
+                &mut given,
+                warnings,
+            );
+        } else if let Some(option) = name.strip_prefix(PREFIX) {
+            // The other variables of ours are not options.
+            if OTHERS.contains(&name.as_ref()) {
+                continue;
+            }
+            match of_variable(option) {
+                Some(row) => push(&mut given, row, &name, &value, Source::Variable),
+                None => warnings.push(unknown_variable(&name, option, &value)),
+            }
+        } else if let Some(at) = torch::CONFS.iter().position(|conf| *conf == name) {
+            if let Some(conf) = torch_confs.get_mut(at) {
+                *conf = Some(value);
+            }
+        } else if let Some((row, source)) = of_framework(&name) {
+            push(&mut given, row, &name, &value, source);
+        }
+    }
+    // The first that is set counts alone, even if it is empty.
+    let torch_conf = torch::CONFS
+        .iter()
+        .zip(torch_confs)
+        .find_map(|(name, value)| Some((*name, value?)));
+    if let Some((name, value)) = torch_conf.filter(|_| reads(Source::Torch, &given, host)) {
+        let text = torch::condensed(&value.to_string_lossy());
+        entries(name, Source::Torch, &text, &mut given, warnings);
+    }
+    let read = [Source::Paddle, Source::Torch].map(|source| reads(source, &given, host));
+    given.retain(|given| match given.source {
+        Source::Paddle => read[0],
+        Source::Torch => read[1],
+        Source::Conf | Source::Variable => true,
+    });
+    // Later beats earlier: sources by rank; within one source an option's own
+    // name after its other names, and these as the table has them. The sort is
+    // stable, so of duplicates the last wins.
+    given.sort_by_key(|given| {
+        let own = matches!(given.row.role, Role::Own(_));
+        (given.source, own, given.row.place())
+    });
+    given
+}
+
+/// The option of a variable of ours, by what follows the prefix.
+fn of_variable(option: &str) -> Option<&'static OptionRow> {
+    // Only capitals: the names of variables are not folded elsewhere either.
+    let capitals = !option.bytes().any(|b| b.is_ascii_lowercase());
+    find(&option.to_ascii_lowercase()).filter(|_| capitals)
+}
+
+/// The option of a framework's variable that takes one.
+fn of_framework(name: &str) -> Option<(&'static OptionRow, Source)> {
+    OPTIONS.iter().find_map(|row| {
+        if row.paddle == Some(name) {
+            Some((row, Source::Paddle))
+        } else {
+            matches!(row.torch, Torch::Variable(variable) if variable == name)
+                .then_some((row, Source::Torch))
+        }
+    })
+}
+
+/// Notes a variable's text; an empty variable counts as not set.
+fn push(
+    given: &mut Vec<Given>,
+    row: &'static OptionRow,
+    name: &str,
+    value: &OsStr,
+    source: Source,
+) {
+    let text = value.to_string_lossy().trim().to_owned();
+    if !text.is_empty() {
+        given.push(Given {
+            row,
+            text,
+            source,
+            place: name.to_owned(),
+            one_of_many: false,
+        });
+    }
+}
+
+/// Notes the entries of a variable that takes several options.
+fn entries(
+    name: &str,
+    source: Source,
+    text: &str,
+    given: &mut Vec<Given>,
+    warnings: &mut Vec<String>,
+) {
+    let listed = |row: &OptionRow| source == Source::Conf || !row.torch_keys().is_empty();
+    let known = |key: &str| find(key).filter(|row| listed(row));
+    for entry in split(text) {
+        match entry {
+            Ok((key, text)) => match known(key) {
+                Some(row) => given.push(Given {
+                    row,
+                    text: text.to_owned(),
+                    source,
+                    place: name.to_owned(),
+                    one_of_many: true,
+                }),
+                None => warnings.push(format!("{name}: {}", unknown_option(key, text, listed))),
+            },
+            Err(entry) => warnings.push(format!(
+                "{name}: cannot read {}; accepted: key:value, separated by commas; ignored",
+                quoted(entry)
+            )),
+        }
+    }
+}
+
+/// Whether a framework's variables are read.
+fn reads(source: Source, given: &[Given], host: Host) -> bool {
+    let chosen = last(given, "import", |text| named(IMPORTS, text));
+    match chosen.unwrap_or_default() {
+        Import::Always => true,
+        Import::Never => false,
+        Import::Auto if source == Source::Paddle => !host.paddle,
+        Import::Auto => {
+            let uncached = last(given, "no_cuda_memory_caching", |text| named(SWITCH, text));
+            !host.torch || uncached.unwrap_or(false)
+        }
+    }
+}
+
+/// The strongest text for an option that `read` makes something of.
+fn last<T>(given: &[Given], key: &str, read: fn(&str) -> Option<T>) -> Option<T> {
+    let mut given: Vec<&Given> = given.iter().filter(|given| given.row.key == key).collect();
+    given.sort_by_key(|given| given.source);
+    given.iter().rev().find_map(|given| read(&given.text))
+}
+
+/// Reads a text that may have held what is not UTF-8.
+pub(super) fn read(row: &OptionRow, settings: &mut Settings, text: &str) -> Reading {
+    if text.contains(char::REPLACEMENT_CHARACTER) {
+        return Reading::Unreadable;
+    }
+    (row.read)(settings, text)
+}

@@ -117,12 +117,39 @@ impl<E> Model<E> {
         (address.offset_from(a.base) < a.size).then_some(a)
     }
 
-    /// Whether these bytes lie in one live allocation.
+    /// Whether these bytes lie in one live allocation, or in one piece of host
+    /// memory that devices can reach.
     pub fn covers(&self, start: Address, size: Bytes) -> bool {
-        self.find(start).is_some_and(|a| {
-            let end = start.offset_from(a.base).checked_add(size);
-            end.is_some_and(|end| end <= a.size)
-        })
+        let inside = |base: Address, whole: Bytes| {
+            let end = start.offset_from(base).checked_add(size);
+            end.is_some_and(|end| end <= whole)
+        };
+        match self.find(start) {
+            Some(a) => inside(a.base, a.size),
+            None => {
+                let below = self.host.range(..=start.get()).next_back();
+                below.is_some_and(|(&base, &whole)| inside(Address::new(base), whole))
+            }
+        }
+    }
+
+    /// Makes host memory known that devices can reach.
+    pub fn note_host(&mut self, start: Address, size: Bytes) {
+        self.host.insert(start.get(), size);
+    }
+
+    /// Forgets what `note_host` made known; a violation where work in flight
+    /// touches it.
+    pub fn forget_host(&mut self, start: Address) {
+        let Some(size) = self.host.remove(&start.get()) else {
+            return;
+        };
+        if let Some(until) = self.used_until(start, size) {
+            self.violate(Violation::FreedInUse { start, until });
+        }
+        if let Some(order) = &mut self.order {
+            order.forget(Touch::write(start, size));
+        }
     }
 
     /// How many allocations are live.

@@ -85,6 +85,8 @@ pub struct Model<E> {
     contexts: Vec<Context>,
     streams: Vec<Stream>,
     pub(super) live: BTreeMap<u64, Allocation>,
+    /// Host memory that devices can reach.
+    pub(super) host: BTreeMap<u64, Bytes>,
     pub(super) flight: Flight<E>,
     /// Only where races are looked for.
     pub(super) order: Option<Order>,
@@ -112,6 +114,7 @@ impl<E> Model<E> {
             contexts: Vec::new(),
             streams: Vec::new(),
             live: BTreeMap::new(),
+            host: BTreeMap::new(),
             flight: Flight::new(),
             order: settings.races.then(Order::default),
             effects: Vec::new(),

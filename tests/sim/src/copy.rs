@@ -129,13 +129,15 @@ impl Call<'_> {
         Err(Code::INVALID_VALUE)
     }
 
-    /// What work on these rows touches of a device.
+    /// What work on these rows touches of a device, or of pinned memory.
     pub(crate) fn touch(&self, rows: Rows, width: u64, count: u64, writes: bool) -> Option<Touch> {
-        self.sim.model.find(Address::new(rows.start))?;
+        let start = Address::new(rows.start);
         let last = rows.pitch.saturating_mul(count.saturating_sub(1));
-        Some(Touch {
-            start: Address::new(rows.start),
-            size: Bytes::new(last.saturating_add(width)),
+        let size = Bytes::new(last.saturating_add(width));
+        let known = self.sim.model.find(start).is_some() || self.sim.model.covers(start, size);
+        known.then_some(Touch {
+            start,
+            size,
             writes,
         })
     }
@@ -146,7 +148,7 @@ impl Call<'_> {
 
     /// Host memory that the device cannot reach by itself.
     fn is_pageable(&self, address: u64) -> bool {
-        !self.is_on_device(address) && self.sim.host_at(address).is_none()
+        !self.is_on_device(address) && self.sim.host.at(address).is_none()
     }
 
     /// Submits a copy; when it ends, for those that wait.

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `SIM_CUDA_DEVICES` | 2 | devices |
 //! | `SIM_CUDA_MEMORY` | `16G` | memory of each device; K, M, G |
+//! | `SIM_CUDA_HOST_MEMORY` | | how much host memory can be page-locked; all of it where nothing is said |
+//! | `SIM_CUDA_HOST_ALIGN` | `4K` | how page-locked memory is aligned, and no better; a power of two |
 //! | `SIM_CUDA_SEED` | 1 | seed of the clock's jitter |
 //! | `SIM_CUDA_KERNEL_NS` | 1000 | simulated time of a kernel without a meaning |
 //! | `SIM_CUDA_CALL_NS` | 1000 | simulated time of a driver call |
@@ -28,6 +30,8 @@ use vramalloc::Bytes;
 pub(crate) struct Environment {
     pub(crate) devices: u32,
     pub(crate) memory: Bytes,
+    pub(crate) host_memory: Bytes,
+    pub(crate) host_align: Bytes,
     pub(crate) seed: u64,
     pub(crate) kernel_ns: u64,
     pub(crate) call_ns: u64,
@@ -39,11 +43,24 @@ impl Environment {
         Environment {
             devices: number("SIM_CUDA_DEVICES", 2),
             memory: size("SIM_CUDA_MEMORY", Bytes::gib(16)),
+            host_memory: size("SIM_CUDA_HOST_MEMORY", Bytes::MAX),
+            host_align: host_align(),
             seed: number("SIM_CUDA_SEED", 1),
             kernel_ns: number("SIM_CUDA_KERNEL_NS", 1_000),
             call_ns: number("SIM_CUDA_CALL_NS", 1_000),
             strict: flag("SIM_CUDA_STRICT"),
         }
+    }
+}
+
+/// Never below what the host's own pages give.
+fn host_align() -> Bytes {
+    let page = Bytes::kib(4);
+    let asked = size("SIM_CUDA_HOST_ALIGN", page);
+    if asked.get().is_power_of_two() {
+        asked.max(page)
+    } else {
+        page
     }
 }
 

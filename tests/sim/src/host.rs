@@ -1,12 +1,14 @@
 //! Pinned host memory: taken from the system, or the program's own registered.
 //!
 //! Owns the blocks. Invariant: blocks do not overlap; one that is freed is
-//! unmapped, so that whoever uses it later is found out. Cost: a mapping per
-//! block.
+//! unmapped, so that whoever uses it later is found out; none is aligned better
+//! than the environment says, so that whoever relies on more is found out, too.
+//! Cost: a mapping per block.
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-use vramalloc::Code;
+use vramalloc::{Address, Bytes, Code};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, NOT_REGISTERED, Out, REGISTERED};
@@ -16,6 +18,12 @@ use crate::machine::Machine;
 const ALLOC_FLAGS: u32 = 7;
 const REGISTER_FLAGS: u32 = 15;
 
+/// What memory of `cuMemAllocHost` is said to be: for all contexts, and mapped.
+const PLAIN: u32 = 3;
+
+/// The host's own pages.
+const PAGE: u64 = 4096;
+
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct HostBlock {
     pub(crate) size: u64,
@@ -24,22 +32,84 @@ pub(crate) struct HostBlock {
     registered: bool,
 }
 
-impl Machine {
-    /// The pinned block that holds this address.
-    pub(crate) fn host_at(&self, address: u64) -> Option<(u64, HostBlock)> {
-        let (&start, &block) = self.host.range(..=address).next_back()?;
+impl HostBlock {
+    /// What it takes of the host.
+    fn pages(&self) -> u64 {
+        self.size.next_multiple_of(PAGE)
+    }
+}
+
+/// All blocks, by their beginning.
+#[derive(Debug, Default)]
+pub(crate) struct HostMemory {
+    blocks: BTreeMap<u64, HostBlock>,
+    used: u64,
+    peak: u64,
+}
+
+impl HostMemory {
+    /// The block that holds this address.
+    pub(crate) fn at(&self, address: u64) -> Option<(u64, HostBlock)> {
+        let (&start, &block) = self.blocks.range(..=address).next_back()?;
         (address - start < block.size).then_some((start, block))
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Bytes in whole pages, now and at most so far.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        let below = self.blocks.range(..end).next_back();
+        below.is_some_and(|(&s, b)| s + b.size > start)
+    }
+}
+
+impl Machine {
+    /// Locks a block, if the host lets so much be locked.
+    fn lock_host(&mut self, start: u64, block: HostBlock) -> Done {
+        let used = self.host.used.saturating_add(block.pages());
+        if used > self.environment.host_memory.get() {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        self.host.used = used;
+        self.host.peak = self.host.peak.max(used);
+        self.host.blocks.insert(start, block);
+        let (start, size) = (Address::new(start), Bytes::new(block.size));
+        self.model.note_host(start, size);
+        Ok(())
+    }
+
+    /// Waits for the work that touches a block, and lets go of it.
+    fn unlock_host(&mut self, start: u64) {
+        let Some(block) = self.host.blocks.remove(&start) else {
+            return;
+        };
+        let (from, size) = (Address::new(start), Bytes::new(block.size));
+        let used = self.model.used_until(from, size).unwrap_or(0);
+        self.model.advance_to(used);
+        self.settle();
+        self.model.forget_host(from);
+        self.host.used -= block.pages();
+        if !block.registered {
+            unmap(start, block.pages());
+        }
     }
 
     /// Forgets the pinned memory of a context that ends.
     pub(crate) fn drop_host_of(&mut self, context: Handle) {
-        let (gone, kept): (Vec<_>, Vec<_>) = (std::mem::take(&mut self.host))
-            .into_iter()
-            .partition(|(_, b)| b.context == context);
-        self.host = kept.into_iter().collect();
-        for (start, block) in gone {
-            unmap(start, block);
-        }
+        let own = |b: &HostBlock| b.context == context;
+        let blocks = self.host.blocks.iter();
+        let gone: Vec<u64> = blocks.filter(|(_, b)| own(b)).map(|(&s, _)| s).collect();
+        gone.into_iter().for_each(|start| self.unlock_host(start));
     }
 
     /// Waits for all work on all devices, which may use host memory.
@@ -50,43 +120,59 @@ impl Machine {
     }
 }
 
-fn unmap(start: u64, block: HostBlock) {
-    if block.registered {
-        return;
+fn unmap(start: u64, size: u64) {
+    let length = usize::try_from(size).unwrap_or(0);
+    if length > 0 {
+        // SAFETY: mapped by `map`, and out of the table now.
+        unsafe { libc::munmap(start as *mut c_void, length) };
     }
-    let length = usize::try_from(block.size).unwrap_or(0);
-    // SAFETY: mapped by `map` with this size, and out of the table now.
-    unsafe { libc::munmap(start as *mut c_void, length) };
 }
 
-fn map(size: u64) -> Result<u64, Code> {
-    let length = usize::try_from(size).map_err(|_| Code::OUT_OF_MEMORY)?;
+/// Whole pages for `size` bytes, aligned to `align` and to no more.
+fn map(size: u64, align: u64) -> Result<u64, Code> {
+    let pages = size.checked_next_multiple_of(PAGE);
+    let pages = pages.ok_or(Code::OUT_OF_MEMORY)?;
+    // Among two multiples of `align` that follow each other one is odd.
+    let all = pages
+        .checked_add(2 * align)
+        .and_then(|all| usize::try_from(all).ok())
+        .ok_or(Code::OUT_OF_MEMORY)?;
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping at a place of the kernel's choice.
-    let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
-    if start == libc::MAP_FAILED {
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), all, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED {
         return Err(Code::OUT_OF_MEMORY);
     }
-    Ok(start as u64)
+    let mapped = mapped as u64;
+    let mut start = mapped.next_multiple_of(align);
+    if start.is_multiple_of(2 * align) {
+        start += align;
+    }
+    unmap(mapped, start - mapped);
+    unmap(start + pages, mapped + all as u64 - start - pages);
+    Ok(start)
 }
 
 impl Call<'_> {
-    fn host_alloc(&mut self, to: &Out<u64>, size: u64, flags: u32) -> Done {
+    fn host_alloc(&mut self, to: &Out<u64>, size: u64, asked: u32, flags: u32) -> Done {
         to.required()?;
         let context = self.context()?;
-        if size == 0 || flags & !ALLOC_FLAGS != 0 {
+        if size == 0 || asked & !ALLOC_FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
         }
         self.unsafe_in_capture()?;
-        let start = map(size)?;
+        let start = map(size, self.sim.environment.host_align.get())?;
         let block = HostBlock {
             size,
             context,
             flags,
             registered: false,
         };
-        self.sim.host.insert(start, block);
+        if let Err(code) = self.sim.lock_host(start, block) {
+            unmap(start, block.pages());
+            return Err(code);
+        }
         to.set(start)
     }
 
@@ -97,8 +183,7 @@ impl Call<'_> {
             return Err(Code::INVALID_VALUE);
         }
         self.unsafe_in_capture()?;
-        let below = self.sim.host.range(..end).next_back();
-        if below.is_some_and(|(&s, b)| s + b.size > start) {
+        if self.sim.host.overlaps(start, end) {
             return Err(REGISTERED);
         }
         let block = HostBlock {
@@ -107,29 +192,27 @@ impl Call<'_> {
             flags,
             registered: true,
         };
-        self.sim.host.insert(start, block);
-        Ok(())
+        self.sim.lock_host(start, block)
     }
 
     fn host_forget(&mut self, start: u64, registered: bool, code: Code) -> Done {
         self.context()?;
-        let block = self.sim.host.get(&start).copied();
-        let block = block.filter(|b| b.registered == registered).ok_or(code)?;
+        let block = self.sim.host.blocks.get(&start);
+        block.filter(|b| b.registered == registered).ok_or(code)?;
         self.unsafe_in_capture()?;
         self.sim.wait_for_all();
-        self.sim.host.remove(&start);
-        unmap(start, block);
+        self.sim.unlock_host(start);
         Ok(())
     }
 }
 
 driver! {
     fn cuMemHostAlloc(call, to: Out<u64>, size: u64, flags: u32) {
-        call.host_alloc(&to, size, flags)
+        call.host_alloc(&to, size, flags, flags)
     }
 
     fn cuMemAllocHost_v2(call, to: Out<u64>, size: u64) {
-        call.host_alloc(&to, size, 0)
+        call.host_alloc(&to, size, 0, PLAIN)
     }
 
     fn cuMemFreeHost(call, start: u64) {
@@ -150,14 +233,16 @@ driver! {
 
     fn cuMemHostGetDevicePointer_v2(call, to: Out<u64>, start: u64, flags: u32) {
         to.required()?;
-        if flags != 0 || call.sim.host_at(start).is_none() {
+        if flags != 0 || call.sim.host.at(start).is_none() {
             return Err(Code::INVALID_VALUE);
         }
         to.set(start)
     }
 
     fn cuMemHostGetFlags(call, flags: Out<u32>, start: u64) {
-        let (_, block) = call.sim.host_at(start).ok_or(Code::INVALID_VALUE)?;
+        flags.required()?;
+        let found = call.sim.host.at(start).filter(|(_, block)| !block.registered);
+        let (_, block) = found.ok_or(Code::INVALID_VALUE)?;
         flags.set(block.flags)
     }
 }

@@ -17,7 +17,7 @@ use crate::effect::Effect;
 use crate::env::Environment;
 use crate::event::Event;
 use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle, NO_DEVICE};
-use crate::host::HostBlock;
+use crate::host::HostMemory;
 use crate::ipc::Opened;
 use crate::memory::Kind;
 use crate::module::{Kernel, Linker, Module};
@@ -56,8 +56,8 @@ pub(crate) struct Machine {
     pub(crate) kinds: BTreeMap<u64, Kind>,
     /// Memory of other processes that is open here.
     pub(crate) opened: Vec<Opened>,
-    /// Pinned host memory, by its beginning.
-    pub(crate) host: BTreeMap<u64, HostBlock>,
+    /// Pinned host memory.
+    pub(crate) host: HostMemory,
     /// How many violations were printed.
     announced: usize,
 }
@@ -101,7 +101,7 @@ impl Machine {
             captured: BTreeMap::new(),
             kinds: BTreeMap::new(),
             opened: Vec::new(),
-            host: BTreeMap::new(),
+            host: HostMemory::default(),
             announced: 0,
             environment,
         };

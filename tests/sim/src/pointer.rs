@@ -38,7 +38,7 @@ impl Call<'_> {
                 kind: self.sim.kinds.get(&a.base.get()).copied(),
             });
         }
-        let (base, block) = self.sim.host_at(address)?;
+        let (base, block) = self.sim.host.at(address)?;
         let device = self.sim.contexts.get(block.context).map_or(0, |c| c.device);
         Some(Known {
             base,

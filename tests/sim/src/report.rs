@@ -51,10 +51,14 @@ fn report(sim: &Machine) -> String {
         .collect();
     format!(
         "{{\n  \"simulated_ns\": {},\n  \"live_allocations\": {},\n  \"devices\": [{}\n  ],\n  \
+         \"host\": {{\"blocks\": {}, \"used_bytes\": {}, \"peak_bytes\": {}}},\n  \
          \"violations\": [{}\n  ],\n  \"calls\": {{{calls}\n  }}\n}}\n",
         sim.model.now(),
         sim.model.live_count(),
         devices.join(","),
+        sim.host.count(),
+        sim.host.used(),
+        sim.host.peak(),
         texts.join(","),
     )
 }

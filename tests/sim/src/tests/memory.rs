@@ -90,3 +90,47 @@ fn pinned_memory_is_read_when_the_copy_is_done() {
     assert_eq!(cuMemFreeHost(pinned), 0);
     assert_eq!(cuMemFreeHost(pinned), 1);
 }
+
+#[test]
+fn pinned_memory_is_told_apart_by_where_it_came_from() {
+    let _program = Program::new();
+    let flags = |at: u64| {
+        let mut flags = 99_u32;
+        let code = cuMemHostGetFlags(out(&mut flags), at);
+        (code, flags)
+    };
+    let portable = made(|to| cuMemHostAlloc(to, 10_000, 1));
+    let plain = made(|to| cuMemAllocHost_v2(to, 10_000));
+    assert_eq!(portable % 8192, 4096, "aligned to a page and no better");
+    assert_eq!(flags(portable + 9_999), (0, 1));
+    assert_eq!(flags(plain), (0, 3));
+    let own = vec![0_u8; 4096];
+    let own = own.as_ptr() as u64;
+    assert_eq!(cuMemHostRegister_v2(own, 4096, 0), 0);
+    assert_eq!(cuMemHostRegister_v2(own + 4095, 2, 0), 712);
+    assert_eq!(flags(own), (1, 99));
+    assert_eq!(cuMemFreeHost(own), 1);
+    assert_eq!(cuMemHostUnregister(portable), 713);
+    assert_eq!(cuMemHostUnregister(own), 0);
+    for block in [portable, plain] {
+        assert_eq!(cuMemFreeHost(block + 512), 1);
+        assert_eq!(cuMemFreeHost(block), 0);
+    }
+}
+
+#[test]
+fn pinned_memory_is_waited_for_where_a_device_uses_it() {
+    let program = Program::new();
+    let before = program.violations();
+    let (s, block) = (stream(1), alloc(MIB));
+    let other = made(|to| cuCtxCreate_v2(to, 0, 1));
+    let pinned = made(|to| cuMemHostAlloc(to, MIB, 1));
+    assert_eq!(cuCtxSetCurrent(program.context), 0);
+    assert_eq!(program.fill(s, pinned, 7, 1, 5 * MS), 0);
+    assert_eq!(cuMemcpyHtoDAsync_v2(block, pinned, 4, s), 0);
+    assert_eq!(cuCtxDestroy_v2(other), 0);
+    assert_eq!(cuStreamQuery(s), 0, "the end of its context has waited");
+    assert_eq!(read(block), 7);
+    assert_eq!(cuCtxSetCurrent(program.context), 0);
+    assert_eq!(program.violations(), before);
+}

@@ -31,13 +31,13 @@ mod validate;
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
-use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold};
+use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, Rounding, Splitting};
 use crate::driver::{Driver, MemInfo};
 use crate::error::{AllocError, Code, FreeError};
-use crate::page_map::{ArenaId, PageMap, SLOT};
+use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
 use crate::stats::{ArenaStats, DriverCalls};
-use crate::strategy::{Rounder, Route, Strategy, most_waste, slots};
+use crate::strategy::{Pinned, PinnedPlan, Rounder, Route, Strategy, most_waste};
 use crate::sync::{Lock, OnceLock};
 
 pub use books::Located;
@@ -72,10 +72,45 @@ impl<D: Driver> Arena<D> {
         map: Arc<PageMap>,
         quota: Arc<Quota>,
     ) -> Arena<D> {
+        Arena::with(id, driver, Strategy::new(config), config, map, quota)
+    }
+
+    /// An arena of pinned host memory. Of the configuration it obeys what is
+    /// not about devices. Makes no driver call.
+    #[must_use]
+    pub fn pinned(
+        id: ArenaId,
+        driver: D,
+        config: &Config,
+        plan: &Arc<PinnedPlan>,
+        map: Arc<PageMap>,
+    ) -> Arena<D> {
+        let strategy = if plan.passes_through() {
+            Strategy::Passthrough
+        } else {
+            Strategy::Pinned(Pinned::new(plan))
+        };
+        let config = Config {
+            dedicated_min: None,
+            rounding: Rounding::default(),
+            splitting: Splitting::default(),
+            ..config.clone()
+        };
+        Arena::with(id, driver, strategy, &config, map, plan.quota())
+    }
+
+    fn with(
+        id: ArenaId,
+        driver: D,
+        strategy: Strategy,
+        config: &Config,
+        map: Arc<PageMap>,
+        quota: Arc<Quota>,
+    ) -> Arena<D> {
         Arena {
             id,
             driver: Metered::new(driver),
-            strategy: Strategy::new(config),
+            strategy,
             rounder: Rounder::new(&config.rounding),
             free_sync: config.free_sync,
             garbage_threshold: config.garbage_threshold,
@@ -114,7 +149,7 @@ impl<D: Driver> Arena<D> {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
         let size = match &self.rounder {
-            None => request.round_up(SLOT),
+            None => self.strategy.block(request),
             Some(rounder) => rounder.size(request),
         };
         let size = size.ok_or(AllocError::Driver(Code::OUT_OF_MEMORY))?;
@@ -144,7 +179,7 @@ impl<D: Driver> Arena<D> {
     /// False where the page map cannot hold it: then it stays the program's
     /// own.
     pub fn adopt(&self, address: Address, request: Bytes) -> bool {
-        let size = slots(request);
+        let size = self.strategy.least_block(request);
         let adopted = self.books.lock().add_direct(address, request, size);
         if adopted {
             self.quota.take_anyway(size);
@@ -170,10 +205,14 @@ impl<D: Driver> Arena<D> {
             (freed, self.batch_is_full(&books))
         };
         match freed {
-            Freed::Done => Ok(()),
+            Freed::Done => {
+                self.shed();
+                Ok(())
+            }
             Freed::GiveBack(region) => self.give_back(region).map_err(FreeError::Driver),
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
                 self.wait_for_all();
+                self.shed();
                 Ok(())
             }
             Freed::Limbo => {
@@ -181,6 +220,7 @@ impl<D: Driver> Arena<D> {
                     self.close(Extent::Share);
                     self.poll();
                 }
+                self.shed();
                 Ok(())
             }
         }

@@ -37,7 +37,16 @@ pub trait Driver: Send + Sync {
     /// [`Code::OUT_OF_MEMORY`], or whatever else the driver answers.
     fn alloc(&self, size: Bytes) -> Result<Address, Code>;
 
-    /// Gives back what `alloc` took. Waits, as the driver does, for work that
+    /// Takes `size` bytes that are to be cut up, aligned to 64 KiB where the
+    /// driver's own are not at times.
+    ///
+    /// # Errors
+    /// As `alloc`.
+    fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
+        self.alloc(size)
+    }
+
+    /// Gives back what `alloc` or `alloc_chunk` took. Waits, as the driver does, for work that
     /// may still use it. Does not disturb a stream capture.
     ///
     /// # Errors

@@ -44,6 +44,7 @@ pub mod config;
 pub mod driver;
 pub mod error;
 pub mod gate;
+pub mod host;
 pub mod page_map;
 pub mod quota;
 #[cfg(any(test, feature = "sim"))]
@@ -56,3 +57,4 @@ pub use address::{Address, Bytes};
 pub use arena::Arena;
 pub use driver::{Driver, MemInfo};
 pub use error::{AllocError, Code, FreeError};
+pub use strategy::PinnedPlan;

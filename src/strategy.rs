@@ -8,6 +8,7 @@
 
 mod auto_growth;
 mod naive_best_fit;
+mod pinned;
 mod rounding;
 
 use crate::address::Bytes;
@@ -19,6 +20,8 @@ use crate::page_map::SLOT;
 use auto_growth::AutoGrowth;
 pub(crate) use auto_growth::most_waste;
 use naive_best_fit::NaiveBestFit;
+pub(crate) use pinned::Pinned;
+pub use pinned::PinnedPlan;
 pub(crate) use rounding::Rounder;
 
 /// Requests up to this size are small: they share slabs of one page.
@@ -50,6 +53,8 @@ pub(crate) enum Strategy {
     NaiveBestFit(NaiveBestFit),
     AutoGrowth(AutoGrowth),
     Passthrough,
+    /// Not one that a user chooses: that of host memory.
+    Pinned(Pinned),
 }
 
 /// Asks the driver how many bytes could be had now.
@@ -64,17 +69,35 @@ impl Strategy {
         }
     }
 
+    /// The block that serves a request; none where that is no size.
+    pub(crate) fn block(&self, request: Bytes) -> Option<Bytes> {
+        match self {
+            Strategy::Pinned(pinned) => pinned.block(request),
+            _ => request.round_up(SLOT),
+        }
+    }
+
+    /// The least block that serves a request.
+    pub(crate) fn least_block(&self, request: Bytes) -> Bytes {
+        let unit = match self {
+            Strategy::Pinned(_) => pinned::BLOCK,
+            _ => SLOT,
+        };
+        request.round_up(unit).unwrap_or(request)
+    }
+
     /// Where a request of `size` bytes is to be served.
     pub(crate) fn route(&self, size: Bytes, available: Available<'_>) -> Result<Route, Code> {
         match self {
             Strategy::NaiveBestFit(naive) => naive.route(size, available),
             Strategy::AutoGrowth(growth) => Ok(Route::Pool(growth.pool(size))),
             Strategy::Passthrough => Ok(Route::Direct),
+            Strategy::Pinned(pinned) => Ok(pinned.route(size)),
         }
     }
 
-    /// The size of the chunk to take for a request of `size` bytes while
-    /// chunks of `held` bytes are there; at least the request, in whole pages.
+    /// The size of the chunk to take for a request of `size` bytes while chunks
+    /// of `held` bytes are there; at least the request, in whole units.
     pub(crate) fn chunk(
         &self,
         size: Bytes,
@@ -85,13 +108,47 @@ impl Strategy {
             Strategy::NaiveBestFit(naive) => naive.chunk(size, held, available),
             Strategy::AutoGrowth(growth) => Ok(growth.chunk(size)),
             Strategy::Passthrough => Ok(size),
+            Strategy::Pinned(pinned) => Ok(pinned.chunk(size, held)),
+        }
+    }
+
+    /// Chunks are multiples of this.
+    pub(crate) fn chunk_unit(&self) -> Bytes {
+        match self {
+            Strategy::Pinned(_) => pinned::CHUNK,
+            _ => PAGE,
+        }
+    }
+
+    /// The least chunk that serves a request.
+    pub(crate) fn least_chunk(&self, size: Bytes) -> Bytes {
+        size.round_up(self.chunk_unit()).unwrap_or(size)
+    }
+
+    /// Whether a chunk's size follows from that of the others, so that direct
+    /// allocations are not to be counted among what is held.
+    pub(crate) fn grows_by_chunks(&self) -> bool {
+        matches!(self, Strategy::Pinned(_))
+    }
+
+    /// Whether the first chunk never goes back.
+    pub(crate) fn keeps_first(&self) -> bool {
+        matches!(self, Strategy::Pinned(pinned) if pinned.keeps_first())
+    }
+
+    /// What may lie idle or in limbo after a free, where that is bounded: the
+    /// program may need the memory where nobody asks us.
+    pub(crate) fn most_idle(&self) -> Option<Bytes> {
+        match self {
+            Strategy::Pinned(pinned) => Some(pinned.most_idle()),
+            _ => None,
         }
     }
 
     /// Whether two threads must not grow at the same time, because each would
     /// take a large share of what is there.
     pub(crate) fn grows_alone(&self) -> bool {
-        matches!(self, Strategy::NaiveBestFit(_))
+        matches!(self, Strategy::NaiveBestFit(_)) || self.keeps_first()
     }
 
     /// Whether free blocks of chunks in use count as memory that the program
@@ -99,11 +156,6 @@ impl Strategy {
     pub(crate) fn offers_parts_of_chunks(&self) -> bool {
         matches!(self, Strategy::NaiveBestFit(_))
     }
-}
-
-/// The least block that serves a request: whole slots.
-pub(crate) fn slots(request: Bytes) -> Bytes {
-    request.round_up(SLOT).unwrap_or(request)
 }
 
 /// The least chunk that serves a request: whole pages.

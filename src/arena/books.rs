@@ -26,7 +26,7 @@ use crate::driver::PAGE;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
 use crate::stats::ArenaStats;
-use crate::strategy::{Pool, SMALL, slots};
+use crate::strategy::{Pool, SMALL};
 
 pub use locate::Located;
 pub(super) use tally::{Piece, Shortage, Tally, Wait};
@@ -42,11 +42,11 @@ pub(crate) struct Want {
 }
 
 impl Want {
-    /// The same in whole slots only: what is rounded beyond them is for the
-    /// next request, and no reason to fail this one.
-    pub(crate) fn at_the_least(self) -> Want {
+    /// The same in the `least` block that serves it: what is rounded beyond
+    /// that is for the next request, and no reason to fail this one.
+    pub(crate) fn at_the_least(self, least: Bytes) -> Want {
         Want {
-            size: slots(self.request),
+            size: least,
             ..self
         }
     }
@@ -169,6 +169,14 @@ impl<F: Clone> Books<F> {
         self.reserved()
     }
 
+    /// Bytes of all chunks. Looks at each of them.
+    pub(crate) fn in_chunks(&self) -> Bytes {
+        let chunks = self.chunks.iter();
+        chunks.fold(Bytes::ZERO, |sum, (_, chunk)| {
+            sum.saturating_add(chunk.size)
+        })
+    }
+
     /// Bytes in chunks without a live block.
     pub(crate) fn idle(&self) -> Bytes {
         self.tally.idle()
@@ -243,9 +251,10 @@ impl<F: Clone> Books<F> {
         }
     }
 
-    /// Enters a new chunk and serves the request that it was taken for.
-    /// Nothing where the page map cannot hold it.
-    pub(crate) fn add_chunk(&mut self, region: Region, want: Want) -> Option<Address> {
+    /// Enters a new chunk and serves the request that it was taken for; one
+    /// that is `kept` never goes back. Nothing where the page map cannot hold
+    /// it.
+    pub(crate) fn add_chunk(&mut self, region: Region, want: Want, kept: bool) -> Option<Address> {
         if self.retired || !self.map.hold_chunk(self.arena, region.address, region.size) {
             return None;
         }
@@ -255,6 +264,7 @@ impl<F: Clone> Books<F> {
             pool: want.pool,
             first: BlockId::NONE,
             live: 0,
+            kept,
         };
         let chunk = self.chunks.insert(chunk);
         let id = self

@@ -18,6 +18,8 @@ pub(crate) struct Chunk {
     pub(crate) first: BlockId,
     /// Blocks that the program holds.
     pub(crate) live: u32,
+    /// It stays for good, idle or not.
+    pub(crate) kept: bool,
 }
 
 /// All chunks of an arena.

@@ -14,9 +14,8 @@ use crate::arena::Arena;
 use crate::arena::books::{Region, Search, Shortage, Wait, Want};
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
-use crate::driver::{Driver, PAGE};
+use crate::driver::Driver;
 use crate::error::{AllocError, Code};
-use crate::strategy::{pages, slots};
 use crate::sync::yield_now;
 
 /// Limbo may hold this much before an allocation waits rather than grows,
@@ -91,7 +90,7 @@ impl<D: Driver> Arena<D> {
         self.books.lock().take(want, Search::Thorough)
     }
 
-    fn is_over_budget(&self) -> bool {
+    pub(super) fn is_over_budget(&self) -> bool {
         let (limbo, reserved) = {
             let books = self.books.lock();
             (books.limbo_bytes(), books.reserved())
@@ -150,16 +149,25 @@ impl<D: Driver> Arena<D> {
     /// Takes a chunk for the request, a smaller one where the driver has no
     /// more, down to the pages of the request itself.
     fn grow(&self, want: Want) -> Result<Address, AllocError> {
-        let least = pages(want.size);
-        let held = self.books.lock().held();
+        let least = self.strategy.least_chunk(want.size);
+        let unit = self.strategy.chunk_unit();
+        let held = {
+            let books = self.books.lock();
+            if self.strategy.grows_by_chunks() {
+                books.in_chunks()
+            } else {
+                books.held()
+            }
+        };
+        let kept = held.is_zero() && self.strategy.keeps_first();
         let chunk = self.strategy.chunk(want.size, held, &|| self.available());
         let mut size = chunk.map_err(AllocError::Driver)?;
         loop {
-            match self.obtain(size, size) {
-                Ok(region) => return self.enter_chunk(region, want),
+            match self.obtain_chunk(size) {
+                Ok(region) => return self.enter_chunk(region, want, kept),
                 Err(error) if !is_shortage(error) => return Err(error),
                 Err(_) if size <= least => return self.last_resort(want),
-                Err(_) => size = Bytes::new(size.get() / 2).round_down(PAGE).max(least),
+                Err(_) => size = Bytes::new(size.get() / 2).round_down(unit).max(least),
             }
         }
     }
@@ -168,10 +176,11 @@ impl<D: Driver> Arena<D> {
     #[cold]
     fn last_resort(&self, want: Want) -> Result<Address, AllocError> {
         let _turn = self.turn_on_ladder();
-        let want = want.at_the_least();
-        if self.release_oversize(pages(want.size)) {
-            match self.obtain(pages(want.size), pages(want.size)) {
-                Ok(region) => return self.enter_chunk(region, want),
+        let want = want.at_the_least(self.strategy.least_block(want.request));
+        let chunk = self.strategy.least_chunk(want.size);
+        if self.release_oversize(chunk) {
+            match self.obtain_chunk(chunk) {
+                Ok(region) => return self.enter_chunk(region, want, false),
                 Err(error) if !is_shortage(error) => return Err(error),
                 Err(_) => {}
             }
@@ -182,8 +191,8 @@ impl<D: Driver> Arena<D> {
         }
         self.release_idle();
         self.books.lock().tally().retried();
-        match self.obtain(pages(want.size), pages(want.size)) {
-            Ok(region) => return self.enter_chunk(region, want),
+        match self.obtain_chunk(chunk) {
+            Ok(region) => return self.enter_chunk(region, want, false),
             Err(error) if !is_shortage(error) => return Err(error),
             // Others may have freed meanwhile; and a driver that has no page
             // left may have room for a small request in one that is in use.
@@ -200,7 +209,7 @@ impl<D: Driver> Arena<D> {
 
     /// Serves a request by a driver allocation of exactly its size.
     pub(super) fn allocate_direct(&self, request: Bytes) -> Result<Address, AllocError> {
-        let size = slots(request);
+        let size = self.strategy.least_block(request);
         let region = match self.obtain(request, size) {
             Err(error) if is_shortage(error) => {
                 let _turn = self.turn_on_ladder();
@@ -227,18 +236,32 @@ impl<D: Driver> Arena<D> {
 
     /// Asks the driver for `request` bytes, which count as `size`.
     fn obtain(&self, request: Bytes, size: Bytes) -> Result<Region, AllocError> {
+        self.obtain_by(size, || self.driver.alloc(request))
+    }
+
+    /// Asks the driver for a chunk.
+    fn obtain_chunk(&self, size: Bytes) -> Result<Region, AllocError> {
+        self.obtain_by(size, || self.driver.alloc_chunk(size))
+    }
+
+    fn obtain_by(
+        &self,
+        size: Bytes,
+        alloc: impl FnOnce() -> Result<Address, Code>,
+    ) -> Result<Region, AllocError> {
         if !self.quota.take(size) {
             return Err(AllocError::Limit);
         }
-        let address = self.driver.alloc(request).map_err(|code| {
+        let address = alloc().map_err(|code| {
             self.quota.put_back(size);
             AllocError::Driver(code)
         })?;
         Ok(Region { address, size })
     }
 
-    fn enter_chunk(&self, region: Region, want: Want) -> Result<Address, AllocError> {
-        let entered = self.books.lock().add_chunk(region, want);
+    /// Enters a chunk; one that is `kept` never goes back.
+    fn enter_chunk(&self, region: Region, want: Want, kept: bool) -> Result<Address, AllocError> {
+        let entered = self.books.lock().add_chunk(region, want, kept);
         entered.map_or_else(|| self.instead_of_chunk(region, want), Ok)
     }
 
@@ -248,7 +271,8 @@ impl<D: Driver> Arena<D> {
     fn instead_of_chunk(&self, chunk: Region, want: Want) -> Result<Address, AllocError> {
         // The error that matters is that of the next call.
         let _ = self.give_back(chunk);
-        let region = self.obtain(want.request, slots(want.request))?;
+        let size = self.strategy.least_block(want.request);
+        let region = self.obtain(want.request, size)?;
         self.enter_direct(region, want.request)
     }
 

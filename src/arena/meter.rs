@@ -100,6 +100,10 @@ impl<D: Driver> Driver for Metered<D> {
         self.alloc.time(|| self.driver.alloc(size))
     }
 
+    fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
+        self.alloc.time(|| self.driver.alloc_chunk(size))
+    }
+
     fn free(&self, address: Address) -> Result<(), Code> {
         self.free.time(|| self.driver.free(address))
     }

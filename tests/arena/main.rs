@@ -12,6 +12,7 @@ mod conformance;
 mod metrics;
 mod model;
 mod options;
+mod pinned;
 mod rig;
 mod strategies;
 mod threads;

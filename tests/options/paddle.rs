@@ -148,6 +148,10 @@ fn a_value_to_fill_with_counts_over_a_pattern() {
             Some((7, true)),
         ),
         (
+            vec![init("1"), ("VRAMALLOC_ALLOC_FILL_VALUE", "7")],
+            Some((7, true)),
+        ),
+        (
             vec![fill("7"), init("1"), ("VRAMALLOC_ALLOC_FILL_VALUE", "-1")],
             pattern,
         ),

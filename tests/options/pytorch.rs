@@ -282,6 +282,12 @@ fn what_has_no_effect_is_read_and_says_why() {
     assert_eq!(reserve.value, "[default:0.5,side:2G]");
     let managed = effective(&loaded, "use_cuda_managed_memory");
     assert_eq!(managed.origin, "FLAGS_use_cuda_managed_memory");
+    // Other names of PyTorch's are names of ours too.
+    let loaded = good(&[("VRAMALLOC_RELEASE_LOCK_ON_HIPMALLOC", "True")]);
+    assert_eq!(
+        origin(&loaded, "release_lock_on_cudamalloc"),
+        "VRAMALLOC_RELEASE_LOCK_ON_HIPMALLOC"
+    );
     // Not given, not told.
     assert!(good(&[]).echo.iter().all(|e| e.no_effect.is_none()));
     // What cannot be read is ignored, and told.

@@ -17,10 +17,11 @@ use super::findings::Findings;
 pub(super) fn examine(findings: &mut Findings) {
     let loaded = config::load(env::vars_os(), Host::default());
     for option in &loaded.echo {
-        findings.ok(
-            "option",
-            format_args!("{} = {} ({})", option.key, option.value, option.origin),
-        );
+        let given = format!("{} = {} ({})", option.key, option.value, option.origin);
+        match option.no_effect {
+            None => findings.ok("option", given),
+            Some(why) => findings.note("option", format_args!("{given} has no effect: {why}")),
+        }
     }
     for warning in &loaded.warnings {
         findings.problem("option", warning);

@@ -18,6 +18,7 @@
 //! user's own risk). Memory leaves the books and the page map before it goes
 //! back to the driver.
 
+mod bell;
 mod block;
 mod books;
 mod chunk;
@@ -26,24 +27,27 @@ mod growth;
 mod limbo;
 mod meter;
 mod reclaim;
+mod surplus;
 mod validate;
 
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
-use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, Rounding, Splitting};
+use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold};
 use crate::driver::{Driver, MemInfo};
 use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
 use crate::stats::{ArenaStats, DriverCalls};
-use crate::strategy::{Pinned, PinnedPlan, Rounder, Route, Strategy, most_waste};
+use crate::strategy::{Pinned, PinnedPlan, Rounder, Route, Strategy};
 use crate::sync::{Lock, OnceLock};
 
+use bell::Bell;
 pub use books::Located;
-use books::{Books, Freed, Release, Search, Tally, Want};
+use books::{Books, Freed, Release, Search, Want};
 use meter::Metered;
 use reclaim::Extent;
+use surplus::Surplus;
 pub use validate::Inconsistency;
 
 /// The memory of one device context.
@@ -59,6 +63,12 @@ pub struct Arena<D: Driver> {
     limbo_budget: Option<DeviceShare>,
     device_total: OnceLock<Bytes>,
     quota: Arc<Quota>,
+    surplus: Surplus,
+    fail_at_limit: bool,
+    /// Where requests wait for others' frees.
+    bell: Option<Bell>,
+    /// Whether any option has something to do after a free.
+    follows_frees: bool,
     books: Lock<Books<D::Fence>>,
 }
 
@@ -91,10 +101,13 @@ impl<D: Driver> Arena<D> {
             Strategy::Pinned(Pinned::new(plan))
         };
         let config = Config {
-            dedicated_min: None,
-            rounding: Rounding::default(),
-            splitting: Splitting::default(),
-            ..config.clone()
+            free_sync: config.free_sync,
+            garbage_threshold: config.garbage_threshold,
+            garbage_fraction: config.garbage_fraction,
+            limbo_budget: config.limbo_budget,
+            decay: config.decay,
+            fill: config.fill,
+            ..Config::default()
         };
         Arena::with(id, driver, strategy, &config, map, plan.quota())
     }
@@ -107,6 +120,8 @@ impl<D: Driver> Arena<D> {
         map: Arc<PageMap>,
         quota: Arc<Quota>,
     ) -> Arena<D> {
+        let surplus = Surplus::new(config, &strategy);
+        let bell = Bell::new(config.retry_time);
         Arena {
             id,
             driver: Metered::new(driver),
@@ -119,12 +134,11 @@ impl<D: Driver> Arena<D> {
             limbo_budget: config.limbo_budget,
             device_total: OnceLock::new(),
             quota,
-            books: Lock::new(Books::new(
-                id,
-                map,
-                Tally::new(config.splitting.max_split),
-                most_waste(&config.splitting),
-            )),
+            follows_frees: surplus.follows_frees() || bell.is_some(),
+            surplus,
+            fail_at_limit: config.fail_at_limit,
+            bell,
+            books: Lock::new(Books::new(id, map, config)),
         }
     }
 
@@ -204,25 +218,33 @@ impl<D: Driver> Arena<D> {
             let freed = books.free(address, release)?;
             (freed, self.batch_is_full(&books))
         };
-        match freed {
-            Freed::Done => {
-                self.shed();
-                Ok(())
-            }
+        let result = match freed {
+            Freed::Done => Ok(()),
             Freed::GiveBack(region) => self.give_back(region).map_err(FreeError::Driver),
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
                 self.wait_for_all();
-                self.shed();
+                self.decay();
                 Ok(())
             }
             Freed::Limbo => {
                 if batch_is_full {
                     self.close(Extent::Share);
                     self.poll();
+                    self.decay();
                 }
-                self.shed();
                 Ok(())
             }
+        };
+        if self.follows_frees {
+            self.after_free();
+        }
+        result
+    }
+
+    fn after_free(&self) {
+        self.release_after_free();
+        if let Some(bell) = &self.bell {
+            bell.ring();
         }
     }
 
@@ -259,10 +281,12 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Closes the open epoch and makes available what the device is done
-    /// with. Waits for nothing.
+    /// with. Waits for nothing, unless idle memory has decayed: the driver's
+    /// free of it waits.
     pub fn flush(&self) {
         self.close(Extent::All);
         self.poll();
+        self.decay();
     }
 
     /// Waits for limbo, then gives every idle chunk back to the driver;
@@ -279,6 +303,10 @@ impl<D: Driver> Arena<D> {
     pub fn retire(&self) {
         let reserved = self.books.lock().retire();
         self.quota.put_back(reserved);
+        if let Some(bell) = &self.bell {
+            // Nothing that they wait for will come.
+            bell.ring();
+        }
     }
 
     /// A consistent picture of the arena.

@@ -2,11 +2,12 @@
 //! checker. All of `src/` takes them from here.
 //!
 //! Locks are spin locks that yield: their sections are short, and none spans
-//! a driver call, an environment read, a log or I/O.
+//! a driver call, an environment read, a log or I/O. A `Mutex` is only for a
+//! thread that has to sleep.
 
 #[cfg(not(loom))]
 mod real {
-    pub(crate) use std::sync::{OnceLock, atomic};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic};
     pub(crate) use std::thread::yield_now;
 
     /// A short section that one thread at a time is in.
@@ -15,7 +16,7 @@ mod real {
 
 #[cfg(loom)]
 mod modelled {
-    pub(crate) use loom::sync::atomic;
+    pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
     pub(crate) use loom::thread::yield_now;
 
     /// The same interface over the checker's mutex.
@@ -38,6 +39,6 @@ mod modelled {
 }
 
 #[cfg(loom)]
-pub(crate) use modelled::{Lock, OnceLock, atomic, yield_now};
+pub(crate) use modelled::{Condvar, Lock, Mutex, MutexGuard, OnceLock, atomic, yield_now};
 #[cfg(not(loom))]
-pub(crate) use real::{Lock, OnceLock, atomic, yield_now};
+pub(crate) use real::{Condvar, Lock, Mutex, MutexGuard, OnceLock, atomic, yield_now};

@@ -13,6 +13,7 @@
 mod choose;
 mod leave;
 mod locate;
+mod spare;
 mod tally;
 
 use std::sync::Arc;
@@ -22,13 +23,15 @@ use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
 use crate::arena::chunk::{Chunk, Chunks};
 use crate::arena::free_index::FreeIndex;
 use crate::arena::limbo::{Limbo, Oldest};
+use crate::config::Config;
 use crate::driver::PAGE;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
 use crate::stats::ArenaStats;
-use crate::strategy::{Pool, SMALL};
+use crate::strategy::{Pool, SMALL, most_waste};
 
 pub use locate::Located;
+use spare::Ages;
 pub(super) use tally::{Piece, Shortage, Tally, Wait};
 
 /// A request on its way through the arena.
@@ -112,6 +115,7 @@ pub(crate) struct Books<F> {
     pub(super) oversize: FreeIndex,
     /// What an oversize block may have more than the request is below this.
     most_waste: Bytes,
+    ages: Ages,
     pub(super) limbo: Limbo<F>,
     pub(super) tally: Tally,
     /// Whether a thread is taking a chunk that nobody else may take.
@@ -123,12 +127,7 @@ pub(crate) struct Books<F> {
 }
 
 impl<F: Clone> Books<F> {
-    pub(crate) fn new(
-        arena: ArenaId,
-        map: Arc<PageMap>,
-        tally: Tally,
-        most_waste: Bytes,
-    ) -> Books<F> {
+    pub(crate) fn new(arena: ArenaId, map: Arc<PageMap>, config: &Config) -> Books<F> {
         Books {
             arena,
             map,
@@ -137,9 +136,10 @@ impl<F: Clone> Books<F> {
             small: FreeIndex::new(),
             large: FreeIndex::new(),
             oversize: FreeIndex::new(),
-            most_waste,
+            most_waste: most_waste(&config.splitting),
+            ages: Ages::new(config.decay),
             limbo: Limbo::new(),
-            tally,
+            tally: Tally::new(config.splitting.max_split),
             growing: false,
             on_ladder: false,
             retired: false,
@@ -265,6 +265,7 @@ impl<F: Clone> Books<F> {
             first: BlockId::NONE,
             live: 0,
             kept,
+            spare_since: 0,
         };
         let chunk = self.chunks.insert(chunk);
         let id = self
@@ -382,6 +383,9 @@ impl<F: Clone> Books<F> {
         let joined = blocks.get(id);
         let (whole, shared) = (joined.size, joined.is_part());
         self.tally.joined(piece, neighbours, whole, shared);
+        if !shared {
+            self.became_spare(id);
+        }
         None
     }
 

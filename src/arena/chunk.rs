@@ -2,7 +2,7 @@
 //!
 //! Owns the records of the chunks of an arena. Invariant: `live` is the
 //! number of blocks of the chunk that the program holds; a chunk without any
-//! is *idle* and can go back. Cost: 40 bytes a chunk; records are reused.
+//! is *idle* and can go back. Cost: 48 bytes a chunk; records are reused.
 
 use crate::address::{Address, Bytes};
 use crate::arena::block::{BlockId, ChunkId};
@@ -20,6 +20,8 @@ pub(crate) struct Chunk {
     pub(crate) live: u32,
     /// It stays for good, idle or not.
     pub(crate) kept: bool,
+    /// When it last became one free block, as the books tell ages.
+    pub(crate) spare_since: u64,
 }
 
 /// All chunks of an arena.

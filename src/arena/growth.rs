@@ -56,6 +56,43 @@ impl<D: Driver> Arena<D> {
     /// Serves a request that the cache could not.
     #[cold]
     pub(super) fn allocate_after_miss(&self, want: Want) -> Result<Address, AllocError> {
+        self.patiently(want.size, || self.serve(want))
+    }
+
+    /// Serves a request by a driver allocation of exactly its size.
+    pub(super) fn allocate_direct(&self, request: Bytes) -> Result<Address, AllocError> {
+        self.patiently(self.strategy.least_block(request), || {
+            self.serve_direct(request)
+        })
+    }
+
+    /// Tries to serve a request of `size` bytes; where memory is short, again
+    /// whenever another thread has freed some, as long as the options say, and
+    /// once more when that time is over.
+    fn patiently(
+        &self,
+        size: Bytes,
+        attempt: impl Fn() -> Result<Address, AllocError>,
+    ) -> Result<Address, AllocError> {
+        let is_final = |result: &Result<Address, AllocError>| {
+            !result.is_err_and(|error| self.is_fought(error))
+        };
+        let mut result = attempt();
+        if let Some(bell) = self.bell.as_ref().filter(|_| !is_final(&result)) {
+            let mut listener = bell.listen();
+            let mut heard = true;
+            loop {
+                result = attempt();
+                if !heard || is_final(&result) {
+                    break;
+                }
+                heard = listener.wait();
+            }
+        }
+        result.inspect_err(|&error| self.count_oom(size, error))
+    }
+
+    fn serve(&self, want: Want) -> Result<Address, AllocError> {
         if self.garbage_threshold == GarbageThreshold::NextOpportunity {
             self.close(Extent::Share);
         }
@@ -72,6 +109,7 @@ impl<D: Driver> Arena<D> {
                 return Ok(address);
             }
         }
+        self.release_before_growth();
         if !self.strategy.grows_alone() {
             return self.grow(want);
         }
@@ -103,7 +141,7 @@ impl<D: Driver> Arena<D> {
     }
 
     /// The device's memory; nothing where the driver does not say.
-    fn device_total(&self) -> Bytes {
+    pub(super) fn device_total(&self) -> Bytes {
         if let Some(&total) = self.device_total.get() {
             return total;
         }
@@ -135,15 +173,21 @@ impl<D: Driver> Arena<D> {
     /// the turn to grow, where that is needed.
     pub(super) fn turn_on_ladder(&self) -> LadderTurn<'_, D> {
         loop {
-            {
-                let mut books = self.books.lock();
-                if !books.on_ladder {
-                    books.on_ladder = true;
-                    return LadderTurn(self);
-                }
+            if let Some(turn) = self.try_turn_on_ladder() {
+                return turn;
             }
             yield_now();
         }
+    }
+
+    /// The same where nobody is there.
+    pub(super) fn try_turn_on_ladder(&self) -> Option<LadderTurn<'_, D>> {
+        let mut books = self.books.lock();
+        if books.on_ladder {
+            return None;
+        }
+        books.on_ladder = true;
+        Some(LadderTurn(self))
     }
 
     /// Takes a chunk for the request, a smaller one where the driver has no
@@ -166,69 +210,91 @@ impl<D: Driver> Arena<D> {
             match self.obtain_chunk(size) {
                 Ok(region) => return self.enter_chunk(region, want, kept),
                 Err(error) if !is_shortage(error) => return Err(error),
-                Err(_) if size <= least => return self.last_resort(want),
+                Err(error) if size <= least => return self.last_resort(want, error),
                 Err(_) => size = Bytes::new(size.get() / 2).round_down(unit).max(least),
             }
         }
     }
 
-    /// The out-of-memory ladder for a pooled request.
+    /// The out-of-memory ladder for a pooled request that failed for want of
+    /// memory. With `fail_at_limit` it ends, at the limit, with what the
+    /// program has freed: its own frees would have waited for that.
     #[cold]
-    fn last_resort(&self, want: Want) -> Result<Address, AllocError> {
+    fn last_resort(&self, want: Want, error: AllocError) -> Result<Address, AllocError> {
         let _turn = self.turn_on_ladder();
         let want = want.at_the_least(self.strategy.least_block(want.request));
         let chunk = self.strategy.least_chunk(want.size);
-        if self.release_oversize(chunk) {
+        let at_once = self.fails_at_once(error);
+        if !at_once && self.release_oversize(chunk) {
             match self.obtain_chunk(chunk) {
                 Ok(region) => return self.enter_chunk(region, want, false),
                 Err(error) if !is_shortage(error) => return Err(error),
                 Err(_) => {}
             }
         }
+        let waits = !self.books.lock().limbo_bytes().is_zero();
         self.empty_limbo();
         if let Some(address) = self.take(want) {
             return Ok(address);
         }
-        self.release_idle();
-        self.books.lock().tally().retried();
-        match self.obtain_chunk(chunk) {
-            Ok(region) => return self.enter_chunk(region, want, false),
-            Err(error) if !is_shortage(error) => return Err(error),
-            // Others may have freed meanwhile; and a driver that has no page
-            // left may have room for a small request in one that is in use.
-            Err(_) => {}
+        if at_once {
+            return Err(error);
         }
+        // Without a cache the driver has been asked already.
+        let released = self.release_idle();
+        if waits || !released.is_zero() || !self.surplus.is_released_before_growth() {
+            self.books.lock().tally().retried();
+            match self.obtain_chunk(chunk) {
+                Ok(region) => return self.enter_chunk(region, want, false),
+                Err(error) if !is_shortage(error) => return Err(error),
+                Err(_) => {}
+            }
+        }
+        // Others may have freed meanwhile; and a driver that has no page left
+        // may have room for a small request in one that is in use.
         if let Some(address) = self.take(want).or_else(|| self.take(want.anywhere())) {
             return Ok(address);
         }
-        let direct = self
-            .obtain(want.request, want.size)
-            .and_then(|region| self.enter_direct(region, want.request));
-        direct.inspect_err(|&error| self.count_oom(want.size, error))
+        self.obtain(want.request, want.size)
+            .and_then(|region| self.enter_direct(region, want.request))
     }
 
-    /// Serves a request by a driver allocation of exactly its size.
-    pub(super) fn allocate_direct(&self, request: Bytes) -> Result<Address, AllocError> {
+    fn serve_direct(&self, request: Bytes) -> Result<Address, AllocError> {
         let size = self.strategy.least_block(request);
-        let region = match self.obtain(request, size) {
-            Err(error) if is_shortage(error) => {
-                let _turn = self.turn_on_ladder();
-                self.empty_limbo();
+        self.release_before_growth();
+        let mut obtained = self.obtain(request, size);
+        if let Err(error) = obtained
+            && is_shortage(error)
+        {
+            let _turn = self.turn_on_ladder();
+            self.empty_limbo();
+            if self.fails_at_once(error) {
+                obtained = self.obtain(request, size);
+            }
+            if obtained.is_err_and(|error| self.is_fought(error)) {
                 self.release_idle();
                 self.books.lock().tally().retried();
-                self.obtain(request, size)
-                    .inspect_err(|&error| self.count_oom(size, error))?
+                obtained = self.obtain(request, size);
             }
-            other => other?,
-        };
-        self.enter_direct(region, request)
+        }
+        self.enter_direct(obtained?, request)
+    }
+
+    /// Whether a request that failed so does without the ladder.
+    fn fails_at_once(&self, error: AllocError) -> bool {
+        self.fail_at_limit && error == AllocError::Limit
+    }
+
+    /// Whether a shortage is worth all that can be done about it.
+    fn is_fought(&self, error: AllocError) -> bool {
+        is_shortage(error) && !self.fails_at_once(error)
     }
 
     fn count_oom(&self, size: Bytes, error: AllocError) {
         if is_shortage(error) {
             let shortage = Shortage {
                 at_limit: error == AllocError::Limit,
-                tried_to_free: true,
+                tried_to_free: !self.fails_at_once(error),
             };
             self.books.lock().tally().out_of_memory(size, shortage);
         }

@@ -115,31 +115,6 @@ impl<D: Driver> Arena<D> {
         false
     }
 
-    /// Gives back what lies idle beyond what the strategy bounds, and waits
-    /// where more lies in limbo than its budget allows, as the driver's own
-    /// free would have waited.
-    pub(super) fn shed(&self) {
-        let Some(most) = self.strategy.most_idle() else {
-            return;
-        };
-        while self.is_over_budget() {
-            self.close(Extent::All);
-            if !self.wait_for_oldest(Wait::Budget) {
-                break;
-            }
-        }
-        if self.books.lock().idle() <= most {
-            return;
-        }
-        self.close(Extent::All);
-        self.poll();
-        let regions = self.books.lock().take_surplus(most);
-        for region in regions {
-            // As in `end_epochs`.
-            let _ = self.give_back(region);
-        }
-    }
-
     fn count_wait(&self, start: Instant, reason: Wait) {
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.books.lock().tally().waited(ns, reason);
@@ -213,7 +188,7 @@ impl<D: Driver> Arena<D> {
 
     /// Gives what has left the books back to the driver and returns how many
     /// bytes that were.
-    fn release(&self, regions: Vec<Region>) -> Bytes {
+    pub(super) fn release(&self, regions: Vec<Region>) -> Bytes {
         let mut released = Bytes::ZERO;
         for region in regions {
             if self.give_back(region).is_ok() {

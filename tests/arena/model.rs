@@ -2,11 +2,12 @@
 //! the device still uses.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use vramalloc::address::{Address, Bytes};
 use vramalloc::config::{
-    Config, DeviceShare, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
+    Config, Decay, DeviceShare, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
 };
 use vramalloc::error::FreeError;
 use vramalloc::stats::Metric;
@@ -107,25 +108,45 @@ fn config() -> impl Strategy<Value = Config> {
             large_segment,
         },
     );
-    let rest = (megabytes(100), rounding(), splitting);
+    let rest = (megabytes(100), rounding(), splitting, policy());
     (strategy, sync, threshold, shares, sizes, rest).prop_map(
-        |(strategy, free_sync, garbage_threshold, shares, sizes, (budget, rounding, splitting))| {
-            Config {
-                strategy,
-                free_sync,
-                garbage_threshold,
-                garbage_fraction: shares.0,
-                chunk_fraction: shares.1,
-                initial_chunk: sizes.0,
-                reallocate_chunk: sizes.1,
-                auto_growth_chunk: sizes.2.unwrap_or(Bytes::ZERO),
-                dedicated_min: sizes.3,
-                limit: sizes.4.map(DeviceShare::Bytes),
-                limbo_budget: budget.map(DeviceShare::Bytes),
-                rounding,
-                splitting,
-                ..Config::default()
-            }
+        |(strategy, free_sync, garbage_threshold, shares, sizes, rest)| Config {
+            strategy,
+            free_sync,
+            garbage_threshold,
+            garbage_fraction: shares.0,
+            chunk_fraction: shares.1,
+            initial_chunk: sizes.0,
+            reallocate_chunk: sizes.1,
+            auto_growth_chunk: sizes.2.unwrap_or(Bytes::ZERO),
+            dedicated_min: sizes.3,
+            limit: sizes.4.map(DeviceShare::Bytes),
+            limbo_budget: rest.0.map(DeviceShare::Bytes),
+            rounding: rest.1,
+            splitting: rest.2,
+            ..rest.3
+        },
+    )
+}
+
+/// What is done before and when memory is short.
+fn policy() -> impl Strategy<Value = Config> {
+    let threshold = prop_oneof![2 => Just(None), 1 => (0.01..0.99).prop_map(Some)];
+    let decay = prop_oneof![
+        3 => Just(Decay::Never),
+        1 => (0u64..2).prop_map(|ms| Decay::After(Duration::from_millis(ms))),
+    ];
+    let seldom = || prop::bool::weighted(0.2);
+    let patience = prop_oneof![9 => Just(0), 1 => Just(1u64)].prop_map(Duration::from_millis);
+    (threshold, decay, seldom(), seldom(), seldom(), patience).prop_map(
+        |(threshold, decay, fail_at_limit, after_free, before_growth, retry_time)| Config {
+            garbage_collection_threshold: threshold,
+            decay,
+            fail_at_limit,
+            free_idle_chunk: after_free,
+            free_when_no_cache_hit: before_growth,
+            retry_time,
+            ..Config::default()
         },
     )
 }

@@ -1,4 +1,6 @@
 //! What each option does to the memory of the device, one file per family.
 
 mod rounding;
+mod shortage;
 mod splitting;
+mod surplus;

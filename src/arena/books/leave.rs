@@ -66,30 +66,7 @@ impl<F: Clone> Books<F> {
         regions
     }
 
-    /// Takes chunks that are free as a whole, in limbo nothing, out of the
-    /// books until no more than `most` lies idle.
-    pub(crate) fn take_surplus(&mut self, most: Bytes) -> Vec<Region> {
-        let free = |chunk: &Chunk| {
-            let first = self.blocks.get(chunk.first);
-            !chunk.kept && first.state == State::Free && first.size == chunk.size
-        };
-        let whole: Vec<ChunkId> = self
-            .chunks
-            .iter()
-            .filter(|(_, chunk)| free(chunk))
-            .map(|(id, _)| id)
-            .collect();
-        let mut regions = Vec::new();
-        for id in whole {
-            if self.idle() <= most {
-                break;
-            }
-            regions.extend(self.take_chunk(id));
-        }
-        regions
-    }
-
-    fn take_chunk(&mut self, id: ChunkId) -> Option<Region> {
+    pub(super) fn take_chunk(&mut self, id: ChunkId) -> Option<Region> {
         let Chunk {
             address,
             size,

@@ -67,8 +67,9 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_decay(s.config.decay)),
         kind: "milliseconds",
         accepted: "a whole number from 0 to 86400000, or -1",
-        help: "How long an idle chunk is kept; an older one goes back to the driver at the next \
-               opportunity; -1: it is kept for good.",
+        help: "How long an idle chunk is kept; an older one goes back to the driver when an \
+               allocation misses, a batch of freed memory is closed, or the program asks what is \
+               free; -1: it is kept for good.",
         read: |s, text| set(&mut s.config.decay, decay(text)),
         ..BLANK
     },

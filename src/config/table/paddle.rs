@@ -109,7 +109,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_boolean(s.config.free_idle_chunk)),
         kind: BOOLEAN,
         accepted: BOOLEANS,
-        help: "Whether chunks without a live block go back to the driver after every free.",
+        help: "auto_growth: whether chunks without a live block go back to the driver after \
+               every free, which waits for the device as CUDA's own does.",
         read: |s, text| set(&mut s.config.free_idle_chunk, boolean(text)),
         ..BLANK
     },
@@ -119,8 +120,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_boolean(s.config.free_when_no_cache_hit)),
         kind: BOOLEAN,
         accepted: BOOLEANS,
-        help: "Whether chunks without a live block go back to the driver before another chunk \
-               is taken.",
+        help: "auto_growth: whether idle chunks go back to the driver before another is taken, \
+               and are not looked for again where that one cannot be had.",
         read: |s, text| set(&mut s.config.free_when_no_cache_hit, boolean(text)),
         ..BLANK
     },
@@ -131,7 +132,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "milliseconds",
         accepted: "a whole number from 0 to 86400000",
         help: "How long a request that cannot be served waits for frees of other threads before \
-               it fails; 0: not at all.",
+               it fails; 0 (Paddle: 10000): not at all.",
         read: |s, text| set(&mut s.config.retry_time, millis(text)),
         ..BLANK
     },

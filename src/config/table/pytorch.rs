@@ -103,8 +103,9 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "number",
         accepted: "a number above 0 and below 1, or none",
         help: "The share of the limit, or of the device where there is none, above which idle \
-               memory that has not been used for long goes back to the driver before more is \
-               taken; none: only when memory is short.",
+               chunks, but for slabs of small requests, go back before more is taken, those first \
+               that have been idle for longest, until no more than that share is reserved; none: \
+               only when memory is short.",
         read: |s, text| {
             let threshold = match text {
                 NONE => Some(None),
@@ -135,8 +136,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_boolean(s.config.fail_at_limit)),
         kind: BOOLEAN,
         accepted: BOOLEANS,
-        help: "Whether a request beyond the limit fails at once, with the cache as it is; \
-               False: idle memory is given back first.",
+        help: "Whether a request beyond the limit fails at once, with the cache as it is (only \
+               memory that was freed is waited for); False: idle memory is given back first.",
         read: |s, text| set(&mut s.config.fail_at_limit, boolean(text)),
         ..BLANK
     },

@@ -1,0 +1,133 @@
+//! Memory that goes back to the driver before it is short, because an option
+//! says so.
+//!
+//! Nothing of this happens while a stream captures a graph: it can wait. Who
+//! gives chunks back holds the turn on the out-of-memory ladder meanwhile, so
+//! that nobody there takes memory on its way for memory that is not there.
+//! Cost: nothing where the options are off; else a look at all chunks where
+//! something is due, and the driver's frees, which wait for the device.
+
+use crate::address::Bytes;
+use crate::arena::Arena;
+use crate::arena::books::{Books, Region, Wait};
+use crate::arena::reclaim::Extent;
+use crate::config::{Config, Decay};
+use crate::driver::Driver;
+use crate::strategy::Strategy;
+
+/// When idle chunks go back.
+pub(super) struct Surplus {
+    /// After a free, all of it.
+    after_free: bool,
+    /// After a free, what is more than the strategy lets lie idle.
+    is_bounded: bool,
+    /// Before another chunk is taken.
+    before_growth: bool,
+    /// The oldest, where more than this share of what may be reserved is.
+    threshold: Option<f64>,
+    /// When they are too old.
+    decays: bool,
+}
+
+impl Surplus {
+    pub(super) fn new(config: &Config, strategy: &Strategy) -> Surplus {
+        // Paddle's chunks in advance go back only when they are asked for.
+        let grows = matches!(strategy, Strategy::AutoGrowth(_));
+        Surplus {
+            after_free: grows && config.free_idle_chunk,
+            is_bounded: strategy.most_idle().is_some(),
+            before_growth: grows && config.free_when_no_cache_hit,
+            threshold: config.garbage_collection_threshold,
+            decays: config.decay != Decay::Never,
+        }
+    }
+
+    /// Whether a free may have more to do.
+    pub(super) fn follows_frees(&self) -> bool {
+        self.after_free || self.is_bounded
+    }
+
+    /// Whether it goes before another chunk is taken.
+    pub(super) fn is_released_before_growth(&self) -> bool {
+        self.before_growth
+    }
+}
+
+impl<D: Driver> Arena<D> {
+    /// After a free.
+    pub(super) fn release_after_free(&self) {
+        if self.surplus.after_free {
+            self.release_all_idle();
+        }
+        if let Some(most) = self.strategy.most_idle() {
+            self.shed(most);
+        }
+    }
+
+    /// No chunk stays without a live block. What of it is in limbo goes with
+    /// it, since the driver's own free waits for the device.
+    fn release_all_idle(&self) {
+        if self.books.lock().idle().is_zero() || !self.driver.may_fence() {
+            return;
+        }
+        let _turn = self.turn_on_ladder();
+        self.release_idle();
+    }
+
+    /// Gives back what lies idle beyond `most`, and waits where more lies in
+    /// limbo than its budget allows, as the driver's own free would have
+    /// waited.
+    fn shed(&self, most: Bytes) {
+        while self.is_over_budget() {
+            self.close(Extent::All);
+            if !self.wait_for_oldest(Wait::Budget) {
+                break;
+            }
+        }
+        if self.books.lock().idle() <= most {
+            return;
+        }
+        self.close(Extent::All);
+        self.poll();
+        self.release_surplus(|books| books.take_oldest(books.idle().saturating_sub(most)));
+    }
+
+    /// Before more is taken from the driver.
+    pub(super) fn release_before_growth(&self) {
+        self.decay();
+        if self.surplus.before_growth {
+            self.release_surplus(Books::take_spare);
+        } else if let Some(threshold) = self.surplus.threshold {
+            self.collect_garbage(threshold);
+        }
+    }
+
+    /// PyTorch's garbage collection, which looks at memory on its way to the
+    /// limit, or to what the device has where there is no limit.
+    fn collect_garbage(&self, threshold: f64) {
+        let most = self.quota.limit().unwrap_or_else(|| self.device_total());
+        let surplus = (self.quota.reserved()).saturating_sub(most.scaled(threshold));
+        if !surplus.is_zero() && !most.is_zero() {
+            self.release_surplus(|books| books.take_oldest(surplus));
+        }
+    }
+
+    /// Gives back what has been idle for too long.
+    pub(super) fn decay(&self) {
+        if self.surplus.decays {
+            self.release_surplus(Books::take_decayed);
+        }
+    }
+
+    /// Gives back what `choose` takes out of the books; nothing where another
+    /// thread is on the ladder, and gives back more than this.
+    fn release_surplus(&self, choose: impl FnOnce(&mut Books<D::Fence>) -> Vec<Region>) {
+        if !self.driver.may_fence() {
+            return;
+        }
+        if let Some(_turn) = self.try_turn_on_ladder() {
+            let regions = choose(&mut self.books.lock());
+            self.release(regions);
+        }
+    }
+}

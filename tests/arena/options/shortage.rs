@@ -1,0 +1,210 @@
+//! What happens when memory is short: `throw_on_cudamalloc_oom`,
+//! `gpu_allocator_retry_time`.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vramalloc::address::Bytes;
+use vramalloc::config::{Config, DeviceShare, StrategyKind};
+use vramalloc::error::{AllocError, Code};
+use vramalloc::sim::Call;
+
+use crate::rig::{MS, Rig, plain};
+
+const DEVICE: Bytes = Bytes::mib(200);
+const STRATEGIES: [StrategyKind; 3] = [
+    StrategyKind::NaiveBestFit,
+    StrategyKind::AutoGrowth,
+    StrategyKind::Passthrough,
+];
+
+fn limited(fail_at_limit: bool) -> Config {
+    Config {
+        limit: Some(DeviceShare::Bytes(Bytes::mib(100))),
+        fail_at_limit,
+        ..plain(StrategyKind::AutoGrowth)
+    }
+}
+
+#[test]
+fn at_the_limit_a_request_fails_with_the_cache_as_it_is() {
+    for fail_at_limit in [false, true] {
+        let rig = Rig::new(&limited(fail_at_limit), DEVICE);
+        let cached = rig.get(Bytes::mib(60));
+        rig.arena.free(cached).unwrap();
+        let calls = rig.gpu.calls(Call::Alloc);
+        let result = rig.arena.allocate(Bytes::mib(80));
+        let stats = rig.arena.stats();
+        if fail_at_limit {
+            assert_eq!(result, Err(AllocError::Limit));
+            assert_eq!(rig.gpu.calls(Call::Alloc), calls);
+            assert_eq!(stats.reserved.current, Bytes::mib(60));
+            assert_eq!((stats.ooms, stats.limit_ooms), (1, 1));
+            assert_eq!(stats.memory.num_oom_rejections, 1);
+            assert_eq!(stats.memory.num_alloc_retries, 0);
+            assert_eq!(rig.get(Bytes::mib(60)), cached, "from the cache");
+            rig.arena.free(cached).unwrap();
+        } else {
+            assert_eq!(stats.reserved.current, Bytes::mib(80));
+            assert_eq!(stats.memory.num_oom_rejections, 0);
+            rig.arena.free(result.unwrap()).unwrap();
+        }
+        rig.ends_clean();
+    }
+}
+
+/// What the program has freed is not in its way, though the device is at it
+/// still: the free itself would have waited.
+#[test]
+fn at_the_limit_freed_memory_is_waited_for() {
+    for strategy in STRATEGIES {
+        let config = Config {
+            strategy,
+            initial_chunk: Some(Bytes::mib(100)),
+            reallocate_chunk: Some(Bytes::mib(100)),
+            ..limited(true)
+        };
+        let rig = Rig::new(&config, DEVICE);
+        let block = rig.get(Bytes::mib(90));
+        rig.launch(block, Bytes::mib(90), 100 * MS);
+        rig.arena.free(block).unwrap();
+        let again = rig.get(Bytes::mib(90));
+        assert!(!rig.gpu.in_use(again, Bytes::mib(90)));
+        assert_eq!(
+            rig.arena.allocate(Bytes::mib(90)),
+            Err(AllocError::Limit),
+            "{strategy:?}"
+        );
+        assert_eq!(rig.arena.stats().memory.num_oom_rejections, 1);
+        rig.arena.free(again).unwrap();
+        rig.ends_clean();
+    }
+}
+
+/// Nor where it is the driver's to give back, which a capture held up.
+#[test]
+fn at_the_limit_freed_allocations_are_given_back() {
+    let config = Config {
+        strategy: StrategyKind::Passthrough,
+        ..limited(true)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let block = rig.get(Bytes::mib(90));
+    rig.gpu.begin_capture(rig.stream);
+    rig.arena.free(block).unwrap();
+    assert!(rig.gpu.end_capture(rig.stream));
+    assert_eq!(rig.gpu.used(0), Bytes::mib(90));
+    let again = rig.get(Bytes::mib(80));
+    assert_eq!(rig.gpu.used(0), Bytes::mib(80));
+    rig.arena.free(again).unwrap();
+    rig.ends_clean();
+}
+
+#[test]
+fn a_full_device_is_no_limit() {
+    let config = Config {
+        limit: None,
+        ..limited(true)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let cached = rig.get(Bytes::mib(120));
+    rig.arena.free(cached).unwrap();
+    let block = rig.get(Bytes::mib(150));
+    rig.arena.free(block).unwrap();
+    rig.ends_clean();
+}
+
+fn patient(strategy: StrategyKind, retry_time: Duration) -> Config {
+    Config {
+        retry_time,
+        initial_chunk: Some(DEVICE),
+        ..plain(strategy)
+    }
+}
+
+const LONG: Duration = Duration::from_secs(600);
+
+#[test]
+fn a_request_waits_for_what_another_thread_frees() {
+    for strategy in STRATEGIES {
+        let rig = Rig::new(&patient(strategy, LONG), DEVICE);
+        let [first, second] = [rig.get(Bytes::mib(90)), rig.get(Bytes::mib(90))];
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| rig.get(Bytes::mib(160)));
+            thread::sleep(Duration::from_millis(30));
+            assert!(!waiting.is_finished(), "nothing was freed");
+            // Others are served meanwhile.
+            let small = rig.get(Bytes::mib(1));
+            rig.arena.free(small).unwrap();
+            rig.arena.free(first).unwrap();
+            thread::sleep(Duration::from_millis(30));
+            assert!(!waiting.is_finished(), "that was not enough");
+            rig.arena.free(second).unwrap();
+            let block = waiting.join().unwrap();
+            rig.arena.free(block).unwrap();
+        });
+        assert_eq!(rig.arena.stats().ooms, 0);
+        rig.ends_clean();
+    }
+}
+
+#[test]
+fn it_does_not_wait_for_ever() {
+    let moment = Duration::from_millis(50);
+    for strategy in STRATEGIES {
+        let rig = Rig::new(&patient(strategy, moment), DEVICE);
+        let block = rig.get(Bytes::mib(190));
+        let start = Instant::now();
+        let shortage = Err(AllocError::Driver(Code::OUT_OF_MEMORY));
+        assert_eq!(rig.arena.allocate(Bytes::mib(100)), shortage);
+        assert!(start.elapsed() >= moment);
+        assert_eq!(rig.arena.stats().ooms, 1, "one request failed");
+        rig.arena.free(block).unwrap();
+        rig.ends_clean();
+    }
+}
+
+/// Nobody tells when another process gives memory back.
+#[test]
+fn when_the_time_is_over_it_asks_once_more() {
+    let rig = Rig::new(
+        &patient(StrategyKind::AutoGrowth, Duration::from_millis(300)),
+        DEVICE,
+    );
+    rig.gpu.occupy(0, Bytes::mib(150));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| rig.get(Bytes::mib(100)));
+        thread::sleep(Duration::from_millis(50));
+        rig.gpu.occupy(0, Bytes::ZERO);
+        rig.arena.free(waiting.join().unwrap()).unwrap();
+    });
+    rig.ends_clean();
+}
+
+#[test]
+fn what_fails_at_once_does_not_wait() {
+    let config = Config {
+        retry_time: LONG,
+        ..limited(true)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let start = Instant::now();
+    assert_eq!(rig.arena.allocate(Bytes::mib(150)), Err(AllocError::Limit));
+    assert!(start.elapsed() < LONG / 2);
+    rig.ends_clean();
+}
+
+#[test]
+fn who_waits_hears_of_the_end_of_the_context() {
+    let rig = Rig::new(&patient(StrategyKind::AutoGrowth, LONG), DEVICE);
+    rig.get(Bytes::mib(150));
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| rig.arena.allocate(Bytes::mib(100)));
+        thread::sleep(Duration::from_millis(30));
+        rig.gpu.destroy_context(rig.arena.driver().context());
+        rig.arena.retire();
+        assert!(waiting.join().unwrap().is_err());
+    });
+    assert!(start.elapsed() < LONG / 2);
+}

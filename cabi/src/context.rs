@@ -16,6 +16,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use core_arena::config::{Config, FreeSync, StrategyKind};
 use core_arena::page_map::{ArenaId, Owner, PageMap};
 use core_arena::quota::Quota;
 use core_arena::stats::ArenaReport;
@@ -25,11 +26,12 @@ use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::guard::own_call;
+use crate::life::Start;
 use crate::real_driver::RealDriver;
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
-use crate::{capture, life, lifecycle, peers};
+use crate::{capture, dlsym, life, lifecycle, peers};
 
 /// An arena over the real driver.
 pub(crate) type Arena = core_arena::Arena<RealDriver>;
@@ -38,13 +40,32 @@ pub(crate) type Arena = core_arena::Arena<RealDriver>;
 /// beyond are left to CUDA.
 const MOST_ARENAS: usize = 4096;
 
+/// Who wants memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Asking {
+    /// A door: CUDA's functions are ours.
+    Door,
+    /// The C API, which is there also where they are not.
+    Api,
+}
+
 /// A context with its arena.
-struct Home {
+pub(crate) struct Home {
     context: usize,
     device: &'static Device,
     /// The device's primary context, which the runtime uses.
     primary: bool,
     arena: Arena,
+}
+
+impl Home {
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    pub(crate) fn device(&self) -> CUdevice {
+        self.device.handle
+    }
 }
 
 /// What is the same for all arenas of a device.
@@ -84,6 +105,12 @@ thread_local! {
 /// The arena of the context that is current on this thread, with the device
 /// it is on; none where no context is current.
 pub(crate) fn current() -> Option<(&'static Arena, CUdevice)> {
+    let home = current_home(Asking::Door)?;
+    Some((&home.arena, home.device.handle))
+}
+
+/// The home of the context that is current on this thread.
+pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
     let result = unsafe { real::cuCtxGetCurrent(&raw mut context) };
@@ -97,7 +124,12 @@ pub(crate) fn current() -> Option<(&'static Arena, CUdevice)> {
     let home = match last.home {
         Some(home) if last.context == context.addr() && last.generation == generation => home,
         _ => {
-            let home = serving(context.addr()).or_else(|| create(context))?;
+            let home = serving(context.addr()).or_else(|| {
+                let mut device: CUdevice = 0;
+                // SAFETY: a place for the answer.
+                let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
+                told.then(|| create(context, device, asking)).flatten()
+            })?;
             LAST.set(Remembered {
                 generation,
                 context: context.addr(),
@@ -106,7 +138,16 @@ pub(crate) fn current() -> Option<(&'static Arena, CUdevice)> {
             home
         }
     };
-    Some((&home.arena, home.device.handle))
+    Some(home)
+}
+
+/// The home of a context of this device, whatever context is current.
+pub(crate) fn home_of(
+    context: CUcontext,
+    device: CUdevice,
+    asking: Asking,
+) -> Option<&'static Home> {
+    serving(context.addr()).or_else(|| create(context, device, asking))
 }
 
 fn serving(context: usize) -> Option<&'static Home> {
@@ -117,14 +158,9 @@ fn serving(context: usize) -> Option<&'static Home> {
         .copied()
 }
 
-/// Makes the arena of the current context.
-fn create(context: CUcontext) -> Option<&'static Home> {
+/// Makes the arena of a context of this device.
+fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'static Home> {
     let start = life::start();
-    let mut handle: CUdevice = 0;
-    // SAFETY: a place for the answer.
-    if unsafe { real::cuCtxGetDevice(&raw mut handle) } != 0 {
-        return None;
-    }
     let device = device(handle);
     let primary = is_primary(context, handle);
     let marker = peers::marker(context, || primary.then_some(handle));
@@ -144,7 +180,7 @@ fn create(context: CUcontext) -> Option<&'static Home> {
         arena: Arena::new(
             ArenaId(u32::try_from(number).ok()?),
             RealDriver::new(marker),
-            &start.loaded.settings.config,
+            &config(start, asking),
             Arc::clone(pages),
             Arc::clone(&device.quota),
         ),
@@ -153,6 +189,21 @@ fn create(context: CUcontext) -> Option<&'static Home> {
     COUNT.store(number + 1, Ordering::Release);
     SERVING.write().push(home);
     Some(home)
+}
+
+/// What an arena obeys. Where the library was only loaded for the C API, by
+/// `dlopen`, nobody tells us when a capture begins, and a fence could break
+/// one: then every call is the driver's.
+fn config(start: &Start, asking: Asking) -> Config {
+    let config = start.loaded.settings.config.clone();
+    if asking == Asking::Door || dlsym::is_in_front() {
+        return config;
+    }
+    Config {
+        strategy: StrategyKind::Passthrough,
+        free_sync: FreeSync::Deferred,
+        ..config
+    }
 }
 
 /// What is known of a device, asked of the driver the first time.
@@ -215,15 +266,27 @@ pub(crate) fn is_primary(context: CUcontext, device: CUdevice) -> bool {
         if unsafe { real::cuDevicePrimaryCtxRetain(&raw mut primary, device) } != 0 {
             return false;
         }
-        // SAFETY: gives back what was just taken; it is retained elsewhere.
-        // Drivers before CUDA 11 have the first form alone.
-        unsafe {
-            if real::cuDevicePrimaryCtxRelease_v2(device) == MISSING {
-                real::cuDevicePrimaryCtxRelease(device);
-            }
-        }
+        release_primary(device);
         primary == context
     })
+}
+
+/// Gives back a device's primary context, which was retained just now and is
+/// retained elsewhere.
+pub(crate) fn release_primary(device: CUdevice) {
+    // SAFETY: as above. Drivers before CUDA 11 have the first form alone.
+    unsafe {
+        if real::cuDevicePrimaryCtxRelease_v2(device) == MISSING {
+            real::cuDevicePrimaryCtxRelease(device);
+        }
+    }
+}
+
+/// The homes that serve on a device.
+pub(crate) fn homes_on(device: CUdevice) -> Vec<&'static Home> {
+    let serving = SERVING.read();
+    let there = |home: &&Home| home.device.handle == device;
+    serving.iter().copied().filter(there).collect()
 }
 
 /// Whose an address is.

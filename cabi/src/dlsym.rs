@@ -20,6 +20,8 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
+#[cfg(target_arch = "x86_64")]
+use std::sync::OnceLock;
 
 use crate::resolve::{base_around, driver_around, next_dlsym, real_dlsym};
 use crate::symbols::driver_symbol;
@@ -38,6 +40,25 @@ pub(crate) struct Choice {
 /// Stands in for the real `dlsym` where there is none.
 unsafe extern "C" fn no_dlsym(_handle: *mut c_void, _name: Text) -> *mut c_void {
     ptr::null_mut()
+}
+
+/// Whether the program's look-ups come by here: the library was preloaded, or
+/// the program is linked with it. Where it was only loaded later, by `dlopen`,
+/// the program and its libraries found their `dlsym` before us.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn is_in_front() -> bool {
+    static FIRST: OnceLock<bool> = OnceLock::new();
+    *FIRST.get_or_init(|| {
+        // SAFETY: a pseudo handle and a name ending in zero.
+        let first = real_dlsym().map(|find| unsafe { find(libc::RTLD_DEFAULT, c"dlsym".as_ptr()) });
+        first.is_some_and(|first| first.addr() == dlsym as *const () as usize)
+    })
+}
+
+/// The export does not exist.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn is_in_front() -> bool {
+    false
 }
 
 /// Decides for the naked function. `caller` is its return address.

@@ -5,6 +5,7 @@
 //! one we serve nothing more, and memory of ours still never reaches a real
 //! free. Cost: one thread-local read and one atomic load per call.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -127,9 +128,7 @@ pub(crate) fn enter(
     match catch_unwind(AssertUnwindSafe(serve)) {
         Ok(answer) => answer,
         Err(payload) => {
-            end_service(Service::Broken);
-            // Dropping a panic's payload may panic in turn; leaking it cannot.
-            let _leaked = Box::leak(payload);
+            give_up(payload);
             match entry {
                 // A block that was being freed may be ours: it is kept.
                 Entry::free => Some(0),
@@ -138,6 +137,45 @@ pub(crate) fn enter(
             }
         }
     }
+}
+
+/// Why a function of the C API is not served.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Shut {
+    /// The thread is inside another call of ours: this is a signal handler, or
+    /// a callback of the driver.
+    Inside,
+    /// Our code panicked, now or before.
+    Broken,
+    /// The process is a forked child.
+    Forked,
+}
+
+/// Runs a function of the C API, which nobody else could answer.
+///
+/// # Errors
+/// Why it was not run, or not to its end.
+pub(crate) fn serve<R>(call: impl FnOnce() -> R) -> Result<R, Shut> {
+    if is_serving() {
+        return Err(Shut::Inside);
+    }
+    match service() {
+        Service::Full => {}
+        Service::Broken => return Err(Shut::Broken),
+        Service::Inherited => return Err(Shut::Forked),
+    }
+    let _serving = Restore(INSIDE.replace(Inside::Serving));
+    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
+        give_up(payload);
+        Shut::Broken
+    })
+}
+
+/// After a panic: nothing that is shared is looked at again.
+fn give_up(payload: Box<dyn Any + Send>) {
+    end_service(Service::Broken);
+    // Dropping a panic's payload may panic in turn; leaking it cannot.
+    let _leaked = Box::leak(payload);
 }
 
 /// Whether this thread is behind a door: a signal handler that runs now must
@@ -184,6 +222,15 @@ pub(crate) fn quiet_panics() {
     }));
 }
 
+/// Service belongs to the process: tests that end it, and those that want it,
+/// take turns.
+#[cfg(test)]
+pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,9 +240,11 @@ mod tests {
     // One test, because service belongs to the process.
     #[test]
     fn doors_open_as_the_state_allows() {
+        let _turn = turn();
         own_calls_pass_through();
         failing_calls_are_answered();
         a_panic_ends_service();
+        the_api_is_served_from_outside_alone();
     }
 
     fn own_calls_pass_through() {
@@ -232,5 +281,17 @@ mod tests {
         end_service(Service::Inherited);
         assert_eq!(enter(Entry::free, || SERVED), None);
         end_service(Service::Full);
+    }
+
+    fn the_api_is_served_from_outside_alone() {
+        assert_eq!(serve(is_serving), Ok(true));
+        assert_eq!(serve(|| serve(|| ())), Ok(Err(Shut::Inside)));
+        assert_eq!(own_call(|| serve(|| ())), Err(Shut::Inside));
+        assert_eq!(serve(|| panic!("on purpose")), Err::<(), _>(Shut::Broken));
+        assert_eq!(serve(|| ()), Err(Shut::Broken));
+        end_service(Service::Inherited);
+        assert_eq!(serve(|| ()), Err(Shut::Forked));
+        end_service(Service::Full);
+        assert!(!is_serving());
     }
 }

@@ -19,6 +19,7 @@
     reason = "functions behind doors bear the names of CUDA's functions"
 )]
 
+mod api;
 mod capture;
 mod context;
 mod dlsym;
@@ -29,7 +30,9 @@ mod ipc;
 mod life;
 mod lifecycle;
 mod marker;
+mod pageable;
 mod peers;
+mod places;
 mod proc_address;
 mod real_driver;
 mod resolve;

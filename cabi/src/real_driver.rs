@@ -33,6 +33,11 @@ impl RealDriver {
         RealDriver { own }
     }
 
+    /// Makes calls in the context.
+    pub(crate) fn marker(&self) -> &Arc<Marker> {
+        &self.own
+    }
+
     fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
         self.own.call(call)
     }

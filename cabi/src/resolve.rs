@@ -1,4 +1,5 @@
-//! Finding the real functions, without ever loading a CUDA library.
+//! Finding the real functions, without loading a CUDA library: the program
+//! does that, unless it asks the C API for a device's memory first.
 //!
 //! A plain `dlsym` inside this library would be our own export, so every
 //! look-up here goes through the real one. Invariant: what is found is never
@@ -131,6 +132,19 @@ pub(crate) fn driver_function(name: &CStr) -> Option<usize> {
         DRIVER.store(handle, Ordering::Relaxed);
     }
     look_up(ptr::with_exposed_provenance_mut(handle), name)
+}
+
+/// Whether there is a driver.
+pub(crate) fn driver_is_loaded() -> bool {
+    driver_function(c"cuInit").is_some()
+}
+
+/// Loads the driver for a program that has asked for a device's memory before
+/// anything else of CUDA; false where there is none.
+pub(crate) fn load_driver() -> bool {
+    // SAFETY: the name ends in zero; what is loaded stays.
+    let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+    !handle.is_null()
 }
 
 /// A function of a loaded runtime: the next one in the order of the linker,

@@ -138,6 +138,7 @@ macro_rules! doors {
                 Driver cuCtxSetCurrent(context: CUcontext);
                 Driver cuCtxRecordEvent(context: CUcontext, event: CUevent);
                 Driver cuCtxSynchronize();
+                Driver cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
                 Driver cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
                 Driver cuDevicePrimaryCtxGetState(
                     device: CUdevice, flags: *mut c_uint, active: *mut c_int,
@@ -147,6 +148,10 @@ macro_rules! doors {
                 Driver cuEventRecord(event: CUevent, stream: CUstream);
                 Driver cuEventQuery(event: CUevent);
                 Driver cuEventSynchronize(event: CUevent);
+                Driver cuGetErrorName(error: CudaResult, name: *mut *const c_char);
+                Driver cuInit(flags: c_uint);
+                Driver cuMemFreeHost(address: *mut c_void);
+                Driver cuMemHostAlloc(address: *mut *mut c_void, size: usize, flags: c_uint);
                 Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuThreadExchangeStreamCaptureMode(mode: *mut CaptureMode);

@@ -181,6 +181,15 @@ impl Default for PageableConfig {
     }
 }
 
+impl PageableConfig {
+    /// The size of a chunk on a machine with so much memory: no request above
+    /// it is pooled.
+    #[must_use]
+    pub fn chunk(self, memory: Bytes) -> Bytes {
+        Bytes::new(memory.scaled(self.fraction).get() / 32).min(self.initial)
+    }
+}
+
 /// How the C API packs groups of buffers into few allocations.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct GroupConfig {
@@ -208,4 +217,22 @@ pub enum Decay {
     Never,
     /// So long: then it goes back to the driver at the next opportunity.
     After(Duration),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arithmetic of Paddle's CPU allocator, with its hidden 32nd.
+    #[test]
+    fn a_chunk_of_pageable_memory_is_the_smaller_of_both() {
+        let chunk = |fraction, initial| {
+            let config = PageableConfig { fraction, initial };
+            config.chunk(Bytes::gib(64))
+        };
+        assert_eq!(chunk(1.0, Bytes::mib(500)), Bytes::mib(500));
+        assert_eq!(chunk(1.0, Bytes::gib(500)), Bytes::gib(2));
+        assert_eq!(chunk(0.125, Bytes::mib(500)), Bytes::mib(256));
+        assert_eq!(chunk(0.0, Bytes::mib(500)), Bytes::ZERO);
+    }
 }

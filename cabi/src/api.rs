@@ -1,0 +1,242 @@
+//! The C API: what `include/vramalloc.h` declares.
+//!
+//! Each function here is a guard, a check of its arguments, one call and a
+//! conversion; the header is made from these items and their comments, by
+//! cbindgen, and `ci/header` compares it with them. No panic crosses, and
+//! nothing here decides where memory comes from.
+//!
+//! Owns nothing. Cost: of a call, a thread-local read and an atomic load.
+
+#![allow(
+    unreachable_pub,
+    non_camel_case_types,
+    reason = "items of a C header, which reads what is public"
+)]
+
+// In the order of the header.
+mod memory;
+
+mod control;
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ptr;
+
+use core_arena::{Code, FreeError};
+
+use crate::guard::{self, Shut};
+use crate::resolve::{MISSING, driver_is_loaded};
+use crate::symbols::real;
+
+/// The version that this header is of: 10000 times the major version, 100
+/// times the minor one and the patch.
+pub const VRAMALLOC_VERSION: c_int = 100;
+
+/// What a function of this library answers: `VRAMALLOC_SUCCESS`; above it the
+/// code of CUDA that the driver answered with, unchanged (2 is "out of
+/// memory"); below it one of the library's own.
+pub type vramalloc_result = c_int;
+
+/// It is done.
+pub const VRAMALLOC_SUCCESS: c_int = 0;
+/// An argument is null that must not be, or out of its range.
+pub const VRAMALLOC_INVALID_ARGUMENT: c_int = -1;
+/// No block that this library handed out begins at the address: it is of
+/// another allocator, was freed before, or points into a block.
+pub const VRAMALLOC_NOT_OURS: c_int = -2;
+/// The buffer is too small for the text; the length it needs was written.
+pub const VRAMALLOC_TOO_SMALL: c_int = -3;
+/// There is nothing of this name.
+pub const VRAMALLOC_UNKNOWN_NAME: c_int = -4;
+/// It cannot be set, or cannot be set any more.
+pub const VRAMALLOC_READ_ONLY: c_int = -5;
+/// The text cannot be read as a value of what it was given for.
+pub const VRAMALLOC_INVALID_VALUE: c_int = -6;
+/// There is no CUDA driver.
+pub const VRAMALLOC_NO_CUDA: c_int = -7;
+/// The process is a child by fork of one that used this library: memory is
+/// its parent's.
+pub const VRAMALLOC_FORKED: c_int = -8;
+/// The thread is inside another call of this library: from a signal handler
+/// or a callback of the driver nothing can be asked.
+pub const VRAMALLOC_REENTERED: c_int = -9;
+/// The library met an error of its own, and has said a line about it on
+/// standard error. It serves no more; what it holds, it keeps.
+pub const VRAMALLOC_BROKEN: c_int = -10;
+/// A file could not be written; errno says why.
+pub const VRAMALLOC_IO: c_int = -11;
+/// A thread's scopes end in the reverse order of their beginnings, and in the
+/// thread that began them.
+pub const VRAMALLOC_WRONG_SCOPE: c_int = -12;
+
+/// The codes of our own, with their names.
+const NAMES: [(c_int, &CStr); 13] = [
+    (VRAMALLOC_SUCCESS, c"VRAMALLOC_SUCCESS"),
+    (VRAMALLOC_INVALID_ARGUMENT, c"VRAMALLOC_INVALID_ARGUMENT"),
+    (VRAMALLOC_NOT_OURS, c"VRAMALLOC_NOT_OURS"),
+    (VRAMALLOC_TOO_SMALL, c"VRAMALLOC_TOO_SMALL"),
+    (VRAMALLOC_UNKNOWN_NAME, c"VRAMALLOC_UNKNOWN_NAME"),
+    (VRAMALLOC_READ_ONLY, c"VRAMALLOC_READ_ONLY"),
+    (VRAMALLOC_INVALID_VALUE, c"VRAMALLOC_INVALID_VALUE"),
+    (VRAMALLOC_NO_CUDA, c"VRAMALLOC_NO_CUDA"),
+    (VRAMALLOC_FORKED, c"VRAMALLOC_FORKED"),
+    (VRAMALLOC_REENTERED, c"VRAMALLOC_REENTERED"),
+    (VRAMALLOC_BROKEN, c"VRAMALLOC_BROKEN"),
+    (VRAMALLOC_IO, c"VRAMALLOC_IO"),
+    (VRAMALLOC_WRONG_SCOPE, c"VRAMALLOC_WRONG_SCOPE"),
+];
+
+/// Why a call failed: a code other than success.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Failure(vramalloc_result);
+
+impl From<Code> for Failure {
+    fn from(code: Code) -> Failure {
+        // What a function answers that is not there, and the driver's "not
+        // supported": which of the two only the driver could say.
+        if code.get() == MISSING && !driver_is_loaded() {
+            return Failure(VRAMALLOC_NO_CUDA);
+        }
+        Failure(c_int::try_from(code.get()).unwrap_or(c_int::MAX))
+    }
+}
+
+impl From<FreeError> for Failure {
+    fn from(error: FreeError) -> Failure {
+        match error {
+            FreeError::NotLive => Failure(VRAMALLOC_NOT_OURS),
+            FreeError::Driver(code) => code.into(),
+        }
+    }
+}
+
+impl From<Shut> for Failure {
+    fn from(shut: Shut) -> Failure {
+        Failure(match shut {
+            Shut::Inside => VRAMALLOC_REENTERED,
+            Shut::Broken => VRAMALLOC_BROKEN,
+            Shut::Forked => VRAMALLOC_FORKED,
+        })
+    }
+}
+
+/// Serves a call.
+fn serve<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    guard::serve(call)?
+}
+
+/// Serves a call that answers with its code alone.
+fn answer(call: impl FnOnce() -> Result<(), Failure>) -> vramalloc_result {
+    match serve(call) {
+        Ok(()) => VRAMALLOC_SUCCESS,
+        Err(Failure(code)) => code,
+    }
+}
+
+/// A pointer that must not be null.
+fn given<T>(pointer: *mut T) -> Result<*mut T, Failure> {
+    if pointer.is_null() {
+        return Err(Failure(VRAMALLOC_INVALID_ARGUMENT));
+    }
+    Ok(pointer)
+}
+
+/// The version of the library that is loaded, such as "0.1.0".
+///
+/// The text is the library's own and stays. May be called at any time, also
+/// before CUDA is initialised, in a forked child, during a capture and from a
+/// signal handler.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramalloc_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// The version of the library that is loaded as a number, made up as
+/// `VRAMALLOC_VERSION`, to be compared with it. May be called at any time, as
+/// `vramalloc_version`.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramalloc_version_number() -> c_int {
+    VRAMALLOC_VERSION
+}
+
+const _: () = assert!(
+    VRAMALLOC_VERSION
+        == 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
+            + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
+            + number(env!("CARGO_PKG_VERSION_PATCH"))
+);
+
+/// A decimal number, read when compiled.
+const fn number(text: &str) -> c_int {
+    let digits = text.as_bytes();
+    let (mut value, mut at) = (0, 0);
+    while at < digits.len() {
+        value = 10 * value + (digits[at] - b'0') as c_int;
+        at += 1;
+    }
+    value
+}
+
+/// The name of a code: "VRAMALLOC_NOT_OURS", or CUDA's own name for one of
+/// CUDA's codes, or "unknown" for what neither knows (CUDA's are known once
+/// its driver is loaded). The text stays and belongs to whoever names it.
+///
+/// May be called at any time, but not from a signal handler.
+#[unsafe(no_mangle)]
+pub extern "C" fn vramalloc_error_name(code: vramalloc_result) -> *const c_char {
+    let own = NAMES.iter().find(|(own, _)| *own == code);
+    let name = own.map_or_else(|| cuda_name(code), |(_, name)| name.as_ptr());
+    if name.is_null() {
+        return c"unknown".as_ptr();
+    }
+    name
+}
+
+/// CUDA's name of a code, or null.
+fn cuda_name(code: vramalloc_result) -> *const c_char {
+    let mut name = ptr::null();
+    if let Ok(code) = u32::try_from(code) {
+        // SAFETY: a place for the answer; the driver looks into a table.
+        unsafe { real::cuGetErrorName(code, &raw mut name) };
+    }
+    name
+}
+
+/// An address of ours as the program has it.
+fn pointer(address: core_arena::Address) -> Result<*mut c_void, Failure> {
+    let address = usize::try_from(address.get()).map_err(|_| Code::UNKNOWN)?;
+    Ok(ptr::with_exposed_provenance_mut(address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(code: c_int) -> &'static str {
+        // SAFETY: a text that ends in zero and stays.
+        let name = unsafe { CStr::from_ptr(vramalloc_error_name(code)) };
+        name.to_str().unwrap()
+    }
+
+    #[test]
+    fn codes_have_their_names() {
+        assert_eq!(name(VRAMALLOC_SUCCESS), "VRAMALLOC_SUCCESS");
+        assert_eq!(
+            name(VRAMALLOC_INVALID_ARGUMENT),
+            "VRAMALLOC_INVALID_ARGUMENT"
+        );
+        assert_eq!(name(VRAMALLOC_NO_CUDA), "VRAMALLOC_NO_CUDA");
+        assert_eq!(name(VRAMALLOC_WRONG_SCOPE), "VRAMALLOC_WRONG_SCOPE");
+        assert_eq!(name(-13), "unknown");
+        assert_eq!(name(c_int::MIN), "unknown");
+        // No driver here to ask.
+        assert_eq!(name(2), "unknown");
+    }
+
+    #[test]
+    fn the_version_is_the_packages() {
+        // SAFETY: a text that ends in zero and stays.
+        let version = unsafe { CStr::from_ptr(vramalloc_version()) };
+        assert_eq!(version.to_str().unwrap(), env!("CARGO_PKG_VERSION"));
+        assert_eq!(number("1207"), 1207);
+    }
+}

@@ -1,0 +1,205 @@
+//! Memory by place.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use core_arena::{Address, AllocError, Bytes, Code, FreeError};
+
+use super::{
+    Failure, VRAMALLOC_INVALID_ARGUMENT, VRAMALLOC_NOT_OURS, answer, given, pointer,
+    vramalloc_result,
+};
+use crate::driver_api::{self, Freed};
+use crate::{pageable, places};
+
+/// Where memory lies: the ordinal of a device (0 and up, as CUDA counts them
+/// in this process), or one of this library's own places.
+pub type vramalloc_place = c_int;
+
+/// The device of the context that is current on the calling thread. Where
+/// none is, a shared CUDA runtime in the process is initialised as by a first
+/// call of its own, and its device is the place; without one the answer is
+/// 201, CUDA's code for no context.
+pub const VRAMALLOC_CURRENT_DEVICE: c_int = -1;
+/// Host memory that is page-locked, for every context.
+pub const VRAMALLOC_PINNED: c_int = -2;
+/// Host memory as malloc gives it. CUDA is not needed for it.
+pub const VRAMALLOC_PAGEABLE: c_int = -3;
+
+/// Gets `size` bytes of memory at `place` and writes their address to
+/// `*address`.
+///
+/// The address is a multiple of 512 on a device and for pageable memory, of
+/// 256 at least for pinned memory; the contents are undefined. On a device
+/// the block counts against the option `limit` and can be used by every
+/// stream of its context. The caller owns it until `vramalloc_free`. Where
+/// `size` is 0, null is written.
+///
+/// Device memory comes from the context that is current on the thread, if
+/// that is on the device, else from the device's primary context; what is
+/// current does not change. It is pooled where the library was preloaded or
+/// the program is linked with it. Where it was loaded by dlopen, each call
+/// here is one of the driver's: then use `vramalloc_malloc_on_stream`.
+///
+/// May be called before CUDA is initialised, which it then is; during a
+/// capture, which it does not disturb; by any thread; not in a forked child
+/// (pageable memory neither) and not from a signal handler.
+///
+/// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `address` or an unknown
+/// place, `VRAMALLOC_NO_CUDA`, or CUDA's code, as 2 for out of memory (which
+/// for pageable memory the system says); `*address` is null then.
+///
+/// The caller promises that `address`, where it is not null, may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vramalloc_malloc(
+    size: usize,
+    place: vramalloc_place,
+    address: *mut *mut c_void,
+) -> vramalloc_result {
+    answer(|| {
+        let address = given(address)?;
+        // SAFETY: the caller's promise.
+        unsafe { *address = ptr::null_mut() };
+        let memory = pointer(Place::read(place)?.allocate(size)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { *address = memory };
+        Ok(())
+    })
+}
+
+/// Frees memory that this library handed out: by `vramalloc_malloc` at any
+/// place, by `vramalloc_malloc_on_stream`, or by CUDA's functions where it
+/// stands in front of them. Which place it is in, the address says; whichever
+/// device is current. Null is nothing to free.
+///
+/// Work on the device that was submitted before the call may still use
+/// the memory: it is handed out again only when all of that is done (for
+/// memory of a stream, when what that stream's rules ask is done). The host
+/// must not touch host memory after the call, but copies that the device
+/// still makes may.
+///
+/// May be called during a capture and by any thread; not in a forked child
+/// and not from a signal handler.
+///
+/// Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed; or CUDA's code.
+///
+/// The caller promises that nothing which comes after the call uses the memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vramalloc_free(address: *mut c_void) -> vramalloc_result {
+    answer(|| {
+        if address.is_null() {
+            return Ok(());
+        }
+        free(address.addr())
+    })
+}
+
+/// Frees what begins at the address, wherever it lies.
+pub(super) fn free(address: usize) -> Result<(), Failure> {
+    match driver_api::free(address as u64) {
+        Freed::Done => return Ok(()),
+        Freed::Refused(code) if code == Code::INVALID_VALUE => {
+            return Err(FreeError::NotLive.into());
+        }
+        Freed::Refused(code) => return Err(code.into()),
+        Freed::Foreign => {}
+    }
+    if let Some(freed) = pageable::free(Address::new(address as u64)) {
+        return Ok(freed?);
+    }
+    if let Some(freed) = places::free_pinned(address) {
+        return Ok(freed?);
+    }
+    Err(Failure(VRAMALLOC_NOT_OURS))
+}
+
+/// A place that can be asked.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// This device, or the current one.
+    Device(Option<c_int>),
+    Pinned,
+    Pageable,
+}
+
+impl Place {
+    pub(super) fn read(place: vramalloc_place) -> Result<Place, Failure> {
+        match place {
+            VRAMALLOC_CURRENT_DEVICE => Ok(Place::Device(None)),
+            VRAMALLOC_PINNED => Ok(Place::Pinned),
+            VRAMALLOC_PAGEABLE => Ok(Place::Pageable),
+            0.. => Ok(Place::Device(Some(place))),
+            _ => Err(Failure(VRAMALLOC_INVALID_ARGUMENT)),
+        }
+    }
+
+    /// Memory in this place; address 0 for no bytes.
+    pub(super) fn allocate(self, size: usize) -> Result<Address, Failure> {
+        let size = Bytes::new(size as u64);
+        if size.is_zero() {
+            return Ok(Address::new(0));
+        }
+        Ok(match self {
+            Place::Device(device) => places::allocate(device, size)?,
+            Place::Pinned => places::allocate_pinned(size)?,
+            Place::Pageable => pageable::allocate(size).map_err(|error| match error {
+                AllocError::Limit => Code::OUT_OF_MEMORY,
+                AllocError::Driver(code) => code,
+            })?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{VRAMALLOC_NO_CUDA, VRAMALLOC_SUCCESS};
+    use crate::guard;
+
+    fn malloc(size: usize, place: c_int) -> (c_int, *mut c_void) {
+        let mut address = ptr::without_provenance_mut(1);
+        // SAFETY: a place for the answer.
+        let result = unsafe { vramalloc_malloc(size, place, &raw mut address) };
+        (result, address)
+    }
+
+    #[test]
+    fn arguments_are_checked() {
+        let _turn = guard::turn();
+        // SAFETY: null is allowed.
+        let result = unsafe { vramalloc_malloc(1, VRAMALLOC_PAGEABLE, ptr::null_mut()) };
+        assert_eq!(result, VRAMALLOC_INVALID_ARGUMENT);
+        for place in [-4, c_int::MIN] {
+            let refused = (VRAMALLOC_INVALID_ARGUMENT, ptr::null_mut());
+            assert_eq!(malloc(1, place), refused);
+        }
+        assert_eq!(malloc(0, 0), (VRAMALLOC_SUCCESS, ptr::null_mut()));
+        // SAFETY: addresses that are nobody's.
+        unsafe {
+            assert_eq!(vramalloc_free(ptr::null_mut()), VRAMALLOC_SUCCESS);
+            let nobodys = ptr::without_provenance_mut(4096);
+            assert_eq!(vramalloc_free(nobodys), VRAMALLOC_NOT_OURS);
+        }
+    }
+
+    #[test]
+    fn without_cuda_there_is_pageable_memory_alone() {
+        let _turn = guard::turn();
+        let none = (VRAMALLOC_NO_CUDA, ptr::null_mut());
+        for place in [0, 7, VRAMALLOC_CURRENT_DEVICE, VRAMALLOC_PINNED] {
+            assert_eq!(malloc(1, place), none);
+        }
+        let (result, address) = malloc(1000, VRAMALLOC_PAGEABLE);
+        assert_eq!(result, VRAMALLOC_SUCCESS);
+        assert_eq!(address.addr() % 512, 0);
+        // SAFETY: a block of 1000 bytes; then no longer used.
+        unsafe {
+            address.cast::<u8>().write_bytes(7, 1000);
+            assert_eq!(vramalloc_free(address.byte_add(512)), VRAMALLOC_NOT_OURS);
+            assert_eq!(vramalloc_free(address), VRAMALLOC_SUCCESS);
+            assert_eq!(vramalloc_free(address), VRAMALLOC_NOT_OURS);
+        }
+        let (result, address) = malloc(usize::MAX, VRAMALLOC_PAGEABLE);
+        assert_eq!((result, address), (2, ptr::null_mut()));
+    }
+}

@@ -1,0 +1,208 @@
+//! Pageable host memory for the C API: Paddle's pool of CPU memory.
+//!
+//! Chunks are anonymous mappings of one size (see `PageableConfig::chunk`);
+//! what is larger gets a mapping of its own. The arena is the one that serves
+//! devices, over a driver that maps memory: what a chunk costs is address
+//! space until it is written to. No GPU uses pageable memory by itself, so a
+//! freed block can be handed out again at once.
+//!
+//! Owns the pool, from the first request until the process ends, and the
+//! lengths of its mappings. Cost: that of the arena; a call of the system for
+//! each chunk.
+
+use std::collections::HashMap;
+use std::ptr;
+use std::sync::{Arc, OnceLock};
+
+use core_arena::config::{Config, FreeSync, PageableConfig, StrategyKind};
+use core_arena::page_map::{ArenaId, Owner, PageMap};
+use core_arena::quota::Quota;
+use core_arena::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+
+use crate::life;
+
+/// Chunks are aligned to this, which is also what the system makes huge pages
+/// of.
+const ALIGNMENT: usize = 2 << 20;
+
+static POOL: OnceLock<Pool> = OnceLock::new();
+
+struct Pool {
+    arena: Arena<System>,
+    pages: Arc<PageMap>,
+}
+
+fn pool() -> &'static Pool {
+    POOL.get_or_init(|| {
+        // Addresses of a simulated device need not be apart from the host's.
+        let pages = Arc::new(PageMap::new());
+        let settings = &life::start().loaded.settings;
+        let arena = Arena::new(
+            ArenaId(0),
+            System::default(),
+            &config(settings.pageable, total()),
+            Arc::clone(&pages),
+            Arc::new(Quota::new(Bytes::MAX)),
+        );
+        Pool { arena, pages }
+    })
+}
+
+/// The strategy that takes chunks of one size and passes larger requests on.
+fn config(pageable: PageableConfig, total: Bytes) -> Config {
+    let chunk = Some(pageable.chunk(total));
+    Config {
+        strategy: StrategyKind::NaiveBestFit,
+        initial_chunk: chunk,
+        reallocate_chunk: chunk,
+        free_sync: FreeSync::Immediate,
+        ..Config::default()
+    }
+}
+
+/// Memory of the host.
+///
+/// # Errors
+/// Out of memory.
+pub(crate) fn allocate(size: Bytes) -> Result<Address, AllocError> {
+    pool().arena.allocate(size)
+}
+
+/// Frees what `allocate` gave; none where the address is not of this pool.
+pub(crate) fn free(address: Address) -> Option<Result<(), FreeError>> {
+    let pool = POOL.get()?;
+    match pool.pages.owner(address) {
+        Owner::Foreign => None,
+        Owner::Arena(_) => Some(pool.arena.free(address)),
+    }
+}
+
+/// Gives back to the system what no block lies in; how many bytes that were.
+pub(crate) fn trim() -> Bytes {
+    POOL.get().map_or(Bytes::ZERO, |pool| pool.arena.trim())
+}
+
+/// Memory of the machine.
+fn total() -> Bytes {
+    // SAFETY: numbers in and out.
+    let (pages, page) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    let bytes = |n: libc::c_long| u64::try_from(n).unwrap_or(0);
+    Bytes::new(bytes(pages).saturating_mul(bytes(page)))
+}
+
+/// The operating system's memory as a driver.
+#[derive(Default)]
+struct System {
+    /// Lengths of the mappings, by where they start.
+    lengths: SpinMutex<HashMap<u64, usize>, Yield>,
+}
+
+impl Driver for System {
+    type Fence = ();
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        let size = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
+        let start = map_aligned(size).ok_or(Code::OUT_OF_MEMORY)?;
+        self.lengths.lock().insert(start as u64, size);
+        Ok(Address::new(start as u64))
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        let length = self.lengths.lock().remove(&address.get());
+        let start = usize::try_from(address.get()).map_err(|_| Code::INVALID_VALUE)?;
+        unmap(start, length.ok_or(Code::INVALID_VALUE)?);
+        Ok(())
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        // SAFETY: a number in and out.
+        let free = unsafe { libc::sysconf(libc::_SC_AVPHYS_PAGES) };
+        // SAFETY: as above.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let bytes = |n: libc::c_long| u64::try_from(n).unwrap_or(0);
+        Ok(MemInfo {
+            free: Bytes::new(bytes(free).saturating_mul(bytes(page))),
+            total: total(),
+        })
+    }
+
+    fn fence(&self) -> Result<(), Code> {
+        Ok(())
+    }
+
+    fn reached(&self, (): &()) -> Result<bool, Code> {
+        Ok(true)
+    }
+
+    fn wait(&self, (): &()) -> Result<(), Code> {
+        Ok(())
+    }
+}
+
+/// Maps `size` bytes that start at a multiple of [`ALIGNMENT`].
+fn map_aligned(size: usize) -> Option<usize> {
+    let length = size.checked_add(ALIGNMENT)?;
+    // SAFETY: a new mapping, wherever the system puts it.
+    let start = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return None;
+    }
+    let start = start.expose_provenance();
+    let aligned = start.next_multiple_of(ALIGNMENT);
+    // What lies before and after the aligned part goes back.
+    unmap(start, aligned - start);
+    let end = (aligned + size).next_multiple_of(page());
+    unmap(end, start + length.next_multiple_of(page()) - end);
+    Some(aligned)
+}
+
+fn page() -> usize {
+    // SAFETY: a number in and out.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// Unmaps whole pages of a mapping of ours that nothing uses any more.
+fn unmap(start: usize, length: usize) {
+    if length > 0 {
+        // SAFETY: part of a mapping of `map_aligned`, which the caller has
+        // taken out of use.
+        unsafe { libc::munmap(ptr::with_exposed_provenance_mut(start), length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_are_aligned_and_can_be_written() {
+        let system = System::default();
+        for size in [1, 4096, 4097, ALIGNMENT, 3 * ALIGNMENT + 1] {
+            let address = system.alloc(Bytes::new(size as u64)).unwrap();
+            let start = usize::try_from(address.get()).unwrap();
+            assert_eq!(start % ALIGNMENT, 0);
+            let last: *mut u8 = ptr::with_exposed_provenance_mut(start + size - 1);
+            // SAFETY: the last byte of the mapping.
+            unsafe { last.write_volatile(7) };
+            system.free(address).unwrap();
+            assert_eq!(system.free(address), Err(Code::INVALID_VALUE));
+        }
+        assert_eq!(system.alloc(Bytes::MAX), Err(Code::OUT_OF_MEMORY));
+    }
+}

@@ -1,0 +1,151 @@
+//! The places of the C API: which context a device means, and memory there.
+//!
+//! A call may name a device that no context is current on, or come before
+//! anything of CUDA did. Then the device's primary context serves, made where
+//! need be, as the runtime's own first call makes it. Owns the pinned memory
+//! that the API handed out. Cost: as the driver's door; the making of a
+//! context, once.
+
+use std::collections::HashSet;
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+
+use core_arena::{Address, Bytes, Code};
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+
+use crate::context::{self, Asking, Home};
+use crate::driver_api::{self, Refusal};
+use crate::guard::own_call;
+use crate::resolve::MISSING;
+use crate::symbols::real;
+use crate::types::{CUcontext, CUdevice, CUdeviceptr};
+use crate::{lifecycle, resolve};
+
+/// Memory of a device.
+///
+/// # Errors
+/// What CUDA answers, for the device's context or for the memory.
+pub(crate) fn allocate(device: Option<c_int>, size: Bytes) -> Result<Address, Code> {
+    let home = home(device)?;
+    let arena = home.arena();
+    let last = || {
+        let mut answer: CUdeviceptr = 0;
+        let size = usize::try_from(size.get()).unwrap_or(usize::MAX);
+        let marker = arena.driver().marker();
+        // SAFETY: a place for the answer.
+        let result = marker.call(|| unsafe { real::cuMemAlloc_v2(&raw mut answer, size) });
+        (result.err().map_or(0, Code::get), answer)
+    };
+    driver_api::allocate(arena, size, last).map_err(|refusal| match refusal {
+        Refusal::Limit => Code::OUT_OF_MEMORY,
+        Refusal::Real(result) => code(result),
+    })
+}
+
+/// What a failing call answered.
+fn code(result: u32) -> Code {
+    Code::check(result).err().unwrap_or(Code::UNKNOWN)
+}
+
+/// The home of a device's memory; of the current one where none is named.
+///
+/// # Errors
+/// What CUDA answers; [`Code::NOT_SUPPORTED`] where none of it is loaded.
+pub(crate) fn home(device: Option<c_int>) -> Result<&'static Home, Code> {
+    if let Some(home) = current_on(device) {
+        return Ok(home);
+    }
+    let Some(ordinal) = device else {
+        begin()?;
+        return current_on(None).ok_or(Code::INVALID_CONTEXT);
+    };
+    let mut handle: CUdevice = 0;
+    // SAFETY: a place for the answer.
+    let mut get = || Code::check(unsafe { real::cuDeviceGet(&raw mut handle, ordinal) });
+    if get().is_err() {
+        begin()?;
+        get()?;
+    }
+    let context = primary(handle)?;
+    context::home_of(context, handle, Asking::Api).ok_or(Code::INVALID_CONTEXT)
+}
+
+/// The current context's home, if that is on the device.
+fn current_on(device: Option<c_int>) -> Option<&'static Home> {
+    let home = context::current_home(Asking::Api)?;
+    // The driver's number of a device is its ordinal.
+    device
+        .is_none_or(|ordinal| home.device() == ordinal)
+        .then_some(home)
+}
+
+/// Lets CUDA begin, as any first call of the program would: the runtime, where
+/// one can be called; else the driver.
+fn begin() -> Result<(), Code> {
+    // SAFETY: the free of nothing. Not a call of our own: the contexts that it
+    // makes are the program's, and the doors below are to see them.
+    let begun = unsafe { real::cudaFree(ptr::null_mut()) };
+    if begun != MISSING {
+        return Code::check(begun);
+    }
+    if !resolve::driver_is_loaded() && !resolve::load_driver() {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    // SAFETY: a number.
+    Code::check(unsafe { real::cuInit(0) })
+}
+
+/// The primary context of a device. Where the program has not made it yet it
+/// is kept from then on, as the runtime keeps it.
+fn primary(device: CUdevice) -> Result<CUcontext, Code> {
+    own_call(|| {
+        let was_there = lifecycle::is_active(device) == Some(true);
+        let mut context: CUcontext = ptr::null_mut();
+        // SAFETY: a place for the answer.
+        Code::check(unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) })?;
+        if was_there {
+            context::release_primary(device);
+        }
+        Ok(context)
+    })
+}
+
+/// Page-locked memory that every context can use.
+const PORTABLE: c_uint = 1;
+
+static PINNED: SpinMutex<Option<HashSet<usize>>, Yield> = SpinMutex::new(None);
+
+/// Page-locked memory of the host.
+///
+/// # Errors
+/// What CUDA answers.
+pub(crate) fn allocate_pinned(size: Bytes) -> Result<Address, Code> {
+    let size = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
+    let marker = any_home()?.arena().driver().marker();
+    let mut address: *mut c_void = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    marker.call(|| unsafe { real::cuMemHostAlloc(&raw mut address, size, PORTABLE) })?;
+    let address = address.expose_provenance();
+    PINNED.lock().get_or_insert_default().insert(address);
+    Ok(Address::new(address as u64))
+}
+
+/// Frees what `allocate_pinned` gave; none where the address is not its.
+pub(crate) fn free_pinned(address: usize) -> Option<Result<(), Code>> {
+    let mine = PINNED.lock().as_mut()?.remove(&address);
+    if !mine {
+        return None;
+    }
+    let free = || {
+        // SAFETY: memory of `allocate_pinned`, taken off the list by this
+        // thread alone.
+        unsafe { real::cuMemFreeHost(ptr::with_exposed_provenance_mut(address)) }
+    };
+    Some(any_home().and_then(|home| home.arena().driver().marker().call(free)))
+}
+
+/// The home of any context: to portable memory they are alike.
+fn any_home() -> Result<&'static Home, Code> {
+    home(None).or_else(|_| home(Some(0)))
+}

@@ -1,0 +1,41 @@
+//! Risk: memory of the wrong device, a context that changes under the program,
+//! memory that is handed out while the device still writes to it.
+
+use crate::Comes;
+use crate::stage::Kind;
+
+fn expected(comes: Comes) -> [&'static str; 4] {
+    [
+        "released before all: 0",
+        "host memory is alike: 1",
+        "a late kernel wrote: 0",
+        match comes {
+            Comes::First => "released at last: some",
+            // Nothing is pooled.
+            Comes::Late => "released at last: none",
+        },
+    ]
+}
+
+#[test]
+fn memory_lies_where_it_was_asked_for() {
+    for kind in Kind::ALL {
+        for comes in Comes::ALL {
+            let outcome = comes
+                .run("api_places", kind)
+                .env("SIM_CUDA_STRICT", "1")
+                .go();
+            outcome.quiet(0).no_violations();
+            let lines: Vec<&str> = outcome.stdout.lines().collect();
+            assert_eq!(lines, expected(comes), "{}", outcome.what);
+            let stats = outcome.stats();
+            let totals = &stats["totals"];
+            assert_eq!(totals["ooms"], 0, "{}", outcome.what);
+            let count = |key: &str| totals[key].as_u64().unwrap();
+            // Of the context that was reset, where there is one.
+            let left = u64::from(comes == Comes::First);
+            let ended = count("frees") + left;
+            assert_eq!(count("allocations"), ended, "{}", outcome.what);
+        }
+    }
+}

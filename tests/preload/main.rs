@@ -16,6 +16,7 @@ mod absent;
 mod counts;
 mod ending;
 mod fences;
+mod frameworks;
 mod ipc;
 mod results;
 mod reuse;

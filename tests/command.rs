@@ -381,6 +381,7 @@ fn options_lists_values_in_force_and_where_they_come_from() {
     let mut command = place.command(&["options"]);
     command
         .env("VRAMALLOC_CONF", "limit:8G,frobnicate:1")
+        .env("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         .env("FLAGS_fast_eager_deletion_mode", "False");
     let (code, out, errors) = output(command);
     assert_eq!(code, Some(0));
@@ -392,6 +393,15 @@ fn options_lists_values_in_force_and_where_they_come_from() {
         lines.contains(&vec!["limit", "8GiB", "VRAMALLOC_CONF"]),
         "{out}"
     );
+    // Another name shows what the option has come to, and what has no effect
+    // whether it was given.
+    for line in [
+        "gpu_memory_limit_mb limit = 8GiB VRAMALLOC_CONF",
+        "backend not given",
+        "expandable_segments True PYTORCH_ALLOC_CONF",
+    ] {
+        assert!(lines.iter().any(|words| words.join(" ") == line), "{line}");
+    }
     // What is too wide for one line takes two.
     let sync = lines
         .iter()

@@ -40,10 +40,17 @@ pub(super) fn options() -> u8 {
 /// One option: its value, then what it takes and does.
 fn entry(text: &mut String, row: &'static OptionRow, echo: &[Effective]) {
     text.push('\n');
-    let effective = echo.iter().find(|effective| effective.key == row.key);
-    let (value, origin) =
-        effective.map_or(("", ""), |effective| (&effective.value, &effective.origin));
-    line(text, [row.key, &plain(value), origin]);
+    let target = row.target().key;
+    let (value, origin) = match echo.iter().find(|effective| effective.key == target) {
+        Some(effective) if target == row.key => (effective.value.clone(), &*effective.origin),
+        // What it would have set, in that option's own form.
+        Some(effective) => (
+            format!("{target} = {}", effective.value),
+            &*effective.origin,
+        ),
+        None => ("not given".to_owned(), ""),
+    };
+    line(text, [row.key, &plain(&value), origin]);
     match row.torch {
         Torch::Keys(keys) => wrapped(text, &format!("PyTorch: {}", keys.join(", "))),
         Torch::Variable(variable) => wrapped(text, variable),

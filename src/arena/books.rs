@@ -391,14 +391,14 @@ impl<F: Clone> Books<F> {
 
     /// Closes the open batch; see [`Limbo::close`].
     pub(crate) fn close_epoch(&mut self, fraction: f64) -> Option<u64> {
-        self.limbo.close(&self.blocks, fraction)
+        self.limbo.close(&mut self.blocks, fraction)
     }
 
     /// Closes the open batch, if there is one, and returns the number of the
     /// newest epoch; nothing where limbo is empty.
     pub(crate) fn close_last_epoch(&mut self) -> Option<u64> {
         self.limbo
-            .close(&self.blocks, 1.0)
+            .close(&mut self.blocks, 1.0)
             .or_else(|| self.limbo.newest())
     }
 

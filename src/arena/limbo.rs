@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use crate::address::Bytes;
-use crate::arena::block::{BlockId, Blocks};
+use crate::arena::block::{BlockId, Blocks, State};
 
 /// An epoch is closed when this many blocks wait, so that a fence of some 200
 /// ns costs each free a few of them.
@@ -18,6 +18,10 @@ const BATCH_BLOCKS: usize = 64;
 /// An epoch is closed when this many bytes wait, so that large blocks do not
 /// lie about until many of them have come together.
 const BATCH_BYTES: Bytes = Bytes::mib(64);
+
+/// Epochs kept apart. They pile up where work goes on for very long, be it
+/// that of another context.
+const MOST_EPOCHS: usize = 256;
 
 /// Batches kept for reuse, so that a steady state allocates no host memory.
 const SPARE_BATCHES: usize = 16;
@@ -76,7 +80,7 @@ impl<F: Clone> Limbo<F> {
     /// `set_fence`; nothing where it is empty. Only the largest blocks are
     /// taken, up to the share `fraction` of the bytes (the last one may pass
     /// it); the rest stays open.
-    pub(crate) fn close(&mut self, blocks: &Blocks, fraction: f64) -> Option<u64> {
+    pub(crate) fn close(&mut self, blocks: &mut Blocks, fraction: f64) -> Option<u64> {
         let spare = self.spare.pop().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.open, spare);
         self.open_bytes = Bytes::ZERO;
@@ -87,6 +91,9 @@ impl<F: Clone> Limbo<F> {
             self.recycle(batch);
             return None;
         }
+        if self.epochs.len() >= MOST_EPOCHS {
+            self.join_pairs(blocks);
+        }
         let number = self.next_number;
         self.next_number += 1;
         self.epochs.push_back(Epoch {
@@ -95,6 +102,29 @@ impl<F: Clone> Limbo<F> {
             blocks: batch,
         });
         Some(number)
+    }
+
+    /// Puts each second epoch into the one after it, whose fence covers both,
+    /// and forgets the blocks that have gone back to the driver meanwhile.
+    fn join_pairs(&mut self, blocks: &mut Blocks) {
+        let mut joined = VecDeque::with_capacity(MOST_EPOCHS);
+        while let Some(mut older) = self.epochs.pop_front() {
+            let Some(mut epoch) = self.epochs.pop_front() else {
+                joined.push_back(older);
+                break;
+            };
+            epoch.blocks.append(&mut older.blocks);
+            epoch.blocks.retain(|&id| {
+                let stays = blocks.get(id).state == State::Limbo;
+                if !stays {
+                    blocks.remove(id);
+                }
+                stays
+            });
+            self.recycle(older.blocks);
+            joined.push_back(epoch);
+        }
+        self.epochs = joined;
     }
 
     fn keep_the_small(&mut self, blocks: &Blocks, batch: &mut Vec<BlockId>, fraction: f64) {
@@ -187,7 +217,7 @@ impl<F: Clone> Limbo<F> {
 mod tests {
     use super::*;
     use crate::address::Address;
-    use crate::arena::block::{ChunkId, State};
+    use crate::arena::block::ChunkId;
 
     fn limbo_of(sizes: &[u64]) -> (Blocks, Limbo<u32>) {
         let (mut blocks, mut limbo) = (Blocks::new(), Limbo::new());
@@ -206,10 +236,10 @@ mod tests {
     #[test]
     fn a_later_fence_ends_older_epochs() {
         let (mut blocks, mut limbo) = limbo_of(&[512]);
-        let first = limbo.close(&blocks, 1.0).unwrap();
+        let first = limbo.close(&mut blocks, 1.0).unwrap();
         let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
         limbo.push(id, Bytes::new(1024));
-        let second = limbo.close(&blocks, 1.0).unwrap();
+        let second = limbo.close(&mut blocks, 1.0).unwrap();
         limbo.set_fence(second, 7);
         let oldest = limbo.oldest().unwrap();
         assert_eq!((oldest.number, oldest.fence), (first, None));
@@ -223,26 +253,26 @@ mod tests {
     #[test]
     fn an_epoch_never_ends_before_a_fence_of_its_own_or_a_later_one() {
         let (mut blocks, mut limbo) = limbo_of(&[512]);
-        let first = limbo.close(&blocks, 1.0).unwrap();
+        let first = limbo.close(&mut blocks, 1.0).unwrap();
         let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
         limbo.push(id, Bytes::new(1024));
-        limbo.close(&blocks, 1.0).unwrap();
+        limbo.close(&mut blocks, 1.0).unwrap();
         assert!(limbo.end_oldest(first).is_some());
         assert!(limbo.end_oldest(first).is_none());
     }
 
     #[test]
     fn the_largest_go_first_up_to_the_fraction() {
-        let (blocks, mut limbo) = limbo_of(&[100, 400, 200, 300]);
-        let number = limbo.close(&blocks, 0.5).unwrap();
+        let (mut blocks, mut limbo) = limbo_of(&[100, 400, 200, 300]);
+        let number = limbo.close(&mut blocks, 0.5).unwrap();
         // Half of 1000 is 500: 400 is less, 300 passes it.
         assert_eq!(
             sizes(&blocks, &limbo.end_oldest(number).unwrap()),
             [400, 300]
         );
         assert_eq!(limbo.open_bytes(), Bytes::new(300));
-        assert_eq!(limbo.close(&blocks, 0.0), None);
-        let number = limbo.close(&blocks, 1.0).unwrap();
+        assert_eq!(limbo.close(&mut blocks, 0.0), None);
+        let number = limbo.close(&mut blocks, 1.0).unwrap();
         assert_eq!(
             sizes(&blocks, &limbo.end_oldest(number).unwrap()),
             [200, 100]
@@ -251,11 +281,47 @@ mod tests {
 
     #[test]
     fn a_batch_without_a_fence_is_open_again() {
-        let (blocks, mut limbo) = limbo_of(&[512, 1024]);
-        let number = limbo.close(&blocks, 1.0).unwrap();
+        let (mut blocks, mut limbo) = limbo_of(&[512, 1024]);
+        let number = limbo.close(&mut blocks, 1.0).unwrap();
         assert_eq!(limbo.open_bytes(), Bytes::ZERO);
         limbo.reopen(&blocks, number);
         assert_eq!(limbo.open_bytes(), Bytes::new(1536));
+        assert!(limbo.oldest().is_none());
+    }
+
+    #[test]
+    fn epochs_that_pile_up_are_joined_and_end_as_before() {
+        let (mut blocks, mut limbo) = limbo_of(&[]);
+        let count = 3 * MOST_EPOCHS as u64;
+        let mut numbers = Vec::new();
+        for n in 0..count {
+            let size = Bytes::new((n + 1) * 512);
+            // Every third block leaves limbo by another way.
+            let state = if n % 3 == 0 {
+                State::Gone
+            } else {
+                State::Limbo
+            };
+            let id = blocks.insert(Address::new(0), size, ChunkId(0), state);
+            limbo.push(id, size);
+            let number = limbo.close(&mut blocks, 1.0).unwrap();
+            limbo.set_fence(number, u32::try_from(n).unwrap());
+            numbers.push(number);
+            assert!(limbo.epochs.len() <= MOST_EPOCHS);
+        }
+        // What a fence ends was in limbo before it was made.
+        let mut seen = 0;
+        for (n, &number) in (0..).zip(&numbers) {
+            while let Some(batch) = limbo.end_oldest(number) {
+                let newest = batch.iter().map(|&id| blocks.get(id).size.get() / 512 - 1);
+                assert!(newest.max() <= Some(n));
+                seen += batch
+                    .iter()
+                    .filter(|&&id| blocks.get(id).state == State::Limbo)
+                    .count();
+            }
+        }
+        assert_eq!(seen as u64, count - count.div_ceil(3));
         assert!(limbo.oldest().is_none());
     }
 }

@@ -17,6 +17,10 @@ const CHECKS: &[Check] = &[
     ("names_that_are_left_alone", names_that_are_left_alone),
     ("no_library_of_cuda_is_needed", no_library_of_cuda_is_needed),
     ("no_file_is_named_like_cuda", no_file_is_named_like_cuda),
+    (
+        "what_is_a_test_is_told_from_what_helps_one",
+        what_is_a_test_is_told_from_what_helps_one,
+    ),
     ("every_hazard_has_its_tests", every_hazard_has_its_tests),
 ];
 
@@ -72,7 +76,7 @@ fn no_file_is_named_like_cuda() {
 }
 
 /// The numbers of the hazards.
-const HAZARDS: std::ops::RangeInclusive<u8> = 1..=32;
+const HAZARDS: std::ops::RangeInclusive<u8> = 1..=33;
 
 /// The page has a row for each hazard, each row names tests, each of them is
 /// there, and each case is named in the rows of its hazards.
@@ -115,28 +119,49 @@ fn test_names(root: &Path) -> BTreeSet<String> {
     names
 }
 
-/// Names of the functions that follow a `#[test]`, or that a macro makes tests
-/// of.
+/// Names of the test functions in the files of a folder.
 fn functions(folder: &Path, names: &mut BTreeSet<String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             functions(&path, names);
         } else if path.extension().is_some_and(|e| e == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            let in_tests = !path.components().any(|c| c.as_os_str() == "src");
-            let mut after_test = false;
-            for line in text.lines().map(str::trim) {
-                if let Some(rest) = line.strip_prefix("fn ") {
-                    let name = rest.split(['(', '<']).next().unwrap_or_default();
-                    if after_test || in_tests {
-                        names.insert(name.to_owned());
-                    }
-                    after_test = false;
-                } else if line.starts_with("#[test]") {
-                    after_test = true;
-                }
-            }
+            names.extend(tests_in(&fs::read_to_string(&path).unwrap()));
         }
     }
+}
+
+/// Functions after a `#[test]`, and the names in the list of a macro that makes
+/// tests of them. A function that only helps a test is none.
+fn tests_in(text: &str) -> Vec<String> {
+    let is_name = |word: &str| {
+        let mut letters = word.chars();
+        letters.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
+    };
+    let made_by_macro = text.contains("fn $test(");
+    let mut names = Vec::new();
+    let mut after_test = false;
+    for line in text.lines().map(str::trim) {
+        let listed = line.strip_suffix(',').filter(|word| is_name(word));
+        if let Some(rest) = line.strip_prefix("fn ") {
+            let name = rest.split(['(', '<']).next().unwrap_or_default();
+            if after_test && is_name(name) {
+                names.push(name.to_owned());
+            }
+            after_test = false;
+        } else if line.starts_with("#[test]") {
+            after_test = true;
+        } else if let (true, Some(name)) = (made_by_macro, listed) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+fn what_is_a_test_is_told_from_what_helps_one() {
+    let text = "fn helps() {}\n#[test]\n#[ignore = \"slow\"]\nfn a_test() {\n    listed,\n}\n\
+        fn helps_too<T>() {}";
+    assert_eq!(tests_in(text), ["a_test"]);
+    let text = "tests! {\n    one,\n    two,\n}\n#[test]\nfn $test() {}";
+    assert_eq!(tests_in(text), ["one", "two"]);
 }

@@ -40,7 +40,7 @@ use table::Table;
 
 const USAGE: &str = "\
 usage: hazards [--quick] [--list] [--ours | --naive] [NAME…]
-  --quick  one driver mode and one strategy more than the default's own
+  --quick  the strategies with pools, without passthrough
   --list   name the cases and what they stand for
   --ours   leave the naive pool out
   --naive  only run the naive pool and say where it fails

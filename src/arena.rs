@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold};
-use crate::driver::{Driver, MemInfo};
+use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
@@ -222,7 +222,7 @@ impl<D: Driver> Arena<D> {
             Freed::Done => Ok(()),
             Freed::GiveBack(region) => self.give_back(region).map_err(FreeError::Driver),
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
-                self.wait_for_all();
+                self.wait_for_all(Whose::Own);
                 self.decay();
                 Ok(())
             }
@@ -294,7 +294,7 @@ impl<D: Driver> Arena<D> {
     pub fn trim(&self) -> Bytes {
         let _turn = self.turn_on_ladder();
         self.books.lock().tally().waited_for_all();
-        self.wait_for_all();
+        self.wait_for_all(Whose::Own);
         self.release_idle()
     }
 

@@ -23,6 +23,17 @@ pub struct MemInfo {
     pub total: Bytes,
 }
 
+/// Whose work is waited for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// The context's own, as the driver's free does. Others' is only asked
+    /// about: what it takes for it to end may be something that the waiting
+    /// thread is going to do afterwards.
+    Own,
+    /// That of everybody who can be using the context's memory.
+    All,
+}
+
 /// Memory and fences of one device context. Every method may be called from
 /// any thread, whatever context is current there, and leaves that unchanged.
 pub trait Driver: Send + Sync {
@@ -79,22 +90,28 @@ pub trait Driver: Send + Sync {
     /// What the driver answers.
     fn reached(&self, fence: &Self::Fence) -> Result<bool, Code>;
 
-    /// Waits until the work before the mark is done.
+    /// Waits until the work before the mark is done that is `whose`; whether
+    /// all of it is done then.
     ///
     /// # Errors
     /// What the driver answers.
-    fn wait(&self, fence: &Self::Fence) -> Result<(), Code>;
+    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code>;
 
-    /// Waits until all work that the context was given so far is done, by
-    /// calls that are allowed while a stream captures a graph. Slow: for the
-    /// moment when memory is short and no fence may be made.
+    /// Comes before the first chunk is taken: `settle` needs memory of the
+    /// driver's own at a time when there may be none, and can keep some back.
+    fn prepare_to_settle(&self) {}
+
+    /// Waits until all work that is `whose` and was given so far is done, by
+    /// calls that are allowed while a stream captures a graph; whether
+    /// everybody's is done then. Slow: for the moment when memory is short and
+    /// no fence may be made.
     ///
-    /// What waits is the driver's own free, so one page is taken for it.
+    /// What waits is the driver's own free, so a page is taken for it.
     ///
     /// # Errors
     /// What the driver answers; where it has no page left, out of memory.
-    fn settle(&self) -> Result<(), Code> {
+    fn settle(&self, _whose: Whose) -> Result<bool, Code> {
         let page = self.alloc(PAGE)?;
-        self.free(page)
+        self.free(page).map(|()| true)
     }
 }

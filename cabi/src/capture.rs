@@ -15,12 +15,12 @@ use core_arena::gate::Gate;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
-use crate::context;
 use crate::guard::own_call;
 use crate::symbols::real;
 use crate::types::{
     CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CudaResult,
 };
+use crate::{context, peers, reserve};
 
 /// Handles that mean a stream of the calling thread: 0 for the functions with
 /// `_ptsz`, 2 for all.
@@ -64,6 +64,7 @@ unsafe fn begin(
 ) -> Option<CudaResult> {
     // The end of a context that has an arena is noticed, if only by it.
     context::current();
+    reserve::prepare_capture(peers::all);
     FENCES.close();
     let result = call();
     if result == 0 {

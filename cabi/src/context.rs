@@ -311,10 +311,11 @@ fn home(number: usize) -> Option<&'static Home> {
     unsafe { home.as_ref() }
 }
 
-/// Before a context ends: waits for the others, which can be using its memory,
-/// where some of that was freed and may still be in use. The program relies on
-/// its free having waited for them, and the end of a context waits for the
-/// context's own work alone.
+/// Before a context ends: waits for the others where they can still be using
+/// memory that was freed. The program relies on its free having waited for
+/// them, and the end of a context waits for the context's own work alone.
+/// Chunks go to the driver's own free, which waits for whoever does use them;
+/// the others' work as a whole is waited for only where that leaves something.
 pub(crate) fn wait_for_peers(context: CUcontext) {
     wait_for_peers_where(|home| home.context == context.addr());
 }
@@ -331,7 +332,15 @@ fn wait_for_peers_where(ends: impl Fn(&Home) -> bool) {
     };
     for home in ending {
         let users = peers::others_than(ptr::with_exposed_provenance_mut(home.context));
-        if users.is_empty() || home.arena.stats().limbo.current.is_zero() {
+        let in_use = || !home.arena.stats().limbo.current.is_zero();
+        if users.is_empty() || !in_use() {
+            continue;
+        }
+        home.arena.flush();
+        if in_use() {
+            home.arena.trim();
+        }
+        if !in_use() {
             continue;
         }
         for user in users {

@@ -35,6 +35,7 @@ mod peers;
 mod places;
 mod proc_address;
 mod real_driver;
+mod reserve;
 mod resolve;
 mod runtime;
 mod streams;

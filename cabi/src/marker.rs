@@ -18,6 +18,7 @@ use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
 use crate::guard::own_call;
+use crate::reserve::Reserve;
 use crate::symbols::real;
 use crate::types::{
     CAPTURE_MODE_RELAXED, CUcontext, CUevent, CUstream, CaptureMode, CudaResult,
@@ -36,6 +37,8 @@ pub(crate) struct Marker {
     calls: Gate,
     /// The context is gone, with its work and its events.
     ended: AtomicBool,
+    /// Memory of it that is there to be waited with.
+    reserve: Reserve,
 }
 
 impl Marker {
@@ -45,7 +48,12 @@ impl Marker {
             idle: SpinMutex::new(Vec::new()),
             calls: Gate::new(),
             ended: AtomicBool::new(false),
+            reserve: Reserve::new(),
         })
+    }
+
+    pub(crate) fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     pub(crate) fn context(&self) -> CUcontext {

@@ -15,6 +15,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use core_arena::config::{Config, FreeSync, PageableConfig, StrategyKind};
+use core_arena::driver::Whose;
 use core_arena::page_map::{ArenaId, Owner, PageMap};
 use core_arena::quota::Quota;
 use core_arena::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
@@ -141,8 +142,8 @@ impl Driver for System {
         Ok(true)
     }
 
-    fn wait(&self, (): &()) -> Result<(), Code> {
-        Ok(())
+    fn wait(&self, (): &(), _whose: Whose) -> Result<bool, Code> {
+        Ok(true)
     }
 }
 

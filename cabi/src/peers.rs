@@ -76,6 +76,12 @@ pub(crate) fn current() -> Option<Arc<Marker>> {
     }))
 }
 
+/// All contexts.
+pub(crate) fn all() -> Vec<Arc<Marker>> {
+    let contexts = CONTEXTS.read();
+    contexts.iter().map(|k| Arc::clone(&k.marker)).collect()
+}
+
 /// All contexts but this one.
 pub(crate) fn others_than(own: CUcontext) -> Vec<Arc<Marker>> {
     let contexts = CONTEXTS.read();

@@ -6,16 +6,13 @@
 
 use std::sync::Arc;
 
-use core_arena::driver::PAGE;
+use core_arena::driver::Whose;
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::marker::{Mark, Marker};
 use crate::symbols::real;
-use crate::types::{CUdeviceptr, CudaResult};
-use crate::{capture, peers, streams};
-
-/// Less than a page: the driver may have room for it where it has no page.
-const LITTLE: Bytes = Bytes::new(512);
+use crate::types::CudaResult;
+use crate::{capture, peers, reserve, streams};
 
 /// One context of the real driver.
 pub(crate) struct RealDriver {
@@ -25,7 +22,20 @@ pub(crate) struct RealDriver {
 /// Marks in the work of all contexts that can be using a context's memory;
 /// those that were waited for when the fence was made have none.
 #[derive(Clone)]
-pub(crate) struct Fence(Arc<[Arc<Mark>]>);
+pub(crate) struct Fence {
+    marks: Arc<[Arc<Mark>]>,
+    /// How many of them, the first ones, are the context's own.
+    own: usize,
+}
+
+impl Fence {
+    fn of(&self, whose: Whose) -> &[Arc<Mark>] {
+        match whose {
+            Whose::Own => self.marks.get(..self.own).unwrap_or(&self.marks),
+            Whose::All => &self.marks,
+        }
+    }
+}
 
 impl RealDriver {
     /// The driver in the context of the marker.
@@ -44,14 +54,22 @@ impl RealDriver {
 
     fn make_fence(&self) -> Result<Fence, Code> {
         let mut marks = streams::mark(&self.own)?;
-        for other in peers::others_than(self.own.context()) {
+        let own = marks.len();
+        for other in self.others() {
             match streams::mark(&other) {
                 Ok(more) => marks.extend(more),
                 Err(code) if runs_nothing(code) => {}
                 Err(code) => return Err(code),
             }
         }
-        Ok(Fence(marks.into()))
+        Ok(Fence {
+            marks: marks.into(),
+            own,
+        })
+    }
+
+    fn others(&self) -> Vec<Arc<Marker>> {
+        peers::others_than(self.own.context())
     }
 }
 
@@ -64,38 +82,15 @@ fn runs_nothing(code: Code) -> bool {
     )
 }
 
-/// Memory of the marker's context.
-fn alloc(marker: &Marker, size: Bytes) -> Result<Address, Code> {
-    let size = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
-    let mut address: CUdeviceptr = 0;
-    // SAFETY: a place for the answer.
-    marker.call(|| unsafe { real::cuMemAlloc_v2(&raw mut address, size) })?;
-    Ok(Address::new(address))
-}
-
-fn free(marker: &Marker, address: Address) -> Result<(), Code> {
-    // SAFETY: a number that the driver checks.
-    marker.call(|| unsafe { real::cuMemFree_v2(address.get()) })
-}
-
-/// Waits for a context by the driver's own free.
-fn settle(marker: &Marker) -> Result<(), Code> {
-    let taken = match alloc(marker, PAGE) {
-        Err(Code::OUT_OF_MEMORY) => alloc(marker, LITTLE),
-        taken => taken,
-    };
-    free(marker, taken?)
-}
-
 impl Driver for RealDriver {
     type Fence = Fence;
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        alloc(&self.own, size)
+        reserve::alloc(&self.own, size)
     }
 
     fn free(&self, address: Address) -> Result<(), Code> {
-        free(&self.own, address)
+        reserve::free(&self.own, address)
     }
 
     fn mem_info(&self) -> Result<MemInfo, Code> {
@@ -117,26 +112,41 @@ impl Driver for RealDriver {
     }
 
     fn reached(&self, fence: &Fence) -> Result<bool, Code> {
-        for mark in fence.0.iter() {
-            if !mark.reached()? {
-                return Ok(false);
-            }
+        all_reached(&fence.marks)
+    }
+
+    fn wait(&self, fence: &Fence, whose: Whose) -> Result<bool, Code> {
+        let waited = fence.of(whose);
+        waited.iter().try_for_each(|mark| mark.wait())?;
+        all_reached(fence.marks.get(waited.len()..).unwrap_or(&[]))
+    }
+
+    fn prepare_to_settle(&self) {
+        reserve::prepare_pool(&self.own);
+    }
+
+    fn settle(&self, whose: Whose) -> Result<bool, Code> {
+        let others = self.others();
+        if whose == Whose::Own && !others.is_empty() {
+            // Nothing can be asked about them now.
+            return Ok(false);
         }
-        Ok(true)
-    }
-
-    fn wait(&self, fence: &Fence) -> Result<(), Code> {
-        fence.0.iter().try_for_each(|mark| mark.wait())
-    }
-
-    fn settle(&self) -> Result<(), Code> {
-        settle(&self.own)?;
-        for other in peers::others_than(self.own.context()) {
-            match settle(&other) {
+        reserve::settle(&self.own)?;
+        for other in others {
+            match reserve::settle(&other) {
                 Err(code) if !runs_nothing(code) => return Err(code),
                 _ => {}
             }
         }
-        Ok(())
+        Ok(true)
     }
+}
+
+fn all_reached(marks: &[Arc<Mark>]) -> Result<bool, Code> {
+    for mark in marks {
+        if !mark.reached()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -4,7 +4,10 @@
 //! chunk, a smaller one where the driver has no more; and where even the
 //! request cannot be had, the out-of-memory ladder: give back oversize chunks
 //! that are enough, where there are such; wait for all of limbo, give every
-//! idle chunk back, ask once more; look at pieces that are kept for others.
+//! idle chunk back, ask once more; look at pieces that are kept for others. Where
+//! other contexts may be using what is in limbo, the ladder is first climbed
+//! without waiting for them, and they are waited for only where that did not
+//! help.
 //!
 //! Bytes are taken from the quota before the driver is asked, so that the
 //! limit holds whatever threads do at the same time.
@@ -14,7 +17,7 @@ use crate::arena::Arena;
 use crate::arena::books::{Region, Search, Shortage, Wait, Want};
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
-use crate::driver::Driver;
+use crate::driver::{Driver, Whose};
 use crate::error::{AllocError, Code};
 use crate::sync::yield_now;
 
@@ -102,7 +105,7 @@ impl<D: Driver> Arena<D> {
         }
         while self.is_over_budget() {
             self.close(Extent::All);
-            if !self.wait_for_oldest(Wait::Budget) {
+            if !self.wait_for_oldest(Wait::Budget, Whose::Own) {
                 break;
             }
             if let Some(address) = self.take(want) {
@@ -204,6 +207,9 @@ impl<D: Driver> Arena<D> {
             }
         };
         let kept = held.is_zero() && self.strategy.keeps_first();
+        if held.is_zero() {
+            self.driver.prepare_to_settle();
+        }
         let chunk = self.strategy.chunk(want.size, held, &|| self.available());
         let mut size = chunk.map_err(AllocError::Driver)?;
         loop {
@@ -232,29 +238,39 @@ impl<D: Driver> Arena<D> {
                 Err(_) => {}
             }
         }
-        let waits = !self.books.lock().limbo_bytes().is_zero();
-        self.empty_limbo();
-        if let Some(address) = self.take(want) {
-            return Ok(address);
+        for whose in [Whose::Own, Whose::All] {
+            // The second time round, memory given back in the first may be
+            // what it takes to wait with.
+            let waits = !self.is_limbo_empty();
+            self.empty_limbo(whose);
+            if let Some(address) = self.take(want) {
+                return Ok(address);
+            }
+            if !at_once {
+                // Without a cache the driver has been asked already.
+                let released = self.release_idle();
+                if waits || !released.is_zero() || !self.surplus.is_released_before_growth() {
+                    self.books.lock().tally().retried();
+                    match self.obtain_chunk(chunk) {
+                        Ok(region) => return self.enter_chunk(region, want, false),
+                        Err(error) if !is_shortage(error) => return Err(error),
+                        Err(_) => {}
+                    }
+                }
+                // Others may have freed meanwhile.
+                if let Some(address) = self.take(want).or_else(|| self.take(want.anywhere())) {
+                    return Ok(address);
+                }
+            }
+            if self.is_limbo_empty() {
+                break;
+            }
         }
         if at_once {
             return Err(error);
         }
-        // Without a cache the driver has been asked already.
-        let released = self.release_idle();
-        if waits || !released.is_zero() || !self.surplus.is_released_before_growth() {
-            self.books.lock().tally().retried();
-            match self.obtain_chunk(chunk) {
-                Ok(region) => return self.enter_chunk(region, want, false),
-                Err(error) if !is_shortage(error) => return Err(error),
-                Err(_) => {}
-            }
-        }
-        // Others may have freed meanwhile; and a driver that has no page left
-        // may have room for a small request in one that is in use.
-        if let Some(address) = self.take(want).or_else(|| self.take(want.anywhere())) {
-            return Ok(address);
-        }
+        // A driver that has no page left may have room for a small request in
+        // one that is in use.
         self.obtain(want.request, want.size)
             .and_then(|region| self.enter_direct(region, want.request))
     }
@@ -267,14 +283,19 @@ impl<D: Driver> Arena<D> {
             && is_shortage(error)
         {
             let _turn = self.turn_on_ladder();
-            self.empty_limbo();
-            if self.fails_at_once(error) {
-                obtained = self.obtain(request, size);
-            }
-            if obtained.is_err_and(|error| self.is_fought(error)) {
-                self.release_idle();
-                self.books.lock().tally().retried();
-                obtained = self.obtain(request, size);
+            for whose in [Whose::Own, Whose::All] {
+                self.empty_limbo(whose);
+                if self.fails_at_once(error) {
+                    obtained = self.obtain(request, size);
+                }
+                if obtained.is_err_and(|error| self.is_fought(error)) {
+                    self.release_idle();
+                    self.books.lock().tally().retried();
+                    obtained = self.obtain(request, size);
+                }
+                if !obtained.is_err_and(is_shortage) || self.is_limbo_empty() {
+                    break;
+                }
             }
         }
         self.enter_direct(obtained?, request)
@@ -288,6 +309,10 @@ impl<D: Driver> Arena<D> {
     /// Whether a shortage is worth all that can be done about it.
     fn is_fought(&self, error: AllocError) -> bool {
         is_shortage(error) && !self.fails_at_once(error)
+    }
+
+    fn is_limbo_empty(&self) -> bool {
+        self.books.lock().limbo_bytes().is_zero()
     }
 
     fn count_oom(&self, size: Bytes, error: AllocError) {

@@ -8,7 +8,7 @@
 use std::time::Instant;
 
 use crate::address::{Address, Bytes};
-use crate::driver::{Driver, MemInfo};
+use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::Code;
 use crate::stats::{CallCount, DriverCalls};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -124,11 +124,15 @@ impl<D: Driver> Driver for Metered<D> {
         self.reached.time(|| self.driver.reached(fence))
     }
 
-    fn wait(&self, fence: &D::Fence) -> Result<(), Code> {
-        self.wait.time(|| self.driver.wait(fence))
+    fn wait(&self, fence: &D::Fence, whose: Whose) -> Result<bool, Code> {
+        self.wait.time(|| self.driver.wait(fence, whose))
     }
 
-    fn settle(&self) -> Result<(), Code> {
-        self.wait.time(|| self.driver.settle())
+    fn prepare_to_settle(&self) {
+        self.driver.prepare_to_settle();
+    }
+
+    fn settle(&self, whose: Whose) -> Result<bool, Code> {
+        self.wait.time(|| self.driver.settle(whose))
     }
 }

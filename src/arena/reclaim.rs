@@ -12,7 +12,7 @@ use crate::arena::Arena;
 use crate::arena::books::{Books, Region, Wait};
 use crate::arena::limbo::Oldest;
 use crate::config::GarbageThreshold;
-use crate::driver::Driver;
+use crate::driver::{Driver, Whose};
 use crate::error::Code;
 use crate::sync::yield_now;
 
@@ -91,9 +91,9 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// Waits for the oldest epoch and makes its blocks available. False where
-    /// there is none, or none can be waited for.
-    pub(super) fn wait_for_oldest(&self, reason: Wait) -> bool {
+    /// Waits for the oldest epoch, as far as its work is `whose`, and makes its
+    /// blocks available. False where there is none, or they are not.
+    pub(super) fn wait_for_oldest(&self, reason: Wait, whose: Whose) -> bool {
         while self.driver.may_fence() {
             let oldest = self.books.lock().oldest_epoch();
             let Some(Oldest { number, fence }) = oldest else {
@@ -105,12 +105,14 @@ impl<D: Driver> Arena<D> {
                 continue;
             };
             let start = Instant::now();
-            if self.driver.wait(&fence).is_err() {
+            let Ok(reached) = self.driver.wait(&fence, whose) else {
                 return false;
+            };
+            if reached {
+                self.count_wait(start, reason);
+                self.end_epochs(number);
             }
-            self.count_wait(start, reason);
-            self.end_epochs(number);
-            return true;
+            return reached;
         }
         false
     }
@@ -121,23 +123,23 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Waits until limbo is empty, as far as fences can be made.
-    pub(super) fn wait_for_all(&self) {
+    pub(super) fn wait_for_all(&self, whose: Whose) {
         self.close(Extent::All);
-        while self.wait_for_oldest(Wait::All) {}
+        while self.wait_for_oldest(Wait::All, whose) {}
     }
 
     /// Empties limbo by whatever is allowed now: memory is short.
-    pub(super) fn empty_limbo(&self) {
+    pub(super) fn empty_limbo(&self, whose: Whose) {
         self.books.lock().tally().waited_for_all();
-        self.wait_for_all();
+        self.wait_for_all(whose);
         if !self.driver.may_fence() {
-            self.settle();
+            self.settle(whose);
         }
     }
 
     /// Waits for the device without a fence. What was in limbo before is then
     /// no longer in use.
-    fn settle(&self) {
+    fn settle(&self, whose: Whose) {
         let Some(number) = self.books.lock().close_last_epoch() else {
             return;
         };
@@ -148,7 +150,7 @@ impl<D: Driver> Arena<D> {
             number: Some(number),
         };
         let start = Instant::now();
-        if self.driver.settle().is_ok() {
+        if self.driver.settle(whose) == Ok(true) {
             closing.number = None;
             self.count_wait(start, Wait::All);
             self.end_epochs(number);

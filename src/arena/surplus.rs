@@ -12,7 +12,7 @@ use crate::arena::Arena;
 use crate::arena::books::{Books, Region, Wait};
 use crate::arena::reclaim::Extent;
 use crate::config::{Config, Decay};
-use crate::driver::Driver;
+use crate::driver::{Driver, Whose};
 use crate::strategy::Strategy;
 
 /// When idle chunks go back.
@@ -80,7 +80,7 @@ impl<D: Driver> Arena<D> {
     fn shed(&self, most: Bytes) {
         while self.is_over_budget() {
             self.close(Extent::All);
-            if !self.wait_for_oldest(Wait::Budget) {
+            if !self.wait_for_oldest(Wait::Budget, Whose::Own) {
                 break;
             }
         }

@@ -12,7 +12,7 @@ use super::model::{ContextId, Model, StreamId};
 use super::order::Mark;
 use super::{Nanos, Settings};
 use crate::address::{Address, Bytes};
-use crate::driver::{Driver, MemInfo};
+use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::Code;
 
 #[derive(Debug)]
@@ -307,10 +307,10 @@ impl Driver for SimDriver {
         Ok(state.model.has_reached(&fence.mark))
     }
 
-    fn wait(&self, fence: &SimFence) -> Result<(), Code> {
+    fn wait(&self, fence: &SimFence, _whose: Whose) -> Result<bool, Code> {
         let state = &mut *self.gpu.lock();
         self.enter(Call::Wait, state)?;
         state.model.wait(&fence.mark);
-        Ok(())
+        Ok(true)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Call, Gpu, Model, Nanos, Settings, StreamId, Touch, Violation, Work};
 use crate::address::{Address, Bytes};
-use crate::driver::Driver;
+use crate::driver::{Driver, Whose};
 use crate::error::Code;
 
 const MS: Nanos = 1_000_000;
@@ -55,7 +55,7 @@ fn a_fence_is_reached_when_all_streams_are_even_a_destroyed_one() {
     let fence = driver.fence().unwrap();
     assert_eq!(driver.reached(&fence), Ok(false));
     gpu.launch(legacy, 50 * MS, &[]).unwrap();
-    driver.wait(&fence).unwrap();
+    driver.wait(&fence, Whose::All).unwrap();
     assert_eq!(driver.reached(&fence), Ok(true));
     assert!(gpu.now() < 50 * MS, "later work does not count");
 }
@@ -193,7 +193,10 @@ fn a_fence_during_a_capture_spoils_it_and_growth_does_not() {
     gpu.begin_capture(stream);
     assert_eq!(driver.fence(), Err(Code::CAPTURE_UNSUPPORTED));
     assert_eq!(driver.reached(&fence), Err(Code::CAPTURE_UNSUPPORTED));
-    assert_eq!(driver.wait(&fence), Err(Code::CAPTURE_UNSUPPORTED));
+    assert_eq!(
+        driver.wait(&fence, Whose::All),
+        Err(Code::CAPTURE_UNSUPPORTED)
+    );
     assert!(!gpu.end_capture(stream));
     assert_eq!(gpu.violations().len(), 3);
 }

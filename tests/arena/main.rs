@@ -17,3 +17,4 @@ mod rig;
 mod strategies;
 mod threads;
 mod traces;
+mod waits;

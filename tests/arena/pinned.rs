@@ -9,7 +9,7 @@ use vramalloc::PinnedPlan;
 use vramalloc::address::{Address, Bytes};
 use vramalloc::arena::Arena;
 use vramalloc::config::{Config, FreeSync, PinnedConfig, StrategyKind};
-use vramalloc::driver::{Driver, MemInfo};
+use vramalloc::driver::{Driver, MemInfo, Whose};
 use vramalloc::error::{AllocError, Code, FreeError};
 use vramalloc::page_map::{ArenaId, Owner, PageMap};
 use vramalloc::sim::{Call, Gpu, Settings, SimDriver, SimFence, StreamId};
@@ -49,8 +49,8 @@ impl Driver for Host {
         self.0.reached(fence)
     }
 
-    fn wait(&self, fence: &SimFence) -> Result<(), Code> {
-        self.0.wait(fence)
+    fn wait(&self, fence: &SimFence, whose: Whose) -> Result<bool, Code> {
+        self.0.wait(fence, whose)
     }
 }
 

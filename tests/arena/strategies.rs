@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vramalloc::address::{Address, Bytes};
 use vramalloc::arena::Arena;
 use vramalloc::config::{Config, FreeSync, StrategyKind};
-use vramalloc::driver::{Driver, MemInfo};
+use vramalloc::driver::{Driver, MemInfo, Whose};
 use vramalloc::error::Code;
 use vramalloc::page_map::{ArenaId, PageMap};
 use vramalloc::quota::Quota;
@@ -286,8 +286,8 @@ impl Driver for Askew {
         self.0.reached(fence)
     }
 
-    fn wait(&self, fence: &SimFence) -> Result<(), Code> {
-        self.0.wait(fence)
+    fn wait(&self, fence: &SimFence, whose: Whose) -> Result<bool, Code> {
+        self.0.wait(fence, whose)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use vramalloc::address::{Address, Bytes};
 use vramalloc::arena::Arena;
 use vramalloc::config::{Config, StrategyKind};
-use vramalloc::driver::MemInfo;
+use vramalloc::driver::{MemInfo, Whose};
 use vramalloc::page_map::{ArenaId, PageMap};
 use vramalloc::quota::Quota;
 use vramalloc::sim::SimDriver;
@@ -126,8 +126,8 @@ impl Driver for Dawdling {
         self.inner.mem_info()
     }
 
-    fn settle(&self) -> Result<(), Code> {
-        self.inner.settle()
+    fn settle(&self, whose: Whose) -> Result<bool, Code> {
+        self.inner.settle(whose)
     }
 
     fn fence(&self) -> Result<Self::Fence, Code> {
@@ -138,8 +138,8 @@ impl Driver for Dawdling {
         self.inner.reached(fence)
     }
 
-    fn wait(&self, fence: &Self::Fence) -> Result<(), Code> {
-        self.inner.wait(fence)
+    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
+        self.inner.wait(fence, whose)
     }
 }
 

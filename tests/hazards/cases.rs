@@ -138,6 +138,7 @@ fn preload(run: Run, libraries: &[&Path]) -> Run {
 }
 
 const SMALL: &[(&str, &str)] = &[("SIM_CUDA_MEMORY", "2G")];
+const TINY: &[(&str, &str)] = &[("SIM_CUDA_MEMORY", "128M")];
 const STRICT: &[(&str, &str)] = &[("SIM_CUDA_STRICT", "1"), ("SIM_CUDA_SEED", "7")];
 const BARE_PEER: &[(&str, &str)] = &[("IPC_PEER_PRELOAD", "")];
 const RUNTIMES: &[Kind] = &[Kind::Dynamic, Kind::Static];
@@ -167,6 +168,14 @@ fn memory_in_use() -> Vec<Case> {
             .args(&["peer"])
             .judge(judge::safe),
         Case::new(&[1], "stream_destroyed_with_work_pending", "stream_gone"),
+        Case::new(&[33], "another_device_is_not_waited_for", "apart")
+            .args(&["reuse"])
+            .env(TINY),
+        Case::new(&[33], "another_device_is_not_waited_for_strictly", "apart")
+            .args(&["reuse"])
+            .options("free_sync:strict")
+            .env(TINY),
+        Case::new(&[33], "a_context_ends_beside_a_busy_device", "apart").args(&["context"]),
         Case::new(&[1, 31], "streams_threads_and_late_kernels", "stress")
             .args(&["7", "3", "1200"])
             .env(STRICT)
@@ -201,6 +210,10 @@ fn captures() -> Vec<Case> {
             .args(&["64"])
             .env(SMALL),
         Case::new(&[7, 8], "capture_in_every_mode", "capture_modes").env(SMALL),
+        Case::new(&[7], "capture_on_a_full_device", "capture_full").env(TINY),
+        Case::new(&[1, 7], "captures_on_two_full_devices", "capture_full")
+            .args(&["both"])
+            .env(TINY),
     ]
 }
 

@@ -63,7 +63,8 @@ fn later_passes_take_nothing_from_the_driver() {
     }
 }
 
-/// The driver's own count of allocations is that of the statistics.
+/// The driver's own count of allocations is that of the statistics, but for
+/// the page that is kept back where there is a pool.
 #[test]
 fn driver_calls_are_those_that_the_driver_saw() {
     let trace = trace("gpt_train");
@@ -73,7 +74,9 @@ fn driver_calls_are_those_that_the_driver_saw() {
         let outcome = run.go();
         let calls = outcome.stats()["arenas"][0]["driver_calls"].clone();
         let seen = |function: &str| outcome.driver_calls(function);
-        assert_eq!(calls["alloc"]["calls"], seen("cuMemAlloc_v2"), "{strategy}");
+        let reserve = u64::from(strategy != "passthrough");
+        let allocated = seen("cuMemAlloc_v2") - reserve;
+        assert_eq!(calls["alloc"]["calls"], allocated, "{strategy}");
         assert_eq!(calls["free"]["calls"], seen("cuMemFree_v2"), "{strategy}");
     }
 }

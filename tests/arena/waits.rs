@@ -1,0 +1,150 @@
+//! What an allocation waits for when memory is short, and what it does not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use vramalloc::address::{Address, Bytes};
+use vramalloc::arena::Arena;
+use vramalloc::config::{Config, DeviceShare, FreeSync, StrategyKind};
+use vramalloc::driver::{MemInfo, Whose};
+use vramalloc::page_map::{ArenaId, PageMap};
+use vramalloc::quota::Quota;
+use vramalloc::sim::SimDriver;
+use vramalloc::{Code, Driver};
+
+use crate::rig::{MS, Rig, plain};
+
+/// During a capture on a full device there is no page to wait with, until an
+/// idle chunk has been given back, which by itself is too small.
+#[test]
+fn what_was_given_back_is_enough_to_wait_with() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::mib(10));
+    let whole = rig.get(Bytes::mib(8));
+    rig.arena.free(whole).unwrap();
+    rig.arena.flush();
+    let (kept, freed) = (rig.get(Bytes::mib(4)), rig.get(Bytes::mib(4)));
+    let idle = rig.get(Bytes::mib(2));
+    rig.launch(freed, Bytes::mib(4), 200 * MS);
+    let other = rig.gpu.stream(rig.arena.driver().context(), false).unwrap();
+    rig.gpu.begin_capture(other);
+    rig.arena.free(freed).unwrap();
+    rig.arena.free(idle).unwrap();
+    let again = rig.get(Bytes::mib(4));
+    assert_eq!(again, freed);
+    assert!(!rig.gpu.in_use(again, Bytes::mib(4)));
+    assert!(rig.gpu.end_capture(other), "the capture was invalidated");
+    rig.arena.free(kept).unwrap();
+    rig.arena.free(again).unwrap();
+    rig.ends_clean();
+}
+
+/// A driver in a process with another context, whose work goes on as long as
+/// the test wants.
+struct Accompanied {
+    inner: SimDriver,
+    other_runs: AtomicBool,
+    /// How often the other's work was waited for.
+    waits_for_other: AtomicU64,
+}
+
+impl Accompanied {
+    /// The other's work is done after it was waited for.
+    fn wait_for_other(&self, whose: Whose) -> bool {
+        if whose == Whose::All {
+            self.waits_for_other.fetch_add(1, Ordering::Relaxed);
+            self.other_runs.store(false, Ordering::Relaxed);
+        }
+        !self.other_runs.load(Ordering::Relaxed)
+    }
+}
+
+impl Driver for Accompanied {
+    type Fence = <SimDriver as Driver>::Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.inner.alloc(size)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        self.inner.free(address)
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.inner.mem_info()
+    }
+
+    fn fence(&self) -> Result<Self::Fence, Code> {
+        self.inner.fence()
+    }
+
+    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
+        Ok(!self.other_runs.load(Ordering::Relaxed) && self.inner.reached(fence)?)
+    }
+
+    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
+        self.inner.wait(fence, whose)?;
+        Ok(self.wait_for_other(whose))
+    }
+}
+
+fn accompanied(config: &Config, memory: Bytes) -> Arena<Accompanied> {
+    let rig = Rig::new(config, memory);
+    let driver = Accompanied {
+        inner: rig.gpu.driver(0).unwrap(),
+        other_runs: AtomicBool::new(true),
+        waits_for_other: AtomicU64::new(0),
+    };
+    let map = Arc::new(PageMap::new());
+    Arena::new(
+        ArenaId(1),
+        driver,
+        config,
+        map,
+        Arc::new(Quota::new(Bytes::MAX)),
+    )
+}
+
+/// Neither a full limbo nor a full device makes an allocation wait for another
+/// context, as long as whole chunks can go back.
+#[test]
+fn the_work_of_others_is_not_waited_for() {
+    for strategy in [
+        StrategyKind::NaiveBestFit,
+        StrategyKind::AutoGrowth,
+        StrategyKind::Passthrough,
+    ] {
+        for free_sync in [FreeSync::Deferred, FreeSync::Strict] {
+            let config = Config {
+                free_sync,
+                limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(4))),
+                ..plain(strategy)
+            };
+            let arena = accompanied(&config, Bytes::mib(64));
+            for _ in 0..100 {
+                let block = arena.allocate(Bytes::mib(8)).unwrap();
+                arena.free(block).unwrap();
+            }
+            let driver = arena.driver();
+            assert_eq!(driver.waits_for_other.load(Ordering::Relaxed), 0);
+            assert!(driver.other_runs.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// Where something live lies in every chunk there is no other way.
+#[test]
+fn the_work_of_others_is_waited_for_before_memory_runs_out() {
+    let arena = accompanied(&plain(StrategyKind::AutoGrowth), Bytes::mib(16));
+    let take = || arena.allocate(Bytes::kib(512));
+    let mut blocks = Vec::new();
+    while let Ok(block) = take() {
+        blocks.push(block);
+    }
+    assert!(blocks.len() >= 32);
+    for block in blocks.iter().step_by(2) {
+        arena.free(*block).unwrap();
+    }
+    let again = blocks.iter().step_by(2).map(|_| take());
+    assert!(again.into_iter().all(|block| block.is_ok()));
+    assert_eq!(arena.driver().waits_for_other.load(Ordering::Relaxed), 1);
+}

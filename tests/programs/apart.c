@@ -1,0 +1,101 @@
+/*
+ * Keeps device 1 busy for an hour and meanwhile uses device 0, which has
+ * nothing to do with it. CUDA's own allocation and free do not wait for
+ * another device: what ends its work may be something that this very thread
+ * does next.
+ *
+ *   apart reuse    blocks come and go, many times the device's memory
+ *   apart full     every second block of a full device is freed and taken anew
+ *   apart context  a context of its own on device 0 ends with freed memory
+ *
+ * Says whether device 1 was still at work afterwards.
+ */
+#include "gpu.h"
+
+#include "find.h"
+
+enum { MOST = 1024, ROUNDS = 200 };
+
+static const uint64_t hour = 3600ull * 1000 * 1000 * 1000;
+static const uint64_t kernel_ns = 2 * 1000 * 1000;
+
+static gpu_stream far_stream;
+static gpu_event far_end;
+
+static void keep_device_1_busy(void) {
+    void *block;
+    GPU(gpu_set_device(1));
+    GPU(gpu_stream_create(&far_stream));
+    GPU(gpu_event_create(&far_end));
+    GPU(gpu_malloc(&block, 1 << 20));
+    GPU(gpu_fill(far_stream, block, 1, 1 << 18, hour));
+    GPU(gpu_event_record(far_end, far_stream));
+}
+
+static void reuse(gpu_stream stream) {
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t size = (size_t)(1 + round % 24) << 20;
+        void *block, *small;
+        GPU(gpu_malloc(&block, size));
+        GPU(gpu_malloc(&small, 1000));
+        GPU(gpu_fill(stream, block, 1, size / 4, kernel_ns));
+        GPU(gpu_free(block));
+        GPU(gpu_free(small));
+    }
+}
+
+static void full(gpu_stream stream) {
+    static void *blocks[MOST];
+    int count = 0, again = 0;
+    while (count < MOST && gpu_malloc(&blocks[count], 1 << 20) == 0)
+        count++;
+    gpu_last_error();
+    for (int i = 0; i < count; i += 2) {
+        GPU(gpu_fill(stream, blocks[i], 1, 1 << 18, kernel_ns));
+        GPU(gpu_free(blocks[i]));
+    }
+    for (int i = 0; i < count; i += 2)
+        again += gpu_malloc(&blocks[i], 1 << 20) == 0;
+    printf("all of it again: %d\n", again == (count + 1) / 2);
+}
+
+static void context(void) {
+    int (*create)(void **, unsigned, int);
+    int (*destroy)(void *);
+    int (*allocate)(unsigned long long *, size_t);
+    int (*release)(unsigned long long);
+    unsigned long long blocks[8];
+    void *own;
+    *(void **)&create = find("cuCtxCreate_v2");
+    *(void **)&destroy = find("cuCtxDestroy_v2");
+    *(void **)&allocate = find("cuMemAlloc_v2");
+    *(void **)&release = find("cuMemFree_v2");
+    GPU(create(&own, 0, 0));
+    for (int i = 0; i < 8; i++)
+        GPU(allocate(&blocks[i], (size_t)3 << 20));
+    for (int i = 0; i < 8; i++)
+        GPU(release(blocks[i]));
+    GPU(destroy(own));
+}
+
+int main(int argc, char **argv) {
+    const char *what = argc == 2 ? argv[1] : "";
+    gpu_stream stream;
+    keep_device_1_busy();
+    GPU(gpu_set_device(0));
+    GPU(gpu_stream_create(&stream));
+    if (!strcmp(what, "reuse"))
+        reuse(stream);
+    else if (!strcmp(what, "full"))
+        full(stream);
+    else if (!strcmp(what, "context"))
+        context();
+    else {
+        fprintf(stderr, "usage: apart reuse|full|context\n");
+        return 2;
+    }
+    GPU(gpu_set_device(1));
+    printf("device 1 was still at work: %s\n",
+           gpu_event_query(far_end) == GPU_NOT_READY ? "yes" : "no");
+    return 0;
+}

@@ -1,0 +1,108 @@
+/*
+ * Fills a device with live blocks, and then captures a graph while every
+ * second block is freed under a running kernel and allocated again, over and
+ * over. There is always room for it: what was freed. A kernel must never write
+ * into a block that it was not given.
+ *
+ *   capture_full [both]
+ *
+ * With `both`, device 1 is filled as well and its streams read what is freed.
+ * Exit: 0 right, 1 something failed, 3 a block did not hold what it should.
+ */
+#include "gpu.h"
+
+enum { MOST = 1024, ROUNDS = 6, LATE = 0x5eed };
+
+static const size_t size = 1 << 20;
+static const uint64_t kernel_ns = 20 * 1000 * 1000;
+
+struct device {
+    int number, count;
+    void *blocks[MOST];
+    gpu_stream work, captured;
+};
+
+static void fill_up(struct device *device) {
+    int code = 0;
+    GPU(gpu_set_device(device->number));
+    GPU(gpu_stream_create(&device->work));
+    GPU(gpu_stream_create(&device->captured));
+    while (device->count < MOST && !code) {
+        code = gpu_malloc(&device->blocks[device->count], size);
+        device->count += !code;
+    }
+    printf("device %d is full: %d, last error %d\n", device->number, code,
+           gpu_last_error());
+    /* Loads the kernels, which a capture would forbid. */
+    GPU(gpu_fill(device->work, device->blocks[0], 0, size / 4, 0));
+    GPU(gpu_stream_sync(device->work));
+}
+
+/* How many of the blocks that were made anew hold their value. */
+static int count_wrong(const struct device *device, uint32_t value) {
+    int wrong = 0;
+    for (int i = 0; i < device->count; i += 2) {
+        uint32_t word = 0;
+        GPU(gpu_copy_out(&word, device->blocks[i], sizeof word));
+        wrong += word != value;
+    }
+    return wrong;
+}
+
+/* The last block is the reader's own, the others it only reads. */
+static void start_work(struct device *device, struct device *reader, int i) {
+    if (reader) {
+        GPU(gpu_set_device(reader->number));
+        GPU(gpu_spin(reader->work, kernel_ns));
+        GPU(gpu_copy_unified(reader->blocks[0], device->blocks[i], size,
+                             reader->work));
+        GPU(gpu_set_device(device->number));
+    }
+    GPU(gpu_fill(device->work, device->blocks[i], LATE, size / 4, kernel_ns));
+}
+
+static int capture(struct device *device, struct device *reader) {
+    gpu_graph graph = NULL;
+    int wrong = 0;
+    gpu_stream fresh;
+    GPU(gpu_set_device(device->number));
+    GPU(gpu_stream_create(&fresh));
+    GPU(gpu_capture_begin(device->captured, GPU_CAPTURE_RELAXED));
+    for (uint32_t round = 1; round <= ROUNDS; round++) {
+        for (int i = 0; i < device->count; i += 2) {
+            if (i < 8)
+                start_work(device, reader, i);
+            GPU(gpu_free(device->blocks[i]));
+        }
+        for (int i = 0; i < device->count; i += 2) {
+            int code = gpu_malloc(&device->blocks[i], size);
+            if (code) {
+                printf("round %u, block %d: %d\n", round, i, code);
+                exit(1);
+            }
+            GPU(gpu_fill(fresh, device->blocks[i], round, size / 4, 100));
+        }
+    }
+    GPU(gpu_capture_end(device->captured, &graph));
+    GPU(gpu_sync());
+    wrong = count_wrong(device, ROUNDS);
+    printf("device %d: %d wrong\n", device->number, wrong);
+    return wrong;
+}
+
+int main(int argc, char **argv) {
+    static struct device first = {.number = 0}, second = {.number = 1};
+    const int both = argc == 2 && !strcmp(argv[1], "both");
+    int wrong;
+    if (argc > 1 + both) {
+        fprintf(stderr, "usage: capture_full [both]\n");
+        return 2;
+    }
+    fill_up(&first);
+    if (both)
+        fill_up(&second);
+    wrong = capture(&first, both ? &second : NULL);
+    if (both)
+        wrong += capture(&second, &first);
+    return wrong ? 3 : 0;
+}

@@ -22,6 +22,7 @@ mod bell;
 mod block;
 mod books;
 mod chunk;
+mod finish;
 mod free_index;
 mod growth;
 mod limbo;
@@ -45,6 +46,7 @@ use crate::sync::{Lock, OnceLock};
 use bell::Bell;
 pub use books::Located;
 use books::{Books, Freed, Release, Search, Want};
+use finish::Finish;
 use meter::Metered;
 use reclaim::Extent;
 use surplus::Surplus;
@@ -63,6 +65,8 @@ pub struct Arena<D: Driver> {
     limbo_budget: Option<DeviceShare>,
     device_total: OnceLock<Bytes>,
     quota: Arc<Quota>,
+    /// What is done to a block before the program gets it.
+    finish: Option<Finish>,
     surplus: Surplus,
     fail_at_limit: bool,
     /// Where requests wait for others' frees.
@@ -136,6 +140,7 @@ impl<D: Driver> Arena<D> {
             quota,
             follows_frees: surplus.follows_frees() || bell.is_some(),
             surplus,
+            finish: Finish::new(config),
             fail_at_limit: config.fail_at_limit,
             bell,
             books: Lock::new(Books::new(id, map, config)),
@@ -174,7 +179,7 @@ impl<D: Driver> Arena<D> {
                 .route(size, &|| self.available())
                 .map_err(AllocError::Driver)?
         };
-        match route {
+        let served = match route {
             Route::Direct => self.allocate_direct(request),
             Route::Pool(pool) => {
                 let want = Want {
@@ -185,7 +190,11 @@ impl<D: Driver> Arena<D> {
                 let hit = self.books.lock().take(want, Search::Quick);
                 hit.map_or_else(|| self.allocate_after_miss(want), Ok)
             }
+        };
+        if let (Some(finish), Ok(address)) = (&self.finish, served) {
+            self.finish(finish, address);
         }
+        served
     }
 
     /// Takes over memory that the real function handed to the program after
@@ -197,6 +206,9 @@ impl<D: Driver> Arena<D> {
         let adopted = self.books.lock().add_direct(address, request, size);
         if adopted {
             self.quota.take_anyway(size);
+            if let Some(finish) = &self.finish {
+                self.finish(finish, address);
+            }
         }
         adopted
     }

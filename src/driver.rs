@@ -97,6 +97,27 @@ pub trait Driver: Send + Sync {
     /// What the driver answers.
     fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code>;
 
+    /// Writes `byte` to the `size` bytes from `address` on, which nobody uses,
+    /// and waits until that is done.
+    ///
+    /// # Errors
+    /// What the driver answers; [`Code::CAPTURE_UNSUPPORTED`] where
+    /// `may_fence` is false, [`Code::NOT_SUPPORTED`] where the driver cannot
+    /// write.
+    fn fill(&self, _address: Address, _size: Bytes, _byte: u8) -> Result<(), Code> {
+        Err(Code::NOT_SUPPORTED)
+    }
+
+    /// Waits until all work that the context was given so far is done, and for
+    /// nobody else's.
+    ///
+    /// # Errors
+    /// As `fence` and `wait`.
+    fn synchronize(&self) -> Result<(), Code> {
+        let fence = self.fence()?;
+        self.wait(&fence, Whose::Own).map(|_| ())
+    }
+
     /// Comes before the first chunk is taken: `settle` needs memory of the
     /// driver's own at a time when there may be none, and can keep some back.
     fn prepare_to_settle(&self) {}

@@ -52,6 +52,18 @@ impl RealDriver {
         self.own.call(call)
     }
 
+    /// Waits for all work of the context that there is after `submit`. No
+    /// capture begins before the work is marked; while it is waited for, one
+    /// may.
+    fn own_work_after(&self, submit: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let mark = || {
+            submit()?;
+            streams::mark(&self.own)
+        };
+        let marks = capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
+        marks.iter().try_for_each(|mark| mark.wait())
+    }
+
     fn make_fence(&self) -> Result<Fence, Code> {
         let mut marks = streams::mark(&self.own)?;
         let own = marks.len();
@@ -119,6 +131,19 @@ impl Driver for RealDriver {
         let waited = fence.of(whose);
         waited.iter().try_for_each(|mark| mark.wait())?;
         all_reached(fence.marks.get(waited.len()..).unwrap_or(&[]))
+    }
+
+    fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
+        let size = usize::try_from(size.get()).map_err(|_| Code::INVALID_VALUE)?;
+        self.own_work_after(|| {
+            // SAFETY: memory of the context that nobody else has yet. The
+            // driver takes it for work of the legacy stream.
+            self.call(|| unsafe { real::cuMemsetD8_v2(address.get(), byte, size) })
+        })
+    }
+
+    fn synchronize(&self) -> Result<(), Code> {
+        self.own_work_after(|| Ok(()))
     }
 
     fn prepare_to_settle(&self) {

@@ -152,6 +152,7 @@ macro_rules! doors {
                 Driver cuInit(flags: c_uint);
                 Driver cuMemFreeHost(address: *mut c_void);
                 Driver cuMemHostAlloc(address: *mut *mut c_void, size: usize, flags: c_uint);
+                Driver cuMemsetD8_v2(address: CUdeviceptr, byte: u8, size: usize);
                 Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuThreadExchangeStreamCaptureMode(mode: *mut CaptureMode);

@@ -128,6 +128,14 @@ impl<D: Driver> Driver for Metered<D> {
         self.wait.time(|| self.driver.wait(fence, whose))
     }
 
+    fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
+        self.wait.time(|| self.driver.fill(address, size, byte))
+    }
+
+    fn synchronize(&self) -> Result<(), Code> {
+        self.wait.time(|| self.driver.synchronize())
+    }
+
     fn prepare_to_settle(&self) {
         self.driver.prepare_to_settle();
     }

@@ -26,6 +26,10 @@ pub enum Call {
     Reached,
     /// `wait`.
     Wait,
+    /// `fill`.
+    Fill,
+    /// `synchronize`.
+    Synchronize,
 }
 
 impl Call {
@@ -39,6 +43,8 @@ impl Call {
             Call::Fence => "fence",
             Call::Reached => "reached",
             Call::Wait => "wait",
+            Call::Fill => "fill",
+            Call::Synchronize => "synchronize",
         }
     }
 }

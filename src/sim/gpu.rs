@@ -19,6 +19,7 @@ use crate::error::Code;
 struct State {
     model: Model<()>,
     script: Script,
+    fills: Vec<(Address, Bytes, u8)>,
     shut_down: bool,
 }
 
@@ -35,6 +36,7 @@ impl Gpu {
         let state = State {
             model: Model::new(settings),
             script: Script::default(),
+            fills: Vec::new(),
             shut_down: false,
         };
         Gpu {
@@ -198,6 +200,12 @@ impl Gpu {
         self.lock().script.fail_randomly(call, per_mille, code);
     }
 
+    /// What was filled so far, and with which byte.
+    #[must_use]
+    pub fn fills(&self) -> Vec<(Address, Bytes, u8)> {
+        self.lock().fills.clone()
+    }
+
     /// Shuts the driver down: every later call is a violation.
     pub fn shut_down(&self) {
         self.lock().shut_down = true;
@@ -261,7 +269,9 @@ impl SimDriver {
             // Growth and shrinking are made in relaxed mode, and asking what
             // is free is always allowed.
             Call::Alloc | Call::Free | Call::MemInfo => Ok(()),
-            Call::Fence | Call::Reached | Call::Wait => model.refuse(call.name(), |_| true),
+            Call::Fence | Call::Reached | Call::Wait | Call::Fill | Call::Synchronize => {
+                model.refuse(call.name(), |_| true)
+            }
         }
     }
 }
@@ -312,5 +322,28 @@ impl Driver for SimDriver {
         self.enter(Call::Wait, state)?;
         state.model.wait(&fence.mark);
         Ok(true)
+    }
+
+    /// Work on the legacy stream that takes as long as a call.
+    fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Fill, state)?;
+        let model = &mut state.model;
+        let legacy = model.legacy(self.context).ok_or(Code::INVALID_CONTEXT)?;
+        let mut work = Work::lasting(model.settings().call_ns);
+        work.touches = vec![Touch::write(address, size)];
+        model.submit(legacy, work)?;
+        let mark = model.stream_mark(legacy);
+        model.wait(&mark);
+        state.fills.push((address, size, byte));
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Synchronize, state)?;
+        let mark = state.model.context_mark(self.context);
+        state.model.wait(&mark);
+        Ok(())
     }
 }

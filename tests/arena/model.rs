@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use vramalloc::address::{Address, Bytes};
 use vramalloc::config::{
-    Config, Decay, DeviceShare, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
+    Config, Decay, DeviceShare, Fill, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
 };
 use vramalloc::error::FreeError;
 use vramalloc::stats::Metric;
@@ -137,15 +137,25 @@ fn policy() -> impl Strategy<Value = Config> {
         1 => (0u64..2).prop_map(|ms| Decay::After(Duration::from_millis(ms))),
     ];
     let seldom = || prop::bool::weighted(0.2);
+    let fill = prop::option::weighted(0.1, any::<bool>()).prop_map(|fill| {
+        fill.map(|whole_block| Fill {
+            byte: 0xEF,
+            whole_block,
+        })
+    });
+    let finish = (fill, seldom());
     let patience = prop_oneof![9 => Just(0), 1 => Just(1u64)].prop_map(Duration::from_millis);
-    (threshold, decay, seldom(), seldom(), seldom(), patience).prop_map(
-        |(threshold, decay, fail_at_limit, after_free, before_growth, retry_time)| Config {
+    let idle = (seldom(), seldom());
+    (threshold, decay, idle, seldom(), patience, finish).prop_map(
+        |(threshold, decay, idle, fail_at_limit, retry_time, finish)| Config {
             garbage_collection_threshold: threshold,
             decay,
             fail_at_limit,
-            free_idle_chunk: after_free,
-            free_when_no_cache_hit: before_growth,
+            free_idle_chunk: idle.0,
+            free_when_no_cache_hit: idle.1,
             retry_time,
+            fill: finish.0,
+            sync_after_alloc: finish.1,
             ..Config::default()
         },
     )
@@ -165,6 +175,8 @@ struct Oracle {
     live: BTreeMap<u64, Held>,
     /// Whether a block is larger than its request only by less than a slot.
     exact: bool,
+    /// Whether blocks are filled before they are handed out.
+    fills: bool,
     capturing: bool,
     /// The most there was of what rises only when memory is handed out.
     peaks: [u64; HANDED_OUT.len()],
@@ -247,6 +259,10 @@ impl Oracle {
         );
         let in_use = self.rig.gpu.in_use(address, Bytes::new(request));
         assert!(!in_use, "handed out before its fence");
+        if self.fills && !self.capturing {
+            let (filled, length, _) = *self.rig.gpu.fills().last().unwrap();
+            assert!(filled == address && (request..=size).contains(&length.get()));
+        }
         self.live.insert(start, Held { request, size });
     }
 
@@ -317,7 +333,14 @@ proptest! {
     ) {
         let rig = Rig::new(&config, DEVICE);
         let exact = config.rounding == Rounding::default() && config.splitting.max_split.is_none();
-        let mut oracle = Oracle { rig, live: BTreeMap::new(), exact, capturing: false, peaks: [0; HANDED_OUT.len()] };
+        let mut oracle = Oracle {
+            rig,
+            live: BTreeMap::new(),
+            exact,
+            fills: config.fill.is_some(),
+            capturing: false,
+            peaks: [0; HANDED_OUT.len()],
+        };
         for step in &steps {
             oracle.run(step);
         }

@@ -1,5 +1,6 @@
 //! What each option does to the memory of the device, one file per family.
 
+mod finish;
 mod rounding;
 mod shortage;
 mod splitting;

@@ -4,7 +4,7 @@
 //! at all chunks.
 
 use crate::address::{Address, Bytes};
-use crate::arena::block::State;
+use crate::arena::block::{ChunkId, State};
 use crate::arena::books::Books;
 
 /// A live block and the driver's allocation that it lies in. What the driver
@@ -30,6 +30,17 @@ impl Located {
 }
 
 impl<F: Clone> Books<F> {
+    /// How much may be written from the start of a live block on: what was
+    /// asked for, or the whole block. Of a direct allocation the driver gave
+    /// what was asked for and no more.
+    pub(crate) fn writable(&self, address: Address, whole: bool) -> Bytes {
+        match self.live_block(address) {
+            Some((_, block)) if whole && block.chunk != ChunkId::DIRECT => block.size,
+            Some((_, block)) => block.requested,
+            None => Bytes::ZERO,
+        }
+    }
+
     /// The live block around an address; see [`Located`].
     pub(crate) fn locate(&self, address: Address) -> Option<Located> {
         if let Some((_, block)) = self.live_block(address) {

@@ -23,6 +23,9 @@ const BATCH_BYTES: Bytes = Bytes::mib(64);
 /// that of another context.
 const MOST_EPOCHS: usize = 256;
 
+/// So many blocks must come to what is kept back, in proportion to it.
+const KEPT_PART: usize = 8;
+
 /// Batches kept for reuse, so that a steady state allocates no host memory.
 const SPARE_BATCHES: usize = 16;
 
@@ -42,8 +45,11 @@ pub(crate) struct Oldest<F> {
 
 /// All blocks in limbo of an arena.
 pub(crate) struct Limbo<F> {
+    /// The blocks freed since the last batch was closed come last; those
+    /// before them were kept back then.
     open: Vec<BlockId>,
-    open_bytes: Bytes,
+    fresh: usize,
+    fresh_bytes: Bytes,
     epochs: VecDeque<Epoch<F>>,
     next_number: u64,
     spare: Vec<Vec<BlockId>>,
@@ -53,7 +59,8 @@ impl<F: Clone> Limbo<F> {
     pub(crate) fn new() -> Limbo<F> {
         Limbo {
             open: Vec::new(),
-            open_bytes: Bytes::ZERO,
+            fresh: 0,
+            fresh_bytes: Bytes::ZERO,
             epochs: VecDeque::new(),
             next_number: 0,
             spare: Vec::new(),
@@ -63,17 +70,20 @@ impl<F: Clone> Limbo<F> {
     /// Adds a block to the open batch.
     pub(crate) fn push(&mut self, id: BlockId, size: Bytes) {
         self.open.push(id);
-        self.open_bytes = self.open_bytes.saturating_add(size);
+        self.fresh += 1;
+        self.fresh_bytes = self.fresh_bytes.saturating_add(size);
     }
 
-    /// Bytes in the open batch.
-    pub(crate) fn open_bytes(&self) -> Bytes {
-        self.open_bytes
+    /// Bytes freed since the last batch was closed.
+    pub(crate) fn fresh_bytes(&self) -> Bytes {
+        self.fresh_bytes
     }
 
-    /// Whether the open batch is worth a fence of its own.
+    /// Whether the open batch is worth a fence of its own. Where much is kept
+    /// back each time, it is not sorted again for a few blocks more.
     pub(crate) fn batch_is_full(&self) -> bool {
-        self.open.len() >= BATCH_BLOCKS || self.open_bytes >= BATCH_BYTES
+        self.fresh >= BATCH_BLOCKS.max(self.open.len() / KEPT_PART)
+            || self.fresh_bytes >= BATCH_BYTES
     }
 
     /// Closes the open batch, whose fence is then to be made and brought by
@@ -83,7 +93,8 @@ impl<F: Clone> Limbo<F> {
     pub(crate) fn close(&mut self, blocks: &mut Blocks, fraction: f64) -> Option<u64> {
         let spare = self.spare.pop().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.open, spare);
-        self.open_bytes = Bytes::ZERO;
+        self.fresh = 0;
+        self.fresh_bytes = Bytes::ZERO;
         if fraction < 1.0 {
             self.keep_the_small(blocks, &mut batch, fraction);
         }
@@ -138,10 +149,7 @@ impl<F: Clone> Limbo<F> {
             taken = sum(taken, id);
             enough
         });
-        for id in batch.drain(end.unwrap_or(batch.len())..) {
-            self.open_bytes = self.open_bytes.saturating_add(blocks.get(id).size);
-            self.open.push(id);
-        }
+        self.open.extend(batch.drain(end.unwrap_or(batch.len())..));
     }
 
     /// Brings the fence of an epoch that was closed. The epoch may have ended
@@ -200,7 +208,8 @@ impl<F: Clone> Limbo<F> {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
-        self.open_bytes = Bytes::ZERO;
+        self.fresh = 0;
+        self.fresh_bytes = Bytes::ZERO;
         self.epochs.clear();
     }
 
@@ -270,7 +279,8 @@ mod tests {
             sizes(&blocks, &limbo.end_oldest(number).unwrap()),
             [400, 300]
         );
-        assert_eq!(limbo.open_bytes(), Bytes::new(300));
+        // What is kept back does not count towards the next batch.
+        assert_eq!(limbo.fresh_bytes(), Bytes::ZERO);
         assert_eq!(limbo.close(&mut blocks, 0.0), None);
         let number = limbo.close(&mut blocks, 1.0).unwrap();
         assert_eq!(
@@ -280,12 +290,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_back_is_not_sorted_for_a_few_blocks() {
+        let (mut blocks, mut limbo) = limbo_of(&[1; 4000]);
+        assert!(limbo.batch_is_full());
+        limbo.close(&mut blocks, 0.001).unwrap();
+        // 3996 are left; of all that are then there, an eighth has to be new.
+        for _ in 0..569 {
+            limbo.push(BlockId(0), Bytes::new(1));
+        }
+        assert!(!limbo.batch_is_full());
+        limbo.push(BlockId(0), Bytes::new(1));
+        assert!(limbo.batch_is_full());
+    }
+
+    #[test]
     fn a_batch_without_a_fence_is_open_again() {
         let (mut blocks, mut limbo) = limbo_of(&[512, 1024]);
         let number = limbo.close(&mut blocks, 1.0).unwrap();
-        assert_eq!(limbo.open_bytes(), Bytes::ZERO);
+        assert_eq!(limbo.fresh_bytes(), Bytes::ZERO);
         limbo.reopen(&blocks, number);
-        assert_eq!(limbo.open_bytes(), Bytes::new(1536));
+        assert_eq!(limbo.fresh_bytes(), Bytes::new(1536));
         assert!(limbo.oldest().is_none());
     }
 

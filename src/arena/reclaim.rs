@@ -45,7 +45,7 @@ impl<D: Driver> Arena<D> {
     pub(super) fn batch_is_full(&self, books: &Books<D::Fence>) -> bool {
         match self.garbage_threshold {
             GarbageThreshold::NextOpportunity => books.limbo().batch_is_full(),
-            GarbageThreshold::Bytes(bytes) => books.limbo().open_bytes() >= bytes,
+            GarbageThreshold::Bytes(bytes) => books.limbo().fresh_bytes() >= bytes,
             GarbageThreshold::Pressure => false,
         }
     }
@@ -60,6 +60,9 @@ impl<D: Driver> Arena<D> {
             Extent::Share => self.garbage_fraction,
             Extent::All => 1.0,
         };
+        if fraction <= 0.0 {
+            return;
+        }
         let Some(number) = self.books.lock().close_epoch(fraction) else {
             return;
         };

@@ -198,7 +198,8 @@ pub struct DriverCalls {
     pub fence: CallCount,
     /// Fences asked.
     pub reached: CallCount,
-    /// Fences waited for.
+    /// Waits for the device: for fences, and of the options that fill memory
+    /// or wait at every allocation.
     pub wait: CallCount,
 }
 

@@ -18,6 +18,7 @@ mod ending;
 mod fences;
 mod frameworks;
 mod ipc;
+mod options;
 mod results;
 mod reuse;
 mod settings;

@@ -1,0 +1,99 @@
+/*
+ * Does what its arguments say, one after the other, and prints what comes of
+ * it. Blocks are numbered from 0, in the order in which they were asked for.
+ *
+ *   +SIZE  allocates so many bytes (with K, M or G after the number)
+ *   -N     frees block N
+ *   ~N     lets another thread free block N in a tenth of a second
+ *   bN     shows the first and the last byte of block N
+ *   wNS    work of NS nanoseconds on a stream that orders with no other
+ *   q      shows whether that work is done
+ *   s      waits for the device
+ *   i      asks what is free
+ *   mMS    sleeps MS milliseconds
+ */
+#include "gpu.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+enum { MOST = 4096 };
+
+static struct {
+    void *address;
+    size_t size;
+} blocks[MOST];
+static int count;
+static pthread_t threads[MOST];
+static int started;
+
+static size_t size_of(const char *text) {
+    char *unit;
+    size_t size = strtoull(text, &unit, 10);
+    switch (*unit) {
+    case 'G': size <<= 10; /* fall through */
+    case 'M': size <<= 10; /* fall through */
+    case 'K': size <<= 10;
+    }
+    return size;
+}
+
+static void allocate(size_t size) {
+    int code = gpu_malloc(&blocks[count].address, size);
+    if (code) {
+        gpu_last_error();
+        blocks[count].address = NULL;
+    }
+    blocks[count].size = size;
+    printf("%d: %d\n", count, code);
+    count++;
+}
+
+static void *free_later(void *address) {
+    GPU(gpu_set_device(0));
+    usleep(100 * 1000);
+    GPU(gpu_free(address));
+    return NULL;
+}
+
+static void show(int n) {
+    unsigned char first, last;
+    const char *block = blocks[n].address;
+    GPU(gpu_copy_out(&first, block, 1));
+    GPU(gpu_copy_out(&last, block + blocks[n].size - 1, 1));
+    printf("%d: %02x %02x\n", n, first, last);
+}
+
+int main(int argc, char **argv) {
+    gpu_stream stream;
+    gpu_event event;
+    size_t available, total;
+    GPU(gpu_set_device(0));
+    GPU(gpu_stream_create(&stream));
+    GPU(gpu_event_create(&event));
+    for (int i = 1; i < argc && count < MOST; i++) {
+        const char *value = argv[i] + 1;
+        int n = atoi(value);
+        switch (argv[i][0]) {
+        case '+': allocate(size_of(value)); break;
+        case '-': GPU(gpu_free(blocks[n].address)); break;
+        case '~':
+            pthread_create(&threads[started++], NULL, free_later,
+                           blocks[n].address);
+            break;
+        case 'b': show(n); break;
+        case 'w':
+            GPU(gpu_spin(stream, strtoull(value, NULL, 10)));
+            GPU(gpu_event_record(event, stream));
+            break;
+        case 'q': printf("work: %d\n", gpu_event_query(event)); break;
+        case 's': GPU(gpu_sync()); break;
+        case 'i': GPU(gpu_mem_info(&available, &total)); break;
+        case 'm': usleep((unsigned)n * 1000); break;
+        default: return 2;
+        }
+    }
+    for (int i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
+    return 0;
+}

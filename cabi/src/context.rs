@@ -20,7 +20,7 @@ use core_arena::config::{Config, FreeSync, StrategyKind};
 use core_arena::page_map::{ArenaId, Owner, PageMap};
 use core_arena::quota::Quota;
 use core_arena::stats::ArenaReport;
-use core_arena::{Address, Bytes};
+use core_arena::{Address, Bytes, Code};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
@@ -148,6 +148,20 @@ pub(crate) fn home_of(
     asking: Asking,
 ) -> Option<&'static Home> {
     serving(context.addr()).or_else(|| create(context, device, asking))
+}
+
+/// Whether a context is current on this thread.
+///
+/// # Errors
+/// What the driver would answer a call that needs one.
+pub(crate) fn check_current() -> Result<(), Code> {
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    Code::check(unsafe { real::cuCtxGetCurrent(&raw mut context) })?;
+    if context.is_null() {
+        return Err(Code::INVALID_CONTEXT);
+    }
+    Ok(())
 }
 
 fn serving(context: usize) -> Option<&'static Home> {

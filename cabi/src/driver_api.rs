@@ -67,8 +67,14 @@ pub(crate) unsafe fn cuMemAllocPitch_v2(
     Some(result)
 }
 
+/// We know whose the memory is; but where no context is current the driver
+/// refuses, and programs may count on that.
 pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
-    match free(address) {
+    answer_to(free_if(address, context::check_current))
+}
+
+fn answer_to(freed: Freed) -> Option<CudaResult> {
+    match freed {
         Freed::Foreign => None,
         Freed::Done => Some(0),
         Freed::Refused(code) => Some(code.get()),
@@ -77,8 +83,7 @@ pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
 
 /// Limbo waits for the whole context, so also for the work on `stream`.
 pub(crate) unsafe fn cuMemFreeAsync(address: CUdeviceptr, _stream: CUstream) -> Option<CudaResult> {
-    // SAFETY: a number.
-    unsafe { cuMemFree_v2(address) }
+    answer_to(free(address))
 }
 
 pub(crate) unsafe fn cuMemFreeAsync_ptsz(
@@ -178,25 +183,32 @@ pub(crate) enum Freed {
     Foreign,
     /// It is free.
     Done,
-    /// It is ours and not free for this reason: never the real function's
-    /// business.
+    /// It is ours, and this is the answer: never the real function's business.
     Refused(Code),
 }
 
 /// Frees an address, whatever context is current.
 pub(crate) fn free(address: CUdeviceptr) -> Freed {
+    free_if(address, || Ok(()))
+}
+
+/// The same, if `check` lets it; asked for addresses of ours alone.
+fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let Owner::Arena(id) = context::owner(address) else {
         return Freed::Foreign;
     };
     if service() != Service::Full {
         return Freed::Done;
     }
+    if let Err(code) = check() {
+        return Freed::Refused(code);
+    }
     let Some(arena) = context::arena(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
     ipc::forget(address);
     match arena.free(Address::new(address)) {
-        Ok(()) => Freed::Done,
+        Ok(()) => (arena.driver().lasting_error()).map_or(Freed::Done, Freed::Refused),
         Err(FreeError::NotLive) => Freed::Refused(Code::INVALID_VALUE),
         Err(FreeError::Driver(code)) => Freed::Refused(code),
     }

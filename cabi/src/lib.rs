@@ -20,6 +20,7 @@
 )]
 
 mod api;
+mod callers;
 mod capture;
 mod context;
 mod dlsym;

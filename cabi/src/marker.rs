@@ -9,7 +9,7 @@
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::yield_now;
 
 use core_arena::Code;
@@ -39,6 +39,14 @@ pub(crate) struct Marker {
     ended: AtomicBool,
     /// Memory of it that is there to be waited with.
     reserve: Reserve,
+    /// The error that has ended its work, where a call met one; else 0.
+    // Relaxed: it stands for itself.
+    error: AtomicU32,
+}
+
+/// Whether an error stays: all work of the context has ended by it.
+pub(crate) fn lasts(code: Code) -> bool {
+    matches!(code.get(), 214 | 700 | 702 | 710 | 714..=719)
 }
 
 impl Marker {
@@ -49,7 +57,13 @@ impl Marker {
             calls: Gate::new(),
             ended: AtomicBool::new(false),
             reserve: Reserve::new(),
+            error: AtomicU32::new(0),
         })
+    }
+
+    /// The last error that a call has met of those that stay.
+    pub(crate) fn lasting_error(&self) -> Option<Code> {
+        Code::check(self.error.load(Ordering::Relaxed)).err()
     }
 
     pub(crate) fn reserve(&self) -> &Reserve {
@@ -101,6 +115,11 @@ impl Marker {
         while !self.has_ended() {
             let made = self.calls.pass(|| call.take().map(|call| call()));
             if let Some(Some(result)) = made {
+                if let Err(code) = result
+                    && lasts(code)
+                {
+                    self.error.store(code.get(), Ordering::Relaxed);
+                }
                 return result;
             }
             yield_now();

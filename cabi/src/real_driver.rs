@@ -9,7 +9,7 @@ use std::sync::Arc;
 use core_arena::driver::Whose;
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
-use crate::marker::{Mark, Marker};
+use crate::marker::{Mark, Marker, lasts};
 use crate::symbols::real;
 use crate::types::CudaResult;
 use crate::{capture, peers, reserve, streams};
@@ -80,6 +80,15 @@ impl RealDriver {
         })
     }
 
+    /// An error of an earlier launch that ended all work of the context and
+    /// that every call answers from then on. Costs a driver call where one of
+    /// ours has met it, and none elsewhere.
+    pub(crate) fn lasting_error(&self) -> Option<Code> {
+        self.own.lasting_error()?;
+        // A reset of the device ends it.
+        self.mem_info().err().filter(|&code| lasts(code))
+    }
+
     fn others(&self) -> Vec<Arc<Marker>> {
         peers::others_than(self.own.context())
     }
@@ -88,10 +97,7 @@ impl RealDriver {
 /// Whether a context that answers so has no work any more: it is gone, or an
 /// error that lasts has ended all of it.
 fn runs_nothing(code: Code) -> bool {
-    matches!(
-        code.get(),
-        4 | 201 | 214 | 700 | 702 | 709 | 710 | 714..=719
-    )
+    matches!(code.get(), 4 | 201 | 709) || lasts(code)
 }
 
 impl Driver for RealDriver {

@@ -9,8 +9,10 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
+use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::callers;
 use crate::symbols::{self, Library};
 use crate::types::CudaResult;
 
@@ -56,10 +58,31 @@ impl<F: Copy> Real<F> {
             };
             self.address.store(address, Ordering::Relaxed);
         }
+        // SAFETY: found under the function's name.
+        Some(unsafe { Self::at(address) })
+    }
+
+    /// The same; of the runtimes in the process, that of the library which
+    /// called the door.
+    pub(crate) fn of_caller(&self) -> Option<F> {
+        if self.library == Library::Runtime
+            && let Some(address) = callers::function(self.name)
+        {
+            // SAFETY: found under the function's name.
+            return Some(unsafe { Self::at(address) });
+        }
+        self.get()
+    }
+
+    /// The function at an address.
+    ///
+    /// # Safety
+    /// It was found under the function's name, to which the symbol table gives
+    /// this prototype.
+    unsafe fn at(address: usize) -> F {
         // SAFETY: F is a function pointer of one word (asserted above), and
-        // the address, which is not zero, is that of the function whose name
-        // the symbol table gives this prototype.
-        Some(unsafe { std::mem::transmute_copy::<usize, F>(&address) })
+        // the address is not zero; the rest is the caller's promise.
+        unsafe { std::mem::transmute_copy::<usize, F>(&address) }
     }
 }
 
@@ -102,7 +125,7 @@ fn dlsym_at(place: &AtomicUsize, find: impl FnOnce() -> Option<*mut c_void>) -> 
 
 /// Looks `name` up in the library of `handle`, or after ourselves for
 /// `RTLD_NEXT`; never finds one of our doors.
-fn look_up(handle: *mut c_void, name: &CStr) -> Option<usize> {
+pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> Option<usize> {
     let dlsym = real_dlsym()?;
     // SAFETY: the handle is a pseudo handle or one that dlopen returned and
     // nothing closes; the name ends in zero.
@@ -194,6 +217,64 @@ pub(crate) fn loaded_files(prefix: &[u8]) -> Vec<CString> {
     // until the walk is over.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     search.found
+}
+
+/// Where a library or the program lies in memory.
+#[derive(Copy, Clone)]
+pub(crate) struct Range {
+    start: usize,
+    end: usize,
+}
+
+impl Range {
+    pub(crate) fn holds(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
+/// What lies around an address: its range, and its handle if it is a library.
+pub(crate) fn object_around(address: usize) -> Option<(Range, Option<*mut c_void>)> {
+    struct Search {
+        address: usize,
+        found: Option<(Range, CString)>,
+    }
+    unsafe extern "C" fn visit(
+        info: *mut libc::dl_phdr_info,
+        _size: usize,
+        data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the linker passes a valid entry, and our Search, which only
+        // this callback touches while the walk goes on.
+        let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
+        if info.dlpi_phdr.is_null() || info.dlpi_name.is_null() {
+            return 0;
+        }
+        // SAFETY: the linker's table of as many headers as it says.
+        let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+        let loaded = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
+        let at = |offset: u64| usize::try_from(info.dlpi_addr.wrapping_add(offset)).unwrap_or(0);
+        let range = Range {
+            start: (loaded.clone().map(|h| at(h.p_vaddr)).min()).unwrap_or(0),
+            end: (loaded.map(|h| at(h.p_vaddr + h.p_memsz)).max()).unwrap_or(0),
+        };
+        if !range.holds(search.address) {
+            return 0;
+        }
+        // SAFETY: the linker's names end in zero.
+        search.found = Some((range, unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()));
+        1
+    }
+    let mut search = Search {
+        address,
+        found: None,
+    };
+    // SAFETY: the callback has the prototype asked for, and `search` lives
+    // until the walk is over.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    let (range, path) = search.found?;
+    // The program's own name is empty.
+    let handle = (!path.is_empty()).then(|| loaded(&path)).flatten();
+    Some((range, handle))
 }
 
 /// What follows the last slash of a path.

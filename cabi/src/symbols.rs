@@ -72,12 +72,12 @@ const fn c_name(name: &'static str) -> &'static CStr {
 /// Functions of the real libraries. Each answers [`MISSING`] where there is
 /// none.
 macro_rules! real_functions {
-    ($($library:ident $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+    ($find:ident $($library:ident $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         $(
             pub(crate) unsafe fn $name($($argument: $type),*) -> CudaResult {
                 static REAL: Real<unsafe extern "C" fn($($type),*) -> CudaResult> =
                     Real::new(Library::$library, c_name(concat!(stringify!($name), "\0")));
-                match REAL.get() {
+                match REAL.$find() {
                     // SAFETY: CUDA gives this name this prototype; its
                     // promises about the arguments are the caller's.
                     Some(function) => unsafe { function($($argument),*) },
@@ -128,9 +128,10 @@ macro_rules! doors {
             use crate::types::CUevent;
             use std::ffi::c_char;
 
-            real_functions! { $($library $name($($argument: $type),*);)* }
+            real_functions! { of_caller $($library $name($($argument: $type),*);)* }
 
             real_functions! {
+                get
                 Driver cuCtxGetCurrent(context: *mut CUcontext);
                 Driver cuCtxGetDevice(device: *mut CUdevice);
                 Driver cuCtxPopCurrent_v2(context: *mut CUcontext);

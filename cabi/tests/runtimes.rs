@@ -1,31 +1,41 @@
-//! Runtimes that a library brought for itself alone, under whatever name:
-//! the real function behind a runtime's door is theirs.
+//! Runtimes that libraries brought for themselves alone, under whatever name:
+//! the real function behind a runtime's door is that of the library which
+//! calls.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod stage;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `opens` prints of a library linked to a runtime in the file `name`.
-fn use_of(name: &str) -> String {
-    let folder = stage::folder(&format!("runtimes/{name}"));
+/// A library that uses a runtime in the file `name`, which signs its work.
+fn user(folder: &Path, name: &str, sign: u32) -> PathBuf {
+    let sign_flag = format!("-DSIGN={sign}");
     let soname = format!("-Wl,-soname,{name}");
-    let runtime = folder.join(name);
-    stage::compile("loader/runtime.c", &runtime, &["-shared", &soname]);
-    let user = folder.join("libuses.so");
+    stage::compile(
+        "loader/runtime.c",
+        &folder.join(name),
+        &["-shared", &soname, &sign_flag],
+    );
+    let user = folder.join(format!("libuses{sign}.so"));
     let directory = format!("-L{}", folder.display());
     let needed = format!("-l:{name}");
     let flags = ["-shared", &directory, "-Wl,--no-as-needed", &needed];
     stage::compile(
         "loader/uses.c",
         &user,
-        &[&flags[..], &["-Wl,-rpath,$ORIGIN"]].concat(),
+        &[&flags[..], &["-Wl,-rpath,$ORIGIN", &sign_flag]].concat(),
     );
+    user
+}
+
+/// What `opens` prints of these libraries.
+fn use_of(folder: &Path, users: &[PathBuf]) -> String {
     let program = folder.join("opens");
     stage::compile("loader/opens.c", &program, &[]);
     let output = Command::new(program)
-        .arg(user)
+        .args(users)
         .env("LD_PRELOAD", stage::library())
         .output()
         .unwrap();
@@ -42,6 +52,20 @@ fn a_runtime_is_found_under_any_name() {
         "libcudart-9335f6a2.so.12",
         "libframework.so",
     ] {
-        assert_eq!(use_of(name), "0\n", "{name}");
+        let folder = stage::folder(&format!("runtimes/{name}"));
+        let users = [user(&folder, name, 0)];
+        assert_eq!(use_of(&folder, &users), "0\n", "{name}");
     }
+}
+
+/// With two runtimes in the process, each library's calls end in its own.
+#[test]
+fn a_call_ends_in_the_callers_own_runtime() {
+    let folder = stage::folder("runtimes/two");
+    let names = ["libcudart.so.12", "libcudart.so.13", "libframework.so"];
+    let users: Vec<_> = (1..)
+        .zip(names)
+        .map(|(sign, name)| user(&folder, name, sign))
+        .collect();
+    assert_eq!(use_of(&folder, &users), "0\n0\n0\n");
 }

@@ -325,6 +325,7 @@ fn errors() -> Vec<Case> {
         "SIM_CUDA_FAULT",
         "cuStreamSynchronize:2:700,cuMemcpyDtoH_v2:2:719,cuMemcpyDtoH_v2:3:719",
     )];
+    const LASTING: &[(&str, &str)] = &[("SIM_CUDA_FAULT", "cuStreamSynchronize:2:700:sticky")];
     const REFUSED: &[(&str, &str)] = &[(
         "SIM_CUDA_FAULT",
         "cuMemAlloc_v2:1:719,cuMemAlloc_v2:2:719,cuMemAlloc_v2:3:719,cuMemAlloc_v2:4:719,\
@@ -333,6 +334,11 @@ fn errors() -> Vec<Case> {
     vec![
         Case::new(&[32], "errors_of_earlier_launches_surface", "surfaces")
             .env(LATE)
+            .judge(judge::same),
+        // `naive_best_fit` serves the program without asking the driver.
+        Case::new(&[32], "errors_that_last_surface_in_frees", "surfaces")
+            .env(LASTING)
+            .strategies(&["auto_growth", "passthrough"])
             .judge(judge::same),
         Case::new(&[32], "errors_reach_the_program", "constructor")
             .env(REFUSED)

@@ -1,9 +1,11 @@
 //! Risk: what is missing below us is missing worse with us.
 
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use crate::stage::{Kind, Outcome, Run, fresh_folder, simulated_cuda};
+use crate::stage::{Kind, Outcome, Run, fresh_folder, library, simulated_cuda};
 
 /// A folder with only these libraries of the simulated CUDA.
 fn only(libraries: &[&str]) -> PathBuf {
@@ -93,4 +95,52 @@ fn an_error_of_the_driver_is_passed_on() {
         let told = &outcomes[1].stderr;
         assert!(told.contains(": 719 ("), "{told}");
     }
+}
+
+/// What a program reads in a file of its own process, under the preload.
+fn own(program: &Path, file: &str) -> Vec<u8> {
+    let output = Command::new(program)
+        .arg(format!("/proc/self/{file}"))
+        .env("LD_PRELOAD", library())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+fn maps_us(program: &Path) -> bool {
+    let maps = String::from_utf8(own(program, "maps")).unwrap();
+    maps.contains("libvramalloc")
+}
+
+/// Whether the program runs with other rights than its user's.
+fn is_raised(program: &Path) -> bool {
+    let status = String::from_utf8(own(program, "status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("Uid:"));
+    let mut users = line.unwrap().split_whitespace().skip(1);
+    let (real, effective) = (users.next(), users.next());
+    real != effective
+}
+
+/// The loader ignores a preload by path in a program that runs with others'
+/// rights, and we do nothing about it.
+#[test]
+fn a_set_user_id_program_is_left_to_the_loader() {
+    const NOBODY: u32 = 65_534;
+    let folder = fresh_folder();
+    let [plain, raised] = ["plain", "raised"].map(|name| folder.join(name));
+    for copy in [&plain, &raised] {
+        fs::copy("/bin/cat", copy).unwrap();
+    }
+    assert!(maps_us(&plain), "the library is not preloaded at all");
+    if chown(&raised, Some(NOBODY), None).is_err() {
+        println!("not root: no program can be made to run with others' rights");
+        return;
+    }
+    fs::set_permissions(&raised, fs::Permissions::from_mode(0o4755)).unwrap();
+    if !is_raised(&raised) {
+        println!("{folder:?} is mounted so that it lends no rights");
+        return;
+    }
+    assert!(!maps_us(&raised), "a program with others' rights maps us");
 }

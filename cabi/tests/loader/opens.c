@@ -1,15 +1,21 @@
 /*
- * Opens the library that it is given for itself alone, as Python does, and
- * prints what its function answers.
+ * Opens the libraries that it is given, each for itself alone, as Python does,
+ * and prints what their functions answer.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 
+enum { MOST = 4 };
+
 int main(int count, char **arguments) {
-    void *handle = count > 1 ? dlopen(arguments[1], RTLD_NOW | RTLD_LOCAL) : 0;
-    if (!handle)
-        return 1;
-    int (*use)(void) = (int (*)(void))dlsym(handle, "use");
-    printf("%d\n", use());
-    return 0;
+    int (*use[MOST])(void);
+    for (int i = 1; i < count && i <= MOST; i++) {
+        void *handle = dlopen(arguments[i], RTLD_NOW | RTLD_LOCAL);
+        if (!handle)
+            return 1;
+        use[i - 1] = (int (*)(void))dlsym(handle, "use");
+    }
+    for (int i = 1; i < count && i <= MOST; i++)
+        printf("%d\n", use[i - 1]());
+    return count < 2;
 }

@@ -1,5 +1,10 @@
-/* As much of a CUDA runtime as a program needs to be served by it. */
+/* As much of a CUDA runtime as a program needs to be served by it. SIGN tells
+ * one from another. */
+#ifndef SIGN
+#define SIGN 0
+#endif
+
 int cudaMalloc(void **address, unsigned long size) {
-    *address = (void *)size;
+    *address = (void *)(size + SIGN);
     return 0;
 }

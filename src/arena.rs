@@ -9,7 +9,8 @@
 //!
 //! There is one lock, around the books. It is a spin lock and no driver
 //! call, environment read, log or I/O happens under it; nor is any other lock
-//! taken (the page map is lock-free, its first-use initialisation aside).
+//! taken (the page map is lock-free, its first-use initialisation aside). The
+//! list of requests that failed has a lock of its own, taken by itself.
 //!
 //! # Invariant
 //!
@@ -25,8 +26,10 @@ mod chunk;
 mod finish;
 mod free_index;
 mod growth;
+mod history;
 mod limbo;
 mod meter;
+mod picture;
 mod reclaim;
 mod surplus;
 mod validate;
@@ -39,14 +42,15 @@ use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
-use crate::stats::{ArenaStats, DriverCalls};
+use crate::stats::{ArenaStats, DriverCalls, OomLog};
 use crate::strategy::{Pinned, PinnedPlan, Rounder, Route, Strategy};
 use crate::sync::{Lock, OnceLock};
 
 use bell::Bell;
 pub use books::Located;
-use books::{Books, Freed, Release, Search, Want};
+use books::{Books, Freed, Region, Release, Search, Want};
 use finish::Finish;
+pub use history::Watch;
 use meter::Metered;
 use reclaim::Extent;
 use surplus::Surplus;
@@ -73,7 +77,9 @@ pub struct Arena<D: Driver> {
     bell: Option<Bell>,
     /// Whether any option has something to do after a free.
     follows_frees: bool,
+    watch: Watch,
     books: Lock<Books<D::Fence>>,
+    ooms: Lock<OomLog>,
 }
 
 impl<D: Driver> Arena<D> {
@@ -143,7 +149,9 @@ impl<D: Driver> Arena<D> {
             finish: Finish::new(config),
             fail_at_limit: config.fail_at_limit,
             bell,
+            watch: Watch::default(),
             books: Lock::new(Books::new(id, map, config)),
+            ooms: Lock::new(OomLog::default()),
         }
     }
 
@@ -167,6 +175,7 @@ impl<D: Driver> Arena<D> {
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
+        let stack = self.call_stack();
         let size = match &self.rounder {
             None => self.strategy.block(request),
             Some(rounder) => rounder.size(request),
@@ -180,12 +189,13 @@ impl<D: Driver> Arena<D> {
                 .map_err(AllocError::Driver)?
         };
         let served = match route {
-            Route::Direct => self.allocate_direct(request),
+            Route::Direct => self.allocate_direct(request, stack),
             Route::Pool(pool) => {
                 let want = Want {
                     request,
                     size,
                     pool,
+                    stack,
                 };
                 let hit = self.books.lock().take(want, Search::Quick);
                 hit.map_or_else(|| self.allocate_after_miss(want), Ok)
@@ -203,7 +213,9 @@ impl<D: Driver> Arena<D> {
     /// own.
     pub fn adopt(&self, address: Address, request: Bytes) -> bool {
         let size = self.strategy.least_block(request);
-        let adopted = self.books.lock().add_direct(address, request, size);
+        let region = Region { address, size };
+        let stack = self.call_stack();
+        let adopted = self.books.lock().add_direct(region, request, stack);
         if adopted {
             self.quota.take_anyway(size);
             if let Some(finish) = &self.finish {

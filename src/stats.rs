@@ -3,19 +3,28 @@
 //! An arena gives an [`ArenaStats`], a consistent picture taken under its
 //! lock; the metered driver below it gives [`DriverCalls`]. A [`Report`] holds
 //! both for a whole process and becomes the documented JSON; a [`StatsTarget`]
-//! says where that goes.
+//! says where that goes. [`Snapshots`] hold every block and the newest events,
+//! and an [`OomLog`] the requests that failed.
 
 mod json;
 mod memory;
+mod oom;
 mod process;
+mod snapshot;
+mod stacks;
 mod target;
 
 use crate::address::Bytes;
 
 pub use json::{ArenaReport, Report, SCHEMA};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};
+pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub use process::Process;
-pub use target::StatsTarget;
+pub use snapshot::{
+    Action, BlockPicture, BlockState, Event, MOST_BLOCKS, Segment, SegmentKind, Snapshot, Snapshots,
+};
+pub use stacks::{Frame, StackId, Stacks};
+pub use target::{StatsTarget, write_whole};
 
 /// A quantity with the highest value it has had.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

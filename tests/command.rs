@@ -462,6 +462,7 @@ fn statistics() -> Value {
         last: true,
         doors: &["cudaMalloc"],
         arenas: &[arena],
+        snapshots: None,
     }
     .to_json()
 }

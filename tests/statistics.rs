@@ -7,12 +7,13 @@ use std::fs;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
-use vramalloc::Bytes;
 use vramalloc::config::{Host, Loaded, OPTIONS, load};
 use vramalloc::stats::{
-    ArenaReport, ArenaStats, CallCount, ClassCount, ClassLive, Gauge, Metric, Parts, Process,
-    Report, SCHEMA, SIZE_CLASSES,
+    Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
+    Event, Frame, Gauge, Group, Holdings, Metric, OomEvent, Parts, Process, Report, SCHEMA,
+    SIZE_CLASSES, Segment, SegmentKind, Snapshot, Snapshots, StackId, Stacks,
 };
+use vramalloc::{Address, Bytes};
 
 fn gauge(current: u64, peak: u64) -> Gauge {
     Gauge {
@@ -100,7 +101,102 @@ fn arena(device: u32) -> ArenaReport {
         failures: 0,
         ns: 70,
     };
+    arena.ooms.push(oom());
     arena
+}
+
+/// A request that failed, with everything that can be told.
+fn oom() -> OomEvent {
+    OomEvent {
+        request: Bytes::new(1000),
+        rounded: Bytes::new(1024),
+        driver_free: Some(Bytes::new(600)),
+        limit: Some(Bytes::new(9000)),
+        device_reserved: Bytes::new(8500),
+        after: Holdings {
+            cached: Bytes::new(700),
+            largest_cached: Bytes::new(700),
+            ..Holdings::default()
+        },
+        sizes: vec![group(Bytes::new(512))],
+        stacks: vec![group(StackId::new(3))],
+        ..OomEvent::default()
+    }
+}
+
+fn group<K>(key: K) -> Group<K> {
+    Group {
+        key,
+        count: 2,
+        bytes: Bytes::new(1024),
+    }
+}
+
+/// A segment of two blocks, two events, and a call stack.
+fn snapshots() -> Snapshots {
+    let stack = StackId::new(3);
+    let block = |address, state, requested| BlockPicture {
+        address: Address::new(address),
+        size: Bytes::new(1024),
+        requested: Bytes::new(requested),
+        state,
+        stack: if requested > 0 { stack } else { StackId::NONE },
+    };
+    let event = |action, size| Event {
+        action,
+        size: Bytes::new(size),
+        time_us: 77,
+        stack,
+    };
+    let snapshot = Snapshot {
+        segments: vec![Segment {
+            address: Address::new(4096),
+            size: Bytes::new(2048),
+            kind: SegmentKind::Small,
+            first_block: 0,
+            block_count: 2,
+        }],
+        blocks: vec![
+            block(4096, BlockState::Live, 1000),
+            block(5120, BlockState::Free, 0),
+        ],
+        events: vec![
+            event(Action::Alloc(Address::new(4096)), 1000),
+            event(
+                Action::Oom {
+                    device_free: Bytes::new(600),
+                },
+                1024,
+            ),
+        ],
+        events_lost: 5,
+    };
+    let frame = |name: Option<&str>| Frame {
+        object: "/usr/lib/a \"quoted\".so".to_owned(),
+        offset: 4660,
+        name: name.map(str::to_owned),
+    };
+    Snapshots {
+        blocks: 2,
+        left_out: false,
+        arenas: vec![(1, snapshot), (0, Snapshot::default())],
+        stacks: Stacks {
+            frames: vec![frame(Some("load")), frame(None)],
+            stacks: vec![(stack, vec![1, 0])],
+        },
+    }
+}
+
+fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> String {
+    Report {
+        process: &process(),
+        loaded: &loaded(),
+        last: true,
+        doors: &["cuMemAlloc_v2", "cudaMalloc"],
+        arenas,
+        snapshots,
+    }
+    .to_text()
 }
 
 fn json(arenas: &[ArenaReport]) -> Value {
@@ -110,6 +206,7 @@ fn json(arenas: &[ArenaReport]) -> Value {
         last: true,
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         arenas,
+        snapshots: None,
     }
     .to_json()
 }
@@ -165,6 +262,15 @@ fn numbers_stand_where_they_belong() {
         ("/arenas/0/memory_stats/active_bytes.all.peak", 25.into()),
         ("/arenas/0/paddle/Reserved/peak", 9000.into()),
         ("/arenas/0/paddle/Allocated/current", 1024.into()),
+        ("/arenas/0/oom_events/0/request_bytes", 1000.into()),
+        ("/arenas/0/oom_events/0/driver_total_bytes", Value::Null),
+        ("/arenas/0/oom_events/0/free_in_sum_bytes", 1200.into()),
+        ("/arenas/0/oom_events/0/largest_free_bytes", 700.into()),
+        ("/arenas/0/oom_events/0/fragmented", true.into()),
+        ("/arenas/0/oom_events/0/live_sizes/0/bytes", 1024.into()),
+        ("/arenas/0/oom_events/0/live_stacks/0/stack", 3.into()),
+        ("/arenas/0/oom_events/0/stack", Value::Null),
+        ("/arenas/0/oom_events_left_out", 0.into()),
     ] {
         assert_eq!(json.pointer(pointer), Some(&expected), "{pointer}");
     }
@@ -196,20 +302,48 @@ fn a_process_without_arenas_is_a_report_too() {
 
 #[test]
 fn the_text_is_the_json_with_its_keys_in_order() {
-    let text = Report {
-        process: &process(),
-        loaded: &loaded(),
-        last: true,
-        doors: &["cuMemAlloc_v2", "cudaMalloc"],
-        arenas: &[arena(0)],
-    }
-    .to_text();
+    let text = text(&[arena(0)], None);
     assert_eq!(
         serde_json::from_str::<Value>(&text).unwrap(),
         json(&[arena(0)])
     );
     assert!(text.starts_with("{\n  \"schema\": 1,\n") && text.ends_with("}\n"));
     assert!(text.find("\"pid\"") < text.find("\"totals\""));
+}
+
+/// The snapshot comes last and changes nothing before it.
+#[test]
+fn the_snapshot_is_in_the_text() {
+    let mut value: Value = serde_json::from_str(&text(&[arena(0)], Some(&snapshots()))).unwrap();
+    let snapshot = value.as_object_mut().unwrap().remove("snapshot").unwrap();
+    assert_eq!(value, json(&[arena(0)]));
+    for (pointer, expected) in [
+        ("/blocks", Value::from(2)),
+        ("/left_out", false.into()),
+        ("/arenas/0/device", 1.into()),
+        ("/arenas/0/segments/0/address", 4096.into()),
+        ("/arenas/0/segments/0/kind", "small".into()),
+        ("/arenas/0/segments/0/blocks/0/requested", 1000.into()),
+        ("/arenas/0/segments/0/blocks/0/stack", 3.into()),
+        ("/arenas/0/segments/0/blocks/1/state", "inactive".into()),
+        ("/arenas/0/events_lost", 5.into()),
+        ("/arenas/0/events/0/address", 4096.into()),
+        ("/arenas/0/events/1/device_free", 600.into()),
+        ("/arenas/0/events/1/time_us", 77.into()),
+        ("/arenas/1/segments", Value::Array(Vec::new())),
+        ("/frames/0/object", "/usr/lib/a \"quoted\".so".into()),
+        ("/frames/1/name", Value::Null),
+        ("/stacks/0/stack", 3.into()),
+        ("/stacks/0/frames/1", 0.into()),
+    ] {
+        assert_eq!(snapshot.pointer(pointer), Some(&expected), "{pointer}");
+    }
+    let free = &snapshot["arenas"][0]["segments"][0]["blocks"][1];
+    assert_eq!(free.get("stack"), None);
+
+    let none = text(&[arena(0)], Some(&Snapshots::default()));
+    let none: Value = serde_json::from_str(&none).unwrap();
+    assert_eq!(none["snapshot"]["arenas"], Value::Array(Vec::new()));
 }
 
 /// The paths of all keys below `value`, with what differs from file to file
@@ -261,10 +395,16 @@ fn documented(headings: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn the_page_holds_every_key_and_no_other() {
-    let json = json(&[arena(0)]);
+    let json: Value = serde_json::from_str(&text(&[arena(0)], Some(&snapshots()))).unwrap();
     let mut written = BTreeSet::new();
     keys(&json, "", &mut written);
-    let sections = ["The process", "All arenas together", "One arena"];
+    let sections = [
+        "The process",
+        "All arenas together",
+        "One arena",
+        "A request that failed",
+        "The snapshot",
+    ];
     assert_eq!(written, documented(&sections));
 
     let kinds: BTreeSet<String> = json["arenas"][0]["driver_calls"]

@@ -16,10 +16,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use core_arena::config::{Config, FreeSync, StrategyKind};
+use core_arena::arena::Watch;
+use core_arena::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
 use core_arena::page_map::{ArenaId, Owner, PageMap};
 use core_arena::quota::Quota;
-use core_arena::stats::ArenaReport;
+use core_arena::stats::{ArenaReport, MOST_BLOCKS, Snapshot, Snapshots, Stacks};
 use core_arena::{Address, Bytes, Code};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
@@ -180,7 +181,7 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
     let marker = peers::marker(context, || primary.then_some(handle));
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
 
-    let _new = NEW.lock();
+    let new = NEW.lock();
     // Another thread may have been faster.
     if let Some(home) = serving(context.addr()) {
         return Some(home);
@@ -197,11 +198,19 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
             &config(start, asking),
             Arc::clone(pages),
             Arc::clone(&device.quota),
-        ),
+        )
+        .watched(watch(&start.loaded.settings)),
     }));
     place.store(ptr::from_ref(home).cast_mut(), Ordering::Relaxed);
     COUNT.store(number + 1, Ordering::Release);
     SERVING.write().push(home);
+    drop(new);
+    if home.arena.events_kept() < start.loaded.settings.trace_events {
+        life::warn_once(
+            life::Once::Trace,
+            "trace: no host memory for so many events; none are kept",
+        );
+    }
     Some(home)
 }
 
@@ -217,6 +226,15 @@ fn config(start: &Start, asking: Asking) -> Config {
         strategy: StrategyKind::Passthrough,
         free_sync: FreeSync::Deferred,
         ..config
+    }
+}
+
+/// What the options want to be kept of an arena's past.
+fn watch(settings: &Settings) -> Watch {
+    Watch {
+        events: settings.trace_events,
+        ooms: settings.oom_report != OomReport::Off,
+        call_stack: None,
     }
 }
 
@@ -411,6 +429,27 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
             device_total: home.device.total,
             stats: home.arena.stats(),
             calls: home.arena.driver_calls(),
+            ooms: home.arena.ooms(),
         })
         .collect()
+}
+
+/// Every arena there has been, block by block; their events alone where there
+/// are too many blocks, or no host memory for them.
+pub(crate) fn snapshots() -> Snapshots {
+    let homes = || (0..COUNT.load(Ordering::Acquire)).filter_map(home);
+    let device = |home: &Home| u32::try_from(home.device.handle).unwrap_or(0);
+    let blocks = homes().map(|home| home.arena.block_count()).sum();
+    let whole = || homes().map(|home| Some((device(home), home.arena.snapshot()?)));
+    let arenas: Option<Vec<(u32, Snapshot)>> =
+        (blocks <= MOST_BLOCKS).then(|| whole().collect()).flatten();
+    Snapshots {
+        blocks,
+        left_out: arenas.is_none(),
+        arenas: arenas.unwrap_or_else(|| {
+            let events = |home: &Home| Some((device(home), home.arena.events()?));
+            homes().filter_map(events).collect()
+        }),
+        stacks: Stacks::default(),
+    }
 }

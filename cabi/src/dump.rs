@@ -115,6 +115,7 @@ fn write(start: &Start, last: bool) {
         last,
         doors: &symbols::passed(),
         arenas: &arenas,
+        snapshots: Some(&context::snapshots()),
     };
     if let Err(error) = start
         .loaded

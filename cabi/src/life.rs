@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use core_arena::Bytes;
-use core_arena::config::{self, Host, Loaded};
+use core_arena::config::{self, Host, Loaded, OomReport};
+use core_arena::stats::OomEvent;
 
 use crate::context::Arena;
 use crate::guard::{self, Service};
@@ -41,6 +42,8 @@ pub(crate) enum Once {
     Statistics = 4,
     /// A memory handle of another process could not be read.
     IpcUnknown = 8,
+    /// The events of an arena cannot be kept.
+    Trace = 16,
 }
 
 ctor::declarative::ctor! {
@@ -100,21 +103,40 @@ unsafe extern "C" fn forked() {
     guard::end_service(Service::Inherited);
 }
 
-/// Says once that memory ran out, why, and how the arena stands.
+/// Says once that memory ran out, why, and how the arena stood, unless nothing
+/// is to be told.
 pub(crate) fn out_of_memory(arena: &Arena, request: Bytes, why: &str) {
-    if !first(Once::OutOfMemory) {
+    let wanted = |start: &Start| start.loaded.settings.oom_report != OomReport::Off;
+    if !started().is_some_and(wanted) || !first(Once::OutOfMemory) {
         return;
     }
-    let stats = arena.stats();
+    let ooms = arena.ooms();
+    let event = ooms.events().rev().find(|event| event.request == request);
+    let stood = event.map_or_else(String::new, stood);
     warn(&format!(
-        "out of memory: {request} asked for and {why}; {} reserved, of it {} live, {} cached \
-         (largest block {}), {} still in use by the GPU; said once, the statistics count the rest",
-        stats.reserved.current,
-        stats.live.current,
-        stats.cached.current,
-        stats.largest_cached,
-        stats.limbo.current,
+        "out of memory: {request} asked for and {why}{stood}; said once, the statistics tell \
+         the rest"
     ));
+}
+
+/// What was there and could not serve the request.
+fn stood(event: &OomEvent) -> String {
+    let before = &event.before;
+    let (free, enough) = (event.free_in_sum(), event.is_fragmented());
+    format!(
+        "; {} reserved when it was asked for, of it {} live, {} cached (largest block {}), {} \
+         still in use by the GPU; {free} free in the end, {}",
+        before.reserved,
+        before.live,
+        before.cached,
+        before.largest_cached,
+        before.limbo,
+        if enough {
+            "enough but not in one piece"
+        } else {
+            "too little"
+        },
+    )
 }
 
 /// Says a line, the first time that this happens.

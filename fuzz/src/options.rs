@@ -137,6 +137,7 @@ fn files(loaded: &Loaded) {
         last: true,
         doors: &[],
         arenas: &[],
+        snapshots: None,
     };
     super::command::reads(report.to_text().as_bytes());
 }

@@ -144,6 +144,12 @@ impl Blocks {
         self.records.get(id.index()).map(|block| (id, block))
     }
 
+    /// All records, also those of no block.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        let numbered = self.records.iter().zip(0..);
+        numbered.map(|(block, number)| (BlockId(number), block))
+    }
+
     /// Records in use.
     pub(crate) fn used(&self) -> u32 {
         self.used

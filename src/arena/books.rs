@@ -13,6 +13,7 @@
 mod choose;
 mod leave;
 mod locate;
+mod snapshot;
 mod spare;
 mod tally;
 
@@ -27,10 +28,11 @@ use crate::config::Config;
 use crate::driver::PAGE;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
-use crate::stats::ArenaStats;
+use crate::stats::{ArenaStats, StackId};
 use crate::strategy::{Pool, SMALL, most_waste};
 
 pub use locate::Located;
+pub(super) use snapshot::Room;
 use spare::Ages;
 pub(super) use tally::{Piece, Shortage, Tally, Wait};
 
@@ -42,6 +44,8 @@ pub(crate) struct Want {
     /// The same in whole slots, rounded as the options say.
     pub(crate) size: Bytes,
     pub(crate) pool: Pool,
+    /// Where in the program it was made, if that was looked at.
+    pub(crate) stack: StackId,
 }
 
 impl Want {
@@ -231,11 +235,13 @@ impl<F: Clone> Books<F> {
         }
         self.map.set_block(address, id.0);
         self.tally.cut(want.pool, shared, size, rest);
+        self.tally.history_mut().remember(id, want.stack);
         self.tally.handed_out(Piece {
             address,
             size,
             requested: want.request,
             pool: want.pool,
+            stack: want.stack,
         });
         address
     }
@@ -248,6 +254,7 @@ impl<F: Clone> Books<F> {
             size: block.size,
             requested: block.requested,
             pool: chunk.map_or_else(|| direct_pool(block.size), |chunk| chunk.pool),
+            stack: StackId::NONE,
         }
     }
 
@@ -276,7 +283,7 @@ impl<F: Clone> Books<F> {
         }
         let (index, blocks) = self.index(want.pool);
         index.insert(blocks, id);
-        self.tally.segment_taken(region, want.pool);
+        self.tally.segment_taken(region, want.pool, want.stack);
         self.tally.chunk_taken();
         self.tally.fell_idle(region.size);
         let address = self.hand_out(id, want);
@@ -286,7 +293,8 @@ impl<F: Clone> Books<F> {
 
     /// Enters a driver allocation that is one block. False where the page map
     /// cannot hold it.
-    pub(crate) fn add_direct(&mut self, address: Address, request: Bytes, size: Bytes) -> bool {
+    pub(crate) fn add_direct(&mut self, region: Region, request: Bytes, stack: StackId) -> bool {
+        let Region { address, size } = region;
         let id = self
             .blocks
             .insert(address, size, ChunkId::DIRECT, State::Live);
@@ -297,9 +305,12 @@ impl<F: Clone> Books<F> {
         let block = self.blocks.get_mut(id);
         block.requested = request;
         let block = *block;
-        let piece = self.piece(&block);
-        self.tally
-            .segment_taken(Region { address, size }, piece.pool);
+        let piece = Piece {
+            stack,
+            ..self.piece(&block)
+        };
+        self.tally.segment_taken(region, piece.pool, stack);
+        self.tally.history_mut().remember(id, stack);
         self.tally.handed_out(piece);
         self.tally.went_direct();
         true
@@ -454,12 +465,14 @@ impl<F: Clone> Books<F> {
     /// A copy of the counters, with those that are only worked out on demand.
     pub(crate) fn picture(&self) -> ArenaStats {
         let mut stats = self.tally.picture();
-        stats.largest_cached = self
-            .small
-            .largest(&self.blocks)
-            .max(self.large.largest(&self.blocks))
-            .max(self.oversize.largest(&self.blocks));
+        stats.largest_cached = self.largest_cached();
         stats
+    }
+
+    fn largest_cached(&self) -> Bytes {
+        let indexes = [&self.small, &self.large, &self.oversize];
+        let largest = indexes.map(|index| index.largest(&self.blocks));
+        largest.into_iter().max().unwrap_or(Bytes::ZERO)
     }
 }
 

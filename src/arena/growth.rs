@@ -14,11 +14,13 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::books::{Region, Search, Shortage, Wait, Want};
+use crate::arena::books::{Region, Search, Wait, Want};
+use crate::arena::picture::Need;
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
 use crate::driver::{Driver, Whose};
 use crate::error::{AllocError, Code};
+use crate::stats::StackId;
 use crate::sync::yield_now;
 
 /// Limbo may hold this much before an allocation waits rather than grows,
@@ -28,7 +30,7 @@ const BUDGET_PART: u64 = 16;
 const BUDGET_LEAST: Bytes = Bytes::mib(64);
 
 /// Whether smaller requests may still be served.
-fn is_shortage(error: AllocError) -> bool {
+pub(super) fn is_shortage(error: AllocError) -> bool {
     matches!(
         error,
         AllocError::Limit | AllocError::Driver(Code::OUT_OF_MEMORY)
@@ -59,22 +61,27 @@ impl<D: Driver> Arena<D> {
     /// Serves a request that the cache could not.
     #[cold]
     pub(super) fn allocate_after_miss(&self, want: Want) -> Result<Address, AllocError> {
-        self.patiently(want.size, || self.serve(want))
+        let least = self.strategy.least_block(want.request);
+        let need = Need::new(want.request, least, want.stack);
+        self.patiently(&need, || self.serve(want, &need))
     }
 
     /// Serves a request by a driver allocation of exactly its size.
-    pub(super) fn allocate_direct(&self, request: Bytes) -> Result<Address, AllocError> {
-        self.patiently(self.strategy.least_block(request), || {
-            self.serve_direct(request)
-        })
+    pub(super) fn allocate_direct(
+        &self,
+        request: Bytes,
+        stack: StackId,
+    ) -> Result<Address, AllocError> {
+        let need = Need::new(request, self.strategy.least_block(request), stack);
+        self.patiently(&need, || self.serve_direct(&need))
     }
 
-    /// Tries to serve a request of `size` bytes; where memory is short, again
-    /// whenever another thread has freed some, as long as the options say, and
-    /// once more when that time is over.
+    /// Tries to serve a request; where memory is short, again whenever another
+    /// thread has freed some, as long as the options say, and once more when
+    /// that time is over.
     fn patiently(
         &self,
-        size: Bytes,
+        need: &Need,
         attempt: impl Fn() -> Result<Address, AllocError>,
     ) -> Result<Address, AllocError> {
         let is_final = |result: &Result<Address, AllocError>| {
@@ -92,10 +99,10 @@ impl<D: Driver> Arena<D> {
                 heard = listener.wait();
             }
         }
-        result.inspect_err(|&error| self.count_oom(size, error))
+        result.inspect_err(|&error| self.note_oom(need, error))
     }
 
-    fn serve(&self, want: Want) -> Result<Address, AllocError> {
+    fn serve(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
         if self.garbage_threshold == GarbageThreshold::NextOpportunity {
             self.close(Extent::Share);
         }
@@ -114,14 +121,14 @@ impl<D: Driver> Arena<D> {
         }
         self.release_before_growth();
         if !self.strategy.grows_alone() {
-            return self.grow(want);
+            return self.grow(want, need);
         }
         loop {
             if let Some(address) = self.take(want) {
                 return Ok(address);
             }
             if let Some(_turn) = self.turn_to_grow() {
-                return self.grow(want);
+                return self.grow(want, need);
             }
             yield_now();
         }
@@ -195,7 +202,7 @@ impl<D: Driver> Arena<D> {
 
     /// Takes a chunk for the request, a smaller one where the driver has no
     /// more, down to the pages of the request itself.
-    fn grow(&self, want: Want) -> Result<Address, AllocError> {
+    fn grow(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
         let least = self.strategy.least_chunk(want.size);
         let unit = self.strategy.chunk_unit();
         let held = {
@@ -216,7 +223,7 @@ impl<D: Driver> Arena<D> {
             match self.obtain_chunk(size) {
                 Ok(region) => return self.enter_chunk(region, want, kept),
                 Err(error) if !is_shortage(error) => return Err(error),
-                Err(error) if size <= least => return self.last_resort(want, error),
+                Err(error) if size <= least => return self.last_resort(want, need, error),
                 Err(_) => size = Bytes::new(size.get() / 2).round_down(unit).max(least),
             }
         }
@@ -226,7 +233,13 @@ impl<D: Driver> Arena<D> {
     /// memory. With `fail_at_limit` it ends, at the limit, with what the
     /// program has freed: its own frees would have waited for that.
     #[cold]
-    fn last_resort(&self, want: Want, error: AllocError) -> Result<Address, AllocError> {
+    fn last_resort(
+        &self,
+        want: Want,
+        need: &Need,
+        error: AllocError,
+    ) -> Result<Address, AllocError> {
+        self.note_need(need);
         let _turn = self.turn_on_ladder();
         let want = want.at_the_least(self.strategy.least_block(want.request));
         let chunk = self.strategy.least_chunk(want.size);
@@ -272,16 +285,17 @@ impl<D: Driver> Arena<D> {
         // A driver that has no page left may have room for a small request in
         // one that is in use.
         self.obtain(want.request, want.size)
-            .and_then(|region| self.enter_direct(region, want.request))
+            .and_then(|region| self.enter_direct(region, want.request, want.stack))
     }
 
-    fn serve_direct(&self, request: Bytes) -> Result<Address, AllocError> {
-        let size = self.strategy.least_block(request);
+    fn serve_direct(&self, need: &Need) -> Result<Address, AllocError> {
+        let Need { request, size, .. } = *need;
         self.release_before_growth();
         let mut obtained = self.obtain(request, size);
         if let Err(error) = obtained
             && is_shortage(error)
         {
+            self.note_need(need);
             let _turn = self.turn_on_ladder();
             for whose in [Whose::Own, Whose::All] {
                 self.empty_limbo(whose);
@@ -298,11 +312,11 @@ impl<D: Driver> Arena<D> {
                 }
             }
         }
-        self.enter_direct(obtained?, request)
+        self.enter_direct(obtained?, request, need.stack)
     }
 
     /// Whether a request that failed so does without the ladder.
-    fn fails_at_once(&self, error: AllocError) -> bool {
+    pub(super) fn fails_at_once(&self, error: AllocError) -> bool {
         self.fail_at_limit && error == AllocError::Limit
     }
 
@@ -313,16 +327,6 @@ impl<D: Driver> Arena<D> {
 
     fn is_limbo_empty(&self) -> bool {
         self.books.lock().limbo_bytes().is_zero()
-    }
-
-    fn count_oom(&self, size: Bytes, error: AllocError) {
-        if is_shortage(error) {
-            let shortage = Shortage {
-                at_limit: error == AllocError::Limit,
-                tried_to_free: !self.fails_at_once(error),
-            };
-            self.books.lock().tally().out_of_memory(size, shortage);
-        }
     }
 
     /// Asks the driver for `request` bytes, which count as `size`.
@@ -364,15 +368,16 @@ impl<D: Driver> Arena<D> {
         let _ = self.give_back(chunk);
         let size = self.strategy.least_block(want.request);
         let region = self.obtain(want.request, size)?;
-        self.enter_direct(region, want.request)
+        self.enter_direct(region, want.request, want.stack)
     }
 
-    fn enter_direct(&self, region: Region, request: Bytes) -> Result<Address, AllocError> {
-        if self
-            .books
-            .lock()
-            .add_direct(region.address, request, region.size)
-        {
+    fn enter_direct(
+        &self,
+        region: Region,
+        request: Bytes,
+        stack: StackId,
+    ) -> Result<Address, AllocError> {
+        if self.books.lock().add_direct(region, request, stack) {
             return Ok(region.address);
         }
         // The program gets the real function's answer; the error that matters

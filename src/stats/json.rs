@@ -8,7 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
-use super::{ArenaStats, CallCount, ClassCount, DriverCalls, Gauge, Process, size_class_limit};
+use super::{
+    ArenaStats, CallCount, ClassCount, DriverCalls, Gauge, OomLog, Process, Snapshots,
+    size_class_limit,
+};
 use crate::address::Bytes;
 use crate::config::Loaded;
 
@@ -28,6 +31,8 @@ pub struct ArenaReport {
     pub stats: ArenaStats,
     /// What it asked of the driver.
     pub calls: DriverCalls,
+    /// The requests that failed for want of memory.
+    pub ooms: OomLog,
 }
 
 /// Everything that a process has to tell.
@@ -43,10 +48,13 @@ pub struct Report<'a> {
     pub doors: &'a [&'static str],
     /// Every arena, also those whose context is gone.
     pub arenas: &'a [ArenaReport],
+    /// The same arenas block by block, where that is wanted.
+    pub snapshots: Option<&'a Snapshots>,
 }
 
 impl Report<'_> {
-    /// The report as JSON, its keys always in the same order.
+    /// The report as JSON, its keys always in the same order. The snapshots,
+    /// which can be large, are in the text alone.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let process = self.process;
@@ -84,7 +92,16 @@ impl Report<'_> {
     /// The report as the text of a file.
     #[must_use]
     pub fn to_text(&self) -> String {
-        format!("{:#}\n", self.to_json())
+        let mut text = format!("{:#}", self.to_json());
+        if let Some(snapshots) = self.snapshots {
+            // Without its last line, a brace, the object is open again.
+            text.truncate(text.rfind('\n').unwrap_or(0));
+            text.push_str(",\n  \"snapshot\": ");
+            snapshots.write(&mut text);
+            text.push_str("\n}");
+        }
+        text.push('\n');
+        text
     }
 }
 
@@ -202,6 +219,8 @@ fn arena(arena: &ArenaReport) -> Value {
             "Reserved": gauge(stats.reserved),
             "Allocated": gauge(stats.live),
         },
+        "oom_events": arena.ooms.to_json(),
+        "oom_events_left_out": arena.ooms.left_out(),
     })
 }
 

@@ -100,13 +100,8 @@ impl StatsTarget {
         let Some(path) = self.path(process) else {
             return Ok(None);
         };
-        match write_whole(&path, process.pid, text) {
-            Ok(()) => Ok(Some(path)),
-            Err(error) => Err(io::Error::new(
-                error.kind(),
-                format!("{}: {error}", path.display()),
-            )),
-        }
+        write_whole(&path, text.as_bytes())?;
+        Ok(Some(path))
     }
 }
 
@@ -118,19 +113,29 @@ fn as_name(text: &str) -> String {
 }
 
 /// Writes a file under a temporary name in the same directory, then renames
-/// it: a reader sees all of it or none.
-fn write_whole(path: &Path, pid: u32, text: &str) -> io::Result<()> {
+/// it: a reader sees all of it or none. What is no regular file is written to
+/// as it is.
+///
+/// # Errors
+/// What the system answers, with the file's name in front.
+pub fn write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
+    written(path, contents)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+}
+
+fn written(path: &Path, contents: &[u8]) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return OpenOptions::new()
             .append(true)
             .open(path)?
-            .write_all(text.as_bytes());
+            .write_all(contents);
     }
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
-    let temporary = path.with_file_name(format!(".{}.{pid}.tmp", name.to_string_lossy()));
-    let written = write_new(&temporary, text).and_then(|()| fs::rename(&temporary, path));
+    let process = std::process::id();
+    let temporary = path.with_file_name(format!(".{}.{process}.tmp", name.to_string_lossy()));
+    let written = write_new(&temporary, contents).and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         // Best effort: the first error is the one to tell.
         let _ = fs::remove_file(&temporary);
@@ -138,7 +143,7 @@ fn write_whole(path: &Path, pid: u32, text: &str) -> io::Result<()> {
     written
 }
 
-fn write_new(path: &Path, text: &str) -> io::Result<()> {
+fn write_new(path: &Path, contents: &[u8]) -> io::Result<()> {
     let open = || File::create_new(path);
     let mut file = match open() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -148,7 +153,7 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
         }
         opened => opened?,
     };
-    file.write_all(text.as_bytes())
+    file.write_all(contents)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 )]
 
 mod conformance;
+mod history;
 mod metrics;
 mod model;
 mod options;

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use vramalloc::address::{Address, Bytes};
+use vramalloc::arena::Watch;
 use vramalloc::config::{
     Config, Decay, DeviceShare, Fill, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
 };
 use vramalloc::error::FreeError;
-use vramalloc::stats::Metric;
+use vramalloc::stats::{BlockState, Metric};
 
+use crate::history;
 use crate::rig::Rig;
 
 const DEVICE: Bytes = Bytes::mib(512);
@@ -313,6 +315,21 @@ impl Oracle {
         );
     }
 
+    /// The snapshot has what is live, and fits the events before it.
+    fn check_snapshot(&self) {
+        let snapshot = self.rig.arena.snapshot().unwrap();
+        history::holds_together(&snapshot);
+        let live: BTreeMap<u64, u64> = (snapshot.blocks.iter())
+            .filter(|block| block.state == BlockState::Live)
+            .map(|block| (block.address.get(), block.requested.get()))
+            .collect();
+        let held = self.live.iter().map(|(&start, held)| (start, held.request));
+        assert_eq!(live, held.collect());
+        let sizes = snapshot.segments.iter().map(|segment| segment.size.get());
+        let reserved = self.rig.arena.stats().reserved.current;
+        assert_eq!(sizes.sum::<u64>(), reserved.get());
+    }
+
     fn end(mut self) {
         self.end_capture();
         for &address in self.live.keys() {
@@ -329,9 +346,10 @@ proptest! {
     #[test]
     fn random_programs_agree_with_the_oracle(
         config in config(),
+        events in prop_oneof![Just(1usize << 16), 1usize..60],
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let rig = Rig::new(&config, DEVICE);
+        let rig = Rig::watched(&config, DEVICE, Watch { events, ..history::ALL });
         let exact = config.rounding == Rounding::default() && config.splitting.max_split.is_none();
         let mut oracle = Oracle {
             rig,
@@ -341,8 +359,12 @@ proptest! {
             capturing: false,
             peaks: [0; HANDED_OUT.len()],
         };
-        for step in &steps {
+        for (number, step) in steps.iter().enumerate() {
             oracle.run(step);
+            // Not always: it looks at everything that happened so far.
+            if number % 8 == 0 || number + 1 == steps.len() {
+                oracle.check_snapshot();
+            }
         }
         oracle.end();
     }

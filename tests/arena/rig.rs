@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::Arena;
+use vramalloc::arena::{Arena, Watch};
 use vramalloc::config::{Config, StrategyKind};
 use vramalloc::page_map::{ArenaId, Owner, PageMap};
 use vramalloc::quota::Quota;
@@ -29,15 +29,28 @@ impl Rig {
         Rig::on(gpu, config)
     }
 
+    /// The same, with what is to be kept of the past.
+    pub(crate) fn watched(config: &Config, memory: Bytes, watch: Watch) -> Rig {
+        let gpu = Gpu::new(Settings {
+            memory,
+            ..Settings::default()
+        });
+        Rig::watched_on(gpu, config, watch)
+    }
+
     /// The first device of this machine.
     pub(crate) fn on(gpu: Gpu, config: &Config) -> Rig {
+        Rig::watched_on(gpu, config, Watch::default())
+    }
+
+    fn watched_on(gpu: Gpu, config: &Config, watch: Watch) -> Rig {
         let driver = gpu.driver(0).unwrap();
         let stream = gpu.stream(driver.context(), false).unwrap();
         let total = vramalloc::Driver::mem_info(&driver).unwrap().total;
         let limit = config.limit.map_or(Bytes::MAX, |limit| limit.of(total));
         let map = Arc::new(PageMap::new());
         let quota = Arc::new(Quota::new(limit));
-        let arena = Arena::new(ArenaId(0), driver, config, Arc::clone(&map), quota);
+        let arena = Arena::new(ArenaId(0), driver, config, Arc::clone(&map), quota).watched(watch);
         Rig {
             gpu,
             arena: Arc::new(arena),

@@ -109,6 +109,7 @@ impl<F: Clone> Books<F> {
     /// returns how many bytes that were. The counters stay.
     pub(crate) fn retire(&mut self) -> Bytes {
         self.retired = true;
+        self.note_end();
         let mut index = 0;
         while let Some((_, &block)) = self.blocks.find(index) {
             if block.state == State::Live && block.chunk == ChunkId::DIRECT {

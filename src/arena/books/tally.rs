@@ -11,7 +11,10 @@ mod picture;
 
 use crate::address::{Address, Bytes};
 use crate::arena::books::Region;
-use crate::stats::{ArenaStats, ClassLive, Metric, Parts, SIZE_CLASSES, size_class};
+use crate::arena::history::History;
+use crate::stats::{
+    Action, ArenaStats, ClassLive, Metric, Parts, SIZE_CLASSES, StackId, size_class,
+};
 use crate::strategy::Pool;
 
 use counters::{Counter, Counters};
@@ -26,6 +29,8 @@ pub(crate) struct Piece {
     pub(crate) requested: Bytes,
     /// Of its chunk.
     pub(crate) pool: Pool,
+    /// Of the request that is being served.
+    pub(crate) stack: StackId,
 }
 
 /// Why a call of the program waits for the device.
@@ -45,6 +50,9 @@ pub(crate) struct Shortage {
     pub(crate) at_limit: bool,
     /// All that could go back to the driver had gone.
     pub(crate) tried_to_free: bool,
+    /// What the driver had; zero where it did not say.
+    pub(crate) device_free: Bytes,
+    pub(crate) stack: StackId,
 }
 
 /// What falls when the device is done with a freed block.
@@ -69,6 +77,7 @@ pub(crate) struct Tally {
     retries: u64,
     full_waits: u64,
     rejections: u64,
+    history: History,
     /// All other counters; what follows from the above is filled in by
     /// `picture`.
     stats: ArenaStats,
@@ -89,8 +98,19 @@ impl Tally {
             retries: 0,
             full_waits: 0,
             rejections: 0,
+            history: History::new(0),
             stats: ArenaStats::default(),
         }
+    }
+
+    /// The newest events.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The same, to be told more.
+    pub(crate) fn history_mut(&mut self) -> &mut History {
+        &mut self.history
     }
 
     /// Whether blocks of this size count as oversize.
@@ -102,11 +122,13 @@ impl Tally {
     #[inline]
     pub(crate) fn handed_out(&mut self, piece: Piece) {
         let Piece {
+            address,
             size,
             requested,
             pool,
-            ..
+            stack,
         } = piece;
+        self.history.note(Action::Alloc(address), requested, stack);
         let mut counters = self.counters.of(pool);
         counters.raise(Metric::Allocation, 1);
         counters.raise(Metric::AllocatedBytes, size.get());
@@ -133,11 +155,14 @@ impl Tally {
     #[inline]
     pub(crate) fn free_requested(&mut self, piece: Piece, waits: bool) {
         let Piece {
+            address,
             size,
             requested,
             pool,
-            ..
+            stack,
         } = piece;
+        let action = Action::FreeRequested(address);
+        self.history.note(action, requested, stack);
         if std::mem::take(&mut self.live_rose) {
             self.stats.classes_at_peak = self.stats.classes_live;
         }
@@ -162,6 +187,8 @@ impl Tally {
     /// The device is done with a freed block.
     #[inline]
     pub(crate) fn free_completed(&mut self, piece: Piece) {
+        let action = Action::FreeCompleted(piece.address);
+        self.history.note(action, piece.requested, piece.stack);
         self.settle();
         let mut counters = self.counters.of(piece.pool);
         counters.lower(Metric::Active, 1);
@@ -229,7 +256,9 @@ impl Tally {
     }
 
     /// The driver gave memory: a chunk or a direct allocation.
-    pub(crate) fn segment_taken(&mut self, region: Region, pool: Pool) {
+    pub(crate) fn segment_taken(&mut self, region: Region, pool: Pool, stack: StackId) {
+        let action = Action::SegmentAlloc(region.address);
+        self.history.note(action, region.size, stack);
         let mut counters = self.counters.of(pool);
         counters.raise(Metric::Segment, 1);
         counters.raise(Metric::ReservedBytes, region.size.get());
@@ -244,6 +273,8 @@ impl Tally {
 
     /// It is on its way back.
     pub(crate) fn segment_released(&mut self, region: Region, pool: Pool) {
+        let action = Action::SegmentFree(region.address);
+        self.history.note(action, region.size, StackId::NONE);
         let mut counters = self.counters.of(pool);
         counters.lower(Metric::Segment, 1);
         counters.lower(Metric::ReservedBytes, region.size.get());
@@ -343,6 +374,10 @@ impl Tally {
 
     /// A request of `size` bytes failed for want of memory.
     pub(crate) fn out_of_memory(&mut self, size: Bytes, shortage: Shortage) {
+        let Shortage {
+            device_free, stack, ..
+        } = shortage;
+        self.history.note(Action::Oom { device_free }, size, stack);
         self.stats.ooms += 1;
         self.stats.largest_oom = self.stats.largest_oom.max(size);
         self.stats.limit_ooms += u64::from(shortage.at_limit);

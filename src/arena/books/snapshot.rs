@@ -1,0 +1,175 @@
+//! All blocks of the books, as plain values.
+//!
+//! Owns nothing. Invariant: what is taken is of one moment, and no memory is
+//! taken under the lock where the lists had room. Cost: a few ns a block, and
+//! a copy of the events.
+
+use std::collections::TryReserveError;
+
+use crate::address::{Address, Bytes};
+use crate::arena::block::{Block, BlockId, ChunkId, State};
+use crate::arena::books::Books;
+use crate::stats::{
+    Action, BlockPicture, BlockState, Holdings, Segment, SegmentKind, Snapshot, StackId,
+};
+use crate::strategy::Pool;
+
+/// The room that a snapshot needs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Room {
+    pub(crate) blocks: usize,
+    pub(crate) events: usize,
+}
+
+impl Room {
+    /// The same with something for what happens until it is used.
+    pub(crate) fn and_more(self) -> Room {
+        let more = |n: usize| n.saturating_add(n / 8).saturating_add(64);
+        Room {
+            blocks: more(self.blocks),
+            events: if self.events > 0 {
+                more(self.events)
+            } else {
+                0
+            },
+        }
+    }
+
+    /// Empties a snapshot and makes this room in it.
+    ///
+    /// # Errors
+    /// Where the host has no memory for it.
+    pub(crate) fn reserve(self, snapshot: &mut Snapshot) -> Result<(), TryReserveError> {
+        *snapshot = Snapshot::default();
+        snapshot.blocks.try_reserve_exact(self.blocks)?;
+        snapshot.segments.try_reserve_exact(self.blocks)?;
+        snapshot.events.try_reserve_exact(self.events)
+    }
+}
+
+impl<F: Clone> Books<F> {
+    /// How large a snapshot would be now, at the most: a segment has one block
+    /// at the least.
+    pub(crate) fn snapshot_room(&self) -> Room {
+        Room {
+            blocks: self.blocks.used() as usize,
+            events: self.tally.history().len(),
+        }
+    }
+
+    /// Puts everything into an empty snapshot, the segments in no order. False,
+    /// and nothing done, where it has no room.
+    pub(crate) fn snapshot(&self, snapshot: &mut Snapshot) -> bool {
+        let room = snapshot.blocks.capacity().min(snapshot.segments.capacity());
+        if room < self.snapshot_room().blocks || !self.events(snapshot) {
+            return false;
+        }
+        for (_, chunk) in self.chunks.iter() {
+            let first_block = snapshot.blocks.len();
+            let blocks = self.blocks.walk(chunk.first);
+            snapshot
+                .blocks
+                .extend(blocks.map(|(id, block)| self.block_picture(id, block)));
+            snapshot.segments.push(Segment {
+                address: chunk.address,
+                size: chunk.size,
+                kind: match chunk.pool {
+                    Pool::Small => SegmentKind::Small,
+                    Pool::Large | Pool::Oversize => SegmentKind::Large,
+                },
+                first_block,
+                block_count: snapshot.blocks.len() - first_block,
+            });
+        }
+        for (id, block) in self.direct_blocks() {
+            snapshot.segments.push(Segment {
+                address: block.address,
+                size: block.size,
+                kind: SegmentKind::Direct,
+                first_block: snapshot.blocks.len(),
+                block_count: 1,
+            });
+            snapshot.blocks.push(self.block_picture(id, block));
+        }
+        true
+    }
+
+    /// Puts the events into a snapshot that has none. False, and nothing done,
+    /// where it has no room.
+    pub(crate) fn events(&self, snapshot: &mut Snapshot) -> bool {
+        let history = self.tally.history();
+        let fits = snapshot.events.capacity() >= history.len();
+        if fits {
+            snapshot.events_lost = history.read(&mut snapshot.events);
+        }
+        fits
+    }
+
+    /// What is held, in a few numbers.
+    pub(crate) fn holdings(&self) -> Holdings {
+        Holdings {
+            reserved: self.reserved(),
+            live: self.tally.live(),
+            cached: self.tally.cached(),
+            limbo: self.limbo_bytes(),
+            idle: self.idle(),
+            largest_cached: self.largest_cached(),
+        }
+    }
+
+    /// The direct allocations.
+    fn direct_blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.blocks.all().filter(|(_, block)| {
+            block.chunk == ChunkId::DIRECT && matches!(block.state, State::Live | State::Limbo)
+        })
+    }
+
+    fn block_picture(&self, id: BlockId, block: &Block) -> BlockPicture {
+        let (state, stack) = match block.state {
+            State::Live => (BlockState::Live, self.tally.history().stack_of(id)),
+            State::Limbo => (BlockState::Limbo, self.tally.history().stack_of(id)),
+            State::Free | State::Gone | State::Vacant => (BlockState::Free, StackId::NONE),
+        };
+        BlockPicture {
+            address: block.address,
+            size: block.size,
+            requested: block.requested,
+            state,
+            stack,
+        }
+    }
+
+    /// The live blocks' sizes and call stacks. False, and nothing done, where
+    /// the list has no room for all.
+    pub(crate) fn live_blocks(&self, live: &mut Vec<(Bytes, StackId)>) -> bool {
+        if live.capacity() < self.blocks.used() as usize {
+            return false;
+        }
+        let blocks = self.blocks.all();
+        let blocks = blocks.filter(|(_, block)| block.state == State::Live);
+        live.extend(blocks.map(|(id, block)| (block.size, self.tally.history().stack_of(id))));
+        true
+    }
+
+    /// Notes that everything ends, as if all of it were freed and given back.
+    pub(super) fn note_end(&mut self) {
+        let history = self.tally.history_mut();
+        let mut end = |action: fn(Address) -> Action, address, size| {
+            history.note(action(address), size, StackId::NONE);
+        };
+        for (_, block) in self.blocks.all() {
+            if block.state == State::Live {
+                end(Action::FreeRequested, block.address, block.requested);
+            }
+            if matches!(block.state, State::Live | State::Limbo) {
+                end(Action::FreeCompleted, block.address, block.requested);
+                if block.chunk == ChunkId::DIRECT {
+                    end(Action::SegmentFree, block.address, block.size);
+                }
+            }
+        }
+        for (_, chunk) in self.chunks.iter() {
+            end(Action::SegmentFree, chunk.address, chunk.size);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What an arena tells of itself: snapshots, and requests that failed.
+//!
+//! Owns the list of failed requests, behind a lock of its own that is never
+//! held together with that of the books. Invariant: no memory is taken under
+//! the books' lock, and none that the host does not have. Cost: a snapshot and
+//! a failed request look at every block; the way up to a failure copies a few
+//! numbers.
+
+use std::cell::Cell;
+
+use crate::address::Bytes;
+use crate::arena::Arena;
+use crate::arena::books::{Room, Shortage};
+use crate::arena::growth::is_shortage;
+use crate::arena::history::{History, Watch};
+use crate::driver::Driver;
+use crate::error::AllocError;
+use crate::stats::{Holdings, OomEvent, OomLog, Snapshot, StackId, largest_groups};
+
+/// How often a list that has become too short meanwhile is made anew.
+const TRIES: u32 = 8;
+
+/// A request that no cached block has served at once.
+pub(super) struct Need {
+    pub(super) request: Bytes,
+    /// The least that it can do with.
+    pub(super) size: Bytes,
+    pub(super) stack: StackId,
+    /// The arena when memory was short, before anything was done about it.
+    before: Cell<Option<Holdings>>,
+}
+
+impl Need {
+    pub(super) fn new(request: Bytes, size: Bytes, stack: StackId) -> Need {
+        Need {
+            request,
+            size,
+            stack,
+            before: Cell::new(None),
+        }
+    }
+}
+
+impl<D: Driver> Arena<D> {
+    /// The same arena, which holds nothing yet, with what it is to keep of its
+    /// past. Takes the memory for the events.
+    #[must_use]
+    pub fn watched(self, watch: Watch) -> Arena<D> {
+        *self.books.lock().tally().history_mut() = History::new(watch.events);
+        Arena { watch, ..self }
+    }
+
+    /// How many events are kept: none where the host had no memory for them.
+    pub fn events_kept(&self) -> usize {
+        self.books.lock().tally().history().capacity()
+    }
+
+    /// Every block, of one moment, and the newest events up to it. None where
+    /// the host has no memory for it.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        let mut snapshot = Snapshot::default();
+        for _ in 0..TRIES {
+            let room = self.books.lock().snapshot_room();
+            room.and_more().reserve(&mut snapshot).ok()?;
+            if self.books.lock().snapshot(&mut snapshot) {
+                snapshot.segments.sort_unstable_by_key(|s| s.address);
+                return Some(snapshot);
+            }
+        }
+        None
+    }
+
+    /// The newest events alone, with nothing of the blocks. None where the
+    /// host has no memory for them.
+    #[must_use]
+    pub fn events(&self) -> Option<Snapshot> {
+        let mut snapshot = Snapshot::default();
+        for _ in 0..TRIES {
+            let Room { events, .. } = self.books.lock().snapshot_room();
+            let room = Room { blocks: 0, events };
+            room.and_more().reserve(&mut snapshot).ok()?;
+            if self.books.lock().events(&mut snapshot) {
+                return Some(snapshot);
+            }
+        }
+        None
+    }
+
+    /// Blocks that a snapshot has now, at the most.
+    pub fn block_count(&self) -> u64 {
+        self.books.lock().snapshot_room().blocks as u64
+    }
+
+    /// The requests that failed for want of memory.
+    #[must_use]
+    pub fn ooms(&self) -> OomLog {
+        self.ooms.lock().clone()
+    }
+
+    /// The call stack of this thread, where call stacks are taken.
+    pub(super) fn call_stack(&self) -> StackId {
+        self.watch.call_stack.map_or(StackId::NONE, |take| take())
+    }
+
+    /// Memory is short for this request, and all will be done about it.
+    pub(super) fn note_need(&self, need: &Need) {
+        if self.watch.ooms && need.before.get().is_none() {
+            need.before.set(Some(self.books.lock().holdings()));
+        }
+    }
+
+    /// Counts and describes a request that failed for want of memory.
+    #[cold]
+    pub(super) fn note_oom(&self, need: &Need, error: AllocError) {
+        if !is_shortage(error) {
+            return;
+        }
+        let wanted = self.watch.ooms || self.events_kept() > 0;
+        let info = wanted.then(|| self.driver.mem_info().ok()).flatten();
+        let at_limit = error == AllocError::Limit;
+        let (after, time_us) = {
+            let mut books = self.books.lock();
+            let shortage = Shortage {
+                at_limit,
+                tried_to_free: !self.fails_at_once(error),
+                device_free: info.map_or(Bytes::ZERO, |info| info.free),
+                stack: need.stack,
+            };
+            books.tally().out_of_memory(need.size, shortage);
+            (books.holdings(), books.tally().history().now_us())
+        };
+        if !self.watch.ooms {
+            return;
+        }
+        let live = self.live_blocks();
+        let limit = self.quota.limit();
+        let mut stacks = Vec::new();
+        if self.watch.call_stack.is_some() {
+            let known = live.iter().filter(|(_, stack)| *stack != StackId::NONE);
+            stacks = largest_groups(known.map(|&(size, stack)| (stack, size)).collect());
+        }
+        let event = OomEvent {
+            time_us,
+            request: need.request,
+            rounded: need.size,
+            at_limit,
+            driver_free: info.map(|info| info.free),
+            driver_total: info.map(|info| info.total),
+            limit,
+            device_reserved: self.quota.reserved(),
+            before: need.before.get().unwrap_or(after),
+            after,
+            sizes: largest_groups(live.iter().map(|&(size, _)| (size, size)).collect()),
+            stacks,
+            stack: need.stack,
+        };
+        self.ooms.lock().push(event);
+    }
+
+    /// The sizes and call stacks of the live blocks; none where the host has
+    /// no memory for them.
+    fn live_blocks(&self) -> Vec<(Bytes, StackId)> {
+        let mut live = Vec::new();
+        for _ in 0..TRIES {
+            let room = self.books.lock().snapshot_room().and_more();
+            live.clear();
+            if live.try_reserve_exact(room.blocks).is_err() {
+                break;
+            }
+            if self.books.lock().live_blocks(&mut live) {
+                return live;
+            }
+        }
+        Vec::new()
+    }
+}

@@ -1,0 +1,188 @@
+//! What an arena holds block by block, and what happened in it last.
+//!
+//! Plain values, taken under the arena's lock in one go and written outside of
+//! it. Invariant: the blocks of a segment are in the order of their addresses
+//! and tile it exactly; the events end where the segments begin, so that
+//! undoing them one by one, from the newest back, leads through states that
+//! were. Cost: 40 bytes a block and 40 an event.
+
+mod text;
+
+use crate::address::{Address, Bytes};
+use crate::stats::{StackId, Stacks};
+
+/// What a block is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum BlockState {
+    /// The program holds it.
+    Live,
+    /// The program freed it and the device may still use it.
+    Limbo,
+    /// It could be handed out.
+    Free,
+}
+
+impl BlockState {
+    /// `PyTorch`'s word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            BlockState::Live => "active_allocated",
+            BlockState::Limbo => "active_pending_free",
+            BlockState::Free => "inactive",
+        }
+    }
+}
+
+/// A block of a segment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct BlockPicture {
+    /// Where it starts.
+    pub address: Address,
+    /// Its size in whole slots.
+    pub size: Bytes,
+    /// What the program asked for; zero where it is free.
+    pub requested: Bytes,
+    /// What it is.
+    pub state: BlockState,
+    /// Where in the program it was asked for, if that was looked at.
+    pub stack: StackId,
+}
+
+/// Which requests a segment serves.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum SegmentKind {
+    /// It is a chunk of the pool for small requests.
+    Small,
+    /// It is a chunk of the other pool.
+    Large,
+    /// It is one block, taken for one request.
+    Direct,
+}
+
+impl SegmentKind {
+    /// The word in the statistics.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            SegmentKind::Small => "small",
+            SegmentKind::Large => "large",
+            SegmentKind::Direct => "direct",
+        }
+    }
+}
+
+/// Memory that the driver gave in one call: a chunk or a direct allocation.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Segment {
+    /// Where it starts.
+    pub address: Address,
+    /// Its size.
+    pub size: Bytes,
+    /// Which requests it serves.
+    pub kind: SegmentKind,
+    /// The position of its first block in [`Snapshot::blocks`].
+    pub first_block: usize,
+    /// How many blocks it has.
+    pub block_count: usize,
+}
+
+/// What happened.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// A block was handed out.
+    Alloc(Address),
+    /// The program freed a block.
+    FreeRequested(Address),
+    /// The device is done with a freed block.
+    FreeCompleted(Address),
+    /// The driver gave a segment.
+    SegmentAlloc(Address),
+    /// A segment goes back to the driver.
+    SegmentFree(Address),
+    /// A request failed for want of memory.
+    Oom {
+        /// What the driver had; zero where it did not say.
+        device_free: Bytes,
+    },
+}
+
+impl Action {
+    /// `PyTorch`'s word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Action::Alloc(_) => "alloc",
+            Action::FreeRequested(_) => "free_requested",
+            Action::FreeCompleted(_) => "free_completed",
+            Action::SegmentAlloc(_) => "segment_alloc",
+            Action::SegmentFree(_) => "segment_free",
+            Action::Oom { .. } => "oom",
+        }
+    }
+}
+
+/// An event of an arena's history.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// What happened.
+    pub action: Action,
+    /// Of a block, what the program asked for; of a segment, its size; of a
+    /// request that failed, its size in whole slots.
+    pub size: Bytes,
+    /// When, in microseconds since 1970.
+    pub time_us: u64,
+    /// Where in the program, if that was looked at.
+    pub stack: StackId,
+}
+
+/// A consistent picture of an arena's memory, with its newest events.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Snapshot {
+    /// All memory that the driver gave, by address.
+    pub segments: Vec<Segment>,
+    /// The blocks of all segments, those of one in one row.
+    pub blocks: Vec<BlockPicture>,
+    /// The newest events, the oldest of them first.
+    pub events: Vec<Event>,
+    /// How many older events there were.
+    pub events_lost: u64,
+}
+
+impl Snapshot {
+    /// The blocks of a segment of this snapshot, by address.
+    #[must_use]
+    pub fn blocks_of(&self, segment: &Segment) -> &[BlockPicture] {
+        let end = segment.first_block.saturating_add(segment.block_count);
+        self.blocks
+            .get(segment.first_block..end)
+            .unwrap_or_default()
+    }
+}
+
+/// The most blocks that are written down for a process: 2^17. The text of one
+/// is about 100 bytes. Where there are more all are left out, since a list
+/// that ends somewhere would not tile its segments.
+pub const MOST_BLOCKS: u64 = 1 << 17;
+
+/// The snapshots of a process's arenas.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Snapshots {
+    /// Blocks that there are.
+    pub blocks: u64,
+    /// Whether the segments are left out, because there are more blocks than
+    /// [`MOST_BLOCKS`].
+    pub left_out: bool,
+    /// Each arena's device and snapshot, in the order of the arenas.
+    pub arenas: Vec<(u32, Snapshot)>,
+    /// The call stacks that the snapshots and the rest of the report refer to.
+    pub stacks: Stacks,
+}
+
+impl Snapshots {
+    /// Writes the snapshots as a JSON object, indented to stand in an object
+    /// at the top of a file.
+    pub(super) fn write(&self, text: &mut String) {
+        text::write(self, text);
+    }
+}

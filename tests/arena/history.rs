@@ -1,0 +1,418 @@
+//! Snapshots, the events before them, and requests that failed.
+
+use std::collections::BTreeMap;
+
+use vramalloc::address::{Address, Bytes};
+use vramalloc::arena::Watch;
+use vramalloc::config::{Config, DeviceShare, FreeSync, StrategyKind};
+use vramalloc::sim::Call;
+use vramalloc::stats::{Action, BlockState, Event, SegmentKind, Snapshot, StackId};
+
+use crate::rig::{MS, Rig, plain};
+
+const MIB: Bytes = Bytes::mib(1);
+const DEVICE: Bytes = Bytes::gib(1);
+const STRATEGIES: [StrategyKind; 3] = [
+    StrategyKind::NaiveBestFit,
+    StrategyKind::AutoGrowth,
+    StrategyKind::Passthrough,
+];
+
+/// Everything is kept.
+pub(crate) const ALL: Watch = Watch {
+    events: 1 << 16,
+    ooms: true,
+    call_stack: None,
+};
+
+/// The memory of a device, going back in time.
+#[derive(Default)]
+struct Past {
+    /// Size by start.
+    segments: BTreeMap<u64, u64>,
+    /// Requested size by start, and whether it was freed.
+    blocks: BTreeMap<u64, (u64, bool)>,
+}
+
+impl Past {
+    fn undo(&mut self, event: &Event) {
+        let size = event.size.get();
+        match event.action {
+            Action::Alloc(at) => {
+                assert_eq!(
+                    self.blocks.remove(&at.get()),
+                    Some((size, false)),
+                    "{event:?}"
+                );
+            }
+            Action::FreeRequested(at) => {
+                let before = self.blocks.insert(at.get(), (size, false));
+                assert_eq!(before, Some((size, true)), "{event:?}");
+            }
+            Action::FreeCompleted(at) => {
+                let around = self.segments.range(..=at.get()).next_back();
+                assert!(
+                    around.is_some_and(|(a, s)| at.get() + size <= a + s),
+                    "{event:?}"
+                );
+                let before = self.blocks.insert(at.get(), (size, true));
+                assert_eq!(before, None, "{event:?}");
+            }
+            Action::SegmentAlloc(at) => {
+                assert_eq!(self.segments.remove(&at.get()), Some(size), "{event:?}");
+                let inside = self.blocks.range(at.get()..at.get() + size).next();
+                assert_eq!(inside, None, "{event:?}");
+            }
+            Action::SegmentFree(at) => {
+                let below = self.segments.range(..at.get() + size).next_back();
+                assert!(below.is_none_or(|(a, s)| a + s <= at.get()), "{event:?}");
+                self.segments.insert(at.get(), size);
+            }
+            Action::Oom { .. } => {}
+        }
+    }
+}
+
+/// Segments do not overlap, their blocks tile them and are merged, and the
+/// events lead back to an empty device unless the first were lost.
+pub(crate) fn holds_together(snapshot: &Snapshot) {
+    let mut past = Past::default();
+    let mut end = 0;
+    for segment in &snapshot.segments {
+        assert!(segment.address.get() >= end, "{segment:?} overlaps");
+        let mut at = segment.address;
+        let mut was_free = false;
+        for block in snapshot.blocks_of(segment) {
+            assert_eq!(block.address, at, "a gap");
+            assert!(block.requested <= block.size);
+            let free = block.state == BlockState::Free;
+            assert!(!(free && was_free), "neighbours that are free");
+            assert_eq!(free, block.requested.is_zero(), "{block:?}");
+            if !free {
+                let limbo = block.state == BlockState::Limbo;
+                past.blocks.insert(at.get(), (block.requested.get(), limbo));
+            }
+            was_free = free;
+            at = at.checked_add(block.size).unwrap();
+        }
+        assert_eq!(at.offset_from(segment.address), segment.size, "a gap");
+        past.segments
+            .insert(segment.address.get(), segment.size.get());
+        end = at.get();
+    }
+    let count: usize = snapshot.segments.iter().map(|s| s.block_count).sum();
+    assert_eq!(count, snapshot.blocks.len(), "a block of no segment");
+    assert!(snapshot.events.is_sorted_by_key(|event| event.time_us));
+    snapshot
+        .events
+        .iter()
+        .rev()
+        .for_each(|event| past.undo(event));
+    if snapshot.events_lost == 0 {
+        assert!(past.segments.is_empty() && past.blocks.is_empty());
+    }
+}
+
+fn words(snapshot: &Snapshot) -> Vec<&'static str> {
+    snapshot
+        .events
+        .iter()
+        .map(|event| event.action.word())
+        .collect()
+}
+
+fn states(snapshot: &Snapshot, state: BlockState) -> Vec<(Address, Bytes)> {
+    let blocks = snapshot.blocks.iter().filter(|block| block.state == state);
+    blocks
+        .map(|block| (block.address, block.requested))
+        .collect()
+}
+
+#[test]
+fn a_block_goes_through_its_states() {
+    for strategy in STRATEGIES {
+        let rig = Rig::watched(&plain(strategy), DEVICE, ALL);
+        let request = Bytes::new(700);
+        let block = rig.get(request);
+        rig.launch(block, request, MS);
+        let snapshot = rig.arena.snapshot().unwrap();
+        holds_together(&snapshot);
+        assert_eq!(words(&snapshot), ["segment_alloc", "alloc"], "{strategy:?}");
+        assert_eq!(snapshot.events[1].size, request, "as it was asked for");
+        let segment = snapshot.segments[0];
+        assert_eq!(snapshot.events[0].size, segment.size);
+        assert_eq!(segment.size, rig.arena.stats().reserved.current);
+        assert_eq!(states(&snapshot, BlockState::Live), [(block, request)]);
+        let kind = match strategy {
+            StrategyKind::NaiveBestFit => SegmentKind::Large,
+            StrategyKind::AutoGrowth => SegmentKind::Small,
+            StrategyKind::Passthrough => SegmentKind::Direct,
+        };
+        assert_eq!(segment.kind, kind);
+        rig.arena.free(block).unwrap();
+        let snapshot = rig.arena.snapshot().unwrap();
+        holds_together(&snapshot);
+        if strategy == StrategyKind::Passthrough {
+            let end = ["free_requested", "free_completed", "segment_free"];
+            assert_eq!(words(&snapshot)[2..], end);
+            continue;
+        }
+        assert_eq!(words(&snapshot)[2..], ["free_requested"]);
+        assert_eq!(states(&snapshot, BlockState::Limbo), [(block, request)]);
+        rig.gpu.pass(2 * MS);
+        rig.arena.flush();
+        let snapshot = rig.arena.snapshot().unwrap();
+        holds_together(&snapshot);
+        assert_eq!(words(&snapshot)[2..], ["free_requested", "free_completed"]);
+        assert_eq!(snapshot.blocks.len(), 1);
+        assert_eq!(
+            states(&snapshot, BlockState::Free),
+            [(segment.address, Bytes::ZERO)]
+        );
+        rig.arena.trim();
+        let snapshot = rig.arena.snapshot().unwrap();
+        holds_together(&snapshot);
+        assert_eq!(words(&snapshot)[4..], ["segment_free"]);
+        assert!(snapshot.segments.is_empty());
+    }
+}
+
+/// The device is done with what goes back to the driver, since the driver's
+/// free waits.
+#[test]
+fn memory_that_goes_back_from_limbo_is_done_with_first() {
+    let rig = Rig::watched(&plain(StrategyKind::AutoGrowth), DEVICE, ALL);
+    // Not even a page is left with which the device could be waited for.
+    let size = DEVICE;
+    let block = rig.get(size);
+    rig.launch(block, size, MS);
+    rig.gpu.begin_capture(rig.stream);
+    rig.arena.free(block).unwrap();
+    let other = rig.get(size);
+    let snapshot = rig.arena.snapshot().unwrap();
+    holds_together(&snapshot);
+    let events = [
+        "free_requested",
+        "free_completed",
+        "segment_free",
+        "segment_alloc",
+        "alloc",
+    ];
+    assert_eq!(words(&snapshot)[2..], events);
+    assert!(rig.gpu.end_capture(rig.stream));
+    rig.arena.free(other).unwrap();
+    rig.ends_clean();
+}
+
+#[test]
+fn immediate_reuse_is_told_as_it_happens() {
+    let config = Config {
+        free_sync: FreeSync::Immediate,
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::watched(&config, DEVICE, ALL);
+    rig.arena.free(rig.get(MIB)).unwrap();
+    let snapshot = rig.arena.snapshot().unwrap();
+    holds_together(&snapshot);
+    assert_eq!(words(&snapshot)[2..], ["free_requested", "free_completed"]);
+}
+
+/// A context that ends takes all with it, and the events say so: a later
+/// context may have the same addresses.
+#[test]
+fn the_end_of_a_context_ends_everything() {
+    for strategy in STRATEGIES {
+        let rig = Rig::watched(&plain(strategy), DEVICE, ALL);
+        let (_live, freed) = (rig.get(MIB), rig.get(Bytes::mib(9)));
+        rig.launch(freed, MIB, MS);
+        rig.arena.free(freed).unwrap();
+        rig.arena.retire();
+        let snapshot = rig.arena.snapshot().unwrap();
+        holds_together(&snapshot);
+        assert!(snapshot.segments.is_empty() && snapshot.blocks.is_empty());
+    }
+}
+
+#[test]
+fn the_newest_events_are_kept() {
+    let rig = Rig::watched(
+        &plain(StrategyKind::AutoGrowth),
+        DEVICE,
+        Watch { events: 10, ..ALL },
+    );
+    let blocks: Vec<_> = (0..20).map(|_| rig.get(MIB)).collect();
+    for &block in &blocks[5..] {
+        rig.arena.free(block).unwrap();
+    }
+    rig.arena.flush();
+    let snapshot = rig.arena.snapshot().unwrap();
+    holds_together(&snapshot);
+    assert_eq!(snapshot.events.len(), 10);
+    // Ten chunks of two blocks each, 20 requests, 15 frees.
+    assert_eq!(snapshot.events_lost, 10 + 20 + 15 + 15 - 10);
+    assert_eq!(words(&snapshot), ["free_completed"; 10]);
+    assert_eq!(rig.arena.events().unwrap().events, snapshot.events);
+}
+
+#[test]
+fn without_the_option_there_are_blocks_and_no_events() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    let block = rig.get(MIB);
+    let snapshot = rig.arena.snapshot().unwrap();
+    assert_eq!((snapshot.events.len(), snapshot.events_lost), (0, 0));
+    assert_eq!(states(&snapshot, BlockState::Live), [(block, MIB)]);
+    assert_eq!(rig.arena.events_kept(), 0);
+}
+
+#[test]
+fn without_host_memory_for_them_there_are_no_events() {
+    let watch = Watch {
+        events: usize::MAX,
+        ..ALL
+    };
+    let rig = Rig::watched(&plain(StrategyKind::AutoGrowth), DEVICE, watch);
+    assert_eq!(rig.arena.events_kept(), 0);
+    let block = rig.get(MIB);
+    assert_eq!(rig.arena.snapshot().unwrap().events, []);
+    rig.arena.free(block).unwrap();
+    rig.ends_clean();
+}
+
+#[test]
+fn a_failed_request_says_what_stood_in_the_way() {
+    let config = Config {
+        initial_chunk: Some(DEVICE),
+        ..plain(StrategyKind::NaiveBestFit)
+    };
+    let rig = Rig::watched(&config, DEVICE, ALL);
+    let blocks: Vec<_> = (0..64).map(|_| rig.get(Bytes::mib(16))).collect();
+    for pair in blocks.chunks(2) {
+        rig.arena.free(pair[0]).unwrap();
+    }
+    rig.arena.free(blocks[1]).unwrap();
+    let request = Bytes::new((49 << 20) + 1);
+    assert!(rig.arena.allocate(request).is_err());
+    let log = rig.arena.ooms();
+    let event = log.events().next().unwrap();
+    assert_eq!((log.events().count(), log.left_out()), (1, 0));
+    assert_eq!(event.request, request);
+    assert_eq!(event.rounded, Bytes::new((49 << 20) + 512));
+    assert_eq!((event.at_limit, event.limit), (false, None));
+    assert_eq!(
+        (event.driver_free, event.driver_total),
+        (Some(Bytes::ZERO), Some(DEVICE))
+    );
+    assert_eq!(event.after.live, Bytes::mib(31 * 16));
+    assert_eq!(event.after.cached, Bytes::mib(33 * 16));
+    assert_eq!(event.after.largest_cached, Bytes::mib(48));
+    assert_eq!(event.free_in_sum(), Bytes::mib(33 * 16));
+    assert!(event.is_fragmented());
+    let groups: Vec<_> = event
+        .sizes
+        .iter()
+        .map(|g| (g.key, g.count, g.bytes))
+        .collect();
+    assert_eq!(groups, [(Bytes::mib(16), 31, Bytes::mib(31 * 16))]);
+    let snapshot = rig.arena.snapshot().unwrap();
+    holds_together(&snapshot);
+    let last = snapshot.events.last().unwrap();
+    assert_eq!(
+        last.action,
+        Action::Oom {
+            device_free: Bytes::ZERO
+        }
+    );
+    assert_eq!(last.size, event.rounded);
+    assert!(event.time_us >= snapshot.events[0].time_us);
+}
+
+/// What is there when the request comes is told, also where all of it is given
+/// back before the request fails.
+#[test]
+fn what_was_there_before_the_ladder_is_told() {
+    for strategy in [StrategyKind::NaiveBestFit, StrategyKind::AutoGrowth] {
+        let limit = Some(DeviceShare::Bytes(Bytes::mib(512)));
+        let config = Config {
+            limit,
+            ..plain(strategy)
+        };
+        let rig = Rig::watched(&config, DEVICE, ALL);
+        let (first, second) = (rig.get(Bytes::mib(200)), rig.get(Bytes::mib(100)));
+        rig.arena.free(first).unwrap();
+        rig.arena.free(second).unwrap();
+        assert!(rig.arena.allocate(Bytes::mib(513)).is_err());
+        let log = rig.arena.ooms();
+        let event = log.events().next().unwrap();
+        assert!(event.at_limit);
+        assert_eq!(event.limit, Some(Bytes::mib(512)));
+        assert!(event.before.reserved >= Bytes::mib(300), "{strategy:?}");
+        assert!(event.before.idle >= Bytes::mib(300), "{strategy:?}");
+        assert_eq!(event.after.reserved, Bytes::ZERO);
+        assert_eq!(event.driver_free, Some(DEVICE));
+        assert_eq!(event.obtainable(), Bytes::mib(512));
+        assert!(!event.is_fragmented());
+        rig.ends_clean();
+    }
+}
+
+/// A driver that does not say what it has, or an option that wants nothing
+/// told, changes nothing else.
+#[test]
+fn a_failed_request_without_answers() {
+    let rig = Rig::watched(&plain(StrategyKind::AutoGrowth), DEVICE, ALL);
+    rig.gpu.fail_nth(Call::MemInfo, 1, vramalloc::Code::UNKNOWN);
+    assert!(rig.arena.allocate(Bytes::gib(2)).is_err());
+    let log = rig.arena.ooms();
+    assert_eq!(log.events().next().unwrap().driver_free, None);
+
+    let watch = Watch {
+        ooms: false,
+        ..Watch::default()
+    };
+    let rig = Rig::watched(&plain(StrategyKind::AutoGrowth), DEVICE, watch);
+    assert!(rig.arena.allocate(Bytes::gib(2)).is_err());
+    assert_eq!(rig.arena.ooms().events().count(), 0);
+    assert_eq!(rig.arena.stats().ooms, 1);
+    assert_eq!(rig.arena.driver_calls().mem_info.calls, 0);
+}
+
+fn this_place() -> StackId {
+    StackId::new(7)
+}
+
+#[test]
+fn call_stacks_go_where_the_blocks_go() {
+    let watch = Watch {
+        call_stack: Some(this_place),
+        ..ALL
+    };
+    for strategy in STRATEGIES {
+        let rig = Rig::watched(&plain(strategy), DEVICE, watch);
+        let (live, freed) = (rig.get(MIB), rig.get(Bytes::mib(9)));
+        rig.launch(freed, MIB, MS);
+        rig.arena.free(freed).unwrap();
+        assert!(rig.arena.allocate(Bytes::gib(2)).is_err());
+        let snapshot = rig.arena.snapshot().unwrap();
+        for block in &snapshot.blocks {
+            let known = block.state != BlockState::Free;
+            assert_eq!(block.stack == this_place(), known, "{block:?}");
+        }
+        for event in &snapshot.events {
+            let asks = matches!(
+                event.action,
+                Action::Alloc(_) | Action::SegmentAlloc(_) | Action::Oom { .. }
+            );
+            assert_eq!(event.stack == this_place(), asks, "{event:?}");
+        }
+        let log = rig.arena.ooms();
+        let event = log.events().next().unwrap();
+        assert_eq!(event.stack, this_place());
+        let group = event.stacks[0];
+        assert_eq!(
+            (group.key, group.count, group.bytes),
+            (this_place(), 1, MIB)
+        );
+        rig.arena.free(live).unwrap();
+        rig.ends_clean();
+    }
+}

@@ -3,8 +3,36 @@
 
 #![allow(dead_code, unused_imports, reason = "only the parsers are called here")]
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 #[path = "../../src/bin/vramalloc/report.rs"]
 mod report;
+#[path = "../../src/bin/vramalloc/snapshot"]
+mod snapshot {
+    mod json;
+    pub(super) mod made;
+    mod pickle;
+    mod read;
+    mod replay;
+    mod shape;
+
+    /// What writes the files is not called here.
+    pub(super) fn report(_target: &std::path::Path, _files: &[std::path::PathBuf]) -> u8 {
+        0
+    }
+
+    /// The JSON, if the contents are a file's.
+    pub(super) fn json(data: &[u8]) -> Result<String, String> {
+        made::Made::of(data).map(|made| {
+            // PROTO 4 in front, STOP behind.
+            assert!(made.pickle.starts_with(&[0x80, 4]) && made.pickle.ends_with(b"."));
+            super::super::is_plain(&made.summary);
+            made.json
+        })
+    }
+}
 #[path = "../../src/bin/vramalloc/units.rs"]
 mod units;
 #[path = "../../src/bin/vramalloc/written.rs"]
@@ -28,6 +56,66 @@ pub fn report(data: &[u8]) {
     match report::summarise(data) {
         Ok(text) => text.lines().for_each(super::is_plain),
         Err(error) => super::is_plain(&error),
+    }
+}
+
+/// A statistics file, from anywhere: what is made of it can be undone event by
+/// event, from the newest back.
+pub fn snapshot(data: &[u8]) {
+    match snapshot::json(data) {
+        Ok(text) => undone(&serde_json::from_str(&text).unwrap()),
+        Err(error) => super::is_plain(&error),
+    }
+}
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap()
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
+    value[key].as_array().unwrap()
+}
+
+fn undone(snapshot: &Value) {
+    for (device, events) in list(snapshot, "device_traces").iter().enumerate() {
+        let (mut segments, mut blocks) = (BTreeMap::new(), BTreeMap::new());
+        let here = |segment: &&Value| segment["device"] == device;
+        for segment in list(snapshot, "segments").iter().filter(here) {
+            let mut at = number(segment, "address");
+            let size = number(segment, "total_size");
+            assert_eq!(segments.insert(at, size), None);
+            for block in list(segment, "blocks") {
+                if block["state"] != "inactive" {
+                    blocks.insert(at, block["state"] == "active_pending_free");
+                }
+                at += number(block, "size");
+            }
+            assert_eq!(at, number(segment, "address") + size);
+        }
+        for event in events.as_array().unwrap().iter().rev() {
+            undo(event, &mut segments, &mut blocks);
+        }
+    }
+}
+
+/// Size of the segments, and whether a block was freed, by where they start.
+fn undo(event: &Value, segments: &mut BTreeMap<u64, u64>, blocks: &mut BTreeMap<u64, bool>) {
+    let at = event["addr"].as_u64().unwrap_or(0);
+    let size = number(event, "size");
+    let inside = |(start, room): (&u64, &u64)| at + size <= start + room;
+    match event["action"].as_str().unwrap() {
+        "alloc" => assert_eq!(blocks.remove(&at), Some(false)),
+        "free_requested" => assert_eq!(blocks.insert(at, false), Some(true)),
+        "free_completed" => {
+            assert!(segments.range(..=at).next_back().is_some_and(inside));
+            assert_eq!(blocks.insert(at, true), None);
+        }
+        "segment_alloc" => {
+            assert_eq!(segments.remove(&at), Some(size));
+            assert_eq!(blocks.range(at..at + size).next(), None);
+        }
+        "segment_free" => assert_eq!(segments.insert(at, size), None),
+        action => assert_eq!(action, "oom"),
     }
 }
 

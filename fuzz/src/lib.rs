@@ -12,7 +12,7 @@ mod options;
 // What the doctor's modules find above them in the command.
 use command::plain;
 
-pub use command::{names, report};
+pub use command::{names, report, snapshot};
 pub use doctor::{elf, loader};
 pub use options::options;
 

@@ -17,6 +17,7 @@ mod counts;
 mod ending;
 mod fences;
 mod frameworks;
+mod history;
 mod ipc;
 mod options;
 mod results;

@@ -118,6 +118,8 @@ pub(crate) struct Run {
     kind: Kind,
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
+    /// Bytes of data that it may have.
+    data: Option<u64>,
 }
 
 impl Run {
@@ -128,6 +130,7 @@ impl Run {
             kind,
             arguments: Vec::new(),
             environment: BTreeMap::new(),
+            data: None,
         };
         let libraries = simulated_cuda();
         match kind {
@@ -179,14 +182,35 @@ impl Run {
         self.env("VRAMALLOC_CONF", options)
     }
 
+    /// Lets it have no more than so many bytes of data.
+    pub(crate) fn data(mut self, bytes: u64) -> Run {
+        self.data = Some(bytes);
+        self
+    }
+
+    /// The program, or what starts it with so much data.
+    fn command(&self) -> Command {
+        let program = format!("target/programs/{}.{}", self.program, self.kind.suffix());
+        let program = root().join(program);
+        let Some(bytes) = self.data else {
+            return Command::new(program);
+        };
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "ulimit -d $0; exec \"$@\""])
+            .arg((bytes >> 10).to_string())
+            .arg(program);
+        command
+    }
+
     /// Runs it to its end.
     pub(crate) fn go(&self) -> Outcome {
         let folder = fresh_folder();
         let (cwd, side) = (folder.join("cwd"), folder.join("side"));
         fs::create_dir_all(&cwd).unwrap();
         fs::create_dir_all(&side).unwrap();
-        let program = format!("target/programs/{}.{}", self.program, self.kind.suffix());
-        let mut child = Command::new(root().join(program))
+        let mut child = self
+            .command()
             .args(&self.arguments)
             .current_dir(&cwd)
             .env_clear()
@@ -323,9 +347,9 @@ impl Outcome {
         self.report()["calls"][function].as_u64().unwrap_or(0)
     }
 
-    /// The statistics, which must be one file of sane contents.
+    /// The text of the statistics, which must be one file.
     #[track_caller]
-    pub(crate) fn stats(&self) -> Value {
+    pub(crate) fn statistics(&self) -> &str {
         assert_eq!(
             self.written.len(),
             1,
@@ -340,7 +364,13 @@ impl Outcome {
             "{}: {name}",
             self.what
         );
-        let stats = serde_json::from_str(text).unwrap();
+        text
+    }
+
+    /// The statistics, which must be one file of sane contents.
+    #[track_caller]
+    pub(crate) fn stats(&self) -> Value {
+        let stats = serde_json::from_str(self.statistics()).unwrap();
         adds_up(&stats, &self.what);
         stats
     }

@@ -1,11 +1,12 @@
 /*
  * Replays a trace of allocations and frees.
  *
- *   replay TRACE.csv PASSES
+ *   replay TRACE.csv PASSES [keep]
  *
  * A line of the trace is `k,id,size,stream`: k is `a` (allocate) or `f`
  * (free), size in bytes. Each pass does all events in their order and then,
- * not timed, frees what is still live. Prints one line per pass,
+ * not timed, frees what is still live; with `keep`, not after the last pass.
+ * Prints one line per pass,
  *
  *   pass=1 events=11264 ns_per_event=410.3
  *
@@ -107,7 +108,8 @@ static double now_ns(void) {
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-static void run_pass(const struct trace *trace, void **blocks, int pass) {
+static void run_pass(const struct trace *trace, void **blocks, int pass,
+                     int keep) {
     double begin = now_ns();
     for (size_t i = 0; i < trace->count; i++) {
         const struct event *event = &trace->events[i];
@@ -119,7 +121,7 @@ static void run_pass(const struct trace *trace, void **blocks, int pass) {
         }
     }
     double per_event = (now_ns() - begin) / (double)trace->count;
-    for (uint32_t id = 0; id < trace->ids; id++) {
+    for (uint32_t id = 0; id < trace->ids && !keep; id++) {
         if (blocks[id])
             GPU(gpu_free(blocks[id]));
         blocks[id] = NULL;
@@ -129,9 +131,10 @@ static void run_pass(const struct trace *trace, void **blocks, int pass) {
 }
 
 int main(int argc, char **argv) {
-    int passes = argc == 3 ? atoi(argv[2]) : 0;
-    if (passes < 1) {
-        fprintf(stderr, "usage: replay TRACE.csv PASSES\n");
+    int passes = argc == 3 || argc == 4 ? atoi(argv[2]) : 0;
+    int keep = argc == 4;
+    if (passes < 1 || (keep && strcmp(argv[3], "keep") != 0)) {
+        fprintf(stderr, "usage: replay TRACE.csv PASSES [keep]\n");
         return 2;
     }
     struct trace trace = read_trace(argv[1]);
@@ -141,9 +144,11 @@ int main(int argc, char **argv) {
         give_up(argv[1], 0, "no host memory");
     GPU(gpu_set_device(0));
     for (int pass = 1; pass <= passes; pass++)
-        run_pass(&trace, blocks, pass);
-    size_t all = trace.allocations * (size_t)passes;
-    printf("total allocations=%zu frees=%zu peak_live=%zu\n", all, all,
+        run_pass(&trace, blocks, pass, keep && pass == passes);
+    size_t all = trace.allocations * (size_t)passes, kept = 0;
+    for (uint32_t id = 0; id < trace.ids; id++)
+        kept += blocks[id] != NULL;
+    printf("total allocations=%zu frees=%zu peak_live=%zu\n", all, all - kept,
            trace.peak_live);
     free(blocks);
     free(trace.events);

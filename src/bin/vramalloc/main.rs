@@ -11,6 +11,7 @@ mod library;
 mod options;
 mod report;
 mod run;
+mod snapshot;
 mod units;
 mod written;
 

@@ -18,10 +18,18 @@ pub(super) struct Arguments {
     /// Files that programs wrote (VRAMALLOC_STATS)
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+
+    /// Write what FILE says of each block, and its events, as a snapshot that
+    /// PyTorch's memory_viz opens, and as JSON beside it
+    #[arg(long, value_name = "PICKLE")]
+    snapshot: Option<PathBuf>,
 }
 
 /// Prints a summary of each file and answers with the exit status.
 pub(super) fn report(arguments: &Arguments) -> u8 {
+    if let Some(target) = &arguments.snapshot {
+        return super::snapshot::report(target, &arguments.files);
+    }
     let mut status = 0;
     let mut text = String::new();
     for file in &arguments.files {

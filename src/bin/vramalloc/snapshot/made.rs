@@ -1,0 +1,36 @@
+//! A snapshot in both forms, made of a file's contents. Cost: the contents in
+//! memory, and both forms.
+
+use super::json::Json;
+use super::pickle::Pickle;
+use super::read::Statistics;
+use super::replay::Replayed;
+use super::shape;
+
+/// See the module.
+pub(super) struct Made {
+    /// What `PyTorch`'s tools open.
+    pub(super) pickle: Vec<u8>,
+    /// The same structure.
+    pub(super) json: String,
+    /// One line about it.
+    pub(super) summary: String,
+}
+
+impl Made {
+    /// # Errors
+    /// One line that says what is wrong with the file.
+    pub(super) fn of(bytes: &[u8]) -> Result<Made, String> {
+        let statistics = Statistics::parse(bytes)?;
+        let replayed = Replayed::new(&statistics.snapshot);
+        let mut pickle = Pickle::new();
+        shape::write(&statistics, &replayed, &mut pickle);
+        let mut json = Json::new();
+        shape::write(&statistics, &replayed, &mut json);
+        Ok(Made {
+            pickle: pickle.finish(),
+            json: json.finish(),
+            summary: replayed.summary(),
+        })
+    }
+}

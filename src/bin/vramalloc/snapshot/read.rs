@@ -1,0 +1,249 @@
+//! The part of a statistics file that a snapshot is made from.
+//!
+//! Owns no rule but those of the file's own form: the blocks of a segment tile
+//! it, a call stack's places are there, every number is exact where numbers
+//! are floating. Cost: about the size of the file in memory.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use vramalloc::stats::SCHEMA;
+
+/// The largest number that `JavaScript` holds exactly, and a snapshot.
+const LARGEST: u64 = (1 << 53) - 1;
+
+/// More devices than a machine has; the lists of a snapshot are by device.
+const MOST_DEVICES: u32 = 1024;
+
+/// More places than a call stack has here; they are written for each block.
+const MOST_FRAMES: usize = 128;
+
+/// A number up to 2^53.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
+#[serde(try_from = "u64")]
+pub(super) struct Exact(u64);
+
+impl Exact {
+    pub(super) fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl TryFrom<u64> for Exact {
+    type Error = String;
+
+    fn try_from(number: u64) -> Result<Exact, String> {
+        if number > LARGEST {
+            return Err(format!("{number} is above {LARGEST}"));
+        }
+        Ok(Exact(number))
+    }
+}
+
+/// What a file says.
+#[derive(Debug, Deserialize)]
+pub(super) struct Statistics {
+    #[serde(default)]
+    pub(super) options: BTreeMap<String, Effective>,
+    #[serde(default)]
+    pub(super) snapshot: Snapshot,
+}
+
+/// An option that was in force.
+#[derive(Debug, Deserialize)]
+pub(super) struct Effective {
+    pub(super) value: String,
+    pub(super) origin: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct Snapshot {
+    blocks: Option<u64>,
+    #[serde(default)]
+    left_out: bool,
+    #[serde(default)]
+    pub(super) arenas: Vec<Arena>,
+    #[serde(default)]
+    frames: Vec<Frame>,
+    #[serde(default)]
+    stacks: Vec<Stack>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Arena {
+    pub(super) device: u32,
+    pub(super) segments: Vec<Segment>,
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Segment {
+    pub(super) address: Exact,
+    pub(super) size: Exact,
+    pub(super) kind: Kind,
+    pub(super) blocks: Vec<Block>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Kind {
+    Small,
+    Large,
+    Direct,
+}
+
+#[derive(Copy, Clone, Debug, Deserialize)]
+pub(super) struct Block {
+    pub(super) address: Exact,
+    pub(super) size: Exact,
+    pub(super) requested: Exact,
+    pub(super) state: State,
+    pub(super) stack: Option<u32>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum State {
+    ActiveAllocated,
+    ActivePendingFree,
+    Inactive,
+}
+
+#[derive(Copy, Clone, Debug, Deserialize)]
+pub(super) struct Event {
+    pub(super) action: Action,
+    #[serde(default)]
+    pub(super) address: Exact,
+    #[serde(default)]
+    pub(super) device_free: Exact,
+    pub(super) size: Exact,
+    pub(super) time_us: Exact,
+    pub(super) stack: Option<u32>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Action {
+    Alloc,
+    FreeRequested,
+    FreeCompleted,
+    SegmentAlloc,
+    SegmentFree,
+    Oom,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Frame {
+    pub(super) object: String,
+    pub(super) offset: u64,
+    pub(super) name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stack {
+    stack: u32,
+    frames: Vec<usize>,
+}
+
+/// Only the version, so that a newer file is named as one.
+#[derive(Deserialize)]
+struct Version {
+    schema: Option<u64>,
+}
+
+impl Statistics {
+    /// # Errors
+    /// One line that says what is wrong with the file.
+    pub(super) fn parse(bytes: &[u8]) -> Result<Statistics, String> {
+        let wrong = |error: serde_json::Error| {
+            // The error may name what the file holds.
+            let error = super::super::plain(&error.to_string());
+            format!("not statistics of vramalloc: {error}")
+        };
+        let version: Version = serde_json::from_slice(bytes).map_err(wrong)?;
+        match version.schema {
+            Some(schema) if schema == u64::from(SCHEMA) => {}
+            Some(schema) => {
+                return Err(format!(
+                    "schema {schema}, but this command reads schema {SCHEMA}"
+                ));
+            }
+            None => return Err("not statistics of vramalloc: no schema".to_owned()),
+        }
+        let statistics: Statistics = serde_json::from_slice(bytes).map_err(wrong)?;
+        statistics.snapshot.check()?;
+        Ok(statistics)
+    }
+}
+
+impl Snapshot {
+    fn check(&self) -> Result<(), String> {
+        let Some(blocks) = self.blocks else {
+            return Err("it holds no snapshot; a newer version of the library writes one".into());
+        };
+        if self.left_out {
+            return Err(format!(
+                "it holds no snapshot: with {blocks} blocks it was too large to be written"
+            ));
+        }
+        for arena in &self.arenas {
+            if arena.device >= MOST_DEVICES {
+                return Err(format!("there is no device {}", arena.device));
+            }
+            arena.segments.iter().try_for_each(Segment::check)?;
+        }
+        for stack in &self.stacks {
+            let known = stack.frames.iter().all(|&place| place < self.frames.len());
+            if !known || stack.frames.len() > MOST_FRAMES {
+                return Err(format!(
+                    "call stack {} names frames that are not there, or too many",
+                    stack.stack
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The places of the call stacks by number, the innermost place first.
+    pub(super) fn frames_by_stack(&self) -> BTreeMap<u32, Vec<&Frame>> {
+        self.stacks
+            .iter()
+            .map(|stack| {
+                let places = stack.frames.iter();
+                (
+                    stack.stack,
+                    places.filter_map(|&at| self.frames.get(at)).collect(),
+                )
+            })
+            .collect()
+    }
+}
+
+impl Segment {
+    /// The address behind its last byte.
+    pub(super) fn end(&self) -> u64 {
+        self.address.get() + self.size.get()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut at = self.address.get();
+        for block in &self.blocks {
+            let fits = block.address.get() == at && block.requested <= block.size;
+            if !fits || block.size.get() == 0 {
+                return Err(format!(
+                    "the block at {} does not fit into its segment at {}",
+                    block.address.get(),
+                    self.address.get()
+                ));
+            }
+            at += block.size.get();
+        }
+        if at != self.end() || self.size.get() == 0 {
+            return Err(format!(
+                "the blocks of the segment at {} do not fill it",
+                self.address.get()
+            ));
+        }
+        Ok(())
+    }
+}

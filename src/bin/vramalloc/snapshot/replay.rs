@@ -1,0 +1,168 @@
+//! The events of a device in one row, as far as they can be undone.
+//!
+//! `PyTorch`'s viewer begins with the segments as they are at the end and
+//! undoes event after event, from the newest back; what does not fit makes it
+//! fail. The events of one arena fit by themselves, however many older ones
+//! were lost. Those of several arenas on one device are put in one row by their
+//! times, which may be equal, and a file may have been edited: so everything is
+//! undone here first, and what does not fit is left out. Cost: a search in a
+//! tree for each event.
+
+use std::collections::BTreeMap;
+
+use super::read::{Action, Event, Segment, Snapshot, State};
+
+/// The devices of a process, by number.
+pub(super) struct Replayed {
+    pub(super) devices: Vec<Device>,
+    left_out: usize,
+}
+
+/// What is shown of a device.
+#[derive(Default)]
+pub(super) struct Device {
+    /// By address.
+    pub(super) segments: Vec<Segment>,
+    /// The oldest first, with the time by which it is in its place.
+    pub(super) events: Vec<(u64, Event)>,
+}
+
+impl Replayed {
+    pub(super) fn new(snapshot: &Snapshot) -> Replayed {
+        let last = snapshot.arenas.iter().map(|arena| arena.device).max();
+        let mut replayed = Replayed {
+            devices: (0..=last.unwrap_or(0)).map(|_| Device::default()).collect(),
+            left_out: 0,
+        };
+        for arena in &snapshot.arenas {
+            let number = usize::try_from(arena.device).unwrap_or(usize::MAX);
+            if let Some(device) = replayed.devices.get_mut(number) {
+                device.segments.extend_from_slice(&arena.segments);
+                // An arena's own order counts, also where its clock stood.
+                let mut latest = 0;
+                device.events.extend(arena.events.iter().map(|&event| {
+                    latest = event.time_us.get().max(latest);
+                    (latest, event)
+                }));
+            }
+        }
+        replayed.left_out = replayed.devices.iter_mut().map(Device::order).sum();
+        replayed
+    }
+
+    /// One line about it.
+    pub(super) fn summary(&self) -> String {
+        let segments: usize = self.devices.iter().map(|d| d.segments.len()).sum();
+        let events: usize = self.devices.iter().map(|d| d.events.len()).sum();
+        let left_out = match self.left_out {
+            0 => String::new(),
+            n => format!(", {n} more left out because they contradict the rest"),
+        };
+        format!("{segments} segments, {events} events{left_out}")
+    }
+}
+
+impl Device {
+    /// Brings segments and events into their order and leaves out what does
+    /// not fit; returns how many that were.
+    fn order(&mut self) -> usize {
+        let before = self.segments.len() + self.events.len();
+        self.segments.sort_by_key(|segment| segment.address);
+        let mut end = 0;
+        self.segments.retain(|segment| {
+            let apart = segment.address.get() >= end;
+            end = if apart { segment.end() } else { end };
+            apart
+        });
+        self.events.sort_by_key(|&(time, _)| time);
+        let mut memory = Memory::new(&self.segments);
+        let mut kept: Vec<bool> = (self.events.iter().rev())
+            .map(|(_, event)| memory.undo(event))
+            .collect();
+        self.events.retain(|_| kept.pop().unwrap_or(false));
+        before - self.segments.len() - self.events.len()
+    }
+}
+
+/// A block that is not free.
+struct Active {
+    end: u64,
+    pending: bool,
+}
+
+/// The memory of a device at a moment, going back in time.
+struct Memory {
+    /// End by start.
+    segments: BTreeMap<u64, u64>,
+    blocks: BTreeMap<u64, Active>,
+}
+
+impl Memory {
+    fn new(segments: &[Segment]) -> Memory {
+        let active = segments.iter().flat_map(|segment| &segment.blocks);
+        Memory {
+            segments: (segments.iter())
+                .map(|segment| (segment.address.get(), segment.end()))
+                .collect(),
+            blocks: active
+                .filter(|block| block.state != State::Inactive)
+                .map(|block| {
+                    let start = block.address.get();
+                    let pending = block.state == State::ActivePendingFree;
+                    let end = start + block.size.get();
+                    (start, Active { end, pending })
+                })
+                .collect(),
+        }
+    }
+
+    /// Undoes an event; false, and nothing changed, where it cannot have been
+    /// the last that happened.
+    fn undo(&mut self, event: &Event) -> bool {
+        let start = event.address.get();
+        let end = start + event.size.get();
+        match event.action {
+            Action::Oom => true,
+            _ if start == end => false,
+            Action::Alloc => {
+                let live = self.blocks.get(&start).is_some_and(|block| !block.pending);
+                live && self.blocks.remove(&start).is_some()
+            }
+            Action::FreeRequested => match self.blocks.get_mut(&start) {
+                Some(block) if block.pending => {
+                    block.pending = false;
+                    true
+                }
+                _ => false,
+            },
+            Action::FreeCompleted => {
+                let segment = self.segments.range(..=start).next_back();
+                let inside = segment.is_some_and(|(_, &bound)| end <= bound);
+                let fits = inside && self.block_in(start, end).is_none();
+                if fits {
+                    self.blocks.insert(start, Active { end, pending: true });
+                }
+                fits
+            }
+            Action::SegmentAlloc => {
+                let idle =
+                    self.segments.get(&start) == Some(&end) && self.block_in(start, end).is_none();
+                idle && self.segments.remove(&start).is_some()
+            }
+            Action::SegmentFree => {
+                let last = self.segments.range(..end).next_back();
+                let apart = last.is_none_or(|(_, &bound)| bound <= start);
+                if apart {
+                    self.segments.insert(start, end);
+                }
+                apart
+            }
+        }
+    }
+
+    /// A block that is not free and touches these addresses.
+    fn block_in(&self, start: u64, end: u64) -> Option<&Active> {
+        let (_, block) = self.blocks.range(..end).next_back()?;
+        (block.end > start).then_some(block)
+    }
+}

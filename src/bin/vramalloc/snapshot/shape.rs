@@ -1,0 +1,213 @@
+//! The structure of `PyTorch`'s memory snapshots.
+//!
+//! Owns the names and the order of its keys, which are `PyTorch`'s. There is
+//! one stream, since nobody told which stream uses a block, and one pool id.
+//! Cost: a pass over blocks and events.
+
+use std::collections::BTreeMap;
+
+use super::read::{Action, Block, Event, Frame, Kind, Segment, State, Statistics};
+use super::replay::Replayed;
+
+/// Requests up to this size are `PyTorch`'s small ones.
+const SMALL: u64 = 1 << 20;
+
+/// Powers of two, in MiB, for which `PyTorch` has a number of divisions.
+const DIVISION_SLOTS: u32 = 16;
+
+/// What a structure is written to. A dictionary is a row of keys, each with
+/// its value behind it.
+pub(super) trait Sink {
+    fn dictionary(&mut self, fill: impl FnOnce(&mut Self));
+    fn key(&mut self, key: &str);
+    fn list<T>(&mut self, entries: impl Iterator<Item = T>, write: impl FnMut(&mut Self, T));
+    fn text(&mut self, text: &str);
+    fn number(&mut self, number: i64);
+    /// `number` is finite.
+    fn real(&mut self, number: f64);
+    fn flag(&mut self, flag: bool);
+    fn pair(&mut self, first: i64, second: i64);
+
+    /// A key with a number that is exact in floating point.
+    fn size(&mut self, key: &str, size: u64) {
+        self.key(key);
+        self.number(i64::try_from(size).unwrap_or(i64::MAX));
+    }
+
+    /// A key with a text.
+    fn word(&mut self, key: &str, word: &str) {
+        self.key(key);
+        self.text(word);
+    }
+
+    /// A key with a switch.
+    fn switch(&mut self, key: &str, on: bool) {
+        self.key(key);
+        self.flag(on);
+    }
+}
+
+type Stacks<'a> = BTreeMap<u32, Vec<&'a Frame>>;
+
+/// Writes a snapshot.
+pub(super) fn write(statistics: &Statistics, replayed: &Replayed, out: &mut impl Sink) {
+    let stacks = statistics.snapshot.frames_by_stack();
+    out.dictionary(|out| {
+        let devices = replayed.devices.iter().enumerate();
+        let segments =
+            devices.flat_map(|(number, device)| device.segments.iter().map(move |s| (number, s)));
+        out.key("segments");
+        out.list(segments, |out, (number, one)| {
+            segment(number, one, &stacks, out);
+        });
+        out.key("device_traces");
+        out.list(replayed.devices.iter(), |out, device| {
+            out.list(device.events.iter(), |out, (time, one)| {
+                event(*time, one, &stacks, out);
+            });
+        });
+        out.key("allocator_settings");
+        settings(statistics, out);
+        out.key("external_annotations");
+        out.list(std::iter::empty::<()>(), |_, ()| {});
+    });
+}
+
+fn segment(device: usize, segment: &Segment, stacks: &Stacks<'_>, out: &mut impl Sink) {
+    let sum = |state: &dyn Fn(State) -> bool, size: &dyn Fn(&Block) -> u64| -> u64 {
+        let blocks = segment.blocks.iter().filter(|block| state(block.state));
+        blocks.map(size).sum()
+    };
+    let active = |state| state != State::Inactive;
+    let size = |block: &Block| block.size.get();
+    // Of a direct allocation the request says which pool it would be in.
+    let small = match segment.kind {
+        Kind::Small => true,
+        Kind::Large => false,
+        Kind::Direct => segment.size.get() <= SMALL,
+    };
+    let only = match segment.blocks.as_slice() {
+        [only] if segment.kind == Kind::Direct => only.stack,
+        _ => None,
+    };
+    out.dictionary(|out| {
+        out.size("device", device as u64);
+        out.size("address", segment.address.get());
+        out.size("total_size", segment.size.get());
+        out.size(
+            "allocated_size",
+            sum(&|state| state == State::ActiveAllocated, &size),
+        );
+        out.size("active_size", sum(&active, &size));
+        out.size(
+            "requested_size",
+            sum(&active, &|block| block.requested.get()),
+        );
+        out.size("stream", 0);
+        out.word("segment_type", if small { "small" } else { "large" });
+        out.key("segment_pool_id");
+        out.pair(0, 0);
+        out.switch("is_expandable", false);
+        out.key("frames");
+        frames(only, stacks, out);
+        out.key("blocks");
+        out.list(segment.blocks.iter(), |out, one| block(one, stacks, out));
+    });
+}
+
+fn block(block: &Block, stacks: &Stacks<'_>, out: &mut impl Sink) {
+    out.dictionary(|out| {
+        out.size("address", block.address.get());
+        out.size("size", block.size.get());
+        out.size("requested_size", block.requested.get());
+        out.word(
+            "state",
+            match block.state {
+                State::ActiveAllocated => "active_allocated",
+                State::ActivePendingFree => "active_pending_free",
+                State::Inactive => "inactive",
+            },
+        );
+        out.key("frames");
+        frames(block.stack, stacks, out);
+    });
+}
+
+fn event(time_us: u64, event: &Event, stacks: &Stacks<'_>, out: &mut impl Sink) {
+    let word = match event.action {
+        Action::Alloc => "alloc",
+        Action::FreeRequested => "free_requested",
+        Action::FreeCompleted => "free_completed",
+        Action::SegmentAlloc => "segment_alloc",
+        Action::SegmentFree => "segment_free",
+        Action::Oom => "oom",
+    };
+    out.dictionary(|out| {
+        out.word("action", word);
+        match event.action {
+            Action::Oom => out.size("device_free", event.device_free.get()),
+            _ => out.size("addr", event.address.get()),
+        }
+        out.size("size", event.size.get());
+        out.size("stream", 0);
+        out.size("time_us", time_us);
+        if event.stack.is_some_and(|stack| stacks.contains_key(&stack)) {
+            out.key("frames");
+            frames(event.stack, stacks, out);
+        }
+        out.word("compile_context", "N/A");
+        out.word("user_metadata", "");
+        out.key("pool_id");
+        out.pair(0, 0);
+    });
+}
+
+fn frames(stack: Option<u32>, stacks: &Stacks<'_>, out: &mut impl Sink) {
+    let places = stack.and_then(|stack| stacks.get(&stack));
+    out.list(places.into_iter().flatten(), |out, place| {
+        let offset = || format!("0x{:x}", place.offset);
+        out.dictionary(|out| {
+            out.word("filename", &place.object);
+            out.size("line", 0);
+            out.word("name", &place.name.clone().unwrap_or_else(offset));
+        });
+    });
+}
+
+/// The settings that `PyTorch` names, with what the options say about them.
+fn settings(statistics: &Statistics, out: &mut impl Sink) {
+    let option = |key: &str| statistics.options.get(key).map(|option| &option.value);
+    let number = |key: &str| option(key).and_then(|value| value.parse::<f64>().ok());
+    let is = |key: &str, value: &str| option(key).is_some_and(|given| given == value);
+    let given: Vec<String> = (statistics.options.iter())
+        .filter(|(_, option)| option.origin != "default")
+        .map(|(key, option)| format!("{key}:{}", option.value))
+        .collect();
+    let megabytes = option("max_split_size_mb").and_then(|value| value.parse::<i64>().ok());
+    let max_split = megabytes.and_then(|n| n.checked_mul(1 << 20));
+    let threshold = number("garbage_collection_threshold").filter(|n| n.is_finite());
+    out.dictionary(|out| {
+        out.word("PYTORCH_CUDA_ALLOC_CONF", &given.join(","));
+        out.key("max_split_size");
+        out.number(max_split.filter(|&size| size > 0).unwrap_or(-1));
+        out.key("garbage_collection_threshold");
+        out.real(threshold.unwrap_or(0.0));
+        out.switch("expandable_segments", false);
+        out.size("pinned_num_register_threads", 1);
+        out.switch(
+            "release_lock_on_cudamalloc",
+            !is("release_lock_on_cudamalloc", "false"),
+        );
+        out.switch(
+            "pinned_use_cuda_host_register",
+            is("pinned_use_cuda_host_register", "true"),
+        );
+        out.switch("graph_capture_record_stream_reuse", false);
+        out.key("roundup_power2_divisions");
+        out.dictionary(|out| {
+            for slot in 0..DIVISION_SLOTS {
+                out.size(&(1u64 << slot).to_string(), 0);
+            }
+        });
+    });
+}

@@ -6,6 +6,7 @@
 //! `Config`. Cost: once per process, a few microseconds; nothing is printed
 //! here.
 
+mod change;
 mod load;
 mod sources;
 mod table;
@@ -20,6 +21,7 @@ use std::time::Duration;
 use crate::address::Bytes;
 use crate::stats::StatsTarget;
 
+pub use change::Unchanged;
 pub use load::{Effective, Host, Loaded, check, check_all, load};
 pub use sources::variable;
 pub use table::{OPTIONS, OptionRow, Role, Torch, find};

@@ -28,7 +28,11 @@
 //!   been reached;
 //! * *epoch*: the batch of limbo blocks behind one fence;
 //! * *door*: an exported CUDA symbol;
-//! * *snapshot*: a consistent picture of an arena.
+//! * *snapshot*: a consistent picture of an arena;
+//! * *group*: buffers that the C API packs into few allocations, by *layers*
+//!   that stay together;
+//! * *scope*: what a thread got by the C API between two calls, to be freed
+//!   together.
 //!
 //! # Order of the rooms
 //!
@@ -44,9 +48,11 @@ pub mod config;
 pub mod driver;
 pub mod error;
 pub mod gate;
+pub mod group;
 pub mod host;
 pub mod page_map;
 pub mod quota;
+pub mod scope;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod stats;

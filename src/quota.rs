@@ -10,7 +10,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What all arenas of a device may reserve together.
 pub struct Quota {
-    limit: Bytes,
+    limit: AtomicU64,
     reserved: AtomicU64,
 }
 
@@ -19,7 +19,7 @@ impl Quota {
     #[must_use]
     pub fn new(limit: Bytes) -> Quota {
         Quota {
-            limit,
+            limit: AtomicU64::new(limit.get()),
             reserved: AtomicU64::new(0),
         }
     }
@@ -27,7 +27,15 @@ impl Quota {
     /// The limit, if there is one.
     #[must_use]
     pub fn limit(&self) -> Option<Bytes> {
-        (self.limit != Bytes::MAX).then_some(self.limit)
+        let limit = Bytes::new(self.limit.load(Ordering::Relaxed));
+        (limit != Bytes::MAX).then_some(limit)
+    }
+
+    /// Changes the limit. What is reserved beyond it stays; nothing is added
+    /// until enough went back.
+    // Relaxed: whoever takes at this moment obeys the one or the other.
+    pub fn set_limit(&self, limit: Bytes) {
+        self.limit.store(limit.get(), Ordering::Relaxed);
     }
 
     /// Bytes reserved on the device.
@@ -44,7 +52,7 @@ impl Quota {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reserved| {
                 reserved
                     .checked_add(size.get())
-                    .filter(|&sum| sum <= self.limit.get())
+                    .filter(|&sum| sum <= self.limit.load(Ordering::Relaxed))
             })
             .is_ok()
     }
@@ -97,5 +105,15 @@ mod tests {
         assert!(quota.take(Bytes::new(1)));
         assert_eq!(quota.limit(), Some(Bytes::new(10)));
         assert_eq!(Quota::new(Bytes::MAX).limit(), None);
+    }
+
+    #[test]
+    fn a_lower_limit_holds_from_then_on() {
+        let quota = Quota::new(Bytes::MAX);
+        assert!(quota.take(Bytes::new(10)));
+        quota.set_limit(Bytes::new(8));
+        assert!(!quota.take(Bytes::new(1)));
+        quota.put_back(Bytes::new(3));
+        assert!(quota.take(Bytes::new(1)));
     }
 }

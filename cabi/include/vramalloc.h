@@ -127,6 +127,34 @@ typedef int vramalloc_result;
  */
 typedef int vramalloc_place;
 
+/**
+ * A buffer that is asked for as the member of a group.
+ */
+typedef struct vramalloc_member {
+    /**
+     * Its size in bytes, above 0.
+     */
+    size_t size;
+    /**
+     * Its name, or null. The part before its first dot is its layer.
+     */
+    const char *name;
+    /**
+     * The number of its layer, where it has no name.
+     */
+    uint64_t layer;
+} vramalloc_member;
+
+/**
+ * A group, by its number; 0 is none.
+ */
+typedef uint64_t vramalloc_group;
+
+/**
+ * A scope, by its number; 0 is none.
+ */
+typedef uint64_t vramalloc_scope;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -199,11 +227,104 @@ vramalloc_result vramalloc_malloc(size_t size, vramalloc_place place, void **add
  * May be called during a capture and by any thread; not in a forked child
  * and not from a signal handler.
  *
- * Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed; or CUDA's code.
+ * Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed (also for a member of
+ * a group, which goes with it); or CUDA's code.
  *
  * The caller promises that nothing which comes after the call uses the memory.
  */
 vramalloc_result vramalloc_free(void *address);
+
+/**
+ * Gets memory at `place` for `count` buffers that live and die together,
+ * packed into few allocations, and writes their addresses to `addresses`, in
+ * the order of `members`, and the group's number to `*group`.
+ *
+ * Members of one layer lie in one allocation; how many layers share one is
+ * said by the options `fuse_parameter_memory_size` (negative: one; 0: all;
+ * else as many as it takes to reach so many MiB) and
+ * `fuse_parameter_groups_size` (above 1: an allocation also ends with the
+ * layer that makes it more members than this), as in Paddle. With a size of 0
+ * members lie in the order of their names. Each starts at a multiple of 256.
+ *
+ * The caller owns the group until `vramalloc_group_free`; a member is not
+ * freed by itself.
+ *
+ * May be called when `vramalloc_malloc` may.
+ *
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null argument, no members, one
+ * of 0 bytes, or an unknown place; else as `vramalloc_malloc`. `*group` is 0
+ * then and nothing is held.
+ *
+ * The caller promises `count` members with names that end in zero, and room
+ * for as many addresses and a group, where they are not null.
+ */
+vramalloc_result vramalloc_group_malloc(const struct vramalloc_member *members,
+                                        size_t count,
+                                        vramalloc_place place,
+                                        void **addresses,
+                                        vramalloc_group *group);
+
+/**
+ * Writes to `*count` how many allocations a group has.
+ *
+ * May be called when `vramalloc_malloc` may. Errors:
+ * `VRAMALLOC_INVALID_ARGUMENT` for a null `count`, `VRAMALLOC_NOT_OURS` where
+ * there is no such group.
+ *
+ * The caller promises that `count`, where it is not null, may be written to.
+ */
+vramalloc_result vramalloc_group_allocations(vramalloc_group group, size_t *count);
+
+/**
+ * Frees all members of a group, as `vramalloc_free` would, and the group. 0 is
+ * nothing to free.
+ *
+ * May be called when `vramalloc_free` may. Errors: `VRAMALLOC_NOT_OURS` where
+ * there is no such group; or the code of the first free that failed, after
+ * all others.
+ *
+ * The caller promises that nothing which comes after the call uses the memory.
+ */
+vramalloc_result vramalloc_group_free(vramalloc_group group);
+
+/**
+ * Begins a scope of the calling thread, inside the one that it is in, and
+ * writes its number to `*scope`.
+ *
+ * What the thread gets from then on from `vramalloc_malloc`,
+ * `vramalloc_malloc_on_stream` and `vramalloc_group_malloc`, until it ends the
+ * scope or begins another inside it, belongs to the scope. It may be freed one
+ * by one before, by any thread; what is left is freed with the scope. Other
+ * threads do not notice. What CUDA's functions and `vramalloc_torch_malloc`
+ * give belongs to no scope.
+ *
+ * A scope that its thread has not ended when the thread ends is never ended,
+ * and its memory stays live.
+ *
+ * May be called before CUDA is initialised, during a capture and by any
+ * thread; not in a forked child and not from a signal handler.
+ *
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `scope`.
+ *
+ * The caller promises that `scope`, where it is not null, may be written to.
+ */
+vramalloc_result vramalloc_scope_begin(vramalloc_scope *scope);
+
+/**
+ * Ends the calling thread's innermost scope, which must be `scope`, and frees
+ * all that belongs to it, as `vramalloc_free` would: before it returns, or
+ * with the option `eager_delete_scope` off, by a thread of the library.
+ * `vramalloc_empty_cache`, the control `trim` and a request that finds no
+ * memory wait for that thread.
+ *
+ * May be called when `vramalloc_scope_begin` may.
+ *
+ * Errors: `VRAMALLOC_WRONG_SCOPE`, and nothing is changed; or the code of the
+ * first free that failed, after all others.
+ *
+ * The caller promises that nothing which comes after the call uses the memory.
+ */
+vramalloc_result vramalloc_scope_end(vramalloc_scope scope);
 
 /**
  * Gives what is cached at `place` and no block lies in back to CUDA (or to
@@ -220,6 +341,91 @@ vramalloc_result vramalloc_free(void *address);
  * The caller promises that `released`, where it is not null, may be written to.
  */
 vramalloc_result vramalloc_empty_cache(vramalloc_place place, uint64_t *released);
+
+/**
+ * Writes the statistics of this process as they are now to `*text`: the JSON
+ * that docs/statistics.md explains, with "final" false, ending in zero. The
+ * caller owns the text until `vramalloc_free_text`.
+ *
+ * May be called before CUDA is initialised, by any thread, and during a
+ * capture; no CUDA function is called. Not in a forked child and not from a
+ * signal handler.
+ *
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `text`; `*text` is null
+ * after any error.
+ *
+ * The caller promises that `text`, where it is not null, may be written to.
+ */
+vramalloc_result vramalloc_statistics(char **text);
+
+/**
+ * Frees a text that `vramalloc_statistics` wrote; null is nothing to free.
+ * May be called at any time but from a signal handler.
+ *
+ * The caller promises that it is such a text, and frees it once.
+ */
+void vramalloc_free_text(char *text);
+
+/**
+ * Writes the statistics of this process as they are now to the file that
+ * `pattern` names, as the option `stats` does ("%e" program, "%p" process,
+ * "%h" host, "%r" rank, "%%" a percent sign; also "stderr" and "off"). Null: to
+ * where that option says. The file appears under its name when it is whole.
+ *
+ * May be called when `vramalloc_statistics` may.
+ *
+ * Errors: `VRAMALLOC_INVALID_VALUE` for a pattern that cannot be read,
+ * `VRAMALLOC_IO`.
+ *
+ * The caller promises that `pattern`, where it is not null, ends in zero.
+ */
+vramalloc_result vramalloc_dump(const char *pattern);
+
+/**
+ * Asks the library for something by name, has it done, or sets it.
+ *
+ * | name | without a value | with one |
+ * |---|---|---|
+ * | `version` | the library's version | |
+ * | `statistics` | the JSON of `vramalloc_statistics` | |
+ * | `option.<key>` | the option's value in force | sets it |
+ * | `device.<n>.live` | bytes in blocks that are held | |
+ * | `device.<n>.cached` | bytes that could be handed out again | |
+ * | `device.<n>.limbo` | freed bytes that may be in use still | |
+ * | `device.<n>.idle` | bytes that `trim` would give back, if out of use | |
+ * | `device.<n>.reserved` | bytes that CUDA gave | |
+ * | `device.<n>.limit` | the limit in bytes, or `none` | |
+ * | `flush` | makes available what is out of use; does not wait | |
+ * | `trim` | `vramalloc_empty_cache` at all places; the bytes given back | |
+ * | `dump` | `vramalloc_dump` | with this pattern |
+ *
+ * Keys of options are those of docs/options.md, or the frameworks' names for
+ * them. Before memory was first asked for, each that has an effect can be
+ * set; afterwards `limit` (idle memory beyond a lower one is given back),
+ * `stats`, `fuse_parameter_groups_size`, `fuse_parameter_memory_size` and
+ * `eager_delete_scope`.
+ *
+ * The answer is a text (a number in decimal, or nothing), written to `buffer`
+ * with a zero at its end, and its length with the zero to `*length`. Each of
+ * the two may be null, where it is not wanted.
+ *
+ * May be called before CUDA is initialised, by any thread, and during a
+ * capture; not in a forked child and not from a signal handler.
+ *
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `name`,
+ * `VRAMALLOC_UNKNOWN_NAME`, `VRAMALLOC_READ_ONLY`, `VRAMALLOC_INVALID_VALUE`,
+ * `VRAMALLOC_IO`; `VRAMALLOC_TOO_SMALL` where the answer does not fit into
+ * `capacity` bytes: what was asked for is done then, and the length written.
+ *
+ * The caller promises that texts end in zero, that `buffer` has room for
+ * `capacity` bytes and that `length` may be written to, where they are not
+ * null.
+ */
+vramalloc_result vramalloc_ctl(const char *name,
+                               const char *value,
+                               char *buffer,
+                               size_t capacity,
+                               size_t *length);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -16,7 +16,13 @@
 // In the order of the header.
 mod memory;
 
+mod groups;
+mod scopes;
+
 mod control;
+
+pub(crate) mod background;
+mod holdings;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
@@ -160,13 +166,13 @@ pub extern "C" fn vramalloc_version_number() -> c_int {
 
 const _: () = assert!(
     VRAMALLOC_VERSION
-        == 10_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
-            + 100 * number(env!("CARGO_PKG_VERSION_MINOR"))
-            + number(env!("CARGO_PKG_VERSION_PATCH"))
+        == 10_000 * decimal(env!("CARGO_PKG_VERSION_MAJOR"))
+            + 100 * decimal(env!("CARGO_PKG_VERSION_MINOR"))
+            + decimal(env!("CARGO_PKG_VERSION_PATCH"))
 );
 
 /// A decimal number, read when compiled.
-const fn number(text: &str) -> c_int {
+const fn decimal(text: &str) -> c_int {
     let digits = text.as_bytes();
     let (mut value, mut at) = (0, 0);
     while at < digits.len() {
@@ -203,8 +209,12 @@ fn cuda_name(code: vramalloc_result) -> *const c_char {
 
 /// An address of ours as the program has it.
 fn pointer(address: core_arena::Address) -> Result<*mut c_void, Failure> {
-    let address = usize::try_from(address.get()).map_err(|_| Code::UNKNOWN)?;
-    Ok(ptr::with_exposed_provenance_mut(address))
+    Ok(ptr::with_exposed_provenance_mut(number(address)?))
+}
+
+/// The same as a number.
+fn number(address: core_arena::Address) -> Result<usize, Failure> {
+    Ok(usize::try_from(address.get()).map_err(|_| Code::UNKNOWN)?)
 }
 
 #[cfg(test)]
@@ -237,6 +247,6 @@ mod tests {
         // SAFETY: a text that ends in zero and stays.
         let version = unsafe { CStr::from_ptr(vramalloc_version()) };
         assert_eq!(version.to_str().unwrap(), env!("CARGO_PKG_VERSION"));
-        assert_eq!(number("1207"), 1207);
+        assert_eq!(decimal("1207"), 1207);
     }
 }

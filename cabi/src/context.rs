@@ -27,7 +27,6 @@ use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::guard::own_call;
-use crate::life::Start;
 use crate::real_driver::RealDriver;
 use crate::resolve::MISSING;
 use crate::symbols::real;
@@ -175,11 +174,14 @@ fn serving(context: usize) -> Option<&'static Home> {
 
 /// Makes the arena of a context of this device.
 fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'static Home> {
-    let start = life::start();
     let device = device(handle);
     let primary = is_primary(context, handle);
     let marker = peers::marker(context, || primary.then_some(handle));
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
+    let (config, watch) = life::options(|loaded| {
+        let settings = &loaded.settings;
+        (config(&settings.config, asking), watch(settings))
+    });
 
     let new = NEW.lock();
     // Another thread may have been faster.
@@ -195,17 +197,17 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
         arena: Arena::new(
             ArenaId(u32::try_from(number).ok()?),
             RealDriver::new(marker),
-            &config(start, asking),
+            &config,
             Arc::clone(pages),
             Arc::clone(&device.quota),
         )
-        .watched(watch(&start.loaded.settings)),
+        .watched(watch),
     }));
     place.store(ptr::from_ref(home).cast_mut(), Ordering::Relaxed);
     COUNT.store(number + 1, Ordering::Release);
     SERVING.write().push(home);
     drop(new);
-    if home.arena.events_kept() < start.loaded.settings.trace_events {
+    if home.arena.events_kept() < watch.events {
         life::warn_once(
             life::Once::Trace,
             "trace: no host memory for so many events; none are kept",
@@ -217,16 +219,13 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
 /// What an arena obeys. Where the library was only loaded for the C API, by
 /// `dlopen`, nobody tells us when a capture begins, and a fence could break
 /// one: then every call is the driver's.
-fn config(start: &Start, asking: Asking) -> Config {
-    let config = start.loaded.settings.config.clone();
-    if asking == Asking::Door || dlsym::is_in_front() {
-        return config;
+fn config(config: &Config, asking: Asking) -> Config {
+    let mut config = config.clone();
+    if asking == Asking::Api && !dlsym::is_in_front() {
+        config.strategy = StrategyKind::Passthrough;
+        config.free_sync = FreeSync::Deferred;
     }
-    Config {
-        strategy: StrategyKind::Passthrough,
-        free_sync: FreeSync::Deferred,
-        ..config
-    }
+    config
 }
 
 /// What the options want to be kept of an arena's past.
@@ -253,17 +252,11 @@ fn device(handle: CUdevice) -> &'static Device {
     // SAFETY: a place for the answer.
     let told = unsafe { real::cuDeviceTotalMem_v2(&raw mut total, handle) } == 0;
     let total = told.then(|| Bytes::new(total as u64));
-    let limit = life::start()
-        .loaded
-        .settings
-        .config
-        .limit
-        .map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)));
     let device = Device {
         handle,
         name: name(handle),
         total,
-        quota: Arc::new(Quota::new(limit)),
+        quota: Arc::new(Quota::new(limit(total))),
     };
     let mut devices = DEVICES.lock();
     if let Some(device) = known(&devices) {
@@ -272,6 +265,27 @@ fn device(handle: CUdevice) -> &'static Device {
     let device: &'static Device = Box::leak(Box::new(device));
     devices.push(device);
     device
+}
+
+/// The limit for a device of this size.
+fn limit(total: Option<Bytes>) -> Bytes {
+    let limit = life::options(|loaded| loaded.settings.config.limit);
+    limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
+}
+
+/// Puts a limit in force that was changed, and gives idle memory beyond it
+/// back.
+pub(crate) fn obey_limit() {
+    let devices = DEVICES.lock().clone();
+    for device in devices {
+        let limit = limit(device.total);
+        device.quota.set_limit(limit);
+        for home in homes_on(device.handle) {
+            if device.quota.reserved() > limit {
+                home.arena.trim();
+            }
+        }
+    }
 }
 
 fn name(device: CUdevice) -> Option<String> {
@@ -314,11 +328,28 @@ pub(crate) fn release_primary(device: CUdevice) {
     }
 }
 
+/// Whether there is or was an arena.
+pub(crate) fn any() -> bool {
+    COUNT.load(Ordering::Relaxed) > 0
+}
+
+/// The homes that serve.
+pub(crate) fn homes() -> Vec<&'static Home> {
+    SERVING.read().clone()
+}
+
 /// The homes that serve on a device.
 pub(crate) fn homes_on(device: CUdevice) -> Vec<&'static Home> {
-    let serving = SERVING.read();
-    let there = |home: &&Home| home.device.handle == device;
-    serving.iter().copied().filter(there).collect()
+    let mut homes = homes();
+    homes.retain(|home| home.device.handle == device);
+    homes
+}
+
+/// The limit in force on a device, if there is one.
+pub(crate) fn limit_on(device: CUdevice) -> Option<Bytes> {
+    let devices = DEVICES.lock();
+    let device = devices.iter().find(|known| known.handle == device)?;
+    device.quota.limit()
 }
 
 /// Whose an address is.

@@ -7,13 +7,16 @@
 //! call is made. Cost: nothing until the end, and with the option a thread that
 //! sleeps.
 
+use std::io;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use core_arena::config::Loaded;
 use core_arena::stats::{ArenaReport, Process, Report, StatsTarget};
 
+use crate::api::background;
 use crate::guard::{self, Service};
 use crate::life::{self, Start, warn};
 use crate::{context, ipc, symbols};
@@ -33,6 +36,7 @@ static AT_END: extern "C" fn() = ended;
 /// the last version.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
+    background::stop();
     let Some(start) = life::started().filter(|start| writes(start)) else {
         return;
     };
@@ -58,8 +62,11 @@ fn writes(start: &Start) -> bool {
 
 /// Starts the thread that writes in between, if the options ask for one.
 pub(crate) fn keep_writing(start: &'static Start) {
-    let interval = start.loaded.settings.stats_interval;
-    let to_file = matches!(start.loaded.settings.stats, StatsTarget::File(_));
+    let (interval, to_file) = life::options(|loaded| {
+        let settings = &loaded.settings;
+        let to_file = matches!(settings.stats, StatsTarget::File(_));
+        (settings.stats_interval, to_file)
+    });
     if interval.is_zero() || !to_file {
         return;
     }
@@ -88,7 +95,7 @@ fn write_each(interval: Duration, start: &Start) {
     }
 }
 
-fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
+pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
     // SAFETY: a set is plain data; both are filled before they are read.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
     // SAFETY: two sets of this function.
@@ -103,31 +110,54 @@ fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
 }
 
 fn write(start: &Start, last: bool) {
-    let mut arenas = context::reports();
-    arenas.retain(has_allocated);
+    let arenas = used_arenas();
     if arenas.is_empty() {
         return;
     }
-    let process = Process::current(start.began);
-    let report = Report {
-        process: &process,
-        loaded: &start.loaded,
-        last,
-        doors: &symbols::passed(),
-        arenas: &arenas,
-        snapshots: Some(&context::snapshots()),
-    };
-    if let Err(error) = start
-        .loaded
-        .settings
-        .stats
-        .deliver(&process, &report.to_text())
-    {
+    let target = life::options(|loaded| loaded.settings.stats.clone());
+    let (process, text) = report(start, last, &arenas);
+    if let Err(error) = target.deliver(&process, &text) {
         life::warn_once(
             life::Once::Statistics,
             &format!("cannot write the statistics: {error}"),
         );
     }
+}
+
+/// Who reports, and the report.
+fn report(start: &Start, last: bool, arenas: &[ArenaReport]) -> (Process, String) {
+    let process = Process::current(start.began);
+    let loaded = life::options(Loaded::clone);
+    let report = Report {
+        process: &process,
+        loaded: &loaded,
+        last,
+        doors: &symbols::passed(),
+        arenas,
+        snapshots: Some(&context::snapshots()),
+    };
+    let text = report.to_text();
+    (process, text)
+}
+
+/// The statistics as they are now.
+pub(crate) fn text() -> String {
+    report(life::start(), false, &used_arenas()).1
+}
+
+/// Writes the statistics as they are now.
+///
+/// # Errors
+/// What the system answers.
+pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
+    let (process, text) = report(life::start(), false, &used_arenas());
+    target.deliver(&process, &text).map(|_| ())
+}
+
+fn used_arenas() -> Vec<ArenaReport> {
+    let mut arenas = context::reports();
+    arenas.retain(has_allocated);
+    arenas
 }
 
 /// Whether anything was asked of an arena.

@@ -73,7 +73,7 @@ pub(crate) unsafe fn cuIpcGetMemHandle(
                 &format!(
                     "a memory handle for another process was refused: {}: {error}; options \
                      ipc_dir, and dedicated_min for large requests, help",
-                    life::start().loaded.settings.ipc_dir.display()
+                    exports::parent().display()
                 ),
             );
             Some(Code::NOT_SUPPORTED.get())
@@ -159,7 +159,7 @@ unsafe fn open(
                 &format!(
                     "a memory handle cannot be opened: {}: {error}; both processes need the \
                      same user and the same ipc_dir, and the memory must be live",
-                    life::start().loaded.settings.ipc_dir.display()
+                    exports::parent().display()
                 ),
             );
             return Some(INVALID_HANDLE);

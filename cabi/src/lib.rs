@@ -23,6 +23,7 @@ mod api;
 mod callers;
 mod capture;
 mod context;
+mod control;
 mod dlsym;
 mod driver_api;
 mod dump;

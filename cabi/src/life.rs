@@ -12,6 +12,8 @@ use std::time::SystemTime;
 use core_arena::Bytes;
 use core_arena::config::{self, Host, Loaded, OomReport};
 use core_arena::stats::OomEvent;
+use spin::relax::Yield;
+use spin::rwlock::RwLock;
 
 use crate::context::Arena;
 use crate::guard::{self, Service};
@@ -19,8 +21,8 @@ use crate::{dump, resolve};
 
 /// What the process started with.
 pub(crate) struct Start {
-    /// The options in force.
-    pub(crate) loaded: Loaded,
+    /// The options that were in force then.
+    loaded: Loaded,
     /// When counting began.
     pub(crate) began: SystemTime,
     /// The process that counts; a child that was made by other means than
@@ -58,6 +60,35 @@ ctor::declarative::ctor! {
 /// What the process started with, if it has asked for device memory.
 pub(crate) fn started() -> Option<&'static Start> {
     START.get()
+}
+
+/// The options in force, once the program has changed one.
+static CHANGED: RwLock<Option<Box<Loaded>>, Yield> = RwLock::new(None);
+
+/// What `read` finds in the options that are in force. It is quick, and calls
+/// nothing that could come back here.
+pub(crate) fn options<R>(read: impl FnOnce(&Loaded) -> R) -> R {
+    let start = start();
+    let changed = CHANGED.read();
+    read(changed.as_deref().unwrap_or(&start.loaded))
+}
+
+/// Changes options; nothing where `change` fails.
+///
+/// # Errors
+/// What `change` answers.
+pub(crate) fn change_options<E>(
+    change: impl FnOnce(&mut Loaded) -> Result<(), E>,
+) -> Result<(), E> {
+    let start = start();
+    let mut changed = CHANGED.write();
+    let mut next = match &*changed {
+        Some(loaded) => loaded.clone(),
+        None => Box::new(start.loaded.clone()),
+    };
+    change(&mut next)?;
+    *changed = Some(next);
+    Ok(())
 }
 
 /// What the process started with; the first caller reads the options.
@@ -106,8 +137,8 @@ unsafe extern "C" fn forked() {
 /// Says once that memory ran out, why, and how the arena stood, unless nothing
 /// is to be told.
 pub(crate) fn out_of_memory(arena: &Arena, request: Bytes, why: &str) {
-    let wanted = |start: &Start| start.loaded.settings.oom_report != OomReport::Off;
-    if !started().is_some_and(wanted) || !first(Once::OutOfMemory) {
+    let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
+    if !wanted || !first(Once::OutOfMemory) {
         return;
     }
     let ooms = arena.ooms();

@@ -39,11 +39,11 @@ fn pool() -> &'static Pool {
     POOL.get_or_init(|| {
         // Addresses of a simulated device need not be apart from the host's.
         let pages = Arc::new(PageMap::new());
-        let settings = &life::start().loaded.settings;
+        let pageable = life::options(|loaded| loaded.settings.pageable);
         let arena = Arena::new(
             ArenaId(0),
             System::default(),
-            &config(settings.pageable, total()),
+            &config(pageable, total()),
             Arc::clone(&pages),
             Arc::new(Quota::new(Bytes::MAX)),
         );
@@ -78,6 +78,11 @@ pub(crate) fn free(address: Address) -> Option<Result<(), FreeError>> {
         Owner::Foreign => None,
         Owner::Arena(_) => Some(pool.arena.free(address)),
     }
+}
+
+/// Whether anything was asked for.
+pub(crate) fn is_in_use() -> bool {
+    POOL.get().is_some()
 }
 
 /// Gives back to the system what no block lies in; how many bytes that were.

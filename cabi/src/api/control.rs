@@ -1,10 +1,35 @@
 //! What a program may ask of the library and tell it.
 
+use std::ffi::{CStr, CString, c_char};
+use std::ptr;
+
 use super::memory::{Place, vramalloc_place};
-use super::{answer, vramalloc_result};
+use super::{
+    Failure, VRAMALLOC_BROKEN, VRAMALLOC_INVALID_ARGUMENT, VRAMALLOC_INVALID_VALUE, VRAMALLOC_IO,
+    VRAMALLOC_READ_ONLY, VRAMALLOC_TOO_SMALL, VRAMALLOC_UNKNOWN_NAME, answer, given,
+    vramalloc_result,
+};
+use crate::api::background;
 use crate::context::{self, Asking};
-use crate::driver_api;
-use crate::pageable;
+use crate::control::{self, Refused};
+use crate::{driver_api, dump, pageable};
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Failure {
+        Failure(match refused {
+            Refused::Unknown => VRAMALLOC_UNKNOWN_NAME,
+            Refused::ReadOnly => VRAMALLOC_READ_ONLY,
+            Refused::Unreadable => VRAMALLOC_INVALID_VALUE,
+            Refused::File(error) => {
+                if let Some(number) = error.raw_os_error() {
+                    // SAFETY: the calling thread's own place.
+                    unsafe { *libc::__errno_location() = number };
+                }
+                VRAMALLOC_IO
+            }
+        })
+    }
+}
 
 /// Gives what is cached at `place` and no block lies in back to CUDA (or to
 /// the system), and writes how many bytes that were to `*released`, where that
@@ -24,7 +49,9 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
     released: *mut u64,
 ) -> vramalloc_result {
     answer(|| {
-        let bytes = match Place::read(place)? {
+        let place = Place::read(place)?;
+        background::finish();
+        let bytes = match place {
             Place::Device(device) => {
                 let current = || context::current_home(Asking::Api).map(|home| home.device());
                 let device = device.or_else(current);
@@ -41,4 +68,264 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
         unsafe { driver_api::answer(released, bytes) };
         Ok(())
     })
+}
+
+/// Writes the statistics of this process as they are now to `*text`: the JSON
+/// that docs/statistics.md explains, with "final" false, ending in zero. The
+/// caller owns the text until `vramalloc_free_text`.
+///
+/// May be called before CUDA is initialised, by any thread, and during a
+/// capture; no CUDA function is called. Not in a forked child and not from a
+/// signal handler.
+///
+/// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `text`; `*text` is null
+/// after any error.
+///
+/// The caller promises that `text`, where it is not null, may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vramalloc_statistics(text: *mut *mut c_char) -> vramalloc_result {
+    answer(|| {
+        let text = given(text)?;
+        // SAFETY: the caller's promise.
+        unsafe { *text = ptr::null_mut() };
+        let owned = CString::new(dump::text()).map_err(|_| Failure(VRAMALLOC_BROKEN))?;
+        // SAFETY: as above.
+        unsafe { *text = owned.into_raw() };
+        Ok(())
+    })
+}
+
+/// Frees a text that `vramalloc_statistics` wrote; null is nothing to free.
+/// May be called at any time but from a signal handler.
+///
+/// The caller promises that it is such a text, and frees it once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vramalloc_free_text(text: *mut c_char) {
+    if !text.is_null() {
+        // SAFETY: the caller's promise; it was made by `into_raw`.
+        drop(unsafe { CString::from_raw(text) });
+    }
+}
+
+/// Writes the statistics of this process as they are now to the file that
+/// `pattern` names, as the option `stats` does ("%e" program, "%p" process,
+/// "%h" host, "%r" rank, "%%" a percent sign; also "stderr" and "off"). Null: to
+/// where that option says. The file appears under its name when it is whole.
+///
+/// May be called when `vramalloc_statistics` may.
+///
+/// Errors: `VRAMALLOC_INVALID_VALUE` for a pattern that cannot be read,
+/// `VRAMALLOC_IO`.
+///
+/// The caller promises that `pattern`, where it is not null, ends in zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vramalloc_dump(pattern: *const c_char) -> vramalloc_result {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let pattern = unsafe { text_of(pattern) }?;
+        Ok(control::dump(pattern)?)
+    })
+}
+
+/// Asks the library for something by name, has it done, or sets it.
+///
+/// | name | without a value | with one |
+/// |---|---|---|
+/// | `version` | the library's version | |
+/// | `statistics` | the JSON of `vramalloc_statistics` | |
+/// | `option.<key>` | the option's value in force | sets it |
+/// | `device.<n>.live` | bytes in blocks that are held | |
+/// | `device.<n>.cached` | bytes that could be handed out again | |
+/// | `device.<n>.limbo` | freed bytes that may be in use still | |
+/// | `device.<n>.idle` | bytes that `trim` would give back, if out of use | |
+/// | `device.<n>.reserved` | bytes that CUDA gave | |
+/// | `device.<n>.limit` | the limit in bytes, or `none` | |
+/// | `flush` | makes available what is out of use; does not wait | |
+/// | `trim` | `vramalloc_empty_cache` at all places; the bytes given back | |
+/// | `dump` | `vramalloc_dump` | with this pattern |
+///
+/// Keys of options are those of docs/options.md, or the frameworks' names for
+/// them. Before memory was first asked for, each that has an effect can be
+/// set; afterwards `limit` (idle memory beyond a lower one is given back),
+/// `stats`, `fuse_parameter_groups_size`, `fuse_parameter_memory_size` and
+/// `eager_delete_scope`.
+///
+/// The answer is a text (a number in decimal, or nothing), written to `buffer`
+/// with a zero at its end, and its length with the zero to `*length`. Each of
+/// the two may be null, where it is not wanted.
+///
+/// May be called before CUDA is initialised, by any thread, and during a
+/// capture; not in a forked child and not from a signal handler.
+///
+/// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `name`,
+/// `VRAMALLOC_UNKNOWN_NAME`, `VRAMALLOC_READ_ONLY`, `VRAMALLOC_INVALID_VALUE`,
+/// `VRAMALLOC_IO`; `VRAMALLOC_TOO_SMALL` where the answer does not fit into
+/// `capacity` bytes: what was asked for is done then, and the length written.
+///
+/// The caller promises that texts end in zero, that `buffer` has room for
+/// `capacity` bytes and that `length` may be written to, where they are not
+/// null.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vramalloc_ctl(
+    name: *const c_char,
+    value: *const c_char,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> vramalloc_result {
+    answer(|| {
+        // SAFETY: the caller's promise.
+        let (name, value) = unsafe { (text_of(name)?, text_of(value)?) };
+        let name = name.ok_or(Failure(VRAMALLOC_INVALID_ARGUMENT))?;
+        let answer = control::control(name, value)?;
+        // SAFETY: as above.
+        unsafe { write_text(&answer, buffer, capacity, length) }
+    })
+}
+
+/// A text of the caller; none for null.
+///
+/// # Safety
+/// It ends in zero, where it is not null, and is not changed meanwhile.
+unsafe fn text_of<'a>(text: *const c_char) -> Result<Option<&'a str>, Failure> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { CStr::from_ptr(text) }.to_str();
+    text.map(Some).map_err(|_| Failure(VRAMALLOC_INVALID_VALUE))
+}
+
+/// Writes an answer into the caller's buffer.
+///
+/// # Safety
+/// The buffer has that capacity and the length may be written to, where they
+/// are not null.
+unsafe fn write_text(
+    text: &str,
+    buffer: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> Result<(), Failure> {
+    let needed = text.len() + 1;
+    // SAFETY: the caller's promise.
+    unsafe { driver_api::answer(length, needed) };
+    if buffer.is_null() {
+        return Ok(());
+    }
+    if needed > capacity {
+        return Err(Failure(VRAMALLOC_TOO_SMALL));
+    }
+    // SAFETY: as many bytes fit, and two buffers do not overlap.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, text.len());
+        *buffer.add(text.len()) = 0;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::VRAMALLOC_SUCCESS;
+    use crate::guard;
+
+    /// The answer, with room for so many bytes, and the length that was told.
+    fn ctl(name: &CStr, value: Option<&CStr>, room: usize) -> (vramalloc_result, String, usize) {
+        let mut buffer = vec![0_u8; room];
+        let mut length = 0;
+        let value = value.map_or(ptr::null(), CStr::as_ptr);
+        let buffer_at = buffer.as_mut_ptr().cast();
+        // SAFETY: texts and a buffer of this function.
+        let result =
+            unsafe { vramalloc_ctl(name.as_ptr(), value, buffer_at, room, &raw mut length) };
+        let text = CStr::from_bytes_until_nul(&buffer).map_or("", |text| text.to_str().unwrap());
+        (result, text.to_owned(), length)
+    }
+
+    #[test]
+    fn answers_fit_or_are_told_too_long() {
+        let _turn = guard::turn();
+        let version = env!("CARGO_PKG_VERSION");
+        let fits = version.len() + 1;
+        let all = (VRAMALLOC_SUCCESS, version.to_owned(), fits);
+        assert_eq!(ctl(c"version", None, fits), all);
+        let none = (VRAMALLOC_TOO_SMALL, String::new(), fits);
+        assert_eq!(ctl(c"version", None, fits - 1), none);
+        let mut length = 0;
+        // SAFETY: a name and a place for the length.
+        let asked = unsafe {
+            let version = c"version".as_ptr();
+            vramalloc_ctl(version, ptr::null(), ptr::null_mut(), 0, &raw mut length)
+        };
+        assert_eq!((asked, length), (VRAMALLOC_SUCCESS, fits));
+    }
+
+    #[test]
+    fn what_is_not_there_or_cannot_be_set_is_told() {
+        let _turn = guard::turn();
+        let result = |name, value| ctl(name, value, 100).0;
+        for name in [
+            c"",
+            c"versions",
+            c"option",
+            c"option.colour",
+            c"device.0",
+            c"device.0.colour",
+            c"device.x.live",
+            c"device..live",
+        ] {
+            assert_eq!(result(name, None), VRAMALLOC_UNKNOWN_NAME, "{name:?}");
+            assert_eq!(result(name, Some(c"1")), VRAMALLOC_UNKNOWN_NAME, "{name:?}");
+        }
+        for name in [
+            c"version",
+            c"flush",
+            c"device.0.live",
+            c"option.expandable_segments",
+        ] {
+            assert_eq!(result(name, Some(c"1")), VRAMALLOC_READ_ONLY, "{name:?}");
+        }
+        let unreadable = VRAMALLOC_INVALID_VALUE;
+        assert_eq!(result(c"option.limit", Some(c"12Q")), unreadable);
+        assert_eq!(result(c"dump", Some(c"%q")), unreadable);
+        assert_eq!(result(c"dump", Some(c"/nowhere/at/all")), VRAMALLOC_IO);
+        // SAFETY: null is allowed.
+        let none = unsafe {
+            vramalloc_ctl(
+                ptr::null(),
+                ptr::null(),
+                ptr::null_mut(),
+                0,
+                ptr::null_mut(),
+            )
+        };
+        assert_eq!(none, VRAMALLOC_INVALID_ARGUMENT);
+    }
+
+    #[test]
+    fn numbers_of_devices_that_nobody_uses_are_zero() {
+        let _turn = guard::turn();
+        let zero = (VRAMALLOC_SUCCESS, "0".to_owned(), 2);
+        assert_eq!(ctl(c"device.0.reserved", None, 2), zero);
+        assert_eq!(ctl(c"device.7.live", None, 2), zero);
+        let none = (VRAMALLOC_SUCCESS, "none".to_owned(), 5);
+        assert_eq!(ctl(c"device.0.limit", None, 5), none);
+    }
+
+    #[test]
+    fn the_statistics_are_a_json() {
+        let _turn = guard::turn();
+        let mut text = ptr::null_mut();
+        // SAFETY: a place for the text, which is freed once.
+        unsafe {
+            assert_eq!(vramalloc_statistics(&raw mut text), VRAMALLOC_SUCCESS);
+            let json = CStr::from_ptr(text).to_str().unwrap();
+            assert!(json.starts_with('{') && json.contains("\"final\": false"));
+            vramalloc_free_text(text);
+            vramalloc_free_text(ptr::null_mut());
+            let nowhere = vramalloc_statistics(ptr::null_mut());
+            assert_eq!(nowhere, VRAMALLOC_INVALID_ARGUMENT);
+        }
+    }
 }

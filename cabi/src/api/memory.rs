@@ -5,6 +5,7 @@ use std::ptr;
 
 use core_arena::{Address, AllocError, Bytes, Code, FreeError};
 
+use super::holdings::{self, Item};
 use super::{
     Failure, VRAMALLOC_INVALID_ARGUMENT, VRAMALLOC_NOT_OURS, answer, given, pointer,
     vramalloc_result,
@@ -61,6 +62,9 @@ pub unsafe extern "C" fn vramalloc_malloc(
         // SAFETY: the caller's promise.
         unsafe { *address = ptr::null_mut() };
         let memory = pointer(Place::read(place)?.allocate(size)?)?;
+        if !memory.is_null() {
+            holdings::enter(Item::Block(memory.addr()));
+        }
         // SAFETY: the caller's promise.
         unsafe { *address = memory };
         Ok(())
@@ -81,7 +85,8 @@ pub unsafe extern "C" fn vramalloc_malloc(
 /// May be called during a capture and by any thread; not in a forked child
 /// and not from a signal handler.
 ///
-/// Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed; or CUDA's code.
+/// Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed (also for a member of
+/// a group, which goes with it); or CUDA's code.
 ///
 /// The caller promises that nothing which comes after the call uses the memory.
 #[unsafe(no_mangle)]
@@ -90,11 +95,11 @@ pub unsafe extern "C" fn vramalloc_free(address: *mut c_void) -> vramalloc_resul
         if address.is_null() {
             return Ok(());
         }
-        free(address.addr())
+        holdings::free_block(address.addr())
     })
 }
 
-/// Frees what begins at the address, wherever it lies.
+/// Frees what begins at the address, wherever it lies, and whatever holds it.
 pub(super) fn free(address: usize) -> Result<(), Failure> {
     match driver_api::free(address as u64) {
         Freed::Done => return Ok(()),

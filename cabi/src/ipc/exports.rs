@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use core_arena::page_map::Owner;
@@ -44,8 +44,9 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 const NO_RANDOMNESS: &str = "the system gives no random numbers";
 
-fn parent() -> &'static Path {
-    &life::start().loaded.settings.ipc_dir
+/// What the option `ipc_dir` says.
+pub(super) fn parent() -> PathBuf {
+    life::options(|loaded| loaded.settings.ipc_dir.clone())
 }
 
 /// The token of the block at `block`, if it has one.
@@ -60,7 +61,7 @@ pub(crate) fn token(block: u64) -> Option<Token> {
 /// # Errors
 /// What the system answers where the record cannot be left for them.
 pub(crate) fn add(block: u64, record: &Record) -> io::Result<Token> {
-    let (folder, process) = sit_down(parent())?;
+    let (folder, process) = sit_down(&parent())?;
     let block_key = Key::random().ok_or_else(|| io::Error::other(NO_RANDOMNESS))?;
     let new = Token {
         process,
@@ -98,7 +99,7 @@ pub(crate) fn forget(block: u64) {
         gone
     };
     if gone.is_some()
-        && let Ok(folder) = Folder::open(parent())
+        && let Ok(folder) = Folder::open(&parent())
     {
         folder.remove(&token.file());
     }
@@ -120,13 +121,13 @@ pub(crate) fn end() {
         return;
     };
     let exports = std::mem::take(&mut *EXPORTS.lock());
-    if let Ok(folder) = Folder::open(parent()) {
+    if let Ok(folder) = Folder::open(&parent()) {
         for block in exports.into_values() {
             let process = seat.key;
             folder.remove(&Token { process, block }.file());
         }
         folder.remove(&seat.key.text());
-        Folder::remove_empty(parent());
+        Folder::remove_empty(&parent());
     }
 }
 
@@ -135,7 +136,7 @@ pub(crate) fn end() {
 /// # Errors
 /// What the system answers, or that nothing sane is there.
 pub(crate) fn read(token: Token) -> io::Result<Record> {
-    let bytes = Folder::open(parent())?.read(&token.file(), Record::LENGTH)?;
+    let bytes = Folder::open(&parent())?.read(&token.file(), Record::LENGTH)?;
     Record::read(&bytes, token).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 

@@ -1,0 +1,107 @@
+//! The thread that ends scopes in the background, where the option
+//! `eager_delete_scope` asks for that.
+//!
+//! Owns what is still to be freed. The thread is started when it is first
+//! wanted; the program's signals are for its own threads. At the end of the
+//! process it is left where it stands, and what it has not freed goes with the
+//! process. Invariant: no lock is held while something is freed. Cost: a
+//! hand-over per scope.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::holdings::{Item, free_item};
+use crate::dump::with_signals_blocked;
+use crate::guard;
+
+/// Bytes of stack for the thread.
+const STACK: usize = 256 << 10;
+
+struct Queue {
+    items: VecDeque<Item>,
+    running: bool,
+    /// The thread is freeing an item that it has taken.
+    busy: bool,
+    /// The process ends: nothing more is freed.
+    ended: bool,
+}
+
+static QUEUE: Mutex<Queue> = Mutex::new(Queue {
+    items: VecDeque::new(),
+    running: false,
+    busy: false,
+    ended: false,
+});
+/// There is something to be freed, or an end of it.
+static CHANGED: Condvar = Condvar::new();
+
+fn queue() -> MutexGuard<'static, Queue> {
+    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Hands items over to be freed; gives all back that waits where there is no
+/// thread.
+pub(super) fn free_later(items: Vec<Item>) -> Result<(), Vec<Item>> {
+    let first = !std::mem::replace(&mut queue().running, true);
+    if first {
+        let builder = thread::Builder::new()
+            .name("vramalloc-scopes".to_owned())
+            .stack_size(STACK);
+        if with_signals_blocked(|| builder.spawn(work)).is_err() {
+            // Others may have relied on the thread.
+            let mut queue = queue();
+            queue.running = false;
+            return Err(queue.items.drain(..).chain(items).collect());
+        }
+    }
+    queue().items.extend(items);
+    CHANGED.notify_all();
+    Ok(())
+}
+
+fn work() {
+    while let Some(item) = next() {
+        // Nobody is left to hear of a failure.
+        let freed = guard::serve(|| free_item(item));
+        let mut queue = queue();
+        queue.busy = false;
+        if freed.is_err() {
+            // Broken, or the process is ending: what is left is kept.
+            queue.ended = true;
+        }
+        CHANGED.notify_all();
+    }
+}
+
+/// Waits for the next item; none at the end.
+fn next() -> Option<Item> {
+    let mut queue = queue();
+    loop {
+        if queue.ended {
+            return None;
+        }
+        if let Some(item) = queue.items.pop_front() {
+            queue.busy = true;
+            return Some(item);
+        }
+        queue = CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// Waits until all that was handed over is freed.
+pub(crate) fn finish() {
+    let mut queue = queue();
+    while queue.running && !queue.ended && (queue.busy || !queue.items.is_empty()) {
+        queue = CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+/// The process ends.
+pub(crate) fn stop() {
+    // Whoever ends the process from inside a hand-over must not wait for it.
+    if let Ok(mut queue) = QUEUE.try_lock() {
+        queue.ended = true;
+        CHANGED.notify_all();
+    }
+}

@@ -1,0 +1,101 @@
+//! Options that a program changes while it runs, by the C API.
+//!
+//! Invariant: what cannot be read changes nothing, and the echo says of a
+//! changed option who changed it. Cost: a look through the table.
+
+use super::load::Loaded;
+use super::table::{OptionRow, Reading, Role, find};
+
+/// The origin of an option that the program has set.
+const ORIGIN: &str = "vramalloc_ctl";
+
+/// Why an option was not changed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Unchanged {
+    /// There is none of this name.
+    Unknown,
+    /// It has no effect, or cannot be changed now.
+    Fixed,
+    /// The text cannot be read as its value.
+    Unreadable,
+}
+
+impl Loaded {
+    /// The value of the option that goes by this name; none where there is no
+    /// such option, an empty text where it has no effect and was not given.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<String> {
+        let row = find(name)?.target();
+        Some(match row.role {
+            Role::Own(show) => show(&self.settings),
+            Role::NoEffect(_) | Role::Sets(_) => {
+                let given = self.echo.iter().find(|option| option.key == row.key);
+                given.map_or_else(String::new, |option| option.value.clone())
+            }
+        })
+    }
+
+    /// Sets the option that goes by this name, if `may_change` of its row is
+    /// true.
+    ///
+    /// # Errors
+    /// [`Unchanged`].
+    pub fn change(
+        &mut self,
+        name: &str,
+        text: &str,
+        may_change: impl FnOnce(&OptionRow) -> bool,
+    ) -> Result<(), Unchanged> {
+        let row = find(name).ok_or(Unchanged::Unknown)?;
+        let target = row.target();
+        if matches!(target.role, Role::NoEffect(_)) || !may_change(target) {
+            return Err(Unchanged::Fixed);
+        }
+        match (row.read)(&mut self.settings, text.trim()) {
+            Reading::Unreadable => return Err(Unchanged::Unreadable),
+            Reading::Kept => return Ok(()),
+            Reading::Set => {}
+        }
+        if let Some(option) = self.echo.iter_mut().find(|option| option.key == target.key) {
+            option.value = target.show(&self.settings);
+            option.origin = ORIGIN.to_owned();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Bytes;
+    use crate::config::{DeviceShare, Host, load};
+
+    #[test]
+    fn a_change_is_echoed_with_its_origin() {
+        let mut loaded = load([], Host::default());
+        assert_eq!(loaded.change("limit", " 2G ", |_| true), Ok(()));
+        let limit = Some(DeviceShare::Bytes(Bytes::gib(2)));
+        assert_eq!(loaded.settings.config.limit, limit);
+        assert_eq!(loaded.value("limit").as_deref(), Some("2GiB"));
+        let echo = loaded.echo.iter().find(|option| option.key == "limit");
+        assert_eq!(echo.map(|option| option.origin.as_str()), Some(ORIGIN));
+        // Another name of the same option.
+        let by_paddle = loaded.change("gpu_memory_limit_mb", "512", |row| row.key == "limit");
+        assert_eq!(by_paddle, Ok(()));
+        assert_eq!(loaded.value("limit").as_deref(), Some("512MiB"));
+    }
+
+    #[test]
+    fn what_cannot_be_changed_stays() {
+        let loaded = load([], Host::default());
+        let mut changed = loaded.clone();
+        let mut change = |name, text, may| changed.change(name, text, |_| may);
+        assert_eq!(change("limits", "2G", true), Err(Unchanged::Unknown));
+        assert_eq!(change("limit", "2Q", true), Err(Unchanged::Unreadable));
+        assert_eq!(change("limit", "2G", false), Err(Unchanged::Fixed));
+        let idle = change("expandable_segments", "True", true);
+        assert_eq!(idle, Err(Unchanged::Fixed));
+        assert_eq!(changed, loaded);
+        assert_eq!(loaded.value("limits"), None);
+    }
+}

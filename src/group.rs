@@ -1,0 +1,233 @@
+//! Groups: several buffers packed into few allocations, by the rules with
+//! which Paddle fuses the gradients of parameters.
+//!
+//! Buffers come in *layers*, which are never torn apart. A pure function of the
+//! sizes, the layers and the options; owns nothing. Cost: linear in the
+//! members, once per group.
+
+use std::collections::HashMap;
+
+use crate::address::Bytes;
+use crate::config::GroupConfig;
+
+/// Members start at multiples of this in their allocation, and are padded to
+/// it.
+pub const ALIGNMENT: Bytes = Bytes::new(256);
+
+/// What a member belongs to.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+enum Layer<'a> {
+    /// The part of the member's name up to its first dot, or all of it.
+    Named(&'a str),
+    /// A number that the caller gave.
+    Numbered(u64),
+}
+
+/// A buffer that is asked for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Member<'a> {
+    /// Its bytes.
+    pub size: Bytes,
+    /// Its name, where it has one.
+    pub name: Option<&'a str>,
+    /// The number of its layer, where it has no name.
+    pub layer: u64,
+}
+
+impl<'a> Member<'a> {
+    fn layer(&self) -> Layer<'a> {
+        match self.name {
+            Some(name) => Layer::Named(name.split('.').next().unwrap_or(name)),
+            None => Layer::Numbered(self.layer),
+        }
+    }
+}
+
+/// One allocation and who lies in it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Pack {
+    /// Bytes of all members, each padded.
+    pub size: Bytes,
+    /// Members, by their places in the request, and where they start.
+    pub members: Vec<(usize, Bytes)>,
+}
+
+/// Packs members into allocations. None where sizes add up to more than there
+/// is.
+#[must_use]
+pub fn pack(members: &[Member<'_>], config: GroupConfig) -> Option<Vec<Pack>> {
+    if config.least_mib == 0.0 {
+        // Paddle sorts them; those without a name stay in order, in front.
+        let mut all: Vec<usize> = (0..members.len()).collect();
+        all.sort_by_key(|&at| members[at].name);
+        return Some(vec![lay_out(members, &all)?]);
+    }
+    let mut packs = Vec::new();
+    let mut layers = layers(members).into_iter().peekable();
+    while let Some(mut chosen) = layers.next() {
+        while !is_full(members, &chosen, config) {
+            let Some(next) = layers.next() else { break };
+            chosen.extend(next);
+        }
+        packs.push(lay_out(members, &chosen)?);
+    }
+    Some(packs)
+}
+
+/// The members of each layer, in the order in which layers first come.
+fn layers(members: &[Member<'_>]) -> Vec<Vec<usize>> {
+    let mut layers: Vec<Vec<usize>> = Vec::new();
+    let mut places = HashMap::new();
+    for (at, member) in members.iter().enumerate() {
+        let place = *places.entry(member.layer()).or_insert(layers.len());
+        match layers.get_mut(place) {
+            Some(layer) => layer.push(at),
+            None => layers.push(vec![at]),
+        }
+    }
+    layers
+}
+
+/// Whether no further layer goes into the group: it has more members than the
+/// bound (if that is one), or at least the memory, without padding.
+fn is_full(members: &[Member<'_>], chosen: &[usize], config: GroupConfig) -> bool {
+    if config.least_mib < 0.0 {
+        return true;
+    }
+    let most = usize::try_from(config.most_members).unwrap_or(0);
+    let sum = chosen
+        .iter()
+        .fold(Bytes::ZERO, |sum, &at| sum.saturating_add(members[at].size));
+    #[allow(clippy::cast_precision_loss, reason = "as Paddle compares them")]
+    let mib = sum.get() as f64 / f64::from(1 << 20);
+    (most > 1 && chosen.len() > most) || mib >= config.least_mib
+}
+
+fn lay_out(members: &[Member<'_>], chosen: &[usize]) -> Option<Pack> {
+    let mut pack = Pack::default();
+    for &at in chosen {
+        pack.members.push((at, pack.size));
+        let padded = members[at].size.round_up(ALIGNMENT)?;
+        pack.size = pack.size.checked_add(padded)?;
+    }
+    Some(pack)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn config(most_members: i32, least_mib: f64) -> GroupConfig {
+        GroupConfig {
+            most_members,
+            least_mib,
+        }
+    }
+
+    fn named(members: &[(&'static str, u64)]) -> Vec<Member<'static>> {
+        members
+            .iter()
+            .map(|&(name, size)| Member {
+                size: Bytes::new(size),
+                name: Some(name),
+                layer: 0,
+            })
+            .collect()
+    }
+
+    /// Who lies in which allocation.
+    fn packs(members: &[Member<'_>], config: GroupConfig) -> Vec<Vec<usize>> {
+        let packs = pack(members, config).unwrap();
+        let members = |pack: &Pack| pack.members.iter().map(|&(at, _)| at).collect();
+        packs.iter().map(members).collect()
+    }
+
+    /// Two tensors to a layer, of which the second layer's come apart.
+    fn network() -> Vec<Member<'static>> {
+        named(&[
+            ("conv.w", 3 * MIB),
+            ("norm.scale", 100),
+            ("conv.b", 1000),
+            ("head.w", 2 * MIB),
+            ("norm.bias", 100),
+            ("bare", 7),
+        ])
+    }
+
+    #[test]
+    fn a_negative_size_makes_a_group_of_each_layer() {
+        let expected = [vec![0, 2], vec![1, 4], vec![3], vec![5]];
+        assert_eq!(packs(&network(), config(3, -1.0)), expected);
+        assert_eq!(packs(&network(), GroupConfig::default()), expected);
+    }
+
+    #[test]
+    fn zero_makes_one_group_sorted_by_name() {
+        let expected = [vec![5, 2, 0, 3, 4, 1]];
+        assert_eq!(packs(&network(), config(1, 0.0)), expected);
+    }
+
+    #[test]
+    fn layers_are_added_until_there_is_enough_memory() {
+        // The test comes after a layer was added: 3 MiB are more than 1.
+        let expected = [vec![0, 2], vec![1, 4, 3], vec![5]];
+        assert_eq!(packs(&network(), config(1, 1.0)), expected);
+        let expected = [vec![0, 2, 1, 4, 3], vec![5]];
+        assert_eq!(packs(&network(), config(1, 4.5)), expected);
+        let all = [vec![0, 2, 1, 4, 3, 5]];
+        assert_eq!(packs(&network(), config(1, 100.0)), all);
+        // Exactly as much is enough; padding does not count.
+        let members = named(&[("a", MIB - 1), ("b", 1), ("c", 1)]);
+        assert_eq!(packs(&members, config(1, 1.0)), [vec![0, 1], vec![2]]);
+    }
+
+    #[test]
+    fn more_members_than_the_bound_end_a_group() {
+        let members = named(&[("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)]);
+        let expected = [vec![0, 1, 2], vec![3, 4]];
+        assert_eq!(packs(&members, config(2, 100.0)), expected);
+        // 1 and less bound nothing.
+        let all = [vec![0, 1, 2, 3, 4]];
+        for unbounded in [1, 0, -1, i32::MIN] {
+            assert_eq!(packs(&members, config(unbounded, 100.0)), all);
+        }
+        // A layer is not torn apart for it.
+        let members = named(&[("a.1", 1), ("a.2", 1), ("a.3", 1), ("a.4", 1), ("b", 1)]);
+        let expected = [vec![0, 1, 2, 3], vec![4]];
+        assert_eq!(packs(&members, config(2, 100.0)), expected);
+    }
+
+    #[test]
+    fn members_without_a_name_have_the_layers_that_they_are_given() {
+        let members: Vec<Member<'_>> = [7, 9, 7]
+            .into_iter()
+            .map(|layer| Member {
+                size: Bytes::new(1),
+                name: None,
+                layer,
+            })
+            .collect();
+        assert_eq!(packs(&members, config(1, -1.0)), [vec![0, 2], vec![1]]);
+        assert_eq!(packs(&members, config(1, 0.0)), [vec![0, 1, 2]]);
+        assert!(packs(&[], config(1, -1.0)).is_empty());
+    }
+
+    #[test]
+    fn members_start_at_multiples_of_256() {
+        let members = named(&[("a", 1), ("b", 256), ("c", 257), ("d", 5)]);
+        let packs = pack(&members, config(1, 0.0)).unwrap();
+        let starts: Vec<u64> = packs[0].members.iter().map(|(_, at)| at.get()).collect();
+        assert_eq!(starts, [0, 256, 512, 1024]);
+        assert_eq!(packs[0].size, Bytes::new(1280));
+    }
+
+    #[test]
+    fn sizes_beyond_all_memory_are_refused() {
+        let members = named(&[("a", u64::MAX), ("b", 1)]);
+        assert_eq!(pack(&members, config(1, 0.0)), None);
+        let members = named(&[("a", u64::MAX - 255), ("b", 300)]);
+        assert_eq!(pack(&members, config(1, 0.0)), None);
+    }
+}

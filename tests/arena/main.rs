@@ -14,6 +14,8 @@ mod metrics;
 mod model;
 mod options;
 mod pinned;
+#[path = "../traces/read.rs"]
+mod read;
 mod rig;
 mod strategies;
 mod threads;

@@ -1,33 +1,13 @@
 //! Real allocation traces: a program that repeats finds its memory again.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 
-use flate2::read::GzDecoder;
 use vramalloc::address::{Address, Bytes};
 use vramalloc::config::StrategyKind;
 use vramalloc::sim::{Call, Gpu, Settings};
 
+use crate::read::{Event, events};
 use crate::rig::{Rig, plain};
-
-/// One event: the number of the allocation, and its size where it is made.
-type Event = (u64, Option<Bytes>);
-
-fn events(name: &str) -> Vec<Event> {
-    let path = format!("{}/tests/traces/{name}.csv.gz", env!("CARGO_MANIFEST_DIR"));
-    let file = File::open(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let event = |line: String| {
-        let fields: Vec<&str> = line.split(',').collect();
-        let size = Bytes::new(fields[2].parse().unwrap());
-        (
-            fields[1].parse().unwrap(),
-            (fields[0] == "a").then_some(size),
-        )
-    };
-    let lines = BufReader::new(GzDecoder::new(file)).lines();
-    lines.map(|line| event(line.unwrap())).collect()
-}
 
 fn replay(rig: &Rig, events: &[Event]) {
     let mut live: BTreeMap<u64, Address> = BTreeMap::new();

@@ -1,7 +1,7 @@
 /*
  * Replays a trace of allocations and frees.
  *
- *   replay TRACE.csv PASSES [keep]
+ *   replay TRACE.csv PASSES [keep | KERNEL_NS]
  *
  * A line of the trace is `k,id,size,stream`: k is `a` (allocate) or `f`
  * (free), size in bytes. Each pass does all events in their order and then,
@@ -14,7 +14,8 @@
  *
  *   total allocations=5633 frees=5633 peak_live=7216123392
  *
- * Only plain allocations and frees are made: it runs wherever CUDA does.
+ * Only plain allocations and frees are made: it runs wherever CUDA does. With
+ * KERNEL_NS, a kernel that takes so long is launched before every 4th event.
  */
 #include "gpu.h"
 
@@ -109,10 +110,12 @@ static double now_ns(void) {
 }
 
 static void run_pass(const struct trace *trace, void **blocks, int pass,
-                     int keep) {
+                     int keep, uint64_t kernel_ns) {
     double begin = now_ns();
     for (size_t i = 0; i < trace->count; i++) {
         const struct event *event = &trace->events[i];
+        if (kernel_ns && i % 4 == 0)
+            GPU(gpu_spin(NULL, kernel_ns));
         if (event->size) {
             GPU(gpu_malloc(&blocks[event->id], event->size));
         } else {
@@ -132,9 +135,12 @@ static void run_pass(const struct trace *trace, void **blocks, int pass,
 
 int main(int argc, char **argv) {
     int passes = argc == 3 || argc == 4 ? atoi(argv[2]) : 0;
-    int keep = argc == 4;
-    if (passes < 1 || (keep && strcmp(argv[3], "keep") != 0)) {
-        fprintf(stderr, "usage: replay TRACE.csv PASSES [keep]\n");
+    int keep = argc == 4 && !strcmp(argv[3], "keep");
+    char *end = "";
+    uint64_t kernel_ns = argc == 4 && !keep ? strtoull(argv[3], &end, 10) : 0;
+    if (passes < 1 || *end) {
+        fprintf(stderr,
+                "usage: replay TRACE.csv PASSES [keep | KERNEL_NS]\n");
         return 2;
     }
     struct trace trace = read_trace(argv[1]);
@@ -144,7 +150,7 @@ int main(int argc, char **argv) {
         give_up(argv[1], 0, "no host memory");
     GPU(gpu_set_device(0));
     for (int pass = 1; pass <= passes; pass++)
-        run_pass(&trace, blocks, pass, keep && pass == passes);
+        run_pass(&trace, blocks, pass, keep && pass == passes, kernel_ns);
     size_t all = trace.allocations * (size_t)passes, kept = 0;
     for (uint32_t id = 0; id < trace.ids; id++)
         kept += blocks[id] != NULL;

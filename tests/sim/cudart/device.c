@@ -9,12 +9,16 @@
 #include "runtime.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     CUcontext context; /* also after a reset, to know a stale one */
     int active;
 } primaries[MAX_DEVICES];
+/* Whether a device was ever reset: if not, no call need look for a stale
+ * context, and none takes the lock. */
+static atomic_int ever_reset;
 static __thread int thread_device;
 
 static cudaError_t device_handle(int ordinal, CUdevice *device) {
@@ -48,6 +52,8 @@ cudaError_t simrt_primary(int ordinal, CUcontext *context) {
 /* The device whose primary context this is, if that was reset; else -1. */
 static int reset_device_of(CUcontext context) {
     int found = -1;
+    if (!atomic_load_explicit(&ever_reset, memory_order_acquire))
+        return found;
     pthread_mutex_lock(&lock);
     for (int i = 0; i < MAX_DEVICES && found < 0; i++)
         if (primaries[i].context == context && !primaries[i].active)
@@ -155,6 +161,7 @@ static cudaError_t reset_device(void) {
     pthread_mutex_lock(&lock);
     primaries[ordinal].active = 0;
     pthread_mutex_unlock(&lock);
+    atomic_store_explicit(&ever_reset, 1, memory_order_release);
     return DRIVER(cuDevicePrimaryCtxReset)(device);
 }
 

@@ -1,0 +1,177 @@
+//! How long an allocation and a free take.
+
+use std::time::Instant;
+
+use serde_json::json;
+use vramalloc::address::{Address, Bytes};
+use vramalloc::stats::DriverCalls;
+use vramalloc::{Arena, Driver};
+
+use crate::Arguments;
+use crate::clock::{mean, spread};
+use crate::costless_arena;
+use crate::driver::Costless;
+use crate::workload::{Draws, Live, Random, get, put};
+
+/// Sizes of the hit loop.
+const SIZES: [u64; 8] = [
+    512,
+    4 << 10,
+    64 << 10,
+    1 << 20,
+    2 << 20,
+    4 << 20,
+    16 << 20,
+    64 << 20,
+];
+
+/// Numbers of live blocks of the steady loop.
+const LIVE: [usize; 4] = [16, 256, 1000, 4000];
+
+/// A pair: a request that the cache serves, and its free.
+fn pair<D: Driver>(arena: &Arena<D>, size: Bytes) {
+    put(arena, get(arena, size));
+}
+
+/// The best of so many rounds of pairs.
+pub(crate) fn best_of<D: Driver>(
+    arena: &Arena<D>,
+    size: Bytes,
+    rounds: usize,
+    pairs: usize,
+) -> f64 {
+    let round = |_| mean(pairs, || pair(arena, size));
+    (0..rounds).map(round).fold(f64::INFINITY, f64::min)
+}
+
+/// Driver calls about fences, and the time in them.
+fn fence_work(calls: &DriverCalls) -> (u64, u64) {
+    let all = [calls.fence, calls.reached, calls.wait];
+    (
+        all.iter().map(|call| call.calls).sum(),
+        all.iter().map(|call| call.ns).sum(),
+    )
+}
+
+/// The same size over and over.
+pub(crate) fn hit(arguments: &Arguments) {
+    let event_ns = arguments.number("event_ns", 0);
+    let (rounds, pairs) = (
+        arguments.count("rounds", 7),
+        arguments.count("pairs", 100_000),
+    );
+    for size in SIZES {
+        let arena = costless_arena(event_ns);
+        let ns = best_of(&arena, Bytes::new(size), rounds, pairs);
+        print_with_fences(
+            &arena,
+            rounds * pairs,
+            |fences| json!({"size": size, "ns": ns, "fences_per_free": fences.0, "fence_ns_per_free": fences.1}),
+        );
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a mean")]
+fn print_with_fences(
+    arena: &Arena<Costless>,
+    frees: usize,
+    line: impl FnOnce((f64, f64)) -> serde_json::Value,
+) {
+    let (calls, ns) = fence_work(&arena.driver_calls());
+    let per_free = |n: u64| n as f64 / frees as f64;
+    println!("{}", line((per_free(calls), per_free(ns))));
+}
+
+/// Random replacement of so many live blocks.
+pub(crate) fn steady(arguments: &Arguments) {
+    let event_ns = arguments.number("event_ns", 0);
+    let pairs = arguments.count("pairs", 200_000);
+    let doublings = arguments.doublings();
+    for count in LIVE {
+        let arena = costless_arena(event_ns);
+        let mut draws = Draws::new(1, count, doublings);
+        let mut live = Live::new(&arena, count, &mut draws);
+        let mut step = || live.replace(draws.next());
+        // Until the cache has what is asked for.
+        mean(pairs, &mut step);
+        let mean = mean(pairs, &mut step);
+        let each = spread(pairs, &mut step);
+        print_with_fences(&arena, 3 * pairs, |fences| {
+            json!({
+                "live": count, "ns": mean, "p50": each.p50, "p99": each.p99, "p999": each.p999,
+                "fences_per_free": fences.0, "fence_ns_per_free": fences.1,
+            })
+        });
+    }
+}
+
+/// What RMM's benchmark `random_allocations` does: 73 of 100 steps allocate,
+/// up to so many blocks in all and 16 000 MiB at a time; the others free one
+/// by swap-remove; sizes are uniform up to a bound.
+struct RmmRandom {
+    random: Random,
+    live: Vec<(Address, u64)>,
+    bytes: u64,
+    left: usize,
+}
+
+const ALLOCATES: u64 = 73;
+const MOST_BYTES: u64 = 16_000 << 20;
+
+impl RmmRandom {
+    /// One step; false when nothing is left to do.
+    fn step(&mut self, arena: &Arena<Costless>, largest: u64) -> bool {
+        let size = 1 + self.random.next() % largest;
+        let allocate = self.left > 0
+            && (self.live.is_empty()
+                || (self.random.next() % 100 < ALLOCATES && self.bytes + size <= MOST_BYTES));
+        if allocate {
+            self.left -= 1;
+            self.bytes += size;
+            self.live.push((get(arena, Bytes::new(size)), size));
+        } else if self.live.is_empty() {
+            return false;
+        } else {
+            let at = self.random.below(self.live.len());
+            let (block, size) = self.live.swap_remove(at);
+            self.bytes -= size;
+            put(arena, block);
+        }
+        true
+    }
+}
+
+/// RMM's random allocations, for three bounds of the sizes.
+#[allow(clippy::cast_precision_loss, reason = "a mean")]
+pub(crate) fn random(arguments: &Arguments) {
+    let event_ns = arguments.number("event_ns", 0);
+    let blocks = arguments.count("blocks", 100_000);
+    for mib in [1, 4, 64] {
+        let arena = costless_arena(event_ns);
+        // A first run fills the cache.
+        let ns = [1, 2].map(|_| {
+            let mut run = RmmRandom {
+                random: Random(7),
+                live: Vec::with_capacity(blocks),
+                bytes: 0,
+                left: blocks,
+            };
+            let start = Instant::now();
+            while run.step(&arena, mib << 20) {}
+            start.elapsed().as_secs_f64() * 1e9 / (2 * blocks) as f64
+        });
+        println!(
+            "{}",
+            json!({"largest_mib": mib, "first_ns": ns[0], "ns": ns[1]})
+        );
+    }
+}
+
+/// Nothing but so many pairs, for counting instructions.
+pub(crate) fn count(arguments: &Arguments) {
+    let arena = costless_arena(0);
+    let size = Bytes::new(arguments.number("size", 4096));
+    for _ in 0..arguments.count("pairs", 0) {
+        pair(&arena, size);
+    }
+}

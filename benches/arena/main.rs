@@ -1,0 +1,103 @@
+//! Measures the arena without the doors: one question a run, one JSON line a
+//! figure. `scripts/bench` runs it; by hand:
+//!
+//! ```text
+//! cargo run --release -p vramalloc-benches --bin bench-arena -- steady event_ns=175
+//! ```
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::exit,
+    reason = "a tool that may fail loudly"
+)]
+
+mod baseline;
+mod clock;
+mod driver;
+mod growth;
+mod latency;
+mod memory;
+#[path = "../../tests/traces/read.rs"]
+mod read;
+mod threads;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vramalloc::Arena;
+use vramalloc::config::StrategyKind;
+use vramalloc::page_map::PageMap;
+
+use driver::{Costless, arena_over};
+
+/// What stands behind the question, as `name=value`.
+pub(crate) struct Arguments(BTreeMap<String, String>);
+
+impl Arguments {
+    fn parse(words: impl Iterator<Item = String>) -> Arguments {
+        let pairs = words.filter_map(|word| {
+            let (name, value) = word.split_once('=')?;
+            Some((name.to_owned(), value.to_owned()))
+        });
+        Arguments(pairs.collect())
+    }
+
+    pub(crate) fn text<'a>(&'a self, name: &str, default: &'a str) -> &'a str {
+        self.0.get(name).map_or(default, String::as_str)
+    }
+
+    pub(crate) fn number(&self, name: &str, default: u64) -> u64 {
+        let text = self.text(name, "");
+        if text.is_empty() {
+            return default;
+        }
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name}={text} is no number"))
+    }
+
+    /// How many times the largest size is double the smallest.
+    pub(crate) fn doublings(&self) -> f64 {
+        self.text("doublings", "")
+            .parse()
+            .unwrap_or(workload::ALL_SIZES)
+    }
+
+    pub(crate) fn count(&self, name: &str, default: u64) -> usize {
+        usize::try_from(self.number(name, default)).unwrap()
+    }
+}
+
+/// An arena with the default options over a driver that costs nothing.
+pub(crate) fn costless_arena(event_ns: u64) -> Arena<Costless> {
+    let map = Arc::new(PageMap::new());
+    arena_over(Costless::new(0, event_ns), 0, StrategyKind::default(), &map)
+}
+
+type Question = fn(&Arguments);
+
+const QUESTIONS: [(&str, Question); 9] = [
+    ("hit", latency::hit),
+    ("steady", latency::steady),
+    ("random", latency::random),
+    ("count", latency::count),
+    ("baseline", baseline::run),
+    ("threads", threads::run),
+    ("exchange", threads::exchange),
+    ("memory", memory::run),
+    ("growth", growth::run),
+];
+
+fn main() {
+    let mut words = std::env::args().skip(1);
+    let question = words.next().unwrap_or_default();
+    let Some((_, ask)) = QUESTIONS.iter().find(|(name, _)| *name == question) else {
+        let names = QUESTIONS.map(|(name, _)| name).join(", ");
+        eprintln!("usage: bench-arena QUESTION [NAME=VALUE]...\nquestions: {names}");
+        std::process::exit(2);
+    };
+    ask(&Arguments::parse(words));
+}

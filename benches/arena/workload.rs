@@ -1,0 +1,118 @@
+//! What all questions draw from: numbers, sizes, and the things that are
+//! measured. `benches/programs/workload.h` draws the same.
+
+use vramalloc::address::{Address, Bytes};
+use vramalloc::{Arena, Driver};
+
+/// The smallest request.
+const SMALLEST: f64 = 512.0;
+
+/// Doublings from there to the largest: 64 MiB.
+pub(crate) const ALL_SIZES: f64 = 17.0;
+
+/// Doublings to 64 KiB, where many blocks are to fit.
+pub(crate) const SMALL_SIZES: f64 = 7.0;
+
+/// Draws are made beforehand, so many, and used in turn: a draw is not
+/// measured.
+const DRAWS: usize = 1 << 16;
+
+/// A seeded generator (splitmix64).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number from 0 to below 1.
+    #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap_or(0)
+    }
+}
+
+/// A slot and the size of the block that comes into it.
+#[derive(Copy, Clone)]
+pub(crate) struct Draw {
+    pub(crate) slot: usize,
+    pub(crate) size: Bytes,
+}
+
+/// Draws of slots, and of sizes whose logarithm is uniform.
+pub(crate) struct Draws {
+    draws: Vec<Draw>,
+    next: usize,
+}
+
+impl Draws {
+    /// Of `slots` slots, and of sizes from 512 bytes over so many doublings.
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a size"
+    )]
+    pub(crate) fn new(seed: u64, slots: usize, doublings: f64) -> Draws {
+        let mut random = Random(seed);
+        let mut draw = || Draw {
+            slot: random.below(slots),
+            size: Bytes::new((SMALLEST * (random.unit() * doublings).exp2()) as u64),
+        };
+        Draws {
+            draws: (0..DRAWS).map(|_| draw()).collect(),
+            next: 0,
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Draw {
+        self.next = (self.next + 1) % DRAWS;
+        self.draws[self.next]
+    }
+}
+
+/// Blocks of a fixed number, which are replaced one at a time.
+pub(crate) struct Live<'a, D: Driver> {
+    arena: &'a Arena<D>,
+    blocks: Vec<Address>,
+}
+
+impl<'a, D: Driver> Live<'a, D> {
+    /// So many blocks, of drawn sizes.
+    pub(crate) fn new(arena: &'a Arena<D>, count: usize, draws: &mut Draws) -> Live<'a, D> {
+        let blocks = (0..count).map(|_| get(arena, draws.next().size)).collect();
+        Live { arena, blocks }
+    }
+
+    /// Frees the block in a slot and puts another there.
+    pub(crate) fn replace(&mut self, draw: Draw) {
+        put(self.arena, self.blocks[draw.slot]);
+        self.blocks[draw.slot] = get(self.arena, draw.size);
+    }
+}
+
+impl<D: Driver> Drop for Live<'_, D> {
+    fn drop(&mut self) {
+        for &block in &self.blocks {
+            put(self.arena, block);
+        }
+    }
+}
+
+pub(crate) fn get<D: Driver>(arena: &Arena<D>, size: Bytes) -> Address {
+    arena
+        .allocate(size)
+        .unwrap_or_else(|error| panic!("{size}: {error:?}"))
+}
+
+pub(crate) fn put<D: Driver>(arena: &Arena<D>, block: Address) {
+    arena
+        .free(block)
+        .unwrap_or_else(|error| panic!("{block:?}: {error:?}"));
+}

@@ -1,0 +1,245 @@
+"""What we want to reach, and whether the figures say so.
+
+Each goal names its question and gives a line: what was found, and whether it
+holds (None: nothing was measured).
+"""
+
+import math
+
+import instructions
+from machine import ROOT
+from memory import NATIVE, TRACES
+from run import median
+from tables import exponent, groups, of
+from text import number, percent_over, size
+
+BOUNDS = ROOT / "ci" / "instructions.bounds"
+SMALLEST_OVER = {"gpt_train": 3.0, "varlen_train": 2.7, "llm_infer": 0.6}
+LAGGING_OVER = 8.0
+RESERVED_OVER = 15.0
+BYTES_PER_BLOCK = 100
+
+
+class Goal:
+    def __init__(self, name, question, wanted, judge):
+        self.name, self.question, self.wanted, self.judge = name, question, wanted, judge
+
+    def result(self, rows):
+        found = self.judge(rows)
+        if found is None:
+            return {
+                "goal": self.name,
+                "question": self.question,
+                "wanted": self.wanted,
+                "found": "not measured",
+                "holds": None,
+            }
+        said, holds = found
+        return {
+            "goal": self.name,
+            "question": self.question,
+            "wanted": self.wanted,
+            "found": said,
+            "holds": holds,
+        }
+
+
+def hit_of(subject, most):
+    def judge(rows):
+        known = {
+            row["size"]: median(row["ns"])
+            for row in of(rows, question="hit", subject=subject, event_ns=0)
+        }
+        if not known:
+            return None
+        worst = max(known, key=known.get)
+        found = (
+            f"{number(known[4096])} at 4 KiB; the worst, at {size(worst)}: {number(known[worst])}"
+        )
+        return found, known[worst] <= most
+
+    return judge
+
+
+def steady_of(subject, field, most):
+    def judge(rows):
+        found = of(rows, question="steady", subject=subject, event_ns=0, doublings=17, live=4000)
+        if not found:
+            return None
+        value = median(found[0][field])
+        return number(value), value <= most
+
+    return judge
+
+
+def threads_of(subject):
+    def judge(rows):
+        found = of(rows, question="threads", subject=subject, event_ns=0, doublings=17)
+        rate = {row["threads"]: median(row["pairs_per_s"]) for row in found}
+        if not rate:
+            return None
+        faster = rate[2] / rate[1]
+        return f"{faster:.2f}", faster >= 1.9
+
+    return judge
+
+
+def fence_work(rows):
+    found = {}
+    for row in of(rows, question="hit", subject="arena", event_ns=175):
+        found[size(row["size"])] = median(row["fence_ns_per_free"])
+    for row in of(rows, question="steady", subject="arena", event_ns=175, doublings=17):
+        found[f"{row['live']} live"] = median(row["fence_ns_per_free"])
+    if not found:
+        return None
+    worst = max(found, key=found.get)
+    few = number(found["4 KiB"])
+    return f"{few} at 4 KiB; the worst, at {worst}: {number(found[worst])}", found[worst] <= 5
+
+
+def ours(rows, kernel_ns):
+    found = of(rows, question="memory", subject="auto_growth", kernel_ns=kernel_ns)
+    return {row["trace"]: row for row in found}
+
+
+def listed(values, unit="%"):
+    return ", ".join(f"{name} {value:.2f} {unit}" for name, value in values.items())
+
+
+def smallest(rows):
+    over = {t: percent_over(r["smallest"], r["live"]) for t, r in ours(rows, 0).items()}
+    if not over:
+        return None
+    return listed(over), all(over[trace] <= SMALLEST_OVER[trace] for trace in over)
+
+
+def lagging(rows):
+    over = {t: percent_over(r["smallest"], r["live"]) for t, r in ours(rows, 50_000).items()}
+    if not over:
+        return None
+    return listed(over), all(value <= LAGGING_OVER for value in over.values())
+
+
+def against_torch(rows):
+    mine = ours(rows, 0)
+    theirs = of(rows, question="memory", subject=NATIVE, kernel_ns=0)
+    if not theirs:
+        return None
+    more = {r["trace"]: percent_over(mine[r["trace"]]["smallest"], r["smallest"]) for r in theirs}
+    return listed(more), all(value <= 0 for value in more.values())
+
+
+def repeating(rows):
+    found = {}
+    for trace, row in ours(rows, 0).items():
+        calls = [each["alloc"] + each["free"] for each in row["roomy"]["calls"]]
+        found[trace] = calls[-1] - calls[1]
+    return (listed(found, "calls"), not any(found.values())) if found else None
+
+
+def reserved(rows):
+    over = {
+        trace: percent_over(row["roomy"]["reserved_peak"], row["live"])
+        for trace, row in ours(rows, 0).items()
+    }
+    return (listed(over), all(value <= RESERVED_OVER for value in over.values())) if over else None
+
+
+def counted(rows):
+    found = {row["path"]: row["instructions"] for row in of(rows, question="instructions")}
+    if not found:
+        return None
+    bounds = instructions.bounds(BOUNDS)
+    said = ", ".join(f"{path} {number(count)} of {bounds[path]}" for path, count in found.items())
+    return said, all(count <= bounds[path] for path, count in found.items())
+
+
+def footprint(rows):
+    found = {}
+    for row in of(rows, question="footprint"):
+        if "blocks" in row:
+            books = median(row["host"]) - median(row["page_map"])
+            found[row["blocks"]] = books / row["blocks"]
+    if not found:
+        return None
+    worst, most = max(found, key=found.get), max(found)
+    said = f"{number(found[most])} at {most} blocks; the worst, at {worst}: {number(found[worst])}"
+    return said, found[worst] <= BYTES_PER_BLOCK
+
+
+def no_growth(rows):
+    found = [row for row in of(rows, question="footprint") if row.get("steady") == "repeating"]
+    if not found:
+        return None
+    books, pages = (median(found[0][f"{part}_growth"]) for part in ("books", "page_map"))
+    return f"books {books} bytes, page map {pages} bytes", max(books, pages) <= 0
+
+
+def cost_growth(rows):
+    """Judged by exponents: where count goes from a to b, a logarithm has the
+    slope of log(log b / log a)."""
+    steep = {}
+    for by in ("live blocks", "chunks"):
+        for (operation,), group in groups(of(rows, question="growth", by=by), "operation"):
+            known = {row["count"]: median(row["ns"]) for row in group}
+            logarithm = exponent({count: math.log(count) + 1 for count in known})
+            slope = exponent(known)
+            if slope > logarithm:
+                steep[f"{operation} by {by}"] = (slope, logarithm)
+    if not of(rows, question="growth"):
+        return None
+    said = ", ".join(f"{name} {slope:.2f}" for name, (slope, _) in steep.items())
+    return f"steeper: {said or 'none'}", not steep
+
+
+GOALS = [
+    Goal("G1", "hit", "arena hit pair at most 15 ns", hit_of("arena", 15)),
+    Goal("G1", "hit", "preloaded, dynamic, at most 40 ns", hit_of("preloaded, dynamic", 40)),
+    Goal("G1", "hit", "preloaded, static, at most 40 ns", hit_of("preloaded, static", 40)),
+    Goal("G2", "steady", "mean at 4000 live at most 60 ns", steady_of("arena", "ns", 60)),
+    Goal("G2", "steady", "p99 at 4000 live at most 120 ns", steady_of("arena", "p99", 120)),
+    Goal("G3", "threads", "arena, two threads at least 1.9 times one", threads_of("arena")),
+    Goal(
+        "G3",
+        "threads",
+        "preloaded, two threads at least 1.9 times one",
+        threads_of("preloaded, dynamic"),
+    ),
+    Goal(
+        "G4",
+        "memory",
+        "smallest device at most " + listed(SMALLEST_OVER) + " over live",
+        smallest,
+    ),
+    Goal("G4", "memory", "on no trace more than PyTorch native", against_torch),
+    Goal("G4", "memory", f"at most {LAGGING_OVER:g} % with kernels of 50 µs", lagging),
+    Goal("G4", "memory", "no memory call after the second pass", repeating),
+    Goal("G4", "memory", f"roomy: reserved at most {RESERVED_OVER:g} % over live", reserved),
+    Goal("G5", "memory", "the same with virtual memory", lambda rows: None),
+    Goal("G6", "fences", "fence work at most 5 ns per free, events of 175 ns", fence_work),
+    Goal("instructions", "instructions", "within the bounds of ci/instructions.bounds", counted),
+    Goal(
+        "footprint",
+        "footprint",
+        f"at most {BYTES_PER_BLOCK} bytes per block beside the page map",
+        footprint,
+    ),
+    Goal("footprint", "footprint", "a repeating program takes no more", no_growth),
+    Goal("growth", "growth", "no cost grows faster than a logarithm", cost_growth),
+]
+
+
+def results(rows):
+    return [goal.result(rows) for goal in GOALS]
+
+
+def verdict(result):
+    return {True: "holds", False: "does not", None: "-"}[result["holds"]]
+
+
+def text(results):
+    """The goals with what was found."""
+    return "\n".join(f"{r['goal']}: {r['wanted']}: {r['found']}: {verdict(r)}" for r in results)
+
+
+assert set(SMALLEST_OVER) == set(TRACES)

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Counts the instructions of the fast paths with valgrind's callgrind.
+
+usage: instructions.py [--check FILE]
+
+A pair is an allocation and a free of 4 KiB that the cache serves. Two numbers
+of pairs are run, and what lies between the counts is what the pairs took: the
+start of the process is in both. --check compares with the bounds in FILE,
+lines of `path bound`, and fails where a count is above its bound, or so far
+below that the bound no longer guards what was gained.
+"""
+
+import collections
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+from run import ARENA, LIGHT, PROGRAMS, SIM, environment, output, over, preloaded
+
+SIZE = 4096
+FEW, MANY = 2048, 12_288
+# A count below this share of its bound asks for a new bound.
+LEAST_SHARE = 0.85
+PATHS = {
+    "arena": lambda n: ([ARENA, "count", f"size={SIZE}", f"pairs={n}"], environment()),
+    "preloaded_dynamic": lambda n: (
+        [PROGRAMS / "pairs.dynamic", "count", SIZE, n],
+        over(LIGHT, SIM, **preloaded()),
+    ),
+    "preloaded_static": lambda n: (
+        [PROGRAMS / "pairs.static", "count", SIZE, n],
+        over(LIGHT, SIM, **preloaded()),
+    ),
+}
+NUMBERED = re.compile(r"(ob|fn|cob|cfn|fl|fi|fe|cfi|cfl)=\((\d+)\)(?: (.*))?")
+
+
+def profile(path, pairs):
+    """Instructions by library and function, without what they call."""
+    command, env = PATHS[path](pairs)
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "out"
+        tool = ["valgrind", "--tool=callgrind", "--quiet", f"--callgrind-out-file={out}"]
+        output([*tool, *command], env)
+        return parse(out.read_text().splitlines())
+
+
+def parse(text):
+    """Sums up the lines of callgrind's format: `calls=` stands before a line
+    that is the cost of the callee."""
+    names, counts = {}, collections.Counter()
+    here = {"ob": "", "fn": ""}
+    is_callee = False
+    for line in text:
+        match = NUMBERED.match(line)
+        if match:
+            kind, number, name = match.groups()
+            # Names are numbered once for objects, files and functions each.
+            group = {"cob": "ob", "cfn": "fn"}.get(kind, kind)
+            if name is not None:
+                names[group, number] = name
+            if kind in here:
+                here[kind] = names[group, number]
+        elif line.startswith("calls="):
+            is_callee = True
+        elif line[:1].isdigit() or line.startswith(("+", "-", "*")):
+            if is_callee:
+                is_callee = False
+            else:
+                counts[pathlib.Path(here["ob"]).name, here["fn"]] += int(line.split()[1])
+    return counts
+
+
+def per_pair(path):
+    """Instructions a pair, by library and function."""
+    many, few = profile(path, MANY), profile(path, FEW)
+    return {
+        key: (count - few[key]) / (MANY - FEW) for key, count in many.items() if count != few[key]
+    }
+
+
+def measure(say):
+    """All paths; none where there is no valgrind."""
+    if not shutil.which("valgrind"):
+        return [], {"callgrind": "valgrind is not installed"}
+    rows = []
+    for path in PATHS:
+        say(f"instructions: {path}")
+        by_function = per_pair(path)
+        libraries = collections.Counter()
+        for (library, _), count in by_function.items():
+            libraries[library] += count
+        largest = sorted(by_function.items(), key=lambda item: -item[1])[:16]
+        rows.append(
+            {
+                "question": "instructions",
+                "path": path,
+                "instructions": sum(by_function.values()),
+                "libraries": dict(libraries.most_common()),
+                "functions": [
+                    {"library": library, "function": function, "instructions": count}
+                    for (library, function), count in largest
+                ],
+            }
+        )
+    return rows, {}
+
+
+def bounds(file):
+    """The bounds by path; `#` begins a comment."""
+    lines = (line.split("#")[0].split() for line in pathlib.Path(file).read_text().splitlines())
+    return {words[0]: int(words[1]) for words in lines if words}
+
+
+def check(file):
+    """Prints a line a path; whether all are within their bounds."""
+    wanted, failed = bounds(file), 0
+    rows, absent = measure(lambda _: None)
+    for name, why in absent.items():
+        print(f"{name}: {why}", file=sys.stderr)
+    if absent or wanted.keys() != PATHS.keys():
+        print(f"paths measured: {', '.join(PATHS)}; bounded: {', '.join(wanted)}", file=sys.stderr)
+        return False
+    for row in rows:
+        count, bound = row["instructions"], wanted[row["path"]]
+        verdict = "ok"
+        if count > bound:
+            verdict = "FAIL: above the bound; where it goes: scripts/bench --only instructions"
+        elif count < LEAST_SHARE * bound:
+            verdict = f"FAIL: well below the bound; set it to {round(count * 1.1)} in {file}"
+        failed += verdict != "ok"
+        print(f"{row['path']:<18} {count:7.1f} instructions a pair, bound {bound}: {verdict}")
+    print(f"{len(rows) - failed} passed, {failed} failed")
+    return failed == 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] != "--check":
+        sys.exit(__doc__)
+    sys.exit(0 if check(sys.argv[2]) else 1)

@@ -1,0 +1,249 @@
+"""One table a question, from the figures."""
+
+from memory import priced
+from run import median
+from text import duration, number, percent_over, size, spread, table
+
+SHOWN_SIZES = (512, 4096, 65536, 1 << 20, 4 << 20, 64 << 20)
+
+
+def of(rows, **wanted):
+    """The rows in which these hold."""
+    return [row for row in rows if all(row.get(name) == value for name, value in wanted.items())]
+
+
+def groups(rows, *names):
+    """Rows that agree in these, in the order in which they first come."""
+    found = {}
+    for row in rows:
+        found.setdefault(tuple(row.get(name) for name in names), []).append(row)
+    return found.items()
+
+
+def events(event_ns):
+    return "0" if not event_ns else f"{event_ns} ns"
+
+
+def by_column(rows, column, shown, head):
+    """A row for each subject and cost of an event, a column for each value."""
+    heads = ["", "event"] + [head(value) for value in shown]
+    lines = []
+    for (subject, event_ns), group in groups(rows, "subject", "event_ns"):
+        known = {row[column]: spread(row["ns"]) for row in group}
+        lines.append([subject, events(event_ns)] + [known.get(value, "-") for value in shown])
+    return table(heads, lines)
+
+
+def hit(rows):
+    return by_column(of(rows, question="hit"), "size", SHOWN_SIZES, size)
+
+
+def steady(rows):
+    parts = []
+    for (doublings,), some in groups(of(rows, question="steady"), "doublings"):
+        lines = [
+            [
+                row["subject"],
+                events(row["event_ns"]),
+                row["live"],
+                spread(row["ns"]),
+                spread(row["p50"]),
+                spread(row["p99"]),
+                spread(row["p999"]),
+            ]
+            for row in some
+        ]
+        heads = ["", "event", "live", "mean", "p50", "p99", "p99.9"]
+        parts.append(f"sizes from 512 B to {size(512 << doublings)}:\n" + table(heads, lines))
+    return "\n\n".join(parts)
+
+
+def random(rows):
+    return by_column(
+        of(rows, question="random"), "largest_mib", (1, 4, 64), lambda mib: f"up to {mib} MiB"
+    )
+
+
+def fences(rows):
+    """Driver calls about fences, of the arena with events that cost."""
+    lines = []
+    for question, column in (("hit", "size"), ("steady", "live")):
+        for row in of(rows, question=question, subject="arena", event_ns=175):
+            if row.get("doublings", 17) == 17:
+                what = size(row["size"]) if column == "size" else f"{row['live']} live"
+                lines.append(
+                    [
+                        question,
+                        what,
+                        spread(row["fences_per_free"]),
+                        spread(row["fence_ns_per_free"]),
+                    ]
+                )
+    return table(["", "", "calls per free", "ns per free"], lines, left=2)
+
+
+def baseline(rows):
+    shown = (4096, 1 << 20, 16 << 20)
+    lines = []
+    for (through,), group in groups(of(rows, question="baseline"), "through"):
+        known = {row["size"]: spread(row["ns"]) for row in group}
+        lines.append([f"model device, {through}"] + [known.get(value, "-") for value in shown])
+    return table([""] + [size(value) for value in shown], lines)
+
+
+def threads(rows):
+    parts = []
+    for (doublings,), some in groups(of(rows, question="threads"), "doublings"):
+        lines = []
+        for (subject, event_ns), group in groups(some, "subject", "event_ns"):
+            known = {row["threads"]: row for row in group}
+            rate = {n: [ns / 1e6 for ns in known[n]["pairs_per_s"]] for n in known}
+            faster = median(rate[2]) / median(rate[1])
+            lines.append(
+                [subject, events(event_ns)]
+                + [spread(rate[n]) for n in (1, 2, 4)]
+                + [f"{faster:.2f}", spread(known[1]["ns"]), spread(known[2]["ns"])]
+            )
+        heads = ["", "event", "1 thread", "2 threads", "4 threads", "2 over 1", "ns, 1", "ns, 2"]
+        parts.append(
+            f"million pairs a second, sizes from 512 B to {size(512 << doublings)}; "
+            "ns of one thread's pair:\n" + table(heads, lines)
+        )
+    return "\n\n".join(parts)
+
+
+def exchange(rows):
+    return by_column(of(rows, question="exchange"), "size", (4096, 1 << 20), size)
+
+
+def memory(rows):
+    heads = ["trace", "", "kernels", "smallest device", "bound", "calls", "priced", "waits"]
+    heads += ["roomy: reserved", "calls by pass"]
+    lines = []
+    for row in of(rows, question="memory"):
+        tight, roomy = row["tight"], row["roomy"]
+        calls, passes = tight["calls"], "-"
+        if isinstance(calls, list):
+            total = [each["alloc"] + each["free"] for each in roomy["calls"]]
+            passes = "+".join(str(b - a) for a, b in zip([0] + total, total, strict=False))
+            calls = calls[-1]
+        lines.append(
+            [
+                row["trace"],
+                row["subject"],
+                duration(row["kernel_ns"]) if row["kernel_ns"] else "none",
+                f"{percent_over(row['smallest'], row['live']):+.2f} %",
+                f"{percent_over(row['paged'], row['live']):+.2f} %",
+                calls["alloc"] + calls["free"],
+                f"{priced(calls):.1f} ms",
+                calls["wait"],
+                f"{percent_over(roomy['reserved_peak'], row['live']):+.1f} %",
+                passes,
+            ]
+        )
+    return table(heads, lines, left=2)
+
+
+def instructions(rows):
+    lines = []
+    for row in of(rows, question="instructions"):
+        lines.append([row["path"], "all", number(row["instructions"])])
+        lines += [
+            ["", name, number(count)] for name, count in row["libraries"].items() if count >= 1
+        ]
+    counts = table(["a pair of 4 KiB", "in", "instructions"], lines, left=2)
+    lines = [
+        [row["path"], each["function"], number(each["instructions"])]
+        for row in of(rows, question="instructions")
+        for each in row["functions"]
+        if each["instructions"] >= 5
+    ]
+    return (
+        counts
+        + "\n\n"
+        + table(["", "function, without what it calls", "instructions"], lines, left=2)
+    )
+
+
+def footprint(rows):
+    lines = []
+    rows = of(rows, question="footprint")
+    for row in rows:
+        if "blocks" in row:
+            count, host, pages = row["blocks"], median(row["host"]), median(row["page_map"])
+            lines.append(
+                [count, number((host - pages) / count), number(pages / count), size_of(host)]
+            )
+    heads = ["live blocks", "bytes per block", "page map per block", "all of it"]
+    parts = [table(heads, lines, left=0)]
+    lines = [
+        [
+            row["steady"],
+            median(row["replacements"]),
+            size_of(median(row["books"])),
+            size_of(median(row["books_growth"])),
+            size_of(median(row["page_map"])),
+            size_of(median(row["page_map_growth"])),
+            size_of(median(row["reserved_growth"])),
+        ]
+        for row in rows
+        if "steady" in row
+    ]
+    heads = [
+        "4000 live",
+        "replacements",
+        "books",
+        "growth",
+        "page map",
+        "growth",
+        "reserved growth",
+    ]
+    return "\n\n".join(parts + [table(heads, lines)])
+
+
+def size_of(count):
+    return f"{count / (1 << 20):.2f} MiB"
+
+
+def growth(rows):
+    parts = []
+    for (by,), some in groups(of(rows, question="growth"), "by"):
+        counts = list(dict.fromkeys(row["count"] for row in some))
+        lines = []
+        for (operation,), group in groups(some, "operation"):
+            known = {row["count"]: median(row["ns"]) for row in group}
+            lines.append(
+                [operation]
+                + [number(known[count]) for count in counts]
+                + [f"{exponent(known):+.2f}"]
+            )
+        parts.append(table([f"ns by {by}"] + [str(c) for c in counts] + ["exponent"], lines))
+    lines = []
+    for row in of(rows, question="threads", subject="arena", event_ns=0, doublings=17):
+        lines.append([row["threads"], number(median(row["ns"]))])
+    if lines:
+        known = {count: float(ns) for count, ns in lines}
+        parts.append(
+            table(
+                ["ns by threads"] + [str(c) for c in known] + ["exponent"],
+                [
+                    ["pair, mean"]
+                    + [number(ns) for ns in known.values()]
+                    + [f"{exponent(known):+.2f}"]
+                ],
+            )
+        )
+    return "\n\n".join(parts)
+
+
+def exponent(known):
+    """The slope of log cost over log count: 0 is constant, 1 linear."""
+    import math
+
+    points = [(math.log(count), math.log(max(ns, 0.01))) for count, ns in known.items()]
+    n = len(points)
+    mean_x = sum(x for x, _ in points) / n
+    mean_y = sum(y for _, y in points) / n
+    above = sum((x - mean_x) * (y - mean_y) for x, y in points)
+    below = sum((x - mean_x) ** 2 for x, _ in points)
+    return above / below if below else 0.0

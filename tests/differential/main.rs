@@ -84,11 +84,23 @@ fn batches((first, count): (u64, u64)) -> Vec<Batch> {
     batches
 }
 
+/// Options that change when memory is taken, cut, given back and handed out;
+/// together, so that they meet.
+const POLICIES: [&str; 3] = [
+    "roundup_power2_divisions:4,max_split_size_mb:20,large_segment_size_mb:20,\
+     garbage_collection_threshold:0.05,decay_ms:0",
+    "free_idle_chunk:True,alloc_fill_value:90,eager_delete_tensor_gb:0.01,\
+     memory_fraction_of_eager_deletion:0.5",
+    "free_when_no_cache_hit:True,sync_after_alloc:True,gpu_allocator_retry_time:1,\
+     auto_growth_chunk_size_in_mb:16",
+];
+
 /// Options, and a function that the driver lacks.
 #[derive(Copy, Clone)]
 struct Setting {
     strategy: &'static str,
     free_sync: &'static str,
+    policy: &'static str,
     lacks: &'static str,
 }
 
@@ -104,10 +116,17 @@ impl Setting {
                 all.push(Setting {
                     strategy,
                     free_sync,
+                    policy: "",
                     lacks,
                 });
             }
         }
+        all.extend(POLICIES.map(|policy| Setting {
+            strategy: "auto_growth",
+            free_sync: "deferred",
+            policy,
+            lacks: "",
+        }));
         all
     }
 
@@ -115,10 +134,13 @@ impl Setting {
         let Setting {
             strategy,
             free_sync,
+            policy,
             lacks,
         } = self;
         run.preload()
-            .conf(&format!("strategy:{strategy},free_sync:{free_sync}"))
+            .conf(&format!(
+                "strategy:{strategy},free_sync:{free_sync},{policy}"
+            ))
             .env("SIM_CUDA_LACKS", lacks)
     }
 }
@@ -238,6 +260,7 @@ fn reuse_without_a_fence_is_found() {
         let setting = Setting {
             strategy,
             free_sync: "immediate",
+            policy: "",
             lacks: "",
         };
         let found = AtomicU64::new(0);

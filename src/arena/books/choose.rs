@@ -12,15 +12,15 @@ use crate::strategy::Pool;
 impl<F: Clone> Books<F> {
     /// Hands out a cached block, if one fits.
     pub(crate) fn take(&mut self, want: Want, search: Search) -> Option<Address> {
-        let (index, blocks) = self.index(want.pool);
-        let id = match search {
-            Search::Quick => index.find(blocks, want.size),
-            Search::Thorough if want.pool == Pool::Oversize => index.smallest(blocks, want.size),
-            Search::Thorough => index.find_anywhere(blocks, want.size),
+        let id = if want.pool == Pool::Oversize {
+            self.whole_block(want)
+        } else {
+            let (index, blocks) = self.index(want.pool);
+            match search {
+                Search::Quick => index.find(blocks, want.size),
+                Search::Thorough => index.find_anywhere(blocks, want.size),
+            }
         }?;
-        if want.pool == Pool::Oversize && self.wastes_too_much(id, want) {
-            return None;
-        }
         if search == Search::Quick && self.opens_too_early(id, want) {
             return None;
         }
@@ -29,11 +29,15 @@ impl<F: Clone> Books<F> {
         Some(address)
     }
 
-    /// Whether the block, which is handed out whole, is too large for the
-    /// request.
-    fn wastes_too_much(&self, id: BlockId, want: Want) -> bool {
+    /// A block to be handed out whole, if the smallest that fits is not too
+    /// large. There are few of them: each is a chunk.
+    // Apart, so that the search for all others stays as short as it is.
+    #[cold]
+    #[inline(never)]
+    fn whole_block(&self, want: Want) -> Option<BlockId> {
+        let id = self.oversize.smallest(&self.blocks, want.size)?;
         let rest = self.blocks.get(id).size.saturating_sub(want.size);
-        rest >= self.most_waste
+        (rest < self.most_waste).then_some(id)
     }
 
     /// Whether this would cut up an idle chunk while limbo may hold what fits:

@@ -3,8 +3,10 @@
 //! Invariant: what cannot be read changes nothing, and the echo says of a
 //! changed option who changed it. Cost: a look through the table.
 
+use super::Settings;
 use super::load::Loaded;
-use super::table::{OptionRow, Reading, Role, find};
+use super::sources::read;
+use super::table::{OPTIONS, OptionRow, Reading, Role, find};
 
 /// The origin of an option that the program has set.
 const ORIGIN: &str = "vramalloc_ctl";
@@ -16,7 +18,8 @@ pub enum Unchanged {
     Unknown,
     /// It has no effect, or cannot be changed now.
     Fixed,
-    /// The text cannot be read as its value.
+    /// The text cannot be read as its value, or does not go with the value of
+    /// another.
     Unreadable,
 }
 
@@ -51,17 +54,30 @@ impl Loaded {
         if matches!(target.role, Role::NoEffect(_)) || !may_change(target) {
             return Err(Unchanged::Fixed);
         }
-        match (row.read)(&mut self.settings, text.trim()) {
+        let mut settings = self.settings.clone();
+        match read(row, &mut settings, text.trim()) {
             Reading::Unreadable => return Err(Unchanged::Unreadable),
             Reading::Kept => return Ok(()),
             Reading::Set => {}
         }
+        if OPTIONS
+            .iter()
+            .any(|row| row.late && !stands(row, &settings))
+        {
+            return Err(Unchanged::Unreadable);
+        }
+        self.settings = settings;
         if let Some(option) = self.echo.iter_mut().find(|option| option.key == target.key) {
             option.value = target.show(&self.settings);
             option.origin = ORIGIN.to_owned();
         }
         Ok(())
     }
+}
+
+/// Whether the value of an option is one that it accepts beside the others.
+fn stands(row: &'static OptionRow, settings: &Settings) -> bool {
+    read(row, &mut settings.clone(), &row.show(settings)) != Reading::Unreadable
 }
 
 #[cfg(test)]
@@ -97,5 +113,18 @@ mod tests {
         assert_eq!(idle, Err(Unchanged::Fixed));
         assert_eq!(changed, loaded);
         assert_eq!(loaded.value("limits"), None);
+    }
+
+    #[test]
+    fn what_depends_on_an_option_holds_it() {
+        let mut loaded = load([], Host::default());
+        let mut change = |name, text| loaded.change(name, text, |_| true);
+        assert_eq!(change("max_split_size_mb", "32"), Ok(()));
+        let larger = change("large_segment_size_mb", "64");
+        assert_eq!(larger, Err(Unchanged::Unreadable));
+        assert_eq!(change("large_segment_size_mb", "32"), Ok(()));
+        let smaller = change("max_split_size_mb", "31");
+        assert_eq!(smaller, Err(Unchanged::Unreadable));
+        assert_eq!(loaded.value("large_segment_size_mb").as_deref(), Some("32"));
     }
 }

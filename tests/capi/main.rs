@@ -12,6 +12,7 @@
     reason = "a test that cannot set its stage has failed"
 )]
 
+mod options;
 mod places;
 #[path = "../preload/stage.rs"]
 #[allow(dead_code, reason = "shared with the tests of the preload")]

@@ -16,7 +16,13 @@
     F(error_name)        \
     F(malloc)            \
     F(free)              \
-    F(empty_cache)
+    F(empty_cache)       \
+    F(ctl)               \
+    F(scope_begin)       \
+    F(scope_end)         \
+    F(group_malloc)      \
+    F(group_allocations) \
+    F(group_free)
 
 static struct {
 #define API_DECLARE(name) __typeof__(vramalloc_##name) *name;

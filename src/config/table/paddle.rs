@@ -240,7 +240,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "number",
         accepted: ZERO_TO_ONE,
         help: "The most page-locked host memory that is pooled, as a share of the machine's; a \
-               chunk of it is a 256th of that; 0: every call goes to CUDA.",
+               chunk is at most a 256th of that; 0: every call goes to CUDA.",
         read: |s, text| set(&mut s.pinned.fraction, fraction(text)),
         ..BLANK
     },

@@ -97,6 +97,8 @@ pub struct Parts {
     pub live: Bytes,
     /// In free blocks.
     pub cached: Bytes,
+    /// In chunks without any live block, what of them was in limbo included.
+    pub idle: Bytes,
     /// In blocks that the program had freed and the GPU might still use.
     pub limbo: Bytes,
 }
@@ -153,6 +155,9 @@ pub struct ArenaStats {
     pub ooms: u64,
     /// Of these, those that failed on the option `limit`.
     pub limit_ooms: u64,
+    /// Of them, those for which enough was cached, but in pieces of chunks in
+    /// use.
+    pub fragmented_ooms: u64,
     /// The largest of them, as it would have been handed out.
     pub largest_oom: Bytes,
     /// Frees of addresses inside our memory where no live block starts.

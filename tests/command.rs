@@ -8,9 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
-use vramalloc::config::{Host, OPTIONS, load};
-use vramalloc::stats::{ArenaReport, ClassCount, Process, Report};
+use vramalloc::config::OPTIONS;
 
 const COMMAND: &str = env!("CARGO_BIN_EXE_vramalloc");
 
@@ -430,116 +428,4 @@ fn options_lists_values_in_force_and_where_they_come_from() {
         errors.starts_with("vramalloc: VRAMALLOC_CONF: unknown option"),
         "{errors}"
     );
-}
-
-/// Statistics of a process with one arena.
-fn statistics() -> Value {
-    let mut arena = ArenaReport {
-        device_name: Some("Model \u{1b}[31m".to_owned()),
-        device_total: Some(vramalloc::Bytes::gib(16)),
-        ..ArenaReport::default()
-    };
-    arena.stats.live.add(vramalloc::Bytes::mib(1536));
-    arena.stats.hits = 3;
-    arena.stats.misses = 1;
-    arena.stats.wait_ns = 1_500_000;
-    arena.stats.classes[3] = ClassCount {
-        allocations: 4,
-        ..ClassCount::default()
-    };
-    arena.calls.alloc.calls = 5;
-    let environment = [("VRAMALLOC_LIMIT", "8G"), ("VRAMALLOC_CONF", "nothing:1")];
-    Report {
-        process: &Process {
-            program: "train".to_owned(),
-            pid: 42,
-            ..Process::default()
-        },
-        loaded: &load(
-            environment.map(|(name, value)| (name.into(), value.into())),
-            Host::default(),
-        ),
-        last: true,
-        doors: &["cudaMalloc"],
-        arenas: &[arena],
-        snapshots: None,
-    }
-    .to_json()
-}
-
-#[test]
-fn a_report_shows_the_arenas() {
-    let place = Place::new("report");
-    fs::write(place.path("s.json"), statistics().to_string()).unwrap();
-    let (code, out, errors) = output(place.command(&["report", "s.json"]));
-    assert_eq!((code, errors.as_str()), (Some(0), ""));
-    let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in [
-        "train (process 42",
-        "strategy = auto_growth (default)",
-        "limit = 8GiB (VRAMALLOC_LIMIT)",
-        "warning: VRAMALLOC_CONF: unknown option",
-        "device 0: Model",
-        "16.0 GiB",
-        "live 1.5 GiB 1.5 GiB",
-        "requests 4: 75.0 % hits, 25.0 % misses, 0.0 % direct",
-        "driver calls 5 in 0 ns, 0 failed: 5 alloc",
-        "waits 0 in 1.5 ms",
-    ] {
-        assert!(flat.contains(part), "{part} is not in\n{out}");
-    }
-    assert!(!out.contains('\u{1b}'));
-}
-
-#[test]
-fn a_broken_file_is_one_clear_line_and_does_not_hide_the_others() {
-    let place = Place::new("broken");
-    let text = statistics().to_string();
-    fs::write(place.path("good.json"), &text).unwrap();
-    let mut schema = statistics();
-    schema["schema"] = 2.into();
-    let mut broken = vec![
-        String::new(),
-        "{}".to_owned(),
-        "[]".to_owned(),
-        "null".to_owned(),
-        "{\"schema\":1}".to_owned(),
-        "[".repeat(100_000),
-        schema.to_string(),
-    ];
-    broken.extend([1, text.len() / 3, text.len() - 1].map(|end| text[..end].to_owned()));
-    for pointer in [
-        "",
-        "/arenas/0",
-        "/arenas/0/driver_calls/alloc",
-        "/options/limit",
-    ] {
-        for key in [
-            "live_bytes",
-            "calls",
-            "origin",
-            "arenas",
-            "device",
-            "pid",
-            "warnings",
-        ] {
-            let mut value = statistics();
-            let object = value.pointer_mut(pointer).unwrap().as_object_mut().unwrap();
-            if object.insert(key.to_owned(), Value::Bool(true)).is_some() {
-                broken.push(value.to_string());
-            }
-        }
-    }
-    for text in broken {
-        fs::write(place.path("broken.json"), &text).unwrap();
-        let (code, out, errors) = output(place.command(&["report", "broken.json", "good.json"]));
-        let start: String = text.chars().take(80).collect();
-        assert_eq!(code, Some(2), "{start}");
-        assert_eq!(errors.lines().count(), 1, "{start}: {errors}");
-        assert!(errors.starts_with("vramalloc: broken.json: "), "{errors}");
-        assert!(out.starts_with("train"), "{out}");
-    }
-    let (code, _, errors) = output(place.command(&["report", "no-such.json"]));
-    assert_eq!(code, Some(2));
-    assert!(errors.starts_with("vramalloc: no-such.json: "), "{errors}");
 }

@@ -63,6 +63,7 @@ fn arena(device: u32) -> ArenaReport {
             at_reserved_peak: Parts {
                 live: Bytes::new(12),
                 cached: Bytes::new(13),
+                idle: Bytes::new(26),
                 limbo: Bytes::new(14),
             },
             fragmented_misses: 15,
@@ -71,6 +72,7 @@ fn arena(device: u32) -> ArenaReport {
             budget_waits: 18,
             budget_wait_ns: 19,
             largest_oom: Bytes::new(20),
+            fragmented_ooms: 27,
             ..ArenaStats::default()
         },
         ..ArenaReport::default()
@@ -249,6 +251,8 @@ fn numbers_stand_where_they_belong() {
         ("/arenas/0/at_reserved_peak/live_bytes", 12.into()),
         ("/arenas/0/at_reserved_peak/cached_bytes", 13.into()),
         ("/arenas/0/at_reserved_peak/limbo_bytes", 14.into()),
+        ("/arenas/0/at_reserved_peak/idle_bytes", 26.into()),
+        ("/arenas/0/fragmented_ooms", 27.into()),
         ("/arenas/0/fragmented_misses", 15.into()),
         ("/arenas/0/limbo_misses", 16.into()),
         ("/arenas/0/longest_wait_ns", 17.into()),

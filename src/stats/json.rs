@@ -192,6 +192,7 @@ fn arena(arena: &ArenaReport) -> Value {
         "at_reserved_peak": {
             "live_bytes": stats.at_reserved_peak.live.get(),
             "cached_bytes": stats.at_reserved_peak.cached.get(),
+            "idle_bytes": stats.at_reserved_peak.idle.get(),
             "limbo_bytes": stats.at_reserved_peak.limbo.get(),
         },
         "allocations": allocations(&stats.classes),
@@ -211,6 +212,7 @@ fn arena(arena: &ArenaReport) -> Value {
         "budget_wait_ns": stats.budget_wait_ns,
         "ooms": stats.ooms,
         "limit_ooms": stats.limit_ooms,
+        "fragmented_ooms": stats.fragmented_ooms,
         "largest_oom_bytes": stats.largest_oom.get(),
         "bad_frees": stats.bad_frees,
         "driver_calls": calls,

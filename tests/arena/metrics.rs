@@ -127,6 +127,8 @@ fn limbo_is_a_free_that_was_requested_and_is_not_completed() {
     ] {
         assert_eq!(small(metric), expected, "{}", metric.name());
     }
+    let limbo = rig.arena.stats().limbo;
+    assert_eq!((limbo.current.get(), limbo.peak.get()), (0, rounded));
     assert_eq!(memory(&rig).large_pool, PoolStats::default());
 }
 
@@ -236,6 +238,26 @@ fn a_request_that_fails_was_retried() {
     }
 }
 
+/// A request that fails although what is free would do in one piece.
+#[test]
+fn shortages_know_why() {
+    let config = Config {
+        limit: Some(DeviceShare::Bytes(mib(40))),
+        ..immediate()
+    };
+    let rig = Rig::new(&config, mib(512));
+    let blocks = [(); 4].map(|()| rig.get(mib(10)));
+    assert!(rig.arena.allocate(mib(15)).is_err());
+    assert_eq!(rig.arena.stats().fragmented_ooms, 0);
+    // A half of each chunk.
+    rig.arena.free(blocks[0]).unwrap();
+    rig.arena.free(blocks[2]).unwrap();
+    assert!(rig.arena.allocate(mib(15)).is_err());
+    assert!(rig.arena.allocate(mib(21)).is_err());
+    let stats = rig.arena.stats();
+    assert_eq!((stats.ooms, stats.fragmented_ooms), (3, 1));
+}
+
 /// A chunk that goes back while blocks of it wait for the device takes them
 /// along: their frees are completed.
 #[test]
@@ -323,6 +345,8 @@ fn the_peak_of_what_is_reserved_knows_its_parts() {
             Bytes::new(MIB - 512) // The rest of the last page.
         ]
     );
+    // The chunk of `second`, in which nothing was live.
+    assert_eq!(parts.idle, mib(6));
 }
 
 /// A miss that a better packed cache could have served is told from one for

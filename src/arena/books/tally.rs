@@ -335,6 +335,7 @@ impl Tally {
             self.stats.at_reserved_peak = Parts {
                 live: self.live(),
                 cached: self.cached(),
+                idle: self.idle(),
                 limbo: self.limbo(),
             };
         }
@@ -381,6 +382,7 @@ impl Tally {
         self.stats.ooms += 1;
         self.stats.largest_oom = self.stats.largest_oom.max(size);
         self.stats.limit_ooms += u64::from(shortage.at_limit);
+        self.stats.fragmented_ooms += u64::from(self.cached() >= size);
         self.rejections += u64::from(!shortage.tried_to_free);
     }
 

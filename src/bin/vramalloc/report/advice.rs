@@ -1,0 +1,108 @@
+//! Which option would have helped, and the figure that says so.
+//!
+//! One rule for each piece of advice. A rule looks at numbers of the file
+//! alone and stays silent unless what it saw cost memory, time or a request;
+//! so most runs get no advice. What it names is an option of this library with
+//! a value that the option accepts.
+
+mod space;
+#[cfg(test)]
+mod tests;
+mod time;
+
+use super::super::units::bytes;
+use super::file::{Arena, Details, File};
+use super::lines::Lines;
+
+/// A change that would have helped.
+pub(super) struct Advice {
+    pub(super) option: &'static str,
+    pub(super) value: String,
+    pub(super) why: String,
+}
+
+/// What the rules look at.
+struct Case<'a> {
+    file: &'a File,
+    arena: &'a Arena,
+    details: &'a Details,
+}
+
+/// In the order in which the advice is given: what failed, what was held, what
+/// took time.
+const RULES: &[fn(&Case<'_>) -> Option<Advice>] = &[
+    space::limit,
+    space::fail_at_limit,
+    space::collect_before_the_limit,
+    space::naive_chunk,
+    space::keep_large_blocks_whole,
+    space::give_back_what_does_not_fit,
+    space::round_alike,
+    space::round_less,
+    space::smaller_limbo,
+    space::give_idle_back,
+    time::larger_limbo,
+    time::do_not_wait_in_free,
+    time::cache,
+    time::fewer_dedicated,
+    time::larger_chunks,
+];
+
+impl Case<'_> {
+    fn option(&self, key: &str) -> Option<&str> {
+        self.file.option(key)
+    }
+
+    /// Whether the library has this option, and it was left alone.
+    fn is_unset(&self, key: &str) -> bool {
+        self.option(key) == Some("none")
+    }
+
+    fn strategy(&self) -> &str {
+        self.option("strategy").unwrap_or_default()
+    }
+
+    /// Whether so much time is worth a word: a twentieth of the run, and more
+    /// than anybody would overlook.
+    fn took(&self, ns: u64) -> bool {
+        ns >= 100_000_000 && ns.saturating_mul(20) >= self.file.ran_ns()
+    }
+}
+
+/// Whether `part` is at least one in `parts` of `whole`, and anything at all.
+fn is_part(part: u64, whole: u64, parts: u64) -> bool {
+    part > 0 && part.saturating_mul(parts) >= whole
+}
+
+/// A size as options are given, in whole MiB and no less.
+fn size(bytes: u64) -> String {
+    let mib = bytes.div_ceil(1 << 20).max(1);
+    if mib.is_multiple_of(1024) {
+        format!("{}G", mib / 1024)
+    } else {
+        format!("{mib}M")
+    }
+}
+
+/// What would have helped an arena.
+fn advice(file: &File, arena: &Arena, details: &Details) -> Vec<Advice> {
+    let case = Case {
+        file,
+        arena,
+        details,
+    };
+    RULES.iter().filter_map(|rule| rule(&case)).collect()
+}
+
+/// Says what would have helped an arena.
+pub(super) fn tell(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
+    let advice = advice(file, arena, details);
+    if advice.is_empty() {
+        out.item("Nothing: no number here asks for another option.");
+        return;
+    }
+    for Advice { option, value, why } in &advice {
+        out.item(format_args!("{option}:{value}. {why}"));
+    }
+    out.wrapped("  (to be given as VRAMALLOC_CONF=\"option:value,...\")", 2);
+}

@@ -1,0 +1,96 @@
+//! Advice on time: waits for the device, and calls to the driver.
+
+use super::super::super::units::{duration, share};
+use super::{Advice, Case, bytes, is_part, size};
+
+/// Calls that take memory from the driver and give it back.
+const MEMORY: [&str; 2] = ["alloc", "free"];
+
+/// Requests waited because limbo was over its budget.
+pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
+    let ns = case.details.budget_wait_ns;
+    let limbo = case.arena.limbo.peak;
+    // More limbo is more memory, which there must be.
+    (case.took(ns) && case.arena.ooms == 0).then(|| Advice {
+        option: "limbo_budget",
+        value: size(limbo.saturating_mul(2)),
+        why: format!(
+            "{} requests waited {} for the device, {} of the run, because limbo (up to {}) was \
+             over its budget; with more, they take memory instead.",
+            case.details.budget_waits,
+            duration(ns),
+            share(ns, case.file.ran_ns()),
+            bytes(limbo),
+        ),
+    })
+}
+
+/// Every free waited.
+pub(super) fn do_not_wait_in_free(case: &Case<'_>) -> Option<Advice> {
+    let ns = case.arena.wait_ns;
+    (case.option("free_sync") == Some("strict") && case.took(ns)).then(|| Advice {
+        option: "free_sync",
+        value: "deferred".to_owned(),
+        why: format!(
+            "Frees waited {} for the device, {} of the run; deferred keeps the same order without \
+             waiting.",
+            duration(ns),
+            share(ns, case.file.ran_ns()),
+        ),
+    })
+}
+
+/// What taking and giving back memory cost, where it is worth a word.
+fn driver_time(case: &Case<'_>) -> Option<(u64, String)> {
+    let ns = case.arena.driver_ns(&MEMORY);
+    case.took(ns).then(|| {
+        let calls = case.arena.calls.iter();
+        let calls = calls.filter(|calls| MEMORY.contains(&calls.kind.as_str()));
+        let count = calls.fold(0u64, |sum, calls| sum.saturating_add(calls.calls));
+        let of_run = share(ns, case.file.ran_ns());
+        let words = format!(
+            "{count} driver calls for memory took {}, {of_run} of the run",
+            duration(ns)
+        );
+        (count, words)
+    })
+}
+
+/// Everything went to the driver.
+pub(super) fn cache(case: &Case<'_>) -> Option<Advice> {
+    let (_, took) = driver_time(case)?;
+    (case.strategy() == "passthrough").then(|| Advice {
+        option: "strategy",
+        value: "auto_growth".to_owned(),
+        why: format!("{took}; a cache serves what is freed and asked for again."),
+    })
+}
+
+/// Many requests went to the driver by their size.
+pub(super) fn fewer_dedicated(case: &Case<'_>) -> Option<Advice> {
+    let least = case
+        .option("dedicated_min")
+        .filter(|&least| least != "none")?;
+    let (calls, took) = driver_time(case)?;
+    let direct = case.arena.direct;
+    // Each is taken and, mostly, given back.
+    let most = is_part(direct, calls, 4);
+    (most && case.strategy() != "passthrough").then(|| Advice {
+        option: "dedicated_min",
+        value: "none".to_owned(),
+        why: format!("{took}; {direct} requests of at least {least} had one of their own."),
+    })
+}
+
+/// Memory was taken in many small steps.
+pub(super) fn larger_chunks(case: &Case<'_>) -> Option<Advice> {
+    let (calls, took) = driver_time(case)?;
+    let misses = case.arena.misses;
+    let by_need = case.option("auto_growth_chunk_size_in_mb") == Some("0");
+    let many = misses >= 100 && is_part(misses, calls, 4);
+    (case.strategy() == "auto_growth" && by_need && many).then(|| Advice {
+        option: "auto_growth_chunk_size_in_mb",
+        value: "64".to_owned(),
+        why: format!("{took}, {misses} of them to grow; larger steps are fewer."),
+    })
+}

@@ -1,0 +1,217 @@
+//! What the numbers of an arena mean, in plain words.
+//!
+//! Every sentence is made from numbers of the file and says them; a sentence
+//! that has nothing to say is left out.
+
+use vramalloc::stats::Metric;
+
+use super::super::units::{bytes, duration, share};
+use super::file::{Arena, Class, Details, File, Parts};
+use super::lines::Lines;
+
+/// Size classes that are listed; the others are summed up.
+const ROWS: usize = 6;
+
+/// Everything that is to be said of an arena.
+pub(super) fn meaning(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
+    peak(arena, details, out);
+    fragmentation(arena, details, out);
+    limbo(arena, details, out);
+    idle(arena, details, out);
+    waits(file, arena, details, out);
+    driver(file, arena, out);
+    failures(arena, details, out);
+    left(file, arena, details, out);
+}
+
+/// How much was held and what for.
+fn peak(arena: &Arena, details: &Details, out: &mut Lines) {
+    let (live, reserved) = (arena.live.peak, arena.reserved.peak);
+    let memory = &details.memory;
+    let rounding = memory
+        .peak(Metric::ActiveBytes)
+        .saturating_sub(memory.peak(Metric::RequestedBytes));
+    out.item(format_args!(
+        "The program held at most {}; about {} of what was in use at the most came from \
+         rounding.",
+        bytes(live),
+        bytes(rounding),
+    ));
+    let &Parts {
+        live: live_then,
+        cached,
+        idle,
+        limbo,
+    } = &details.at_peak;
+    out.item(format_args!(
+        "At most {} were reserved, {} more than that; at that moment {} of it were live, {} \
+         cached and {} in limbo; {} lay in chunks that nothing was live in.",
+        bytes(reserved),
+        share(reserved.saturating_sub(live), live),
+        share(live_then, reserved),
+        share(cached, reserved),
+        share(limbo, reserved),
+        share(idle, reserved),
+    ));
+}
+
+/// Whether free memory lay in pieces, and in which.
+fn fragmentation(arena: &Arena, details: &Details, out: &mut Lines) {
+    let [all, large, small] = details
+        .memory
+        .pools(Metric::InactiveSplitBytes)
+        .map(|values| values[1]);
+    if details.fragmented_misses == 0 {
+        out.item(
+            "Fragmentation cost no memory: no request took more from the driver while enough was \
+             cached in pieces.",
+        );
+        return;
+    }
+    let whose = if small > large {
+        "small requests, whose slabs are kept by what still lives in them"
+    } else {
+        "large requests, whose chunks are kept by what still lives in them"
+    };
+    out.item(format_args!(
+        "Fragmentation: {} of the {} requests that took more from the driver found enough cached, \
+         but not in one piece. Up to {} lay free in chunks that were in use, most of it between \
+         blocks of {whose}.",
+        details.fragmented_misses,
+        arena.misses,
+        bytes(all),
+    ));
+}
+
+/// Whether more was reserved because the device was behind.
+fn limbo(arena: &Arena, details: &Details, out: &mut Lines) {
+    if details.limbo_misses > 0 {
+        out.item(format_args!(
+            "{} of the {} requests that took more from the driver came while as much was in \
+             limbo: freed, and still in use by the device. Limbo held up to {}.",
+            details.limbo_misses,
+            arena.misses,
+            bytes(arena.limbo.peak),
+        ));
+    }
+}
+
+/// Whether more was kept than was used.
+fn idle(arena: &Arena, details: &Details, out: &mut Lines) {
+    if details.idle_low > 0 {
+        out.item(format_args!(
+            "{} of the {} reserved were kept for nothing: ever since memory was last taken or \
+             given back, so much has been idle.",
+            bytes(details.idle_low),
+            bytes(arena.reserved.current),
+        ));
+    }
+}
+
+/// What it cost to wait for the device.
+fn waits(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
+    if arena.waits == 0 {
+        out.item("No call waited for the device.");
+        return;
+    }
+    let reason = match (details.budget_waits, arena.waits) {
+        (0, _) => "none of them".to_owned(),
+        (some, all) if some == all => "all of them".to_owned(),
+        (some, _) => format!("{some} of them"),
+    };
+    out.item(format_args!(
+        "{} waited for the device, {} in all, {} of the run, {} at the longest; {reason} because \
+         limbo was over its budget.",
+        calls(arena.waits),
+        duration(arena.wait_ns),
+        share(arena.wait_ns, file.ran_ns()),
+        duration(details.longest_wait_ns),
+    ));
+}
+
+fn calls(count: u64) -> String {
+    match count {
+        1 => "One call".to_owned(),
+        _ => format!("{count} calls"),
+    }
+}
+
+/// What the driver cost.
+fn driver(file: &File, arena: &Arena, out: &mut Lines) {
+    let ns = arena.driver_ns(&[]);
+    out.item(format_args!(
+        "Calls to the driver took {}, {} of the run.",
+        duration(ns),
+        share(ns, file.ran_ns()),
+    ));
+}
+
+/// What went wrong.
+fn failures(arena: &Arena, details: &Details, out: &mut Lines) {
+    if arena.ooms > 0 {
+        out.item(format_args!(
+            "{} out of memory, {} of them at the limit; the largest asked for {}. For {} of them \
+             enough was cached, but in pieces of chunks in use.",
+            match arena.ooms {
+                1 => "One request ran".to_owned(),
+                n => format!("{n} requests ran"),
+            },
+            arena.limit_ooms,
+            bytes(details.largest_oom),
+            details.fragmented_ooms,
+        ));
+    }
+    if arena.bad_frees > 0 {
+        out.item(format_args!(
+            "{} freed an address at which no block was live: a mistake in the program, such as a \
+             second free.",
+            calls(arena.bad_frees),
+        ));
+    }
+}
+
+/// What was never freed.
+fn left(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
+    let blocks = details.classes.iter().map(|class| class.live_blocks);
+    let blocks = blocks.fold(0, u64::saturating_add);
+    if file.last && blocks > 0 {
+        out.item(format_args!(
+            "The program ended without freeing {blocks} blocks, {}.",
+            bytes(arena.live.current),
+        ));
+    }
+}
+
+/// What was live at the peak, by size, the most first.
+pub(super) fn held(arena: &Arena, details: &Details, out: &mut Lines) {
+    let mut classes: Vec<&Class> = (details.classes.iter())
+        .filter(|class| class.peak_blocks > 0)
+        .collect();
+    classes.sort_by_key(|class| std::cmp::Reverse(class.peak_bytes));
+    let mut row = |name: &str, blocks: u64, held: u64| {
+        out.exact(format_args!(
+            "  {name:<26}{blocks:>12}{:>12}{:>9}",
+            bytes(held),
+            share(held, arena.live.peak),
+        ));
+    };
+    let (listed, others) = classes.split_at(classes.len().min(ROWS));
+    for class in listed {
+        let name = match class.up_to {
+            Some(bound) => format!("requests up to {}", bytes(bound)),
+            None => "larger requests".to_owned(),
+        };
+        row(&name, class.peak_blocks, class.peak_bytes);
+    }
+    if !others.is_empty() {
+        let sum = |of: fn(&Class) -> u64| {
+            let numbers = others.iter().map(|class| of(class));
+            numbers.fold(0, u64::saturating_add)
+        };
+        row(
+            "all others",
+            sum(|class| class.peak_blocks),
+            sum(|class| class.peak_bytes),
+        );
+    }
+}

@@ -1,0 +1,300 @@
+//! The ranks of one job in one table.
+//!
+//! Files belong together where they are of the same program and the same
+//! library and their processes ran at the same time. Whatever does not is an
+//! error that names the file: sums over different jobs mean nothing.
+
+use std::collections::BTreeMap;
+
+use super::super::units::{bytes, duration, share};
+use super::file::{Arena, File};
+use super::lines::Lines;
+
+/// A file and its name.
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) file: File,
+}
+
+/// One row: an arena of a rank.
+struct Row<'a> {
+    named: &'a Named,
+    /// The device, with the number of the context where it has several.
+    device: String,
+    values: [u64; COLUMNS.len()],
+}
+
+/// A column: its heading, how it is read and written, and its name in the
+/// sentence on the imbalance.
+struct Column {
+    heading: &'static str,
+    of: fn(&Arena) -> u64,
+    written: fn(u64) -> String,
+    told: &'static str,
+    /// Where no rank has so much, it does not matter how far they differ.
+    least: u64,
+}
+
+const COLUMNS: [Column; 6] = [
+    Column {
+        heading: "peak live",
+        of: |arena| arena.live.peak,
+        written: bytes,
+        told: "live memory at the peak",
+        least: 64 << 20,
+    },
+    Column {
+        heading: "reserved",
+        of: |arena| arena.reserved.peak,
+        written: bytes,
+        told: "reserved memory at the peak",
+        least: 64 << 20,
+    },
+    Column {
+        heading: "limbo",
+        of: |arena| arena.limbo.peak,
+        written: bytes,
+        told: "limbo at the peak",
+        least: 64 << 20,
+    },
+    Column {
+        heading: "ooms",
+        of: |arena| arena.ooms,
+        written: |count| count.to_string(),
+        told: "requests out of memory",
+        least: 1,
+    },
+    Column {
+        heading: "waits",
+        of: |arena| arena.wait_ns,
+        written: duration,
+        told: "time in waits",
+        least: 100_000_000,
+    },
+    Column {
+        heading: "driver",
+        of: |arena| arena.driver_ns(&[]),
+        written: duration,
+        told: "time in the driver",
+        least: 100_000_000,
+    },
+];
+
+/// What a rank may differ from the others before it is told, in percent of
+/// the largest.
+const EVEN: u64 = 10;
+
+/// Everything about the ranks of a job.
+///
+/// # Errors
+/// One line for each file that is not of the job of the first.
+pub(super) fn merged(files: &mut [Named]) -> Result<String, Vec<String>> {
+    one_job(files)?;
+    files.sort_by_key(|named| (number(named).unwrap_or(u64::MAX), named.name.clone()));
+    let mut out = Lines::default();
+    let Some(Named { file, .. }) = files.first() else {
+        return Ok(out.text);
+    };
+    let processes = match files.len() {
+        1 => "1 process".to_owned(),
+        n => format!("{n} processes"),
+    };
+    out.exact(format_args!(
+        "{}: {processes} under vramalloc {}",
+        file.program, file.version
+    ));
+    remarks(files, &mut out);
+    let rows = rows(files);
+    if rows.is_empty() {
+        out.exact("  no device memory was allocated");
+        return Ok(out.text);
+    }
+    out.exact("");
+    table(&rows, &mut out);
+    out.exact("");
+    imbalance(&rows, &mut out);
+    Ok(out.text)
+}
+
+/// Compares every file with the first.
+fn one_job(files: &[Named]) -> Result<(), Vec<String>> {
+    let Some((first, others)) = files.split_first() else {
+        return Ok(());
+    };
+    let mut seen = BTreeMap::from([((&first.file.host, first.file.pid), &first.name)]);
+    let mut errors = Vec::new();
+    for Named { name, file } in others {
+        let (one, its) = (&first.file, &first.name);
+        let wrong = if file.version != one.version {
+            format!(
+                "written by vramalloc {}, but {its} by {}",
+                file.version, one.version
+            )
+        } else if file.program != one.program {
+            format!(
+                "of another job: it is of {}, and {its} of {}",
+                file.program, one.program
+            )
+        } else if file.started > one.ended || one.started > file.ended {
+            format!("of another job: it did not run at the same time as {its}")
+        } else if let Some(same) = seen.insert((&file.host, file.pid), name) {
+            format!("of the same process as {same}")
+        } else {
+            continue;
+        };
+        errors.push(format!("{name}: {wrong}"));
+    }
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(errors)
+    }
+}
+
+/// The rank, where it is a number, as launchers give it.
+fn number(named: &Named) -> Option<u64> {
+    named.file.rank.parse().ok()
+}
+
+/// Files that do not tell all, ranks without a file, and ranks with several.
+fn remarks(files: &[Named], out: &mut Lines) {
+    for Named { name, file } in files.iter().filter(|named| !named.file.last) {
+        out.item(format_args!(
+            "rank {}: {name} was taken while it ran, not at its end",
+            file.rank
+        ));
+    }
+    let mut processes: BTreeMap<u64, usize> = BTreeMap::new();
+    for rank in files.iter().filter_map(number) {
+        *processes.entry(rank).or_default() += 1;
+    }
+    let mut next = 0;
+    let mut missing = Vec::new();
+    for (&rank, &count) in &processes {
+        match rank.saturating_sub(next) {
+            0 => {}
+            1 => missing.push(format!("rank {next}")),
+            _ => missing.push(format!("ranks {next} to {}", rank - 1)),
+        }
+        next = rank.saturating_add(1);
+        if count > 1 {
+            out.item(format_args!("rank {rank}: {count} processes"));
+        }
+    }
+    if !missing.is_empty() {
+        out.item(format_args!("no file of {}", missing.join(", ")));
+    }
+}
+
+fn rows(files: &[Named]) -> Vec<Row<'_>> {
+    let mut rows = Vec::new();
+    for named in files {
+        let arenas = &named.file.arenas;
+        for (i, arena) in arenas.iter().enumerate() {
+            let same = |other: &&Arena| other.device == arena.device;
+            let device = match arenas.iter().filter(same).count() {
+                1 => arena.device.to_string(),
+                _ => {
+                    let before = arenas.iter().take(i).filter(same).count();
+                    format!("{}.{}", arena.device, before + 1)
+                }
+            };
+            let values = std::array::from_fn(|column| {
+                COLUMNS.get(column).map_or(0, |column| (column.of)(arena))
+            });
+            rows.push(Row {
+                named,
+                device,
+                values,
+            });
+        }
+    }
+    rows
+}
+
+/// A text of at most so many columns.
+fn short(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    let mut text: String = text.chars().take(most.saturating_sub(1)).collect();
+    text.push('~');
+    text
+}
+
+fn table(rows: &[Row<'_>], out: &mut Lines) {
+    let mut line = |[rank, host, device]: [&str; 3], values: [String; COLUMNS.len()]| {
+        let [live, reserved, limbo, ooms, waits, driver] = values;
+        out.exact(format_args!(
+            "{:>4} {:<12} {:>3} {live:>10} {reserved:>10} {limbo:>10} {ooms:>5} {waits:>8} \
+             {driver:>8}",
+            short(rank, 4),
+            short(host, 12),
+            short(device, 3),
+        ));
+    };
+    line(
+        ["rank", "host", "dev"],
+        COLUMNS.map(|column| column.heading.to_owned()),
+    );
+    let written = |values: [u64; COLUMNS.len()]| {
+        let mut columns = COLUMNS.iter();
+        values.map(|value| {
+            let column = columns.next();
+            column.map_or_else(String::new, |column| (column.written)(value))
+        })
+    };
+    for row in rows {
+        let file = &row.named.file;
+        line([&file.rank, &file.host, &row.device], written(row.values));
+    }
+    let all = |start: u64, combine: fn(u64, u64) -> u64| {
+        rows.iter().fold([start; COLUMNS.len()], |mut all, row| {
+            for (one, &value) in all.iter_mut().zip(&row.values) {
+                *one = combine(*one, value);
+            }
+            all
+        })
+    };
+    line(["sum", "", ""], written(all(0, u64::saturating_add)));
+    line(["max", "", ""], written(all(0, u64::max)));
+    line(["min", "", ""], written(all(u64::MAX, u64::min)));
+}
+
+/// How far the ranks differ, in words.
+fn imbalance(rows: &[Row<'_>], out: &mut Lines) {
+    let mut even = Vec::new();
+    for (at, column) in COLUMNS.iter().enumerate() {
+        let value = |row: &&Row<'_>| row.values.get(at).copied().unwrap_or(0);
+        let (Some(most), Some(least)) = (
+            // The first of several.
+            rows.iter().rev().max_by_key(value),
+            rows.iter().min_by_key(value),
+        ) else {
+            return;
+        };
+        let (high, low) = (value(&most), value(&least));
+        if high < column.least {
+            continue;
+        }
+        if (high - low).saturating_mul(100) <= high.saturating_mul(EVEN) {
+            even.push(column.told);
+            continue;
+        }
+        out.item(format_args!(
+            "{}: rank {} has most ({}) and rank {} least ({}), {} less.",
+            column.told,
+            most.named.file.rank,
+            (column.written)(high),
+            least.named.file.rank,
+            (column.written)(low),
+            share(high - low, high),
+        ));
+    }
+    if rows.len() > 1 && !even.is_empty() {
+        out.item(format_args!(
+            "Within {EVEN} % of each other: {}.",
+            even.join(", ")
+        ));
+    }
+}

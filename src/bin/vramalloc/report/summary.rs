@@ -1,0 +1,123 @@
+//! Who wrote a file, and what was counted in it, number by number.
+
+use super::super::units::{bytes, duration, percent, share};
+use super::file::{Arena, File};
+use super::lines::Lines;
+
+/// The process, and the options that were chosen.
+pub(super) fn process(file: &File, out: &mut Lines) {
+    let File {
+        program,
+        pid,
+        host,
+        version,
+        ..
+    } = file;
+    let ran = duration(file.ran_ns());
+    out.exact(format_args!(
+        "{program} (process {pid} on {host}): {ran} under vramalloc {version}"
+    ));
+    if !file.last {
+        out.exact("  taken while it ran, not at its end");
+    }
+    for option in &file.options {
+        if option.key == "strategy" || option.origin != "default" {
+            let (key, value, origin) = (&option.key, &option.value, &option.origin);
+            out.exact(format_args!("  {key} = {value} ({origin})"));
+        }
+    }
+    for warning in &file.warnings {
+        out.wrapped(format_args!("  warning: {warning}"), 2);
+    }
+    if file.arenas.is_empty() {
+        out.exact("  no device memory was allocated");
+    }
+}
+
+/// The device of an arena; `which` of how many contexts of it.
+pub(super) fn device(arena: &Arena, (which, contexts): (usize, usize), out: &mut Lines) {
+    let name = arena.device_name.as_ref();
+    let name = name.map_or_else(String::new, |name| format!(": {name}"));
+    let total = arena.device_total;
+    let total = total.map_or_else(String::new, |total| format!(", {}", bytes(total)));
+    let context = match contexts {
+        1 => String::new(),
+        _ => format!(", context {which} of {contexts}"),
+    };
+    out.exact(format_args!(
+        "device {}{name}{total}{context}",
+        arena.device
+    ));
+}
+
+/// What was counted.
+pub(super) fn counts(arena: &Arena, out: &mut Lines) {
+    out.exact(format_args!(
+        "  {:<14}{:>12}{:>12}",
+        "", "at the end", "peak"
+    ));
+    for (name, gauge) in [
+        ("live", arena.live),
+        ("cached", arena.cached),
+        ("limbo", arena.limbo),
+        ("reserved", arena.reserved),
+    ] {
+        out.exact(format_args!(
+            "  {name:<14}{:>12}{:>12}",
+            bytes(gauge.current),
+            bytes(gauge.peak),
+        ));
+    }
+    let requests = arena.allocations;
+    out.fact(
+        "requests",
+        format_args!(
+            "{requests}: {} hits, {} misses, {} direct",
+            share(arena.hits, requests),
+            share(arena.misses, requests),
+            share(arena.direct, requests),
+        ),
+    );
+    out.fact("frees", arena.frees);
+    driver_calls(arena, out);
+    out.fact(
+        "waits",
+        format_args!("{} in {}", arena.waits, duration(arena.wait_ns)),
+    );
+    out.fact("epochs", arena.epochs);
+    out.fact(
+        "out of memory",
+        format_args!("{} ({} at the limit)", arena.ooms, arena.limit_ooms),
+    );
+    out.fact("bad frees", arena.bad_frees);
+    out.fact(
+        "fragmentation",
+        format_args!(
+            "{}, largest cached block {}",
+            percent(arena.fragmentation),
+            bytes(arena.largest_cached)
+        ),
+    );
+}
+
+/// Calls to the driver, all together and by kind.
+fn driver_calls(arena: &Arena, out: &mut Lines) {
+    let sum = |numbers: &mut dyn Iterator<Item = u64>| numbers.fold(0, u64::saturating_add);
+    let count = sum(&mut arena.calls.iter().map(|calls| calls.calls));
+    let failures = sum(&mut arena.calls.iter().map(|calls| calls.failures));
+    let kinds: Vec<String> = arena
+        .calls
+        .iter()
+        .filter(|calls| calls.calls > 0)
+        .map(|calls| format!("{} {}", calls.calls, calls.kind))
+        .collect();
+    let kinds = match kinds.len() {
+        0 => String::new(),
+        _ => format!(": {}", kinds.join(", ")),
+    };
+    let time = duration(arena.driver_ns(&[]));
+    out.fact(
+        "driver calls",
+        format_args!("{count} in {time}, {failures} failed{kinds}"),
+    );
+}

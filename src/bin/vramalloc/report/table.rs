@@ -1,0 +1,112 @@
+//! PyTorch's `memory_summary()`, character by character.
+//!
+//! Every line has 77 columns: a bar, 75, a bar. A column's unit is chosen by
+//! the first row of its group, so that the rows can be compared.
+
+use vramalloc::stats::Metric;
+
+use super::file::{Four, Memory};
+use super::lines::Lines;
+
+/// Columns between the bars.
+const WIDTH: usize = 75;
+
+/// The groups in their order, and whether they are sizes.
+const GROUPS: [(Metric, &str, Unit); Metric::COUNT] = [
+    (Metric::AllocatedBytes, "Allocated memory", SIZE),
+    (Metric::ActiveBytes, "Active memory", SIZE),
+    (Metric::RequestedBytes, "Requested memory", SIZE),
+    (Metric::ReservedBytes, "GPU reserved memory", SIZE),
+    (Metric::InactiveSplitBytes, "Non-releasable memory", SIZE),
+    (Metric::Allocation, "Allocations", COUNT),
+    (Metric::Active, "Active allocs", COUNT),
+    (Metric::Segment, "GPU reserved segments", COUNT),
+    (Metric::InactiveSplit, "Non-releasable allocs", COUNT),
+];
+
+/// How numbers of a group are written.
+#[derive(Copy, Clone)]
+struct Unit {
+    /// The next unit is taken from here on.
+    most: u64,
+    step: u64,
+    width: usize,
+    names: &'static [&'static str],
+}
+
+const SIZE: Unit = Unit {
+    most: 768 * 1024,
+    step: 1024,
+    width: 6,
+    names: &["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"],
+};
+
+const COUNT: Unit = Unit {
+    most: 750_000,
+    step: 1000,
+    width: 7,
+    names: &["  ", "K ", "M "],
+};
+
+impl Unit {
+    /// `value` in the unit that fits `leading`.
+    fn written(self, mut value: u64, mut leading: u64) -> String {
+        let mut names = self.names.iter();
+        let mut name = names.next();
+        for larger in names {
+            if leading < self.most {
+                break;
+            }
+            name = Some(larger);
+            value /= self.step;
+            leading /= self.step;
+        }
+        let name = name.copied().unwrap_or_default();
+        format!("{value:>width$} {name}", width = self.width)
+    }
+
+    fn row(self, name: &str, values: Four, leading: Four) -> String {
+        let [current, peak, allocated, freed] = values;
+        let [for_current, for_peak, for_allocated, for_freed] = leading;
+        format!(
+            " {name:<21} | {} | {} | {} | {} ",
+            self.written(current, for_current),
+            self.written(peak, for_peak),
+            self.written(allocated, for_allocated),
+            self.written(freed, for_freed),
+        )
+    }
+}
+
+/// The table of one device.
+pub(super) fn table(device: u64, memory: &Memory, out: &mut Lines) {
+    let mut line = |text: String| out.exact(format_args!("|{text}|"));
+    let (double, single) = ("=".repeat(WIDTH), "-".repeat(WIDTH));
+    line(double.clone());
+    line(format!(
+        " {:16} PyTorch CUDA memory summary, device ID {device:<17} ",
+        ""
+    ));
+    line(single.clone());
+    line(format!(
+        "  {:9} CUDA OOMs: {:<12} | {:6} cudaMalloc retries: {:<8}  ",
+        "", memory.ooms, "", memory.retries
+    ));
+    line(double.clone());
+    line("        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ".to_owned());
+    for (metric, name, unit) in GROUPS {
+        line(single.clone());
+        let [all, large, small] = *memory.pools(metric);
+        line(unit.row(name, all, all));
+        line(unit.row("      from large pool", large, all));
+        line(unit.row("      from small pool", small, all));
+    }
+    for (name, values) in [
+        ("Oversize allocations", memory.oversize_allocations),
+        ("Oversize GPU segments", memory.oversize_segments),
+    ] {
+        line(single.clone());
+        line(COUNT.row(name, values, values));
+    }
+    line(double);
+}

@@ -1,0 +1,69 @@
+//! Advice is worth nothing unless it helps: a program that was given it runs
+//! again as it says.
+
+use serde_json::Value;
+
+use crate::report_of;
+use crate::stage::{Kind, Outcome, Run, trace};
+
+fn replay(name: &str, conf: &str) -> Outcome {
+    Run::preloaded("replay", Kind::Dynamic)
+        .args([&trace(name).to_string_lossy(), "2"])
+        .env("SIM_CUDA_MEMORY", "80G")
+        .conf(conf)
+        .go()
+}
+
+/// What the report of a run advises, as options.
+fn advice(stats: &Value) -> Vec<String> {
+    let report = report_of(&stats.to_string());
+    (report.lines())
+        .skip_while(|line| *line != "what would have helped")
+        .skip(1)
+        .take_while(|line| line.starts_with(' '))
+        .filter_map(|line| line.strip_prefix("  - "))
+        .filter_map(|line| Some(line.split_once(". ")?.0.to_owned()))
+        .filter(|option| option.contains(':') && !option.contains(' '))
+        .collect()
+}
+
+fn reserved(outcome: &Outcome) -> u64 {
+    let peak = &outcome.stats()["arenas"][0]["reserved_bytes"]["peak"];
+    peak.as_u64().unwrap()
+}
+
+/// A limit at which the trace fails because large blocks were cut up for
+/// smaller ones.
+#[test]
+fn what_is_advised_after_a_fragmented_shortage_lets_the_program_pass() {
+    let tight = "limit:7200M";
+    let failed = replay("gpt_train", tight);
+    assert_ne!(failed.code(), 0, "{}", failed.stderr);
+    let advice = advice(&failed.stats());
+    assert_eq!(advice, ["max_split_size_mb:64"]);
+    let helped = replay("gpt_train", &format!("{tight},{}", advice[0]));
+    helped.quiet(0).no_violations();
+    assert_eq!(helped.stats()["totals"]["ooms"], 0);
+}
+
+/// A chunk in advance of most of the device.
+#[test]
+fn what_is_advised_for_a_chunk_in_advance_is_enough_and_less() {
+    let large = replay("gpt_train", "strategy:naive_best_fit");
+    let advice = advice(&large.stats());
+    assert_eq!(advice.len(), 1, "{advice:?}");
+    assert!(advice[0].starts_with("fraction_of_gpu_memory_to_use:0."));
+    let helped = replay(
+        "gpt_train",
+        &format!("strategy:naive_best_fit,{}", advice[0]),
+    );
+    helped.quiet(0).no_violations();
+    assert!(reserved(&helped) * 4 < reserved(&large));
+    assert_eq!(self::advice(&helped.stats()), [""; 0]);
+}
+
+/// Nothing is advised where nothing is wrong.
+#[test]
+fn a_run_that_went_well_is_left_alone() {
+    assert_eq!(advice(&replay("gpt_train", "").stats()), [""; 0]);
+}

@@ -247,6 +247,7 @@ fn pointers() -> Vec<Case> {
         Case::new(&[12, 13], "allocated_here_freed_there", "layers").args(&["local"]),
         Case::new(&[12], "runtimes_visible_to_all", "layers").args(&["global"]),
         Case::new(&[21], "runtimes_that_look_past_preloads", "layers").args(&["deepbind"]),
+        Case::new(&[12, 21], "runtimes_that_were_there_before", "layers").args(&["deep-later"]),
         Case::new(&[25, 31], "threads_without_a_device", "threads"),
     ]
 }

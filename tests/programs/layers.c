@@ -4,10 +4,11 @@
  * opened by hand as a scripting language does, and the free that is ordered
  * in a stream. Each pair is repeated until a leak would exhaust the device.
  *
- *   layers local|global|deepbind   how the runtimes are opened
+ *   layers local|global|deepbind|deep-later   how the runtimes are opened
  *
  * A runtime opened with deepbind looks past preloaded libraries, so its
- * memory goes back by the way it came.
+ * memory goes back by the way it came. One that was there already, in the
+ * usual way, is the same for whoever opens it so later.
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -46,8 +47,10 @@ struct layer {
     release_fn release;
 };
 
-static struct layer runtime_of(const char *name, int how) {
+static struct layer runtime_of(const char *name, int how, int later) {
     void *library = dlopen(name, RTLD_NOW | how);
+    if (library && later)
+        library = dlopen(name, RTLD_NOW | RTLD_DEEPBIND);
     struct layer layer = {name, NULL, NULL};
     if (!library) {
         fprintf(stderr, "%s\n", dlerror());
@@ -79,10 +82,11 @@ static void try_pair(const struct layer *from, const struct layer *to) {
 int main(int argc, char **argv) {
     const char *how = argc == 2 ? argv[1] : "";
     int deep = !strcmp(how, "deepbind");
+    int later = !strcmp(how, "deep-later");
     int flags = deep ? RTLD_LOCAL | RTLD_DEEPBIND
                      : strcmp(how, "global") ? RTLD_LOCAL : RTLD_GLOBAL;
-    if (!deep && strcmp(how, "global") && strcmp(how, "local")) {
-        fprintf(stderr, "usage: layers local|global|deepbind\n");
+    if (!deep && !later && strcmp(how, "global") && strcmp(how, "local")) {
+        fprintf(stderr, "usage: layers local|global|deepbind|deep-later\n");
         return 2;
     }
     GPU(gpu_set_device(0));
@@ -92,8 +96,8 @@ int main(int argc, char **argv) {
     struct layer layers[] = {
         {"its own", gpu_malloc, gpu_free},
         {"the driver", allocate_by_driver, release_by_driver},
-        runtime_of("libcudart.so.13", flags),
-        runtime_of("libcudart.so.12", flags),
+        runtime_of("libcudart.so.13", flags, later),
+        runtime_of("libcudart.so.12", flags, later),
         {"the driver in order", NULL, release_in_order},
     };
     int count = driver_release_in_order ? 5 : 4;

@@ -71,6 +71,9 @@ pub struct Settings {
     /// Whether work on the same bytes that nothing orders is a violation,
     /// also where the clock happens to keep it apart.
     pub races: bool,
+    /// Whether what a destroyed stream still does orders with no other stream:
+    /// the least that CUDA promises.
+    pub orphans: bool,
 }
 
 impl Default for Settings {
@@ -85,6 +88,7 @@ impl Default for Settings {
             call_ns: 1_000,
             seed: 1,
             races: false,
+            orphans: false,
         }
     }
 }

@@ -238,13 +238,22 @@ impl<E> Model<E> {
     /// Ends a stream; its work goes on to its end. False where there is no
     /// such stream, or it is a legacy one.
     pub fn destroy_stream(&mut self, stream: StreamId) -> bool {
-        match self.streams.get_mut(stream.0 as usize) {
+        let (kind, context) = match self.streams.get_mut(stream.0 as usize) {
             Some(s) if s.alive && s.kind != StreamKind::Legacy => {
                 s.alive = false;
-                true
+                (s.kind, s.context)
             }
-            _ => false,
+            _ => return false,
+        };
+        if self.settings.orphans && kind == StreamKind::Blocking {
+            let orders =
+                |s: &&Stream| s.alive && s.context == context && s.kind != StreamKind::NonBlocking;
+            let tail = self.streams.iter().filter(orders).map(|s| s.tail).max();
+            if let Some(context) = self.contexts.get_mut(context.0 as usize) {
+                context.blocking_tail = tail.unwrap_or(0);
+            }
         }
+        true
     }
 
     /// The context of a stream that is alive.

@@ -181,6 +181,43 @@ fn streams_that_come_and_go_need_no_wait_for_the_context() {
     }
 }
 
+/// Where what a destroyed stream still does orders with nothing any more, the
+/// mark that it left behind is all that covers it.
+#[test]
+fn a_destroyed_streams_work_is_marked_by_itself() {
+    for kind in Kind::ALL {
+        for sort in ["destroyed", "destroyed-blocking"] {
+            let outcome = run("free_after_launch", kind, "cuCtxRecordEvent", "")
+                .arg(sort)
+                .env("SIM_CUDA_ORPHANS", "1")
+                .go();
+            outcome.quiet(0).no_violations();
+        }
+    }
+}
+
+/// Marks are slow, so that streams and contexts go while they are made.
+#[test]
+fn marks_meet_streams_and_contexts_that_are_going() {
+    for (what, lacks, slow) in [
+        ("streams", "cuCtxRecordEvent", "cuEventRecord:1000000"),
+        ("contexts", "cuCtxRecordEvent", "cuEventRecord:1000000"),
+        ("contexts", "", "cuCtxRecordEvent:1000000"),
+    ] {
+        for kind in Kind::ALL {
+            let arguments = [what, "40"];
+            let bare = bare("crossing", kind, lacks, &arguments);
+            let outcome = run("crossing", kind, lacks, "")
+                .args(arguments)
+                .env("SIM_CUDA_SLOW", slow)
+                .go();
+            outcome.quiet(0).no_violations();
+            let (waits, bare_waits) = (waits_and_records(&outcome).0, waits_and_records(&bare).0);
+            assert_eq!(waits, bare_waits, "{}", outcome.what);
+        }
+    }
+}
+
 /// What destroyed streams leave behind is let go of, also where nobody frees.
 #[test]
 fn destroyed_streams_leave_little_behind() {

@@ -14,6 +14,7 @@
 //! | `SIM_CUDA_FAULT` | | `name:n:code,…`: the n-th call of it fails so; with `:sticky` behind it, the current context is broken from then on |
 //! | `SIM_CUDA_SLOW` | | `name:ns,…`: calls of it take so much real time more |
 //! | `SIM_CUDA_STRICT` | 0 | 1: unordered work on the same bytes is a violation |
+//! | `SIM_CUDA_ORPHANS` | 0 | 1: what a destroyed stream still does orders with no other stream |
 //! | `SIM_CUDA_VERBOSE` | 0 | 1: name the functions asked for that are not there |
 //! | `SIM_CUDA_REPORT` | | file for the report at exit; `%p` is the process |
 //!
@@ -36,6 +37,7 @@ pub(crate) struct Environment {
     pub(crate) kernel_ns: u64,
     pub(crate) call_ns: u64,
     pub(crate) strict: bool,
+    pub(crate) orphans: bool,
 }
 
 impl Environment {
@@ -49,6 +51,7 @@ impl Environment {
             kernel_ns: number("SIM_CUDA_KERNEL_NS", 1_000),
             call_ns: number("SIM_CUDA_CALL_NS", 1_000),
             strict: flag("SIM_CUDA_STRICT"),
+            orphans: flag("SIM_CUDA_ORPHANS"),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! reached, or the capture that it was recorded into. Cost: O(log n).
 
 use vramalloc::Code;
-use vramalloc::sim::{Mark, StreamId, Work};
+use vramalloc::sim::{Mark, StreamId, Violation, Work};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{CAPTURE_INVALIDATED, CAPTURED_EVENT, Done, Handle, INVALID_HANDLE, Out};
@@ -37,9 +37,28 @@ impl Call<'_> {
         Ok(())
     }
 
+    /// An event that is going to be recorded.
+    fn event_to_record(&mut self, handle: Handle) -> Result<&Event, Code> {
+        if self.sim.events.get(handle).is_none() {
+            self.is_not_there("of event", handle);
+        }
+        self.event(handle)
+    }
+
+    /// A real driver looks into whatever lies there now.
+    fn is_not_there(&mut self, what: &str, handle: Handle) {
+        let text = format!("{} {what} {handle:#x}, which is not there", self.name);
+        self.sim.violate(Violation::Other(text));
+    }
+
     fn record(&mut self, handle: Handle, stream: Handle) -> Done {
-        let context = self.alive(self.event(handle)?.context)?;
-        let stream = self.stream(stream)?;
+        let context = self.event_to_record(handle)?.context;
+        let context = self.alive(context)?;
+        let found = self.stream(stream);
+        if found.is_err() {
+            self.is_not_there("on stream", stream);
+        }
+        let stream = found?;
         if self.sim.model.context_of(stream) != Some(context) {
             return Err(INVALID_HANDLE);
         }
@@ -108,8 +127,12 @@ impl Call<'_> {
     }
 
     /// Refuses what would order with a capture on any stream of a context.
-    fn whole_context(&mut self, context: Handle) -> Result<vramalloc::sim::ContextId, Code> {
-        let context = self.alive(context).map_err(|_| Code::INVALID_CONTEXT)?;
+    fn whole_context(&mut self, handle: Handle) -> Result<vramalloc::sim::ContextId, Code> {
+        let Ok(context) = self.alive(handle) else {
+            self.sim
+                .violate(Violation::DeadContext(self.name.to_owned()));
+            return Err(Code::INVALID_CONTEXT);
+        };
         let model = &mut self.sim.model;
         let inside: Vec<StreamId> = (model.captures())
             .flat_map(|c| c.streams.iter().copied())
@@ -171,9 +194,8 @@ driver! {
     }
 
     fn cuCtxRecordEvent(call, context: Handle, handle: Handle) {
-        let own = call.event(handle)?.context;
         let model = call.whole_context(context)?;
-        if own != context {
+        if call.event_to_record(handle)?.context != context {
             return Err(INVALID_HANDLE);
         }
         let mark = call.sim.model.context_mark(model);

@@ -81,6 +81,7 @@ impl Machine {
             call_ns: environment.call_ns,
             seed: environment.seed,
             races: environment.strict,
+            orphans: environment.orphans,
         });
         let mut machine = Machine {
             model,

@@ -344,8 +344,9 @@ vramalloc_result vramalloc_empty_cache(vramalloc_place place, uint64_t *released
 
 /**
  * Writes the statistics of this process as they are now to `*text`: the JSON
- * that docs/statistics.md explains, with "final" false, ending in zero. The
- * caller owns the text until `vramalloc_free_text`.
+ * that docs/statistics.md explains, with "final" false and without the
+ * snapshot, which `vramalloc_dump` writes, ending in zero. The caller owns the
+ * text until `vramalloc_free_text`.
  *
  * May be called before CUDA is initialised, by any thread, and during a
  * capture; no CUDA function is called. Not in a forked child and not from a

@@ -10,36 +10,18 @@
 //! stack, some microseconds; nothing of it on the path of a request that is
 //! served.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::CStr;
+use std::ops::Range;
 use std::ptr;
-use std::sync::OnceLock;
 
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
-use crate::resolve::{self, Range};
-
-/// "Go on", and any other: "enough", as the unwinder has them.
-const GO_ON: c_int = 0;
-const ENOUGH: c_int = 5;
-
-/// What the unwinder knows of a frame.
-#[repr(C)]
-struct Frame {
-    _opaque: [u8; 0],
-}
-
-unsafe extern "C" {
-    fn _Unwind_Backtrace(
-        visit: unsafe extern "C" fn(*mut Frame, *mut c_void) -> c_int,
-        data: *mut c_void,
-    ) -> c_int;
-    fn _Unwind_GetIP(frame: *mut Frame) -> usize;
-}
+use crate::{resolve, unwind};
 
 /// A library that has called, and its handle; 0 for the program itself.
 struct Known {
-    range: Range,
+    range: Range<usize>,
     handle: usize,
 }
 
@@ -54,41 +36,18 @@ pub(crate) fn function(name: &CStr) -> Option<usize> {
 
 /// The innermost address on the stack that is not in this library.
 fn caller() -> Option<usize> {
-    struct Search {
-        own: Range,
-        found: Option<usize>,
-    }
-    unsafe extern "C" fn visit(frame: *mut Frame, data: *mut c_void) -> c_int {
-        // SAFETY: the frame is the unwinder's, and the data our Search, which
-        // only this callback touches meanwhile.
-        let (address, search) = unsafe { (_Unwind_GetIP(frame), &mut *data.cast::<Search>()) };
-        if search.own.holds(address) {
-            return GO_ON;
-        }
-        search.found = (address != 0).then_some(address);
-        ENOUGH
-    }
-    static OWN: OnceLock<Option<Range>> = OnceLock::new();
-    let own = *OWN.get_or_init(own_range);
-    let mut search = Search {
-        own: own?,
-        found: None,
-    };
-    // SAFETY: the callback has the prototype asked for, and `search` lives
-    // until the walk is over.
-    unsafe { _Unwind_Backtrace(visit, (&raw mut search).cast()) };
-    search.found
-}
-
-fn own_range() -> Option<Range> {
-    let (range, _) = resolve::object_around(caller as *const () as usize)?;
-    Some(range)
+    let mut found = None;
+    unwind::callers(|address| {
+        found = Some(address);
+        false
+    });
+    found
 }
 
 /// The handle of the library around an address, if it is not the program.
 fn handle_of(address: usize) -> Option<usize> {
     let known = |known: &Vec<Known>| {
-        let known = known.iter().find(|known| known.range.holds(address))?;
+        let known = known.iter().find(|known| known.range.contains(&address))?;
         Some(known.handle)
     };
     if let Some(handle) = known(&KNOWN.lock()) {
@@ -110,11 +69,5 @@ mod tests {
         assert_eq!(handle_of(caller as *const () as usize), None);
         assert!(handle_of(libc::getpid as *const () as usize).is_some());
         assert_eq!(handle_of(8), None);
-    }
-
-    #[test]
-    fn the_caller_is_the_first_that_is_not_us() {
-        let own = own_range().unwrap();
-        assert!(caller().is_none_or(|address| !own.holds(address)));
     }
 }

@@ -20,7 +20,7 @@ use core_arena::arena::Watch;
 use core_arena::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
 use core_arena::page_map::{ArenaId, Owner, PageMap};
 use core_arena::quota::Quota;
-use core_arena::stats::{ArenaReport, MOST_BLOCKS, Snapshot, Snapshots, Stacks};
+use core_arena::stats::ArenaReport;
 use core_arena::{Address, Bytes, Code};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
@@ -31,7 +31,7 @@ use crate::real_driver::RealDriver;
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
-use crate::{capture, dlsym, life, lifecycle, peers};
+use crate::{capture, dlsym, life, lifecycle, peers, stacks};
 
 /// An arena over the real driver.
 pub(crate) type Arena = core_arena::Arena<RealDriver>;
@@ -233,7 +233,7 @@ fn watch(settings: &Settings) -> Watch {
     Watch {
         events: settings.trace_events,
         ooms: settings.oom_report != OomReport::Off,
-        call_stack: None,
+        call_stack: (settings.oom_report == OomReport::Full).then_some(stacks::take),
     }
 }
 
@@ -455,7 +455,7 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
     (0..COUNT.load(Ordering::Acquire))
         .filter_map(home)
         .map(|home| ArenaReport {
-            device: u32::try_from(home.device.handle).unwrap_or(0),
+            device: ordinal(home),
             device_name: home.device.name.clone(),
             device_total: home.device.total,
             stats: home.arena.stats(),
@@ -465,22 +465,13 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
         .collect()
 }
 
-/// Every arena there has been, block by block; their events alone where there
-/// are too many blocks, or no host memory for them.
-pub(crate) fn snapshots() -> Snapshots {
-    let homes = || (0..COUNT.load(Ordering::Acquire)).filter_map(home);
-    let device = |home: &Home| u32::try_from(home.device.handle).unwrap_or(0);
-    let blocks = homes().map(|home| home.arena.block_count()).sum();
-    let whole = || homes().map(|home| Some((device(home), home.arena.snapshot()?)));
-    let arenas: Option<Vec<(u32, Snapshot)>> =
-        (blocks <= MOST_BLOCKS).then(|| whole().collect()).flatten();
-    Snapshots {
-        blocks,
-        left_out: arenas.is_none(),
-        arenas: arenas.unwrap_or_else(|| {
-            let events = |home: &Home| Some((device(home), home.arena.events()?));
-            homes().filter_map(events).collect()
-        }),
-        stacks: Stacks::default(),
-    }
+/// Every arena there has been, with its device's ordinal.
+pub(crate) fn arenas() -> impl Iterator<Item = (u32, &'static Arena)> {
+    (0..COUNT.load(Ordering::Acquire))
+        .filter_map(home)
+        .map(|home| (ordinal(home), &home.arena))
+}
+
+fn ordinal(home: &Home) -> u32 {
+    u32::try_from(home.device.handle).unwrap_or(0)
 }

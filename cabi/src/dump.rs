@@ -14,12 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use core_arena::config::Loaded;
-use core_arena::stats::{ArenaReport, Process, Report, StatsTarget};
+use core_arena::stats::{ArenaReport, Process, Report, Snapshots, StatsTarget};
 
 use crate::api::background;
 use crate::guard::{self, Service};
 use crate::life::{self, Start, warn};
-use crate::{context, ipc, symbols};
+use crate::{context, ipc, snapshots, symbols};
 
 /// Bytes of stack for the thread that writes in between.
 const STACK: usize = 256 << 10;
@@ -115,7 +115,7 @@ fn write(start: &Start, last: bool) {
         return;
     }
     let target = life::options(|loaded| loaded.settings.stats.clone());
-    let (process, text) = report(start, last, &arenas);
+    let (process, text) = report(start, last, &arenas, Some(&snapshots::take(&arenas)));
     if let Err(error) = target.deliver(&process, &text) {
         life::warn_once(
             life::Once::Statistics,
@@ -125,7 +125,12 @@ fn write(start: &Start, last: bool) {
 }
 
 /// Who reports, and the report.
-fn report(start: &Start, last: bool, arenas: &[ArenaReport]) -> (Process, String) {
+fn report(
+    start: &Start,
+    last: bool,
+    arenas: &[ArenaReport],
+    snapshots: Option<&Snapshots>,
+) -> (Process, String) {
     let process = Process::current(start.began);
     let loaded = life::options(Loaded::clone);
     let report = Report {
@@ -134,15 +139,16 @@ fn report(start: &Start, last: bool, arenas: &[ArenaReport]) -> (Process, String
         last,
         doors: &symbols::passed(),
         arenas,
-        snapshots: Some(&context::snapshots()),
+        snapshots,
     };
     let text = report.to_text();
     (process, text)
 }
 
-/// The statistics as they are now.
+/// The statistics as they are now, without every block: whoever asks often
+/// wants numbers.
 pub(crate) fn text() -> String {
-    report(life::start(), false, &used_arenas()).1
+    report(life::start(), false, &used_arenas(), None).1
 }
 
 /// Writes the statistics as they are now.
@@ -150,7 +156,9 @@ pub(crate) fn text() -> String {
 /// # Errors
 /// What the system answers.
 pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
-    let (process, text) = report(life::start(), false, &used_arenas());
+    let arenas = used_arenas();
+    let snapshots = snapshots::take(&arenas);
+    let (process, text) = report(life::start(), false, &arenas, Some(&snapshots));
     target.deliver(&process, &text).map(|_| ())
 }
 

@@ -6,13 +6,14 @@
 //! one of our doors. Cost: one look-up per function, then one atomic load;
 //! the libraries that are found are held open for the life of the process.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr;
-use std::slice;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::callers;
+use crate::objects::{self, Object};
 use crate::symbols::{self, Library};
 use crate::types::CudaResult;
 
@@ -188,90 +189,15 @@ fn runtime_function(name: &CStr) -> Option<usize> {
 
 /// Paths of the loaded libraries whose file name starts with `prefix`.
 pub(crate) fn loaded_files(prefix: &[u8]) -> Vec<CString> {
-    struct Search<'a> {
-        prefix: &'a [u8],
-        found: Vec<CString>,
-    }
-    unsafe extern "C" fn visit(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        data: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the linker passes a valid entry, and our Search, which only
-        // this callback touches while the walk goes on.
-        let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
-        if !info.dlpi_name.is_null() {
-            // SAFETY: the linker's names end in zero.
-            let path = unsafe { CStr::from_ptr(info.dlpi_name) };
-            if file_name(path).starts_with(search.prefix) {
-                search.found.push(path.to_owned());
-            }
-        }
-        0
-    }
-    let mut search = Search {
-        prefix,
-        found: Vec::new(),
-    };
-    // SAFETY: the callback has the prototype asked for, and `search` lives
-    // until the walk is over.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    search.found
-}
-
-/// Where a library or the program lies in memory.
-#[derive(Copy, Clone)]
-pub(crate) struct Range {
-    start: usize,
-    end: usize,
-}
-
-impl Range {
-    pub(crate) fn holds(&self, address: usize) -> bool {
-        (self.start..self.end).contains(&address)
-    }
+    let paths = objects::loaded().into_iter().map(|object| object.path);
+    paths
+        .filter(|path| file_name(path).starts_with(prefix))
+        .collect()
 }
 
 /// What lies around an address: its range, and its handle if it is a library.
-pub(crate) fn object_around(address: usize) -> Option<(Range, Option<*mut c_void>)> {
-    struct Search {
-        address: usize,
-        found: Option<(Range, CString)>,
-    }
-    unsafe extern "C" fn visit(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        data: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the linker passes a valid entry, and our Search, which only
-        // this callback touches while the walk goes on.
-        let (info, search) = unsafe { (&*info, &mut *data.cast::<Search>()) };
-        if info.dlpi_phdr.is_null() || info.dlpi_name.is_null() {
-            return 0;
-        }
-        // SAFETY: the linker's table of as many headers as it says.
-        let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        let loaded = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
-        let at = |offset: u64| usize::try_from(info.dlpi_addr.wrapping_add(offset)).unwrap_or(0);
-        let range = Range {
-            start: (loaded.clone().map(|h| at(h.p_vaddr)).min()).unwrap_or(0),
-            end: (loaded.map(|h| at(h.p_vaddr + h.p_memsz)).max()).unwrap_or(0),
-        };
-        if !range.holds(search.address) {
-            return 0;
-        }
-        // SAFETY: the linker's names end in zero.
-        search.found = Some((range, unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned()));
-        1
-    }
-    let mut search = Search {
-        address,
-        found: None,
-    };
-    // SAFETY: the callback has the prototype asked for, and `search` lives
-    // until the walk is over.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
-    let (range, path) = search.found?;
+pub(crate) fn object_around(address: usize) -> Option<(Range<usize>, Option<*mut c_void>)> {
+    let Object { path, range, .. } = objects::around(address)?;
     // The program's own name is empty.
     let handle = (!path.is_empty()).then(|| loaded(&path)).flatten();
     Some((range, handle))
@@ -296,16 +222,8 @@ pub(crate) fn base_around(address: usize) -> Option<usize> {
 }
 
 fn library_around(address: usize) -> Option<(usize, &'static CStr)> {
-    let mut info = libc::Dl_info {
-        dli_fname: ptr::null(),
-        dli_fbase: ptr::null_mut(),
-        dli_sname: ptr::null(),
-        dli_saddr: ptr::null_mut(),
-    };
-    // SAFETY: dladdr takes any address and fills the record where it answers
-    // other than 0.
-    let known = unsafe { libc::dladdr(ptr::without_provenance(address), &raw mut info) } != 0;
-    if !known || info.dli_fname.is_null() {
+    let info = objects::info(address)?;
+    if info.dli_fname.is_null() {
         return None;
     }
     // SAFETY: the linker's name of a loaded library, which ends in zero. The

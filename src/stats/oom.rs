@@ -200,6 +200,14 @@ impl OomLog {
         self.first.iter().chain(&self.last)
     }
 
+    /// The call stacks that the events name, some of them often.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
+        self.events().flat_map(|event| {
+            let groups = event.stacks.iter().map(|group| group.key);
+            groups.chain([event.stack])
+        })
+    }
+
     /// The events as the statistics have them.
     pub(super) fn to_json(&self) -> Value {
         self.events().map(OomEvent::to_json).collect()

@@ -158,6 +158,12 @@ impl Snapshot {
             .get(segment.first_block..end)
             .unwrap_or_default()
     }
+
+    /// The call stacks that blocks and events name, some of them often.
+    pub fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
+        let blocks = self.blocks.iter().map(|block| block.stack);
+        blocks.chain(self.events.iter().map(|event| event.stack))
+    }
 }
 
 /// The most blocks that are written down for a process: 2^17. The text of one

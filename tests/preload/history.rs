@@ -254,6 +254,76 @@ fn nothing_is_told_where_nothing_is_wanted() {
     assert_eq!(arena["oom_events"], Value::Array(Vec::new()));
 }
 
+/// The function of a program that an address in its file lies in.
+fn function_at(program: &str, offset: u64) -> Option<String> {
+    let output = Command::new("nm").arg("-n").arg(program).output().unwrap();
+    let mut found = None;
+    for line in text(&output.stdout).lines() {
+        let [address, _, name] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+            continue;
+        };
+        if u64::from_str_radix(address, 16).unwrap() > offset {
+            break;
+        }
+        found = Some(name.to_owned());
+    }
+    found
+}
+
+#[test]
+fn call_stacks_lead_to_where_the_program_asked() {
+    for kind in Kind::ALL {
+        let run = Run::preloaded("oom", kind).env("SIM_CUDA_MEMORY", "1G");
+        let outcome = run.conf(&format!("oom_report:full,{ALL}")).go();
+        let found = snapshot(&outcome);
+        assert!(found["frames"].as_u64() > Some(0), "{}", outcome.what);
+        let stats = outcome.stats();
+        let (event, told) = (&stats["arenas"][0]["oom_events"][0], &stats["snapshot"]);
+        // All blocks were asked for by one loop.
+        let group = &event["live_stacks"][0];
+        assert_eq!(group["bytes"], event["before"]["live_bytes"]);
+        assert_eq!(group["count"], event["live_sizes"][0]["count"]);
+        assert_eq!(group["stack"], event["stack"], "{}", outcome.what);
+        let stacks = told["stacks"].as_array().unwrap();
+        let stack = stacks.iter().find(|stack| stack["stack"] == group["stack"]);
+        let places = stack.unwrap()["frames"].as_array().unwrap();
+        let frame = |place: &Value| told.pointer(&format!("/frames/{place}")).unwrap();
+        let frames: Vec<&Value> = places.iter().map(frame).collect();
+        let objects = frames.iter().map(|frame| frame["object"].as_str().unwrap());
+        assert!(
+            objects
+                .clone()
+                .all(|object| !object.contains("libvramalloc"))
+        );
+        let program = objects.clone().find(|object| object.contains("/oom."));
+        let program = program.unwrap_or_else(|| panic!("{}: {frames:?}", outcome.what));
+        let here = frames.iter().filter(|frame| frame["object"] == program);
+        let offsets = here.map(|frame| frame["offset"].as_u64().unwrap());
+        let names: Vec<_> = offsets.map(|at| function_at(program, at)).collect();
+        assert!(
+            names.contains(&Some("main".to_owned())),
+            "{}: {names:?}",
+            outcome.what
+        );
+        let start = frames
+            .iter()
+            .any(|frame| frame["name"] == "__libc_start_main");
+        assert!(start, "{}: {frames:?}", outcome.what);
+    }
+}
+
+#[test]
+fn without_the_option_no_stack_is_walked() {
+    let run = Run::preloaded("oom", Kind::Driver).env("SIM_CUDA_MEMORY", "1G");
+    let outcome = run.conf(ALL).go();
+    let stats = outcome.stats();
+    assert_eq!(stats["snapshot"]["stacks"], Value::Array(Vec::new()));
+    assert!(!outcome.statistics().contains("\"stack\": 0"));
+    let event = &stats["arenas"][0]["oom_events"][0];
+    assert_eq!(event["live_stacks"], Value::Array(Vec::new()));
+    assert_eq!(event["stack"], Value::Null);
+}
+
 #[test]
 fn what_cannot_be_written_is_said_and_changes_nothing() {
     let statistics = Run::preloaded("basics", Kind::Driver)

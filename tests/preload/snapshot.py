@@ -232,7 +232,10 @@ def main(path):
         "reserved": sum(segment["total_size"] for segment in segments),
         "states": states,
         "live_requested": sum(block["requested_size"] for block in live),
-        "frames": sum(len(block["frames"]) for block in blocks),
+        "frames": sum(
+            len(each.get("frames", []))
+            for each in blocks + [event for events in traces for event in events]
+        ),
         "actions": actions,
         "alloc_bytes": sizes,
         "before": before,

@@ -71,8 +71,9 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
 }
 
 /// Writes the statistics of this process as they are now to `*text`: the JSON
-/// that docs/statistics.md explains, with "final" false, ending in zero. The
-/// caller owns the text until `vramalloc_free_text`.
+/// that docs/statistics.md explains, with "final" false and without the
+/// snapshot, which `vramalloc_dump` writes, ending in zero. The caller owns the
+/// text until `vramalloc_free_text`.
 ///
 /// May be called before CUDA is initialised, by any thread, and during a
 /// capture; no CUDA function is called. Not in a forked child and not from a

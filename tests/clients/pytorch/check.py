@@ -10,6 +10,8 @@ import pathlib
 import subprocess
 import sys
 
+import viz
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 LIBRARY = ROOT / "target" / "release" / "libvramalloc.so"
@@ -71,9 +73,10 @@ def by_process(pattern):
 class Run:
     """One run of a program and what it left behind."""
 
-    def __init__(self, program, way, strategy=None, free_sync=None):
-        self.name = " ".join(filter(None, (program, way, strategy or "bare", free_sync)))
-        file = RESULTS / self.name.replace(" ", ".")
+    def __init__(self, program, way, strategy=None, free_sync=None, trace=None):
+        traced = "traced" if trace else None
+        self.name = " ".join(filter(None, (program, way, strategy or "bare", free_sync, traced)))
+        self.file = file = RESULTS / self.name.replace(" ", ".")
         # Of the environment only what a program needs to run at all: nothing
         # that a user of this machine chose for CUDA or for the library.
         keep = ("PATH", "HOME", "TMPDIR", "LANG")
@@ -89,6 +92,8 @@ class Run:
             environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
             if free_sync:
                 environment["VRAMALLOC_FREE_SYNC"] = free_sync
+            if trace:
+                environment["VRAMALLOC_TRACE"] = trace
         # A small device bare, a large one that is capped preloaded.
         if program == "shortage":
             environment["VRAMALLOC_LIMIT" if strategy else "SIM_CUDA_MEMORY"] = SMALL
@@ -203,6 +208,15 @@ def early_reuse_is_seen():
     check(f"{run.name}: the early reuse is seen", bool(violations), f"violations {violations}")
 
 
+def snapshots_are_opened():
+    """What is written of blocks and events is what PyTorch's own tools read."""
+    for way in (UNCACHED, CACHED):
+        run = Run("train", way, "auto_growth", trace="100000")
+        ended_well(run)
+        for process in run.statistics:
+            viz.opened(check, run.name, RESULTS / f"{run.file.name}.{process}.stats.json")
+
+
 def main():
     chosen = sys.argv[1:] or list(PROGRAMS)
     unknown = [name for name in chosen if name not in PROGRAMS]
@@ -220,6 +234,8 @@ def main():
                 preloaded(program, way, strategy, bare)
         if program == "streams":
             early_reuse_is_seen()
+        if program == "train":
+            snapshots_are_opened()
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

@@ -4,10 +4,10 @@
  * Link with libvramalloc.so (pkg-config: vramalloc), or preload it under a
  * program that is not linked with it and find the functions by dlsym. Linked
  * before libc or preloaded, the library also stands in front of CUDA's own
- * memory functions; see docs/c-api.md.
+ * memory functions; examples/ has a program for each part.
  *
- * All functions may be called by any thread. None calls back, none throws but
- * vramalloc_torch_malloc, none prints but one line where memory runs out.
+ * All functions may be called by any thread. None calls back, none throws,
+ * none prints but one line where memory runs out.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -198,7 +198,7 @@ const char *vramalloc_error_name(vramalloc_result code);
  * that is on the device, else from the device's primary context; what is
  * current does not change. It is pooled where the library was preloaded or
  * the program is linked with it. Where it was loaded by dlopen, each call
- * here is one of the driver's: then use `vramalloc_malloc_on_stream`.
+ * here is one of the driver's.
  *
  * May be called before CUDA is initialised, which it then is; during a
  * capture, which it does not disturb; by any thread; not in a forked child
@@ -214,13 +214,11 @@ vramalloc_result vramalloc_malloc(size_t size, vramalloc_place place, void **add
 
 /**
  * Frees memory that this library handed out: by `vramalloc_malloc` at any
- * place, by `vramalloc_malloc_on_stream`, or by CUDA's functions where it
- * stands in front of them. Which place it is in, the address says; whichever
+ * place, or by CUDA's functions where it stands in front of them. Which place it is in, the address says; whichever
  * device is current. Null is nothing to free.
  *
  * Work on the device that was submitted before the call may still use
- * the memory: it is handed out again only when all of that is done (for
- * memory of a stream, when what that stream's rules ask is done). The host
+ * the memory: it is handed out again only when all of that is done. The host
  * must not touch host memory after the call, but copies that the device
  * still makes may.
  *
@@ -291,12 +289,11 @@ vramalloc_result vramalloc_group_free(vramalloc_group group);
  * Begins a scope of the calling thread, inside the one that it is in, and
  * writes its number to `*scope`.
  *
- * What the thread gets from then on from `vramalloc_malloc`,
- * `vramalloc_malloc_on_stream` and `vramalloc_group_malloc`, until it ends the
+ * What the thread gets from then on from `vramalloc_malloc`
+ * and `vramalloc_group_malloc`, until it ends the
  * scope or begins another inside it, belongs to the scope. It may be freed one
  * by one before, by any thread; what is left is freed with the scope. Other
- * threads do not notice. What CUDA's functions and `vramalloc_torch_malloc`
- * give belongs to no scope.
+ * threads do not notice. What CUDA's functions give belongs to no scope.
  *
  * A scope that its thread has not ended when the thread ends is never ended,
  * and its memory stays live.

@@ -40,7 +40,7 @@ pub const VRAMALLOC_PAGEABLE: c_int = -3;
 /// that is on the device, else from the device's primary context; what is
 /// current does not change. It is pooled where the library was preloaded or
 /// the program is linked with it. Where it was loaded by dlopen, each call
-/// here is one of the driver's: then use `vramalloc_malloc_on_stream`.
+/// here is one of the driver's.
 ///
 /// May be called before CUDA is initialised, which it then is; during a
 /// capture, which it does not disturb; by any thread; not in a forked child
@@ -72,13 +72,11 @@ pub unsafe extern "C" fn vramalloc_malloc(
 }
 
 /// Frees memory that this library handed out: by `vramalloc_malloc` at any
-/// place, by `vramalloc_malloc_on_stream`, or by CUDA's functions where it
-/// stands in front of them. Which place it is in, the address says; whichever
+/// place, or by CUDA's functions where it stands in front of them. Which place it is in, the address says; whichever
 /// device is current. Null is nothing to free.
 ///
 /// Work on the device that was submitted before the call may still use
-/// the memory: it is handed out again only when all of that is done (for
-/// memory of a stream, when what that stream's rules ask is done). The host
+/// the memory: it is handed out again only when all of that is done. The host
 /// must not touch host memory after the call, but copies that the device
 /// still makes may.
 ///

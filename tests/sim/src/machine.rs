@@ -5,6 +5,7 @@
 //! again at once, so that whoever keeps one is found out. Cost: O(log n).
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vramalloc::sim::{CaptureMode, Mark, Model, Settings, StreamId, Violation, Work};
@@ -209,7 +210,9 @@ impl Machine {
     pub(crate) fn announce(&mut self) {
         let all = self.model.violations();
         for violation in all.get(self.announced..).unwrap_or(&[]) {
-            eprintln!("simulated CUDA: violation: {violation}");
+            // In one piece: the process may end meanwhile.
+            let line = format!("simulated CUDA: violation: {violation}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
         self.announced = all.len();
     }

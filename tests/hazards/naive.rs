@@ -58,6 +58,9 @@ const BOTH: &[&str] = &[
     "the_end_of_memory",
     "a_cap_is_the_whole_device",
     "errors_leave_the_runtime_as_bare",
+    "errors_that_last_surface_in_frees",
+    "capture_on_a_full_device",
+    "captures_on_two_full_devices",
     "daily_work",
     // Every block is a part of something larger.
     "blocks_with_their_own_allocation",

@@ -286,10 +286,18 @@ impl Outcome {
 
     /// Standard error without what the simulated driver noted (the report has
     /// it too) and the one line that we may say of running out of memory.
+    ///
+    /// A process that ends amid a write leaves what fits into the page of the
+    /// file: a last line without an end may be the beginning of such a note.
     #[track_caller]
     pub(crate) fn said(&self) -> Vec<&str> {
         let noted = "simulated CUDA: violation: ";
-        let (ours, rest): (Vec<_>, Vec<_>) = (self.stderr.lines())
+        let cut = !self.stderr.ends_with('\n');
+        let mut lines: Vec<_> = self.stderr.lines().collect();
+        if cut && lines.last().is_some_and(|line| noted.starts_with(line)) {
+            lines.pop();
+        }
+        let (ours, rest): (Vec<_>, Vec<_>) = (lines.into_iter())
             .filter(|line| !line.starts_with(noted))
             .partition(|line| line.starts_with("vramalloc: out of memory: "));
         assert!(ours.len() <= 1, "{}: {ours:#?}", self.what);

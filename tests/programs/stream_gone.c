@@ -6,28 +6,11 @@
  *
  * Exit: 0 safe, 3 a late write was seen in somebody else's block.
  */
-#include "gpu.h"
+#include "stamp.h"
 
-enum { BLOCKS = 24, STAMP = 0x5a };
+enum { BLOCKS = 24 };
 
 static const uint64_t kernel_ns = 50 * 1000 * 1000;
-static const uint32_t late_value = 0xdeadbeef;
-
-static int count_damaged(void *const blocks[], size_t size) {
-    unsigned char *host = malloc(size);
-    int damaged = 0;
-    if (!host)
-        exit(1);
-    for (int i = 0; i < BLOCKS; i++) {
-        int intact = 1;
-        GPU(gpu_copy_out(host, blocks[i], size));
-        for (size_t byte = 0; byte < size && intact; byte++)
-            intact = host[byte] == STAMP;
-        damaged += !intact;
-    }
-    free(host);
-    return damaged;
-}
 
 enum order { STREAM_FIRST, MEMORY_FIRST, ANOTHER_STREAM };
 
@@ -55,7 +38,7 @@ static int check(enum order order, size_t size) {
         GPU(gpu_fill(other, blocks[i], STAMP * 0x1010101u, size / 4, 100));
     }
     GPU(gpu_sync());
-    int damaged = count_damaged(blocks, size);
+    int damaged = count_damaged(blocks, BLOCKS, size);
     printf("order %d, size %zu: %d damaged\n", order, size, damaged);
     for (int i = 0; i < BLOCKS; i++)
         GPU(gpu_free(blocks[i]));

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::report_of;
 use crate::stage::{Kind, Outcome, Run, trace};
 
+/// A trace, twice over, on a device on which it is never short of memory.
 fn replay(name: &str, conf: &str) -> Outcome {
     Run::preloaded("replay", Kind::Dynamic)
         .args([&trace(name).to_string_lossy(), "2"])
@@ -59,6 +60,41 @@ fn what_is_advised_for_a_chunk_in_advance_is_enough_and_less() {
     );
     helped.quiet(0).no_violations();
     assert!(reserved(&helped) * 4 < reserved(&large));
+    assert_eq!(self::advice(&helped.stats()), [""; 0]);
+}
+
+/// Other lengths at every step: chunks that fitted the last step lie idle
+/// while this one takes its own.
+#[test]
+fn what_is_advised_for_idle_chunks_saves_what_they_held() {
+    let grown = replay("varlen_train", "");
+    let advice = advice(&grown.stats());
+    assert_eq!(advice, ["free_when_no_cache_hit:True"]);
+    let helped = replay("varlen_train", &advice[0]);
+    helped.quiet(0).no_violations();
+    let stats = helped.stats();
+    let live = stats["arenas"][0]["live_bytes"]["peak"].as_u64().unwrap();
+    assert!(reserved(&grown) > live + live / 4);
+    assert!(reserved(&helped) < live + live / 20);
+    assert_eq!(self::advice(&stats), [""; 0]);
+}
+
+/// The same under a limit: the whole cache is emptied when it is reached.
+#[test]
+fn what_is_advised_for_an_emptied_cache_keeps_it_from_that() {
+    let limit = "limit:34G";
+    let retries = |stats: &Value| {
+        stats["arenas"][0]["memory_stats"]["num_alloc_retries"]
+            .as_u64()
+            .unwrap()
+    };
+    let emptied = replay("varlen_train", limit).stats();
+    assert!(retries(&emptied) > 0);
+    let advice = advice(&emptied);
+    assert_eq!(advice, ["garbage_collection_threshold:0.8"]);
+    let helped = replay("varlen_train", &format!("{limit},{}", advice[0]));
+    helped.quiet(0).no_violations();
+    assert_eq!(retries(&helped.stats()), 0);
     assert_eq!(self::advice(&helped.stats()), [""; 0]);
 }
 

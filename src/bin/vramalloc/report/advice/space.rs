@@ -220,7 +220,9 @@ pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
 pub(super) fn give_idle_back(case: &Case<'_>) -> Option<Advice> {
     let (idle, reserved) = (case.details.idle_low, case.arena.reserved.current);
     let kept_for_good = case.option("decay_ms") == Some("-1");
-    (kept_for_good && idle >= WORTH && is_part(idle, reserved, 4)).then(|| Advice {
+    // In a shorter run ten seconds of rest say nothing.
+    let long = case.file.ran_ns() >= 60_000_000_000;
+    (kept_for_good && long && idle >= WORTH && is_part(idle, reserved, 4)).then(|| Advice {
         option: "decay_ms",
         value: "10000".to_owned(),
         why: format!(

@@ -73,11 +73,16 @@ fn calls(calls: u64, ns: u64) -> CallCount {
 
 /// What is advised where `conf` was given and `happened` made the difference.
 fn advised(conf: &str, happened: impl FnOnce(&mut ArenaReport)) -> Vec<String> {
+    advised_after(100, conf, happened)
+}
+
+/// The same of a run of so many seconds.
+fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaReport)) -> Vec<String> {
     let mut arena = healthy();
     happened(&mut arena);
     let json = Report {
         process: &Process {
-            ended: UNIX_EPOCH + Duration::from_secs(100),
+            ended: UNIX_EPOCH + Duration::from_secs(seconds),
             ..Process::default()
         },
         loaded: &load([("VRAMALLOC_CONF".into(), conf.into())], Host::default()),
@@ -287,6 +292,7 @@ fn idle_memory_that_was_kept() {
     let idle = |arena: &mut ArenaReport| arena.stats.idle_low = Bytes::mib(2300);
     assert_eq!(advised("", idle), ["decay_ms:10000"]);
     assert_eq!(advised("decay_ms:60000", idle), NONE);
+    assert_eq!(advised_after(20, "", idle), NONE);
 }
 
 #[test]

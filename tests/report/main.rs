@@ -13,6 +13,7 @@ mod stage;
 
 mod advice;
 mod counts;
+mod failed;
 mod files;
 mod merge;
 mod table;

@@ -4,10 +4,12 @@
 //! or one line that says what is wrong with it.
 
 mod advice;
+mod failed;
 mod file;
 mod lines;
 mod meaning;
 mod merge;
+mod ooms;
 mod summary;
 mod table;
 
@@ -108,10 +110,13 @@ fn one(file: &File, arena: &Arena, out: &mut Lines) {
         meaning::meaning(file, arena, details, out);
         out.exact("what held memory when the most was live");
         meaning::held(arena, details, out);
-        out.exact("what would have helped");
-        advice::tell(file, arena, details, out);
     } else {
         out.exact("  (written by a library that did not count as PyTorch does)");
+    }
+    failed::tell(file, arena, out);
+    if let Some(details) = &arena.details {
+        out.exact("what would have helped");
+        advice::tell(file, arena, details, out);
     }
     out.exact("what was counted");
     summary::counts(arena, out);

@@ -94,11 +94,30 @@ fn advice(file: &File, arena: &Arena, details: &Details) -> Vec<Advice> {
     RULES.iter().filter_map(|rule| rule(&case)).collect()
 }
 
+/// Why there is no advice, or what helps where no option does.
+fn without(arena: &Arena) -> String {
+    let Some(oom) = arena.failed.events.last() else {
+        return "Nothing: no number here asks for another option.".to_owned();
+    };
+    let (live, request) = (bytes(oom.after.live), bytes(oom.request));
+    if oom.fragmented {
+        return format!(
+            "No option that these numbers point to: free memory lay between the live blocks \
+             ({live}) when {request} were asked for. What lives long is best allocated before \
+             what comes and goes."
+        );
+    }
+    format!(
+        "No option: the program held {live} and asked for {request} more, which were not to be \
+         had. It needs less memory, or a device on which there is more."
+    )
+}
+
 /// Says what would have helped an arena.
 pub(super) fn tell(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     let advice = advice(file, arena, details);
     if advice.is_empty() {
-        out.item("Nothing: no number here asks for another option.");
+        out.item(without(arena));
         return;
     }
     for Advice { option, value, why } in &advice {

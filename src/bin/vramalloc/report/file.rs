@@ -4,10 +4,14 @@
 //! file is wrong from the start or not at all. Keys that a later version of
 //! the schema's first added are `None` where the file is older.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use vramalloc::stats::{Metric, SCHEMA};
 
 use super::super::plain;
+use super::ooms::{Ooms, Stacks};
 
 /// One process.
 pub(super) struct File {
@@ -25,6 +29,8 @@ pub(super) struct File {
     pub(super) options: Vec<Setting>,
     pub(super) warnings: Vec<String>,
     pub(super) arenas: Vec<Arena>,
+    /// Call stacks by number, in words.
+    pub(super) stacks: BTreeMap<u64, String>,
 }
 
 /// An option that was in force.
@@ -72,6 +78,7 @@ pub(super) struct Arena {
     pub(super) limit_ooms: u64,
     pub(super) bad_frees: u64,
     pub(super) calls: Vec<Calls>,
+    pub(super) failed: Ooms,
     pub(super) details: Option<Details>,
 }
 
@@ -143,14 +150,25 @@ impl Arena {
     }
 }
 
+/// A file, of its snapshot only the call stacks.
+#[derive(Deserialize)]
+struct Contents {
+    snapshot: Option<Stacks>,
+    #[serde(flatten)]
+    value: Map<String, Value>,
+}
+
 impl File {
     /// Reads a file.
     ///
     /// # Errors
     /// One line that says what is wrong with it.
     pub(super) fn read(bytes: &[u8]) -> Result<File, String> {
-        let value: Value = serde_json::from_slice(bytes)
-            .map_err(|error| format!("not statistics of vramalloc: {error}"))?;
+        let Contents { value, snapshot } = serde_json::from_slice(bytes).map_err(|error| {
+            // The error may name what the file holds.
+            format!("not statistics of vramalloc: {}", plain(&error.to_string()))
+        })?;
+        let value = Value::Object(value);
         match value.get("schema").and_then(Value::as_u64) {
             Some(schema) if schema == u64::from(SCHEMA) => {}
             Some(schema) => {
@@ -190,6 +208,7 @@ impl File {
                 .collect::<Result<_, String>>()?,
             warnings,
             arenas,
+            stacks: snapshot.unwrap_or_default().in_words(),
         })
     }
 
@@ -241,6 +260,7 @@ fn arena(value: &Value) -> Result<Arena, String> {
                 })
             })
             .collect::<Result<_, String>>()?,
+        failed: Ooms::read(value)?,
         details: match value.get("memory_stats") {
             None => None,
             Some(memory) => Some(details(value, memory)?),
@@ -319,7 +339,7 @@ fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, key| value.get(key))
 }
 
-fn number(value: &Value, path: &str) -> Result<u64, String> {
+pub(super) fn number(value: &Value, path: &str) -> Result<u64, String> {
     at(value, path)
         .and_then(Value::as_u64)
         .ok_or_else(|| format!("{path} is missing or not a number"))
@@ -332,7 +352,7 @@ fn text(value: &Value, path: &str) -> Result<String, String> {
         .ok_or_else(|| format!("{path} is missing or not a text"))
 }
 
-fn list<'a>(value: &'a Value, path: &str) -> Result<&'a Vec<Value>, String> {
+pub(super) fn list<'a>(value: &'a Value, path: &str) -> Result<&'a Vec<Value>, String> {
     at(value, path)
         .and_then(Value::as_array)
         .ok_or_else(|| format!("{path} is missing or not a list"))

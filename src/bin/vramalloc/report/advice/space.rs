@@ -14,14 +14,15 @@ const WORTH: u64 = 64 * MIB;
 const LARGE: u64 = 32 * MIB;
 
 /// Requests failed on the limit for want of memory. Where there was enough in
-/// pieces, other advice may be better.
+/// pieces, other advice may be better; where the device has less, none is.
 pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
     let limit = case.option("limit").filter(|&limit| limit != "none")?;
     let pieces = case.details.fragmented_ooms;
     let failed = case.arena.limit_ooms.saturating_sub(pieces);
     let (largest, live) = (case.details.largest_oom, case.arena.live.peak);
     let least = live.saturating_add(largest);
-    (failed > 0).then(|| Advice {
+    let holds = case.arena.device_total.is_none_or(|total| least <= total);
+    (failed > 0 && holds).then(|| Advice {
         option: "limit",
         value: size(least.checked_next_multiple_of(256 * MIB).unwrap_or(least)),
         why: format!(

@@ -1,0 +1,154 @@
+//! Requests that failed for want of memory, in words.
+//!
+//! The first and the last are told in full: the first is what went wrong, the
+//! last is what the program ended on. What happened in between is in the file.
+
+use super::super::units::{bytes, duration, share};
+use super::file::{Arena, File};
+use super::lines::Lines;
+use super::ooms::{Holdings, Oom};
+
+/// Tells of the first and of the last, where there are any.
+pub(super) fn tell(file: &File, arena: &Arena, out: &mut Lines) {
+    let failed = &arena.failed;
+    let [first, rest @ ..] = failed.events.as_slice() else {
+        return;
+    };
+    out.exact("requests that failed for want of memory");
+    let all = failed.left_out.saturating_add(failed.events.len() as u64);
+    one(file, first, (1, all), out);
+    if let Some((last, between)) = rest.split_last() {
+        let between = failed.left_out.saturating_add(between.len() as u64);
+        if between > 0 {
+            out.item(format_args!("{between} more in between"));
+        }
+        one(file, last, (all, all), out);
+    }
+}
+
+/// One of them, the `which` of so many.
+fn one(file: &File, oom: &Oom, (which, all): (u64, u64), out: &mut Lines) {
+    let of_all = match all {
+        1 => String::new(),
+        _ => format!("number {which} of {all}, "),
+    };
+    let rounded = match oom.rounded == oom.request {
+        true => String::new(),
+        false => format!(" ({} in whole slots)", bytes(oom.rounded)),
+    };
+    out.item(format_args!(
+        "{}{rounded}, {of_all}{} after the start: {}.",
+        bytes(oom.request),
+        duration(after_ns(file, oom)),
+        why(oom),
+    ));
+    device(oom, out);
+    out.fact("when it came", held(&oom.before));
+    out.fact("in the end", held(&oom.after));
+    out.fact(
+        "free in the end",
+        format_args!(
+            "{}, at most {} in one piece",
+            bytes(oom.free_in_sum),
+            bytes(oom.largest_free)
+        ),
+    );
+    out.fact("fragmentation", fragmentation(oom));
+    blocks(file, oom, out);
+}
+
+/// How long after the start of the process, in ns.
+pub(super) fn after_ns(file: &File, oom: &Oom) -> u64 {
+    let start_us = file.started.saturating_mul(1000);
+    oom.time_us.saturating_sub(start_us).saturating_mul(1000)
+}
+
+fn why(oom: &Oom) -> String {
+    match oom.limit.filter(|_| oom.at_limit) {
+        Some(limit) => format!("the limit of {} was reached", bytes(limit)),
+        None => "the device had no more".to_owned(),
+    }
+}
+
+/// What the driver said of the device, and who has the rest.
+fn device(oom: &Oom, out: &mut Lines) {
+    let (Some(free), Some(total)) = (oom.driver_free, oom.driver_total) else {
+        out.fact("device", "the driver did not say how much was free");
+        return;
+    };
+    let others = total.saturating_sub(free.saturating_add(oom.device_reserved));
+    out.fact(
+        "device",
+        format_args!(
+            "{} free of {}; {} reserved by this process, {} taken by others: other processes, \
+             and what CUDA itself and libraries hold of this one",
+            bytes(free),
+            bytes(total),
+            bytes(oom.device_reserved),
+            bytes(others),
+        ),
+    );
+}
+
+fn held(holdings: &Holdings) -> String {
+    let Holdings {
+        reserved,
+        live,
+        cached,
+        limbo,
+    } = *holdings;
+    format!(
+        "{} reserved: {} live, {} cached, {} in limbo",
+        bytes(reserved),
+        bytes(live),
+        bytes(cached),
+        bytes(limbo),
+    )
+}
+
+fn fragmentation(oom: &Oom) -> String {
+    if oom.largest_free >= oom.rounded {
+        return "not in the way: a piece was large enough, but not before all had been tried"
+            .into();
+    }
+    if oom.fragmented {
+        return format!(
+            "in the way: there was enough in sum, but the largest piece was {} too small",
+            bytes(oom.rounded.saturating_sub(oom.largest_free))
+        );
+    }
+    format!(
+        "not in the way: also in one piece it would have been {} too little",
+        bytes(oom.rounded.saturating_sub(oom.free_in_sum))
+    )
+}
+
+/// Who held memory: by size, and by call stack where these were taken.
+fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
+    let place = |stack: u64| {
+        let place = file.stacks.get(&stack);
+        place.map_or("a call stack that is not in the file", String::as_str)
+    };
+    if let Some(stack) = oom.stack {
+        out.fact("asked for by", place(stack));
+    }
+    if !oom.sizes.is_empty() {
+        out.exact("  live blocks by size, those that held most:");
+    }
+    for group in &oom.sizes {
+        out.exact(format_args!(
+            "  {:>16} x {:>10}{:>12}{:>9}",
+            group.count,
+            bytes(group.key),
+            bytes(group.bytes),
+            share(group.bytes, oom.after.live),
+        ));
+    }
+    if !oom.stacks.is_empty() {
+        out.exact("  live blocks by call stack, those that held most:");
+    }
+    for group in &oom.stacks {
+        let (count, size, place) = (group.count, bytes(group.bytes), place(group.key));
+        out.wrapped(format_args!("    {size} in {count} blocks: {place}"), 4);
+    }
+}

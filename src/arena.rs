@@ -37,7 +37,7 @@ mod validate;
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
-use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold};
+use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
 use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap};
@@ -105,10 +105,11 @@ impl<D: Driver> Arena<D> {
         plan: &Arc<PinnedPlan>,
         map: Arc<PageMap>,
     ) -> Arena<D> {
-        let strategy = if plan.passes_through() {
-            Strategy::Passthrough
+        let pools = plan.pools() && config.strategy != StrategyKind::Passthrough;
+        let (strategy, quota) = if pools {
+            (Strategy::Pinned(Pinned::new(plan)), plan.quota())
         } else {
-            Strategy::Pinned(Pinned::new(plan))
+            (Strategy::Passthrough, Arc::new(Quota::new(Bytes::MAX)))
         };
         let config = Config {
             free_sync: config.free_sync,
@@ -119,7 +120,7 @@ impl<D: Driver> Arena<D> {
             fill: config.fill,
             ..Config::default()
         };
-        Arena::with(id, driver, strategy, &config, map, plan.quota())
+        Arena::with(id, driver, strategy, &config, map, quota)
     }
 
     fn with(
@@ -311,6 +312,12 @@ impl<D: Driver> Arena<D> {
         self.close(Extent::All);
         self.poll();
         self.decay();
+    }
+
+    /// Bytes that the program freed and that may still be in use.
+    #[must_use]
+    pub fn limbo(&self) -> Bytes {
+        self.books.lock().limbo_bytes()
     }
 
     /// Waits for limbo, then gives every idle chunk back to the driver;

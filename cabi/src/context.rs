@@ -7,13 +7,14 @@
 //! hit is one thread-local look-up; a free finds its arena with the page map
 //! and one load.
 //!
-//! Lock order: `NEW`, then `SERVING`; `DEVICES` alone. No driver call is made
+//! Lock order: `NEW`, then `SERVING` or that of `HOMES`; `DEVICES` alone. No
+//! driver call is made
 //! under any of them.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use core_arena::arena::Watch;
@@ -27,7 +28,9 @@ use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::guard::own_call;
+use crate::host_memory::Pools;
 use crate::real_driver::RealDriver;
+use crate::registry::Registry;
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
@@ -56,11 +59,17 @@ pub(crate) struct Home {
     /// The device's primary context, which the runtime uses.
     primary: bool,
     arena: Arena,
+    pinned: Pools,
 }
 
 impl Home {
     pub(crate) fn arena(&self) -> &Arena {
         &self.arena
+    }
+
+    /// The arenas of the context's page-locked host memory.
+    pub(crate) fn pinned(&self) -> &Pools {
+        &self.pinned
     }
 
     pub(crate) fn device(&self) -> CUdevice {
@@ -80,12 +89,8 @@ static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();
 static DEVICES: SpinMutex<Vec<&'static Device>, Yield> = SpinMutex::new(Vec::new());
 static NEW: SpinMutex<(), Yield> = SpinMutex::new(());
 static SERVING: RwLock<Vec<&'static Home>, Yield> = RwLock::new(Vec::new());
-/// Every arena by its number.
-static HOMES: [AtomicPtr<Home>; MOST_ARENAS] =
-    [const { AtomicPtr::new(ptr::null_mut()) }; MOST_ARENAS];
-/// Numbers given out. Release on a store, with the home in place before it;
-/// pairs with the Acquire in `home`.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Every home by the number of its arena.
+static HOMES: Registry<Home, MOST_ARENAS> = Registry::new();
 /// Changes when an arena is retired: what threads remember may be old then.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
@@ -121,8 +126,8 @@ pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
     // told of a context's end does not find its arena again.
     let generation = GENERATION.load(Ordering::Acquire);
     let last = LAST.get();
-    let home = match last.home {
-        Some(home) if last.context == context.addr() && last.generation == generation => home,
+    match last.home {
+        Some(home) if last.context == context.addr() && last.generation == generation => Some(home),
         _ => {
             let home = serving(context.addr()).or_else(|| {
                 let mut device: CUdevice = 0;
@@ -135,10 +140,9 @@ pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
                 context: context.addr(),
                 home: Some(home),
             });
-            home
+            Some(home)
         }
-    };
-    Some(home)
+    }
 }
 
 /// The home of a context of this device, whatever context is current.
@@ -189,23 +193,20 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
     if let Some(home) = serving(context.addr()) {
         return Some(home);
     }
-    let number = COUNT.load(Ordering::Relaxed);
-    let place = HOMES.get(number)?;
-    let home: &'static Home = Box::leak(Box::new(Home {
+    let home = HOMES.add(|number| Home {
         context: context.addr(),
         device,
         primary,
         arena: Arena::new(
-            ArenaId(u32::try_from(number).ok()?),
-            RealDriver::new(marker),
+            ArenaId(number),
+            RealDriver::new(Arc::clone(&marker)),
             &config,
             Arc::clone(pages),
             Arc::clone(&device.quota),
         )
         .watched(watch),
-    }));
-    place.store(ptr::from_ref(home).cast_mut(), Ordering::Relaxed);
-    COUNT.store(number + 1, Ordering::Release);
+        pinned: Pools::new(marker, config.clone()),
+    })?;
     SERVING.write().push(home);
     drop(new);
     if home.arena.events_kept() < watch.events {
@@ -331,7 +332,7 @@ pub(crate) fn release_primary(device: CUdevice) {
 
 /// Whether there is or was an arena.
 pub(crate) fn any() -> bool {
-    COUNT.load(Ordering::Relaxed) > 0
+    HOMES.all().next().is_some()
 }
 
 /// The homes that serve.
@@ -362,17 +363,7 @@ pub(crate) fn owner(address: CUdeviceptr) -> Owner {
 
 /// The arena with this number.
 pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
-    home(usize::try_from(id.0).ok()?).map(|home| &home.arena)
-}
-
-fn home(number: usize) -> Option<&'static Home> {
-    // Acquire: pairs with the Release in `create`.
-    if number >= COUNT.load(Ordering::Acquire) {
-        return None;
-    }
-    let home = HOMES.get(number)?.load(Ordering::Relaxed);
-    // SAFETY: numbers below COUNT have a home, which is never dropped.
-    unsafe { home.as_ref() }
+    HOMES.get(id.0).map(|home| &home.arena)
 }
 
 /// Before a context ends: waits for the others where they can still be using
@@ -396,13 +387,15 @@ fn wait_for_peers_where(ends: impl Fn(&Home) -> bool) {
     };
     for home in ending {
         let users = peers::others_than(ptr::with_exposed_provenance_mut(home.context));
-        let in_use = || !home.arena.stats().limbo.current.is_zero();
+        let in_use = || !home.arena.limbo().is_zero() || home.pinned.has_limbo();
         if users.is_empty() || !in_use() {
             continue;
         }
         home.arena.flush();
+        home.pinned.flush();
         if in_use() {
             home.arena.trim();
+            home.pinned.trim();
         }
         if !in_use() {
             continue;
@@ -447,14 +440,15 @@ fn retire_where(ends: impl Fn(&Home) -> bool) {
     GENERATION.fetch_add(1, Ordering::Release);
     for home in retired {
         home.arena.retire();
+        home.pinned.retire();
         capture::forget_context(ptr::with_exposed_provenance_mut(home.context));
     }
 }
 
 /// A report of every arena there has been.
 pub(crate) fn reports() -> Vec<ArenaReport> {
-    (0..COUNT.load(Ordering::Acquire))
-        .filter_map(home)
+    HOMES
+        .all()
         .map(|home| ArenaReport {
             device: ordinal(home),
             device_name: home.device.name.clone(),
@@ -468,8 +462,8 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
 
 /// Every arena there has been, with its device's ordinal.
 pub(crate) fn arenas() -> impl Iterator<Item = (u32, &'static Arena)> {
-    (0..COUNT.load(Ordering::Acquire))
-        .filter_map(home)
+    HOMES
+        .all()
         .map(|home| (ordinal(home), &home.arena))
 }
 

@@ -73,7 +73,7 @@ pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
     answer_to(free_if(address, context::check_current))
 }
 
-fn answer_to(freed: Freed) -> Option<CudaResult> {
+pub(crate) fn answer_to(freed: Freed) -> Option<CudaResult> {
     match freed {
         Freed::Foreign => None,
         Freed::Done => Some(0),
@@ -187,6 +187,18 @@ pub(crate) enum Freed {
     Refused(Code),
 }
 
+impl Freed {
+    /// What became of a block that an arena was told to free, in a context with
+    /// this lasting error.
+    pub(crate) fn by(result: Result<(), FreeError>, error: impl FnOnce() -> Option<Code>) -> Freed {
+        match result {
+            Ok(()) => error().map_or(Freed::Done, Freed::Refused),
+            Err(FreeError::NotLive) => Freed::Refused(Code::INVALID_VALUE),
+            Err(FreeError::Driver(code)) => Freed::Refused(code),
+        }
+    }
+}
+
 /// Frees an address, whatever context is current.
 pub(crate) fn free(address: CUdeviceptr) -> Freed {
     free_if(address, || Ok(()))
@@ -207,9 +219,7 @@ fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Fr
         return Freed::Refused(Code::INVALID_VALUE);
     };
     ipc::forget(address);
-    match arena.free(Address::new(address)) {
-        Ok(()) => (arena.driver().lasting_error()).map_or(Freed::Done, Freed::Refused),
-        Err(FreeError::NotLive) => Freed::Refused(Code::INVALID_VALUE),
-        Err(FreeError::Driver(code)) => Freed::Refused(code),
-    }
+    Freed::by(arena.free(Address::new(address)), || {
+        arena.driver().lasting_error()
+    })
 }

@@ -3,7 +3,7 @@
 //! All of the project's unsafe code and all of its foreign functions, and no
 //! policy: when memory is taken, kept or handed out again is the arena's
 //! business. Arrows point one way: the doors ([`runtime`], [`driver_api`],
-//! [`capture`], [`ipc`], [`lifecycle`], [`peers`], [`streams`], [`proc_address`], and
+//! [`host_memory`], [`capture`], [`ipc`], [`lifecycle`], [`peers`], [`streams`], [`proc_address`], and
 //! [`mod@dlsym`] beside them) stand on [`context`] and [`life`], these on
 //! [`real_driver`] and [`marker`], these on [`resolve`]. [`symbols`] is the
 //! list of the doors and [`guard`] the way in.
@@ -28,6 +28,7 @@ mod dlsym;
 mod driver_api;
 mod dump;
 mod guard;
+mod host_memory;
 mod ipc;
 mod life;
 mod lifecycle;
@@ -38,6 +39,7 @@ mod peers;
 mod places;
 mod proc_address;
 mod real_driver;
+mod registry;
 mod reserve;
 mod resolve;
 mod runtime;

@@ -2,17 +2,13 @@
 //!
 //! A call may name a device that no context is current on, or come before
 //! anything of CUDA did. Then the device's primary context serves, made where
-//! need be, as the runtime's own first call makes it. Owns the pinned memory
-//! that the API handed out. Cost: as the driver's door; the making of a
-//! context, once.
+//! need be, as the runtime's own first call makes it. Owns nothing. Cost: as the
+//! driver's door; the making of a context, once.
 
-use std::collections::HashSet;
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::c_int;
 use std::ptr;
 
 use core_arena::{Address, Bytes, Code};
-use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::context::{self, Asking, Home};
 use crate::driver_api::{self, Refusal};
@@ -20,7 +16,7 @@ use crate::guard::own_call;
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
-use crate::{lifecycle, resolve};
+use crate::{host_memory, lifecycle, resolve};
 
 /// Memory of a device.
 ///
@@ -111,38 +107,12 @@ fn primary(device: CUdevice) -> Result<CUcontext, Code> {
     })
 }
 
-/// Page-locked memory that every context can use.
-const PORTABLE: c_uint = 1;
-
-static PINNED: SpinMutex<Option<HashSet<usize>>, Yield> = SpinMutex::new(None);
-
 /// Page-locked memory of the host.
 ///
 /// # Errors
 /// What CUDA answers.
 pub(crate) fn allocate_pinned(size: Bytes) -> Result<Address, Code> {
-    let size = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
-    let marker = any_home()?.arena().driver().marker();
-    let mut address: *mut c_void = ptr::null_mut();
-    // SAFETY: a place for the answer.
-    marker.call(|| unsafe { real::cuMemHostAlloc(&raw mut address, size, PORTABLE) })?;
-    let address = address.expose_provenance();
-    PINNED.lock().get_or_insert_default().insert(address);
-    Ok(Address::new(address as u64))
-}
-
-/// Frees what `allocate_pinned` gave; none where the address is not its.
-pub(crate) fn free_pinned(address: usize) -> Option<Result<(), Code>> {
-    let mine = PINNED.lock().as_mut()?.remove(&address);
-    if !mine {
-        return None;
-    }
-    let free = || {
-        // SAFETY: memory of `allocate_pinned`, taken off the list by this
-        // thread alone.
-        unsafe { real::cuMemFreeHost(ptr::with_exposed_provenance_mut(address)) }
-    };
-    Some(any_home().and_then(|home| home.arena().driver().marker().call(free)))
+    host_memory::allocate_portable(any_home()?, size)
 }
 
 /// The home of any context: to portable memory they are alike.

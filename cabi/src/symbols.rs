@@ -22,7 +22,9 @@ use crate::types::{
     CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
     CaptureStatus, CudaResult, Text,
 };
-use crate::{capture, driver_api, ipc, lifecycle, peers, proc_address, runtime, streams};
+use crate::{
+    capture, driver_api, host_memory, ipc, lifecycle, peers, proc_address, runtime, streams,
+};
 
 /// Which library a symbol belongs to.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -151,8 +153,6 @@ macro_rules! doors {
                 Driver cuEventSynchronize(event: CUevent);
                 Driver cuGetErrorName(error: CudaResult, name: *mut *const c_char);
                 Driver cuInit(flags: c_uint);
-                Driver cuMemFreeHost(address: *mut c_void);
-                Driver cuMemHostAlloc(address: *mut *mut c_void, size: usize, flags: c_uint);
                 Driver cuMemsetD8_v2(address: CUdeviceptr, byte: u8, size: usize);
                 Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
@@ -212,18 +212,23 @@ doors! {
     Driver watch ipc 11000 cuIpcOpenMemHandle_v2(
         address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint,
     );
+    Driver serve host_memory 3020 cuMemAllocHost_v2(to: *mut *mut c_void, size: usize);
     Driver serve driver_api 3020 cuMemAllocPitch_v2(
         address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32,
     );
     Driver serve driver_api 3020 cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize);
     Driver free driver_api 11020 cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
     Driver free driver_api 11020 cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream);
+    Driver free host_memory 2000 cuMemFreeHost(address: *mut c_void);
     Driver free driver_api 3020 cuMemFree_v2(address: CUdeviceptr);
     Driver share ipc 3020 cuMemGetAddressRange_v2(
         base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr,
     );
     Driver serve driver_api 2000 cuMemGetInfo(free: *mut u32, total: *mut u32);
     Driver serve driver_api 3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+    Driver serve host_memory 2020 cuMemHostAlloc(
+        to: *mut *mut c_void, size: usize, flags: c_uint,
+    );
     Driver share ipc 4000 cuPointerGetAttribute(
         to: *mut c_void, attribute: c_int, address: CUdeviceptr,
     );

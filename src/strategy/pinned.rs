@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use crate::address::Bytes;
-use crate::config::{PinnedConfig, StrategyKind};
+use crate::config::PinnedConfig;
 use crate::quota::Quota;
 use crate::strategy::{Pool, Route};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -49,15 +49,13 @@ pub struct PinnedPlan {
 impl PinnedPlan {
     /// The plan on a host with `memory` for this process.
     #[must_use]
-    pub fn new(config: &PinnedConfig, strategy: StrategyKind, memory: Bytes) -> PinnedPlan {
+    pub fn new(config: &PinnedConfig, memory: Bytes) -> PinnedPlan {
         let cap = memory.scaled(config.fraction);
         let chunk = Bytes::new(cap.get() / CHUNK_PART);
-        let pools = strategy != StrategyKind::Passthrough && !cap.is_zero();
-        let most = if pools { cap } else { Bytes::MAX };
         PinnedPlan {
             config: *config,
-            pools,
-            quota: Arc::new(Quota::new(most)),
+            pools: !cap.is_zero(),
+            quota: Arc::new(Quota::new(cap)),
             largest_chunk: chunk.round_down(CHUNK),
             idle: Bytes::new(memory.get() / IDLE_PART),
             arenas: AtomicUsize::new(0),
@@ -70,9 +68,9 @@ impl PinnedPlan {
         Arc::clone(&self.quota)
     }
 
-    /// Whether every call goes to the driver.
-    pub(crate) fn passes_through(&self) -> bool {
-        !self.pools
+    /// Whether anything is pooled; else every call goes to the driver.
+    pub(crate) fn pools(&self) -> bool {
+        self.pools
     }
 }
 
@@ -151,7 +149,7 @@ mod tests {
     use super::*;
 
     fn pinned(config: PinnedConfig, memory: Bytes) -> Pinned {
-        let plan = PinnedPlan::new(&config, StrategyKind::AutoGrowth, memory);
+        let plan = PinnedPlan::new(&config, memory);
         Pinned::new(&Arc::new(plan))
     }
 
@@ -229,7 +227,7 @@ mod tests {
             max_cached: Some(Bytes::mib(80)),
             ..PinnedConfig::default()
         };
-        let plan = PinnedPlan::new(&config, StrategyKind::AutoGrowth, Bytes::gib(16));
+        let plan = PinnedPlan::new(&config, Bytes::gib(16));
         let plan = Arc::new(plan);
         let (first, second) = (Pinned::new(&plan), Pinned::new(&plan));
         assert_eq!(first.chunk(BLOCK, Bytes::ZERO), Bytes::mib(96));

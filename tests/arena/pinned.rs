@@ -69,7 +69,7 @@ impl Rig {
         });
         let driver = gpu.driver(0).unwrap();
         let stream = gpu.stream(driver.context(), false).unwrap();
-        let plan = Arc::new(PinnedPlan::new(&pinned, config.strategy, HOST));
+        let plan = Arc::new(PinnedPlan::new(&pinned, HOST));
         let map = Arc::new(PageMap::new());
         let arena = Arena::pinned(ArenaId(0), Host(driver), config, &plan, Arc::clone(&map));
         Rig {

@@ -148,6 +148,7 @@ const POOLS: &[&str] = &["naive_best_fit", "auto_growth"];
 pub(crate) fn all() -> Vec<Case> {
     let mut cases = memory_in_use();
     cases.extend(memory_shared());
+    cases.extend(pinned_memory());
     cases.extend(captures());
     cases.extend(amounts());
     cases.extend(pointers());
@@ -200,6 +201,28 @@ fn memory_shared() -> Vec<Case> {
             .env(BARE_PEER)
             .options("dedicated_min:512")
             .strategies(POOLS),
+    ]
+}
+
+/// Page-locked memory of the host.
+fn pinned_memory() -> Vec<Case> {
+    let life = |hazards, name, arguments| Case::new(hazards, name, "host_life").args(arguments);
+    vec![
+        Case::new(&[34], "pinned_memory_under_copies", "host_in_flight").judge(judge::safe),
+        Case::new(
+            &[34],
+            "pinned_memory_under_a_copy_of_a_peer",
+            "host_in_flight",
+        )
+        .args(&["peer"])
+        .judge(judge::safe),
+        Case::new(&[36, 37], "pinned_memory_of_every_kind", "host_memory").judge(judge::same),
+        life(&[37], "pinned_memory_of_contexts_that_end", &["contexts"]).judge(judge::same),
+        life(&[37], "pinned_memory_in_other_threads", &["threads"]),
+        life(&[37], "pinned_memory_in_forked_children", &["fork"]),
+        life(&[37], "pinned_memory_freed_by_exit_handlers", &["atexit"]).judge(judge::same),
+        life(&[37], "pinned_memory_freed_by_destructors", &["destructor"]).judge(judge::same),
+        life(&[37], "pinned_memory_during_captures", &["captures"]),
     ]
 }
 

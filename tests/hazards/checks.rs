@@ -76,7 +76,7 @@ fn no_file_is_named_like_cuda() {
 }
 
 /// The numbers of the hazards.
-const HAZARDS: std::ops::RangeInclusive<u8> = 1..=33;
+const HAZARDS: std::ops::RangeInclusive<u8> = 1..=37;
 
 /// The page has a row for each hazard, each row names tests, each of them is
 /// there, and each case is named in the rows of its hazards.

@@ -18,6 +18,7 @@ mod ending;
 mod fences;
 mod frameworks;
 mod history;
+mod host;
 mod ipc;
 mod options;
 mod results;

@@ -31,6 +31,11 @@ typedef unsigned long long gpu_address;
     F(cuMemFreeAsync, "", 11020, (gpu_address, gpu_stream))                    \
     F(cuMemHostAlloc, "", 2020, (void **, size_t, unsigned))                   \
     F(cuMemFreeHost, "", 2000, (void *))                                       \
+    F(cuMemHostGetFlags, "", 2030, (unsigned *, void *))                       \
+    F(cuMemHostGetDevicePointer, "_v2", 3020,                                  \
+      (gpu_address *, void *, unsigned))                                       \
+    F(cuMemHostRegister, "_v2", 6050, (void *, size_t, unsigned))              \
+    F(cuMemHostUnregister, "", 4000, (void *))                                 \
     F(cuMemGetInfo, "_v2", 3020, (size_t *, size_t *))                         \
     F(cuMemcpyHtoD, "_v2", 3020, (gpu_address, const void *, size_t))          \
     F(cuMemcpyDtoH, "_v2", 3020, (void *, gpu_address, size_t))                \
@@ -191,6 +196,32 @@ static inline int gpu_free_async(void *device, gpu_stream stream) {
 
 static inline int gpu_malloc_host(void **host, size_t size) {
     return gpu_driver.cuMemHostAlloc(host, size, 0);
+}
+
+/* With flags of cuMemHostAlloc. */
+static inline int gpu_host_alloc(void **host, size_t size, unsigned flags) {
+    return gpu_driver.cuMemHostAlloc(host, size, flags);
+}
+
+static inline int gpu_host_flags(unsigned *flags, void *host) {
+    return gpu_driver.cuMemHostGetFlags(flags, host);
+}
+
+/* Where the device sees pinned memory. */
+static inline int gpu_host_pointer(void **device, void *host) {
+    gpu_address at = 0;
+    int code = gpu_driver.cuMemHostGetDevicePointer(&at, host, 0);
+    if (!code)
+        *device = (void *)(uintptr_t)at;
+    return code;
+}
+
+static inline int gpu_host_register(void *host, size_t size) {
+    return gpu_driver.cuMemHostRegister(host, size, 0);
+}
+
+static inline int gpu_host_unregister(void *host) {
+    return gpu_driver.cuMemHostUnregister(host);
 }
 
 static inline int gpu_free_host(void *host) {

@@ -16,6 +16,11 @@ int cudaMallocAsync(void **device, size_t size, gpu_stream stream);
 int cudaFreeAsync(void *device, gpu_stream stream);
 int cudaMallocHost(void **host, size_t size);
 int cudaFreeHost(void *host);
+int cudaHostAlloc(void **host, size_t size, unsigned flags);
+int cudaHostGetFlags(unsigned *flags, void *host);
+int cudaHostGetDevicePointer(void **device, void *host, unsigned flags);
+int cudaHostRegister(void *host, size_t size, unsigned flags);
+int cudaHostUnregister(void *host);
 int cudaMemGetInfo(size_t *available, size_t *total);
 int cudaMemcpy(void *to, const void *from, size_t size, int kind);
 int cudaMemcpyPeerAsync(void *to, int to_device, const void *from,
@@ -92,6 +97,28 @@ static inline int gpu_free_async(void *device, gpu_stream stream) {
 
 static inline int gpu_malloc_host(void **host, size_t size) {
     return cudaMallocHost(host, size);
+}
+
+/* With flags of cudaHostAlloc. */
+static inline int gpu_host_alloc(void **host, size_t size, unsigned flags) {
+    return cudaHostAlloc(host, size, flags);
+}
+
+static inline int gpu_host_flags(unsigned *flags, void *host) {
+    return cudaHostGetFlags(flags, host);
+}
+
+/* Where the device sees pinned memory. */
+static inline int gpu_host_pointer(void **device, void *host) {
+    return cudaHostGetDevicePointer(device, host, 0);
+}
+
+static inline int gpu_host_register(void *host, size_t size) {
+    return cudaHostRegister(host, size, 0);
+}
+
+static inline int gpu_host_unregister(void *host) {
+    return cudaHostUnregister(host);
 }
 
 static inline int gpu_free_host(void *host) { return cudaFreeHost(host); }

@@ -12,7 +12,7 @@ use super::{
 use crate::api::background;
 use crate::context::{self, Asking};
 use crate::control::{self, Refused};
-use crate::{driver_api, dump, pageable};
+use crate::{driver_api, dump, host_memory, pageable};
 
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Failure {
@@ -60,8 +60,7 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
                     .map(|home| home.arena().trim().get())
                     .sum()
             }
-            // Not cached: each is CUDA's own.
-            Place::Pinned => 0,
+            Place::Pinned => host_memory::trim().get(),
             Place::Pageable => pageable::trim().get(),
         };
         // SAFETY: the caller's promise.

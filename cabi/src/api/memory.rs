@@ -11,7 +11,7 @@ use super::{
     vramalloc_result,
 };
 use crate::driver_api::{self, Freed};
-use crate::{pageable, places};
+use crate::{host_memory, pageable, places};
 
 /// Where memory lies: the ordinal of a device (0 and up, as CUDA counts them
 /// in this process), or one of this library's own places.
@@ -99,18 +99,17 @@ pub unsafe extern "C" fn vramalloc_free(address: *mut c_void) -> vramalloc_resul
 
 /// Frees what begins at the address, wherever it lies, and whatever holds it.
 pub(super) fn free(address: usize) -> Result<(), Failure> {
-    match driver_api::free(address as u64) {
-        Freed::Done => return Ok(()),
-        Freed::Refused(code) if code == Code::INVALID_VALUE => {
-            return Err(FreeError::NotLive.into());
+    for free in [driver_api::free, host_memory::free] {
+        match free(address as u64) {
+            Freed::Done => return Ok(()),
+            Freed::Refused(code) if code == Code::INVALID_VALUE => {
+                return Err(FreeError::NotLive.into());
+            }
+            Freed::Refused(code) => return Err(code.into()),
+            Freed::Foreign => {}
         }
-        Freed::Refused(code) => return Err(code.into()),
-        Freed::Foreign => {}
     }
     if let Some(freed) = pageable::free(Address::new(address as u64)) {
-        return Ok(freed?);
-    }
-    if let Some(freed) = places::free_pinned(address) {
         return Ok(freed?);
     }
     Err(Failure(VRAMALLOC_NOT_OURS))

@@ -13,12 +13,12 @@ use std::ffi::{c_int, c_void};
 use core_arena::page_map::Owner;
 use core_arena::{Address, Code};
 
-use crate::context;
 use crate::driver_api::answer;
 use crate::guard::{Service, service};
 use crate::ipc::mappings;
 use crate::symbols::real;
 use crate::types::{CUdeviceptr, CudaResult};
+use crate::{context, host_memory};
 
 /// Attributes of a pointer, as the driver numbers them.
 const RANGE_START: c_int = 11;
@@ -28,18 +28,17 @@ const RANGE_SIZE: c_int = 12;
 enum Around {
     /// None: the driver's answer is right.
     Nothing,
-    /// This one.
+    /// This one, of device memory.
     Block(u64, u64),
+    /// This one, of page-locked host memory.
+    HostBlock(u64, u64),
     /// Ours, but our books cannot be trusted any more.
     Unsure,
 }
 
 fn around(address: u64) -> Around {
     let Owner::Arena(id) = context::owner(address) else {
-        return match mappings::around(address) {
-            Some((start, size)) => Around::Block(start, size),
-            None => Around::Nothing,
-        };
+        return around_others(address);
     };
     if service() != Service::Full {
         return Around::Unsure;
@@ -48,6 +47,23 @@ fn around(address: u64) -> Around {
     match located {
         Some(found) if !found.is_whole() => Around::Block(found.block.get(), found.size.get()),
         _ => Around::Nothing,
+    }
+}
+
+/// Around what is no memory of ours on a device.
+fn around_others(address: u64) -> Around {
+    if let Some((start, size)) = mappings::around(address) {
+        return Around::Block(start, size);
+    }
+    if !host_memory::owns(address) {
+        return Around::Nothing;
+    }
+    if service() != Service::Full {
+        return Around::Unsure;
+    }
+    match host_memory::around(address) {
+        Some((start, size)) => Around::HostBlock(start, size),
+        None => Around::Nothing,
     }
 }
 
@@ -63,15 +79,38 @@ pub(crate) unsafe fn cuMemGetAddressRange_v2(
         Around::Nothing => None,
         Around::Unsure => Some(Code::NOT_SUPPORTED.get()),
         Around::Block(start, length) => {
-            let length = usize::try_from(length).ok()?;
             // SAFETY: each is null or the caller's place for an answer.
-            unsafe {
-                answer(base, start);
-                answer(size, length);
+            unsafe { put(base, size, start, length) }
+        }
+        Around::HostBlock(start, length) => {
+            // Whether it answers for host memory is the driver's business.
+            // SAFETY: the caller's own arguments.
+            match unsafe { real::cuMemGetAddressRange_v2(base, size, address) } {
+                // SAFETY: as above.
+                0 => unsafe { put(base, size, start, length) },
+                result => Some(result),
             }
-            Some(0)
         }
     }
+}
+
+/// Answers with a block.
+///
+/// # Safety
+/// Each place is null or may be written to.
+unsafe fn put(
+    base: *mut CUdeviceptr,
+    size: *mut usize,
+    start: u64,
+    length: u64,
+) -> Option<CudaResult> {
+    let length = usize::try_from(length).ok()?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        answer(base, start);
+        answer(size, length);
+    }
+    Some(0)
 }
 
 pub(crate) unsafe fn cuPointerGetAttribute(
@@ -132,7 +171,7 @@ fn correct(around: Around, write: impl FnOnce(u64, u64)) -> CudaResult {
     match around {
         Around::Nothing => 0,
         Around::Unsure => Code::NOT_SUPPORTED.get(),
-        Around::Block(start, size) => {
+        Around::Block(start, size) | Around::HostBlock(start, size) => {
             write(start, size);
             0
         }

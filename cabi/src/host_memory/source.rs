@@ -1,0 +1,238 @@
+//! Where page-locked memory comes from: `trait Driver` over the driver's own
+//! functions for it, for one context and one way of asking.
+//!
+//! Owns the record of chunks that begin elsewhere than the driver's memory:
+//! the arena's page map wants chunks at multiples of 64 KiB, and the driver
+//! promises no such thing, so where it does not give it a chunk is cut out of
+//! something larger. Invariant: what is cut out is in the record as long as the
+//! driver's memory is ours. Cost: a look at a short list per driver free.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use core_arena::driver::Whose;
+use core_arena::{Address, Bytes, Code, Driver, MemInfo};
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+
+use crate::marker::Marker;
+use crate::real_driver::{Fence, RealDriver};
+use crate::symbols::real;
+use crate::types::CudaResult;
+
+/// Chunks begin at multiples of this.
+const CHUNK_ALIGN: Bytes = Bytes::kib(64);
+
+/// What every pointer of the driver is a multiple of.
+const LEAST_ALIGN: Bytes = Bytes::new(256);
+
+/// Flags of `cuMemHostAlloc` that have names: for all contexts, mapped,
+/// write-combined.
+const FLAGS: c_uint = 7;
+
+/// A way of asking for page-locked memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// `cuMemAllocHost`.
+    Plain,
+    /// `cuMemHostAlloc` with these flags.
+    Flags(c_uint),
+}
+
+impl Kind {
+    /// For every context.
+    pub(crate) const PORTABLE: Kind = Kind::Flags(1);
+
+    /// How many there are.
+    pub(crate) const COUNT: usize = FLAGS as usize + 2;
+
+    /// That of `cuMemHostAlloc` with these flags; none for flags that have no
+    /// name yet.
+    pub(crate) fn of_flags(flags: c_uint) -> Option<Kind> {
+        (flags & !FLAGS == 0).then_some(Kind::Flags(flags))
+    }
+
+    /// A number of its own, below `COUNT`.
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Kind::Plain => 0,
+            Kind::Flags(flags) => flags as usize + 1,
+        }
+    }
+
+    /// Asks the real function.
+    ///
+    /// # Safety
+    /// `to` is null or may be written to.
+    pub(crate) unsafe fn take(self, to: *mut *mut c_void, size: usize) -> CudaResult {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Kind::Plain => real::cuMemAllocHost_v2(to, size),
+                Kind::Flags(flags) => real::cuMemHostAlloc(to, size, flags),
+            }
+        }
+    }
+}
+
+/// A chunk that was cut out of the driver's memory.
+struct Cut {
+    chunk: Address,
+    whole: Address,
+}
+
+/// See the module.
+pub(crate) struct Source {
+    marker: Arc<Marker>,
+    /// Fences are the same whatever memory they are for: host memory, too, can
+    /// be in use in every context.
+    device: RealDriver,
+    kind: Kind,
+    cuts: SpinMutex<Vec<Cut>, Yield>,
+    /// The largest size that came at an odd address: up to it, more is asked
+    /// for at once. Relaxed: it stands for itself.
+    odd: AtomicU64,
+}
+
+impl Source {
+    pub(crate) fn new(marker: Arc<Marker>, kind: Kind) -> Source {
+        Source {
+            device: RealDriver::new(Arc::clone(&marker)),
+            marker,
+            kind,
+            cuts: SpinMutex::new(Vec::new()),
+            odd: AtomicU64::new(0),
+        }
+    }
+
+    /// An error that every call in the context answers from now on.
+    pub(crate) fn lasting_error(&self) -> Option<Code> {
+        self.device.lasting_error()
+    }
+
+    /// Whether this chunk was cut out of something larger.
+    pub(crate) fn has_cut(&self, chunk: Address) -> bool {
+        self.cuts.lock().iter().any(|cut| cut.chunk == chunk)
+    }
+
+    /// The context is gone, and its memory with it.
+    pub(crate) fn forget(&self) {
+        self.cuts.lock().clear();
+    }
+
+    fn take(&self, size: Bytes) -> Result<Address, Code> {
+        let size = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
+        let mut address: *mut c_void = ptr::null_mut();
+        self.marker.call(|| {
+            // SAFETY: a place for the answer.
+            unsafe { self.kind.take(&raw mut address, size) }
+        })?;
+        Ok(Address::new(address.expose_provenance() as u64))
+    }
+
+    fn give_back(&self, address: Address) -> Result<(), Code> {
+        let address = usize::try_from(address.get()).map_err(|_| Code::INVALID_VALUE)?;
+        let address = ptr::with_exposed_provenance_mut(address);
+        // SAFETY: what `take` returned; nobody uses it any more.
+        let free = || unsafe { real::cuMemFreeHost(address) };
+        self.marker.call(free)
+    }
+
+    /// A chunk of `size` bytes out of as many and so much more as it takes to
+    /// align it.
+    fn cut(&self, size: Bytes) -> Result<Address, Code> {
+        let slack = CHUNK_ALIGN.saturating_sub(LEAST_ALIGN);
+        let whole = self.take(size.saturating_add(slack))?;
+        let aligned = Bytes::new(whole.get()).round_up(CHUNK_ALIGN);
+        let chunk = Address::new(aligned.ok_or(Code::OUT_OF_MEMORY)?.get());
+        if chunk != whole {
+            self.cuts.lock().push(Cut { chunk, whole });
+        }
+        Ok(chunk)
+    }
+}
+
+impl Driver for Source {
+    type Fence = Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.take(size)
+    }
+
+    fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
+        if size.get() > self.odd.load(Ordering::Relaxed) {
+            let chunk = self.take(size)?;
+            if chunk.is_aligned(CHUNK_ALIGN) {
+                return Ok(chunk);
+            }
+            self.odd.fetch_max(size.get(), Ordering::Relaxed);
+            self.give_back(chunk)?;
+        }
+        self.cut(size)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        let whole = {
+            let mut cuts = self.cuts.lock();
+            let at = cuts.iter().position(|cut| cut.chunk == address);
+            at.map_or(address, |at| cuts.swap_remove(at).whole)
+        };
+        self.give_back(whole)
+    }
+
+    /// Of the host, as far as anybody asks: what a share of a device is a share
+    /// of here.
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        let total = core_arena::host::memory().ok_or(Code::NOT_SUPPORTED)?;
+        Ok(MemInfo { free: total, total })
+    }
+
+    fn may_fence(&self) -> bool {
+        self.device.may_fence()
+    }
+
+    fn fence(&self) -> Result<Fence, Code> {
+        self.device.fence()
+    }
+
+    fn reached(&self, fence: &Fence) -> Result<bool, Code> {
+        self.device.reached(fence)
+    }
+
+    fn wait(&self, fence: &Fence, whose: Whose) -> Result<bool, Code> {
+        self.device.wait(fence, whose)
+    }
+
+    fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
+        let number = |n: u64| usize::try_from(n).map_err(|_| Code::INVALID_VALUE);
+        let (start, size) = (number(address.get())?, number(size.get())?);
+        let start: *mut u8 = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: memory of the host that nobody else has yet.
+        unsafe { start.write_bytes(byte, size) };
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), Code> {
+        self.device.synchronize()
+    }
+
+    fn settle(&self, whose: Whose) -> Result<bool, Code> {
+        self.device.settle(whose)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_number_of_its_own() {
+        let kinds = (0..=FLAGS).filter_map(Kind::of_flags);
+        let mut numbers: Vec<_> = kinds.chain([Kind::Plain]).map(Kind::index).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..Kind::COUNT));
+        assert_eq!(Kind::of_flags(FLAGS + 1), None);
+    }
+}

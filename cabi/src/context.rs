@@ -28,7 +28,7 @@ use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::guard::own_call;
-use crate::host_memory::Pools;
+use crate::host_memory::{Leftovers, Pools};
 use crate::real_driver::RealDriver;
 use crate::registry::Registry;
 use crate::resolve::MISSING;
@@ -409,13 +409,13 @@ fn wait_for_peers_where(ends: impl Fn(&Home) -> bool) {
 }
 
 /// The context ends: its arena forgets everything.
-pub(crate) fn retire(context: CUcontext) {
-    retire_where(|home| home.context == context.addr());
+pub(crate) fn retire(context: CUcontext) -> Leftovers {
+    retire_where(|home| home.context == context.addr())
 }
 
 /// The device's primary context ends.
-pub(crate) fn retire_primary(device: CUdevice) {
-    retire_where(|home| home.primary && home.device.handle == device);
+pub(crate) fn retire_primary(device: CUdevice) -> Leftovers {
+    retire_where(|home| home.primary && home.device.handle == device)
 }
 
 /// Whether the device's primary context has an arena.
@@ -426,23 +426,25 @@ pub(crate) fn has_primary(device: CUdevice) -> bool {
         .any(|home| home.primary && home.device.handle == device)
 }
 
-fn retire_where(ends: impl Fn(&Home) -> bool) {
+fn retire_where(ends: impl Fn(&Home) -> bool) -> Leftovers {
     let retired: Vec<&'static Home> = {
         let mut serving = SERVING.write();
         let (retired, kept) = serving.drain(..).partition(|home| ends(home));
         *serving = kept;
         retired
     };
+    let mut left = Leftovers::default();
     if retired.is_empty() {
-        return;
+        return left;
     }
     // Release: pairs with the Acquire in `current`.
     GENERATION.fetch_add(1, Ordering::Release);
     for home in retired {
         home.arena.retire();
-        home.pinned.retire();
+        left = left.and(home.pinned.retire());
         capture::forget_context(ptr::with_exposed_provenance_mut(home.context));
     }
+    left
 }
 
 /// A report of every arena there has been.

@@ -146,6 +146,7 @@ pub(crate) fn dump(pattern: Option<&str>) -> Result<(), Refused> {
 fn flush() -> String {
     for home in context::homes() {
         home.arena().flush();
+        home.pinned().flush();
     }
     String::new()
 }

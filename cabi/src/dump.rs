@@ -37,7 +37,7 @@ static AT_END: extern "C" fn() = ended;
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
     background::stop();
-    let Some(start) = life::started().filter(|start| writes(start)) else {
+    let Some(start) = life::started().filter(|_| life::is_own_process()) else {
         return;
     };
     if guard::is_serving() {
@@ -53,11 +53,6 @@ extern "C" fn ended() {
         *last = true;
         write(start, true);
     });
-}
-
-/// Whether this process is the one that counts.
-fn writes(start: &Start) -> bool {
-    guard::service() != Service::Inherited && start.process == std::process::id()
 }
 
 /// Starts the thread that writes in between, if the options ask for one.
@@ -95,6 +90,8 @@ fn write_each(interval: Duration, start: &Start) {
     }
 }
 
+/// Runs `work` while no signal is taken by this thread, nor by those that it
+/// starts.
 pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
     // SAFETY: a set is plain data; both are filled before they are read.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };

@@ -7,7 +7,8 @@
 //! out again only after a fence later than the free was reached everywhere.
 //!
 //! `pools` has one arena for each context and each way of asking for memory;
-//! `source` is where their chunks come from. Owns nothing itself. Cost: as the
+//! `source` is where their chunks come from, `registered` what of that is
+//! the system's; `watcher` is a thread that some options ask for. Owns nothing itself. Cost: as the
 //! doors of device memory.
 //!
 //! `cuMemAllocHost` of the first interface has no door, like all of that
@@ -15,7 +16,9 @@
 //! there.
 
 mod pools;
+mod registered;
 mod source;
+mod watcher;
 
 use std::ffi::{c_uint, c_void};
 
@@ -25,9 +28,11 @@ use core_arena::{Address, Bytes, Code, Driver};
 use crate::context::{self, Asking, Home};
 use crate::driver_api::{Freed, answer_to};
 use crate::guard::{Service, own_call, service};
+use crate::symbols::real;
 use crate::types::CudaResult;
 
 pub(crate) use pools::Pools;
+pub(crate) use registered::Leftovers;
 use source::Kind;
 
 pub(crate) unsafe fn cuMemAllocHost_v2(to: *mut *mut c_void, size: usize) -> Option<CudaResult> {
@@ -97,6 +102,25 @@ pub(crate) unsafe fn cuMemFreeHost(address: *mut c_void) -> Option<CudaResult> {
     answer_to(free_if(address.addr() as u64, context::check_current))
 }
 
+/// Registered memory has no flags of this sort, the program's block has.
+pub(crate) unsafe fn cuMemHostGetFlags(
+    flags: *mut c_uint,
+    address: *mut c_void,
+) -> Option<CudaResult> {
+    let stand_in = registered::stand_in(address)?;
+    // SAFETY: the caller's place for the answer.
+    Some(own_call(|| unsafe {
+        real::cuMemHostGetFlags(flags, stand_in)
+    }))
+}
+
+/// Memory that we have registered is not the program's to unregister.
+pub(crate) unsafe fn cuMemHostUnregister(address: *mut c_void) -> Option<CudaResult> {
+    let stand_in = registered::stand_in(address)?;
+    // SAFETY: a page that was never registered: it is refused.
+    Some(own_call(|| unsafe { real::cuMemHostUnregister(stand_in) }))
+}
+
 /// Frees an address, whatever context is current.
 pub(crate) fn free(address: u64) -> Freed {
     free_if(address, || Ok(()))
@@ -117,7 +141,9 @@ fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let Some(arena) = pools::arena(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
-    Freed::by(arena.free(address), || arena.driver().lasting_error())
+    let freed = Freed::by(arena.free(address), || arena.driver().lasting_error());
+    watcher::notice();
+    freed
 }
 
 /// Gives everything back that is not in use; how many bytes that were.

@@ -128,6 +128,12 @@ fn host() -> Host {
     }
 }
 
+/// Whether this is the process that has asked for memory, and no child of it.
+pub(crate) fn is_own_process() -> bool {
+    let is_own = |start: &Start| start.process == std::process::id();
+    guard::service() != Service::Inherited && started().is_some_and(is_own)
+}
+
 /// In a forked child: CUDA does not survive a fork, and the arenas are the
 /// parent's.
 unsafe extern "C" fn forked() {

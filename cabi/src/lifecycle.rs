@@ -8,36 +8,37 @@
 
 use std::ffi::{c_int, c_uint};
 
+use crate::host_memory::Leftovers;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 use crate::{context, ipc, peers, streams};
 
 pub(crate) unsafe fn cuCtxDestroy(context: CUcontext) -> Option<CudaResult> {
-    end(context);
-    None
+    // SAFETY: the caller's own argument, here and below.
+    end(context).unmap_after(|| unsafe { real::cuCtxDestroy(context) })
 }
 
 pub(crate) unsafe fn cuCtxDestroy_v2(context: CUcontext) -> Option<CudaResult> {
-    end(context);
-    None
+    // SAFETY: as above.
+    end(context).unmap_after(|| unsafe { real::cuCtxDestroy_v2(context) })
 }
 
 /// The oldest way to end a context; those of today count no users.
 pub(crate) unsafe fn cuCtxDetach(context: CUcontext) -> Option<CudaResult> {
-    end(context);
-    None
+    // SAFETY: as above.
+    end(context).unmap_after(|| unsafe { real::cuCtxDetach(context) })
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxReset(device: CUdevice) -> Option<CudaResult> {
     context::wait_for_peers_of_primary(device);
-    end_primary(device);
-    None
+    // SAFETY: as above.
+    end_primary(device).unmap_after(|| unsafe { real::cuDevicePrimaryCtxReset(device) })
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Option<CudaResult> {
     context::wait_for_peers_of_primary(device);
-    end_primary(device);
-    None
+    // SAFETY: as above.
+    end_primary(device).unmap_after(|| unsafe { real::cuDevicePrimaryCtxReset_v2(device) })
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease(device: CUdevice) -> Option<CudaResult> {
@@ -54,19 +55,22 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<Cu
     })
 }
 
-fn end(context: CUcontext) {
+/// Forgets a context before it ends.
+fn end(context: CUcontext) -> Leftovers {
     context::wait_for_peers(context);
     peers::end(context);
     streams::forget_ended();
-    context::retire(context);
+    let left = context::retire(context);
     ipc::end(context);
+    left
 }
 
-fn end_primary(device: CUdevice) {
+fn end_primary(device: CUdevice) -> Leftovers {
     peers::end_primary(device);
     streams::forget_ended();
-    context::retire_primary(device);
+    let left = context::retire_primary(device);
     ipc::end_primary(device);
+    left
 }
 
 /// Releases a device's primary context with the real function `call`, while
@@ -80,7 +84,7 @@ fn release(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaRe
     let result = call();
     let known = marker.is_some() || context::has_primary(device) || ipc::has_primary(device);
     if known && is_active(device) == Some(false) {
-        end_primary(device);
+        end_primary(device).unmap();
     }
     if let Some(marker) = &marker {
         marker.resume();

@@ -142,6 +142,9 @@ macro_rules! doors {
                 Driver cuCtxRecordEvent(context: CUcontext, event: CUevent);
                 Driver cuCtxSynchronize();
                 Driver cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+                Driver cuDeviceGetAttribute(
+                    value: *mut c_int, attribute: c_int, device: CUdevice,
+                );
                 Driver cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
                 Driver cuDevicePrimaryCtxGetState(
                     device: CUdevice, flags: *mut c_uint, active: *mut c_int,
@@ -153,6 +156,7 @@ macro_rules! doors {
                 Driver cuEventSynchronize(event: CUevent);
                 Driver cuGetErrorName(error: CudaResult, name: *mut *const c_char);
                 Driver cuInit(flags: c_uint);
+                Driver cuMemHostRegister_v2(host: *mut c_void, size: usize, flags: c_uint);
                 Driver cuMemsetD8_v2(address: CUdeviceptr, byte: u8, size: usize);
                 Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
@@ -229,6 +233,8 @@ doors! {
     Driver serve host_memory 2020 cuMemHostAlloc(
         to: *mut *mut c_void, size: usize, flags: c_uint,
     );
+    Driver share host_memory 2030 cuMemHostGetFlags(flags: *mut c_uint, address: *mut c_void);
+    Driver share host_memory 4000 cuMemHostUnregister(address: *mut c_void);
     Driver share ipc 4000 cuPointerGetAttribute(
         to: *mut c_void, attribute: c_int, address: CUdeviceptr,
     );

@@ -154,7 +154,7 @@ fn pinned_memory_is_freed_late() {
 #[test]
 fn a_host_that_is_short_gives_as_much_as_bare() {
     let short = |run: Run| run.env("SIM_CUDA_HOST_MEMORY", "256M");
-    let as_much = |bare: &Outcome, outcome: &Outcome, _: &str| {
+    let as_much = &|bare: &Outcome, outcome: &Outcome, _: &str| {
         let got = |outcome: &Outcome| -> Vec<u64> {
             let lines = outcome.stdout.lines();
             let amounts = lines.filter_map(|line| line.strip_prefix("info got="));
@@ -165,6 +165,7 @@ fn a_host_that_is_short_gives_as_much_as_bare() {
         }
     };
     same_as_bare("host_life", "short", short, as_much);
+    same_as_bare("host_life", "short", |run| registers(short(run)), as_much);
 }
 
 /// Beyond the cap the driver serves, and nothing fails.
@@ -185,4 +186,114 @@ fn a_little_pinned_memory_locks_little() {
         let bytes = locked(&outcome);
         assert!(bytes <= 512 << 10, "{bytes}: {}", outcome.what);
     }
+}
+
+/// Memory is taken from the system and registered.
+fn registers(run: Run) -> Run {
+    run.env(
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "pinned_use_cuda_host_register:True",
+    )
+    .env("VRAMALLOC_PINNED_NUM_REGISTER_THREADS", "4")
+}
+
+/// The program cannot tell: everything is said and answered as of the driver's
+/// own memory.
+#[test]
+fn registered_memory_is_what_the_driver_gives() {
+    let registered = |bare: &Outcome, outcome: &Outcome, strategy: &str| {
+        let count = |outcome: &Outcome| outcome.driver_calls("cuMemHostRegister_v2");
+        let pooled = strategy != "passthrough";
+        assert_eq!(count(outcome) > count(bare), pooled, "{}", outcome.what);
+        if pooled {
+            // Stand-ins, write-combined memory, and what the host refuses.
+            assert!(calls(outcome).0 <= 20, "{}", outcome.what);
+        }
+    };
+    same_as_bare("host_memory", "", registers, registered);
+}
+
+#[test]
+fn registered_memory_freed_under_a_copy_waits_for_it() {
+    for (how, kind) in HOWS.into_iter().zip(Kind::ALL.into_iter().cycle()) {
+        let run = registers(Run::preloaded("host_in_flight", kind).arg(how));
+        run.go().quiet(0).no_violations();
+    }
+}
+
+/// Nothing of it is left behind, neither in the process nor with the driver.
+#[test]
+fn registered_memory_goes_with_its_context() {
+    same_as_bare("host_life", "contexts", registers, |_, outcome, _| {
+        assert!(
+            outcome.stdout.contains("info shared=0\n"),
+            "{}",
+            outcome.what
+        );
+    });
+    for argument in ["threads", "fork", "captures", "atexit", "destructor"] {
+        same_as_bare("host_life", argument, registers, |_, _, _| {});
+    }
+}
+
+/// A device for which registered memory would be something else gets the
+/// driver's own.
+#[test]
+fn where_registered_memory_is_something_else_it_is_not_used() {
+    for fault in ["cuMemHostRegister_v2:1:801", "cuDeviceGetAttribute:1:1"] {
+        for kind in [Kind::Driver, Kind::Resolver] {
+            let bare = Run::bare("host_life", kind).arg("captures").go();
+            let run = registers(Run::preloaded("host_life", kind).arg("captures"));
+            let outcome = run.env("SIM_CUDA_FAULT", fault).go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            assert!(calls(&outcome).0 > 1, "{}", outcome.what);
+        }
+    }
+}
+
+/// A thread that looks after what was freed.
+fn watches(run: Run) -> Run {
+    run.env("PYTORCH_ALLOC_CONF", "pinned_use_background_threads:True")
+}
+
+#[test]
+fn a_thread_looks_after_freed_memory_where_it_is_asked_for() {
+    for kind in Kind::ALL {
+        let run = Run::preloaded("host_life", kind).arg("watched");
+        let polls = |run: Run| {
+            let outcome = run.go();
+            outcome.quiet(0).no_violations();
+            outcome.driver_calls("cuEventQuery")
+        };
+        let (without, with) = (polls(run.clone()), polls(watches(run)));
+        assert!(with > without + 5, "{with} polls, {without} without");
+    }
+}
+
+/// It is gone before the driver is.
+#[test]
+fn the_thread_does_not_outlive_the_driver() {
+    for argument in ["watched", "atexit", "destructor", "fork", "contexts"] {
+        same_as_bare("host_life", argument, watches, |_, _, _| {});
+    }
+}
+
+/// Options of the pool, by what they do to the driver's calls.
+#[test]
+fn the_options_of_the_pool_do_what_they_say() {
+    let run = |conf: &str| {
+        let run = Run::preloaded("host_memory", Kind::Driver).arg("30");
+        let outcome = run.env("SIM_CUDA_HOST_ALIGN", "2M").conf(conf).go();
+        outcome.quiet(0).no_violations();
+        outcome
+    };
+    // Nothing is cached.
+    let outcome = run("pinned_max_cached_size_mb:0");
+    assert_eq!(calls(&outcome), (1440, 1440), "{}", outcome.what);
+    let outcome = run("pinned_reserve_segment_size_mb:32");
+    assert_eq!(calls(&outcome), (1, 0), "{}", outcome.what);
+    assert_eq!(locked(&outcome), 32 << 20, "{}", outcome.what);
+    let outcome = run("fraction_of_cuda_pinned_memory_to_use:0");
+    assert_eq!(calls(&outcome), (1440, 1440), "{}", outcome.what);
 }

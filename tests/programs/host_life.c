@@ -9,6 +9,7 @@
  *   host_life destructor  freed by a destructor
  *   host_life short       the host has no more (it should have 256 MiB)
  *   host_life little      one small block, and nothing else
+ *   host_life watched     freed under a copy, and then nothing for a while
  *
  * A line that begins with "info" holds amounts.
  */
@@ -60,6 +61,18 @@ static void free_all(void) {
             gpu_free_host(blocks[i]);
 }
 
+/* Of contexts that are gone nothing must be left in the process. */
+static void tell_mappings(void) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[512];
+    int shared = 0;
+    while (maps && fgets(line, sizeof line, maps))
+        shared += strstr(line, "/dev/zero") != NULL;
+    printf("info shared=%d\n", shared);
+    if (maps)
+        fclose(maps);
+}
+
 static void contexts(void) {
     int (*create)(void **, unsigned, int);
     int (*destroy)(void *);
@@ -106,6 +119,7 @@ static void contexts(void) {
     GPU(gpu_copy_out(seen, to, size_of(8)));
     printf("what another device copied: %d\n", seen[size_of(8) - 1]);
     free(seen);
+    tell_mappings();
 }
 
 static void *free_the_rest(void *codes) {
@@ -208,6 +222,22 @@ static void captures(void) {
     GPU(gpu_free(device));
 }
 
+static void watched(void) {
+    gpu_stream stream;
+    void *device;
+    GPU(gpu_set_device(0));
+    fill(1);
+    GPU(gpu_stream_create(&stream));
+    GPU(gpu_malloc(&device, size_of(3)));
+    GPU(gpu_spin(stream, 100000));
+    GPU(gpu_copy_unified(device, blocks[3], size_of(3), stream));
+    for (int i = 0; i < BLOCKS; i++)
+        GPU(gpu_free_host(blocks[i]));
+    usleep(300000);
+    GPU(gpu_free(device));
+    printf("waited\n");
+}
+
 static void run_short(void) {
     enum { MOST = 4096 };
     static void *taken[MOST];
@@ -251,6 +281,8 @@ int main(int argc, char **argv) {
         captures();
     else if (!strcmp(what, "short"))
         run_short();
+    else if (!strcmp(what, "watched"))
+        watched();
     else if (!strcmp(what, "little")) {
         GPU(gpu_set_device(0));
         GPU(gpu_malloc_host((void **)&blocks[0], 100));

@@ -8,10 +8,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use core_arena::config::Config;
+use core_arena::config::{Config, StrategyKind};
 use core_arena::page_map::{ArenaId, Owner, PageMap};
 use core_arena::{Address, Bytes, PinnedPlan, host};
 
+use crate::host_memory::registered::Leftovers;
 use crate::host_memory::source::{Kind, Source};
 use crate::life;
 use crate::marker::Marker;
@@ -56,10 +57,19 @@ impl Pools {
         *place.get_or_init(|| {
             let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
             let config = &self.config;
-            let source = Source::new(Arc::clone(&self.marker), kind);
+            let source = Source::new(Arc::clone(&self.marker), kind, self.threads());
             ARENAS.add(|number| {
                 Arena::pinned(ArenaId(number), source, config, plan, Arc::clone(pages))
             })
+        })
+    }
+
+    /// How many threads touch memory that is to be registered, where it is.
+    fn threads(&self) -> Option<u32> {
+        let pools = self.config.strategy != StrategyKind::Passthrough;
+        life::options(|loaded| {
+            let options = &loaded.settings.pinned;
+            (options.use_host_register && pools).then_some(options.register_threads)
         })
     }
 
@@ -69,7 +79,8 @@ impl Pools {
 
     /// Whether the device may still be using what was freed.
     pub(crate) fn has_limbo(&self) -> bool {
-        self.all().any(|arena| !arena.limbo().is_zero())
+        self.all()
+            .any(|arena| !arena.limbo().is_zero() || arena.driver().has_leaving())
     }
 
     /// Makes available what the device is done with.
@@ -83,12 +94,12 @@ impl Pools {
         released.fold(Bytes::ZERO, Bytes::saturating_add)
     }
 
-    /// The context is gone, and its memory with it.
-    pub(crate) fn retire(&self) {
-        for arena in self.all() {
+    /// The context ends, and its memory with it, but for these leftovers.
+    pub(crate) fn retire(&self) -> Leftovers {
+        self.all().fold(Leftovers::default(), |left, arena| {
             arena.retire();
-            arena.driver().forget();
-        }
+            left.and(arena.driver().forget())
+        })
     }
 }
 

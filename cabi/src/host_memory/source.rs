@@ -1,26 +1,31 @@
 //! Where page-locked memory comes from: `trait Driver` over the driver's own
 //! functions for it, for one context and one way of asking.
 //!
+//! Where the option `pinned_use_cuda_host_register` asks for it, memory is taken
+//! from the system and registered instead ([`registered`]); where the driver
+//! does not want that, it is asked for memory of its own all the same.
+//!
 //! Owns the record of chunks that begin elsewhere than the driver's memory:
 //! the arena's page map wants chunks at multiples of 64 KiB, and the driver
 //! promises no such thing, so where it does not give it a chunk is cut out of
 //! something larger. Invariant: what is cut out is in the record as long as the
 //! driver's memory is ours. Cost: a look at a short list per driver free.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use core_arena::driver::Whose;
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
+use crate::host_memory::registered::{self, Leftovers};
 use crate::marker::Marker;
 use crate::real_driver::{Fence, RealDriver};
 use crate::symbols::real;
-use crate::types::CudaResult;
+use crate::types::{CUdevice, CudaResult};
 
 /// Chunks begin at multiples of this.
 const CHUNK_ALIGN: Bytes = Bytes::kib(64);
@@ -31,6 +36,15 @@ const LEAST_ALIGN: Bytes = Bytes::new(256);
 /// Flags of `cuMemHostAlloc` that have names: for all contexts, mapped,
 /// write-combined.
 const FLAGS: c_uint = 7;
+const WRITE_COMBINED: c_uint = 4;
+
+/// Attributes of a device: one address for host and device, and that also for
+/// registered memory.
+const UNIFIED_ADDRESSING: c_int = 41;
+const REGISTERED_AT_HOST_ADDRESS: c_int = 91;
+
+/// Bytes of the page that answers for registered memory.
+const STAND_IN: Bytes = Bytes::kib(4);
 
 /// A way of asking for page-locked memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -62,6 +76,11 @@ impl Kind {
         }
     }
 
+    /// Whether registered memory can be the same.
+    fn can_be_registered(self) -> bool {
+        !matches!(self, Kind::Flags(flags) if flags & WRITE_COMBINED != 0)
+    }
+
     /// Asks the real function.
     ///
     /// # Safety
@@ -83,6 +102,13 @@ struct Cut {
     whole: Address,
 }
 
+/// Registered memory on its way back to the system.
+struct Leaving {
+    address: Address,
+    /// None where it could not be made yet: a stream captures.
+    fence: Option<Fence>,
+}
+
 /// See the module.
 pub(crate) struct Source {
     marker: Arc<Marker>,
@@ -91,18 +117,30 @@ pub(crate) struct Source {
     device: RealDriver,
     kind: Kind,
     cuts: SpinMutex<Vec<Cut>, Yield>,
+    /// How many threads touch memory before it is registered; none where it is
+    /// not registered.
+    threads: Option<u32>,
+    /// The page that answers for registered memory; none inside where memory
+    /// cannot be registered.
+    stand_in: OnceLock<Option<usize>>,
+    leaving: SpinMutex<Vec<Leaving>, Yield>,
     /// The largest size that came at an odd address: up to it, more is asked
     /// for at once. Relaxed: it stands for itself.
     odd: AtomicU64,
 }
 
 impl Source {
-    pub(crate) fn new(marker: Arc<Marker>, kind: Kind) -> Source {
+    /// Memory of this kind in the marker's context, registered after so many
+    /// `threads` have touched it, or allocated by the driver.
+    pub(crate) fn new(marker: Arc<Marker>, kind: Kind, threads: Option<u32>) -> Source {
         Source {
             device: RealDriver::new(Arc::clone(&marker)),
             marker,
             kind,
             cuts: SpinMutex::new(Vec::new()),
+            threads,
+            stand_in: OnceLock::new(),
+            leaving: SpinMutex::new(Vec::new()),
             odd: AtomicU64::new(0),
         }
     }
@@ -118,8 +156,83 @@ impl Source {
     }
 
     /// The context is gone, and its memory with it.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn forget(&self) -> Leftovers {
         self.cuts.lock().clear();
+        self.leaving.lock().clear();
+        match self.stand_in.get() {
+            Some(&Some(stand_in)) => registered::end(stand_in),
+            _ => Leftovers::default(),
+        }
+    }
+
+    /// The page that answers for registered memory, made the first time.
+    fn stand_in(&self) -> Option<usize> {
+        if let Some(&known) = self.stand_in.get() {
+            return known;
+        }
+        let page = self.can_register().then(|| self.take(STAND_IN).ok());
+        let page = page.flatten();
+        let mine = page.and_then(|page| usize::try_from(page.get()).ok());
+        // Made before it is put in place: no lock spans a driver call.
+        let kept = *self.stand_in.get_or_init(|| mine);
+        if let Some(page) = page.filter(|_| kept != mine) {
+            // Another thread was faster; what becomes of the page matters to
+            // nobody.
+            let _ = self.give_back(page);
+        }
+        kept
+    }
+
+    /// Whether the program cannot tell registered memory from the driver's.
+    fn can_register(&self) -> bool {
+        let has = |attribute| {
+            let (mut device, mut value): (CUdevice, c_int) = (0, 0);
+            let asked = self.marker.call(|| {
+                // SAFETY: places for the answers.
+                unsafe {
+                    match real::cuCtxGetDevice(&raw mut device) {
+                        0 => real::cuDeviceGetAttribute(&raw mut value, attribute, device),
+                        result => result,
+                    }
+                }
+            });
+            asked.is_ok() && value == 1
+        };
+        has(UNIFIED_ADDRESSING) && has(REGISTERED_AT_HOST_ADDRESS)
+    }
+
+    /// Memory of the system, registered; none where it has to be the driver's.
+    fn register(&self, size: Bytes, align: Bytes) -> Option<Address> {
+        let threads = self.threads.filter(|_| self.kind.can_be_registered())?;
+        self.see_off();
+        let stand_in = self.stand_in()?;
+        let [size, align] = [size, align].map(|bytes| usize::try_from(bytes.get()).ok());
+        registered::take(&self.marker, size?, align?, stand_in, threads).ok()
+    }
+
+    /// Whether registered memory is waiting to be given back.
+    pub(crate) fn has_leaving(&self) -> bool {
+        !self.leaving.lock().is_empty()
+    }
+
+    /// Gives registered memory back that the devices are done with. The driver
+    /// waits in frees of its own memory, but need not where memory is no longer
+    /// to be registered; and to wait for everybody here might be to wait for
+    /// ever.
+    fn see_off(&self) {
+        let leaving = std::mem::take(&mut *self.leaving.lock());
+        for mut leaves in leaving {
+            if leaves.fence.is_none() {
+                leaves.fence = self.fence().ok();
+            }
+            let fence = leaves.fence.as_ref();
+            if fence.is_some_and(|fence| self.reached(fence) == Ok(true)) {
+                // Nobody is left to hear of a failure; the memory stays then.
+                let _ = registered::give_back(&self.marker, leaves.address);
+            } else {
+                self.leaving.lock().push(leaves);
+            }
+        }
     }
 
     fn take(&self, size: Bytes) -> Result<Address, Code> {
@@ -140,6 +253,36 @@ impl Source {
         self.marker.call(free)
     }
 
+    /// A chunk of the driver's memory.
+    fn take_chunk(&self, size: Bytes) -> Result<Address, Code> {
+        if size.get() > self.odd.load(Ordering::Relaxed) {
+            let chunk = self.take(size)?;
+            if chunk.is_aligned(CHUNK_ALIGN) {
+                return Ok(chunk);
+            }
+            self.odd.fetch_max(size.get(), Ordering::Relaxed);
+            self.give_back(chunk)?;
+        }
+        self.cut(size)
+    }
+
+    /// Asks, and where there is none while registered memory waits to be given
+    /// back, waits for the context's own work, as the driver's free would have,
+    /// and asks once more.
+    fn again_with_room(&self, ask: impl Fn() -> Result<Address, Code>) -> Result<Address, Code> {
+        let asked = ask();
+        let last = || self.leaving.lock().last()?.fence.clone();
+        match (asked, last()) {
+            (Err(Code::OUT_OF_MEMORY), Some(fence)) => {
+                // What cannot be waited for stays; the second answer tells.
+                let _ = self.wait(&fence, Whose::Own);
+                self.see_off();
+                ask()
+            }
+            (asked, _) => asked,
+        }
+    }
+
     /// A chunk of `size` bytes out of as many and so much more as it takes to
     /// align it.
     fn cut(&self, size: Bytes) -> Result<Address, Code> {
@@ -158,22 +301,26 @@ impl Driver for Source {
     type Fence = Fence;
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        self.take(size)
+        self.again_with_room(|| match self.register(size, LEAST_ALIGN) {
+            Some(address) => Ok(address),
+            None => self.take(size),
+        })
     }
 
     fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
-        if size.get() > self.odd.load(Ordering::Relaxed) {
-            let chunk = self.take(size)?;
-            if chunk.is_aligned(CHUNK_ALIGN) {
-                return Ok(chunk);
-            }
-            self.odd.fetch_max(size.get(), Ordering::Relaxed);
-            self.give_back(chunk)?;
-        }
-        self.cut(size)
+        self.again_with_room(|| match self.register(size, CHUNK_ALIGN) {
+            Some(chunk) => Ok(chunk),
+            None => self.take_chunk(size),
+        })
     }
 
     fn free(&self, address: Address) -> Result<(), Code> {
+        if registered::begins_at(address) {
+            let fence = self.fence().ok();
+            self.leaving.lock().push(Leaving { address, fence });
+            self.see_off();
+            return Ok(());
+        }
         let whole = {
             let mut cuts = self.cuts.lock();
             let at = cuts.iter().position(|cut| cut.chunk == address);

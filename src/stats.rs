@@ -6,6 +6,7 @@
 //! says where that goes. [`Snapshots`] hold every block and the newest events,
 //! and an [`OomLog`] the requests that failed.
 
+mod host;
 mod json;
 mod memory;
 mod oom;
@@ -16,7 +17,7 @@ mod target;
 
 use crate::address::Bytes;
 
-pub use json::{ArenaReport, Report, SCHEMA};
+pub use json::{ArenaReport, PinnedReport, Report, SCHEMA};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub use process::Process;
@@ -197,6 +198,10 @@ pub struct CallCount {
     pub failures: u64,
     /// Nanoseconds spent inside, all together.
     pub ns: u64,
+    /// In the call that took longest.
+    pub longest_ns: u64,
+    /// In the one that was shortest; 0 where there was none.
+    pub shortest_ns: u64,
 }
 
 /// Calls that an arena made to its driver.

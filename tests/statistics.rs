@@ -10,8 +10,8 @@ use serde_json::Value;
 use vramalloc::config::{Host, Loaded, OPTIONS, load};
 use vramalloc::stats::{
     Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
-    Event, Frame, Gauge, Group, Holdings, Metric, OomEvent, Parts, Process, Report, SCHEMA,
-    SIZE_CLASSES, Segment, SegmentKind, Snapshot, Snapshots, StackId, Stacks,
+    Event, Frame, Gauge, Group, Holdings, Metric, OomEvent, Parts, PinnedReport, Process, Report,
+    SCHEMA, SIZE_CLASSES, Segment, SegmentKind, Snapshot, Snapshots, StackId, Stacks,
 };
 use vramalloc::{Address, Bytes};
 
@@ -97,11 +97,12 @@ fn arena(device: u32) -> ArenaReport {
         calls: 2,
         failures: 1,
         ns: 100,
+        ..CallCount::default()
     };
     arena.calls.fence = CallCount {
         calls: 7,
-        failures: 0,
         ns: 70,
+        ..CallCount::default()
     };
     arena.ooms.push(oom());
     arena
@@ -201,6 +202,17 @@ fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> String {
     .to_text()
 }
 
+/// The same of page-locked host memory.
+fn host_arena() -> ArenaReport {
+    ArenaReport {
+        pinned: Some(PinnedReport {
+            context: 3,
+            flags: Some(1),
+        }),
+        ..arena(1)
+    }
+}
+
 fn json(arenas: &[ArenaReport]) -> Value {
     Report {
         process: &process(),
@@ -215,7 +227,7 @@ fn json(arenas: &[ArenaReport]) -> Value {
 
 #[test]
 fn numbers_stand_where_they_belong() {
-    let json = json(&[arena(0), arena(1)]);
+    let json = json(&[arena(0), host_arena(), arena(1)]);
     for (pointer, expected) in [
         ("/schema", Value::from(SCHEMA)),
         ("/program", "train".into()),
@@ -237,6 +249,19 @@ fn numbers_stand_where_they_belong() {
         ("/totals/driver_ns", 340.into()),
         ("/totals/wait_ns", 600.into()),
         ("/arenas/1/device", 1.into()),
+        ("/host_arenas/0/device", 1.into()),
+        ("/host_arenas/0/context", 3.into()),
+        ("/host_arenas/0/flags", 1.into()),
+        ("/host_arenas/0/live_bytes/peak", 4096.into()),
+        ("/host_arenas/0/allocations", 10.into()),
+        (
+            "/host_arenas/0/host_memory_stats/active_bytes.peak",
+            25.into(),
+        ),
+        (
+            "/host_arenas/0/host_memory_stats/host_alloc_time.count",
+            2.into(),
+        ),
         ("/arenas/0/device_total_bytes", (16u64 << 30).into()),
         ("/arenas/0/live_bytes/peak", 4096.into()),
         ("/arenas/0/reserved_bytes/current", 4096.into()),
@@ -359,8 +384,12 @@ fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
                 let key = match path {
                     "" => key.clone(),
                     "options" => format!("{path}.<option>"),
-                    "arenas[].driver_calls" => format!("{path}.<kind>"),
-                    "arenas[].memory_stats" => format!("{path}.<key>"),
+                    "arenas[].driver_calls" | "host_arenas[].driver_calls" => {
+                        format!("{path}.<kind>")
+                    }
+                    "arenas[].memory_stats" | "host_arenas[].host_memory_stats" => {
+                        format!("{path}.<key>")
+                    }
                     _ => format!("{path}.{key}"),
                 };
                 keys(value, &key, found);
@@ -399,15 +428,24 @@ fn documented(headings: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn the_page_holds_every_key_and_no_other() {
-    let json: Value = serde_json::from_str(&text(&[arena(0)], Some(&snapshots()))).unwrap();
+    let arenas = [arena(0), host_arena()];
+    let json: Value = serde_json::from_str(&text(&arenas, Some(&snapshots()))).unwrap();
     let mut written = BTreeSet::new();
     keys(&json, "", &mut written);
+    // What both kinds of arenas have is on the page once.
+    let of_all = documented(&["One arena", "A request that failed"]);
+    written.retain(|key| {
+        let common = key.strip_prefix("host_");
+        let is_common = common.is_some_and(|key| key != "arenas" && of_all.contains(key));
+        !is_common || key == "host_arenas[].device"
+    });
     let sections = [
         "The process",
         "All arenas together",
         "One arena",
         "A request that failed",
         "The snapshot",
+        "Page-locked host memory",
     ];
     assert_eq!(written, documented(&sections));
 
@@ -418,6 +456,40 @@ fn the_page_holds_every_key_and_no_other() {
         .cloned()
         .collect();
     assert_eq!(kinds, documented(&["Kinds of driver calls"]));
+}
+
+/// The keys that the page says both kinds of arenas have.
+#[test]
+fn host_arenas_have_the_keys_of_all_arenas() {
+    let json = json(&[arena(0), host_arena()]);
+    let keys_of = |arena: &Value, own: &[&str]| -> BTreeSet<String> {
+        let keys = arena.as_object().unwrap().keys();
+        let common = keys.filter(|key| !own.contains(&key.as_str()));
+        common.cloned().collect()
+    };
+    let device = ["device_name", "device_total_bytes", "memory_stats"];
+    let host = ["context", "flags", "host_memory_stats"];
+    assert_eq!(
+        keys_of(&json["arenas"][0], &device),
+        keys_of(&json["host_arenas"][0], &host)
+    );
+}
+
+#[test]
+fn the_page_holds_every_host_metric_of_pytorch() {
+    let mut expected = documented(&["Single host numbers"]);
+    for metric in documented(&["Host metrics"]) {
+        let values = ["current", "peak", "allocated", "freed"];
+        expected.extend(values.map(|value| format!("{metric}.{value}")));
+    }
+    for time in documented(&["Host times"]) {
+        let values = ["total", "max", "min", "count", "avg"];
+        expected.extend(values.map(|value| format!("{time}.{value}")));
+    }
+    let json = json(&[host_arena()]);
+    let stats = json["host_arenas"][0]["host_memory_stats"].as_object();
+    let keys = stats.unwrap().keys().cloned();
+    assert_eq!(keys.collect::<BTreeSet<_>>(), expected);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::guard::own_call;
-use crate::host_memory::{Leftovers, Pools};
+use crate::host_memory::{self, Leftovers, Of, Pools};
 use crate::real_driver::RealDriver;
 use crate::registry::Registry;
 use crate::resolve::MISSING;
@@ -205,7 +205,14 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
             Arc::clone(&device.quota),
         )
         .watched(watch),
-        pinned: Pools::new(marker, config.clone()),
+        pinned: Pools::new(
+            marker,
+            config.clone(),
+            Of {
+                context: number,
+                device: handle,
+            },
+        ),
     })?;
     SERVING.write().push(home);
     drop(new);
@@ -455,10 +462,12 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
             device: ordinal(home),
             device_name: home.device.name.clone(),
             device_total: home.device.total,
+            pinned: None,
             stats: home.arena.stats(),
             calls: home.arena.driver_calls(),
             ooms: home.arena.ooms(),
         })
+        .chain(host_memory::reports())
         .collect()
 }
 

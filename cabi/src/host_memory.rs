@@ -31,7 +31,7 @@ use crate::guard::{Service, own_call, service};
 use crate::symbols::real;
 use crate::types::CudaResult;
 
-pub(crate) use pools::Pools;
+pub(crate) use pools::{Of, Pools, reports};
 pub(crate) use registered::Leftovers;
 use source::Kind;
 

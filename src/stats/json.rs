@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
+use super::host::host_memory_stats;
 use super::{
     ArenaStats, CallCount, ClassCount, DriverCalls, Gauge, OomLog, Process, Snapshots,
     size_class_limit,
@@ -27,12 +28,24 @@ pub struct ArenaReport {
     pub device_name: Option<String>,
     /// Memory of the device, if the driver told.
     pub device_total: Option<Bytes>,
+    /// Where it is an arena of page-locked host memory and not of the device's.
+    pub pinned: Option<PinnedReport>,
     /// What happened in the arena.
     pub stats: ArenaStats,
     /// What it asked of the driver.
     pub calls: DriverCalls,
     /// The requests that failed for want of memory.
     pub ooms: OomLog,
+}
+
+/// Which page-locked host memory an arena holds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct PinnedReport {
+    /// Number of the context that it belongs to, from 0.
+    pub context: u32,
+    /// The flags of `cuMemHostAlloc`; none where it was asked for by
+    /// `cuMemAllocHost`.
+    pub flags: Option<u32>,
 }
 
 /// Everything that a process has to tell.
@@ -58,6 +71,8 @@ impl Report<'_> {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let process = self.process;
+        let is_device = |arena: &&ArenaReport| arena.pinned.is_none();
+        let (devices, hosts): (Vec<_>, Vec<_>) = self.arenas.iter().partition(is_device);
         let options: Map<String, Value> = self
             .loaded
             .echo
@@ -84,8 +99,9 @@ impl Report<'_> {
             "options": options,
             "warnings": self.loaded.warnings,
             "doors": self.doors,
-            "totals": totals(self.arenas),
-            "arenas": self.arenas.iter().map(arena).collect::<Vec<_>>(),
+            "totals": totals(&devices),
+            "arenas": devices.into_iter().map(arena).collect::<Vec<_>>(),
+            "host_arenas": hosts.into_iter().map(host_arena).collect::<Vec<_>>(),
         })
     }
 
@@ -129,8 +145,8 @@ fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Sums over all arenas.
-fn totals(arenas: &[ArenaReport]) -> Value {
+/// Sums over all arenas of devices.
+fn totals(arenas: &[&ArenaReport]) -> Value {
     let over = |count: fn(&ArenaStats) -> u64| sum(arenas.iter().map(|arena| count(&arena.stats)));
     let driver = |count: fn(&CallCount) -> u64| {
         sum(arenas
@@ -170,15 +186,64 @@ fn requested(classes: &[ClassCount]) -> u64 {
 
 /// One arena.
 fn arena(arena: &ArenaReport) -> Value {
+    let mut value = json!({
+        "device": arena.device,
+        "device_name": arena.device_name,
+        "device_total_bytes": arena.device_total.map(Bytes::get),
+    });
+    add(&mut value, counted(arena));
+    add(
+        &mut value,
+        json!({
+            "memory_stats": arena.stats.memory.flat(),
+            "paddle": paddle(&arena.stats),
+        }),
+    );
+    value
+}
+
+/// One arena of page-locked memory.
+fn host_arena(arena: &ArenaReport) -> Value {
+    let PinnedReport { context, flags } = arena.pinned.unwrap_or_default();
+    let mut value = json!({
+        "device": arena.device,
+        "context": context,
+        "flags": flags,
+    });
+    add(&mut value, counted(arena));
+    add(
+        &mut value,
+        json!({
+            "host_memory_stats": host_memory_stats(&arena.stats.memory, &arena.calls),
+            "paddle": paddle(&arena.stats),
+        }),
+    );
+    value
+}
+
+/// Adds the keys of one object to another.
+fn add(value: &mut Value, more: Value) {
+    if let (Value::Object(value), Value::Object(more)) = (value, more) {
+        value.extend(more);
+    }
+}
+
+/// Paddle's two quantities.
+fn paddle(stats: &ArenaStats) -> Value {
+    json!({
+        "Reserved": gauge(stats.reserved),
+        "Allocated": gauge(stats.live),
+    })
+}
+
+/// What is counted in any arena.
+fn counted(arena: &ArenaReport) -> Value {
     let stats = &arena.stats;
     let calls: Map<String, Value> = kinds(&arena.calls)
         .into_iter()
         .map(|(kind, calls)| (kind.to_owned(), call_count(calls)))
         .collect();
     json!({
-        "device": arena.device,
-        "device_name": arena.device_name,
-        "device_total_bytes": arena.device_total.map(Bytes::get),
         "live_bytes": gauge(stats.live),
         "cached_bytes": gauge(stats.cached),
         "limbo_bytes": gauge(stats.limbo),
@@ -216,11 +281,6 @@ fn arena(arena: &ArenaReport) -> Value {
         "largest_oom_bytes": stats.largest_oom.get(),
         "bad_frees": stats.bad_frees,
         "driver_calls": calls,
-        "memory_stats": stats.memory.flat(),
-        "paddle": {
-            "Reserved": gauge(stats.reserved),
-            "Allocated": gauge(stats.live),
-        },
         "oom_events": arena.ooms.to_json(),
         "oom_events_left_out": arena.ooms.left_out(),
     })

@@ -133,7 +133,7 @@ pub struct MemoryStats {
 
 impl Stat {
     /// The values by PyTorch's names.
-    fn values(self) -> [(&'static str, u64); 4] {
+    pub(super) fn values(self) -> [(&'static str, u64); 4] {
         [
             ("current", self.current),
             ("peak", self.peak),

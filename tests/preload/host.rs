@@ -1,6 +1,8 @@
 //! Risk: page-locked host memory is handed out while a copy still uses it, or
 //! is something else to the program than the driver's own.
 
+use serde_json::{Value, json};
+
 use crate::stage::{Kind, Outcome, Run, STRATEGIES};
 
 /// Strategies, and what the driver lacks, so that work is marked otherwise.
@@ -296,4 +298,88 @@ fn the_options_of_the_pool_do_what_they_say() {
     assert_eq!(locked(&outcome), 32 << 20, "{}", outcome.what);
     let outcome = run("fraction_of_cuda_pinned_memory_to_use:0");
     assert_eq!(calls(&outcome), (1440, 1440), "{}", outcome.what);
+}
+
+/// The one arena of page-locked memory in the statistics.
+#[track_caller]
+fn host_arena(outcome: &Outcome) -> Value {
+    let stats = outcome.stats();
+    let arenas = stats["host_arenas"].as_array().unwrap();
+    assert_eq!(arenas.len(), 1, "{}: {arenas:#?}", outcome.what);
+    arenas[0].clone()
+}
+
+/// A process without device memory of its own has statistics, too, and they
+/// agree with what the driver saw.
+#[test]
+fn the_statistics_tell_of_pinned_memory() {
+    for kind in Kind::ALL {
+        for strategy in STRATEGIES {
+            let run = Run::preloaded("host_life", kind).arg("little");
+            let outcome = run.conf(&format!("strategy:{strategy}")).go();
+            outcome.quiet(0);
+            let arena = host_arena(&outcome);
+            let (taken, given) = calls(&outcome);
+            // Where a chunk comes at an odd address, that is one call.
+            assert_eq!(arena["driver_calls"]["alloc"]["calls"], 1);
+            assert!((1..=2).contains(&taken), "{}: {taken}", outcome.what);
+            assert_eq!(
+                (&arena["device"], &arena["context"]),
+                (&0.into(), &0.into())
+            );
+            assert_eq!(
+                (&arena["allocations"], &arena["frees"]),
+                (&1.into(), &1.into())
+            );
+            let host = &arena["host_memory_stats"];
+            let direct = strategy == "passthrough";
+            assert_eq!(host["num_host_alloc"], 1, "{}", outcome.what);
+            assert_eq!(host["num_host_free"], u64::from(direct), "{}", outcome.what);
+            assert_eq!(given > 0, direct || taken == 2, "{}", outcome.what);
+            assert_eq!(outcome.stats()["arenas"], json!([]), "{}", outcome.what);
+        }
+    }
+}
+
+#[test]
+fn each_way_of_asking_has_its_own_pool() {
+    let outcome = Run::preloaded("host_memory", Kind::Driver).go();
+    let stats = outcome.stats();
+    let flags: Vec<_> = (stats["host_arenas"].as_array().unwrap().iter())
+        .map(|arena| arena["flags"].clone())
+        .collect();
+    assert_eq!(flags, [json!(0), json!(1), json!(2), json!(4), Value::Null]);
+}
+
+/// Requests of 3000, 6000, 12 000 … bytes, three of each, in pages and in
+/// powers of two.
+#[test]
+fn pinned_requests_are_rounded_as_the_option_says() {
+    let live = |conf: &str| {
+        let run = Run::preloaded("host_memory", Kind::Driver).arg("1");
+        let outcome = run.conf(conf).go();
+        host_arena(&outcome)["live_bytes"]["peak"].as_u64().unwrap()
+    };
+    let pages = live("");
+    let powers = live("pinned_max_round_threshold_mb:64");
+    let some = live("pinned_max_round_threshold_mb:0");
+    assert!(powers > pages && some == pages, "{pages}, {powers}, {some}");
+}
+
+/// With the thread nothing is left in limbo, although nobody asks any more.
+#[test]
+fn the_thread_empties_limbo() {
+    for (run, empty) in [
+        (
+            Run::preloaded("host_life", Kind::Driver).arg("watched"),
+            false,
+        ),
+        (
+            watches(Run::preloaded("host_life", Kind::Driver).arg("watched")),
+            true,
+        ),
+    ] {
+        let limbo = host_arena(&run.go())["limbo_bytes"]["current"].clone();
+        assert_eq!(limbo == 0, empty, "{limbo}");
+    }
 }

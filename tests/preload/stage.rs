@@ -397,7 +397,10 @@ fn adds_up(stats: &Value, what: &str) {
     assert!(stats["options"]["strategy"]["value"].is_string(), "{what}");
     let mut totals = [0; 5];
     let keys = ["allocations", "frees", "hits", "misses", "direct"];
-    for arena in stats["arenas"].as_array().unwrap() {
+    let hosts = stats["host_arenas"].as_array().unwrap();
+    let devices = stats["arenas"].as_array().unwrap();
+    let of_device = devices.iter().map(|arena| (arena, true));
+    for (arena, of_device) in of_device.chain(hosts.iter().map(|arena| (arena, false))) {
         let n = |key: &str| number(&arena[key], what);
         let bytes = |key: &str| {
             let (current, peak) = (&arena[key]["current"], &arena[key]["peak"]);
@@ -409,7 +412,7 @@ fn adds_up(stats: &Value, what: &str) {
         let ways = n("hits") + n("misses") + n("direct");
         assert_eq!(n("allocations"), ways, "{what}: {arena:#}");
         assert!(n("frees") <= n("allocations"), "{what}: {arena:#}");
-        for (total, key) in totals.iter_mut().zip(keys) {
+        for (total, key) in totals.iter_mut().zip(keys).filter(|_| of_device) {
             *total += n(key);
         }
     }

@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use core_arena::config::{Config, StrategyKind};
 use core_arena::page_map::{ArenaId, Owner, PageMap};
+use core_arena::stats::{ArenaReport, PinnedReport};
 use core_arena::{Address, Bytes, PinnedPlan, host};
 
 use crate::host_memory::registered::Leftovers;
@@ -17,6 +18,7 @@ use crate::host_memory::source::{Kind, Source};
 use crate::life;
 use crate::marker::Marker;
 use crate::registry::Registry;
+use crate::types::CUdevice;
 
 /// An arena of page-locked memory.
 pub(crate) type Arena = core_arena::Arena<Source>;
@@ -25,23 +27,41 @@ pub(crate) type Arena = core_arena::Arena<Source>;
 /// to CUDA.
 const MOST: usize = 4096;
 
-static ARENAS: Registry<Arena, MOST> = Registry::new();
+static POOLS: Registry<Pool, MOST> = Registry::new();
 static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();
 static PLAN: OnceLock<Arc<PinnedPlan>> = OnceLock::new();
+
+/// An arena, and whose it is.
+struct Pool {
+    arena: Arena,
+    of: Of,
+    kind: Kind,
+}
+
+/// The context that arenas belong to.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Of {
+    /// Its number.
+    pub(crate) context: u32,
+    /// Its device.
+    pub(crate) device: CUdevice,
+}
 
 /// The arenas of one context.
 pub(crate) struct Pools {
     marker: Arc<Marker>,
     config: Config,
+    of: Of,
     by_kind: [OnceLock<Option<&'static Arena>>; Kind::COUNT],
 }
 
 impl Pools {
     /// The context of the marker has no arena yet.
-    pub(crate) fn new(marker: Arc<Marker>, config: Config) -> Pools {
+    pub(crate) fn new(marker: Arc<Marker>, config: Config, of: Of) -> Pools {
         Pools {
             marker,
             config,
+            of,
             by_kind: [const { OnceLock::new() }; Kind::COUNT],
         }
     }
@@ -58,9 +78,12 @@ impl Pools {
             let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
             let config = &self.config;
             let source = Source::new(Arc::clone(&self.marker), kind, self.threads());
-            ARENAS.add(|number| {
-                Arena::pinned(ArenaId(number), source, config, plan, Arc::clone(pages))
-            })
+            let pool = POOLS.add(|number| Pool {
+                arena: Arena::pinned(ArenaId(number), source, config, plan, Arc::clone(pages)),
+                of: self.of,
+                kind,
+            });
+            pool.map(|pool| &pool.arena)
         })
     }
 
@@ -122,10 +145,25 @@ pub(crate) fn owner(address: Address) -> Owner {
 
 /// Every arena there has been.
 pub(crate) fn all() -> impl Iterator<Item = &'static Arena> {
-    ARENAS.all()
+    POOLS.all().map(|pool| &pool.arena)
 }
 
 /// The arena with this number.
 pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
-    ARENAS.get(id.0)
+    POOLS.get(id.0).map(|pool| &pool.arena)
+}
+
+/// A report of every arena there has been.
+pub(crate) fn reports() -> impl Iterator<Item = ArenaReport> {
+    POOLS.all().map(|Pool { arena, of, kind }| ArenaReport {
+        device: u32::try_from(of.device).unwrap_or(0),
+        pinned: Some(PinnedReport {
+            context: of.context,
+            flags: kind.flags(),
+        }),
+        stats: arena.stats(),
+        calls: arena.driver_calls(),
+        ooms: arena.ooms(),
+        ..ArenaReport::default()
+    })
 }

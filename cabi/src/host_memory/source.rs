@@ -68,6 +68,14 @@ impl Kind {
         (flags & !FLAGS == 0).then_some(Kind::Flags(flags))
     }
 
+    /// Those of `cuMemHostAlloc`, if it was that.
+    pub(crate) fn flags(self) -> Option<c_uint> {
+        match self {
+            Kind::Plain => None,
+            Kind::Flags(flags) => Some(flags),
+        }
+    }
+
     /// A number of its own, below `COUNT`.
     pub(crate) fn index(self) -> usize {
         match self {

@@ -164,11 +164,18 @@ fn difference(bare: &Outcome, outcome: &Outcome) -> Option<String> {
         "allocated {}, freed {},",
         totals["allocations"], totals["frees"]
     );
-    let own = outcome.stdout.lines().last().unwrap_or("");
+    let mut last = outcome.stdout.lines().rev();
+    let own = last.next().unwrap_or("");
     if !own.starts_with(&counted) || totals["ooms"] != 0 {
         return Some(format!("the program {own}; the statistics {totals}"));
     }
-    None
+    let arenas = stats["host_arenas"].as_array()?;
+    let sum = |key: &str| -> u64 { arenas.iter().filter_map(|a| a[key].as_u64()).sum() };
+    let [allocated, freed, ooms] = ["allocations", "frees", "ooms"].map(sum);
+    let counted = format!("pinned: allocated {allocated}, freed {freed},");
+    let own = last.next().unwrap_or("");
+    (!own.starts_with(&counted) || ooms != 0)
+        .then(|| format!("the program {own}; the statistics {counted}"))
 }
 
 /// What is wrong with a run by itself.

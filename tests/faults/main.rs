@@ -44,7 +44,7 @@ const SETTINGS: [Setting; 5] = [
     },
     Setting {
         kind: Kind::Driver,
-        conf: "strategy:naive_best_fit",
+        conf: "strategy:naive_best_fit,pinned_use_cuda_host_register:True",
         lacks: "",
     },
     Setting {
@@ -142,12 +142,32 @@ fn picked(count: u64) -> Vec<u64> {
     picked
 }
 
-/// What a program's last line counts: blocks that it got, frees that were
-/// accepted. None where it could not begin.
-fn counted(outcome: &Outcome) -> Option<(u64, u64)> {
+/// Blocks that a program got, and frees that were accepted.
+#[derive(Copy, Clone)]
+struct Counted {
+    got: u64,
+    freed: u64,
+}
+
+/// What a program's last line counts of device memory. None where it could not
+/// begin.
+fn counted(outcome: &Outcome) -> Option<Counted> {
     let line = outcome.stdout.lines().last()?;
     let (got, freed) = line.strip_prefix("allocated ")?.split_once(", freed ")?;
-    Some((got.parse().ok()?, freed.parse().ok()?))
+    Some(Counted {
+        got: got.parse().ok()?,
+        freed: freed.parse().ok()?,
+    })
+}
+
+/// The same of page-locked memory, by the line before.
+fn counted_host(outcome: &Outcome) -> Option<Counted> {
+    let line = outcome.stdout.lines().rev().nth(1)?;
+    let (got, freed) = line.strip_prefix("pinned ")?.split_once(", unpinned ")?;
+    Some(Counted {
+        got: got.parse().ok()?,
+        freed: freed.parse().ok()?,
+    })
 }
 
 fn sum(arenas: &[Value], number: impl Fn(&Value) -> &Value) -> u64 {
@@ -174,7 +194,16 @@ fn damage(fault: &Fault, outcome: &Outcome, bare: &Outcome) -> Option<String> {
     }
     let stats = outcome.stats();
     let arenas = stats["arenas"].as_array().unwrap();
-    let (got, freed) = counted(outcome)?;
+    let hosts = stats["host_arenas"].as_array().unwrap();
+    let (of_devices, of_host) = (counted(outcome)?, counted_host(outcome)?);
+    miscounted(arenas, of_devices)
+        .or_else(|| miscounted(hosts, of_host))
+        .or_else(|| unaccounted(fault, outcome, arenas, of_devices))
+        .or_else(|| unaccounted_host(fault, outcome, hosts, of_host))
+}
+
+/// Whether the books say something else than the program.
+fn miscounted(arenas: &[Value], Counted { got, freed }: Counted) -> Option<String> {
     let live = sum(arenas, |a| &a["live_bytes"]["current"]);
     let [allocations, frees] = ["allocations", "frees"].map(|key| sum(arenas, |a| &a[key]));
     if allocations > got {
@@ -182,17 +211,43 @@ fn damage(fault: &Fault, outcome: &Outcome, bare: &Outcome) -> Option<String> {
             "the program got {got} blocks, {allocations} are counted"
         ));
     }
-    if got == freed && (live != 0 || allocations != frees) {
-        return Some(format!(
-            "all was freed, {live} bytes are live, {allocations} allocations, {frees} frees"
-        ));
+    (got == freed && (live != 0 || allocations != frees)).then(|| {
+        format!("all was freed, {live} bytes are live, {allocations} allocations, {frees} frees")
+    })
+}
+
+/// Whether the driver holds more page-locked memory than the chunks, what it
+/// refused to take back, what the program kept, and the page that stands in for
+/// registered memory in each arena.
+fn unaccounted_host(
+    fault: &Fault,
+    outcome: &Outcome,
+    hosts: &[Value],
+    Counted { got, freed }: Counted,
+) -> Option<String> {
+    let forgotten = fault.function.starts_with("cuDevicePrimaryCtxReset");
+    if forgotten || sum(hosts, |a| &a["limbo_bytes"]["current"]) > 0 {
+        return None;
     }
-    unaccounted(fault, outcome, arenas, got - freed)
+    let held = outcome.report()["host"]["blocks"].as_u64().unwrap();
+    let chunks = sum(hosts, |a| &a["chunks"]);
+    let refused = sum(hosts, |a| &a["driver_calls"]["free"]["failures"])
+        + u64::from(fault.function.starts_with("cuMemFreeHost"))
+        + u64::from(fault.function.starts_with("cuMemHostUnregister"));
+    let stand_ins = hosts.len() as u64;
+    (held > chunks + refused + stand_ins + got - freed)
+        .then(|| format!("the driver holds {held} blocks of the host, {chunks} are chunks"))
 }
 
 /// Whether the driver holds more than the chunks, what it refused to take
 /// back and the `kept` blocks of the program.
-fn unaccounted(fault: &Fault, outcome: &Outcome, arenas: &[Value], kept: u64) -> Option<String> {
+fn unaccounted(
+    fault: &Fault,
+    outcome: &Outcome,
+    arenas: &[Value],
+    Counted { got, freed }: Counted,
+) -> Option<String> {
+    let kept = got - freed;
     // A reset that fails leaves what the arena has forgotten before it.
     let forgotten = fault.function.starts_with("cuDevicePrimaryCtxReset");
     // Whole allocations of the program's may be in limbo, too.
@@ -221,7 +276,9 @@ fn unaccounted(fault: &Fault, outcome: &Outcome, arenas: &[Value], kept: u64) ->
 /// The lines that are not about how much there is or was got.
 fn codes(outcome: &Outcome) -> Vec<&str> {
     let lines = outcome.stdout.lines();
-    lines.filter(|l| !l.starts_with("allocated ")).collect()
+    lines
+        .filter(|l| !l.starts_with("allocated ") && !l.starts_with("pinned "))
+        .collect()
 }
 
 /// Whether the line says that the program was refused memory.

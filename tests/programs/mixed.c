@@ -10,7 +10,7 @@
 
 enum { SMALL = 12, LARGE = 64, WORDS = 1024 };
 
-static long allocated, freed;
+static long allocated, freed, pinned, unpinned;
 
 #define SAY(call) printf("%s: %d\n", #call, call)
 
@@ -31,6 +31,26 @@ static void give(void *block) {
     if (code)
         printf("free: %d, last error %d\n", code, gpu_last_error());
     freed += !code;
+}
+
+static void *take_host(size_t size, unsigned flags) {
+    void *host = NULL;
+    int code = gpu_host_alloc(&host, size, flags);
+    if (code)
+        printf("allocate %zu of the host: %d, last error %d\n", size, code,
+               gpu_last_error());
+    pinned += !code;
+    return code ? NULL : host;
+}
+
+static void give_host(void *host) {
+    if (!host)
+        return;
+    int code = gpu_free_host(host);
+    if (code)
+        printf("free of the host: %d, last error %d\n", code,
+               gpu_last_error());
+    unpinned += !code;
 }
 
 static void check_words(const char *what, const void *block, uint32_t value) {
@@ -81,6 +101,27 @@ static void contents(gpu_stream stream) {
     give(two);
 }
 
+/* Page-locked memory of all sizes, freed under copies and taken again. */
+static void host_memory(gpu_stream stream) {
+    void *blocks[SMALL], *device = take(WORDS * 4);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < SMALL; i++) {
+            blocks[i] = take_host((size_t)1000 << i, (unsigned)(i % 3));
+            if (blocks[i])
+                memset(blocks[i], round, (size_t)1000 << i);
+        }
+        for (int i = 2; i < SMALL && device; i++)
+            if (blocks[i])
+                SAY(gpu_copy_unified(device, blocks[i], WORDS * 4, stream));
+        for (int i = 0; i < SMALL; i++)
+            give_host(blocks[i]);
+    }
+    SAY(gpu_stream_sync(stream));
+    if (device)
+        check_words("from the host", device, 0x01010101);
+    give(device);
+}
+
 /* Takes all there is, twice: what was given back can be had again. */
 static void run_out(void) {
     void *blocks[LARGE];
@@ -118,6 +159,8 @@ static void capture(gpu_stream stream) {
     SAY(gpu_fill(stream, block, 2, WORDS, 1000));
     for (int i = 0; i < 8; i++)
         give(take((size_t)10 << 20));
+    for (int i = 0; i < 8; i++)
+        give_host(take_host((size_t)3 << 20, 0));
     int code = gpu_capture_end(stream, &graph);
     printf("captured: %d\n", code);
     if (!code && !began)
@@ -132,7 +175,7 @@ static void capture(gpu_stream stream) {
 }
 
 static void other_memory(gpu_stream stream) {
-    void *pitched = NULL, *ordered = NULL, *host = NULL;
+    void *pitched = NULL, *ordered = NULL;
     size_t pitch = 0;
     int code = gpu_malloc_pitch(&pitched, &pitch, 1000, 300);
     printf("pitched: %d, %zu\n", code, pitch);
@@ -143,10 +186,6 @@ static void other_memory(gpu_stream stream) {
     printf("in order: %d\n", code);
     if (!code)
         SAY(gpu_free_async(ordered, stream));
-    code = gpu_malloc_host(&host, 1 << 20);
-    printf("host: %d\n", code);
-    if (!code)
-        SAY(gpu_free_host(host));
     SAY(gpu_free(NULL));
     SAY(gpu_free((void *)(uintptr_t)4096));
     gpu_last_error();
@@ -170,6 +209,7 @@ static void two_devices(void) {
     if (own)
         SAY(gpu_set(own, 1, 3 << 20));
     give(own);
+    host_memory(stream);
     if (!made)
         SAY(gpu_stream_destroy(stream));
     SAY(gpu_sync());
@@ -183,6 +223,7 @@ int main(void) {
     SAY(gpu_stream_create(&stream));
     daily_work(stream);
     contents(stream);
+    host_memory(stream);
     run_out();
     ask();
     capture(stream);
@@ -197,6 +238,7 @@ int main(void) {
         printf("most of it can be had again: %d\n", most != NULL);
         give(most);
     }
+    printf("pinned %ld, unpinned %ld\n", pinned, unpinned);
     printf("allocated %ld, freed %ld\n", allocated, freed);
     return 0;
 }

@@ -1,6 +1,6 @@
 /*
- * Random programs, one for each seed: allocations and frees of all sizes,
- * right and wrong ones, streams of both kinds that come and go with work
+ * Random programs, one for each seed: allocations and frees of all sizes, of
+ * devices and of page-locked host memory, right and wrong ones, streams of both kinds that come and go with work
  * pending, kernels that write late, copies, events, captures in every mode,
  * two devices that may be peers, several threads of which one works at a time.
  *
@@ -11,7 +11,8 @@
  * free happens to do. So what is printed, the codes of the calls and the
  * contents of the blocks, is the same whatever allocator is below. The devices
  * are reset after each program, at times with memory live. The last line
- * counts what was allocated, freed and lost in a reset.
+ * counts what was allocated, freed and lost in a reset; the one before it the
+ * same of page-locked memory.
  */
 #include "random.h"
 
@@ -39,31 +40,40 @@ static void allocate(struct state *state) {
     struct slot *slot = &state->slots[draw(state, SLOTS)];
     int device = (int)draw(state, (uint32_t)state->devices);
     size_t size = draw_size(state);
-    if (slot->block || !may_allocate(state) ||
-        state->live[device] + size > MOST_LIVE)
+    int pinned = draw(state, 4) == 0, flags = (int)draw(state, 2);
+    size_t *live = pinned ? &state->pinned : &state->live[device];
+    size_t most = pinned ? MOST_PINNED : MOST_LIVE;
+    if (slot->block || !may_allocate(state) || *live + size > most)
         return;
     use_device(device);
-    int code = gpu_malloc(&slot->block, size);
-    printf("allocate %zu on %d: %d\n", size, device, code);
+    int code = pinned ? gpu_host_alloc(&slot->block, size, (unsigned)flags)
+                      : gpu_malloc(&slot->block, size);
+    printf("allocate %zu %s %d: %d\n", size,
+           pinned ? "pinned, context" : "on", device, code);
     if (code)
         return;
-    state->allocated++;
-    state->live[device] += size;
+    state->allocated[pinned]++;
+    *live += size;
+    slot->pinned = pinned;
     slot->size = size;
     slot->device = device;
     slot->known = 0;
     slot->after = on_host;
 }
 
+static int free_as(int pinned, void *block) {
+    return pinned ? gpu_free_host(block) : gpu_free(block);
+}
+
 static void free_slot(struct state *state, struct slot *slot, int wrongly) {
-    int code = gpu_free(slot->block);
+    int code = free_as(slot->pinned, slot->block);
     printf("free %zu of %d: %d\n", slot->size, slot->device, code);
-    state->live[slot->device] -= slot->size;
+    *(slot->pinned ? &state->pinned : &state->live[slot->device]) -= slot->size;
     state->last_freed = slot->size;
     if (!code)
-        state->freed++;
+        state->freed[slot->pinned]++;
     if (wrongly) {
-        code = gpu_free(slot->block);
+        code = free_as(slot->pinned, slot->block);
         printf("free again: %d, last error %d\n", code, gpu_last_error());
     }
     slot->block = NULL;
@@ -84,10 +94,16 @@ static void free_wrongly(struct state *state) {
     if (!slot || is_capturing(state))
         return;
     use_device(slot->device);
-    switch (draw(state, 4)) {
+    int pinned = slot->pinned;
+    switch (draw(state, 5)) {
     case 0:
         pointer = (char *)slot->block + 1 + draw(state, (uint32_t)slot->size);
         break;
+    case 4:
+        /* As what it is not. */
+        printf("free as another sort: %d, last error %d\n",
+               free_as(!pinned, slot->block), gpu_last_error());
+        return;
     case 1:
         pointer = (void *)(uintptr_t)4096;
         break;
@@ -100,8 +116,23 @@ static void free_wrongly(struct state *state) {
     for (int i = 0; i < SLOTS; i++)
         if (pointer && state->slots[i].block == pointer)
             return;
-    int code = gpu_free(pointer);
+    int code = free_as(pinned, pointer);
     printf("free wrongly: %d, last error %d\n", code, gpu_last_error());
+}
+
+static int reaches(struct place place, const struct slot *slot) {
+    return slot->pinned || slot->device == place.device;
+}
+
+/* The host writes to what is pinned. */
+static void write_on_host(struct state *state) {
+    struct slot *slot = pick(state);
+    if (!slot || !slot->pinned || is_capturing(state))
+        return;
+    bring_to_host(state, slot);
+    memset(slot->block, (int)draw(state, 256), slot->size);
+    raise_known(slot, slot->size);
+    printf("the host writes %zu\n", slot->size);
 }
 
 /* Writes to a block in one of the ways there are. */
@@ -114,10 +145,12 @@ static void write_one(struct state *state) {
     gpu_stream stream = stream_of(state, place);
     uint32_t value = (uint32_t)draw(state, 1u << 31), how = draw(state, 4);
     int code;
-    if (how == 0 && from && from != slot && from->device == slot->device &&
-        place.device == slot->device && bring(state, from, place)) {
+    if (how == 0 && from && from != slot && reaches(place, from) &&
+        reaches(place, slot) && bring(state, from, place)) {
         size_t size = from->known < slot->size ? from->known : slot->size;
-        code = gpu_copy_async(slot->block, from->block, size, stream);
+        code = slot->pinned || from->pinned
+                   ? gpu_copy_unified(slot->block, from->block, size, stream)
+                   : gpu_copy_async(slot->block, from->block, size, stream);
         from->after = place;
         raise_known(slot, size);
         printf("copy %zu: %d\n", size, code);
@@ -202,7 +235,7 @@ static void do_something(void *argument) {
         allocate,      allocate,  allocate,    free_one,       free_one,
         write_one,     write_one, write_one,   write_one,      check_one,
         change_stream, capture,   free_wrongly, ask_for_memory, wait_for_some,
-        capture};
+        capture,       write_on_host};
     doings[draw(state, sizeof doings / sizeof *doings)](state);
 }
 
@@ -235,7 +268,8 @@ static void tear_down(void *argument) {
         if (state->slots[i].block && !lose)
             free_slot(state, &state->slots[i], 0);
         else
-            state->lost += state->slots[i].block != NULL;
+            state->lost[state->slots[i].pinned] +=
+                state->slots[i].block != NULL;
     /* A kernel of a peer may not outlive memory that nobody has freed. */
     for (int device = 0; device < state->devices && lose; device++)
         wait_for_device(state, device);
@@ -245,7 +279,7 @@ static void tear_down(void *argument) {
     }
 }
 
-static void run(uint64_t seed, long totals[3]) {
+static void run(uint64_t seed, long totals[2][3]) {
     struct state *state = calloc(1, sizeof *state);
     if (!state)
         exit(1);
@@ -271,15 +305,17 @@ static void run(uint64_t seed, long totals[3]) {
     state->thread = is_capturing(state) ? state->capture.thread : 0;
     crew_do(&crew, state->thread, tear_down, state);
     crew_end(&crew);
-    totals[0] += state->allocated;
-    totals[1] += state->freed;
-    totals[2] += state->lost;
+    for (int pinned = 0; pinned < 2; pinned++) {
+        totals[pinned][0] += state->allocated[pinned];
+        totals[pinned][1] += state->freed[pinned];
+        totals[pinned][2] += state->lost[pinned];
+    }
     free(state->host);
     free(state);
 }
 
 int main(int argc, char **argv) {
-    long totals[3] = {0};
+    long totals[2][3] = {{0}};
     if (argc != 3) {
         fprintf(stderr, "usage: random FIRST COUNT\n");
         return 2;
@@ -288,7 +324,9 @@ int main(int argc, char **argv) {
     uint64_t count = strtoull(argv[2], NULL, 10);
     for (uint64_t seed = first; seed < first + count; seed++)
         run(seed, totals);
-    printf("allocated %ld, freed %ld, lost %ld\n", totals[0], totals[1],
-           totals[2]);
+    printf("pinned: allocated %ld, freed %ld, lost %ld\n", totals[1][0],
+           totals[1][1], totals[1][2]);
+    printf("allocated %ld, freed %ld, lost %ld\n", totals[0][0], totals[0][1],
+           totals[0][2]);
     return 0;
 }

@@ -15,6 +15,7 @@ enum {
     SLOTS = 16,
     CAPTURED = 3,
     MOST_LIVE = 96 << 20,
+    MOST_PINNED = 48 << 20,
     HOST_STREAM = -1
 };
 
@@ -34,6 +35,7 @@ static const struct place on_host = {0, HOST_STREAM, 0};
 
 struct slot {
     void *block; /* NULL: empty */
+    int pinned;  /* it is the host's, and every device reaches it */
     size_t size, known; /* so many bytes from the beginning were written */
     int device;
     struct place after; /* the last work on it */
@@ -56,8 +58,8 @@ struct state {
     struct stream streams[DEVICES][STREAMS];
     struct slot slots[SLOTS];
     struct capture capture;
-    size_t live[DEVICES], last_freed;
-    long allocated, freed, lost;
+    size_t live[DEVICES], pinned, last_freed;
+    long allocated[2], freed[2], lost[2]; /* of devices, and pinned */
     unsigned char *host;
 };
 
@@ -112,7 +114,8 @@ static struct place place_of(struct state *state, int device, int stream) {
 static int draw_place(struct state *state, const struct slot *slot,
                       struct place *place) {
     int device = slot->device;
-    if (state->peers && draw(state, 4) == 0)
+    if ((state->peers || (slot->pinned && state->devices == 2)) &&
+        draw(state, 4) == 0)
         device = 1 - device;
     int stream = (int)draw(state, STREAMS);
     if (!state->streams[device][stream].alive)
@@ -174,6 +177,13 @@ static uint32_t checksum(const unsigned char *bytes, size_t size, uint32_t sum) 
     return sum;
 }
 
+/* Waits until the host may touch a pinned block. */
+static void bring_to_host(struct state *state, struct slot *slot) {
+    bring(state, slot, place_of(state, slot->device, 0));
+    GPU(gpu_stream_sync(NULL));
+    slot->after = on_host;
+}
+
 /* Reads what is known of a block: its ends and its middle, if it is large. */
 static void check(struct state *state, struct slot *slot) {
     enum { PIECE = 4096 };
@@ -183,10 +193,18 @@ static void check(struct state *state, struct slot *slot) {
     size_t size = pieces == 3 ? PIECE : slot->known;
     if (!state->host && !(state->host = malloc(3 * PIECE)))
         exit(1);
-    bring(state, slot, place_of(state, slot->device, 0));
-    slot->after = place_of(state, slot->device, 0);
+    if (slot->pinned) {
+        bring_to_host(state, slot);
+    } else {
+        bring(state, slot, place_of(state, slot->device, 0));
+        slot->after = place_of(state, slot->device, 0);
+    }
     for (int i = 0; i < pieces; i++) {
-        GPU(gpu_copy_out(state->host, (char *)slot->block + starts[i], size));
+        char *from = (char *)slot->block + starts[i];
+        if (slot->pinned)
+            memcpy(state->host, from, size);
+        else
+            GPU(gpu_copy_out(state->host, from, size));
         sum = checksum(state->host, size, sum);
     }
     printf("%zu of %zu bytes: %08x\n", slot->known, slot->size, sum);
@@ -206,7 +224,8 @@ static void begin_capture(struct state *state) {
     capture->count = 0;
     for (int i = 0; i < CAPTURED; i++) {
         struct slot *slot = pick(state);
-        if (!slot || (slot->device != device && !state->peers))
+        if (!slot ||
+            (slot->device != device && !state->peers && !slot->pinned))
             continue;
         bring(state, slot, capture->place);
         slot->after = capture->place;

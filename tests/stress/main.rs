@@ -30,7 +30,7 @@ mod stage;
 use stage::{Kind, Outcome, Run, STRATEGIES};
 
 /// Calls that the library makes, and for how many nanoseconds they sleep.
-const SLOW: &str = "cuMemAlloc_v2:20000,cuMemFree_v2:20000,cuCtxRecordEvent:50000,\
+const SLOW: &str = "cuMemHostAlloc:50000,cuMemFreeHost:50000,cuMemAlloc_v2:20000,cuMemFree_v2:20000,cuCtxRecordEvent:50000,\
      cuEventQuery:20000,cuEventSynchronize:20000,cuStreamBeginCapture_v2:100000,\
      cuThreadExchangeStreamCaptureMode:5000";
 
@@ -57,6 +57,11 @@ fn balances(outcome: &Outcome) {
     assert_eq!(totals["ooms"], 0, "{}", outcome.what);
     for arena in stats["arenas"].as_array().unwrap() {
         assert_eq!(arena["live_bytes"]["current"], 0, "{}", outcome.what);
+    }
+    for arena in stats["host_arenas"].as_array().unwrap() {
+        assert_eq!(arena["allocations"], arena["frees"], "{}", outcome.what);
+        assert_eq!(arena["live_bytes"]["current"], 0, "{}", outcome.what);
+        assert_eq!(arena["bad_frees"], 0, "{}", outcome.what);
     }
 }
 

@@ -218,8 +218,10 @@ fn registered_memory_is_what_the_driver_gives() {
 #[test]
 fn registered_memory_freed_under_a_copy_waits_for_it() {
     for (how, kind) in HOWS.into_iter().zip(Kind::ALL.into_iter().cycle()) {
-        let run = registers(Run::preloaded("host_in_flight", kind).arg(how));
-        run.go().quiet(0).no_violations();
+        for conf in ["", "pinned_max_cached_size_mb:0"] {
+            let run = registers(Run::preloaded("host_in_flight", kind).arg(how));
+            run.conf(conf).go().quiet(0).no_violations();
+        }
     }
 }
 

@@ -239,8 +239,10 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| s.pinned.fraction.to_string()),
         kind: "number",
         accepted: ZERO_TO_ONE,
-        help: "The most page-locked host memory that is pooled, as a share of the machine's; a \
-               chunk is at most a 256th of that; 0: every call goes to CUDA.",
+        help: "The most page-locked host memory that is pooled, as a share of the machine's, or \
+               of what the process's control groups leave of it; beyond it, and above a 256th \
+               of it, requests go to CUDA; 0: every call does. Chunks grow with what is used, \
+               from 256 KiB up to that 256th.",
         read: |s, text| set(&mut s.pinned.fraction, fraction(text)),
         ..BLANK
     },

@@ -151,7 +151,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: BOOLEAN,
         accepted: BOOLEANS,
         help: "Whether page-locked host memory is taken from the system, touched and then \
-               registered with CUDA, rather than allocated by CUDA.",
+               registered with CUDA, rather than allocated by CUDA; the program cannot tell. \
+               Write-combined memory is always CUDA's.",
         read: |s, text| set(&mut s.pinned.use_host_register, boolean(text)),
         ..BLANK
     },
@@ -174,7 +175,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_boolean(s.pinned.background_threads)),
         kind: BOOLEAN,
         accepted: BOOLEANS,
-        help: "Whether a thread looks after freed page-locked memory.",
+        help: "Whether a thread makes freed page-locked memory available when the device is done \
+               with it, and not only the next request.",
         read: |s, text| set(&mut s.pinned.background_threads, boolean(text)),
         ..BLANK
     },

@@ -88,16 +88,21 @@ impl Machine {
         Ok(())
     }
 
-    /// Waits for the work that touches a block, and lets go of it.
+    /// Lets go of a block. What the driver allocated it frees when the work that
+    /// touches it is done; for what is only registered it does not wait, and
+    /// such work is a violation.
     fn unlock_host(&mut self, start: u64) {
         let Some(block) = self.host.blocks.remove(&start) else {
             return;
         };
         let (from, size) = (Address::new(start), Bytes::new(block.size));
-        let used = self.model.used_until(from, size).unwrap_or(0);
-        self.model.advance_to(used);
-        self.settle();
+        if !block.registered {
+            let used = self.model.used_until(from, size).unwrap_or(0);
+            self.model.advance_to(used);
+            self.settle();
+        }
         self.model.forget_host(from);
+        self.announce();
         self.host.used -= block.pages();
         if !block.registered {
             unmap(start, block.pages());
@@ -200,7 +205,9 @@ impl Call<'_> {
         let block = self.sim.host.blocks.get(&start);
         block.filter(|b| b.registered == registered).ok_or(code)?;
         self.unsafe_in_capture()?;
-        self.sim.wait_for_all();
+        if !registered {
+            self.sim.wait_for_all();
+        }
         self.sim.unlock_host(start);
         Ok(())
     }

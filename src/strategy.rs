@@ -145,6 +145,12 @@ impl Strategy {
         }
     }
 
+    /// Whether the driver serves beyond the limit: nobody has to wait for
+    /// anybody there.
+    pub(crate) fn has_soft_limit(&self) -> bool {
+        matches!(self, Strategy::Pinned(_))
+    }
+
     /// Whether two threads must not grow at the same time, because each would
     /// take a large share of what is there.
     pub(crate) fn grows_alone(&self) -> bool {

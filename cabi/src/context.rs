@@ -8,8 +8,7 @@
 //! and one load.
 //!
 //! Lock order: `NEW`, then `SERVING` or that of `HOMES`; `DEVICES` alone. No
-//! driver call is made
-//! under any of them.
+//! driver call is made under any of them.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char};
@@ -473,9 +472,7 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
 
 /// Every arena there has been, with its device's ordinal.
 pub(crate) fn arenas() -> impl Iterator<Item = (u32, &'static Arena)> {
-    HOMES
-        .all()
-        .map(|home| (ordinal(home), &home.arena))
+    HOMES.all().map(|home| (ordinal(home), &home.arena))
 }
 
 fn ordinal(home: &Home) -> u32 {

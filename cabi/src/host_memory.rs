@@ -7,9 +7,9 @@
 //! out again only after a fence later than the free was reached everywhere.
 //!
 //! `pools` has one arena for each context and each way of asking for memory;
-//! `source` is where their chunks come from, `registered` what of that is
-//! the system's; `watcher` is a thread that some options ask for. Owns nothing itself. Cost: as the
-//! doors of device memory.
+//! `source` is where their chunks come from, `registered` what of that is the
+//! system's; `watcher` is a thread that some options ask for. Owns nothing
+//! itself. Cost: as the doors of device memory.
 //!
 //! `cuMemAllocHost` of the first interface has no door, like all of that
 //! interface: what it hands out is the driver's own, and the free finds its way
@@ -23,7 +23,7 @@ mod watcher;
 use std::ffi::{c_uint, c_void};
 
 use core_arena::page_map::Owner;
-use core_arena::{Address, Bytes, Code, Driver};
+use core_arena::{Address, AllocError, Bytes, Code, Driver};
 
 use crate::context::{self, Asking, Home};
 use crate::driver_api::{Freed, answer_to};
@@ -61,12 +61,15 @@ unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<Cuda
     }
     let arena = context::current_home(Asking::Door)?.pinned().arena(kind)?;
     let request = Bytes::new(size as u64);
-    if let Ok(address) = arena.allocate(request) {
-        let address = usize::try_from(address.get()).ok()?;
-        // SAFETY: the caller's place for the answer.
-        unsafe { *to = std::ptr::with_exposed_provenance_mut(address) };
-        return Some(0);
-    }
+    let error = match arena.allocate(request) {
+        Ok(address) => {
+            let address = usize::try_from(address.get()).ok()?;
+            // SAFETY: the caller's place for the answer.
+            unsafe { *to = std::ptr::with_exposed_provenance_mut(address) };
+            return Some(0);
+        }
+        Err(error) => error,
+    };
     // SAFETY: the caller's own arguments.
     let result = own_call(|| unsafe { kind.take(to, size) });
     if result == 0 {
@@ -75,6 +78,8 @@ unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<Cuda
         // Where it cannot be adopted it stays the driver's, and the free of it
         // finds its way there.
         let _adopted: bool = arena.adopt(address, request);
+    } else if result == Code::OUT_OF_MEMORY.get() && error == AllocError::Limit {
+        arena.note_refusal(request);
     }
     Some(result)
 }
@@ -89,7 +94,11 @@ pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Cod
     if let Ok(address) = arena.allocate(size) {
         return Ok(address);
     }
-    let address = arena.driver().alloc(size)?;
+    let address = arena.driver().alloc(size).inspect_err(|&code| {
+        if code == Code::OUT_OF_MEMORY {
+            arena.note_refusal(size);
+        }
+    })?;
     if arena.adopt(address, size) {
         return Ok(address);
     }

@@ -251,7 +251,11 @@ impl<D: Driver> Arena<D> {
                 Err(_) => {}
             }
         }
+        let mut latest = error;
         for whose in [Whose::Own, Whose::All] {
+            if whose == Whose::All && self.is_served_beyond(latest) {
+                break;
+            }
             // The second time round, memory given back in the first may be
             // what it takes to wait with.
             let waits = !self.is_limbo_empty();
@@ -267,7 +271,7 @@ impl<D: Driver> Arena<D> {
                     match self.obtain_chunk(chunk) {
                         Ok(region) => return self.enter_chunk(region, want, false),
                         Err(error) if !is_shortage(error) => return Err(error),
-                        Err(_) => {}
+                        Err(error) => latest = error,
                     }
                 }
                 // Others may have freed meanwhile.
@@ -298,6 +302,10 @@ impl<D: Driver> Arena<D> {
             self.note_need(need);
             let _turn = self.turn_on_ladder();
             for whose in [Whose::Own, Whose::All] {
+                let latest = obtained.err();
+                if whose == Whose::All && latest.is_some_and(|error| self.is_served_beyond(error)) {
+                    break;
+                }
                 self.empty_limbo(whose);
                 if self.fails_at_once(error) {
                     obtained = self.obtain(request, size);
@@ -318,6 +326,12 @@ impl<D: Driver> Arena<D> {
     /// Whether a request that failed so does without the ladder.
     pub(super) fn fails_at_once(&self, error: AllocError) -> bool {
         self.fail_at_limit && error == AllocError::Limit
+    }
+
+    /// Whether the driver serves what failed so. Then the request does not
+    /// fail, and work that bare CUDA does not wait for is not waited for.
+    pub(super) fn is_served_beyond(&self, error: AllocError) -> bool {
+        self.strategy.has_soft_limit() && error == AllocError::Limit
     }
 
     /// Whether a shortage is worth all that can be done about it.

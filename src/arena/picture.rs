@@ -14,7 +14,7 @@ use crate::arena::books::{Room, Shortage};
 use crate::arena::growth::is_shortage;
 use crate::arena::history::{History, Watch};
 use crate::driver::Driver;
-use crate::error::AllocError;
+use crate::error::{AllocError, Code};
 use crate::stats::{Holdings, OomEvent, OomLog, Snapshot, StackId, largest_groups};
 
 /// How often a list that has become too short meanwhile is made anew.
@@ -110,10 +110,18 @@ impl<D: Driver> Arena<D> {
         }
     }
 
+    /// Counts and describes a request for pinned memory beyond the limit that
+    /// the driver did not serve either.
+    pub fn note_refusal(&self, request: Bytes) {
+        let least = self.strategy.least_block(request);
+        let need = Need::new(request, least, self.call_stack());
+        self.note_oom(&need, AllocError::Driver(Code::OUT_OF_MEMORY));
+    }
+
     /// Counts and describes a request that failed for want of memory.
     #[cold]
     pub(super) fn note_oom(&self, need: &Need, error: AllocError) {
-        if !is_shortage(error) {
+        if !is_shortage(error) || self.is_served_beyond(error) {
             return;
         }
         let wanted = self.watch.ooms || self.events_kept() > 0;

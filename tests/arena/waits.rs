@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use vramalloc::address::{Address, Bytes};
 use vramalloc::arena::Arena;
-use vramalloc::config::{Config, DeviceShare, FreeSync, StrategyKind};
+use vramalloc::config::{Config, DeviceShare, FreeSync, PinnedConfig, StrategyKind};
 use vramalloc::driver::{MemInfo, Whose};
 use vramalloc::page_map::{ArenaId, PageMap};
 use vramalloc::quota::Quota;
 use vramalloc::sim::SimDriver;
-use vramalloc::{Code, Driver};
+use vramalloc::{AllocError, Code, Driver, PinnedPlan};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -87,13 +87,19 @@ impl Driver for Accompanied {
     }
 }
 
+impl Accompanied {
+    fn new(config: &Config, memory: Bytes) -> Accompanied {
+        let rig = Rig::new(config, memory);
+        Accompanied {
+            inner: rig.gpu.driver(0).unwrap(),
+            other_runs: AtomicBool::new(true),
+            waits_for_other: AtomicU64::new(0),
+        }
+    }
+}
+
 fn accompanied(config: &Config, memory: Bytes) -> Arena<Accompanied> {
-    let rig = Rig::new(config, memory);
-    let driver = Accompanied {
-        inner: rig.gpu.driver(0).unwrap(),
-        other_runs: AtomicBool::new(true),
-        waits_for_other: AtomicU64::new(0),
-    };
+    let driver = Accompanied::new(config, memory);
     let map = Arc::new(PageMap::new());
     Arena::new(
         ArenaId(1),
@@ -147,4 +153,31 @@ fn the_work_of_others_is_waited_for_before_memory_runs_out() {
     let again = blocks.iter().step_by(2).map(|_| take());
     assert!(again.into_iter().all(|block| block.is_ok()));
     assert_eq!(arena.driver().waits_for_other.load(Ordering::Relaxed), 1);
+}
+
+/// Nor is it where the cap of pinned memory is reached and something live lies
+/// in every chunk: the driver serves beyond it, and nothing has failed.
+#[test]
+fn beyond_the_cap_of_pinned_memory_nobody_else_is_waited_for() {
+    let config = plain(StrategyKind::AutoGrowth);
+    let driver = Accompanied::new(&config, Bytes::gib(1));
+    let pinned = PinnedConfig {
+        fraction: 0.25,
+        ..PinnedConfig::default()
+    };
+    let plan = Arc::new(PinnedPlan::new(&pinned, Bytes::gib(1)));
+    let map = Arc::new(PageMap::new());
+    let arena = Arena::pinned(ArenaId(1), driver, &config, &plan, map);
+    for size in [Bytes::kib(500), Bytes::mib(3)] {
+        let blocks: Vec<_> = std::iter::from_fn(|| arena.allocate(size).ok()).collect();
+        for block in blocks.iter().step_by(2) {
+            arena.free(*block).unwrap();
+        }
+        assert_eq!(arena.allocate(Bytes::mib(3)), Err(AllocError::Limit));
+    }
+    let driver = arena.driver();
+    assert_eq!(driver.waits_for_other.load(Ordering::Relaxed), 0);
+    assert_eq!(arena.stats().ooms, 0);
+    arena.note_refusal(Bytes::mib(3));
+    assert_eq!(arena.stats().ooms, 1);
 }

@@ -21,8 +21,8 @@ fn rank(rank: u32, held: u64) -> Value {
     arena.stats.wait_ns = 1_000_000;
     arena.calls.alloc = CallCount {
         calls: 1,
-        failures: 0,
         ns: 5_000_000_000,
+        ..CallCount::default()
     };
     of_rank(rank, &[arena])
 }

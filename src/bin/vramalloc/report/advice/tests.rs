@@ -66,8 +66,8 @@ fn healthy() -> ArenaReport {
 fn calls(calls: u64, ns: u64) -> CallCount {
     CallCount {
         calls,
-        failures: 0,
         ns,
+        ..CallCount::default()
     }
 }
 

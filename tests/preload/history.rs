@@ -194,6 +194,34 @@ fn a_history_that_the_host_cannot_hold_is_none() {
     assert_eq!(arenas[0]["events"], Value::Array(Vec::new()));
 }
 
+/// PyTorch's form: the divisions by the MiB from which on they hold.
+#[test]
+fn the_divisions_in_force_are_in_the_settings() {
+    let run = Run::preloaded("basics", Kind::Driver);
+    let below = |bound: u64, small: u64, large: u64| {
+        (0..16)
+            .map(move |slot| (1 << slot) < bound)
+            .map(move |is| if is { small } else { large })
+    };
+    for (option, expected) in [
+        ("trace:9", below(1, 0, 0)),
+        ("roundup_power2_divisions:8", below(1, 8, 8)),
+        ("roundup_power2_divisions:[256:1,>:4]", below(512, 1, 4)),
+    ] {
+        let made = Made::of(run.clone().conf(option).go().statistics());
+        made.checked();
+        let written = fs::read(made.folder.join("out.json")).unwrap();
+        let written: Value = serde_json::from_slice(&written).unwrap();
+        let divisions = &written["allocator_settings"]["roundup_power2_divisions"];
+        let expected: Value = (0..16)
+            .zip(expected)
+            .map(|(slot, divisions)| ((1u64 << slot).to_string(), divisions.into()))
+            .collect::<serde_json::Map<_, _>>()
+            .into();
+        assert_eq!(*divisions, expected, "{option}");
+    }
+}
+
 #[test]
 fn failed_requests_are_told() {
     for kind in Kind::ALL {

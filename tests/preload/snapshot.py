@@ -209,6 +209,9 @@ def main(path):
     segments, traces = snapshot["segments"], snapshot["device_traces"]
     assert snapshot["external_annotations"] == []
     has(snapshot["allocator_settings"], SETTINGS, "settings")
+    divisions = snapshot["allocator_settings"]["roundup_power2_divisions"]
+    assert list(divisions) == [str(1 << slot) for slot in range(16)], "divisions by MiB"
+    assert all(type(number) is int and number >= 0 for number in divisions.values())
     end = {}
     for segment in segments:
         segment_holds(segment)

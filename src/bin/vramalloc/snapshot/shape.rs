@@ -6,14 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use vramalloc::config::{Host, find, load, variable};
+
 use super::read::{Action, Block, Event, Frame, Kind, Segment, State, Statistics};
 use super::replay::Replayed;
 
 /// Requests up to this size are `PyTorch`'s small ones.
 const SMALL: u64 = 1 << 20;
 
-/// Powers of two, in MiB, for which `PyTorch` has a number of divisions.
-const DIVISION_SLOTS: u32 = 16;
+/// Into how many steps spans between two powers of two are divided.
+const DIVISIONS: &str = "roundup_power2_divisions";
 
 /// What a structure is written to. A dictionary is a row of keys, each with
 /// its value behind it.
@@ -174,6 +176,15 @@ fn frames(stack: Option<u32>, stacks: &Stacks<'_>, out: &mut impl Sink) {
     });
 }
 
+/// What the option says of each size, as the library itself read it; where a
+/// file names no value that it reads, nothing is rounded.
+fn divisions(value: Option<&String>) -> [u32; 16] {
+    let given = find(DIVISIONS).zip(value);
+    let given = given.map(|(row, value)| (variable(row).into(), value.into()));
+    let loaded = load(given, Host::default());
+    loaded.settings.config.rounding.divisions
+}
+
 /// The settings that `PyTorch` names, with what the options say about them.
 fn settings(statistics: &Statistics, out: &mut impl Sink) {
     let option = |key: &str| statistics.options.get(key).map(|option| &option.value);
@@ -203,10 +214,11 @@ fn settings(statistics: &Statistics, out: &mut impl Sink) {
             is("pinned_use_cuda_host_register", "true"),
         );
         out.switch("graph_capture_record_stream_reuse", false);
-        out.key("roundup_power2_divisions");
+        out.key(DIVISIONS);
         out.dictionary(|out| {
-            for slot in 0..DIVISION_SLOTS {
-                out.size(&(1u64 << slot).to_string(), 0);
+            // Each under the MiB from which on it holds.
+            for (slot, divisions) in divisions(option(DIVISIONS)).into_iter().enumerate() {
+                out.size(&(1u64 << slot).to_string(), divisions.into());
             }
         });
     });

@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 use vramalloc::Bytes;
-use vramalloc::stats::{ArenaReport, CallCount, Process};
+use vramalloc::stats::{ArenaReport, CallCount, OomEvent, Process};
 
 use crate::{directory, flat, report, statistics};
 
@@ -122,6 +122,54 @@ fn contexts_of_a_device_and_processes_of_a_rank_have_their_rows() {
             "{start}: {out}"
         );
     }
+}
+
+/// Where a rank has several rows its name alone does not tell which is meant.
+#[test]
+fn rows_of_one_rank_are_told_apart() {
+    let holds = |device, held| {
+        let mut arena = ArenaReport {
+            device,
+            ..ArenaReport::default()
+        };
+        arena.stats.live.add(Bytes::mib(held));
+        arena
+    };
+    let one = of_rank(0, &[holds(0, 800), holds(1, 900)]);
+    // Of another container, in which processes are counted anew.
+    let mut other = of_rank(0, &[holds(0, 200)]);
+    other["started_unix_ms"] = 1_000_001.into();
+    let files = [("a.json", one.to_string()), ("b.json", other.to_string())];
+    let (code, out, errors) = merged(&files);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let told = "live memory at the peak: rank 0 (process 100 on node0, device 1) has most (900.0 \
+                MiB) and rank 0 (process 100 on node0, device 0) least (200.0 MiB), 77.8 % less.";
+    assert!(flat(&out).contains(told), "{out}");
+}
+
+#[test]
+fn the_rank_that_was_short_first_is_named() {
+    let failed = |number: u32, seconds: u64, mib: u64| {
+        let mut arena = ArenaReport::default();
+        arena.ooms.push(OomEvent {
+            time_us: (1000 + seconds) * 1_000_000,
+            request: Bytes::mib(mib),
+            ..OomEvent::default()
+        });
+        of_rank(number, &[arena])
+    };
+    let files = [
+        ("a.json", failed(0, 7, 64).to_string()),
+        ("b.json", failed(1, 3, 96).to_string()),
+        ("c.json", rank(2, 500).to_string()),
+    ];
+    let (code, out, errors) = merged(&files);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let told = "The first request that failed for want of memory was of rank 1: 96.0 MiB, 3.0 s \
+                after its start. The report of b.json says what stood in the way.";
+    assert!(flat(&out).contains(told), "{out}");
+    let (_, out, _) = merged(&files[2..]);
+    assert!(!out.contains("The first request"), "{out}");
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::super::units::{bytes, duration, share};
+use super::failed;
 use super::file::{Arena, File};
 use super::lines::Lines;
 
@@ -112,6 +113,7 @@ pub(super) fn merged(files: &mut [Named]) -> Result<String, Vec<String>> {
     out.exact("");
     table(&rows, &mut out);
     out.exact("");
+    first_to_fail(files, &mut out);
     imbalance(&rows, &mut out);
     Ok(out.text)
 }
@@ -121,7 +123,9 @@ fn one_job(files: &[Named]) -> Result<(), Vec<String>> {
     let Some((first, others)) = files.split_first() else {
         return Ok(());
     };
-    let mut seen = BTreeMap::from([((&first.file.host, first.file.pid), &first.name)]);
+    // Process ids of one host are not its own where containers share its name.
+    let process = |file: &File| (file.host.clone(), file.pid, file.started);
+    let mut seen = BTreeMap::from([(process(&first.file), &first.name)]);
     let mut errors = Vec::new();
     for Named { name, file } in others {
         let (one, its) = (&first.file, &first.name);
@@ -137,7 +141,7 @@ fn one_job(files: &[Named]) -> Result<(), Vec<String>> {
             )
         } else if file.started > one.ended || one.started > file.ended {
             format!("of another job: it did not run at the same time as {its}")
-        } else if let Some(same) = seen.insert((&file.host, file.pid), name) {
+        } else if let Some(same) = seen.insert(process(file), name) {
             format!("of the same process as {same}")
         } else {
             continue;
@@ -261,6 +265,34 @@ fn table(rows: &[Row<'_>], out: &mut Lines) {
     line(["min", "", ""], written(all(u64::MAX, u64::min)));
 }
 
+/// The rank of a row, and where it has several what tells this one from them.
+fn who(row: &Row<'_>, rows: &[Row<'_>]) -> String {
+    let file = &row.named.file;
+    let of_rank = rows.iter().filter(|row| row.named.file.rank == file.rank);
+    if of_rank.count() == 1 {
+        return format!("rank {}", file.rank);
+    }
+    let (rank, pid, host, device) = (&file.rank, file.pid, &file.host, &row.device);
+    format!("rank {rank} (process {pid} on {host}, device {device})")
+}
+
+/// Where memory was short first: the others often fail because of that.
+fn first_to_fail(files: &[Named], out: &mut Lines) {
+    let first = files.iter().flat_map(|named| {
+        let arenas = named.file.arenas.iter();
+        arenas.filter_map(move |arena| Some((named, arena.failed.events.first()?)))
+    });
+    if let Some((Named { name, file }, oom)) = first.min_by_key(|(_, oom)| oom.time_us) {
+        out.item(format_args!(
+            "The first request that failed for want of memory was of rank {}: {}, {} after its \
+             start. The report of {name} says what stood in the way.",
+            file.rank,
+            bytes(oom.request),
+            duration(failed::after_ns(file, oom)),
+        ));
+    }
+}
+
 /// How far the ranks differ, in words.
 fn imbalance(rows: &[Row<'_>], out: &mut Lines) {
     let mut even = Vec::new();
@@ -282,11 +314,11 @@ fn imbalance(rows: &[Row<'_>], out: &mut Lines) {
             continue;
         }
         out.item(format_args!(
-            "{}: rank {} has most ({}) and rank {} least ({}), {} less.",
+            "{}: {} has most ({}) and {} least ({}), {} less.",
             column.told,
-            most.named.file.rank,
+            who(most, rows),
             (column.written)(high),
-            least.named.file.rank,
+            who(least, rows),
             (column.written)(low),
             share(high - low, high),
         ));

@@ -38,6 +38,13 @@ fn table() -> Vec<String> {
             [767 * GIB, GIB - 1, 1 << 40, 1 << 50],
             [512, GIB, 0, 4 << 50],
         ),
+        // Which floating point rounds up to where the next unit begins.
+        (
+            Metric::InactiveSplitBytes,
+            [(768 << 50) - 1, 0, 0, 0],
+            [0; 4],
+            [0; 4],
+        ),
         (
             Metric::Allocation,
             [749_999, 750_000, 749_999_999, 750_000_000],
@@ -92,7 +99,11 @@ fn every_line_is_as_pytorch_writes_it() {
         "|       from small pool |      0 MiB |      1 GiB |      0 TiB |   4096 TiB |".to_owned(),
         single.clone(),
     ]);
-    expected.extend(rows("Non-releasable memory", EMPTY_SIZES));
+    let rounded = "|    767 PiB |      0 B   |      0 B   |      0 B   |";
+    let empty = "|      0 PiB |      0 B   |      0 B   |      0 B   |";
+    expected.extend(rows("Non-releasable memory", empty));
+    let at = expected.len() - 4;
+    expected[at] = format!("| Non-releasable memory {rounded}");
     expected.extend([
         "| Allocations           |  749999    |     750 K  |  749999 K  |     750 M  |".to_owned(),
         "|       from large pool |  749999    |     749 K  |  749000 K  |     749 M  |".to_owned(),

@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 
+import summary
 import viz
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -70,6 +71,16 @@ def by_process(pattern):
     return {int(path.name.split(".")[-3]): load(path) for path in RESULTS.glob(pattern)}
 
 
+def plain_environment():
+    """Only what a program needs to run at all: nothing that a user of this
+    machine chose for CUDA or for the library."""
+    keep = ("PATH", "HOME", "TMPDIR", "LANG")
+    environment = {key: os.environ[key] for key in keep if key in os.environ}
+    environment["LD_LIBRARY_PATH"] = ":".join(map(str, LIBRARIES))
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    return environment
+
+
 class Run:
     """One run of a program and what it left behind."""
 
@@ -77,14 +88,9 @@ class Run:
         traced = "traced" if trace else None
         self.name = " ".join(filter(None, (program, way, strategy or "bare", free_sync, traced)))
         self.file = file = RESULTS / self.name.replace(" ", ".")
-        # Of the environment only what a program needs to run at all: nothing
-        # that a user of this machine chose for CUDA or for the library.
-        keep = ("PATH", "HOME", "TMPDIR", "LANG")
-        environment = {key: os.environ[key] for key in keep if key in os.environ}
-        environment["LD_LIBRARY_PATH"] = ":".join(map(str, LIBRARIES))
+        environment = plain_environment()
         environment["SIM_CUDA_REPORT"] = f"{file}.%p.sim.json"
         environment["SIM_CUDA_STRICT"] = "1"
-        environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment.update(SETTINGS[way])
         if strategy:
             environment["LD_PRELOAD"] = str(LIBRARY)
@@ -208,13 +214,16 @@ def early_reuse_is_seen():
     check(f"{run.name}: the early reuse is seen", bool(violations), f"violations {violations}")
 
 
-def snapshots_are_opened():
-    """What is written of blocks and events is what PyTorch's own tools read."""
+def statistics_are_read():
+    """What is written of blocks and events is what PyTorch's own tools read, and
+    the report's table is PyTorch's."""
     for way in (UNCACHED, CACHED):
         run = Run("train", way, "auto_growth", trace="100000")
         ended_well(run)
         for process in run.statistics:
-            viz.opened(check, run.name, RESULTS / f"{run.file.name}.{process}.stats.json")
+            statistics = RESULTS / f"{run.file.name}.{process}.stats.json"
+            viz.opened(check, run.name, statistics)
+            summary.same(check, run.name, statistics, plain_environment())
 
 
 def main():
@@ -235,7 +244,7 @@ def main():
         if program == "streams":
             early_reuse_is_seen()
         if program == "train":
-            snapshots_are_opened()
+            statistics_are_read()
     print(f"{passed} passed, {failed} failed")
     return 1 if failed else 0
 

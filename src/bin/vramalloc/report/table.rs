@@ -28,29 +28,32 @@ const GROUPS: [(Metric, &str, Unit); Metric::COUNT] = [
 #[derive(Copy, Clone)]
 struct Unit {
     /// The next unit is taken from here on.
-    most: u64,
+    most: f64,
     step: u64,
     width: usize,
     names: &'static [&'static str],
 }
 
 const SIZE: Unit = Unit {
-    most: 768 * 1024,
+    most: 768.0 * 1024.0,
     step: 1024,
     width: 6,
     names: &["B  ", "KiB", "MiB", "GiB", "TiB", "PiB"],
 };
 
 const COUNT: Unit = Unit {
-    most: 750_000,
+    most: 750_000.0,
     step: 1000,
     width: 7,
     names: &["  ", "K ", "M "],
 };
 
 impl Unit {
-    /// `value` in the unit that fits `leading`.
-    fn written(self, mut value: u64, mut leading: u64) -> String {
+    /// `value` in the unit that fits `leading`, which `PyTorch` divides in
+    /// floating point: above 2^53 that rounds.
+    #[allow(clippy::cast_precision_loss, reason = "as in PyTorch")]
+    fn written(self, mut value: u64, leading: u64) -> String {
+        let mut leading = leading as f64;
         let mut names = self.names.iter();
         let mut name = names.next();
         for larger in names {
@@ -59,7 +62,7 @@ impl Unit {
             }
             name = Some(larger);
             value /= self.step;
-            leading /= self.step;
+            leading /= self.step as f64;
         }
         let name = name.copied().unwrap_or_default();
         format!("{value:>width$} {name}", width = self.width)

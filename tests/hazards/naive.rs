@@ -43,6 +43,7 @@ const BOTH: &[&str] = &[
     // device or context are handed out in another.
     "device_reset",
     "contexts_come_and_go",
+    "pinned_memory_of_contexts_that_end",
     "threads_without_a_device",
     // Free lists do not notice what is freed twice, inside, or in order.
     "wrong_frees",
@@ -50,9 +51,11 @@ const BOTH: &[&str] = &[
     "another_shim_of_the_runtime_before",
     "another_shim_of_the_runtime_behind",
     "look_ups_of_every_way",
+    "pinned_memory_of_every_kind",
     // A forked child is served memory that it does not have.
     "forks_of_every_kind",
     "forks_with_statistics_in_between",
+    "pinned_memory_in_forked_children",
     // Nothing goes back to the device, and nothing is counted.
     "free_memory_as_programs_watch_it",
     "the_end_of_memory",
@@ -76,10 +79,17 @@ const IMMEDIATE: &[&str] = &[
     "freed_under_a_kernel_of_a_peer",
     "stream_destroyed_with_work_pending",
     "streams_threads_and_late_kernels",
+    "pinned_memory_under_copies",
+    "pinned_memory_under_a_copy_of_a_peer",
 ];
 
 /// Where one must that waits for its own context and minds no captures.
-const WAITS: &[&str] = &["freed_under_a_kernel_of_a_peer", "capture_in_every_mode"];
+const WAITS: &[&str] = &[
+    "freed_under_a_kernel_of_a_peer",
+    "capture_in_every_mode",
+    "pinned_memory_under_a_copy_of_a_peer",
+    "pinned_memory_during_captures",
+];
 
 /// The naive pool, built.
 pub(crate) fn library() -> PathBuf {

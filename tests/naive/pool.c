@@ -21,11 +21,17 @@ enum { CLASSES = 48, SMALLEST = 9, MOST_POOLED = 26, KNOWN = 1 << 16 };
 static const size_t chunk = (size_t)1 << 27;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static address free_blocks[CLASSES][KNOWN];
-static int free_count[CLASSES];
-static struct { address at; int class; } known[KNOWN];
-static int known_count;
-static address bump, bump_end;
+
+/* Of device memory, and of page-locked memory of the host. */
+static struct pool {
+    const char *take, *give;
+    address free_blocks[CLASSES][KNOWN];
+    int free_count[CLASSES];
+    struct { address at; int class; } known[KNOWN];
+    int known_count;
+    address bump, bump_end;
+} device = {.take = "cuMemAlloc_v2", .give = "cuMemFree_v2"},
+  host = {.take = "cuMemHostAlloc", .give = "cuMemFreeHost"};
 
 typedef void *(*dlsym_fn)(void *, const char *);
 
@@ -69,33 +75,33 @@ static void wait_first(void) {
         wait(event);
 }
 
-static int allocate(address *out, size_t size) {
-    static int (*more)(address *, size_t);
+static int allocate(struct pool *pool, address *out, size_t size) {
+    /* The last argument is for the host's alone: for all contexts. */
+    int (*more)(address *, size_t, unsigned);
     int class, code = 0;
-    if (!more)
-        *(void **)&more = real("cuMemAlloc_v2");
+    *(void **)&more = real(pool->take);
     if (!more)
         return 35;
     if (!out || !size || size > (size_t)1 << MOST_POOLED)
-        return more(out, size);
+        return more(out, size, 1);
     class = class_of(size);
     pthread_mutex_lock(&lock);
-    if (free_count[class]) {
-        *out = free_blocks[class][--free_count[class]];
+    if (pool->free_count[class]) {
+        *out = pool->free_blocks[class][--pool->free_count[class]];
         wait_first();
     } else {
         size_t rounded = (size_t)1 << class;
-        if (bump + rounded > bump_end) {
-            code = more(&bump, chunk);
-            bump_end = code ? 0 : bump + chunk;
-            bump = code ? 0 : bump;
+        if (pool->bump + rounded > pool->bump_end) {
+            code = more(&pool->bump, chunk, 1);
+            pool->bump_end = code ? 0 : pool->bump + chunk;
+            pool->bump = code ? 0 : pool->bump;
         }
         if (!code) {
-            *out = bump;
-            bump += rounded;
-            if (known_count < KNOWN) {
-                known[known_count].at = *out;
-                known[known_count++].class = class;
+            *out = pool->bump;
+            pool->bump += rounded;
+            if (pool->known_count < KNOWN) {
+                pool->known[pool->known_count].at = *out;
+                pool->known[pool->known_count++].class = class;
             }
         }
     }
@@ -103,56 +109,90 @@ static int allocate(address *out, size_t size) {
     return code;
 }
 
-static int release(address at) {
-    static int (*give)(address);
+static int release(struct pool *pool, address at) {
+    int (*give)(address);
     int class = 0;
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < known_count && !class; i++)
-        class = known[i].at == at ? known[i].class : 0;
-    if (class && free_count[class] < KNOWN)
-        free_blocks[class][free_count[class]++] = at;
+    for (int i = 0; i < pool->known_count && !class; i++)
+        class = pool->known[i].at == at ? pool->known[i].class : 0;
+    if (class && pool->free_count[class] < KNOWN)
+        pool->free_blocks[class][pool->free_count[class]++] = at;
     pthread_mutex_unlock(&lock);
     if (class)
         return 0;
-    if (!give)
-        *(void **)&give = real("cuMemFree_v2");
+    *(void **)&give = real(pool->give);
     return give ? give(at) : 35;
 }
 
 /* The context is made by whatever the runtime does first of all. */
-int cudaMalloc(void **device, size_t size) {
+static int for_runtime(struct pool *pool, void **to, size_t size) {
     static int (*first)(void *);
     address at = 0;
     if (!first)
         *(void **)&first = real_dlsym()(RTLD_NEXT, "cudaFree");
     if (first)
         first(NULL);
-    if (!device)
+    if (!to)
         return 1;
     if (!size) {
-        *device = NULL;
+        *to = NULL;
         return 0;
     }
-    int code = allocate(&at, size);
+    int code = allocate(pool, &at, size);
     if (!code)
-        *device = (void *)(uintptr_t)at;
+        *to = (void *)(uintptr_t)at;
     return code;
 }
 
-int cudaFree(void *device) {
-    return device ? release((uintptr_t)device) : 0;
+int cudaMalloc(void **to, size_t size) {
+    return for_runtime(&device, to, size);
 }
 
-int cuMemAlloc_v2(address *device, size_t size) {
-    return allocate(device, size);
+int cudaFree(void *block) {
+    return block ? release(&device, (uintptr_t)block) : 0;
 }
 
-int cuMemFree_v2(address device) { return release(device); }
+int cudaMallocHost(void **to, size_t size) {
+    return for_runtime(&host, to, size);
+}
+
+int cudaHostAlloc(void **to, size_t size, unsigned flags) {
+    (void)flags;
+    return for_runtime(&host, to, size);
+}
+
+int cudaFreeHost(void *block) {
+    return block ? release(&host, (uintptr_t)block) : 0;
+}
+
+int cuMemAlloc_v2(address *to, size_t size) {
+    return allocate(&device, to, size);
+}
+
+int cuMemFree_v2(address block) { return release(&device, block); }
+
+int cuMemAllocHost_v2(address *to, size_t size) {
+    return allocate(&host, to, size);
+}
+
+int cuMemHostAlloc(address *to, size_t size, unsigned flags) {
+    (void)flags;
+    return allocate(&host, to, size);
+}
+
+int cuMemFreeHost(address block) { return release(&host, block); }
+
+static const struct { const char *name; void *ours; } hooks[] = {
+    {"cuMemAlloc_v2", (void *)cuMemAlloc_v2},
+    {"cuMemFree_v2", (void *)cuMemFree_v2},
+    {"cuMemAllocHost_v2", (void *)cuMemAllocHost_v2},
+    {"cuMemHostAlloc", (void *)cuMemHostAlloc},
+    {"cuMemFreeHost", (void *)cuMemFreeHost},
+};
 
 void *dlsym(void *handle, const char *name) {
-    if (!strcmp(name, "cuMemAlloc_v2"))
-        return (void *)cuMemAlloc_v2;
-    if (!strcmp(name, "cuMemFree_v2"))
-        return (void *)cuMemFree_v2;
+    for (size_t i = 0; i < sizeof hooks / sizeof *hooks; i++)
+        if (!strcmp(name, hooks[i].name))
+            return hooks[i].ours;
     return real_dlsym()(handle, name);
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod any;
+mod effects;
 mod import;
 mod paddle;
 mod page;

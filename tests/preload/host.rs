@@ -240,6 +240,23 @@ fn registered_memory_goes_with_its_context() {
     }
 }
 
+/// As many threads touch it as the option says, this one among them, and none
+/// for less than 8 MiB.
+#[test]
+fn registered_memory_is_touched_by_as_many_threads_as_are_wanted() {
+    for (threads, started) in [("1", 0), ("2", 1), ("4", 3), ("64", 7)] {
+        for kind in Kind::ALL {
+            let conf =
+                format!("pinned_use_cuda_host_register:True,pinned_num_register_threads:{threads}");
+            let run = Run::preloaded("host_touch", kind).env("PYTORCH_CUDA_ALLOC_CONF", &conf);
+            let outcome = run.go();
+            outcome.quiet(0).no_violations();
+            let expected = format!("threads started: {started}\n");
+            assert_eq!(outcome.stdout, expected, "{}", outcome.what);
+        }
+    }
+}
+
 /// A device for which registered memory would be something else gets the
 /// driver's own.
 #[test]

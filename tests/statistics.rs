@@ -439,6 +439,7 @@ fn the_page_holds_every_key_and_no_other() {
         "A request that failed",
         "The snapshot",
         "Page-locked host memory",
+        "Pageable host memory",
     ]);
     // What both kinds of arenas have is on the page once.
     written.retain(|key| {
@@ -471,6 +472,25 @@ fn host_arenas_have_the_keys_of_all_arenas() {
         keys_of(&json["arenas"][0], &device),
         keys_of(&json["host_arenas"][0], &host)
     );
+}
+
+/// Pageable memory is of no device.
+#[test]
+fn pageable_memory_has_the_keys_of_host_arenas() {
+    let pageable = ArenaReport {
+        pageable: true,
+        ..arena(0)
+    };
+    let json = json(&[arena(0), host_arena(), pageable]);
+    let expected = (json["host_arenas"][0].as_object().unwrap().keys())
+        .filter(|key| !["device", "context", "flags", "host_memory_stats"].contains(&key.as_str()));
+    let keys = json["pageable"].as_object().unwrap().keys();
+    assert!(keys.eq(expected));
+    assert_eq!(json["pageable"]["live_bytes"]["peak"], 4096);
+    let one = |list: &str| json[list].as_array().map(Vec::len);
+    assert_eq!((one("arenas"), one("host_arenas")), (Some(1), Some(1)));
+    assert_eq!(json["totals"]["allocations"], 10);
+    assert_eq!(self::json(&[arena(0)])["pageable"], Value::Null);
 }
 
 #[test]

@@ -462,6 +462,7 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
             device_name: home.device.name.clone(),
             device_total: home.device.total,
             pinned: None,
+            pageable: false,
             stats: home.arena.stats(),
             calls: home.arena.driver_calls(),
             ooms: home.arena.ooms(),

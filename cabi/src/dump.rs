@@ -19,7 +19,7 @@ use core_arena::stats::{ArenaReport, Process, Report, Snapshots, StatsTarget};
 use crate::api::background;
 use crate::guard::{self, Service};
 use crate::life::{self, Start, warn};
-use crate::{context, ipc, snapshots, symbols};
+use crate::{context, ipc, pageable, snapshots, symbols};
 
 /// Bytes of stack for the thread that writes in between.
 const STACK: usize = 256 << 10;
@@ -161,6 +161,7 @@ pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
 
 fn used_arenas() -> Vec<ArenaReport> {
     let mut arenas = context::reports();
+    arenas.extend(pageable::report());
     arenas.retain(has_allocated);
     arenas
 }

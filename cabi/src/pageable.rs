@@ -18,6 +18,7 @@ use core_arena::config::{Config, FreeSync, PageableConfig, StrategyKind};
 use core_arena::driver::Whose;
 use core_arena::page_map::{ArenaId, Owner, PageMap};
 use core_arena::quota::Quota;
+use core_arena::stats::ArenaReport;
 use core_arena::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
@@ -88,6 +89,17 @@ pub(crate) fn is_in_use() -> bool {
 /// Gives back to the system what no block lies in; how many bytes that were.
 pub(crate) fn trim() -> Bytes {
     POOL.get().map_or(Bytes::ZERO, |pool| pool.arena.trim())
+}
+
+/// A report of the pool, where anything was asked of it.
+pub(crate) fn report() -> Option<ArenaReport> {
+    POOL.get().map(|Pool { arena, .. }| ArenaReport {
+        pageable: true,
+        stats: arena.stats(),
+        calls: arena.driver_calls(),
+        ooms: arena.ooms(),
+        ..ArenaReport::default()
+    })
 }
 
 /// Memory of the machine.

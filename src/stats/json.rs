@@ -30,6 +30,8 @@ pub struct ArenaReport {
     pub device_total: Option<Bytes>,
     /// Where it is an arena of page-locked host memory and not of the device's.
     pub pinned: Option<PinnedReport>,
+    /// Whether it is the arena of pageable host memory.
+    pub pageable: bool,
     /// What happened in the arena.
     pub stats: ArenaStats,
     /// What it asked of the driver.
@@ -71,8 +73,10 @@ impl Report<'_> {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let process = self.process;
-        let is_device = |arena: &&ArenaReport| arena.pinned.is_none();
-        let (devices, hosts): (Vec<_>, Vec<_>) = self.arenas.iter().partition(is_device);
+        let (pageable, rest): (Vec<_>, Vec<_>) =
+            self.arenas.iter().partition(|arena| arena.pageable);
+        let (devices, hosts): (Vec<_>, Vec<_>) =
+            (rest.into_iter()).partition(|arena: &&ArenaReport| arena.pinned.is_none());
         let options: Map<String, Value> = self
             .loaded
             .echo
@@ -102,6 +106,7 @@ impl Report<'_> {
             "totals": totals(&devices),
             "arenas": devices.into_iter().map(arena).collect::<Vec<_>>(),
             "host_arenas": hosts.into_iter().map(host_arena).collect::<Vec<_>>(),
+            "pageable": pageable.first().copied().map(self::pageable),
         })
     }
 
@@ -218,6 +223,13 @@ fn host_arena(arena: &ArenaReport) -> Value {
             "paddle": paddle(&arena.stats),
         }),
     );
+    value
+}
+
+/// The arena of pageable memory.
+fn pageable(arena: &ArenaReport) -> Value {
+    let mut value = counted(arena);
+    add(&mut value, json!({ "paddle": paddle(&arena.stats) }));
     value
 }
 

@@ -31,6 +31,11 @@ fn memory_lies_where_it_was_asked_for() {
             let stats = outcome.stats();
             let totals = &stats["totals"];
             assert_eq!(totals["ooms"], 0, "{}", outcome.what);
+            let pageable = &stats["pageable"];
+            assert_eq!(pageable["allocations"], 2, "{}", outcome.what);
+            assert_eq!(pageable["frees"], 2, "{}", outcome.what);
+            let mapped = pageable["driver_calls"]["alloc"]["calls"].as_u64();
+            assert!(mapped > Some(0), "{}", outcome.what);
             let count = |key: &str| totals[key].as_u64().unwrap();
             // Of the context that was reset, where there is one.
             let left = u64::from(comes == Comes::First);

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 use vramalloc::Bytes;
-use vramalloc::stats::{ClassCount, ClassLive};
+use vramalloc::stats::{ArenaReport, ClassCount, ClassLive, PinnedReport};
 
 use crate::{arena, directory, flat, one_process, report, report_of};
 
@@ -31,7 +31,7 @@ fn a_report_shows_the_arenas() {
 
 #[test]
 fn two_contexts_of_a_device_have_a_table_each() {
-    let other = vramalloc::stats::ArenaReport {
+    let other = ArenaReport {
         device: 1,
         ..arena()
     };
@@ -51,6 +51,43 @@ fn two_contexts_of_a_device_have_a_table_each() {
             "PyTorch CUDA memory summary, device ID 0",
         ]
     );
+}
+
+/// Memory of the host has parts of its own, behind those of the devices.
+#[test]
+fn host_memory_is_told_apart() {
+    let pinned = |context, flags| ArenaReport {
+        device: 1,
+        device_name: None,
+        device_total: None,
+        pinned: Some(PinnedReport { context, flags }),
+        ..arena()
+    };
+    let pageable = ArenaReport {
+        pageable: true,
+        ..arena()
+    };
+    let all = [pageable, pinned(2, Some(4)), arena(), pinned(3, None)];
+    let value = one_process(&all);
+    let out = report_of(&value.to_string());
+    let headings: Vec<&str> = (out.lines())
+        .filter(|line| line.starts_with("device ") || line.contains("host memory"))
+        .collect();
+    assert_eq!(
+        headings,
+        [
+            "device 0: Model \u{fffd}[31m, 16.0 GiB",
+            "page-locked host memory of device 1, context 2, flags 0x4",
+            "page-locked host memory of device 1, context 3",
+            "pageable host memory",
+        ]
+    );
+    assert_eq!(flat(&out).matches("live 1.5 GiB 1.5 GiB").count(), 4);
+    let mut broken = value;
+    broken["pageable"]["hits"] = Value::Null;
+    let answer = report(&directory(&[("s.json", &broken.to_string())]), &["s.json"]);
+    let complaint = "vramalloc: s.json: pageable.hits is missing or not a number\n";
+    assert_eq!((answer.code, &*answer.errors), (Some(2), complaint));
 }
 
 /// What is said of a run in which everything happened that is worth a word.

@@ -99,6 +99,15 @@ fn whole(file: &File) -> String {
         summary::device(arena, (which, contexts), &mut out);
         one(file, arena, &mut out);
     }
+    for host in &file.hosts {
+        out.exact("");
+        summary::host(host, &mut out);
+    }
+    if let Some(arena) = &file.pageable {
+        out.exact("");
+        out.exact("pageable host memory");
+        summary::counts(arena, &mut out);
+    }
     out.text
 }
 

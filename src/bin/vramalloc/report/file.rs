@@ -29,6 +29,10 @@ pub(super) struct File {
     pub(super) options: Vec<Setting>,
     pub(super) warnings: Vec<String>,
     pub(super) arenas: Vec<Arena>,
+    /// Of page-locked host memory.
+    pub(super) hosts: Vec<HostArena>,
+    /// Of pageable host memory.
+    pub(super) pageable: Option<Arena>,
     /// Call stacks by number, in words.
     pub(super) stacks: BTreeMap<u64, String>,
 }
@@ -80,6 +84,14 @@ pub(super) struct Arena {
     pub(super) calls: Vec<Calls>,
     pub(super) failed: Ooms,
     pub(super) details: Option<Details>,
+}
+
+/// Page-locked memory of one context, asked for in one way.
+pub(super) struct HostArena {
+    pub(super) context: u64,
+    /// None: without flags.
+    pub(super) flags: Option<u64>,
+    pub(super) arena: Arena,
 }
 
 /// What files have since they have PyTorch's statistics.
@@ -182,6 +194,16 @@ impl File {
         let arenas = arenas
             .map(|(i, value)| arena(value).map_err(|error| format!("arenas[{i}].{error}")))
             .collect::<Result<_, _>>()?;
+        let hosts = match value.get("host_arenas") {
+            None => &Vec::new(),
+            Some(_) => list(&value, "host_arenas")?,
+        };
+        let hosts = (hosts.iter().enumerate())
+            .map(|(i, value)| host(value).map_err(|error| format!("host_arenas[{i}].{error}")))
+            .collect::<Result<_, _>>()?;
+        let pageable = (value.get("pageable").filter(|pageable| !pageable.is_null()))
+            .map(|value| counted(value, 0).map_err(|error| format!("pageable.{error}")))
+            .transpose()?;
         let warnings = list(&value, "warnings")?.iter();
         let warnings = warnings
             .map(|warning| warning.as_str().map(plain))
@@ -208,6 +230,8 @@ impl File {
                 .collect::<Result<_, String>>()?,
             warnings,
             arenas,
+            hosts,
+            pageable,
             stacks: snapshot.unwrap_or_default().in_words(),
         })
     }
@@ -227,9 +251,22 @@ impl File {
 }
 
 fn arena(value: &Value) -> Result<Arena, String> {
+    counted(value, number(value, "device")?)
+}
+
+fn host(value: &Value) -> Result<HostArena, String> {
+    Ok(HostArena {
+        context: number(value, "context")?,
+        flags: value.get("flags").and_then(Value::as_u64),
+        arena: arena(value)?,
+    })
+}
+
+/// An arena of whatever memory, for the device of this ordinal.
+fn counted(value: &Value, device: u64) -> Result<Arena, String> {
     let fragmentation = value.get("fragmentation").and_then(Value::as_f64);
     Ok(Arena {
-        device: number(value, "device")?,
+        device,
         device_name: value.get("device_name").and_then(Value::as_str).map(plain),
         device_total: value.get("device_total_bytes").and_then(Value::as_u64),
         live: gauge(value, "live_bytes")?,

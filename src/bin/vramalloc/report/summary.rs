@@ -1,7 +1,7 @@
 //! Who wrote a file, and what was counted in it, number by number.
 
 use super::super::units::{bytes, duration, percent, share};
-use super::file::{Arena, File};
+use super::file::{Arena, File, HostArena};
 use super::lines::Lines;
 
 /// The process, and the options that were chosen.
@@ -48,6 +48,19 @@ pub(super) fn device(arena: &Arena, (which, contexts): (usize, usize), out: &mut
         "device {}{name}{total}{context}",
         arena.device
     ));
+}
+
+/// Page-locked memory: whose it is, how it was asked for, and what was counted.
+pub(super) fn host(host: &HostArena, out: &mut Lines) {
+    let flags = match host.flags {
+        Some(flags) => format!(", flags {flags:#x}"),
+        None => String::new(),
+    };
+    out.exact(format_args!(
+        "page-locked host memory of device {}, context {}{flags}",
+        host.arena.device, host.context
+    ));
+    counts(&host.arena, out);
 }
 
 /// What was counted.

@@ -29,6 +29,7 @@ mod growth;
 mod history;
 mod limbo;
 mod meter;
+mod neighbours;
 mod picture;
 mod reclaim;
 mod surplus;
@@ -44,6 +45,7 @@ use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
 use crate::stats::{ArenaStats, DriverCalls, OomLog};
 use crate::strategy::{Pinned, PinnedPlan, Rounder, Route, Strategy};
+use crate::sync::atomic::AtomicBool;
 use crate::sync::{Lock, OnceLock};
 
 use bell::Bell;
@@ -52,6 +54,7 @@ use books::{Books, Freed, Region, Release, Search, Want};
 use finish::Finish;
 pub use history::Watch;
 use meter::Metered;
+use neighbours::Neighbours;
 use reclaim::Extent;
 use surplus::Surplus;
 pub use validate::Inconsistency;
@@ -75,6 +78,10 @@ pub struct Arena<D: Driver> {
     fail_at_limit: bool,
     /// Where requests wait for others' frees.
     bell: Option<Bell>,
+    /// Asks whoever else has memory of the device; see [`Arena::relieved_by`].
+    neighbours: Option<Neighbours>,
+    /// Whether its chunks stay; see [`Arena::hold`].
+    holds: AtomicBool,
     /// Whether any option has something to do after a free.
     follows_frees: bool,
     watch: Watch,
@@ -151,6 +158,8 @@ impl<D: Driver> Arena<D> {
             fail_at_limit: config.fail_at_limit,
             bell,
             watch: Watch::default(),
+            neighbours: None,
+            holds: AtomicBool::new(false),
             books: Lock::new(Books::new(id, map, config)),
             ooms: Lock::new(OomLog::default()),
         }

@@ -28,6 +28,7 @@
 //!   been reached;
 //! * *epoch*: the batch of limbo blocks behind one fence;
 //! * *door*: an exported CUDA symbol;
+//! * *lane*: an arena that serves one stream, whose order protects its blocks;
 //! * *snapshot*: a consistent picture of an arena;
 //! * *group*: buffers that the C API packs into few allocations, by *layers*
 //!   that stay together;
@@ -50,6 +51,7 @@ pub mod error;
 pub mod gate;
 pub mod group;
 pub mod host;
+pub mod lanes;
 pub mod page_map;
 pub mod quota;
 pub mod scope;

@@ -164,6 +164,11 @@ impl<F: Clone> Books<F> {
         self.tally.reserved()
     }
 
+    /// Whether the program holds a block.
+    pub(crate) fn has_live(&self) -> bool {
+        !self.tally.live().is_zero()
+    }
+
     /// Bytes that the driver gave, for a strategy that asks whether its first
     /// chunk is still to come: direct allocations are none.
     pub(crate) fn held(&self) -> Bytes {

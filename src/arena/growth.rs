@@ -88,6 +88,9 @@ impl<D: Driver> Arena<D> {
             !result.is_err_and(|error| self.is_fought(error))
         };
         let mut result = attempt();
+        if !is_final(&result) && self.neighbours.as_ref().is_some_and(|relieve| relieve()) {
+            result = attempt();
+        }
         if let Some(bell) = self.bell.as_ref().filter(|_| !is_final(&result)) {
             let mut listener = bell.listen();
             let mut heard = true;

@@ -180,6 +180,9 @@ impl<D: Driver> Arena<D> {
     /// Gives everything that no live block holds back to the driver and
     /// returns how many bytes that were.
     pub(super) fn release_idle(&self) -> Bytes {
+        if self.holds() {
+            return Bytes::ZERO;
+        }
         let regions = self.books.lock().take_idle();
         self.release(regions)
     }
@@ -187,6 +190,9 @@ impl<D: Driver> Arena<D> {
     /// Gives free oversize chunks back to the driver, for `need` bytes; false
     /// where there are none.
     pub(super) fn release_oversize(&self, need: Bytes) -> bool {
+        if self.holds() {
+            return false;
+        }
         let regions = self.books.lock().take_oversize(need);
         !self.release(regions).is_zero()
     }

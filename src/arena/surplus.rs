@@ -122,7 +122,7 @@ impl<D: Driver> Arena<D> {
     /// Gives back what `choose` takes out of the books; nothing where another
     /// thread is on the ladder, and gives back more than this.
     fn release_surplus(&self, choose: impl FnOnce(&mut Books<D::Fence>) -> Vec<Region>) {
-        if !self.driver.may_fence() {
+        if !self.driver.may_fence() || self.holds() {
             return;
         }
         if let Some(_turn) = self.try_turn_on_ladder() {

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::capture::CaptureMode;
+use super::capture::{Capture, CaptureMode};
 use super::faults::{Call, Script, Violation};
 use super::flight::{Touch, Work};
 use super::model::{ContextId, Model, StreamId};
@@ -14,6 +14,7 @@ use super::{Nanos, Settings};
 use crate::address::{Address, Bytes};
 use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::Code;
+use crate::lanes::Streams;
 
 #[derive(Debug)]
 struct State {
@@ -218,6 +219,24 @@ impl Gpu {
     }
 }
 
+impl Streams for SimDriver {
+    type Stream = StreamId;
+
+    fn mark(&self, stream: StreamId) -> Result<SimFence, Code> {
+        let state = &mut *self.gpu.lock();
+        if state.model.capture_of(stream).is_some() {
+            return Err(Code::CAPTURE_UNSUPPORTED);
+        }
+        self.enter_on(Call::Fence, state, |_| false)?;
+        let mark = state.model.stream_mark(stream);
+        Ok(SimFence { mark })
+    }
+
+    fn mark_all(&self) -> Option<SimFence> {
+        self.may_fence().then(|| self.fence().ok()).flatten()
+    }
+}
+
 /// A mark in a context's work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimFence {
@@ -254,6 +273,16 @@ impl SimDriver {
 
     /// Counts a call, lets its time pass, and judges whether it may be made.
     fn enter(&self, call: Call, state: &mut State) -> Result<(), Code> {
+        self.enter_on(call, state, |_| true)
+    }
+
+    /// The same for a call that disturbs only some captures.
+    fn enter_on(
+        &self,
+        call: Call,
+        state: &mut State,
+        disturbs: impl Fn(&Capture) -> bool,
+    ) -> Result<(), Code> {
         let model = &mut state.model;
         if state.shut_down {
             model.violate(Violation::AfterShutdown(call.name().to_owned()));
@@ -270,7 +299,7 @@ impl SimDriver {
             // is free is always allowed.
             Call::Alloc | Call::Free | Call::MemInfo => Ok(()),
             Call::Fence | Call::Reached | Call::Wait | Call::Fill | Call::Synchronize => {
-                model.refuse(call.name(), |_| true)
+                model.refuse(call.name(), disturbs)
             }
         }
     }

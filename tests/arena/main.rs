@@ -10,6 +10,7 @@
 
 mod conformance;
 mod history;
+mod lanes;
 mod metrics;
 mod model;
 mod options;

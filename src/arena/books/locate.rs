@@ -19,6 +19,9 @@ pub struct Located {
     pub allocation: Address,
     /// The allocation's size in whole slots.
     pub allocation_size: Bytes,
+    /// Whether the driver made the allocation for the block alone, and gets it
+    /// back when that is freed.
+    pub is_direct: bool,
 }
 
 impl Located {
@@ -52,6 +55,7 @@ impl<F: Clone> Books<F> {
                 size: block.size,
                 allocation,
                 allocation_size,
+                is_direct: block.chunk == ChunkId::DIRECT,
             });
         }
         let inside =
@@ -69,6 +73,7 @@ impl<F: Clone> Books<F> {
             size: block.size,
             allocation: chunk.address,
             allocation_size: chunk.size,
+            is_direct: false,
         })
     }
 }

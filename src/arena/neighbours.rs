@@ -1,0 +1,56 @@
+//! An arena among others that share its device.
+//!
+//! Owns nothing. Cost: of a question, the lock of the books.
+
+use crate::address::Bytes;
+use crate::arena::Arena;
+use crate::driver::Driver;
+use crate::sync::atomic::Ordering;
+
+/// Gives back what is idle elsewhere; whether that was anything.
+pub(super) type Neighbours = Box<dyn Fn() -> bool + Send + Sync>;
+
+impl<D: Driver> Arena<D> {
+    /// The same, with neighbours that are asked to give back what is idle
+    /// there before a request fails for want of memory. They are asked without
+    /// a lock or a turn, and say whether they gave anything.
+    #[must_use]
+    pub fn relieved_by(
+        mut self,
+        neighbours: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Arena<D> {
+        self.neighbours = Some(Box::new(neighbours));
+        self
+    }
+
+    /// From now on no chunk goes back to the driver, whatever is short and
+    /// whatever the options say; or it may again. What is no part of a chunk
+    /// goes back nevertheless when it is freed.
+    pub fn hold(&self, holds: bool) {
+        // Relaxed: whoever allocates here learned of the arena from the
+        // thread that set it, and so sees it.
+        self.holds.store(holds, Ordering::Relaxed);
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    /// Whether it holds nothing of the driver's.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.books.lock().reserved().is_zero()
+    }
+
+    /// Whether the program holds any block of it.
+    #[must_use]
+    pub fn has_live(&self) -> bool {
+        self.books.lock().has_live()
+    }
+
+    /// Bytes in chunks without a live block.
+    #[must_use]
+    pub fn idle(&self) -> Bytes {
+        self.books.lock().idle()
+    }
+}

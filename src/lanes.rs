@@ -1,0 +1,408 @@
+//! Memory whose users say on which stream they use it.
+//!
+//! A *lane* is an arena that serves one stream alone: what is freed there can
+//! be handed out there again at once and without a fence, because the stream's
+//! own order protects it. This is how PyTorch and Paddle keep their memory. A
+//! block that other streams used too is told to us as such, and waits after
+//! its free until all of them have come past it (`uses`).
+//!
+//! While a stream captures a graph its requests come from a lane of that
+//! capture: the graph will use these addresses whenever it is launched. What is
+//! freed there serves the same stream in the same capture, and nobody else
+//! until the program says that the graph is gone.
+//!
+//! Owns the lanes of one context, and the blocks that wait. Invariant: a lane
+//! changes hands only after all work of the stream that had it is done, or
+//! empty; memory of a capture goes nowhere. Its lock spans no driver call; of
+//! others it is taken alone or before that of an arena's books. Cost: a look
+//! through the lanes, of which there are as many as streams, per request; a
+//! mark per stream for a block that other streams used.
+
+mod uses;
+
+use std::sync::Arc;
+
+use crate::address::{Address, Bytes};
+use crate::arena::Arena;
+use crate::driver::Driver;
+use crate::error::{Code, FreeError};
+use crate::sync::Lock;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use uses::Uses;
+
+/// From so many lanes on, one more is only added after a look for lanes that
+/// nobody needs: where ends of streams are not told, they would pile up.
+const MANY: usize = 64;
+
+/// A driver that knows single streams.
+pub trait Streams: Driver {
+    /// A stream, as it is marked.
+    type Stream: Copy + PartialEq + Send + Sync;
+
+    /// Marks the work that a stream was given so far, in whatever context it
+    /// is.
+    ///
+    /// # Errors
+    /// What the driver answers; a code of captures (900 to 908) where it
+    /// cannot be marked now because a capture goes on.
+    fn mark(&self, stream: Self::Stream) -> Result<Self::Fence, Code>;
+
+    /// Marks the work that all streams were given so far, also those that are
+    /// gone; none where that could disturb a capture.
+    fn mark_all(&self) -> Option<Self::Fence>;
+}
+
+/// Whom a lane serves.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LaneKey {
+    /// The stream, by a number that no other stream of the process ever has,
+    /// or none while this one lives and its end is told.
+    pub stream: u64,
+    /// The capture that it is part of.
+    pub capture: Option<Capture>,
+}
+
+/// A capture of a stream.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Capture {
+    /// A number that no other capture of the process ever has.
+    pub number: u64,
+    /// Whether it is told which other streams use a block. Where it is not,
+    /// what is freed serves nobody again.
+    pub told: bool,
+}
+
+struct Lane<D: Driver> {
+    key: LaneKey,
+    arena: Arc<Arena<D>>,
+    /// Requests that are being served here.
+    requests: usize,
+    /// Freed blocks of a capture that nobody gets before the graph is gone.
+    kept: Vec<Address>,
+}
+
+/// A lane without a stream.
+struct Ended<D: Driver> {
+    arena: Arc<Arena<D>>,
+    /// After the last work of its stream; none where that is not marked.
+    fence: Option<D::Fence>,
+}
+
+struct Books<D: Streams> {
+    serving: Vec<Lane<D>>,
+    ended: Vec<Ended<D>>,
+}
+
+impl<D: Streams> Books<D> {
+    /// The lane with this key, with one more request.
+    fn enter(&mut self, key: LaneKey) -> Option<Arc<Arena<D>>> {
+        let lane = self.serving.iter_mut().find(|lane| lane.key == key)?;
+        lane.requests += 1;
+        Some(Arc::clone(&lane.arena))
+    }
+
+    /// The lanes of streams that serve, except those of captures.
+    fn for_streams(&self) -> impl Iterator<Item = &Arc<Arena<D>>> {
+        let serving = self.serving.iter();
+        serving
+            .filter(|lane| lane.key.capture.is_none())
+            .map(|lane| &lane.arena)
+    }
+}
+
+/// The lanes of one context.
+pub struct Lanes<D: Streams> {
+    books: Lock<Books<D>>,
+    uses: Uses<D>,
+    /// Lanes of captures. Relaxed: who frees a block of one learned of it from
+    /// the thread that made the lane, and so sees it counted.
+    captures: AtomicUsize,
+}
+
+impl<D: Streams> Lanes<D> {
+    /// No lanes.
+    #[must_use]
+    pub fn new() -> Lanes<D> {
+        Lanes {
+            books: Lock::new(Books {
+                serving: Vec::new(),
+                ended: Vec::new(),
+            }),
+            uses: Uses::new(),
+            captures: AtomicUsize::new(0),
+        }
+    }
+
+    /// Makes a request of the lane with this key: the one that serves, one
+    /// whose stream is gone and done, or the one that `make` makes; none where
+    /// it makes none. The lane stays its stream's meanwhile.
+    pub fn serve<R>(
+        &self,
+        key: LaneKey,
+        make: impl FnOnce() -> Option<Arc<Arena<D>>>,
+        request: impl FnOnce(&Arc<Arena<D>>) -> R,
+    ) -> Option<R> {
+        let arena = self.lane(key, make)?;
+        let served = request(&arena);
+        let mut books = self.books.lock();
+        let of = |lane: &&mut Lane<D>| Arc::ptr_eq(&lane.arena, &arena);
+        if let Some(lane) = books.serving.iter_mut().find(of) {
+            lane.requests = lane.requests.saturating_sub(1);
+        }
+        Some(served)
+    }
+
+    /// The lane with this key, with one more request.
+    fn lane(
+        &self,
+        key: LaneKey,
+        make: impl FnOnce() -> Option<Arc<Arena<D>>>,
+    ) -> Option<Arc<Arena<D>>> {
+        if let Some(arena) = self.books.lock().enter(key) {
+            return Some(arena);
+        }
+        self.give_up_unused();
+        let arena = self.take_ended().or_else(make)?;
+        let mut books = self.books.lock();
+        if let Some(serving) = books.enter(key) {
+            // Another thread was faster; ours is kept for the next stream.
+            let fence = None;
+            books.ended.push(Ended { arena, fence });
+            return Some(serving);
+        }
+        // Its addresses stay in the graph.
+        arena.hold(key.capture.is_some());
+        books.serving.push(Lane {
+            key,
+            arena: Arc::clone(&arena),
+            requests: 1,
+            kept: Vec::new(),
+        });
+        if key.capture.is_some() {
+            self.captures.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(arena)
+    }
+
+    /// An arena that was another stream's and can be anybody's now.
+    fn take_ended(&self) -> Option<Arc<Arena<D>>> {
+        let ended: Vec<_> = {
+            let books = self.books.lock();
+            let all = books.ended.iter();
+            all.map(|ended| (Arc::clone(&ended.arena), ended.fence.clone()))
+                .collect()
+        };
+        let can_go = |(arena, fence): &(Arc<Arena<D>>, Option<D::Fence>)| match fence {
+            Some(fence) => arena.driver().may_fence() && arena.driver().reached(fence) == Ok(true),
+            None => arena.is_empty(),
+        };
+        let (arena, _) = ended.into_iter().find(can_go)?;
+        let mut books = self.books.lock();
+        let same = |ended: &Ended<D>| Arc::ptr_eq(&ended.arena, &arena);
+        let at = books.ended.iter().position(same)?;
+        Some(books.ended.swap_remove(at).arena)
+    }
+
+    /// Where there are many lanes, takes their streams' memory from those that
+    /// hold no live block.
+    fn give_up_unused(&self) {
+        let given_up: Vec<Arc<Arena<D>>> = {
+            let mut books = self.books.lock();
+            if books.serving.len() < MANY {
+                return;
+            }
+            let unused = |lane: &mut Lane<D>| {
+                lane.key.capture.is_none() && lane.requests == 0 && !lane.arena.has_live()
+            };
+            let unused = books.serving.extract_if(.., unused);
+            let given_up: Vec<_> = unused.map(|lane| lane.arena).collect();
+            let ended = given_up.iter().map(|arena| Ended {
+                arena: Arc::clone(arena),
+                fence: None,
+            });
+            books.ended.extend(ended);
+            given_up
+        };
+        for arena in given_up {
+            arena.trim();
+        }
+    }
+
+    /// Makes available what other streams used and are done with, without
+    /// waiting; to come before a request.
+    pub fn poll(&self) {
+        self.uses.poll();
+    }
+
+    /// Notes that a stream uses a live block of a lane besides the lane's own.
+    ///
+    /// # Errors
+    /// [`FreeError::NotLive`] where no block starts there.
+    pub fn record(
+        &self,
+        arena: &Arc<Arena<D>>,
+        address: Address,
+        number: u64,
+        stream: D::Stream,
+    ) -> Result<(), FreeError> {
+        if !starts_at(arena, address) {
+            return Err(FreeError::NotLive);
+        }
+        let own = {
+            let books = self.books.lock();
+            let of = |lane: &&Lane<D>| Arc::ptr_eq(&lane.arena, arena);
+            let lane = books.serving.iter().find(of);
+            lane.is_some_and(|lane| lane.key.stream == number)
+        };
+        if own {
+            return Ok(());
+        }
+        self.uses.note(address, stream)
+    }
+
+    /// Frees a block of a lane.
+    ///
+    /// # Errors
+    /// As [`Arena::free`].
+    pub fn free(&self, arena: &Arc<Arena<D>>, address: Address) -> Result<(), FreeError> {
+        self.uses.poll();
+        let capture = self.capture_of(arena);
+        if let Some(Capture { told, .. }) = capture {
+            let block = arena.locate(address).filter(|its| its.block == address);
+            let Some(block) = block else {
+                return arena.free(address);
+            };
+            // A direct allocation would go back to the driver.
+            if !told || block.is_direct {
+                self.uses.note_nobody(address)?;
+            }
+        }
+        let Some(used) = self.uses.take(address)? else {
+            return arena.free(address);
+        };
+        if capture.is_none() || !self.keep(arena, address) {
+            self.uses.wait_for(Arc::clone(arena), address, used);
+        }
+        Ok(())
+    }
+
+    fn capture_of(&self, arena: &Arc<Arena<D>>) -> Option<Capture> {
+        if self.captures.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let books = self.books.lock();
+        let of = |lane: &&Lane<D>| Arc::ptr_eq(&lane.arena, arena);
+        books.serving.iter().find(of)?.key.capture
+    }
+
+    /// Keeps a freed block of a capture; false where the capture's memory was
+    /// given up meanwhile.
+    fn keep(&self, arena: &Arc<Arena<D>>, address: Address) -> bool {
+        let mut books = self.books.lock();
+        let of =
+            |lane: &&mut Lane<D>| Arc::ptr_eq(&lane.arena, arena) && lane.key.capture.is_some();
+        let lane = books.serving.iter_mut().find(of);
+        lane.map(|lane| lane.kept.push(address)).is_some()
+    }
+
+    /// A stream ends. `fence` was made after its last work; without one its
+    /// memory serves another stream only when it has gone through the driver.
+    pub fn end_stream(&self, number: u64, stream: D::Stream, fence: Option<&D::Fence>) {
+        {
+            let mut books = self.books.lock();
+            let its = |lane: &mut Lane<D>| lane.key.stream == number && lane.key.capture.is_none();
+            let ended: Vec<Lane<D>> = books.serving.extract_if(.., its).collect();
+            for Lane { arena, .. } in ended {
+                let fence = fence.cloned();
+                books.ended.push(Ended { arena, fence });
+            }
+        }
+        self.uses.end_stream(stream, fence);
+    }
+
+    /// The graphs of these captures are gone: their memory is free. How many
+    /// bytes went back to the driver.
+    pub fn release_captures(&self, gone: impl Fn(u64) -> bool) -> Bytes {
+        let released: Vec<Lane<D>> = {
+            let mut books = self.books.lock();
+            let its =
+                |lane: &mut Lane<D>| lane.key.capture.is_some_and(|capture| gone(capture.number));
+            books.serving.extract_if(.., its).collect()
+        };
+        self.captures.fetch_sub(released.len(), Ordering::Relaxed);
+        let mut bytes = Bytes::ZERO;
+        for Lane { arena, kept, .. } in released {
+            for address in kept {
+                self.uses.forget(address);
+                // It was live: nothing else frees what is kept.
+                let _ = arena.free(address);
+            }
+            arena.hold(false);
+            bytes = bytes.saturating_add(arena.trim());
+            // What is live still will be used and freed by its stream, which
+            // is there still: that lane is for nobody before it is empty.
+            let fence = if arena.has_live() {
+                None
+            } else {
+                arena.driver().mark_all()
+            };
+            self.books.lock().ended.push(Ended { arena, fence });
+        }
+        bytes
+    }
+
+    /// Waits for blocks that other streams used, and gives what no block lies
+    /// in back to the driver, except memory of captures. How many bytes that
+    /// were.
+    pub fn trim(&self) -> Bytes {
+        self.uses.wait_for_all();
+        let trimmed = self.idle_arenas().into_iter().map(|arena| arena.trim());
+        trimmed.fold(Bytes::ZERO, Bytes::saturating_add)
+    }
+
+    /// Bytes that `trim` would give back if it had nothing to wait for.
+    #[must_use]
+    pub fn idle(&self) -> Bytes {
+        let idle = self.idle_arenas().into_iter().map(|arena| arena.idle());
+        idle.fold(Bytes::ZERO, Bytes::saturating_add)
+    }
+
+    /// All but the lanes of captures.
+    fn idle_arenas(&self) -> Vec<Arc<Arena<D>>> {
+        let books = self.books.lock();
+        let ended = books.ended.iter().map(|ended| &ended.arena);
+        books.for_streams().chain(ended).cloned().collect()
+    }
+
+    /// Waits for the blocks that other streams used, as far as may be waited.
+    pub fn wait_for_uses(&self) {
+        self.uses.wait_for_all();
+    }
+
+    /// Forgets everything: the context is gone and its memory with it.
+    pub fn retire(&self) {
+        let (serving, ended) = {
+            let mut books = self.books.lock();
+            let serving = std::mem::take(&mut books.serving);
+            (serving, std::mem::take(&mut books.ended))
+        };
+        self.captures.store(0, Ordering::Relaxed);
+        self.uses.clear();
+        let serving = serving.into_iter().map(|lane| lane.arena);
+        for arena in serving.chain(ended.into_iter().map(|ended| ended.arena)) {
+            arena.retire();
+        }
+    }
+}
+
+/// Whether a live block starts there.
+fn starts_at<D: Driver>(arena: &Arena<D>, address: Address) -> bool {
+    let located = arena.locate(address);
+    located.is_some_and(|located| located.block == address)
+}
+
+impl<D: Streams> Default for Lanes<D> {
+    fn default() -> Lanes<D> {
+        Lanes::new()
+    }
+}

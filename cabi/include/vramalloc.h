@@ -6,8 +6,8 @@
  * before libc or preloaded, the library also stands in front of CUDA's own
  * memory functions; examples/ has a program for each part.
  *
- * All functions may be called by any thread. None calls back, none throws,
- * none prints but one line where memory runs out.
+ * All functions may be called by any thread. None calls back, none throws but
+ * vramalloc_torch_malloc, none prints but one line where memory runs out.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -115,6 +115,11 @@
 #define VRAMALLOC_PAGEABLE -3
 
 /**
+ * What CUDA's stream handles point to.
+ */
+typedef struct CUstream_st CUstream_st;
+
+/**
  * What a function of this library answers: `VRAMALLOC_SUCCESS`; above it the
  * code of CUDA that the driver answered with, unchanged (2 is "out of
  * memory"); below it one of the library's own.
@@ -126,6 +131,12 @@ typedef int vramalloc_result;
  * in this process), or one of this library's own places.
  */
 typedef int vramalloc_place;
+
+/**
+ * A stream: a cudaStream_t or a CUstream. Null is the legacy default stream;
+ * a thread's own default stream is cudaStreamPerThread.
+ */
+typedef struct CUstream_st *vramalloc_stream;
 
 /**
  * A buffer that is asked for as the member of a group.
@@ -231,6 +242,69 @@ vramalloc_result vramalloc_malloc(size_t size, vramalloc_place place, void **add
  * The caller promises that nothing which comes after the call uses the memory.
  */
 vramalloc_result vramalloc_free(void *address);
+
+/**
+ * Gets `size` bytes on a device for one stream and writes their address to
+ * `*address`.
+ *
+ * The block is used on `stream`. If other streams use it too,
+ * `vramalloc_record_stream` must be told of each before the block is freed.
+ * In return the stream can get it again at once after `vramalloc_free`, without
+ * any waiting: its own order protects the block. Other streams get the memory
+ * only after its stream, and the recorded ones, are done with it. Memory is
+ * pooled for each stream and taken as it is needed, whatever the strategy
+ * (under `passthrough` each call is the driver's); where the driver has no
+ * more, what is idle in other pools goes back to it.
+ *
+ * While the stream captures a graph the block becomes part of the graph. Once
+ * freed it serves the same stream in the same capture, and after that nobody
+ * until `vramalloc_release_captures`.
+ *
+ * Place, alignment, ownership and errors are those of `vramalloc_malloc`;
+ * places of the host are invalid. It may be called when that may.
+ *
+ * The caller promises that `address`, where it is not null, may be written
+ * to, and that the stream is alive.
+ */
+vramalloc_result vramalloc_malloc_on_stream(size_t size,
+                                            vramalloc_place place,
+                                            vramalloc_stream stream,
+                                            void **address);
+
+/**
+ * Says that work on `stream` uses the block at `address`, which
+ * `vramalloc_malloc_on_stream` gave for another stream: after its free it
+ * waits for all that `stream` was given until then. For other memory of
+ * this library it does nothing, as its free waits for every stream.
+ *
+ * The stream may be destroyed before the block is freed where the library was
+ * preloaded or linked with; where it was loaded by dlopen it may not.
+ *
+ * May be called during a capture and by any thread; not in a forked child and
+ * not from a signal handler.
+ *
+ * Errors: `VRAMALLOC_NOT_OURS` where no block of this library begins there.
+ *
+ * The caller promises that the stream is alive.
+ */
+vramalloc_result vramalloc_record_stream(void *address, vramalloc_stream stream);
+
+/**
+ * Says that no graph which was captured so far on the device will be launched
+ * again: what was allocated in these captures and is free can be used
+ * otherwise. Writes how many bytes went back to CUDA to `*released`, where
+ * that is not null.
+ *
+ * May be called by any thread; not in a forked child, not from a signal
+ * handler and not while the device's streams capture.
+ *
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for an unknown place or one of the
+ * host.
+ *
+ * The caller promises what it says, and that `released`, where it is not
+ * null, may be written to.
+ */
+vramalloc_result vramalloc_release_captures(vramalloc_place place, uint64_t *released);
 
 /**
  * Gets memory at `place` for `count` buffers that live and die together,
@@ -424,6 +498,61 @@ vramalloc_result vramalloc_ctl(const char *name,
                                char *buffer,
                                size_t capacity,
                                size_t *length);
+
+/**
+ * Gets memory for a tensor that is used on `stream` of the device with this
+ * ordinal. Fits as the first function of `torch.cuda.memory.CUDAPluggableAllocator`.
+ *
+ * PyTorch does not tell an allocator of `Tensor.record_stream` unless it was
+ * given a function for that. Until `vramalloc_torch_hook` was asked for that
+ * function memory comes as from `vramalloc_malloc`, which is safe with any
+ * number of streams; from then on as from `vramalloc_malloc_on_stream`, which
+ * is faster and needs no preload. While the stream captures a graph memory is
+ * kept for the graph in both cases, as `vramalloc_malloc_on_stream` says.
+ *
+ * PyTorch does not look whether it got memory. So where there is none, this
+ * function throws std::bad_alloc, which becomes an exception of Python, if the
+ * C++ library is in the process; else it answers null. Null is also the
+ * answer to 0 bytes.
+ *
+ * May be called when `vramalloc_malloc` may.
+ *
+ * The caller promises that the stream is alive.
+ */
+void *vramalloc_torch_malloc(ptrdiff_t size, int device, vramalloc_stream stream);
+
+/**
+ * Frees memory of `vramalloc_torch_malloc`. Fits as the second function of
+ * `torch.cuda.memory.CUDAPluggableAllocator`. All but the address is ignored;
+ * null is nothing to free.
+ *
+ * May be called when `vramalloc_free` may.
+ *
+ * The caller promises that nothing which comes after the call uses the memory.
+ */
+void vramalloc_torch_free(void *address,
+                          ptrdiff_t _size,
+                          int _device,
+                          vramalloc_stream _stream);
+
+/**
+ * A further function for PyTorch's allocator object, by its name: the address
+ * to be given to the `set_` method in the second column, or null for any other
+ * name.
+ *
+ * | name | method | what it does |
+ * |---|---|---|
+ * | `record_stream` | `set_record_stream_fn` | `vramalloc_record_stream`; asking for it is the promise that the method is called |
+ * | `empty_cache` | `set_reset_fn` | `vramalloc_empty_cache` on all devices |
+ * | `begin_pool` | `set_begin_allocate_to_pool` | captures that follow share memory, as PyTorch's graphs with one pool do |
+ * | `end_pool` | `set_end_allocate_to_pool_fn` | they no longer do |
+ * | `release_pool` | `set_release_pool` | the memory of a pool is free when all its graphs are gone |
+ *
+ * May be called at any time but from a signal handler.
+ *
+ * The caller promises that `name`, where it is not null, ends in zero.
+ */
+void *vramalloc_torch_hook(const char *name);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -16,10 +16,14 @@
 // In the order of the header.
 mod memory;
 
+mod streams;
+
 mod groups;
 mod scopes;
 
 mod control;
+
+mod torch;
 
 pub(crate) mod background;
 mod holdings;

@@ -16,6 +16,7 @@ use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
 use crate::guard::own_call;
+use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{
     CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CudaResult,
@@ -113,6 +114,38 @@ pub(crate) fn destroyed(stream: CUstream) {
 pub(crate) fn has_ended_on(stream: CUstream) -> bool {
     // SAFETY: the caller's own stream, as below.
     unsafe { captures_no_more(stream, false) }
+}
+
+/// The number of the capture that a stream is part of, if it is.
+pub(crate) fn number_on(stream: CUstream) -> Option<u64> {
+    let (mut status, mut number) = (CAPTURE_STATUS_NONE, 0);
+    let (to, nothing) = (&raw mut number, ptr::null_mut());
+    // SAFETY: a live stream by the caller's promise to us, and places for the
+    // answers or null. Older drivers have the first form alone, and those
+    // without any have no captures.
+    let result = own_call(|| unsafe {
+        let status = &raw mut status;
+        let none = ptr::null_mut();
+        let mut result =
+            real::cuStreamGetCaptureInfo_v2(stream, status, to, none, ptr::null_mut(), nothing);
+        if result == MISSING {
+            result = real::cuStreamGetCaptureInfo(stream, status, to);
+        }
+        if result == MISSING {
+            let edges = ptr::null_mut();
+            result = real::cuStreamGetCaptureInfo_v3(
+                stream,
+                status,
+                to,
+                none,
+                ptr::null_mut(),
+                edges,
+                nothing,
+            );
+        }
+        result
+    });
+    (result == 0 && status != CAPTURE_STATUS_NONE).then_some(number)
 }
 
 /// Whether a call failed because a stream captures.

@@ -7,33 +7,38 @@
 //! hit is one thread-local look-up; a free finds its arena with the page map
 //! and one load.
 //!
-//! Lock order: `NEW`, then `SERVING` or that of `HOMES`; `DEVICES` alone. No
-//! driver call is made under any of them.
+//! Lock order: `NEW`, then `SERVING` or that of `HOMES`. No driver call is made
+//! under any of them.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use core_arena::arena::Watch;
 use core_arena::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
+use core_arena::lanes::Lanes;
 use core_arena::page_map::{ArenaId, Owner, PageMap};
-use core_arena::quota::Quota;
-use core_arena::stats::ArenaReport;
-use core_arena::{Address, Bytes, Code};
+use core_arena::{Address, Bytes, Code, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::guard::own_call;
-use crate::host_memory::{self, Leftovers, Of, Pools};
+use crate::host_memory::{Leftovers, Of, Pools};
 use crate::real_driver::RealDriver;
 use crate::registry::Registry;
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
-use crate::{capture, dlsym, life, lifecycle, peers, stacks};
+use crate::{capture, dlsym, lanes, life, lifecycle, peers, stacks};
+
+mod device;
+mod reports;
+
+use device::{Device, device};
+pub(crate) use device::{limit_on, obey_limit};
+pub(crate) use reports::{arenas, reports};
 
 /// An arena over the real driver.
 pub(crate) type Arena = core_arena::Arena<RealDriver>;
@@ -51,41 +56,88 @@ pub(crate) enum Asking {
     Api,
 }
 
-/// A context with its arena.
+/// A context with its arena, or one of its lanes.
 pub(crate) struct Home {
     context: usize,
     device: &'static Device,
     /// The device's primary context, which the runtime uses.
     primary: bool,
-    arena: Arena,
+    arena: Arc<Arena>,
+    role: Role,
+}
+
+/// What a home is to its context.
+enum Role {
+    /// The context's own.
+    Context(Box<Beside>),
+    /// A lane's; this is its context's.
+    Lane(&'static Home),
+}
+
+/// What a context has beside its arena.
+struct Beside {
+    /// Memory of streams, each lane with a home of its own.
+    lanes: Lanes<RealDriver>,
     pinned: Pools,
 }
 
 impl Home {
-    pub(crate) fn arena(&self) -> &Arena {
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
+    }
+
+    fn beside(&self) -> &Beside {
+        match &self.role {
+            Role::Context(beside) => beside,
+            Role::Lane(home) => home.beside(),
+        }
     }
 
     /// The arenas of the context's page-locked host memory.
     pub(crate) fn pinned(&self) -> &Pools {
-        &self.pinned
+        &self.beside().pinned
     }
 
     pub(crate) fn device(&self) -> CUdevice {
         self.device.handle
     }
-}
 
-/// What is the same for all arenas of a device.
-struct Device {
-    handle: CUdevice,
-    name: Option<String>,
-    total: Option<Bytes>,
-    quota: Arc<Quota>,
+    /// The lanes of the context.
+    pub(crate) fn lanes(&self) -> &Lanes<RealDriver> {
+        &self.beside().lanes
+    }
+
+    pub(crate) fn is_lane(&self) -> bool {
+        matches!(self.role, Role::Lane(_))
+    }
+
+    /// Whether the other one's context is this one's.
+    pub(crate) fn is_of_context(&self, other: &Home) -> bool {
+        self.context == other.context
+    }
+
+    /// Frees a block of this home.
+    pub(crate) fn free(&self, address: Address) -> Result<(), FreeError> {
+        match &self.role {
+            Role::Context(_) => self.arena.free(address),
+            Role::Lane(home) => home.lanes().free(&self.arena, address),
+        }
+    }
+
+    /// Free and total memory of the device as the program should see them.
+    pub(crate) fn mem_info(&self) -> Result<MemInfo, Code> {
+        let MemInfo { free, total } = self.arena.mem_info()?;
+        let free = free.saturating_add(self.lanes().idle()).min(total);
+        Ok(MemInfo { free, total })
+    }
+
+    /// Gives everything back that no block lies in; how many bytes that were.
+    pub(crate) fn trim(&self) -> Bytes {
+        self.lanes().trim().saturating_add(self.arena.trim())
+    }
 }
 
 static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();
-static DEVICES: SpinMutex<Vec<&'static Device>, Yield> = SpinMutex::new(Vec::new());
 static NEW: SpinMutex<(), Yield> = SpinMutex::new(());
 static SERVING: RwLock<Vec<&'static Home>, Yield> = RwLock::new(Vec::new());
 /// Every home by the number of its arena.
@@ -192,26 +244,29 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
     if let Some(home) = serving(context.addr()) {
         return Some(home);
     }
-    let home = HOMES.add(|number| Home {
-        context: context.addr(),
-        device,
-        primary,
-        arena: Arena::new(
-            ArenaId(number),
-            RealDriver::new(Arc::clone(&marker)),
-            &config,
-            Arc::clone(pages),
-            Arc::clone(&device.quota),
-        )
-        .watched(watch),
-        pinned: Pools::new(
-            marker,
-            config.clone(),
-            Of {
-                context: number,
-                device: handle,
-            },
-        ),
+    let home = HOMES.add(|number| {
+        let id = ArenaId(number);
+        let driver = RealDriver::new(Arc::clone(&marker));
+        let quota = Arc::clone(&device.quota);
+        let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
+        let relieve = move || lanes::relieve(handle, id);
+        Home {
+            context: context.addr(),
+            device,
+            primary,
+            arena: Arc::new(arena.watched(watch).relieved_by(relieve)),
+            role: Role::Context(Box::new(Beside {
+                lanes: Lanes::new(),
+                pinned: Pools::new(
+                    marker,
+                    config.clone(),
+                    Of {
+                        context: number,
+                        device: handle,
+                    },
+                ),
+            })),
+        }
     })?;
     SERVING.write().push(home);
     drop(new);
@@ -222,6 +277,37 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
         );
     }
     Some(home)
+}
+
+/// Makes a lane of a context: no fence, and chunks as they are needed,
+/// whatever the strategy. Memory is filled and waited for in no stream's order,
+/// so not here.
+pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
+    let pages = PAGES.get()?;
+    let (mut config, watch) = life::options(|loaded| {
+        let settings = &loaded.settings;
+        (settings.config.clone(), watch(settings))
+    });
+    config.strategy = StrategyKind::AutoGrowth;
+    config.free_sync = FreeSync::Immediate;
+    config.fill = None;
+    config.sync_after_alloc = false;
+    let driver = RealDriver::new(Arc::clone(home.arena.driver().marker()));
+    let device = home.device;
+    let lane = HOMES.add(|number| {
+        let id = ArenaId(number);
+        let quota = Arc::clone(&device.quota);
+        let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
+        let relieve = move || lanes::relieve(device.handle, id);
+        Home {
+            context: home.context,
+            device,
+            primary: home.primary,
+            arena: Arc::new(arena.watched(watch).relieved_by(relieve)),
+            role: Role::Lane(home),
+        }
+    })?;
+    Some(Arc::clone(&lane.arena))
 }
 
 /// What an arena obeys. Where the library was only loaded for the C API, by
@@ -243,69 +329,6 @@ fn watch(settings: &Settings) -> Watch {
         ooms: settings.oom_report != OomReport::Off,
         call_stack: (settings.oom_report == OomReport::Full).then_some(stacks::take),
     }
-}
-
-/// What is known of a device, asked of the driver the first time.
-fn device(handle: CUdevice) -> &'static Device {
-    let known = |devices: &[&'static Device]| {
-        devices
-            .iter()
-            .find(|device| device.handle == handle)
-            .copied()
-    };
-    if let Some(device) = known(&DEVICES.lock()) {
-        return device;
-    }
-    let mut total = 0_usize;
-    // SAFETY: a place for the answer.
-    let told = unsafe { real::cuDeviceTotalMem_v2(&raw mut total, handle) } == 0;
-    let total = told.then(|| Bytes::new(total as u64));
-    let device = Device {
-        handle,
-        name: name(handle),
-        total,
-        quota: Arc::new(Quota::new(limit(total))),
-    };
-    let mut devices = DEVICES.lock();
-    if let Some(device) = known(&devices) {
-        return device;
-    }
-    let device: &'static Device = Box::leak(Box::new(device));
-    devices.push(device);
-    device
-}
-
-/// The limit for a device of this size.
-fn limit(total: Option<Bytes>) -> Bytes {
-    let limit = life::options(|loaded| loaded.settings.config.limit);
-    limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
-}
-
-/// Puts a limit in force that was changed, and gives idle memory beyond it
-/// back.
-pub(crate) fn obey_limit() {
-    let devices = DEVICES.lock().clone();
-    for device in devices {
-        let limit = limit(device.total);
-        device.quota.set_limit(limit);
-        for home in homes_on(device.handle) {
-            if device.quota.reserved() > limit {
-                home.arena.trim();
-            }
-        }
-    }
-}
-
-fn name(device: CUdevice) -> Option<String> {
-    let mut name: [c_char; 256] = [0; 256];
-    // SAFETY: room for as many bytes as are named; the last stays zero.
-    let told = unsafe { real::cuDeviceGetName(name.as_mut_ptr(), 255, device) } == 0;
-    if !told {
-        return None;
-    }
-    // SAFETY: the text ends in zero at the latest in its last byte.
-    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
-    Some(name.to_string_lossy().into_owned())
 }
 
 /// Whether a context is its device's primary one. Asks by retaining it, and
@@ -353,11 +376,10 @@ pub(crate) fn homes_on(device: CUdevice) -> Vec<&'static Home> {
     homes
 }
 
-/// The limit in force on a device, if there is one.
-pub(crate) fn limit_on(device: CUdevice) -> Option<Bytes> {
-    let devices = DEVICES.lock();
-    let device = devices.iter().find(|known| known.handle == device)?;
-    device.quota.limit()
+/// Every home there has been on a device, lanes too; the memory of those that
+/// are gone counts for nothing.
+pub(crate) fn all_on(device: CUdevice) -> impl Iterator<Item = &'static Home> {
+    HOMES.all().filter(move |home| home.device.handle == device)
 }
 
 /// Whose an address is.
@@ -369,7 +391,12 @@ pub(crate) fn owner(address: CUdeviceptr) -> Owner {
 
 /// The arena with this number.
 pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
-    HOMES.get(id.0).map(|home| &home.arena)
+    home_with(id).map(|home| &*home.arena)
+}
+
+/// The home of the arena with this number.
+pub(crate) fn home_with(id: ArenaId) -> Option<&'static Home> {
+    HOMES.get(id.0)
 }
 
 /// Before a context ends: waits for the others where they can still be using
@@ -392,16 +419,17 @@ fn wait_for_peers_where(ends: impl Fn(&Home) -> bool) {
         serving.iter().copied().filter(|home| ends(home)).collect()
     };
     for home in ending {
+        home.lanes().wait_for_uses();
         let users = peers::others_than(ptr::with_exposed_provenance_mut(home.context));
-        let in_use = || !home.arena.limbo().is_zero() || home.pinned.has_limbo();
+        let in_use = || !home.arena.limbo().is_zero() || home.pinned().has_limbo();
         if users.is_empty() || !in_use() {
             continue;
         }
         home.arena.flush();
-        home.pinned.flush();
+        home.pinned().flush();
         if in_use() {
             home.arena.trim();
-            home.pinned.trim();
+            home.pinned().trim();
         }
         if !in_use() {
             continue;
@@ -447,35 +475,9 @@ fn retire_where(ends: impl Fn(&Home) -> bool) -> Leftovers {
     GENERATION.fetch_add(1, Ordering::Release);
     for home in retired {
         home.arena.retire();
-        left = left.and(home.pinned.retire());
+        home.lanes().retire();
+        left = left.and(home.pinned().retire());
         capture::forget_context(ptr::with_exposed_provenance_mut(home.context));
     }
     left
-}
-
-/// A report of every arena there has been.
-pub(crate) fn reports() -> Vec<ArenaReport> {
-    HOMES
-        .all()
-        .map(|home| ArenaReport {
-            device: ordinal(home),
-            device_name: home.device.name.clone(),
-            device_total: home.device.total,
-            pinned: None,
-            pageable: false,
-            stats: home.arena.stats(),
-            calls: home.arena.driver_calls(),
-            ooms: home.arena.ooms(),
-        })
-        .chain(host_memory::reports())
-        .collect()
-}
-
-/// Every arena there has been, with its device's ordinal.
-pub(crate) fn arenas() -> impl Iterator<Item = (u32, &'static Arena)> {
-    HOMES.all().map(|home| (ordinal(home), &home.arena))
-}
-
-fn ordinal(home: &Home) -> u32 {
-    u32::try_from(home.device.handle).unwrap_or(0)
 }

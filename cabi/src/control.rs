@@ -112,8 +112,7 @@ pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused
             context::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
         }
         (Name::Memory(device, of), None) => {
-            let homes = context::homes_on(device);
-            let bytes = homes.iter().map(|home| of(&home.arena().stats()).get());
+            let bytes = context::all_on(device).map(|home| of(&home.arena().stats()).get());
             bytes.sum::<u64>().to_string()
         }
     })
@@ -154,6 +153,6 @@ fn flush() -> String {
 fn trim() -> String {
     background::finish();
     let homes = context::homes();
-    let devices = homes.iter().map(|home| home.arena().trim().get());
+    let devices = homes.iter().map(|home| home.trim().get());
     (devices.sum::<u64>() + pageable::trim().get()).to_string()
 }

@@ -11,7 +11,7 @@
 use core_arena::page_map::Owner;
 use core_arena::{Address, AllocError, Bytes, Code, FreeError, MemInfo};
 
-use crate::context::{self, Arena};
+use crate::context::{self, Arena, Asking};
 use crate::guard::{Service, own_call, service};
 use crate::symbols::real;
 use crate::types::{CUdeviceptr, CUstream, CudaResult};
@@ -137,7 +137,7 @@ pub(crate) unsafe fn answer<T>(place: *mut T, value: T) {
 /// What the current context has, as the program should see it; none where
 /// the driver is to say what is wrong.
 fn mem_info() -> Option<MemInfo> {
-    context::current()?.0.mem_info().ok()
+    context::current_home(Asking::Door)?.mem_info().ok()
 }
 
 /// Why a request was not served.
@@ -215,11 +215,11 @@ fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Fr
     if let Err(code) = check() {
         return Freed::Refused(code);
     }
-    let Some(arena) = context::arena(id) else {
+    let Some(home) = context::home_with(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
     ipc::forget(address);
-    Freed::by(arena.free(Address::new(address)), || {
-        arena.driver().lasting_error()
+    Freed::by(home.free(Address::new(address)), || {
+        home.arena().driver().lasting_error()
     })
 }

@@ -30,6 +30,7 @@ mod dump;
 mod guard;
 mod host_memory;
 mod ipc;
+mod lanes;
 mod life;
 mod lifecycle;
 mod marker;

@@ -82,6 +82,17 @@ pub(crate) fn all() -> Vec<Arc<Marker>> {
     contexts.iter().map(|k| Arc::clone(&k.marker)).collect()
 }
 
+/// The marker of a context that may not have come by yet.
+pub(crate) fn of(context: CUcontext) -> Arc<Marker> {
+    marker(context, || {
+        let mut device: CUdevice = 0;
+        let passing = Marker::new(context);
+        // SAFETY: a place for the answer.
+        let told = passing.call(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
+        (told.is_ok() && context::is_primary(context, device)).then_some(device)
+    })
+}
+
 /// All contexts but this one.
 pub(crate) fn others_than(own: CUcontext) -> Vec<Arc<Marker>> {
     let contexts = CONTEXTS.read();

@@ -8,9 +8,10 @@
 use std::ffi::c_int;
 use std::ptr;
 
+use core_arena::page_map::Owner;
 use core_arena::{Address, Bytes, Code};
 
-use crate::context::{self, Asking, Home};
+use crate::context::{self, Arena, Asking, Home};
 use crate::driver_api::{self, Refusal};
 use crate::guard::own_call;
 use crate::resolve::MISSING;
@@ -23,8 +24,14 @@ use crate::{host_memory, lifecycle, resolve};
 /// # Errors
 /// What CUDA answers, for the device's context or for the memory.
 pub(crate) fn allocate(device: Option<c_int>, size: Bytes) -> Result<Address, Code> {
-    let home = home(device)?;
-    let arena = home.arena();
+    allocate_in(home(device)?.arena(), size)
+}
+
+/// Memory of an arena.
+///
+/// # Errors
+/// What CUDA answers.
+pub(crate) fn allocate_in(arena: &Arena, size: Bytes) -> Result<Address, Code> {
     let last = || {
         let mut answer: CUdeviceptr = 0;
         let size = usize::try_from(size.get()).unwrap_or(usize::MAX);
@@ -33,10 +40,20 @@ pub(crate) fn allocate(device: Option<c_int>, size: Bytes) -> Result<Address, Co
         let result = marker.call(|| unsafe { real::cuMemAlloc_v2(&raw mut answer, size) });
         (result.err().map_or(0, Code::get), answer)
     };
-    driver_api::allocate(arena, size, last).map_err(|refusal| match refusal {
+    let served = driver_api::allocate(arena, size, last);
+    let address = served.map_err(|refusal| match refusal {
         Refusal::Limit => Code::OUT_OF_MEMORY,
         Refusal::Real(result) => code(result),
-    })
+    })?;
+    if context::owner(address.get()) == Owner::Foreign {
+        // The driver's, in a frame that another arena has a direct allocation
+        // in: nobody could free it by this API.
+        let marker = arena.driver().marker();
+        // SAFETY: an address that the driver gave just now, which nobody knows.
+        let _ = marker.call(|| unsafe { real::cuMemFree_v2(address.get()) });
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    Ok(address)
 }
 
 /// What a failing call answered.
@@ -74,6 +91,11 @@ fn current_on(device: Option<c_int>) -> Option<&'static Home> {
     device
         .is_none_or(|ordinal| home.device() == ordinal)
         .then_some(home)
+}
+
+/// The device of the context that is current, if one is.
+pub(crate) fn current_device() -> Option<CUdevice> {
+    context::current_home(Asking::Api).map(Home::device)
 }
 
 /// Lets CUDA begin, as any first call of the program would: the runtime, where

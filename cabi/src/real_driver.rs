@@ -11,7 +11,7 @@ use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::marker::{Mark, Marker, lasts};
 use crate::symbols::real;
-use crate::types::CudaResult;
+use crate::types::{CUstream, CudaResult};
 use crate::{capture, peers, reserve, streams};
 
 /// One context of the real driver.
@@ -29,6 +29,15 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
+    /// A mark on one stream of the marker's context.
+    pub(crate) fn of_stream(marker: &Arc<Marker>, stream: CUstream) -> Result<Fence, Code> {
+        let mark = marker.mark_stream(stream)?;
+        Ok(Fence {
+            marks: [mark].into(),
+            own: 1,
+        })
+    }
+
     fn of(&self, whose: Whose) -> &[Arc<Mark>] {
         match whose {
             Whose::Own => self.marks.get(..self.own).unwrap_or(&self.marks),

@@ -176,15 +176,16 @@ pub(crate) fn load_driver() -> bool {
 /// makes a wheel may have renamed it or put it inside another library, so in
 /// the end every library is asked: the call came from somewhere.
 fn runtime_function(name: &CStr) -> Option<usize> {
-    let in_files = |prefix| {
-        loaded_files(prefix)
-            .iter()
-            .filter_map(|path| loaded(path))
-            .find_map(|handle| look_up(handle, name))
-    };
     look_up(libc::RTLD_NEXT, name)
-        .or_else(|| in_files(b"libcudart"))
-        .or_else(|| in_files(b""))
+        .or_else(|| function_of(b"libcudart", name))
+        .or_else(|| function_of(b"", name))
+}
+
+/// A function of a loaded library whose file name starts with `prefix`.
+pub(crate) fn function_of(prefix: &[u8], name: &CStr) -> Option<usize> {
+    let paths = loaded_files(prefix);
+    let mut handles = paths.iter().filter_map(|path| loaded(path));
+    handles.find_map(|handle| look_up(handle, name))
 }
 
 /// Paths of the loaded libraries whose file name starts with `prefix`.

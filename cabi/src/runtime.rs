@@ -15,7 +15,7 @@ use std::ptr;
 
 use core_arena::{Bytes, Code};
 
-use crate::context::{self, Arena};
+use crate::context::{self, Arena, Asking, Home};
 use crate::driver_api::{self, Freed, Refusal};
 use crate::guard::failing_with;
 use crate::symbols::real;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Opti
     if free.is_null() || total.is_null() {
         return None;
     }
-    let info = arena()?.mem_info().ok()?;
+    let info = home()?.mem_info().ok()?;
     let size = |bytes: Bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX);
     // SAFETY: the caller's places for the answers.
     unsafe {
@@ -78,14 +78,19 @@ pub(crate) unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Opti
     Some(0)
 }
 
-/// The arena that the runtime would allocate in: that of the current context,
-/// if it is on the device that the runtime was set to.
+/// The arena that the runtime would allocate in.
 fn arena() -> Option<&'static Arena> {
-    let (arena, device) = context::current()?;
+    home().map(|home| &**home.arena())
+}
+
+/// The home of the current context, if it is on the device that the runtime
+/// was set to.
+fn home() -> Option<&'static Home> {
+    let home = context::current_home(Asking::Door)?;
     let mut set: c_int = 0;
     // SAFETY: a place for the answer.
     let result = unsafe { real::cudaGetDevice(&raw mut set) };
-    (result == 0 && set == device).then_some(arena)
+    (result == 0 && set == home.device()).then_some(home)
 }
 
 /// A failure with `code`, noted by the runtime as its own: the real function

@@ -34,7 +34,7 @@ use crate::marker::{Mark, Marker};
 use crate::resolve::driver_function;
 use crate::symbols::real;
 use crate::types::{CUdevice, CUstream, CudaResult};
-use crate::{capture, peers};
+use crate::{capture, lanes, peers};
 
 /// The flag of a stream that does not order with the legacy default stream.
 const NON_BLOCKING: c_uint = 1;
@@ -344,6 +344,7 @@ fn tidy(marker: &Arc<Marker>) {
 
 /// Destroys a stream with the real function `call`.
 fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    lanes::end_stream(stream);
     let watched = way() == Way::Streams;
     if !watched && !capture::any() {
         return None;

@@ -158,6 +158,20 @@ macro_rules! doors {
                 Driver cuInit(flags: c_uint);
                 Driver cuMemHostRegister_v2(host: *mut c_void, size: usize, flags: c_uint);
                 Driver cuMemsetD8_v2(address: CUdeviceptr, byte: u8, size: usize);
+                Driver cuStreamGetCaptureInfo(
+                    stream: CUstream, status: *mut CaptureStatus, number: *mut u64,
+                );
+                Driver cuStreamGetCaptureInfo_v2(
+                    stream: CUstream, status: *mut CaptureStatus, number: *mut u64,
+                    graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize,
+                );
+                Driver cuStreamGetCaptureInfo_v3(
+                    stream: CUstream, status: *mut CaptureStatus, number: *mut u64,
+                    graph: *mut CUgraph, after: *mut *const CUgraphNode,
+                    edges: *mut *const c_void, count: *mut usize,
+                );
+                Driver cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+                Driver cuStreamGetId(stream: CUstream, number: *mut u64);
                 Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
                 Driver cuThreadExchangeStreamCaptureMode(mode: *mut CaptureMode);

@@ -32,6 +32,8 @@ pub struct ArenaReport {
     pub pinned: Option<PinnedReport>,
     /// Whether it is the arena of pageable host memory.
     pub pageable: bool,
+    /// Whether it is a lane: memory for the streams that say so.
+    pub lane: bool,
     /// What happened in the arena.
     pub stats: ArenaStats,
     /// What it asked of the driver.
@@ -195,6 +197,7 @@ fn arena(arena: &ArenaReport) -> Value {
         "device": arena.device,
         "device_name": arena.device_name,
         "device_total_bytes": arena.device_total.map(Bytes::get),
+        "lane": arena.lane,
     });
     add(&mut value, counted(arena));
     add(

@@ -17,6 +17,7 @@ mod places;
 #[path = "../preload/stage.rs"]
 #[allow(dead_code, reason = "shared with the tests of the preload")]
 mod stage;
+mod streams;
 
 use stage::{Kind, Run};
 

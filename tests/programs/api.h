@@ -15,6 +15,12 @@
 #define API_FUNCTIONS(F) \
     F(error_name)        \
     F(malloc)            \
+    F(malloc_on_stream)  \
+    F(record_stream)     \
+    F(release_captures)  \
+    F(torch_malloc)      \
+    F(torch_free)        \
+    F(torch_hook)        \
     F(free)              \
     F(empty_cache)       \
     F(ctl)               \

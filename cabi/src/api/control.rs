@@ -10,9 +10,8 @@ use super::{
     vramalloc_result,
 };
 use crate::api::background;
-use crate::context::{self, Asking};
 use crate::control::{self, Refused};
-use crate::{driver_api, dump, host_memory, pageable};
+use crate::{context, driver_api, dump, host_memory, pageable, places};
 
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Failure {
@@ -53,11 +52,10 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
         background::finish();
         let bytes = match place {
             Place::Device(device) => {
-                let current = || context::current_home(Asking::Api).map(|home| home.device());
-                let device = device.or_else(current);
+                let device = device.or_else(places::current_device);
                 context::homes_on(device.unwrap_or(-1))
                     .iter()
-                    .map(|home| home.arena().trim().get())
+                    .map(|home| home.trim().get())
                     .sum()
             }
             Place::Pinned => host_memory::trim().get(),

@@ -92,11 +92,11 @@ fn whole(file: &File) -> String {
     let mut out = Lines::default();
     summary::process(file, &mut out);
     for (i, arena) in file.arenas.iter().enumerate() {
-        let same = |other: &&Arena| other.device == arena.device;
-        let contexts = file.arenas.iter().filter(same).count();
+        let same = |other: &&Arena| (other.device, other.lane) == (arena.device, arena.lane);
+        let alike = file.arenas.iter().filter(same).count();
         let which = 1 + file.arenas.iter().take(i).filter(same).count();
         out.exact("");
-        summary::device(arena, (which, contexts), &mut out);
+        summary::device(arena, (which, alike), &mut out);
         one(file, arena, &mut out);
     }
     for host in &file.hosts {

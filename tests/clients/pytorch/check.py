@@ -25,10 +25,16 @@ OUT_OF_MEMORY = "vramalloc: out of memory: "
 # Ways for PyTorch to get memory: from its own cache, from CUDA each time, or
 # from the memory pool of CUDA's own, which the library leaves alone.
 CACHED, UNCACHED, POOL = "cached", "uncached", "pool"
+# By its pluggable allocator: with all functions that it can call, with none but
+# the two that it must have, and by a program that does not tell of a stream.
+PLUGGED, FENCED, FORGETFUL = "plugged", "fenced", "forgetful"
 SETTINGS = {
     CACHED: {},
     UNCACHED: {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     POOL: {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+    PLUGGED: {"PLUGGABLE": str(LIBRARY)},
+    FENCED: {"PLUGGABLE": str(LIBRARY), "PLUGGABLE_HOOKS": ""},
+    FORGETFUL: {"PLUGGABLE": str(LIBRARY), "PLUGGABLE_FORGETS": "1"},
 }
 # Each program and the ways it runs. What cannot be done uncached cannot be done
 # so bare either: allocations would invalidate the capture of a graph, and
@@ -42,6 +48,8 @@ PROGRAMS = {
     "graphs": (CACHED,),
     "sharing": (CACHED,),
     "shortage": (CACHED, UNCACHED),
+    # On PyTorch's own cache, and plugged in.
+    "pluggable": (CACHED,),
 }
 
 passed = 0
@@ -91,11 +99,11 @@ class Run:
         environment = plain_environment()
         environment["SIM_CUDA_REPORT"] = f"{file}.%p.sim.json"
         environment["SIM_CUDA_STRICT"] = "1"
+        environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
         environment.update(SETTINGS[way])
         if strategy:
             environment["LD_PRELOAD"] = str(LIBRARY)
             environment["VRAMALLOC_STRATEGY"] = strategy
-            environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
             if free_sync:
                 environment["VRAMALLOC_FREE_SYNC"] = free_sync
             if trace:
@@ -214,6 +222,30 @@ def early_reuse_is_seen():
     check(f"{run.name}: the early reuse is seen", bool(violations), f"violations {violations}")
 
 
+def plugged_in(bare):
+    """PyTorch's pluggable allocator on the library, preloaded and only loaded."""
+    for way in (PLUGGED, FENCED):
+        for strategy in (None, *STRATEGIES):
+            run = Run("pluggable", way, strategy)
+            ended_well(run)
+            same = run.said() == bare.said()
+            check(f"{run.name}: prints what it prints bare", same, f"{bare.said()}, {run.said()}")
+            strange = [line for line in run.complaints() if not line.startswith(OUT_OF_MEMORY)]
+            check(f"{run.name}: one request failed", run.totals.get("ooms") == 1, str(run.totals))
+            check(f"{run.name}: nothing said but that", strange == [], str(strange))
+            served, calls = run.totals.get("allocations", 0), run.calls("cuMemAlloc_v2")
+            # Without being told of streams nothing is pooled unless preloaded.
+            if strategy == "passthrough" or (way == FENCED and not strategy):
+                good = calls >= served > 1000
+            else:
+                good = 0 < calls < served / 10
+            check(f"{run.name}: allocations of the driver: {calls}", good, f"{served} served")
+    for strategy in (None, "auto_growth"):
+        run = Run("pluggable", FORGETFUL, strategy)
+        violations = run.report.get("violations")
+        check(f"{run.name}: the early reuse is seen", bool(violations), f"violations {violations}")
+
+
 def statistics_are_read():
     """What is written of blocks and events is what PyTorch's own tools read, and
     the report's table is PyTorch's."""
@@ -236,6 +268,11 @@ def main():
     for old in RESULTS.glob("*.json"):
         old.unlink()
     for program in chosen:
+        if program == "pluggable":
+            bare = Run(program, CACHED)
+            ended_well(bare)
+            plugged_in(bare)
+            continue
         for way in PROGRAMS[program]:
             bare = Run(program, way)
             ended_well(bare)

@@ -64,6 +64,7 @@ pub(super) struct Arena {
     pub(super) device: u64,
     pub(super) device_name: Option<String>,
     pub(super) device_total: Option<u64>,
+    pub(super) lane: bool,
     pub(super) live: Gauge,
     pub(super) cached: Gauge,
     pub(super) limbo: Gauge,
@@ -269,6 +270,8 @@ fn counted(value: &Value, device: u64) -> Result<Arena, String> {
         device,
         device_name: value.get("device_name").and_then(Value::as_str).map(plain),
         device_total: value.get("device_total_bytes").and_then(Value::as_u64),
+        // Files of older libraries do not say: they have none.
+        lane: value.get("lane").and_then(Value::as_bool).unwrap_or(false),
         live: gauge(value, "live_bytes")?,
         cached: gauge(value, "cached_bytes")?,
         limbo: gauge(value, "limbo_bytes")?,

@@ -35,14 +35,15 @@ pub(super) fn process(file: &File, out: &mut Lines) {
 }
 
 /// The device of an arena; `which` of how many contexts of it.
-pub(super) fn device(arena: &Arena, (which, contexts): (usize, usize), out: &mut Lines) {
+pub(super) fn device(arena: &Arena, (which, alike): (usize, usize), out: &mut Lines) {
     let name = arena.device_name.as_ref();
     let name = name.map_or_else(String::new, |name| format!(": {name}"));
     let total = arena.device_total;
     let total = total.map_or_else(String::new, |total| format!(", {}", bytes(total)));
-    let context = match contexts {
-        1 => String::new(),
-        _ => format!(", context {which} of {contexts}"),
+    let context = match (arena.lane, alike) {
+        (true, _) => format!(", lane {which} of {alike}"),
+        (false, 1) => String::new(),
+        (false, _) => format!(", context {which} of {alike}"),
     };
     out.exact(format_args!(
         "device {}{name}{total}{context}",

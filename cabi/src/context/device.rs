@@ -1,0 +1,98 @@
+//! What is the same for all arenas of a device: its name, its size, the limit.
+//!
+//! Owns what is known of each device, from the first arena on it until the
+//! process ends. Its lock is taken alone and spans no driver call. Cost: a few
+//! driver calls for the first arena of a device.
+
+use std::ffi::{CStr, c_char};
+use std::sync::Arc;
+
+use core_arena::Bytes;
+use core_arena::quota::Quota;
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+
+use crate::life;
+use crate::symbols::real;
+use crate::types::CUdevice;
+
+static DEVICES: SpinMutex<Vec<&'static Device>, Yield> = SpinMutex::new(Vec::new());
+
+/// What is known of a device.
+pub(super) struct Device {
+    pub(super) handle: CUdevice,
+    pub(super) name: Option<String>,
+    pub(super) total: Option<Bytes>,
+    pub(super) quota: Arc<Quota>,
+}
+
+/// The device with this handle; what is known of it is asked of the driver the
+/// first time.
+pub(super) fn device(handle: CUdevice) -> &'static Device {
+    let known = |devices: &[&'static Device]| {
+        devices
+            .iter()
+            .find(|device| device.handle == handle)
+            .copied()
+    };
+    if let Some(device) = known(&DEVICES.lock()) {
+        return device;
+    }
+    let mut total = 0_usize;
+    // SAFETY: a place for the answer.
+    let told = unsafe { real::cuDeviceTotalMem_v2(&raw mut total, handle) } == 0;
+    let total = told.then(|| Bytes::new(total as u64));
+    let device = Device {
+        handle,
+        name: name(handle),
+        total,
+        quota: Arc::new(Quota::new(limit(total))),
+    };
+    let mut devices = DEVICES.lock();
+    if let Some(device) = known(&devices) {
+        return device;
+    }
+    let device: &'static Device = Box::leak(Box::new(device));
+    devices.push(device);
+    device
+}
+
+/// The limit for a device of this size.
+fn limit(total: Option<Bytes>) -> Bytes {
+    let limit = life::options(|loaded| loaded.settings.config.limit);
+    limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
+}
+
+/// Puts a limit in force that was changed, and gives idle memory beyond it
+/// back.
+pub(crate) fn obey_limit() {
+    let devices = DEVICES.lock().clone();
+    for device in devices {
+        let limit = limit(device.total);
+        device.quota.set_limit(limit);
+        for home in super::homes_on(device.handle) {
+            if device.quota.reserved() > limit {
+                home.trim();
+            }
+        }
+    }
+}
+
+fn name(device: CUdevice) -> Option<String> {
+    let mut name: [c_char; 256] = [0; 256];
+    // SAFETY: room for as many bytes as are named; the last stays zero.
+    let told = unsafe { real::cuDeviceGetName(name.as_mut_ptr(), 255, device) } == 0;
+    if !told {
+        return None;
+    }
+    // SAFETY: the text ends in zero at the latest in its last byte.
+    let name = unsafe { CStr::from_ptr(name.as_ptr()) };
+    Some(name.to_string_lossy().into_owned())
+}
+
+/// The limit in force on a device, if there is one.
+pub(crate) fn limit_on(device: CUdevice) -> Option<Bytes> {
+    let devices = DEVICES.lock();
+    let device = devices.iter().find(|known| known.handle == device)?;
+    device.quota.limit()
+}

@@ -1,0 +1,320 @@
+/*
+ * Memory of streams by the C API: one that gets its own back at once, others
+ * that use a block of it, captures, memory that runs short, streams and
+ * contexts that end, PyTorch's prototypes.
+ *
+ *   api_streams front|late [forget]
+ *
+ * `forget`: a use on another stream is not told, which breaks the rule.
+ */
+#include "gpu.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "api.h"
+
+enum { SIZE = 300 * 1000, WORDS = SIZE / 4, LONG = 20 * 1000 * 1000, THREADS = 4 };
+
+static int front, forget;
+
+static void *get(size_t size, gpu_stream stream) {
+    void *memory;
+    API(api.malloc_on_stream(size, VRAMALLOC_CURRENT_DEVICE, (vramalloc_stream)stream,
+                             &memory));
+    return memory;
+}
+
+static int record(void *memory, gpu_stream stream) {
+    return api.record_stream(memory, (vramalloc_stream)stream);
+}
+
+/* What is not allowed is refused. */
+static void refusals(gpu_stream stream) {
+    void *memory = &memory, *plain;
+    vramalloc_stream of = (vramalloc_stream)stream;
+    EXPECT(VRAMALLOC_INVALID_ARGUMENT,
+           api.malloc_on_stream(SIZE, VRAMALLOC_PINNED, of, &memory));
+    EXPECT(VRAMALLOC_INVALID_ARGUMENT, api.malloc_on_stream(SIZE, 0, of, NULL));
+    API(api.malloc_on_stream(0, 0, of, &memory));
+    if (memory)
+        exit(1);
+    EXPECT(101, api.malloc_on_stream(SIZE, 7, of, &memory));
+    EXPECT(VRAMALLOC_NOT_OURS, record(&plain, stream));
+    EXPECT(VRAMALLOC_INVALID_ARGUMENT, api.release_captures(VRAMALLOC_PINNED, NULL));
+    API(api.malloc(SIZE, 0, &plain));
+    API(record(plain, stream));
+    API(api.free(plain));
+    memory = get(SIZE, stream);
+    API(record(memory, stream));
+    API(api.free(memory));
+    EXPECT(VRAMALLOC_NOT_OURS, record(memory, stream));
+    EXPECT(VRAMALLOC_NOT_OURS, api.free(memory));
+}
+
+static void one_stream(gpu_stream stream, gpu_stream other) {
+    void *first = get(SIZE, stream);
+    GPU(gpu_fill(stream, first, 1, WORDS, LONG));
+    API(api.free(first));
+    void *theirs = get(SIZE, other);
+    void *second = get(SIZE, stream);
+    GPU(gpu_fill(stream, second, 2, WORDS, 0));
+    GPU(gpu_fill(other, theirs, 3, WORDS, 0));
+    printf("its own block at once: %d, the other stream too: %d\n", first == second,
+           first == theirs);
+    API(api.free(second));
+    API(api.free(theirs));
+    GPU(gpu_sync());
+}
+
+static void two_streams(gpu_stream stream, gpu_stream other) {
+    void *first = get(SIZE, stream);
+    GPU(gpu_fill(stream, first, 1, WORDS, 0));
+    GPU(gpu_stream_sync(stream));
+    GPU(gpu_fill(other, first, 2, WORDS, LONG));
+    if (!forget)
+        API(record(first, other));
+    API(api.free(first));
+    EXPECT(VRAMALLOC_NOT_OURS, api.free(first));
+    EXPECT(VRAMALLOC_NOT_OURS, record(first, other));
+    void *second = get(SIZE, stream);
+    GPU(gpu_fill(stream, second, 3, WORDS, 0));
+    printf("while the other uses it: %d", first == second);
+    GPU(gpu_sync());
+    void *third = get(SIZE, stream);
+    printf(", after that: %d\n", first == third);
+    API(api.free(second));
+    API(api.free(third));
+}
+
+/* A stream that uses a block ends before the block is freed, and one that a
+ * block belongs to. */
+static void streams_that_end(gpu_stream stream) {
+    gpu_stream passing;
+    GPU(gpu_stream_create(&passing));
+    void *used = get(SIZE, stream), *own = get(SIZE, passing);
+    GPU(gpu_fill(passing, used, 1, WORDS, LONG));
+    GPU(gpu_fill(passing, own, 1, WORDS, LONG));
+    API(record(used, passing));
+    void *freed = get(SIZE, passing);
+    GPU(gpu_fill(passing, freed, 1, WORDS, LONG));
+    API(api.free(freed));
+    GPU(gpu_stream_destroy(passing));
+    API(api.free(used));
+    API(api.free(own));
+    void *again = get(SIZE, stream);
+    GPU(gpu_fill(stream, again, 2, WORDS, 0));
+    gpu_stream next;
+    GPU(gpu_stream_create(&next));
+    void *theirs = get(SIZE, next);
+    GPU(gpu_fill(next, theirs, 2, WORDS, 0));
+    printf("of work that outlives its stream: %d %d\n", again == used,
+           theirs == own || theirs == freed);
+    GPU(gpu_sync());
+    GPU(gpu_stream_destroy(next));
+    API(api.free(again));
+    API(api.free(theirs));
+}
+
+static uint32_t word(const void *memory) {
+    uint32_t word = 0;
+    GPU(gpu_copy_out(&word, memory, sizeof word));
+    return word;
+}
+
+/* What is allocated in a capture is the graph's until it is gone. */
+static void a_graph(gpu_stream stream) {
+    gpu_graph graph;
+    void *executable, *kept = get(SIZE, stream);
+    GPU(gpu_capture_begin(stream, GPU_CAPTURE_GLOBAL));
+    void *first = get(SIZE, stream);
+    GPU(gpu_fill(stream, first, 1, WORDS, 1000));
+    API(api.free(first));
+    void *second = get(SIZE, stream);
+    GPU(gpu_fill(stream, second, 2, WORDS, 1000));
+    API(api.free(second));
+    API(api.free(kept));
+    GPU(gpu_capture_end(stream, &graph));
+    GPU(gpu_graph_prepare(&executable, graph));
+    void *outside = get(SIZE, stream);
+    GPU(gpu_fill(stream, outside, 7, WORDS, 1000));
+    API(api.empty_cache(0, NULL));
+    GPU(gpu_graph_launch(executable, stream));
+    GPU(gpu_stream_sync(stream));
+    printf("in a capture at once: %d, outside of it: %d, kept: %d\n", first == second,
+           outside == first, word(outside) == 7);
+    GPU(gpu_graph_destroy(executable));
+    uint64_t released = 0;
+    API(api.release_captures(VRAMALLOC_CURRENT_DEVICE, &released));
+    printf("released with its graph: %s\n", released ? "some" : "none");
+    API(api.free(outside));
+}
+
+/* Nearly all of the device, for one after the other. */
+static void short_of_memory(gpu_stream stream, gpu_stream other) {
+    size_t available, total, again;
+    API(api.empty_cache(0, NULL));
+    GPU(gpu_mem_info(&available, &total));
+    size_t most = available / 4 * 3;
+    void *memory = get(most, stream), *none;
+    GPU(gpu_fill(stream, memory, 1, WORDS, LONG));
+    API(api.free(memory));
+    GPU(gpu_mem_info(&again, &total));
+    printf("told as free: %d\n", again + (4 << 20) >= available);
+    memory = get(most, other);
+    GPU(gpu_fill(other, memory, 2, WORDS, LONG));
+    API(api.free(memory));
+    API(api.malloc(most, 0, &memory));
+    GPU(gpu_fill(stream, memory, 3, WORDS, 0));
+    API(api.free(memory));
+    memory = get(most, stream);
+    EXPECT(GPU_OUT_OF_MEMORY,
+           api.malloc_on_stream(most, 0, (vramalloc_stream)other, &none));
+    API(api.free(memory));
+    GPU(gpu_sync());
+}
+
+struct lot {
+    gpu_stream own, other;
+    uint32_t seed;
+};
+
+/* Takes and frees blocks of its own stream, which the other one uses now and
+ * then; each holds its own number while it is held. */
+static void *crew(void *argument) {
+    struct lot *lot = argument;
+    void *held[8] = {0};
+    GPU(gpu_set_device(0));
+    for (int i = 0; i < 300; i++) {
+        lot->seed = lot->seed * 1664525 + 1013904223;
+        int at = lot->seed >> 29;
+        if (held[at]) {
+            if (lot->seed & 0x10000) {
+                API(record(held[at], lot->other));
+                gpu_event done;
+                GPU(gpu_event_create(&done));
+                GPU(gpu_event_record(done, lot->own));
+                GPU(gpu_stream_wait(lot->other, done));
+                GPU(gpu_fill(lot->other, held[at], 9, 64, 20000));
+                GPU(gpu_event_destroy(done));
+            }
+            API(api.free(held[at]));
+        }
+        held[at] = get(1000 + (lot->seed >> 12) % 400000, lot->own);
+        GPU(gpu_fill(lot->own, held[at], i, 64, 10000));
+    }
+    for (int at = 0; at < 8; at++)
+        if (held[at])
+            API(api.free(held[at]));
+    return NULL;
+}
+
+static void threads(void) {
+    struct lot lots[THREADS];
+    pthread_t all[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        GPU(gpu_stream_create(&lots[i].own));
+    for (int i = 0; i < THREADS; i++) {
+        lots[i].other = lots[(i + 1) % THREADS].own;
+        lots[i].seed = 77 + i;
+        if (pthread_create(&all[i], NULL, crew, &lots[i]))
+            exit(1);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(all[i], NULL);
+    GPU(gpu_sync());
+    for (int i = 0; i < THREADS; i++)
+        GPU(gpu_stream_destroy(lots[i].own));
+    printf("threads are done\n");
+}
+
+static void a_child(gpu_stream stream) {
+    void *memory = get(SIZE, stream), *more;
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        EXPECT(VRAMALLOC_FORKED,
+               api.malloc_on_stream(SIZE, 0, (vramalloc_stream)stream, &more));
+        EXPECT(VRAMALLOC_FORKED, record(memory, stream));
+        EXPECT(VRAMALLOC_FORKED, api.free(memory));
+        EXPECT(VRAMALLOC_FORKED, api.release_captures(0, NULL));
+        _exit(api.torch_malloc(SIZE, 0, (vramalloc_stream)stream) != NULL);
+    }
+    int status = 0;
+    if (waitpid(child, &status, 0) != child || status)
+        exit(1);
+    API(api.free(memory));
+}
+
+/* As PyTorch calls it, before it was given the function for record_stream and
+ * after. No C++ is here that could take an exception: null says it all. */
+static void pytorch(gpu_stream stream) {
+    vramalloc_stream of = (vramalloc_stream)stream;
+    for (int told = 0; told < 2; told++) {
+        void *first = api.torch_malloc(SIZE, 0, of);
+        GPU(gpu_fill(stream, first, 1, WORDS, LONG));
+        api.torch_free(first, SIZE, 0, of);
+        void *second = api.torch_malloc(SIZE, 0, of);
+        GPU(gpu_fill(stream, second, 1, WORDS, 0));
+        /* Where nothing is pooled CUDA's own free has waited. */
+        printf("told of streams: %d, its own block at once: %d\n", told,
+               (front || told) && first == second);
+        api.torch_free(second, SIZE, 0, of);
+        if (!told && !api.torch_hook("record_stream"))
+            exit(1);
+    }
+    api.torch_free(NULL, 0, 0, of);
+    if (api.torch_malloc(0, 0, of) || api.torch_malloc((ssize_t)1 << 46, 0, of) ||
+        api.torch_hook("nothing") || api.torch_hook(NULL))
+        exit(1);
+    void (*empty)(void);
+    *(void **)&empty = api.torch_hook("empty_cache");
+    empty();
+}
+
+static void after_a_reset(gpu_stream stream) {
+    void *memory = get(SIZE, stream), *freed = get(SIZE, stream);
+    GPU(gpu_fill(stream, freed, 1, WORDS, LONG));
+    API(record(freed, NULL));
+    API(api.free(freed));
+    GPU(gpu_reset());
+    EXPECT(VRAMALLOC_NOT_OURS, api.free(memory));
+    EXPECT(VRAMALLOC_NOT_OURS, record(memory, NULL));
+    GPU(gpu_set_device(0));
+    GPU(gpu_stream_create(&stream));
+    memory = get(SIZE, stream);
+    GPU(gpu_fill(stream, memory, 5, WORDS, 0));
+    GPU(gpu_sync());
+    printf("after a reset: %d\n", word(memory) == 5);
+    API(api.free(memory));
+    GPU(gpu_stream_destroy(stream));
+}
+
+int main(int count, char **arguments) {
+    front = count > 1 && !strcmp(arguments[1], "front");
+    forget = count > 2;
+    gpu_stream stream, other;
+    api_load();
+    GPU(gpu_set_device(0));
+    GPU(gpu_stream_create(&stream));
+    GPU(gpu_stream_create(&other));
+    refusals(stream);
+    one_stream(stream, other);
+    two_streams(stream, other);
+    if (forget)
+        return 0;
+    /* Where the library does not stand in front it hears of no end. */
+    if (front)
+        streams_that_end(stream);
+    a_graph(stream);
+    threads();
+    a_child(stream);
+    pytorch(stream);
+    short_of_memory(stream, other);
+    if (front)
+        after_a_reset(stream);
+    else
+        GPU(gpu_stream_destroy(stream));
+    return 0;
+}

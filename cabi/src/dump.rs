@@ -112,8 +112,8 @@ fn write(start: &Start, last: bool) {
         return;
     }
     let target = life::options(|loaded| loaded.settings.stats.clone());
-    let (process, text) = report(start, last, &arenas, Some(&snapshots::take(&arenas)));
-    if let Err(error) = target.deliver(&process, &text) {
+    let snapshots = snapshots::take(&arenas);
+    if let Err(error) = deliver(&target, start, last, &arenas, &snapshots) {
         life::warn_once(
             life::Once::Statistics,
             &format!("cannot write the statistics: {error}"),
@@ -121,31 +121,46 @@ fn write(start: &Start, last: bool) {
     }
 }
 
-/// Who reports, and the report.
-fn report(
+/// Writes everything there is to where it belongs.
+fn deliver(
+    target: &StatsTarget,
+    start: &Start,
+    last: bool,
+    arenas: &[ArenaReport],
+    snapshots: &Snapshots,
+) -> io::Result<()> {
+    report(start, last, arenas, Some(snapshots), |report| {
+        let delivered = target.deliver(report.process, |out| report.write(out));
+        delivered.map(|_| ())
+    })
+}
+
+/// What is done with the report of this process.
+fn report<R>(
     start: &Start,
     last: bool,
     arenas: &[ArenaReport],
     snapshots: Option<&Snapshots>,
-) -> (Process, String) {
+    then: impl FnOnce(&Report<'_>) -> R,
+) -> R {
     let process = Process::current(start.began);
     let loaded = life::options(Loaded::clone);
-    let report = Report {
+    then(&Report {
         process: &process,
         loaded: &loaded,
         last,
         doors: &symbols::passed(),
         arenas,
         snapshots,
-    };
-    let text = report.to_text();
-    (process, text)
+    })
 }
 
 /// The statistics as they are now, without every block: whoever asks often
 /// wants numbers.
 pub(crate) fn text() -> String {
-    report(life::start(), false, &used_arenas(), None).1
+    report(life::start(), false, &used_arenas(), None, |report| {
+        report.to_text()
+    })
 }
 
 /// Writes the statistics as they are now.
@@ -155,8 +170,7 @@ pub(crate) fn text() -> String {
 pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
     let snapshots = snapshots::take(&arenas);
-    let (process, text) = report(life::start(), false, &arenas, Some(&snapshots));
-    target.deliver(&process, &text).map(|_| ())
+    deliver(target, life::start(), false, &arenas, &snapshots)
 }
 
 fn used_arenas() -> Vec<ArenaReport> {

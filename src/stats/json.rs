@@ -4,6 +4,7 @@
 //! compares the two. Invariant: keys are added, never renamed or removed,
 //! without a new [`SCHEMA`]. Cost: once, at the end of a process.
 
+use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
@@ -115,16 +116,29 @@ impl Report<'_> {
     /// The report as the text of a file.
     #[must_use]
     pub fn to_text(&self) -> String {
+        let mut text = Vec::new();
+        // Writing to memory cannot fail, and all of it is text.
+        let _ = self.write(&mut text);
+        String::from_utf8(text).unwrap_or_default()
+    }
+
+    /// Writes the text of a file, the snapshots bit by bit.
+    ///
+    /// # Errors
+    /// What `out` answers.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut text = format!("{:#}", self.to_json());
         if let Some(snapshots) = self.snapshots {
             // Without its last line, a brace, the object is open again.
             text.truncate(text.rfind('\n').unwrap_or(0));
             text.push_str(",\n  \"snapshot\": ");
-            snapshots.write(&mut text);
+            out.write_all(text.as_bytes())?;
+            snapshots.write(out)?;
+            text.clear();
             text.push_str("\n}");
         }
         text.push('\n');
-        text
+        out.write_all(text.as_bytes())
     }
 }
 

@@ -8,6 +8,8 @@
 
 mod text;
 
+use std::io::{self, Write};
+
 use crate::address::{Address, Bytes};
 use crate::stats::{StackId, Stacks};
 
@@ -188,7 +190,10 @@ pub struct Snapshots {
 impl Snapshots {
     /// Writes the snapshots as a JSON object, indented to stand in an object
     /// at the top of a file.
-    pub(super) fn write(&self, text: &mut String) {
-        text::write(self, text);
+    ///
+    /// # Errors
+    /// What `out` answers.
+    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        text::write(self, out)
     }
 }

@@ -7,10 +7,14 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::Process;
+
+/// Bytes of host memory for what is not yet written: a text can be large, at
+/// the end of a process that may have little left.
+const BUFFER: usize = 64 << 10;
 
 /// The choice of the option `stats`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,18 +93,22 @@ impl StatsTarget {
         Some(PathBuf::from(path))
     }
 
-    /// Writes `text` to where it belongs and says which file that was.
+    /// Has the text written to where it belongs and says which file that was.
     ///
     /// # Errors
     /// What the system answers, with the file's name in front.
-    pub fn deliver(&self, process: &Process, text: &str) -> io::Result<Option<PathBuf>> {
+    pub fn deliver(
+        &self,
+        process: &Process,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> io::Result<Option<PathBuf>> {
         if *self == StatsTarget::Stderr {
-            io::stderr().lock().write_all(text.as_bytes())?;
+            return buffered(io::stderr().lock(), write).map(|()| None);
         }
         let Some(path) = self.path(process) else {
             return Ok(None);
         };
-        write_whole(&path, text.as_bytes())?;
+        write_whole(&path, write)?;
         Ok(Some(path))
     }
 }
@@ -112,30 +120,42 @@ fn as_name(text: &str) -> String {
         .collect()
 }
 
-/// Writes a file under a temporary name in the same directory, then renames
-/// it: a reader sees all of it or none. What is no regular file is written to
-/// as it is.
+/// Has a file written under a temporary name in the same directory, then
+/// renames it: a reader sees all of it or none. What is no regular file is
+/// written to as it is.
 ///
 /// # Errors
-/// What the system answers, with the file's name in front.
-pub fn write_whole(path: &Path, contents: &[u8]) -> io::Result<()> {
-    written(path, contents)
+/// What the system or `write` answers, with the file's name in front.
+pub fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    written(path, write)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-fn written(path: &Path, contents: &[u8]) -> io::Result<()> {
+/// Passes on what is written, in pieces of [`BUFFER`] where it is more.
+fn buffered(
+    to: impl Write,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(BUFFER, to);
+    write(&mut out)?;
+    out.flush()
+}
+
+fn written(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return OpenOptions::new()
-            .append(true)
-            .open(path)?
-            .write_all(contents);
+        return buffered(OpenOptions::new().append(true).open(path)?, write);
     }
     let name = path
         .file_name()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
     let process = std::process::id();
     let temporary = path.with_file_name(format!(".{}.{process}.tmp", name.to_string_lossy()));
-    let written = write_new(&temporary, contents).and_then(|()| fs::rename(&temporary, path));
+    let written = create(&temporary)
+        .and_then(|file| buffered(file, write))
+        .and_then(|()| fs::rename(&temporary, path));
     if written.is_err() {
         // Best effort: the first error is the one to tell.
         let _ = fs::remove_file(&temporary);
@@ -143,17 +163,16 @@ fn written(path: &Path, contents: &[u8]) -> io::Result<()> {
     written
 }
 
-fn write_new(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let open = || File::create_new(path);
-    let mut file = match open() {
+/// Makes a file that nobody else has open.
+fn create(path: &Path) -> io::Result<File> {
+    match File::create_new(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             // Left behind by a process of the same id that was killed.
             fs::remove_file(path)?;
-            open()?
+            File::create_new(path)
         }
-        opened => opened?,
-    };
-    file.write_all(contents)
+        opened => opened,
+    }
 }
 
 #[cfg(test)]
@@ -168,6 +187,68 @@ mod tests {
             rank: "3".to_owned(),
             ..Process::default()
         }
+    }
+
+    fn put(text: &str) -> impl FnOnce(&mut dyn Write) -> io::Result<()> {
+        move |out| out.write_all(text.as_bytes())
+    }
+
+    /// What was passed on, piece by piece.
+    #[derive(Default)]
+    struct Pieces(Vec<usize>);
+
+    impl Write for Pieces {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn little_is_kept_of_a_long_text_and_a_short_one_is_one_piece() {
+        let lines = |count| {
+            let mut pieces = Pieces::default();
+            buffered(&mut pieces, |out| {
+                (0..count).try_for_each(|_| out.write_all(&[b'x'; 100]))
+            })
+            .unwrap();
+            pieces.0
+        };
+        assert_eq!(lines(600), [60_000]);
+        let long = lines(100_000);
+        assert!(long.iter().all(|&piece| piece <= BUFFER));
+        assert!(long.len() < 200);
+        assert_eq!(long.iter().sum::<usize>(), 10_000_000);
+    }
+
+    #[test]
+    fn a_file_appears_when_it_is_complete_and_not_at_all_where_it_cannot_be() {
+        let name = format!("vramalloc.target.whole.{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("s.json");
+        let names = || fs::read_dir(&directory).unwrap().count();
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let failed = write_whole(&file, |out| {
+            out.write_all(&vec![b'x'; 3 * BUFFER])?;
+            Err(full())
+        });
+        assert_eq!(failed.unwrap_err().kind(), full().kind());
+        assert_eq!(names(), 0);
+        write_whole(&file, |out| {
+            out.write_all(&vec![b'x'; 3 * BUFFER])?;
+            assert!(!file.exists());
+            assert_eq!(names(), 1);
+            out.write_all(b"end")
+        })
+        .unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().len(), 3 * BUFFER as u64 + 3);
+        assert_eq!(names(), 1);
+        fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
@@ -193,7 +274,7 @@ mod tests {
         let target = StatsTarget::read(file.to_str().unwrap()).unwrap();
         for text in ["first, longer", "second"] {
             assert_eq!(
-                target.deliver(&process(), text).unwrap(),
+                target.deliver(&process(), put(text)).unwrap(),
                 Some(file.clone())
             );
             assert_eq!(fs::read_to_string(&file).unwrap(), text);
@@ -205,14 +286,14 @@ mod tests {
     #[test]
     fn a_device_is_written_to_and_not_replaced() {
         let target = StatsTarget::read("/dev/null").unwrap();
-        target.deliver(&process(), "text").unwrap();
+        target.deliver(&process(), put("text")).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
     #[test]
     fn an_error_names_the_file() {
         let target = StatsTarget::read("/nowhere/at/all.json").unwrap();
-        let error = target.deliver(&process(), "text").unwrap_err();
+        let error = target.deliver(&process(), put("text")).unwrap_err();
         assert!(
             error.to_string().starts_with("/nowhere/at/all.json: "),
             "{error}"

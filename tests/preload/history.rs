@@ -194,6 +194,22 @@ fn a_history_that_the_host_cannot_hold_is_none() {
     assert_eq!(arenas[0]["events"], Value::Array(Vec::new()));
 }
 
+/// What is kept fits twice beside the program, its text of 33 MB does not.
+#[test]
+fn a_long_history_is_written_bit_by_bit() {
+    let trace = stage::trace("gpt_train");
+    let run = Run::preloaded("replay", Kind::Driver)
+        .args([&trace.to_string_lossy(), "20"])
+        .env("SIM_CUDA_MEMORY", "80G")
+        .conf("trace:300000");
+    let outcome = run.data(48 << 20).go();
+    outcome.quiet(0);
+    let text = outcome.statistics();
+    assert!(text.len() > 32 << 20);
+    assert_eq!(text.matches("{ \"action\": ").count(), 300_000);
+    assert!(text.ends_with("}\n"));
+}
+
 /// PyTorch's form: the divisions by the MiB from which on they hold.
 #[test]
 fn the_divisions_in_force_are_in_the_settings() {

@@ -47,8 +47,8 @@ fn prepared(target: &Path, file: &Path) -> Result<(PathBuf, Made), String> {
 }
 
 fn written(target: &Path, beside: &Path, made: &Made) -> u8 {
-    let result =
-        write_whole(target, &made.pickle).and_then(|()| write_whole(beside, made.json.as_bytes()));
+    let result = write_whole(target, |out| out.write_all(&made.pickle))
+        .and_then(|()| write_whole(beside, |out| out.write_all(made.json.as_bytes())));
     if let Err(error) = result {
         say(error);
         return 1;

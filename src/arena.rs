@@ -38,6 +38,7 @@ mod validate;
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
+use crate::arena::growth::Stray;
 use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
 use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::{AllocError, Code, FreeError};
@@ -181,6 +182,20 @@ impl<D: Driver> Arena<D> {
     /// [`AllocError`], after the whole out-of-memory ladder;
     /// [`Code::INVALID_VALUE`] for no bytes.
     pub fn allocate(&self, request: Bytes) -> Result<Address, AllocError> {
+        self.allocate_for(request, Stray::GivenBack)
+    }
+
+    /// As `allocate`. But a direct allocation that the page map cannot tell from
+    /// its neighbours is the program's all the same: uncounted, and the real
+    /// free's business.
+    ///
+    /// # Errors
+    /// As `allocate`.
+    pub fn allocate_or_leave(&self, request: Bytes) -> Result<Address, AllocError> {
+        self.allocate_for(request, Stray::Left)
+    }
+
+    fn allocate_for(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
         let _step = self.step();
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
@@ -199,7 +214,7 @@ impl<D: Driver> Arena<D> {
                 .map_err(AllocError::Driver)?
         };
         let served = match route {
-            Route::Direct => self.allocate_direct(request, stack),
+            Route::Direct => self.allocate_direct(request, stack, stray),
             Route::Pool(pool) => {
                 let want = Want {
                     request,

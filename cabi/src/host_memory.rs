@@ -31,9 +31,10 @@ use crate::guard::{Service, own_call, service};
 use crate::symbols::real;
 use crate::types::CudaResult;
 
+use pools::Arena;
 pub(crate) use pools::{Of, Pools, reports};
 pub(crate) use registered::Leftovers;
-use source::Kind;
+use source::{CHUNK_ALIGN, Kind};
 
 pub(crate) unsafe fn cuMemAllocHost_v2(to: *mut *mut c_void, size: usize) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
@@ -61,7 +62,13 @@ unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<Cuda
     }
     let arena = context::current_home(Asking::Door)?.pinned().arena(kind)?;
     let request = Bytes::new(size as u64);
-    let error = match arena.allocate(request) {
+    // Registered memory would be no memory to the real free.
+    let allocated = if arena.driver().registers() {
+        arena.allocate(request)
+    } else {
+        arena.allocate_or_leave(request)
+    };
+    let error = match allocated {
         Ok(address) => {
             let address = usize::try_from(address.get()).ok()?;
             // SAFETY: the caller's place for the answer.
@@ -78,10 +85,18 @@ unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<Cuda
         // Where it cannot be adopted it stays the driver's, and the free of it
         // finds its way there.
         let _adopted: bool = arena.adopt(address, request);
-    } else if result == Code::OUT_OF_MEMORY.get() && error == AllocError::Limit {
-        arena.note_refusal(request);
+    } else if let Err(code) = Code::check(result) {
+        note_failure(arena, request, error, code);
     }
     Some(result)
+}
+
+/// What the arena had none for, the driver has none for either.
+fn note_failure(arena: &Arena, request: Bytes, error: AllocError, code: Code) {
+    // Any other shortage the arena has noted itself.
+    if error == AllocError::Limit && code == Code::OUT_OF_MEMORY {
+        arena.note_refusal(request);
+    }
 }
 
 /// Memory for every context, of the pool of this one: for the C API.
@@ -91,18 +106,23 @@ unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<Cuda
 pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Code> {
     let arena = home.pinned().arena(Kind::PORTABLE);
     let arena = arena.ok_or(Code::OUT_OF_MEMORY)?;
-    if let Ok(address) = arena.allocate(size) {
-        return Ok(address);
-    }
-    let address = arena.driver().alloc(size).inspect_err(|&code| {
-        if code == Code::OUT_OF_MEMORY {
-            arena.note_refusal(size);
-        }
-    })?;
+    let error = match arena.allocate(size) {
+        Ok(address) => return Ok(address),
+        Err(error) => error,
+    };
+    let taken = arena.driver().alloc(size);
+    let address = taken.inspect_err(|&code| note_failure(arena, size, error, code))?;
     if arena.adopt(address, size) {
         return Ok(address);
     }
-    // Nobody would know it when it is freed.
+    // Nobody would know it when it is freed. What has its frames for itself can
+    // always be told from its neighbours.
+    arena.driver().free(address)?;
+    let whole = size.round_up(CHUNK_ALIGN).ok_or(Code::OUT_OF_MEMORY)?;
+    let address = arena.driver().alloc_chunk(whole)?;
+    if arena.adopt(address, size) {
+        return Ok(address);
+    }
     arena.driver().free(address)?;
     Err(Code::OUT_OF_MEMORY)
 }

@@ -37,6 +37,15 @@ pub(super) fn is_shortage(error: AllocError) -> bool {
     )
 }
 
+/// What becomes of a direct allocation that cannot be entered.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Stray {
+    /// The driver gets it back, and the request fails.
+    GivenBack,
+    /// The program gets it, and we know nothing of it.
+    Left,
+}
+
 /// The turn to grow, where only one thread may.
 struct Turn<'a, D: Driver>(&'a Arena<D>);
 
@@ -71,9 +80,10 @@ impl<D: Driver> Arena<D> {
         &self,
         request: Bytes,
         stack: StackId,
+        stray: Stray,
     ) -> Result<Address, AllocError> {
         let need = Need::new(request, self.strategy.least_block(request), stack);
-        self.patiently(&need, || self.serve_direct(&need))
+        self.patiently(&need, || self.serve_direct(&need, stray))
     }
 
     /// Tries to serve a request; where memory is short, again whenever another
@@ -295,7 +305,7 @@ impl<D: Driver> Arena<D> {
             .and_then(|region| self.enter_direct(region, want.request, want.stack))
     }
 
-    fn serve_direct(&self, need: &Need) -> Result<Address, AllocError> {
+    fn serve_direct(&self, need: &Need, stray: Stray) -> Result<Address, AllocError> {
         let Need { request, size, .. } = *need;
         self.release_before_growth();
         let mut obtained = self.obtain(request, size);
@@ -323,7 +333,15 @@ impl<D: Driver> Arena<D> {
                 }
             }
         }
-        self.enter_direct(obtained?, request, need.stack)
+        let region = obtained?;
+        if stray == Stray::GivenBack {
+            return self.enter_direct(region, request, need.stack);
+        }
+        let entered = (self.books.lock()).add_direct(region, request, need.stack);
+        if !entered {
+            self.quota.put_back(region.size);
+        }
+        Ok(region.address)
     }
 
     /// Whether a request that failed so does without the ladder.

@@ -28,7 +28,7 @@ use crate::symbols::real;
 use crate::types::{CUdevice, CudaResult};
 
 /// Chunks begin at multiples of this.
-const CHUNK_ALIGN: Bytes = Bytes::kib(64);
+pub(super) const CHUNK_ALIGN: Bytes = Bytes::kib(64);
 
 /// What every pointer of the driver is a multiple of.
 const LEAST_ALIGN: Bytes = Bytes::new(256);
@@ -209,12 +209,18 @@ impl Source {
         has(UNIFIED_ADDRESSING) && has(REGISTERED_AT_HOST_ADDRESS)
     }
 
+    /// Whether memory may be the system's, registered.
+    pub(crate) fn registers(&self) -> bool {
+        self.threads.is_some() && self.kind.can_be_registered()
+    }
+
     /// Memory of the system, registered; none where it has to be the driver's.
-    fn register(&self, size: Bytes, align: Bytes) -> Option<Address> {
+    /// Aligned as chunks are, it begins in no other's frame of the page map.
+    fn register(&self, size: Bytes) -> Option<Address> {
         let threads = self.threads.filter(|_| self.kind.can_be_registered())?;
         self.see_off();
         let stand_in = self.stand_in()?;
-        let [size, align] = [size, align].map(|bytes| usize::try_from(bytes.get()).ok());
+        let [size, align] = [size, CHUNK_ALIGN].map(|bytes| usize::try_from(bytes.get()).ok());
         registered::take(&self.marker, size?, align?, stand_in, threads).ok()
     }
 
@@ -309,14 +315,14 @@ impl Driver for Source {
     type Fence = Fence;
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        self.again_with_room(|| match self.register(size, LEAST_ALIGN) {
+        self.again_with_room(|| match self.register(size) {
             Some(address) => Ok(address),
             None => self.take(size),
         })
     }
 
     fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
-        self.again_with_room(|| match self.register(size, CHUNK_ALIGN) {
+        self.again_with_room(|| match self.register(size) {
             Some(chunk) => Ok(chunk),
             None => self.take_chunk(size),
         })

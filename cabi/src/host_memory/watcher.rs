@@ -10,7 +10,7 @@
 
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
@@ -30,9 +30,10 @@ const LONGEST: Duration = Duration::from_millis(10);
 const STACK: usize = 256 << 10;
 
 static THREAD: OnceLock<Option<Thread>> = OnceLock::new();
-/// Whether the thread sleeps until it is told. Relaxed throughout: it stores
-/// before it looks for work a last time, and whoever frees looks here after the
-/// free, both by the arena's lock; so at least one sees the other.
+/// Whether the thread sleeps until it is told. It stores before it looks for
+/// work a last time, and whoever frees looks here after the free, each with a
+/// fence between the two: at least one sees the other, also where the arena is
+/// new to the thread.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// The thread passes it to work; closed for good at the end of the process.
 static WORK: Gate = Gate::new();
@@ -42,6 +43,8 @@ pub(crate) fn notice() {
     if !life::options(|loaded| loaded.settings.pinned.background_threads) {
         return;
     }
+    // SeqCst: pairs with the one in `sleep_until_told`.
+    fence(Ordering::SeqCst);
     if let Some(thread) = THREAD.get_or_init(start)
         && ASLEEP.swap(false, Ordering::Relaxed)
     {
@@ -99,6 +102,8 @@ fn watch() {
 
 fn sleep_until_told() {
     ASLEEP.store(true, Ordering::Relaxed);
+    // SeqCst: pairs with the one in `notice`.
+    fence(Ordering::SeqCst);
     if !in_limbo().is_zero() {
         ASLEEP.store(false, Ordering::Relaxed);
     }

@@ -185,9 +185,9 @@ impl<D: Driver> Arena<D> {
         self.allocate_for(request, Stray::GivenBack)
     }
 
-    /// As `allocate`. But a direct allocation that the page map cannot tell from
-    /// its neighbours is the program's all the same: uncounted, and the real
-    /// free's business.
+    /// As `allocate`. But a direct allocation that the page map cannot hold,
+    /// because it begins at no multiple of 512, is the program's all the same:
+    /// uncounted, and the real free's business.
     ///
     /// # Errors
     /// As `allocate`.

@@ -8,22 +8,29 @@
 //! Addresses are *held* by an arena in one of two ways. What lies in a chunk
 //! is held whole, by pages, and by frames where the chunk does not fill a
 //! page: any address in it is ours, live or not, and must never reach the real
-//! free. A frame in which a direct allocation starts is shared with whatever
-//! else the driver put there: only the exact addresses are ours.
+//! free. A frame in which direct allocations start is shared by the arenas
+//! that made them and whatever else the driver put there: only the exact
+//! addresses are ours, and each slot says whose.
 //!
 //! Invariant: a slot is non-zero exactly while a live block starts there, and
-//! only the arena that holds a page or frame, under its lock, writes the slots
-//! and gives it up. So an arena can lose a race for a free one only, and then
-//! it is told.
+//! only the arena of that block, under its lock, empties it. A page or frame
+//! is held whole or counts the direct allocations in it, never both: one word
+//! decides, so that of two arenas that race for it one is told that it lost.
 //!
 //! Cost: whose an address is takes two dependent loads where it lies in a
 //! chunk, the block four, and no lock. To hold a chunk is one store per page.
 //! Host memory: 40 bytes for each page of a touched region (80 KiB for 4 GiB),
-//! 1 KiB for each page and 512 bytes for each frame in which blocks start.
+//! 1 KiB for each page and 1 KiB for each frame in which blocks start.
+
+mod entry;
+mod tenure;
 
 use crate::address::{Address, Bytes};
 use crate::sync::OnceLock;
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+use entry::Entry;
+use tenure::{Holder, Tenure};
 
 /// Blocks and direct allocations start at multiples of this.
 pub(crate) const SLOT: Bytes = Bytes::new(1 << SLOT_SHIFT);
@@ -62,14 +69,10 @@ const REGION_SHIFT: u32 = PAGE_SHIFT + BITS.pages;
 const PAGE: Bytes = Bytes::new(1 << PAGE_SHIFT);
 const FRAME: Bytes = Bytes::new(1 << FRAME_SHIFT);
 
-/// Names an arena in a process; the doors' registry gives them out, from 0.
+/// Names an arena in a process; the doors' registry gives them out, from 0 and
+/// below 2^31.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ArenaId(pub u32);
-
-impl ArenaId {
-    /// Numbers from here on cannot be written down as a holder.
-    pub const LIMIT: u32 = WHOLE - 1;
-}
 
 /// What an address is to us.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -81,32 +84,23 @@ pub enum Owner {
     Arena(ArenaId),
 }
 
-/// 0, or the number of the arena that holds it plus one, with `WHOLE` or
-/// without.
-type Holder = AtomicU32;
-
-/// Set in a holder where all addresses are ours. A page is held in no other
-/// way.
-const WHOLE: u32 = 1 << 31;
-
-/// The block that starts at an address, in the arena that holds it, plus one.
-/// Zero is no block.
-type Slot = AtomicU32;
+/// An [`Entry`].
+type Slot = AtomicU64;
 
 struct Frame {
-    holder: Holder,
+    tenure: Tenure,
     slots: OnceLock<Box<[Slot]>>,
 }
 
 struct Page {
-    holder: Holder,
+    tenure: Tenure,
     frames: OnceLock<Box<[Frame]>>,
 }
 
 impl Frame {
     fn new() -> Frame {
         Frame {
-            holder: Holder::new(0),
+            tenure: Tenure::new(),
             slots: OnceLock::new(),
         }
     }
@@ -121,20 +115,12 @@ impl Frame {
             .get_or_init(|| (0..SLOTS).map(|_| Slot::new(0)).collect());
         slots.get(index(address, SLOT_SHIFT, SLOTS))
     }
-
-    fn is_empty(&self) -> bool {
-        let slots = self.slots.get().into_iter().flatten();
-        // Relaxed: only the holder writes, and the holder asks.
-        slots
-            .into_iter()
-            .all(|slot| slot.load(Ordering::Relaxed) == 0)
-    }
 }
 
 impl Page {
     fn new() -> Page {
         Page {
-            holder: Holder::new(0),
+            tenure: Tenure::new(),
             frames: OnceLock::new(),
         }
     }
@@ -178,32 +164,41 @@ impl PageMap {
         let Some(page) = self.page(address) else {
             return Owner::Foreign;
         };
-        // Acquire, here and below: pairs with the Release of `hold_*`, so that
-        // what the holder wrote before is seen.
-        let mut holder = page.holder.load(Ordering::Acquire);
-        if holder == 0 {
-            holder = page
-                .frame(address)
-                .map_or(0, |frame| frame.holder.load(Ordering::Acquire));
-        }
-        let whole = holder & WHOLE != 0;
-        match holder & !WHOLE {
-            0 => Owner::Foreign,
-            number if whole || self.block(address).is_some() => Owner::Arena(ArenaId(number - 1)),
-            _ => Owner::Foreign,
-        }
+        let holder = match page.tenure.holder() {
+            Holder::Whole(arena) => return Owner::Arena(arena),
+            Holder::Shared => page.frame(address).map(|frame| frame.tenure.holder()),
+        };
+        let arena = match holder {
+            Some(Holder::Whole(arena)) => Some(arena),
+            Some(Holder::Shared) => self.entry(address).direct(),
+            None => None,
+        };
+        arena.map_or(Owner::Foreign, Owner::Arena)
     }
 
-    /// The live block that starts exactly here, as its arena numbers it.
-    pub(crate) fn block(&self, address: Address) -> Option<u32> {
+    /// The live block of this arena that starts exactly here, as the arena
+    /// numbers it.
+    pub(crate) fn block(&self, arena: ArenaId, address: Address) -> Option<u32> {
+        let entry = self.entry(address);
+        let own = entry.direct().is_none_or(|other| other == arena);
+        entry.number().filter(|_| own)
+    }
+
+    fn entry(&self, address: Address) -> Entry {
+        let slot = self.slot(address);
+        // Acquire: pairs with the Release of whoever entered the block. The
+        // thread that frees got the pointer from the one that allocated, so it
+        // sees at least that store.
+        slot.map_or(Entry::NONE, |slot| {
+            Entry::from_word(slot.load(Ordering::Acquire))
+        })
+    }
+
+    fn slot(&self, address: Address) -> Option<&Slot> {
         if !address.is_aligned(SLOT) {
             return None;
         }
-        let slot = self.page(address)?.frame(address)?.slot(address)?;
-        // Acquire: pairs with the Release of `set_block`. The thread that
-        // frees got the pointer from the one that allocated, so it sees at
-        // least that store.
-        slot.load(Ordering::Acquire).checked_sub(1)
+        self.page(address)?.frame(address)?.slot(address)
     }
 
     /// Holds all of a chunk. Fails, changing nothing, where the addresses are
@@ -216,7 +211,7 @@ impl PageMap {
         }
         let mut held = Bytes::ZERO;
         for part in parts(address, size) {
-            if !self.hold_part(&part, (arena.0 + 1) | WHOLE) {
+            if !self.hold_part(&part, arena) {
                 self.release_chunk(address, held);
                 return false;
             }
@@ -225,27 +220,23 @@ impl PageMap {
         true
     }
 
-    fn hold_part(&self, part: &Part, holder: u32) -> bool {
+    fn hold_part(&self, part: &Part, arena: ArenaId) -> bool {
         let Some(page) = self.page_made(part.start) else {
             return false;
         };
-        let place = if part.size == PAGE {
-            // Relaxed: whoever holds a frame of memory that the driver has
-            // given to us holds it no more.
-            let frames = page.frames.get().into_iter().flatten();
-            let free = |frame: &Frame| frame.holder.load(Ordering::Relaxed) == 0;
-            frames.into_iter().all(free).then_some(&page.holder)
-        } else {
-            let whole = page.holder.load(Ordering::Relaxed) != 0;
-            let frame = page.frame_made(part.start).filter(|_| !whole);
-            frame.map(|frame| &frame.holder)
-        };
-        // Release: pairs with the Acquire in `owner`.
-        place.is_some_and(|place| {
-            place
-                .compare_exchange(0, holder, Ordering::Release, Ordering::Relaxed)
-                .is_ok()
-        })
+        if part.size == PAGE {
+            return page.tenure.hold(arena);
+        }
+        if !page.tenure.share() {
+            return false;
+        }
+        let held = page
+            .frame_made(part.start)
+            .is_some_and(|frame| frame.tenure.hold(arena));
+        if !held {
+            page.tenure.unshare();
+        }
+        held
     }
 
     /// Gives up a chunk, whose slots are all empty.
@@ -254,11 +245,11 @@ impl PageMap {
             let Some(page) = self.page(part.start) else {
                 continue;
             };
-            // Release: whoever holds it next sees empty slots.
             if part.size == PAGE {
-                page.holder.store(0, Ordering::Release);
+                page.tenure.release();
             } else if let Some(frame) = page.frame(part.start) {
-                frame.holder.store(0, Ordering::Release);
+                frame.tenure.release();
+                page.tenure.unshare();
             }
         }
     }
@@ -267,55 +258,61 @@ impl PageMap {
     pub(crate) fn set_block(&self, address: Address, block: u32) {
         let frame = self.page(address).and_then(|page| page.frame_made(address));
         if let Some(slot) = frame.and_then(|frame| frame.slot_made(address)) {
-            // Release: pairs with the Acquire in `block`.
-            slot.store(block + 1, Ordering::Release);
+            // Release: pairs with the Acquire in `entry`.
+            slot.store(Entry::in_chunk(block).word(), Ordering::Release);
         }
     }
 
     /// Takes the block at this address out.
     pub(crate) fn clear_block(&self, address: Address) {
-        let frame = self.page(address).and_then(|page| page.frame(address));
-        if let Some(slot) = frame.and_then(|frame| frame.slot(address)) {
-            // Release: pairs with the Acquire in `block`.
-            slot.store(0, Ordering::Release);
+        if let Some(slot) = self.slot(address) {
+            // Release: pairs with the Acquire in `entry`.
+            slot.store(Entry::NONE.word(), Ordering::Release);
         }
     }
 
     /// Enters a direct allocation. Fails, changing nothing, where its start
-    /// cannot be told from a neighbour's: not a multiple of 512, or in a frame
-    /// that another arena holds.
+    /// cannot be told from a neighbour's: not a multiple of 512, in a chunk, or
+    /// where another starts.
     pub(crate) fn hold_direct(&self, arena: ArenaId, address: Address, block: u32) -> bool {
-        let mine = arena.0 + 1;
-        let page = self.page_made(address).filter(|page| {
-            // Relaxed: the page of a chunk, in which the driver gives nothing
-            // else away.
-            address.is_aligned(SLOT) && page.holder.load(Ordering::Relaxed) == 0
-        });
-        let Some(frame) = page.and_then(|page| page.frame_made(address)) else {
+        let page = self.page_made(address);
+        let Some(page) = page.filter(|_| address.is_aligned(SLOT)) else {
             return false;
         };
-        let Some(slot) = frame.slot_made(address) else {
-            return false;
-        };
-        // AcqRel: Acquire pairs with the Release of a former holder, Release
-        // with the Acquire in `owner`.
-        let held = frame
-            .holder
-            .compare_exchange(0, mine, Ordering::AcqRel, Ordering::Acquire);
-        if held.is_err_and(|holder| holder != mine) || slot.load(Ordering::Relaxed) != 0 {
+        if !page.tenure.share() {
             return false;
         }
-        slot.store(block + 1, Ordering::Release);
-        true
+        let frame = page.frame_made(address);
+        let frame = frame.filter(|frame| frame.tenure.share());
+        let Some(frame) = frame else {
+            page.tenure.unshare();
+            return false;
+        };
+        let entry = Entry::direct_of(arena, block).word();
+        let entered = frame.slot_made(address).is_some_and(|slot| {
+            // Release: pairs with the Acquire in `entry`.
+            let exchange = slot.compare_exchange(
+                Entry::NONE.word(),
+                entry,
+                Ordering::Release,
+                Ordering::Relaxed,
+            );
+            exchange.is_ok()
+        });
+        if !entered {
+            frame.tenure.unshare();
+            page.tenure.unshare();
+        }
+        entered
     }
 
-    /// Takes a direct allocation out, and gives up the frame with the last.
+    /// Takes out a direct allocation that this arena entered.
     pub(crate) fn release_direct(&self, address: Address) {
         self.clear_block(address);
-        let frame = self.page(address).and_then(|page| page.frame(address));
-        if let Some(frame) = frame.filter(|frame| frame.is_empty()) {
-            // Release: whoever takes the frame next sees empty slots.
-            frame.holder.store(0, Ordering::Release);
+        let page = self.page(address);
+        if let Some((page, frame)) = page.and_then(|page| Some((page, page.frame(address)?))) {
+            frame.tenure.unshare();
+            page.tenure.unshare();
         }
     }
 

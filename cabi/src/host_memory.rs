@@ -115,8 +115,8 @@ pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Cod
     if arena.adopt(address, size) {
         return Ok(address);
     }
-    // Nobody would know it when it is freed. What has its frames for itself can
-    // always be told from its neighbours.
+    // Nobody would know it when it is freed. What is aligned as chunks are
+    // can be entered.
     arena.driver().free(address)?;
     let whole = size.round_up(CHUNK_ALIGN).ok_or(Code::OUT_OF_MEMORY)?;
     let address = arena.driver().alloc_chunk(whole)?;

@@ -150,8 +150,9 @@ impl<F: Clone> Books<F> {
         }
     }
 
-    pub(super) fn map(&self) -> &PageMap {
-        &self.map
+    /// The block that the page map has for us at this address.
+    pub(super) fn mapped(&self, address: Address) -> Option<BlockId> {
+        self.map.block(self.arena, address).map(BlockId)
     }
 
     /// Bytes in limbo.
@@ -323,7 +324,7 @@ impl<F: Clone> Books<F> {
 
     /// The live block that starts at this address.
     fn live_block(&self, address: Address) -> Option<(BlockId, Block)> {
-        let (id, block) = self.blocks.find(self.map.block(address)?)?;
+        let (id, block) = self.blocks.find(self.map.block(self.arena, address)?)?;
         (block.state == State::Live && block.address == address).then_some((id, *block))
     }
 

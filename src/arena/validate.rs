@@ -287,7 +287,7 @@ impl<F: Clone> Books<F> {
         address: Address,
         expected: Option<BlockId>,
     ) -> Result<(), Inconsistency> {
-        let mapped = self.map().block(address).map(BlockId);
+        let mapped = self.mapped(address);
         ensure!(
             mapped == expected,
             "the page map has {mapped:?} at {address:?}, not {expected:?}"

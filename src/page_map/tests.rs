@@ -30,23 +30,52 @@ fn of_a_direct_allocation_only_the_start_is_ours() {
     let map = PageMap::new();
     assert!(map.hold_direct(A, CHUNK, 7));
     assert_eq!(map.owner(CHUNK), Owner::Arena(A));
-    assert_eq!(map.block(CHUNK), Some(7));
+    assert_eq!(map.block(A, CHUNK), Some(7));
     assert_eq!(map.owner(Address::new(CHUNK.get() + 1)), Owner::Foreign);
     assert_eq!(map.owner(Address::new(CHUNK.get() + 512)), Owner::Foreign);
 }
 
 #[test]
-fn a_frame_belongs_to_one_arena_until_its_last_block_is_gone() {
+fn arenas_share_a_frame_and_each_has_its_own_blocks() {
     let map = PageMap::new();
     let second = Address::new(CHUNK.get() + 512);
     assert!(map.hold_direct(A, CHUNK, 1));
-    assert!(!map.hold_direct(B, second, 1), "the frame is A's");
-    assert!(!map.hold_chunk(B, CHUNK, Bytes::mib(2)));
-    assert!(map.hold_direct(A, second, 2));
+    assert!(map.hold_direct(B, second, 2));
+    assert_eq!(map.owner(CHUNK), Owner::Arena(A));
+    assert_eq!(map.owner(second), Owner::Arena(B));
+    assert_eq!([A, B].map(|arena| map.block(arena, CHUNK)), [Some(1), None]);
+    assert_eq!(
+        [A, B].map(|arena| map.block(arena, second)),
+        [None, Some(2)]
+    );
+    assert!(!map.hold_direct(B, CHUNK, 3), "A's block starts there");
+    assert_eq!(map.owner(CHUNK), Owner::Arena(A));
     map.release_direct(CHUNK);
-    assert!(!map.hold_direct(B, CHUNK, 1));
-    map.release_direct(second);
-    assert!(map.hold_direct(B, CHUNK, 1));
+    assert_eq!(map.owner(CHUNK), Owner::Foreign);
+    assert_eq!(map.owner(second), Owner::Arena(B));
+}
+
+#[test]
+fn no_chunk_is_held_where_a_direct_allocation_starts() {
+    let map = PageMap::new();
+    let frame = Bytes::kib(64);
+    let second = Address::new(CHUNK.get() + 512);
+    assert!(map.hold_direct(A, CHUNK, 1));
+    assert!(map.hold_direct(B, second, 1));
+    for direct in [CHUNK, second] {
+        assert!(!map.hold_chunk(B, CHUNK, Bytes::mib(2)));
+        assert!(!map.hold_chunk(B, CHUNK, frame));
+        map.release_direct(direct);
+    }
+    assert!(map.hold_chunk(B, CHUNK, frame));
+    assert!(!map.hold_direct(A, second, 1), "it lies in B's chunk");
+    assert!(!map.hold_chunk(A, CHUNK, Bytes::mib(2)));
+    map.release_chunk(CHUNK, frame);
+    assert!(map.hold_chunk(A, CHUNK, Bytes::mib(2)));
+    assert!(!map.hold_direct(B, second, 1), "it lies in A's chunk");
+    assert!(!map.hold_chunk(B, CHUNK, frame));
+    map.release_chunk(CHUNK, Bytes::mib(2));
+    assert!(map.hold_direct(B, second, 1));
 }
 
 #[test]

@@ -180,12 +180,10 @@ fn difference(bare: &Outcome, outcome: &Outcome) -> Option<String> {
     let [allocated, freed, ooms] = ["allocations", "frees", "ooms"].map(sum);
     let counted = format!("pinned: allocated {allocated}, freed {freed},");
     let own = last.next().unwrap_or("");
-    let passes_through = outcome.what.contains("strategy:passthrough");
-    if ooms != 0 || !passes_through && !own.starts_with(&counted) {
+    if ooms != 0 || !own.starts_with(&counted) {
         return Some(format!("the program {own}; the statistics {counted}"));
     }
-    // What lies beside another arena's is not counted then, but is asked for as
-    // bare.
+    let passes_through = outcome.what.contains("strategy:passthrough");
     PINNED_CALLS.iter().find_map(|function| {
         let [bare, here] = [bare, outcome].map(|run| run.driver_calls(function));
         (passes_through && here > bare)

@@ -215,7 +215,7 @@ impl Source {
     }
 
     /// Memory of the system, registered; none where it has to be the driver's.
-    /// Aligned as chunks are, it begins in no other's frame of the page map.
+    /// It is aligned as chunks are, so that the page map can hold it.
     fn register(&self, size: Bytes) -> Option<Address> {
         let threads = self.threads.filter(|_| self.kind.can_be_registered())?;
         self.see_off();

@@ -1,0 +1,222 @@
+//! Reports in which every number is another, for the tests to find again.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use serde_json::Value;
+use vramalloc::config::{Host, Loaded, load};
+use vramalloc::stats::{
+    Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
+    Event, Frame, Gauge, Group, Holdings, Metric, OomEvent, Parts, PinnedReport, Process, Report,
+    SIZE_CLASSES, Segment, SegmentKind, Snapshot, Snapshots, StackId, Stacks,
+};
+use vramalloc::{Address, Bytes};
+
+pub(crate) fn gauge(current: u64, peak: u64) -> Gauge {
+    Gauge {
+        current: Bytes::new(current),
+        peak: Bytes::new(peak),
+    }
+}
+
+pub(crate) fn process() -> Process {
+    Process {
+        program: "train".to_owned(),
+        command_line: vec!["./train".to_owned(), "--fast".to_owned()],
+        pid: 42,
+        started: UNIX_EPOCH + Duration::from_millis(1500),
+        ended: UNIX_EPOCH + Duration::from_millis(2500),
+        ..Process::default()
+    }
+}
+
+pub(crate) fn loaded() -> Loaded {
+    let environment = [
+        ("VRAMALLOC_LIMIT", "8G"),
+        ("VRAMALLOC_CONF", "nothing:1,backend:native"),
+    ];
+    load(
+        environment.map(|(name, value)| (name.into(), value.into())),
+        Host::default(),
+    )
+}
+
+/// An arena in which a bit of everything happened.
+pub(crate) fn arena(device: u32) -> ArenaReport {
+    let mut arena = ArenaReport {
+        device,
+        device_name: Some("Model".to_owned()),
+        device_total: Some(Bytes::gib(16)),
+        stats: ArenaStats {
+            live: gauge(1024, 4096),
+            cached: gauge(3072, 8192),
+            reserved: gauge(4096, 9000),
+            hits: 4,
+            misses: 1,
+            waits: 2,
+            wait_ns: 300,
+            largest_cached: Bytes::new(2304),
+            idle_low: Bytes::new(11),
+            at_reserved_peak: Parts {
+                live: Bytes::new(12),
+                cached: Bytes::new(13),
+                idle: Bytes::new(26),
+                limbo: Bytes::new(14),
+            },
+            fragmented_misses: 15,
+            limbo_misses: 16,
+            longest_wait_ns: 17,
+            budget_waits: 18,
+            budget_wait_ns: 19,
+            largest_oom: Bytes::new(20),
+            fragmented_ooms: 27,
+            ..ArenaStats::default()
+        },
+        ..ArenaReport::default()
+    };
+    let count = ClassCount {
+        allocations: 5,
+        frees: 3,
+        requested: 2000,
+    };
+    arena.stats.classes[0] = count;
+    arena.stats.classes[SIZE_CLASSES - 1] = count;
+    arena.stats.classes_live[0] = ClassLive {
+        blocks: 21,
+        bytes: 22,
+    };
+    arena.stats.classes_at_peak[0] = ClassLive {
+        blocks: 23,
+        bytes: 24,
+    };
+    arena.stats.memory.all[Metric::ActiveBytes].peak = 25;
+    arena.calls.alloc = CallCount {
+        calls: 2,
+        failures: 1,
+        ns: 100,
+        ..CallCount::default()
+    };
+    arena.calls.fence = CallCount {
+        calls: 7,
+        ns: 70,
+        ..CallCount::default()
+    };
+    arena.ooms.push(oom());
+    arena
+}
+
+/// A request that failed, with everything that can be told.
+pub(crate) fn oom() -> OomEvent {
+    OomEvent {
+        request: Bytes::new(1000),
+        rounded: Bytes::new(1024),
+        driver_free: Some(Bytes::new(600)),
+        limit: Some(Bytes::new(9000)),
+        device_reserved: Bytes::new(8500),
+        after: Holdings {
+            cached: Bytes::new(700),
+            largest_cached: Bytes::new(700),
+            ..Holdings::default()
+        },
+        sizes: vec![group(Bytes::new(512))],
+        stacks: vec![group(StackId::new(3))],
+        ..OomEvent::default()
+    }
+}
+
+pub(crate) fn group<K>(key: K) -> Group<K> {
+    Group {
+        key,
+        count: 2,
+        bytes: Bytes::new(1024),
+    }
+}
+
+/// A segment of two blocks, two events, and a call stack.
+pub(crate) fn snapshots() -> Snapshots {
+    let stack = StackId::new(3);
+    let block = |address, state, requested| BlockPicture {
+        address: Address::new(address),
+        size: Bytes::new(1024),
+        requested: Bytes::new(requested),
+        state,
+        stack: if requested > 0 { stack } else { StackId::NONE },
+    };
+    let event = |action, size| Event {
+        action,
+        size: Bytes::new(size),
+        time_us: 77,
+        stack,
+    };
+    let snapshot = Snapshot {
+        segments: vec![Segment {
+            address: Address::new(4096),
+            size: Bytes::new(2048),
+            kind: SegmentKind::Small,
+            first_block: 0,
+            block_count: 2,
+        }],
+        blocks: vec![
+            block(4096, BlockState::Live, 1000),
+            block(5120, BlockState::Free, 0),
+        ],
+        events: vec![
+            event(Action::Alloc(Address::new(4096)), 1000),
+            event(
+                Action::Oom {
+                    device_free: Bytes::new(600),
+                },
+                1024,
+            ),
+        ],
+        events_lost: 5,
+    };
+    let frame = |name: Option<&str>| Frame {
+        object: "/usr/lib/a \"quoted\".so".to_owned(),
+        offset: 4660,
+        name: name.map(str::to_owned),
+    };
+    Snapshots {
+        blocks: 2,
+        left_out: false,
+        arenas: vec![(1, snapshot), (0, Snapshot::default())],
+        stacks: Stacks {
+            frames: vec![frame(Some("load")), frame(None)],
+            stacks: vec![(stack, vec![1, 0])],
+        },
+    }
+}
+
+pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> String {
+    Report {
+        process: &process(),
+        loaded: &loaded(),
+        last: true,
+        doors: &["cuMemAlloc_v2", "cudaMalloc"],
+        arenas,
+        snapshots,
+    }
+    .to_text()
+}
+
+/// The same of page-locked host memory.
+pub(crate) fn host_arena() -> ArenaReport {
+    ArenaReport {
+        pinned: Some(PinnedReport {
+            context: 3,
+            flags: Some(1),
+        }),
+        ..arena(1)
+    }
+}
+
+pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
+    Report {
+        process: &process(),
+        loaded: &loaded(),
+        last: true,
+        doors: &["cuMemAlloc_v2", "cudaMalloc"],
+        arenas,
+        snapshots: None,
+    }
+    .to_json()
+}

@@ -4,11 +4,12 @@ Called by scripts/check-clients, which has built the library and the simulated
 CUDA. One line a check; the last line counts them.
 """
 
-import json
 import os
 import pathlib
 import subprocess
 import sys
+
+from checks import OUT_OF_MEMORY, check, end, load
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIBRARY = ROOT / "target" / "release" / "libvramalloc.so"
@@ -17,29 +18,6 @@ RESULTS = ROOT / "target" / "clients" / "results"
 CLIENTS = ["bindings", "numba_arrays"]
 STRATEGIES = ["passthrough", "auto_growth", "naive_best_fit"]
 SECONDS = 300
-OUT_OF_MEMORY = "vramalloc: out of memory: "
-
-passed = 0
-failed = 0
-
-
-def check(what, good, otherwise=""):
-    global passed, failed
-    if good:
-        passed += 1
-        print(f"ok    {what}", flush=True)
-    else:
-        failed += 1
-        print(f"FAIL  {what}: {otherwise}", flush=True)
-
-
-def load(path):
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        print(f"      {path.name}: {error}")
-        return {}
-
 
 class Run:
     """One run of a client and what it left behind."""
@@ -143,8 +121,7 @@ def main():
         for strategy in STRATEGIES:
             preloaded(client, strategy, bare)
     early_reuse_is_seen()
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return end()
 
 
 sys.exit(main())

@@ -4,7 +4,6 @@ Called by scripts/check-pytorch, which has built the library, the simulated CUDA
 and the stand-ins. One line a check; the last line counts them.
 """
 
-import json
 import os
 import pathlib
 import subprocess
@@ -12,6 +11,7 @@ import sys
 
 import summary
 import viz
+from checks import OUT_OF_MEMORY, check, end, load
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
@@ -21,7 +21,6 @@ RESULTS = ROOT / "target" / "pytorch" / "results"
 STRATEGIES = ["passthrough", "auto_growth", "naive_best_fit"]
 SECONDS = 120
 SMALL = "256M"
-OUT_OF_MEMORY = "vramalloc: out of memory: "
 # Ways for PyTorch to get memory: from its own cache, from CUDA each time, or
 # from the memory pool of CUDA's own, which the library leaves alone.
 CACHED, UNCACHED, POOL = "cached", "uncached", "pool"
@@ -51,28 +50,6 @@ PROGRAMS = {
     # On PyTorch's own cache, and plugged in.
     "pluggable": (CACHED,),
 }
-
-passed = 0
-failed = 0
-
-
-def check(what, good, otherwise=""):
-    global passed, failed
-    if good:
-        passed += 1
-        print(f"ok    {what}", flush=True)
-    else:
-        failed += 1
-        print(f"FAIL  {what}: {otherwise}", flush=True)
-
-
-def load(path):
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        print(f"      {path.name}: {error}")
-        return {}
-
 
 def by_process(pattern):
     """The files of this name, whose number is that of a process."""
@@ -287,8 +264,7 @@ def main():
             early_reuse_is_seen()
         if program == "train":
             statistics_are_read()
-    print(f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+    return end()
 
 
 sys.exit(main())

@@ -35,6 +35,7 @@ fn expected(comes: Comes) -> Vec<&'static str> {
         of(front, "told as free: 1"),
         // CUDA's own answer, which knows nothing of our pools.
         of(!front, "told as free: 0"),
+        of(front, "contexts that ended: 3"),
         of(front, "after a reset: 1"),
     ]
     .into_iter()
@@ -53,8 +54,8 @@ fn a_stream_keeps_to_itself_what_it_uses() {
             let stats = outcome.stats();
             let totals = &stats["totals"];
             let count = |key: &str| totals[key].as_u64().unwrap();
-            // Of the context that was reset: one was live.
-            let left = u64::from(comes == Comes::First);
+            // Of the contexts that ended and the one that was reset one each.
+            let left = if comes == Comes::First { 4 } else { 0 };
             assert_eq!(
                 count("allocations"),
                 count("frees") + left,

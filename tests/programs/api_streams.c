@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "find.h"
 
 enum { SIZE = 300 * 1000, WORDS = SIZE / 4, LONG = 20 * 1000 * 1000, THREADS = 4 };
 
@@ -273,6 +274,34 @@ static void pytorch(gpu_stream stream) {
     empty();
 }
 
+/* A context of the program's own goes with its lanes, round after round: its
+ * address may come back, its memory not. */
+static void after_a_context(void) {
+    int (*create)(void **, unsigned, int), (*destroy)(void *);
+    *(void **)&create = find("cuCtxCreate_v2");
+    *(void **)&destroy = find("cuCtxDestroy_v2");
+    int right = 0;
+    for (uint32_t round = 0; round < 3; round++) {
+        void *context;
+        gpu_stream stream, other;
+        GPU(create(&context, 0, 0));
+        GPU(gpu_stream_create(&stream));
+        GPU(gpu_stream_create(&other));
+        void *memory = get(SIZE, stream), *freed = get(SIZE, stream);
+        GPU(gpu_fill(other, freed, round, WORDS, LONG));
+        GPU(gpu_fill(stream, memory, round, WORDS, 0));
+        API(record(freed, other));
+        API(api.free(freed));
+        GPU(gpu_stream_sync(stream));
+        right += word(memory) == round;
+        GPU(destroy(context));
+        EXPECT(VRAMALLOC_NOT_OURS, api.free(memory));
+        EXPECT(VRAMALLOC_NOT_OURS, api.free(freed));
+        GPU(gpu_set_device(0));
+    }
+    printf("contexts that ended: %d\n", right);
+}
+
 static void after_a_reset(gpu_stream stream) {
     void *memory = get(SIZE, stream), *freed = get(SIZE, stream);
     GPU(gpu_fill(stream, freed, 1, WORDS, LONG));
@@ -312,9 +341,11 @@ int main(int count, char **arguments) {
     a_child(stream);
     pytorch(stream);
     short_of_memory(stream, other);
-    if (front)
+    if (front) {
+        after_a_context();
         after_a_reset(stream);
-    else
+    } else {
         GPU(gpu_stream_destroy(stream));
+    }
     return 0;
 }

@@ -124,6 +124,24 @@ fn contexts_of_a_device_and_processes_of_a_rank_have_their_rows() {
     }
 }
 
+/// Streams have arenas of their own, so a device can have many.
+#[test]
+fn many_arenas_of_a_device_keep_their_numbers() {
+    let arenas = vec![ArenaReport::default(); 100];
+    let files = [("a.json", of_rank(0, &arenas).to_string())];
+    let (code, out, _) = merged(&files);
+    assert_eq!(code, Some(0));
+    let ends: Vec<usize> = (out.lines())
+        .filter(|line| line.contains("node0") || line.contains("peak live"))
+        .map(|line| line.chars().count())
+        .collect();
+    assert_eq!(ends.len(), 101);
+    assert!(ends.iter().all(|end| *end == ends[0]), "{out}");
+    for number in ["0.1 ", "0.99 ", "0.100 "] {
+        assert!(out.contains(number), "{number}: {out}");
+    }
+}
+
 /// Where a rank has several rows its name alone does not tell which is meant.
 #[test]
 fn rows_of_one_rank_are_told_apart() {

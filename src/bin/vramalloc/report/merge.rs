@@ -227,14 +227,16 @@ fn short(text: &str, most: usize) -> String {
 }
 
 fn table(rows: &[Row<'_>], out: &mut Lines) {
+    // Where a program has many arenas on a device, their numbers are told whole.
+    let devices = rows.iter().map(|row| row.device.len());
+    let wide = devices.fold("dev".len(), usize::max);
     let mut line = |[rank, host, device]: [&str; 3], values: [String; COLUMNS.len()]| {
         let [live, reserved, limbo, ooms, waits, driver] = values;
         out.exact(format_args!(
-            "{:>4} {:<12} {:>3} {live:>10} {reserved:>10} {limbo:>10} {ooms:>5} {waits:>8} \
+            "{:>4} {:<12} {device:>wide$} {live:>10} {reserved:>10} {limbo:>10} {ooms:>5} {waits:>8} \
              {driver:>8}",
             short(rank, 4),
             short(host, 12),
-            short(device, 3),
         ));
     };
     line(

@@ -30,6 +30,7 @@ mod history;
 mod limbo;
 mod meter;
 mod neighbours;
+mod packing;
 mod picture;
 mod reclaim;
 mod surplus;
@@ -56,6 +57,7 @@ use finish::Finish;
 pub use history::Watch;
 use meter::Metered;
 use neighbours::Neighbours;
+use packing::Packing;
 use reclaim::Extent;
 use surplus::Surplus;
 pub use validate::Inconsistency;
@@ -141,6 +143,7 @@ impl<D: Driver> Arena<D> {
     ) -> Arena<D> {
         let surplus = Surplus::new(config, &strategy);
         let bell = Bell::new(config.retry_time);
+        let packing = Packing::new(&strategy);
         Arena {
             id,
             driver: Metered::new(driver),
@@ -161,7 +164,7 @@ impl<D: Driver> Arena<D> {
             watch: Watch::default(),
             neighbours: None,
             holds: AtomicBool::new(false),
-            books: Lock::new(Books::new(id, map, config)),
+            books: Lock::new(Books::new(id, map, config, packing)),
             ooms: Lock::new(OomLog::default()),
         }
     }

@@ -8,6 +8,9 @@
 //! everything that was submitted before it, on every stream, is done. Fences
 //! of one context are reached in the order in which they were made.
 
+use std::thread::{sleep, yield_now};
+use std::time::{Duration, Instant};
+
 use crate::address::{Address, Bytes};
 use crate::error::Code;
 
@@ -32,6 +35,32 @@ pub enum Whose {
     Own,
     /// That of everybody who can be using the context's memory.
     All,
+}
+
+/// So often is asked without a pause whether the device is done: most of what is
+/// waited for ends sooner than a thread that sleeps wakes up.
+const AT_ONCE: usize = 64;
+
+/// Pause between two later questions: of the order of what a thread's sleep
+/// takes in any case.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// Asks until the answer is yes, for no longer than `most`.
+///
+/// # Errors
+/// The first error of `ask`.
+pub fn ask_until(most: Duration, mut ask: impl FnMut() -> Result<bool, Code>) -> Result<(), Code> {
+    let start = Instant::now();
+    let mut asked = 0;
+    while !ask()? && start.elapsed() < most {
+        if asked < AT_ONCE {
+            asked += 1;
+            yield_now();
+        } else {
+            sleep(PAUSE);
+        }
+    }
+    Ok(())
 }
 
 /// Memory and fences of one device context. Every method may be called from
@@ -77,6 +106,13 @@ pub trait Driver: Send + Sync {
         true
     }
 
+    /// Whether the process has no other context. What another one runs may end
+    /// only by what the calling thread does next, and the driver's free may
+    /// wait for it: even where it began after the last look.
+    fn is_alone(&self) -> bool {
+        true
+    }
+
     /// Marks all work that the context was given so far, on all its streams.
     ///
     /// # Errors
@@ -96,6 +132,18 @@ pub trait Driver: Send + Sync {
     /// # Errors
     /// What the driver answers.
     fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code>;
+
+    /// The same for the context's own work, and for no longer than `most`: for
+    /// a wait that saves memory, and that the program could do without. False
+    /// also where that time was not enough, or fences may not be asked any
+    /// more.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn wait_within(&self, fence: &Self::Fence, most: Duration) -> Result<bool, Code> {
+        ask_until(most, || Ok(!self.may_fence() || self.reached(fence)?))?;
+        Ok(self.may_fence() && self.reached(fence)?)
+    }
 
     /// Writes `byte` to the `size` bytes from `address` on, which nobody uses,
     /// and waits until that is done.
@@ -134,5 +182,26 @@ pub trait Driver: Send + Sync {
     fn settle(&self, _whose: Whose) -> Result<bool, Code> {
         let page = self.alloc(PAGE)?;
         self.free(page).map(|()| true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_ends_with_a_yes_an_error_or_the_time() {
+        let mut asked = 0;
+        let mut third = || {
+            asked += 1;
+            Ok(asked == 3)
+        };
+        assert_eq!(ask_until(Duration::from_secs(9), &mut third), Ok(()));
+        assert_eq!(asked, 3);
+        let failed = ask_until(Duration::from_secs(9), || Err(Code::INVALID_CONTEXT));
+        assert_eq!(failed, Err(Code::INVALID_CONTEXT));
+        let (start, most) = (Instant::now(), Duration::from_millis(20));
+        assert_eq!(ask_until(most, || Ok(false)), Ok(()));
+        assert!(start.elapsed() >= most);
     }
 }

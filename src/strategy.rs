@@ -106,7 +106,7 @@ impl Strategy {
     ) -> Result<Bytes, Code> {
         match self {
             Strategy::NaiveBestFit(naive) => naive.chunk(size, held, available),
-            Strategy::AutoGrowth(growth) => Ok(growth.chunk(size)),
+            Strategy::AutoGrowth(growth) => Ok(growth.chunk(size, held)),
             Strategy::Passthrough => Ok(size),
             Strategy::Pinned(pinned) => Ok(pinned.chunk(size, held)),
         }
@@ -149,6 +149,12 @@ impl Strategy {
     /// anybody there.
     pub(crate) fn has_soft_limit(&self) -> bool {
         matches!(self, Strategy::Pinned(_))
+    }
+
+    /// Whether chunks are taken and given back so that what is reserved stays
+    /// near what is live.
+    pub(crate) fn packs(&self) -> bool {
+        matches!(self, Strategy::AutoGrowth(growth) if growth.packs())
     }
 
     /// Whether two threads must not grow at the same time, because each would

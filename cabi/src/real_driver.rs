@@ -5,8 +5,9 @@
 //! them per fence.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use core_arena::driver::Whose;
+use core_arena::driver::{Whose, ask_until};
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::marker::{Mark, Marker, lasts};
@@ -134,6 +135,10 @@ impl Driver for RealDriver {
         !capture::any()
     }
 
+    fn is_alone(&self) -> bool {
+        self.others().is_empty()
+    }
+
     fn fence(&self) -> Result<Fence, Code> {
         capture::outside(|| self.make_fence()).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
     }
@@ -146,6 +151,12 @@ impl Driver for RealDriver {
         let waited = fence.of(whose);
         waited.iter().try_for_each(|mark| mark.wait())?;
         all_reached(fence.marks.get(waited.len()..).unwrap_or(&[]))
+    }
+
+    fn wait_within(&self, fence: &Fence, most: Duration) -> Result<bool, Code> {
+        let own = fence.of(Whose::Own);
+        ask_until(most, || Ok(!self.may_fence() || all_reached(own)?))?;
+        Ok(self.may_fence() && all_reached(&fence.marks)?)
     }
 
     fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {

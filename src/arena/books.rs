@@ -11,6 +11,7 @@
 //! look at all chunks (`take_idle`) or at a whole batch (`end_epochs`).
 
 mod choose;
+mod indexes;
 mod leave;
 mod locate;
 mod snapshot;
@@ -22,15 +23,15 @@ use std::sync::Arc;
 use crate::address::{Address, Bytes};
 use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
 use crate::arena::chunk::{Chunk, Chunks};
-use crate::arena::free_index::FreeIndex;
 use crate::arena::limbo::{Limbo, Oldest};
+use crate::arena::packing::Packing;
 use crate::config::Config;
-use crate::driver::PAGE;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
 use crate::stats::{ArenaStats, StackId};
 use crate::strategy::{Pool, SMALL, most_waste};
 
+use indexes::Indexes;
 pub use locate::Located;
 pub(super) use snapshot::Room;
 use spare::Ages;
@@ -75,6 +76,8 @@ pub(crate) enum Search {
     Quick,
     /// All blocks that could fit: the alternative is a driver call.
     Thorough,
+    /// The same, and any idle chunk may be cut.
+    Opening,
 }
 
 /// What happens to a block that the program frees.
@@ -114,9 +117,9 @@ pub(crate) struct Books<F> {
     map: Arc<PageMap>,
     pub(super) blocks: Blocks,
     pub(super) chunks: Chunks,
-    pub(super) small: FreeIndex,
-    pub(super) large: FreeIndex,
-    pub(super) oversize: FreeIndex,
+    pub(super) indexes: Indexes,
+    /// How tightly chunks are to be packed, where the strategy does.
+    pub(super) packing: Option<Packing>,
     /// What an oversize block may have more than the request is below this.
     most_waste: Bytes,
     ages: Ages,
@@ -131,15 +134,19 @@ pub(crate) struct Books<F> {
 }
 
 impl<F: Clone> Books<F> {
-    pub(crate) fn new(arena: ArenaId, map: Arc<PageMap>, config: &Config) -> Books<F> {
+    pub(crate) fn new(
+        arena: ArenaId,
+        map: Arc<PageMap>,
+        config: &Config,
+        packing: Option<Packing>,
+    ) -> Books<F> {
         Books {
             arena,
             map,
             blocks: Blocks::new(),
             chunks: Chunks::new(),
-            small: FreeIndex::new(),
-            large: FreeIndex::new(),
-            oversize: FreeIndex::new(),
+            indexes: Indexes::new(),
+            packing,
             most_waste: most_waste(&config.splitting),
             ages: Ages::new(config.decay),
             limbo: Limbo::new(),
@@ -192,6 +199,13 @@ impl<F: Clone> Books<F> {
         self.tally.idle()
     }
 
+    /// Bytes that are free in chunks in use, or nearly so many.
+    pub(super) fn in_pieces(&self) -> Bytes {
+        let held = [self.tally.live(), self.limbo_bytes(), self.idle()];
+        let not_held = |rest: Bytes, held| rest.saturating_sub(held);
+        held.into_iter().fold(self.reserved(), not_held)
+    }
+
     pub(crate) fn limbo(&self) -> &Limbo<F> {
         &self.limbo
     }
@@ -201,19 +215,11 @@ impl<F: Clone> Books<F> {
         &mut self.tally
     }
 
-    fn index(&mut self, pool: Pool) -> (&mut FreeIndex, &mut Blocks) {
-        match pool {
-            Pool::Small => (&mut self.small, &mut self.blocks),
-            Pool::Large => (&mut self.large, &mut self.blocks),
-            Pool::Oversize => (&mut self.oversize, &mut self.blocks),
-        }
-    }
-
     /// Takes a free block out of its index, cuts it to size, unless it is
     /// oversize, and gives it to the program.
     fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
-        let (index, blocks) = self.index(want.pool);
-        index.remove(blocks, id);
+        let (indexes, blocks) = (&mut self.indexes, &mut self.blocks);
+        indexes.leave(blocks, id, want.pool);
         let found = blocks.get(id);
         let shared = found.is_part();
         let rest = match want.pool {
@@ -222,7 +228,7 @@ impl<F: Clone> Books<F> {
         };
         if !rest.is_zero() {
             let rest = blocks.split(id, want.size);
-            index.insert(blocks, rest);
+            indexes.enter(blocks, rest, want.pool);
         }
         let block = blocks.get_mut(id);
         block.state = State::Live;
@@ -242,7 +248,7 @@ impl<F: Clone> Books<F> {
         self.map.set_block(address, id.0);
         self.tally.cut(want.pool, shared, size, rest);
         self.tally.history_mut().remember(id, want.stack);
-        self.tally.handed_out(Piece {
+        self.gave(Piece {
             address,
             size,
             requested: want.request,
@@ -250,6 +256,15 @@ impl<F: Clone> Books<F> {
             stack: want.stack,
         });
         address
+    }
+
+    /// The program got a block.
+    #[inline]
+    fn gave(&mut self, piece: Piece) {
+        self.tally.handed_out(piece);
+        if let Some(packing) = &mut self.packing {
+            packing.rose(self.tally.live());
+        }
     }
 
     /// What the events tell of a block.
@@ -287,8 +302,7 @@ impl<F: Clone> Books<F> {
         if let Some(chunk) = self.chunks.get_mut(chunk) {
             chunk.first = id;
         }
-        let (index, blocks) = self.index(want.pool);
-        index.insert(blocks, id);
+        self.indexes.enter(&mut self.blocks, id, want.pool);
         self.tally.segment_taken(region, want.pool, want.stack);
         self.tally.chunk_taken();
         self.tally.fell_idle(region.size);
@@ -317,7 +331,7 @@ impl<F: Clone> Books<F> {
         };
         self.tally.segment_taken(region, piece.pool, stack);
         self.tally.history_mut().remember(id, stack);
-        self.tally.handed_out(piece);
+        self.gave(piece);
         self.tally.went_direct();
         true
     }
@@ -349,6 +363,9 @@ impl<F: Clone> Books<F> {
             Release::AfterFence { quiet } => quiet || block.chunk != ChunkId::DIRECT,
         };
         self.tally.free_requested(piece, waits);
+        if let Some(packing) = &mut self.packing {
+            packing.fell(self.tally.live());
+        }
         if !waits {
             let freed = self.put_back(id).map_or(Freed::Done, Freed::GiveBack);
             self.tally.was_cached();
@@ -381,22 +398,22 @@ impl<F: Clone> Books<F> {
         block.state = State::Free;
         block.requested = Bytes::ZERO;
         let mut neighbours = 0;
-        let (index, blocks) = self.index(pool);
+        let (indexes, blocks) = (&mut self.indexes, &mut self.blocks);
         let is_free = |blocks: &Blocks, id: BlockId| {
             id.some().filter(|&id| blocks.get(id).state == State::Free)
         };
         if let Some(next) = is_free(blocks, blocks.get(id).next) {
             neighbours += 1;
-            index.remove(blocks, next);
+            indexes.leave(blocks, next, pool);
             blocks.merge(id, next);
         }
         if let Some(previous) = is_free(blocks, blocks.get(id).previous) {
             neighbours += 1;
-            index.remove(blocks, previous);
+            indexes.leave(blocks, previous, pool);
             blocks.merge(previous, id);
             id = previous;
         }
-        index.insert(blocks, id);
+        indexes.enter(blocks, id, pool);
         let joined = blocks.get(id);
         let (whole, shared) = (joined.size, joined.is_part());
         self.tally.joined(piece, neighbours, whole, shared);
@@ -451,34 +468,11 @@ impl<F: Clone> Books<F> {
         self.tally.was_cached();
     }
 
-    /// Bytes of chunks in use that could be handed out in pieces of a page or
-    /// more.
-    pub(crate) fn obtainable_parts(&self) -> Bytes {
-        let in_use = |block: &&Block| {
-            self.chunks
-                .get(block.chunk)
-                .is_some_and(|chunk| chunk.live > 0)
-        };
-        self.large
-            .at_least(&self.blocks, PAGE)
-            .map(|id| self.blocks.get(id))
-            .filter(in_use)
-            .fold(Bytes::ZERO, |sum, block| {
-                sum.saturating_add(block.size.round_down(PAGE))
-            })
-    }
-
     /// A copy of the counters, with those that are only worked out on demand.
     pub(crate) fn picture(&self) -> ArenaStats {
         let mut stats = self.tally.picture();
-        stats.largest_cached = self.largest_cached();
+        stats.largest_cached = self.indexes.largest(&self.blocks);
         stats
-    }
-
-    fn largest_cached(&self) -> Bytes {
-        let indexes = [&self.small, &self.large, &self.oversize];
-        let largest = indexes.map(|index| index.largest(&self.blocks));
-        largest.into_iter().max().unwrap_or(Bytes::ZERO)
     }
 }
 

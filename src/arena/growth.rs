@@ -123,7 +123,7 @@ impl<D: Driver> Arena<D> {
         if let Some(address) = self.take(want) {
             return Ok(address);
         }
-        while self.is_over_budget() {
+        while self.is_over_budget() && !self.could_open(want) {
             self.close(Extent::All);
             if !self.wait_for_oldest(Wait::Budget, Whose::Own) {
                 break;
@@ -134,7 +134,7 @@ impl<D: Driver> Arena<D> {
         }
         self.release_before_growth();
         if !self.strategy.grows_alone() {
-            return self.grow(want, need);
+            return self.pack(want, need);
         }
         loop {
             if let Some(address) = self.take(want) {
@@ -147,8 +147,18 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    fn take(&self, want: Want) -> Option<Address> {
+    pub(super) fn take(&self, want: Want) -> Option<Address> {
         self.books.lock().take(want, Search::Thorough)
+    }
+
+    /// The same, even where that cuts a chunk which could go back.
+    pub(super) fn open(&self, want: Want) -> Option<Address> {
+        self.books.lock().take(want, Search::Opening)
+    }
+
+    /// Whether the cache has something, and keeps it whole for now.
+    fn could_open(&self, want: Want) -> bool {
+        self.books.lock().has(want, Search::Opening)
     }
 
     pub(super) fn is_over_budget(&self) -> bool {
@@ -215,28 +225,64 @@ impl<D: Driver> Arena<D> {
 
     /// Takes a chunk for the request, a smaller one where the driver has no
     /// more, down to the pages of the request itself.
-    fn grow(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
+    pub(super) fn grow(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
+        self.prepare_first();
+        let chunk = (self.strategy).chunk(want.size, self.held(), &|| self.available());
+        self.grow_by(want, need, chunk.map_err(AllocError::Driver)?)
+    }
+
+    /// The same where it is known what the driver has.
+    pub(super) fn grow_within(
+        &self,
+        want: Want,
+        need: &Need,
+        available: Bytes,
+    ) -> Result<Address, AllocError> {
         let least = self.strategy.least_chunk(want.size);
-        let unit = self.strategy.chunk_unit();
-        let held = {
-            let books = self.books.lock();
-            if self.strategy.grows_by_chunks() {
-                books.in_chunks()
-            } else {
-                books.held()
-            }
-        };
-        let kept = held.is_zero() && self.strategy.keeps_first();
-        if held.is_zero() {
+        let chunk = (self.strategy).chunk(want.size, self.held(), &|| Ok(available));
+        let most = available.round_down(self.strategy.chunk_unit()).max(least);
+        self.grow_by(want, need, chunk.map_err(AllocError::Driver)?.min(most))
+    }
+
+    /// What a chunk's size depends on.
+    fn held(&self) -> Bytes {
+        let books = self.books.lock();
+        if self.strategy.grows_by_chunks() {
+            books.in_chunks()
+        } else {
+            books.held()
+        }
+    }
+
+    /// Whether the next chunk is the first. Comes before anything is said about
+    /// its size: what is kept back for waits is no longer available then.
+    fn prepare_first(&self) -> bool {
+        let is_first = self.held().is_zero();
+        if is_first {
             self.driver.prepare_to_settle();
         }
-        let chunk = self.strategy.chunk(want.size, held, &|| self.available());
-        let mut size = chunk.map_err(AllocError::Driver)?;
+        is_first
+    }
+
+    /// The same for a chunk of `size` bytes.
+    pub(super) fn grow_by(
+        &self,
+        want: Want,
+        need: &Need,
+        mut size: Bytes,
+    ) -> Result<Address, AllocError> {
+        let least = self.strategy.least_chunk(want.size);
+        let unit = self.strategy.chunk_unit();
+        let kept = self.prepare_first() && self.strategy.keeps_first();
         loop {
             match self.obtain_chunk(size) {
                 Ok(region) => return self.enter_chunk(region, want, kept),
                 Err(error) if !is_shortage(error) => return Err(error),
-                Err(error) if size <= least => return self.last_resort(want, need, error),
+                Err(error) if size <= least => {
+                    // Nobody is made to wait for what an idle chunk has.
+                    let opened = self.open(want);
+                    return opened.map_or_else(|| self.last_resort(want, need, error), Ok);
+                }
                 Err(_) => size = Bytes::new(size.get() / 2).round_down(unit).max(least),
             }
         }
@@ -273,7 +319,7 @@ impl<D: Driver> Arena<D> {
             // what it takes to wait with.
             let waits = !self.is_limbo_empty();
             self.empty_limbo(whose);
-            if let Some(address) = self.take(want) {
+            if let Some(address) = self.open(want) {
                 return Ok(address);
             }
             if !at_once {
@@ -288,7 +334,7 @@ impl<D: Driver> Arena<D> {
                     }
                 }
                 // Others may have freed meanwhile.
-                if let Some(address) = self.take(want).or_else(|| self.take(want.anywhere())) {
+                if let Some(address) = self.open(want).or_else(|| self.open(want.anywhere())) {
                     return Ok(address);
                 }
             }

@@ -5,7 +5,7 @@
 //! counts nothing. Cost: two readings of the clock and up to five relaxed
 //! operations per driver call.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
 use crate::driver::{Driver, MemInfo, Whose};
@@ -127,6 +127,10 @@ impl<D: Driver> Driver for Metered<D> {
         self.driver.may_fence()
     }
 
+    fn is_alone(&self) -> bool {
+        self.driver.is_alone()
+    }
+
     fn fence(&self) -> Result<D::Fence, Code> {
         self.fence.time(|| self.driver.fence())
     }
@@ -137,6 +141,10 @@ impl<D: Driver> Driver for Metered<D> {
 
     fn wait(&self, fence: &D::Fence, whose: Whose) -> Result<bool, Code> {
         self.wait.time(|| self.driver.wait(fence, whose))
+    }
+
+    fn wait_within(&self, fence: &D::Fence, most: Duration) -> Result<bool, Code> {
+        self.wait.time(|| self.driver.wait_within(fence, most))
     }
 
     fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {

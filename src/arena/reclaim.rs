@@ -97,6 +97,16 @@ impl<D: Driver> Arena<D> {
     /// Waits for the oldest epoch, as far as its work is `whose`, and makes its
     /// blocks available. False where there is none, or they are not.
     pub(super) fn wait_for_oldest(&self, reason: Wait, whose: Whose) -> bool {
+        self.await_oldest(reason, |fence| self.driver.wait(fence, whose))
+    }
+
+    /// The same by this way of waiting, which says whether all of the work is
+    /// done.
+    pub(super) fn await_oldest(
+        &self,
+        reason: Wait,
+        wait: impl Fn(&D::Fence) -> Result<bool, Code>,
+    ) -> bool {
         while self.driver.may_fence() {
             let oldest = self.books.lock().oldest_epoch();
             let Some(Oldest { number, fence }) = oldest else {
@@ -108,7 +118,7 @@ impl<D: Driver> Arena<D> {
                 continue;
             };
             let start = Instant::now();
-            let Ok(reached) = self.driver.wait(&fence, whose) else {
+            let Ok(reached) = wait(&fence) else {
                 return false;
             };
             if reached {

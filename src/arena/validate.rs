@@ -163,21 +163,14 @@ impl<F: Clone> Books<F> {
                 "{name} is kept as {kept} and sums up to {summed}"
             );
         }
-        ensure!(
-            self.small.count() == sums.small_free,
-            "small index holds {}",
-            self.small.count()
-        );
-        ensure!(
-            self.large.count() == sums.large_free,
-            "large index holds {}",
-            self.large.count()
-        );
-        ensure!(
-            self.oversize.count() == sums.oversize_free,
-            "oversize index holds {}",
-            self.oversize.count()
-        );
+        for (pool, free) in [
+            (Pool::Small, sums.small_free),
+            (Pool::Large, sums.large_free),
+            (Pool::Oversize, sums.oversize_free),
+        ] {
+            let held = self.indexes.count(pool);
+            ensure!(held == free, "the index of {pool:?} holds {held}");
+        }
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 //! the order of its calls. Cost: the model's, and one uncontended lock.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::capture::{Capture, CaptureMode};
 use super::faults::{Call, Script, Violation};
@@ -351,6 +352,13 @@ impl Driver for SimDriver {
         self.enter(Call::Wait, state)?;
         state.model.wait(&fence.mark);
         Ok(true)
+    }
+
+    fn wait_within(&self, fence: &SimFence, most: Duration) -> Result<bool, Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Wait, state)?;
+        let most = Nanos::try_from(most.as_nanos()).unwrap_or(Nanos::MAX);
+        Ok(state.model.wait_within(&fence.mark, most))
     }
 
     /// Work on the legacy stream that takes as long as a call.

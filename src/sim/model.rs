@@ -326,6 +326,12 @@ impl<E> Model<E> {
         self.has_reached(mark);
     }
 
+    /// Waits until a mark is reached, or `most` is over; whether it is.
+    pub fn wait_within(&mut self, mark: &Mark, most: Nanos) -> bool {
+        self.advance_to(mark.time.min(self.now.saturating_add(most)));
+        self.has_reached(mark)
+    }
+
     /// Whether a mark is reached. Who asks and is told so knows it from now
     /// on.
     pub fn has_reached(&mut self, mark: &Mark) -> bool {

@@ -7,7 +7,7 @@
 //! a size of theirs (PyTorch's rules).
 
 use crate::address::Bytes;
-use crate::config::{Config, Splitting};
+use crate::config::{Config, FreeSync, Splitting};
 use crate::strategy::{Pool, SMALL, pages};
 
 /// Requests above [`SMALL`] and below this are middling.
@@ -16,11 +16,37 @@ const MIDDLING: Bytes = Bytes::mib(10);
 /// What PyTorch takes for a middling request where nothing else is said.
 const SEGMENT: Bytes = Bytes::mib(20);
 
+/// Requests above [`SMALL`] and below this share chunks: the last page of each
+/// would be wasted on many of them. Such a chunk is twice the largest of these
+/// requests, and none is taken before that is an eighth of what is held, so
+/// that a small program stays small.
+const SHARING: Bytes = Bytes::mib(16);
+const SHARED: Bytes = Bytes::mib(32);
+const SHARED_FROM: Bytes = Bytes::mib(256);
+
 pub(crate) struct AutoGrowth {
     least: Bytes,
     middling: Bytes,
     /// Requests of this size and more are oversize.
     oversize: Bytes,
+    packs: bool,
+}
+
+/// Whether no option says which chunks are taken, waited for or given back:
+/// then that is ours to choose. Where frees need no fence, none may be made:
+/// a lane does not learn of every capture that a fence would disturb.
+fn is_ours_to_choose(config: &Config) -> bool {
+    let usual = Config::default();
+    config.splitting == usual.splitting
+        && config.auto_growth_chunk == usual.auto_growth_chunk
+        && config.limbo_budget == usual.limbo_budget
+        && config.garbage_threshold == usual.garbage_threshold
+        && config.garbage_collection_threshold == usual.garbage_collection_threshold
+        && config.free_idle_chunk == usual.free_idle_chunk
+        && config.free_when_no_cache_hit == usual.free_when_no_cache_hit
+        && config.decay == usual.decay
+        && config.free_sync != FreeSync::Immediate
+        && !config.fail_at_limit
 }
 
 impl AutoGrowth {
@@ -32,7 +58,13 @@ impl AutoGrowth {
             middling: segment.max(least),
             // No request in whole slots is as large as the largest number.
             oversize: config.splitting.max_split.unwrap_or(Bytes::MAX),
+            packs: is_ours_to_choose(config),
         }
+    }
+
+    /// Whether what is reserved stays near what is live, by our own rules.
+    pub(crate) fn packs(&self) -> bool {
+        self.packs
     }
 
     pub(crate) fn pool(&self, size: Bytes) -> Pool {
@@ -45,13 +77,17 @@ impl AutoGrowth {
         }
     }
 
-    pub(crate) fn chunk(&self, size: Bytes) -> Bytes {
+    /// The chunk to take while `held` bytes are reserved.
+    pub(crate) fn chunk(&self, size: Bytes, held: Bytes) -> Bytes {
         let least = match self.pool(size) {
             Pool::Oversize => Bytes::ZERO,
             Pool::Large if size < MIDDLING => self.middling,
             Pool::Small | Pool::Large => self.least,
         };
-        pages(size.max(least))
+        let shares =
+            self.packs && self.pool(size) == Pool::Large && size < SHARING && held >= SHARED_FROM;
+        let shared = if shares { SHARED } else { Bytes::ZERO };
+        pages(size.max(least).max(shared))
     }
 }
 
@@ -67,19 +103,98 @@ pub(crate) fn most_waste(splitting: &Splitting) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Decay, DeviceShare, GarbageThreshold};
+    use std::time::Duration;
 
     #[test]
     fn a_chunk_is_the_request_in_pages_or_the_minimum() {
         let growth = AutoGrowth::new(&Config::default());
-        assert_eq!(growth.chunk(Bytes::new(512)), Bytes::mib(2));
-        assert_eq!(growth.chunk(Bytes::mib(20)), Bytes::mib(20));
-        assert_eq!(growth.chunk(Bytes::new((20 << 20) + 512)), Bytes::mib(22));
+        assert_eq!(growth.chunk(Bytes::new(512), Bytes::ZERO), Bytes::mib(2));
+        assert_eq!(growth.chunk(Bytes::mib(20), Bytes::ZERO), Bytes::mib(20));
+        assert_eq!(
+            growth.chunk(Bytes::new((20 << 20) + 512), Bytes::ZERO),
+            Bytes::mib(22)
+        );
         let growth = AutoGrowth::new(&Config {
             auto_growth_chunk: Bytes::mib(64),
             ..Config::default()
         });
-        assert_eq!(growth.chunk(Bytes::new(512)), Bytes::mib(64));
-        assert_eq!(growth.chunk(Bytes::mib(65)), Bytes::mib(66));
+        assert_eq!(growth.chunk(Bytes::new(512), Bytes::ZERO), Bytes::mib(64));
+        assert_eq!(growth.chunk(Bytes::mib(65), Bytes::ZERO), Bytes::mib(66));
+    }
+
+    #[test]
+    fn what_is_small_for_a_large_program_shares_chunks() {
+        let growth = AutoGrowth::new(&Config::default());
+        for (request, chunk) in [
+            (1 << 20, 2),
+            ((1 << 20) + 512, 32),
+            ((16 << 20) - 512, 32),
+            (16 << 20, 16),
+            (33 << 20, 34),
+        ] {
+            let chunk = Bytes::mib(chunk);
+            assert_eq!(growth.chunk(Bytes::new(request), SHARED_FROM), chunk);
+        }
+        let before = SHARED_FROM.saturating_sub(Bytes::new(1));
+        assert_eq!(growth.chunk(Bytes::mib(3), before), Bytes::mib(4));
+    }
+
+    /// Whoever says how chunks are taken, waited for or given back gets that
+    /// and nothing else.
+    #[test]
+    fn an_option_about_chunks_ends_our_own_rules() {
+        assert!(AutoGrowth::new(&Config::default()).packs());
+        let usual = Config::default;
+        for config in [
+            Config {
+                auto_growth_chunk: Bytes::mib(4),
+                ..usual()
+            },
+            Config {
+                limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(64))),
+                ..usual()
+            },
+            Config {
+                garbage_threshold: GarbageThreshold::Pressure,
+                ..usual()
+            },
+            Config {
+                garbage_collection_threshold: Some(0.8),
+                ..usual()
+            },
+            Config {
+                fail_at_limit: true,
+                ..usual()
+            },
+            Config {
+                free_sync: FreeSync::Immediate,
+                ..usual()
+            },
+            Config {
+                free_idle_chunk: true,
+                ..usual()
+            },
+            Config {
+                free_when_no_cache_hit: true,
+                ..usual()
+            },
+            Config {
+                decay: Decay::After(Duration::from_secs(1)),
+                ..usual()
+            },
+            Config {
+                splitting: Splitting {
+                    max_split: Some(Bytes::mib(64)),
+                    ..Splitting::default()
+                },
+                ..usual()
+            },
+        ] {
+            let growth = AutoGrowth::new(&config);
+            assert!(!growth.packs());
+            assert!(growth.chunk(Bytes::mib(3), SHARED_FROM) < SHARED);
+        }
     }
 
     #[test]
@@ -104,7 +219,7 @@ mod tests {
         ] {
             let size = Bytes::new(request);
             assert_eq!(
-                (growth.pool(size), growth.chunk(size)),
+                (growth.pool(size), growth.chunk(size, Bytes::ZERO)),
                 (pool, Bytes::mib(chunk)),
                 "{request}"
             );

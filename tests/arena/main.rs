@@ -14,6 +14,7 @@ mod lanes;
 mod metrics;
 mod model;
 mod options;
+mod packing;
 mod pinned;
 #[path = "../traces/read.rs"]
 mod read;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use vramalloc::address::{Address, Bytes};
 use vramalloc::arena::Arena;
@@ -84,6 +85,11 @@ impl Driver for Accompanied {
     fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
         self.inner.wait(fence, whose)?;
         Ok(self.wait_for_other(whose))
+    }
+
+    fn wait_within(&self, fence: &Self::Fence, most: Duration) -> Result<bool, Code> {
+        self.inner.wait_within(fence, most)?;
+        Ok(self.wait_for_other(Whose::Own))
     }
 }
 

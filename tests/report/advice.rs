@@ -6,6 +6,16 @@ use serde_json::Value;
 use crate::report_of;
 use crate::stage::{Kind, Outcome, Run, trace};
 
+/// Ends the rules by which chunks are packed where no option says how they are
+/// taken or waited for, and does nothing else: here no kernels run.
+const AS_IT_COMES: &str = "limbo_budget:1G";
+
+/// A trace, twice over, on a device on which it is never short of memory, by a
+/// program whose chunks are not packed.
+fn replay_as_it_comes(name: &str, conf: &str) -> Outcome {
+    replay(name, &format!("{AS_IT_COMES},{conf}"))
+}
+
 /// A trace, twice over, on a device on which it is never short of memory.
 fn replay(name: &str, conf: &str) -> Outcome {
     Run::preloaded("replay", Kind::Dynamic)
@@ -38,11 +48,11 @@ fn reserved(outcome: &Outcome) -> u64 {
 #[test]
 fn what_is_advised_after_a_fragmented_shortage_lets_the_program_pass() {
     let tight = "limit:7200M";
-    let failed = replay("gpt_train", tight);
+    let failed = replay_as_it_comes("gpt_train", tight);
     assert_ne!(failed.code(), 0, "{}", failed.stderr);
     let advice = advice(&failed.stats());
     assert_eq!(advice, ["max_split_size_mb:64"]);
-    let helped = replay("gpt_train", &format!("{tight},{}", advice[0]));
+    let helped = replay_as_it_comes("gpt_train", &format!("{tight},{}", advice[0]));
     helped.quiet(0).no_violations();
     assert_eq!(helped.stats()["totals"]["ooms"], 0);
 }
@@ -67,10 +77,10 @@ fn what_is_advised_for_a_chunk_in_advance_is_enough_and_less() {
 /// while this one takes its own.
 #[test]
 fn what_is_advised_for_idle_chunks_saves_what_they_held() {
-    let grown = replay("varlen_train", "");
+    let grown = replay_as_it_comes("varlen_train", "");
     let advice = advice(&grown.stats());
     assert_eq!(advice, ["free_when_no_cache_hit:True"]);
-    let helped = replay("varlen_train", &advice[0]);
+    let helped = replay_as_it_comes("varlen_train", &advice[0]);
     helped.quiet(0).no_violations();
     let stats = helped.stats();
     let live = stats["arenas"][0]["live_bytes"]["peak"].as_u64().unwrap();
@@ -88,18 +98,28 @@ fn what_is_advised_for_an_emptied_cache_keeps_it_from_that() {
             .as_u64()
             .unwrap()
     };
-    let emptied = replay("varlen_train", limit).stats();
+    let emptied = replay_as_it_comes("varlen_train", limit).stats();
     assert!(retries(&emptied) > 0);
     let advice = advice(&emptied);
     assert_eq!(advice, ["garbage_collection_threshold:0.8"]);
-    let helped = replay("varlen_train", &format!("{limit},{}", advice[0]));
+    let helped = replay_as_it_comes("varlen_train", &format!("{limit},{}", advice[0]));
     helped.quiet(0).no_violations();
     assert_eq!(retries(&helped.stats()), 0);
     assert_eq!(self::advice(&helped.stats()), [""; 0]);
 }
 
-/// Nothing is advised where nothing is wrong.
+/// Nothing is advised where nothing is wrong: nor is it where chunks are packed
+/// and are as short of memory as above.
 #[test]
 fn a_run_that_went_well_is_left_alone() {
-    assert_eq!(advice(&replay("gpt_train", "").stats()), [""; 0]);
+    for (name, conf) in [
+        ("gpt_train", ""),
+        ("gpt_train", "limit:7200M"),
+        ("varlen_train", ""),
+        ("varlen_train", "limit:34G"),
+    ] {
+        let outcome = replay(name, conf);
+        outcome.quiet(0).no_violations();
+        assert_eq!(advice(&outcome.stats()), [""; 0], "{name} {conf}");
+    }
 }

@@ -3,24 +3,18 @@
 //! Invariant: what is chosen is in the index of the request's pool and holds
 //! the request. Cost: that of a search in the free index, see there.
 
-use crate::address::Address;
-use crate::arena::block::BlockId;
+use crate::address::{Address, Bytes};
+use crate::arena::block::{Block, BlockId};
 use crate::arena::books::{Books, Search, Want};
+use crate::arena::free_index::FreeIndex;
+use crate::arena::packing::{Packing, fills};
 use crate::driver::PAGE;
 use crate::strategy::Pool;
 
 impl<F: Clone> Books<F> {
     /// Hands out a cached block, if one fits.
     pub(crate) fn take(&mut self, want: Want, search: Search) -> Option<Address> {
-        let id = if want.pool == Pool::Oversize {
-            self.whole_block(want)
-        } else {
-            let (index, blocks) = self.index(want.pool);
-            match search {
-                Search::Quick => index.find(blocks, want.size),
-                Search::Thorough => index.find_anywhere(blocks, want.size),
-            }
-        }?;
+        let id = self.find(want, search)?;
         if search == Search::Quick && self.opens_too_early(id, want) {
             return None;
         }
@@ -29,13 +23,47 @@ impl<F: Clone> Books<F> {
         Some(address)
     }
 
+    /// Whether `take` would find one.
+    pub(crate) fn has(&self, want: Want, search: Search) -> bool {
+        self.find(want, search).is_some()
+    }
+
+    /// The block that serves a request best.
+    fn find(&self, want: Want, search: Search) -> Option<BlockId> {
+        let find = |index: &FreeIndex| match search {
+            Search::Quick => index.find(&self.blocks, want.size),
+            Search::Thorough | Search::Opening => index.find_anywhere(&self.blocks, want.size),
+        };
+        match want.pool {
+            Pool::Small => return find(self.indexes.small()),
+            Pool::Oversize => return self.whole_block(want),
+            Pool::Large => {}
+        }
+        let size = |id: BlockId| self.blocks.get(id).size;
+        let opens = |id: &BlockId| {
+            search == Search::Opening || !self.keeps_whole() || fills(want.size, size(*id))
+        };
+        let piece = find(self.indexes.pieces());
+        let idle = find(self.indexes.idle()).filter(opens);
+        match (piece, idle) {
+            (Some(piece), Some(idle)) if size(idle) < size(piece) => Some(idle),
+            (None, idle) => idle,
+            (piece, _) => piece,
+        }
+    }
+
+    /// Whether idle chunks are kept for requests of their size.
+    fn keeps_whole(&self) -> bool {
+        self.packing.as_ref().is_some_and(Packing::is_on)
+    }
+
     /// A block to be handed out whole, if the smallest that fits is not too
     /// large. There are few of them: each is a chunk.
     // Apart, so that the search for all others stays as short as it is.
     #[cold]
     #[inline(never)]
     fn whole_block(&self, want: Want) -> Option<BlockId> {
-        let id = self.oversize.smallest(&self.blocks, want.size)?;
+        let id = self.indexes.oversize().smallest(&self.blocks, want.size)?;
         let rest = self.blocks.get(id).size.saturating_sub(want.size);
         (rest < self.most_waste).then_some(id)
     }
@@ -58,5 +86,23 @@ impl<F: Clone> Books<F> {
                 .chunks
                 .get(block.chunk)
                 .is_some_and(|chunk| chunk.live == 0)
+    }
+
+    /// Bytes of chunks in use that could be handed out in pieces of a page or
+    /// more.
+    pub(crate) fn obtainable_parts(&self) -> Bytes {
+        let in_use = |block: &&Block| {
+            self.chunks
+                .get(block.chunk)
+                .is_some_and(|chunk| chunk.live > 0)
+        };
+        self.indexes
+            .pieces()
+            .at_least(&self.blocks, PAGE)
+            .map(|id| self.blocks.get(id))
+            .filter(in_use)
+            .fold(Bytes::ZERO, |sum, block| {
+                sum.saturating_add(block.size.round_down(PAGE))
+            })
     }
 }

@@ -7,9 +7,9 @@
 
 use crate::address::Bytes;
 use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
+use crate::arena::books::indexes::Indexes;
 use crate::arena::books::{Books, Region};
 use crate::arena::chunk::{Chunk, Chunks};
-use crate::arena::free_index::FreeIndex;
 
 impl<F: Clone> Books<F> {
     /// Takes everything that can go back out of the books: the chunks without
@@ -47,10 +47,11 @@ impl<F: Clone> Books<F> {
     /// the smallest that is enough by itself; where none is, the largest, until
     /// they are enough together.
     pub(crate) fn take_oversize(&mut self, need: Bytes) -> Vec<Region> {
-        let enough = self.oversize.smallest(&self.blocks, need);
+        let oversize = self.indexes.oversize();
+        let enough = oversize.smallest(&self.blocks, need);
         let mut free: Vec<BlockId> = match enough {
             Some(id) => vec![id],
-            None => self.oversize.at_least(&self.blocks, Bytes::ZERO).collect(),
+            None => oversize.at_least(&self.blocks, Bytes::ZERO).collect(),
         };
         free.sort_by_key(|&id| std::cmp::Reverse(self.blocks.get(id).size));
         let mut regions = Vec::new();
@@ -86,9 +87,8 @@ impl<F: Clone> Books<F> {
                     split += 1;
                     split_bytes = split_bytes.saturating_add(block.size);
                 }
-                let (index, blocks) = self.index(pool);
-                index.remove(blocks, id);
-                blocks.remove(id);
+                self.indexes.leave(&mut self.blocks, id, pool);
+                self.blocks.remove(id);
             } else {
                 self.blocks.get_mut(id).state = State::Gone;
                 let piece = self.piece(&block);
@@ -124,10 +124,11 @@ impl<F: Clone> Books<F> {
         }
         self.chunks = Chunks::new();
         self.blocks = Blocks::new();
-        self.small = FreeIndex::new();
-        self.large = FreeIndex::new();
-        self.oversize = FreeIndex::new();
+        self.indexes = Indexes::new();
         self.limbo.clear();
+        if let Some(packing) = &mut self.packing {
+            packing.forget();
+        }
         let reserved = self.tally.reserved();
         self.tally.retired();
         reserved

@@ -113,7 +113,7 @@ impl<F: Clone> Books<F> {
             cached: self.tally.cached(),
             limbo: self.limbo_bytes(),
             idle: self.idle(),
-            largest_cached: self.largest_cached(),
+            largest_cached: self.indexes.largest(&self.blocks),
         }
     }
 

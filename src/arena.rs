@@ -34,6 +34,7 @@ mod packing;
 mod picture;
 mod reclaim;
 mod surplus;
+mod table;
 mod validate;
 
 use std::sync::Arc;

@@ -220,25 +220,20 @@ impl<F: Clone> Books<F> {
     fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
         let (indexes, blocks) = (&mut self.indexes, &mut self.blocks);
         indexes.leave(blocks, id, want.pool);
-        let found = blocks.get(id);
-        let shared = found.is_part();
-        let rest = match want.pool {
-            Pool::Oversize => Bytes::ZERO,
-            Pool::Small | Pool::Large => found.size.saturating_sub(want.size),
-        };
-        if !rest.is_zero() {
-            let rest = blocks.split(id, want.size);
-            indexes.enter(blocks, rest, want.pool);
-        }
         let block = blocks.get_mut(id);
         block.state = State::Live;
         block.requested = want.request;
-        let Block {
-            address,
-            chunk,
-            size,
-            ..
-        } = *block;
+        let shared = block.is_part();
+        let Block { address, chunk, .. } = *block;
+        let rest = match want.pool {
+            Pool::Oversize => Bytes::ZERO,
+            Pool::Small | Pool::Large => block.size.saturating_sub(want.size),
+        };
+        let size = block.size.saturating_sub(rest);
+        if !rest.is_zero() {
+            let rest = blocks.split(id, size);
+            indexes.enter(blocks, rest, want.pool);
+        }
         if let Some(chunk) = self.chunks.get_mut(chunk) {
             if chunk.live == 0 {
                 self.tally.left_idle(chunk.size);
@@ -367,7 +362,9 @@ impl<F: Clone> Books<F> {
             packing.fell(self.tally.live());
         }
         if !waits {
-            let freed = self.put_back(id).map_or(Freed::Done, Freed::GiveBack);
+            let freed = self
+                .put_back(id, block)
+                .map_or(Freed::Done, Freed::GiveBack);
             self.tally.was_cached();
             return Ok(freed);
         }
@@ -378,8 +375,7 @@ impl<F: Clone> Books<F> {
 
     /// Makes a block available: a piece of a chunk merges with its free
     /// neighbours, a direct allocation is for the driver.
-    fn put_back(&mut self, mut id: BlockId) -> Option<Region> {
-        let block = *self.blocks.get(id);
+    fn put_back(&mut self, mut id: BlockId, block: Block) -> Option<Region> {
         let piece = self.piece(&block);
         let Piece {
             address,
@@ -394,6 +390,7 @@ impl<F: Clone> Books<F> {
             self.tally.segment_released(region, pool);
             return Some(region);
         }
+        let Block { next, previous, .. } = block;
         let block = self.blocks.get_mut(id);
         block.state = State::Free;
         block.requested = Bytes::ZERO;
@@ -402,12 +399,12 @@ impl<F: Clone> Books<F> {
         let is_free = |blocks: &Blocks, id: BlockId| {
             id.some().filter(|&id| blocks.get(id).state == State::Free)
         };
-        if let Some(next) = is_free(blocks, blocks.get(id).next) {
+        if let Some(next) = is_free(blocks, next) {
             neighbours += 1;
             indexes.leave(blocks, next, pool);
             blocks.merge(id, next);
         }
-        if let Some(previous) = is_free(blocks, blocks.get(id).previous) {
+        if let Some(previous) = is_free(blocks, previous) {
             neighbours += 1;
             indexes.leave(blocks, previous, pool);
             blocks.merge(previous, id);
@@ -457,8 +454,9 @@ impl<F: Clone> Books<F> {
     pub(crate) fn end_epochs(&mut self, number: u64, regions: &mut Vec<Region>) {
         while let Some(batch) = self.limbo.end_oldest(number) {
             for &id in &batch {
-                if self.blocks.get(id).state == State::Limbo {
-                    regions.extend(self.put_back(id));
+                let block = *self.blocks.get(id);
+                if block.state == State::Limbo {
+                    regions.extend(self.put_back(id, block));
                 } else {
                     self.blocks.remove(id);
                 }

@@ -6,6 +6,7 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::block::{BlockId, ChunkId};
+use crate::arena::table::Table;
 use crate::strategy::Pool;
 
 /// One chunk.
@@ -26,33 +27,30 @@ pub(crate) struct Chunk {
 
 /// All chunks of an arena.
 pub(crate) struct Chunks {
-    records: Vec<Option<Chunk>>,
+    records: Table<Option<Chunk>>,
     vacant: Vec<ChunkId>,
 }
 
 impl Chunks {
     pub(crate) fn new() -> Chunks {
         Chunks {
-            records: Vec::new(),
+            records: Table::new(None),
             vacant: Vec::new(),
         }
     }
 
     pub(crate) fn insert(&mut self, chunk: Chunk) -> ChunkId {
         if let Some(id) = self.vacant.pop() {
-            self.records[id.0 as usize] = Some(chunk);
+            self.records[id.0] = Some(chunk);
             return id;
         }
-        // Chunks are of 2 MiB and more: 2^32 of them fit into no device.
-        let id = ChunkId(u32::try_from(self.records.len()).unwrap_or(u32::MAX));
-        self.records.push(Some(chunk));
-        id
+        ChunkId(self.records.push(Some(chunk)))
     }
 
     pub(crate) fn remove(&mut self, id: ChunkId) -> Option<Chunk> {
         let chunk = self.get_mut(id).copied();
         if chunk.is_some() {
-            self.records[id.0 as usize] = None;
+            self.records[id.0] = None;
             self.vacant.push(id);
         }
         chunk
@@ -60,12 +58,12 @@ impl Chunks {
 
     /// None for a direct allocation.
     pub(crate) fn get(&self, id: ChunkId) -> Option<&Chunk> {
-        self.records.get(id.0 as usize)?.as_ref()
+        self.records.get(id.0)?.as_ref()
     }
 
     /// None for a direct allocation.
     pub(crate) fn get_mut(&mut self, id: ChunkId) -> Option<&mut Chunk> {
-        self.records.get_mut(id.0 as usize)?.as_mut()
+        self.records.get_mut(id.0)?.as_mut()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (ChunkId, &Chunk)> {

@@ -13,7 +13,7 @@
 //! first.
 
 use crate::address::Bytes;
-use crate::arena::block::{BlockId, Blocks};
+use crate::arena::block::{Block, BlockId, Blocks};
 
 /// Every size is a multiple of this.
 const UNIT_SHIFT: u32 = 9;
@@ -37,17 +37,10 @@ impl Bin {
     #[allow(clippy::cast_possible_truncation, reason = "masked to 5 bits")]
     fn of(size: Bytes) -> Bin {
         let units = size.get() >> UNIT_SHIFT;
-        let high = (u64::BITS - 1).saturating_sub(units.leading_zeros());
-        if high < PARTS_SHIFT {
-            return Bin {
-                power: 0,
-                part: units as usize,
-            };
-        }
-        let power = high - PARTS_SHIFT + 1;
+        let power = (units | 1).ilog2().saturating_sub(PARTS_SHIFT - 1);
         Bin {
             power: power as usize,
-            part: (units >> (power - 1)) as usize & (PARTS - 1),
+            part: (units >> power.saturating_sub(1)) as usize & (PARTS - 1),
         }
     }
 }
@@ -72,9 +65,9 @@ impl FreeIndex {
 
     /// Enters a block.
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, id: BlockId) {
-        let Bin { power, part } = Bin::of(blocks.get(id).size);
-        let head = std::mem::replace(&mut self.heads[power][part], id);
         let block = blocks.get_mut(id);
+        let Bin { power, part } = Bin::of(block.size);
+        let head = std::mem::replace(&mut self.heads[power][part], id);
         block.list_previous = BlockId::NONE;
         block.list_next = head;
         if let Some(head) = head.some() {
@@ -124,17 +117,17 @@ impl FreeIndex {
     }
 
     fn smallest_fit(&self, blocks: &Blocks, bin: Bin, size: Bytes, most: usize) -> Option<BlockId> {
-        let mut best: Option<(Bytes, BlockId)> = None;
-        for id in self.list(blocks, bin).take(most) {
-            let found = blocks.get(id).size;
+        let (mut smallest, mut best) = (Bytes::MAX, BlockId::NONE);
+        for (id, block) in self.list(blocks, bin).take(most) {
+            let found = block.size;
             if found == size {
                 return Some(id);
             }
-            if found > size && best.is_none_or(|(smallest, _)| found < smallest) {
-                best = Some((found, id));
+            if found > size && found < smallest {
+                (smallest, best) = (found, id);
             }
         }
-        best.map(|(_, id)| id)
+        best.some()
     }
 
     /// The first list above this one that has blocks; all of them are larger
@@ -164,12 +157,17 @@ impl FreeIndex {
         })
     }
 
-    fn list<'a>(&'a self, blocks: &'a Blocks, bin: Bin) -> impl Iterator<Item = BlockId> + 'a {
+    fn list<'a>(
+        &'a self,
+        blocks: &'a Blocks,
+        bin: Bin,
+    ) -> impl Iterator<Item = (BlockId, &'a Block)> {
         let mut at = self.heads[bin.power][bin.part].some();
         std::iter::from_fn(move || {
             let id = at?;
-            at = blocks.get(id).list_next.some();
-            Some(id)
+            let block = blocks.get(id);
+            at = block.list_next.some();
+            Some((id, block))
         })
     }
 
@@ -182,7 +180,7 @@ impl FreeIndex {
         let power = power as usize;
         let part = (u32::BITS - 1 - self.parts[power].leading_zeros()) as usize;
         self.list(blocks, Bin { power, part })
-            .map(|id| blocks.get(id).size)
+            .map(|(_, block)| block.size)
             .max()
             .unwrap_or(Bytes::ZERO)
     }
@@ -206,7 +204,8 @@ impl FreeIndex {
             Some(self.list(blocks, here))
         })
         .flatten()
-        .filter(move |&id| blocks.get(id).size >= size)
+        .filter(move |(_, block)| block.size >= size)
+        .map(|(id, _)| id)
     }
 
     /// Blocks in all lists.

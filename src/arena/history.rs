@@ -11,6 +11,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::address::Bytes;
 use crate::arena::block::BlockId;
+use crate::arena::table::Table;
 use crate::stats::{Action, Event, StackId};
 
 /// What an arena keeps of its past.
@@ -66,7 +67,7 @@ pub(crate) struct History {
     oldest: usize,
     lost: u64,
     /// By the number of the block; as long as there was a block with one.
-    stacks: Vec<StackId>,
+    stacks: Table<StackId>,
 }
 
 impl History {
@@ -81,7 +82,7 @@ impl History {
             capacity,
             oldest: 0,
             lost: 0,
-            stacks: Vec::new(),
+            stacks: Table::new(StackId::NONE),
         }
     }
 
@@ -139,21 +140,16 @@ impl History {
 
     /// Notes where a block was asked for.
     pub(crate) fn remember(&mut self, block: BlockId, stack: StackId) {
-        let at = block.0 as usize;
-        if let Some(place) = self.stacks.get_mut(at) {
+        if let Some(place) = self.stacks.get_mut(block.0) {
             *place = stack;
         } else if stack != StackId::NONE {
-            self.stacks.resize(at, StackId::NONE);
-            self.stacks.push(stack);
+            *self.stacks.make(block.0) = stack;
         }
     }
 
     /// Where a block that is not free was asked for.
     pub(crate) fn stack_of(&self, block: BlockId) -> StackId {
-        self.stacks
-            .get(block.0 as usize)
-            .copied()
-            .unwrap_or(StackId::NONE)
+        self.stacks.get(block.0).copied().unwrap_or(StackId::NONE)
     }
 }
 
@@ -211,7 +207,10 @@ mod tests {
     fn a_block_has_the_stack_of_its_last_request() {
         let mut history = History::new(0);
         history.remember(BlockId(7), StackId::NONE);
-        assert!(history.stacks.is_empty(), "nothing is kept without stacks");
+        assert!(
+            history.stacks.get(7).is_none(),
+            "nothing is kept without stacks"
+        );
         history.remember(BlockId(2), StackId::new(5));
         assert_eq!(history.stack_of(BlockId(1)), StackId::NONE);
         assert_eq!(history.stack_of(BlockId(2)), StackId::new(5));

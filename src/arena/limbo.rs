@@ -29,6 +29,10 @@ const KEPT_PART: usize = 8;
 /// Batches kept for reuse, so that a steady state allocates no host memory.
 const SPARE_BATCHES: usize = 16;
 
+/// The room of a batch that is kept for reuse, in blocks: what a burst of frees
+/// took goes back to the host.
+const SPARE_ROOM: usize = 4096;
+
 /// A batch behind one fence.
 struct Epoch<F> {
     number: u64,
@@ -199,7 +203,7 @@ impl<F: Clone> Limbo<F> {
 
     /// Takes a batch's vector back for reuse.
     pub(crate) fn recycle(&mut self, mut batch: Vec<BlockId>) {
-        if self.spare.len() < SPARE_BATCHES {
+        if self.spare.len() < SPARE_BATCHES && batch.capacity() <= SPARE_ROOM {
             batch.clear();
             self.spare.push(batch);
         }
@@ -301,6 +305,19 @@ mod tests {
         assert!(!limbo.batch_is_full());
         limbo.push(BlockId(0), Bytes::new(1));
         assert!(limbo.batch_is_full());
+    }
+
+    #[test]
+    fn the_room_of_a_burst_is_given_back() {
+        let (mut blocks, mut limbo) = limbo_of(&[1; 2 * SPARE_ROOM]);
+        for _ in 0..2 {
+            let number = limbo.close(&mut blocks, 1.0).unwrap();
+            let batch = limbo.end_oldest(number).unwrap();
+            limbo.recycle(batch);
+            limbo.push(BlockId(0), Bytes::new(1));
+        }
+        let rooms = limbo.spare.iter().map(Vec::capacity);
+        assert!(limbo.spare.len() == 1 && rooms.max() <= Some(SPARE_ROOM));
     }
 
     #[test]

@@ -391,7 +391,9 @@ impl<D: Driver> Arena<D> {
     /// The live block that an address lies in, or of a direct allocation
     /// starts at, with the driver's allocation around it; none where no live
     /// block is. Where a block starts that takes constant time; anywhere else
-    /// it looks at all chunks: not for a path that programs take often.
+    /// a step for each 2 MiB from there down to the start of the block below,
+    /// and some hundreds at most for the ends: it does not grow with blocks or
+    /// chunks.
     #[must_use]
     pub fn locate(&self, address: Address) -> Option<Located> {
         self.books.lock().locate(address)

@@ -221,6 +221,7 @@ impl<F: Clone> Books<F> {
     ) -> Result<(), Inconsistency> {
         let mut at = chunk.address;
         let (mut live, mut before, mut was_free) = (0, BlockId::NONE, false);
+        let mut below = None;
         for (id, block) in self.blocks.walk(chunk.first) {
             ensure!(block.chunk == chunk_id, "{id:?} is in a foreign chunk");
             ensure!(
@@ -243,6 +244,10 @@ impl<F: Clone> Books<F> {
                 "{id:?} and its neighbour below are both free"
             );
             self.validate_map(block.address, (block.state == State::Live).then_some(id))?;
+            if self.mapped(at).is_some() {
+                below = Some(at);
+            }
+            self.validate_below(block, below)?;
             ensure!(
                 !matches!(block.state, State::Gone | State::Vacant),
                 "{id:?} is {:?} inside a chunk",
@@ -285,6 +290,19 @@ impl<F: Clone> Books<F> {
             mapped == expected,
             "the page map has {mapped:?} at {address:?}, not {expected:?}"
         );
+        Ok(())
+    }
+
+    /// The page map finds the start below from both ends of a block.
+    fn validate_below(&self, block: &Block, below: Option<Address>) -> Result<(), Inconsistency> {
+        let last = block.size.saturating_sub(Bytes::new(1));
+        for end in [Some(block.address), block.address.checked_add(last)] {
+            let found = end.and_then(|end| self.start_below(end));
+            ensure!(
+                found == below,
+                "the page map has {found:?} below {end:?}, not {below:?}"
+            );
+        }
         Ok(())
     }
 

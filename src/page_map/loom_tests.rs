@@ -12,9 +12,9 @@ const SECOND: Address = Address::new(512);
 fn made() -> Arc<PageMap> {
     let map = PageMap::new();
     map.page_made(FIRST)
-        .and_then(|page| page.frame_made(FIRST))
-        .and_then(|frame| frame.slot_made(FIRST))
-        .unwrap();
+        .unwrap()
+        .frame_made(FIRST)
+        .slot_made(FIRST);
     Arc::new(map)
 }
 

@@ -7,9 +7,12 @@
 use crate::page_map::ArenaId;
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// Set where one arena holds all of it; below it is the arena's number.
-/// Otherwise the word is the number of users.
+/// Set where one arena holds all of it; below this and the next is the arena's
+/// number. Otherwise the word is the number of users.
 const WHOLE: u32 = 1 << 31;
+
+/// Set where a chunk of that arena begins.
+const BEGINS: u32 = 1 << 30;
 
 /// The word of a page or a frame.
 pub(super) struct Tenure(AtomicU32);
@@ -36,16 +39,28 @@ impl Tenure {
         if word & WHOLE == 0 {
             Holder::Shared
         } else {
-            Holder::Whole(ArenaId(word & !WHOLE))
+            Holder::Whole(ArenaId(word & !(WHOLE | BEGINS)))
         }
     }
 
-    /// Takes all of it for an arena; false where somebody is there.
-    pub(super) fn hold(&self, arena: ArenaId) -> bool {
+    /// Whether a chunk begins here; for the arena that holds it.
+    pub(super) fn is_begin(&self) -> bool {
+        let word = self.0.load(Ordering::Relaxed);
+        word & WHOLE != 0 && word & BEGINS != 0
+    }
+
+    /// Whether one arena holds all of it; for that arena.
+    pub(super) fn is_whole(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & WHOLE != 0
+    }
+
+    /// Takes all of it for an arena, whose chunk may begin here; false where
+    /// somebody is there.
+    pub(super) fn hold(&self, arena: ArenaId, begins: bool) -> bool {
         // Acquire pairs with the Release of `release` and `unshare`: slots that
         // were emptied are seen empty. Release pairs with the Acquire in
         // `holder`.
-        let word = WHOLE | arena.0;
+        let word = WHOLE | if begins { BEGINS } else { 0 } | arena.0;
         (self.0)
             .compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()

@@ -291,6 +291,7 @@ impl Oracle {
 
     fn check(&mut self) {
         self.rig.arena.validate().unwrap();
+        self.check_located();
         let stats = self.rig.arena.stats();
         for (peak, metric) in self.peaks.iter_mut().zip(HANDED_OUT) {
             let stat = stats.memory.all[metric];
@@ -313,6 +314,21 @@ impl Oracle {
             stats.reserved.current <= self.rig.gpu.used(0),
             "more than the driver gave"
         );
+    }
+
+    /// A live block is found from its last byte, and not from behind it; of a
+    /// direct allocation only the start is known.
+    fn check_located(&self) {
+        let locate = |address| self.rig.arena.locate(Address::new(address));
+        for (&start, held) in &self.live {
+            let found = locate(start).unwrap();
+            assert_eq!((found.block.get(), found.size.get()), (start, held.size));
+            let end = start + held.size;
+            let inside = (!found.is_direct).then_some(found);
+            assert_eq!(locate(end - 1), inside, "the last byte of {start:x}");
+            let behind = locate(end).map(|found| found.block.get());
+            assert_eq!(behind, self.live.contains_key(&end).then_some(end));
+        }
     }
 
     /// The snapshot has what is live, and fits the events before it.

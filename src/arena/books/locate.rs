@@ -1,10 +1,10 @@
 //! Where an address lies, for what is asked of the driver about it.
 //!
-//! Owns nothing. Cost: constant where a block starts; anywhere else it looks
-//! at all chunks.
+//! Owns nothing. Cost: constant where a block starts; anywhere else a search
+//! of the page map, whatever number of blocks and chunks there are.
 
 use crate::address::{Address, Bytes};
-use crate::arena::block::{ChunkId, State};
+use crate::arena::block::{Block, BlockId, ChunkId};
 use crate::arena::books::Books;
 
 /// A live block and the driver's allocation that it lies in. What the driver
@@ -46,34 +46,33 @@ impl<F: Clone> Books<F> {
 
     /// The live block around an address; see [`Located`].
     pub(crate) fn locate(&self, address: Address) -> Option<Located> {
-        if let Some((_, block)) = self.live_block(address) {
-            let chunk = self.chunks.get(block.chunk);
-            let (allocation, allocation_size) =
-                chunk.map_or((address, block.size), |chunk| (chunk.address, chunk.size));
-            return Some(Located {
-                block: address,
-                size: block.size,
-                allocation,
-                allocation_size,
-                is_direct: block.chunk == ChunkId::DIRECT,
-            });
-        }
-        let inside =
-            |start: Address, size: Bytes| address >= start && address.offset_from(start) < size;
-        let (_, chunk) = self
+        let around = || self.block_around(address);
+        let (_, block) = self.live_block(address).or_else(around)?;
+        let (allocation, allocation_size) = self
             .chunks
-            .iter()
-            .find(|(_, chunk)| inside(chunk.address, chunk.size))?;
-        let (_, block) = self
-            .blocks
-            .walk(chunk.first)
-            .find(|(_, block)| inside(block.address, block.size))?;
-        (block.state == State::Live).then_some(Located {
+            .get(block.chunk)
+            .map_or((block.address, block.size), |chunk| {
+                (chunk.address, chunk.size)
+            });
+        Some(Located {
             block: block.address,
             size: block.size,
-            allocation: chunk.address,
-            allocation_size: chunk.size,
-            is_direct: false,
+            allocation,
+            allocation_size,
+            is_direct: block.chunk == ChunkId::DIRECT,
         })
+    }
+
+    /// The live block of a chunk that an address lies in.
+    fn block_around(&self, address: Address) -> Option<(BlockId, Block)> {
+        let start = self.start_below(address)?;
+        let found = self.live_block(start);
+        found.filter(|(_, block)| address.offset_from(start) < block.size)
+    }
+
+    /// Where the page map has the next block of a chunk start at an address or
+    /// below it.
+    pub(in crate::arena) fn start_below(&self, address: Address) -> Option<Address> {
+        self.map.start_below(self.arena, address)
     }
 }

@@ -11,7 +11,7 @@ use crate::Arguments;
 use crate::clock::{mean, spread};
 use crate::costless_arena;
 use crate::driver::Costless;
-use crate::workload::{Draws, Live, Random, get, put};
+use crate::workload::{Draws, Live, Random, SMALL_SIZES, get, put};
 
 /// Sizes of the hit loop.
 const SIZES: [u64; 8] = [
@@ -167,11 +167,23 @@ pub(crate) fn random(arguments: &Arguments) {
     }
 }
 
-/// Nothing but so many pairs, for counting instructions.
+/// Nothing but so many pairs, for counting instructions: of one size, or where
+/// `live` blocks of drawn sizes are there, replacements of them.
 pub(crate) fn count(arguments: &Arguments) {
     let arena = costless_arena(0);
+    let pairs = arguments.count("pairs", 0);
+    let live = arguments.count("live", 0);
+    if live > 0 {
+        let mut draws = Draws::new(1, live, SMALL_SIZES);
+        let mut live = Live::new(&arena, live, &mut draws);
+        for _ in 0..pairs {
+            live.replace(draws.next());
+        }
+        // What is live at the end is none of the pairs.
+        std::process::exit(0);
+    }
     let size = Bytes::new(arguments.number("size", 4096));
-    for _ in 0..arguments.count("pairs", 0) {
+    for _ in 0..pairs {
         pair(&arena, size);
     }
 }

@@ -71,6 +71,12 @@ impl Draws {
         }
     }
 
+    /// Begins again with the first one.
+    #[allow(dead_code, reason = "only bench-footprint repeats passes")]
+    pub(crate) fn rewind(&mut self) {
+        self.next = 0;
+    }
+
     pub(crate) fn next(&mut self) -> Draw {
         self.next = (self.next + 1) % DRAWS;
         self.draws[self.next]

@@ -59,34 +59,56 @@ fn blocks(count: usize) {
     );
 }
 
-/// What there is after so many replacements of 4000 live blocks.
+/// Blocks that are live in a steady state.
+const LIVE: usize = 4000;
+
+/// Replacements of a pass.
+const PASS: usize = 65_536;
+
+/// Passes. Where free blocks lie differs from pass to pass at first: it takes
+/// some hundred of them until a repeating program touches no new place.
+const PASSES: usize = 256;
+
+/// What there is after so many passes.
 struct Steady {
     books: usize,
     page_map: usize,
     reserved: u64,
+    /// What the driver ever gave.
+    given: u64,
 }
 
 impl Steady {
-    /// Replacements of sizes and slots that repeat, or of ever new ones.
-    fn after(replacements: usize, repeats: bool) -> Steady {
-        const LIVE: usize = 4000;
+    /// Passes that are all the same: `LIVE` blocks are allocated, `PASS`
+    /// times one is replaced, and all are freed. Or one long one of ever new
+    /// replacements.
+    fn after(passes: usize, repeats: bool) -> Steady {
         let mut draws = Draws::new(1, LIVE, ALL_SIZES);
         let mut random = workload::Random(9);
         let before = HOST.current_usage();
         let map = Arc::new(PageMap::new());
         let arena = arena_over(Costless::new(0, 0), 0, StrategyKind::default(), &map);
         let mut live = Live::new(&arena, LIVE, &mut draws);
-        let own = LIVE * size_of::<vramalloc::Address>();
-        for _ in 0..replacements {
-            let mut draw = draws.next();
-            if !repeats {
-                // Another slot each time round, so no step is like one before.
-                draw.slot = random.below(LIVE);
+        for _ in 0..passes {
+            if repeats {
+                drop(live);
+                draws.rewind();
+                live = Live::new(&arena, LIVE, &mut draws);
             }
-            live.replace(draw);
+            for _ in 0..PASS {
+                let mut draw = draws.next();
+                if !repeats {
+                    // Another slot each time round, so no step is like one
+                    // before.
+                    draw.slot = random.below(LIVE);
+                }
+                live.replace(draw);
+            }
         }
+        let own = LIVE * size_of::<vramalloc::Address>();
         let whole = HOST.current_usage() - before - own;
         let reserved = arena.stats().reserved.current.get();
+        let given = arena.driver().given();
         drop(live);
         arena.trim();
         drop(arena);
@@ -95,24 +117,26 @@ impl Steady {
             books: whole - page_map,
             page_map,
             reserved,
+            given,
         }
     }
 }
 
-/// What so many replacements add to what a quarter of them leave.
-fn steady(replacements: usize) {
+/// What the second half of the passes adds to what the first leaves.
+fn steady() {
     for (name, repeats) in [("repeating", true), ("random", false)] {
-        let early = Steady::after(replacements / 4, repeats);
-        let late = Steady::after(replacements, repeats);
+        let early = Steady::after(PASSES / 2, repeats);
+        let late = Steady::after(PASSES, repeats);
         let growth = |late: usize, early: usize| late as i64 - early as i64;
         println!(
             "{}",
             json!({
-                "steady": name, "replacements": replacements,
+                "steady": name, "replacements": PASSES * PASS,
                 "books": late.books, "books_growth": growth(late.books, early.books),
                 "page_map": late.page_map, "page_map_growth": growth(late.page_map, early.page_map),
                 "reserved": late.reserved,
                 "reserved_growth": late.reserved as i64 - early.reserved as i64,
+                "given": late.given,
             })
         );
     }
@@ -124,5 +148,5 @@ fn main() {
     for count in COUNTS.into_iter().filter(|&count| count <= most) {
         blocks(count);
     }
-    steady(if quick { 400_000 } else { 4_000_000 });
+    steady();
 }

@@ -90,6 +90,9 @@ def measure(options):
     if "instructions" in questions:
         more, failed = instructions.measure(say)
         rows, absent = rows + more, absent | failed
+    if "growth" in questions:
+        more, failed = instructions.growth(amounts.growth_blocks, say)
+        rows, absent = rows + more, absent | failed
     return rows, absent
 
 

@@ -21,6 +21,8 @@ from run import ARENA, LIGHT, PROGRAMS, SIM, environment, output, over, preloade
 
 SIZE = 4096
 FEW, MANY = 2048, 12_288
+# Live blocks among which pairs are counted, for how cost grows.
+LIVE = (10, 100, 1000, 10_000, 100_000, 1_000_000)
 # A count below this share of its bound asks for a new bound.
 LEAST_SHARE = 0.85
 PATHS = {
@@ -39,7 +41,10 @@ NUMBERED = re.compile(r"(ob|fn|cob|cfn|fl|fi|fe|cfi|cfl)=\((\d+)\)(?: (.*))?")
 
 def profile(path, pairs):
     """Instructions by library and function, without what they call."""
-    command, env = PATHS[path](pairs)
+    return profile_of(*PATHS[path](pairs))
+
+
+def profile_of(command, env):
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "out"
         tool = ["valgrind", "--tool=callgrind", "--quiet", f"--callgrind-out-file={out}"]
@@ -104,6 +109,24 @@ def measure(say):
                     for (library, function), count in largest
                 ],
             }
+        )
+    return rows, {}
+
+
+def growth(most, say):
+    """What the pairs of the arena take among ever more live blocks."""
+    if not shutil.which("valgrind"):
+        return [], {"instructions by live blocks": "valgrind is not installed"}
+    rows = []
+    for live in (live for live in LIVE if live <= most):
+        say(f"growth: instructions among {live} live blocks")
+        few, many = (
+            sum(profile_of([ARENA, "count", f"live={live}", f"pairs={n}"], environment()).values())
+            for n in (FEW, MANY)
+        )
+        about = {"question": "growth", "subject": "arena", "by": "live blocks", "count": live}
+        rows.append(
+            about | {"operation": "pair, instructions", "ns": [(many - few) / (MANY - FEW)]}
         )
     return rows, {}
 

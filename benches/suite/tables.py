@@ -172,9 +172,15 @@ def footprint(rows):
         if "blocks" in row:
             count, host, pages = row["blocks"], median(row["host"]), median(row["page_map"])
             lines.append(
-                [count, number((host - pages) / count), number(pages / count), size_of(host)]
+                [
+                    count,
+                    number((host - pages) / count),
+                    number((median(row["host_peak"]) - pages) / count),
+                    number(pages / count),
+                    size_of(host),
+                ]
             )
-    heads = ["live blocks", "bytes per block", "page map per block", "all of it"]
+    heads = ["live blocks", "bytes per block", "at most", "page map per block", "all of it"]
     parts = [table(heads, lines, left=0)]
     lines = [
         [
@@ -184,6 +190,7 @@ def footprint(rows):
             size_of(median(row["books_growth"])),
             size_of(median(row["page_map"])),
             size_of(median(row["page_map_growth"])),
+            f"{100 * median(row['page_map']) / median(row['given']):.2f} %",
             size_of(median(row["reserved_growth"])),
         ]
         for row in rows
@@ -196,6 +203,7 @@ def footprint(rows):
         "growth",
         "page map",
         "growth",
+        "of all given",
         "reserved growth",
     ]
     return "\n\n".join(parts + [table(heads, lines)])

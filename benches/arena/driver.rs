@@ -103,6 +103,16 @@ pub(crate) fn arena_over<D: Driver>(
         strategy,
         ..Config::default()
     };
+    arena_with(driver, number, &config, map)
+}
+
+/// An arena over any driver.
+pub(crate) fn arena_with<D: Driver>(
+    driver: D,
+    number: u32,
+    config: &Config,
+    map: &Arc<PageMap>,
+) -> Arena<D> {
     let quota = Arc::new(Quota::new(Bytes::MAX));
-    Arena::new(ArenaId(number), driver, &config, Arc::clone(map), quota)
+    Arena::new(ArenaId(number), driver, config, Arc::clone(map), quota)
 }

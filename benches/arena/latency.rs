@@ -9,7 +9,6 @@ use vramalloc::{Arena, Driver};
 
 use crate::Arguments;
 use crate::clock::{mean, spread};
-use crate::costless_arena;
 use crate::driver::Costless;
 use crate::workload::{Draws, Live, Random, SMALL_SIZES, get, put};
 
@@ -55,13 +54,12 @@ fn fence_work(calls: &DriverCalls) -> (u64, u64) {
 
 /// The same size over and over.
 pub(crate) fn hit(arguments: &Arguments) {
-    let event_ns = arguments.number("event_ns", 0);
     let (rounds, pairs) = (
         arguments.count("rounds", 7),
         arguments.count("pairs", 100_000),
     );
     for size in SIZES {
-        let arena = costless_arena(event_ns);
+        let arena = arguments.arena();
         let ns = best_of(&arena, Bytes::new(size), rounds, pairs);
         print_with_fences(
             &arena,
@@ -84,11 +82,10 @@ fn print_with_fences(
 
 /// Random replacement of so many live blocks.
 pub(crate) fn steady(arguments: &Arguments) {
-    let event_ns = arguments.number("event_ns", 0);
     let pairs = arguments.count("pairs", 200_000);
     let doublings = arguments.doublings();
     for count in LIVE {
-        let arena = costless_arena(event_ns);
+        let arena = arguments.arena();
         let mut draws = Draws::new(1, count, doublings);
         let mut live = Live::new(&arena, count, &mut draws);
         let mut step = || live.replace(draws.next());
@@ -144,10 +141,9 @@ impl RmmRandom {
 /// RMM's random allocations, for three bounds of the sizes.
 #[allow(clippy::cast_precision_loss, reason = "a mean")]
 pub(crate) fn random(arguments: &Arguments) {
-    let event_ns = arguments.number("event_ns", 0);
     let blocks = arguments.count("blocks", 100_000);
     for mib in [1, 4, 64] {
-        let arena = costless_arena(event_ns);
+        let arena = arguments.arena();
         // A first run fills the cache.
         let ns = [1, 2].map(|_| {
             let mut run = RmmRandom {
@@ -170,7 +166,7 @@ pub(crate) fn random(arguments: &Arguments) {
 /// Nothing but so many pairs, for counting instructions: of one size, or where
 /// `live` blocks of drawn sizes are there, replacements of them.
 pub(crate) fn count(arguments: &Arguments) {
-    let arena = costless_arena(0);
+    let arena = arguments.arena();
     let pairs = arguments.count("pairs", 0);
     let live = arguments.count("live", 0);
     if live > 0 {

@@ -29,10 +29,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vramalloc::Arena;
-use vramalloc::config::StrategyKind;
+use vramalloc::address::Bytes;
+use vramalloc::config::{Config, StrategyKind};
 use vramalloc::page_map::PageMap;
 
-use driver::{Costless, arena_over};
+use driver::{Costless, arena_over, arena_with};
 
 /// What stands behind the question, as `name=value`.
 pub(crate) struct Arguments(BTreeMap<String, String>);
@@ -64,6 +65,20 @@ impl Arguments {
         self.text("doublings", "")
             .parse()
             .unwrap_or(workload::ALL_SIZES)
+    }
+
+    /// The default options, but for what threads keep (`thread_cache`, bytes).
+    pub(crate) fn config(&self) -> Config {
+        Config {
+            thread_cache: Bytes::new(self.number("thread_cache", 0)),
+            ..Config::default()
+        }
+    }
+
+    /// An arena over a driver that costs nothing, but for events (`event_ns`).
+    pub(crate) fn arena(&self) -> Arena<Costless> {
+        let driver = Costless::new(0, self.number("event_ns", 0));
+        arena_with(driver, 0, &self.config(), &Arc::new(PageMap::new()))
     }
 
     pub(crate) fn count(&self, name: &str, default: u64) -> usize {

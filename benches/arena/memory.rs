@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use vramalloc::Arena;
 use vramalloc::address::{Address, Bytes};
-use vramalloc::config::StrategyKind;
+use vramalloc::config::{Config, StrategyKind};
 use vramalloc::driver::PAGE;
 use vramalloc::error::AllocError;
 use vramalloc::page_map::PageMap;
 use vramalloc::sim::{Gpu, Settings, SimDriver, StreamId};
 
 use crate::Arguments;
-use crate::driver::arena_over;
+use crate::driver::arena_with;
 use crate::read::{Event, events};
 
 /// Passes over a trace.
@@ -89,7 +89,7 @@ struct Program {
 }
 
 impl Program {
-    fn new(strategy: StrategyKind, memory: Bytes, kernel_ns: u64) -> Program {
+    fn new(config: &Config, memory: Bytes, kernel_ns: u64) -> Program {
         let settings = Settings {
             memory,
             span: Bytes::new(memory.get() * 4).round_up(PAGE).unwrap(),
@@ -100,7 +100,7 @@ impl Program {
         let stream = gpu.stream(driver.context(), false).unwrap();
         let map = Arc::new(PageMap::new());
         Program {
-            arena: arena_over(driver, 0, strategy, &map),
+            arena: arena_with(driver, 0, config, &map),
             gpu,
             stream,
             kernel_ns,
@@ -203,7 +203,11 @@ pub(crate) fn run(arguments: &Arguments) {
     let trace = Trace::read(arguments.text("trace", "gpt_train"));
     let strategy = arguments.text("strategy", "auto_growth");
     let kernel_ns = arguments.number("kernel_ns", 0);
-    let start = |memory| Program::new(strategy_of(strategy), memory, kernel_ns);
+    let config = Config {
+        strategy: strategy_of(strategy),
+        ..arguments.config()
+    };
+    let start = |memory| Program::new(&config, memory, kernel_ns);
     let (bytes, program) = smallest(&trace, &start);
     let mut roomy = start(ROOMY);
     assert!(roomy.completes(&trace), "{ROOMY} are not enough");

@@ -9,7 +9,6 @@ use serde_json::json;
 use vramalloc::address::{Address, Bytes};
 
 use crate::Arguments;
-use crate::costless_arena;
 use crate::workload::{Draws, Live, get, put};
 
 /// Blocks that each thread has live.
@@ -24,11 +23,10 @@ const UNDER_WAY: usize = 16;
 /// together in a second.
 #[allow(clippy::cast_precision_loss, reason = "a rate")]
 pub(crate) fn run(arguments: &Arguments) {
-    let event_ns = arguments.number("event_ns", 0);
     let pairs = arguments.count("pairs", 200_000);
     let doublings = arguments.doublings();
     for threads in [1, 2, 4] {
-        let arena = costless_arena(event_ns);
+        let arena = arguments.arena();
         let ready = Barrier::new(threads);
         let work = |thread: usize| {
             let mut draws = Draws::new(thread as u64 + 1, LIVE, doublings);
@@ -68,10 +66,9 @@ pub(crate) fn run(arguments: &Arguments) {
 /// One thread allocates and another frees.
 #[allow(clippy::cast_precision_loss, reason = "a mean")]
 pub(crate) fn exchange(arguments: &Arguments) {
-    let event_ns = arguments.number("event_ns", 0);
     let batches = arguments.count("pairs", 200_000) / BATCH;
     for size in [4 << 10, 1 << 20] {
-        let arena = costless_arena(event_ns);
+        let arena = arguments.arena();
         let (full, to_free) = sync_channel::<Vec<Address>>(UNDER_WAY);
         let (empty, to_fill) = sync_channel::<Vec<Address>>(UNDER_WAY + 2);
         for _ in 0..UNDER_WAY + 1 {

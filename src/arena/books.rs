@@ -11,7 +11,9 @@
 //! look at all chunks (`take_idle`) or at a whole batch (`end_epochs`).
 
 mod choose;
+mod epochs;
 mod indexes;
+mod kept;
 mod leave;
 mod locate;
 mod snapshot;
@@ -22,16 +24,18 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
+use crate::arena::cache::{Accounts, Gate, Headroom, Payer};
 use crate::arena::chunk::{Chunk, Chunks};
-use crate::arena::limbo::{Limbo, Oldest};
+use crate::arena::limbo::Limbo;
 use crate::arena::packing::Packing;
-use crate::config::Config;
+use crate::config::{Config, StrategyKind};
 use crate::error::FreeError;
-use crate::page_map::{ArenaId, PageMap};
+use crate::page_map::{ArenaId, Entry, PageMap, Spot};
 use crate::stats::{ArenaStats, StackId};
 use crate::strategy::{Pool, SMALL, most_waste};
 
 use indexes::Indexes;
+use kept::as_asked_for;
 pub use locate::Located;
 pub(super) use snapshot::Room;
 use spare::Ages;
@@ -47,6 +51,8 @@ pub(crate) struct Want {
     pub(crate) pool: Pool,
     /// Where in the program it was made, if that was looked at.
     pub(crate) stack: StackId,
+    /// The thread that has room for it.
+    pub(crate) payer: Option<Payer>,
 }
 
 impl Want {
@@ -55,6 +61,7 @@ impl Want {
     pub(crate) fn at_the_least(self, least: Bytes) -> Want {
         Want {
             size: least,
+            payer: None,
             ..self
         }
     }
@@ -125,6 +132,8 @@ pub(crate) struct Books<F> {
     ages: Ages,
     pub(super) limbo: Limbo<F>,
     pub(super) tally: Tally,
+    gate: Arc<Gate>,
+    accounts: Accounts,
     /// Whether a thread is taking a chunk that nobody else may take.
     pub(crate) growing: bool,
     /// Whether a thread is on the out-of-memory ladder.
@@ -139,7 +148,12 @@ impl<F: Clone> Books<F> {
         map: Arc<PageMap>,
         config: &Config,
         packing: Option<Packing>,
+        gate: Arc<Gate>,
     ) -> Books<F> {
+        let kept_pool = match config.strategy {
+            StrategyKind::NaiveBestFit => Pool::Large,
+            _ => Pool::Small,
+        };
         Books {
             arena,
             map,
@@ -150,16 +164,13 @@ impl<F: Clone> Books<F> {
             most_waste: most_waste(&config.splitting),
             ages: Ages::new(config.decay),
             limbo: Limbo::new(),
-            tally: Tally::new(config.splitting.max_split),
+            tally: Tally::new(config.splitting.max_split, kept_pool),
+            gate,
+            accounts: Accounts::default(),
             growing: false,
             on_ladder: false,
             retired: false,
         }
-    }
-
-    /// The block that the page map has for us at this address.
-    pub(super) fn mapped(&self, address: Address) -> Option<BlockId> {
-        self.map.block(self.arena, address).map(BlockId)
     }
 
     /// Bytes in limbo.
@@ -173,7 +184,8 @@ impl<F: Clone> Books<F> {
     }
 
     /// Whether the program holds a block.
-    pub(crate) fn has_live(&self) -> bool {
+    pub(crate) fn has_live(&mut self) -> bool {
+        self.hear_all();
         !self.tally.live().is_zero()
     }
 
@@ -240,23 +252,35 @@ impl<F: Clone> Books<F> {
             }
             chunk.live += 1;
         }
-        self.map.set_block(address, id.0);
+        let entry = if want.pool == self.tally.kept_pool() {
+            Entry::live(id.0, size, want.request)
+        } else {
+            Entry::whole(id.0)
+        };
+        self.map.set_block(address, entry);
         self.tally.cut(want.pool, shared, size, rest);
         self.tally.history_mut().remember(id, want.stack);
-        self.gave(Piece {
+        let piece = Piece {
             address,
             size,
             requested: want.request,
             pool: want.pool,
             stack: want.stack,
-        });
+        };
+        self.gave(piece, want.payer.filter(|_| size == want.size));
         address
     }
 
     /// The program got a block.
-    #[inline]
-    fn gave(&mut self, piece: Piece) {
-        self.tally.handed_out(piece);
+    #[inline(always)]
+    fn gave(&mut self, piece: Piece, payer: Option<Payer>) {
+        if let Some(payer) = payer.filter(|payer| self.gate.has_answered(payer.rooms)) {
+            let spent = payer.sum(piece.size);
+            self.tally.change_room(Headroom::default().minus(spent));
+        }
+        if self.tally.handed_out(piece) {
+            self.find_peak();
+        }
         if let Some(packing) = &mut self.packing {
             packing.rose(self.tally.live());
         }
@@ -298,6 +322,7 @@ impl<F: Clone> Books<F> {
             chunk.first = id;
         }
         self.indexes.enter(&mut self.blocks, id, want.pool);
+        self.hear_all();
         self.tally.segment_taken(region, want.pool, want.stack);
         self.tally.chunk_taken();
         self.tally.fell_idle(region.size);
@@ -324,40 +349,62 @@ impl<F: Clone> Books<F> {
             stack,
             ..self.piece(&block)
         };
+        self.hear_all();
         self.tally.segment_taken(region, piece.pool, stack);
         self.tally.history_mut().remember(id, stack);
-        self.gave(piece);
+        self.gave(piece, None);
         self.tally.went_direct();
         true
     }
 
-    /// The live block that starts at this address.
-    fn live_block(&self, address: Address) -> Option<(BlockId, Block)> {
-        let (id, block) = self.blocks.find(self.map.block(self.arena, address)?)?;
-        (block.state == State::Live && block.address == address).then_some((id, *block))
+    /// Takes the live block that starts there out of the page map, unless a
+    /// thread has freed it meanwhile.
+    fn take_live(&mut self, address: Address, spot: Spot<'_>) -> Option<(BlockId, Block)> {
+        let entry = spot.entry();
+        let number = entry.number().filter(|_| entry.is_live_in(self.arena))?;
+        let (id, block) = self.blocks.find(number)?;
+        if block.state != State::Live || block.address != address {
+            return None;
+        }
+        let block = as_asked_for(block, entry);
+        if block.chunk == ChunkId::DIRECT {
+            self.map.release_direct(address);
+        } else if !spot.take(entry) {
+            return None;
+        }
+        Some((id, block))
     }
 
-    /// Takes a block back from the program.
-    pub(crate) fn free(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
-        let Some((id, block)) = self.live_block(address) else {
+    /// Takes a block back from the program; its entry is at this spot. The
+    /// payer has got room by it.
+    pub(crate) fn free(
+        &mut self,
+        address: Address,
+        spot: Option<Spot<'_>>,
+        release: Release,
+        payer: Option<Payer>,
+    ) -> Result<Freed, FreeError> {
+        let Some((id, block)) = spot.and_then(|spot| self.take_live(address, spot)) else {
             self.tally.bad_free();
             return Err(FreeError::NotLive);
         };
+        // Between threads and the program blocks pass without the books.
+        self.blocks.get_mut(id).requested = block.requested;
         let piece = self.piece(&block);
         if let Some(chunk) = self.chunks.get_mut(block.chunk) {
             chunk.live -= 1;
             if chunk.live == 0 {
                 self.tally.fell_idle(chunk.size);
             }
-            self.map.clear_block(address);
-        } else {
-            self.map.release_direct(address);
         }
         let waits = match release {
             Release::AtOnce => false,
             Release::AfterFence { quiet } => quiet || block.chunk != ChunkId::DIRECT,
         };
         self.tally.free_requested(piece, waits);
+        if let Some(payer) = payer.filter(|payer| self.gate.has_answered(payer.rooms)) {
+            self.tally.change_room(payer.sum(piece.size));
+        }
         if let Some(packing) = &mut self.packing {
             packing.fell(self.tally.live());
         }
@@ -369,7 +416,7 @@ impl<F: Clone> Books<F> {
             return Ok(freed);
         }
         self.blocks.get_mut(id).state = State::Limbo;
-        self.limbo.push(id, block.size);
+        self.limbo.push(id, &block);
         Ok(Freed::Limbo)
     }
 
@@ -420,54 +467,10 @@ impl<F: Clone> Books<F> {
         None
     }
 
-    /// Closes the open batch; see [`Limbo::close`].
-    pub(crate) fn close_epoch(&mut self, fraction: f64) -> Option<u64> {
-        self.limbo.close(&mut self.blocks, fraction)
-    }
-
-    /// Closes the open batch, if there is one, and returns the number of the
-    /// newest epoch; nothing where limbo is empty.
-    pub(crate) fn close_last_epoch(&mut self) -> Option<u64> {
-        self.limbo
-            .close(&mut self.blocks, 1.0)
-            .or_else(|| self.limbo.newest())
-    }
-
-    /// Brings the fence of a closed epoch.
-    pub(crate) fn set_fence(&mut self, number: u64, fence: F) {
-        self.tally.epoch_closed();
-        self.limbo.set_fence(number, fence);
-    }
-
-    /// Undoes `close_epoch`.
-    pub(crate) fn reopen_epoch(&mut self, number: u64) {
-        self.limbo.reopen(&self.blocks, number);
-    }
-
-    /// The oldest epoch.
-    pub(crate) fn oldest_epoch(&self) -> Option<Oldest<F>> {
-        self.limbo.oldest()
-    }
-
-    /// Makes the blocks of all epochs up to `number`, whose fence was reached,
-    /// available; direct allocations among them are appended to `regions`.
-    pub(crate) fn end_epochs(&mut self, number: u64, regions: &mut Vec<Region>) {
-        while let Some(batch) = self.limbo.end_oldest(number) {
-            for &id in &batch {
-                let block = *self.blocks.get(id);
-                if block.state == State::Limbo {
-                    regions.extend(self.put_back(id, block));
-                } else {
-                    self.blocks.remove(id);
-                }
-            }
-            self.limbo.recycle(batch);
-        }
-        self.tally.was_cached();
-    }
-
     /// A copy of the counters, with those that are only worked out on demand.
-    pub(crate) fn picture(&self) -> ArenaStats {
+    pub(crate) fn picture(&mut self) -> ArenaStats {
+        self.put_back_over();
+        self.hear_all();
         let mut stats = self.tally.picture();
         stats.largest_cached = self.indexes.largest(&self.blocks);
         stats

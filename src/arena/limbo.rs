@@ -5,11 +5,16 @@
 //! batch was taken, and so after every free in it and in all older epochs;
 //! therefore one reached fence ends its own epoch and all older ones. Cost: a
 //! push per free, one fence per epoch.
+//!
+//! A batch of small blocks whose epoch has ended is not put back at once: that
+//! would be some 5 µs for one unlucky call. It is *over*, and goes a few blocks
+//! at a time, or all together when one of them may be missing.
 
 use std::collections::VecDeque;
 
 use crate::address::Bytes;
-use crate::arena::block::{BlockId, Blocks, State};
+use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
+use crate::strategy::SMALL;
 
 /// An epoch is closed when this many blocks wait, so that a fence of some 200
 /// ns costs each free a few of them.
@@ -36,9 +41,17 @@ const SPARE_ROOM: usize = 4096;
 /// A batch behind one fence.
 struct Epoch<F> {
     number: u64,
+    /// Whether a block in it is not to be put off.
+    is_prompt: bool,
     /// None while the thread that closed the batch is making the fence.
     fence: Option<F>,
     blocks: Vec<BlockId>,
+}
+
+/// Whether a block is to be put back as soon as its epoch has ended: it is the
+/// driver's, or what is done about large requests depends on it.
+fn is_prompt(block: &Block) -> bool {
+    block.chunk == ChunkId::DIRECT || block.size > SMALL
 }
 
 /// The oldest epoch, as a thread that polls or waits needs it.
@@ -54,7 +67,11 @@ pub(crate) struct Limbo<F> {
     open: Vec<BlockId>,
     fresh: usize,
     fresh_bytes: Bytes,
+    /// Whether a block of the open batch is not to be put off.
+    is_prompt: bool,
     epochs: VecDeque<Epoch<F>>,
+    /// Batches that are over, each in the opposite order.
+    over: VecDeque<Vec<BlockId>>,
     next_number: u64,
     spare: Vec<Vec<BlockId>>,
 }
@@ -65,17 +82,20 @@ impl<F: Clone> Limbo<F> {
             open: Vec::new(),
             fresh: 0,
             fresh_bytes: Bytes::ZERO,
+            is_prompt: false,
             epochs: VecDeque::new(),
+            over: VecDeque::new(),
             next_number: 0,
             spare: Vec::new(),
         }
     }
 
     /// Adds a block to the open batch.
-    pub(crate) fn push(&mut self, id: BlockId, size: Bytes) {
+    pub(crate) fn push(&mut self, id: BlockId, block: &Block) {
         self.open.push(id);
         self.fresh += 1;
-        self.fresh_bytes = self.fresh_bytes.saturating_add(size);
+        self.fresh_bytes = self.fresh_bytes.saturating_add(block.size);
+        self.is_prompt |= is_prompt(block);
     }
 
     /// Bytes freed since the last batch was closed.
@@ -91,18 +111,25 @@ impl<F: Clone> Limbo<F> {
     }
 
     /// Closes the open batch, whose fence is then to be made and brought by
-    /// `set_fence`; nothing where it is empty. Only the largest blocks are
+    /// `set_fence`; nothing where it is empty, unless `even_empty`. Only the largest blocks are
     /// taken, up to the share `fraction` of the bytes (the last one may pass
     /// it); the rest stays open.
-    pub(crate) fn close(&mut self, blocks: &mut Blocks, fraction: f64) -> Option<u64> {
+    pub(crate) fn close(
+        &mut self,
+        blocks: &mut Blocks,
+        fraction: f64,
+        even_empty: bool,
+    ) -> Option<u64> {
         let spare = self.spare.pop().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.open, spare);
         self.fresh = 0;
         self.fresh_bytes = Bytes::ZERO;
+        // Of what is kept back nobody looks whether it is small.
+        let is_prompt = std::mem::replace(&mut self.is_prompt, fraction < 1.0);
         if fraction < 1.0 {
             self.keep_the_small(blocks, &mut batch, fraction);
         }
-        if batch.is_empty() {
+        if batch.is_empty() && !even_empty {
             self.recycle(batch);
             return None;
         }
@@ -113,6 +140,7 @@ impl<F: Clone> Limbo<F> {
         self.next_number += 1;
         self.epochs.push_back(Epoch {
             number,
+            is_prompt,
             fence: None,
             blocks: batch,
         });
@@ -129,6 +157,7 @@ impl<F: Clone> Limbo<F> {
                 break;
             };
             epoch.blocks.append(&mut older.blocks);
+            epoch.is_prompt |= older.is_prompt;
             epoch.blocks.retain(|&id| {
                 let stays = blocks.get(id).state == State::Limbo;
                 if !stays {
@@ -173,7 +202,7 @@ impl<F: Clone> Limbo<F> {
             return;
         };
         for &id in &epoch.blocks {
-            self.push(id, blocks.get(id).size);
+            self.push(id, blocks.get(id));
         }
         self.recycle(epoch.blocks);
     }
@@ -201,6 +230,41 @@ impl<F: Clone> Limbo<F> {
         self.epochs.pop_front().map(|epoch| epoch.blocks)
     }
 
+    /// The same where nothing in it is prompt, and its blocks are over: they
+    /// come one by one from `next_over`. False where there is no such epoch.
+    pub(crate) fn put_off_oldest(&mut self, number: u64) -> bool {
+        let may = |epoch: &Epoch<F>| epoch.number <= number && !epoch.is_prompt;
+        if !self.epochs.front().is_some_and(may) {
+            return false;
+        }
+        let Some(mut batch) = self.end_oldest(number) else {
+            return false;
+        };
+        // They are taken from the end, and what was freed first comes first.
+        batch.reverse();
+        self.over.push_back(batch);
+        true
+    }
+
+    /// Takes out the next block that is over.
+    #[inline]
+    pub(crate) fn next_over(&mut self) -> Option<BlockId> {
+        while let Some(batch) = self.over.front_mut() {
+            if let Some(id) = batch.pop() {
+                return Some(id);
+            }
+            let emptied = self.over.pop_front();
+            emptied.into_iter().for_each(|batch| self.recycle(batch));
+        }
+        None
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub(crate) fn has_over(&self) -> bool {
+        !self.over.is_empty()
+    }
+
     /// Takes a batch's vector back for reuse.
     pub(crate) fn recycle(&mut self, mut batch: Vec<BlockId>) {
         if self.spare.len() < SPARE_BATCHES && batch.capacity() <= SPARE_ROOM {
@@ -214,7 +278,9 @@ impl<F: Clone> Limbo<F> {
         self.open.clear();
         self.fresh = 0;
         self.fresh_bytes = Bytes::ZERO;
+        self.is_prompt = false;
         self.epochs.clear();
+        self.over.clear();
     }
 
     /// All blocks, in no order.
@@ -222,6 +288,7 @@ impl<F: Clone> Limbo<F> {
         self.open
             .iter()
             .chain(self.epochs.iter().flat_map(|epoch| &epoch.blocks))
+            .chain(self.over.iter().flatten())
             .copied()
     }
 }
@@ -237,7 +304,7 @@ mod tests {
         for &size in sizes {
             let size = Bytes::new(size);
             let id = blocks.insert(Address::new(0), size, ChunkId(0), State::Limbo);
-            limbo.push(id, size);
+            limbo.push(id, blocks.get(id));
         }
         (blocks, limbo)
     }
@@ -249,10 +316,10 @@ mod tests {
     #[test]
     fn a_later_fence_ends_older_epochs() {
         let (mut blocks, mut limbo) = limbo_of(&[512]);
-        let first = limbo.close(&mut blocks, 1.0).unwrap();
+        let first = limbo.close(&mut blocks, 1.0, false).unwrap();
         let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
-        limbo.push(id, Bytes::new(1024));
-        let second = limbo.close(&mut blocks, 1.0).unwrap();
+        limbo.push(id, blocks.get(id));
+        let second = limbo.close(&mut blocks, 1.0, false).unwrap();
         limbo.set_fence(second, 7);
         let oldest = limbo.oldest().unwrap();
         assert_eq!((oldest.number, oldest.fence), (first, None));
@@ -266,10 +333,10 @@ mod tests {
     #[test]
     fn an_epoch_never_ends_before_a_fence_of_its_own_or_a_later_one() {
         let (mut blocks, mut limbo) = limbo_of(&[512]);
-        let first = limbo.close(&mut blocks, 1.0).unwrap();
+        let first = limbo.close(&mut blocks, 1.0, false).unwrap();
         let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
-        limbo.push(id, Bytes::new(1024));
-        limbo.close(&mut blocks, 1.0).unwrap();
+        limbo.push(id, blocks.get(id));
+        limbo.close(&mut blocks, 1.0, false).unwrap();
         assert!(limbo.end_oldest(first).is_some());
         assert!(limbo.end_oldest(first).is_none());
     }
@@ -277,7 +344,7 @@ mod tests {
     #[test]
     fn the_largest_go_first_up_to_the_fraction() {
         let (mut blocks, mut limbo) = limbo_of(&[100, 400, 200, 300]);
-        let number = limbo.close(&mut blocks, 0.5).unwrap();
+        let number = limbo.close(&mut blocks, 0.5, false).unwrap();
         // Half of 1000 is 500: 400 is less, 300 passes it.
         assert_eq!(
             sizes(&blocks, &limbo.end_oldest(number).unwrap()),
@@ -285,8 +352,8 @@ mod tests {
         );
         // What is kept back does not count towards the next batch.
         assert_eq!(limbo.fresh_bytes(), Bytes::ZERO);
-        assert_eq!(limbo.close(&mut blocks, 0.0), None);
-        let number = limbo.close(&mut blocks, 1.0).unwrap();
+        assert_eq!(limbo.close(&mut blocks, 0.0, false), None);
+        let number = limbo.close(&mut blocks, 1.0, false).unwrap();
         assert_eq!(
             sizes(&blocks, &limbo.end_oldest(number).unwrap()),
             [200, 100]
@@ -297,13 +364,13 @@ mod tests {
     fn what_is_kept_back_is_not_sorted_for_a_few_blocks() {
         let (mut blocks, mut limbo) = limbo_of(&[1; 4000]);
         assert!(limbo.batch_is_full());
-        limbo.close(&mut blocks, 0.001).unwrap();
+        limbo.close(&mut blocks, 0.001, false).unwrap();
         // 3996 are left; of all that are then there, an eighth has to be new.
         for _ in 0..569 {
-            limbo.push(BlockId(0), Bytes::new(1));
+            limbo.push(BlockId(0), blocks.get(BlockId(0)));
         }
         assert!(!limbo.batch_is_full());
-        limbo.push(BlockId(0), Bytes::new(1));
+        limbo.push(BlockId(0), blocks.get(BlockId(0)));
         assert!(limbo.batch_is_full());
     }
 
@@ -311,10 +378,10 @@ mod tests {
     fn the_room_of_a_burst_is_given_back() {
         let (mut blocks, mut limbo) = limbo_of(&[1; 2 * SPARE_ROOM]);
         for _ in 0..2 {
-            let number = limbo.close(&mut blocks, 1.0).unwrap();
+            let number = limbo.close(&mut blocks, 1.0, false).unwrap();
             let batch = limbo.end_oldest(number).unwrap();
             limbo.recycle(batch);
-            limbo.push(BlockId(0), Bytes::new(1));
+            limbo.push(BlockId(0), blocks.get(BlockId(0)));
         }
         let rooms = limbo.spare.iter().map(Vec::capacity);
         assert!(limbo.spare.len() == 1 && rooms.max() <= Some(SPARE_ROOM));
@@ -323,11 +390,37 @@ mod tests {
     #[test]
     fn a_batch_without_a_fence_is_open_again() {
         let (mut blocks, mut limbo) = limbo_of(&[512, 1024]);
-        let number = limbo.close(&mut blocks, 1.0).unwrap();
+        let number = limbo.close(&mut blocks, 1.0, false).unwrap();
         assert_eq!(limbo.fresh_bytes(), Bytes::ZERO);
         limbo.reopen(&blocks, number);
         assert_eq!(limbo.fresh_bytes(), Bytes::new(1536));
         assert!(limbo.oldest().is_none());
+    }
+
+    #[test]
+    fn small_blocks_come_one_by_one_when_they_are_over() {
+        let (mut blocks, mut limbo) = limbo_of(&[512, 1024, SMALL.get()]);
+        let number = limbo.close(&mut blocks, 1.0, false).unwrap();
+        assert!(!limbo.has_over());
+        assert!(limbo.put_off_oldest(number) && !limbo.put_off_oldest(number));
+        assert_eq!(limbo.blocks().count(), 3);
+        let over: Vec<BlockId> = std::iter::from_fn(|| limbo.next_over()).collect();
+        assert_eq!(sizes(&blocks, &over), [512, 1024, SMALL.get()]);
+        assert!(!limbo.has_over());
+    }
+
+    #[test]
+    fn no_large_or_direct_block_is_put_off() {
+        let large = (SMALL.get() + 512, ChunkId(0));
+        for (size, chunk) in [large, (512, ChunkId::DIRECT)] {
+            let (mut blocks, mut limbo) = limbo_of(&[512]);
+            let size = Bytes::new(size);
+            let id = blocks.insert(Address::new(0), size, chunk, State::Limbo);
+            limbo.push(id, blocks.get(id));
+            let number = limbo.close(&mut blocks, 1.0, false).unwrap();
+            assert!(!limbo.put_off_oldest(number));
+            assert_eq!(limbo.end_oldest(number).map(|batch| batch.len()), Some(2));
+        }
     }
 
     #[test]
@@ -344,8 +437,8 @@ mod tests {
                 State::Limbo
             };
             let id = blocks.insert(Address::new(0), size, ChunkId(0), state);
-            limbo.push(id, size);
-            let number = limbo.close(&mut blocks, 1.0).unwrap();
+            limbo.push(id, blocks.get(id));
+            let number = limbo.close(&mut blocks, 1.0, false).unwrap();
             limbo.set_fence(number, u32::try_from(n).unwrap());
             numbers.push(number);
             assert!(limbo.epochs.len() <= MOST_EPOCHS);

@@ -23,6 +23,9 @@ pub(super) enum Extent {
     Share,
     /// All of it: memory is needed.
     All,
+    /// All of it, and also where it is empty: threads keep blocks that wait for
+    /// an epoch.
+    Kept,
 }
 
 /// Reopens an epoch whose fence did not come about, also where the driver's
@@ -58,13 +61,18 @@ impl<D: Driver> Arena<D> {
         }
         let fraction = match extent {
             Extent::Share => self.garbage_fraction,
-            Extent::All => 1.0,
+            Extent::All | Extent::Kept => 1.0,
         };
         if fraction <= 0.0 {
             return;
         }
-        let Some(number) = self.books.lock().close_epoch(fraction) else {
-            return;
+        let number = {
+            let mut books = self.books.lock();
+            let Some(number) = books.close_epoch(fraction, extent == Extent::Kept) else {
+                return;
+            };
+            self.caches.closed(number);
+            number
         };
         let mut closing = Closing {
             arena: self,
@@ -78,20 +86,31 @@ impl<D: Driver> Arena<D> {
 
     /// Makes available what the device is done with.
     pub(super) fn poll(&self) {
-        while self.driver.may_fence() {
-            let oldest = self.books.lock().oldest_epoch();
-            let Some(Oldest {
-                number,
-                fence: Some(fence),
-            }) = oldest
-            else {
-                return;
-            };
-            if self.driver.reached(&fence) != Ok(true) {
-                return;
-            }
+        self.books.lock().put_back_over();
+        while let Some(number) = self.reached() {
             self.end_epochs(number);
         }
+    }
+
+    /// The same for a program that needs nothing now: so that no free takes
+    /// long, small blocks are left for the next ones to put back. Not where
+    /// something is to be done about idle memory after each.
+    pub(super) fn poll_for_later(&self) {
+        if self.follows_frees {
+            return self.poll();
+        }
+        while let Some(number) = self.reached() {
+            self.end_epochs_by(number, Books::pass_epochs);
+        }
+    }
+
+    /// The oldest epoch, if its fence was reached.
+    fn reached(&self) -> Option<u64> {
+        if !self.driver.may_fence() {
+            return None;
+        }
+        let Oldest { number, fence } = self.books.lock().oldest_epoch()?;
+        (self.driver.reached(&fence?) == Ok(true)).then_some(number)
     }
 
     /// Waits for the oldest epoch, as far as its work is `whose`, and makes its
@@ -108,7 +127,11 @@ impl<D: Driver> Arena<D> {
         wait: impl Fn(&D::Fence) -> Result<bool, Code>,
     ) -> bool {
         while self.driver.may_fence() {
-            let oldest = self.books.lock().oldest_epoch();
+            let oldest = {
+                let mut books = self.books.lock();
+                books.put_back_over();
+                books.oldest_epoch()
+            };
             let Some(Oldest { number, fence }) = oldest else {
                 return false;
             };
@@ -153,8 +176,13 @@ impl<D: Driver> Arena<D> {
     /// Waits for the device without a fence. What was in limbo before is then
     /// no longer in use.
     fn settle(&self, whose: Whose) {
-        let Some(number) = self.books.lock().close_last_epoch() else {
-            return;
+        let number = {
+            let mut books = self.books.lock();
+            let Some(number) = books.close_last_epoch() else {
+                return;
+            };
+            self.caches.closed(number);
+            number
         };
         // Others may be waiting for the fence that this epoch will not have:
         // it ends, or is open again.
@@ -171,8 +199,17 @@ impl<D: Driver> Arena<D> {
     }
 
     fn end_epochs(&self, number: u64) {
+        self.end_epochs_by(number, Books::end_epochs);
+    }
+
+    fn end_epochs_by(
+        &self,
+        number: u64,
+        end: impl FnOnce(&mut Books<D::Fence>, u64, &mut Vec<Region>),
+    ) {
         let mut regions = Vec::new();
-        self.books.lock().end_epochs(number, &mut regions);
+        end(&mut self.books.lock(), number, &mut regions);
+        self.caches.ended(number);
         for region in regions {
             // The program's own free has long returned: nobody is left to
             // hear of a failure, and the meter has counted it.

@@ -41,8 +41,16 @@ impl<D: Driver> Arena<D> {
 impl<D: Driver> Drop for Step<'_, D> {
     fn drop(&mut self) {
         if cfg!(debug_assertions) && cfg!(not(loom)) && !std::thread::panicking() {
-            let books = self.0.books.lock();
-            let found = books.is_due().then(|| books.validate());
+            let own = self.0.account_number();
+            let mut books = self.0.books.lock();
+            books.hear_all();
+            let found = books.is_due().then(|| {
+                if books.are_counted(own) {
+                    books.validate()
+                } else {
+                    books.validate_blocks().map(|_| ())
+                }
+            });
             debug_assert!(!matches!(found, Some(Err(_))), "{found:?}");
         }
     }
@@ -56,12 +64,26 @@ macro_rules! ensure {
     };
 }
 
+/// Quantities by name, as they are kept and as they sum up.
+fn validate_bytes<const N: usize>(
+    quantities: [(&str, Bytes, Bytes); N],
+) -> Result<(), Inconsistency> {
+    for (name, kept, summed) in quantities {
+        ensure!(
+            kept == summed,
+            "{name} is kept as {kept} and sums up to {summed}"
+        );
+    }
+    Ok(())
+}
+
 /// What the counters should be.
 #[derive(Default)]
 struct Sums {
     live: Bytes,
     cached: Bytes,
     limbo: Bytes,
+    kept: Bytes,
     reserved: Bytes,
     idle: Bytes,
     small_free: u64,
@@ -124,9 +146,18 @@ impl Sums {
             }
             State::Gone | State::Vacant => return,
         }
+        self.add_active(pool, size, requested);
+    }
+
+    fn add_active(&mut self, pool: Pool, size: Bytes, requested: Bytes) {
         self.add(pool, Metric::Active, 1);
         self.add(pool, Metric::ActiveBytes, size.get());
         self.add(pool, Metric::RequestedBytes, requested.get());
+    }
+
+    fn add_kept(&mut self, piece: Piece) {
+        self.kept = self.kept.saturating_add(piece.size);
+        self.add_active(piece.pool, piece.size, piece.requested);
     }
 }
 
@@ -143,26 +174,31 @@ impl<F: Clone> Books<F> {
     /// # Errors
     /// The first difference found.
     pub(crate) fn validate(&self) -> Result<(), Inconsistency> {
+        let sums = self.validate_blocks()?;
+        self.validate_metrics(&sums)?;
+        let stats = self.tally.picture();
+        validate_bytes([
+            ("live", stats.live.current, sums.live),
+            ("limbo", stats.limbo.current, sums.limbo),
+            ("kept", self.tally.kept(), sums.kept),
+        ])
+    }
+
+    /// The same without what threads change while they keep blocks and hand
+    /// them out again.
+    fn validate_blocks(&self) -> Result<Sums, Inconsistency> {
         let mut sums = Sums::default();
         for (id, chunk) in self.chunks.iter() {
             self.validate_chunk(id, chunk, &mut sums)?;
         }
         self.validate_direct(&mut sums)?;
         self.validate_limbo(&sums)?;
-        self.validate_metrics(&sums)?;
         let stats = self.tally.picture();
-        for (name, kept, summed) in [
-            ("live", stats.live.current, sums.live),
+        validate_bytes([
             ("cached", stats.cached.current, sums.cached),
-            ("limbo", stats.limbo.current, sums.limbo),
             ("reserved", stats.reserved.current, sums.reserved),
             ("idle", stats.idle, sums.idle),
-        ] {
-            ensure!(
-                kept == summed,
-                "{name} is kept as {kept} and sums up to {summed}"
-            );
-        }
+        ])?;
         for (pool, free) in [
             (Pool::Small, sums.small_free),
             (Pool::Large, sums.large_free),
@@ -171,7 +207,7 @@ impl<F: Clone> Books<F> {
             let held = self.indexes.count(pool);
             ensure!(held == free, "the index of {pool:?} holds {held}");
         }
-        Ok(())
+        Ok(sums)
     }
 
     /// PyTorch's metrics, pool by pool.
@@ -243,7 +279,7 @@ impl<F: Clone> Books<F> {
                 !(free && was_free),
                 "{id:?} and its neighbour below are both free"
             );
-            self.validate_map(block.address, (block.state == State::Live).then_some(id))?;
+            let kept = self.validate_entry(id, block)?;
             if self.mapped(at).is_some() {
                 below = Some(at);
             }
@@ -260,7 +296,12 @@ impl<F: Clone> Books<F> {
                 block.state
             );
             live += u32::from(block.state == State::Live);
-            sums.add_block(block, self.piece(block), self.tally.is_oversize(block.size));
+            if kept {
+                sums.add_kept(self.piece(&self.as_asked_for(block)));
+            } else {
+                let block = &self.as_asked_for(block);
+                sums.add_block(block, self.piece(block), self.tally.is_oversize(block.size));
+            }
             (before, was_free) = (id, free);
             at = at.checked_add(block.size).unwrap_or(Address::new(u64::MAX));
         }
@@ -280,17 +321,18 @@ impl<F: Clone> Books<F> {
         Ok(())
     }
 
-    fn validate_map(
-        &self,
-        address: Address,
-        expected: Option<BlockId>,
-    ) -> Result<(), Inconsistency> {
-        let mapped = self.mapped(address);
+    /// Whether the page map has the blocks that are live, and only these; true
+    /// of one that a thread keeps.
+    fn validate_entry(&self, id: BlockId, block: &Block) -> Result<bool, Inconsistency> {
+        let entry = self.entry_at(block.address);
+        let expected = (block.state == State::Live).then_some(id);
+        let mapped = self.mapped(block.address);
         ensure!(
             mapped == expected,
-            "the page map has {mapped:?} at {address:?}, not {expected:?}"
+            "the page map has {mapped:?} at {:?}, not {expected:?}",
+            block.address
         );
-        Ok(())
+        Ok(entry.is_kept())
     }
 
     /// The page map finds the start below from both ends of a block.
@@ -323,7 +365,7 @@ impl<F: Clone> Books<F> {
             sums.add_segment(piece.pool, block.size, oversize);
             sums.add_block(block, piece, oversize);
             if block.state == State::Live {
-                self.validate_map(block.address, Some(id))?;
+                self.validate_entry(id, block)?;
             }
         }
         ensure!(

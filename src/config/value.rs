@@ -127,6 +127,11 @@ pub(super) fn fraction(text: &str) -> Option<f64> {
 
 /// A size above 0: `1073741824`, `512MiB`, `1.5 G`.
 fn size(text: &str) -> Option<Bytes> {
+    size_or_zero(text).filter(|size| !size.is_zero())
+}
+
+/// The same, or 0.
+pub(super) fn size_or_zero(text: &str) -> Option<Bytes> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -136,13 +141,11 @@ fn size(text: &str) -> Option<Bytes> {
         "" => 0,
         unit => UNITS.iter().find(|(name, _)| *name == unit)?.1,
     };
-    let bytes = if amount.contains('.') {
-        scaled(number(amount)?, shift)?
-    } else {
-        let amount = amount.parse::<u64>().ok()?;
-        Bytes::new(amount.checked_mul(1 << shift)?)
-    };
-    (!bytes.is_zero()).then_some(bytes)
+    if amount.contains('.') {
+        return scaled(number(amount)?, shift);
+    }
+    let amount = amount.parse::<u64>().ok()?;
+    Some(Bytes::new(amount.checked_mul(1 << shift)?))
 }
 
 /// `amount * 2^shift` rounded down, if that is a possible size.
@@ -264,8 +267,8 @@ pub(super) fn garbage(text: &str) -> Option<GarbageThreshold> {
     })
 }
 
-/// A size, as `size` reads it.
-fn show_size(bytes: Bytes) -> String {
+/// A size, as `size_or_zero` reads it.
+pub(super) fn show_size(bytes: Bytes) -> String {
     bytes.to_string().replace(' ', "")
 }
 

@@ -98,7 +98,8 @@ impl Case {
     }
 
     pub(crate) fn takes(&self, strategy: &str) -> bool {
-        self.strategies.is_empty() || strategy == "naive" || self.strategies.contains(&strategy)
+        let name = strategy.split(',').next().unwrap_or(strategy);
+        self.strategies.is_empty() || name == "naive" || self.strategies.contains(&name)
     }
 
     /// The options of a run under a strategy.

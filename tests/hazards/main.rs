@@ -40,7 +40,8 @@ use table::Table;
 
 const USAGE: &str = "\
 usage: hazards [--quick] [--list] [--ours | --naive] [NAME…]
-  --quick  the strategies with pools, without passthrough
+  --quick  the two strategies with pools, without passthrough and without the
+           caches of threads
   --list   name the cases and what they stand for
   --ours   leave the naive pool out
   --naive  only run the naive pool and say where it fails

@@ -14,7 +14,15 @@ use crate::strategy::Pool;
 impl<F: Clone> Books<F> {
     /// Hands out a cached block, if one fits.
     pub(crate) fn take(&mut self, want: Want, search: Search) -> Option<Address> {
-        let id = self.find(want, search)?;
+        if search != Search::Quick {
+            self.put_back_over();
+        }
+        let mut id = self.find(want, search);
+        if id.is_none() && self.limbo.has_over() {
+            self.put_back_over();
+            id = self.find(want, search);
+        }
+        let id = id?;
         if search == Search::Quick && self.opens_too_early(id, want) {
             return None;
         }

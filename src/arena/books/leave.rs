@@ -16,6 +16,7 @@ impl<F: Clone> Books<F> {
     /// a live block, and the direct allocations in limbo. What of it is in
     /// limbo goes with it: the driver's own free waits for the device.
     pub(crate) fn take_idle(&mut self) -> Vec<Region> {
+        self.put_back_over();
         let idle: Vec<ChunkId> = self
             .chunks
             .iter()
@@ -109,6 +110,8 @@ impl<F: Clone> Books<F> {
     /// returns how many bytes that were. The counters stay.
     pub(crate) fn retire(&mut self) -> Bytes {
         self.retired = true;
+        self.hear_all();
+        self.accounts.clear();
         self.note_end();
         let mut index = 0;
         while let Some((_, &block)) = self.blocks.find(index) {

@@ -31,6 +31,29 @@ fn every_address_of_a_chunk_is_ours() {
     assert_eq!(map.owner(CHUNK), Owner::Foreign);
 }
 
+/// By whatever way a block comes and goes, its page counts it once.
+#[test]
+fn a_page_counts_the_blocks_that_start_in_it() {
+    let map = PageMap::new();
+    assert!(map.hold_chunk(A, CHUNK, Bytes::mib(2)));
+    let starts = || map.page(CHUNK).unwrap().starts.load(Ordering::Relaxed);
+    let fine = Entry::live(1, SLOT, SLOT);
+    for entry in [fine, Entry::whole(1)] {
+        map.set_block(CHUNK, entry);
+        map.set_block(CHUNK, entry);
+        assert_eq!(starts(), 1);
+        assert!(map.spot(CHUNK).unwrap().take(entry));
+        assert_eq!(starts(), 0);
+    }
+    map.set_block(CHUNK, fine);
+    let spot = map.spot(CHUNK).unwrap();
+    assert!(spot.exchange(fine, fine.kept()));
+    assert!(!spot.take(fine), "it is kept");
+    assert_eq!(starts(), 1);
+    map.clear_block(CHUNK);
+    assert_eq!(starts(), 0);
+}
+
 #[test]
 fn of_a_direct_allocation_only_the_start_is_ours() {
     let map = PageMap::new();

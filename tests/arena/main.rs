@@ -8,6 +8,7 @@
     reason = "a test may fail loudly"
 )]
 
+mod batches;
 mod caches;
 mod conformance;
 mod history;

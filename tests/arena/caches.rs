@@ -9,6 +9,7 @@ use vramalloc::arena::Watch;
 use vramalloc::config::{
     Config, Decay, Fill, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
 };
+use vramalloc::sim::Call;
 use vramalloc::stats::ArenaStats;
 
 use crate::rig::{self, MS, Rig};
@@ -219,6 +220,21 @@ fn memory_that_threads_keep_is_there_before_anything_fails() {
         });
         rig.ends_clean();
     }
+}
+
+/// Nothing is taken from the driver that is there already.
+#[test]
+fn what_threads_keep_serves_larger_requests_before_more_is_taken() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    heat(&rig, Bytes::kib(256));
+    let stats = rig.arena.stats();
+    assert!(!stats.thread_cached.is_zero());
+    let slabs = rig.gpu.calls(Call::Alloc);
+    for _ in 0..stats.reserved.current.get() >> 20 {
+        rig.get(Bytes::mib(1));
+    }
+    assert_eq!(rig.gpu.calls(Call::Alloc), slabs);
+    assert_eq!(kept(&rig), Bytes::ZERO);
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Entry {
 
     /// A live block of a chunk that no cache may keep.
     pub(crate) fn whole(number: u32) -> Entry {
-        // 2^30 records of 56 bytes are 56 GiB of host memory; a number beyond
+        // 2^30 records of 48 bytes are 48 GiB of host memory; a number beyond
         // them would not be found again, and its free fail.
         Entry((u64::from(number) + 1) & NUMBER)
     }

@@ -19,7 +19,8 @@ const GROUPS: usize = 10;
 /// What an arena holds at a moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Holdings {
-    /// Bytes that the driver gave: live, cached and limbo together.
+    /// Bytes that the driver gave: live, cached and limbo together, and what
+    /// threads keep.
     pub reserved: Bytes,
     /// Bytes that the program holds.
     pub live: Bytes,

@@ -1,0 +1,152 @@
+"""PyTorch, JAX, CuPy and Numba: bare beside preloaded, bit for bit."""
+
+import dataclasses
+import importlib.util
+import sys
+
+from execute import LIBRARY, ROOT, run, together
+
+GROUP = "frameworks"
+CLIENTS = ROOT / "tests" / "gpu" / "clients"
+PYTORCH = ROOT / "tests" / "clients" / "pytorch"
+
+# Ways of PyTorch to get memory; with the first two the library serves it.
+WAYS = {
+    "cached": {},
+    "uncached": {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+    "expandable": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+    "async": {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+}
+DEFAULT = "strategy:auto_growth"
+NAIVE = "strategy:naive_best_fit,initial_gpu_memory_in_mb:2048,reallocate_gpu_memory_in_mb:1024"
+ALL = [DEFAULT, f"{DEFAULT},thread_cache:1M", f"{DEFAULT},free_sync:strict", NAIVE]
+
+
+@dataclasses.dataclass(frozen=True)
+class Client:
+    title: str
+    module: str
+    command: tuple
+    environment: tuple = ()
+    options: tuple = (DEFAULT,)
+    # Does it take memory by the functions that the library serves?
+    served: bool = True
+    seconds: int = 120
+
+
+def torch_steps(way, *arguments, options=(DEFAULT,), **more):
+    return Client(
+        f"PyTorch {' '.join(arguments)}, {way}",
+        "torch",
+        (CLIENTS / "torch_steps.py", *arguments),
+        tuple(WAYS[way].items()),
+        tuple(options),
+        served=way in ("cached", "uncached"),
+        **more,
+    )
+
+
+def torch_program(name, way="cached", **more):
+    """One of those that run over the simulated CUDA too."""
+    environment = {**WAYS[way], **more}
+    return Client(
+        f"PyTorch {name}, {way}",
+        "torch",
+        (PYTORCH / f"{name}.py",),
+        tuple(environment.items()),
+    )
+
+
+def jax(title, **environment):
+    steady = {"XLA_FLAGS": "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"}
+    return Client(
+        f"JAX, {title}",
+        "jax",
+        (CLIENTS / "jax_steps.py",),
+        tuple({**steady, **environment}.items()),
+    )
+
+
+CASES = [
+    torch_steps("cached", "transformer"),
+    torch_steps("uncached", "transformer", options=ALL),
+    torch_steps("expandable", "transformer"),
+    torch_steps("async", "transformer"),
+    torch_steps("cached", "cnn"),
+    torch_steps("uncached", "cnn", options=ALL),
+    torch_steps("cached", "transformer", "--graph"),
+    torch_steps("cached", "transformer", "--compile", seconds=200),
+    torch_steps("uncached", "transformer", "--compile", seconds=200),
+    torch_program("train"),
+    torch_program("streams", "uncached"),
+    torch_program("threads", "uncached"),
+    torch_program("loader", "uncached"),
+    torch_program("graphs"),
+    torch_program("sharing"),
+    torch_program("pluggable", PLUGGABLE=str(LIBRARY)),
+    jax("memory taken in advance", XLA_PYTHON_CLIENT_MEM_FRACTION="0.1"),
+    jax("memory taken as needed", XLA_PYTHON_CLIENT_PREALLOCATE="false"),
+    jax("no pool of its own", XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
+    Client("CuPy, its pool", "cupy", (CLIENTS / "cupy_work.py", "pool")),
+    Client("CuPy, no pool", "cupy", (CLIENTS / "cupy_work.py", "plain"), options=tuple(ALL)),
+    Client("Numba", "numba.cuda", (CLIENTS / "numba_work.py",), options=tuple(ALL)),
+]
+
+
+def there(module):
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def execute(place, client, options=None):
+    command = [sys.executable, *client.command]
+    return run(place, command, options, dict(client.environment), client.seconds)
+
+
+def same(left, right):
+    """The same end and the same text on standard output; frameworks put times
+    and warnings on the other."""
+    return left.status == right.status and left.said()[0] == right.said()[0]
+
+
+def difference(bare, now):
+    for number, (left, right) in enumerate(zip(bare.said()[0], now.said()[0], strict=False)):
+        if left != right:
+            return f"line {number}: bare {left!r}, now {right!r}"
+    return f"bare {len(bare.said()[0])} lines, now {now.why()}"
+
+
+def check(place, results, client):
+    bare = execute(place, client)
+    if not results.check(GROUP, f"{client.title}: runs bare", bare.status == 0, bare.why()):
+        return
+    for options in client.options:
+        title = f"{client.title}, {options}"
+        now = execute(place, client, options)
+        results.check(GROUP, f"{title}: ends well", now.status == 0, now.why())
+        if now.status == 0 and not same(bare, now) and not same(bare, execute(place, client)):
+            results.skip(GROUP, f"{title}: as bare", "bare, it is not the same every time")
+        else:
+            results.check(GROUP, f"{title}: as bare", same(bare, now), difference(bare, now))
+        complaints = [line for line in now.errors.splitlines() if line.startswith("vramalloc: ")]
+        expected = [line for line in complaints if "out of memory" in line]
+        results.check(GROUP, f"{title}: no complaint", complaints == expected, str(complaints))
+        if client.served:
+            served = now.total("allocations")
+            results.check(GROUP, f"{title}: served", served > 0, now.why(), f"{served}")
+
+
+def group(place, results, _programs):
+    missing = {client.module for client in CASES if not there(client.module)}
+    for module in sorted(missing):
+        results.skip(GROUP, module, f"{sys.executable} has no module {module}")
+    together(
+        place,
+        [
+            lambda client=client: check(place, results, client)
+            for client in CASES
+            if client.module not in missing
+        ],
+    )

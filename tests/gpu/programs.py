@@ -1,0 +1,215 @@
+"""The C programs of tests/programs, each bare and under the library.
+
+They print the same whatever is below them, so the bare run is the judge of
+every other one.
+"""
+
+import dataclasses
+import subprocess
+
+from execute import ROOT, run, together
+
+GROUP = "programs"
+# What each program runs under. Several run at a time, and an arena that takes
+# a fraction of the device in advance would leave the others nothing.
+SETTINGS = {
+    "auto_growth": "strategy:auto_growth",
+    "naive_best_fit": "strategy:naive_best_fit,initial_gpu_memory_in_mb:256,"
+    "reallocate_gpu_memory_in_mb:256",
+    "passthrough": "strategy:passthrough",
+    "strict": "strategy:auto_growth,free_sync:strict",
+    "thread_cache": "strategy:auto_growth,thread_cache:1M",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    name: str
+    arguments: tuple = ()
+    # It prints what differs; its status is what counts.
+    by_status: bool = False
+    # It takes so much of the device that nothing may run beside it.
+    alone: bool = False
+    # It is to end otherwise than well.
+    cut_off: bool = False
+    # Devices that it needs.
+    devices: int = 1
+    kinds: tuple = ("dynamic", "static", "driver")
+    environment: tuple = ()
+    seconds: int = 60
+
+    def title(self):
+        return " ".join((self.name, *self.arguments))
+
+
+def runs_on(*streams):
+    return [Case("free_after_launch", (each,), by_status=True) for each in streams]
+
+
+CASES = [
+    Case("basics"),
+    *runs_on("apart", "blocking", "default", "thread", "destroyed", "destroyed-blocking"),
+    Case("free_after_launch", ("peer",), by_status=True, devices=2),
+    *[
+        Case("host_in_flight", (each,), by_status=True)
+        for each in ("apart", "blocking", "default", "thread", "destroyed", "capture")
+    ],
+    Case("stream_gone"),
+    Case("streams", ("200",)),
+    Case("stress", ("7", "3", "400")),
+    Case("exchange", ("7", "2", "300")),
+    Case("crossing", ("streams", "300")),
+    Case("random", ("1", "4"), devices=2, seconds=120),
+    Case("capture", ("8",), alone=True),
+    Case("capture_modes"),
+    Case("ranges"),
+    Case("ipc", ("share",)),
+    Case("ipc", ("ranges",)),
+    Case("ipc", ("own",)),
+    Case("ipc", ("crash",), cut_off=True),
+    # A receiver that is not preloaded gets the block or an error.
+    Case("ipc", ("share",), by_status=True, environment=(("IPC_PEER_PRELOAD", ""),)),
+    Case("host_memory"),
+    Case("host_life", ("fork",)),
+    Case("host_life", ("captures",)),
+    Case("host_life", ("atexit",)),
+    Case("host_life", ("destructor",)),
+    Case("host_life", ("threads",), devices=2),
+    Case("host_life", ("contexts",), devices=2),
+    Case("info", alone=True),
+    Case("oom", alone=True, seconds=120),
+    Case("foreign"),
+    Case("misuse"),
+    Case("lookups"),
+    Case("threads"),
+    Case("contexts"),
+    Case("reset", devices=2),
+    Case("peer_copy", ("peer",), by_status=True, devices=2),
+    Case("constructor"),
+    Case("forks"),
+    Case("nothing"),
+    *[
+        Case("exit_paths", (each,), cut_off=True)
+        for each in ("return", "exit", "_exit", "abort", "atexit", "destructor", "fork")
+    ],
+]
+
+
+@dataclasses.dataclass
+class Programs:
+    """Where the compiled programs lie, and what there is to run them on."""
+
+    folder: object
+    kinds: list
+
+    def path(self, name, kind):
+        return self.folder / f"{name}.{kind}"
+
+
+def devices():
+    """As nvidia-smi lists them."""
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 1
+    return max(1, sum(line.startswith("GPU ") for line in listed.stdout.splitlines()))
+
+
+def build(cudart, kinds, folder):
+    """Compiles all programs against the runtime in the folder `cudart`; what
+    went wrong, or nothing."""
+    built = subprocess.run(
+        [
+            ROOT / "scripts" / "build-programs",
+            "--cudart",
+            cudart,
+            "--out",
+            folder,
+            "--kinds",
+            " ".join(kinds),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return built.stderr.strip() if built.returncode else ""
+
+
+def settings_of(case, kind):
+    """All settings where the program is linked to the runtime dynamically, as
+    most are checked; elsewhere the default, which every door leads to."""
+    if case.name == "nothing":
+        return ["auto_growth"]
+    return list(SETTINGS) if kind == "dynamic" or case.alone else ["auto_growth", "thread_cache"]
+
+
+def compare(results, title, case, bare, with_it, setting):
+    good = with_it.status == bare.status
+    if not case.by_status:
+        good = good and with_it.said() == bare.said()
+    results.check(
+        GROUP,
+        f"{title} {setting}: as bare",
+        good,
+        f"bare {bare.said() if not case.by_status else bare.status}; {with_it.why()}; "
+        f"said {with_it.said()}",
+    )
+    if case.name in ("basics", "stress", "exchange"):
+        served = with_it.total("allocations")
+        results.check(GROUP, f"{title} {setting}: served", served > 0, with_it.why())
+
+
+def simulated_as_well(place, results, programs, case, kind, bare):
+    """Is the bare program's text on the simulated CUDA the one that it is here?
+    Not a check of the library, but of what it is tested on."""
+    simulated = place.on_simulated()
+    if place.simulated or not simulated or kind == "static" or case.by_status:
+        return
+    there = run(simulated, [programs.path(case.name, kind), *case.arguments])
+    here = [line for line in bare.said()[0] if "MiB" not in line]
+    line = [each for each in there.said()[0] if "MiB" not in each]
+    apart = [pair for pair in zip(here, line, strict=False) if pair[0] != pair[1]]
+    name = f"{case.title()} {kind}: bare, it prints what it prints on the simulated CUDA"
+    results.check(GROUP, name, here == line, f"{apart[:4]} of {len(here)} and {len(line)} lines")
+
+
+def check(place, results, programs, case, kind):
+    title = f"{case.title()} {kind}"
+    command = [programs.path(case.name, kind), *case.arguments]
+    more = dict(case.environment)
+    bare = run(place, command, environment=more, seconds=case.seconds)
+    ends = bare.status == 0 or (case.cut_off and isinstance(bare.status, int))
+    results.check(GROUP, f"{title} bare: runs", ends, bare.why())
+    simulated_as_well(place, results, programs, case, kind, bare)
+    if not ends:
+        return
+    for setting in settings_of(case, kind):
+        options = SETTINGS[setting]
+        with_it = run(place, command, options, more, case.seconds)
+        compare(results, title, case, bare, with_it, setting)
+
+
+def group(place, results, programs):
+    chosen = [
+        (case, kind)
+        for case in CASES
+        for kind in case.kinds
+        if kind in programs.kinds and case.devices <= place.devices
+    ]
+    for case in CASES:
+        if case.devices > place.devices:
+            why = f"needs {case.devices} devices; there is {place.devices}"
+            results.skip(GROUP, case.title(), why)
+    beside = [pair for pair in chosen if not pair[0].alone]
+    together(
+        place,
+        [
+            lambda case=case, kind=kind: check(place, results, programs, case, kind)
+            for case, kind in beside
+        ],
+    )
+    for case, kind in chosen:
+        if case.alone:
+            check(place, results, programs, case, kind)

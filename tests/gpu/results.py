@@ -1,0 +1,80 @@
+"""What a run of the checks found: checks that pass, fail or could not be made,
+and measurements. Written as JSON, from which the report is made."""
+
+import json
+import time
+
+PASS, FAIL, SKIP = "pass", "FAIL", "skip"
+# Of a line that is printed meanwhile; the report has all of it.
+WIDTH = 300
+
+
+class Results:
+    def __init__(self, machine):
+        self.machine = machine
+        self.checks = []
+        self.measurements = []
+        self.seconds = {}
+
+    def check(self, group, name, good, otherwise="", found=""):
+        """`otherwise` says why it is not; `found` is worth a note either way."""
+        state = PASS if good else FAIL
+        self._add(group, name, state, found if good else otherwise)
+        return good
+
+    def skip(self, group, name, why):
+        self._add(group, name, SKIP, why)
+
+    def measured(self, group, name, value, unit, assumed=None, note=""):
+        """A figure; `assumed` is what was taken for granted, if anything."""
+        self.measurements.append(
+            {
+                "group": group,
+                "name": name,
+                "value": value,
+                "unit": unit,
+                "assumed": assumed,
+                "note": note,
+            }
+        )
+
+    def _add(self, group, name, state, note):
+        note = str(note).strip()
+        self.checks.append({"group": group, "name": name, "state": state, "note": note})
+        if state != PASS:
+            first = note.splitlines()[0] if note else ""
+            print(f"{state}  {group}: {name}: {first}"[:WIDTH], flush=True)
+
+    def count(self, state, group=None):
+        return sum(
+            each["state"] == state and group in (None, each["group"]) for each in self.checks
+        )
+
+    def groups(self):
+        return list(dict.fromkeys(each["group"] for each in self.checks))
+
+    def write(self, path):
+        path.write_text(json.dumps(self.__dict__, indent=1, ensure_ascii=False) + "\n")
+
+
+def read(path):
+    """What was written; several runs of parts of the checks can become one."""
+    found = json.loads(path.read_text())
+    results = Results(found["machine"])
+    results.__dict__.update(found)
+    return results
+
+
+def joined(parts):
+    """One of many: a group is the last one's that has it."""
+    whole = Results(parts[-1].machine)
+    for part in parts:
+        mine = set(part.groups()) | {each["group"] for each in part.measurements}
+        for mix, other in ((whole.checks, part.checks), (whole.measurements, part.measurements)):
+            mix[:] = [each for each in mix if each["group"] not in mine] + other
+        whole.seconds.update(part.seconds)
+    return whole
+
+
+def now():
+    return time.strftime("%Y-%m-%d %H:%M")

@@ -1,0 +1,58 @@
+"""NVIDIA's compute-sanitizer over C programs, bare and under the library: it
+finds nothing in them, and the library does not disturb it."""
+
+from execute import run, together, tool
+
+GROUP = "sanitizer"
+PROGRAMS = [("basics",), ("capture_modes",), ("host_memory",), ("threads",)]
+OPTIONS = [None, "strategy:auto_growth", "strategy:passthrough"]
+
+
+def errors(outcome):
+    """What the tool counted; None where it did not come to that."""
+    for line in (outcome.output + outcome.errors).splitlines():
+        if "ERROR SUMMARY:" in line:
+            return int(line.split("ERROR SUMMARY:")[1].split()[0])
+    return None
+
+
+def said(outcome):
+    """The program's lines, without the tool's."""
+    return [line for line in outcome.said()[0] if not line.startswith("=========")]
+
+
+def check(place, results, program, kind, path):
+    title = " ".join((*program, kind))
+    # An error that the program asks for, such as a wrong free, is one too.
+    checker = [tool("compute-sanitizer"), "--report-api-errors", "no"]
+    command = [*checker, path, *program[1:]]
+    bare = run(place, command, seconds=120)
+    if errors(bare) is None:
+        results.skip(GROUP, title, f"the tool does not run here: {bare.why()}")
+        return
+    results.check(GROUP, f"{title}, bare: nothing found", errors(bare) == 0, bare.output[-600:])
+    for options in OPTIONS[1:]:
+        now = run(place, command, options, seconds=120)
+        results.check(
+            GROUP,
+            f"{title}, {options}: nothing found",
+            errors(now) == errors(bare),
+            f"{errors(now)} errors; {now.why()}",
+        )
+        same = said(now) == said(bare)
+        results.check(GROUP, f"{title}, {options}: prints as bare", same, str(said(now)))
+
+
+def group(place, results, programs):
+    if not tool("compute-sanitizer"):
+        results.skip(GROUP, "compute-sanitizer", "it is not installed")
+        return
+    together(
+        place,
+        [
+            lambda p=program, k=kind: check(place, results, p, k, programs.path(p[0], k))
+            for program in PROGRAMS
+            for kind in programs.kinds
+            if kind != "dynamic" or "static" not in programs.kinds
+        ],
+    )

@@ -1,0 +1,140 @@
+"""What programs gain: the time of a step bare and under each strategy.
+
+One program at a time, and nothing beside it. Each figure is the median of the
+rounds that there was time for; a round runs every configuration once, so that
+a machine that slows down slows them all.
+"""
+
+import dataclasses
+import gzip
+import statistics
+import sys
+
+from execute import ROOT, run
+from frameworks import CLIENTS, WAYS, there
+
+GROUP = "speed"
+ROUNDS = 3
+# Seconds that are left for what comes after.
+RESERVED = 60
+AUTO, CACHES = "strategy:auto_growth", "strategy:auto_growth,thread_cache:1M"
+NAIVE = "strategy:naive_best_fit"
+TRACES = {"gpt_train": 2, "llm_infer": 1}
+
+
+@dataclasses.dataclass(frozen=True)
+class Configuration:
+    program: str
+    how: str
+    command: tuple
+    options: str | None = None
+    environment: tuple = ()
+
+
+def torch(model):
+    command = (sys.executable, CLIENTS / "torch_steps.py", model, "--steps", "30")
+    cached, uncached = ((), tuple(WAYS["uncached"].items()))
+    program = f"PyTorch {model}, ms per step"
+    return [
+        Configuration(program, "no cache, bare", command, None, uncached),
+        Configuration(program, "PyTorch's cache, bare", command, None, cached),
+        Configuration(program, "no cache, auto_growth", command, AUTO, uncached),
+        Configuration(program, "no cache, auto_growth, thread_cache", command, CACHES, uncached),
+        Configuration(program, "no cache, naive_best_fit", command, NAIVE, uncached),
+        Configuration(program, "PyTorch's cache, auto_growth", command, AUTO, cached),
+    ]
+
+
+def jax():
+    command = (sys.executable, CLIENTS / "jax_steps.py", "60")
+    program = "JAX, ms per step"
+    platform = (("XLA_PYTHON_CLIENT_ALLOCATOR", "platform"),)
+    return [
+        Configuration(program, "no pool, bare", command, None, platform),
+        Configuration(program, "JAX's pool, bare", command),
+        Configuration(program, "no pool, auto_growth", command, AUTO, platform),
+        Configuration(program, "no pool, naive_best_fit", command, NAIVE, platform),
+    ]
+
+
+def cupy():
+    plain, pool = (
+        (sys.executable, CLIENTS / "cupy_work.py", way, "60") for way in ("plain", "pool")
+    )
+    program = "CuPy, ms per round"
+    return [
+        Configuration(program, "no pool, bare", plain),
+        Configuration(program, "CuPy's pool, bare", pool),
+        Configuration(program, "no pool, auto_growth", plain, AUTO),
+        Configuration(program, "no pool, naive_best_fit", plain, NAIVE),
+    ]
+
+
+def numba():
+    command = (sys.executable, CLIENTS / "numba_work.py", "120")
+    program = "Numba, ms per round"
+    return [
+        Configuration(program, "bare", command),
+        Configuration(program, "auto_growth", command, AUTO),
+        Configuration(program, "naive_best_fit", command, NAIVE),
+    ]
+
+
+def configurations():
+    found = []
+    for module, listed in (
+        ("torch", torch("transformer") + torch("cnn")),
+        ("jax", jax()),
+        ("cupy", cupy()),
+        ("numba.cuda", numba()),
+    ):
+        if there(module):
+            found += listed
+    return found
+
+
+def traces(place, programs):
+    """The allocations of real programs, and nothing else."""
+    kind = "static" if "static" in programs.kinds else "driver"
+    found = []
+    for name, passes in TRACES.items():
+        packed = ROOT / "tests" / "traces" / f"{name}.1.csv.gz"
+        trace = place.results / f"{name}.csv"
+        trace.write_bytes(gzip.decompress(packed.read_bytes()))
+        command = (programs.path("replay", kind), trace, str(passes))
+        program = f"allocations of {name}, ns per event"
+        for how, options in (("bare", None), ("auto_growth", AUTO), ("naive_best_fit", NAIVE)):
+            found.append(Configuration(program, how, command, options))
+    return found
+
+
+def figure(outcome):
+    """Milliseconds of a step, or nanoseconds of an event in the last pass."""
+    step = outcome.numbers("step").get("ms")
+    if step is not None:
+        return step
+    passes = [line for line in outcome.output.splitlines() if line.startswith("pass=")]
+    return float(passes[-1].rpartition("ns_per_event=")[2]) if passes else None
+
+
+def group(place, results, programs):
+    listed = traces(place, programs) + configurations()
+    found = {each: [] for each in listed}
+    longest = 0.0
+    for turn in range(ROUNDS):
+        for each in listed:
+            if turn and place.left() < RESERVED + 2 * longest:
+                break
+            outcome = run(place, each.command, each.options, dict(each.environment), 100)
+            longest = max(longest, outcome.seconds)
+            value = figure(outcome) if outcome.status == 0 else None
+            if not turn:
+                title = f"{each.program}: {each.how}"
+                results.check(GROUP, title, value is not None, outcome.why())
+            if value is not None:
+                found[each].append(value)
+    for each, values in found.items():
+        if values:
+            spread = f"{min(values):.3f}..{max(values):.3f}, rounds: {len(values)}"
+            middle = round(statistics.median(values), 4)
+            results.measured(GROUP, f"{each.program}: {each.how}", middle, "", None, spread)

@@ -22,9 +22,10 @@ import speed
 from execute import LIBRARY, ROOT, SIMULATED, OutOfTime, Place, tool
 from results import FAIL, Results, joined, now, read
 
-# In the order in which they are run: what others rest on first.
+# In the order in which they are run: what others rest on first, and last what
+# takes all the time that is left.
 GROUPS = {
-    module.GROUP: module for module in (facts, programs, compiled, frameworks, speed, sanitizer)
+    module.GROUP: module for module in (facts, programs, compiled, frameworks, sanitizer, speed)
 }
 # Groups that need more than the simulated CUDA gives.
 ON_GPU_ONLY = {"compiled", "frameworks", "speed", "sanitizer"}
@@ -56,7 +57,7 @@ def arguments():
         metavar="SECONDS",
         help="what is not begun by then is skipped (540)",
     )
-    parser.add_argument("--jobs", type=int, help="programs at a time (half the processors)")
+    parser.add_argument("--jobs", type=int, help="programs at a time (3/4 of the processors)")
     parser.add_argument(
         "--report",
         nargs="+",
@@ -106,7 +107,7 @@ def versions():
 
 def where_cuda_is(asked, results_folder):
     """The place to run at and the compiled programs there."""
-    jobs = asked.jobs or max(1, (os.cpu_count() or 2) // 2)
+    jobs = asked.jobs or max(1, (os.cpu_count() or 2) * 3 // 4)
     place = Place(results_folder, asked.simulated, time.monotonic() + asked.budget, jobs)
     if asked.simulated:
         place.libraries, place.devices = [SIMULATED], 2
@@ -147,7 +148,7 @@ def run_all(asked, results):
     folder.mkdir(parents=True)
     place, built, cudart = where_cuda_is(asked, folder)
     errors = programs.build(cudart, built.kinds, built.folder)
-    results.check("programs", "they compile", not errors, errors)
+    results.check("build", "the C programs", not errors, errors)
     for name in asked.only or GROUPS:
         if asked.simulated and name in ON_GPU_ONLY:
             results.skip(name, "all of it", "needs a GPU")

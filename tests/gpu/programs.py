@@ -142,7 +142,7 @@ def settings_of(case, kind):
     most are checked; elsewhere the default, which every door leads to."""
     if case.name == "nothing":
         return ["auto_growth"]
-    return list(SETTINGS) if kind == "dynamic" or case.alone else ["auto_growth", "thread_cache"]
+    return list(SETTINGS) if kind == "dynamic" else ["auto_growth", "thread_cache"]
 
 
 def compare(results, title, case, bare, with_it, setting):

@@ -50,6 +50,9 @@ class Results:
             each["state"] == state and group in (None, each["group"]) for each in self.checks
         )
 
+    def count_all(self, group):
+        return sum(each["group"] == group for each in self.checks)
+
     def groups(self):
         return list(dict.fromkeys(each["group"] for each in self.checks))
 
@@ -66,13 +69,19 @@ def read(path):
 
 
 def joined(parts):
-    """One of many: a group is the last one's that has it."""
+    """One of many: a group is the last one's that checked anything of it."""
     whole = Results(parts[-1].machine)
     for part in parts:
-        mine = set(part.groups()) | {each["group"] for each in part.measurements}
-        for mix, other in ((whole.checks, part.checks), (whole.measurements, part.measurements)):
-            mix[:] = [each for each in mix if each["group"] not in mine] + other
-        whole.seconds.update(part.seconds)
+        for group in part.groups():
+            if part.count(SKIP, group) == part.count_all(group) and group in whole.groups():
+                continue
+            for mix, other in (
+                (whole.checks, part.checks),
+                (whole.measurements, part.measurements),
+            ):
+                mix[:] = [each for each in mix if each["group"] != group]
+                mix += [each for each in other if each["group"] == group]
+            whole.seconds[group] = part.seconds.get(group, 0)
     return whole
 
 

@@ -69,6 +69,7 @@ def hold_against(results, kind, facts, simulated):
             not bad,
             of + ", ".join(bad[:8]) + (" …" if len(bad) > 8 else ""),
             f"{len(good)} measured",
+            assumption.hazards,
         )
 
 

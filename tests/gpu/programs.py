@@ -37,59 +37,61 @@ class Case:
     kinds: tuple = ("dynamic", "static", "driver")
     environment: tuple = ()
     seconds: int = 60
+    # Rows of docs/compatibility.md that it stands for.
+    hazards: tuple = ()
 
     def title(self):
         return " ".join((self.name, *self.arguments))
 
 
 def runs_on(*streams):
-    return [Case("free_after_launch", (each,), by_status=True) for each in streams]
+    return [Case("free_after_launch", (each,), by_status=True, hazards=(1,)) for each in streams]
 
 
 CASES = [
-    Case("basics"),
+    Case("basics", hazards=(14, 30)),
     *runs_on("apart", "blocking", "default", "thread", "destroyed", "destroyed-blocking"),
-    Case("free_after_launch", ("peer",), by_status=True, devices=2),
+    Case("free_after_launch", ("peer",), by_status=True, devices=2, hazards=(1,)),
     *[
-        Case("host_in_flight", (each,), by_status=True)
+        Case("host_in_flight", (each,), by_status=True, hazards=(34,))
         for each in ("apart", "blocking", "default", "thread", "destroyed", "capture")
     ],
-    Case("stream_gone"),
-    Case("streams", ("200",)),
-    Case("stress", ("7", "3", "400")),
-    Case("exchange", ("7", "2", "300")),
-    Case("crossing", ("streams", "300")),
+    Case("stream_gone", hazards=(1,)),
+    Case("streams", ("200",), hazards=(1,)),
+    Case("stress", ("7", "3", "400"), hazards=(1, 31)),
+    Case("exchange", ("7", "2", "300"), hazards=(1, 8, 34)),
+    Case("crossing", ("streams", "300"), hazards=(1,)),
     Case("random", ("1", "4"), devices=2, seconds=120),
-    Case("capture", ("8",), alone=True),
-    Case("capture_modes"),
-    Case("ranges"),
-    Case("ipc", ("share",)),
-    Case("ipc", ("ranges",)),
-    Case("ipc", ("own",)),
-    Case("ipc", ("crash",), cut_off=True),
+    Case("capture", ("8",), alone=True, hazards=(7, 8)),
+    Case("capture_modes", hazards=(7, 8)),
+    Case("ranges", hazards=(3, 6, 28)),
+    Case("ipc", ("share",), hazards=(2, 5)),
+    Case("ipc", ("ranges",), hazards=(2, 3)),
+    Case("ipc", ("own",), hazards=(2,)),
+    Case("ipc", ("crash",), cut_off=True, hazards=(2,)),
     # A receiver that is not preloaded gets the block or an error.
-    Case("ipc", ("share",), by_status=True, environment=(("IPC_PEER_PRELOAD", ""),)),
-    Case("host_memory"),
-    Case("host_life", ("fork",)),
-    Case("host_life", ("captures",)),
-    Case("host_life", ("atexit",)),
-    Case("host_life", ("destructor",)),
-    Case("host_life", ("threads",), devices=2),
-    Case("host_life", ("contexts",), devices=2),
-    Case("info", alone=True),
-    Case("oom", alone=True, seconds=120),
-    Case("foreign"),
-    Case("misuse"),
-    Case("lookups"),
-    Case("threads"),
-    Case("contexts"),
-    Case("reset", devices=2),
-    Case("peer_copy", ("peer",), by_status=True, devices=2),
-    Case("constructor"),
-    Case("forks"),
-    Case("nothing"),
+    Case("ipc", ("share",), by_status=True, environment=(("IPC_PEER_PRELOAD", ""),), hazards=(2,)),
+    Case("host_memory", hazards=(36, 37)),
+    Case("host_life", ("fork",), hazards=(37,)),
+    Case("host_life", ("captures",), hazards=(37,)),
+    Case("host_life", ("atexit",), hazards=(37,)),
+    Case("host_life", ("destructor",), hazards=(37,)),
+    Case("host_life", ("threads",), devices=2, hazards=(37,)),
+    Case("host_life", ("contexts",), devices=2, hazards=(37,)),
+    Case("info", alone=True, hazards=(9, 10)),
+    Case("oom", alone=True, seconds=120, hazards=(10, 15)),
+    Case("foreign", hazards=(11, 13, 14)),
+    Case("misuse", hazards=(14, 15)),
+    Case("lookups", hazards=(16, 17, 20)),
+    Case("threads", hazards=(25, 31)),
+    Case("contexts", hazards=(17, 24)),
+    Case("reset", devices=2, hazards=(24,)),
+    Case("peer_copy", ("peer",), by_status=True, devices=2, hazards=(1,)),
+    Case("constructor", hazards=(23,)),
+    Case("forks", hazards=(22,)),
+    Case("nothing", hazards=(19,)),
     *[
-        Case("exit_paths", (each,), cut_off=True)
+        Case("exit_paths", (each,), cut_off=True, hazards=(22, 23))
         for each in ("return", "exit", "_exit", "abort", "atexit", "destructor", "fork")
     ],
 ]
@@ -155,6 +157,7 @@ def compare(results, title, case, bare, with_it, setting):
         good,
         f"bare {bare.said() if not case.by_status else bare.status}; {with_it.why()}; "
         f"said {with_it.said()}",
+        hazards=case.hazards,
     )
     if case.name in ("basics", "stress", "exchange"):
         served = with_it.total("allocations")

@@ -55,6 +55,18 @@ def assumptions(results):
     return [[each["name"], each["state"], each["note"]] for each in facts]
 
 
+def hazards(results):
+    """Of each row of docs/compatibility.md, what bears on it and how it went."""
+    rows = sorted({row for each in results.checks for row in each["hazards"]})
+    found = []
+    for row in rows:
+        mine = [each for each in results.checks if row in each["hazards"]]
+        failed = [each["name"] for each in mine if each["state"] == FAIL]
+        passed = sum(each["state"] == PASS for each in mine)
+        found.append([row, passed, len(failed), "; ".join(failed[:5])])
+    return found
+
+
 def markdown(results):
     parts = [
         f"# {results.machine.get('GPU', 'GPU')}",
@@ -70,6 +82,12 @@ def markdown(results):
     if speeds:
         rows = [[each["name"], each["value"], each["note"]] for each in speeds]
         parts += ["## Speed", markdown_table(["program", "median", "spread"], rows)]
+    if hazards(results):
+        heads = ["hazard", "passed", "failed", "which"]
+        parts += [
+            "## Hazards, by their rows in docs/compatibility.md",
+            markdown_table(heads, hazards(results)),
+        ]
     if assumptions(results):
         parts += [
             "## What is assumed of CUDA",

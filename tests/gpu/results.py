@@ -16,10 +16,11 @@ class Results:
         self.measurements = []
         self.seconds = {}
 
-    def check(self, group, name, good, otherwise="", found=""):
-        """`otherwise` says why it is not; `found` is worth a note either way."""
+    def check(self, group, name, good, otherwise="", found="", hazards=()):
+        """`otherwise` says why it is not; `found` is worth a note either way;
+        `hazards` are the rows of docs/compatibility.md that it bears on."""
         state = PASS if good else FAIL
-        self._add(group, name, state, found if good else otherwise)
+        self._add(group, name, state, found if good else otherwise, hazards)
         return good
 
     def skip(self, group, name, why):
@@ -38,9 +39,10 @@ class Results:
             }
         )
 
-    def _add(self, group, name, state, note):
+    def _add(self, group, name, state, note, hazards=()):
         note = str(note).strip()
-        self.checks.append({"group": group, "name": name, "state": state, "note": note})
+        made = {"group": group, "name": name, "state": state, "note": note}
+        self.checks.append({**made, "hazards": list(hazards)})
         if state != PASS:
             first = note.splitlines()[0] if note else ""
             print(f"{state}  {group}: {name}: {first}"[:WIDTH], flush=True)

@@ -4,7 +4,6 @@
  * and above the size from which the driver gives pages of their own.
  */
 #include "facts.h"
-#include "find.h"
 
 static const size_t sizes[] = {4096, 512 << 10, 1 << 20, 2 << 20, 64 << 20};
 

@@ -179,6 +179,15 @@ impl Call<'_> {
         self.alive(handle).map_err(|_| Code::INVALID_CONTEXT)
     }
 
+    /// A context that is to be current: of a primary one the handle is enough,
+    /// which may be current before the context is made and after it was reset.
+    fn named(&self, handle: Handle) -> Done {
+        match self.sim.contexts.get(handle) {
+            Some(context) if context.primary => Ok(()),
+            _ => self.given(handle).map(|_| ()),
+        }
+    }
+
     fn context_or_current(&self, handle: Handle) -> Result<ContextId, Code> {
         if handle == 0 {
             return self.model_context();
@@ -328,7 +337,7 @@ driver! {
     }
 
     fn cuCtxPushCurrent_v2(call, handle: Handle) {
-        call.given(handle)?;
+        call.named(handle)?;
         stack(|s| s.push(handle));
         Ok(())
     }
@@ -341,7 +350,7 @@ driver! {
 
     fn cuCtxSetCurrent(call, handle: Handle) {
         if handle != 0 {
-            call.given(handle)?;
+            call.named(handle)?;
         }
         stack(|s| {
             s.pop();
@@ -357,7 +366,12 @@ driver! {
     }
 
     fn cuCtxGetDevice(call, device: Out<i32>) {
-        let context = call.current_mut()?;
+        let handle = top();
+        if handle == 0 {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        call.named(handle).map_err(|_| CONTEXT_DESTROYED)?;
+        let context = call.sim.contexts.get(handle).ok_or(CONTEXT_DESTROYED)?;
         device.set(i32::try_from(context.device).unwrap_or(-1))
     }
 

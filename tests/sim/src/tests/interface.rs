@@ -94,3 +94,22 @@ fn a_broken_context_fails_until_its_end() {
     let _program = Program::new();
     assert_eq!(cuCtxSynchronize(), 0);
 }
+
+#[test]
+fn a_primary_context_may_be_current_before_it_is_made() {
+    let _program = Program::new();
+    let primary: Handle = made(|to| cuDevicePrimaryCtxRetain(to, 1));
+    assert_eq!(cuCtxPushCurrent_v2(primary), 0);
+    assert_eq!(cuDevicePrimaryCtxRelease_v2(1), 0);
+    let device = made::<i32>(|to| cuCtxGetDevice(to));
+    assert_eq!(device, 1);
+    assert_eq!(cuMemAlloc_v2(out(&mut 0), 512), 709);
+    assert_eq!(cuCtxSetCurrent(primary), 0);
+    assert_eq!(
+        made::<Handle>(|to| cuDevicePrimaryCtxRetain(to, 1)),
+        primary
+    );
+    assert_eq!(cuMemFree_v2(alloc(512)), 0);
+    assert_eq!(cuDevicePrimaryCtxReset_v2(1), 0);
+    assert_eq!(cuCtxPopCurrent_v2(none()), 0);
+}

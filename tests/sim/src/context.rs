@@ -11,23 +11,12 @@ use vramalloc::Code;
 use vramalloc::sim::{ContextId, StreamId};
 
 use crate::entry::{Call, driver};
-use crate::ffi::{CONTEXT_IN_USE, Done, Handle, In, Out, PEER_ENABLED, PEER_NOT_ENABLED, code};
+use crate::export_table::Storage;
+use crate::ffi::{CONTEXT_IN_USE, Done, Handle, In, Out, code};
 use crate::machine::Machine;
+use crate::settings;
 
 const CONTEXT_DESTROYED: Code = code(709);
-const UNSUPPORTED_LIMIT: Code = code(215);
-const PEER_UNSUPPORTED: Code = code(217);
-
-/// Limits by number, with what they are at first.
-const LIMITS: &[(u32, u64)] = &[
-    (0, 1024),
-    (1, 1 << 20),
-    (2, 8 << 20),
-    (3, 2),
-    (4, 2048),
-    (5, 64),
-    (6, 0),
-];
 
 pub(crate) struct Context {
     pub(crate) device: u32,
@@ -36,14 +25,16 @@ pub(crate) struct Context {
     primary: bool,
     retained: u32,
     flags: u32,
-    cache_config: u32,
-    shared_config: u32,
-    limits: BTreeMap<u32, u64>,
-    peers: BTreeSet<Handle>,
+    pub(crate) cache_config: u32,
+    pub(crate) shared_config: u32,
+    pub(crate) limits: BTreeMap<u32, u64>,
+    pub(crate) peers: BTreeSet<Handle>,
     /// What every call in it answers, after an error that stays.
     broken: Option<Code>,
     /// Each thread's own default stream, as they come to be used.
     thread_streams: BTreeMap<u64, StreamId>,
+    /// What others keep in it.
+    pub(crate) storage: Storage,
 }
 
 impl Context {
@@ -57,10 +48,11 @@ impl Context {
             flags: 0,
             cache_config: 0,
             shared_config: 0,
-            limits: LIMITS.iter().copied().collect(),
+            limits: settings::LIMITS.iter().copied().collect(),
             peers: BTreeSet::new(),
             broken: None,
             thread_streams: BTreeMap::new(),
+            storage: Storage::new(),
         }
     }
 }
@@ -125,6 +117,7 @@ impl Machine {
         };
         context.retained = 0;
         context.broken = None;
+        context.storage.clear();
         context.thread_streams.clear();
         context.peers.clear();
         let Some(id) = context.model.take() else {
@@ -175,7 +168,7 @@ impl Call<'_> {
     }
 
     /// A context that came as an argument.
-    fn given(&self, handle: Handle) -> Result<ContextId, Code> {
+    pub(crate) fn given(&self, handle: Handle) -> Result<ContextId, Code> {
         self.alive(handle).map_err(|_| Code::INVALID_CONTEXT)
     }
 
@@ -195,7 +188,7 @@ impl Call<'_> {
         self.given(handle)
     }
 
-    fn current_mut(&mut self) -> Result<&mut Context, Code> {
+    pub(crate) fn current_mut(&mut self) -> Result<&mut Context, Code> {
         let handle = self.context()?;
         let context = self.sim.contexts.get_mut(handle);
         context.ok_or(Code::INVALID_CONTEXT)
@@ -230,6 +223,16 @@ impl Call<'_> {
         let (handle, context) = self.primary(device)?;
         context.retained += 1;
         Ok(handle)
+    }
+
+    pub(crate) fn primary_handle(&mut self, device: i32) -> Result<Handle, Code> {
+        Ok(self.primary(device)?.0)
+    }
+
+    /// Which context the next release ends, if any.
+    fn ending_by_release(&mut self, device: i32) -> Result<Option<Handle>, Code> {
+        let (handle, context) = self.primary(device)?;
+        Ok((context.retained == 1).then_some(handle))
     }
 
     fn release_primary(&mut self, device: i32) -> Done {
@@ -281,19 +284,27 @@ driver! {
         to.set(call.retain(device)?)
     }
 
-    fn cuDevicePrimaryCtxRelease(call, device: i32) {
+    ending fn cuDevicePrimaryCtxRelease(call, device: i32) {
+        call.ending_by_release(device)
+    } {
         call.release_primary(device)
     }
 
-    fn cuDevicePrimaryCtxRelease_v2(call, device: i32) {
+    ending fn cuDevicePrimaryCtxRelease_v2(call, device: i32) {
+        call.ending_by_release(device)
+    } {
         call.release_primary(device)
     }
 
-    fn cuDevicePrimaryCtxReset(call, device: i32) {
+    ending fn cuDevicePrimaryCtxReset(call, device: i32) {
+        call.primary_handle(device).map(Some)
+    } {
         call.reset_primary(device)
     }
 
-    fn cuDevicePrimaryCtxReset_v2(call, device: i32) {
+    ending fn cuDevicePrimaryCtxReset_v2(call, device: i32) {
+        call.primary_handle(device).map(Some)
+    } {
         call.reset_primary(device)
     }
 
@@ -325,11 +336,14 @@ driver! {
         call.create(&to, flags, device)
     }
 
-    fn cuCtxDestroy_v2(call, handle: Handle) {
+    ending fn cuCtxDestroy_v2(call, handle: Handle) {
         call.given(handle)?;
         if call.sim.contexts.get(handle).is_some_and(|c| c.primary) {
             return Err(Code::INVALID_CONTEXT);
         }
+        Ok(Some(handle))
+    } {
+        call.given(handle)?;
         call.sim.end_context(handle);
         call.sim.contexts.remove(handle);
         stack(|s| if s.last() == Some(&handle) { s.pop(); });
@@ -408,64 +422,5 @@ driver! {
     fn cuCtxSynchronize_v2(call, handle: Handle) {
         let context = call.context_or_current(handle)?;
         call.synchronize(context)
-    }
-
-    fn cuCtxGetLimit(call, value: Out<u64>, limit: u32) {
-        let known = call.current_mut()?.limits.get(&limit).copied();
-        value.set(known.ok_or(UNSUPPORTED_LIMIT)?)
-    }
-
-    fn cuCtxSetLimit(call, limit: u32, value: u64) {
-        let limits = &mut call.current_mut()?.limits;
-        *limits.get_mut(&limit).ok_or(UNSUPPORTED_LIMIT)? = value;
-        Ok(())
-    }
-
-    fn cuCtxGetCacheConfig(call, config: Out<u32>) {
-        config.set(call.current_mut()?.cache_config)
-    }
-
-    fn cuCtxSetCacheConfig(call, config: u32) {
-        call.current_mut()?.cache_config = config;
-        Ok(())
-    }
-
-    fn cuCtxGetSharedMemConfig(call, config: Out<u32>) {
-        config.set(call.current_mut()?.shared_config)
-    }
-
-    fn cuCtxSetSharedMemConfig(call, config: u32) {
-        call.current_mut()?.shared_config = config;
-        Ok(())
-    }
-
-    fn cuCtxGetStreamPriorityRange(call, least: Out<i32>, greatest: Out<i32>) {
-        call.context()?;
-        least.maybe(0);
-        greatest.maybe(-5);
-        Ok(())
-    }
-
-    fn cuCtxResetPersistingL2Cache(call) {
-        call.context().map(|_| ())
-    }
-
-    fn cuCtxEnablePeerAccess(call, peer: Handle, flags: u32) {
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        call.given(peer)?;
-        let other = call.sim.contexts.get(peer).map(|c| c.device);
-        let context = call.current_mut()?;
-        if other == Some(context.device) {
-            return Err(PEER_UNSUPPORTED);
-        }
-        if context.peers.insert(peer) { Ok(()) } else { Err(PEER_ENABLED) }
-    }
-
-    fn cuCtxDisablePeerAccess(call, peer: Handle) {
-        call.given(peer)?;
-        let known = call.current_mut()?.peers.remove(&peer);
-        if known { Ok(()) } else { Err(PEER_NOT_ENABLED) }
     }
 }

@@ -35,8 +35,6 @@ const ATTRIBUTES: &[(i32, i32)] = &[
     (40, 3),
     (41, 1),
     (51, 32),
-    (75, 9),
-    (76, 0),
     (78, 1),
     (79, 1),
     (80, 1),
@@ -64,6 +62,8 @@ const KNOWN: std::ops::RangeInclusive<i32> = 1..=150;
 
 const PCI_BUS: i32 = 33;
 const PCI_DEVICE: i32 = 34;
+const MAJOR: i32 = 75;
+const MINOR: i32 = 76;
 const BOARD_GROUP: i32 = 85;
 
 impl Call<'_> {
@@ -118,8 +118,8 @@ driver! {
 
     fn cuDeviceComputeCapability(call, major: Out<i32>, minor: Out<i32>, device: i32) {
         call.device(device)?;
-        major.set(9)?;
-        minor.set(0)
+        major.set(call.sim.environment.capability.0)?;
+        minor.set(call.sim.environment.capability.1)
     }
 
     fn cuDeviceGetAttribute(call, value: Out<i32>, attribute: i32, device: i32) {
@@ -130,6 +130,8 @@ driver! {
         value.set(match attribute {
             PCI_BUS => i32::try_from(device).unwrap_or(0) + 1,
             PCI_DEVICE => 0,
+            MAJOR => call.sim.environment.capability.0,
+            MINOR => call.sim.environment.capability.1,
             BOARD_GROUP => i32::try_from(device).unwrap_or(0),
             _ => ATTRIBUTES
                 .iter()

@@ -13,7 +13,8 @@ use vramalloc::Code;
 use vramalloc::sim::{CaptureMode, Violation};
 
 use crate::env::{self, Fault};
-use crate::ffi::{Done, NOT_PERMITTED};
+use crate::export_table::LastWord;
+use crate::ffi::{Done, Handle, NOT_PERMITTED};
 use crate::machine::{self, Machine};
 
 /// One exported function: its name, its calls, and what the environment says
@@ -191,6 +192,31 @@ pub(crate) fn enter(
     number(site.count().and_then(|()| inside(site, per_thread, body)))
 }
 
+/// A function that ends a context: what the context keeps for others is given
+/// up first, in calls that may come back into the driver.
+pub(crate) fn enter_ending(
+    site: &'static Site,
+    ending: impl FnOnce(&mut Call<'_>) -> Result<Option<Handle>, Code>,
+    body: impl FnOnce(&mut Call<'_>) -> Done,
+) -> u32 {
+    let mut words = Vec::new();
+    let mut body = Some(body);
+    let mut end = |call: &mut Call<'_>| body.take().map_or(Ok(()), |body| body(call));
+    number(site.count().and_then(|()| {
+        inside(site, false, |call| {
+            if let Some(context) = ending(call)? {
+                words = call.sim.last_words(context);
+            }
+            if words.is_empty() { end(call) } else { Ok(()) }
+        })?;
+        if words.is_empty() {
+            return Ok(());
+        }
+        words.into_iter().for_each(LastWord::say);
+        inside(site, false, end)
+    }))
+}
+
 fn inside(site: &'static Site, per_thread: bool, body: impl FnOnce(&mut Call<'_>) -> Done) -> Done {
     if is_forked() {
         return Err(Code::NOT_INITIALIZED);
@@ -220,7 +246,8 @@ fn inside(site: &'static Site, per_thread: bool, body: impl FnOnce(&mut Call<'_>
 
 /// Defines exported driver functions. `fn name(call, …)` is a function of the
 /// initialised driver; `fn name / twin (call, …)` has a twin for which stream 0
-/// is the thread's own default stream; `bare fn` needs no initialisation.
+/// is the thread's own default stream; `bare fn` needs no initialisation; an
+/// `ending fn` says first which context it is going to end.
 macro_rules! driver {
     () => {};
     (bare fn $name:ident ($($arg:ident : $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {
@@ -228,6 +255,15 @@ macro_rules! driver {
         pub(crate) extern "C" fn $name($($arg: $ty),*) -> u32 {
             static SITE: $crate::entry::Site = $crate::entry::Site::new(stringify!($name));
             $crate::entry::bare(&SITE, || $body)
+        }
+        $crate::entry::driver! { $($rest)* }
+    };
+    (ending fn $name:ident ($call:ident $(, $arg:ident : $ty:ty)* $(,)?) $which:block $body:block
+     $($rest:tt)*) => {
+        #[unsafe(no_mangle)]
+        pub(crate) extern "C" fn $name($($arg: $ty),*) -> u32 {
+            static SITE: $crate::entry::Site = $crate::entry::Site::new(stringify!($name));
+            $crate::entry::enter_ending(&SITE, |$call| $which, |$call| $body)
         }
         $crate::entry::driver! { $($rest)* }
     };

@@ -9,12 +9,14 @@
 //! | `SIM_CUDA_SEED` | 1 | seed of the clock's jitter |
 //! | `SIM_CUDA_KERNEL_NS` | 1000 | simulated time of a kernel without a meaning |
 //! | `SIM_CUDA_CALL_NS` | 1000 | simulated time of a driver call |
+//! | `SIM_CUDA_CAPABILITY` | `9.0` | the devices' compute capability |
 //! | `SIM_CUDA_VERSION` | 13000 | the driver's version |
 //! | `SIM_CUDA_LACKS` | | names of functions that this driver is to lack |
 //! | `SIM_CUDA_FAULT` | | `name:n:code,…`: the n-th call of it fails so; with `:sticky` behind it, the current context is broken from then on |
 //! | `SIM_CUDA_SLOW` | | `name:ns,…`: calls of it take so much real time more |
 //! | `SIM_CUDA_STRICT` | 0 | 1: unordered work on the same bytes is a violation |
 //! | `SIM_CUDA_ORPHANS` | 0 | 1: what a destroyed stream still does orders with no other stream |
+//! | `SIM_CUDA_LATE` | 0 | 1: the driver serves until the process is gone, as runtimes up to 11.6 expect that end contexts at exit; 0: until its exit handlers ran |
 //! | `SIM_CUDA_VERBOSE` | 0 | 1: name the functions asked for that are not there |
 //! | `SIM_CUDA_REPORT` | | file for the report at exit; `%p` is the process |
 //!
@@ -38,6 +40,8 @@ pub(crate) struct Environment {
     pub(crate) call_ns: u64,
     pub(crate) strict: bool,
     pub(crate) orphans: bool,
+    /// The devices' compute capability, both numbers.
+    pub(crate) capability: (i32, i32),
 }
 
 impl Environment {
@@ -52,8 +56,16 @@ impl Environment {
             call_ns: number("SIM_CUDA_CALL_NS", 1_000),
             strict: flag("SIM_CUDA_STRICT"),
             orphans: flag("SIM_CUDA_ORPHANS"),
+            capability: capability(),
         }
     }
+}
+
+fn capability() -> (i32, i32) {
+    let text = std::env::var("SIM_CUDA_CAPABILITY").unwrap_or_default();
+    let parts = text.split_once('.');
+    let numbers = parts.and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
+    numbers.unwrap_or((9, 0))
 }
 
 /// Never below what the host's own pages give.

@@ -1,8 +1,8 @@
 //! The driver's beginning and end, and the look-up of its functions.
 //!
 //! Owns nothing. Invariant: after the exit handlers of the process have
-//! reached ours, every call answers `DEINITIALIZED`. Cost: the first `cuInit`
-//! maps the devices' memory.
+//! reached ours, every call answers `DEINITIALIZED`, unless the environment has
+//! the driver live longer. Cost: the first `cuInit` maps the devices' memory.
 
 use std::ffi::c_void;
 use std::sync::Once;
@@ -76,6 +76,9 @@ unsafe extern "C" fn child() {
 }
 
 extern "C" fn end() {
+    if env::flag("SIM_CUDA_LATE") {
+        return;
+    }
     if let Some(sim) = machine::lock().as_mut() {
         sim.shut_down = true;
     }

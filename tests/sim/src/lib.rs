@@ -22,7 +22,7 @@
 //!
 //! `table` lists every function; the functions stand by theme (`device`,
 //! `context`, `stream`, `event`, `capture`, `memory`, `host`, `pool`, `copy`,
-//! `pointer`, `ipc`, `module`, `launch`, `graph`) over `machine`, which owns
+//! `pointer`, `ipc`, `module`, `launch`, `export_table`) over `machine`, which owns
 //! all state behind one lock, and `backing`, which owns the memory. `entry` is
 //! how a call begins and ends, `ffi` how arguments are read.
 
@@ -44,6 +44,7 @@ mod entry;
 mod env;
 mod errors;
 mod event;
+mod export_table;
 mod ffi;
 mod hide;
 mod host;
@@ -58,6 +59,7 @@ mod pointer;
 mod pool;
 mod ptx;
 mod report;
+mod settings;
 mod stream;
 mod table;
 

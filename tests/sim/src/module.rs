@@ -40,6 +40,9 @@ pub(crate) struct Linker {
     image: Vec<u8>,
 }
 
+/// The reference to every texture of a binary image.
+const TEXTURE: Handle = 0x5170_0000_0000;
+
 /// Attributes of a kernel that are not 0, by number.
 const ATTRIBUTES: &[(i32, i32)] = &[(0, 1024), (4, 32), (5, 90), (6, 90), (8, 49_152), (9, -1)];
 
@@ -54,7 +57,7 @@ impl Call<'_> {
         to.set(self.sim.modules.insert(module))
     }
 
-    fn load_module(&mut self, to: &Out<Handle>, image: *const c_void) -> Done {
+    pub(crate) fn load_module(&mut self, to: &Out<Handle>, image: *const c_void) -> Done {
         to.required()?;
         let context = self.context()?;
         self.unsafe_in_capture()?;
@@ -243,6 +246,14 @@ driver! {
     ) {
         let name = name.get()?;
         call.find_global(&to, &size, module, name)
+    }
+
+    fn cuModuleGetTexRef(call, to: Out<Handle>, module: Handle, name: Text) {
+        to.required()?;
+        let found = call.sim.modules.get(module).ok_or(INVALID_HANDLE)?;
+        name.get()?;
+        // One reference is like another: nothing can be bound to it.
+        if found.image.opaque { to.set(TEXTURE) } else { Err(NOT_FOUND) }
     }
 
     fn cuLibraryLoadData(

@@ -4,6 +4,7 @@
 #![allow(clippy::wildcard_imports, reason = "a program sees every function")]
 
 mod captures;
+mod export_table;
 mod interface;
 mod memory;
 mod shared;
@@ -16,6 +17,7 @@ use crate::capture::*;
 use crate::context::*;
 use crate::copy::*;
 use crate::event::*;
+use crate::export_table::*;
 use crate::ffi::{Handle, In, Out, Text};
 use crate::host::*;
 use crate::init::*;

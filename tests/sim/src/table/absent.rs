@@ -106,7 +106,8 @@ absent! {
     cuFuncSetBlockShape 2000 cuFuncSetBlockShape;
     cuFuncSetSharedSize 2000 cuFuncSetSharedSize;
     cuGLCtxCreate 3020 cuGLCtxCreate;
-    cuGLGetDevices 6050 cuGLGetDevices;
+    cuGLGetDevices 4010 cuGLGetDevices;
+    cuGLGetDevices 6050 cuGLGetDevices_v2;
     cuGLInit 2000 cuGLInit;
     cuGLMapBufferObject 3020 cuGLMapBufferObject;
     cuGLMapBufferObjectAsync 3020 cuGLMapBufferObjectAsync;
@@ -115,7 +116,6 @@ absent! {
     cuGLUnmapBufferObject 2000 cuGLUnmapBufferObject;
     cuGLUnmapBufferObjectAsync 2030 cuGLUnmapBufferObjectAsync;
     cuGLUnregisterBufferObject 2000 cuGLUnregisterBufferObject;
-    cuGetExportTable 3000 cuGetExportTable;
     cuGraphAddBatchMemOpNode 11070 cuGraphAddBatchMemOpNode;
     cuGraphAddChildGraphNode 10000 cuGraphAddChildGraphNode;
     cuGraphAddDependencies 10000 cuGraphAddDependencies;
@@ -333,7 +333,6 @@ absent! {
     cuMipmappedArrayGetSparseProperties 11010 cuMipmappedArrayGetSparseProperties;
     cuModuleGetGlobal 2000 cuModuleGetGlobal;
     cuModuleGetSurfRef 3000 cuModuleGetSurfRef;
-    cuModuleGetTexRef 2000 cuModuleGetTexRef;
     cuMulticastAddDevice 12010 cuMulticastAddDevice;
     cuMulticastBindAddr 12010 cuMulticastBindAddr;
     cuMulticastBindAddr 13010 cuMulticastBindAddr_v2;

@@ -12,6 +12,7 @@ use crate::copy::*;
 use crate::device::*;
 use crate::errors::*;
 use crate::event::*;
+use crate::export_table::*;
 use crate::host::*;
 use crate::init::*;
 use crate::ipc::*;
@@ -21,6 +22,7 @@ use crate::memset::*;
 use crate::module::*;
 use crate::pointer::*;
 use crate::pool::*;
+use crate::settings::*;
 use crate::stream::*;
 
 macro_rules! served {
@@ -114,6 +116,7 @@ served! {
     cuFuncSetSharedMemConfig 4020 cuFuncSetSharedMemConfig;
     cuGetErrorName 6000 cuGetErrorName;
     cuGetErrorString 6000 cuGetErrorString;
+    cuGetExportTable 3000 cuGetExportTable;
     cuGetProcAddress 11030 cuGetProcAddress;
     cuGetProcAddress 12000 cuGetProcAddress_v2;
     cuGraphCreate 10000 cuGraphCreate;
@@ -221,6 +224,7 @@ served! {
     cuModuleGetFunctionCount 12040 cuModuleGetFunctionCount;
     cuModuleGetGlobal 3020 cuModuleGetGlobal_v2;
     cuModuleGetLoadingMode 11070 cuModuleGetLoadingMode;
+    cuModuleGetTexRef 2000 cuModuleGetTexRef;
     cuModuleLoad 2000 cuModuleLoad;
     cuModuleLoadData 2000 cuModuleLoadData;
     cuModuleLoadDataEx 2010 cuModuleLoadDataEx;

@@ -310,8 +310,8 @@ impl<D: Driver> Arena<D> {
     ) -> Result<(), FreeError> {
         let quiet = !self.driver.may_fence();
         let release = match self.free_sync {
-            FreeSync::Immediate => Release::AtOnce,
-            FreeSync::Deferred | FreeSync::Strict => Release::AfterFence { quiet },
+            FreeSync::Immediate if self.driver.may_give_back() => Release::AtOnce,
+            _ => Release::AfterFence { quiet },
         };
         let (freed, batch_is_full) = {
             let mut books = self.books.lock();

@@ -106,6 +106,13 @@ pub trait Driver: Send + Sync {
         true
     }
 
+    /// Whether `free` may be called now. It may not where the driver itself has
+    /// called back, from inside one of these calls; `may_fence` is false then
+    /// as well.
+    fn may_give_back(&self) -> bool {
+        true
+    }
+
     /// Whether the process has no other context. What another one runs may end
     /// only by what the calling thread does next, and the driver's free may
     /// wait for it: even where it began after the last look.

@@ -15,7 +15,7 @@ use core_arena::gate::Gate;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
-use crate::guard::own_call;
+use crate::guard::{self, own_call};
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{
@@ -52,8 +52,12 @@ pub(crate) fn any() -> bool {
     FENCES.is_closed()
 }
 
-/// Runs `record` while no capture can begin; `None` where one goes on.
+/// Runs `record` while no capture can begin; `None` where one goes on, or no
+/// driver call may be made.
 pub(crate) fn outside<R>(record: impl FnOnce() -> R) -> Option<R> {
+    if guard::is_called_back() {
+        return None;
+    }
     FENCES.pass(record)
 }
 

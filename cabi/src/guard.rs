@@ -2,8 +2,15 @@
 //!
 //! Owns one word per thread (what the thread is doing) and one per process
 //! (whether we still serve). Invariant: a panic never crosses a door; after
-//! one we serve nothing more, and memory of ours still never reaches a real
-//! free. Cost: one thread-local read and one atomic load per call.
+//! one we serve nothing more; and memory of ours never reaches a real free,
+//! whatever the thread is doing. Cost: one thread-local read and one atomic
+//! load per call.
+//!
+//! A driver may call the program back from inside a call of ours (profilers
+//! ask it to), and the program may free there. Such a free is taken into the
+//! books and makes no driver call of its own: the thread may be holding a turn,
+//! or passing a gate, that another driver call would wait for. See
+//! [`is_called_back`].
 
 use std::any::Any;
 use std::cell::Cell;
@@ -21,7 +28,9 @@ use crate::types::CudaResult;
 pub(crate) enum Entry {
     /// Not while a call of our own to the real function is going on.
     serve,
-    /// As `serve`, and also after a failure of ours.
+    /// In any state, for what is ours: the function asks the page map first,
+    /// and leaves all else to the real one. Memory that a call of ours gives
+    /// back has left the page map before.
     free,
     /// As `free`, but a failure of ours refuses the call: the real function
     /// would answer for more than the program's memory.
@@ -65,6 +74,8 @@ enum Inside {
     /// A call of ours to a real runtime function whose driver call is to fail
     /// with this code, so that the runtime notes the failure as its own.
     Failing(Code),
+    /// Our function behind a door that was called from inside a call of ours.
+    CalledBack,
 }
 
 thread_local! {
@@ -101,41 +112,53 @@ pub(crate) fn end_service(service: Service) {
 }
 
 /// Runs `serve` if the state of the thread and the process allow it. `None`
-/// asks the door to call the real function.
+/// asks the door to call the real function. What the program comes by is
+/// noted as `passed`.
 pub(crate) fn enter(
     entry: Entry,
+    passed: &Passed,
     serve: impl FnOnce() -> Option<CudaResult>,
 ) -> Option<CudaResult> {
-    let answers = matches!(entry, Entry::serve | Entry::free);
-    match INSIDE.get() {
-        Inside::Failing(code) if answers => return Some(code.get()),
-        Inside::Failing(_) | Inside::OwnCall if entry != Entry::always => return None,
+    let within = INSIDE.get();
+    let of_ours = matches!(entry, Entry::free | Entry::share);
+    match within {
+        Inside::Failing(code) if entry == Entry::serve => return Some(code.get()),
+        Inside::Failing(_) | Inside::OwnCall if !of_ours && entry != Entry::always => return None,
         _ => {}
     }
     let open = match service() {
         Service::Full => true,
-        Service::Broken => matches!(entry, Entry::free | Entry::share | Entry::always),
+        Service::Broken => of_ours || entry == Entry::always,
         Service::Inherited => entry == Entry::always,
     };
     if !open {
         return None;
     }
-    // A call of our own stays one, whatever door it comes by.
-    let _serving =
-        (INSIDE.get() == Inside::Program).then(|| Restore(INSIDE.replace(Inside::Serving)));
+    let _serving = match within {
+        Inside::Program => {
+            passed.note();
+            Some(Restore(INSIDE.replace(Inside::Serving)))
+        }
+        Inside::OwnCall | Inside::Failing(_) if of_ours => {
+            Some(Restore(INSIDE.replace(Inside::CalledBack)))
+        }
+        // A call of our own stays one, whatever door it comes by.
+        _ => None,
+    };
     // What is shared behind a door is marked broken as a whole after a panic,
     // so no half-made change is looked at again.
-    match catch_unwind(AssertUnwindSafe(serve)) {
-        Ok(answer) => answer,
-        Err(payload) => {
-            give_up(payload);
-            match entry {
-                // A block that was being freed may be ours: it is kept.
-                Entry::free => Some(0),
-                Entry::share => Some(Code::NOT_SUPPORTED.get()),
-                Entry::serve | Entry::watch | Entry::always => None,
-            }
+    let answer = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|payload| {
+        give_up(payload);
+        match entry {
+            // A block that was being freed may be ours: it is kept.
+            Entry::free => Some(0),
+            Entry::share => Some(Code::NOT_SUPPORTED.get()),
+            Entry::serve | Entry::watch | Entry::always => None,
         }
+    });
+    match (within, answer) {
+        (Inside::Failing(code), None) if entry == Entry::free => Some(code.get()),
+        (_, answer) => answer,
     }
 }
 
@@ -182,6 +205,12 @@ fn give_up(payload: Box<dyn Any + Send>) {
 /// not wait for what the thread may be holding.
 pub(crate) fn is_serving() -> bool {
     INSIDE.get() != Inside::Program
+}
+
+/// Whether the driver has called the program back from inside a call of ours,
+/// and the program has called us: no driver call may be made.
+pub(crate) fn is_called_back() -> bool {
+    INSIDE.get() == Inside::CalledBack
 }
 
 /// Puts the thread's state back, also when unwinding.
@@ -237,6 +266,10 @@ mod tests {
 
     const SERVED: Option<CudaResult> = Some(0);
 
+    fn come(entry: Entry, serve: impl FnOnce() -> Option<CudaResult>) -> Option<CudaResult> {
+        enter(entry, &Passed::new(), serve)
+    }
+
     // One test, because service belongs to the process.
     #[test]
     fn doors_open_as_the_state_allows() {
@@ -249,37 +282,45 @@ mod tests {
 
     fn own_calls_pass_through() {
         assert!(!is_serving());
-        assert_eq!(enter(Entry::serve, || is_serving().then_some(0)), SERVED);
+        assert_eq!(come(Entry::serve, || is_serving().then_some(0)), SERVED);
         assert!(!is_serving());
         own_call(|| {
-            for entry in [Entry::serve, Entry::free, Entry::watch] {
-                assert_eq!(enter(entry, || SERVED), None);
+            for entry in [Entry::serve, Entry::watch] {
+                assert_eq!(come(entry, || SERVED), None);
             }
-            assert_eq!(enter(Entry::always, || SERVED), SERVED);
+            // What is ours is so here as well; all else is the real one's.
+            for entry in [Entry::free, Entry::share] {
+                assert!(!is_called_back());
+                assert_eq!(come(entry, || is_called_back().then_some(0)), SERVED);
+                assert_eq!(come(entry, || None), None);
+            }
+            assert_eq!(come(Entry::always, || SERVED), SERVED);
             own_call(|| ());
-            assert_eq!(enter(Entry::serve, || SERVED), None);
+            assert_eq!(come(Entry::serve, || SERVED), None);
         });
-        assert_eq!(enter(Entry::serve, || SERVED), SERVED);
+        assert_eq!(come(Entry::serve, || SERVED), SERVED);
     }
 
     fn failing_calls_are_answered() {
         failing_with(Code::OUT_OF_MEMORY, || {
-            assert_eq!(enter(Entry::serve, || SERVED), Some(2));
-            assert_eq!(enter(Entry::watch, || SERVED), None);
+            assert_eq!(come(Entry::serve, || SERVED), Some(2));
+            assert_eq!(come(Entry::watch, || SERVED), None);
+            assert_eq!(come(Entry::free, || SERVED), SERVED);
+            assert_eq!(come(Entry::free, || None), Some(2));
         });
-        assert_eq!(enter(Entry::serve, || SERVED), SERVED);
+        assert_eq!(come(Entry::serve, || SERVED), SERVED);
     }
 
     fn a_panic_ends_service() {
-        let served = enter(Entry::serve, || own_call(|| panic!("on purpose")));
+        let served = come(Entry::serve, || own_call(|| panic!("on purpose")));
         assert_eq!((served, service()), (None, Service::Broken));
         assert!(INSIDE.get() == Inside::Program);
-        assert_eq!(enter(Entry::serve, || SERVED), None);
+        assert_eq!(come(Entry::serve, || SERVED), None);
         // A block of ours is not handed to the real free then or later.
-        assert_eq!(enter(Entry::free, || SERVED), SERVED);
-        assert_eq!(enter(Entry::free, || panic!("again")), Some(0));
+        assert_eq!(come(Entry::free, || SERVED), SERVED);
+        assert_eq!(come(Entry::free, || panic!("again")), Some(0));
         end_service(Service::Inherited);
-        assert_eq!(enter(Entry::free, || SERVED), None);
+        assert_eq!(come(Entry::free, || SERVED), None);
         end_service(Service::Full);
     }
 

@@ -13,7 +13,7 @@ use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use crate::marker::{Mark, Marker, lasts};
 use crate::symbols::real;
 use crate::types::{CUstream, CudaResult};
-use crate::{capture, peers, reserve, streams};
+use crate::{capture, guard, peers, reserve, streams};
 
 /// One context of the real driver.
 pub(crate) struct RealDriver {
@@ -94,7 +94,7 @@ impl RealDriver {
     /// that every call answers from then on. Costs a driver call where one of
     /// ours has met it, and none elsewhere.
     pub(crate) fn lasting_error(&self) -> Option<Code> {
-        self.own.lasting_error()?;
+        self.own.lasting_error().filter(|_| self.may_give_back())?;
         // A reset of the device ends it.
         self.mem_info().err().filter(|&code| lasts(code))
     }
@@ -132,7 +132,11 @@ impl Driver for RealDriver {
     }
 
     fn may_fence(&self) -> bool {
-        !capture::any()
+        !capture::any() && !guard::is_called_back()
+    }
+
+    fn may_give_back(&self) -> bool {
+        !guard::is_called_back()
     }
 
     fn is_alone(&self) -> bool {

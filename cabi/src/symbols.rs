@@ -102,8 +102,7 @@ macro_rules! doors {
             $(
                 #[cfg_attr(not(test), unsafe(no_mangle))]
                 pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
-                    guard::enter(Entry::$entry, || {
-                        passed::$name.note();
+                    guard::enter(Entry::$entry, &passed::$name, || {
                         // SAFETY: the caller's promises about the arguments
                         // are handed on; they are CUDA's own for this name.
                         unsafe { $module::$name($($argument),*) }

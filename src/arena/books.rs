@@ -93,7 +93,8 @@ pub(crate) enum Release {
     /// It goes to limbo. A direct allocation goes back to the driver, whose
     /// own free waits, unless that has to be quiet now.
     AfterFence {
-        /// Whether a driver free would disturb a stream capture.
+        /// Whether no driver free may be made: it would disturb a stream
+        /// capture, or the driver itself has called.
         quiet: bool,
     },
     /// It can be handed out again at once.

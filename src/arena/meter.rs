@@ -127,6 +127,10 @@ impl<D: Driver> Driver for Metered<D> {
         self.driver.may_fence()
     }
 
+    fn may_give_back(&self) -> bool {
+        self.driver.may_give_back()
+    }
+
     fn is_alone(&self) -> bool {
         self.driver.is_alone()
     }

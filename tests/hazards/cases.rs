@@ -273,6 +273,10 @@ fn pointers() -> Vec<Case> {
         Case::new(&[21], "runtimes_that_look_past_preloads", "layers").args(&["deepbind"]),
         Case::new(&[12, 21], "runtimes_that_were_there_before", "layers").args(&["deep-later"]),
         Case::new(&[25, 31], "threads_without_a_device", "threads"),
+        Case::new(&[60], "freed_while_the_driver_calls_back", "called_back").judge(judge::same),
+        Case::new(&[60], "freed_at_once_while_it_calls_back", "called_back")
+            .options("free_sync:immediate,free_idle_chunk:true")
+            .judge(judge::same),
     ]
 }
 

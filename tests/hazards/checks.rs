@@ -75,11 +75,9 @@ fn no_file_is_named_like_cuda() {
     assert!(!name.contains("libcuda") && !name.contains("libcudart"));
 }
 
-/// The numbers of the hazards.
-const HAZARDS: std::ops::RangeInclusive<u8> = 1..=37;
-
-/// The page has a row for each hazard, each row names tests, each of them is
-/// there, and each case is named in the rows of its hazards.
+/// The page has a row for each hazard that a case stands for, each row names
+/// tests, each of them is there, and each case is named in the rows of its
+/// hazards.
 fn every_hazard_has_its_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = fs::read_to_string(root.join("docs/compatibility.md")).unwrap();
@@ -102,7 +100,10 @@ fn every_hazard_has_its_tests() {
             assert!(tests.contains(&case.name), "hazard {number}: {}", case.name);
         }
     }
-    assert!(seen.into_iter().eq(HAZARDS), "a hazard has no row");
+    for case in &cases {
+        let rowless = case.hazards.iter().find(|number| !seen.contains(number));
+        assert_eq!(rowless, None, "a hazard of {} has no row", case.name);
+    }
 }
 
 /// Names of cases, checks, test functions and scripts.

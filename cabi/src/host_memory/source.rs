@@ -354,6 +354,10 @@ impl Driver for Source {
         self.device.may_fence()
     }
 
+    fn may_give_back(&self) -> bool {
+        self.device.may_give_back()
+    }
+
     fn fence(&self) -> Result<Fence, Code> {
         self.device.fence()
     }

@@ -5,7 +5,8 @@
 //! when it is refused. Cost: two atomics, an uncontended lock and the clock.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::ffi::{CString, c_char};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +35,35 @@ struct Plan {
 /// All functions that were called so far.
 static SITES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
 
+/// What the program asked to be called at the beginning of each call, as
+/// profilers do; it may call the driver in turn. 0: nothing.
+static WATCHER: AtomicUsize = AtomicUsize::new(0);
+
+/// A function that gets the name of the call, which ends in zero.
+type Watcher = extern "C" fn(*const c_char);
+
+/// Asks for such calls; none ends them.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn sim_cuda_watch(watcher: Option<Watcher>) {
+    let watcher = watcher.map_or(0, |watcher| watcher as usize);
+    // Release: pairs with the Acquire in `tell_watcher`.
+    WATCHER.store(watcher, Ordering::Release);
+}
+
+/// No lock is held here.
+fn tell_watcher(name: &str) {
+    // Acquire: pairs with the Release in `sim_cuda_watch`.
+    let watcher = WATCHER.load(Ordering::Acquire);
+    if watcher == 0 {
+        return;
+    }
+    if let Ok(name) = CString::new(name) {
+        // SAFETY: the address was that of such a function.
+        let watcher = unsafe { std::mem::transmute::<usize, Watcher>(watcher) };
+        watcher(name.as_ptr());
+    }
+}
+
 /// Set in the child of a fork: there the driver is of no use any more.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
@@ -58,6 +88,7 @@ impl Site {
             // Another thread may have held the lock below at the fork.
             return Ok(());
         }
+        tell_watcher(self.name);
         let plan = self.plan.get_or_init(|| {
             let mut sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
             sites.push(self);

@@ -72,12 +72,6 @@ impl Bytes {
         Bytes(self.0.saturating_add(other.0))
     }
 
-    /// So many times `self`, or the largest size.
-    #[must_use]
-    pub const fn saturating_mul(self, times: u64) -> Bytes {
-        Bytes(self.0.saturating_mul(times))
-    }
-
     /// `self - other`, or zero.
     #[must_use]
     pub const fn saturating_sub(self, other: Bytes) -> Bytes {

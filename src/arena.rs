@@ -22,7 +22,6 @@
 mod bell;
 mod block;
 mod books;
-mod cache;
 mod chunk;
 mod finish;
 mod free_index;
@@ -45,7 +44,7 @@ use crate::arena::growth::Stray;
 use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
 use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::{AllocError, Code, FreeError};
-use crate::page_map::{ArenaId, PageMap, Spot};
+use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
 use crate::stats::{ArenaStats, DriverCalls, OomLog};
 use crate::strategy::{Pinned, PinnedPlan, Rounder, Route, Strategy};
@@ -55,7 +54,6 @@ use crate::sync::{Lock, OnceLock};
 use bell::Bell;
 pub use books::Located;
 use books::{Books, Freed, Region, Release, Search, Want};
-use cache::{Caches, Payer};
 use finish::Finish;
 pub use history::Watch;
 use meter::Metered;
@@ -91,8 +89,6 @@ pub struct Arena<D: Driver> {
     /// Whether any option has something to do after a free.
     follows_frees: bool,
     watch: Watch,
-    map: Arc<PageMap>,
-    caches: Caches,
     books: Lock<Books<D::Fence>>,
     ooms: Lock<OomLog>,
 }
@@ -133,8 +129,6 @@ impl<D: Driver> Arena<D> {
             limbo_budget: config.limbo_budget,
             decay: config.decay,
             fill: config.fill,
-            // Little is gained beside what page-locked memory costs.
-            thread_cache: Bytes::ZERO,
             ..Config::default()
         };
         Arena::with(id, driver, strategy, &config, map, quota)
@@ -151,16 +145,11 @@ impl<D: Driver> Arena<D> {
         let surplus = Surplus::new(config, &strategy);
         let bell = Bell::new(config.retry_time);
         let packing = Packing::new(&strategy);
-        let rounder = Rounder::new(&config.rounding);
-        let follows_frees = surplus.follows_frees() || bell.is_some();
-        let plain = !follows_frees && rounder.is_none();
-        let caches = Caches::new(config, &strategy, plain);
         Arena {
             id,
-            map: Arc::clone(&map),
             driver: Metered::new(driver),
             strategy,
-            rounder,
+            rounder: Rounder::new(&config.rounding),
             free_sync: config.free_sync,
             garbage_threshold: config.garbage_threshold,
             garbage_fraction: config.garbage_fraction,
@@ -168,7 +157,7 @@ impl<D: Driver> Arena<D> {
             limbo_budget: config.limbo_budget,
             device_total: OnceLock::new(),
             quota,
-            follows_frees,
+            follows_frees: surplus.follows_frees() || bell.is_some(),
             surplus,
             finish: Finish::new(config),
             fail_at_limit: config.fail_at_limit,
@@ -176,8 +165,7 @@ impl<D: Driver> Arena<D> {
             watch: Watch::default(),
             neighbours: None,
             holds: AtomicBool::new(false),
-            books: Lock::new(Books::new(id, map, config, packing, caches.gate())),
-            caches,
+            books: Lock::new(Books::new(id, map, config, packing)),
             ooms: Lock::new(OomLog::default()),
         }
     }
@@ -216,21 +204,6 @@ impl<D: Driver> Arena<D> {
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
-        if !self.caches.may_serve(request) {
-            return self.allocate_in_books(request, stray, None);
-        }
-        match self.take_kept(request) {
-            Ok(address) => Ok(address),
-            Err(payer) => self.allocate_in_books(request, stray, payer),
-        }
-    }
-
-    fn allocate_in_books(
-        &self,
-        request: Bytes,
-        stray: Stray,
-        payer: Option<Payer>,
-    ) -> Result<Address, AllocError> {
         let stack = self.call_stack();
         let size = match &self.rounder {
             None => self.strategy.block(request),
@@ -252,7 +225,6 @@ impl<D: Driver> Arena<D> {
                     size,
                     pool,
                     stack,
-                    payer,
                 };
                 let hit = self.books.lock().take(want, Search::Quick);
                 hit.map_or_else(|| self.allocate_after_miss(want), Ok)
@@ -289,25 +261,6 @@ impl<D: Driver> Arena<D> {
     /// answered when it was to take its own allocation back.
     pub fn free(&self, address: Address) -> Result<(), FreeError> {
         let _step = self.step();
-        let spot = self.map.spot(address);
-        let payer = match spot {
-            Some(spot) if self.caches.may_keep(spot.entry()) => {
-                match self.keep(spot, address, spot.entry()) {
-                    Ok(()) => return Ok(()),
-                    Err(payer) => payer,
-                }
-            }
-            _ => None,
-        };
-        self.free_in_books(address, spot, payer)
-    }
-
-    fn free_in_books(
-        &self,
-        address: Address,
-        spot: Option<Spot<'_>>,
-        payer: Option<Payer>,
-    ) -> Result<(), FreeError> {
         let quiet = !self.driver.may_fence();
         let release = match self.free_sync {
             FreeSync::Immediate if self.driver.may_give_back() => Release::AtOnce,
@@ -315,13 +268,12 @@ impl<D: Driver> Arena<D> {
         };
         let (freed, batch_is_full) = {
             let mut books = self.books.lock();
-            let freed = books.free(address, spot, release, payer);
+            let freed = books.free(address, release);
             books.put_back_some();
             let full = self.batch_is_full(&books);
             (freed, full)
         };
-        let freed = freed.inspect_err(|_| self.forfeit_room(payer))?;
-        let result = match freed {
+        let result = match freed? {
             Freed::Done => Ok(()),
             Freed::GiveBack(region) => self.give_back(region).map_err(FreeError::Driver),
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
@@ -387,7 +339,6 @@ impl<D: Driver> Arena<D> {
     /// with. Waits for nothing, unless idle memory has decayed: the driver's
     /// free of it waits.
     pub fn flush(&self) {
-        self.recall();
         self.close(Extent::All);
         self.poll();
         self.decay();
@@ -405,7 +356,6 @@ impl<D: Driver> Arena<D> {
     /// returns how many bytes that were.
     pub fn trim(&self) -> Bytes {
         let _turn = self.turn_on_ladder();
-        self.recall();
         self.books.lock().tally().waited_for_all();
         self.wait_for_all(Whose::Own);
         self.release_idle()
@@ -414,7 +364,6 @@ impl<D: Driver> Arena<D> {
     /// Forgets everything without a driver call: the context is gone and its
     /// memory with it. From then on nothing is handed out.
     pub fn retire(&self) {
-        self.caches.announce_recall();
         let reserved = self.books.lock().retire();
         self.quota.put_back(reserved);
         if let Some(bell) = &self.bell {
@@ -440,9 +389,7 @@ impl<D: Driver> Arena<D> {
     /// # Errors
     /// The first difference found.
     pub fn validate(&self) -> Result<(), Inconsistency> {
-        let mut books = self.books.lock();
-        books.hear_all();
-        books.validate()
+        self.books.lock().validate()
     }
 
     /// The live block that an address lies in, or of a direct allocation

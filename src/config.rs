@@ -97,9 +97,6 @@ pub struct Config {
     /// The most that may lie in limbo before an allocation waits rather than
     /// grows; none: chosen by the arena from what is reserved.
     pub limbo_budget: Option<DeviceShare>,
-    /// The most that a thread keeps of small blocks that it freed, for its own
-    /// next requests; zero: nothing.
-    pub thread_cache: Bytes,
     /// Requests of at least this size get a driver allocation of their own.
     pub dedicated_min: Option<Bytes>,
     /// `naive_best_fit`: share of the available memory that a chunk takes;
@@ -146,7 +143,6 @@ impl Default for Config {
             garbage_threshold: GarbageThreshold::default(),
             garbage_fraction: 1.0,
             limbo_budget: None,
-            thread_cache: Bytes::ZERO,
             dedicated_min: None,
             chunk_fraction: 0.92,
             initial_chunk: None,

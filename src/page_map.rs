@@ -12,13 +12,10 @@
 //! that made them and whatever else the driver put there: only the exact
 //! addresses are ours, and each slot says whose.
 //!
-//! Invariant: a slot is non-zero exactly while a block that is live, or kept
-//! by a thread's cache, starts there, and only the arena of that block, under
-//! its lock, fills and empties it. A block goes to a cache and comes back by an
-//! exchange of its entry, without the lock: whoever takes it out of the map
-//! exchanges it too. A page or frame is held whole or counts the direct
-//! allocations in it, never both: one word decides, so that of two arenas that
-//! race for it one is told that it lost.
+//! Invariant: a slot is non-zero exactly while a live block starts there, and
+//! only the arena of that block, under its lock, empties it. A page or frame
+//! is held whole or counts the direct allocations in it, never both: one word
+//! decides, so that of two arenas that race for it one is told that it lost.
 //!
 //! Cost: whose an address is takes two dependent loads where it lies in a
 //! chunk, the block four, and no lock. To hold a chunk is one store per page.
@@ -35,7 +32,7 @@ use crate::address::{Address, Bytes};
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-pub(crate) use entry::Entry;
+use entry::Entry;
 use tenure::{Holder, Tenure};
 
 /// Blocks and direct allocations start at multiples of this.
@@ -104,42 +101,29 @@ pub(crate) struct Spot<'a> {
 impl Spot<'_> {
     /// What is said of the block.
     #[inline]
-    pub(crate) fn entry(self) -> Entry {
+    fn entry(self) -> Entry {
         // Acquire: pairs with the Release of whoever entered the block. The
         // thread that frees got the pointer from the one that allocated, so it
         // sees at least that store.
         Entry::from_word(self.slot.load(Ordering::Acquire))
     }
 
-    /// Changes what is said of the block, unless somebody did so before; true
-    /// where it is changed.
+    /// The live block of this arena that starts here, as the arena numbers it.
     #[inline]
-    pub(crate) fn exchange(self, from: Entry, to: Entry) -> bool {
-        // SeqCst: what the program did before it freed the block comes before
-        // this, and this before the thread's next look at the open epoch and at
-        // what it is called to. See the thread caches.
-        let exchange = (self.slot).compare_exchange(
-            from.word(),
-            to.word(),
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
-        exchange.is_ok()
+    pub(crate) fn block(self, arena: ArenaId) -> Option<u32> {
+        let entry = self.entry();
+        let own = entry.direct().is_none_or(|other| other == arena);
+        entry.number().filter(|_| own)
     }
 
-    /// Takes the block of this entry out, unless somebody else did. Under the
-    /// lock of the arena that holds it.
+    /// Takes out the block of a chunk.
     #[inline]
-    pub(crate) fn take(self, entry: Entry) -> bool {
-        if !entry.is_fine() {
-            // Nobody changes such a block's without the lock. Release: pairs
-            // with the Acquire in `entry`.
-            self.slot.store(Entry::NONE.word(), Ordering::Release);
-        } else if !self.exchange(entry, Entry::NONE) {
-            return false;
+    pub(crate) fn clear(self) {
+        if self.slot.load(Ordering::Relaxed) != Entry::NONE.word() {
+            self.page.count(-1);
         }
-        self.page.count(-1);
-        true
+        // Release: pairs with the Acquire in `entry`.
+        self.slot.store(Entry::NONE.word(), Ordering::Release);
     }
 }
 
@@ -237,16 +221,16 @@ impl PageMap {
         };
         let arena = match holder {
             Some(Holder::Whole(arena)) => Some(arena),
-            Some(Holder::Shared) => self.entry(address).direct(),
+            Some(Holder::Shared) => self.spot(address).and_then(|spot| spot.entry().direct()),
             None => None,
         };
         arena.map_or(Owner::Foreign, Owner::Arena)
     }
 
-    /// What is said of the block that starts exactly here.
+    /// The live block of this arena that starts exactly here.
     #[inline]
-    pub(crate) fn entry(&self, address: Address) -> Entry {
-        self.spot(address).map_or(Entry::NONE, Spot::entry)
+    pub(crate) fn block(&self, arena: ArenaId, address: Address) -> Option<u32> {
+        self.spot(address)?.block(arena)
     }
 
     /// Where that is said; none where no block ever started.
@@ -312,25 +296,21 @@ impl PageMap {
     }
 
     /// Enters the block of a chunk that this arena holds.
-    pub(crate) fn set_block(&self, address: Address, entry: Entry) {
+    pub(crate) fn set_block(&self, address: Address, block: u32) {
         if let Some(page) = self.page(address) {
             let slot = page.frame_made(address).slot_made(address);
             if slot.load(Ordering::Relaxed) == Entry::NONE.word() {
                 page.count(1);
             }
             // Release: pairs with the Acquire in `entry`.
-            slot.store(entry.word(), Ordering::Release);
+            slot.store(Entry::in_chunk(block).word(), Ordering::Release);
         }
     }
 
     /// Takes that block out.
     pub(crate) fn clear_block(&self, address: Address) {
-        if let Some(Spot { page, slot }) = self.spot(address) {
-            if slot.load(Ordering::Relaxed) != Entry::NONE.word() {
-                page.count(-1);
-            }
-            // Release: pairs with the Acquire in `entry`.
-            slot.store(Entry::NONE.word(), Ordering::Release);
+        if let Some(spot) = self.spot(address) {
+            spot.clear();
         }
     }
 

@@ -114,11 +114,7 @@ pub struct ArenaStats {
     pub cached: Gauge,
     /// Bytes that the program freed and the GPU may still use.
     pub limbo: Gauge,
-    /// Bytes that threads keep for their own next requests: the program freed
-    /// them, and the GPU may still use them.
-    pub thread_cached: Bytes,
-    /// Bytes that the driver gave: live, cached, kept by threads and limbo
-    /// together.
+    /// Bytes that the driver gave: live, cached and limbo together.
     pub reserved: Gauge,
     /// Requests by size class.
     pub classes: [ClassCount; SIZE_CLASSES],

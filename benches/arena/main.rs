@@ -67,18 +67,10 @@ impl Arguments {
             .unwrap_or(workload::ALL_SIZES)
     }
 
-    /// The default options, but for what threads keep (`thread_cache`, bytes).
-    pub(crate) fn config(&self) -> Config {
-        Config {
-            thread_cache: Bytes::new(self.number("thread_cache", 0)),
-            ..Config::default()
-        }
-    }
-
     /// An arena over a driver that costs nothing, but for events (`event_ns`).
     pub(crate) fn arena(&self) -> Arena<Costless> {
         let driver = Costless::new(0, self.number("event_ns", 0));
-        arena_with(driver, 0, &self.config(), &Arc::new(PageMap::new()))
+        arena_with(driver, 0, &Config::default(), &Arc::new(PageMap::new()))
     }
 
     pub(crate) fn count(&self, name: &str, default: u64) -> usize {

@@ -205,7 +205,7 @@ pub(crate) fn run(arguments: &Arguments) {
     let kernel_ns = arguments.number("kernel_ns", 0);
     let config = Config {
         strategy: strategy_of(strategy),
-        ..arguments.config()
+        ..Config::default()
     };
     let start = |memory| Program::new(&config, memory, kernel_ns);
     let (bytes, program) = smallest(&trace, &start);

@@ -7,7 +7,6 @@ holds (None: nothing was measured).
 import math
 
 import instructions
-from latency import CACHED
 from machine import ROOT
 from memory import NATIVE, TRACES
 from run import median
@@ -50,12 +49,11 @@ class Goal:
         }
 
 
-def hit_of(subject, most, largest=64 << 20):
+def hit_of(subject, most):
     def judge(rows):
         known = {
             row["size"]: median(row["ns"])
             for row in of(rows, question="hit", subject=subject, event_ns=0)
-            if row["size"] <= largest
         }
         if not known:
             return None
@@ -79,9 +77,9 @@ def steady_of(subject, field, most):
     return judge
 
 
-def threads_of(subject, doublings=17):
+def threads_of(subject):
     def judge(rows):
-        found = of(rows, question="threads", subject=subject, event_ns=0, doublings=doublings)
+        found = of(rows, question="threads", subject=subject, event_ns=0, doublings=17)
         rate = {row["threads"]: median(row["pairs_per_s"]) for row in found}
         if not rate:
             return None
@@ -227,18 +225,6 @@ GOALS = [
     Goal("G1", "hit", "arena hit pair at most 15 ns", hit_of("arena", 15)),
     Goal("G1", "hit", "preloaded, dynamic, at most 40 ns", hit_of("preloaded, dynamic", 40)),
     Goal("G1", "hit", "preloaded, static, at most 40 ns", hit_of("preloaded, static", 40)),
-    Goal(
-        "G1, cached",
-        "hit",
-        "arena with thread_cache, to 64 KiB, at most 15 ns",
-        hit_of(CACHED["arena"], 15, 64 << 10),
-    ),
-    Goal(
-        "G1, cached",
-        "hit",
-        "preloaded with thread_cache, to 64 KiB, at most 40 ns",
-        hit_of(CACHED["preloaded"], 40, 64 << 10),
-    ),
     Goal("G2", "steady", "mean at 4000 live at most 60 ns", steady_of("arena", "ns", 60)),
     Goal("G2", "steady", "p99 at 4000 live at most 120 ns", steady_of("arena", "p99", 120)),
     Goal("G3", "threads", "arena, two threads at least 1.9 times one", threads_of("arena")),
@@ -247,12 +233,6 @@ GOALS = [
         "threads",
         "preloaded, two threads at least 1.9 times one",
         threads_of("preloaded, dynamic"),
-    ),
-    Goal(
-        "G3, cached",
-        "threads",
-        "arena with thread_cache, to 64 KiB, two threads at least 1.9 times one",
-        threads_of(CACHED["arena"], 7),
     ),
     Goal(
         "G4",

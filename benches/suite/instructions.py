@@ -17,7 +17,7 @@ import shutil
 import sys
 import tempfile
 
-from run import ARENA, LIGHT, PROGRAMS, SIM, THREAD_CACHE, environment, output, over, preloaded
+from run import ARENA, LIGHT, PROGRAMS, SIM, environment, output, over, preloaded
 
 SIZE = 4096
 FEW, MANY = 2048, 12_288
@@ -34,14 +34,6 @@ PATHS = {
     "preloaded_static": lambda n: (
         [PROGRAMS / "pairs.static", "count", SIZE, n],
         over(LIGHT, SIM, **preloaded()),
-    ),
-    "arena_thread_cache": lambda n: (
-        [ARENA, "count", f"size={SIZE}", f"pairs={n}", f"thread_cache={THREAD_CACHE}"],
-        environment(),
-    ),
-    "preloaded_thread_cache": lambda n: (
-        [PROGRAMS / "pairs.dynamic", "count", SIZE, n],
-        over(LIGHT, SIM, **preloaded(VRAMALLOC_THREAD_CACHE=THREAD_CACHE)),
     ),
 }
 NUMBERED = re.compile(r"(ob|fn|cob|cfn|fl|fi|fe|cfi|cfl)=\((\d+)\)(?: (.*))?")

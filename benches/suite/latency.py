@@ -1,17 +1,6 @@
 """Which programs answer which question about time."""
 
-from run import (
-    ARENA,
-    FOOTPRINT,
-    LIGHT,
-    PROGRAMS,
-    SIM,
-    THREAD_CACHE,
-    Job,
-    environment,
-    over,
-    preloaded,
-)
+from run import ARENA, FOOTPRINT, LIGHT, PROGRAMS, SIM, Job, environment, over, preloaded
 
 EVENT_NS = (0, 175)
 # Times the largest size is double 512 bytes: to 64 MiB, and to 64 KiB, where
@@ -32,20 +21,15 @@ class Amounts:
         self.growth_chunks = 1000 if quick else 10_000
 
 
-CACHED = {"arena": "arena, thread_cache", "preloaded": "preloaded, dynamic, thread_cache"}
-
-
-def arena(question, event_ns, amounts, thread_cache=0, **about):
+def arena(question, event_ns, amounts, **about):
     words = [
-        f"thread_cache={thread_cache}",
         f"event_ns={event_ns}",
         f"rounds={amounts.rounds}",
         f"pairs={amounts.hits if question == 'hit' else amounts.pairs}",
         f"blocks={amounts.blocks}",
     ]
     words += [f"{name}={value}" for name, value in about.items()]
-    subject = CACHED["arena"] if thread_cache else "arena"
-    return Job(question, subject, [ARENA, question, *words], event_ns=event_ns, **about)
+    return Job(question, "arena", [ARENA, question, *words], event_ns=event_ns, **about)
 
 
 def numbers(question, amounts, doublings):
@@ -73,25 +57,16 @@ def light(torch=None, **variables):
 
 
 def ours(question, amounts, doublings=ALL):
-    """The arena and the preloaded library, with both costs of an event, and
-    with and without caches of threads."""
+    """The arena and the preloaded library, with both costs of an event."""
     about = {"doublings": doublings} if question in ("steady", "threads") else {}
-    jobs = [
-        arena(question, event_ns, amounts, thread_cache, **about)
-        for thread_cache in (0, THREAD_CACHE)
-        for event_ns in EVENT_NS
-    ]
-    for subject, kind, variables in (
-        ("preloaded, dynamic", "dynamic", {}),
-        ("preloaded, static", "static", {}),
-        (CACHED["preloaded"], "dynamic", {"VRAMALLOC_THREAD_CACHE": THREAD_CACHE}),
-    ):
+    jobs = [arena(question, event_ns, amounts, **about) for event_ns in EVENT_NS]
+    for kind in ("dynamic", "static"):
         jobs += [
             pairs(
                 question,
-                subject,
+                f"preloaded, {kind}",
                 kind,
-                light(LIGHT_EVENT_NS=event_ns, **preloaded(**variables)),
+                light(LIGHT_EVENT_NS=event_ns, **preloaded()),
                 amounts,
                 doublings,
                 event_ns=event_ns,

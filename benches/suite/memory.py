@@ -7,11 +7,10 @@ Nothing here depends on time: one run says it.
 import gzip
 import json
 
-from run import ARENA, LIBRARY, PROGRAMS, ROOT, SIM, THREAD_CACHE, Failed, lines, output, over
+from run import ARENA, LIBRARY, PROGRAMS, ROOT, SIM, Failed, lines, output, over
 
 TRACES = ("gpt_train", "varlen_train", "llm_infer")
-CACHED = "auto_growth, thread_cache"
-SUBJECTS = ("auto_growth", CACHED, "naive_best_fit", "passthrough")
+STRATEGIES = ("auto_growth", "naive_best_fit", "passthrough")
 KERNEL_NS = (0, 10_000, 50_000, 1_000_000)
 PASSES = 3
 PAGE = 2 << 20
@@ -36,14 +35,11 @@ def priced(calls):
     return sum(PRICES[name] * calls[name] for name in PRICES) / 1000
 
 
-def model(trace, subject, kernel_ns):
+def model(trace, strategy, kernel_ns):
     """Our arena on the model device."""
-    strategy = subject.split(",")[0]
     words = [f"trace={trace}", f"strategy={strategy}", f"kernel_ns={kernel_ns}"]
-    if subject == CACHED:
-        words.append(f"thread_cache={THREAD_CACHE}")
     (row,) = lines([ARENA, "memory", *words])
-    return row | {"subject": subject}
+    return row | {"subject": strategy}
 
 
 def unpacked(trace):
@@ -131,10 +127,10 @@ def measure(quick, torch, say):
     traces = TRACES[:1] if quick else TRACES
     rows, absent = [], {}
     for trace in traces:
-        for subject in SUBJECTS:
+        for strategy in STRATEGIES:
             for kernel_ns in KERNEL_NS:
-                say(f"memory: {trace}, {subject}, kernels of {kernel_ns} ns")
-                rows.append(model(trace, subject, kernel_ns))
+                say(f"memory: {trace}, {strategy}, kernels of {kernel_ns} ns")
+                rows.append(model(trace, strategy, kernel_ns))
         known = rows[-1]
         say(f"memory: {trace}, peers")
         preload = {"LD_PRELOAD": LIBRARY, "VRAMALLOC_STATS": "off"}

@@ -15,8 +15,6 @@ LIBRARY = RELEASE / "libvramalloc.so"
 ARENA = RELEASE / "bench-arena"
 FOOTPRINT = RELEASE / "bench-footprint"
 SECONDS = 900
-# What each thread keeps where caches of threads are measured, in bytes.
-THREAD_CACHE = 4 << 20
 
 # What tells lines apart; everything else that is a number is measured.
 KEYS = (

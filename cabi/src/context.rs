@@ -290,8 +290,6 @@ pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
     });
     config.strategy = StrategyKind::AutoGrowth;
     config.free_sync = FreeSync::Immediate;
-    // A lane's memory is in the order of its stream, not of a thread.
-    config.thread_cache = Bytes::ZERO;
     config.fill = None;
     config.sync_after_alloc = false;
     let driver = RealDriver::new(Arc::clone(home.arena.driver().marker()));

@@ -13,7 +13,6 @@
 mod choose;
 mod epochs;
 mod indexes;
-mod kept;
 mod leave;
 mod locate;
 mod snapshot;
@@ -24,18 +23,16 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
-use crate::arena::cache::{Accounts, Gate, Headroom, Payer};
 use crate::arena::chunk::{Chunk, Chunks};
 use crate::arena::limbo::Limbo;
 use crate::arena::packing::Packing;
-use crate::config::{Config, StrategyKind};
+use crate::config::Config;
 use crate::error::FreeError;
-use crate::page_map::{ArenaId, Entry, PageMap, Spot};
+use crate::page_map::{ArenaId, PageMap};
 use crate::stats::{ArenaStats, StackId};
 use crate::strategy::{Pool, SMALL, most_waste};
 
 use indexes::Indexes;
-use kept::as_asked_for;
 pub use locate::Located;
 pub(super) use snapshot::Room;
 use spare::Ages;
@@ -51,8 +48,6 @@ pub(crate) struct Want {
     pub(crate) pool: Pool,
     /// Where in the program it was made, if that was looked at.
     pub(crate) stack: StackId,
-    /// The thread that has room for it.
-    pub(crate) payer: Option<Payer>,
 }
 
 impl Want {
@@ -61,7 +56,6 @@ impl Want {
     pub(crate) fn at_the_least(self, least: Bytes) -> Want {
         Want {
             size: least,
-            payer: None,
             ..self
         }
     }
@@ -133,8 +127,6 @@ pub(crate) struct Books<F> {
     ages: Ages,
     pub(super) limbo: Limbo<F>,
     pub(super) tally: Tally,
-    gate: Arc<Gate>,
-    accounts: Accounts,
     /// Whether a thread is taking a chunk that nobody else may take.
     pub(crate) growing: bool,
     /// Whether a thread is on the out-of-memory ladder.
@@ -149,12 +141,7 @@ impl<F: Clone> Books<F> {
         map: Arc<PageMap>,
         config: &Config,
         packing: Option<Packing>,
-        gate: Arc<Gate>,
     ) -> Books<F> {
-        let kept_pool = match config.strategy {
-            StrategyKind::NaiveBestFit => Pool::Large,
-            _ => Pool::Small,
-        };
         Books {
             arena,
             map,
@@ -165,9 +152,7 @@ impl<F: Clone> Books<F> {
             most_waste: most_waste(&config.splitting),
             ages: Ages::new(config.decay),
             limbo: Limbo::new(),
-            tally: Tally::new(config.splitting.max_split, kept_pool),
-            gate,
-            accounts: Accounts::default(),
+            tally: Tally::new(config.splitting.max_split),
             growing: false,
             on_ladder: false,
             retired: false,
@@ -185,8 +170,7 @@ impl<F: Clone> Books<F> {
     }
 
     /// Whether the program holds a block.
-    pub(crate) fn has_live(&mut self) -> bool {
-        self.hear_all();
+    pub(crate) fn has_live(&self) -> bool {
         !self.tally.live().is_zero()
     }
 
@@ -253,35 +237,23 @@ impl<F: Clone> Books<F> {
             }
             chunk.live += 1;
         }
-        let entry = if want.pool == self.tally.kept_pool() {
-            Entry::live(id.0, size, want.request)
-        } else {
-            Entry::whole(id.0)
-        };
-        self.map.set_block(address, entry);
+        self.map.set_block(address, id.0);
         self.tally.cut(want.pool, shared, size, rest);
         self.tally.history_mut().remember(id, want.stack);
-        let piece = Piece {
+        self.gave(Piece {
             address,
             size,
             requested: want.request,
             pool: want.pool,
             stack: want.stack,
-        };
-        self.gave(piece, want.payer.filter(|_| size == want.size));
+        });
         address
     }
 
     /// The program got a block.
-    #[inline(always)]
-    fn gave(&mut self, piece: Piece, payer: Option<Payer>) {
-        if let Some(payer) = payer.filter(|payer| self.gate.has_answered(payer.rooms)) {
-            let spent = payer.sum(piece.size);
-            self.tally.change_room(Headroom::default().minus(spent));
-        }
-        if self.tally.handed_out(piece) {
-            self.find_peak();
-        }
+    #[inline]
+    fn gave(&mut self, piece: Piece) {
+        self.tally.handed_out(piece);
         if let Some(packing) = &mut self.packing {
             packing.rose(self.tally.live());
         }
@@ -323,7 +295,6 @@ impl<F: Clone> Books<F> {
             chunk.first = id;
         }
         self.indexes.enter(&mut self.blocks, id, want.pool);
-        self.hear_all();
         self.tally.segment_taken(region, want.pool, want.stack);
         self.tally.chunk_taken();
         self.tally.fell_idle(region.size);
@@ -350,47 +321,34 @@ impl<F: Clone> Books<F> {
             stack,
             ..self.piece(&block)
         };
-        self.hear_all();
         self.tally.segment_taken(region, piece.pool, stack);
         self.tally.history_mut().remember(id, stack);
-        self.gave(piece, None);
+        self.gave(piece);
         self.tally.went_direct();
         true
     }
 
-    /// Takes the live block that starts there out of the page map, unless a
-    /// thread has freed it meanwhile.
-    fn take_live(&mut self, address: Address, spot: Spot<'_>) -> Option<(BlockId, Block)> {
-        let entry = spot.entry();
-        let number = entry.number().filter(|_| entry.is_live_in(self.arena))?;
-        let (id, block) = self.blocks.find(number)?;
+    /// Takes the live block that starts there out of the page map.
+    fn take_live(&mut self, address: Address) -> Option<(BlockId, Block)> {
+        let spot = self.map.spot(address)?;
+        let (id, &block) = self.blocks.find(spot.block(self.arena)?)?;
         if block.state != State::Live || block.address != address {
             return None;
         }
-        let block = as_asked_for(block, entry);
         if block.chunk == ChunkId::DIRECT {
             self.map.release_direct(address);
-        } else if !spot.take(entry) {
-            return None;
+        } else {
+            spot.clear();
         }
         Some((id, block))
     }
 
-    /// Takes a block back from the program; its entry is at this spot. The
-    /// payer has got room by it.
-    pub(crate) fn free(
-        &mut self,
-        address: Address,
-        spot: Option<Spot<'_>>,
-        release: Release,
-        payer: Option<Payer>,
-    ) -> Result<Freed, FreeError> {
-        let Some((id, block)) = spot.and_then(|spot| self.take_live(address, spot)) else {
+    /// Takes a block back from the program.
+    pub(crate) fn free(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
+        let Some((id, block)) = self.take_live(address) else {
             self.tally.bad_free();
             return Err(FreeError::NotLive);
         };
-        // Between threads and the program blocks pass without the books.
-        self.blocks.get_mut(id).requested = block.requested;
         let piece = self.piece(&block);
         if let Some(chunk) = self.chunks.get_mut(block.chunk) {
             chunk.live -= 1;
@@ -403,9 +361,6 @@ impl<F: Clone> Books<F> {
             Release::AfterFence { quiet } => quiet || block.chunk != ChunkId::DIRECT,
         };
         self.tally.free_requested(piece, waits);
-        if let Some(payer) = payer.filter(|payer| self.gate.has_answered(payer.rooms)) {
-            self.tally.change_room(payer.sum(piece.size));
-        }
         if let Some(packing) = &mut self.packing {
             packing.fell(self.tally.live());
         }
@@ -471,7 +426,6 @@ impl<F: Clone> Books<F> {
     /// A copy of the counters, with those that are only worked out on demand.
     pub(crate) fn picture(&mut self) -> ArenaStats {
         self.put_back_over();
-        self.hear_all();
         let mut stats = self.tally.picture();
         stats.largest_cached = self.indexes.largest(&self.blocks);
         stats

@@ -123,11 +123,6 @@ impl<D: Driver> Arena<D> {
         if let Some(address) = self.take(want) {
             return Ok(address);
         }
-        if self.caches.are_used()
-            && let Some(address) = self.take_from_caches(want)
-        {
-            return Ok(address);
-        }
         while self.is_over_budget() && !self.could_open(want) {
             self.close(Extent::All);
             if !self.wait_for_oldest(Wait::Budget, Whose::Own) {
@@ -164,30 +159,6 @@ impl<D: Driver> Arena<D> {
     /// Whether the cache has something, and keeps it whole for now.
     fn could_open(&self, want: Want) -> bool {
         self.books.lock().has(want, Search::Opening)
-    }
-
-    /// Serves a request by what threads keep. All of it comes back, so that
-    /// nothing is taken from the driver, and no chunk chosen to be cut or given
-    /// back, that would not be without caches.
-    #[cold]
-    fn take_from_caches(&self, want: Want) -> Option<Address> {
-        if !self.is_anything_kept() {
-            return None;
-        }
-        // Of its own the thread knows what is over.
-        self.empty_cache();
-        if self.is_anything_kept() {
-            self.recall();
-        }
-        self.close(Extent::Share);
-        self.poll();
-        self.take(want)
-    }
-
-    fn is_anything_kept(&self) -> bool {
-        let mut books = self.books.lock();
-        books.hear_all();
-        !books.tally().kept().is_zero()
     }
 
     pub(super) fn is_over_budget(&self) -> bool {
@@ -329,7 +300,6 @@ impl<D: Driver> Arena<D> {
     ) -> Result<Address, AllocError> {
         self.note_need(need);
         let _turn = self.turn_on_ladder();
-        self.recall();
         let want = want.at_the_least(self.strategy.least_block(want.request));
         let chunk = self.strategy.least_chunk(want.size);
         let at_once = self.fails_at_once(error);
@@ -390,7 +360,6 @@ impl<D: Driver> Arena<D> {
         {
             self.note_need(need);
             let _turn = self.turn_on_ladder();
-            self.recall();
             for whose in [Whose::Own, Whose::All] {
                 let latest = obtained.err();
                 if whose == Whose::All && latest.is_some_and(|error| self.is_served_beyond(error)) {

@@ -111,15 +111,10 @@ impl<F: Clone> Limbo<F> {
     }
 
     /// Closes the open batch, whose fence is then to be made and brought by
-    /// `set_fence`; nothing where it is empty, unless `even_empty`. Only the largest blocks are
+    /// `set_fence`; nothing where it is empty. Only the largest blocks are
     /// taken, up to the share `fraction` of the bytes (the last one may pass
     /// it); the rest stays open.
-    pub(crate) fn close(
-        &mut self,
-        blocks: &mut Blocks,
-        fraction: f64,
-        even_empty: bool,
-    ) -> Option<u64> {
+    pub(crate) fn close(&mut self, blocks: &mut Blocks, fraction: f64) -> Option<u64> {
         let spare = self.spare.pop().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.open, spare);
         self.fresh = 0;
@@ -129,7 +124,7 @@ impl<F: Clone> Limbo<F> {
         if fraction < 1.0 {
             self.keep_the_small(blocks, &mut batch, fraction);
         }
-        if batch.is_empty() && !even_empty {
+        if batch.is_empty() {
             self.recycle(batch);
             return None;
         }
@@ -316,10 +311,10 @@ mod tests {
     #[test]
     fn a_later_fence_ends_older_epochs() {
         let (mut blocks, mut limbo) = limbo_of(&[512]);
-        let first = limbo.close(&mut blocks, 1.0, false).unwrap();
+        let first = limbo.close(&mut blocks, 1.0).unwrap();
         let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
         limbo.push(id, blocks.get(id));
-        let second = limbo.close(&mut blocks, 1.0, false).unwrap();
+        let second = limbo.close(&mut blocks, 1.0).unwrap();
         limbo.set_fence(second, 7);
         let oldest = limbo.oldest().unwrap();
         assert_eq!((oldest.number, oldest.fence), (first, None));
@@ -333,10 +328,10 @@ mod tests {
     #[test]
     fn an_epoch_never_ends_before_a_fence_of_its_own_or_a_later_one() {
         let (mut blocks, mut limbo) = limbo_of(&[512]);
-        let first = limbo.close(&mut blocks, 1.0, false).unwrap();
+        let first = limbo.close(&mut blocks, 1.0).unwrap();
         let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
         limbo.push(id, blocks.get(id));
-        limbo.close(&mut blocks, 1.0, false).unwrap();
+        limbo.close(&mut blocks, 1.0).unwrap();
         assert!(limbo.end_oldest(first).is_some());
         assert!(limbo.end_oldest(first).is_none());
     }
@@ -344,7 +339,7 @@ mod tests {
     #[test]
     fn the_largest_go_first_up_to_the_fraction() {
         let (mut blocks, mut limbo) = limbo_of(&[100, 400, 200, 300]);
-        let number = limbo.close(&mut blocks, 0.5, false).unwrap();
+        let number = limbo.close(&mut blocks, 0.5).unwrap();
         // Half of 1000 is 500: 400 is less, 300 passes it.
         assert_eq!(
             sizes(&blocks, &limbo.end_oldest(number).unwrap()),
@@ -352,8 +347,8 @@ mod tests {
         );
         // What is kept back does not count towards the next batch.
         assert_eq!(limbo.fresh_bytes(), Bytes::ZERO);
-        assert_eq!(limbo.close(&mut blocks, 0.0, false), None);
-        let number = limbo.close(&mut blocks, 1.0, false).unwrap();
+        assert_eq!(limbo.close(&mut blocks, 0.0), None);
+        let number = limbo.close(&mut blocks, 1.0).unwrap();
         assert_eq!(
             sizes(&blocks, &limbo.end_oldest(number).unwrap()),
             [200, 100]
@@ -364,7 +359,7 @@ mod tests {
     fn what_is_kept_back_is_not_sorted_for_a_few_blocks() {
         let (mut blocks, mut limbo) = limbo_of(&[1; 4000]);
         assert!(limbo.batch_is_full());
-        limbo.close(&mut blocks, 0.001, false).unwrap();
+        limbo.close(&mut blocks, 0.001).unwrap();
         // 3996 are left; of all that are then there, an eighth has to be new.
         for _ in 0..569 {
             limbo.push(BlockId(0), blocks.get(BlockId(0)));
@@ -378,7 +373,7 @@ mod tests {
     fn the_room_of_a_burst_is_given_back() {
         let (mut blocks, mut limbo) = limbo_of(&[1; 2 * SPARE_ROOM]);
         for _ in 0..2 {
-            let number = limbo.close(&mut blocks, 1.0, false).unwrap();
+            let number = limbo.close(&mut blocks, 1.0).unwrap();
             let batch = limbo.end_oldest(number).unwrap();
             limbo.recycle(batch);
             limbo.push(BlockId(0), blocks.get(BlockId(0)));
@@ -390,7 +385,7 @@ mod tests {
     #[test]
     fn a_batch_without_a_fence_is_open_again() {
         let (mut blocks, mut limbo) = limbo_of(&[512, 1024]);
-        let number = limbo.close(&mut blocks, 1.0, false).unwrap();
+        let number = limbo.close(&mut blocks, 1.0).unwrap();
         assert_eq!(limbo.fresh_bytes(), Bytes::ZERO);
         limbo.reopen(&blocks, number);
         assert_eq!(limbo.fresh_bytes(), Bytes::new(1536));
@@ -400,7 +395,7 @@ mod tests {
     #[test]
     fn small_blocks_come_one_by_one_when_they_are_over() {
         let (mut blocks, mut limbo) = limbo_of(&[512, 1024, SMALL.get()]);
-        let number = limbo.close(&mut blocks, 1.0, false).unwrap();
+        let number = limbo.close(&mut blocks, 1.0).unwrap();
         assert!(!limbo.has_over());
         assert!(limbo.put_off_oldest(number) && !limbo.put_off_oldest(number));
         assert_eq!(limbo.blocks().count(), 3);
@@ -417,7 +412,7 @@ mod tests {
             let size = Bytes::new(size);
             let id = blocks.insert(Address::new(0), size, chunk, State::Limbo);
             limbo.push(id, blocks.get(id));
-            let number = limbo.close(&mut blocks, 1.0, false).unwrap();
+            let number = limbo.close(&mut blocks, 1.0).unwrap();
             assert!(!limbo.put_off_oldest(number));
             assert_eq!(limbo.end_oldest(number).map(|batch| batch.len()), Some(2));
         }
@@ -438,7 +433,7 @@ mod tests {
             };
             let id = blocks.insert(Address::new(0), size, ChunkId(0), state);
             limbo.push(id, blocks.get(id));
-            let number = limbo.close(&mut blocks, 1.0, false).unwrap();
+            let number = limbo.close(&mut blocks, 1.0).unwrap();
             limbo.set_fence(number, u32::try_from(n).unwrap());
             numbers.push(number);
             assert!(limbo.epochs.len() <= MOST_EPOCHS);

@@ -47,11 +47,7 @@ impl<D: Driver> Arena<D> {
     #[must_use]
     pub fn watched(self, watch: Watch) -> Arena<D> {
         *self.books.lock().tally().history_mut() = History::new(watch.events);
-        let mut arena = Arena { watch, ..self };
-        if watch.events > 0 || watch.call_stack.is_some() {
-            arena.caches.switch_off();
-        }
-        arena
+        Arena { watch, ..self }
     }
 
     /// How many events are kept: none where the host had no memory for them.
@@ -63,7 +59,6 @@ impl<D: Driver> Arena<D> {
     /// the host has no memory for it.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
-        self.recall();
         let mut snapshot = Snapshot::default();
         for _ in 0..TRIES {
             let room = self.books.lock().snapshot_room();

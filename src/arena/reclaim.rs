@@ -23,9 +23,6 @@ pub(super) enum Extent {
     Share,
     /// All of it: memory is needed.
     All,
-    /// All of it, and also where it is empty: threads keep blocks that wait for
-    /// an epoch.
-    Kept,
 }
 
 /// Reopens an epoch whose fence did not come about, also where the driver's
@@ -61,18 +58,13 @@ impl<D: Driver> Arena<D> {
         }
         let fraction = match extent {
             Extent::Share => self.garbage_fraction,
-            Extent::All | Extent::Kept => 1.0,
+            Extent::All => 1.0,
         };
         if fraction <= 0.0 {
             return;
         }
-        let number = {
-            let mut books = self.books.lock();
-            let Some(number) = books.close_epoch(fraction, extent == Extent::Kept) else {
-                return;
-            };
-            self.caches.closed(number);
-            number
+        let Some(number) = self.books.lock().close_epoch(fraction) else {
+            return;
         };
         let mut closing = Closing {
             arena: self,
@@ -176,13 +168,8 @@ impl<D: Driver> Arena<D> {
     /// Waits for the device without a fence. What was in limbo before is then
     /// no longer in use.
     fn settle(&self, whose: Whose) {
-        let number = {
-            let mut books = self.books.lock();
-            let Some(number) = books.close_last_epoch() else {
-                return;
-            };
-            self.caches.closed(number);
-            number
+        let Some(number) = self.books.lock().close_last_epoch() else {
+            return;
         };
         // Others may be waiting for the fence that this epoch will not have:
         // it ends, or is open again.
@@ -209,7 +196,6 @@ impl<D: Driver> Arena<D> {
     ) {
         let mut regions = Vec::new();
         end(&mut self.books.lock(), number, &mut regions);
-        self.caches.ended(number);
         for region in regions {
             // The program's own free has long returned: nobody is left to
             // hear of a failure, and the meter has counted it.

@@ -44,16 +44,8 @@ impl<D: Driver> Arena<D> {
 impl<D: Driver> Drop for Step<'_, D> {
     fn drop(&mut self) {
         if cfg!(debug_assertions) && cfg!(not(loom)) && !std::thread::panicking() {
-            let own = self.0.account_number();
-            let mut books = self.0.books.lock();
-            books.hear_all();
-            let found = books.is_due().then(|| {
-                if books.are_counted(own) {
-                    books.validate()
-                } else {
-                    books.validate_blocks().map(|_| ())
-                }
-            });
+            let books = self.0.books.lock();
+            let found = books.is_due().then(|| books.validate());
             debug_assert!(!matches!(found, Some(Err(_))), "{found:?}");
         }
     }
@@ -67,26 +59,12 @@ macro_rules! ensure {
     };
 }
 
-/// Quantities by name, as they are kept and as they sum up.
-fn validate_bytes<const N: usize>(
-    quantities: [(&str, Bytes, Bytes); N],
-) -> Result<(), Inconsistency> {
-    for (name, kept, summed) in quantities {
-        ensure!(
-            kept == summed,
-            "{name} is kept as {kept} and sums up to {summed}"
-        );
-    }
-    Ok(())
-}
-
 /// What the counters should be.
 #[derive(Default)]
 struct Sums {
     live: Bytes,
     cached: Bytes,
     limbo: Bytes,
-    kept: Bytes,
     reserved: Bytes,
     idle: Bytes,
     small_free: u64,
@@ -149,18 +127,9 @@ impl Sums {
             }
             State::Gone | State::Vacant => return,
         }
-        self.add_active(pool, size, requested);
-    }
-
-    fn add_active(&mut self, pool: Pool, size: Bytes, requested: Bytes) {
         self.add(pool, Metric::Active, 1);
         self.add(pool, Metric::ActiveBytes, size.get());
         self.add(pool, Metric::RequestedBytes, requested.get());
-    }
-
-    fn add_kept(&mut self, piece: Piece) {
-        self.kept = self.kept.saturating_add(piece.size);
-        self.add_active(piece.pool, piece.size, piece.requested);
     }
 }
 
@@ -177,31 +146,26 @@ impl<F: Clone> Books<F> {
     /// # Errors
     /// The first difference found.
     pub(crate) fn validate(&self) -> Result<(), Inconsistency> {
-        let sums = self.validate_blocks()?;
-        self.validate_metrics(&sums)?;
-        let stats = self.tally.picture();
-        validate_bytes([
-            ("live", stats.live.current, sums.live),
-            ("limbo", stats.limbo.current, sums.limbo),
-            ("kept", self.tally.kept(), sums.kept),
-        ])
-    }
-
-    /// The same without what threads change while they keep blocks and hand
-    /// them out again.
-    fn validate_blocks(&self) -> Result<Sums, Inconsistency> {
         let mut sums = Sums::default();
         for (id, chunk) in self.chunks.iter() {
             self.validate_chunk(id, chunk, &mut sums)?;
         }
         self.validate_direct(&mut sums)?;
         self.validate_limbo(&sums)?;
+        self.validate_metrics(&sums)?;
         let stats = self.tally.picture();
-        validate_bytes([
+        for (name, kept, summed) in [
+            ("live", stats.live.current, sums.live),
             ("cached", stats.cached.current, sums.cached),
+            ("limbo", stats.limbo.current, sums.limbo),
             ("reserved", stats.reserved.current, sums.reserved),
             ("idle", stats.idle, sums.idle),
-        ])?;
+        ] {
+            ensure!(
+                kept == summed,
+                "{name} is kept as {kept} and sums up to {summed}"
+            );
+        }
         for (pool, free) in [
             (Pool::Small, sums.small_free),
             (Pool::Large, sums.large_free),
@@ -210,7 +174,7 @@ impl<F: Clone> Books<F> {
             let held = self.indexes.count(pool);
             ensure!(held == free, "the index of {pool:?} holds {held}");
         }
-        Ok(sums)
+        Ok(())
     }
 
     /// PyTorch's metrics, pool by pool.
@@ -281,7 +245,7 @@ impl<F: Clone> Books<F> {
                 !(free && was_free),
                 "{id:?} and its neighbour below are both free"
             );
-            let kept = self.validate_entry(id, block)?;
+            self.validate_entry(id, block)?;
             self.validate_around(block)?;
             ensure!(
                 !matches!(block.state, State::Gone | State::Vacant),
@@ -295,12 +259,7 @@ impl<F: Clone> Books<F> {
                 block.state
             );
             live += u32::from(block.state == State::Live);
-            if kept {
-                sums.add_kept(self.piece(&self.as_asked_for(block)));
-            } else {
-                let block = &self.as_asked_for(block);
-                sums.add_block(block, self.piece(block), self.tally.is_oversize(block.size));
-            }
+            sums.add_block(block, self.piece(block), self.tally.is_oversize(block.size));
             (before, was_free) = (id, free);
             at = at.checked_add(block.size).unwrap_or(Address::new(u64::MAX));
         }
@@ -320,10 +279,8 @@ impl<F: Clone> Books<F> {
         Ok(())
     }
 
-    /// Whether the page map has the blocks that are live, and only these; true
-    /// of one that a thread keeps.
-    fn validate_entry(&self, id: BlockId, block: &Block) -> Result<bool, Inconsistency> {
-        let entry = self.entry_at(block.address);
+    /// The page map has the blocks that are live, and only these.
+    fn validate_entry(&self, id: BlockId, block: &Block) -> Result<(), Inconsistency> {
         let expected = (block.state == State::Live).then_some(id);
         let mapped = self.mapped(block.address);
         ensure!(
@@ -331,7 +288,7 @@ impl<F: Clone> Books<F> {
             "the page map has {mapped:?} at {:?}, not {expected:?}",
             block.address
         );
-        Ok(entry.is_kept())
+        Ok(())
     }
 
     /// The page map finds the start of a live block from its first address and

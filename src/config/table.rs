@@ -23,8 +23,8 @@ pub enum Role {
     /// Another way to set the option with this key. Where both are given in
     /// one source, that option wins.
     Sets(&'static str),
-    /// A framework's option that cannot mean anything below the framework,
-    /// with the reason. It is read and checked, so that nobody takes it for a
+    /// One that cannot mean anything here, as a framework's below it, with the
+    /// reason. It is read and checked, so that nobody takes it for a
     /// misspelling, and changes nothing.
     NoEffect(&'static str),
 }

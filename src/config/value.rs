@@ -268,7 +268,7 @@ pub(super) fn garbage(text: &str) -> Option<GarbageThreshold> {
 }
 
 /// A size, as `size_or_zero` reads it.
-pub(super) fn show_size(bytes: Bytes) -> String {
+fn show_size(bytes: Bytes) -> String {
     bytes.to_string().replace(' ', "")
 }
 

@@ -18,12 +18,6 @@ fn made() -> Arc<PageMap> {
     Arc::new(map)
 }
 
-/// The live block of this arena that starts there.
-fn block(map: &PageMap, arena: ArenaId, address: Address) -> Option<u32> {
-    let entry = map.entry(address);
-    entry.number().filter(|_| entry.is_live_in(arena))
-}
-
 /// Two arenas enter direct allocations in one frame: each gets its own, and a
 /// reader sees nothing or the one that is there.
 #[test]
@@ -77,7 +71,7 @@ fn loom_a_frame_changes_hands_empty() {
         };
         let held = map.hold_chunk(ArenaId(1), FIRST, FRAME);
         if held {
-            assert_eq!(block(&map, ArenaId(1), FIRST), None);
+            assert_eq!(map.block(ArenaId(1), FIRST), None);
             assert_eq!(map.owner(FIRST), Owner::Arena(ArenaId(1)));
         }
         giver.join().unwrap();

@@ -276,7 +276,8 @@ fn counted(arena: &ArenaReport) -> Value {
         "live_bytes": gauge(stats.live),
         "cached_bytes": gauge(stats.cached),
         "limbo_bytes": gauge(stats.limbo),
-        "thread_cached_bytes": stats.thread_cached.get(),
+        // Once what threads kept; readers may still add it.
+        "thread_cached_bytes": 0,
         "reserved_bytes": gauge(stats.reserved),
         "idle_bytes": stats.idle.get(),
         "largest_cached_bytes": stats.largest_cached.get(),

@@ -19,8 +19,7 @@ const GROUPS: usize = 10;
 /// What an arena holds at a moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Holdings {
-    /// Bytes that the driver gave: live, cached and limbo together, and what
-    /// threads keep.
+    /// Bytes that the driver gave: live, cached and limbo together.
     pub reserved: Bytes,
     /// Bytes that the program holds.
     pub live: Bytes,

@@ -9,7 +9,6 @@
 )]
 
 mod batches;
-mod caches;
 mod conformance;
 mod history;
 mod lanes;

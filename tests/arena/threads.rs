@@ -1,6 +1,7 @@
 //! Threads that allocate, free each other's blocks, and run out of memory
 //! together. The books balance at the end.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -89,6 +90,52 @@ fn short_of_memory_together() {
     ] {
         exchange(strategy, Bytes::mib(48));
     }
+}
+
+/// Every thread has kernels that lag on a stream of its own. No block is handed
+/// out while one of another thread's still uses it, though memory is short and
+/// everything is looked at again and again.
+#[test]
+fn blocks_that_threads_pass_on_are_out_of_use() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::mib(48));
+    let sizes = [512, 4096, 64 << 10, 256 << 10, 1 << 20, 3 << 20];
+    thread::scope(|scope| {
+        for me in 0..8 {
+            let rig = &rig;
+            scope.spawn(move || {
+                let context = rig.arena.driver().context();
+                let stream = rig.gpu.stream(context, false).unwrap();
+                let mut seed: u64 = me + 1;
+                let mut draw = |below: u64| {
+                    seed ^= seed << 13;
+                    seed ^= seed >> 7;
+                    seed ^= seed << 17;
+                    (seed >> 11) % below
+                };
+                let mut held = VecDeque::new();
+                for round in 0..1500 {
+                    let size = Bytes::new(sizes[usize::try_from(draw(6)).unwrap()]);
+                    if let Ok(block) = rig.arena.allocate(size) {
+                        assert!(!rig.gpu.in_use(block, size), "{block:?} is in use");
+                        rig.gpu
+                            .launch(stream, draw(400_000), &[(block, size)])
+                            .unwrap();
+                        held.push_back(block);
+                    }
+                    let keep = usize::try_from(draw(5)).unwrap();
+                    let freed = held.len().saturating_sub(keep);
+                    held.drain(..freed)
+                        .for_each(|block| rig.arena.free(block).unwrap());
+                    if round % 97 == 0 {
+                        rig.arena.mem_info().unwrap();
+                    }
+                }
+                held.into_iter()
+                    .for_each(|block| rig.arena.free(block).unwrap());
+            });
+        }
+    });
+    rig.ends_clean();
 }
 
 /// All threads ask for the first chunk at once: it is taken once.

@@ -98,13 +98,6 @@ const POLICIES: [&str; 3] = [
      fraction_of_cuda_pinned_memory_to_use:0.001",
 ];
 
-/// Threads keep what they freed, much or little of it; for each strategy that
-/// has pools.
-const CACHES: [(&str, &str); 2] = [
-    ("auto_growth", "thread_cache:256K"),
-    ("naive_best_fit", "thread_cache:8M"),
-];
-
 /// Options, and a function that the driver lacks.
 #[derive(Copy, Clone)]
 struct Setting {
@@ -131,10 +124,8 @@ impl Setting {
                 });
             }
         }
-        let policies = POLICIES.map(|policy| ("auto_growth", policy));
-        let policies = policies.into_iter().chain(CACHES);
-        all.extend(policies.map(|(strategy, policy)| Setting {
-            strategy,
+        all.extend(POLICIES.map(|policy| Setting {
+            strategy: "auto_growth",
             free_sync: "deferred",
             policy,
             lacks: "",

@@ -44,7 +44,7 @@ const SETTINGS: [Setting; 5] = [
     },
     Setting {
         kind: Kind::Driver,
-        conf: "strategy:naive_best_fit,thread_cache:1M,pinned_use_cuda_host_register:True",
+        conf: "strategy:naive_best_fit,pinned_use_cuda_host_register:True",
         lacks: "",
     },
     Setting {
@@ -59,7 +59,7 @@ const SETTINGS: [Setting; 5] = [
     },
     Setting {
         kind: Kind::Driver,
-        conf: "strategy:auto_growth,dedicated_min:4M,thread_cache:256K",
+        conf: "strategy:auto_growth,dedicated_min:4M",
         lacks: "cuCtxRecordEvent",
     },
 ];

@@ -12,7 +12,7 @@ BUILDS = {
     "shared": ["--cudart", "shared"],
     "per-thread": ["--cudart", "static", "--default-stream", "per-thread"],
 }
-OPTIONS = ["strategy:auto_growth", "strategy:auto_growth,thread_cache:1M", "strategy:passthrough"]
+OPTIONS = ["strategy:auto_growth", "strategy:passthrough"]
 
 
 def build(place, name, flags):

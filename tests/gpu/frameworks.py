@@ -19,7 +19,7 @@ WAYS = {
 }
 DEFAULT = "strategy:auto_growth"
 NAIVE = "strategy:naive_best_fit,initial_gpu_memory_in_mb:2048,reallocate_gpu_memory_in_mb:1024"
-ALL = [DEFAULT, f"{DEFAULT},thread_cache:1M", f"{DEFAULT},free_sync:strict", NAIVE]
+ALL = [DEFAULT, f"{DEFAULT},free_sync:strict", NAIVE]
 
 
 @dataclasses.dataclass(frozen=True)

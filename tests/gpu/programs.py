@@ -18,7 +18,6 @@ SETTINGS = {
     "reallocate_gpu_memory_in_mb:256",
     "passthrough": "strategy:passthrough",
     "strict": "strategy:auto_growth,free_sync:strict",
-    "thread_cache": "strategy:auto_growth,thread_cache:1M",
 }
 
 
@@ -144,7 +143,7 @@ def settings_of(case, kind):
     most are checked; elsewhere the default, which every door leads to."""
     if case.name == "nothing":
         return ["auto_growth"]
-    return list(SETTINGS) if kind == "dynamic" else ["auto_growth", "thread_cache"]
+    return list(SETTINGS) if kind == "dynamic" else ["auto_growth"]
 
 
 def compare(results, title, case, bare, with_it, setting):

@@ -15,8 +15,7 @@ from frameworks import CLIENTS, WAYS, there
 
 GROUP = "speed"
 ROUNDS = 3
-AUTO, CACHES = "strategy:auto_growth", "strategy:auto_growth,thread_cache:1M"
-NAIVE = "strategy:naive_best_fit"
+AUTO, NAIVE = "strategy:auto_growth", "strategy:naive_best_fit"
 TRACES = {"gpt_train": 2, "llm_infer": 1}
 
 
@@ -41,9 +40,6 @@ def torch(model):
     # Starting takes the most of the time, so of one model alone.
     if model == "transformer":
         found += [
-            Configuration(
-                program, "no cache, auto_growth, thread_cache", command, CACHES, uncached
-            ),
             Configuration(program, "no cache, naive_best_fit", command, NAIVE, uncached),
             Configuration(program, "PyTorch's cache, auto_growth", command, AUTO, cached),
         ]

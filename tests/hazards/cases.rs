@@ -98,8 +98,7 @@ impl Case {
     }
 
     pub(crate) fn takes(&self, strategy: &str) -> bool {
-        let name = strategy.split(',').next().unwrap_or(strategy);
-        self.strategies.is_empty() || name == "naive" || self.strategies.contains(&name)
+        self.strategies.is_empty() || strategy == "naive" || self.strategies.contains(&strategy)
     }
 
     /// The options of a run under a strategy.

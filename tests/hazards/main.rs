@@ -40,8 +40,7 @@ use table::Table;
 
 const USAGE: &str = "\
 usage: hazards [--quick] [--list] [--ours | --naive] [NAME…]
-  --quick  the two strategies with pools, without passthrough and without the
-           caches of threads
+  --quick  the two strategies with pools, without passthrough
   --list   name the cases and what they stand for
   --ours   leave the naive pool out
   --naive  only run the naive pool and say where it fails

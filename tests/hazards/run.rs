@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::cases::Case;
 use crate::judge::Seen;
 use crate::naive;
-use crate::stage::{self, Kind, Run};
+use crate::stage::{self, Kind, Run, STRATEGIES};
 
 /// What the simulated driver lacks.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -66,7 +66,6 @@ pub(crate) struct Verdict {
     pub(crate) case: &'static str,
     pub(crate) hazards: &'static [u8],
     pub(crate) kind: Kind,
-    /// With options that go with it.
     pub(crate) strategy: &'static str,
     pub(crate) mode: Mode,
     /// Why it failed, if it did.
@@ -142,12 +141,7 @@ fn group(case: &Case, kind: Kind, mode: Mode, pool: Pool, quick: bool) -> Vec<Ve
     let strategies: &[&str] = match pool {
         Pool::Naive(_) => &["naive"],
         Pool::Ours if quick => &["naive_best_fit", "auto_growth"],
-        Pool::Ours => &[
-            "naive_best_fit",
-            "auto_growth",
-            "auto_growth,thread_cache:1M",
-            "passthrough",
-        ],
+        Pool::Ours => &STRATEGIES,
     };
     let strategies = strategies.iter().filter(|s| case.takes(s));
     let verdict = |&strategy: &&'static str| {

@@ -38,11 +38,6 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "tests/arena/strategies.rs",
         "a_host_that_runs_ahead_waits_at_the_limbo_budget",
     ),
-    (
-        "thread_cache",
-        "tests/arena/caches.rs",
-        "nothing_is_kept_where_the_option_says_so",
-    ),
     ("decay_ms", "tests/preload/options.rs", "idle_memory_decays"),
     (
         "stats",

@@ -4,7 +4,7 @@ use vramalloc::Bytes;
 use vramalloc::config::{Config, DeviceShare, FreeSync, Settings, StrategyKind, check, check_all};
 use vramalloc::stats::StatsTarget;
 
-use super::{good, origin, plain, value};
+use super::{effective, good, origin, plain, value};
 
 #[test]
 fn nothing_given_is_the_default_without_a_warning() {
@@ -145,4 +145,19 @@ fn what_depends_on_others_is_checked_with_them() {
     assert_eq!(check_all(given.settings, &[split]), Ok(()));
     let wrong = check_all(Settings::default(), &[segment, ("no_such", "1")]);
     assert!(wrong.unwrap_err().contains("no_such"));
+}
+
+#[test]
+fn the_size_of_a_threads_cache_is_read_and_changes_nothing() {
+    let given = |text: &str| good(&[("VRAMALLOC_CONF", text)]);
+    for size in ["4M", "0", "1.5 GiB", "65536"] {
+        let loaded = given(&format!("thread_cache:{size}"));
+        assert_eq!(loaded.settings, Settings::default());
+        let told = effective(&loaded, "thread_cache");
+        assert_eq!((&*told.value, &*told.origin), (size, "VRAMALLOC_CONF"));
+        assert!(told.no_effect.is_some());
+    }
+    for nonsense in ["much", "-1", "none"] {
+        assert!(check("thread_cache", nonsense).is_err(), "{nonsense}");
+    }
 }

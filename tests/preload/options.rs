@@ -4,7 +4,7 @@
 //! looks at what came of it: in the program's memory, in the simulated device,
 //! in the statistics. Without the option the same program does otherwise.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::stage::{Kind, Outcome, Run};
 
@@ -232,4 +232,27 @@ fn paddles_garbage_is_freed_in_batches() {
         let (_, arena) = go(&run);
         assert_eq!(number(&arena, "epochs"), epochs, "{gib}");
     }
+}
+
+/// Nothing is kept by threads: the device's memory is what it is without.
+#[test]
+fn the_size_of_a_threads_cache_changes_nothing() {
+    let run = steps(Kind::Dynamic, "+4096 -0 +4096 +65536 -1 -2");
+    let [plain, given] = both(&run, "VRAMALLOC_THREAD_CACHE", "4M");
+    for key in [
+        "live_bytes",
+        "limbo_bytes",
+        "reserved_bytes",
+        "hits",
+        "misses",
+    ] {
+        assert_eq!(plain[key], given[key], "{key}");
+    }
+    assert_eq!(number(&given, "thread_cached_bytes"), 0);
+    let outcome = run.env("VRAMALLOC_THREAD_CACHE", "4M").go();
+    let told = outcome.stats()["options"]["thread_cache"].clone();
+    assert_eq!(
+        (&told["value"], &told["origin"]),
+        (&json!("4M"), &json!("VRAMALLOC_THREAD_CACHE"))
+    );
 }

@@ -407,8 +407,7 @@ fn adds_up(stats: &Value, what: &str) {
             assert!(number(current, what) <= number(peak, what), "{what}: {key}");
             number(current, what)
         };
-        let kept = n("thread_cached_bytes");
-        let parts = bytes("live_bytes") + bytes("limbo_bytes") + bytes("cached_bytes") + kept;
+        let parts = bytes("live_bytes") + bytes("limbo_bytes") + bytes("cached_bytes");
         assert_eq!(bytes("reserved_bytes"), parts, "{what}: {arena:#}");
         let ways = n("hits") + n("misses") + n("direct");
         assert_eq!(n("allocations"), ways, "{what}: {arena:#}");

@@ -76,11 +76,7 @@ fn blocks_pass_between_threads() {
             println!("round {round}: {kind:?}, seed {seed}");
             let bare = exchange(kind, seed).go();
             bare.quiet(0).no_violations();
-            let cached = [
-                "auto_growth,thread_cache:256K",
-                "naive_best_fit,thread_cache:8M",
-            ];
-            for strategy in STRATEGIES.into_iter().chain(cached) {
+            for strategy in STRATEGIES {
                 for (slow, one) in DISTURBANCES {
                     let run = exchange(kind, seed)
                         .preload_debug()
@@ -102,12 +98,7 @@ fn blocks_pass_between_threads() {
 #[ignore = "a step of its own: ci/stress"]
 fn blocks_pass_between_threads_when_memory_is_short() {
     for (kind, strategy) in Kind::ALL.into_iter().zip(STRATEGIES.into_iter().cycle()) {
-        for conf in [
-            "limit:32M",
-            "free_sync:strict",
-            "limbo_budget:1M",
-            "limit:32M,thread_cache:4M",
-        ] {
+        for conf in ["limit:32M", "free_sync:strict", "limbo_budget:1M"] {
             for lacks in ["", "cuCtxRecordEvent"] {
                 let run = exchange(kind, 1).preload_debug().env("SIM_CUDA_SLOW", SLOW);
                 let outcome = run

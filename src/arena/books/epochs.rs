@@ -13,8 +13,8 @@ const AT_A_TIME: usize = 2;
 
 impl<F: Clone> Books<F> {
     /// Closes the open batch; see `limbo`.
-    pub(crate) fn close_epoch(&mut self, fraction: f64, even_empty: bool) -> Option<u64> {
-        self.limbo.close(&mut self.blocks, fraction, even_empty)
+    pub(crate) fn close_epoch(&mut self, fraction: f64) -> Option<u64> {
+        self.limbo.close(&mut self.blocks, fraction)
     }
 
     /// Closes the open batch, if there is one, and returns the number of the
@@ -22,7 +22,7 @@ impl<F: Clone> Books<F> {
     pub(crate) fn close_last_epoch(&mut self) -> Option<u64> {
         self.put_back_over();
         self.limbo
-            .close(&mut self.blocks, 1.0, false)
+            .close(&mut self.blocks, 1.0)
             .or_else(|| self.limbo.newest())
     }
 

@@ -110,8 +110,6 @@ impl<F: Clone> Books<F> {
     /// returns how many bytes that were. The counters stay.
     pub(crate) fn retire(&mut self) -> Bytes {
         self.retired = true;
-        self.hear_all();
-        self.accounts.clear();
         self.note_end();
         let mut index = 0;
         while let Some((_, &block)) = self.blocks.find(index) {

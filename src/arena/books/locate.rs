@@ -6,8 +6,6 @@
 use crate::address::{Address, Bytes};
 use crate::arena::block::{Block, BlockId, ChunkId, State};
 use crate::arena::books::Books;
-use crate::arena::books::kept::as_asked_for;
-use crate::page_map::Entry;
 
 /// A live block and the driver's allocation that it lies in. What the driver
 /// says of a base, a size or a handle is said of the allocation.
@@ -35,24 +33,15 @@ impl Located {
 }
 
 impl<F: Clone> Books<F> {
-    /// What the page map says of the block at this address.
-    pub(in crate::arena) fn entry_at(&self, address: Address) -> Entry {
-        self.map.entry(address)
-    }
-
     /// The block that the page map has for us there.
     pub(in crate::arena) fn mapped(&self, address: Address) -> Option<BlockId> {
-        let entry = self.entry_at(address);
-        let number = entry.number().filter(|_| entry.may_be_of(self.arena));
-        number.map(BlockId)
+        self.map.block(self.arena, address).map(BlockId)
     }
 
     /// The live block that starts at this address.
     fn live_block(&self, address: Address) -> Option<(BlockId, Block)> {
-        let entry = self.entry_at(address);
-        let number = entry.number().filter(|_| entry.is_live_in(self.arena))?;
-        let (id, block) = self.blocks.find(number)?;
-        let block = as_asked_for(block, entry);
+        let number = self.map.block(self.arena, address)?;
+        let (id, &block) = self.blocks.find(number)?;
         (block.state == State::Live && block.address == address).then_some((id, block))
     }
 

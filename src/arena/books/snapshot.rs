@@ -146,7 +146,7 @@ impl<F: Clone> Books<F> {
             return false;
         }
         let blocks = self.blocks.all();
-        let blocks = blocks.filter(|(_, block)| self.is_held(block));
+        let blocks = blocks.filter(|(_, block)| block.state == State::Live);
         live.extend(blocks.map(|(id, block)| (block.size, self.tally.history().stack_of(id))));
         true
     }

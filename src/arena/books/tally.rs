@@ -8,11 +8,9 @@
 
 mod counters;
 mod picture;
-mod threads;
 
 use crate::address::{Address, Bytes};
 use crate::arena::books::Region;
-use crate::arena::cache::Headroom;
 use crate::arena::history::History;
 use crate::stats::{
     Action, ArenaStats, ClassLive, Metric, Parts, SIZE_CLASSES, StackId, size_class,
@@ -71,16 +69,6 @@ pub(crate) struct Tally {
     live_rose: bool,
     /// More is reserved than ever: the same, when the request was served.
     reserved_rose: bool,
-    /// Bytes that threads keep; for a moment less than nothing, where a block
-    /// came back before it was heard that it was freed.
-    kept: i64,
-    kept_pool: Pool,
-    /// Whether threads keep blocks: then the peaks of what is live are compared
-    /// only when everybody was heard.
-    is_shared: bool,
-    /// What threads may hold beyond what was heard of, and whether any may.
-    room: Headroom,
-    room_is_out: bool,
     oversize_allocations: Counter,
     oversize_segments: Counter,
     /// Blocks of this size and more are oversize.
@@ -97,18 +85,12 @@ pub(crate) struct Tally {
 
 impl Tally {
     /// Nothing has happened; blocks of `max_split` and more are oversize.
-    /// Threads keep blocks of one pool.
-    pub(crate) fn new(max_split: Option<Bytes>, kept_pool: Pool) -> Tally {
+    pub(crate) fn new(max_split: Option<Bytes>) -> Tally {
         Tally {
             counters: Counters::default(),
             peaks_due: false,
             live_rose: false,
             reserved_rose: false,
-            kept: 0,
-            kept_pool,
-            is_shared: false,
-            room: Headroom::default(),
-            room_is_out: false,
             oversize_allocations: Counter::default(),
             oversize_segments: Counter::default(),
             max_split,
@@ -136,10 +118,9 @@ impl Tally {
         self.max_split.is_some_and(|least| size >= least)
     }
 
-    /// The program got a block. True where `find_peak` has to say whether more
-    /// is live than ever.
+    /// The program got a block.
     #[inline]
-    pub(crate) fn handed_out(&mut self, piece: Piece) -> bool {
+    pub(crate) fn handed_out(&mut self, piece: Piece) {
         let Piece {
             address,
             size,
@@ -148,19 +129,14 @@ impl Tally {
             stack,
         } = piece;
         self.history.note(Action::Alloc(address), requested, stack);
-        if self.is_shared {
-            self.note_peak();
-        }
         let mut counters = self.counters.of(pool);
         counters.raise(Metric::Allocation, 1);
         counters.raise(Metric::AllocatedBytes, size.get());
         counters.raise(Metric::Active, 1);
         counters.raise(Metric::ActiveBytes, size.get());
         counters.raise(Metric::RequestedBytes, requested.get());
-        if !self.is_shared {
-            counters.settle(Metric::Allocation);
-            self.live_rose |= counters.settle(Metric::AllocatedBytes);
-        }
+        counters.settle(Metric::Allocation);
+        self.live_rose |= counters.settle(Metric::AllocatedBytes);
         self.peaks_due = true;
         if self.is_oversize(size) {
             self.oversize_allocations.raise(1);
@@ -173,7 +149,6 @@ impl Tally {
         let live = &mut self.stats.classes_live[class];
         live.blocks = live.blocks.wrapping_add(1);
         live.bytes = live.bytes.wrapping_add(size.get());
-        self.is_shared && self.is_near_peak(pool)
     }
 
     /// The program freed a block; `waits`: it goes to limbo.
@@ -188,7 +163,9 @@ impl Tally {
         } = piece;
         let action = Action::FreeRequested(address);
         self.history.note(action, requested, stack);
-        self.note_peak();
+        if std::mem::take(&mut self.live_rose) {
+            self.stats.classes_at_peak = self.stats.classes_live;
+        }
         if !waits {
             // Else what never was in limbo would count there.
             self.settle();
@@ -205,14 +182,6 @@ impl Tally {
         live.blocks = live.blocks.wrapping_sub(1);
         live.bytes = live.bytes.wrapping_sub(size.get());
         self.peaks_due |= waits;
-    }
-
-    /// Notes what the peak consists of, before anything changes.
-    #[inline]
-    pub(crate) fn note_peak(&mut self) {
-        if std::mem::take(&mut self.live_rose) {
-            self.stats.classes_at_peak = self.stats.classes_live;
-        }
     }
 
     /// The device is done with a freed block.
@@ -420,14 +389,14 @@ impl Tally {
     /// The context is gone, with all that was in it.
     pub(crate) fn retired(&mut self) {
         self.settle();
-        self.note_peak();
+        if std::mem::take(&mut self.live_rose) {
+            self.stats.classes_at_peak = self.stats.classes_live;
+        }
         self.stats.classes_live = [ClassLive::default(); SIZE_CLASSES];
         self.counters.clear();
         for counter in [&mut self.oversize_allocations, &mut self.oversize_segments] {
             counter.lower(counter.current);
         }
-        self.kept = 0;
-        self.take_all_room();
         self.stats.idle = Bytes::ZERO;
         self.stats.idle_low = Bytes::ZERO;
         self.stats.chunks = 0;

@@ -2,8 +2,7 @@
 
 use super::super::value::{
     FREE_SYNCS, IMPORTS, OOM_REPORTS, STRATEGIES, decay, folder, name_of, named, optional_share,
-    optional_size, seconds, show_decay, show_optional_share, show_optional_size, show_size,
-    size_or_zero, up_to,
+    optional_size, seconds, show_decay, show_optional_share, show_optional_size, up_to,
 };
 use super::{BLANK, OptionRow, Role, SHARE, set};
 use crate::stats::StatsTarget;
@@ -61,17 +60,6 @@ pub(super) const ROWS: &[OptionRow] = &[
         help: "The most freed memory that may wait for the device before an allocation waits \
                rather than takes more from the driver; none: chosen from what is reserved.",
         read: |s, text| set(&mut s.config.limbo_budget, optional_share(text)),
-        ..BLANK
-    },
-    OptionRow {
-        key: "thread_cache",
-        role: Role::Own(|s| show_size(s.config.thread_cache)),
-        kind: "size",
-        accepted: "a size such as 4M, or 0",
-        help: "The most that a thread keeps, of each device, of the blocks up to 1 MiB that it \
-               freed, for its own next requests of the same sizes; 0: nothing. Nothing is kept \
-               where another option follows each free.",
-        read: |s, text| set(&mut s.config.thread_cache, size_or_zero(text)),
         ..BLANK
     },
     OptionRow {

@@ -90,21 +90,6 @@ impl OfPool<'_> {
     }
 }
 
-impl OfPool<'_> {
-    /// How much there is below the peaks, of the pool and of both; less than
-    /// nothing where there is more.
-    #[inline]
-    pub(super) fn below_peak(&self, metric: Metric) -> (i64, i64) {
-        let metric = metric as usize;
-        let value = &self.values[metric];
-        let all = value.current.wrapping_add(self.other[metric].current);
-        (
-            value.peak.wrapping_sub(value.current).cast_signed(),
-            self.peaks[metric].wrapping_sub(all).cast_signed(),
-        )
-    }
-}
-
 impl Counters {
     #[inline]
     pub(super) fn of(&mut self, pool: Pool) -> OfPool<'_> {

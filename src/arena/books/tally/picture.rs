@@ -26,14 +26,7 @@ impl Tally {
 
     /// Bytes in limbo.
     pub(crate) fn limbo(&self) -> Bytes {
-        self.bytes(Metric::ActiveBytes)
-            .saturating_sub(self.live())
-            .saturating_sub(self.kept())
-    }
-
-    /// Bytes that threads keep.
-    pub(crate) fn kept(&self) -> Bytes {
-        Bytes::new(u64::try_from(self.kept).unwrap_or(0))
+        self.bytes(Metric::ActiveBytes).saturating_sub(self.live())
     }
 
     /// Bytes that the driver gave.
@@ -70,7 +63,6 @@ impl Tally {
         stats.limbo.current = self.limbo();
         stats.limbo.peak = stats.limbo.peak.max(stats.limbo.current);
         stats.cached.current = self.cached();
-        stats.thread_cached = self.kept();
         if self.live_rose {
             stats.classes_at_peak = stats.classes_live;
         }

@@ -6,9 +6,11 @@
 //! says where that goes. [`Snapshots`] hold every block and the newest events,
 //! and an [`OomLog`] the requests that failed.
 
+mod file;
 mod host;
 mod json;
 mod memory;
+mod note;
 mod oom;
 mod process;
 mod snapshot;
@@ -17,15 +19,17 @@ mod target;
 
 use crate::address::Bytes;
 
+pub use file::{Own, beside, write_whole};
 pub use json::{ArenaReport, PinnedReport, Report, SCHEMA};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};
+pub use note::{NOTES, NOTES_FILE, Note};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub use process::Process;
 pub use snapshot::{
     Action, BlockPicture, BlockState, Event, MOST_BLOCKS, Segment, SegmentKind, Snapshot, Snapshots,
 };
 pub use stacks::{Frame, StackId, Stacks};
-pub use target::{StatsTarget, write_whole};
+pub use target::{StatsTarget, There};
 
 /// A quantity with the highest value it has had.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

@@ -7,25 +7,39 @@
 //! call is made. Cost: nothing until the end, and with the option a thread that
 //! sleeps.
 
-use std::io;
-use std::panic::catch_unwind;
-use std::sync::{Mutex, PoisonError};
+use std::io::{self, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use core_arena::config::Loaded;
-use core_arena::stats::{ArenaReport, Process, Report, Snapshots, StatsTarget};
+use core_arena::stats::{ArenaReport, Note, Own, Process, Report, Snapshots, StatsTarget};
 
 use crate::api::background;
 use crate::guard::{self, Service};
 use crate::life::{self, Start, warn};
-use crate::{context, ipc, pageable, snapshots, symbols};
+use crate::outside::{Outlet, quietly, with_signals_blocked};
+use crate::{context, ipc, notes, pageable, snapshots, symbols};
 
 /// Bytes of stack for the thread that writes in between.
 const STACK: usize = 256 << 10;
 
-/// Whoever holds it writes; true once the last version was written.
-static LAST: Mutex<bool> = Mutex::new(false);
+/// Whoever holds it writes.
+static WRITER: Mutex<Writer> = Mutex::new(Writer {
+    last: false,
+    own: Own::new(),
+});
+
+struct Writer {
+    /// Whether the last version was, or is being, written.
+    last: bool,
+    own: Own,
+}
+
+fn writer() -> MutexGuard<'static, Writer> {
+    WRITER.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[cfg(not(test))]
 #[used]
@@ -43,15 +57,18 @@ extern "C" fn ended() {
     if guard::is_serving() {
         // A signal handler ends the process from inside one of our calls,
         // which may hold what the statistics would wait for.
-        warn("no statistics: the process was ended from inside an allocation");
+        let why = "the process was ended from inside an allocation";
+        warn(&format!("no statistics: {why}"));
+        notes::note(Note::Failed(why));
         return;
     }
     // A panic must not leave a function of C; it has said its line.
     let _caught = catch_unwind(|| {
         ipc::end_process();
-        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        *last = true;
-        write(start, true);
+        let mut writer = writer();
+        writer.last = true;
+        write(start, &mut writer);
+        notes::note(Note::Ended);
     });
 }
 
@@ -80,44 +97,29 @@ pub(crate) fn keep_writing(start: &'static Start) {
 fn write_each(interval: Duration, start: &Start) {
     loop {
         thread::sleep(interval);
-        let last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
-        if *last || guard::service() != Service::Full {
+        let mut writer = writer();
+        if writer.last || guard::service() != Service::Full {
             return;
         }
-        if catch_unwind(|| write(start, false)).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| write(start, &mut writer))).is_err() {
             return;
         }
     }
 }
 
-/// Runs `work` while no signal is taken by this thread, nor by those that it
-/// starts.
-pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
-    // SAFETY: a set is plain data; both are filled before they are read.
-    let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
-    // SAFETY: two sets of this function.
-    unsafe {
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-    }
-    let result = work();
-    // SAFETY: the set that was in force before.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut()) };
-    result
-}
-
-fn write(start: &Start, last: bool) {
+fn write(start: &Start, writer: &mut Writer) {
     let arenas = used_arenas();
     if arenas.is_empty() {
         return;
     }
     let target = life::options(|loaded| loaded.settings.stats.clone());
     let snapshots = snapshots::take(&arenas);
-    if let Err(error) = deliver(&target, start, last, &arenas, &snapshots) {
+    if let Err(error) = deliver(&target, start, writer, &arenas, &snapshots) {
         life::warn_once(
             life::Once::Statistics,
             &format!("cannot write the statistics: {error}"),
         );
+        notes::note(Note::Failed(&error.to_string()));
     }
 }
 
@@ -125,12 +127,14 @@ fn write(start: &Start, last: bool) {
 fn deliver(
     target: &StatsTarget,
     start: &Start,
-    last: bool,
+    writer: &mut Writer,
     arenas: &[ArenaReport],
     snapshots: &Snapshots,
 ) -> io::Result<()> {
-    report(start, last, arenas, Some(snapshots), |report| {
-        let delivered = target.deliver(report.process, |out| report.write(out));
+    report(start, writer.last, arenas, Some(snapshots), |report| {
+        let write = |out: &mut dyn Write| report.write(out);
+        let delivered =
+            quietly(|| target.deliver(report.process, &mut writer.own, Outlet::open, write));
         delivered.map(|_| ())
     })
 }
@@ -170,7 +174,7 @@ pub(crate) fn text() -> String {
 pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
     let snapshots = snapshots::take(&arenas);
-    deliver(target, life::start(), false, &arenas, &snapshots)
+    deliver(target, life::start(), &mut writer(), &arenas, &snapshots)
 }
 
 fn used_arenas() -> Vec<ArenaReport> {

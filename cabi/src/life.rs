@@ -5,19 +5,20 @@
 //! look-up of a symbol. Owns the options in force. Cost: the environment is read
 //! once.
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use core_arena::Bytes;
 use core_arena::config::{self, Host, Loaded, OomReport};
-use core_arena::stats::OomEvent;
+use core_arena::stats::{Note, OomEvent};
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::context::Arena;
 use crate::guard::{self, Service};
-use crate::{dump, resolve};
+use crate::{dump, notes, outside, resolve};
 
 /// What the process started with.
 pub(crate) struct Start {
@@ -28,6 +29,8 @@ pub(crate) struct Start {
     /// The process that counts; a child that was made by other means than
     /// `fork` is told apart by it.
     pub(crate) process: u32,
+    /// Where `vramalloc run` wants to be told of the process.
+    pub(crate) notes: Option<PathBuf>,
 }
 
 static START: OnceLock<Start> = OnceLock::new();
@@ -49,11 +52,12 @@ pub(crate) enum Once {
 }
 
 ctor::declarative::ctor! {
-    /// Finds the next `dlsym` while nothing else goes on. A look-up that comes
-    /// earlier finds it itself.
+    /// Finds the next `dlsym`, and what standard error is, while nothing else
+    /// goes on. Whoever comes earlier looks itself.
     #[ctor(unsafe)]
     fn loaded() {
         resolve::next_dlsym();
+        outside::remember();
     }
 }
 
@@ -100,6 +104,7 @@ pub(crate) fn start() -> &'static Start {
         loaded: config::load(std::env::vars_os(), host()),
         began: SystemTime::now(),
         process: std::process::id(),
+        notes: notes::place(),
     };
     // Of several threads that come together one wins; only it has effects.
     let mut won = false;
@@ -114,6 +119,7 @@ pub(crate) fn start() -> &'static Start {
         for warning in &start.loaded.warnings {
             warn(warning);
         }
+        notes::note(Note::Seen);
         dump::keep_writing(start);
     }
     start
@@ -189,12 +195,8 @@ fn first(what: Once) -> bool {
     SAID.fetch_or(bit, Ordering::Relaxed) & bit == 0
 }
 
-/// Says one line on standard error, in one piece.
+/// Says one line on standard error.
 pub(crate) fn warn(text: &str) {
-    let line = format!(
-        "vramalloc: {}\n",
-        text.replace(char::is_control, "\u{fffd}")
-    );
-    // SAFETY: as many bytes as the line has. What cannot be said is not.
-    unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), line.len()) };
+    let text = text.replace(char::is_control, "\u{fffd}");
+    outside::say(format!("vramalloc: {text}"));
 }

@@ -12,6 +12,7 @@ use super::table::{OPTIONS, OptionRow, Reading, Role, Torch, find};
 use super::value::{IMPORTS, SWITCH, named};
 use super::words::{quoted, unknown_option, unknown_variable};
 use super::{Import, Settings, torch};
+use crate::stats::NOTES;
 
 /// Starts the names of our own variables.
 const PREFIX: &str = "VRAMALLOC_";
@@ -19,8 +20,9 @@ const PREFIX: &str = "VRAMALLOC_";
 /// The variable that takes every option.
 const CONF: &str = "VRAMALLOC_CONF";
 
-/// Variables of ours that are not options: the command reads the second.
-const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY"];
+/// Variables of ours that are not options: the command reads the second, and
+/// sets the third.
+const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY", NOTES];
 
 /// Where a text was given; the later beats the earlier.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,20 +1,19 @@
 //! Where the statistics go.
 //!
 //! Owns the file pattern. Invariant: what is substituted into a pattern never
-//! changes the directory, a file appears under its name only when it is
-//! complete, and what is not a regular file (a device, a pipe) is written to
-//! and never replaced. Cost: one file per process, at its end.
+//! changes the directory. A name with the process id in it is one process's:
+//! another's file there stays. What stands under a name that others can guess
+//! is neither opened nor followed; what is no regular file (a device, a pipe)
+//! is written to where the user named it in full. Cost: one file per process,
+//! at its end.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::Process;
-
-/// Bytes of host memory for what is not yet written: a text can be large, at
-/// the end of a process that may have little left.
-const BUFFER: usize = 64 << 10;
+use super::file::{Own, as_named, buffered, naming, whole};
 
 /// The choice of the option `stats`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -68,7 +67,24 @@ impl StatsTarget {
         (!text.is_empty()).then(|| StatsTarget::File(text.to_owned()))
     }
 
-    /// The file that `process` writes, if it writes one.
+    /// Whether the file's name depends on something of the process: `%p` alone,
+    /// or anything.
+    fn depends(&self, on_pid_alone: bool) -> bool {
+        let StatsTarget::File(pattern) = self else {
+            return false;
+        };
+        let mut rest = pattern.chars();
+        while let Some(c) = rest.next() {
+            let code = if c == '%' { rest.next() } else { None };
+            if code == Some('p') || code.is_some_and(|code| code != '%') && !on_pid_alone {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The file that `process` writes, if it writes one; where another
+    /// process's file has this name, it writes one [`beside`] it.
     #[must_use]
     pub fn path(&self, process: &Process) -> Option<PathBuf> {
         let StatsTarget::File(pattern) = self else {
@@ -94,23 +110,44 @@ impl StatsTarget {
     }
 
     /// Has the text written to where it belongs and says which file that was.
+    /// `open` opens what is not made here.
     ///
     /// # Errors
     /// What the system answers, with the file's name in front.
-    pub fn deliver(
+    pub fn deliver<W: Write>(
         &self,
         process: &Process,
+        own: &mut Own,
+        open: impl FnOnce(There<'_>) -> io::Result<W>,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<Option<PathBuf>> {
         if *self == StatsTarget::Stderr {
-            return buffered(io::stderr().lock(), write).map(|()| None);
+            let out = open(There::StandardError)?;
+            return buffered(out, write).map(|()| None);
         }
         let Some(path) = self.path(process) else {
             return Ok(None);
         };
-        write_whole(&path, write)?;
-        Ok(Some(path))
+        let delivered = if !self.depends(false) {
+            as_named(&path, |path| open(There::At(path)), write).map(|()| path.clone())
+        } else if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+            Err(io::Error::other("it is there and no regular file"))
+        } else if self.depends(true) {
+            whole(&path, write, |temporary| own.put(temporary, &path))
+        } else {
+            whole(&path, write, |temporary| fs::rename(temporary, &path)).map(|()| path.clone())
+        };
+        delivered.map(Some).map_err(|error| naming(&path, &error))
     }
+}
+
+/// What is written to as it is.
+#[derive(Copy, Clone, Debug)]
+pub enum There<'a> {
+    /// Standard error.
+    StandardError,
+    /// What stands at this path.
+    At(&'a Path),
 }
 
 /// A text that is one plain part of a file name.
@@ -120,63 +157,12 @@ fn as_name(text: &str) -> String {
         .collect()
 }
 
-/// Has a file written under a temporary name in the same directory, then
-/// renames it: a reader sees all of it or none. What is no regular file is
-/// written to as it is.
-///
-/// # Errors
-/// What the system or `write` answers, with the file's name in front.
-pub fn write_whole(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
-    written(path, write)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-}
-
-/// Passes on what is written, in pieces of [`BUFFER`] where it is more.
-fn buffered(
-    to: impl Write,
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut out = BufWriter::with_capacity(BUFFER, to);
-    write(&mut out)?;
-    out.flush()
-}
-
-fn written(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        return buffered(OpenOptions::new().append(true).open(path)?, write);
-    }
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not the name of a file"))?;
-    let process = std::process::id();
-    let temporary = path.with_file_name(format!(".{}.{process}.tmp", name.to_string_lossy()));
-    let written = create(&temporary)
-        .and_then(|file| buffered(file, write))
-        .and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // Best effort: the first error is the one to tell.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// Makes a file that nobody else has open.
-fn create(path: &Path) -> io::Result<File> {
-    match File::create_new(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Left behind by a process of the same id that was killed.
-            fs::remove_file(path)?;
-            File::create_new(path)
-        }
-        opened => opened,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::io::ErrorKind;
+
+    use super::super::beside;
     use super::*;
 
     fn process() -> Process {
@@ -193,64 +179,6 @@ mod tests {
         move |out| out.write_all(text.as_bytes())
     }
 
-    /// What was passed on, piece by piece.
-    #[derive(Default)]
-    struct Pieces(Vec<usize>);
-
-    impl Write for Pieces {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.push(bytes.len());
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn little_is_kept_of_a_long_text_and_a_short_one_is_one_piece() {
-        let lines = |count| {
-            let mut pieces = Pieces::default();
-            buffered(&mut pieces, |out| {
-                (0..count).try_for_each(|_| out.write_all(&[b'x'; 100]))
-            })
-            .unwrap();
-            pieces.0
-        };
-        assert_eq!(lines(600), [60_000]);
-        let long = lines(100_000);
-        assert!(long.iter().all(|&piece| piece <= BUFFER));
-        assert!(long.len() < 200);
-        assert_eq!(long.iter().sum::<usize>(), 10_000_000);
-    }
-
-    #[test]
-    fn a_file_appears_when_it_is_complete_and_not_at_all_where_it_cannot_be() {
-        let name = format!("vramalloc.target.whole.{}", std::process::id());
-        let directory = std::env::temp_dir().join(name);
-        fs::create_dir_all(&directory).unwrap();
-        let file = directory.join("s.json");
-        let names = || fs::read_dir(&directory).unwrap().count();
-        let full = || io::Error::from(io::ErrorKind::StorageFull);
-        let failed = write_whole(&file, |out| {
-            out.write_all(&vec![b'x'; 3 * BUFFER])?;
-            Err(full())
-        });
-        assert_eq!(failed.unwrap_err().kind(), full().kind());
-        assert_eq!(names(), 0);
-        write_whole(&file, |out| {
-            out.write_all(&vec![b'x'; 3 * BUFFER])?;
-            assert!(!file.exists());
-            assert_eq!(names(), 1);
-            out.write_all(b"end")
-        })
-        .unwrap();
-        assert_eq!(fs::metadata(&file).unwrap().len(), 3 * BUFFER as u64 + 3);
-        assert_eq!(names(), 1);
-        fs::remove_dir_all(&directory).unwrap();
-    }
-
     #[test]
     fn patterns() {
         let path = |text: &str| StatsTarget::read(text).and_then(|t| t.path(&process()));
@@ -265,35 +193,150 @@ mod tests {
         }
     }
 
+    /// A folder of the test's own.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(test: &str) -> Folder {
+            let name = format!("vramalloc.target.{test}.{}", std::process::id());
+            let folder = std::env::temp_dir().join(name);
+            fs::create_dir_all(&folder).unwrap();
+            Folder(folder)
+        }
+
+        /// The process writes this to the file of a pattern.
+        fn deliver(&self, own: &mut Own, pattern: &str, text: &str) -> io::Result<PathBuf> {
+            let pattern = self.0.join(pattern);
+            let target = StatsTarget::read(pattern.to_str().unwrap()).unwrap();
+            let to = target.deliver(&process(), own, opened, put(text))?;
+            Ok(to.unwrap())
+        }
+
+        fn read(&self, name: &str) -> String {
+            fs::read_to_string(self.0.join(name)).unwrap()
+        }
+
+        fn count(&self) -> usize {
+            fs::read_dir(&self.0).unwrap().count()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    fn opened(there: There<'_>) -> io::Result<File> {
+        match there {
+            There::At(path) => OpenOptions::new().append(true).open(path),
+            There::StandardError => Err(ErrorKind::Unsupported.into()),
+        }
+    }
+
+    #[test]
+    fn a_process_replaces_its_own_file_and_no_other_of_its_name() {
+        let folder = Folder::new("beside");
+        // Two processes that know nothing of each other: two containers.
+        let (mut one, mut other) = (Own::new(), Own::new());
+        for text in ["one", "one again"] {
+            folder.deliver(&mut one, "%p.json", text).unwrap();
+            let to = folder.deliver(&mut other, "%p.json", "other").unwrap();
+            assert_eq!(to, folder.0.join("42.1.json"));
+            assert_eq!(folder.read("42.json"), text);
+            assert_eq!(folder.read("42.1.json"), "other");
+            assert_eq!(folder.count(), 2);
+        }
+        // What somebody made of a file is not the process's any more.
+        fs::write(folder.0.join("42.1.json"), "edited").unwrap();
+        let to = folder.deliver(&mut other, "%p.json", "last").unwrap();
+        assert_eq!(to, folder.0.join("42.2.json"));
+        assert_eq!(folder.read("42.1.json"), "edited");
+        // A name that is not of one process is for the last that writes it.
+        for (own, text) in [(&mut one, "first"), (&mut other, "second")] {
+            folder.deliver(own, "rank%r.json", text).unwrap();
+            assert_eq!(folder.read("rank3.json"), text);
+        }
+        let plain = |n| beside(Path::new("/a/b"), n);
+        assert_eq!((plain(0), plain(2)), ("/a/b".into(), "/a/b.2".into()));
+    }
+
+    #[test]
+    fn many_threads_write_whole_files_under_one_name() {
+        let folder = Folder::new("threads");
+        let text = |thread: u32| thread.to_string().repeat(100_000);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let folder = &folder;
+                scope.spawn(move || {
+                    for _ in 0..20 {
+                        let own = &mut Own::new();
+                        folder.deliver(own, "s.json", &text(thread)).unwrap();
+                        let read = folder.read("s.json");
+                        assert!((0..4).any(|thread| read == text(thread)));
+                    }
+                });
+            }
+        });
+        assert_eq!(folder.count(), 1);
+    }
+
+    #[test]
+    fn what_stands_under_a_name_that_can_be_guessed_is_not_followed() {
+        use std::os::unix::fs::symlink;
+        let folder = Folder::new("guessed");
+        let own = &mut Own::new();
+        let target = folder.0.join("target");
+        fs::write(&target, "kept").unwrap();
+        symlink(&target, folder.0.join("42.json")).unwrap();
+        symlink("/dev/null", folder.0.join("py_th_on3.json")).unwrap();
+        for pattern in ["%p.json", "%e.json"] {
+            let error = folder.deliver(own, pattern, "text").unwrap_err();
+            assert!(error.to_string().ends_with("no regular file"), "{error}");
+        }
+        assert_eq!(folder.read("target"), "kept");
+        assert_eq!(folder.count(), 3);
+        // Whoever names it in full means it.
+        folder.deliver(own, "py_th_on3.json", "text").unwrap();
+        assert_eq!(folder.count(), 3);
+        // An open file is written to, and its name stays what it is.
+        let file = File::create(folder.0.join("open")).unwrap();
+        let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
+        symlink(format!("/proc/self/fd/{descriptor}"), folder.0.join("link")).unwrap();
+        for text in ["one ", "two"] {
+            folder.deliver(own, "link", text).unwrap();
+        }
+        assert_eq!(folder.read("open"), "one two");
+    }
+
     #[test]
     fn a_file_is_replaced_as_a_whole_and_nothing_else_is_left() {
-        let directory =
-            std::env::temp_dir().join(format!("vramalloc.target.{}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
-        let file = directory.join("s.json");
-        let target = StatsTarget::read(file.to_str().unwrap()).unwrap();
+        let folder = Folder::new("replaced");
         for text in ["first, longer", "second"] {
-            assert_eq!(
-                target.deliver(&process(), put(text)).unwrap(),
-                Some(file.clone())
-            );
-            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+            let to = folder.deliver(&mut Own::new(), "s.json", text).unwrap();
+            assert_eq!(to, folder.0.join("s.json"));
+            assert_eq!(folder.read("s.json"), text);
         }
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 1);
-        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(folder.count(), 1);
     }
 
     #[test]
     fn a_device_is_written_to_and_not_replaced() {
         let target = StatsTarget::read("/dev/null").unwrap();
-        target.deliver(&process(), put("text")).unwrap();
+        let own = &mut Own::new();
+        target
+            .deliver(&process(), own, opened, put("text"))
+            .unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
     #[test]
     fn an_error_names_the_file() {
         let target = StatsTarget::read("/nowhere/at/all.json").unwrap();
-        let error = target.deliver(&process(), put("text")).unwrap_err();
+        let own = &mut Own::new();
+        let error = target
+            .deliver(&process(), own, opened, put("text"))
+            .unwrap_err();
         assert!(
             error.to_string().starts_with("/nowhere/at/all.json: "),
             "{error}"

@@ -58,3 +58,13 @@ fn buffers_are_packed_as_the_flags_say() {
     assert_eq!(allocations("100", "4"), 1);
     assert_eq!(allocations("0.001", "1"), 3);
 }
+
+/// Risk: threads that write the statistics at the same time fail, or leave half
+/// of them to be read.
+#[test]
+fn threads_write_whole_statistics_at_the_same_time() {
+    let run = Run::preloaded("api_dump", Kind::Driver);
+    let outcome = run.env("VRAMALLOC_STATS", "off").go();
+    outcome.quiet(0).stats();
+    assert_eq!(outcome.stdout, "torn: 0\n");
+}

@@ -117,3 +117,97 @@ fn a_framework_keeps_its_own_variables() {
         );
     }
 }
+
+/// What is said never ends, stops or changes a program, whatever descriptor 2
+/// is.
+#[test]
+fn nobody_has_to_hear_what_is_said() {
+    let ways = ["nobody", "full", "nonblocking", "reused", "closed"];
+    for kind in Kind::ALL {
+        for way in ways {
+            let bare = Run::bare("descriptors", kind).arg(way).go();
+            bare.quiet(0);
+            let outcome = Run::preloaded("descriptors", kind)
+                .arg(way)
+                .conf("colour:red,limit:12Q")
+                .go();
+            outcome.quiet(0);
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            let warnings = &outcome.stats()["warnings"];
+            assert_eq!(warnings.as_array().unwrap().len(), 2);
+        }
+    }
+    for way in ["nobody", "reused", "closed"] {
+        let run = Run::preloaded("descriptors", Kind::Driver).arg(way);
+        let outcome = run.env("VRAMALLOC_STATS", "stderr").go();
+        outcome.quiet(0);
+        assert!(outcome.written.is_empty(), "{}", outcome.what);
+    }
+}
+
+/// A limit on the size of files is an error of the file, not a signal.
+#[test]
+fn a_file_that_may_not_grow_is_said_and_harms_nothing() {
+    let outcome = Run::preloaded("exit_paths", Kind::Driver)
+        .arg("limited")
+        .env("SIM_CUDA_REPORT", "/dev/null")
+        .go();
+    assert_eq!(outcome.code(), 0, "{}", outcome.what);
+    let said = outcome.said().join("\n");
+    assert!(said.contains("File too large"), "{said}");
+    assert!(outcome.written.is_empty(), "{:?}", outcome.written.keys());
+}
+
+/// A pipe, or a link to something, under the name that the statistics would
+/// have: nothing waits for it and nothing follows it.
+#[test]
+fn what_waits_under_the_statistics_name_is_left_alone() {
+    for (lure, kind) in [
+        ("mkfifo $name", Kind::Dynamic),
+        ("mkfifo lure && ln -s lure $name", Kind::Static),
+        ("ln -s /dev/full $name", Kind::Driver),
+    ] {
+        let name = format!("name=vramalloc.basics.{}.$$.json", kind.suffix());
+        let outcome = Run::preloaded("basics", kind)
+            .before(&format!("{name}; {lure}"))
+            .go();
+        assert_eq!(outcome.code(), 0, "{}", outcome.what);
+        let said = outcome.said().join("\n");
+        assert!(said.ends_with("no regular file"), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+/// A pipe and a descriptor that the user names in full are written to.
+#[test]
+fn what_the_user_names_in_full_is_written_to() {
+    for (before, target) in [
+        ("mkfifo f; cat f >vramalloc.got.json & exec 4<>f", "f"),
+        ("exec 3>vramalloc.got.json", "/dev/fd/3"),
+    ] {
+        let run = Run::preloaded("basics", Kind::Driver).before(before);
+        let outcome = run.env("VRAMALLOC_STATS", target).go();
+        outcome.quiet(0).stats();
+    }
+}
+
+/// Where a process of the same name and id was before, or is in another
+/// container, both files stay.
+#[test]
+fn a_file_of_another_process_stays() {
+    // Written twice in between, into one file.
+    for (way, last) in [("return", true), ("killed", false)] {
+        let outcome = Run::preloaded("exit_paths", Kind::Driver)
+            .arg(way)
+            .conf("stats_interval_s:1")
+            .before("echo theirs >vramalloc.exit_paths.driver.$$.json; echo $$ >id")
+            .go();
+        let pid = outcome.written["id"].trim();
+        let name = format!("vramalloc.exit_paths.driver.{pid}");
+        assert_eq!(outcome.written.len(), 3, "{:?}", outcome.written.keys());
+        assert_eq!(outcome.written[&format!("{name}.json")], "theirs\n");
+        let own = &outcome.written[&format!("{name}.1.json")];
+        let own: serde_json::Value = serde_json::from_str(own).unwrap();
+        assert_eq!(own["final"], last);
+    }
+}

@@ -30,7 +30,7 @@ pub(crate) enum Kind {
 impl Kind {
     pub(crate) const ALL: [Kind; 4] = [Kind::Dynamic, Kind::Static, Kind::Driver, Kind::Resolver];
 
-    fn suffix(self) -> &'static str {
+    pub(crate) fn suffix(self) -> &'static str {
         match self {
             Kind::Dynamic => "dynamic",
             Kind::Static => "static",
@@ -118,8 +118,8 @@ pub(crate) struct Run {
     kind: Kind,
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
-    /// Bytes of data that it may have.
-    data: Option<u64>,
+    /// What a shell does in its working directory before it starts.
+    before: Option<String>,
 }
 
 impl Run {
@@ -130,7 +130,7 @@ impl Run {
             kind,
             arguments: Vec::new(),
             environment: BTreeMap::new(),
-            data: None,
+            before: None,
         };
         let libraries = simulated_cuda();
         match kind {
@@ -183,22 +183,27 @@ impl Run {
     }
 
     /// Lets it have no more than so many bytes of data.
-    pub(crate) fn data(mut self, bytes: u64) -> Run {
-        self.data = Some(bytes);
+    pub(crate) fn data(self, bytes: u64) -> Run {
+        self.before(&format!("ulimit -d {}", bytes >> 10))
+    }
+
+    /// Has a shell, which becomes the program, do this in the working
+    /// directory.
+    pub(crate) fn before(mut self, script: &str) -> Run {
+        self.before = Some(script.to_owned());
         self
     }
 
-    /// The program, or what starts it with so much data.
+    /// The program, or the shell that becomes it.
     fn command(&self) -> Command {
         let program = format!("target/programs/{}.{}", self.program, self.kind.suffix());
         let program = root().join(program);
-        let Some(bytes) = self.data else {
+        let Some(before) = &self.before else {
             return Command::new(program);
         };
         let mut command = Command::new("sh");
         command
-            .args(["-c", "ulimit -d $0; exec \"$@\""])
-            .arg((bytes >> 10).to_string())
+            .args(["-c", &format!("{before}; exec \"$@\""), "sh"])
             .arg(program);
         command
     }
@@ -258,8 +263,10 @@ impl std::fmt::Display for Run {
 fn written(folder: &Path) -> BTreeMap<String, String> {
     fs::read_dir(folder)
         .unwrap()
+        .map(Result::unwrap)
+        // Nobody may write to a pipe.
+        .filter(|entry| entry.file_type().unwrap().is_file())
         .map(|entry| {
-            let entry = entry.unwrap();
             let name = entry.file_name().to_string_lossy().into_owned();
             (name, fs::read_to_string(entry.path()).unwrap())
         })
@@ -274,7 +281,7 @@ pub(crate) struct Outcome {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     report: Option<String>,
-    /// Files in the working directory, with their contents.
+    /// Regular files in the working directory, with their contents.
     pub(crate) written: BTreeMap<String, String>,
 }
 

@@ -1,7 +1,7 @@
 /*
  * Ends in the ways a process can end, with memory live.
  *
- *   exit_paths return|exit|_exit|abort|atexit|destructor|racing|fork
+ *   exit_paths return|exit|_exit|abort|limited|atexit|destructor|racing|fork
  *
  * What late frees answer differs between runtimes and is not printed; that
  * they return at all is the point.
@@ -106,6 +106,12 @@ int main(int argc, char **argv) {
         usleep(2500 * 1000);
         raise(SIGKILL);
     }
+    if (!strcmp(how, "limited")) {
+        /* No file may have more than a page from now on. */
+        struct rlimit page = {4096, 4096};
+        setrlimit(RLIMIT_FSIZE, &page);
+        return 0;
+    }
     if (!strcmp(how, "destructor")) {
         free_in_destructor = 1;
         return 5;
@@ -115,6 +121,6 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "fork"))
         return end_forked();
     fprintf(stderr, "usage: exit_paths return|exit|_exit|quick_exit|abort|"
-                    "terminated|killed|atexit|destructor|racing|fork\n");
+                    "terminated|killed|limited|atexit|destructor|racing|fork\n");
     return 2;
 }

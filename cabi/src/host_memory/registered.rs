@@ -25,8 +25,8 @@ use core_arena::{Address, Code};
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
-use crate::dump::with_signals_blocked;
 use crate::marker::Marker;
+use crate::outside::with_signals_blocked;
 use crate::symbols::real;
 use crate::types::CudaResult;
 

@@ -17,10 +17,10 @@ use std::time::Duration;
 use core_arena::Bytes;
 use core_arena::gate::Gate;
 
-use crate::dump::with_signals_blocked;
 use crate::guard::{self, Service};
 use crate::host_memory::pools;
 use crate::life;
+use crate::outside::with_signals_blocked;
 
 /// As long as PyTorch's own thread sleeps.
 const INTERVAL: Duration = Duration::from_micros(100);

@@ -1,0 +1,217 @@
+//! Writing to what is the program's: standard error, and a pipe or a device
+//! that the option `stats` names.
+//!
+//! Owns what descriptor 2 was when the library was loaded. Invariant: no signal
+//! is raised and no flag of the program's is changed; nothing goes to a
+//! descriptor 2 that was closed, or stands for something else by now; a line
+//! never waits for its reader longer than [`PATIENCE`]. Cost: some calls to the
+//! system for each line.
+
+use std::ffi::c_int;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::mem::{MaybeUninit, zeroed};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::ptr;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use core_arena::stats::There;
+
+/// How long a line waits for a reader who lags behind.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Bytes that a pipe takes in one piece, and without waiting where it takes
+/// any.
+const PIECE: usize = libc::PIPE_BUF;
+
+/// What a descriptor stands for: device, inode, type, and of a device which.
+type Identity = (libc::dev_t, libc::ino_t, libc::mode_t, libc::dev_t);
+
+/// What descriptor 2 was, if it was open.
+static STANDARD_ERROR: OnceLock<Option<Identity>> = OnceLock::new();
+
+/// Looks what standard error is, the first time.
+pub(crate) fn remember() -> Option<Identity> {
+    *STANDARD_ERROR.get_or_init(|| identity(libc::STDERR_FILENO))
+}
+
+fn identity(descriptor: RawFd) -> Option<Identity> {
+    let mut found = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: a place for what is found.
+    if unsafe { libc::fstat(descriptor, found.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: it was filled.
+    let found = unsafe { found.assume_init() };
+    let kind = found.st_mode & libc::S_IFMT;
+    Some((found.st_dev, found.st_ino, kind, found.st_rdev))
+}
+
+fn standard_error() -> Option<RawFd> {
+    let before = remember()?;
+    let same = identity(libc::STDERR_FILENO) == Some(before);
+    same.then_some(libc::STDERR_FILENO)
+}
+
+/// Says a line on standard error, in one piece, if somebody can hear it.
+pub(crate) fn say(mut line: String) {
+    while line.len() >= PIECE {
+        line.pop();
+    }
+    line.push('\n');
+    let Some(descriptor) = standard_error() else {
+        return;
+    };
+    let until = Some(Instant::now() + PATIENCE);
+    // What cannot be said is not.
+    let _ = quietly(|| Outlet::Borrowed(descriptor, until).write_all(line.as_bytes()));
+}
+
+/// What takes bytes without raising a signal, inside [`quietly`].
+pub(crate) enum Outlet {
+    /// Somebody else's descriptor, and until when to wait for it.
+    Borrowed(RawFd, Option<Instant>),
+    /// Whoever named it in full waits for it as long as it takes.
+    Opened(File),
+}
+
+impl Outlet {
+    /// Opens what is written to as it is: without waiting for a reader.
+    ///
+    /// # Errors
+    /// What the system answers.
+    pub(crate) fn open(there: There<'_>) -> io::Result<Outlet> {
+        match there {
+            There::StandardError => standard_error()
+                .map(|descriptor| Outlet::Borrowed(descriptor, None))
+                .ok_or_else(|| io::Error::other("standard error was closed")),
+            There::At(path) => OpenOptions::new()
+                .append(true)
+                .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+                .open(path)
+                .map(Outlet::Opened),
+        }
+    }
+}
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let (descriptor, until) = match self {
+            Outlet::Borrowed(descriptor, until) => (*descriptor, *until),
+            Outlet::Opened(file) => (file.as_raw_fd(), None),
+        };
+        let piece = bytes.get(..PIECE).unwrap_or(bytes);
+        loop {
+            ready(descriptor, until)?;
+            // SAFETY: as many bytes as the piece has.
+            let n = unsafe { libc::write(descriptor, piece.as_ptr().cast(), piece.len()) };
+            if let Ok(n) = usize::try_from(n) {
+                return Ok(n);
+            }
+            let error = io::Error::last_os_error();
+            if !matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) {
+                return Err(error);
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Waits until a write would not.
+fn ready(descriptor: RawFd, until: Option<Instant>) -> io::Result<()> {
+    let mut asked = libc::pollfd {
+        fd: descriptor,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.map_or(-1, |left| c_int::try_from(left.as_millis()).unwrap_or(0));
+        // SAFETY: one entry of this function.
+        match unsafe { libc::poll(&raw mut asked, 1, left) } {
+            0 => return Err(ErrorKind::TimedOut.into()),
+            1 => return Ok(()),
+            _ => {}
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Runs `work`, in which a write raises no signal: neither where nobody reads,
+/// nor where a file may not grow, nor where a terminal stops whoever writes
+/// from the background.
+pub(crate) fn quietly<R>(work: impl FnOnce() -> R) -> R {
+    let signals = set(&[libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU]);
+    let before = masked(libc::SIG_BLOCK, &signals);
+    let was_pending = pending();
+    let result = work();
+    for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+        if !holds(&was_pending, signal) && holds(&pending(), signal) {
+            let now = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: a set and a time of this function; it does not wait.
+            unsafe {
+                libc::sigtimedwait(&raw const *&set(&[signal]), ptr::null_mut(), &raw const now)
+            };
+        }
+    }
+    masked(libc::SIG_SETMASK, &before);
+    result
+}
+
+/// Runs `work` while no signal is taken by this thread, nor by those that it
+/// starts.
+pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
+    // SAFETY: a set is plain data.
+    let mut all = unsafe { zeroed() };
+    // SAFETY: a set of this function.
+    unsafe { libc::sigfillset(&raw mut all) };
+    let before = masked(libc::SIG_SETMASK, &all);
+    let result = work();
+    masked(libc::SIG_SETMASK, &before);
+    result
+}
+
+/// Changes what the thread takes, and answers with what it was.
+fn masked(how: c_int, signals: &libc::sigset_t) -> libc::sigset_t {
+    // SAFETY: a set is plain data; it is filled below.
+    let mut before = unsafe { zeroed() };
+    // SAFETY: two sets that live as long as the call.
+    unsafe { libc::pthread_sigmask(how, ptr::from_ref(signals), &raw mut before) };
+    before
+}
+
+fn set(signals: &[c_int]) -> libc::sigset_t {
+    // SAFETY: a set is plain data.
+    let mut set = unsafe { zeroed() };
+    // SAFETY: a set of this function.
+    unsafe { libc::sigemptyset(&raw mut set) };
+    for &signal in signals {
+        // SAFETY: as above, and a signal that there is.
+        unsafe { libc::sigaddset(&raw mut set, signal) };
+    }
+    set
+}
+
+fn pending() -> libc::sigset_t {
+    // SAFETY: a set is plain data.
+    let mut pending = unsafe { zeroed() };
+    // SAFETY: a set of this function.
+    unsafe { libc::sigpending(&raw mut pending) };
+    pending
+}
+
+fn holds(set: &libc::sigset_t, signal: c_int) -> bool {
+    // SAFETY: a set that was filled, and a signal that there is.
+    unsafe { libc::sigismember(ptr::from_ref(set), signal) == 1 }
+}

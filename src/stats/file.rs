@@ -1,0 +1,250 @@
+//! Files that appear under their names only when they are complete.
+//!
+//! Owns the names of files while they are written. Invariant: a reader sees all
+//! of a file or none; a name that is a process's own never takes another
+//! process's file away; what is no regular file is written to as it is, and
+//! never replaced. Cost: two or three calls to the system beside the writing.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes of host memory for what is not yet written: a text can be large, at
+/// the end of a process that may have little left.
+const BUFFER: usize = 64 << 10;
+
+/// What tells a file from others, and from what others made of it.
+type Identity = (u64, u64, i64, i64);
+
+/// The files that a process has written under names that are its own, and may
+/// replace, by the names that it asked for.
+#[derive(Debug, Default)]
+pub struct Own(BTreeMap<PathBuf, (PathBuf, Identity)>);
+
+impl Own {
+    /// None so far.
+    #[must_use]
+    pub const fn new() -> Own {
+        Own(BTreeMap::new())
+    }
+
+    /// Gives a file its name, or one beside it where a file of that name is
+    /// not this process's, and says which. Takes the temporary name away.
+    pub(super) fn put(&mut self, temporary: &Path, path: &Path) -> io::Result<PathBuf> {
+        let mine = (self.0.get(path)).filter(|(at, file)| identity(at).as_ref() == Some(file));
+        let at = match mine {
+            Some((at, _)) => {
+                fs::rename(temporary, at)?;
+                at.clone()
+            }
+            None => add(temporary, path)?,
+        };
+        if let Some(file) = identity(&at) {
+            self.0.insert(path.to_owned(), (at.clone(), file));
+        }
+        Ok(at)
+    }
+}
+
+fn identity(path: &Path) -> Option<Identity> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
+}
+
+/// Gives a file the first name of those beside `path` that is free.
+fn add(temporary: &Path, path: &Path) -> io::Result<PathBuf> {
+    for number in 0..MOST {
+        let at = beside(path, number);
+        let added = match fs::hard_link(temporary, &at) {
+            Ok(()) => fs::remove_file(temporary),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
+            // Not every file system has links. Where one has not, an empty
+            // file holds the name for a moment.
+            Err(_) => File::create_new(&at).and_then(|_| fs::rename(temporary, &at)),
+        };
+        match added {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            added => return added.map(|()| at),
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+/// How many names are tried.
+const MOST: u32 = 10_000;
+
+/// The name for a file of which `number` others have taken the name already:
+/// `train.42.json`, `train.42.1.json`, and so on.
+#[must_use]
+pub fn beside(path: &Path, number: u32) -> PathBuf {
+    if number == 0 {
+        return path.to_owned();
+    }
+    let extension = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_extension(format!("{number}.{extension}").trim_end_matches('.'))
+}
+
+/// Has a file written under a temporary name in the same directory, then
+/// renames it: a reader sees all of it or none. What is no regular file is
+/// written to as it is.
+///
+/// # Errors
+/// What the system or `write` answers, with the file's name in front.
+pub fn write_whole(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let open = |path: &Path| OpenOptions::new().append(true).open(path);
+    as_named(path, open, write).map_err(|error| naming(path, &error))
+}
+
+pub(super) fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// Passes on what is written, in pieces of [`BUFFER`] where it is more.
+pub(super) fn buffered(
+    to: impl Write,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(BUFFER, to);
+    write(&mut out)?;
+    out.flush()
+}
+
+/// Writes to a name that the user gave in full.
+pub(super) fn as_named<W: Write>(
+    path: &Path,
+    open: impl FnOnce(&Path) -> io::Result<W>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<()> {
+    let is_file = fs::metadata(path).map(|found| found.is_file());
+    if is_file.is_ok_and(|is_file| !is_file || is_descriptor(path)) {
+        return buffered(open(path)?, write);
+    }
+    whole(path, write, |temporary| fs::rename(temporary, path))
+}
+
+/// Whether a name stands for an open file (`/dev/fd/3`, `/dev/stdout`), which
+/// nothing may take the place of.
+fn is_descriptor(path: &Path) -> bool {
+    /// As many links as the system follows.
+    const LINKS: u32 = 40;
+    let mut at = path.to_owned();
+    for _ in 0..LINKS {
+        let folder = at.parent().map(fs::canonicalize);
+        let (Some(Ok(folder)), Ok(next)) = (folder, fs::read_link(&at)) else {
+            return false;
+        };
+        if folder.starts_with("/proc") {
+            return true;
+        }
+        at = folder.join(next);
+    }
+    false
+}
+
+/// Has a file written under a name of its own in the folder of `path`, then
+/// `put` where it belongs.
+pub(super) fn whole<R>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    put: impl FnOnce(&Path) -> io::Result<R>,
+) -> io::Result<R> {
+    if path.file_name().is_none() {
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "not the name of a file",
+        ));
+    }
+    let (temporary, file) = create(path)?;
+    let result = buffered(file, write).and_then(|()| put(&temporary));
+    if result.is_err() {
+        // Best effort: the first error is the one to tell.
+        let _ = fs::remove_file(&temporary);
+    }
+    result
+}
+
+/// Makes a file beside `path` that nobody else has open. A process of the same
+/// id may be writing there (in another container), or have been killed while
+/// it did.
+fn create(path: &Path) -> io::Result<(PathBuf, File)> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..MOST {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let process = std::process::id();
+        let temporary = path.with_file_name(format!(".vramalloc.{process}.{number}.tmp"));
+        match File::create_new(&temporary) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            made => return made.map(|file| (temporary, file)),
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was passed on, piece by piece.
+    #[derive(Default)]
+    struct Pieces(Vec<usize>);
+
+    impl Write for Pieces {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(bytes.len());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn little_is_kept_of_a_long_text_and_a_short_one_is_one_piece() {
+        let lines = |count| {
+            let mut pieces = Pieces::default();
+            buffered(&mut pieces, |out| {
+                (0..count).try_for_each(|_| out.write_all(&[b'x'; 100]))
+            })
+            .unwrap();
+            pieces.0
+        };
+        assert_eq!(lines(600), [60_000]);
+        let long = lines(100_000);
+        assert!(long.iter().all(|&piece| piece <= BUFFER));
+        assert!(long.len() < 200);
+        assert_eq!(long.iter().sum::<usize>(), 10_000_000);
+    }
+
+    #[test]
+    fn a_file_appears_when_it_is_complete_and_not_at_all_where_it_cannot_be() {
+        let name = format!("vramalloc.target.whole.{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).unwrap();
+        let file = directory.join("s.json");
+        let names = || fs::read_dir(&directory).unwrap().count();
+        let full = || io::Error::from(io::ErrorKind::StorageFull);
+        let failed = write_whole(&file, |out| {
+            out.write_all(&vec![b'x'; 3 * BUFFER])?;
+            Err(full())
+        });
+        assert_eq!(failed.unwrap_err().kind(), full().kind());
+        assert_eq!(names(), 0);
+        write_whole(&file, |out| {
+            out.write_all(&vec![b'x'; 3 * BUFFER])?;
+            assert!(!file.exists());
+            assert_eq!(names(), 1);
+            out.write_all(b"end")
+        })
+        .unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().len(), 3 * BUFFER as u64 + 3);
+        assert_eq!(names(), 1);
+        fs::remove_dir_all(&directory).unwrap();
+    }
+}

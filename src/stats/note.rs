@@ -1,0 +1,68 @@
+//! What a process tells `vramalloc run` of its statistics, a line a note.
+//!
+//! Owns the form of a line. The command names a file in its own memory by the
+//! variable [`NOTES`]. Cost: at most three lines a process.
+
+/// The environment variable that says where notes go.
+pub const NOTES: &str = "VRAMALLOC_RUN";
+
+/// The name of the command's file in memory, as the system shows it.
+pub const NOTES_FILE: &str = "/memfd:vramalloc-run";
+
+/// What a process says.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Note<'a> {
+    /// It came to CUDA memory.
+    Seen,
+    /// Its statistics could not be written, and why.
+    Failed(&'a str),
+    /// It came to its end, and wrote what there was to write.
+    Ended,
+}
+
+impl<'a> Note<'a> {
+    /// The line in which this process says it.
+    #[must_use]
+    pub fn line(self) -> String {
+        let process = std::process::id();
+        match self {
+            Note::Seen => format!("{process} seen\n"),
+            Note::Ended => format!("{process} ended\n"),
+            Note::Failed(why) => {
+                let why = why.replace(char::is_control, "\u{fffd}");
+                format!("{process} failed {why}\n")
+            }
+        }
+    }
+
+    /// The note in a line without its end, and whose it is.
+    #[must_use]
+    pub fn read(line: &'a str) -> Option<(u32, Note<'a>)> {
+        let (process, what) = line.split_once(' ')?;
+        let note = match what.split_once(' ').unwrap_or((what, "")) {
+            ("seen", _) => Note::Seen,
+            ("ended", _) => Note::Ended,
+            ("failed", why) => Note::Failed(why),
+            _ => return None,
+        };
+        Some((process.parse().ok()?, note))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_one_line_and_read_back() {
+        let process = std::process::id();
+        for note in [Note::Seen, Note::Failed("a/b: no room"), Note::Ended] {
+            let line = note.line();
+            assert_eq!(Note::read(line.trim_end()), Some((process, note)));
+        }
+        assert_eq!(Note::Failed("a\nb").line().lines().count(), 1);
+        for line in ["", "seen", "x seen", "1 more"] {
+            assert_eq!(Note::read(line), None, "{line}");
+        }
+    }
+}

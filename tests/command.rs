@@ -165,10 +165,10 @@ fn a_bad_option_stops_before_anything_starts() {
             ["--option", "limt=1G"],
             ["limt", "1G", "did you mean limit?"],
         ),
-        (
-            ["--option", "limit:1G"],
-            ["--option", "limit:1G", "KEY=VALUE"],
-        ),
+        (["--option", "limit"], ["--option", "limit", "KEY=VALUE"]),
+        (["--limit", "16"], ["limit", "\"16\"", "did you mean 16G?"]),
+        (["--option", "limit:16"], ["limit", "16", "16G?"]),
+        (["--option", "trace:x"], ["trace", "\"x\"", "accepted"]),
     ] {
         let (code, _, errors) = output(place.run(&options, "touch started"));
         assert_eq!(code, Some(2), "{options:?}");
@@ -176,8 +176,115 @@ fn a_bad_option_stops_before_anything_starts() {
         for part in named {
             assert!(errors.contains(part), "{errors}: {part}");
         }
+        // Nothing ran that could have ignored it.
+        assert!(!errors.contains("ignored"), "{errors}");
         assert!(!place.path("started").exists(), "{options:?}");
     }
+}
+
+#[test]
+fn an_unknown_option_of_run_is_named_with_the_nearest() {
+    let place = Place::new("unknown_option");
+    for (options, named) in [
+        (["--limt", "16G"], ["--limt", "--limit"]),
+        (
+            ["--strategie=auto_growth", "-q"],
+            ["--strategie", "--strategy"],
+        ),
+    ] {
+        let (code, _, errors) = output(place.run(&options, "touch started"));
+        assert_eq!(code, Some(2), "{errors}");
+        for part in named {
+            assert!(errors.contains(part), "{errors}: {part}");
+        }
+        assert!(!place.path("started").exists(), "{options:?}");
+    }
+    // What follows the program is the program's, with or without the dashes.
+    let library = place.library();
+    let arguments = [
+        "run",
+        "--library",
+        &library,
+        "--stats",
+        "off",
+        "echo",
+        "--limt",
+        "-x",
+    ];
+    assert_eq!(output(place.command(&arguments)).1, "--limt -x\n");
+}
+
+#[test]
+fn an_option_may_be_written_as_in_the_variable() {
+    let place = Place::new("colon");
+    let options = [
+        "--option",
+        "trace:5",
+        "--option",
+        "ipc_dir=/a:b",
+        "--stats",
+        "off",
+    ];
+    let (_, out, errors) = output(place.run(&options, "env | grep ^VRAMALLOC_ | sort"));
+    let expected = "VRAMALLOC_IPC_DIR=/a:b\nVRAMALLOC_STATS=off\nVRAMALLOC_TRACE=5\n";
+    assert_eq!(out, expected, "{errors}");
+}
+
+/// A shell function that says something of its process, as the library would.
+const NOTE: &str = "note() { echo $$ $* >>$VRAMALLOC_RUN; };";
+
+#[test]
+fn where_no_file_was_written_it_is_said_why() {
+    let place = Place::new("without_files");
+    for (script, line) in [
+        (
+            "note seen; note failed /f/a.json: No space left on device",
+            "the statistics of sh could not be written: /f/a.json: No space left on device",
+        ),
+        // Nothing was allocated that statistics could tell of.
+        (
+            "note seen; note ended",
+            "no CUDA memory was seen in sh, so there are no statistics",
+        ),
+        (
+            "note seen",
+            "sh used CUDA and wrote no statistics (it ended without exit handlers, as by \
+             _exit; --option stats_interval_s=60 writes them meanwhile)",
+        ),
+    ] {
+        let (_, _, errors) = output(place.run(&[], &format!("{NOTE} {script}")));
+        assert_eq!(errors, format!("vramalloc: {line}"), "{script}");
+    }
+    // One of several processes.
+    let script = format!("{NOTE} {WRITE} echo 1 seen >>$VRAMALLOC_RUN; note seen; write sh $$");
+    let (_, _, errors) = output(place.run(&[], &script));
+    let more = errors.split_once("; 1 more used CUDA and wrote none (");
+    assert!(more.is_some(), "{errors}");
+    // A file beside that of another process of the same name is found.
+    let script = "f=$(echo $VRAMALLOC_STATS | sed s/%e/sh/\\;s/%p/7.1/); echo {} >$f";
+    let (_, _, errors) = output(place.run(&["--stats", "%p.json"], script));
+    assert!(errors.ends_with("/7.1.json"), "{errors}");
+}
+
+/// A working directory that is gone, or has a name that no pattern can hold.
+#[test]
+fn a_directory_without_a_name_keeps_no_program_from_starting() {
+    let place = Place::new("no_directory");
+    let run = |before: &str, script: &str| {
+        let script = format!(
+            "{before} && exec {COMMAND} run --library {} -- sh -c '{script}'",
+            place.library()
+        );
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(&place.directory);
+        output(shell)
+    };
+    let (code, out, errors) = run("mkdir gone; cd gone; rmdir ../gone", "echo started; exit 3");
+    assert_eq!((code, &*out), (Some(3), "started\n"), "{errors}");
+    let latin = r"d=$(printf \\351); mkdir -p $d; cd $d";
+    let (code, _, errors) = run(latin, "echo {} > vramalloc.sh.1.json");
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.ends_with(" report vramalloc.sh.1.json"), "{errors}");
 }
 
 #[test]

@@ -130,8 +130,11 @@ fn effective(row: &OptionRow, given: Option<&Given>, settings: &Settings) -> Opt
 
 /// The warning for a text that could not be read.
 fn unreadable(given: &Given, echo: &[Effective]) -> String {
-    let target = given.row.target().key;
-    let end = match echo.iter().find(|effective| effective.key == target) {
+    let target = given.row.target();
+    let end = match echo.iter().find(|effective| effective.key == target.key) {
+        Some(effective) if effective.origin == DEFAULT && !target.by_default.is_empty() => {
+            target.by_default.to_owned()
+        }
         Some(effective) if effective.origin == DEFAULT => {
             format!("using the default ({})", effective.value)
         }
@@ -145,7 +148,7 @@ fn unreadable(given: &Given, echo: &[Effective]) -> String {
     format!(
         "{}: {}; {end}",
         given.told(),
-        cannot_read(&given.text, given.accepted())
+        cannot_read(given.row, &given.text, given.accepted())
     )
 }
 
@@ -166,9 +169,9 @@ pub fn check(key: &str, text: &str) -> Result<(), String> {
 pub fn check_all(mut settings: Settings, options: &[(&str, &str)]) -> Result<(), String> {
     for late in [false, true] {
         for (key, text) in options {
-            let row = find(key).ok_or_else(|| unknown_option(key, text, |_| true))?;
+            let row = find(key).ok_or_else(|| unknown_option(key, text, "", |_| true))?;
             if row.late == late && read(row, &mut settings, text) == Reading::Unreadable {
-                return Err(format!("{key}: {}", cannot_read(text, row.accepted)));
+                return Err(format!("{key}: {}", cannot_read(row, text, row.accepted)));
             }
         }
     }

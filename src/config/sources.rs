@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use super::load::Host;
 use super::table::{OPTIONS, OptionRow, Reading, Role, Torch, find};
 use super::value::{IMPORTS, SWITCH, named};
-use super::words::{quoted, unknown_option, unknown_variable};
+use super::words::{IGNORED, quoted, unknown_option, unknown_variable};
 use super::{Import, Settings, torch};
 use crate::stats::NOTES;
 
@@ -250,7 +250,10 @@ fn entries(
                     place: name.to_owned(),
                     one_of_many: true,
                 }),
-                None => warnings.push(format!("{name}: {}", unknown_option(key, text, listed))),
+                None => warnings.push(format!(
+                    "{name}: {}",
+                    unknown_option(key, text, IGNORED, listed)
+                )),
             },
             Err(entry) => warnings.push(format!(
                 "{name}: cannot read {}; accepted: key:value, separated by commas; ignored",

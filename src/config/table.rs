@@ -69,6 +69,11 @@ pub struct OptionRow {
     pub accepted: &'static str,
     /// What it does.
     pub help: &'static str,
+    /// What may have been meant by a text that cannot be read.
+    pub(super) meant: fn(&str) -> Option<String>,
+    /// What holds where it is not given, in words, where its default alone
+    /// would not say it.
+    pub(super) by_default: &'static str,
     /// Whether it is read after the others, because what it accepts or does
     /// depends on what they set.
     pub(super) late: bool,
@@ -168,6 +173,8 @@ const BLANK: OptionRow = OptionRow {
     kind: "",
     accepted: "",
     help: "",
+    meant: |_| None,
+    by_default: "",
     late: false,
     read: |_, _| Reading::Unreadable,
 };
@@ -195,7 +202,7 @@ fn kept(readable: bool) -> Reading {
 /// The kind of a truth value.
 pub(super) const BOOLEAN: &str = "boolean";
 const BOOLEANS: &str = "True, true, TRUE, 1, False, false, FALSE, 0";
-const SHARE: &str = "a size such as 16G or 512MiB, a share above 0 and up to 1, or none";
+const SHARE: &str = "a size such as 16G or 512MiB, a share such as 0.5 or 50%, or none";
 const MEBIBYTES: &str = "a whole number of MiB from 0 to 17592186044415";
 const MEBIBYTES_OR_NONE: &str = "a whole number of MiB from 0 to 17592186044415, or none";
 const ZERO_TO_ONE: &str = "a number from 0 to 1";

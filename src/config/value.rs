@@ -171,19 +171,47 @@ pub(super) fn optional_size(text: &str) -> Option<Option<Bytes>> {
     size(text).map(Some)
 }
 
-/// A size above 0, a share above 0 and up to 1, or `none`. A bare number with
-/// a point is a share, and so is 1.
+/// A size above 0, a share above 0 and up to 1 (or 100 %), or `none`. A bare
+/// number with a point is a share, and so is 1.
 pub(super) fn optional_share(text: &str) -> Option<Option<DeviceShare>> {
     if text == NONE {
         return Some(None);
     }
-    let bare = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    let share = if bare && (text == "1" || text.contains('.')) {
-        DeviceShare::Fraction(fraction(text).filter(|&share| share > 0.0)?)
+    let share = if let Some(percent) = text.strip_suffix('%') {
+        Some(number(percent.trim_end())? / 100.0)
+    } else if is_bare(text) && (text == "1" || text.contains('.')) {
+        Some(number(text)?)
     } else {
-        DeviceShare::Bytes(size(text)?)
+        None
     };
-    Some(Some(share))
+    Some(Some(match share {
+        Some(share) => {
+            DeviceShare::Fraction(Some(share).filter(|&share| share > 0.0 && share <= 1.0)?)
+        }
+        None => DeviceShare::Bytes(size(text)?),
+    }))
+}
+
+/// The same, but that a bare number is no size below the smallest one worth
+/// having: whoever writes 16 does not mean bytes.
+pub(super) fn limit(text: &str) -> Option<Option<DeviceShare>> {
+    /// Bytes.
+    const LEAST: u64 = 1 << 20;
+    optional_share(text).filter(|share| match share {
+        Some(DeviceShare::Bytes(bytes)) => !is_bare(text) || bytes.get() >= LEAST,
+        _ => true,
+    })
+}
+
+fn is_bare(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+}
+
+/// The size that a bare number may mean.
+pub(super) fn size_meant(text: &str) -> Option<String> {
+    let amount = number(text).filter(|&amount| is_bare(text) && amount > 1.0)?;
+    let unit = if amount < 1024.0 { "G" } else { "M" };
+    Some(format!("{text}{unit}"))
 }
 
 /// A whole number, without a sign, up to `most`.
@@ -373,8 +401,32 @@ mod tests {
             Some(Some(DeviceShare::Bytes(Bytes::new(2))))
         );
         assert_eq!(optional_share("none"), Some(None));
-        for bad in ["0", "0.0", "1.5", "-0.5", "nan", "inf", ""] {
+        assert_eq!(optional_share("50%"), share(0.5));
+        assert_eq!(optional_share("12.5 %"), share(0.125));
+        assert_eq!(optional_share("100%"), share(1.0));
+        for bad in [
+            "0", "0.0", "1.5", "-0.5", "nan", "inf", "", "0%", "101%", "-5%", "%", "G%",
+        ] {
             assert_eq!(optional_share(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_no_bare_handful_of_bytes() {
+        let bytes = |n| Some(Some(DeviceShare::Bytes(Bytes::new(n))));
+        assert_eq!(limit("1048576"), bytes(1 << 20));
+        assert_eq!(limit("16B"), bytes(16));
+        assert_eq!(limit("1"), optional_share("1"));
+        assert_eq!(limit("none"), Some(None));
+        for (bad, meant) in [
+            ("16", Some("16G")),
+            ("1.5", Some("1.5G")),
+            ("8192", Some("8192M")),
+            ("0", None),
+            ("16Q", None),
+        ] {
+            assert_eq!(limit(bad), None, "{bad}");
+            assert_eq!(size_meant(bad).as_deref(), meant, "{bad}");
         }
     }
 

@@ -9,36 +9,44 @@ use std::ffi::OsStr;
 use super::sources::variable;
 use super::table::{OPTIONS, OptionRow};
 
-/// A text and what would have been accepted.
-pub(super) fn cannot_read(text: &str, accepted: &str) -> String {
-    format!("cannot read {}; accepted: {accepted}", quoted(text))
+/// A text, what may have been meant, and what would have been accepted.
+pub(super) fn cannot_read(row: &OptionRow, text: &str, accepted: &str) -> String {
+    let meant = match (row.meant)(text) {
+        Some(meant) => format!(" (did you mean {meant}?)"),
+        None => String::new(),
+    };
+    format!("cannot read {}{meant}; accepted: {accepted}", quoted(text))
 }
 
 /// The warning for a variable that starts like ours and is none.
 pub(super) fn unknown_variable(name: &str, option: &str, value: &OsStr) -> String {
     let meant = nearest(&option.to_ascii_lowercase(), |_| true).map(variable);
-    unknown("variable", name, &value.to_string_lossy(), meant)
+    unknown("variable", name, &value.to_string_lossy(), IGNORED, meant)
 }
 
 /// The warning for a key that is not one of the `listed` options.
 pub(super) fn unknown_option(
     key: &str,
     value: &str,
+    then: &str,
     listed: impl Fn(&OptionRow) -> bool,
 ) -> String {
     let meant = nearest(key, listed).map(|row| row.key.to_owned());
-    unknown("option", key, value, meant)
+    unknown("option", key, value, then, meant)
 }
+
+/// What comes of an unknown name where everything else goes on.
+pub(super) const IGNORED: &str = ", ignored";
 
 /// The warning for a name that is no option's, with the option that may have
 /// been meant.
-fn unknown(what: &str, name: &str, value: &str, meant: Option<String>) -> String {
+fn unknown(what: &str, name: &str, value: &str, then: &str, meant: Option<String>) -> String {
     let end = match meant {
         Some(meant) => format!("did you mean {meant}?"),
         None => "accepted: what `vramalloc options` lists".to_owned(),
     };
     format!(
-        "unknown {what} {} with value {}, ignored; {end}",
+        "unknown {what} {} with value {}{then}; {end}",
         quoted(name),
         quoted(value)
     )

@@ -15,7 +15,7 @@ fn a_bad_value_is_one_warning_that_says_what_is_used() {
         loaded.warnings,
         [
             "VRAMALLOC_CONF: limit: cannot read \"12Q\"; accepted: a size such as \
-             16G or 512MiB, a share above 0 and up to 1, or none; using the default (none)"
+             16G or 512MiB, a share such as 0.5 or 50%, or none; no limit is in force"
         ]
     );
     let loaded = plain(&[
@@ -26,10 +26,26 @@ fn a_bad_value_is_one_warning_that_says_what_is_used() {
         loaded.warnings,
         [
             "VRAMALLOC_LIMIT: cannot read \"-3\"; accepted: a size such as \
-             16G or 512MiB, a share above 0 and up to 1, or none; using 2GiB from \
+             16G or 512MiB, a share such as 0.5 or 50%, or none; using 2GiB from \
              FLAGS_gpu_memory_limit_mb"
         ]
     );
+}
+
+/// Bytes are what nobody means by it.
+#[test]
+fn a_limit_of_a_few_bytes_is_told_and_none_is_in_force() {
+    let loaded = plain(&[("VRAMALLOC_LIMIT", "16")]);
+    assert_eq!(
+        loaded.warnings,
+        [
+            "VRAMALLOC_LIMIT: cannot read \"16\" (did you mean 16G?); accepted: a size such \
+             as 16G or 512MiB, a share such as 0.5 or 50%, or none; no limit is in force"
+        ]
+    );
+    assert_eq!(loaded.settings.config.limit, None);
+    let budget = plain(&[("VRAMALLOC_CONF", "dedicated_min:x")]);
+    assert!(budget.warnings[0].ends_with("using the default (none)"));
 }
 
 #[test]
@@ -66,6 +82,7 @@ fn every_option_refuses_nonsense_with_one_warning_and_keeps_its_default() {
                 assert!(warning.contains(row.accepted), "{warning}");
                 let end = match row.role {
                     Role::NoEffect(_) => "; ignored",
+                    _ if row.target().key == "limit" => "; no limit is in force",
                     _ => "; using the default",
                 };
                 assert!(warning.contains(end), "{warning}");

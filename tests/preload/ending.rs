@@ -1,6 +1,8 @@
 //! Risk: a process that ends, in whatever way, ends differently with us.
 
-use crate::stage::{Kind, Run};
+use std::process::Command;
+
+use crate::stage::{self, Kind, Run, fresh_folder};
 
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
@@ -80,5 +82,50 @@ fn the_end_makes_no_driver_call() {
             let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
             outcome.no_violations();
         }
+    }
+}
+
+/// What the command says at the end of a program that ran under it, in a folder
+/// of its own.
+#[track_caller]
+fn told(program: &[&str], options: &[&str]) -> String {
+    let library = stage::library();
+    let folder = fresh_folder();
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/programs/");
+    let output = Command::new(env!("CARGO_BIN_EXE_vramalloc"))
+        .args(["run", "--library", library.to_str().unwrap()])
+        .args(options)
+        .arg("--")
+        .arg(format!("{path}{}", program[0]))
+        .args(&program[1..])
+        .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+        .env("SIM_CUDA_REPORT", "/dev/null")
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    said.lines().last().unwrap_or_default().to_owned()
+}
+
+/// `vramalloc run` says that no CUDA memory was seen only where it was not.
+#[test]
+fn the_command_knows_why_there_are_no_statistics() {
+    for kind in Kind::ALL {
+        let program = |name: &str| format!("{name}.{}", kind.suffix());
+        let told = |name, way, options: &[&str]| told(&[&program(name), way], options);
+        let exit = told("exit_paths", "_exit", &[]);
+        assert!(exit.contains("used CUDA and wrote no statistics"), "{exit}");
+        let full = told("exit_paths", "return", &["--stats", "/dev/full"]);
+        assert!(
+            full.contains("could not be written: /dev/full: No space left"),
+            "{full}"
+        );
+        let well = told("exit_paths", "return", &[]);
+        assert!(
+            well.contains("statistics written; read them with"),
+            "{well}"
+        );
+        let nothing = told("nothing", "", &[]);
+        assert!(nothing.contains("no CUDA memory was seen"), "{nothing}");
     }
 }

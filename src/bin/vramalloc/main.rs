@@ -8,6 +8,7 @@
 mod child;
 mod doctor;
 mod library;
+mod notes;
 mod options;
 mod report;
 mod run;

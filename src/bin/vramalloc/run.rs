@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use vramalloc::config::{self, Host};
-use vramalloc::stats::StatsTarget;
+use vramalloc::stats::{NOTES, StatsTarget};
 
 use super::child::{self, Ended};
+use super::notes::{Notes, Said};
 use super::written::Files;
 use super::{USAGE, library, say};
 
@@ -35,7 +36,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "STRATEGY")]
     strategy: Option<String>,
 
-    /// The most that may be reserved per device: 16G, 512MiB, or a share (0.5)
+    /// The most that may be reserved per device: 16G, 512MiB, or a share (0.5,
+    /// 50%)
     #[arg(long, value_name = "SIZE")]
     limit: Option<String>,
 
@@ -57,7 +59,7 @@ pub(super) struct Arguments {
     library: Option<PathBuf>,
 
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+    #[arg(trailing_var_arg = true, required = true)]
     program: Vec<OsString>,
 }
 
@@ -103,16 +105,17 @@ fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
     let stated = environment.get(OsStr::new("VRAMALLOC_STATS")).cloned();
     let mut stats = config::load(environment, Host::default()).settings.stats;
     if let StatsTarget::File(pattern) = &stats {
-        let absolute = absolute(pattern)?;
-        if arguments.stats.is_some() {
-            in_directory(&absolute)?;
-        }
         // The program may change its directory; the file must be found. A
         // value that cannot be read is left for the library to warn of.
-        if stated.is_none_or(|text| readable(&text)) {
-            command.env("VRAMALLOC_STATS", &absolute);
+        if let Some(absolute) = absolute(pattern) {
+            if arguments.stats.is_some() {
+                in_directory(&absolute)?;
+            }
+            if stated.is_none_or(|text| readable(&text)) {
+                command.env("VRAMALLOC_STATS", &absolute);
+            }
+            stats = StatsTarget::File(absolute);
         }
-        stats = StatsTarget::File(absolute);
     }
     Ok((command, stats))
 }
@@ -121,8 +124,9 @@ fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
 fn chosen(arguments: &Arguments) -> Result<Vec<(&str, &str)>, String> {
     let mut chosen = Vec::new();
     for option in &arguments.options {
+        // The colon is that of VRAMALLOC_CONF.
         let pair = option
-            .split_once('=')
+            .split_once(['=', ':'])
             .ok_or_else(|| format!("--option {option}: accepted: KEY=VALUE"))?;
         chosen.push((pair.0.trim(), pair.1.trim()));
     }
@@ -160,19 +164,15 @@ fn readable(text: &OsStr) -> bool {
             .is_some_and(|text| StatsTarget::read(text).is_some())
 }
 
-/// A pattern that holds wherever the program goes.
-fn absolute(pattern: &str) -> Result<String, String> {
+/// A pattern that holds wherever the program goes; none where the working
+/// directory has no name, or none that a pattern can hold.
+fn absolute(pattern: &str) -> Option<String> {
     if pattern.starts_with('/') {
-        return Ok(pattern.to_owned());
+        return Some(pattern.to_owned());
     }
-    let here = env::current_dir().map_err(|error| format!("the working directory: {error}"))?;
-    let here = here
-        .to_str()
-        .ok_or("the working directory's name is not UTF-8; give --stats an absolute path")?;
-    Ok(format!(
-        "{}/{pattern}",
-        here.replace('%', "%%").trim_end_matches('/')
-    ))
+    let here = env::current_dir().ok()?;
+    let here = here.to_str()?.replace('%', "%%");
+    Some(format!("{}/{pattern}", here.trim_end_matches('/')))
 }
 
 /// Makes sure that the file can be made, as far as its name is known.
@@ -202,6 +202,11 @@ fn execute(mut command: Command, stats: &StatsTarget) -> u8 {
         StatsTarget::Stderr | StatsTarget::Off => None,
     };
     let program = command.get_program().to_string_lossy().into_owned();
+    let notes = files.as_ref().and_then(|_| Notes::new());
+    match &notes {
+        Some(notes) => command.env(NOTES, notes.place()),
+        None => command.env_remove(NOTES),
+    };
     let ended = match child::run(&mut command) {
         Ok(ended) => ended,
         Err(error) => {
@@ -212,15 +217,22 @@ fn execute(mut command: Command, stats: &StatsTarget) -> u8 {
             };
         }
     };
-    say(last_line(&program, &ended, stats, files.as_ref()));
+    let said = notes.map(Notes::said);
+    say(last_line(&program, &ended, stats, files.as_ref(), said));
     ended.code()
 }
 
 /// Where the statistics are and how to read them.
-fn last_line(program: &str, ended: &Ended, stats: &StatsTarget, files: Option<&Files>) -> String {
+fn last_line(
+    program: &str,
+    ended: &Ended,
+    stats: &StatsTarget,
+    files: Option<&Files>,
+    said: Option<Said>,
+) -> String {
     let written = files.map_or_else(Vec::new, |files| files.written_since(ended.pid));
     let how = match written.len() {
-        0 => return without_files(program, ended, stats),
+        0 => return without_files(program, ended, stats, said),
         1 => "statistics written; read them with:".to_owned(),
         n => format!("{n} processes wrote statistics; read them with:"),
     };
@@ -233,13 +245,31 @@ fn last_line(program: &str, ended: &Ended, stats: &StatsTarget, files: Option<&F
     if written.len() > NAMED {
         line.push_str(&format!(" (and {} more beside)", written.len() - NAMED));
     }
+    let is_lost = |&&pid: &&u32| {
+        let mut written = written.iter();
+        !written.any(|path| files.is_some_and(|files| files.is_of(path, pid)))
+    };
+    let lost = said.map_or(0, |said| said.lost.iter().filter(is_lost).count());
+    if lost > 0 {
+        line.push_str(&format!(
+            "; {lost} more used CUDA and wrote none (they {NO_END})"
+        ));
+    }
     line
 }
 
+/// Why a process leaves no statistics.
+const NO_END: &str = "ended without exit handlers, as by _exit; \
+     --option stats_interval_s=60 writes them meanwhile";
+
 /// What to say where no file was found.
-fn without_files(program: &str, ended: &Ended, stats: &StatsTarget) -> String {
+fn without_files(program: &str, ended: &Ended, stats: &StatsTarget, said: Option<Said>) -> String {
     if *stats == StatsTarget::Off {
         return "no statistics were kept: they are switched off".to_owned();
+    }
+    let failure = said.as_ref().and_then(|said| said.failures.last());
+    if let Some(why) = failure {
+        return format!("the statistics of {program} could not be written: {why}");
     }
     if let Some(signal) = ended.status.signal() {
         return format!("{program} was ended by signal {signal} and wrote no statistics");
@@ -247,7 +277,13 @@ fn without_files(program: &str, ended: &Ended, stats: &StatsTarget) -> String {
     if *stats == StatsTarget::Stderr {
         return format!("statistics stand above, if CUDA memory was seen in {program}");
     }
-    format!("no CUDA memory was seen in {program}, so there are no statistics")
+    match said {
+        None => format!("{program} wrote no statistics"),
+        Some(said) if said.lost.is_empty() => {
+            format!("no CUDA memory was seen in {program}, so there are no statistics")
+        }
+        Some(_) => format!("{program} used CUDA and wrote no statistics (it {NO_END})"),
+    }
 }
 
 /// A path as a shell reads it.

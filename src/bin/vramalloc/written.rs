@@ -10,6 +10,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use vramalloc::stats::beside;
+
 /// What tells one file from a later one of the same name.
 type Identity = (u64, i64, i64);
 
@@ -20,11 +22,12 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// The files that fit `pattern` (absolute) now.
+    /// The files that fit `pattern` now.
     pub(super) fn now(pattern: &str) -> Files {
         let mut found = BTreeMap::new();
         let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
-        collect(Path::new("/"), &parts, &mut found);
+        let from = if pattern.starts_with('/') { "/" } else { "" };
+        collect(Path::new(from), &parts, &mut found);
         Files {
             pattern: pattern.to_owned(),
             found,
@@ -33,15 +36,21 @@ impl Files {
 
     /// The files that were written since, that of process `pid` first.
     pub(super) fn written_since(&self, pid: u32) -> Vec<PathBuf> {
-        let pid = pid.to_string();
         let mut written: Vec<PathBuf> = Files::now(&self.pattern)
             .found
             .into_iter()
             .filter(|(path, identity)| self.found.get(path) != Some(identity))
             .map(|(path, _)| path)
             .collect();
-        written.sort_by_key(|path| !fits(&self.pattern, &path.to_string_lossy(), Some(&pid)));
+        written.sort_by_key(|path| !self.is_of(path, pid));
         written
+    }
+
+    /// Whether a file can be of process `pid`.
+    pub(super) fn is_of(&self, path: &Path, pid: u32) -> bool {
+        let pid = pid.to_string();
+        let fits = |path: &Path| fits(&self.pattern, &path.to_string_lossy(), Some(&pid));
+        fits(path) || taken(path).is_some_and(|path| fits(&path))
     }
 }
 
@@ -53,12 +62,29 @@ fn collect(directory: &Path, parts: &[&str], found: &mut BTreeMap<PathBuf, Ident
     if !part.contains('%') {
         return visit(directory.join(part), rest, found);
     }
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    for entry in entries {
-        if fits(part, &entry.file_name().to_string_lossy(), None) {
-            visit(entry.path(), rest, found);
+    let here = if directory.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        directory
+    };
+    let fits = |name: &Path| fits(part, &name.to_string_lossy(), None);
+    let entries = fs::read_dir(here).into_iter().flatten().flatten();
+    for name in entries.map(|entry| PathBuf::from(entry.file_name())) {
+        let stands_beside = rest.is_empty() && taken(&name).is_some_and(|name| fits(&name));
+        if fits(&name) || stands_beside {
+            visit(directory.join(name), rest, found);
         }
     }
+}
+
+/// The name that was taken, of a file that stands beside it: `a.42.json` of
+/// `a.42.1.json`.
+fn taken(path: &Path) -> Option<PathBuf> {
+    let extension = path.extension()?.to_string_lossy();
+    let stem = path.with_extension("");
+    let number = stem.extension()?.to_str()?.parse().ok()?;
+    let name = stem.with_extension(&*extension);
+    (beside(&name, number) == path).then_some(name)
 }
 
 fn visit(path: PathBuf, rest: &[&str], found: &mut BTreeMap<PathBuf, Identity>) {
@@ -136,6 +162,12 @@ mod tests {
         assert!(!fits(pattern, ".vramalloc.a.1.json.1.tmp", None));
         assert!(fits("/t/100%%.%r/%h", "/t/100%.3/node", None));
         assert!(!fits("/t/%r", "/t/3/node", None));
+        let taken = |name: &str| taken(Path::new(name));
+        assert_eq!(taken("/t/7.1.json"), Some("/t/7.json".into()));
+        assert_eq!(taken("/t/7.x.json").or(taken("/t/7.json")), None);
+        let files = Files::now("/no/such/%p.json");
+        assert!(files.is_of(Path::new("/no/such/7.3.json"), 7));
+        assert!(!files.is_of(Path::new("/no/such/7.3.json"), 3));
         assert!(fits("ü%e", "üö", None));
         assert!(fits("%e%e%p", "", None) && !fits("%e", "a/b", None));
         assert!(fits("%p-%p", "42-42", Some("42")) && !fits("%p-%p", "42-43", Some("42")));

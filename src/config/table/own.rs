@@ -1,8 +1,9 @@
 //! Options of our own.
 
 use super::super::value::{
-    FREE_SYNCS, IMPORTS, OOM_REPORTS, STRATEGIES, decay, folder, name_of, named, optional_share,
-    optional_size, seconds, show_decay, show_optional_share, show_optional_size, up_to,
+    FREE_SYNCS, IMPORTS, OOM_REPORTS, STRATEGIES, decay, folder, limit, name_of, named,
+    optional_share, optional_size, seconds, show_decay, show_optional_share, show_optional_size,
+    size_meant, up_to,
 };
 use super::{BLANK, OptionRow, Role, SHARE, set};
 use crate::stats::StatsTarget;
@@ -29,7 +30,9 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: SHARE,
         help: "The most that may be reserved on each device; a request beyond it is out of \
                memory, and the device seems to be that small.",
-        read: |s, text| set(&mut s.config.limit, optional_share(text)),
+        meant: size_meant,
+        by_default: "no limit is in force",
+        read: |s, text| set(&mut s.config.limit, limit(text)),
         ..BLANK
     },
     OptionRow {

@@ -24,6 +24,8 @@ pub(crate) struct Context {
     pub(crate) model: Option<ContextId>,
     primary: bool,
     retained: u32,
+    /// Users of one that is not primary: its maker, and who attached to it.
+    attached: u32,
     flags: u32,
     pub(crate) cache_config: u32,
     pub(crate) shared_config: u32,
@@ -45,6 +47,7 @@ impl Context {
             model: None,
             primary: true,
             retained: 0,
+            attached: 1,
             flags: 0,
             cache_config: 0,
             shared_config: 0,
@@ -253,6 +256,36 @@ impl Call<'_> {
         Ok(())
     }
 
+    fn attach(&mut self) -> Result<Handle, Code> {
+        let handle = self.context()?;
+        let context = self.current_mut()?;
+        if context.primary {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        context.attached += 1;
+        Ok(handle)
+    }
+
+    /// A context that the thread may detach from, and its users.
+    fn attached(&mut self, handle: Handle) -> Result<&mut u32, Code> {
+        let current = self.context()?;
+        let context = self.current_mut()?;
+        if context.primary || current != handle {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        Ok(&mut context.attached)
+    }
+
+    fn destroy(&mut self, handle: Handle) {
+        self.sim.end_context(handle);
+        self.sim.contexts.remove(handle);
+        stack(|s| {
+            if s.last() == Some(&handle) {
+                s.pop();
+            }
+        });
+    }
+
     fn set_primary_flags(&mut self, device: i32, flags: u32) -> Done {
         let (_, context) = self.primary(device)?;
         if context.model.is_some() && context.flags != flags {
@@ -344,9 +377,27 @@ driver! {
         Ok(Some(handle))
     } {
         call.given(handle)?;
-        call.sim.end_context(handle);
-        call.sim.contexts.remove(handle);
-        stack(|s| if s.last() == Some(&handle) { s.pop(); });
+        call.destroy(handle);
+        Ok(())
+    }
+
+    fn cuCtxAttach(call, to: Out<Handle>, flags: u32) {
+        to.required()?;
+        if flags != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        to.set(call.attach()?)
+    }
+
+    ending fn cuCtxDetach(call, handle: Handle) {
+        let users = *call.attached(handle)?;
+        Ok((users == 1).then_some(handle))
+    } {
+        let users = call.attached(handle)?;
+        *users -= 1;
+        if *users == 0 {
+            call.destroy(handle);
+        }
         Ok(())
     }
 

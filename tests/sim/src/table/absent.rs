@@ -59,10 +59,8 @@ absent! {
     cuCoredumpRegisterStartCallback 13020 cuCoredumpRegisterStartCallback;
     cuCoredumpSetAttribute 12010 cuCoredumpSetAttribute;
     cuCoredumpSetAttributeGlobal 12010 cuCoredumpSetAttributeGlobal;
-    cuCtxAttach 2000 cuCtxAttach;
     cuCtxCreate 2000 cuCtxCreate;
     cuCtxDestroy 2000 cuCtxDestroy;
-    cuCtxDetach 2000 cuCtxDetach;
     cuCtxFromGreenCtx 12040 cuCtxFromGreenCtx;
     cuCtxGetDevResource 12040 cuCtxGetDevResource;
     cuCtxGetExecAffinity 11040 cuCtxGetExecAffinity;

@@ -42,10 +42,12 @@ macro_rules! served {
 }
 
 served! {
+    cuCtxAttach 2000 cuCtxAttach;
     cuCtxCreate 3020 cuCtxCreate_v2;
     cuCtxCreate 11040 cuCtxCreate_v3;
     cuCtxCreate 12050 cuCtxCreate_v4;
     cuCtxDestroy 4000 cuCtxDestroy_v2;
+    cuCtxDetach 2000 cuCtxDetach;
     cuCtxDisablePeerAccess 4000 cuCtxDisablePeerAccess;
     cuCtxEnablePeerAccess 4000 cuCtxEnablePeerAccess;
     cuCtxGetApiVersion 3020 cuCtxGetApiVersion;

@@ -199,6 +199,11 @@ impl Freed {
     }
 }
 
+/// Whether an address lies in memory of ours.
+pub(crate) fn is_ours(address: CUdeviceptr) -> bool {
+    context::owner(address) != Owner::Foreign
+}
+
 /// Frees an address, whatever context is current.
 pub(crate) fn free(address: CUdeviceptr) -> Freed {
     free_if(address, || Ok(()))

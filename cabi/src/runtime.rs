@@ -56,6 +56,15 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
 }
 
 pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
+    if driver_api::is_ours(pointer.addr() as u64) && context::check_current().is_err() {
+        // The runtime makes its context current in whatever thread calls it,
+        // and the next call may be one that needs it.
+        // SAFETY: freeing nothing does that and no more.
+        let result = unsafe { real::cudaFree(ptr::null_mut()) };
+        if result != 0 {
+            return Some(result);
+        }
+    }
     match driver_api::free(pointer.addr() as u64) {
         Freed::Foreign => None,
         Freed::Done => Some(0),

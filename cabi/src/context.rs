@@ -24,8 +24,8 @@ use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
-use crate::guard::own_call;
 use crate::host_memory::{Leftovers, Of, Pools};
+use crate::marker::Marker;
 use crate::real_driver::RealDriver;
 use crate::registry::Registry;
 use crate::resolve::MISSING;
@@ -116,6 +116,15 @@ impl Home {
         self.context == other.context
     }
 
+    fn is_of(&self, marker: &Arc<Marker>) -> bool {
+        Arc::ptr_eq(self.arena.driver().marker(), marker)
+    }
+
+    /// Whether its context may be ending: nothing is asked of it then.
+    fn is_paused(&self) -> bool {
+        self.arena.driver().marker().is_paused()
+    }
+
     /// Frees a block of this home.
     pub(crate) fn free(&self, address: Address) -> Result<(), FreeError> {
         match &self.role {
@@ -173,7 +182,7 @@ pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
     if result != 0 || context.is_null() {
         return None;
     }
-    // Acquire: pairs with the Release in `retire_where`; a thread that was
+    // Acquire: pairs with the Release in `retire`; a thread that was
     // told of a context's end does not find its arena again.
     let generation = GENERATION.load(Ordering::Acquire);
     let last = LAST.get();
@@ -224,15 +233,14 @@ fn serving(context: usize) -> Option<&'static Home> {
     SERVING
         .read()
         .iter()
-        .find(|home| home.context == context)
+        .find(|home| home.context == context && !home.is_paused())
         .copied()
 }
 
 /// Makes the arena of a context of this device.
 fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'static Home> {
+    let (marker, primary) = peers::learn(context, handle)?;
     let device = device(handle);
-    let primary = is_primary(context, handle);
-    let marker = peers::marker(context, || primary.then_some(handle));
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
     let (config, watch) = life::options(|loaded| {
         let settings = &loaded.settings;
@@ -243,6 +251,10 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
     // Another thread may have been faster.
     if let Some(home) = serving(context.addr()) {
         return Some(home);
+    }
+    if marker.is_paused() {
+        // It may be ending: what it is asked for meanwhile is the driver's.
+        return None;
     }
     let home = HOMES.add(|number| {
         let id = ArenaId(number);
@@ -334,7 +346,7 @@ fn watch(settings: &Settings) -> Watch {
 /// Whether a context is its device's primary one. Asks by retaining it, and
 /// only while it exists, so that it is not made by the question.
 pub(crate) fn is_primary(context: CUcontext, device: CUdevice) -> bool {
-    own_call(|| {
+    lifecycle::ask(device, || {
         if lifecycle::is_active(device) != Some(true) {
             return false;
         }
@@ -366,7 +378,9 @@ pub(crate) fn any() -> bool {
 
 /// The homes that serve.
 pub(crate) fn homes() -> Vec<&'static Home> {
-    SERVING.read().clone()
+    let mut homes = SERVING.read().clone();
+    homes.retain(|home| !home.is_paused());
+    homes
 }
 
 /// The homes that serve on a device.
@@ -404,23 +418,11 @@ pub(crate) fn home_with(id: ArenaId) -> Option<&'static Home> {
 /// them, and the end of a context waits for the context's own work alone.
 /// Chunks go to the driver's own free, which waits for whoever does use them;
 /// the others' work as a whole is waited for only where that leaves something.
-pub(crate) fn wait_for_peers(context: CUcontext) {
-    wait_for_peers_where(|home| home.context == context.addr());
-}
-
-/// The same before a device's primary context ends.
-pub(crate) fn wait_for_peers_of_primary(device: CUdevice) {
-    wait_for_peers_where(|home| home.primary && home.device.handle == device);
-}
-
-fn wait_for_peers_where(ends: impl Fn(&Home) -> bool) {
-    let ending: Vec<&'static Home> = {
-        let serving = SERVING.read();
-        serving.iter().copied().filter(|home| ends(home)).collect()
-    };
-    for home in ending {
+pub(crate) fn wait_for_peers(marker: &Arc<Marker>) {
+    let ending = homes();
+    for home in ending.into_iter().filter(|home| home.is_of(marker)) {
         home.lanes().wait_for_uses();
-        let users = peers::others_than(ptr::with_exposed_provenance_mut(home.context));
+        let users = peers::others_than(marker.context());
         let in_use = || !home.arena.limbo().is_zero() || home.pinned().has_limbo();
         if users.is_empty() || !in_use() {
             continue;
@@ -442,42 +444,30 @@ fn wait_for_peers_where(ends: impl Fn(&Home) -> bool) {
     }
 }
 
-/// The context ends: its arena forgets everything.
-pub(crate) fn retire(context: CUcontext) -> Leftovers {
-    retire_where(|home| home.context == context.addr())
+/// After the marker of a context was paused: whoever looks for a home from
+/// now on finds none in it, and none is made.
+pub(crate) fn close_homes() {
+    // Whoever was making one has made it when this is passed.
+    drop(NEW.lock());
+    // Release: pairs with the Acquire in `current`.
+    GENERATION.fetch_add(1, Ordering::Release);
 }
 
-/// The device's primary context ends.
-pub(crate) fn retire_primary(device: CUdevice) -> Leftovers {
-    retire_where(|home| home.primary && home.device.handle == device)
-}
-
-/// Whether the device's primary context has an arena.
-pub(crate) fn has_primary(device: CUdevice) -> bool {
-    SERVING
-        .read()
-        .iter()
-        .any(|home| home.primary && home.device.handle == device)
-}
-
-fn retire_where(ends: impl Fn(&Home) -> bool) -> Leftovers {
+/// The context of this marker is gone: its arenas forget everything.
+pub(crate) fn retire(marker: &Arc<Marker>) -> Leftovers {
     let retired: Vec<&'static Home> = {
         let mut serving = SERVING.write();
-        let (retired, kept) = serving.drain(..).partition(|home| ends(home));
+        let (retired, kept) = serving.drain(..).partition(|home| home.is_of(marker));
         *serving = kept;
         retired
     };
     let mut left = Leftovers::default();
-    if retired.is_empty() {
-        return left;
-    }
-    // Release: pairs with the Acquire in `current`.
-    GENERATION.fetch_add(1, Ordering::Release);
     for home in retired {
         home.arena.retire();
         home.lanes().retire();
         left = left.and(home.pinned().retire());
-        capture::forget_context(ptr::with_exposed_provenance_mut(home.context));
     }
+    // Release: pairs with the Acquire in `current`.
+    GENERATION.fetch_add(1, Ordering::Release);
     left
 }

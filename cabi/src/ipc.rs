@@ -280,20 +280,15 @@ fn primary_of(context: usize) -> Option<CUdevice> {
     (told && context::is_primary(context, device)).then_some(device)
 }
 
-/// A context ends: what it had opened is closed, what it let others use is
-/// gone. Its arena was retired before.
+/// A context is gone: so is what it had opened, and what it let others use.
+/// Its arena was retired before.
 pub(crate) fn end(context: CUcontext) {
     mappings::end(context.addr());
     exports::forget_dead();
 }
 
-/// The device's primary context ends.
+/// The same of the device's primary context.
 pub(crate) fn end_primary(device: CUdevice) {
     mappings::end_primary(device);
     exports::forget_dead();
-}
-
-/// Whether anything is open in the device's primary context.
-pub(crate) fn has_primary(device: CUdevice) -> bool {
-    mappings::has_primary(device)
 }

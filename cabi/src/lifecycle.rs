@@ -1,95 +1,314 @@
 //! The ends of contexts.
 //!
 //! A context takes its memory with it, and its handle may come back for the
-//! next one. So the arena of a context forgets everything before the real
-//! call where that surely ends the context, and right after it where only the
-//! driver knows (a primary context is counted). Owns nothing. Cost: none in
-//! a process without arenas.
+//! next one. But which call ends a context, only the driver knows: it refuses
+//! some, and counts the users of others. So a call that may end one is made in
+//! three steps. First nothing of ours is under way in the context any more, and
+//! nothing begins: fences are held back as in a capture, and its homes are not
+//! found. Then the real function is called. Then the context is forgotten, with
+//! all that appeared meanwhile; or, where it is still there, everything goes on
+//! as it was.
+//!
+//! A callback of the driver that is made meanwhile finds a call of ours going
+//! on (see [`guard`](crate::guard)): a free in it is only noted, and a request
+//! is the driver's own.
+//!
+//! A context that is gone is known by its marker, not by its handle. Whoever
+//! sees that the driver hands its handle or its memory out again, forgets it
+//! at once. Owns nothing but the number of ends under way; [`users`] counts who
+//! holds primary contexts. Cost: a few stores for an end; a look at one number
+//! for each chunk.
+
+mod users;
 
 use std::ffi::{c_int, c_uint};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::yield_now;
 
-use crate::host_memory::Leftovers;
+use core_arena::page_map::Owner;
+use core_arena::{Address, Bytes, Code};
+
+use crate::capture::NoFences;
+use crate::guard::own_call;
+use crate::marker::Marker;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
-use crate::{context, ipc, peers, streams};
+use crate::{capture, context, ipc, peers, streams};
+
+pub(crate) use users::{ask, retain};
+
+/// Ends that are under way.
+static ENDS: AtomicUsize = AtomicUsize::new(0);
+
+/// What a call may end.
+#[derive(Copy, Clone)]
+enum What {
+    Context(CUcontext),
+    Primary(CUdevice),
+}
+
+impl What {
+    fn marker(self) -> Option<Arc<Marker>> {
+        match self {
+            What::Context(context) => peers::known(context).map(|(marker, _)| marker),
+            What::Primary(device) => peers::primary(device),
+        }
+    }
+
+    /// Before the call: waits for others' uses of memory that was freed here.
+    fn prepare(self) {
+        let known = match self {
+            // The driver refuses to end a primary context so.
+            What::Context(context) => peers::known(context).filter(|&(_, primary)| !primary),
+            What::Primary(device) => peers::primary(device).map(|marker| (marker, true)),
+        };
+        if let Some((marker, _)) = known {
+            context::wait_for_peers(&marker);
+        }
+    }
+}
 
 pub(crate) unsafe fn cuCtxDestroy(context: CUcontext) -> Option<CudaResult> {
     // SAFETY: the caller's own argument, here and below.
-    end(context).unmap_after(|| unsafe { real::cuCtxDestroy(context) })
+    destroy(context, || unsafe { real::cuCtxDestroy(context) })
 }
 
 pub(crate) unsafe fn cuCtxDestroy_v2(context: CUcontext) -> Option<CudaResult> {
     // SAFETY: as above.
-    end(context).unmap_after(|| unsafe { real::cuCtxDestroy_v2(context) })
+    destroy(context, || unsafe { real::cuCtxDestroy_v2(context) })
 }
 
-/// The oldest way to end a context; those of today count no users.
+/// The oldest way to end a context, which counts who is attached to it.
 pub(crate) unsafe fn cuCtxDetach(context: CUcontext) -> Option<CudaResult> {
+    let was_current = is_current(context);
+    let what = What::Context(context);
     // SAFETY: as above.
-    end(context).unmap_after(|| unsafe { real::cuCtxDetach(context) })
+    let call = || unsafe { real::cuCtxDetach(context) };
+    Some(end(what, call, |result| {
+        let left = result == 0 && was_current && !is_current(context);
+        left || is_gone(context, result)
+    }))
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxReset(device: CUdevice) -> Option<CudaResult> {
-    context::wait_for_peers_of_primary(device);
     // SAFETY: as above.
-    end_primary(device).unmap_after(|| unsafe { real::cuDevicePrimaryCtxReset(device) })
+    reset(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Option<CudaResult> {
-    context::wait_for_peers_of_primary(device);
     // SAFETY: as above.
-    end_primary(device).unmap_after(|| unsafe { real::cuDevicePrimaryCtxReset_v2(device) })
+    reset(device, || unsafe {
+        real::cuDevicePrimaryCtxReset_v2(device)
+    })
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease(device: CUdevice) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument.
+    // SAFETY: as above.
     release(device, || unsafe {
         real::cuDevicePrimaryCtxRelease(device)
     })
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument.
+    // SAFETY: as above.
     release(device, || unsafe {
         real::cuDevicePrimaryCtxRelease_v2(device)
     })
 }
 
-/// Forgets a context before it ends.
-fn end(context: CUcontext) -> Leftovers {
-    context::wait_for_peers(context);
-    peers::end(context);
-    streams::forget_ended();
-    let left = context::retire(context);
-    ipc::end(context);
-    left
+fn destroy(context: CUcontext, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    Some(end(What::Context(context), call, |result| {
+        result == 0 || is_gone(context, result)
+    }))
 }
 
-fn end_primary(device: CUdevice) -> Leftovers {
-    peers::end_primary(device);
-    streams::forget_ended();
-    let left = context::retire_primary(device);
-    ipc::end_primary(device);
-    left
+fn reset(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    Some(end(What::Primary(device), call, |result| {
+        result == 0 || is_unmade(device, result)
+    }))
 }
 
-/// Releases a device's primary context with the real function `call`, while
-/// no fence is being made in it, and forgets it if it is gone then.
+/// What is not the last release ends nothing, and nobody is waited for.
 fn release(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    context::wait_for_peers_of_primary(device);
-    let marker = peers::primary(device);
-    if let Some(marker) = &marker {
-        marker.pause();
+    if let Some(_others) = users::leave(device) {
+        return Some(call());
     }
-    let result = call();
-    let known = marker.is_some() || context::has_primary(device) || ipc::has_primary(device);
-    if known && is_active(device) == Some(false) {
-        end_primary(device).unmap();
-    }
-    if let Some(marker) = &marker {
-        marker.resume();
+    let result = end(What::Primary(device), call, |result| {
+        is_unmade(device, result)
+    });
+    if result == 0 {
+        users::released(device);
     }
     Some(result)
+}
+
+/// Makes a call that may end a context; `has_ended` says whether it did.
+fn end(
+    what: What,
+    call: impl FnOnce() -> CudaResult,
+    has_ended: impl FnOnce(CudaResult) -> bool,
+) -> CudaResult {
+    what.prepare();
+    let alone = match what {
+        What::Context(_) => None,
+        What::Primary(device) => Some(users::Alone::begin(device)),
+    };
+    let marker = what.marker();
+    let under_way = UnderWay::begin(marker.as_ref());
+    let result = own_call(call);
+    if has_ended(result) {
+        if let Some(alone) = &alone {
+            alone.forget();
+        }
+        match &marker {
+            Some(marker) => gone(marker, what),
+            None => forget(what),
+        }
+    }
+    drop(under_way);
+    result
+}
+
+/// Keeps everything of ours out of a context while it lives.
+struct UnderWay<'a> {
+    marker: Option<&'a Arc<Marker>>,
+    _no_fences: NoFences,
+}
+
+impl<'a> UnderWay<'a> {
+    fn begin(marker: Option<&'a Arc<Marker>>) -> UnderWay<'a> {
+        // Acquire and Release: pair with each other and with the load in
+        // `took`, which comes after the end by way of the driver.
+        ENDS.fetch_add(1, Ordering::AcqRel);
+        let no_fences = NoFences::begin();
+        if let Some(marker) = marker {
+            marker.pause();
+            context::close_homes();
+        }
+        UnderWay {
+            marker,
+            _no_fences: no_fences,
+        }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(marker) = self.marker {
+            marker.resume();
+        }
+        // As in `begin`.
+        ENDS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The context of this marker is gone, and its memory with it.
+fn gone(marker: &Arc<Marker>, what: What) {
+    struct Forgetting<'a>(&'a Marker);
+    impl Drop for Forgetting<'_> {
+        fn drop(&mut self) {
+            self.0.forgot();
+        }
+    }
+    if !marker.end() {
+        // Another thread has seen it, and is at it: that calls nobody.
+        while !marker.is_forgotten() {
+            yield_now();
+        }
+        return;
+    }
+    let _forgetting = Forgetting(marker);
+    peers::forget(marker);
+    streams::forget_ended();
+    context::retire(marker).unmap();
+    capture::forget_context(marker.context());
+    forget(what);
+}
+
+/// What is known of a context beside its marker.
+fn forget(what: What) {
+    match what {
+        What::Context(context) => ipc::end(context),
+        What::Primary(device) => ipc::end_primary(device),
+    }
+}
+
+/// The driver has just made a context of this handle: one that had it before
+/// and was ending is gone.
+pub(crate) fn made(context: CUcontext) {
+    if let Some((marker, false)) = peers::known(context)
+        && marker.is_paused()
+    {
+        gone(&marker, What::Context(context));
+    }
+}
+
+/// The driver has just given this memory: where it was that of a context which
+/// is ending, that is gone.
+pub(crate) fn took(address: Address, size: Bytes) {
+    // Acquire: see `UnderWay::begin`.
+    if ENDS.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    // What lies between two starts of pages of the map has one owner.
+    let mut at = address;
+    let mut left = size;
+    while !left.is_zero() {
+        if let Owner::Arena(id) = context::owner(at.get())
+            && let Some(marker) = context::home_with(id).map(|home| home.arena().driver().marker())
+            && marker.is_paused()
+        {
+            let what = match peers::device_of_primary(marker) {
+                Some(device) => What::Primary(device),
+                None => What::Context(marker.context()),
+            };
+            gone(marker, what);
+        }
+        let step = STEP.min(left);
+        left = left.saturating_sub(step);
+        let Some(next) = at.checked_add(step) else {
+            return;
+        };
+        at = next;
+    }
+}
+
+/// Chunks begin at multiples of this.
+const STEP: Bytes = Bytes::kib(64);
+
+fn is_current(context: CUcontext) -> bool {
+    let mut current: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    let asked = unsafe { real::cuCtxGetCurrent(&raw mut current) };
+    asked == 0 && !current.is_null() && current == context
+}
+
+/// Whether a context is gone, where a call that was to end it answered so: the
+/// driver counts, or tells of an earlier failure.
+fn is_gone(context: CUcontext, result: CudaResult) -> bool {
+    if says_nothing(result) || context.is_null() || peers::known(context).is_none() {
+        return false;
+    }
+    let mut version: c_uint = 0;
+    // SAFETY: a handle that the driver checks, and a place for the answer.
+    let answer = own_call(|| unsafe { real::cuCtxGetApiVersion(context, &raw mut version) });
+    matches!(answer, INVALID_CONTEXT | CONTEXT_IS_DESTROYED)
+}
+
+/// Whether a primary context is not there, where a call that was to end it
+/// answered so.
+fn is_unmade(device: CUdevice, result: CudaResult) -> bool {
+    !says_nothing(result) && is_active(device) == Some(false)
+}
+
+const INVALID_CONTEXT: CudaResult = 201;
+const CONTEXT_IS_DESTROYED: CudaResult = 709;
+
+/// Whether the driver takes no calls, not yet or no more.
+fn says_nothing(result: CudaResult) -> bool {
+    result == Code::NOT_INITIALIZED.get() || result == Code::DEINITIALIZED.get()
 }
 
 /// Whether the primary context of a device exists; none where the driver does

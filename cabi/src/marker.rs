@@ -37,6 +37,8 @@ pub(crate) struct Marker {
     calls: Gate,
     /// The context is gone, with its work and its events.
     ended: AtomicBool,
+    /// And nothing of ours knows its memory any more.
+    forgotten: AtomicBool,
     /// Memory of it that is there to be waited with.
     reserve: Reserve,
     /// The error that has ended its work, where a call met one; else 0.
@@ -56,6 +58,7 @@ impl Marker {
             idle: SpinMutex::new(Vec::new()),
             calls: Gate::new(),
             ended: AtomicBool::new(false),
+            forgotten: AtomicBool::new(false),
             reserve: Reserve::new(),
             error: AtomicU32::new(0),
         })
@@ -74,24 +77,45 @@ impl Marker {
         ptr::with_exposed_provenance_mut(self.context)
     }
 
-    /// The context ends: what was marked in it counts as done. Waits for the
-    /// calls that other threads are making in it.
+    /// The context has ended: what was marked in it counts as done. False
+    /// where that was known.
     // Relaxed, here and where it is read: who reads an old value finds the
     // gate closed and reads again.
-    pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Relaxed);
-        self.calls.close();
+    pub(crate) fn end(&self) -> bool {
+        let is_new = !self.ended.swap(true, Ordering::Relaxed);
+        if is_new {
+            self.calls.close();
+        }
+        is_new
     }
 
     /// The context may end: waits for the calls that other threads are making
-    /// in it, and holds back further ones until `resume` or `end`.
+    /// in it, and holds back further ones until `resume`, or for good after
+    /// `end`.
     pub(crate) fn pause(&self) {
         self.calls.close();
     }
 
-    /// The context did not end after `pause`.
+    /// Takes one `pause` back.
     pub(crate) fn resume(&self) {
         self.calls.open(1);
+    }
+
+    /// Whether the context may be ending, or has ended.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.calls.is_closed()
+    }
+
+    /// All is forgotten that was known of the context, which has ended.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        // Acquire: pairs with the Release in `forgot`.
+        self.forgotten.load(Ordering::Acquire)
+    }
+
+    /// Notes that.
+    pub(crate) fn forgot(&self) {
+        // Release: pairs with the Acquire in `is_forgotten`.
+        self.forgotten.store(true, Ordering::Release);
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
-use crate::context;
 use crate::marker::Marker;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
+use crate::{context, lifecycle};
 
 /// A context that is alive.
 struct Known {
@@ -33,6 +33,29 @@ struct Known {
 }
 
 static CONTEXTS: RwLock<Vec<Known>, Yield> = RwLock::new(Vec::new());
+
+/// What is known of a context: its marker, and whether it is its device's
+/// primary one.
+pub(crate) fn known(context: CUcontext) -> Option<(Arc<Marker>, bool)> {
+    let contexts = CONTEXTS.read();
+    let known = contexts.iter().find(|k| k.marker.context() == context)?;
+    Some((Arc::clone(&known.marker), known.primary_of.is_some()))
+}
+
+/// The same of one that may not have come by yet; none where it is the primary
+/// context of this device and not made: it may be current before it is made,
+/// and after a reset. Any other one is noted when it is made.
+pub(crate) fn learn(context: CUcontext, device: CUdevice) -> Option<(Arc<Marker>, bool)> {
+    if let Some(known) = known(context) {
+        return Some(known);
+    }
+    if lifecycle::is_active(device) == Some(false) {
+        return None;
+    }
+    let primary = context::is_primary(context, device);
+    let marker = marker(context, || primary.then_some(device));
+    Some((marker, primary))
+}
 
 /// The marker of a context.
 pub(crate) fn marker(
@@ -68,12 +91,15 @@ pub(crate) fn current() -> Option<Arc<Marker>> {
     if result != 0 || context.is_null() {
         return None;
     }
-    Some(marker(context, || {
-        let mut device: CUdevice = 0;
-        // SAFETY: a place for the answer.
-        let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
-        (told && context::is_primary(context, device)).then_some(device)
-    }))
+    if let Some((marker, _)) = known(context) {
+        return Some(marker);
+    }
+    let mut device: CUdevice = 0;
+    // SAFETY: a place for the answer.
+    if unsafe { real::cuCtxGetDevice(&raw mut device) } != 0 {
+        return Some(marker(context, || None));
+    }
+    learn(context, device).map(|(marker, _)| marker)
 }
 
 /// All contexts.
@@ -102,28 +128,17 @@ pub(crate) fn others_than(own: CUcontext) -> Vec<Arc<Marker>> {
         .collect()
 }
 
-/// The context ends.
-pub(crate) fn end(context: CUcontext) {
-    end_where(|known| known.marker.context() == context);
+/// The context of this marker is gone; another one may have its handle now.
+pub(crate) fn forget(marker: &Arc<Marker>) {
+    let mut contexts = CONTEXTS.write();
+    contexts.retain(|known| !Arc::ptr_eq(&known.marker, marker));
 }
 
-/// The device's primary context ends.
-pub(crate) fn end_primary(device: CUdevice) {
-    end_where(|known| known.primary_of == Some(device));
-}
-
-fn end_where(ends: impl Fn(&Known) -> bool) {
-    let mut ended = Vec::new();
-    CONTEXTS.write().retain(|known| {
-        let goes = ends(known);
-        if goes {
-            ended.push(Arc::clone(&known.marker));
-        }
-        !goes
-    });
-    for marker in ended {
-        marker.end();
-    }
+/// The device whose primary context this marker's is.
+pub(crate) fn device_of_primary(marker: &Arc<Marker>) -> Option<CUdevice> {
+    let contexts = CONTEXTS.read();
+    let known = contexts.iter().find(|k| Arc::ptr_eq(&k.marker, marker))?;
+    known.primary_of
 }
 
 /// The marker of the device's primary context, if it was made.
@@ -147,13 +162,15 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
     context: *mut CUcontext,
     device: CUdevice,
 ) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
-    if result == 0 {
-        // SAFETY: the real function has just written there.
-        marker(unsafe { *context }, || Some(device));
-    }
-    Some(result)
+    Some(lifecycle::retain(device, || {
+        // SAFETY: the caller's own arguments.
+        let result = unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
+        if result == 0 {
+            // SAFETY: the real function has just written there.
+            marker(unsafe { *context }, || Some(device));
+        }
+        result
+    }))
 }
 
 /// Notes a context that was made where `result` is success.
@@ -163,7 +180,9 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
 unsafe fn made(result: CudaResult, context: *mut CUcontext) -> Option<CudaResult> {
     if result == 0 {
         // SAFETY: the caller's promise.
-        marker(unsafe { *context }, || None);
+        let context = unsafe { *context };
+        lifecycle::made(context);
+        marker(context, || None);
     }
     Some(result)
 }

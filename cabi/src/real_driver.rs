@@ -13,7 +13,7 @@ use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use crate::marker::{Mark, Marker, lasts};
 use crate::symbols::real;
 use crate::types::{CUstream, CudaResult};
-use crate::{capture, guard, peers, reserve, streams};
+use crate::{capture, guard, lifecycle, peers, reserve, streams};
 
 /// One context of the real driver.
 pub(crate) struct RealDriver {
@@ -114,7 +114,9 @@ impl Driver for RealDriver {
     type Fence = Fence;
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        reserve::alloc(&self.own, size)
+        let address = reserve::alloc(&self.own, size)?;
+        lifecycle::took(address, size);
+        Ok(address)
     }
 
     fn free(&self, address: Address) -> Result<(), Code> {

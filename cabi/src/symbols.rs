@@ -133,6 +133,7 @@ macro_rules! doors {
 
             real_functions! {
                 get
+                Driver cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint);
                 Driver cuCtxGetCurrent(context: *mut CUcontext);
                 Driver cuCtxGetDevice(device: *mut CUdevice);
                 Driver cuCtxPopCurrent_v2(context: *mut CUcontext);

@@ -336,7 +336,21 @@ fn lives() -> Vec<Case> {
             .judge(judge::cut_off),
         Case::new(&[24], "device_reset", "reset"),
         Case::new(&[17, 24], "contexts_come_and_go", "contexts").judge(judge::same),
+        end(&[53], "ends_that_the_driver_refuses", &["refused"]).env(&[(
+            "SIM_CUDA_FAULT",
+            "cuCtxDestroy_v2:2:999,cuDevicePrimaryCtxReset_v2:1:999",
+        )]),
+        end(&[53], "detached_while_another_is_attached", &["counted"]),
+        end(&[33, 54], "released_but_retained_elsewhere", &["shared"]),
+        end(&[55], "called_back_from_inside_an_end", &["called"]),
+        end(&[24, 55], "allocating_beside_a_reset", &["crossed"]),
+        end(&[56], "current_before_it_is_made", &["unmade"]),
+        end(&[31, 57], "a_thread_begins_with_a_free", &["fresh"]),
     ]
+}
+
+fn end(hazards: &'static [u8], name: &'static str, arguments: &'static [&'static str]) -> Case {
+    Case::new(hazards, name, "ends").args(arguments)
 }
 
 /// A process that ends without its exit handlers leaves no file.

@@ -28,7 +28,6 @@ use spin::rwlock::RwLock;
 use crate::marker::Marker;
 use crate::outside::with_signals_blocked;
 use crate::symbols::real;
-use crate::types::CudaResult;
 
 /// The host's own pages.
 const PAGE: usize = 4096;
@@ -119,8 +118,8 @@ pub(crate) fn stand_in(address: *mut c_void) -> Option<*mut c_void> {
         .then(|| ptr::with_exposed_provenance_mut(mapping.stand_in))
 }
 
-/// Mappings, by start and size, of a context that ends: the device may reach
-/// them until it has.
+/// Mappings, by start and size, of a context that is gone: the device could
+/// reach them until it was.
 #[must_use]
 #[derive(Default)]
 pub(crate) struct Leftovers(Vec<(usize, usize)>);
@@ -137,17 +136,6 @@ impl Leftovers {
         for (start, size) in self.0 {
             unmap(start, size);
         }
-    }
-
-    /// Ends the context with the real function `call`; none, and not called,
-    /// where nothing is to be done afterwards.
-    pub(crate) fn unmap_after(self, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-        if self.0.is_empty() {
-            return None;
-        }
-        let result = call();
-        self.unmap();
-        Some(result)
     }
 }
 

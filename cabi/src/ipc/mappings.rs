@@ -194,12 +194,6 @@ pub(crate) fn end_primary(device: CUdevice) {
         .retain(|mapping| mapping.primary_of != Some(device));
 }
 
-/// Whether anything is open in the device's primary context.
-pub(crate) fn has_primary(device: CUdevice) -> bool {
-    let mappings = MAPPINGS.lock();
-    (mappings.0.iter()).any(|mapping| mapping.primary_of == Some(device))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

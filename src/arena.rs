@@ -362,9 +362,10 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Forgets everything without a driver call: the context is gone and its
-    /// memory with it. From then on nothing is handed out.
+    /// memory with it. From then on nothing is handed out, and what it tells of
+    /// itself is how it stood.
     pub fn retire(&self) {
-        let reserved = self.books.lock().retire();
+        let reserved = self.end_books();
         self.quota.put_back(reserved);
         if let Some(bell) = &self.bell {
             // Nothing that they wait for will come.

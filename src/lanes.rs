@@ -379,8 +379,9 @@ impl<D: Streams> Lanes<D> {
         self.uses.wait_for_all();
     }
 
-    /// Forgets everything: the context is gone and its memory with it.
-    pub fn retire(&self) {
+    /// Forgets everything: the context is gone and its memory with it. The
+    /// arenas of the lanes there were.
+    pub fn retire(&self) -> Vec<Arc<Arena<D>>> {
         let (serving, ended) = {
             let mut books = self.books.lock();
             let serving = std::mem::take(&mut books.serving);
@@ -389,9 +390,10 @@ impl<D: Streams> Lanes<D> {
         self.captures.store(0, Ordering::Relaxed);
         self.uses.clear();
         let serving = serving.into_iter().map(|lane| lane.arena);
-        for arena in serving.chain(ended.into_iter().map(|ended| ended.arena)) {
-            arena.retire();
-        }
+        let ended = ended.into_iter().map(|ended| ended.arena);
+        let arenas: Vec<_> = serving.chain(ended).collect();
+        arenas.iter().for_each(|arena| arena.retire());
+        arenas
     }
 }
 

@@ -176,6 +176,9 @@ pub struct ArenaStats {
     pub idle_low: Bytes,
     /// The same and more as PyTorch counts it, pool by pool.
     pub memory: MemoryStats,
+    /// When its context ended, in microseconds since 1970; none while it
+    /// serves. All of the above is as it was then.
+    pub ended_us: Option<u64>,
 }
 
 impl ArenaStats {

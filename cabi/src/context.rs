@@ -339,6 +339,7 @@ fn watch(settings: &Settings) -> Watch {
     Watch {
         events: settings.trace_events,
         ooms: settings.oom_report != OomReport::Off,
+        blocks: true,
         call_stack: (settings.oom_report == OomReport::Full).then_some(stacks::take),
     }
 }
@@ -464,7 +465,7 @@ pub(crate) fn retire(marker: &Arc<Marker>) -> Leftovers {
     let mut left = Leftovers::default();
     for home in retired {
         home.arena.retire();
-        home.lanes().retire();
+        reports::keep_the_end(&home.arena, home.lanes().retire());
         left = left.and(home.pinned().retire());
     }
     // Release: pairs with the Acquire in `current`.

@@ -112,8 +112,9 @@ pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused
             context::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
         }
         (Name::Memory(device, of), None) => {
-            let bytes = context::all_on(device).map(|home| of(&home.arena().stats()).get());
-            bytes.sum::<u64>().to_string()
+            let stats = context::all_on(device).map(|home| home.arena().stats());
+            let now = stats.filter(|stats| stats.ended_us.is_none());
+            now.map(|stats| of(&stats).get()).sum::<u64>().to_string()
         }
     })
 }

@@ -12,14 +12,14 @@ use crate::{context, stacks};
 
 /// The snapshots of all arenas there have been, with the call stacks that they
 /// and the reports refer to. Of an arena there are the events alone where the
-/// blocks are too many, or the host has no memory for them.
+/// blocks are too many, or the host has no memory for them; contexts that have
+/// ended are bounded by themselves.
 pub(crate) fn take(reports: &[ArenaReport]) -> Snapshots {
     let all = |take: fn(&Arena) -> Option<Snapshot>| {
         context::arenas().map(move |(device, arena)| Some((device, take(arena)?)))
     };
-    let blocks = context::arenas()
-        .map(|(_, arena)| arena.block_count())
-        .sum();
+    let count = |of: fn(&Arena) -> u64| context::arenas().map(|(_, arena)| of(arena)).sum::<u64>();
+    let blocks = count(Arena::block_count);
     let whole: Option<Vec<(u32, Snapshot)>> = (blocks <= MOST_BLOCKS)
         .then(|| all(Arena::snapshot).collect())
         .flatten();
@@ -30,7 +30,7 @@ pub(crate) fn take(reports: &[ArenaReport]) -> Snapshots {
         .chain(reports.iter().flat_map(|report| report.ooms.stacks()))
         .collect();
     Snapshots {
-        blocks,
+        blocks: blocks.saturating_add(count(Arena::blocks_at_the_end)),
         left_out,
         arenas,
         stacks: stacks::described(&named),

@@ -29,7 +29,7 @@ use crate::arena::packing::Packing;
 use crate::config::Config;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
-use crate::stats::{ArenaStats, StackId};
+use crate::stats::{ArenaStats, Snapshot, StackId};
 use crate::strategy::{Pool, SMALL, most_waste};
 
 use indexes::Indexes;
@@ -133,6 +133,10 @@ pub(crate) struct Books<F> {
     pub(crate) on_ladder: bool,
     /// The context is gone: nothing is handed out any more.
     pub(crate) retired: bool,
+    /// What was counted until then, and what it held; gone where that was
+    /// forgotten.
+    ended: Option<Box<ArenaStats>>,
+    pub(super) held: Option<Arc<Snapshot>>,
 }
 
 impl<F: Clone> Books<F> {
@@ -156,6 +160,8 @@ impl<F: Clone> Books<F> {
             growing: false,
             on_ladder: false,
             retired: false,
+            ended: None,
+            held: None,
         }
     }
 
@@ -425,6 +431,9 @@ impl<F: Clone> Books<F> {
 
     /// A copy of the counters, with those that are only worked out on demand.
     pub(crate) fn picture(&mut self) -> ArenaStats {
+        if let Some(ended) = &self.ended {
+            return (**ended).clone();
+        }
         self.put_back_over();
         let mut stats = self.tally.picture();
         stats.largest_cached = self.indexes.largest(&self.blocks);

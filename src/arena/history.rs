@@ -5,7 +5,7 @@
 //! events are those of the books, in the order in which the books changed, so
 //! that the ring and the blocks of one moment belong together. Cost: without
 //! the option one comparison an event; with it a reading of the clock and 40
-//! bytes, kept for good.
+//! bytes, until the arena's context ends.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,6 +21,8 @@ pub struct Watch {
     pub events: usize,
     /// Whether requests that fail for want of memory are described.
     pub ooms: bool,
+    /// Whether it is kept which blocks there were when the context ended.
+    pub blocks: bool,
     /// Takes the call stack of the thread that asks for memory, outside of all
     /// locks; none: call stacks are not taken.
     pub call_stack: Option<fn() -> StackId>,
@@ -31,6 +33,7 @@ impl Default for Watch {
         Watch {
             events: 0,
             ooms: true,
+            blocks: false,
             call_stack: None,
         }
     }
@@ -89,6 +92,17 @@ impl History {
     /// Microseconds since 1970, by the clock of the events.
     pub(crate) fn now_us(&self) -> u64 {
         self.clock.now_us()
+    }
+
+    /// When the arena was made.
+    pub(crate) fn made_us(&self) -> u64 {
+        self.clock.begun_us
+    }
+
+    /// Nothing more happens: what was kept is no longer needed.
+    pub(crate) fn end(&mut self) {
+        (self.ring, self.capacity, self.oldest) = (Vec::new(), 0, 0);
+        self.stacks = Table::new(StackId::NONE);
     }
 
     /// How many events are there to be read.

@@ -7,6 +7,7 @@
 //! numbers.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use crate::address::Bytes;
 use crate::arena::Arena;
@@ -15,7 +16,9 @@ use crate::arena::growth::is_shortage;
 use crate::arena::history::{History, Watch};
 use crate::driver::Driver;
 use crate::error::{AllocError, Code};
-use crate::stats::{Holdings, OomEvent, OomLog, Snapshot, StackId, largest_groups};
+use crate::stats::{
+    ArenaStats, Holdings, MOST_BLOCKS, OomEvent, OomLog, Snapshot, StackId, largest_groups,
+};
 
 /// How often a list that has become too short meanwhile is made anew.
 const TRIES: u32 = 8;
@@ -59,6 +62,9 @@ impl<D: Driver> Arena<D> {
     /// the host has no memory for it.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
+        if let Some(held) = self.at_the_end() {
+            return held;
+        }
         let mut snapshot = Snapshot::default();
         for _ in 0..TRIES {
             let room = self.books.lock().snapshot_room();
@@ -75,6 +81,9 @@ impl<D: Driver> Arena<D> {
     /// host has no memory for them.
     #[must_use]
     pub fn events(&self) -> Option<Snapshot> {
+        if let Some(held) = self.at_the_end() {
+            return held;
+        }
         let mut snapshot = Snapshot::default();
         for _ in 0..TRIES {
             let Room { events, .. } = self.books.lock().snapshot_room();
@@ -87,9 +96,67 @@ impl<D: Driver> Arena<D> {
         None
     }
 
-    /// Blocks that a snapshot has now, at the most.
+    /// Blocks that a snapshot has now, at the most; none when the context has
+    /// ended.
     pub fn block_count(&self) -> u64 {
         self.books.lock().snapshot_room().blocks as u64
+    }
+
+    /// Forgets everything without a driver call, and keeps how it stood, with
+    /// its blocks where there are no more than [`MOST_BLOCKS`].
+    pub(super) fn end_books(&self) -> Bytes {
+        let stats = Box::<ArenaStats>::default();
+        let mut held = Arc::new(Snapshot::default());
+        for _ in 0..TRIES {
+            let mut room = self.books.lock().snapshot_room();
+            let is_whole = self.watch.blocks && room.blocks as u64 <= MOST_BLOCKS;
+            if !is_whole {
+                room.blocks = 0;
+            }
+            let Some(last) = Arc::get_mut(&mut held) else {
+                break;
+            };
+            if room.and_more().reserve(last).is_err() {
+                break;
+            }
+            let mut books = self.books.lock();
+            if books.last_snapshot(last, is_whole) {
+                return books.retire(stats, held);
+            }
+        }
+        self.books.lock().retire(stats, Arc::default())
+    }
+
+    /// What the arena held when its context ended, if it has.
+    fn at_the_end(&self) -> Option<Option<Snapshot>> {
+        let held = self.books.lock().held.clone()?;
+        let mut copy = held.copy();
+        if let Some(copy) = &mut copy {
+            copy.segments.sort_unstable_by_key(|s| s.address);
+        }
+        Some(copy)
+    }
+
+    /// How many blocks are kept of a context that has ended.
+    pub fn blocks_at_the_end(&self) -> u64 {
+        let held = self.books.lock().held.clone();
+        held.map_or(0, |held| held.blocks.len() as u64)
+    }
+
+    /// Forgets the blocks and the events of a context that has ended.
+    pub fn forget_the_end(&self) {
+        let Some(held) = self.books.lock().held.clone() else {
+            return;
+        };
+        let less = Some(Arc::new(Snapshot {
+            made_us: held.made_us,
+            ended_us: held.ended_us,
+            events_lost: held.events_lost.saturating_add(held.events.len() as u64),
+            forgotten: true,
+            ..Snapshot::default()
+        }));
+        // What it was is freed when the lock is left.
+        let _before = std::mem::replace(&mut self.books.lock().held, less);
     }
 
     /// The requests that failed for want of memory.

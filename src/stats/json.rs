@@ -273,6 +273,7 @@ fn counted(arena: &ArenaReport) -> Value {
         .map(|(kind, calls)| (kind.to_owned(), call_count(calls)))
         .collect();
     json!({
+        "ended_unix_ms": stats.ended_us.map(|us| us / 1000),
         "live_bytes": gauge(stats.live),
         "cached_bytes": gauge(stats.cached),
         "limbo_bytes": gauge(stats.limbo),

@@ -149,9 +149,34 @@ pub struct Snapshot {
     pub events: Vec<Event>,
     /// How many older events there were.
     pub events_lost: u64,
+    /// When the arena was made, in microseconds since 1970.
+    pub made_us: u64,
+    /// When its context ended, if it has: it held this then.
+    pub ended_us: Option<u64>,
+    /// Whether the context has ended and what it held was not kept.
+    pub forgotten: bool,
 }
 
 impl Snapshot {
+    /// A copy; none where the host has no memory for it.
+    #[must_use]
+    pub fn copy(&self) -> Option<Snapshot> {
+        let mut copy = Snapshot {
+            events_lost: self.events_lost,
+            made_us: self.made_us,
+            ended_us: self.ended_us,
+            forgotten: self.forgotten,
+            ..Snapshot::default()
+        };
+        copy.segments.try_reserve_exact(self.segments.len()).ok()?;
+        copy.blocks.try_reserve_exact(self.blocks.len()).ok()?;
+        copy.events.try_reserve_exact(self.events.len()).ok()?;
+        copy.segments.extend_from_slice(&self.segments);
+        copy.blocks.extend_from_slice(&self.blocks);
+        copy.events.extend_from_slice(&self.events);
+        Some(copy)
+    }
+
     /// The blocks of a segment of this snapshot, by address.
     #[must_use]
     pub fn blocks_of(&self, segment: &Segment) -> &[BlockPicture] {

@@ -6,7 +6,7 @@ use vramalloc::address::{Address, Bytes};
 use vramalloc::arena::Watch;
 use vramalloc::config::{Config, DeviceShare, FreeSync, StrategyKind};
 use vramalloc::sim::Call;
-use vramalloc::stats::{Action, BlockState, Event, SegmentKind, Snapshot, StackId};
+use vramalloc::stats::{Action, ArenaStats, BlockState, Event, SegmentKind, Snapshot, StackId};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -22,6 +22,7 @@ const STRATEGIES: [StrategyKind; 3] = [
 pub(crate) const ALL: Watch = Watch {
     events: 1 << 16,
     ooms: true,
+    blocks: true,
     call_stack: None,
 };
 
@@ -217,20 +218,50 @@ fn immediate_reuse_is_told_as_it_happens() {
     assert_eq!(words(&snapshot)[2..], ["free_requested", "free_completed"]);
 }
 
-/// A context that ends takes all with it, and the events say so: a later
-/// context may have the same addresses.
+/// A context that ends takes all with it; what it held stays to be told, until
+/// that is forgotten.
 #[test]
-fn the_end_of_a_context_ends_everything() {
+fn the_end_of_a_context_is_kept() {
     for strategy in STRATEGIES {
         let rig = Rig::watched(&plain(strategy), DEVICE, ALL);
         let (_live, freed) = (rig.get(MIB), rig.get(Bytes::mib(9)));
         rig.launch(freed, MIB, MS);
         rig.arena.free(freed).unwrap();
+        let (before, stats) = (rig.arena.snapshot().unwrap(), rig.arena.stats());
         rig.arena.retire();
+        for snapshot in [rig.arena.snapshot(), rig.arena.events()] {
+            let snapshot = snapshot.unwrap();
+            holds_together(&snapshot);
+            assert_eq!(snapshot.segments, before.segments, "{strategy:?}");
+            assert_eq!(snapshot.blocks, before.blocks);
+            assert_eq!(snapshot.events, before.events);
+            assert!(snapshot.ended_us >= Some(snapshot.made_us) && !snapshot.forgotten);
+        }
+        assert_eq!(rig.arena.blocks_at_the_end(), before.blocks.len() as u64);
+        let ended_us = rig.arena.stats().ended_us;
+        assert!(ended_us.is_some());
+        assert_eq!(rig.arena.stats(), ArenaStats { ended_us, ..stats });
+        // A second end changes nothing.
+        rig.arena.retire();
+        assert_eq!(rig.arena.stats().ended_us, ended_us);
+
+        rig.arena.forget_the_end();
         let snapshot = rig.arena.snapshot().unwrap();
-        holds_together(&snapshot);
-        assert!(snapshot.segments.is_empty() && snapshot.blocks.is_empty());
+        assert!(snapshot.blocks.is_empty() && snapshot.events.is_empty());
+        assert!(snapshot.forgotten && snapshot.ended_us == ended_us);
+        assert_eq!(snapshot.events_lost, before.events.len() as u64);
     }
+}
+
+/// Without the option only the numbers are.
+#[test]
+fn of_an_end_the_numbers_are_kept_in_any_case() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    rig.get(MIB);
+    rig.arena.retire();
+    assert_eq!(rig.arena.stats().live.current, MIB);
+    assert!(rig.arena.snapshot().unwrap().forgotten);
+    assert_eq!(rig.arena.blocks_at_the_end(), 0);
 }
 
 #[test]

@@ -324,6 +324,12 @@ fn lives() -> Vec<Case> {
         Case::new(&[23], "threads_still_allocating", "exit_paths")
             .args(&["racing"])
             .judge(judge::cut_off),
+        Case::new(&[85], "reset_in_an_exit_handler", "exit_paths")
+            .args(&["reset"])
+            .judge(judge::same),
+        Case::new(&[85], "released_in_an_exit_handler", "exit_paths")
+            .args(&["released"])
+            .judge(judge::same),
         cut_off("ended_by__exit", &["_exit"]),
         cut_off("ended_by_quick_exit", &["quick_exit"]),
         cut_off("ended_by_abort", &["abort"]),

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::stage::{self, Kind, Run, fresh_folder};
 
 const SIGABRT: i32 = 6;
@@ -16,6 +18,8 @@ fn every_way_to_end_is_the_same() {
         ("abort", -SIGABRT),
         ("atexit", 0),
         ("destructor", 5),
+        ("reset", 0),
+        ("released", 0),
         ("fork", 0),
     ];
     for kind in Kind::ALL {
@@ -40,6 +44,51 @@ fn an_ordinary_end_leaves_statistics() {
             let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
             let totals = &outcome.stats()["totals"];
             assert_eq!(totals["allocations"], 16, "{}", outcome.what);
+        }
+    }
+}
+
+/// Where the context ends in an exit handler, before the statistics are
+/// written, they tell of the program's memory as it was then.
+#[test]
+fn a_context_that_ends_first_leaves_what_it_held() {
+    let run = |kind, way| {
+        let run = Run::preloaded("exit_paths", kind).arg(way);
+        run.conf("free_sync:strict,trace:100").go().stats()
+    };
+    for kind in Kind::ALL {
+        let plain = run(kind, "return");
+        assert_eq!(plain["arenas"][0]["ended_unix_ms"], Value::Null);
+        let live = &plain["arenas"][0]["live_bytes"]["current"];
+        for way in ["reset", "released"] {
+            let stats = run(kind, way);
+            let arena = &stats["arenas"][0];
+            let ended = arena["ended_unix_ms"].as_u64().unwrap();
+            assert!(ended <= stats["ended_unix_ms"].as_u64().unwrap());
+            for key in [
+                "live_bytes",
+                "reserved_bytes",
+                "frees",
+                "size_classes",
+                "paddle",
+            ] {
+                assert_eq!(arena[key], plain["arenas"][0][key], "{kind:?} {way}: {key}");
+            }
+            let freed = &arena["memory_stats"]["allocation.all.freed"];
+            assert_eq!(*freed, arena["frees"], "{kind:?} {way}");
+            let mut held = 0;
+            for segment in stats["snapshot"]["arenas"][0]["segments"]
+                .as_array()
+                .unwrap()
+            {
+                let blocks = segment["blocks"].as_array().unwrap();
+                held += (blocks.iter())
+                    .filter(|block| block["state"] == "active_allocated")
+                    .map(|block| block["size"].as_u64().unwrap())
+                    .sum::<u64>();
+            }
+            assert_eq!(*live, held, "{kind:?} {way}");
+            assert!(held > 0);
         }
     }
 }

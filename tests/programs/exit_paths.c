@@ -2,12 +2,17 @@
  * Ends in the ways a process can end, with memory live.
  *
  *   exit_paths return|exit|_exit|abort|limited|atexit|destructor|racing|fork
+ *   exit_paths reset      the device is reset in an exit handler
+ *   exit_paths released   its primary context is released there, as the
+ *                         runtime 10.2 does
  *
  * What late frees answer differs between runtimes and is not printed; that
  * they return at all is the point.
  */
 #define _GNU_SOURCE
 #include "gpu.h"
+
+#include "find.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -34,6 +39,25 @@ static void free_all(void) {
     for (int i = 0; i < BLOCKS; i++)
         if (blocks[i])
             gpu_free(blocks[i]);
+}
+
+/* By the driver: of this thread's context it need not know any more. */
+static void reset(void) {
+    int (*reset_device)(int);
+    *(void **)&reset_device = find("cuDevicePrimaryCtxReset_v2");
+    reset_device(0);
+}
+
+/* Until nobody holds it any more. */
+static void release(void) {
+    int (*release_once)(int);
+    int (*state)(int, unsigned *, int *);
+    unsigned flags;
+    int active = 1;
+    *(void **)&release_once = find("cuDevicePrimaryCtxRelease_v2");
+    *(void **)&state = find("cuDevicePrimaryCtxGetState");
+    while (active && release_once(0) == 0)
+        state(0, &flags, &active);
 }
 
 __attribute__((destructor)) static void at_unload(void) {
@@ -87,9 +111,16 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "atexit"))
         atexit(free_all);
     allocate_all();
+    /* After the driver has put its own end on the list, so that they run
+     * before it. */
+    if (!strcmp(how, "reset"))
+        atexit(reset);
+    if (!strcmp(how, "released"))
+        atexit(release);
     printf("ending by %s\n", how);
     fflush(stdout);
-    if (!strcmp(how, "return") || !strcmp(how, "atexit"))
+    if (!strcmp(how, "return") || !strcmp(how, "atexit") ||
+        !strcmp(how, "reset") || !strcmp(how, "released"))
         return 0;
     if (!strcmp(how, "exit"))
         exit(3);
@@ -120,7 +151,8 @@ int main(int argc, char **argv) {
         return end_racing();
     if (!strcmp(how, "fork"))
         return end_forked();
-    fprintf(stderr, "usage: exit_paths return|exit|_exit|quick_exit|abort|"
-                    "terminated|killed|limited|atexit|destructor|racing|fork\n");
+    fprintf(stderr,
+            "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
+            "killed|limited|atexit|destructor|reset|released|racing|fork\n");
     return 2;
 }

@@ -69,6 +69,7 @@ pub(crate) fn arena(device: u32) -> ArenaReport {
             budget_wait_ns: 19,
             largest_oom: Bytes::new(20),
             fragmented_ooms: 27,
+            ended_us: Some(28_000),
             ..ArenaStats::default()
         },
         ..ArenaReport::default()
@@ -169,6 +170,9 @@ pub(crate) fn snapshots() -> Snapshots {
             ),
         ],
         events_lost: 5,
+        made_us: 6,
+        ended_us: Some(7),
+        forgotten: false,
     };
     let frame = |name: Option<&str>| Frame {
         object: "/usr/lib/a \"quoted\".so".to_owned(),

@@ -1,11 +1,49 @@
 //! What is told of all arenas that there have been, lanes too.
 //!
-//! Owns nothing. Cost: a copy of every arena's counters.
+//! Owns the list of those of which blocks and events are kept although their
+//! contexts have ended: the newest ones, so that a program that makes and ends
+//! contexts for ever takes no more host memory for it than its last ones are
+//! worth. Cost: a copy of every arena's counters.
 
-use core_arena::stats::ArenaReport;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use core_arena::stats::{ArenaReport, MOST_BLOCKS};
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
 
 use super::{Arena, HOMES, Home};
 use crate::host_memory;
+
+/// As many arenas whose contexts have ended are told of block by block: more
+/// than the contexts that end together with a process.
+const MOST_ENDS: usize = 64;
+
+/// The newest, at the end, with how many blocks they had.
+static ENDS: SpinMutex<VecDeque<(Arc<Arena>, u64)>, Yield> = SpinMutex::new(VecDeque::new());
+
+/// A context has ended, with its arena and its lanes: their ends are kept, and
+/// for that perhaps older ones forgotten.
+pub(super) fn keep_the_end(own: &Arc<Arena>, lanes: Vec<Arc<Arena>>) {
+    for arena in lanes.into_iter().chain([Arc::clone(own)]) {
+        let blocks = arena.blocks_at_the_end();
+        ENDS.lock().push_back((arena, blocks));
+        while let Some((old, _)) = take_surplus() {
+            old.forget_the_end();
+        }
+    }
+}
+
+/// The oldest, where there are too many; never the newest.
+fn take_surplus() -> Option<(Arc<Arena>, u64)> {
+    let mut ends = ENDS.lock();
+    let blocks = ends
+        .iter()
+        .map(|(_, blocks)| blocks)
+        .fold(0u64, |sum, n| sum.saturating_add(*n));
+    let surplus = ends.len() > MOST_ENDS || (blocks > MOST_BLOCKS && ends.len() > 1);
+    surplus.then(|| ends.pop_front()).flatten()
+}
 
 /// A report of every arena there has been.
 pub(crate) fn reports() -> Vec<ArenaReport> {

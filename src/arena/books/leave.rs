@@ -5,11 +5,14 @@
 //! the driver may hand the same addresses out at once. Cost: looks at all
 //! chunks, or at all blocks of what leaves.
 
+use std::sync::Arc;
+
 use crate::address::Bytes;
 use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
 use crate::arena::books::indexes::Indexes;
 use crate::arena::books::{Books, Region};
 use crate::arena::chunk::{Chunk, Chunks};
+use crate::stats::{ArenaStats, Snapshot};
 
 impl<F: Clone> Books<F> {
     /// Takes everything that can go back out of the books: the chunks without
@@ -107,10 +110,20 @@ impl<F: Clone> Books<F> {
     }
 
     /// Forgets everything, because the context and its memory are gone, and
-    /// returns how many bytes that were. The counters stay.
-    pub(crate) fn retire(&mut self) -> Bytes {
+    /// returns how many bytes that were. What was counted until then stays, in
+    /// this box, and what it held, in this snapshot.
+    pub(crate) fn retire(&mut self, mut stats: Box<ArenaStats>, held: Arc<Snapshot>) -> Bytes {
+        if self.retired {
+            return Bytes::ZERO;
+        }
         self.retired = true;
-        self.note_end();
+        *stats = self.picture();
+        // Where the host had no memory for a snapshot it does not say.
+        let ended_us = held.ended_us;
+        stats.ended_us = ended_us.or_else(|| Some(self.tally.history().now_us()));
+        self.ended = Some(stats);
+        self.held = Some(held);
+        self.tally.history_mut().end();
         let mut index = 0;
         while let Some((_, &block)) = self.blocks.find(index) {
             if block.state == State::Live && block.chunk == ChunkId::DIRECT {

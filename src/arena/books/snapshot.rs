@@ -6,12 +6,10 @@
 
 use std::collections::TryReserveError;
 
-use crate::address::{Address, Bytes};
+use crate::address::Bytes;
 use crate::arena::block::{Block, BlockId, ChunkId, State};
 use crate::arena::books::Books;
-use crate::stats::{
-    Action, BlockPicture, BlockState, Holdings, Segment, SegmentKind, Snapshot, StackId,
-};
+use crate::stats::{BlockPicture, BlockState, Holdings, Segment, SegmentKind, Snapshot, StackId};
 use crate::strategy::Pool;
 
 /// The room that a snapshot needs.
@@ -99,10 +97,25 @@ impl<F: Clone> Books<F> {
     pub(crate) fn events(&self, snapshot: &mut Snapshot) -> bool {
         let history = self.tally.history();
         let fits = snapshot.events.capacity() >= history.len();
+        snapshot.made_us = history.made_us();
         if fits {
             snapshot.events_lost = history.read(&mut snapshot.events);
         }
         fits
+    }
+
+    /// Puts what there is when the context ends into an empty snapshot, blocks
+    /// only where it is to be whole. False, and nothing done, where it has no
+    /// room.
+    pub(crate) fn last_snapshot(&mut self, snapshot: &mut Snapshot, whole: bool) -> bool {
+        self.put_back_over();
+        snapshot.ended_us = Some(self.tally.history().now_us());
+        snapshot.forgotten = !whole;
+        if whole {
+            self.snapshot(snapshot)
+        } else {
+            self.events(snapshot)
+        }
     }
 
     /// What is held, in a few numbers.
@@ -149,27 +162,5 @@ impl<F: Clone> Books<F> {
         let blocks = blocks.filter(|(_, block)| block.state == State::Live);
         live.extend(blocks.map(|(id, block)| (block.size, self.tally.history().stack_of(id))));
         true
-    }
-
-    /// Notes that everything ends, as if all of it were freed and given back.
-    pub(super) fn note_end(&mut self) {
-        let history = self.tally.history_mut();
-        let mut end = |action: fn(Address) -> Action, address, size| {
-            history.note(action(address), size, StackId::NONE);
-        };
-        for (_, block) in self.blocks.all() {
-            if block.state == State::Live {
-                end(Action::FreeRequested, block.address, block.requested);
-            }
-            if matches!(block.state, State::Live | State::Limbo) {
-                end(Action::FreeCompleted, block.address, block.requested);
-                if block.chunk == ChunkId::DIRECT {
-                    end(Action::SegmentFree, block.address, block.size);
-                }
-            }
-        }
-        for (_, chunk) in self.chunks.iter() {
-            end(Action::SegmentFree, chunk.address, chunk.size);
-        }
     }
 }

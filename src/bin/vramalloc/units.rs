@@ -10,6 +10,14 @@ pub(super) fn duration(ns: u64) -> String {
     scaled(ns, 1000, &["ns", "us", "ms", "s"])
 }
 
+/// So many of something that has an ordinary plural: `1 block`, `2 blocks`.
+pub(super) fn count(n: u64, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        _ => format!("{n} {what}s"),
+    }
+}
+
 /// A share of 1 as a percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -52,6 +60,8 @@ mod tests {
         assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
         assert_eq!(bytes(3 << 29), "1.5 GiB");
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        assert_eq!(count(1, "block"), "1 block");
+        assert_eq!(count(0, "block"), "0 blocks");
         assert_eq!(duration(999), "999 ns");
         assert_eq!(duration(1_500_000), "1.5 ms");
         assert_eq!(duration(90_000_000_000), "90.0 s");

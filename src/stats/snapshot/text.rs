@@ -28,7 +28,7 @@ pub(super) fn write(snapshots: &Snapshots, out: &mut dyn Write) -> io::Result<()
     out.put(format_args!(",\n    \"stacks\": "))?;
     out.list(4, &snapshots.stacks.stacks, |out, (id, frames)| {
         out.put(format_args!("{{ \"stack\": "))?;
-        out.number(id.number())?;
+        out.number(id.number().map(u64::from))?;
         out.put(format_args!(", \"frames\": {frames:?} }}"))
     })?;
     out.put(format_args!("\n  }}"))
@@ -36,7 +36,13 @@ pub(super) fn write(snapshots: &Snapshots, out: &mut dyn Write) -> io::Result<()
 
 fn arena(out: &mut Lines<'_>, device: u32, snapshot: &Snapshot) -> io::Result<()> {
     out.put(format_args!(
-        "{{\n        \"device\": {device},\n        \"segments\": "
+        "{{\n        \"device\": {device},\n        \"made_us\": {},\n        \"ended_us\": ",
+        snapshot.made_us,
+    ))?;
+    out.number(snapshot.ended_us)?;
+    out.put(format_args!(
+        ",\n        \"forgotten\": {},\n        \"segments\": ",
+        snapshot.forgotten,
     ))?;
     out.list(8, &snapshot.segments, |out, segment| {
         self::segment(out, snapshot, segment)
@@ -137,7 +143,7 @@ impl Lines<'_> {
         self.put(format_args!("{}", quoted.as_deref().unwrap_or("null")))
     }
 
-    fn number(&mut self, number: Option<u32>) -> io::Result<()> {
+    fn number(&mut self, number: Option<u64>) -> io::Result<()> {
         match number {
             Some(number) => self.put(format_args!("{number}")),
             None => self.put(format_args!("null")),

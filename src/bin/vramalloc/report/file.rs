@@ -65,6 +65,8 @@ pub(super) struct Arena {
     pub(super) device_name: Option<String>,
     pub(super) device_total: Option<u64>,
     pub(super) lane: bool,
+    /// When its context ended, Unix time in ms, if it did before.
+    pub(super) ended: Option<u64>,
     pub(super) live: Gauge,
     pub(super) cached: Gauge,
     pub(super) limbo: Gauge,
@@ -272,6 +274,7 @@ fn counted(value: &Value, device: u64) -> Result<Arena, String> {
         device_total: value.get("device_total_bytes").and_then(Value::as_u64),
         // Files of older libraries do not say: they have none.
         lane: value.get("lane").and_then(Value::as_bool).unwrap_or(false),
+        ended: value.get("ended_unix_ms").and_then(Value::as_u64),
         live: gauge(value, "live_bytes")?,
         cached: gauge(value, "cached_bytes")?,
         limbo: gauge(value, "limbo_bytes")?,

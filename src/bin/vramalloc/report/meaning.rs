@@ -5,7 +5,7 @@
 
 use vramalloc::stats::Metric;
 
-use super::super::units::{bytes, duration, share};
+use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, Class, Details, File, Parts};
 use super::lines::Lines;
 
@@ -14,6 +14,7 @@ const ROWS: usize = 6;
 
 /// Everything that is to be said of an arena.
 pub(super) fn meaning(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
+    end(file, arena, out);
     peak(arena, details, out);
     fragmentation(arena, details, out);
     limbo(arena, details, out);
@@ -22,6 +23,18 @@ pub(super) fn meaning(file: &File, arena: &Arena, details: &Details, out: &mut L
     driver(file, arena, out);
     failures(arena, details, out);
     left(file, arena, details, out);
+}
+
+/// Whether its context was gone before the process, with all that it held.
+fn end(file: &File, arena: &Arena, out: &mut Lines) {
+    if let Some(ended) = arena.ended {
+        let after = ended.saturating_sub(file.started).saturating_mul(1_000_000);
+        out.item(format_args!(
+            "Its context ended {} after the start of the process: what is told of \"the end\" is \
+             how it stood then.",
+            duration(after),
+        ));
+    }
 }
 
 /// How much was held and what for.
@@ -174,10 +187,16 @@ fn failures(arena: &Arena, details: &Details, out: &mut Lines) {
 fn left(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     let blocks = details.classes.iter().map(|class| class.live_blocks);
     let blocks = blocks.fold(0, u64::saturating_add);
-    if file.last && blocks > 0 {
+    let live = bytes(arena.live.current);
+    if arena.ended.is_some() && blocks > 0 {
         out.item(format_args!(
-            "The program ended without freeing {blocks} blocks, {}.",
-            bytes(arena.live.current),
+            "{}, {live}, were live when its context ended, which took them along.",
+            count(blocks, "block"),
+        ));
+    } else if file.last && blocks > 0 {
+        out.item(format_args!(
+            "The program ended without freeing {}, {live}.",
+            count(blocks, "block"),
         ));
     }
 }

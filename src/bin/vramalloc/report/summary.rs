@@ -66,10 +66,11 @@ pub(super) fn host(host: &HostArena, out: &mut Lines) {
 
 /// What was counted.
 pub(super) fn counts(arena: &Arena, out: &mut Lines) {
-    out.exact(format_args!(
-        "  {:<14}{:>12}{:>12}",
-        "", "at the end", "peak"
-    ));
+    let end = match arena.ended {
+        None => "at the end",
+        Some(_) => "at its end",
+    };
+    out.exact(format_args!("  {:<14}{end:>12}{:>12}", "", "peak"));
     for (name, gauge) in [
         ("live", arena.live),
         ("cached", arena.cached),

@@ -72,6 +72,10 @@ pub(super) struct Snapshot {
 #[derive(Debug, Deserialize)]
 pub(super) struct Arena {
     pub(super) device: u32,
+    #[serde(default)]
+    pub(super) made_us: Exact,
+    /// None while its context was there, and in files of older libraries.
+    pub(super) ended_us: Option<Exact>,
     pub(super) segments: Vec<Segment>,
     pub(super) events: Vec<Event>,
 }

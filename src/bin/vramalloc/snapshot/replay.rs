@@ -5,12 +5,13 @@
 //! fail. The events of one arena fit by themselves, however many older ones
 //! were lost. Those of several arenas on one device are put in one row by their
 //! times, which may be equal, and a file may have been edited: so everything is
-//! undone here first, and what does not fit is left out. Cost: a search in a
+//! undone here first, and what does not fit is left out. Of a context that ended
+//! before another began, the end is told by events of its own. Cost: a search in a
 //! tree for each event.
 
 use std::collections::BTreeMap;
 
-use super::read::{Action, Event, Segment, Snapshot, State};
+use super::read::{Action, Arena, Event, Exact, Segment, Snapshot, State};
 
 /// The devices of a process, by number.
 pub(super) struct Replayed {
@@ -37,13 +38,20 @@ impl Replayed {
         for arena in &snapshot.arenas {
             let number = usize::try_from(arena.device).unwrap_or(usize::MAX);
             if let Some(device) = replayed.devices.get_mut(number) {
-                device.segments.extend_from_slice(&arena.segments);
                 // An arena's own order counts, also where its clock stood.
                 let mut latest = 0;
                 device.events.extend(arena.events.iter().map(|&event| {
                     latest = event.time_us.get().max(latest);
                     (latest, event)
                 }));
+                match arena.ended_us.filter(|&end| snapshot.goes_on(arena, end)) {
+                    Some(end) if !arena.events.is_empty() => {
+                        let end = latest.max(end.get());
+                        device.events.extend(ends(arena).map(|event| (end, event)));
+                    }
+                    Some(_) => {}
+                    None => device.segments.extend_from_slice(&arena.segments),
+                }
             }
         }
         replayed.left_out = replayed.devices.iter_mut().map(Device::order).sum();
@@ -82,6 +90,36 @@ impl Device {
         self.events.retain(|_| kept.pop().unwrap_or(false));
         before - self.segments.len() - self.events.len()
     }
+}
+
+impl Snapshot {
+    /// Whether the device had another arena after the end of this one.
+    fn goes_on(&self, arena: &Arena, end: Exact) -> bool {
+        let mut others = self.arenas.iter();
+        others.any(|other| other.device == arena.device && other.made_us >= end)
+    }
+}
+
+/// What the end of a context did to all that it held, as events.
+fn ends(arena: &Arena) -> impl Iterator<Item = Event> + '_ {
+    let event = move |action, address, size| Event {
+        action,
+        address,
+        device_free: Exact::default(),
+        size,
+        time_us: Exact::default(),
+        stack: None,
+    };
+    arena.segments.iter().flat_map(move |segment| {
+        let blocks = segment.blocks.iter().flat_map(move |block| {
+            let end = |action| event(action, block.address, block.requested);
+            let requested =
+                (block.state == State::ActiveAllocated).then(|| end(Action::FreeRequested));
+            let completed = (block.state != State::Inactive).then(|| end(Action::FreeCompleted));
+            requested.into_iter().chain(completed)
+        });
+        blocks.chain([event(Action::SegmentFree, segment.address, segment.size)])
+    })
 }
 
 /// A block that is not free.

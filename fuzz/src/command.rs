@@ -23,7 +23,10 @@ mod in_place_of_main {
         mod shape;
 
         /// What writes the files is not called here.
-        pub(super) fn report(_target: &std::path::Path, _files: &[std::path::PathBuf]) -> u8 {
+        pub(super) fn report(
+            _targets: [Option<&std::path::Path>; 2],
+            _files: &[std::path::PathBuf],
+        ) -> u8 {
             0
         }
 

@@ -27,7 +27,12 @@ impl Made {
     fn of(statistics: &str) -> Made {
         let folder = fresh_folder();
         fs::write(folder.join("s.json"), statistics).unwrap();
-        let output = report(&folder, &["--snapshot", "out.pickle", "s.json"]);
+        let both = [
+            "--snapshot=out.pickle",
+            "--snapshot-json=out.json",
+            "s.json",
+        ];
+        let output = report(&folder, &both);
         Made { folder, output }
     }
 
@@ -381,16 +386,14 @@ fn what_cannot_be_written_is_said_and_changes_nothing() {
     );
     fs::copy(folder.join("s.json"), folder.join("t.json")).unwrap();
     for (arguments, complaint) in [
-        // Its JSON would be the statistics themselves.
-        (
-            ["--snapshot", "s.pickle", "s.json"],
-            "s.json: would be overwritten",
-        ),
         (
             ["--snapshot", "s.json", "s.json"],
             "s.json: would be overwritten",
         ),
-        (["--snapshot", "x.json", "s.json"], "x.json: "),
+        (
+            ["--snapshot-json", "./s.json", "s.json"],
+            "s.json: would be overwritten",
+        ),
         (["--snapshot", "none/x.pickle", "s.json"], "none/x.pickle: "),
         (["--snapshot", "out.pickle", "none.json"], "none.json: "),
         (
@@ -408,6 +411,9 @@ fn what_cannot_be_written_is_said_and_changes_nothing() {
         assert_eq!(errors.lines().count(), 1, "{errors}");
         assert_eq!(text(&output.stdout), "");
     }
+    let both = ["--snapshot=x", "--snapshot-json=x", "s.json"];
+    let errors = text(&report(folder, &both).stderr);
+    assert!(errors.starts_with("vramalloc: x: would be"), "{errors}");
     assert_eq!(
         fs::read(folder.join("s.json")).unwrap(),
         statistics.as_bytes()
@@ -492,4 +498,43 @@ fn what_does_not_fit_is_left_out() {
         assert_eq!(errors.lines().count(), 1, "{errors}");
         assert!(!made.folder.join("out.pickle").exists());
     }
+}
+
+/// The obvious name for the snapshot of a file is free, and nothing is written
+/// that was not asked for.
+#[test]
+fn a_snapshot_is_written_under_the_names_that_were_given() {
+    let run = Run::preloaded("basics", Kind::Driver).go();
+    let folder = fresh_folder();
+    fs::write(folder.join("run.json"), run.statistics()).unwrap();
+    for (arguments, files) in [
+        (&["--snapshot", "run.pickle"][..], 2),
+        (&["--snapshot-json", "run.snapshot.json"], 3),
+        (&["--snapshot", "a", "--snapshot-json", "b"], 5),
+    ] {
+        let arguments = [arguments, &["run.json"]].concat();
+        let output = report(&folder, &arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let named = text(&output.stdout);
+        assert!(
+            arguments
+                .iter()
+                .skip(1)
+                .step_by(2)
+                .all(|name| { name == &"run.json" || named.contains(name) })
+        );
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), files);
+    }
+    let same = |one: &str, other: &str| {
+        assert_eq!(
+            fs::read(folder.join(one)).unwrap(),
+            fs::read(folder.join(other)).unwrap()
+        );
+    };
+    same("run.pickle", "a");
+    same("run.snapshot.json", "b");
+    assert_eq!(
+        fs::read_to_string(folder.join("run.json")).unwrap(),
+        run.statistics()
+    );
 }

@@ -30,9 +30,12 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with = "snapshot")]
     merge: bool,
     /// Write what FILE says of each block, and its events, as a snapshot that
-    /// PyTorch's memory_viz opens, and as JSON beside it
+    /// PyTorch's memory_viz opens
     #[arg(long, value_name = "PICKLE")]
     snapshot: Option<PathBuf>,
+    /// Write the same as JSON
+    #[arg(long, value_name = "JSON", conflicts_with = "merge")]
+    snapshot_json: Option<PathBuf>,
 }
 
 /// What was read of a file of this name, or why it was not.
@@ -41,8 +44,9 @@ pub(super) type Read = (String, Result<Vec<u8>, String>);
 /// Prints a report of each file, or one of all, and answers with the exit
 /// status.
 pub(super) fn report(arguments: &Arguments) -> u8 {
-    if let Some(target) = &arguments.snapshot {
-        return super::snapshot::report(target, &arguments.files);
+    let targets = [&arguments.snapshot, &arguments.snapshot_json].map(Option::as_deref);
+    if targets != [None, None] {
+        return super::snapshot::report(targets, &arguments.files);
     }
     let files = arguments.files.iter().map(|path| {
         let read = fs::read(path).map_err(|error| error.to_string());

@@ -41,8 +41,7 @@ def plotted(page):
 
 def opened(check, name, statistics):
     """Checks that the snapshot of a run's statistics (a file) can be opened."""
-    # Not beside the statistics under their own name, which end in .json too.
-    target = statistics.with_suffix(".snapshot.pickle")
+    target = statistics.with_suffix(".pickle")
     code, _, errors = run(COMMAND, "report", "--snapshot", target, statistics)
     check(f"{name}: a snapshot is made", code == 0, errors)
     if code != 0:

@@ -1,0 +1,136 @@
+//! What `vramalloc run` says at the end: where the statistics are, or why there
+//! are none.
+
+use std::fs;
+use std::process::Command;
+
+use crate::{COMMAND, Place, output};
+
+/// A shell function that writes a file as the library would, for program `$1`
+/// and process `$2`.
+const WRITE: &str = r#"write() { f=$(echo "$VRAMALLOC_STATS" | sed "s/%e/$1/;s/%p/$2/;s/%%/%/"); echo {} > "$f"; };"#;
+
+/// A shell function that says something of its process, as the library would.
+const NOTE: &str = "note() { echo $$ $* >>$VRAMALLOC_RUN; };";
+
+#[test]
+fn the_last_line_says_where_the_statistics_are() {
+    let place = Place::new("last_line");
+    let (_, _, errors) = output(place.run(&[], "true"));
+    assert_eq!(
+        errors,
+        "vramalloc: no CUDA memory was seen in sh, so there are no statistics"
+    );
+
+    // A file from before is not this run's.
+    fs::write(place.path("vramalloc.old.1.json"), "{}").unwrap();
+    let script = format!("{WRITE} cd /; write sh $$; echo $$");
+    let (_, out, errors) = output(place.run(&[], &script));
+    let file = place.path(&format!("vramalloc.sh.{}.json", out.trim()));
+    assert_eq!(
+        errors,
+        format!(
+            "vramalloc: statistics written; read them with: {COMMAND} report {}",
+            file.display()
+        )
+    );
+
+    let script = format!("{WRITE} for i in 4 3 2 1; do write a $i; done; write sh $$; echo $$");
+    let (_, out, errors) = output(place.run(&["--stats", "many 100%%.%e.%p"], &script));
+    let line = errors.replace(place.directory.to_str().unwrap(), "DIR");
+    assert_eq!(
+        line,
+        format!(
+            "vramalloc: 5 processes wrote statistics; read them with: {COMMAND} report \
+             'DIR/many 100%.sh.{}' 'DIR/many 100%.a.1' 'DIR/many 100%.a.2' (and 2 more beside)",
+            out.trim()
+        )
+    );
+
+    for (options, script, line) in [
+        (
+            ["--stats", "off"],
+            "true",
+            "no statistics were kept: they are switched off",
+        ),
+        (
+            ["--stats", "stderr"],
+            "true",
+            "statistics stand above, if CUDA memory was seen in sh",
+        ),
+        (
+            ["--limit", "1G"],
+            "kill -9 $$",
+            "sh was ended by signal 9 and wrote no statistics",
+        ),
+    ] {
+        let (_, _, errors) = output(place.run(&options, script));
+        assert_eq!(errors, format!("vramalloc: {line}"));
+    }
+}
+
+#[test]
+fn where_no_file_was_written_it_is_said_why() {
+    let place = Place::new("without_files");
+    for (script, line) in [
+        (
+            "note seen; note failed /f/a.json: No space left on device",
+            "the statistics of sh could not be written: /f/a.json: No space left on device",
+        ),
+        // Nothing was allocated that statistics could tell of.
+        (
+            "note seen; note ended",
+            "no CUDA memory was seen in sh, so there are no statistics",
+        ),
+        (
+            "note seen",
+            "sh used CUDA and wrote no statistics (it ended without exit handlers, as by \
+             _exit; --option stats_interval_s=60 writes them meanwhile)",
+        ),
+    ] {
+        let (_, _, errors) = output(place.run(&[], &format!("{NOTE} {script}")));
+        assert_eq!(errors, format!("vramalloc: {line}"), "{script}");
+    }
+    // One of several processes.
+    let script = format!("{NOTE} {WRITE} echo 1 seen >>$VRAMALLOC_RUN; note seen; write sh $$");
+    let (_, _, errors) = output(place.run(&[], &script));
+    let more = errors.split_once("; 1 more used CUDA and wrote none (");
+    assert!(more.is_some(), "{errors}");
+    // A file beside that of another process of the same name is found.
+    let script = "f=$(echo $VRAMALLOC_STATS | sed s/%e/sh/\\;s/%p/7.1/); echo {} >$f";
+    let (_, _, errors) = output(place.run(&["--stats", "%p.json"], script));
+    assert!(errors.ends_with("/7.1.json"), "{errors}");
+}
+
+/// A working directory that is gone, or has a name that no pattern can hold.
+#[test]
+fn a_directory_without_a_name_keeps_no_program_from_starting() {
+    let place = Place::new("no_directory");
+    let run = |before: &str, script: &str| {
+        let script = format!(
+            "{before} && exec {COMMAND} run --library {} -- sh -c '{script}'",
+            place.library()
+        );
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(&place.directory);
+        output(shell)
+    };
+    let (code, out, errors) = run("mkdir gone; cd gone; rmdir ../gone", "echo started; exit 3");
+    assert_eq!((code, &*out), (Some(3), "started\n"), "{errors}");
+    let latin = r"d=$(printf \\351); mkdir -p $d; cd $d";
+    let (code, _, errors) = run(latin, "echo {} > vramalloc.sh.1.json");
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.ends_with(" report vramalloc.sh.1.json"), "{errors}");
+}
+
+#[test]
+fn a_percent_sign_in_the_directorys_name_is_kept() {
+    let mut place = Place::new("percent");
+    place.directory = place.path("100%p");
+    fs::create_dir(&place.directory).unwrap();
+    fs::write(place.path("dummy.so"), "").unwrap();
+    let (_, out, _) = output(place.run(&["--stats", "s.json"], "echo $VRAMALLOC_STATS"));
+    assert!(out.ends_with("/100%%p/s.json\n"), "{out}");
+    let (_, _, errors) = output(place.run(&["--stats", "s.json"], "echo > s.json"));
+    assert!(errors.ends_with("/100%p/s.json"), "{errors}");
+}

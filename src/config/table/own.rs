@@ -29,7 +29,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "size or share",
         accepted: SHARE,
         help: "The most that may be reserved on each device; a request beyond it is out of \
-               memory, and the device seems to be that small.",
+               memory, and cudaMemGetInfo tells of a device that small.",
         meant: size_meant,
         by_default: "no limit is in force",
         read: |s, text| set(&mut s.config.limit, limit(text)),

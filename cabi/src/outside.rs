@@ -26,6 +26,11 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// any.
 const PIECE: usize = libc::PIPE_BUF;
 
+const NO_TIME: libc::timespec = libc::timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
 /// What a descriptor stands for: device, inode, type, and of a device which.
 type Identity = (libc::dev_t, libc::ino_t, libc::mode_t, libc::dev_t);
 
@@ -155,14 +160,9 @@ pub(crate) fn quietly<R>(work: impl FnOnce() -> R) -> R {
     let result = work();
     for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
         if !holds(&was_pending, signal) && holds(&pending(), signal) {
-            let now = libc::timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            };
+            let (raised, now) = (set(&[signal]), NO_TIME);
             // SAFETY: a set and a time of this function; it does not wait.
-            unsafe {
-                libc::sigtimedwait(&raw const *&set(&[signal]), ptr::null_mut(), &raw const now)
-            };
+            unsafe { libc::sigtimedwait(&raw const raised, ptr::null_mut(), &raw const now) };
         }
     }
     masked(libc::SIG_SETMASK, &before);

@@ -217,7 +217,7 @@ impl<D: Driver> Arena<D> {
                 .route(size, &|| self.available())
                 .map_err(AllocError::Driver)?
         };
-        let served = match route {
+        let serve = || match route {
             Route::Direct => self.allocate_direct(request, stack, stray),
             Route::Pool(pool) => {
                 let want = Want {
@@ -230,10 +230,13 @@ impl<D: Driver> Arena<D> {
                 hit.map_or_else(|| self.allocate_after_miss(want), Ok)
             }
         };
-        if let (Some(finish), Ok(address)) = (&self.finish, served) {
-            self.finish(finish, address);
+        match &self.finish {
+            None => serve(),
+            Some(finish) => {
+                let finished = || serve().inspect(|&address| self.finish(finish, address));
+                self.counted(finished)
+            }
         }
-        served
     }
 
     /// Takes over memory that the real function handed to the program after
@@ -273,7 +276,22 @@ impl<D: Driver> Arena<D> {
             let full = self.batch_is_full(&books);
             (freed, full)
         };
-        let result = match freed? {
+        let freed = freed?;
+        let strict = self.free_sync == FreeSync::Strict;
+        let is_done = match freed {
+            Freed::Done => true,
+            Freed::Limbo => !strict && !batch_is_full,
+            Freed::GiveBack(_) => false,
+        };
+        if is_done && !self.follows_frees {
+            return Ok(());
+        }
+        self.counted(|| self.end_free(freed, batch_is_full))
+    }
+
+    /// What a free has left to be done.
+    fn end_free(&self, freed: Freed, batch_is_full: bool) -> Result<(), FreeError> {
+        let result = match freed {
             Freed::Done => Ok(()),
             Freed::GiveBack(region) => self.give_back(region).map_err(FreeError::Driver),
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
@@ -339,6 +357,10 @@ impl<D: Driver> Arena<D> {
     /// with. Waits for nothing, unless idle memory has decayed: the driver's
     /// free of it waits.
     pub fn flush(&self) {
+        self.counted(|| self.flush_now());
+    }
+
+    fn flush_now(&self) {
         self.close(Extent::All);
         self.poll();
         self.decay();
@@ -355,6 +377,10 @@ impl<D: Driver> Arena<D> {
     /// Waits for limbo, then gives every idle chunk back to the driver;
     /// returns how many bytes that were.
     pub fn trim(&self) -> Bytes {
+        self.counted(|| self.trim_now())
+    }
+
+    fn trim_now(&self) -> Bytes {
         let _turn = self.turn_on_ladder();
         self.books.lock().tally().waited_for_all();
         self.wait_for_all(Whose::Own);

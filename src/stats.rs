@@ -146,15 +146,15 @@ pub struct ArenaStats {
     pub chunks_released: u64,
     /// Batches of limbo blocks that were closed with a fence.
     pub epochs: u64,
-    /// Times that a call of the program waited for a fence.
+    /// Calls of the program that waited for the device, however often each.
     pub waits: u64,
-    /// Nanoseconds spent in these waits.
+    /// Nanoseconds that they waited, also in the driver's own free.
     pub wait_ns: u64,
-    /// The longest of them.
+    /// What one of them waited at the most.
     pub longest_wait_ns: u64,
-    /// Of the waits, those of requests while limbo was over its budget.
+    /// Of these calls, those that waited because limbo was over its budget.
     pub budget_waits: u64,
-    /// Nanoseconds spent in these.
+    /// Nanoseconds that they waited for that.
     pub budget_wait_ns: u64,
     /// Requests that failed for want of memory.
     pub ooms: u64,

@@ -72,7 +72,7 @@ impl<D: Driver> Arena<D> {
     pub(super) fn allocate_after_miss(&self, want: Want) -> Result<Address, AllocError> {
         let least = self.strategy.least_block(want.request);
         let need = Need::new(want.request, least, want.stack);
-        self.patiently(&need, || self.serve(want, &need))
+        self.counted(|| self.patiently(&need, || self.serve(want, &need)))
     }
 
     /// Serves a request by a driver allocation of exactly its size.
@@ -83,7 +83,7 @@ impl<D: Driver> Arena<D> {
         stray: Stray,
     ) -> Result<Address, AllocError> {
         let need = Need::new(request, self.strategy.least_block(request), stack);
-        self.patiently(&need, || self.serve_direct(&need, stray))
+        self.counted(|| self.patiently(&need, || self.serve_direct(&need, stray)))
     }
 
     /// Tries to serve a request; where memory is short, again whenever another

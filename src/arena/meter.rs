@@ -1,10 +1,12 @@
 //! Counting and timing of driver calls, as one more stage in the pipe.
 //!
-//! Owns the counters of [`DriverCalls`]. Invariant: every call of an arena to
-//! its driver goes through here, so none is missed and the arena's own code
-//! counts nothing. Cost: two readings of the clock and up to five relaxed
-//! operations per driver call.
+//! Owns the counters of [`DriverCalls`], and what the program's call that is
+//! under way on a thread has waited. Invariant: every call of an arena to its
+//! driver goes through here, so none is missed and the arena's own code counts
+//! nothing. Cost: two readings of the clock and up to five relaxed operations
+//! per driver call.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
@@ -12,6 +14,88 @@ use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::Code;
 use crate::stats::{CallCount, DriverCalls};
 use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A driver's free that takes longer has waited for the device: it does so
+/// without a word. What it costs by itself is less.
+const FREE: u64 = 100_000;
+
+/// How long a call of the program waited for the device.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Waited {
+    pub(crate) ns: u64,
+    /// Of that, because more was in limbo than its budget allows.
+    pub(crate) budget_ns: u64,
+    pub(crate) for_budget: bool,
+}
+
+/// The program's call that this thread is in.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Call {
+    None,
+    /// It has waited for nothing so far.
+    Running,
+    Waited(Waited),
+}
+
+thread_local! {
+    static CALL: Cell<Call> = const { Cell::new(Call::None) };
+}
+
+/// Ends the call also where something unwinds.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        CALL.set(Call::None);
+    }
+}
+
+/// Runs a call of the program and says how long it waited, if it did. What is
+/// part of another call, also on another arena, counts there.
+pub(super) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<Waited>) {
+    if CALL.get() != Call::None {
+        return (work(), None);
+    }
+    let _ending = Ending;
+    CALL.set(Call::Running);
+    let result = work();
+    match CALL.get() {
+        Call::Waited(waited) => (result, Some(waited)),
+        Call::None | Call::Running => (result, None),
+    }
+}
+
+/// The call has waited so long.
+fn add_to_call(ns: u64) {
+    let before = match CALL.get() {
+        Call::None => return,
+        Call::Running => Waited::default(),
+        Call::Waited(waited) => waited,
+    };
+    CALL.set(Call::Waited(Waited {
+        ns: before.ns.saturating_add(ns),
+        ..before
+    }));
+}
+
+/// What `wait` waits, it does for the limbo budget.
+pub(super) fn for_budget<R>(wait: impl FnOnce() -> R) -> R {
+    let ns = || match CALL.get() {
+        Call::Waited(waited) => waited.ns,
+        Call::None | Call::Running => 0,
+    };
+    let before = ns();
+    let result = wait();
+    if let Call::Waited(waited) = CALL.get() {
+        let more = waited.ns.saturating_sub(before);
+        CALL.set(Call::Waited(Waited {
+            budget_ns: waited.budget_ns.saturating_add(more),
+            for_budget: true,
+            ..waited
+        }));
+    }
+    result
+}
 
 /// Counters of one kind of call. Relaxed throughout: nothing is ordered by
 /// them.
@@ -36,6 +120,20 @@ impl Meter {
     }
 
     fn time<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        self.timed(call).0
+    }
+
+    /// The same for a call that waits for the device if it takes so long.
+    fn time_wait<T>(&self, least: u64, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        let (result, ns) = self.timed(call);
+        if ns >= least {
+            add_to_call(ns);
+        }
+        result
+    }
+
+    /// The result, and what it took in ns.
+    fn timed<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> (Result<T, Code>, u64) {
         let start = Instant::now();
         let result = call();
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -46,7 +144,7 @@ impl Meter {
         if result.is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
-        result
+        (result, ns)
     }
 
     fn read(&self) -> CallCount {
@@ -116,7 +214,7 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn free(&self, address: Address) -> Result<(), Code> {
-        self.free.time(|| self.driver.free(address))
+        self.free.time_wait(FREE, || self.driver.free(address))
     }
 
     fn mem_info(&self) -> Result<MemInfo, Code> {
@@ -144,19 +242,21 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn wait(&self, fence: &D::Fence, whose: Whose) -> Result<bool, Code> {
-        self.wait.time(|| self.driver.wait(fence, whose))
+        self.wait.time_wait(0, || self.driver.wait(fence, whose))
     }
 
     fn wait_within(&self, fence: &D::Fence, most: Duration) -> Result<bool, Code> {
-        self.wait.time(|| self.driver.wait_within(fence, most))
+        self.wait
+            .time_wait(0, || self.driver.wait_within(fence, most))
     }
 
     fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
-        self.wait.time(|| self.driver.fill(address, size, byte))
+        self.wait
+            .time_wait(0, || self.driver.fill(address, size, byte))
     }
 
     fn synchronize(&self) -> Result<(), Code> {
-        self.wait.time(|| self.driver.synchronize())
+        self.wait.time_wait(0, || self.driver.synchronize())
     }
 
     fn prepare_to_settle(&self) {
@@ -164,6 +264,6 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn settle(&self, whose: Whose) -> Result<bool, Code> {
-        self.wait.time(|| self.driver.settle(whose))
+        self.wait.time_wait(0, || self.driver.settle(whose))
     }
 }

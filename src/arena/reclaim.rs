@@ -5,12 +5,11 @@
 //! books while its fence is being made, so nobody takes limbo for empty, and
 //! one that has ended meanwhile is not missed.
 
-use std::time::Instant;
-
 use crate::address::Bytes;
 use crate::arena::Arena;
 use crate::arena::books::{Books, Region, Wait};
 use crate::arena::limbo::Oldest;
+use crate::arena::meter::{call, for_budget};
 use crate::config::GarbageThreshold;
 use crate::driver::{Driver, Whose};
 use crate::error::Code;
@@ -132,12 +131,14 @@ impl<D: Driver> Arena<D> {
                 yield_now();
                 continue;
             };
-            let start = Instant::now();
-            let Ok(reached) = wait(&fence) else {
+            let waited = match reason {
+                Wait::Budget => for_budget(|| wait(&fence)),
+                Wait::All => wait(&fence),
+            };
+            let Ok(reached) = waited else {
                 return false;
             };
             if reached {
-                self.count_wait(start, reason);
                 self.end_epochs(number);
             }
             return reached;
@@ -145,9 +146,14 @@ impl<D: Driver> Arena<D> {
         false
     }
 
-    fn count_wait(&self, start: Instant, reason: Wait) {
-        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.books.lock().tally().waited(ns, reason);
+    /// Runs what a call of the program does besides the books, and counts the
+    /// call where it waits for the device.
+    pub(super) fn counted<R>(&self, work: impl FnOnce() -> R) -> R {
+        let (result, waited) = call(work);
+        if let Some(waited) = waited {
+            self.books.lock().tally().waited(waited);
+        }
+        result
     }
 
     /// Waits until limbo is empty, as far as fences can be made.
@@ -177,10 +183,8 @@ impl<D: Driver> Arena<D> {
             arena: self,
             number: Some(number),
         };
-        let start = Instant::now();
         if self.driver.settle(whose) == Ok(true) {
             closing.number = None;
-            self.count_wait(start, Wait::All);
             self.end_epochs(number);
         }
     }

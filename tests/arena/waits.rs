@@ -187,3 +187,96 @@ fn beyond_the_cap_of_pinned_memory_nobody_else_is_waited_for() {
     arena.note_refusal(Bytes::mib(3));
     assert_eq!(arena.stats().ooms, 1);
 }
+
+/// A call that waits for many fences has waited once.
+#[test]
+fn calls_that_wait_are_counted_and_not_their_fences() {
+    let config = Config {
+        limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(1))),
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, Bytes::gib(1));
+    let blocks: Vec<_> = (0..200).map(|_| rig.get(Bytes::kib(512))).collect();
+    for block in blocks {
+        rig.launch(block, Bytes::kib(512), MS);
+        rig.arena.free(block).unwrap();
+    }
+    let before = rig.arena.driver_calls().wait.calls;
+    rig.get(Bytes::mib(100));
+    let stats = rig.arena.stats();
+    assert!(rig.arena.driver_calls().wait.calls > before + 1);
+    assert_eq!((stats.waits, stats.budget_waits), (1, 1));
+}
+
+/// What did not help was waited for too: another context still works.
+#[test]
+fn waits_in_vain_are_counted() {
+    let config = Config {
+        limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(4))),
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let arena = accompanied(&config, Bytes::mib(64));
+    for size in [8, 10] {
+        let block = arena.allocate(Bytes::mib(size)).unwrap();
+        arena.free(block).unwrap();
+    }
+    let (stats, calls) = (arena.stats(), arena.driver_calls());
+    assert_eq!(arena.driver().waits_for_other.load(Ordering::Relaxed), 0);
+    assert_eq!((stats.waits, stats.budget_waits), (1, 1));
+    assert_eq!(stats.wait_ns, calls.wait.ns);
+}
+
+/// A driver whose free waits, as CUDA's does.
+struct Waiting {
+    inner: SimDriver,
+    frees_take: Duration,
+}
+
+impl Driver for Waiting {
+    type Fence = <SimDriver as Driver>::Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.inner.alloc(size)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        std::thread::sleep(self.frees_take);
+        self.inner.free(address)
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.inner.mem_info()
+    }
+
+    fn fence(&self) -> Result<Self::Fence, Code> {
+        self.inner.fence()
+    }
+
+    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
+        self.inner.reached(fence)
+    }
+
+    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
+        self.inner.wait(fence, whose)
+    }
+}
+
+/// Without a pool the program waits in the driver's own free.
+#[test]
+fn frees_that_wait_in_the_driver_are_counted() {
+    let config = plain(StrategyKind::Passthrough);
+    let rig = Rig::new(&config, Bytes::mib(64));
+    let driver = Waiting {
+        inner: rig.gpu.driver(0).unwrap(),
+        frees_take: Duration::from_millis(2),
+    };
+    let quota = Arc::new(Quota::new(Bytes::MAX));
+    let arena = Arena::new(ArenaId(1), driver, &config, Arc::new(PageMap::new()), quota);
+    for _ in 0..5 {
+        let block = arena.allocate(Bytes::mib(1)).unwrap();
+        arena.free(block).unwrap();
+    }
+    let stats = arena.stats();
+    assert_eq!((stats.waits, stats.budget_waits), (5, 0));
+    assert!(stats.wait_ns >= 10 * MS && stats.longest_wait_ns >= 2 * MS);
+}

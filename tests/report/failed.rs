@@ -168,7 +168,7 @@ fn of_many_the_first_and_the_last_are_told() {
     all_in(
         &out,
         &[
-            "1000.0 MiB (512.0 MiB in whole slots), number 1 of 40, 0 ns after the start",
+            "1000.0 MiB (512.0 MiB in whole slots), number 1 of 40, 0 ms after the start",
             "- 38 more in between - 1.0 GiB",
             "number 40 of 40, 39.0 ms after the start",
         ],

@@ -21,7 +21,7 @@ fn a_report_shows_the_arenas() {
         "16.0 GiB",
         "live 1.5 GiB 1.5 GiB",
         "requests 4: 75.0 % hits, 25.0 % misses, 0.0 % direct",
-        "driver calls 5 in 0 ns, 0 failed: 5 alloc",
+        "driver calls 5 in 0 ms, 0 failed: 5 alloc",
         "waits 0 in 1.5 ms",
     ] {
         assert!(flat.contains(part), "{part} is not in\n{out}");

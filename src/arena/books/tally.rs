@@ -12,6 +12,7 @@ mod picture;
 use crate::address::{Address, Bytes};
 use crate::arena::books::Region;
 use crate::arena::history::History;
+use crate::arena::meter::Waited;
 use crate::stats::{
     Action, ArenaStats, ClassLive, Metric, Parts, SIZE_CLASSES, StackId, size_class,
 };
@@ -352,15 +353,13 @@ impl Tally {
     }
 
     /// A call of the program waited for the device.
-    pub(crate) fn waited(&mut self, ns: u64, reason: Wait) {
+    pub(crate) fn waited(&mut self, waited: Waited) {
         let stats = &mut self.stats;
         stats.waits += 1;
-        stats.wait_ns = stats.wait_ns.saturating_add(ns);
-        stats.longest_wait_ns = stats.longest_wait_ns.max(ns);
-        if reason == Wait::Budget {
-            stats.budget_waits += 1;
-            stats.budget_wait_ns = stats.budget_wait_ns.saturating_add(ns);
-        }
+        stats.wait_ns = stats.wait_ns.saturating_add(waited.ns);
+        stats.longest_wait_ns = stats.longest_wait_ns.max(waited.ns);
+        stats.budget_waits += u64::from(waited.for_budget);
+        stats.budget_wait_ns = stats.budget_wait_ns.saturating_add(waited.budget_ns);
     }
 
     /// All of limbo is waited for at once.

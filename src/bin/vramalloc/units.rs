@@ -5,9 +5,18 @@ pub(super) fn bytes(n: u64) -> String {
     scaled(n, 1024, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
-/// A duration: `1.5 ms`.
+/// A duration in milliseconds or, from a second on, in seconds: `1.5 ms`.
+#[allow(clippy::cast_precision_loss, reason = "shown with one digit")]
 pub(super) fn duration(ns: u64) -> String {
-    scaled(ns, 1000, &["ns", "us", "ms", "s"])
+    let ms = ns as f64 / 1e6;
+    match ns {
+        0 => "0 ms".to_owned(),
+        // What would be shown as nothing.
+        1..50_000 => "<0.1 ms".to_owned(),
+        // What would be shown as a whole second.
+        _ if ms < 999.95 => format!("{ms:.1} ms"),
+        _ => format!("{:.1} s", ms / 1e3),
+    }
 }
 
 /// So many of something that has an ordinary plural: `1 block`, `2 blocks`.
@@ -62,7 +71,11 @@ mod tests {
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
         assert_eq!(count(1, "block"), "1 block");
         assert_eq!(count(0, "block"), "0 blocks");
-        assert_eq!(duration(999), "999 ns");
+        assert_eq!(duration(0), "0 ms");
+        assert_eq!(duration(999), "<0.1 ms");
+        assert_eq!(duration(50_000), "0.1 ms");
+        assert_eq!(duration(999_949_999), "999.9 ms");
+        assert_eq!(duration(999_950_000), "1.0 s");
         assert_eq!(duration(1_500_000), "1.5 ms");
         assert_eq!(duration(90_000_000_000), "90.0 s");
         assert_eq!(share(1, 0), "-");

@@ -3,7 +3,7 @@
 //! The first and the last are told in full: the first is what went wrong, the
 //! last is what the program ended on. What happened in between is in the file.
 
-use super::super::units::{bytes, duration, share};
+use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, File};
 use super::lines::Lines;
 use super::ooms::{Holdings, Oom};
@@ -148,7 +148,8 @@ fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
         out.exact("  live blocks by call stack, those that held most:");
     }
     for group in &oom.stacks {
-        let (count, size, place) = (group.count, bytes(group.bytes), place(group.key));
-        out.wrapped(format_args!("    {size} in {count} blocks: {place}"), 4);
+        let (size, place) = (bytes(group.bytes), place(group.key));
+        let blocks = count(group.count, "block");
+        out.wrapped(format_args!("    {size} in {blocks}: {place}"), 4);
     }
 }

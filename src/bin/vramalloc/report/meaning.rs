@@ -15,7 +15,7 @@ const ROWS: usize = 6;
 /// Everything that is to be said of an arena.
 pub(super) fn meaning(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     end(file, arena, out);
-    peak(arena, details, out);
+    peak(file, arena, details, out);
     fragmentation(arena, details, out);
     limbo(arena, details, out);
     idle(arena, details, out);
@@ -38,17 +38,23 @@ fn end(file: &File, arena: &Arena, out: &mut Lines) {
 }
 
 /// How much was held and what for.
-fn peak(arena: &Arena, details: &Details, out: &mut Lines) {
+fn peak(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     let (live, reserved) = (arena.live.peak, arena.reserved.peak);
     let memory = &details.memory;
     let rounding = memory
         .peak(Metric::ActiveBytes)
         .saturating_sub(memory.peak(Metric::RequestedBytes));
+    // What the driver rounds by itself nobody tells.
+    let rounded = match file.option("strategy") {
+        Some("passthrough") => String::new(),
+        _ => format!(
+            "; about {} of what was in use at the most came from rounding",
+            bytes(rounding)
+        ),
+    };
     out.item(format_args!(
-        "The program held at most {}; about {} of what was in use at the most came from \
-         rounding.",
-        bytes(live),
-        bytes(rounding),
+        "The program held at most {}{rounded}.",
+        bytes(live)
     ));
     let &Parts {
         live: live_then,
@@ -75,6 +81,10 @@ fn fragmentation(arena: &Arena, details: &Details, out: &mut Lines) {
         .pools(Metric::InactiveSplitBytes)
         .map(|values| values[1]);
     if details.fragmented_misses == 0 {
+        if details.fragmented_ooms > 0 {
+            // What failed is told below.
+            return;
+        }
         out.item(
             "Fragmentation cost no memory: no request took more from the driver while enough was \
              cached in pieces.",
@@ -87,11 +97,11 @@ fn fragmentation(arena: &Arena, details: &Details, out: &mut Lines) {
         "large requests, whose chunks are kept by what still lives in them"
     };
     out.item(format_args!(
-        "Fragmentation: {} of the {} requests that took more from the driver found enough cached, \
+        "Fragmentation: {} of {} that took more from the driver found enough cached, \
          but not in one piece. Up to {} lay free in chunks that were in use, most of it between \
          blocks of {whose}.",
         details.fragmented_misses,
-        arena.misses,
+        count(arena.misses, "request"),
         bytes(all),
     ));
 }
@@ -100,10 +110,10 @@ fn fragmentation(arena: &Arena, details: &Details, out: &mut Lines) {
 fn limbo(arena: &Arena, details: &Details, out: &mut Lines) {
     if details.limbo_misses > 0 {
         out.item(format_args!(
-            "{} of the {} requests that took more from the driver came while as much was in \
+            "{} of {} that took more from the driver came while as much was in \
              limbo: freed, and still in use by the device. Limbo held up to {}.",
             details.limbo_misses,
-            arena.misses,
+            count(arena.misses, "request"),
             bytes(arena.limbo.peak),
         ));
     }
@@ -133,13 +143,23 @@ fn waits(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
         (some, _) => format!("{some} of them"),
     };
     out.item(format_args!(
-        "{} waited for the device, {} in all, {} of the run, {} at the longest; {reason} because \
+        "{} waited for the device, {} in all, {}, {} at the longest; {reason} because \
          limbo was over its budget.",
         calls(arena.waits),
         duration(arena.wait_ns),
-        share(arena.wait_ns, file.ran_ns()),
+        of_run(arena.wait_ns, file),
         duration(details.longest_wait_ns),
     ));
+}
+
+/// A time as a share of the run. Threads spend theirs side by side, so all of
+/// it together can be longer than the run.
+pub(super) fn of_run(ns: u64, file: &File) -> String {
+    let ran = file.ran_ns();
+    if ns > ran {
+        return "in several threads side by side".to_owned();
+    }
+    format!("{} of the run", share(ns, ran))
 }
 
 fn calls(count: u64) -> String {
@@ -153,9 +173,9 @@ fn calls(count: u64) -> String {
 fn driver(file: &File, arena: &Arena, out: &mut Lines) {
     let ns = arena.driver_ns(&[]);
     out.item(format_args!(
-        "Calls to the driver took {}, {} of the run.",
+        "Calls to the driver took {}, {}.",
         duration(ns),
-        share(ns, file.ran_ns()),
+        of_run(ns, file),
     ));
 }
 

@@ -13,7 +13,11 @@ pub(super) fn process(file: &File, out: &mut Lines) {
         version,
         ..
     } = file;
-    let ran = duration(file.ran_ns());
+    let ran = match file.ran_ns() {
+        // The file tells whole ones.
+        0 => "less than 1 ms".to_owned(),
+        ns => duration(ns),
+    };
     out.exact(format_args!(
         "{program} (process {pid} on {host}): {ran} under vramalloc {version}"
     ));

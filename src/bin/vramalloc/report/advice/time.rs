@@ -1,6 +1,7 @@
 //! Advice on time: waits for the device, and calls to the driver.
 
-use super::super::super::units::{duration, share};
+use super::super::super::units::{count, duration};
+use super::super::meaning::of_run;
 use super::{Advice, Case, bytes, is_part, size};
 
 /// Calls that take memory from the driver and give it back.
@@ -15,11 +16,11 @@ pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
         option: "limbo_budget",
         value: size(limbo.saturating_mul(2)),
         why: format!(
-            "{} requests waited {} for the device, {} of the run, because limbo (up to {}) was \
+            "{} waited {} for the device, {}, because limbo (up to {}) was \
              over its budget; with more, they take memory instead.",
-            case.details.budget_waits,
+            count(case.details.budget_waits, "request"),
             duration(ns),
-            share(ns, case.file.ran_ns()),
+            of_run(ns, case.file),
             bytes(limbo),
         ),
     })
@@ -32,10 +33,10 @@ pub(super) fn do_not_wait_in_free(case: &Case<'_>) -> Option<Advice> {
         option: "free_sync",
         value: "deferred".to_owned(),
         why: format!(
-            "Frees waited {} for the device, {} of the run; deferred keeps the same order without \
+            "Frees waited {} for the device, {}; deferred keeps the same order without \
              waiting.",
             duration(ns),
-            share(ns, case.file.ran_ns()),
+            of_run(ns, case.file),
         ),
     })
 }
@@ -46,13 +47,14 @@ fn driver_time(case: &Case<'_>) -> Option<(u64, String)> {
     case.took(ns).then(|| {
         let calls = case.arena.calls.iter();
         let calls = calls.filter(|calls| MEMORY.contains(&calls.kind.as_str()));
-        let count = calls.fold(0u64, |sum, calls| sum.saturating_add(calls.calls));
-        let of_run = share(ns, case.file.ran_ns());
+        let number = calls.fold(0u64, |sum, calls| sum.saturating_add(calls.calls));
         let words = format!(
-            "{count} driver calls for memory took {}, {of_run} of the run",
-            duration(ns)
+            "{} for memory took {}, {}",
+            count(number, "driver call"),
+            duration(ns),
+            of_run(ns, case.file),
         );
-        (count, words)
+        (number, words)
     })
 }
 
@@ -78,7 +80,10 @@ pub(super) fn fewer_dedicated(case: &Case<'_>) -> Option<Advice> {
     (most && case.strategy() != "passthrough").then(|| Advice {
         option: "dedicated_min",
         value: "none".to_owned(),
-        why: format!("{took}; {direct} requests of at least {least} had one of their own."),
+        why: format!(
+            "{took}; {} of at least {least} had one of their own.",
+            count(direct, "request")
+        ),
     })
 }
 

@@ -21,6 +21,7 @@ mod history;
 mod host;
 mod ipc;
 mod options;
+mod paddle;
 mod results;
 mod reuse;
 mod settings;

@@ -4,21 +4,18 @@ Called by scripts/check-pytorch, which has built the library, the simulated CUDA
 and the stand-ins. One line a check; the last line counts them.
 """
 
-import os
 import pathlib
-import subprocess
 import sys
 
+import runs
 import summary
 import viz
-from checks import OUT_OF_MEMORY, check, end, load
+from checks import OUT_OF_MEMORY, check, end
+from runs import LIBRARY, ROOT, STRATEGIES, ended_well, prints_the_same, same_number
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent.parent
-LIBRARY = ROOT / "target" / "release" / "libvramalloc.so"
-LIBRARIES = [ROOT / "target" / "sim", ROOT / "target" / "pytorch" / "stubs"]
+STAND_INS = ROOT / "target" / "pytorch" / "stubs"
 RESULTS = ROOT / "target" / "pytorch" / "results"
-STRATEGIES = ["passthrough", "auto_growth", "naive_best_fit"]
 SECONDS = 120
 SMALL = "256M"
 # Ways for PyTorch to get memory: from its own cache, from CUDA each time, or
@@ -51,92 +48,26 @@ PROGRAMS = {
     "pluggable": (CACHED,),
 }
 
-def by_process(pattern):
-    """The files of this name, whose number is that of a process."""
-    return {int(path.name.split(".")[-3]): load(path) for path in RESULTS.glob(pattern)}
-
-
-def plain_environment():
-    """Only what a program needs to run at all: nothing that a user of this
-    machine chose for CUDA or for the library."""
-    keep = ("PATH", "HOME", "TMPDIR", "LANG")
-    environment = {key: os.environ[key] for key in keep if key in os.environ}
-    environment["LD_LIBRARY_PATH"] = ":".join(map(str, LIBRARIES))
-    environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    return environment
-
-
-class Run:
+class Run(runs.Run):
     """One run of a program and what it left behind."""
 
     def __init__(self, program, way, strategy=None, free_sync=None, trace=None):
         traced = "traced" if trace else None
-        self.name = " ".join(filter(None, (program, way, strategy or "bare", free_sync, traced)))
-        self.file = file = RESULTS / self.name.replace(" ", ".")
-        environment = plain_environment()
-        environment["SIM_CUDA_REPORT"] = f"{file}.%p.sim.json"
-        environment["SIM_CUDA_STRICT"] = "1"
-        environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
-        environment.update(SETTINGS[way])
-        if strategy:
-            environment["LD_PRELOAD"] = str(LIBRARY)
-            environment["VRAMALLOC_STRATEGY"] = strategy
-            if free_sync:
-                environment["VRAMALLOC_FREE_SYNC"] = free_sync
-            if trace:
-                environment["VRAMALLOC_TRACE"] = trace
+        environment = {**plain_environment(), **SETTINGS[way]}
+        if strategy and free_sync:
+            environment["VRAMALLOC_FREE_SYNC"] = free_sync
+        if strategy and trace:
+            environment["VRAMALLOC_TRACE"] = trace
         # A small device bare, a large one that is capped preloaded.
         if program == "shortage":
             environment["VRAMALLOC_LIMIT" if strategy else "SIM_CUDA_MEMORY"] = SMALL
-        with subprocess.Popen(
-            [sys.executable, HERE / f"{program}.py"],
-            env=environment,
-            cwd=RESULTS,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            try:
-                self.output, self.errors = process.communicate(timeout=SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                self.output, self.errors = process.communicate()
-                self.errors += f"killed after {SECONDS} s"
-        self.status = process.returncode
-        # Of each process that used CUDA, and of each that was served.
-        self.reports = by_process(f"{file.name}.[0-9]*.sim.json")
-        self.report = self.reports.get(process.pid, {})
-        self.statistics = by_process(f"{file.name}.[0-9]*.stats.json")
-        self.totals = self.statistics.get(process.pid, {}).get("totals", {})
-
-    def calls(self, name):
-        return self.report.get("calls", {}).get(name, 0)
-
-    def said(self):
-        return [line for line in self.output.splitlines() if not line.startswith("number ")]
-
-    def numbers(self, what):
-        """Those of the last line of numbers of this kind."""
-        lines = [line.split() for line in self.output.splitlines()]
-        lines = [line[2:] for line in lines if line[:2] == ["number", what]]
-        pairs = (word.split("=") for word in (lines or [[]])[-1])
-        return {name: int(value) for name, value in pairs}
-
-    def complaints(self):
-        return [line for line in self.errors.splitlines() if line.startswith("vramalloc: ")]
+        words = (program, way, strategy or "bare", free_sync, traced)
+        command = [sys.executable, HERE / f"{program}.py"]
+        super().__init__(RESULTS, words, command, environment, strategy, SECONDS)
 
 
-def ended_well(run):
-    ended = run.status == 0
-    check(f"{run.name}: ends with status 0", ended, f"status {run.status}\n{run.errors.strip()}")
-    check(f"{run.name}: used the simulated CUDA", bool(run.report))
-    unknown = ["a report that cannot be read"]
-    violations = [v for each in run.reports.values() for v in each.get("violations", unknown)]
-    check(f"{run.name}: breaks no rule of CUDA", violations == [], str(violations))
-
-
-def same_number(what, expected, found):
-    check(f"{what}: {found}", found == expected and found > 0, f"{expected} expected")
+def plain_environment():
+    return runs.plain_environment(STAND_INS)
 
 
 def served_as_many(run, bare, way, short):
@@ -186,8 +117,7 @@ def ran_short(run, bare):
 def preloaded(program, way, strategy, bare):
     run = Run(program, way, strategy)
     ended_well(run)
-    same = run.said() == bare.said()
-    check(f"{run.name}: prints what it prints bare", same, f"{bare.said()} bare, {run.said()}")
+    prints_the_same(run, bare)
     short = program == "shortage"
     served_as_many(run, bare, way, short)
     if short:
@@ -210,8 +140,7 @@ def plugged_in(bare):
         for strategy in (None, *STRATEGIES):
             run = Run("pluggable", way, strategy)
             ended_well(run)
-            same = run.said() == bare.said()
-            check(f"{run.name}: prints what it prints bare", same, f"{bare.said()}, {run.said()}")
+            prints_the_same(run, bare)
             strange = [line for line in run.complaints() if not line.startswith(OUT_OF_MEMORY)]
             check(f"{run.name}: one request failed", run.totals.get("ooms") == 1, str(run.totals))
             check(f"{run.name}: nothing said but that", strange == [], str(strange))
@@ -246,9 +175,7 @@ def main():
     if unknown:
         print(f"check-pytorch: no such program: {unknown[0]}; there are {', '.join(PROGRAMS)}")
         return 2
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    for old in RESULTS.glob("*.json"):
-        old.unlink()
+    runs.old_files_go(RESULTS)
     for program in chosen:
         if program == "pluggable":
             bare = Run(program, CACHED)

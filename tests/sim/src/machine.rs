@@ -25,6 +25,9 @@ use crate::module::{Kernel, Linker, Module};
 use crate::pool::Pool;
 use crate::stream::Stream;
 
+/// So many of them are kept.
+const MOST_TAKEN: usize = 4096;
+
 static MACHINE: Mutex<Option<Machine>> = Mutex::new(None);
 
 /// The machine, once the driver is initialised.
@@ -59,6 +62,9 @@ pub(crate) struct Machine {
     pub(crate) opened: Vec<Opened>,
     /// Pinned host memory.
     pub(crate) host: HostMemory,
+    /// What the program took and gave back (less than 0) by calls of its own,
+    /// in bytes.
+    pub(crate) taken: Vec<i64>,
     /// How many violations were printed.
     announced: usize,
 }
@@ -104,6 +110,7 @@ impl Machine {
             kinds: BTreeMap::new(),
             opened: Vec::new(),
             host: HostMemory::default(),
+            taken: Vec::new(),
             announced: 0,
             environment,
         };
@@ -180,6 +187,14 @@ impl Machine {
             if let Some(capture) = self.model.end_capture(origin) {
                 self.captured.remove(&capture.id);
             }
+        }
+    }
+
+    /// Keeps in mind what the program took or gave back; not without end.
+    pub(crate) fn note_taken(&mut self, size: Bytes, sign: i64) {
+        if self.taken.len() < MOST_TAKEN {
+            let size = i64::try_from(size.get()).unwrap_or(i64::MAX);
+            self.taken.push(sign * size);
         }
     }
 

@@ -37,6 +37,7 @@ impl Call<'_> {
         }
         self.unsafe_in_capture()?;
         let address = self.sim.model.allocate(context, Bytes::new(size))?.get();
+        self.sim.note_taken(Bytes::new(size), 1);
         to.maybe(address);
         Ok(address)
     }
@@ -56,7 +57,11 @@ impl Call<'_> {
             self.sim.model.advance_to(used);
             self.sim.settle();
         }
+        let size = self.sim.model.find(Address::new(address)).map(|a| a.size);
         let freed = self.sim.model.free(Address::new(address));
+        if let (Ok(_), Some(size)) = (&freed, size) {
+            self.sim.note_taken(size, -1);
+        }
         self.sim.settle();
         self.sim.announce();
         let pages = freed?;

@@ -49,16 +49,18 @@ fn report(sim: &Machine) -> String {
             )
         })
         .collect();
+    let taken: Vec<String> = sim.taken.iter().map(i64::to_string).collect();
     format!(
         "{{\n  \"simulated_ns\": {},\n  \"live_allocations\": {},\n  \"devices\": [{}\n  ],\n  \
          \"host\": {{\"blocks\": {}, \"used_bytes\": {}, \"peak_bytes\": {}}},\n  \
-         \"violations\": [{}\n  ],\n  \"calls\": {{{calls}\n  }}\n}}\n",
+         \"taken\": [{}],\n  \"violations\": [{}\n  ],\n  \"calls\": {{{calls}\n  }}\n}}\n",
         sim.model.now(),
         sim.model.live_count(),
         devices.join(","),
         sim.host.count(),
         sim.host.used(),
         sim.host.peak(),
+        taken.join(", "),
         texts.join(","),
     )
 }

@@ -14,12 +14,13 @@
 //! Owns the lanes of one context, and the blocks that wait. Invariant: a lane
 //! changes hands only after all work of the stream that had it is done, or
 //! empty; memory of a capture goes nowhere. Its lock spans no driver call; of
-//! others it is taken alone or before that of an arena's books. Cost: a look
-//! through the lanes, of which there are as many as streams, per request; a
+//! others it is taken alone or before that of an arena's books. Cost: a search
+//! among the lanes, of which there are as many as streams, per request; a
 //! mark per stream for a block that other streams used.
 
 mod uses;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
@@ -30,9 +31,12 @@ use crate::sync::Lock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use uses::Uses;
 
-/// From so many lanes on, one more is only added after a look for lanes that
-/// nobody needs: where ends of streams are not told, they would pile up.
+/// At so many lanes, at first, comes a look for those that nobody needs: where
+/// ends of streams are not told, they would pile up.
 const MANY: usize = 64;
+
+/// So many streams are remembered whose lanes were given up.
+const REMEMBERED: usize = 4096;
 
 /// A driver that knows single streams.
 pub trait Streams: Driver {
@@ -53,7 +57,7 @@ pub trait Streams: Driver {
 }
 
 /// Whom a lane serves.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LaneKey {
     /// The stream, by a number that no other stream of the process ever has,
     /// or none while this one lives and its end is told.
@@ -63,7 +67,7 @@ pub struct LaneKey {
 }
 
 /// A capture of a stream.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Capture {
     /// A number that no other capture of the process ever has.
     pub number: u64,
@@ -73,7 +77,6 @@ pub struct Capture {
 }
 
 struct Lane<D: Driver> {
-    key: LaneKey,
     arena: Arc<Arena<D>>,
     /// Requests that are being served here.
     requests: usize,
@@ -89,24 +92,76 @@ struct Ended<D: Driver> {
 }
 
 struct Books<D: Streams> {
-    serving: Vec<Lane<D>>,
+    serving: BTreeMap<LaneKey, Lane<D>>,
+    /// The keys of those that serve, by the numbers of their arenas.
+    keys: BTreeMap<u32, LaneKey>,
     ended: Vec<Ended<D>>,
+    /// At so many lanes comes a look for those that nobody needs. A stream that
+    /// comes back after its lane was given up doubles it, once between looks:
+    /// the program goes on using more streams than that.
+    many: usize,
+    has_doubled: bool,
+    /// The streams whose lanes were given up.
+    given_up: BTreeSet<LaneKey>,
 }
 
 impl<D: Streams> Books<D> {
     /// The lane with this key, with one more request.
     fn enter(&mut self, key: LaneKey) -> Option<Arc<Arena<D>>> {
-        let lane = self.serving.iter_mut().find(|lane| lane.key == key)?;
+        let lane = self.serving.get_mut(&key)?;
         lane.requests += 1;
         Some(Arc::clone(&lane.arena))
+    }
+
+    /// The lane that this arena is.
+    fn lane_of(&mut self, arena: &Arena<D>) -> Option<(LaneKey, &mut Lane<D>)> {
+        let key = *self.keys.get(&arena.id().0)?;
+        Some((key, self.serving.get_mut(&key)?))
+    }
+
+    /// A lane for this stream is to be made.
+    fn comes(&mut self, key: LaneKey) {
+        if self.given_up.remove(&key) && !self.has_doubled {
+            self.has_doubled = true;
+            self.many *= 2;
+        }
+    }
+
+    /// Where there are many lanes, those that hold no live block.
+    fn unused(&mut self) -> Vec<Lane<D>> {
+        if self.serving.len() < self.many {
+            return Vec::new();
+        }
+        let mut keys = Vec::new();
+        let unused = self.take(|key, lane| {
+            let unused = key.capture.is_none() && lane.requests == 0 && !lane.arena.has_live();
+            keys.extend(unused.then_some(*key));
+            unused
+        });
+        self.has_doubled = false;
+        self.given_up.extend(keys);
+        while self.given_up.len() > REMEMBERED {
+            self.given_up.pop_first();
+        }
+        unused
+    }
+
+    /// Takes the lanes out that `which` picks.
+    fn take(&mut self, mut which: impl FnMut(&LaneKey, &mut Lane<D>) -> bool) -> Vec<Lane<D>> {
+        let taken = self.serving.extract_if(.., |key, lane| which(key, lane));
+        let taken: Vec<Lane<D>> = taken.map(|(_, lane)| lane).collect();
+        for lane in &taken {
+            self.keys.remove(&lane.arena.id().0);
+        }
+        taken
     }
 
     /// The lanes of streams that serve, except those of captures.
     fn for_streams(&self) -> impl Iterator<Item = &Arc<Arena<D>>> {
         let serving = self.serving.iter();
         serving
-            .filter(|lane| lane.key.capture.is_none())
-            .map(|lane| &lane.arena)
+            .filter(|(key, _)| key.capture.is_none())
+            .map(|(_, lane)| &lane.arena)
     }
 }
 
@@ -125,8 +180,12 @@ impl<D: Streams> Lanes<D> {
     pub fn new() -> Lanes<D> {
         Lanes {
             books: Lock::new(Books {
-                serving: Vec::new(),
+                serving: BTreeMap::new(),
+                keys: BTreeMap::new(),
                 ended: Vec::new(),
+                many: MANY,
+                has_doubled: false,
+                given_up: BTreeSet::new(),
             }),
             uses: Uses::new(),
             captures: AtomicUsize::new(0),
@@ -145,8 +204,7 @@ impl<D: Streams> Lanes<D> {
         let arena = self.lane(key, make)?;
         let served = request(&arena);
         let mut books = self.books.lock();
-        let of = |lane: &&mut Lane<D>| Arc::ptr_eq(&lane.arena, &arena);
-        if let Some(lane) = books.serving.iter_mut().find(of) {
+        if let Some((_, lane)) = books.lane_of(&arena) {
             lane.requests = lane.requests.saturating_sub(1);
         }
         Some(served)
@@ -161,7 +219,7 @@ impl<D: Streams> Lanes<D> {
         if let Some(arena) = self.books.lock().enter(key) {
             return Some(arena);
         }
-        self.give_up_unused();
+        self.give_up_unused(key);
         let arena = self.take_ended().or_else(make)?;
         let mut books = self.books.lock();
         if let Some(serving) = books.enter(key) {
@@ -172,12 +230,13 @@ impl<D: Streams> Lanes<D> {
         }
         // Its addresses stay in the graph.
         arena.hold(key.capture.is_some());
-        books.serving.push(Lane {
-            key,
+        books.keys.insert(arena.id().0, key);
+        let lane = Lane {
             arena: Arc::clone(&arena),
             requests: 1,
             kept: Vec::new(),
-        });
+        };
+        books.serving.insert(key, lane);
         if key.capture.is_some() {
             self.captures.fetch_add(1, Ordering::Relaxed);
         }
@@ -203,19 +262,14 @@ impl<D: Streams> Lanes<D> {
         Some(books.ended.swap_remove(at).arena)
     }
 
-    /// Where there are many lanes, takes their streams' memory from those that
-    /// hold no live block.
-    fn give_up_unused(&self) {
+    /// Before a lane is made for this stream: where there are many, takes their
+    /// streams' memory from those that hold no live block.
+    fn give_up_unused(&self, key: LaneKey) {
         let given_up: Vec<Arc<Arena<D>>> = {
             let mut books = self.books.lock();
-            if books.serving.len() < MANY {
-                return;
-            }
-            let unused = |lane: &mut Lane<D>| {
-                lane.key.capture.is_none() && lane.requests == 0 && !lane.arena.has_live()
-            };
-            let unused = books.serving.extract_if(.., unused);
-            let given_up: Vec<_> = unused.map(|lane| lane.arena).collect();
+            books.comes(key);
+            let unused = books.unused();
+            let given_up: Vec<_> = unused.into_iter().map(|lane| lane.arena).collect();
             let ended = given_up.iter().map(|arena| Ended {
                 arena: Arc::clone(arena),
                 fence: None,
@@ -249,10 +303,9 @@ impl<D: Streams> Lanes<D> {
             return Err(FreeError::NotLive);
         }
         let own = {
-            let books = self.books.lock();
-            let of = |lane: &&Lane<D>| Arc::ptr_eq(&lane.arena, arena);
-            let lane = books.serving.iter().find(of);
-            lane.is_some_and(|lane| lane.key.stream == number)
+            let mut books = self.books.lock();
+            let lane = books.lane_of(arena);
+            lane.is_some_and(|(key, _)| key.stream == number)
         };
         if own {
             return Ok(());
@@ -290,19 +343,17 @@ impl<D: Streams> Lanes<D> {
         if self.captures.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let books = self.books.lock();
-        let of = |lane: &&Lane<D>| Arc::ptr_eq(&lane.arena, arena);
-        books.serving.iter().find(of)?.key.capture
+        let mut books = self.books.lock();
+        books.lane_of(arena)?.0.capture
     }
 
     /// Keeps a freed block of a capture; false where the capture's memory was
     /// given up meanwhile.
     fn keep(&self, arena: &Arc<Arena<D>>, address: Address) -> bool {
         let mut books = self.books.lock();
-        let of =
-            |lane: &&mut Lane<D>| Arc::ptr_eq(&lane.arena, arena) && lane.key.capture.is_some();
-        let lane = books.serving.iter_mut().find(of);
-        lane.map(|lane| lane.kept.push(address)).is_some()
+        let lane = books.lane_of(arena);
+        let lane = lane.filter(|(key, _)| key.capture.is_some());
+        lane.map(|(_, lane)| lane.kept.push(address)).is_some()
     }
 
     /// A stream ends. `fence` was made after its last work; without one its
@@ -310,9 +361,13 @@ impl<D: Streams> Lanes<D> {
     pub fn end_stream(&self, number: u64, stream: D::Stream, fence: Option<&D::Fence>) {
         {
             let mut books = self.books.lock();
-            let its = |lane: &mut Lane<D>| lane.key.stream == number && lane.key.capture.is_none();
-            let ended: Vec<Lane<D>> = books.serving.extract_if(.., its).collect();
-            for Lane { arena, .. } in ended {
+            let its = LaneKey {
+                stream: number,
+                capture: None,
+            };
+            books.given_up.remove(&its);
+            if let Some(Lane { arena, .. }) = books.serving.remove(&its) {
+                books.keys.remove(&arena.id().0);
                 let fence = fence.cloned();
                 books.ended.push(Ended { arena, fence });
             }
@@ -325,9 +380,7 @@ impl<D: Streams> Lanes<D> {
     pub fn release_captures(&self, gone: impl Fn(u64) -> bool) -> Bytes {
         let released: Vec<Lane<D>> = {
             let mut books = self.books.lock();
-            let its =
-                |lane: &mut Lane<D>| lane.key.capture.is_some_and(|capture| gone(capture.number));
-            books.serving.extract_if(.., its).collect()
+            books.take(|key, _| key.capture.is_some_and(|capture| gone(capture.number)))
         };
         self.captures.fetch_sub(released.len(), Ordering::Relaxed);
         let mut bytes = Bytes::ZERO;
@@ -385,11 +438,12 @@ impl<D: Streams> Lanes<D> {
         let (serving, ended) = {
             let mut books = self.books.lock();
             let serving = std::mem::take(&mut books.serving);
+            books.keys.clear();
             (serving, std::mem::take(&mut books.ended))
         };
         self.captures.store(0, Ordering::Relaxed);
         self.uses.clear();
-        let serving = serving.into_iter().map(|lane| lane.arena);
+        let serving = serving.into_values().map(|lane| lane.arena);
         let ended = ended.into_iter().map(|ended| ended.arena);
         let arenas: Vec<_> = serving.chain(ended).collect();
         arenas.iter().for_each(|arena| arena.retire());

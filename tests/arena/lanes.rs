@@ -389,6 +389,28 @@ fn lanes_of_streams_that_are_gone_unnoticed_do_not_pile_up() {
     streams.is_clean();
 }
 
+/// Streams that a program goes on using keep their memory, however many there
+/// are: nothing is asked of the driver any more.
+#[test]
+fn hundreds_of_streams_cost_what_a_few_do() {
+    let streams = Streams::new(300, Bytes::gib(4));
+    let pass = || {
+        for at in 0..300 {
+            let (lane, block) = streams.get(at, SIZE, MS);
+            streams.free(&lane, block);
+        }
+    };
+    let calls = || [Call::Alloc, Call::Free].map(|call| streams.gpu.calls(call));
+    // That they come back is seen in the passes after the first.
+    (0..4).for_each(|_| pass());
+    let first = calls();
+    (0..10).for_each(|_| pass());
+    assert_eq!(calls(), first);
+    assert_eq!(streams.made.get(), 300);
+    assert_eq!(streams.gpu.used(0), Bytes::mib(300 * 4));
+    streams.is_clean();
+}
+
 /// A random program whose streams wait for one another only as the rules ask.
 #[test]
 fn no_block_is_shared_between_streams_that_nothing_orders() {

@@ -160,6 +160,11 @@ pub struct ArenaStats {
     pub ooms: u64,
     /// Of these, those that failed on the option `limit`.
     pub limit_ooms: u64,
+    /// Of these, those that the device would have had memory for, in whatever
+    /// pieces, and not enough was cached.
+    pub raisable_ooms: u64,
+    /// The most that was live when such a request came, with the request.
+    pub limit_needed: Bytes,
     /// Of them, those for which enough was cached, but in pieces of chunks in
     /// use.
     pub fragmented_ooms: u64,

@@ -326,7 +326,7 @@ impl<D: Driver> Arena<D> {
                 // Without a cache the driver has been asked already.
                 let released = self.release_idle();
                 if waits || !released.is_zero() || !self.surplus.is_released_before_growth() {
-                    self.books.lock().tally().retried();
+                    self.note_retry(need);
                     match self.obtain_chunk(chunk) {
                         Ok(region) => return self.enter_chunk(region, want, false),
                         Err(error) if !is_shortage(error) => return Err(error),
@@ -371,7 +371,7 @@ impl<D: Driver> Arena<D> {
                 }
                 if obtained.is_err_and(|error| self.is_fought(error)) {
                     self.release_idle();
-                    self.books.lock().tally().retried();
+                    self.note_retry(need);
                     obtained = self.obtain(request, size);
                 }
                 if !obtained.is_err_and(is_shortage) || self.is_limbo_empty() {

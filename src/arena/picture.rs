@@ -31,6 +31,8 @@ pub(super) struct Need {
     pub(super) stack: StackId,
     /// The arena when memory was short, before anything was done about it.
     before: Cell<Option<Holdings>>,
+    /// Whether the driver was asked again, after all that could go back had.
+    retried: Cell<bool>,
 }
 
 impl Need {
@@ -40,6 +42,7 @@ impl Need {
             size,
             stack,
             before: Cell::new(None),
+            retried: Cell::new(false),
         }
     }
 }
@@ -177,6 +180,14 @@ impl<D: Driver> Arena<D> {
         }
     }
 
+    /// The driver is asked again for this request, after what could go back to
+    /// it has. Requests are counted, and not how often each was tried.
+    pub(super) fn note_retry(&self, need: &Need) {
+        if !need.retried.replace(true) {
+            self.books.lock().tally().retried();
+        }
+    }
+
     /// Counts and describes a request for pinned memory beyond the limit that
     /// the driver did not serve either.
     pub fn note_refusal(&self, request: Bytes) {
@@ -200,6 +211,7 @@ impl<D: Driver> Arena<D> {
                 at_limit,
                 tried_to_free: !self.fails_at_once(error),
                 device_free: info.map_or(Bytes::ZERO, |info| info.free),
+                device_total: info.map_or(Bytes::MAX, |info| info.total),
                 stack: need.stack,
             };
             books.tally().out_of_memory(need.size, shortage);

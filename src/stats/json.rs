@@ -309,6 +309,8 @@ fn counted(arena: &ArenaReport) -> Value {
         "budget_wait_ns": stats.budget_wait_ns,
         "ooms": stats.ooms,
         "limit_ooms": stats.limit_ooms,
+        "raisable_ooms": stats.raisable_ooms,
+        "limit_needed_bytes": stats.limit_needed.get(),
         "fragmented_ooms": stats.fragmented_ooms,
         "largest_oom_bytes": stats.largest_oom.get(),
         "bad_frees": stats.bad_frees,

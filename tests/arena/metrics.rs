@@ -238,6 +238,40 @@ fn a_request_that_fails_was_retried() {
     }
 }
 
+/// A request that no device holds hides none that a higher limit serves.
+#[test]
+fn requests_that_a_higher_limit_serves_are_known() {
+    let config = Config {
+        limit: Some(DeviceShare::Bytes(mib(64))),
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, mib(512));
+    rig.get(mib(40));
+    for size in [mib(30), Bytes::gib(1 << 20), mib(50), mib(480)] {
+        assert!(rig.arena.allocate(size).is_err());
+    }
+    let stats = rig.arena.stats();
+    assert_eq!(
+        (stats.ooms, stats.limit_ooms, stats.raisable_ooms),
+        (4, 4, 2)
+    );
+    assert_eq!(stats.limit_needed, mib(90));
+}
+
+/// Each request counts once, however often it is tried.
+#[test]
+fn a_request_that_is_tried_for_a_while_is_one_retry() {
+    let config = Config {
+        limit: Some(DeviceShare::Bytes(mib(64))),
+        retry_time: std::time::Duration::from_millis(20),
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, mib(512));
+    rig.get(mib(40));
+    assert!(rig.arena.allocate(mib(30)).is_err());
+    assert_eq!(memory(&rig).num_alloc_retries, 1);
+}
+
 /// A request that fails although what is free would do in one piece.
 #[test]
 fn shortages_know_why() {

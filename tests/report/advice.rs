@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::report_of;
-use crate::stage::{Kind, Outcome, Run, trace};
+use crate::stage::{Kind, Outcome, Run, fresh_folder, trace};
 
 /// Ends the rules by which chunks are packed where no option says how they are
 /// taken or waited for, and does nothing else: here no kernels run.
@@ -106,6 +106,89 @@ fn what_is_advised_for_an_emptied_cache_keeps_it_from_that() {
     helped.quiet(0).no_violations();
     assert_eq!(retries(&helped.stats()), 0);
     assert_eq!(self::advice(&helped.stats()), [""; 0]);
+}
+
+/// A trace of these lines.
+fn own(lines: &str) -> String {
+    let folder = fresh_folder();
+    let path = folder.join("own.csv");
+    std::fs::write(&path, lines).unwrap();
+    path.to_string_lossy().into_owned()
+}
+
+/// Requests that failed are served with what is advised.
+#[test]
+fn what_is_advised_for_failures_serves_the_requests() {
+    for (lines, conf, advised) in [
+        (
+            "a,1,3221225472,0\na,2,2147483648,0\n",
+            "limit:4G",
+            "limit:5G",
+        ),
+        (
+            "a,1,3221225472,0\nf,1,3221225472,0\na,2,4294967296,0\n",
+            "limit:5G,throw_on_cudamalloc_oom:True",
+            "throw_on_cudamalloc_oom:False",
+        ),
+    ] {
+        let lines = own(lines);
+        let run = |conf: &str| {
+            let run = Run::preloaded("replay", Kind::Dynamic).args([&lines, "1"]);
+            run.env("SIM_CUDA_MEMORY", "16G").conf(conf).go()
+        };
+        let failed = run(conf);
+        assert_ne!(failed.code(), 0, "{}", failed.stderr);
+        assert_eq!(advice(&failed.stats()), [advised]);
+        let helped = run(&format!("{conf},{advised}"));
+        helped.quiet(0).no_violations();
+        assert_eq!(advice(&helped.stats()), [""; 0]);
+    }
+}
+
+/// What took long takes less with what is advised.
+#[test]
+fn what_is_advised_for_time_saves_it() {
+    for (conf, slow, advised, kinds) in [
+        (
+            "strategy:passthrough",
+            "cuMemAlloc_v2:100000,cuMemFree_v2:100000",
+            "strategy:auto_growth",
+            ["alloc", "free"],
+        ),
+        (
+            "dedicated_min:1M",
+            "cuMemAlloc_v2:100000,cuMemFree_v2:100000",
+            "dedicated_min:none",
+            ["alloc", "free"],
+        ),
+        (
+            "free_sync:strict",
+            "cuEventSynchronize:100000",
+            "free_sync:deferred",
+            ["wait", "fence"],
+        ),
+    ] {
+        let run = |conf: &str| {
+            let trace = trace("gpt_train");
+            let run = Run::preloaded("replay", Kind::Dynamic).args([&trace.to_string_lossy(), "1"]);
+            let run = run.env("SIM_CUDA_MEMORY", "80G").env("SIM_CUDA_SLOW", slow);
+            run.conf(conf).go()
+        };
+        let ns = |stats: &Value| -> u64 {
+            let calls = &stats["arenas"][0]["driver_calls"];
+            kinds
+                .map(|kind| calls[kind]["total_ns"].as_u64().unwrap())
+                .iter()
+                .sum()
+        };
+        let slow = run(conf).stats();
+        let given = advice(&slow);
+        assert!(given.contains(&advised.to_owned()), "{conf}: {given:?}");
+        let helped = run(&format!("{conf},{advised}"));
+        helped.quiet(0).no_violations();
+        let (before, after) = (ns(&slow), ns(&helped.stats()));
+        assert!(after * 4 < before, "{conf}: {before} and {after}");
+    }
 }
 
 /// Nothing is advised where nothing is wrong: nor is it where chunks are packed

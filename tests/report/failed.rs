@@ -143,13 +143,16 @@ fn one_that_failed_on_the_limit() {
         driver_free: None,
         ..event()
     };
-    let out = report_of(&one_process(&[failed([limited(Bytes::gib(4))])]).to_string());
+    let mut raisable = failed([limited(Bytes::gib(4))]);
+    raisable.stats.raisable_ooms = 1;
+    raisable.stats.limit_needed = Bytes::mib(8448);
+    let out = report_of(&one_process(&[raisable]).to_string());
     all_in(
         &out,
         &[
             "after the start: the limit of 8.0 GiB was reached.",
             "device the driver did not say how much was free",
-            "- limit:5632M. 1 requests failed",
+            "- limit:8448M. 1 request failed",
         ],
     );
     let out = report_of(&one_process(&[failed([limited(Bytes::gib(40))])]).to_string());

@@ -131,7 +131,7 @@ fn the_meaning_is_said_in_words() {
         "The program held at most 1.5 GiB; about 0 B of",
         "At most 2.0 GiB were reserved, 33.3 % more than that; at that moment 75.0 % of it were \
          live, 18.8 % cached and 6.2 % in limbo; 12.5 % lay in chunks that nothing was live in.",
-        "Fragmentation: 1 of the 1 requests that took more",
+        "Fragmentation: 1 of 1 request that took more",
         "while as much was in limbo",
         "Limbo held up to 130.0 MiB.",
         "16.0 MiB of the 2.0 GiB reserved were kept for nothing",
@@ -152,6 +152,32 @@ fn the_meaning_is_said_in_words() {
         .collect();
     assert_eq!(held.len(), 7, "{held:#?}");
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
+}
+
+/// Threads that wait side by side wait longer than the run; and what a context
+/// held when it ended is told as such.
+#[test]
+fn threads_and_ended_contexts_are_told_as_what_they_are() {
+    let mut told = arena();
+    told.stats.waits = 1;
+    told.stats.wait_ns = 20_000_000_000;
+    told.stats.ended_us = Some(1_002_500_000);
+    told.stats.classes_live[3].blocks = 1;
+    told.stats.ooms = 1;
+    told.stats.fragmented_ooms = 1;
+    let out = report_of(&one_process(&[told]).to_string());
+    let flat = flat(&out);
+    for part in [
+        "Its context ended 2.5 s after the start of the process",
+        "One call waited for the device, 20.0 s in all, in several threads side by side,",
+        "Live when its context ended, and gone with it: 1 block, 1.5 GiB.",
+        "at its end peak live 1.5 GiB",
+    ] {
+        assert!(flat.contains(part), "{part} is not in\n{out}");
+    }
+    for part in ["200.0 %", "Fragmentation cost no memory", "1 blocks"] {
+        assert!(!flat.contains(part), "{part} is in\n{out}");
+    }
 }
 
 /// Nothing is said of what did not happen.

@@ -69,6 +69,8 @@ pub(crate) fn arena(device: u32) -> ArenaReport {
             budget_wait_ns: 19,
             largest_oom: Bytes::new(20),
             fragmented_ooms: 27,
+            raisable_ooms: 29,
+            limit_needed: Bytes::new(30),
             ended_us: Some(28_000),
             ..ArenaStats::default()
         },

@@ -53,6 +53,8 @@ pub(crate) struct Shortage {
     pub(crate) tried_to_free: bool,
     /// What the driver had; zero where it did not say.
     pub(crate) device_free: Bytes,
+    /// What the device has; no bound where the driver did not say.
+    pub(crate) device_total: Bytes,
     pub(crate) stack: StackId,
 }
 
@@ -381,7 +383,14 @@ impl Tally {
         self.stats.ooms += 1;
         self.stats.largest_oom = self.stats.largest_oom.max(size);
         self.stats.limit_ooms += u64::from(shortage.at_limit);
-        self.stats.fragmented_ooms += u64::from(self.cached() >= size);
+        let fragmented = self.cached() >= size;
+        self.stats.fragmented_ooms += u64::from(fragmented);
+        let needed = self.live().saturating_add(size);
+        let by_limit = shortage.at_limit && shortage.tried_to_free && !fragmented;
+        if by_limit && needed <= shortage.device_total {
+            self.stats.raisable_ooms += 1;
+            self.stats.limit_needed = self.stats.limit_needed.max(needed);
+        }
         self.rejections += u64::from(!shortage.tried_to_free);
     }
 

@@ -108,6 +108,8 @@ pub(super) struct Details {
     pub(super) budget_waits: u64,
     pub(super) budget_wait_ns: u64,
     pub(super) fragmented_ooms: u64,
+    /// How many a higher limit serves, and which; none in older files.
+    pub(super) raisable: Option<(u64, u64)>,
     pub(super) largest_oom: u64,
     pub(super) classes: Vec<Class>,
     pub(super) memory: Memory,
@@ -327,6 +329,13 @@ fn details(value: &Value, memory: &Value) -> Result<Details, String> {
         budget_waits: number(value, "budget_waits")?,
         budget_wait_ns: number(value, "budget_wait_ns")?,
         fragmented_ooms: number(value, "fragmented_ooms")?,
+        raisable: match value.get("raisable_ooms") {
+            None => None,
+            Some(_) => Some((
+                number(value, "raisable_ooms")?,
+                number(value, "limit_needed_bytes")?,
+            )),
+        },
         largest_oom: number(value, "largest_oom_bytes")?,
         classes: classes
             .map(|class| {

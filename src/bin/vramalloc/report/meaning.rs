@@ -210,7 +210,7 @@ fn left(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     let live = bytes(arena.live.current);
     if arena.ended.is_some() && blocks > 0 {
         out.item(format_args!(
-            "{}, {live}, were live when its context ended, which took them along.",
+            "Live when its context ended, and gone with it: {}, {live}.",
             count(blocks, "block"),
         ));
     } else if file.last && blocks > 0 {

@@ -1,8 +1,11 @@
 //! Advice on memory: requests that failed, and memory that was held for
 //! nothing.
 
+use vramalloc::Bytes;
+use vramalloc::config::{Config, DeviceShare, Host, find, load, variable};
 use vramalloc::stats::Metric;
 
+use super::super::super::units::count;
 use super::{Advice, Case, bytes, is_part, size};
 
 const MIB: u64 = 1 << 20;
@@ -14,24 +17,33 @@ const WORTH: u64 = 64 * MIB;
 const LARGE: u64 = 32 * MIB;
 
 /// Requests failed on the limit for want of memory. Where there was enough in
-/// pieces, other advice may be better; where the device has less, none is.
+/// pieces, other advice may be better; what the device cannot have, no limit
+/// gives.
 pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
     let limit = case.option("limit").filter(|&limit| limit != "none")?;
-    let pieces = case.details.fragmented_ooms;
-    let failed = case.arena.limit_ooms.saturating_sub(pieces);
-    let (largest, live) = (case.details.largest_oom, case.arena.live.peak);
-    let least = live.saturating_add(largest);
-    let holds = case.arena.device_total.is_none_or(|total| least <= total);
-    (failed > 0 && holds).then(|| Advice {
+    let (failed, needed) = case.details.raisable.or_else(|| limit_from_sums(case))?;
+    let enough = needed.checked_next_multiple_of(256 * MIB).unwrap_or(needed);
+    // Where it is no more, something else of the device was in the way.
+    let is_more = in_force(case, "limit", |config| config.limit).is_none_or(|limit| enough > limit);
+    (failed > 0 && is_more).then(|| Advice {
         option: "limit",
-        value: size(least.checked_next_multiple_of(256 * MIB).unwrap_or(least)),
+        value: size(enough),
         why: format!(
-            "{failed} requests failed on the limit ({limit}), the largest of {}; this is the least \
-             that holds it beside the most that was ever live ({}).",
-            bytes(largest),
-            bytes(live),
+            "{} failed on the limit ({limit}) that the device has memory for; with what was live \
+             then the largest needs {}. This is that, up to the next 256 MiB.",
+            count(failed, "request"),
+            bytes(needed),
         ),
     })
+}
+
+/// The same in files that do not tell of each failure.
+fn limit_from_sums(case: &Case<'_>) -> Option<(u64, u64)> {
+    let pieces = case.details.fragmented_ooms;
+    let failed = case.arena.limit_ooms.saturating_sub(pieces);
+    let needed = (case.arena.live.peak).saturating_add(case.details.largest_oom);
+    let holds = case.arena.device_total.is_none_or(|total| needed <= total);
+    holds.then_some((failed, needed))
 }
 
 /// Requests failed at the limit without an attempt to make room.
@@ -41,8 +53,9 @@ pub(super) fn fail_at_limit(case: &Case<'_>) -> Option<Advice> {
         option: "throw_on_cudamalloc_oom",
         value: "False".to_owned(),
         why: format!(
-            "{rejected} requests failed at the limit at once; else freed memory would have been \
+            "{} failed at the limit at once; else freed memory would have been \
              waited for and idle memory given back first ({} were cached at the most).",
+            count(rejected, "request"),
             bytes(case.arena.cached.peak),
         ),
     })
@@ -53,14 +66,25 @@ pub(super) fn collect_before_the_limit(case: &Case<'_>) -> Option<Advice> {
     let retries = case.details.memory.retries;
     let helped = retries.saturating_sub(case.arena.ooms);
     let has_cache = case.strategy() != "passthrough";
-    (helped > 0 && has_cache && case.is_unset("garbage_collection_threshold")).then(|| Advice {
-        option: "garbage_collection_threshold",
-        value: "0.8".to_owned(),
-        why: format!(
-            "{helped} requests were served only after all of limbo was waited for and the whole \
-             cache was emptied; old idle memory would have gone back before it came to that."
-        ),
-    })
+    // Where requests wait for others' frees, these served them, and it would
+    // not have come to less.
+    let waits = case
+        .option("gpu_allocator_retry_time")
+        .is_some_and(|ms| ms != "0");
+    (helped > 0 && has_cache && !waits && case.is_unset("garbage_collection_threshold")).then(
+        || Advice {
+            option: "garbage_collection_threshold",
+            value: "0.8".to_owned(),
+            why: format!(
+                "{} served only after all of limbo was waited for and the whole \
+             cache was emptied; old idle memory would have gone back before it came to that.",
+                match helped {
+                    1 => "One request was".to_owned(),
+                    n => format!("{n} requests were"),
+                },
+            ),
+        },
+    )
 }
 
 /// The chunk in advance was far more than was needed.
@@ -120,9 +144,10 @@ pub(super) fn keep_large_blocks_whole(case: &Case<'_>) -> Option<Advice> {
         option: "max_split_size_mb",
         value: (from / MIB).to_string(),
         why: format!(
-            "{failed} requests failed while enough was cached in pieces of chunks in use (up to \
+            "{} failed while enough was cached in pieces of chunks in use (up to \
              {}); blocks from {} on would have stayed whole and could have gone back to the \
              driver.",
+            count(failed, "request"),
             bytes(case.details.memory.peak(Metric::InactiveSplitBytes)),
             bytes(from),
         ),
@@ -144,7 +169,9 @@ fn is_worth(case: &Case<'_>, part: u64) -> bool {
 
 /// Chunks of the wrong sizes were kept while others were taken.
 pub(super) fn give_back_what_does_not_fit(case: &Case<'_>) -> Option<Advice> {
-    let (idle, reserved) = (case.details.at_peak.idle, case.arena.reserved.peak);
+    let (at_peak, reserved) = (&case.details.at_peak, case.arena.reserved.peak);
+    // What of it was in limbo could not have gone back.
+    let idle = at_peak.idle.saturating_sub(at_peak.limbo);
     let keeps =
         case.strategy() == "auto_growth" && case.option("free_when_no_cache_hit") == Some("False");
     (keeps && is_worth(case, idle)).then(|| Advice {
@@ -171,12 +198,12 @@ pub(super) fn round_alike(case: &Case<'_>) -> Option<Advice> {
         value: "8".to_owned(),
         why: format!(
             "When the most was reserved ({}), {} of it were free pieces of chunks in use, and {} \
-             of {} requests that took more found enough in pieces; sizes that are rounded alike \
+             of {} that took more found enough in pieces; sizes that are rounded alike \
              fit each other's blocks, at an eighth more memory for each at the worst.",
             bytes(reserved),
             bytes(pieces),
             case.details.fragmented_misses,
-            case.arena.misses,
+            count(case.arena.misses, "request"),
         ),
     })
 }
@@ -199,15 +226,36 @@ pub(super) fn round_less(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// Memory was taken while much waited for the device.
+/// What limbo may hold before requests wait.
+fn budget(case: &Case<'_>) -> u64 {
+    // As the library does where nothing is set.
+    let unset = (case.arena.reserved.peak / 16).max(WORTH);
+    in_force(case, "limbo_budget", |config| config.limbo_budget).unwrap_or(unset)
+}
+
+/// A share of the device that an option sets, in bytes, as the library reads
+/// it.
+fn in_force(case: &Case<'_>, key: &str, of: fn(&Config) -> Option<DeviceShare>) -> Option<u64> {
+    let value = case.option(key)?;
+    let loaded = load(
+        [(variable(find(key)?).into(), value.into())],
+        Host::default(),
+    );
+    let total = case.arena.device_total.map_or(Bytes::MAX, Bytes::new);
+    of(&loaded.settings.config).map(|share| share.of(total).get())
+}
+
+/// Memory was taken while much waited for the device, and a budget far above
+/// the one that would do let it.
 pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
     let limbo = case.details.at_peak.limbo;
     let reserved = case.arena.reserved.peak;
-    let budget = (limbo / 4).max(WORTH);
-    let missed = case.details.limbo_misses > 0 && budget < limbo;
-    (missed && is_worth(case, limbo)).then(|| Advice {
+    let smaller = (limbo / 4).max(WORTH);
+    let missed = case.details.limbo_misses > 0 && smaller < limbo;
+    let binds = smaller.saturating_mul(2) <= self::budget(case);
+    (missed && binds && is_worth(case, limbo)).then(|| Advice {
         option: "limbo_budget",
-        value: size(budget),
+        value: size(smaller),
         why: format!(
             "When the most was reserved ({}), {} of it were freed and waited for the device; \
              with less, requests wait rather than take more.",
@@ -215,6 +263,15 @@ pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
             bytes(limbo),
         ),
     })
+}
+
+/// The most that limbo can be given: what the device, or the limit, leaves
+/// beside what is live.
+pub(super) fn room_for_limbo(case: &Case<'_>) -> u64 {
+    let live = case.arena.live.peak;
+    let limit = in_force(case, "limit", |config| config.limit);
+    let total = case.arena.device_total.into_iter().chain(limit).min();
+    total.map_or(u64::MAX, |total| total.saturating_sub(live))
 }
 
 /// Idle memory was kept that nobody wanted.

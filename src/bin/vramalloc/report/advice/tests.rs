@@ -118,13 +118,25 @@ fn a_limit_that_was_too_low() {
     let failed = |arena: &mut ArenaReport| {
         arena.stats.ooms = 2;
         arena.stats.limit_ooms = 2;
-        arena.stats.largest_oom = Bytes::mib(1000);
+        arena.stats.raisable_ooms = 2;
+        arena.stats.limit_needed = Bytes::mib(9192);
     };
     assert_eq!(advised("limit:8704M", failed), ["limit:9G"]);
+    // One that no device holds hides none that this one does.
+    let absurd = |arena: &mut ArenaReport| {
+        failed(arena);
+        arena.stats.ooms = 3;
+        arena.stats.limit_ooms = 3;
+        arena.stats.largest_oom = Bytes::gib(1 << 20);
+    };
+    assert_eq!(advised("limit:8704M", absurd), ["limit:9G"]);
+    // Less than there was is no advice.
+    assert_eq!(advised("limit:10G", failed), NONE);
     // Not where the device itself was full.
     let full = |arena: &mut ArenaReport| {
         failed(arena);
         arena.stats.limit_ooms = 0;
+        arena.stats.raisable_ooms = 0;
     };
     assert_eq!(advised("limit:60G", full), NONE);
     assert_eq!(advised("", full), NONE);
@@ -148,6 +160,8 @@ fn a_cache_that_had_to_be_emptied() {
         ["garbage_collection_threshold:0.8"]
     );
     assert_eq!(advised("garbage_collection_threshold:0.9", retried), NONE);
+    // What other threads' frees have served it would not have.
+    assert_eq!(advised("gpu_allocator_retry_time:1000", retried), NONE);
     // Requests that failed all the same were not helped by it.
     let in_vain = |arena: &mut ArenaReport| {
         retried(arena);
@@ -196,10 +210,17 @@ fn large_blocks_that_were_cut_up() {
 fn chunks_of_the_wrong_size() {
     let idle = |arena: &mut ArenaReport| {
         arena.stats.reserved = gauge(10_400, 10_400);
-        arena.stats.at_reserved_peak.cached = Bytes::mib(2100);
-        arena.stats.at_reserved_peak.idle = Bytes::mib(2100);
+        arena.stats.at_reserved_peak.cached = Bytes::mib(2188);
+        arena.stats.at_reserved_peak.idle = Bytes::mib(2700);
     };
     assert_eq!(advised("", idle), ["free_when_no_cache_hit:True"]);
+    // What the device still uses cannot go back.
+    let in_use = |arena: &mut ArenaReport| {
+        idle(arena);
+        arena.stats.at_reserved_peak.limbo = Bytes::mib(2700);
+        arena.stats.limbo_misses = 0;
+    };
+    assert_eq!(advised("", in_use), NONE);
     assert_eq!(advised("free_when_no_cache_hit:True", idle), NONE);
     assert_eq!(advised("strategy:naive_best_fit", idle), NONE);
     // Less than the most that was live cannot be reserved.
@@ -247,6 +268,15 @@ fn limbo_that_memory_was_taken_for() {
         arena.stats.at_reserved_peak.limbo = Bytes::mib(2400);
     };
     assert_eq!(advised("limbo_budget:4G", behind), ["limbo_budget:600M"]);
+    // A budget that is hardly larger does the same already.
+    assert_eq!(advised("", behind), NONE);
+    // Not in both directions at once.
+    let both = |arena: &mut ArenaReport| {
+        behind(arena);
+        arena.stats.budget_waits = 50;
+        arena.stats.budget_wait_ns = 9000 * MS;
+    };
+    assert_eq!(advised("limbo_budget:4G", both), ["limbo_budget:600M"]);
     let unmissed = |arena: &mut ArenaReport| {
         behind(arena);
         arena.stats.limbo_misses = 0;
@@ -263,6 +293,13 @@ fn waits_for_the_limbo_budget() {
         arena.stats.budget_wait_ns = 9000 * MS;
     };
     assert_eq!(advised("", waited), ["limbo_budget:2G"]);
+    // No more than the device has.
+    let full = |arena: &mut ArenaReport| {
+        waited(arena);
+        arena.device_total = Some(Bytes::mib(8192 + 1200));
+    };
+    assert_eq!(advised("", full), NONE);
+    assert_eq!(advised("limit:9G", waited), NONE);
     // More limbo is no help where memory is short.
     let short = |arena: &mut ArenaReport| {
         waited(arena);

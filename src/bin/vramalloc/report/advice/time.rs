@@ -2,6 +2,7 @@
 
 use super::super::super::units::{count, duration};
 use super::super::meaning::of_run;
+use super::space::{room_for_limbo, smaller_limbo};
 use super::{Advice, Case, bytes, is_part, size};
 
 /// Calls that take memory from the driver and give it back.
@@ -11,10 +12,14 @@ const MEMORY: [&str; 2] = ["alloc", "free"];
 pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
     let ns = case.details.budget_wait_ns;
     let limbo = case.arena.limbo.peak;
-    // More limbo is more memory, which there must be.
-    (case.took(ns) && case.arena.ooms == 0).then(|| Advice {
+    // More limbo is more memory, which there must be; and not where less was
+    // advised.
+    let larger = limbo.saturating_mul(2).min(room_for_limbo(case));
+    let is_more = larger >= limbo.saturating_add(limbo / 2);
+    let may = case.arena.ooms == 0 && is_more && smaller_limbo(case).is_none();
+    (case.took(ns) && may).then(|| Advice {
         option: "limbo_budget",
-        value: size(limbo.saturating_mul(2)),
+        value: size(larger),
         why: format!(
             "{} waited {} for the device, {}, because limbo (up to {}) was \
              over its budget; with more, they take memory instead.",

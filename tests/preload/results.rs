@@ -89,3 +89,27 @@ fn a_device_that_was_reset_is_a_new_one() {
         outcome.stats();
     });
 }
+
+/// A free that waits as CUDA's does is the cure for a program that reads on the
+/// host what a copy brings, and has only freed before. Without it such a program
+/// reads too early: were that to change, the pages that say so would be wrong.
+#[test]
+fn a_result_is_there_after_a_strict_free() {
+    for kind in Kind::ALL {
+        let bare = Run::bare("read_after_free", kind).go();
+        bare.quiet(0);
+        assert!(bare.stdout.starts_with("after the free: 2\n"));
+        for conf in ["free_sync:strict", "strategy:passthrough"] {
+            let outcome = Run::preloaded("read_after_free", kind).conf(conf).go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+        }
+        let early = Run::preloaded("read_after_free", kind).go();
+        early.quiet(0).no_violations();
+        assert!(
+            early.stdout.starts_with("after the free: 1\n"),
+            "{}",
+            early.stdout
+        );
+    }
+}

@@ -405,6 +405,15 @@ impl<D: Driver> Arena<D> {
         self.books.lock().picture()
     }
 
+    /// Makes a call of the driver for memory that the arena had none for, and
+    /// counts it with its own.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn ask_past<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        self.driver.alloc_past(call)
+    }
+
     /// Calls made to the driver so far.
     #[must_use]
     pub fn driver_calls(&self) -> DriverCalls {

@@ -163,14 +163,19 @@ pub(crate) fn allocate(
         life::out_of_memory(arena, size, "the option limit was reached");
         return Err(Refusal::Limit);
     }
-    let (result, address) = own_call(last);
-    if result != 0 {
-        if result == Code::OUT_OF_MEMORY.get() {
-            life::out_of_memory(arena, size, "the device has no more");
+    let asked = arena.ask_past(|| {
+        let (result, address) = own_call(last);
+        Code::check(result).map(|()| Address::new(address))
+    });
+    let address = match asked {
+        Ok(address) => address,
+        Err(code) => {
+            if code == Code::OUT_OF_MEMORY {
+                life::out_of_memory(arena, size, "the device has no more");
+            }
+            return Err(Refusal::Real(code.get()));
         }
-        return Err(Refusal::Real(result));
-    }
-    let address = Address::new(address);
+    };
     // Where it cannot be adopted it stays the driver's, and the free of it
     // finds its way there.
     let _adopted: bool = arena.adopt(address, size);

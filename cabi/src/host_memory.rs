@@ -77,15 +77,19 @@ unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<Cuda
         }
         Err(error) => error,
     };
-    // SAFETY: the caller's own arguments.
-    let result = own_call(|| unsafe { kind.take(to, size) });
-    if result == 0 {
+    let mut result = 0;
+    let asked = arena.ask_past(|| {
+        // SAFETY: the caller's own arguments.
+        result = own_call(|| unsafe { kind.take(to, size) });
+        Code::check(result)
+    });
+    if asked.is_ok() {
         // SAFETY: the real function has just written there.
         let address = Address::new(unsafe { *to }.addr() as u64);
         // Where it cannot be adopted it stays the driver's, and the free of it
         // finds its way there.
         let _adopted: bool = arena.adopt(address, request);
-    } else if let Err(code) = Code::check(result) {
+    } else if let Err(code) = asked {
         note_failure(arena, request, error, code);
     }
     Some(result)
@@ -110,7 +114,7 @@ pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Cod
         Ok(address) => return Ok(address),
         Err(error) => error,
     };
-    let taken = arena.driver().alloc(size);
+    let taken = arena.ask_past(|| arena.driver().alloc(size));
     let address = taken.inspect_err(|&code| note_failure(arena, size, error, code))?;
     if arena.adopt(address, size) {
         return Ok(address);
@@ -119,7 +123,7 @@ pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Cod
     // can be entered.
     arena.driver().free(address)?;
     let whole = size.round_up(CHUNK_ALIGN).ok_or(Code::OUT_OF_MEMORY)?;
-    let address = arena.driver().alloc_chunk(whole)?;
+    let address = arena.ask_past(|| arena.driver().alloc_chunk(whole))?;
     if arena.adopt(address, size) {
         return Ok(address);
     }

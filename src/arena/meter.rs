@@ -189,6 +189,11 @@ impl<D: Driver> Metered<D> {
         &self.driver
     }
 
+    /// Counts a call for memory that is made past the driver below.
+    pub(crate) fn alloc_past<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        self.alloc.time(call)
+    }
+
     /// The counts so far.
     pub(crate) fn read(&self) -> DriverCalls {
         DriverCalls {

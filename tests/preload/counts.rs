@@ -81,6 +81,21 @@ fn driver_calls_are_those_that_the_driver_saw() {
     }
 }
 
+/// Also what is asked of the driver after all else has failed.
+#[test]
+fn the_last_calls_before_a_failure_are_counted() {
+    for kind in [Kind::Dynamic, Kind::Driver] {
+        let outcome = Run::preloaded("oom", kind)
+            .env("SIM_CUDA_MEMORY", "1G")
+            .go();
+        outcome.quiet(0);
+        let calls = &outcome.stats()["arenas"][0]["driver_calls"]["alloc"];
+        let seen = outcome.driver_calls("cuMemAlloc_v2");
+        // But for the page that is kept back.
+        assert_eq!(calls["calls"], seen - 1, "{}", outcome.what);
+    }
+}
+
 /// The statistics name the doors that a program came through.
 #[test]
 fn doors_are_those_of_the_kind() {

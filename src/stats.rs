@@ -15,6 +15,7 @@ mod oom;
 mod process;
 mod snapshot;
 mod stacks;
+mod sum;
 mod target;
 
 use crate::address::Bytes;
@@ -29,6 +30,7 @@ pub use snapshot::{
     Action, BlockPicture, BlockState, Event, MOST_BLOCKS, Segment, SegmentKind, Snapshot, Snapshots,
 };
 pub use stacks::{Frame, StackId, Stacks};
+pub use sum::sum_up;
 pub use target::{StatsTarget, There};
 
 /// A quantity with the highest value it has had.

@@ -43,9 +43,9 @@ pub(crate) use reports::{arenas, reports};
 /// An arena over the real driver.
 pub(crate) type Arena = core_arena::Arena<RealDriver>;
 
-/// As many arenas as a process can have, retired ones counted; contexts
-/// beyond are left to CUDA.
-const MOST_ARENAS: usize = 4096;
+/// As many arenas as a process can have, in segments of the registry, retired
+/// ones counted: 262144. Contexts beyond are left to CUDA.
+const MOST_ARENAS: usize = 256;
 
 /// Who wants memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -279,7 +279,15 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
                 ),
             })),
         }
-    })?;
+    });
+    let Some(home) = home else {
+        drop(new);
+        life::warn_once(
+            life::Once::Arenas,
+            "no context that is made from now on is pooled, capped or counted: there were too many",
+        );
+        return None;
+    };
     SERVING.write().push(home);
     drop(new);
     if home.arena.events_kept() < watch.events {

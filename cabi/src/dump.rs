@@ -179,13 +179,6 @@ pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
 
 fn used_arenas() -> Vec<ArenaReport> {
     let mut arenas = context::reports();
-    arenas.extend(pageable::report());
-    arenas.retain(has_allocated);
+    arenas.extend(pageable::report().filter(ArenaReport::has_allocated));
     arenas
-}
-
-/// Whether anything was asked of an arena.
-fn has_allocated(arena: &ArenaReport) -> bool {
-    let stats = &arena.stats;
-    stats.hits + stats.misses + stats.direct + stats.ooms > 0
 }

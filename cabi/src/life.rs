@@ -49,6 +49,8 @@ pub(crate) enum Once {
     IpcUnknown = 8,
     /// The events of an arena cannot be kept.
     Trace = 16,
+    /// There are as many arenas as there can be.
+    Arenas = 256,
 }
 
 ctor::declarative::ctor! {

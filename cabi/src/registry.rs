@@ -1,28 +1,36 @@
 //! Things that are made one after the other, go by a number and stay until the
 //! process ends, so that a reference to one never dangles.
 //!
-//! Owns them. Invariant: every number below the count has its thing. Cost: two
-//! loads to find one; no lock but for making one.
+//! Owns them. Invariant: every number below the count has its thing. Cost:
+//! three loads to find one; no lock but for making one, and 8 KiB for each 1024
+//! of them.
 
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
-/// See the module; `MOST` is how many there can be.
-pub(crate) struct Registry<T: 'static, const MOST: usize> {
-    things: [AtomicPtr<T>; MOST],
+const SHIFT: u32 = 10;
+/// Things of a segment.
+pub(crate) const SEGMENT: usize = 1 << SHIFT;
+
+type Segment<T> = Box<[AtomicPtr<T>; SEGMENT]>;
+
+/// See the module; there can be `SEGMENTS` times [`SEGMENT`] of them.
+pub(crate) struct Registry<T: 'static, const SEGMENTS: usize> {
+    segments: [OnceLock<Segment<T>>; SEGMENTS],
     /// Numbers given out. Release on a store, with the thing in place before
     /// it; pairs with the Acquire in `count`.
     count: AtomicUsize,
     making: SpinMutex<(), Yield>,
 }
 
-impl<T: Send + Sync + 'static, const MOST: usize> Registry<T, MOST> {
-    pub(crate) const fn new() -> Registry<T, MOST> {
+impl<T: Send + Sync + 'static, const SEGMENTS: usize> Registry<T, SEGMENTS> {
+    pub(crate) const fn new() -> Registry<T, SEGMENTS> {
         Registry {
-            things: [const { AtomicPtr::new(ptr::null_mut()) }; MOST],
+            segments: [const { OnceLock::new() }; SEGMENTS],
             count: AtomicUsize::new(0),
             making: SpinMutex::new(()),
         }
@@ -33,7 +41,9 @@ impl<T: Send + Sync + 'static, const MOST: usize> Registry<T, MOST> {
     pub(crate) fn add(&self, make: impl FnOnce(u32) -> T) -> Option<&'static T> {
         let _making = self.making.lock();
         let number = self.count.load(Ordering::Relaxed);
-        let place = self.things.get(number)?;
+        let nothing = || Box::new([const { AtomicPtr::new(ptr::null_mut()) }; SEGMENT]);
+        let segment = self.segments.get(number >> SHIFT)?.get_or_init(nothing);
+        let place = segment.get(number % SEGMENT)?;
         let thing: &'static T = Box::leak(Box::new(make(u32::try_from(number).ok()?)));
         place.store(ptr::from_ref(thing).cast_mut(), Ordering::Relaxed);
         self.count.store(number + 1, Ordering::Release);
@@ -46,7 +56,8 @@ impl<T: Send + Sync + 'static, const MOST: usize> Registry<T, MOST> {
         if number >= self.count() {
             return None;
         }
-        let thing = self.things.get(number)?.load(Ordering::Relaxed);
+        let segment = self.segments.get(number >> SHIFT)?.get()?;
+        let thing = segment.get(number % SEGMENT)?.load(Ordering::Relaxed);
         // SAFETY: numbers below the count have a thing, which is never dropped.
         unsafe { thing.as_ref() }
     }
@@ -68,14 +79,18 @@ mod tests {
     #[test]
     fn things_are_found_by_their_numbers() {
         static WORDS: Registry<String, 2> = Registry::new();
+        let most = 2 * SEGMENT;
         assert!(WORDS.get(0).is_none());
-        for expected in ["0", "1"] {
+        for expected in 0..most {
             let word = WORDS.add(|number| number.to_string());
-            assert_eq!(word.map(String::as_str), Some(expected));
+            assert_eq!(word, Some(&expected.to_string()));
         }
         assert!(WORDS.add(|number| number.to_string()).is_none());
-        assert_eq!(WORDS.get(1).map(String::as_str), Some("1"));
-        assert!(WORDS.get(2).is_none());
-        assert_eq!(WORDS.all().count(), 2);
+        for number in [0, 1, SEGMENT - 1, SEGMENT, most - 1] {
+            let found = WORDS.get(u32::try_from(number).unwrap());
+            assert_eq!(found, Some(&number.to_string()));
+        }
+        assert_eq!(WORDS.get(u32::try_from(most).unwrap()), None);
+        assert_eq!(WORDS.all().count(), most);
     }
 }

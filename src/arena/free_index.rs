@@ -49,7 +49,8 @@ impl Bin {
 pub(crate) struct FreeIndex {
     powers: u64,
     parts: [u32; POWERS],
-    heads: Box<[[BlockId; PARTS]; POWERS]>,
+    /// By the power; none before the first block.
+    heads: Vec<[BlockId; PARTS]>,
     count: u64,
 }
 
@@ -58,13 +59,16 @@ impl FreeIndex {
         FreeIndex {
             powers: 0,
             parts: [0; POWERS],
-            heads: Box::new([[BlockId::NONE; PARTS]; POWERS]),
+            heads: Vec::new(),
             count: 0,
         }
     }
 
     /// Enters a block.
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, id: BlockId) {
+        if self.heads.is_empty() {
+            self.heads = vec![[BlockId::NONE; PARTS]; POWERS];
+        }
         let block = blocks.get_mut(id);
         let Bin { power, part } = Bin::of(block.size);
         let head = std::mem::replace(&mut self.heads[power][part], id);
@@ -162,7 +166,8 @@ impl FreeIndex {
         blocks: &'a Blocks,
         bin: Bin,
     ) -> impl Iterator<Item = (BlockId, &'a Block)> {
-        let mut at = self.heads[bin.power][bin.part].some();
+        let list = self.heads.get(bin.power).map(|parts| parts[bin.part]);
+        let mut at = list.and_then(BlockId::some);
         std::iter::from_fn(move || {
             let id = at?;
             let block = blocks.get(id);

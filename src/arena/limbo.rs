@@ -268,14 +268,12 @@ impl<F: Clone> Limbo<F> {
         }
     }
 
-    /// Forgets everything.
+    /// Forgets everything, but that numbers were given.
     pub(crate) fn clear(&mut self) {
-        self.open.clear();
-        self.fresh = 0;
-        self.fresh_bytes = Bytes::ZERO;
-        self.is_prompt = false;
-        self.epochs.clear();
-        self.over.clear();
+        *self = Limbo {
+            next_number: self.next_number,
+            ..Limbo::new()
+        };
     }
 
     /// All blocks, in no order.

@@ -35,6 +35,8 @@ pub struct ArenaReport {
     pub pageable: bool,
     /// Whether it is a lane: memory for the streams that say so.
     pub lane: bool,
+    /// How many more arenas are summed up in it; see [`sum_up`](super::sum_up).
+    pub more: u64,
     /// What happened in the arena.
     pub stats: ArenaStats,
     /// What it asked of the driver.
@@ -274,6 +276,7 @@ fn counted(arena: &ArenaReport) -> Value {
         .collect();
     json!({
         "ended_unix_ms": stats.ended_us.map(|us| us / 1000),
+        "sum_of": arena.more.saturating_add(1),
         "live_bytes": gauge(stats.live),
         "cached_bytes": gauge(stats.cached),
         "limbo_bytes": gauge(stats.limbo),

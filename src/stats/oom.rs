@@ -189,6 +189,12 @@ impl OomLog {
         self.last.push_back(event);
     }
 
+    /// Adds those of another arena, as if they had come later.
+    pub(super) fn add(&mut self, other: &OomLog) {
+        other.events().cloned().for_each(|event| self.push(event));
+        self.left_out += other.left_out;
+    }
+
     /// Events between the first and the last that were not kept.
     #[must_use]
     pub fn left_out(&self) -> u64 {

@@ -352,6 +352,7 @@ fn lives() -> Vec<Case> {
         end(&[24, 55], "allocating_beside_a_reset", &["crossed"]),
         end(&[56], "current_before_it_is_made", &["unmade"]),
         end(&[31, 57], "a_thread_begins_with_a_free", &["fresh"]),
+        end(&[58], "hundreds_of_contexts", &["many", "400"]),
     ]
 }
 

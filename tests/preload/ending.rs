@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::stage::{self, Kind, Run, fresh_folder};
+use crate::stage::{self, Kind, Run, STRATEGIES, fresh_folder};
 
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
@@ -176,5 +176,26 @@ fn the_command_knows_why_there_are_no_statistics() {
         );
         let nothing = told("nothing", "", &[]);
         assert!(nothing.contains("no CUDA memory was seen"), "{nothing}");
+    }
+}
+
+/// Of contexts that have ended little is kept, and they are counted however
+/// many they are.
+#[test]
+fn thousands_of_contexts_are_pooled_and_counted() {
+    for strategy in STRATEGIES {
+        let outcome = Run::preloaded("ends", Kind::Driver)
+            .args(["many", "5000"])
+            .conf(&format!("strategy:{strategy}"))
+            .go();
+        outcome.quiet(0).no_violations();
+        let expected = "5000 contexts, 5000 right, each for less than 16 KiB: 1\n";
+        assert_eq!(outcome.stdout, expected, "{}", outcome.what);
+        let stats = outcome.stats();
+        assert_eq!(stats["totals"]["allocations"], 5000, "{}", outcome.what);
+        let arenas = stats["arenas"].as_array().unwrap();
+        let told = arenas.iter().filter_map(|arena| arena["sum_of"].as_u64());
+        assert_eq!(told.sum::<u64>(), 5000, "{}", outcome.what);
+        assert!(arenas.len() < 300, "{}: {}", outcome.what, arenas.len());
     }
 }

@@ -332,8 +332,8 @@ static void many(int count) {
         GPU(destroy(context));
     }
     size_t each = (resident_kib() - before) * 1024 / (size_t)(count - count / 8);
-    printf("%d contexts, %d right, each for less than 8 KiB: %d\n", count,
-           right, each < 8192);
+    printf("%d contexts, %d right, each for less than 16 KiB: %d\n", count,
+           right, each < 16384);
     if (getenv("ENDS_TELL"))
         fprintf(stderr, "%zu bytes each\n", each);
 }

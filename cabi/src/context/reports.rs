@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use core_arena::stats::{ArenaReport, MOST_BLOCKS};
+use core_arena::stats::{ArenaReport, MOST_BLOCKS, sum_up};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
@@ -45,23 +45,21 @@ fn take_surplus() -> Option<(Arc<Arena>, u64)> {
     surplus.then(|| ends.pop_front()).flatten()
 }
 
-/// A report of every arena there has been.
+/// A report of every arena there has been that was asked for anything; of many
+/// contexts that are gone, a sum.
 pub(crate) fn reports() -> Vec<ArenaReport> {
-    HOMES
-        .all()
-        .map(|home| ArenaReport {
-            device: ordinal(home),
-            device_name: home.device.name.clone(),
-            device_total: home.device.total,
-            pinned: None,
-            pageable: false,
-            lane: home.is_lane(),
-            stats: home.arena.stats(),
-            calls: home.arena.driver_calls(),
-            ooms: home.arena.ooms(),
-        })
-        .chain(host_memory::reports())
-        .collect()
+    let devices = HOMES.all().map(|home| ArenaReport {
+        device: ordinal(home),
+        device_name: home.device.name.clone(),
+        device_total: home.device.total,
+        lane: home.is_lane(),
+        stats: home.arena.stats(),
+        calls: home.arena.driver_calls(),
+        ooms: home.arena.ooms(),
+        ..ArenaReport::default()
+    });
+    let all = devices.chain(host_memory::reports());
+    sum_up(all.filter(ArenaReport::has_allocated))
 }
 
 /// Every arena there has been, with its device's ordinal.

@@ -23,9 +23,9 @@ use crate::types::CUdevice;
 /// An arena of page-locked memory.
 pub(crate) type Arena = core_arena::Arena<Source>;
 
-/// As many as a process can have, retired ones counted; what is beyond is left
-/// to CUDA.
-const MOST: usize = 4096;
+/// As many as a process can have, in segments of the registry, retired ones
+/// counted: 262144. What is beyond is left to CUDA.
+const MOST: usize = 256;
 
 static POOLS: Registry<Pool, MOST> = Registry::new();
 static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();

@@ -9,6 +9,7 @@
 
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{self, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -114,7 +115,12 @@ fn write(start: &Start, writer: &mut Writer) {
     }
     let target = life::options(|loaded| loaded.settings.stats.clone());
     let snapshots = snapshots::take(&arenas);
-    if let Err(error) = deliver(&target, start, writer, &arenas, &snapshots) {
+    let delivered = deliver(&target, start, writer, &arenas, &snapshots);
+    if let (true, Ok(Some(path))) = (writer.last, &delivered) {
+        let path = path::absolute(path).unwrap_or_default();
+        notes::note(Note::Wrote(&path.to_string_lossy()));
+    }
+    if let Err(error) = delivered {
         life::warn_once(
             life::Once::Statistics,
             &format!("cannot write the statistics: {error}"),
@@ -123,19 +129,17 @@ fn write(start: &Start, writer: &mut Writer) {
     }
 }
 
-/// Writes everything there is to where it belongs.
+/// Writes everything there is to where it belongs, and says which file that is.
 fn deliver(
     target: &StatsTarget,
     start: &Start,
     writer: &mut Writer,
     arenas: &[ArenaReport],
     snapshots: &Snapshots,
-) -> io::Result<()> {
+) -> io::Result<Option<PathBuf>> {
     report(start, writer.last, arenas, Some(snapshots), |report| {
         let write = |out: &mut dyn Write| report.write(out);
-        let delivered =
-            quietly(|| target.deliver(report.process, &mut writer.own, Outlet::open, write));
-        delivered.map(|_| ())
+        quietly(|| target.deliver(report.process, &mut writer.own, Outlet::open, write))
     })
 }
 
@@ -174,7 +178,7 @@ pub(crate) fn text() -> String {
 pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
     let snapshots = snapshots::take(&arenas);
-    deliver(target, life::start(), &mut writer(), &arenas, &snapshots)
+    deliver(target, life::start(), &mut writer(), &arenas, &snapshots).map(|_| ())
 }
 
 fn used_arenas() -> Vec<ArenaReport> {

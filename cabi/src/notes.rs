@@ -1,5 +1,5 @@
 //! What `vramalloc run` is told of this process: that it came to CUDA memory,
-//! why its statistics could not be written, and that it came to its end. What
+//! where its statistics are or why they are nowhere, and that it came to its end. What
 //! ends by `_exit` leaves no statistics, and the command cannot tell it from
 //! what used no CUDA.
 //!

@@ -98,7 +98,8 @@ pub fn write_whole(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     let open = |path: &Path| OpenOptions::new().append(true).open(path);
-    as_named(path, open, write).map_err(|error| naming(path, &error))
+    let written = as_named(path, open, write).map_err(|error| naming(path, &error));
+    written.map(|_| ())
 }
 
 pub(super) fn naming(path: &Path, error: &io::Error) -> io::Error {
@@ -115,17 +116,19 @@ pub(super) fn buffered(
     out.flush()
 }
 
-/// Writes to a name that the user gave in full.
+/// Writes to a name that the user gave in full; answers with it where it is now
+/// a file's.
 pub(super) fn as_named<W: Write>(
     path: &Path,
     open: impl FnOnce(&Path) -> io::Result<W>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
+) -> io::Result<Option<PathBuf>> {
     let is_file = fs::metadata(path).map(|found| found.is_file());
     if is_file.is_ok_and(|is_file| !is_file || is_descriptor(path)) {
-        return buffered(open(path)?, write);
+        return buffered(open(path)?, write).map(|()| None);
     }
-    whole(path, write, |temporary| fs::rename(temporary, path))
+    whole(path, write, |temporary| fs::rename(temporary, path))?;
+    Ok(Some(path.to_owned()))
 }
 
 /// Whether a name stands for an open file (`/dev/fd/3`, `/dev/stdout`), which

@@ -1,7 +1,7 @@
 //! What a process tells `vramalloc run` of its statistics, a line a note.
 //!
 //! Owns the form of a line. The command names a file in its own memory by the
-//! variable [`NOTES`]. Cost: at most three lines a process.
+//! variable [`NOTES`]. Cost: three lines a process.
 
 /// The environment variable that says where notes go.
 pub const NOTES: &str = "VRAMALLOC_RUN";
@@ -16,7 +16,9 @@ pub enum Note<'a> {
     Seen,
     /// Its statistics could not be written, and why.
     Failed(&'a str),
-    /// It came to its end, and wrote what there was to write.
+    /// Its last statistics are in this file.
+    Wrote(&'a str),
+    /// It came to its end.
     Ended,
 }
 
@@ -24,15 +26,14 @@ impl<'a> Note<'a> {
     /// The line in which this process says it.
     #[must_use]
     pub fn line(self) -> String {
-        let process = std::process::id();
-        match self {
-            Note::Seen => format!("{process} seen\n"),
-            Note::Ended => format!("{process} ended\n"),
-            Note::Failed(why) => {
-                let why = why.replace(char::is_control, "\u{fffd}");
-                format!("{process} failed {why}\n")
-            }
-        }
+        let (what, text) = match self {
+            Note::Seen => ("seen", ""),
+            Note::Failed(why) => ("failed ", why),
+            Note::Wrote(path) => ("wrote ", path),
+            Note::Ended => ("ended", ""),
+        };
+        let text = text.replace(char::is_control, "\u{fffd}");
+        format!("{} {what}{text}\n", std::process::id())
     }
 
     /// The note in a line without its end, and whose it is.
@@ -43,6 +44,7 @@ impl<'a> Note<'a> {
             ("seen", _) => Note::Seen,
             ("ended", _) => Note::Ended,
             ("failed", why) => Note::Failed(why),
+            ("wrote", path) => Note::Wrote(path),
             _ => return None,
         };
         Some((process.parse().ok()?, note))
@@ -56,7 +58,12 @@ mod tests {
     #[test]
     fn a_note_is_one_line_and_read_back() {
         let process = std::process::id();
-        for note in [Note::Seen, Note::Failed("a/b: no room"), Note::Ended] {
+        for note in [
+            Note::Seen,
+            Note::Failed("a/b: no room"),
+            Note::Wrote("/a b/c"),
+            Note::Ended,
+        ] {
             let line = note.line();
             assert_eq!(Note::read(line.trim_end()), Some((process, note)));
         }

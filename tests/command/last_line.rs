@@ -91,6 +91,10 @@ fn where_no_file_was_written_it_is_said_why() {
         let (_, _, errors) = output(place.run(&[], &format!("{NOTE} {script}")));
         assert_eq!(errors, format!("vramalloc: {line}"), "{script}");
     }
+    // Where the program itself has chosen the place.
+    let script = format!("{NOTE} echo >else; note seen; note wrote $PWD/else; note ended");
+    let (_, _, errors) = output(place.run(&[], &script));
+    assert!(errors.ends_with("/without_files/else"), "{errors}");
     // One of several processes.
     let script = format!("{NOTE} {WRITE} echo 1 seen >>$VRAMALLOC_RUN; note seen; write sh $$");
     let (_, _, errors) = output(place.run(&[], &script));

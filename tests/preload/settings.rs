@@ -182,13 +182,22 @@ fn what_waits_under_the_statistics_name_is_left_alone() {
 #[test]
 fn what_the_user_names_in_full_is_written_to() {
     for (before, target) in [
-        ("mkfifo f; cat f >vramalloc.got.json & exec 4<>f", "f"),
+        (
+            "mkfifo f; cat f >vramalloc.got.json & \
+             exec 4<>f; \"$@\"; exec 4<&-; wait; exit",
+            "f",
+        ),
         ("exec 3>vramalloc.got.json", "/dev/fd/3"),
     ] {
         let run = Run::preloaded("basics", Kind::Driver).before(before);
         let outcome = run.env("VRAMALLOC_STATS", target).go();
         outcome.quiet(0).stats();
     }
+    // Nobody reads: an error, and no wait for whoever might.
+    let run = Run::preloaded("basics", Kind::Driver).before("mkfifo f");
+    let outcome = run.env("VRAMALLOC_STATS", "f").go();
+    assert_eq!(outcome.code(), 0, "{}", outcome.what);
+    assert_eq!(outcome.said().len(), 1, "{}", outcome.stderr);
 }
 
 /// Where a process of the same name and id was before, or is in another

@@ -23,6 +23,8 @@ pub(super) struct Notes(File);
 pub(super) struct Said {
     /// Why statistics could not be written.
     pub(super) failures: Vec<String>,
+    /// Files that hold statistics.
+    pub(super) wrote: Vec<PathBuf>,
     /// Processes that came to CUDA memory and not, so far, to their end.
     pub(super) lost: BTreeSet<u32>,
 }
@@ -52,6 +54,7 @@ impl Notes {
                 Some((process, Note::Seen)) => _ = said.lost.insert(process),
                 Some((process, Note::Ended)) => _ = said.lost.remove(&process),
                 Some((_, Note::Failed(why))) => said.failures.push(why.to_owned()),
+                Some((_, Note::Wrote(path))) => said.wrote.push(path.into()),
                 None => {}
             }
         }

@@ -230,7 +230,13 @@ fn last_line(
     files: Option<&Files>,
     said: Option<Said>,
 ) -> String {
-    let written = files.map_or_else(Vec::new, |files| files.written_since(ended.pid));
+    let mut written = files.map_or_else(Vec::new, |files| files.written_since(ended.pid));
+    // The program may have chosen another place.
+    for path in said.iter().flat_map(|said| &said.wrote) {
+        if !written.contains(path) && path.is_file() {
+            written.push(path.clone());
+        }
+    }
     let how = match written.len() {
         0 => return without_files(program, ended, stats, said),
         1 => "statistics written; read them with:".to_owned(),

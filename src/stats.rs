@@ -23,7 +23,7 @@ use crate::address::Bytes;
 pub use file::{Own, beside, write_whole};
 pub use json::{ArenaReport, PinnedReport, Report, SCHEMA};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};
-pub use note::{NOTES, NOTES_FILE, Note};
+pub use note::{NOT_SERVED, NOTES, NOTES_FILE, Note};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub use process::Process;
 pub use snapshot::{

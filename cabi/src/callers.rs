@@ -6,36 +6,47 @@
 //! failure, belong to the caller's own runtime: the one that the linker would
 //! have found for it without us.
 //!
-//! Owns the handles of the libraries that have called. Cost: a look at the
-//! stack, some microseconds; nothing of it on the path of a request that is
+//! Owns what was found for the libraries that have called, as long as nothing
+//! is unloaded; it holds none of them, as the one that calls is there anyway,
+//! with all that it needs. Cost: a look at the stack, some microseconds, and
+//! never the linker's lock; nothing of it on the path of a request that is
 //! served.
 
 use std::ffi::CStr;
 use std::ops::Range;
-use std::ptr;
 
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
-use crate::{resolve, unwind};
+use crate::{objects, unwind};
 
-/// A library that has called, and its handle; 0 for the program itself.
+/// What a library finds.
 struct Known {
-    range: Range<usize>,
-    handle: usize,
+    library: Range<usize>,
+    name: &'static CStr,
+    /// None where it has no such function of its own.
+    address: Option<usize>,
 }
 
-static KNOWN: SpinMutex<Vec<Known>, Yield> = SpinMutex::new(Vec::new());
+/// What was found since so many libraries were unloaded.
+struct Book {
+    unloads: u64,
+    known: Vec<Known>,
+}
+
+static BOOK: SpinMutex<Book, Yield> = SpinMutex::new(Book {
+    unloads: 0,
+    known: Vec::new(),
+});
 
 /// The address of the function `name` as the library finds it that called the
 /// door which this thread is behind; none where it has no runtime of its own.
-pub(crate) fn function(name: &CStr) -> Option<usize> {
-    let handle = handle_of(caller()?)?;
-    resolve::look_up(ptr::with_exposed_provenance_mut(handle), name)
+pub(crate) fn function(name: &'static CStr) -> Option<usize> {
+    found_by(caller()?, name)
 }
 
 /// The innermost address on the stack that is not in this library.
-fn caller() -> Option<usize> {
+pub(crate) fn caller() -> Option<usize> {
     let mut found = None;
     unwind::callers(|address| {
         found = Some(address);
@@ -44,19 +55,31 @@ fn caller() -> Option<usize> {
     found
 }
 
-/// The handle of the library around an address, if it is not the program.
-fn handle_of(address: usize) -> Option<usize> {
-    let known = |known: &Vec<Known>| {
-        let known = known.iter().find(|known| known.range.contains(&address))?;
-        Some(known.handle)
+/// The function as the library around this address finds it.
+fn found_by(caller: usize, name: &'static CStr) -> Option<usize> {
+    // Of a library that was unloaded nothing is believed: another may lie
+    // where it lay. The one that calls is not unloaded meanwhile.
+    let unloads = objects::unloads();
+    let known = |book: &Book| {
+        let mut known = book.known.iter();
+        let known = known.find(|known| known.library.contains(&caller) && known.name == name)?;
+        (book.unloads == unloads).then_some(known.address)
     };
-    if let Some(handle) = known(&KNOWN.lock()) {
-        return (handle != 0).then_some(handle);
+    if let Some(address) = known(&BOOK.lock()) {
+        return address;
     }
-    let (range, handle) = resolve::object_around(address)?;
-    let handle = handle.map_or(0, |handle| handle.expose_provenance());
-    KNOWN.lock().push(Known { range, handle });
-    (handle != 0).then_some(handle)
+    let found = objects::in_scope_of(caller, name)?;
+    let mut book = BOOK.lock();
+    if book.unloads != unloads {
+        book.unloads = unloads;
+        book.known.clear();
+    }
+    book.known.push(Known {
+        library: found.of,
+        name,
+        address: found.address,
+    });
+    found.address
 }
 
 #[cfg(test)]
@@ -64,10 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_program_itself_has_no_handle() {
+    fn the_program_itself_finds_nothing_of_its_own() {
         // A test is one: all of its stack but the end of it is its own.
-        assert_eq!(handle_of(caller as *const () as usize), None);
-        assert!(handle_of(libc::getpid as *const () as usize).is_some());
-        assert_eq!(handle_of(8), None);
+        assert_eq!(found_by(caller as *const () as usize, c"getpid"), None);
+        let getpid = libc::getpid as *const () as usize;
+        for _ in 0..2 {
+            assert_eq!(found_by(getpid, c"getpid"), Some(getpid));
+            assert_eq!(found_by(getpid, c"cudaMalloc"), None);
+        }
+        assert_eq!(found_by(8, c"getpid"), None);
     }
 }

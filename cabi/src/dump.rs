@@ -15,13 +15,15 @@ use std::thread;
 use std::time::Duration;
 
 use core_arena::config::Loaded;
-use core_arena::stats::{ArenaReport, Note, Own, Process, Report, Snapshots, StatsTarget};
+use core_arena::stats::{
+    ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots, StatsTarget,
+};
 
 use crate::api::background;
 use crate::guard::{self, Service};
 use crate::life::{self, Start, warn};
 use crate::outside::{Outlet, quietly, with_signals_blocked};
-use crate::{context, ipc, notes, pageable, snapshots, symbols};
+use crate::{context, ipc, notes, pageable, runtime, snapshots, symbols};
 
 /// Bytes of stack for the thread that writes in between.
 const STACK: usize = 256 << 10;
@@ -110,7 +112,7 @@ fn write_each(interval: Duration, start: &Start) {
 
 fn write(start: &Start, writer: &mut Writer) {
     let arenas = used_arenas();
-    if arenas.is_empty() {
+    if arenas.is_empty() && !runtime::handed_on() {
         return;
     }
     let target = life::options(|loaded| loaded.settings.stats.clone());
@@ -152,7 +154,10 @@ fn report<R>(
     then: impl FnOnce(&Report<'_>) -> R,
 ) -> R {
     let process = Process::current(start.began);
-    let loaded = life::options(Loaded::clone);
+    let mut loaded = life::options(Loaded::clone);
+    if runtime::handed_on() {
+        loaded.warnings.push(NOT_SERVED.to_owned());
+    }
     then(&Report {
         process: &process,
         loaded: &loaded,

@@ -1,11 +1,18 @@
 //! The program and the libraries that are loaded, as the linker knows them.
 //!
-//! Owns nothing: what is asked is asked of the linker. Cost: a walk over its
-//! list, or a search through the symbols of one library.
+//! Owns nothing: what is asked is asked of the linker. Its lock, which it holds
+//! while it runs the constructors and destructors of libraries, is taken by
+//! [`info`] and [`function_around`] alone. Everything else looks for itself, in
+//! a walk over the linker's list that only its changes are kept from. Cost: a
+//! walk, or a search through the symbols of one library.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Range;
 use std::{ptr, slice};
+
+mod tables;
+
+use tables::Tables;
 
 /// The program or a library.
 pub(crate) struct Object {
@@ -17,45 +24,239 @@ pub(crate) struct Object {
     pub(crate) range: Range<usize>,
 }
 
-/// Everything that is loaded, in the linker's order.
-pub(crate) fn loaded() -> Vec<Object> {
-    unsafe extern "C" fn visit(
+/// An object that the walk has come to; it stays until the walk goes on.
+struct Visited<'a> {
+    info: &'a libc::dl_phdr_info,
+    /// How many there were before it.
+    place: usize,
+}
+
+impl Visited<'_> {
+    fn headers(&self) -> &[libc::Elf64_Phdr] {
+        // SAFETY: the linker's table of as many headers as it says; `walk`
+        // has seen that there is one.
+        unsafe { slice::from_raw_parts(self.info.dlpi_phdr, self.info.dlpi_phnum.into()) }
+    }
+
+    fn at(&self, offset: u64) -> usize {
+        usize::try_from(self.info.dlpi_addr.wrapping_add(offset)).unwrap_or(0)
+    }
+
+    fn path(&self) -> &CStr {
+        // SAFETY: the linker's names end in zero; there is one, as above.
+        unsafe { CStr::from_ptr(self.info.dlpi_name) }
+    }
+
+    fn range(&self) -> Range<usize> {
+        let parts = || self.headers().iter().filter(|h| h.p_type == libc::PT_LOAD);
+        let start = parts().map(|h| self.at(h.p_vaddr)).min();
+        let end = parts().map(|h| self.at(h.p_vaddr + h.p_memsz)).max();
+        start.unwrap_or(0)..end.unwrap_or(0)
+    }
+
+    fn tables(&self) -> Option<Tables> {
+        let dynamic = |h: &&libc::Elf64_Phdr| h.p_type == libc::PT_DYNAMIC;
+        let dynamic = self.headers().iter().find(dynamic)?;
+        // SAFETY: that header says where the list lies, of something that
+        // stays while it is visited.
+        unsafe { Tables::read(self.at(dynamic.p_vaddr), self.at(0)) }
+    }
+}
+
+/// Visits everything that is loaded, in the linker's order, as long as `visit`
+/// answers true. It must not panic, nor load or look up anything.
+fn walk<F: FnMut(&Visited<'_>) -> bool>(mut visit: F) {
+    struct Walk<'a, F> {
+        place: usize,
+        visit: &'a mut F,
+    }
+    unsafe extern "C" fn next<F: FnMut(&Visited<'_>) -> bool>(
         info: *mut libc::dl_phdr_info,
         _size: usize,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: the linker passes a valid entry, and our list, which only
+        // SAFETY: the linker passes a valid entry, and our Walk, which only
         // this callback touches while the walk goes on.
-        let (info, objects) = unsafe { (&*info, &mut *data.cast::<Vec<Object>>()) };
-        if info.dlpi_phdr.is_null() || info.dlpi_name.is_null() {
-            return 0;
-        }
-        // SAFETY: the linker's table of as many headers as it says.
-        let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        let parts = headers.iter().filter(|h| h.p_type == libc::PT_LOAD);
-        let at = |offset: u64| usize::try_from(info.dlpi_addr.wrapping_add(offset)).unwrap_or(0);
-        let start = parts.clone().map(|h| at(h.p_vaddr)).min();
-        let end = parts.map(|h| at(h.p_vaddr + h.p_memsz)).max();
-        objects.push(Object {
-            // SAFETY: the linker's names end in zero.
-            path: unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned(),
-            bias: at(0),
-            range: start.unwrap_or(0)..end.unwrap_or(0),
-        });
-        0
+        let (info, walk) = unsafe { (&*info, &mut *data.cast::<Walk<'_, F>>()) };
+        let place = walk.place;
+        walk.place += 1;
+        let strange = info.dlpi_phdr.is_null() || info.dlpi_name.is_null();
+        let go_on = strange || (walk.visit)(&Visited { info, place });
+        c_int::from(!go_on)
     }
-    let mut objects: Vec<Object> = Vec::new();
-    // SAFETY: the callback has the prototype asked for, and the list lives
-    // until the walk is over.
-    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut objects).cast()) };
+    let mut walk = Walk {
+        place: 0,
+        visit: &mut visit,
+    };
+    // SAFETY: the callback has the prototype asked for, and the walk lives
+    // until it is over.
+    unsafe { libc::dl_iterate_phdr(Some(next::<F>), (&raw mut walk).cast()) };
+}
+
+/// Everything that is loaded, in the linker's order.
+pub(crate) fn loaded() -> Vec<Object> {
+    let mut objects = Vec::new();
+    walk(|object| {
+        objects.push(Object {
+            path: object.path().to_owned(),
+            bias: object.at(0),
+            range: object.range(),
+        });
+        true
+    });
     objects
 }
 
 /// What lies around an address.
 pub(crate) fn around(address: usize) -> Option<Object> {
-    loaded()
-        .into_iter()
-        .find(|object| object.range.contains(&address))
+    let mut found = None;
+    walk(|object| {
+        let range = object.range();
+        if range.contains(&address) {
+            found = Some(Object {
+                path: object.path().to_owned(),
+                bias: object.at(0),
+                range,
+            });
+        }
+        found.is_none()
+    });
+    found
+}
+
+/// How often something was unloaded so far.
+pub(crate) fn unloads() -> u64 {
+    let mut unloads = 0;
+    walk(|object| {
+        unloads = object.info.dlpi_subs;
+        false
+    });
+    unloads
+}
+
+/// Where we stand in the linker's order, and where libc does.
+#[derive(Copy, Clone)]
+struct Places {
+    us: usize,
+    libc: usize,
+}
+
+impl Places {
+    fn now() -> Places {
+        let mut places = Places { us: 0, libc: 0 };
+        walk(|object| {
+            let range = object.range();
+            if is_us(&range) {
+                places.us = object.place;
+            }
+            if range.contains(&(libc::getpid as *const () as usize)) {
+                places.libc = object.place;
+            }
+            true
+        });
+        places
+    }
+
+    /// Whether everybody who looks for something passes whatever stands before
+    /// us before he comes to us. It was all there when the program started
+    /// then, and that is in the order in which everybody looks; of what comes
+    /// before a library that was opened later, little is for everybody.
+    fn is_in_order(self) -> bool {
+        self.us < self.libc
+    }
+}
+
+fn is_us(range: &Range<usize>) -> bool {
+    range.contains(&(is_us as *const () as usize))
+}
+
+/// The path of an object whose file name starts with `prefix` and which exports
+/// a function of this name: the first after us, or else one before us that
+/// need not lead to us.
+pub(crate) fn exporting(prefix: &[u8], name: &CStr) -> Option<CString> {
+    let places = Places::now();
+    let (mut before, mut after) = (None, None);
+    walk(|object| {
+        let is_after = object.place > places.us;
+        let place = if is_after { &mut after } else { &mut before };
+        if place.is_none()
+            && object.place != places.us
+            && (is_after || !places.is_in_order())
+            && file_name(object.path()).starts_with(prefix)
+            && object.tables().is_some_and(|t| t.function(name).is_some())
+        {
+            *place = Some(object.path().to_owned());
+        }
+        after.is_none()
+    });
+    after.or(before)
+}
+
+/// A function as the library finds it that calls it.
+pub(crate) struct InScope {
+    /// Where the library lies.
+    pub(crate) of: Range<usize>,
+    /// The function; none where it is to be looked for after us.
+    pub(crate) address: Option<usize>,
+}
+
+/// What the library around an address finds under this name, among its own
+/// functions and those of what it needs, in the linker's order. The function of
+/// somebody who stands before us is none: whoever gets to us has passed it, and
+/// it may lead to us. The address is good while the library is there.
+pub(crate) fn in_scope_of(address: usize, name: &CStr) -> Option<InScope> {
+    let places = Places::now();
+    let (mut caller, mut found, mut wanted) = (None, None, Vec::new());
+    walk(|object| {
+        let range = object.range();
+        if !range.contains(&address) {
+            return true;
+        }
+        // The program sees what everybody sees.
+        if object.place != 0
+            && let Some(tables) = object.tables()
+        {
+            found = tables.function(name).map(|address| (object.place, address));
+            wanted = tables.needed();
+        }
+        caller = Some((range, object.place));
+        false
+    });
+    let (of, caller) = caller?;
+    let mut seen = vec![places.us, caller];
+    while found.is_none() && !wanted.is_empty() {
+        let mut further: Vec<(usize, Vec<CString>)> = Vec::new();
+        let mut nearest = usize::MAX;
+        walk(|object| {
+            if !seen.contains(&object.place)
+                && let Some(tables) = object.tables()
+                && let Some(at) = tables.is_called(object.path(), &wanted)
+            {
+                seen.push(object.place);
+                if at < nearest
+                    && let Some(address) = tables.function(name)
+                {
+                    (nearest, found) = (at, Some((object.place, address)));
+                }
+                further.push((at, tables.needed()));
+            }
+            true
+        });
+        further.sort_by_key(|(at, _)| *at);
+        wanted = further.into_iter().flat_map(|(_, needed)| needed).collect();
+    }
+    let leads_to_us = |place: usize| place < places.us && (places.is_in_order() || place == caller);
+    let address = found.filter(|&(place, _)| !leads_to_us(place));
+    Some(InScope {
+        of,
+        address: address.map(|(_, address)| address),
+    })
+}
+
+/// What follows the last slash of a path.
+pub(crate) fn file_name(path: &CStr) -> &[u8] {
+    let path = path.to_bytes();
+    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
 /// What the linker says of an address in something that is loaded.

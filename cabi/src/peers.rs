@@ -21,7 +21,7 @@ use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::marker::Marker;
-use crate::symbols::real;
+use crate::symbols::{self, real};
 use crate::types::{CUcontext, CUdevice, CudaResult};
 use crate::{context, lifecycle};
 
@@ -69,6 +69,7 @@ pub(crate) fn marker(
     if let Some(marker) = find(&CONTEXTS.read()) {
         return marker;
     }
+    symbols::find_all();
     let known = Known {
         marker: Marker::new(context),
         primary_of: primary_of(),

@@ -5,15 +5,19 @@
 //! real address to door. The map holds the resolver itself, because the
 //! runtime asks it for itself and uses that pointer from then on.
 //!
+//! What a driver asks for itself is not swapped. Only one that stands before
+//! another comes by here, so only then it is looked who asks.
+//!
 //! Owns the map, made once the driver answers for the first time. Cost: a
 //! binary search per look-up.
 
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::resolve::driver_function;
-use crate::symbols::{Library, Symbol, TABLE, real};
+use crate::callers;
+use crate::resolve::{DRIVER_FILE, driver_function, is_in_driver, loaded_files};
+use crate::symbols::{self, Library, Symbol, TABLE, real};
 use crate::types::{CudaResult, PROC_PER_THREAD_STREAM, Text};
 
 /// Ends the names of twins that work on the per-thread default stream.
@@ -28,7 +32,7 @@ pub(crate) unsafe fn cuGetProcAddress(
     // SAFETY: the caller's own arguments.
     let result = unsafe { real::cuGetProcAddress(name, function, version, flags) };
     // SAFETY: as above; the real function took `function` for writable.
-    unsafe { swap(result, function) };
+    unsafe { swap(result, name, function) };
     Some(result)
 }
 
@@ -42,46 +46,59 @@ pub(crate) unsafe fn cuGetProcAddress_v2(
     // SAFETY: the caller's own arguments.
     let result = unsafe { real::cuGetProcAddress_v2(name, function, version, flags, status) };
     // SAFETY: as above; the real function took `function` for writable.
-    unsafe { swap(result, function) };
+    unsafe { swap(result, name, function) };
     Some(result)
 }
 
 /// Puts the door in place of the real function that was found.
 ///
 /// # Safety
-/// Where `result` is success, `function` is null or was written to.
-unsafe fn swap(result: CudaResult, function: *mut *mut c_void) {
-    if result != 0 || function.is_null() {
+/// Where `result` is success, `name` was read and `function` is null or was
+/// written to.
+unsafe fn swap(result: CudaResult, name: Text, function: *mut *mut c_void) {
+    if result != 0 || name.is_null() || function.is_null() {
         return;
     }
     // SAFETY: the caller's promise.
-    let found = unsafe { *function }.addr();
-    if let Some(door) = door_for(found) {
-        // SAFETY: as above.
-        unsafe { *function = ptr::with_exposed_provenance_mut(door) };
+    let (name, found) = unsafe { (CStr::from_ptr(name), (*function).addr()) };
+    if found == 0 {
+        return;
+    }
+    let map = map();
+    let Some(door) = map.door(found) else {
+        return;
+    };
+    if map.is_chained && callers::caller().is_some_and(is_in_driver) {
+        return;
+    }
+    // SAFETY: as above.
+    unsafe { *function = ptr::with_exposed_provenance_mut(door) };
+    if name == c"cuGetProcAddress" {
+        // This is a runtime that begins.
+        symbols::find_runtime();
     }
 }
 
-/// The door in front of the real function at `address`.
-fn door_for(address: usize) -> Option<usize> {
+fn map() -> &'static Map {
     static MAP: OnceLock<Map> = OnceLock::new();
-    if address == 0 {
-        return None;
-    }
     // Made before it is put in place: no lock spans a driver call. Of threads
     // that come together one's stands; they are the same.
-    let map = match MAP.get() {
+    match MAP.get() {
         Some(map) => map,
         None => {
             let map = Map::of_driver();
             MAP.get_or_init(|| map)
         }
-    };
-    map.door(address)
+    }
 }
 
-/// Real addresses and their doors, sorted by the first.
-struct Map(Vec<(usize, usize)>);
+/// Real addresses and their doors.
+struct Map {
+    /// Sorted by the first.
+    pairs: Vec<(usize, usize)>,
+    /// The driver that the program finds stands before another.
+    is_chained: bool,
+}
 
 impl Map {
     /// The map of the loaded driver. A function is entered under the address
@@ -96,7 +113,9 @@ impl Map {
         let entered = |find: fn(&Symbol) -> Option<usize>| {
             drivers().filter_map(move |symbol| Some((find(symbol)?, symbol.door.address())))
         };
-        Map::new(entered(exported).chain(entered(resolved)))
+        let mut map = Map::new(entered(exported).chain(entered(resolved)));
+        map.is_chained = loaded_files(DRIVER_FILE).len() > 1;
+        map
     }
 
     /// A map in which the first of several pairs with one address stands.
@@ -104,12 +123,15 @@ impl Map {
         let mut pairs: Vec<_> = pairs.collect();
         pairs.sort_by_key(|pair| pair.0);
         pairs.dedup_by_key(|pair| pair.0);
-        Map(pairs)
+        Map {
+            pairs,
+            is_chained: false,
+        }
     }
 
     fn door(&self, address: usize) -> Option<usize> {
-        let index = self.0.binary_search_by_key(&address, |pair| pair.0).ok()?;
-        self.0.get(index).map(|pair| pair.1)
+        let index = self.pairs.binary_search_by_key(&address, |pair| pair.0);
+        self.pairs.get(index.ok()?).map(|pair| pair.1)
     }
 }
 
@@ -144,11 +166,13 @@ fn resolved(symbol: &Symbol) -> Option<usize> {
 
 /// The base name and the flags by which the resolver knows an ABI name.
 fn request(name: &str) -> (&str, u64) {
-    let (base, flags) = match name.strip_suffix(PER_THREAD) {
-        Some(base) => (base, PROC_PER_THREAD_STREAM),
+    let (plain, flags) = match name.strip_suffix(PER_THREAD) {
+        Some(plain) => (plain, PROC_PER_THREAD_STREAM),
         None => (name, 0),
     };
-    (base.strip_suffix("_v2").unwrap_or(base), flags)
+    let (base, version) = plain.rsplit_once("_v").unwrap_or((plain, ""));
+    let is_version = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+    (if is_version { base } else { plain }, flags)
 }
 
 #[cfg(test)]
@@ -164,6 +188,8 @@ mod tests {
             ("cuStreamBeginCapture", 2)
         );
         assert_eq!(request("cuGetProcAddress"), ("cuGetProcAddress", 0));
+        assert_eq!(request("cuCtxCreate_v4"), ("cuCtxCreate", 0));
+        assert_eq!(request("cuEvent_vendor"), ("cuEvent_vendor", 0));
     }
 
     #[test]

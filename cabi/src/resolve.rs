@@ -3,17 +3,21 @@
 //!
 //! A plain `dlsym` inside this library would be our own export, so every
 //! look-up here goes through the real one. Invariant: what is found is never
-//! one of our doors. Cost: one look-up per function, then one atomic load;
-//! the libraries that are found are held open for the life of the process.
+//! one of our doors, and what is kept is held: the driver, and a runtime, for
+//! the life of the process; a library that calls us never. Cost: one look-up
+//! per function, then one atomic load.
+//!
+//! Look-ups take the linker's lock, which is held while constructors run; one
+//! of those may wait for a thread that calls us. So all functions are found as
+//! soon as the first context is seen ([`crate::symbols::find_all`]).
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::callers;
-use crate::objects::{self, Object};
+use crate::objects::{self, file_name};
 use crate::symbols::{self, Library};
 use crate::types::CudaResult;
 
@@ -21,8 +25,14 @@ use crate::types::CudaResult;
 /// and the runtime both name it.
 pub(crate) const MISSING: CudaResult = 801;
 
+/// Stands for the address of a function that the driver does not have.
+const ABSENT: usize = 1;
+
 /// The names that glibc gives the version of its `dlsym`, the newest first.
 const DLSYM_VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
+
+/// How the files of drivers are called.
+pub(crate) const DRIVER_FILE: &[u8] = b"libcuda.so";
 
 /// The prototype of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
@@ -32,7 +42,7 @@ pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut
 pub(crate) struct Real<F> {
     library: Library,
     name: &'static CStr,
-    // 0: not found yet. Relaxed throughout: it is the address of code, which
+    // 0: not found yet; or ABSENT. Relaxed throughout: it is the address of code, which
     // was there before it could be found.
     address: AtomicUsize,
     prototype: PhantomData<F>,
@@ -51,16 +61,31 @@ impl<F: Copy> Real<F> {
 
     /// The function, if its library is loaded and has it.
     pub(crate) fn get(&self) -> Option<F> {
-        let mut address = self.address.load(Ordering::Relaxed);
-        if address == 0 {
-            address = match self.library {
-                Library::Driver => driver_function(self.name)?,
-                Library::Runtime => runtime_function(self.name)?,
-            };
-            self.address.store(address, Ordering::Relaxed);
+        let address = self.address.load(Ordering::Relaxed);
+        if address <= ABSENT {
+            return self.find();
         }
         // SAFETY: found under the function's name.
         Some(unsafe { Self::at(address) })
+    }
+
+    #[cold]
+    fn find(&self) -> Option<F> {
+        if self.address.load(Ordering::Relaxed) == ABSENT {
+            return None;
+        }
+        let found = match self.library {
+            Library::Driver => {
+                // What the driver lacks it will not have later.
+                let driver = driver()?;
+                Some(look_up(driver, self.name).unwrap_or(ABSENT))
+            }
+            Library::Runtime => runtime_function(self.name),
+        };
+        let address = found?;
+        self.address.store(address, Ordering::Relaxed);
+        // SAFETY: found under the function's name.
+        (address != ABSENT).then(|| unsafe { Self::at(address) })
     }
 
     /// The same; of the runtimes in the process, that of the library which
@@ -141,21 +166,32 @@ fn loaded(path: &CStr) -> Option<*mut c_void> {
     (!handle.is_null()).then_some(handle)
 }
 
-/// A function of the loaded driver.
-pub(crate) fn driver_function(name: &CStr) -> Option<usize> {
+/// The handle of the driver that the program finds, once it is loaded.
+fn driver() -> Option<*mut c_void> {
     static DRIVER: AtomicUsize = AtomicUsize::new(0);
     let mut handle = DRIVER.load(Ordering::Relaxed);
     if handle == 0 {
         handle = loaded(c"libcuda.so.1")
             .or_else(|| {
-                loaded_files(b"libcuda.so")
+                loaded_files(DRIVER_FILE)
                     .iter()
                     .find_map(|path| loaded(path))
             })?
             .expose_provenance();
         DRIVER.store(handle, Ordering::Relaxed);
     }
-    look_up(ptr::with_exposed_provenance_mut(handle), name)
+    Some(ptr::with_exposed_provenance_mut(handle))
+}
+
+/// A function of the loaded driver.
+pub(crate) fn driver_function(name: &CStr) -> Option<usize> {
+    look_up(driver()?, name)
+}
+
+/// What this `dlsym` finds in the loaded driver.
+pub(crate) fn driver_function_by(find: Dlsym, name: &CStr) -> Option<usize> {
+    // SAFETY: a handle that nothing closes and a name ending in zero.
+    Some(unsafe { find(driver()?, name.as_ptr()) }.addr())
 }
 
 /// Whether there is a driver.
@@ -177,15 +213,26 @@ pub(crate) fn load_driver() -> bool {
 /// the end every library is asked: the call came from somewhere.
 fn runtime_function(name: &CStr) -> Option<usize> {
     look_up(libc::RTLD_NEXT, name)
+        .and_then(|found| held(&objects::around(found)?.path, name))
         .or_else(|| function_of(b"libcudart", name))
         .or_else(|| function_of(b"", name))
 }
 
-/// A function of a loaded library whose file name starts with `prefix`.
+/// A function of a loaded library whose file name starts with `prefix`. The
+/// library stays open.
 pub(crate) fn function_of(prefix: &[u8], name: &CStr) -> Option<usize> {
-    let paths = loaded_files(prefix);
-    let mut handles = paths.iter().filter_map(|path| loaded(path));
-    handles.find_map(|handle| look_up(handle, name))
+    held(&objects::exporting(prefix, name)?, name)
+}
+
+/// The function that the object at this path exports; the object stays open.
+/// An empty path is the program's.
+fn held(path: &CStr, name: &CStr) -> Option<usize> {
+    let handle = if path.is_empty() {
+        libc::RTLD_DEFAULT
+    } else {
+        loaded(path)?
+    };
+    look_up(handle, name)
 }
 
 /// Paths of the loaded libraries whose file name starts with `prefix`.
@@ -196,33 +243,13 @@ pub(crate) fn loaded_files(prefix: &[u8]) -> Vec<CString> {
         .collect()
 }
 
-/// What lies around an address: its range, and its handle if it is a library.
-pub(crate) fn object_around(address: usize) -> Option<(Range<usize>, Option<*mut c_void>)> {
-    let Object { path, range, .. } = objects::around(address)?;
-    // The program's own name is empty.
-    let handle = (!path.is_empty()).then(|| loaded(&path)).flatten();
-    Some((range, handle))
+/// Whether an address lies in a driver: the one that the program finds, or
+/// one that stands behind it.
+pub(crate) fn is_in_driver(address: usize) -> bool {
+    library_around(address).is_some_and(|path| file_name(path).starts_with(DRIVER_FILE))
 }
 
-/// What follows the last slash of a path.
-fn file_name(path: &CStr) -> &[u8] {
-    let path = path.to_bytes();
-    path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
-}
-
-/// The driver library as an address lies in it: where it was loaded, if the
-/// address belongs to a file named like the driver.
-pub(crate) fn driver_around(address: usize) -> Option<usize> {
-    let (base, path) = library_around(address)?;
-    file_name(path).starts_with(b"libcuda.so").then_some(base)
-}
-
-/// Where the library around an address was loaded.
-pub(crate) fn base_around(address: usize) -> Option<usize> {
-    library_around(address).map(|(base, _)| base)
-}
-
-fn library_around(address: usize) -> Option<(usize, &'static CStr)> {
+fn library_around(address: usize) -> Option<&'static CStr> {
     let info = objects::info(address)?;
     if info.dli_fname.is_null() {
         return None;
@@ -230,8 +257,7 @@ fn library_around(address: usize) -> Option<(usize, &'static CStr)> {
     // SAFETY: the linker's name of a loaded library, which ends in zero. The
     // caller holds an address inside that library, so it stays loaded while
     // the caller looks at the name.
-    let path = unsafe { CStr::from_ptr(info.dli_fname) };
-    Some((info.dli_fbase.addr(), path))
+    Some(unsafe { CStr::from_ptr(info.dli_fname) })
 }
 
 #[cfg(test)]
@@ -255,10 +281,17 @@ mod tests {
 
     #[test]
     fn an_address_is_placed_in_its_library() {
-        assert_eq!(driver_around(libc::getpid as *const () as usize), None);
-        assert!(base_around(libc::getpid as *const () as usize).is_some());
-        assert_eq!(base_around(8), None);
+        assert!(!is_in_driver(libc::getpid as *const () as usize));
+        assert!(!is_in_driver(8));
         assert_eq!(file_name(c"/a/b.so"), b"b.so");
         assert_eq!(file_name(c"b.so"), b"b.so");
+    }
+
+    #[test]
+    fn a_function_is_found_in_whoever_exports_it() {
+        let getpid = libc::getpid as *const () as usize;
+        assert_eq!(function_of(b"libc.so", c"getpid"), Some(getpid));
+        assert_eq!(function_of(b"", c"getpid"), Some(getpid));
+        assert_eq!(function_of(b"", c"no_such_name"), None);
     }
 }

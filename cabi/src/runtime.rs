@@ -12,12 +12,16 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use core_arena::stats::NOT_SERVED;
 use core_arena::{Bytes, Code};
 
 use crate::context::{self, Arena, Asking, Home};
+use crate::dlsym::{self, Reach};
 use crate::driver_api::{self, Freed, Refusal};
 use crate::guard::failing_with;
+use crate::life;
 use crate::symbols::real;
 use crate::types::CudaResult;
 
@@ -93,13 +97,38 @@ fn arena() -> Option<&'static Arena> {
 }
 
 /// The home of the current context, if it is on the device that the runtime
-/// was set to.
+/// was set to. None where the driver's doors are not reached: we would not hear
+/// when what is served here ends, is shared or is captured.
 fn home() -> Option<&'static Home> {
+    if dlsym::reach() != Reach::Doors {
+        hand_on();
+        return None;
+    }
     let home = context::current_home(Asking::Door)?;
     let mut set: c_int = 0;
     // SAFETY: a place for the answer.
     let result = unsafe { real::cudaGetDevice(&raw mut set) };
     (result == 0 && set == home.device()).then_some(home)
+}
+
+static HANDED_ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether requests were handed on because the driver's doors are not reached.
+pub(crate) fn handed_on() -> bool {
+    HANDED_ON.load(Ordering::Relaxed)
+}
+
+/// Notes that a request is handed on; said aloud only where the program counts
+/// on something.
+#[cold]
+fn hand_on() {
+    if dlsym::reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let limit = life::options(|loaded| loaded.settings.config.limit.is_some());
+    if limit {
+        life::warn(&format!("limit is not in force: {NOT_SERVED}"));
+    }
 }
 
 /// A failure with `code`, noted by the runtime as its own: the real function

@@ -15,6 +15,7 @@
 //! binary search per look-up; no lock, no allocation.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::guard::{self, Entry, Passed};
 use crate::resolve::{MISSING, Real};
@@ -23,7 +24,7 @@ use crate::types::{
     CaptureStatus, CudaResult, Text,
 };
 use crate::{
-    capture, driver_api, host_memory, ipc, lifecycle, peers, proc_address, runtime, streams,
+    capture, dlsym, driver_api, host_memory, ipc, lifecycle, peers, proc_address, runtime, streams,
 };
 
 /// Which library a symbol belongs to.
@@ -74,12 +75,29 @@ const fn c_name(name: &'static str) -> &'static CStr {
 /// Functions of the real libraries. Each answers [`MISSING`] where there is
 /// none.
 macro_rules! real_functions {
-    ($find:ident $($library:ident $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+    (
+        $place:ident $find:ident
+        $($library:ident $name:ident($($argument:ident: $type:ty),* $(,)?);)*
+    ) => {
+        mod $place {
+            use super::*;
+            $(
+                pub(super) static $name: Real<unsafe extern "C" fn($($type),*) -> CudaResult> =
+                    Real::new(Library::$library, c_name(concat!(stringify!($name), "\0")));
+            )*
+
+            /// Finds those of a library.
+            pub(super) fn find_all(library: Library) {
+                $(
+                    if Library::$library == library {
+                        $name.get();
+                    }
+                )*
+            }
+        }
         $(
             pub(crate) unsafe fn $name($($argument: $type),*) -> CudaResult {
-                static REAL: Real<unsafe extern "C" fn($($type),*) -> CudaResult> =
-                    Real::new(Library::$library, c_name(concat!(stringify!($name), "\0")));
-                match REAL.$find() {
+                match $place::$name.$find() {
                     // SAFETY: CUDA gives this name this prototype; its
                     // promises about the arguments are the caller's.
                     Some(function) => unsafe { function($($argument),*) },
@@ -123,16 +141,22 @@ macro_rules! doors {
         }
 
         /// The real functions behind the doors, and those that only we call.
-        #[allow(non_snake_case, reason = "CUDA's names")]
+        #[allow(non_snake_case, non_upper_case_globals, reason = "CUDA's names")]
         pub(crate) mod real {
             use super::*;
             use crate::types::CUevent;
             use std::ffi::c_char;
 
-            real_functions! { of_caller $($library $name($($argument: $type),*);)* }
+            real_functions! { behind_doors of_caller $($library $name($($argument: $type),*);)* }
+
+            /// Finds the functions of a library that is loaded.
+            pub(super) fn find_all(library: Library) {
+                behind_doors::find_all(library);
+                called_by_us::find_all(library);
+            }
 
             real_functions! {
-                get
+                called_by_us get
                 Driver cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint);
                 Driver cuCtxGetCurrent(context: *mut CUcontext);
                 Driver cuCtxGetDevice(device: *mut CUdevice);
@@ -296,6 +320,26 @@ pub(crate) fn driver_symbol(name: &[u8]) -> Option<&'static Symbol> {
     TABLE
         .get(index)
         .filter(|symbol| symbol.library == Library::Driver)
+}
+
+/// Finds every function that we may ever call, as soon as a context is seen:
+/// later the linker may be busy with whoever waits for us.
+pub(crate) fn find_all() {
+    static FOUND: AtomicBool = AtomicBool::new(false);
+    // Relaxed: it stands for itself; what is found twice is the same.
+    if FOUND.load(Ordering::Relaxed) || dlsym::reach() == dlsym::Reach::Unknown {
+        return;
+    }
+    real::find_all(Library::Driver);
+    real::find_all(Library::Runtime);
+    streams::find_way();
+    FOUND.store(true, Ordering::Relaxed);
+}
+
+/// The same when a runtime has been loaded: it begins by looking for the
+/// driver, and holds the linker's lock where it has to.
+pub(crate) fn find_runtime() {
+    real::find_all(Library::Runtime);
 }
 
 /// Names of the doors that the program has come through, sorted.

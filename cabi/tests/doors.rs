@@ -5,7 +5,7 @@
 
 mod stage;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -13,12 +13,9 @@ use std::sync::OnceLock;
 fn built() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let simulated = Command::new(root.join("scripts/build-sim")).status();
-        assert!(simulated.unwrap().success(), "the driver does not build");
         let program = stage::folder("doors").join("corners");
         stage::compile("doors/corners.c", &program, &[]);
-        (root.join("target/sim"), program)
+        (stage::simulated_cuda().to_owned(), program)
     })
 }
 

@@ -13,13 +13,27 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// The pieces and what each is built into.
-const PIECES: [(&str, &str, &[&str]); 5] = [
+const PIECES: [(&str, &str, &[&str]); 7] = [
     (
         "driver.c",
         "libcuda.so.1",
         &["-shared", "-Wl,-soname,libcuda.so.1"],
     ),
     ("driver.c", "libother.so", &["-shared"]),
+    (
+        "driver.c",
+        "libcuda.so.7",
+        &[
+            "-shared",
+            "-DNAME=\"libcuda.so.7\"",
+            "-Wl,-soname,libcuda.so.1",
+        ],
+    ),
+    (
+        "shim.c",
+        "shim/libcuda.so.1",
+        &["-shared", "-Wl,-soname,libcuda.so.1"],
+    ),
     ("next.c", "libnext.so", &["-shared"]),
     ("wraps.c", "libwraps.so", &["-shared"]),
     ("asks.c", "asks", &[]),
@@ -30,6 +44,7 @@ fn pieces() -> &'static Path {
     static PIECES_AT: OnceLock<PathBuf> = OnceLock::new();
     PIECES_AT.get_or_init(|| {
         let folder = stage::folder("loader");
+        stage::folder("loader/shim");
         for (source, output, flags) in PIECES {
             stage::compile(&format!("loader/{source}"), &folder.join(output), flags);
         }
@@ -39,6 +54,11 @@ fn pieces() -> &'static Path {
 
 /// What `asks` prints under these preloads; `us` stands for the library.
 fn asks(preloads: &[&str]) -> Vec<String> {
+    asks_of(pieces().to_str().unwrap(), preloads)
+}
+
+/// The same with libraries from these folders.
+fn asks_of(folders: &str, preloads: &[&str]) -> Vec<String> {
     let preload: Vec<String> = preloads
         .iter()
         .map(|name| match *name {
@@ -48,7 +68,7 @@ fn asks(preloads: &[&str]) -> Vec<String> {
         .map(|path| path.to_str().unwrap().to_owned())
         .collect();
     let output = Command::new(pieces().join("asks"))
-        .env("LD_LIBRARY_PATH", pieces())
+        .env("LD_LIBRARY_PATH", folders)
         .env("LD_PRELOAD", preload.join(":"))
         .output()
         .unwrap();
@@ -68,10 +88,14 @@ fn differences(without: &[String], with: &[String]) -> Vec<String> {
 }
 
 /// What the library is there for, and all that it changes.
-const SWAPPED: [&str; 3] = [
+const SWAPPED: [&str; 7] = [
     "driver cuMemAlloc_v2: libvramalloc.so, no error",
+    "driver cuMemFree_v2: libvramalloc.so, no error",
     "resolver: libvramalloc.so, by itself: libvramalloc.so",
     "resolver cuMemAlloc at 3020: 0, 0, libvramalloc.so",
+    "resolver cuMemFree at 3020: 0, 0, libvramalloc.so",
+    "resolver cuCtxCreate at 11040: 0, 0, libvramalloc.so",
+    "resolver cuCtxCreate at 12050: 0, 0, libvramalloc.so",
 ];
 
 #[test]
@@ -84,12 +108,25 @@ fn failures_the_drivers_own_look_ups_and_other_libraries_are_left_alone() {
     let lines = asks(&["us"]);
     for expected in [
         "the driver itself: libcuda.so.1",
-        "resolver cuMemFree at 3020: 0, 1, nowhere",
+        "resolver cuMemHostAlloc at 2020: 0, 1, nowhere",
         "resolver cuMemAlloc at 99000: 1, -1, nowhere",
         "and then: none",
         "other cuMemAlloc_v2: libother.so, no error",
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}");
+    }
+}
+
+/// A driver that stands before another looks the other's functions up.
+#[test]
+fn a_driver_before_another_finds_the_other() {
+    let folder = pieces().to_str().unwrap();
+    let folders = format!("{folder}/shim:{folder}");
+    let without = asks_of(&folders, &[]);
+    let with = asks_of(&folders, &["us"]);
+    assert_eq!(differences(&without, &with), SWAPPED);
+    for expected in ["the driver itself: libcuda.so.7", "calls: 41, 43"] {
+        assert!(with.iter().any(|line| line == expected), "{with:#?}");
     }
 }
 

@@ -32,11 +32,17 @@ fn user(folder: &Path, name: &str, sign: u32) -> PathBuf {
 
 /// What `opens` prints of these libraries.
 fn use_of(folder: &Path, users: &[PathBuf]) -> String {
+    use_among(&[stage::library().to_owned()], folder, users)
+}
+
+/// The same under these preloads.
+fn use_among(preloads: &[PathBuf], folder: &Path, users: &[PathBuf]) -> String {
+    let preloads: Vec<_> = preloads.iter().map(|path| path.to_str().unwrap()).collect();
     let program = folder.join("opens");
     stage::compile("loader/opens.c", &program, &[]);
     let output = Command::new(program)
         .args(users)
-        .env("LD_PRELOAD", stage::library())
+        .env("LD_PRELOAD", preloads.join(":"))
         .output()
         .unwrap();
     assert!(output.stderr.is_empty(), "{:?}", output.stderr);
@@ -68,4 +74,29 @@ fn a_call_ends_in_the_callers_own_runtime() {
         .map(|(sign, name)| user(&folder, name, sign))
         .collect();
     assert_eq!(use_of(&folder, &users), "0\n0\n0\n");
+}
+
+/// What stands before us is not found again from there, however many there
+/// are; what stands behind is next.
+#[test]
+fn a_wrapper_of_the_runtime_is_not_led_back_to_itself() {
+    let folder = stage::folder("runtimes/wrapped");
+    let runtime = "libcudart.so.12";
+    let users = [user(&folder, runtime, 0)];
+    let wrappers = ["libcounts.so", "libtoo.so"].map(|name| {
+        stage::compile("loader/counts.c", &folder.join(name), &["-shared"]);
+        folder.join(name)
+    });
+    let [first, second] = wrappers;
+    let us = stage::library().to_owned();
+    let runtime = folder.join(runtime);
+    for preloads in [
+        vec![first.clone(), runtime.clone()],
+        vec![first.clone(), us.clone(), runtime.clone()],
+        vec![first.clone(), second.clone(), us.clone(), runtime.clone()],
+        vec![first.clone(), us.clone(), second.clone(), runtime.clone()],
+        vec![us, first, second, runtime],
+    ] {
+        assert_eq!(use_among(&preloads, &folder, &users), "0\n", "{preloads:?}");
+    }
 }

@@ -9,6 +9,12 @@ pub const NOTES: &str = "VRAMALLOC_RUN";
 /// The name of the command's file in memory, as the system shows it.
 pub const NOTES_FILE: &str = "/memfd:vramalloc-run";
 
+/// Among the warnings of the statistics: why nothing that came by a runtime was
+/// served.
+pub const NOT_SERVED: &str = "look-ups of the driver's functions do not come by this library, \
+    since it was opened late or another one exports dlsym before it: CUDA serves what comes by \
+    the runtime";
+
 /// What a process says.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Note<'a> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::judge::{self, Seen};
 use crate::run::Mode;
 use crate::shims;
-use crate::stage::{Kind, Run};
+use crate::stage::{self, Kind, Run};
 
 /// Another library that is preloaded with the one under test.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(crate) enum Beside {
     Before(&'static str),
     /// It stands behind.
     Behind(&'static str),
+    /// It is the driver, and stands before the true one.
+    Driver,
 }
 
 /// One program in all its cells.
@@ -114,6 +116,7 @@ impl Case {
         match self.beside {
             Beside::Nothing => run,
             Beside::Before(shim) | Beside::Behind(shim) => preload(run, &[&shims::built(shim)]),
+            Beside::Driver => behind_shim(run),
         }
     }
 
@@ -121,6 +124,7 @@ impl Case {
     pub(crate) fn with(&self, run: Run, library: &Path) -> Run {
         match self.beside {
             Beside::Nothing => preload(run, &[library]),
+            Beside::Driver => preload(behind_shim(run), &[library]),
             Beside::Before(shim) => preload(run, &[&shims::built(shim), library]),
             Beside::Behind(shim) => preload(run, &[library, &shims::built(shim)]),
         }
@@ -135,6 +139,12 @@ impl Case {
 fn preload(run: Run, libraries: &[&Path]) -> Run {
     let paths: Vec<_> = libraries.iter().map(|l| l.to_string_lossy()).collect();
     run.env("LD_PRELOAD", &paths.join(":"))
+}
+
+fn behind_shim(run: Run) -> Run {
+    let (shim, simulated) = (shims::driver(), stage::simulated_cuda());
+    let folders = format!("{}:{}", shim.display(), simulated.display());
+    run.env("LD_LIBRARY_PATH", &folders)
 }
 
 const SMALL: &[(&str, &str)] = &[("SIM_CUDA_MEMORY", "2G")];
@@ -289,16 +299,34 @@ fn others_in_the_process() -> Vec<Case> {
         Case::new(&[16, 29], "another_hook_behind", "layers")
             .args(&["local"])
             .beside(Beside::Behind("next")),
-        Case::new(&[16, 29], "another_shim_of_the_runtime_before", "misuse")
-            .beside(Beside::Before("counts"))
-            .judge(judge::same),
+        Case::new(
+            &[16, 29, 65],
+            "another_shim_of_the_runtime_before",
+            "misuse",
+        )
+        .beside(Beside::Before("counts"))
+        .judge(judge::same),
         Case::new(&[16, 29], "another_shim_of_the_runtime_behind", "misuse")
             .beside(Beside::Behind("counts"))
             .judge(judge::same),
+        Case::new(&[16, 66], "a_driver_that_stands_before_another", "basics")
+            .beside(Beside::Driver)
+            .modes(&[Mode::Full])
+            .judge(judge::served),
+        past_us("shared_behind_another_dlsym", "ipc").args(&["share"]),
+        past_us("reset_behind_another_dlsym", "reset"),
+        past_us("captured_behind_another_dlsym", "capture_modes").env(SMALL),
         Case::new(&[19], "linked_to_cuda_and_idle", "nothing")
             .files(0)
             .judge(judge::same),
     ]
+}
+
+/// Another library hides the driver from us.
+fn past_us(name: &'static str, program: &'static str) -> Case {
+    Case::new(&[67], name, program)
+        .kinds(&[Kind::Dynamic])
+        .beside(Beside::Before("hides"))
 }
 
 /// Beginnings and ends.

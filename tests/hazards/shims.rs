@@ -1,15 +1,48 @@
 //! Other people's preloaded libraries, compiled from `shims/*.c` and from
-//! `tests/naive`.
+//! `tests/naive`, and their drivers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
+
+use crate::stage;
 
 static BUILDING: Mutex<()> = Mutex::new(());
 
 /// The shim of this name.
 pub(crate) fn built(name: &str) -> PathBuf {
     compile(&format!("tests/hazards/shims/{name}.c"), name)
+}
+
+/// A folder with a `libcuda.so.1` that only stands before the simulated one: it
+/// exports what that exports, and hands everything on.
+pub(crate) fn driver() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shims");
+    let place = folder.join("driver");
+    std::fs::create_dir_all(&place).unwrap();
+    let simulated = stage::simulated_cuda().join("libcuda.so.1");
+    let output = Command::new("nm")
+        .args(["-D", "--defined-only"])
+        .arg(&simulated)
+        .output()
+        .unwrap();
+    let symbols = String::from_utf8(output.stdout).unwrap();
+    let names = symbols.lines().filter_map(|line| line.split(' ').nth(2));
+    let names: String = names.map(|name| format!("NAME({name})\n")).collect();
+    let list = place.join("names.h");
+    if std::fs::read_to_string(&list).ok().as_ref() != Some(&names) {
+        std::fs::write(&list, names).unwrap();
+    }
+    let other = place.join("libcuda.so.2");
+    if !other.exists() {
+        // Another test may be as far.
+        let _ = std::os::unix::fs::symlink(simulated, &other);
+    }
+    let built = compile("tests/hazards/shims/driver.c", "cuda-shim");
+    let _alone = BUILDING.lock().unwrap();
+    std::fs::copy(built, place.join("libcuda.so.1.new")).unwrap();
+    std::fs::rename(place.join("libcuda.so.1.new"), place.join("libcuda.so.1")).unwrap();
+    place
 }
 
 /// A shared library from one file of C, made once per process.
@@ -32,7 +65,9 @@ pub(crate) fn compile(source: &str, name: &str) -> PathBuf {
             "-Werror",
             "-fPIC",
             "-shared",
+            "-I",
         ])
+        .arg(folder.join("driver"))
         .arg("-o")
         .arg(&new)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))

@@ -76,6 +76,16 @@ int main(void) {
     resolve("resolver", (resolver *)again, "cuMemAlloc", 3020);
     resolve("resolver", (resolver *)again, "cuInit", 2000);
     resolve("resolver", (resolver *)again, "cuMemFree", 3020);
+    resolve("resolver", (resolver *)again, "cuCtxCreate", 11040);
+    resolve("resolver", (resolver *)again, "cuCtxCreate", 12050);
+    resolve("resolver", (resolver *)again, "cuMemHostAlloc", 2020);
     resolve("resolver", (resolver *)again, "cuMemAlloc", 99000);
+
+    int (*allocate)(unsigned long long *, size_t);
+    int (*release)(unsigned long long);
+    unsigned long long address = 0;
+    *(void **)&allocate = dlsym(driver, "cuMemAlloc_v2");
+    *(void **)&release = dlsym(driver, "cuMemFree_v2");
+    printf("calls: %d, %d\n", allocate(&address, 41), release(43));
     return 0;
 }

@@ -21,6 +21,18 @@ pub(crate) fn library() -> &'static Path {
     })
 }
 
+/// The folder with the simulated CUDA.
+#[allow(dead_code, reason = "not every test needs it")]
+pub(crate) fn simulated_cuda() -> &'static Path {
+    static CUDA: OnceLock<PathBuf> = OnceLock::new();
+    CUDA.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let simulated = Command::new(root.join("scripts/build-sim")).status();
+        assert!(simulated.unwrap().success(), "the driver does not build");
+        root.join("target/sim")
+    })
+}
+
 /// A folder for what a test builds.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::ManuallyDrop;
 
 use vramalloc::Code;
 use vramalloc::sim::{ContextId, StreamId};
@@ -77,11 +78,14 @@ impl Context {
 }
 
 thread_local! {
-    static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    // Never dropped: a destructor of a thread is registered under the linker's
+    // lock, which the real driver does without.
+    static STACK: RefCell<ManuallyDrop<Vec<Handle>>> =
+        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-/// Works on the thread's stack; as if it were empty where the thread is at its
-/// end.
+/// Works on the thread's stack; as if it were empty where that is being worked
+/// on.
 fn stack<R>(work: impl FnOnce(&mut Vec<Handle>) -> R) -> R {
     let mut work = Some(work);
     let done = STACK.try_with(|s| {

@@ -1,0 +1,186 @@
+//! What a loaded object says of itself: its name, what it needs, and the
+//! functions that it exports.
+//!
+//! Owns nothing: these are the object's own tables, read where they lie, as
+//! the linker reads them. Cost: a few loads for a function where the object
+//! has the usual table of hashes, a look at each symbol where it has the old
+//! one alone.
+
+use std::ffi::{CStr, CString, c_char};
+use std::ptr;
+
+/// Kinds of entries.
+const END: i64 = 0;
+const NEEDED: i64 = 1;
+const HASH: i64 = 4;
+const STRINGS: i64 = 5;
+const SYMBOLS: i64 = 6;
+const NAME: i64 = 14;
+const GNU_HASH: i64 = 0x6fff_fef5;
+const VERSIONS: i64 = 0x6fff_fff0;
+
+/// Of a symbol's version: only who asks for that version finds it.
+const HIDDEN: u16 = 0x8000;
+
+/// One entry of an object's list.
+#[derive(Copy, Clone)]
+#[repr(C)]
+struct Entry {
+    kind: i64,
+    value: u64,
+}
+
+/// Where an object's tables lie.
+pub(super) struct Tables {
+    bias: usize,
+    entries: *const Entry,
+    strings: *const c_char,
+    symbols: *const libc::Elf64_Sym,
+    /// Null where the object has none of the kind.
+    gnu_hash: *const u32,
+    hash: *const u32,
+    versions: *const u16,
+}
+
+impl Tables {
+    /// Finds the tables of the object whose list lies at this address; none
+    /// where it has no names.
+    ///
+    /// # Safety
+    /// It is that of an object which is loaded with this bias, and stays so
+    /// while the tables are looked at.
+    pub(super) unsafe fn read(list: usize, bias: usize) -> Option<Tables> {
+        let entries: *const Entry = ptr::with_exposed_provenance(list);
+        let at = |value: u64| {
+            let value = usize::try_from(value).unwrap_or(0);
+            // Most linkers write addresses in memory into the list; those of
+            // objects that they did not load themselves are in the file's.
+            let address = if value < bias { value + bias } else { value };
+            ptr::with_exposed_provenance::<u8>(address)
+        };
+        let mut tables = Tables {
+            bias,
+            entries,
+            strings: ptr::null(),
+            symbols: ptr::null(),
+            gnu_hash: ptr::null(),
+            hash: ptr::null(),
+            versions: ptr::null(),
+        };
+        for Entry { kind, value } in tables.entries() {
+            match kind {
+                STRINGS => tables.strings = at(value).cast(),
+                SYMBOLS => tables.symbols = at(value).cast(),
+                GNU_HASH => tables.gnu_hash = at(value).cast(),
+                HASH => tables.hash = at(value).cast(),
+                VERSIONS => tables.versions = at(value).cast(),
+                _ => {}
+            }
+        }
+        let whole = !tables.strings.is_null() && !tables.symbols.is_null();
+        whole.then_some(tables)
+    }
+
+    fn entries(&self) -> impl Iterator<Item = Entry> + use<> {
+        let entries = self.entries;
+        (0..)
+            // SAFETY: the list goes on to the entry that ends it.
+            .map(move |n| unsafe { *entries.add(n) })
+            .take_while(|entry| entry.kind != END)
+    }
+
+    fn text(&self, offset: u64) -> &CStr {
+        let offset = usize::try_from(offset).unwrap_or(0);
+        // SAFETY: the entries of an object point into its own text, in which
+        // each name ends in zero.
+        unsafe { CStr::from_ptr(self.strings.wrapping_add(offset)) }
+    }
+
+    /// The names of what the object needs, in its order.
+    pub(super) fn needed(&self) -> Vec<CString> {
+        let needed = self.entries().filter(|entry| entry.kind == NEEDED);
+        needed
+            .map(|entry| self.text(entry.value).to_owned())
+            .collect()
+    }
+
+    /// Which of these names is that of this object, which lies in the file at
+    /// `path`.
+    pub(super) fn is_called(&self, path: &CStr, names: &[CString]) -> Option<usize> {
+        let own = self.entries().find(|entry| entry.kind == NAME);
+        let own = own.map(|entry| self.text(entry.value));
+        let file = super::file_name(path);
+        names
+            .iter()
+            .map(CString::as_c_str)
+            .position(|name| own == Some(name) || name == path || name.to_bytes() == file)
+    }
+
+    /// The address of the function that the object exports under this name.
+    pub(super) fn function(&self, name: &CStr) -> Option<usize> {
+        let number = if self.gnu_hash.is_null() {
+            self.by_symbols(name)
+        } else {
+            self.by_hash(name)
+        }?;
+        // SAFETY: a number out of the object's own table of hashes.
+        let value = unsafe { (*self.symbols.add(number)).st_value };
+        Some(usize::try_from(value).ok()?.wrapping_add(self.bias))
+    }
+
+    /// The number of the symbol, by the table of hashes that is usual today:
+    /// four words, a filter of 64-bit words, buckets, and the hashes of all
+    /// symbols from the first that it covers on, the last of a bucket marked
+    /// by its lowest bit.
+    fn by_hash(&self, name: &CStr) -> Option<usize> {
+        let hash = name.to_bytes().iter().fold(5381_u32, |hash, &byte| {
+            hash.wrapping_mul(33).wrapping_add(byte.into())
+        });
+        // SAFETY: the layout above.
+        let word = |at: usize| unsafe { *self.gnu_hash.add(at) } as usize;
+        let (buckets, first, filter) = (word(0), word(1), word(2));
+        let start = 4 + 2 * filter;
+        let mut number = word(start + (hash as usize).checked_rem(buckets)?);
+        if number < first {
+            return None;
+        }
+        loop {
+            let other = word(start + buckets + (number - first));
+            if other | 1 == hash as usize | 1 && self.is_function(number, name) {
+                return Some(number);
+            }
+            if other & 1 == 1 {
+                return None;
+            }
+            number += 1;
+        }
+    }
+
+    /// The same by the old table, whose second word is the number of symbols.
+    fn by_symbols(&self, name: &CStr) -> Option<usize> {
+        if self.hash.is_null() {
+            return None;
+        }
+        // SAFETY: the layout above.
+        let count = unsafe { *self.hash.add(1) } as usize;
+        (1..count).find(|&number| self.is_function(number, name))
+    }
+
+    /// Whether the symbol is a function of this name for everybody.
+    fn is_function(&self, number: usize, name: &CStr) -> bool {
+        const NO_TYPE: u8 = 0;
+        const FUNCTION: u8 = 2;
+        // SAFETY: a number out of the object's own table of hashes.
+        let symbol = unsafe { &*self.symbols.add(number) };
+        // SAFETY: as above; there are as many versions as symbols.
+        let hidden =
+            !self.versions.is_null() && unsafe { *self.versions.add(number) } & HIDDEN != 0;
+        let local = symbol.st_info >> 4 == 0;
+        let defined = symbol.st_shndx != 0 && symbol.st_value != 0;
+        defined
+            && !local
+            && !hidden
+            && matches!(symbol.st_info & 0xf, NO_TYPE | FUNCTION)
+            && self.text(symbol.st_name.into()) == name
+    }
+}

@@ -97,11 +97,16 @@ impl Place {
     }
 
     fn doctor(&self, arguments: &[&str]) -> Report {
+        self.doctor_of(&library(), arguments)
+    }
+
+    /// With this library in place of the one under test.
+    fn doctor_of(&self, library: &Path, arguments: &[&str]) -> Report {
         let mut command = Command::new(COMMAND);
         command
             .arg("doctor")
             .arg("--library")
-            .arg(library())
+            .arg(library)
             .args(arguments)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap())
@@ -382,6 +387,25 @@ fn other_preloads_are_named() {
     let report = with(&copy);
     report.finds("problem", "preload", "another copy");
 
+    let hides = place.shared(
+        "hides.so",
+        "#define _GNU_SOURCE\n#include <dlfcn.h>\n\
+         void *dlsym(void *h, const char *n) {\n\
+         return ((void *(*)(void *, const char *))dlvsym(RTLD_NEXT, \"dlsym\", \
+         \"GLIBC_2.2.5\"))(h, n); }",
+    );
+    let report = with(&format!("{hides}:{ours}"));
+    report.finds(
+        "problem",
+        "preload",
+        "stands before this library and exports dlsym",
+    );
+    // A trial puts the library in front of it.
+    let place = Place::new("hidden").env("LD_PRELOAD", &format!("{ours}:{hides}"));
+    place
+        .doctor(&["--", &program("basics.dynamic")])
+        .no_problem();
+
     let report = with("/nowhere/at/all.so");
     report.no_problem();
     report.finds(
@@ -389,6 +413,43 @@ fn other_preloads_are_named() {
         "preload",
         "/nowhere/at/all.so in LD_PRELOAD is not there",
     );
+}
+
+#[test]
+fn a_runtime_that_looks_past_preloads_is_named() {
+    for (how, deep) in [("deepbind", true), ("deep-later", false), ("local", false)] {
+        let place = Place::new(&format!("deepbind-{how}"));
+        let report = place.doctor(&["--", &program("layers.dynamic"), how]);
+        report.no_problem();
+        assert_eq!(report.text.contains("deepbind "), deep, "{report:?}");
+        if deep {
+            report.finds("note", "deepbind", "libcudart.so.12 came into a process");
+        }
+    }
+}
+
+/// In an image with libc alone nothing starts under the library.
+#[test]
+fn what_the_library_needs_is_looked_for() {
+    let place = Place::new("needs");
+    let mut bytes = fs::read(library()).unwrap();
+    let (name, other) = (b"libgcc_s.so.1\0", b"libgcc_q.so.1\0");
+    let at: Vec<usize> = (bytes.windows(name.len()).enumerate())
+        .filter(|(_, window)| window == name)
+        .map(|(at, _)| at)
+        .collect();
+    assert!(!at.is_empty());
+    for at in at {
+        bytes[at..at + other.len()].copy_from_slice(other);
+    }
+    let copy = place.executable("libvramalloc.so", &bytes);
+    let report = place.doctor_of(Path::new(&copy), &[]);
+    report.finds(
+        "problem",
+        "library",
+        "libgcc_q.so.1, which the library needs, is nowhere",
+    );
+    place.doctor(&[]).no_problem();
 }
 
 #[test]

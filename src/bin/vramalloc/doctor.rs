@@ -12,6 +12,7 @@ mod image;
 mod loader;
 mod preloads;
 mod program;
+mod scopes;
 mod settings;
 mod trial;
 
@@ -65,6 +66,7 @@ pub(super) fn doctor(arguments: &Arguments) -> u8 {
     let mut findings = Findings::default();
     let loader = Loader::new(env::var_os("LD_LIBRARY_PATH"));
     if let Some(library) = find_library(arguments, &mut findings) {
+        needs(&library, &loader, &mut findings);
         match arguments.program.first() {
             None => machine(&library, &loader, &mut findings),
             Some(name) => match Program::find(name) {
@@ -214,6 +216,23 @@ fn name_program(program: &Program, findings: &mut Findings) {
             chain.join(", which is a script for ")
         ),
     );
+}
+
+/// Whether the loader finds what the library itself needs: where it does not,
+/// no program starts.
+fn needs(library: &Loaded, loader: &Loader, findings: &mut Findings) {
+    for name in &library.image.needed {
+        if loader.find(OsStr::new(name), library).is_none() {
+            findings.problem(
+                "library",
+                format_args!(
+                    "{name}, which the library needs, is nowhere where the loader looks, so no \
+                     program starts under it; install it (libgcc_s.so.1 is GCC's, Debian's \
+                     package libgcc-s1)"
+                ),
+            );
+        }
+    }
 }
 
 /// How it speaks to CUDA, and how that is caught.

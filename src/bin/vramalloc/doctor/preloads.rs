@@ -110,6 +110,16 @@ fn other(
             "preload",
             format_args!("{path} in {list} is another copy of this library; remove one of the two"),
         );
+    } else if stands_before && common.contains(&"dlsym") {
+        findings.problem(
+            "preload",
+            format_args!(
+                "{path} in {list} stands before this library and exports dlsym: it may hide the \
+                 driver, and then nothing is served and no limit is in force; put {} first, as \
+                 vramalloc run does",
+                library.name()
+            ),
+        );
     } else if stands_before {
         findings.problem(
             "preload",

@@ -4,6 +4,7 @@
 //! Owns a directory, private to the user, for the statistics of the run; it
 //! goes when the trial is over.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -15,9 +16,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use vramalloc::config::{self, Host};
+use vramalloc::stats::NOT_SERVED;
 
 use super::super::{child, library};
 use super::findings::Findings;
+use super::scopes;
+
+/// What the names of the loader's files begin with.
+const SCOPES: &str = "scopes";
 
 /// How many processes are told of one by one.
 const TOLD: usize = 16;
@@ -48,6 +54,8 @@ pub(super) fn run(
             library::in_front(library, env::var_os("LD_PRELOAD").as_deref()),
         )
         .env("VRAMALLOC_STATS", place.pattern())
+        .env(scopes::WHAT.0, scopes::WHAT.1)
+        .env(scopes::WHERE, place.0.join(SCOPES))
         // The findings alone are on standard output.
         .stdout(Stdio::from(io::stderr()));
     if config::load(env::vars_os(), Host::default())
@@ -83,6 +91,16 @@ pub(super) fn run(
                 signal.unwrap_or(0)
             ),
         ),
+    }
+    for runtime in place.runtimes_past_us() {
+        findings.note(
+            "deepbind",
+            format_args!(
+                "{runtime} came into a process by RTLD_DEEPBIND and looks past preloaded \
+                 libraries: its memory is CUDA's own, and it must not free what came by another \
+                 runtime"
+            ),
+        );
     }
     let mut served = 0_u64;
     let processes = place.processes();
@@ -130,6 +148,14 @@ fn tell(process: &Value, findings: &mut Findings) {
         "doors",
         format_args!("{program} (process {pid}) came by {}", doors.join(", ")),
     );
+    let warnings = process.get("warnings").and_then(Value::as_array);
+    let mut warnings = warnings.into_iter().flatten();
+    if warnings.any(|warning| warning.as_str() == Some(NOT_SERVED)) {
+        findings.problem(
+            "doors",
+            format_args!("{program} (process {pid}): {NOT_SERVED}"),
+        );
+    }
     let ooms = count(process, "/totals/ooms");
     if ooms > 0 {
         findings.note(
@@ -174,6 +200,15 @@ impl Place {
     fn pattern(&self) -> String {
         let directory = self.0.to_string_lossy().replace('%', "%%");
         format!("{directory}/%p.%e.json")
+    }
+
+    /// The runtimes that looked past preloads, in any process.
+    fn runtimes_past_us(&self) -> BTreeSet<String> {
+        let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let scopes = files.filter(|file| file.file_name().to_string_lossy().starts_with(SCOPES));
+        let told = scopes.filter_map(|file| fs::read(file.path()).ok());
+        told.flat_map(|told| scopes::runtimes_past_us(&String::from_utf8_lossy(&told)))
+            .collect()
     }
 
     /// The statistics of every process, in a fixed order.

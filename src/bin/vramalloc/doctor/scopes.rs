@@ -1,0 +1,77 @@
+//! Libraries that look past preloaded ones: opened with RTLD_DEEPBIND, they and
+//! what they bring find their own functions first, and libc's `dlsym`.
+//!
+//! The loader itself tells, where glibc's is asked to (`LD_DEBUG`), in which
+//! order each object looks for symbols. Owns nothing. Cost: a text of some
+//! kilobytes for each library of each process of a trial.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use super::image::Image;
+
+/// What the loader is asked to tell, and what it does with it.
+pub(super) const WHAT: (&str, &str) = ("LD_DEBUG", "scopes");
+pub(super) const WHERE: &str = "LD_DEBUG_OUTPUT";
+
+/// The runtimes, and libraries with one inside, that look past preloads, of
+/// what the loader has told of one process.
+pub(super) fn runtimes_past_us(told: &str) -> BTreeSet<String> {
+    let mut objects = deep(told);
+    objects.retain(|path| {
+        Image::open(Path::new(path)).is_ok_and(|image| image.is_runtime() || image.runtime_inside)
+    });
+    objects
+}
+
+/// The objects that look into more than themselves before they look where
+/// everybody does, which begins with the program.
+fn deep(told: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut program: Option<&str> = None;
+    let mut object = None;
+    let mut before = false;
+    // Each line begins with the process's number.
+    for line in told.lines().filter_map(|line| line.split_once('\t')) {
+        let line = line.1.trim_start();
+        if let Some(name) = line.strip_prefix("object=") {
+            let name = name.rsplit_once(" [").map_or(name, |(name, _)| name);
+            program.get_or_insert(name);
+            (object, before) = (Some(name), true);
+        } else if let (Some((_, list)), Some(program), Some(name)) = (
+            line.strip_prefix("scope ").and_then(|l| l.split_once(": ")),
+            program,
+            object,
+        ) {
+            before &= !list.starts_with(program);
+            // A library that binds its own symbols to itself has a list of
+            // itself in front.
+            if before && list.trim_end() != name {
+                found.insert(name.to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_looks_elsewhere_first_is_told() {
+        let told = "\
+      7:\t\n      7:\tInitial object scopes\n      7:\tobject=./program [0]\n\
+      7:\t scope 0: ./program /us.so /libc.so.6\n      7:\t\n\
+      7:\tobject=/ld.so [0]\n      7:\t no scope\n      7:\t\n\
+      7:\tobject=/itself.so [0]\n      7:\t scope 0: /itself.so\n\
+      7:\t scope 1: ./program /us.so /libc.so.6\n      7:\t scope 2: /itself.so /libc.so.6\n\
+      7:\tobject=/usual.so [0]\n      7:\t scope 0: ./program /us.so /libc.so.6\n\
+      7:\t scope 1: /usual.so /libc.so.6\n\
+      7:\tobject=/deep.so [0]\n      7:\t scope 0: /deep.so /runtime.so /libc.so.6\n\
+      7:\t scope 1: ./program /us.so /libc.so.6\n";
+        assert_eq!(deep(told), BTreeSet::from(["/deep.so".to_owned()]));
+        assert!(deep("").is_empty() && deep("no\tsense: scope 0: at all").is_empty());
+        assert!(runtimes_past_us(told).is_empty());
+    }
+}

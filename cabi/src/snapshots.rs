@@ -24,7 +24,8 @@ pub(crate) fn take(reports: &[ArenaReport]) -> Snapshots {
         .then(|| all(Arena::snapshot).collect())
         .flatten();
     let left_out = whole.is_none();
-    let arenas = whole.unwrap_or_else(|| all(Arena::events).flatten().collect());
+    let mut arenas = whole.unwrap_or_else(|| all(Arena::events).flatten().collect());
+    arenas.retain(|(_, snapshot)| !snapshot.forgotten || !snapshot.events.is_empty());
     let named: BTreeSet<StackId> = (arenas.iter())
         .flat_map(|(_, snapshot)| snapshot.stacks())
         .chain(reports.iter().flat_map(|report| report.ooms.stacks()))

@@ -109,12 +109,14 @@ impl ArenaStats {
             (&mut self.ooms, other.ooms),
             (&mut self.limit_ooms, other.limit_ooms),
             (&mut self.fragmented_ooms, other.fragmented_ooms),
+            (&mut self.raisable_ooms, other.raisable_ooms),
             (&mut self.bad_frees, other.bad_frees),
         ] {
             add(sum, other);
         }
         self.longest_wait_ns = self.longest_wait_ns.max(other.longest_wait_ns);
         self.largest_oom = self.largest_oom.max(other.largest_oom);
+        self.limit_needed = self.limit_needed.max(other.limit_needed);
         self.largest_cached = self.largest_cached.max(other.largest_cached);
         add_bytes(&mut self.idle, other.idle);
         add_bytes(&mut self.idle_low, other.idle_low);

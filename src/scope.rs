@@ -88,6 +88,12 @@ impl<T: Copy + Ord> Scopes<T> {
         }
     }
 
+    /// All items that are held.
+    #[must_use]
+    pub fn items(&self) -> Vec<T> {
+        self.books.lock().places.keys().copied().collect()
+    }
+
     /// Ends a scope: the one that it was in, and its items, the youngest
     /// first. None where it is not open.
     pub fn end(&self, id: ScopeId) -> Option<(Option<ScopeId>, Vec<T>)> {

@@ -225,8 +225,10 @@ vramalloc_result vramalloc_malloc(size_t size, vramalloc_place place, void **add
 
 /**
  * Frees memory that this library handed out: by `vramalloc_malloc` at any
- * place, or by CUDA's functions where it stands in front of them. Which place it is in, the address says; whichever
- * device is current. Null is nothing to free.
+ * place, or by CUDA's functions where it stands in front of them. Which place
+ * it is in, the address says; whichever device is current. Null is nothing to
+ * free. Where the library stands in front, CUDA's own functions free it just as
+ * well.
  *
  * Work on the device that was submitted before the call may still use
  * the memory: it is handed out again only when all of that is done. The host
@@ -261,7 +263,8 @@ vramalloc_result vramalloc_free(void *address);
  * until `vramalloc_release_captures`.
  *
  * Place, alignment, ownership and errors are those of `vramalloc_malloc`;
- * places of the host are invalid. It may be called when that may.
+ * places of the host are invalid. The block belongs to the calling thread's
+ * scope, if it is in one. It may be called when that may.
  *
  * The caller promises that `address`, where it is not null, may be written
  * to, and that the stream is alive.
@@ -319,7 +322,8 @@ vramalloc_result vramalloc_release_captures(vramalloc_place place, uint64_t *rel
  * members lie in the order of their names. Each starts at a multiple of 256.
  *
  * The caller owns the group until `vramalloc_group_free`; a member is not
- * freed by itself.
+ * freed by itself, and CUDA's functions refuse it where the library stands in
+ * front of them.
  *
  * May be called when `vramalloc_malloc` may.
  *
@@ -363,11 +367,12 @@ vramalloc_result vramalloc_group_free(vramalloc_group group);
  * Begins a scope of the calling thread, inside the one that it is in, and
  * writes its number to `*scope`.
  *
- * What the thread gets from then on from `vramalloc_malloc`
- * and `vramalloc_group_malloc`, until it ends the
+ * What the thread gets from then on from `vramalloc_malloc`,
+ * `vramalloc_malloc_on_stream` and `vramalloc_group_malloc`, until it ends the
  * scope or begins another inside it, belongs to the scope. It may be freed one
- * by one before, by any thread; what is left is freed with the scope. Other
- * threads do not notice. What CUDA's functions give belongs to no scope.
+ * by one before, by any thread, and by CUDA's functions where the library
+ * stands in front of them; what is left is freed with the scope. Other threads
+ * do not notice. What CUDA's functions give belongs to no scope.
  *
  * A scope that its thread has not ended when the thread ends is never ended,
  * and its memory stays live.

@@ -26,7 +26,7 @@ mod control;
 mod torch;
 
 pub(crate) mod background;
-mod holdings;
+pub(crate) mod holdings;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;

@@ -24,6 +24,7 @@ use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
+use crate::api::holdings;
 use crate::host_memory::{Leftovers, Of, Pools};
 use crate::marker::Marker;
 use crate::real_driver::RealDriver;
@@ -31,7 +32,7 @@ use crate::registry::Registry;
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
-use crate::{capture, dlsym, lanes, life, lifecycle, peers, stacks};
+use crate::{cancel, capture, dlsym, green, lanes, life, lifecycle, peers, stacks};
 
 mod device;
 mod reports;
@@ -189,11 +190,12 @@ pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
     match last.home {
         Some(home) if last.context == context.addr() && last.generation == generation => Some(home),
         _ => {
-            let home = serving(context.addr()).or_else(|| {
+            let whole = green::whole(context);
+            let home = serving(whole.addr()).or_else(|| {
                 let mut device: CUdevice = 0;
                 // SAFETY: a place for the answer.
                 let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
-                told.then(|| create(context, device, asking)).flatten()
+                told.then(|| create(whole, device, asking)).flatten()
             })?;
             LAST.set(Remembered {
                 generation,
@@ -211,6 +213,7 @@ pub(crate) fn home_of(
     device: CUdevice,
     asking: Asking,
 ) -> Option<&'static Home> {
+    let context = green::whole(context);
     serving(context.addr()).or_else(|| create(context, device, asking))
 }
 
@@ -239,6 +242,7 @@ fn serving(context: usize) -> Option<&'static Home> {
 
 /// Makes the arena of a context of this device.
 fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'static Home> {
+    let _held = cancel::Held::back();
     let (marker, primary) = peers::learn(context, handle)?;
     let device = device(handle);
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
@@ -462,6 +466,13 @@ pub(crate) fn close_homes() {
     GENERATION.fetch_add(1, Ordering::Release);
 }
 
+/// A handle stands for another context from now on: what threads remember of it
+/// is old.
+pub(crate) fn forget_remembered() {
+    // Release: pairs with the Acquire in `current`.
+    GENERATION.fetch_add(1, Ordering::Release);
+}
+
 /// The context of this marker is gone: its arenas forget everything.
 pub(crate) fn retire(marker: &Arc<Marker>) -> Leftovers {
     let retired: Vec<&'static Home> = {
@@ -478,5 +489,6 @@ pub(crate) fn retire(marker: &Arc<Marker>) -> Leftovers {
     }
     // Release: pairs with the Acquire in `current`.
     GENERATION.fetch_add(1, Ordering::Release);
+    holdings::forget_dead();
     left
 }

@@ -11,6 +11,7 @@
 use core_arena::page_map::Owner;
 use core_arena::{Address, AllocError, Bytes, Code, FreeError, MemInfo};
 
+use crate::api::holdings;
 use crate::context::{self, Arena, Asking};
 use crate::guard::{Service, own_call, service};
 use crate::symbols::real;
@@ -228,6 +229,9 @@ fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Fr
     let Some(home) = context::home_with(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
+    if !usize::try_from(address).is_ok_and(holdings::let_go) {
+        return Freed::Refused(Code::INVALID_VALUE);
+    }
     ipc::forget(address);
     Freed::by(home.free(Address::new(address)), || {
         home.arena().driver().lasting_error()

@@ -23,7 +23,7 @@ use crate::api::background;
 use crate::guard::{self, Service};
 use crate::life::{self, Start, warn};
 use crate::outside::{Outlet, quietly, with_signals_blocked};
-use crate::{context, ipc, notes, pageable, runtime, snapshots, symbols};
+use crate::{cancel, context, ipc, notes, pageable, runtime, snapshots, symbols};
 
 /// Bytes of stack for the thread that writes in between.
 const STACK: usize = 256 << 10;
@@ -139,6 +139,7 @@ fn deliver(
     arenas: &[ArenaReport],
     snapshots: &Snapshots,
 ) -> io::Result<Option<PathBuf>> {
+    let _held = cancel::Held::back();
     report(start, writer.last, arenas, Some(snapshots), |report| {
         let write = |out: &mut dyn Write| report.write(out);
         quietly(|| target.deliver(report.process, &mut writer.own, Outlet::open, write))

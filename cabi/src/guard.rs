@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use core_arena::Code;
 
-use crate::life;
 use crate::types::CudaResult;
+use crate::{cancel, life};
 
 /// When a door asks our function rather than the real one.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -145,6 +145,8 @@ pub(crate) fn enter(
         // A call of our own stays one, whatever door it comes by.
         _ => None,
     };
+    // All other doors lead to calls of the driver, a hit and a free do not.
+    let _held = (!matches!(entry, Entry::serve | Entry::free)).then(cancel::Held::back);
     // What is shared behind a door is marked broken as a whole after a panic,
     // so no half-made change is looked at again.
     let answer = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|payload| {
@@ -223,6 +225,7 @@ impl Drop for Restore {
 }
 
 fn inside<R>(state: Inside, call: impl FnOnce() -> R) -> R {
+    let _held = cancel::Held::back();
     let _restore = Restore(INSIDE.replace(state));
     call()
 }

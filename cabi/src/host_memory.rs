@@ -25,6 +25,7 @@ use std::ffi::{c_uint, c_void};
 use core_arena::page_map::Owner;
 use core_arena::{Address, AllocError, Bytes, Code, Driver};
 
+use crate::api::holdings;
 use crate::context::{self, Asking, Home};
 use crate::driver_api::{Freed, answer_to};
 use crate::guard::{Service, own_call, service};
@@ -135,11 +136,16 @@ pub(crate) unsafe fn cuMemFreeHost(address: *mut c_void) -> Option<CudaResult> {
     answer_to(free_if(address.addr() as u64, context::check_current))
 }
 
-/// Registered memory has no flags of this sort, the program's block has.
+/// Registered memory has no flags of this sort, the program's block has; and
+/// memory that was freed has none, though it is the driver's still.
 pub(crate) unsafe fn cuMemHostGetFlags(
     flags: *mut c_uint,
     address: *mut c_void,
 ) -> Option<CudaResult> {
+    let start = address.addr() as u64;
+    if service() == Service::Full && owns(start) && !is_live(Address::new(start)) {
+        return Some(Code::INVALID_VALUE.get());
+    }
     let stand_in = registered::stand_in(address)?;
     // SAFETY: the caller's place for the answer.
     Some(own_call(|| unsafe {
@@ -174,6 +180,9 @@ fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let Some(arena) = pools::arena(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
+    if !usize::try_from(address.get()).is_ok_and(holdings::let_go) {
+        return Freed::Refused(Code::INVALID_VALUE);
+    }
     let freed = Freed::by(arena.free(address), || arena.driver().lasting_error());
     watcher::notice();
     freed
@@ -188,6 +197,14 @@ pub(crate) fn trim() -> Bytes {
 /// Whether the address lies in memory of ours.
 pub(crate) fn owns(address: u64) -> bool {
     pools::owner(Address::new(address)) != Owner::Foreign
+}
+
+/// Whether an address of ours lies in a live block.
+fn is_live(address: Address) -> bool {
+    let Owner::Arena(id) = pools::owner(address) else {
+        return false;
+    };
+    pools::arena(id).is_some_and(|arena| arena.locate(address).is_some())
 }
 
 /// A block that is not all of what the driver has given around it, as start

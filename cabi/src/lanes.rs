@@ -18,9 +18,10 @@ use core_arena::{Address, Bytes, Code, FreeError};
 
 use crate::api::background;
 use crate::context::{self, Arena, Asking, Home};
+use crate::fence::Fence;
 use crate::guard::own_call;
 use crate::marker::Marker;
-use crate::real_driver::{Fence, RealDriver};
+use crate::real_driver::RealDriver;
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUdevice, CUstream};

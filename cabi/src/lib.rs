@@ -3,7 +3,7 @@
 //! All of the project's unsafe code and all of its foreign functions, and no
 //! policy: when memory is taken, kept or handed out again is the arena's
 //! business. Arrows point one way: the doors ([`runtime`], [`driver_api`],
-//! [`host_memory`], [`capture`], [`ipc`], [`lifecycle`], [`peers`], [`streams`], [`proc_address`], and
+//! [`host_memory`], [`capture`], [`ipc`], [`lifecycle`], [`green`], [`peers`], [`streams`], [`proc_address`], and
 //! [`mod@dlsym`] beside them) stand on [`context`] and [`life`], these on
 //! [`real_driver`] and [`marker`], these on [`resolve`]. [`symbols`] is the
 //! list of the doors and [`guard`] the way in.
@@ -21,12 +21,15 @@
 
 mod api;
 mod callers;
+mod cancel;
 mod capture;
 mod context;
 mod control;
 mod dlsym;
 mod driver_api;
 mod dump;
+mod fence;
+mod green;
 mod guard;
 mod host_memory;
 mod ipc;

@@ -18,7 +18,7 @@ use spin::rwlock::RwLock;
 
 use crate::context::Arena;
 use crate::guard::{self, Service};
-use crate::{dump, notes, outside, resolve};
+use crate::{cancel, dump, notes, outside, resolve};
 
 /// What the process started with.
 pub(crate) struct Start {
@@ -102,6 +102,7 @@ pub(crate) fn start() -> &'static Start {
     if let Some(start) = START.get() {
         return start;
     }
+    let _held = cancel::Held::back();
     let start = Start {
         loaded: config::load(std::env::vars_os(), host()),
         began: SystemTime::now(),
@@ -199,6 +200,7 @@ fn first(what: Once) -> bool {
 
 /// Says one line on standard error.
 pub(crate) fn warn(text: &str) {
+    let _held = cancel::Held::back();
     let text = text.replace(char::is_control, "\u{fffd}");
     outside::say(format!("vramalloc: {text}"));
 }

@@ -131,7 +131,7 @@ fn reset(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResu
 }
 
 /// What is not the last release ends nothing, and nobody is waited for.
-fn release(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+pub(crate) fn release(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
     if let Some(_others) = users::leave(device) {
         return Some(call());
     }

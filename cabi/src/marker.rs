@@ -7,6 +7,7 @@
 //! three cheap driver calls and the passing of a gate around each; nothing of
 //! this is on the path of a hit.
 
+use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,6 +18,7 @@ use core_arena::gate::Gate;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
+use crate::fence::{Marks, all_reached};
 use crate::guard::own_call;
 use crate::reserve::Reserve;
 use crate::symbols::real;
@@ -32,6 +34,9 @@ pub(crate) struct Marker {
     context: usize,
     /// Events that mark nothing at present.
     idle: SpinMutex<Vec<usize>, Yield>,
+    /// Marks that were made here for others' fences and that nobody has found
+    /// reached yet, the oldest first.
+    queued: SpinMutex<VecDeque<Marks>, Yield>,
     /// Every call in the context passes it. Closed while the context may be
     /// ending, and for good when it has ended.
     calls: Gate,
@@ -46,6 +51,10 @@ pub(crate) struct Marker {
     error: AtomicU32,
 }
 
+/// Marks for others' fences that stand in a context's queue. Devices have room
+/// for some thousand things; programs rarely run as far ahead as to feel these.
+const MOST_QUEUED: usize = 64;
+
 /// Whether an error stays: all work of the context has ended by it.
 pub(crate) fn lasts(code: Code) -> bool {
     matches!(code.get(), 214 | 700 | 702 | 710 | 714..=719)
@@ -56,6 +65,7 @@ impl Marker {
         Arc::new(Marker {
             context: context.expose_provenance(),
             idle: SpinMutex::new(Vec::new()),
+            queued: SpinMutex::new(VecDeque::new()),
             calls: Gate::new(),
             ended: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
@@ -85,6 +95,9 @@ impl Marker {
         let is_new = !self.ended.swap(true, Ordering::Relaxed);
         if is_new {
             self.calls.close();
+            // They hold the marker in turn.
+            let queued = std::mem::take(&mut *self.queued.lock());
+            drop(queued);
         }
         is_new
     }
@@ -149,6 +162,38 @@ impl Marker {
             yield_now();
         }
         Err(Code::INVALID_CONTEXT)
+    }
+
+    /// Whether another context's fence may mark this one: few such marks are
+    /// standing in its queue.
+    pub(crate) fn has_room(&self) -> bool {
+        loop {
+            let oldest = {
+                let queued = self.queued.lock();
+                let count: usize = queued.iter().map(|marks| marks.len()).sum();
+                match queued.front() {
+                    Some(oldest) if count >= MOST_QUEUED => Arc::clone(oldest),
+                    _ => return true,
+                }
+            };
+            if all_reached(&oldest) == Ok(false) {
+                return false;
+            }
+            let mut queued = self.queued.lock();
+            if queued
+                .front()
+                .is_some_and(|front| Arc::ptr_eq(front, &oldest))
+            {
+                queued.pop_front();
+            }
+        }
+    }
+
+    /// These marks were made here for another context's fence.
+    pub(crate) fn stands_in_queue(&self, marks: &Marks) {
+        if !marks.is_empty() {
+            self.queued.lock().push_back(Arc::clone(marks));
+        }
     }
 
     /// Marks the whole context with one event.

@@ -81,6 +81,12 @@ pub(crate) fn free(address: Address) -> Option<Result<(), FreeError>> {
     }
 }
 
+/// Whether an address lies in memory of this pool.
+pub(crate) fn owns(address: Address) -> bool {
+    POOL.get()
+        .is_some_and(|pool| pool.pages.owner(address) != Owner::Foreign)
+}
+
 /// Whether anything was asked for.
 pub(crate) fn is_in_use() -> bool {
     POOL.get().is_some()

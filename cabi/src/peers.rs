@@ -23,7 +23,7 @@ use spin::rwlock::RwLock;
 use crate::marker::Marker;
 use crate::symbols::{self, real};
 use crate::types::{CUcontext, CUdevice, CudaResult};
-use crate::{context, lifecycle};
+use crate::{context, green, lifecycle};
 
 /// A context that is alive.
 struct Known {
@@ -62,6 +62,7 @@ pub(crate) fn marker(
     context: CUcontext,
     primary_of: impl FnOnce() -> Option<CUdevice>,
 ) -> Arc<Marker> {
+    let context = green::whole(context);
     let find = |known: &[Known]| {
         let known = known.iter().find(|k| k.marker.context() == context)?;
         Some(Arc::clone(&known.marker))
@@ -92,6 +93,7 @@ pub(crate) fn current() -> Option<Arc<Marker>> {
     if result != 0 || context.is_null() {
         return None;
     }
+    let context = green::whole(context);
     if let Some((marker, _)) = known(context) {
         return Some(marker);
     }

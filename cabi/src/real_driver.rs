@@ -1,8 +1,8 @@
 //! `trait Driver` over the real libcuda, for one context.
 //!
-//! Owns nothing. Invariant: a fence covers every context of the process
-//! ([`peers`]): all who can still be using a block. Cost: a mark for each of
-//! them per fence.
+//! Owns nothing. Invariant: a [`fence`](crate::fence) covers every context of
+//! the process ([`peers`]): all who can still be using a block. Cost: a mark for
+//! each of them per fence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,41 +10,15 @@ use std::time::Duration;
 use core_arena::driver::{Whose, ask_until};
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
-use crate::marker::{Mark, Marker, lasts};
+use crate::fence::{Fence, runs_nothing};
+use crate::marker::{Marker, lasts};
 use crate::symbols::real;
-use crate::types::{CUstream, CudaResult};
-use crate::{capture, guard, lifecycle, peers, reserve, streams};
+use crate::types::CudaResult;
+use crate::{cancel, capture, guard, lifecycle, peers, reserve, streams};
 
 /// One context of the real driver.
 pub(crate) struct RealDriver {
     own: Arc<Marker>,
-}
-
-/// Marks in the work of all contexts that can be using a context's memory;
-/// those that were waited for when the fence was made have none.
-#[derive(Clone)]
-pub(crate) struct Fence {
-    marks: Arc<[Arc<Mark>]>,
-    /// How many of them, the first ones, are the context's own.
-    own: usize,
-}
-
-impl Fence {
-    /// A mark on one stream of the marker's context.
-    pub(crate) fn of_stream(marker: &Arc<Marker>, stream: CUstream) -> Result<Fence, Code> {
-        let mark = marker.mark_stream(stream)?;
-        Ok(Fence {
-            marks: [mark].into(),
-            own: 1,
-        })
-    }
-
-    fn of(&self, whose: Whose) -> &[Arc<Mark>] {
-        match whose {
-            Whose::Own => self.marks.get(..self.own).unwrap_or(&self.marks),
-            Whose::All => &self.marks,
-        }
-    }
 }
 
 impl RealDriver {
@@ -74,22 +48,6 @@ impl RealDriver {
         marks.iter().try_for_each(|mark| mark.wait())
     }
 
-    fn make_fence(&self) -> Result<Fence, Code> {
-        let mut marks = streams::mark(&self.own)?;
-        let own = marks.len();
-        for other in self.others() {
-            match streams::mark(&other) {
-                Ok(more) => marks.extend(more),
-                Err(code) if runs_nothing(code) => {}
-                Err(code) => return Err(code),
-            }
-        }
-        Ok(Fence {
-            marks: marks.into(),
-            own,
-        })
-    }
-
     /// An error of an earlier launch that ended all work of the context and
     /// that every call answers from then on. Costs a driver call where one of
     /// ours has met it, and none elsewhere.
@@ -102,12 +60,6 @@ impl RealDriver {
     fn others(&self) -> Vec<Arc<Marker>> {
         peers::others_than(self.own.context())
     }
-}
-
-/// Whether a context that answers so has no work any more: it is gone, or an
-/// error that lasts has ended all of it.
-fn runs_nothing(code: Code) -> bool {
-    matches!(code.get(), 4 | 201 | 709) || lasts(code)
 }
 
 impl Driver for RealDriver {
@@ -146,23 +98,23 @@ impl Driver for RealDriver {
     }
 
     fn fence(&self) -> Result<Fence, Code> {
-        capture::outside(|| self.make_fence()).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
+        let fence = || Fence::of_all(&self.own);
+        capture::outside(fence).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
     }
 
     fn reached(&self, fence: &Fence) -> Result<bool, Code> {
-        all_reached(&fence.marks)
+        fence.is_reached()
     }
 
     fn wait(&self, fence: &Fence, whose: Whose) -> Result<bool, Code> {
-        let waited = fence.of(whose);
-        waited.iter().try_for_each(|mark| mark.wait())?;
-        all_reached(fence.marks.get(waited.len()..).unwrap_or(&[]))
+        fence.wait(whose)
     }
 
     fn wait_within(&self, fence: &Fence, most: Duration) -> Result<bool, Code> {
-        let own = fence.of(Whose::Own);
-        ask_until(most, || Ok(!self.may_fence() || all_reached(own)?))?;
-        Ok(self.may_fence() && all_reached(&fence.marks)?)
+        // It sleeps.
+        let _held = cancel::Held::back();
+        ask_until(most, || Ok(!self.may_fence() || fence.is_reached_by_own()?))?;
+        Ok(self.may_fence() && fence.is_reached()?)
     }
 
     fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
@@ -197,13 +149,4 @@ impl Driver for RealDriver {
         }
         Ok(true)
     }
-}
-
-fn all_reached(marks: &[Arc<Mark>]) -> Result<bool, Code> {
-    for mark in marks {
-        if !mark.reached()? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

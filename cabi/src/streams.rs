@@ -20,7 +20,7 @@
 //! per stream and an event per destroyed one; a mark per stream and fence.
 //! Nothing of this on drivers that can mark a context.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -33,7 +33,7 @@ use spin::relax::Yield;
 use crate::marker::{Mark, Marker};
 use crate::resolve::driver_function;
 use crate::symbols::real;
-use crate::types::{CUdevice, CUstream, CudaResult};
+use crate::types::{CUstream, CudaResult};
 use crate::{capture, lanes, peers};
 
 /// The flag of a stream that does not order with the legacy default stream.
@@ -391,20 +391,14 @@ pub(crate) unsafe fn cuStreamCreateWithPriority(
     Some(result)
 }
 
-/// Streams of a part of a device belong to a context of its own kind, whose
-/// work the device's primary context cannot mark by events; waiting for that
-/// one covers them. Drivers that have these parts and lack marks of contexts
-/// are few.
-pub(crate) unsafe fn cuGreenCtxCreate(
-    _green: *mut *mut c_void,
-    _description: *mut c_void,
-    _device: CUdevice,
-    _flags: c_uint,
-) -> Option<CudaResult> {
+/// A green context is going to be made. Its streams are made by functions of its
+/// own, and its work is no work of the legacy stream; waiting for the primary
+/// context covers it. Drivers that have green contexts and lack marks of
+/// contexts are few.
+pub(crate) fn expect_parts() {
     if way() == Way::Streams {
         take(Way::Wait);
     }
-    None
 }
 
 pub(crate) unsafe fn cuStreamDestroy(stream: CUstream) -> Option<CudaResult> {

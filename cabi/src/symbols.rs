@@ -24,7 +24,8 @@ use crate::types::{
     CaptureStatus, CudaResult, Text,
 };
 use crate::{
-    capture, dlsym, driver_api, host_memory, ipc, lifecycle, peers, proc_address, runtime, streams,
+    cancel, capture, dlsym, driver_api, green, host_memory, ipc, lifecycle, peers, proc_address,
+    runtime, streams,
 };
 
 /// Which library a symbol belongs to.
@@ -126,6 +127,7 @@ macro_rules! doors {
                         unsafe { $module::$name($($argument),*) }
                     })
                     .unwrap_or_else(|| {
+                        let _held = cancel::Held::back();
                         // SAFETY: as above.
                         unsafe { real::$name($($argument),*) }
                     })
@@ -232,6 +234,7 @@ doors! {
     Driver watch lifecycle 4000 cuCtxDestroy_v2(context: CUcontext);
     Driver watch lifecycle 2000 cuCtxDetach(context: CUcontext);
     Driver watch peers 4000 cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint);
+    Driver watch green 12040 cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut c_void);
     Driver watch lifecycle 7000 cuDevicePrimaryCtxRelease(device: CUdevice);
     Driver watch lifecycle 11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice);
     Driver watch lifecycle 7000 cuDevicePrimaryCtxReset(device: CUdevice);
@@ -243,9 +246,10 @@ doors! {
     Driver always proc_address 12000 cuGetProcAddress_v2(
         name: Text, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int,
     );
-    Driver watch streams 12040 cuGreenCtxCreate(
+    Driver watch green 12040 cuGreenCtxCreate(
         green: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint,
     );
+    Driver watch green 12040 cuGreenCtxDestroy(green: *mut c_void);
     Driver watch ipc 4010 cuIpcCloseMemHandle(address: CUdeviceptr);
     Driver share ipc 4010 cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
     Driver watch ipc 4010 cuIpcOpenMemHandle(

@@ -369,6 +369,9 @@ fn lives() -> Vec<Case> {
             .modes(&[Mode::Full])
             .judge(judge::cut_off),
         Case::new(&[24], "device_reset", "reset"),
+        Case::new(&[61], "parts_of_a_device", "green")
+            .env(&[("SIM_CUDA_DEVICES", "3")])
+            .judge(judge::same),
         Case::new(&[17, 24], "contexts_come_and_go", "contexts").judge(judge::same),
         end(&[53], "ends_that_the_driver_refuses", &["refused"]).env(&[(
             "SIM_CUDA_FAULT",

@@ -123,6 +123,18 @@ fn racing_threads_do_not_hang_or_crash_the_end() {
     }
 }
 
+/// Cancellation that is pending at a request waits until the program's own next
+/// point at which a thread can be cancelled.
+#[test]
+fn a_cancelled_thread_is_served_and_ends_in_the_program() {
+    for kind in Kind::ALL {
+        let outcome = Run::preloaded("cancelled", kind).go();
+        outcome.quiet(0);
+        let expected = "reached the end: 3, cancelled there: 3\n";
+        assert_eq!(outcome.stdout, expected, "{}", outcome.what);
+    }
+}
+
 /// Nothing is called once the driver is shutting down.
 #[test]
 fn the_end_makes_no_driver_call() {

@@ -120,6 +120,25 @@ fn a_full_device_waits_for_the_others_in_the_end() {
     }
 }
 
+/// Device 1 has room for few things more, and is not done with any. A call of
+/// ours that found its queue full would wait for the end of its work.
+#[test]
+fn marks_for_others_do_not_fill_their_queues() {
+    for kind in Kind::ALL {
+        for strategy in ["naive_best_fit", "auto_growth"] {
+            for lacks in MARKS {
+                let outcome = run("apart", kind, lacks, &format!("strategy:{strategy}"))
+                    .env("SIM_CUDA_QUEUE", "100")
+                    .arg("small")
+                    .go();
+                outcome.quiet(0).no_violations();
+                let expected = "device 1 was still at work: yes\n";
+                assert_eq!(outcome.stdout, expected, "{}", outcome.what);
+            }
+        }
+    }
+}
+
 #[test]
 fn work_on_every_sort_of_stream_is_waited_for() {
     for kind in Kind::ALL {

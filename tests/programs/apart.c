@@ -5,6 +5,7 @@
  * does next.
  *
  *   apart reuse    blocks come and go, many times the device's memory
+ *   apart small    small ones do, very many times
  *   apart full     every second block of a full device is freed and taken anew
  *   apart context  a context of its own on device 0 ends with freed memory
  *
@@ -41,6 +42,14 @@ static void reuse(gpu_stream stream) {
         GPU(gpu_fill(stream, block, 1, size / 4, kernel_ns));
         GPU(gpu_free(block));
         GPU(gpu_free(small));
+    }
+}
+
+static void small(void) {
+    for (int round = 0; round < 40 * ROUNDS; round++) {
+        void *block;
+        GPU(gpu_malloc(&block, 1000));
+        GPU(gpu_free(block));
     }
 }
 
@@ -86,12 +95,14 @@ int main(int argc, char **argv) {
     GPU(gpu_stream_create(&stream));
     if (!strcmp(what, "reuse"))
         reuse(stream);
+    else if (!strcmp(what, "small"))
+        small();
     else if (!strcmp(what, "full"))
         full(stream);
     else if (!strcmp(what, "context"))
         context();
     else {
-        fprintf(stderr, "usage: apart reuse|full|context\n");
+        fprintf(stderr, "usage: apart reuse|small|full|context\n");
         return 2;
     }
     GPU(gpu_set_device(1));

@@ -122,6 +122,43 @@ static void of_one_freed_by_the_other(int front) {
     EXPECT(VRAMALLOC_NOT_OURS, api.free(device));
 }
 
+/* What CUDA frees has left its scope: whoever has the address then keeps it.
+ * A group's memory goes with the group. */
+static void held_and_freed_by_cuda(void) {
+    enum { MOST = 2000 };
+    static void *passed[MOST];
+    vramalloc_scope scope;
+    vramalloc_group group;
+    vramalloc_member members[2] = {{SIZE, "a.w", 0}, {SIZE, "b.w", 0}};
+    void *held[3], *at[2];
+    API(api.scope_begin(&scope));
+    API(api.malloc(SIZE, 0, &held[0]));
+    API(api.malloc_on_stream(SIZE, 0, NULL, &held[1]));
+    API(api.malloc(SIZE, VRAMALLOC_PINNED, &held[2]));
+    API(api.group_malloc(members, 2, 0, at, &group));
+    for (int i = 0; i < 2; i++) {
+        if (gpu_free(at[i]) != 1 || gpu_last_error() > 1)
+            printf("a member was freed\n");
+        EXPECT(VRAMALLOC_NOT_OURS, api.free(at[i]));
+        use(at[i], 7);
+    }
+    GPU(gpu_free(held[0]));
+    GPU(gpu_free(held[1]));
+    GPU(gpu_free_host(held[2]));
+    GPU(gpu_sync());
+    int count = 0;
+    do
+        GPU(gpu_malloc(&passed[count], SIZE));
+    while (passed[count++] != held[0] && count < MOST);
+    printf("the address came again: %d\n", passed[count - 1] == held[0]);
+    use(passed[count - 1], 8);
+    API(api.scope_end(scope));
+    EXPECT(VRAMALLOC_NOT_OURS, api.group_free(group));
+    use(passed[count - 1], 9);
+    while (count--)
+        GPU(gpu_free(passed[count]));
+}
+
 static void a_child(void) {
     void *device, *pageable;
     API(api.malloc(SIZE, 0, &device));
@@ -146,10 +183,18 @@ static void a_child(void) {
 
 static void after_a_reset(void) {
     void *device;
+    vramalloc_scope scope;
+    API(api.scope_begin(&scope));
     API(api.malloc(SIZE, 1, &device));
     GPU(gpu_set_device(1));
     GPU(gpu_reset());
     EXPECT(VRAMALLOC_NOT_OURS, api.free(device));
+    /* The same address, and no scope's. */
+    void *again;
+    GPU(gpu_set_device(1));
+    GPU(gpu_malloc(&again, SIZE));
+    API(api.scope_end(scope));
+    GPU(gpu_free(again));
     GPU(gpu_set_device(0));
     API(api.malloc(SIZE, 1, &device));
     GPU(gpu_set_device(1));
@@ -173,6 +218,8 @@ int main(int count, char **arguments) {
     a_thread_without_a_context();
     a_free_under_a_kernel();
     of_one_freed_by_the_other(front);
+    if (front)
+        held_and_freed_by_cuda();
     a_child();
     /* Where the library does not stand in front it hears of no reset. */
     if (front)

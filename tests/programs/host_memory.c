@@ -120,6 +120,8 @@ static void wrong_frees(void) {
     tell("inside a large block", gpu_free_host(large + (4 << 20)));
     GPU(gpu_free_host(freed));
     tell("a second free", gpu_free_host(freed));
+    tell("the flags of what was freed", gpu_host_flags(&flags, freed));
+    tell("and further inside", gpu_host_flags(&flags, freed + 5000));
     GPU(gpu_free_host(large));
     tell("a second free of a large block", gpu_free_host(large));
     tell("as device memory", gpu_free(kept));

@@ -40,7 +40,8 @@ pub type vramalloc_group = u64;
 /// members lie in the order of their names. Each starts at a multiple of 256.
 ///
 /// The caller owns the group until `vramalloc_group_free`; a member is not
-/// freed by itself.
+/// freed by itself, and CUDA's functions refuse it where the library stands in
+/// front of them.
 ///
 /// May be called when `vramalloc_malloc` may.
 ///

@@ -2,13 +2,14 @@
 //!
 //! Owns the groups and each thread's innermost scope. Invariant: a group's
 //! allocations are freed with it and not one by one, although the first
-//! member's address is an allocation's own. Cost: where there is neither scope
-//! nor group, a free costs two atomic loads more.
+//! member's address is an allocation's own; and nothing is held that is gone,
+//! whichever function freed it. Cost: in a process that never had a scope or a
+//! group, a free costs an atomic load more.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use core_arena::scope::{ScopeId, Scopes};
 use spin::mutex::SpinMutex;
@@ -28,6 +29,10 @@ pub(super) enum Item {
 
 static SCOPES: LazyLock<Scopes<Item>> = LazyLock::new(Scopes::new);
 
+/// Whether there is or was a scope or a group. Relaxed: whoever has an address
+/// of one learned of it from the thread that made it, and so sees this set.
+static ANY: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     static INNERMOST: Cell<Option<ScopeId>> = const { Cell::new(None) };
 }
@@ -41,6 +46,7 @@ pub(super) fn enter(item: Item) {
 
 /// Begins a scope of the calling thread.
 pub(super) fn begin_scope() -> u64 {
+    ANY.store(true, Ordering::Relaxed);
     let scope = SCOPES.begin(INNERMOST.get());
     INNERMOST.set(Some(scope));
     scope.0
@@ -82,19 +88,16 @@ static GROUPS: SpinMutex<Groups, Yield> = SpinMutex::new(Groups {
     allocations: BTreeMap::new(),
     starts: BTreeSet::new(),
 });
-/// How many groups there are. Relaxed: whoever has an address of one learned
-/// of it from the thread that made it, and so sees it counted.
-static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes a group of these allocations.
 pub(super) fn make_group(allocations: Vec<usize>) -> u64 {
+    ANY.store(true, Ordering::Relaxed);
     let group = {
         let mut groups = GROUPS.lock();
         let group = groups.next;
         groups.next += 1;
         groups.starts.extend(&allocations);
         groups.allocations.insert(group, allocations);
-        COUNT.fetch_add(1, Ordering::Relaxed);
         group
     };
     enter(Item::Group(group));
@@ -115,7 +118,6 @@ pub(super) fn free_group(group: u64) -> Result<(), Failure> {
         for start in &allocations {
             groups.starts.remove(start);
         }
-        COUNT.fetch_sub(1, Ordering::Relaxed);
         allocations
     };
     SCOPES.leave(Item::Group(group));
@@ -126,11 +128,36 @@ pub(super) fn free_group(group: u64) -> Result<(), Failure> {
     result
 }
 
-/// Frees one block of the caller's.
-pub(super) fn free_block(address: usize) -> Result<(), Failure> {
-    if COUNT.load(Ordering::Relaxed) > 0 && GROUPS.lock().starts.contains(&address) {
-        return Err(Failure(VRAMALLOC_NOT_OURS));
+/// Whether the block that starts at an address may be freed by itself, which
+/// is going to be done: it leaves its scope. False for one of a group's
+/// allocations.
+pub(crate) fn let_go(address: usize) -> bool {
+    if !ANY.load(Ordering::Relaxed) {
+        return true;
+    }
+    if GROUPS.lock().starts.contains(&address) {
+        return false;
     }
     SCOPES.leave(Item::Block(address));
-    memory::free(address)
+    true
+}
+
+/// A context is gone, and its memory with it: what the allocator does not know
+/// any more is held no longer, since its address may become somebody else's.
+pub(crate) fn forget_dead() {
+    if !ANY.load(Ordering::Relaxed) {
+        return;
+    }
+    for item in SCOPES.items() {
+        if matches!(item, Item::Block(address) if !memory::owns(address)) {
+            SCOPES.leave(item);
+        }
+    }
+    let starts: Vec<usize> = GROUPS.lock().starts.iter().copied().collect();
+    for start in starts.into_iter().filter(|&start| !memory::owns(start)) {
+        let mut groups = GROUPS.lock();
+        groups.starts.remove(&start);
+        let all = groups.allocations.values_mut();
+        all.for_each(|allocations| allocations.retain(|&other| other != start));
+    }
 }

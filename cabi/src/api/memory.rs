@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use core_arena::page_map::Owner;
 use core_arena::{Address, AllocError, Bytes, Code, FreeError};
 
 use super::holdings::{self, Item};
@@ -11,7 +12,7 @@ use super::{
     vramalloc_result,
 };
 use crate::driver_api::{self, Freed};
-use crate::{host_memory, pageable, places};
+use crate::{context, host_memory, pageable, places};
 
 /// Where memory lies: the ordinal of a device (0 and up, as CUDA counts them
 /// in this process), or one of this library's own places.
@@ -72,8 +73,10 @@ pub unsafe extern "C" fn vramalloc_malloc(
 }
 
 /// Frees memory that this library handed out: by `vramalloc_malloc` at any
-/// place, or by CUDA's functions where it stands in front of them. Which place it is in, the address says; whichever
-/// device is current. Null is nothing to free.
+/// place, or by CUDA's functions where it stands in front of them. Which place
+/// it is in, the address says; whichever device is current. Null is nothing to
+/// free. Where the library stands in front, CUDA's own functions free it just as
+/// well.
 ///
 /// Work on the device that was submitted before the call may still use
 /// the memory: it is handed out again only when all of that is done. The host
@@ -93,11 +96,12 @@ pub unsafe extern "C" fn vramalloc_free(address: *mut c_void) -> vramalloc_resul
         if address.is_null() {
             return Ok(());
         }
-        holdings::free_block(address.addr())
+        free(address.addr())
     })
 }
 
-/// Frees what begins at the address, wherever it lies, and whatever holds it.
+/// Frees what begins at the address, wherever it lies. A scope lets go of it; a
+/// group does not.
 pub(super) fn free(address: usize) -> Result<(), Failure> {
     for free in [driver_api::free, host_memory::free] {
         match free(address as u64) {
@@ -109,10 +113,21 @@ pub(super) fn free(address: usize) -> Result<(), Failure> {
             Freed::Foreign => {}
         }
     }
+    if !holdings::let_go(address) {
+        return Err(Failure(VRAMALLOC_NOT_OURS));
+    }
     if let Some(freed) = pageable::free(Address::new(address as u64)) {
         return Ok(freed?);
     }
     Err(Failure(VRAMALLOC_NOT_OURS))
+}
+
+/// Whether an address lies in memory of this library.
+pub(super) fn owns(address: usize) -> bool {
+    let address = address as u64;
+    context::owner(address) != Owner::Foreign
+        || host_memory::owns(address)
+        || pageable::owns(Address::new(address))
 }
 
 /// A place that can be asked.

@@ -10,11 +10,12 @@ pub type vramalloc_scope = u64;
 /// Begins a scope of the calling thread, inside the one that it is in, and
 /// writes its number to `*scope`.
 ///
-/// What the thread gets from then on from `vramalloc_malloc`
-/// and `vramalloc_group_malloc`, until it ends the
+/// What the thread gets from then on from `vramalloc_malloc`,
+/// `vramalloc_malloc_on_stream` and `vramalloc_group_malloc`, until it ends the
 /// scope or begins another inside it, belongs to the scope. It may be freed one
-/// by one before, by any thread; what is left is freed with the scope. Other
-/// threads do not notice. What CUDA's functions give belongs to no scope.
+/// by one before, by any thread, and by CUDA's functions where the library
+/// stands in front of them; what is left is freed with the scope. Other threads
+/// do not notice. What CUDA's functions give belongs to no scope.
 ///
 /// A scope that its thread has not ended when the thread ends is never ended,
 /// and its memory stays live.

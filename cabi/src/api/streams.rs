@@ -37,7 +37,8 @@ pub type vramalloc_stream = *mut CUstream_st;
 /// until `vramalloc_release_captures`.
 ///
 /// Place, alignment, ownership and errors are those of `vramalloc_malloc`;
-/// places of the host are invalid. It may be called when that may.
+/// places of the host are invalid. The block belongs to the calling thread's
+/// scope, if it is in one. It may be called when that may.
 ///
 /// The caller promises that `address`, where it is not null, may be written
 /// to, and that the stream is alive.

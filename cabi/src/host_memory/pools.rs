@@ -15,10 +15,10 @@ use core_arena::{Address, Bytes, PinnedPlan, host};
 
 use crate::host_memory::registered::Leftovers;
 use crate::host_memory::source::{Kind, Source};
-use crate::life;
 use crate::marker::Marker;
 use crate::registry::Registry;
 use crate::types::CUdevice;
+use crate::{cancel, life};
 
 /// An arena of page-locked memory.
 pub(crate) type Arena = core_arena::Arena<Source>;
@@ -130,6 +130,7 @@ fn plan() -> &'static Arc<PinnedPlan> {
     if let Some(plan) = PLAN.get() {
         return plan;
     }
+    let _held = cancel::Held::back();
     // Of a host that does not say what it has, nothing is kept.
     let memory = host::memory().unwrap_or(Bytes::ZERO);
     let plan = life::options(|loaded| PinnedPlan::new(&loaded.settings.pinned, memory));

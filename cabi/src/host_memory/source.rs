@@ -21,9 +21,10 @@ use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
+use crate::fence::Fence;
 use crate::host_memory::registered::{self, Leftovers};
 use crate::marker::Marker;
-use crate::real_driver::{Fence, RealDriver};
+use crate::real_driver::RealDriver;
 use crate::symbols::real;
 use crate::types::{CUdevice, CudaResult};
 

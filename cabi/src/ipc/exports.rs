@@ -25,7 +25,7 @@ use spin::relax::Yield;
 
 use crate::ipc::folder::{self, Folder};
 use crate::ipc::token::{Key, Record, Token};
-use crate::{context, life};
+use crate::{cancel, context, life};
 
 /// The place of a process among those that export.
 struct Seat {
@@ -92,6 +92,7 @@ pub(crate) fn forget(block: u64) {
     let Some(token) = token(block) else {
         return;
     };
+    let _held = cancel::Held::back();
     let gone = {
         let mut exports = EXPORTS.lock();
         let gone = exports.remove(&block);

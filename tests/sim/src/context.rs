@@ -23,6 +23,11 @@ pub(crate) struct Context {
     pub(crate) device: u32,
     /// The model's context, while this one is alive.
     pub(crate) model: Option<ContextId>,
+    /// The primary context that a green one is a part of, and shares the
+    /// model's context with.
+    pub(crate) part_of: Option<Handle>,
+    /// The thread that a green context is current on.
+    pub(crate) current_on: Option<u64>,
     primary: bool,
     retained: u32,
     /// Users of one that is not primary: its maker, and who attached to it.
@@ -46,6 +51,8 @@ impl Context {
         Context {
             device,
             model: None,
+            part_of: None,
+            current_on: None,
             primary: true,
             retained: 0,
             attached: 1,
@@ -62,6 +69,13 @@ impl Context {
 }
 
 impl Context {
+    /// Makes it a green context.
+    pub(crate) fn be_part_of(&mut self, primary: Handle, model: ContextId) {
+        self.primary = false;
+        self.part_of = Some(primary);
+        self.model = Some(model);
+    }
+
     /// The threads' own default streams that were used so far.
     pub(crate) fn thread_streams(&self) -> impl Iterator<Item = StreamId> {
         self.thread_streams.values().copied()
@@ -130,6 +144,7 @@ impl Machine {
         let Some(id) = context.model.take() else {
             return;
         };
+        self.end_parts_of(handle);
         self.wait(&self.model.context_mark(id));
         let model = &self.model;
         let own: Vec<StreamId> = (model.captures())
@@ -221,7 +236,7 @@ impl Call<'_> {
         Ok((handle, context.ok_or(Code::INVALID_CONTEXT)?))
     }
 
-    fn retain(&mut self, device: i32) -> Result<Handle, Code> {
+    pub(crate) fn retain(&mut self, device: i32) -> Result<Handle, Code> {
         let ordinal = self.device(device)?;
         if self.primary(device)?.1.model.is_none() {
             let model = self.sim.model.create_context(ordinal)?;
@@ -242,7 +257,7 @@ impl Call<'_> {
         Ok((context.retained == 1).then_some(handle))
     }
 
-    fn release_primary(&mut self, device: i32) -> Done {
+    pub(crate) fn release_primary(&mut self, device: i32) -> Done {
         let (handle, context) = self.primary(device)?;
         if context.retained == 0 {
             return Err(Code::INVALID_CONTEXT);
@@ -408,11 +423,13 @@ driver! {
     fn cuCtxPushCurrent_v2(call, handle: Handle) {
         call.named(handle)?;
         stack(|s| s.push(handle));
+        call.sim.becomes_current(handle);
         Ok(())
     }
 
-    fn cuCtxPopCurrent_v2(_, to: Out<Handle>) {
+    fn cuCtxPopCurrent_v2(call, to: Out<Handle>) {
         let popped = stack(|s| s.pop()).ok_or(Code::INVALID_CONTEXT)?;
+        call.sim.is_current_no_more(popped);
         to.maybe(popped);
         Ok(())
     }
@@ -421,12 +438,15 @@ driver! {
         if handle != 0 {
             call.named(handle)?;
         }
-        stack(|s| {
-            s.pop();
+        let before = stack(|s| {
+            let before = s.pop();
             if handle != 0 {
                 s.push(handle);
             }
+            before
         });
+        call.sim.is_current_no_more(before.unwrap_or(0));
+        call.sim.becomes_current(handle);
         Ok(())
     }
 

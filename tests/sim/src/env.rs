@@ -14,6 +14,7 @@
 //! | `SIM_CUDA_LACKS` | | names of functions that this driver is to lack |
 //! | `SIM_CUDA_FAULT` | | `name:n:code,…`: the n-th call of it fails so; with `:sticky` behind it, the current context is broken from then on |
 //! | `SIM_CUDA_SLOW` | | `name:ns,…`: calls of it take so much real time more |
+//! | `SIM_CUDA_QUEUE` | | how much work and how many marks a context has room for before a call waits for the oldest; any number where nothing is said |
 //! | `SIM_CUDA_STRICT` | 0 | 1: unordered work on the same bytes is a violation |
 //! | `SIM_CUDA_ORPHANS` | 0 | 1: what a destroyed stream still does orders with no other stream |
 //! | `SIM_CUDA_LATE` | 0 | 1: the driver serves until the process is gone, as runtimes up to 11.6 expect that end contexts at exit; 0: until its exit handlers ran |
@@ -38,6 +39,7 @@ pub(crate) struct Environment {
     pub(crate) seed: u64,
     pub(crate) kernel_ns: u64,
     pub(crate) call_ns: u64,
+    pub(crate) queue: usize,
     pub(crate) strict: bool,
     pub(crate) orphans: bool,
     /// The devices' compute capability, both numbers.
@@ -54,6 +56,7 @@ impl Environment {
             seed: number("SIM_CUDA_SEED", 1),
             kernel_ns: number("SIM_CUDA_KERNEL_NS", 1_000),
             call_ns: number("SIM_CUDA_CALL_NS", 1_000),
+            queue: number("SIM_CUDA_QUEUE", usize::MAX),
             strict: flag("SIM_CUDA_STRICT"),
             orphans: flag("SIM_CUDA_ORPHANS"),
             capability: capability(),

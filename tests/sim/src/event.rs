@@ -69,8 +69,7 @@ impl Call<'_> {
             let id = capture.id;
             return self.set_event(handle, State::Captured(id));
         }
-        self.sim.check_implicit(stream)?;
-        self.sim.model.submit(stream, Work::lasting(0))?;
+        self.sim.submit(stream, Work::lasting(0))?;
         let mark = self.sim.model.stream_mark(stream);
         self.set_event(handle, State::At(mark))
     }
@@ -198,7 +197,9 @@ driver! {
         if call.event_to_record(handle)?.context != context {
             return Err(INVALID_HANDLE);
         }
+        call.sim.wait_for_room(model);
         let mark = call.sim.model.context_mark(model);
+        call.sim.stands_in_queue(model, mark.time());
         call.set_event(handle, State::At(mark))
     }
 

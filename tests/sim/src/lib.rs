@@ -46,6 +46,7 @@ mod errors;
 mod event;
 mod export_table;
 mod ffi;
+mod green;
 mod hide;
 mod host;
 mod init;

@@ -4,11 +4,13 @@
 //! names at most one thing at a time; handles of destroyed things are used
 //! again at once, so that whoever keeps one is found out. Cost: O(log n).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vramalloc::sim::{CaptureMode, Mark, Model, Settings, StreamId, Violation, Work};
+use vramalloc::sim::{
+    CaptureMode, ContextId, Mark, Model, Nanos, Settings, StreamId, Violation, Work,
+};
 use vramalloc::{Address, Bytes, Code};
 
 use crate::backing::Backing;
@@ -65,6 +67,9 @@ pub(crate) struct Machine {
     /// What the program took and gave back (less than 0) by calls of its own,
     /// in bytes.
     pub(crate) taken: Vec<i64>,
+    /// When what stands in each context's queue will be done, where queues
+    /// have an end.
+    queues: BTreeMap<ContextId, VecDeque<Nanos>>,
     /// How many violations were printed.
     announced: usize,
 }
@@ -111,6 +116,7 @@ impl Machine {
             opened: Vec::new(),
             host: HostMemory::default(),
             taken: Vec::new(),
+            queues: BTreeMap::new(),
             announced: 0,
             environment,
         };
@@ -148,10 +154,38 @@ impl Machine {
             self.captured.entry(id).or_default().work.push(work);
             return Ok(());
         }
-        let done = self.model.submit(stream, work).map(|_| ());
+        let context = self.model.context_of(stream);
+        context.into_iter().for_each(|c| self.wait_for_room(c));
+        let done = self.model.submit(stream, work);
+        if let (Some(context), Ok(ends)) = (context, done) {
+            self.stands_in_queue(context, ends);
+        }
+        let done = done.map(|_| ());
         self.settle();
         self.announce();
         done
+    }
+
+    /// Waits until a context's queue has room for one thing more.
+    pub(crate) fn wait_for_room(&mut self, context: ContextId) {
+        let (most, now) = (self.environment.queue, self.model.now());
+        let Some(queue) = self.queues.get_mut(&context) else {
+            return;
+        };
+        queue.retain(|&ends| ends > now);
+        if queue.len() >= most
+            && let Some(ends) = queue.pop_front()
+        {
+            self.model.advance_to(ends);
+            self.settle();
+        }
+    }
+
+    /// A thing stands in a context's queue until it is done.
+    pub(crate) fn stands_in_queue(&mut self, context: ContextId, ends: Nanos) {
+        if self.environment.queue != usize::MAX {
+            self.queues.entry(context).or_default().push_back(ends);
+        }
     }
 
     /// Refuses use of the legacy stream while a blocking stream of its context

@@ -65,11 +65,20 @@ impl Call<'_> {
     }
 
     fn create_stream(&mut self, to: &Out<Handle>, flags: u32, priority: i32) -> Done {
+        self.create_stream_in(self.context()?, to, flags, priority)
+    }
+
+    pub(crate) fn create_stream_in(
+        &mut self,
+        context: Handle,
+        to: &Out<Handle>,
+        flags: u32,
+        priority: i32,
+    ) -> Done {
         to.required()?;
         if flags > 1 {
             return Err(Code::INVALID_VALUE);
         }
-        let context = self.context()?;
         let non_blocking = flags == 1;
         let id = self
             .sim

@@ -13,6 +13,7 @@ use crate::device::*;
 use crate::errors::*;
 use crate::event::*;
 use crate::export_table::*;
+use crate::green::*;
 use crate::host::*;
 use crate::init::*;
 use crate::ipc::*;
@@ -50,6 +51,7 @@ served! {
     cuCtxDetach 2000 cuCtxDetach;
     cuCtxDisablePeerAccess 4000 cuCtxDisablePeerAccess;
     cuCtxEnablePeerAccess 4000 cuCtxEnablePeerAccess;
+    cuCtxFromGreenCtx 12040 cuCtxFromGreenCtx;
     cuCtxGetApiVersion 3020 cuCtxGetApiVersion;
     cuCtxGetCacheConfig 3020 cuCtxGetCacheConfig;
     cuCtxGetCurrent 4000 cuCtxGetCurrent;
@@ -72,6 +74,7 @@ served! {
     cuCtxSynchronize 2000 cuCtxSynchronize;
     cuCtxSynchronize 13000 cuCtxSynchronize_v2;
     cuCtxWaitEvent 12050 cuCtxWaitEvent;
+    cuDevResourceGenerateDesc 12040 cuDevResourceGenerateDesc;
     cuDeviceCanAccessPeer 4000 cuDeviceCanAccessPeer;
     cuDeviceComputeCapability 2000 cuDeviceComputeCapability;
     cuDeviceGet 2000 cuDeviceGet;
@@ -79,6 +82,7 @@ served! {
     cuDeviceGetByPCIBusId 4010 cuDeviceGetByPCIBusId;
     cuDeviceGetCount 2000 cuDeviceGetCount;
     cuDeviceGetDefaultMemPool 11020 cuDeviceGetDefaultMemPool;
+    cuDeviceGetDevResource 12040 cuDeviceGetDevResource;
     cuDeviceGetLuid 10000 cuDeviceGetLuid;
     cuDeviceGetMemPool 11020 cuDeviceGetMemPool;
     cuDeviceGetName 2000 cuDeviceGetName;
@@ -132,6 +136,9 @@ served! {
     cuGraphInstantiateWithParams 12000 cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz;
     cuGraphLaunch 10000 cuGraphLaunch / cuGraphLaunch_ptsz;
     cuGraphUpload 11010 cuGraphUpload / cuGraphUpload_ptsz;
+    cuGreenCtxCreate 12040 cuGreenCtxCreate;
+    cuGreenCtxDestroy 12040 cuGreenCtxDestroy;
+    cuGreenCtxStreamCreate 12050 cuGreenCtxStreamCreate;
     cuInit 2000 cuInit;
     cuIpcCloseMemHandle 4010 cuIpcCloseMemHandle;
     cuIpcGetEventHandle 4010 cuIpcGetEventHandle;

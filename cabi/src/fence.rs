@@ -1,0 +1,145 @@
+//! Fences over all contexts of the process.
+//!
+//! A context's own work is marked when its fence is made. Work of others is
+//! marked then too, as long as few such marks stand unreached in their queues:
+//! a queue has an end, a call that finds it full waits for the device, and what
+//! runs there may end only by what the calling thread does next. Our own marks
+//! must not be what fills it. Where there is no room, the mark is made when the
+//! fence is asked for: later, and so after all that the fence stands for.
+//!
+//! Owns the marks of each fence. Invariant: a fence is reached only after the
+//! work that every context had when it was made. Cost: a mark for each context;
+//! a question more for each that is full.
+
+use std::sync::{Arc, OnceLock};
+
+use core_arena::Code;
+use core_arena::driver::Whose;
+
+use crate::marker::{Mark, Marker, lasts};
+use crate::types::CUstream;
+use crate::{capture, peers, streams};
+
+/// Marks in the work of one context.
+pub(crate) type Marks = Arc<[Arc<Mark>]>;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Fence {
+    own: Marks,
+    others: Arc<[Other]>,
+}
+
+/// Another context's part of a fence.
+struct Other {
+    marker: Arc<Marker>,
+    /// Nothing yet where its queue had no room.
+    marks: OnceLock<Marks>,
+}
+
+impl Fence {
+    /// A mark on one stream of the marker's context.
+    pub(crate) fn of_stream(marker: &Arc<Marker>, stream: CUstream) -> Result<Fence, Code> {
+        Ok(Fence {
+            own: [marker.mark_stream(stream)?].into(),
+            others: [].into(),
+        })
+    }
+
+    /// A mark on all work of the marker's context, and of all others.
+    pub(crate) fn of_all(marker: &Arc<Marker>) -> Result<Fence, Code> {
+        let own = streams::mark(marker)?.into();
+        let others = peers::others_than(marker.context()).into_iter();
+        let others = others.map(|marker| Other {
+            marker,
+            marks: OnceLock::new(),
+        });
+        let others: Arc<[Other]> = others.collect();
+        for other in others.iter().filter(|other| other.marker.has_room()) {
+            other.mark()?;
+        }
+        Ok(Fence { own, others })
+    }
+
+    /// Whether the context's own work is done.
+    pub(crate) fn is_reached_by_own(&self) -> Result<bool, Code> {
+        all_reached(&self.own)
+    }
+
+    /// Whether all of the work is done.
+    pub(crate) fn is_reached(&self) -> Result<bool, Code> {
+        Ok(self.is_reached_by_own()? && self.is_reached_by_others()?)
+    }
+
+    fn is_reached_by_others(&self) -> Result<bool, Code> {
+        for other in self.others.iter() {
+            if !other.is_reached()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for the work that is `whose`; whether all of it is done then.
+    pub(crate) fn wait(&self, whose: Whose) -> Result<bool, Code> {
+        wait_for(&self.own)?;
+        if whose == Whose::All {
+            for other in self.others.iter() {
+                wait_for(outside(|| other.mark())?)?;
+            }
+        }
+        self.is_reached_by_others()
+    }
+}
+
+impl Other {
+    /// Marks it, if that was not done.
+    fn mark(&self) -> Result<&Marks, Code> {
+        if let Some(known) = self.marks.get() {
+            return Ok(known);
+        }
+        let marks: Marks = match streams::mark(&self.marker) {
+            Ok(marks) => marks.into(),
+            Err(code) if runs_nothing(code) => [].into(),
+            Err(code) => return Err(code),
+        };
+        self.marker.stands_in_queue(&marks);
+        Ok(self.marks.get_or_init(|| marks))
+    }
+
+    fn is_reached(&self) -> Result<bool, Code> {
+        if self.marks.get().is_none() {
+            if !self.marker.has_room() {
+                return Ok(false);
+            }
+            outside(|| self.mark())?;
+        }
+        self.marks
+            .get()
+            .map_or(Ok(false), |marks| all_reached(marks))
+    }
+}
+
+fn outside<R>(record: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
+    capture::outside(record).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
+}
+
+fn wait_for(marks: &Marks) -> Result<(), Code> {
+    marks.iter().try_for_each(|mark| mark.wait())
+}
+
+/// Whether all these marks are reached.
+pub(crate) fn all_reached(marks: &[Arc<Mark>]) -> Result<bool, Code> {
+    for mark in marks {
+        if !mark.reached()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a context that answers so has no work any more: it is gone, or an
+/// error that lasts has ended all of it.
+pub(crate) fn runs_nothing(code: Code) -> bool {
+    matches!(code.get(), 4 | 201 | 709) || lasts(code)
+}

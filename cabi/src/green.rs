@@ -1,0 +1,138 @@
+//! Green contexts: parts of a device, for which a program asks by functions of
+//! their own.
+//!
+//! The driver counts each as a part of its device's primary context: it retains
+//! that one while it lives, shares its memory, and a mark or a wait for the
+//! primary context covers it. So to us it *is* that context: what is asked for
+//! in it comes from the primary context's arena, and stays when the green one
+//! goes. Nor is it ever made current by us, which it can be on one thread
+//! alone.
+//!
+//! Owns the list of those that are alive; its lock is taken alone and spans no
+//! driver call. Invariant: a primary context with a green one has a marker.
+//! Cost: an atomic load for each context that is looked up anew.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use spin::mutex::SpinMutex;
+use spin::relax::Yield;
+
+use crate::guard::own_call;
+use crate::symbols::real;
+use crate::types::{CUcontext, CUdevice, CudaResult};
+use crate::{capture, context, lifecycle, peers, streams};
+
+/// A green context that is alive.
+struct Part {
+    green: usize,
+    /// By which it can be current, once that was asked for; else 0.
+    context: usize,
+    /// The context that it is a part of, and that one's device.
+    primary: usize,
+    device: CUdevice,
+}
+
+static PARTS: SpinMutex<Vec<Part>, Yield> = SpinMutex::new(Vec::new());
+/// Whether there is or was one. Relaxed: whoever has a green context's handle
+/// learned of it from the thread that made it, and so sees this set.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The context whose memory and work a context's are: its device's primary one
+/// for a green one, else itself.
+pub(crate) fn whole(context: CUcontext) -> CUcontext {
+    if !ANY.load(Ordering::Relaxed) {
+        return context;
+    }
+    let parts = PARTS.lock();
+    let part = parts.iter().find(|part| part.context == context.addr());
+    part.map_or(context, |part| {
+        ptr::with_exposed_provenance_mut(part.primary)
+    })
+}
+
+pub(crate) unsafe fn cuGreenCtxCreate(
+    green: *mut *mut c_void,
+    description: *mut c_void,
+    device: CUdevice,
+    flags: c_uint,
+) -> Option<CudaResult> {
+    streams::expect_parts();
+    Some(lifecycle::retain(device, || {
+        // SAFETY: the caller's own arguments.
+        let result = unsafe { real::cuGreenCtxCreate(green, description, device, flags) };
+        if result == 0 {
+            // SAFETY: the real function has just written there.
+            note(unsafe { *green }, device);
+        }
+        result
+    }))
+}
+
+/// Notes a green context, and the primary one that it has retained.
+fn note(green: *mut c_void, device: CUdevice) {
+    let mut primary: CUcontext = ptr::null_mut();
+    own_call(|| {
+        // SAFETY: a place for the answer.
+        if unsafe { real::cuDevicePrimaryCtxRetain(&raw mut primary, device) } == 0 {
+            context::release_primary(device);
+        }
+    });
+    if primary.is_null() {
+        return;
+    }
+    peers::marker(primary, || Some(device));
+    ANY.store(true, Ordering::Relaxed);
+    PARTS.lock().push(Part {
+        green: green.addr(),
+        context: 0,
+        primary: primary.expose_provenance(),
+        device,
+    });
+}
+
+pub(crate) unsafe fn cuCtxFromGreenCtx(
+    context: *mut CUcontext,
+    green: *mut c_void,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuCtxFromGreenCtx(context, green) };
+    if result == 0 {
+        let mut parts = PARTS.lock();
+        if let Some(part) = parts.iter_mut().find(|part| part.green == green.addr()) {
+            // SAFETY: the real function has just written there.
+            part.context = unsafe { *context }.addr();
+        }
+    }
+    Some(result)
+}
+
+/// It releases the primary context, and ends that if it was the last to hold
+/// it. Captures on its streams are over.
+pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult> {
+    let device = {
+        let parts = PARTS.lock();
+        parts.iter().find(|part| part.green == green.addr())?.device
+    };
+    lifecycle::release(device, || {
+        // SAFETY: the caller's own argument.
+        let result = unsafe { real::cuGreenCtxDestroy(green) };
+        if result == 0 {
+            forget(green.addr());
+        }
+        result
+    })
+}
+
+fn forget(green: usize) {
+    let part = {
+        let mut parts = PARTS.lock();
+        let at = parts.iter().position(|part| part.green == green);
+        at.map(|at| parts.swap_remove(at))
+    };
+    if let Some(part) = part {
+        capture::forget_context(ptr::without_provenance_mut(part.context));
+        context::forget_remembered();
+    }
+}

@@ -1,0 +1,133 @@
+/*
+ * Green contexts: parts of a device. A kernel on the stream of one, in which
+ * nothing was ever allocated, goes on when memory is freed; memory asked for in
+ * one outlives it; and the last to go takes the primary context and its memory.
+ */
+#include "gpu.h"
+
+#include "find.h"
+
+enum { SIZE = 1 << 20, FLAGS = 1, SM = 1, NON_BLOCKING = 1 };
+
+typedef void *handle;
+
+static int (*resource_of)(int, void *, int);
+static int (*describe)(handle *, void *, unsigned);
+static int (*create)(handle *, handle, int, unsigned);
+static int (*destroy)(handle);
+static int (*context_of)(handle *, handle);
+static int (*stream_in)(gpu_stream *, handle, unsigned, int);
+static int (*push)(handle);
+static int (*pop)(handle *);
+static int (*state)(int, unsigned *, int *);
+static int (*take)(unsigned long long *, size_t);
+static int (*give)(unsigned long long);
+static int (*copy_out)(void *, unsigned long long, size_t);
+static int (*fill_words)(unsigned long long, unsigned, size_t, gpu_stream);
+static int (*wait_for)(gpu_stream);
+
+static handle make(int device) {
+    unsigned char resource[256] = {0};
+    handle description, green;
+    GPU(resource_of(device, resource, SM));
+    GPU(describe(&description, resource, 1));
+    GPU(create(&green, description, device, FLAGS));
+    return green;
+}
+
+/* Device 0's green context copies from what device 1 then frees. */
+static void work_of_one_that_never_allocates(void) {
+    static uint32_t seen[SIZE / 4];
+    unsigned long long to;
+    void *from, *next;
+    gpu_stream stream;
+    handle context, green = make(0);
+    GPU(stream_in(&stream, green, NON_BLOCKING, 0));
+    GPU(context_of(&context, green));
+    GPU(gpu_set_device(1));
+    GPU(gpu_malloc(&from, SIZE));
+    GPU(gpu_fill(NULL, from, 7, SIZE / 4, 0));
+    GPU(gpu_sync());
+    GPU(push(context));
+    GPU(take(&to, SIZE));
+    GPU(gpu_spin(stream, 50000000));
+    GPU(gpu_copy_unified((void *)(uintptr_t)to, from, SIZE, stream));
+    GPU(pop(NULL));
+    GPU(gpu_free(from));
+    GPU(gpu_malloc(&next, SIZE));
+    GPU(gpu_fill(NULL, next, 9, SIZE / 4, 0));
+    GPU(gpu_sync());
+    GPU(push(context));
+    GPU(wait_for(stream));
+    GPU(copy_out(seen, to, SIZE));
+    GPU(pop(NULL));
+    int old = 1;
+    for (int i = 0; i < SIZE / 4; i++)
+        old &= seen[i] == 7;
+    printf("it copied what was there: %d\n", old);
+    GPU(gpu_free(next));
+    GPU(gpu_stream_destroy(stream));
+    GPU(destroy(green));
+    GPU(gpu_set_device(0));
+    memset(seen, 0, SIZE);
+    GPU(copy_out(seen, to, SIZE));
+    printf("its memory stays: %d\n", seen[0] == 7 && seen[SIZE / 4 - 1] == 7);
+    GPU(give(to));
+}
+
+/* Whether the primary context of a device is there. */
+static int is_active(int device) {
+    unsigned flags;
+    int active = -1;
+    GPU(state(device, &flags, &active));
+    return active;
+}
+
+/* Device 2 is used by nobody else. */
+static void the_last_takes_all(void) {
+    unsigned long long blocks[20];
+    for (int round = 0; round < 3; round++) {
+        handle context, greens[2] = {make(2), make(2)};
+        GPU(context_of(&context, greens[0]));
+        GPU(push(context));
+        for (int i = 0; i < 20; i++) {
+            GPU(take(&blocks[i], SIZE));
+            GPU(fill_words(blocks[i], 5, SIZE / 4, NULL));
+        }
+        for (int i = 0; i < 10; i++)
+            GPU(give(blocks[i]));
+        GPU(wait_for(NULL));
+        GPU(pop(NULL));
+        GPU(destroy(greens[1]));
+        printf("there: %d\n", is_active(2));
+        GPU(destroy(greens[0]));
+        printf("there: %d, a free of what it had: %d\n", is_active(2),
+               give(blocks[15]) != 0);
+    }
+}
+
+int main(void) {
+    *(void **)&create = find_if_there("cuGreenCtxStreamCreate");
+    GPU(gpu_set_device(0));
+    if (!create) {
+        printf("no green contexts here\n");
+        return 0;
+    }
+    *(void **)&resource_of = find("cuDeviceGetDevResource");
+    *(void **)&describe = find("cuDevResourceGenerateDesc");
+    *(void **)&create = find("cuGreenCtxCreate");
+    *(void **)&destroy = find("cuGreenCtxDestroy");
+    *(void **)&context_of = find("cuCtxFromGreenCtx");
+    *(void **)&stream_in = find("cuGreenCtxStreamCreate");
+    *(void **)&push = find("cuCtxPushCurrent_v2");
+    *(void **)&pop = find("cuCtxPopCurrent_v2");
+    *(void **)&state = find("cuDevicePrimaryCtxGetState");
+    *(void **)&take = find("cuMemAlloc_v2");
+    *(void **)&give = find("cuMemFree_v2");
+    *(void **)&copy_out = find("cuMemcpyDtoH_v2");
+    *(void **)&fill_words = find("cuMemsetD32Async");
+    *(void **)&wait_for = find("cuStreamSynchronize");
+    work_of_one_that_never_allocates();
+    the_last_takes_all();
+    return 0;
+}

@@ -145,6 +145,7 @@ impl<D: Driver> Arena<D> {
         let surplus = Surplus::new(config, &strategy);
         let bell = Bell::new(config.retry_time);
         let packing = Packing::new(&strategy);
+        let sill = strategy.sill();
         Arena {
             id,
             driver: Metered::new(driver),
@@ -165,7 +166,7 @@ impl<D: Driver> Arena<D> {
             watch: Watch::default(),
             neighbours: None,
             holds: AtomicBool::new(false),
-            books: Lock::new(Books::new(id, map, config, packing)),
+            books: Lock::new(Books::new(id, map, config, packing, sill)),
             ooms: Lock::new(OomLog::default()),
         }
     }

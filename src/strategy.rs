@@ -125,6 +125,15 @@ impl Strategy {
         size.round_up(self.chunk_unit()).unwrap_or(size)
     }
 
+    /// What a chunk with room for it keeps back at its start; see `books`. Of
+    /// host memory nothing: its blocks are aligned to more.
+    pub(crate) fn sill(&self) -> Bytes {
+        match self {
+            Strategy::Pinned(_) => Bytes::ZERO,
+            _ => SLOT,
+        }
+    }
+
     /// Whether a chunk's size follows from that of the others, so that direct
     /// allocations are not to be counted among what is held.
     pub(crate) fn grows_by_chunks(&self) -> bool {

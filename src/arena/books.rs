@@ -15,6 +15,7 @@ mod epochs;
 mod indexes;
 mod leave;
 mod locate;
+mod sill;
 mod snapshot;
 mod spare;
 mod tally;
@@ -122,6 +123,8 @@ pub(crate) struct Books<F> {
     pub(super) indexes: Indexes,
     /// How tightly chunks are to be packed, where the strategy does.
     pub(super) packing: Option<Packing>,
+    /// What chunks keep back at their start.
+    sill: Bytes,
     /// What an oversize block may have more than the request is below this.
     most_waste: Bytes,
     ages: Ages,
@@ -145,6 +148,7 @@ impl<F: Clone> Books<F> {
         map: Arc<PageMap>,
         config: &Config,
         packing: Option<Packing>,
+        sill: Bytes,
     ) -> Books<F> {
         Books {
             arena,
@@ -153,6 +157,7 @@ impl<F: Clone> Books<F> {
             chunks: Chunks::new(),
             indexes: Indexes::new(),
             packing,
+            sill,
             most_waste: most_waste(&config.splitting),
             ages: Ages::new(config.decay),
             limbo: Limbo::new(),
@@ -219,24 +224,31 @@ impl<F: Clone> Books<F> {
     }
 
     /// Takes a free block out of its index, cuts it to size, unless it is
-    /// oversize, and gives it to the program.
-    fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
+    /// oversize, and gives it to the program. What is left is the lower part,
+    /// so that the start of a chunk is handed out last.
+    fn hand_out(&mut self, mut id: BlockId, want: Want) -> Address {
         let (indexes, blocks) = (&mut self.indexes, &mut self.blocks);
         indexes.leave(blocks, id, want.pool);
         let block = blocks.get_mut(id);
-        block.state = State::Live;
-        block.requested = want.request;
         let shared = block.is_part();
-        let Block { address, chunk, .. } = *block;
-        let rest = match want.pool {
+        let mut rest = match want.pool {
             Pool::Oversize => Bytes::ZERO,
             Pool::Small | Pool::Large => block.size.saturating_sub(want.size),
         };
         let size = block.size.saturating_sub(rest);
-        if !rest.is_zero() {
-            let rest = blocks.split(id, size);
-            indexes.enter(blocks, rest, want.pool);
+        if !shared && rest >= self.sill {
+            block.leave_sill(self.sill);
+            rest = rest.saturating_sub(self.sill);
         }
+        if !rest.is_zero() {
+            let low = id;
+            id = blocks.split(low, rest);
+            indexes.enter(blocks, low, want.pool);
+        }
+        let block = blocks.get_mut(id);
+        block.state = State::Live;
+        block.requested = want.request;
+        let Block { address, chunk, .. } = *block;
         if let Some(chunk) = self.chunks.get_mut(chunk) {
             if chunk.live == 0 {
                 self.tally.left_idle(chunk.size);
@@ -399,7 +411,12 @@ impl<F: Clone> Books<F> {
             self.tally.segment_released(region, pool);
             return Some(region);
         }
-        let Block { next, previous, .. } = block;
+        let Block {
+            next,
+            previous,
+            chunk: chunk_id,
+            ..
+        } = block;
         let block = self.blocks.get_mut(id);
         block.state = State::Free;
         block.requested = Bytes::ZERO;
@@ -419,9 +436,12 @@ impl<F: Clone> Books<F> {
             blocks.merge(previous, id);
             id = previous;
         }
-        indexes.enter(blocks, id, pool);
-        let joined = blocks.get(id);
+        let joined = blocks.get_mut(id);
         let (whole, shared) = (joined.size, joined.is_part());
+        if let Some(chunk) = self.chunks.get(chunk_id).filter(|_| !shared) {
+            joined.fill(chunk);
+        }
+        indexes.enter(blocks, id, pool);
         self.tally.joined(piece, neighbours, whole, shared);
         if !shared {
             self.became_spare(id);

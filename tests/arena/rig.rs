@@ -76,6 +76,11 @@ impl Rig {
         self.map.owner(address) == Owner::Arena(ArenaId(0))
     }
 
+    /// Where the driver's allocation around a block starts.
+    pub(crate) fn allocation(&self, address: Address) -> Address {
+        self.arena.locate(address).unwrap().allocation
+    }
+
     /// Whether the block is a driver allocation of its own.
     pub(crate) fn is_whole(&self, address: Address) -> bool {
         self.arena.locate(address).unwrap().is_whole()

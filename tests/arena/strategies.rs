@@ -316,3 +316,46 @@ fn a_driver_with_odd_addresses_serves_each_request_itself() {
         );
     }
 }
+
+/// The driver knows a chunk by its start: a block there is all of the chunk, or
+/// the last that found room. No chunk is larger or taken because of that.
+#[test]
+fn the_start_of_a_chunk_in_use_is_handed_out_last() {
+    let naive = Config {
+        initial_chunk: Some(Bytes::mib(8)),
+        ..plain(StrategyKind::NaiveBestFit)
+    };
+    for (config, chunk) in [(plain(StrategyKind::AutoGrowth), 2), (naive, 8)] {
+        let rig = Rig::new(&config, Bytes::gib(1));
+        let is_first = |block| rig.allocation(block) == block;
+        for size in [512, 4096, 64 << 10, 1 << 20] {
+            let fit = (chunk << 20) / size;
+            let blocks: Vec<_> = (0..fit).map(|_| rig.get(Bytes::new(size))).collect();
+            let (last, others) = blocks.split_last().unwrap();
+            assert!(!others.iter().any(|&block| is_first(block)), "{size}");
+            // A sill has no block of its own.
+            assert_eq!(is_first(*last), size > 512);
+            let chunks = if size > 512 { 1 } else { 2 };
+            assert!(rig.gpu.live_count() <= chunks, "{size}");
+            blocks
+                .into_iter()
+                .for_each(|block| rig.arena.free(block).unwrap());
+            rig.arena.trim();
+        }
+        // All of it, also after it was cut.
+        let whole = Bytes::mib(chunk);
+        for _ in 0..2 {
+            let block = rig.get(whole);
+            assert!(is_first(block));
+            assert_eq!(rig.gpu.used(0), whole);
+            rig.arena.free(block).unwrap();
+            rig.arena.flush();
+            let small = rig.get(Bytes::new((1 << 20) + 512));
+            assert!(!is_first(small));
+            assert_eq!(rig.gpu.used(0), whole);
+            rig.arena.free(small).unwrap();
+            rig.arena.flush();
+        }
+        rig.ends_clean();
+    }
+}

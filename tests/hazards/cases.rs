@@ -281,6 +281,9 @@ fn pointers() -> Vec<Case> {
         Case::new(&[12], "runtimes_visible_to_all", "layers").args(&["global"]),
         Case::new(&[21], "runtimes_that_look_past_preloads", "layers").args(&["deepbind"]),
         Case::new(&[12, 21], "runtimes_that_were_there_before", "layers").args(&["deep-later"]),
+        Case::new(&[21, 40], "freed_past_preloads", "layers")
+            .args(&["crossed"])
+            .judge(judge::refused_at_most),
         Case::new(&[25, 31], "threads_without_a_device", "threads"),
         Case::new(&[60], "freed_while_the_driver_calls_back", "called_back").judge(judge::same),
         Case::new(&[60], "freed_at_once_while_it_calls_back", "called_back")

@@ -131,6 +131,20 @@ pub(crate) fn served(seen: &Seen<'_>) {
     }
 }
 
+/// As [`same`], but frees that came past us may be refused by the driver, which
+/// knows no such allocation.
+#[track_caller]
+pub(crate) fn refused_at_most(seen: &Seen<'_>) {
+    let (with, bare) = (seen.with, seen.bare);
+    bare.quiet(0).no_violations();
+    assert_eq!(with.code(), 0, "{}: {}", with.what, with.stderr);
+    assert_eq!(with.stdout, bare.stdout, "{}", with.what);
+    let refused = |found: &String| found.contains("free of") && found.contains("no allocation");
+    let found = with.violations();
+    assert!(found.iter().all(refused), "{}: {found:?}", with.what);
+    seen.stats();
+}
+
 /// As [`served`]; in the passthrough strategy each request is one of the
 /// driver's, so that tools see every one.
 #[track_caller]

@@ -5,6 +5,7 @@
  * in a stream. Each pair is repeated until a leak would exhaust the device.
  *
  *   layers local|global|deepbind|deep-later   how the runtimes are opened
+ *   layers crossed   one opened with deepbind frees blocks of the program's
  *
  * A runtime opened with deepbind looks past preloaded libraries, so its
  * memory goes back by the way it came. One that was there already, in the
@@ -79,8 +80,35 @@ static void try_pair(const struct layer *from, const struct layer *to) {
     printf("%s to %s: %d right, %d\n", from->name, to->name, right, code);
 }
 
+/* A free that looks past preloaded libraries may fail. What others hold stays. */
+static int cross(void) {
+    enum { BLOCKS = 8 };
+    static const size_t sizes[] = {512, 1 << 16, 3 << 20};
+    struct layer deep = runtime_of("libcudart.so.13", RTLD_LOCAL | RTLD_DEEPBIND, 0);
+    int right = 0;
+    for (int n = 0; n < 3; n++) {
+        void *blocks[BLOCKS];
+        for (uint32_t i = 0; i < BLOCKS; i++) {
+            GPU(gpu_malloc(&blocks[i], sizes[n]));
+            GPU(gpu_copy_in(blocks[i], &i, sizeof i));
+        }
+        for (int gone = 0; gone < BLOCKS; gone += 2)
+            deep.release(blocks[gone]);
+        for (uint32_t i = 1; i < BLOCKS; i += 2) {
+            uint32_t word = 0;
+            right += !gpu_copy_out(&word, blocks[i], sizeof word) && word == i;
+        }
+    }
+    printf("left alone: %d\n", right);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *how = argc == 2 ? argv[1] : "";
+    if (!strcmp(how, "crossed")) {
+        GPU(gpu_set_device(0));
+        return cross();
+    }
     int deep = !strcmp(how, "deepbind");
     int later = !strcmp(how, "deep-later");
     int flags = deep ? RTLD_LOCAL | RTLD_DEEPBIND

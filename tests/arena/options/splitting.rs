@@ -39,7 +39,8 @@ fn a_large_block_is_kept_whole_for_large_requests() {
     // Where all may be cut, the block serves any request.
     let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
     let block = cache(&rig, 64);
-    assert_eq!(get(&rig, 10), (block, 10));
+    let (piece, size) = get(&rig, 10);
+    assert_eq!((rig.allocation(piece), size), (block, 10));
     assert_eq!(rig.gpu.used(0), Bytes::mib(64));
 
     let rig = Rig::new(&split(32, None), DEVICE);

@@ -96,6 +96,15 @@ def compared(program, what, command, extra):
         same_number(f"{served.name}: requests", asked, found)
 
 
+def early_reuse_is_seen():
+    """Without the reuse rule the simulated CUDA complains: so its silence
+    elsewhere means something."""
+    extra = {**NO_CACHE, "VRAMALLOC_FREE_SYNC": "immediate"}
+    command = python("torch112/train.py")
+    early = run("torch112", "train-immediate", command, extra, "auto_growth")
+    check(f"{early.name}: the early reuse is seen", bool(early.violations()), early.errors)
+
+
 def chunks_are_as_known():
     """What Paddle's own strategies take from the driver is what
     tests/preload/paddle.rs holds ours against."""
@@ -115,6 +124,8 @@ def main():
     for program in chosen:
         for what, command, extra in PROGRAMS[program]:
             compared(program, what, command, extra)
+        if program == "torch112":
+            early_reuse_is_seen()
         if program == "paddle":
             chunks_are_as_known()
     return end()

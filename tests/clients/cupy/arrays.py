@@ -39,8 +39,9 @@ def on(stream, generator, round_):
             there = cupy.empty(len(here), numpy.int64)
             there.set(here, stream)
             theres.append(there)
-            # Freed while the kernel may still run.
-            gone = there * 2
+            # Freed while a copy may still write to it.
+            gone = cupy.empty(len(here), numpy.int64)
+            gone.set(here, stream)
             del gone
         stream.synchronize()
         for there, here in zip(theres, heres):

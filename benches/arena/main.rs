@@ -29,7 +29,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vramalloc::Arena;
-use vramalloc::address::Bytes;
 use vramalloc::config::{Config, StrategyKind};
 use vramalloc::page_map::PageMap;
 

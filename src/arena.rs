@@ -338,7 +338,7 @@ impl<D: Driver> Arena<D> {
             } else {
                 Bytes::ZERO
             };
-            books.idle().saturating_add(parts)
+            books.obtainable().saturating_add(parts)
         };
         let free = free.saturating_add(ours).min(total);
         Ok(match self.quota.limit() {

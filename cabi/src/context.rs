@@ -134,10 +134,17 @@ impl Home {
         }
     }
 
-    /// Free and total memory of the device as the program should see them.
+    /// Free and total memory of the device as the program should see them: what
+    /// lies idle in any arena of the device is given back before a request
+    /// fails, and so it is free.
     pub(crate) fn mem_info(&self) -> Result<MemInfo, Code> {
         let MemInfo { free, total } = self.arena.mem_info()?;
-        let free = free.saturating_add(self.lanes().idle()).min(total);
+        let elsewhere = homes_on(self.device()).into_iter().map(|home| {
+            let own = home.arena.id() == self.arena.id();
+            let idle = if own { Bytes::ZERO } else { home.arena.idle() };
+            idle.saturating_add(home.lanes().idle())
+        });
+        let free = elsewhere.fold(free, Bytes::saturating_add).min(total);
         Ok(MemInfo { free, total })
     }
 

@@ -237,20 +237,22 @@ pub(crate) fn end_stream(handle: CUstream) {
     }
 }
 
-/// Gives back what is idle elsewhere on a device, for an arena that is short;
-/// whether that was anything.
+/// Gives back what is idle elsewhere on a device, in whatever context, for an
+/// arena that is short; whether it is worth asking again. It is where another
+/// context has an arena, even one that gave nothing: what somebody else made it
+/// give is with the driver by now.
 pub(crate) fn relieve(device: CUdevice, asking: ArenaId) -> bool {
     background::finish();
-    let in_need = context::home_with(asking);
-    let by_lane = in_need.is_some_and(Home::is_lane);
     let mut released = Bytes::ZERO;
+    let mut has_others = false;
     for home in context::homes_on(device) {
         released = released.saturating_add(home.lanes().trim());
-        if by_lane {
-            released = released.saturating_add(home.arena().trim());
+        if home.arena().id() != asking {
+            has_others = true;
+            home.arena().trim();
         }
     }
-    !released.is_zero()
+    has_others || !released.is_zero()
 }
 
 /// The graphs of these captures on a device are gone. How many bytes went back.

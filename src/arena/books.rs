@@ -129,6 +129,8 @@ pub(crate) struct Books<F> {
     most_waste: Bytes,
     ages: Ages,
     pub(super) limbo: Limbo<F>,
+    /// Bytes of direct allocations in limbo.
+    pub(super) direct_limbo: Bytes,
     pub(super) tally: Tally,
     /// Whether a thread is taking a chunk that nobody else may take.
     pub(crate) growing: bool,
@@ -161,6 +163,7 @@ impl<F: Clone> Books<F> {
             most_waste: most_waste(&config.splitting),
             ages: Ages::new(config.decay),
             limbo: Limbo::new(),
+            direct_limbo: Bytes::ZERO,
             tally: Tally::new(config.splitting.max_split),
             growing: false,
             on_ladder: false,
@@ -205,6 +208,11 @@ impl<F: Clone> Books<F> {
     /// Bytes in chunks without a live block.
     pub(crate) fn idle(&self) -> Bytes {
         self.tally.idle()
+    }
+
+    /// Bytes that `take_idle` would take.
+    pub(crate) fn obtainable(&self) -> Bytes {
+        self.idle().saturating_add(self.direct_limbo)
     }
 
     /// Bytes that are free in chunks in use, or nearly so many.
@@ -391,6 +399,9 @@ impl<F: Clone> Books<F> {
         }
         self.blocks.get_mut(id).state = State::Limbo;
         self.limbo.push(id, &block);
+        if block.chunk == ChunkId::DIRECT {
+            self.direct_limbo = self.direct_limbo.saturating_add(block.size);
+        }
         Ok(Freed::Limbo)
     }
 
@@ -407,6 +418,9 @@ impl<F: Clone> Books<F> {
         self.tally.free_completed(piece);
         if block.chunk == ChunkId::DIRECT {
             self.blocks.remove(id);
+            if block.state == State::Limbo {
+                self.direct_limbo = self.direct_limbo.saturating_sub(size);
+            }
             let region = Region { address, size };
             self.tally.segment_released(region, pool);
             return Some(region);

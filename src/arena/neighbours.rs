@@ -48,9 +48,10 @@ impl<D: Driver> Arena<D> {
         self.books.lock().has_live()
     }
 
-    /// Bytes in chunks without a live block.
+    /// Bytes that could go back to the driver: in chunks without a live block,
+    /// and what was allocated for itself and still waits for the device.
     #[must_use]
     pub fn idle(&self) -> Bytes {
-        self.books.lock().idle()
+        self.books.lock().obtainable()
     }
 }

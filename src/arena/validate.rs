@@ -347,11 +347,16 @@ impl<F: Clone> Books<F> {
     }
 
     fn validate_limbo(&self, sums: &Sums) -> Result<(), Inconsistency> {
-        let mut waiting = Bytes::ZERO;
+        let (mut waiting, mut direct) = (Bytes::ZERO, Bytes::ZERO);
         for id in self.limbo.blocks() {
             let block = self.blocks.get(id);
             match block.state {
-                State::Limbo => waiting = waiting.saturating_add(block.size),
+                State::Limbo => {
+                    waiting = waiting.saturating_add(block.size);
+                    if block.chunk == ChunkId::DIRECT {
+                        direct = direct.saturating_add(block.size);
+                    }
+                }
                 State::Gone => ensure!(!sums.seen.contains(&id.0), "{id:?} is gone and in a chunk"),
                 state => ensure!(false, "{id:?} is in limbo and {state:?}"),
             }
@@ -361,6 +366,6 @@ impl<F: Clone> Books<F> {
             "limbo holds {waiting}, its blocks sum up to {}",
             sums.limbo
         );
-        Ok(())
+        validate_bytes([("direct in limbo", self.direct_limbo, direct)])
     }
 }

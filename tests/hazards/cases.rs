@@ -257,10 +257,23 @@ fn amounts() -> Vec<Case> {
         Case::new(&[10, 15], "the_end_of_memory", "oom")
             .env(SMALL)
             .judge(judge::as_much_as_bare),
+        neighbours("memory_of_one_context_and_then_of_another", &["turns"]),
+        neighbours("the_same_during_a_capture", &["capture"]),
+        neighbours("another_contexts_idle_memory_is_told", &["told"]),
+        neighbours("contexts_of_threads_that_take_turns", &["threads"]),
+        neighbours("contexts_of_threads_that_do_not", &["race"]),
+        neighbours("two_contexts_below_one_cap", &["turns"]).options("limit:1G"),
         Case::new(&[10], "a_cap_is_the_whole_device", "oom")
             .options("limit:1G")
             .judge(judge::within_the_cap),
     ]
+}
+
+/// Two contexts on one device.
+fn neighbours(name: &'static str, arguments: &'static [&'static str]) -> Case {
+    Case::new(&[45], name, "neighbours")
+        .args(arguments)
+        .env(SMALL)
 }
 
 /// What may be done with a pointer.

@@ -44,6 +44,7 @@ impl<F: Clone> Books<F> {
                 regions.push(region);
             }
         }
+        self.direct_limbo = Bytes::ZERO;
         regions
     }
 
@@ -140,6 +141,7 @@ impl<F: Clone> Books<F> {
         self.blocks = Blocks::new();
         self.indexes = Indexes::new();
         self.limbo.clear();
+        self.direct_limbo = Bytes::ZERO;
         if let Some(packing) = &mut self.packing {
             packing.forget();
         }

@@ -23,6 +23,7 @@ mod bell;
 mod block;
 mod books;
 mod chunk;
+mod direct;
 mod finish;
 mod free_index;
 mod growth;
@@ -54,6 +55,7 @@ use crate::sync::{Lock, OnceLock};
 use bell::Bell;
 pub use books::Located;
 use books::{Books, Freed, Region, Release, Search, Want};
+use direct::Kind;
 use finish::Finish;
 pub use history::Watch;
 use meter::Metered;
@@ -67,6 +69,7 @@ pub use validate::Inconsistency;
 pub struct Arena<D: Driver> {
     id: ArenaId,
     driver: Metered<D>,
+    kind: Kind,
     strategy: Strategy,
     rounder: Option<Rounder>,
     free_sync: FreeSync,
@@ -103,7 +106,8 @@ impl<D: Driver> Arena<D> {
         map: Arc<PageMap>,
         quota: Arc<Quota>,
     ) -> Arena<D> {
-        Arena::with(id, driver, Strategy::new(config), config, map, quota)
+        let (strategy, kind) = (Strategy::new(config), Kind::Device);
+        Arena::with(id, driver, (kind, strategy), config, map, quota)
     }
 
     /// An arena of pinned host memory. Of the configuration it obeys what is
@@ -131,13 +135,13 @@ impl<D: Driver> Arena<D> {
             fill: config.fill,
             ..Config::default()
         };
-        Arena::with(id, driver, strategy, &config, map, quota)
+        Arena::with(id, driver, (Kind::Host, strategy), &config, map, quota)
     }
 
     fn with(
         id: ArenaId,
         driver: D,
-        strategy: Strategy,
+        (kind, strategy): (Kind, Strategy),
         config: &Config,
         map: Arc<PageMap>,
         quota: Arc<Quota>,
@@ -145,10 +149,14 @@ impl<D: Driver> Arena<D> {
         let surplus = Surplus::new(config, &strategy);
         let bell = Bell::new(config.retry_time);
         let packing = Packing::new(&strategy);
-        let sill = strategy.sill();
+        let mut books = Books::new(id, map, config, packing, strategy.sill());
+        if kind == Kind::Host {
+            books.is_of_host();
+        }
         Arena {
             id,
             driver: Metered::new(driver),
+            kind,
             strategy,
             rounder: Rounder::new(&config.rounding),
             free_sync: config.free_sync,
@@ -166,7 +174,7 @@ impl<D: Driver> Arena<D> {
             watch: Watch::default(),
             neighbours: None,
             holds: AtomicBool::new(false),
-            books: Lock::new(Books::new(id, map, config, packing, sill)),
+            books: Lock::new(books),
             ooms: Lock::new(OomLog::default()),
         }
     }
@@ -245,12 +253,18 @@ impl<D: Driver> Arena<D> {
     /// False where the page map cannot hold it: then it stays the program's
     /// own.
     pub fn adopt(&self, address: Address, request: Bytes) -> bool {
-        let size = self.strategy.least_block(request);
+        let size = self.direct_size(request);
         let region = Region { address, size };
         let stack = self.call_stack();
-        let adopted = self.books.lock().add_direct(region, request, stack);
-        if adopted {
-            self.quota.take_anyway(size);
+        let (adopted, taken) = {
+            let mut books = self.books.lock();
+            let taken = books.device_gave(region);
+            (books.add_direct(region, request, stack), taken)
+        };
+        if !adopted {
+            self.books.lock().device_gets(region);
+        } else {
+            self.quota.take_anyway(taken);
             if let Some(finish) = &self.finish {
                 self.finish(finish, address);
             }
@@ -330,6 +344,10 @@ impl<D: Driver> Arena<D> {
     /// What the driver answers.
     pub fn mem_info(&self) -> Result<MemInfo, Code> {
         self.flush();
+        if self.strategy.takes_chunks() {
+            // What is kept back for waits can be had by nobody.
+            self.driver.prepare_to_settle();
+        }
         let MemInfo { free, total } = self.driver.mem_info()?;
         let ours = {
             let books = self.books.lock();

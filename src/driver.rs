@@ -173,8 +173,9 @@ pub trait Driver: Send + Sync {
         self.wait(&fence, Whose::Own).map(|_| ())
     }
 
-    /// Comes before the first chunk is taken: `settle` needs memory of the
-    /// driver's own at a time when there may be none, and can keep some back.
+    /// Comes before the first chunk is taken, and before it is told what is
+    /// free: `settle` needs memory of the driver's own at a time when there may
+    /// be none, and can keep some back. Costs nothing the second time.
     fn prepare_to_settle(&self) {}
 
     /// Waits until all work that is `whose` and was given so far is done, by

@@ -47,7 +47,8 @@ impl Quota {
     /// Takes `size` bytes out of the quota, if they are left.
     // Relaxed throughout: the counter guards no other memory; the loop alone
     // keeps the sum below the limit.
-    pub(crate) fn take(&self, size: Bytes) -> bool {
+    #[must_use]
+    pub fn take(&self, size: Bytes) -> bool {
         self.reserved
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reserved| {
                 reserved
@@ -59,12 +60,12 @@ impl Quota {
 
     /// Takes `size` bytes whether they are left or not: the memory is already
     /// there, handed out by the real function.
-    pub(crate) fn take_anyway(&self, size: Bytes) {
+    pub fn take_anyway(&self, size: Bytes) {
         self.reserved.fetch_add(size.get(), Ordering::Relaxed);
     }
 
     /// Puts `size` bytes back.
-    pub(crate) fn put_back(&self, size: Bytes) {
+    pub fn put_back(&self, size: Bytes) {
         self.reserved.fetch_sub(size.get(), Ordering::Relaxed);
     }
 }

@@ -134,6 +134,15 @@ impl Strategy {
         }
     }
 
+    /// Whether it ever takes a chunk.
+    pub(crate) fn takes_chunks(&self) -> bool {
+        match self {
+            Strategy::NaiveBestFit(naive) => naive.takes_chunks(),
+            Strategy::AutoGrowth(_) | Strategy::Pinned(_) => true,
+            Strategy::Passthrough => false,
+        }
+    }
+
     /// Whether a chunk's size follows from that of the others, so that direct
     /// allocations are not to be counted among what is held.
     pub(crate) fn grows_by_chunks(&self) -> bool {

@@ -38,7 +38,7 @@ mod device;
 mod reports;
 
 use device::{Device, device};
-pub(crate) use device::{limit_on, obey_limit};
+pub(crate) use device::{limit_on, obey_limit, quota_of};
 pub(crate) use reports::{arenas, reports};
 
 /// An arena over the real driver.

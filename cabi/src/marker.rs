@@ -98,6 +98,7 @@ impl Marker {
             // They hold the marker in turn.
             let queued = std::mem::take(&mut *self.queued.lock());
             drop(queued);
+            self.reserve.forget();
         }
         is_new
     }

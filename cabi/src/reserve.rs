@@ -7,66 +7,119 @@
 //! chunk, and given back and taken again at each wait.
 //!
 //! Owns that page, one for each context with a pool and, from the first
-//! capture on, for every other context too. It is in no books, no quota and no
-//! statistics: the program never had it. It goes with its context. Invariant:
-//! one thread at a time has it, and puts back what there is of it, whatever
-//! happens. Cost: 2 MiB for each such context; one driver call when it is
-//! taken, three at each wait.
+//! capture on, for every other context too. It counts towards the limit, since
+//! the device has lost it, but is in no books and no statistics of an arena: the
+//! program never had it. Below a small limit there is none. It goes with its
+//! context. Invariant: one thread at a time has it, and puts back what there is
+//! of it, whatever happens; what it counts for is what there is. Cost: 2 MiB for
+//! each such context; two driver calls when it is taken, three at each wait.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::yield_now;
 
 use core_arena::driver::PAGE;
+use core_arena::quota::Quota;
 use core_arena::{Address, Bytes, Code};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
+use crate::context;
 use crate::marker::Marker;
 use crate::symbols::real;
-use crate::types::CUdeviceptr;
+use crate::types::{CUdevice, CUdeviceptr};
 
 /// Less than a page: the driver may have room for it where it has no page.
 const LITTLE: Bytes = Bytes::new(512);
+
+/// A limit below this has no page to spare. It is then the limit that is short
+/// and not the device, which has a page for a wait.
+const LEAST_LIMIT: Bytes = Bytes::mib(32);
 
 /// Whether the process has a pool, so that waits may be needed.
 // Relaxed: it stands for itself.
 static POOLED: AtomicBool = AtomicBool::new(false);
 
+/// Memory that counts towards the limit with its size.
+#[derive(Copy, Clone, PartialEq, Eq)]
+struct Kept {
+    address: Address,
+    size: Bytes,
+}
+
 /// What is kept back.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum State {
     Nothing,
-    Memory(Address),
+    Memory(Kept),
     /// It is in the hands of a thread.
     TakenOut,
+    /// It went with its context.
+    Gone,
 }
 
 /// The memory that a context keeps back.
-pub(crate) struct Reserve(SpinMutex<State, Yield>);
+pub(crate) struct Reserve {
+    state: SpinMutex<State, Yield>,
+    /// That of the context's device; none where the driver does not name it.
+    quota: OnceLock<Option<Arc<Quota>>>,
+}
 
 impl Reserve {
     pub(crate) const fn new() -> Reserve {
-        Reserve(SpinMutex::new(State::Nothing))
+        Reserve {
+            state: SpinMutex::new(State::Nothing),
+            quota: OnceLock::new(),
+        }
+    }
+
+    /// The quota of the marker's device.
+    fn quota(&self, marker: &Marker) -> Option<&Arc<Quota>> {
+        if self.quota.get().is_none() {
+            let mut device: CUdevice = 0;
+            // SAFETY: a place for the answer.
+            let told = marker.call(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
+            // Another thread may have been faster, with the same.
+            let _ = (self.quota).set(told.is_ok().then(|| context::quota_of(device)));
+        }
+        self.quota.get()?.as_ref()
     }
 
     /// Takes out what there is, for as long as the result lives; waits while
     /// another thread has it.
     fn take_out(&self) -> Held<'_> {
         loop {
-            let before = std::mem::replace(&mut *self.0.lock(), State::TakenOut);
-            let memory = match before {
-                State::Nothing => None,
-                State::Memory(address) => Some(address),
+            let mut state = self.state.lock();
+            let memory = match *state {
+                State::Nothing | State::Gone => None,
+                State::Memory(kept) => Some(kept),
                 State::TakenOut => {
+                    drop(state);
                     yield_now();
                     continue;
                 }
             };
+            if *state != State::Gone {
+                *state = State::TakenOut;
+            }
             return Held {
                 reserve: self,
                 memory,
             };
+        }
+    }
+
+    /// The context is gone, and what it kept back with it.
+    pub(crate) fn forget(&self) {
+        let before = std::mem::replace(&mut *self.state.lock(), State::Gone);
+        if let State::Memory(kept) = before {
+            self.uncount(kept.size);
+        }
+    }
+
+    fn uncount(&self, size: Bytes) {
+        if let Some(Some(quota)) = self.quota.get() {
+            quota.put_back(size);
         }
     }
 }
@@ -74,12 +127,33 @@ impl Reserve {
 /// The memory in the hands of one thread.
 struct Held<'a> {
     reserve: &'a Reserve,
-    memory: Option<Address>,
+    memory: Option<Kept>,
+}
+
+impl Held<'_> {
+    /// Takes a page, or where the driver has none, a little. It counts for
+    /// `counted` bytes already.
+    fn refill(&mut self, marker: &Marker, counted: Bytes) {
+        self.memory = any(marker).ok();
+        let size = self.memory.map_or(Bytes::ZERO, |kept| kept.size);
+        if let Some(Some(quota)) = self.reserve.quota.get() {
+            quota.take_anyway(size);
+            quota.put_back(counted);
+        }
+    }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        *self.reserve.0.lock() = self.memory.map_or(State::Nothing, State::Memory);
+        let mut state = self.reserve.state.lock();
+        if *state != State::Gone {
+            *state = self.memory.map_or(State::Nothing, State::Memory);
+            return;
+        }
+        drop(state);
+        if let Some(kept) = self.memory {
+            self.reserve.uncount(kept.size);
+        }
     }
 }
 
@@ -98,9 +172,10 @@ pub(crate) fn free(marker: &Marker, address: Address) -> Result<(), Code> {
     marker.call(|| unsafe { real::cuMemFree_v2(address.get()) })
 }
 
-fn any(marker: &Marker) -> Result<Address, Code> {
-    match alloc(marker, PAGE) {
-        Err(Code::OUT_OF_MEMORY) => alloc(marker, LITTLE),
+fn any(marker: &Marker) -> Result<Kept, Code> {
+    let take = |size| alloc(marker, size).map(|address| Kept { address, size });
+    match take(PAGE) {
+        Err(Code::OUT_OF_MEMORY) => take(LITTLE),
         taken => taken,
     }
 }
@@ -120,28 +195,46 @@ pub(crate) fn prepare_capture(contexts: impl FnOnce() -> Vec<Arc<Marker>>) {
 
 fn keep_back(marker: &Marker) {
     let reserve = marker.reserve();
-    if *reserve.0.lock() != State::Nothing {
+    if *reserve.state.lock() != State::Nothing {
+        return;
+    }
+    let has_room = |quota: &Arc<Quota>| {
+        quota.limit().is_none_or(|limit| limit >= LEAST_LIMIT) && quota.take(PAGE)
+    };
+    if !reserve.quota(marker).is_some_and(has_room) {
+        // A wait has to do without.
         return;
     }
     let mut held = reserve.take_out();
-    if held.memory.is_none() {
+    if held.memory.is_some() {
+        // Another thread was faster.
+        reserve.uncount(PAGE);
+    } else {
         // Without it a wait tries again.
-        held.memory = any(marker).ok();
+        held.refill(marker, PAGE);
     }
 }
 
 /// Waits for the marker's context by the driver's own free.
 pub(crate) fn settle(marker: &Marker) -> Result<(), Code> {
-    let mut held = marker.reserve().take_out();
-    match alloc(marker, PAGE) {
-        Ok(page) => return free(marker, page),
-        Err(Code::OUT_OF_MEMORY) => {}
-        Err(code) => return Err(code),
+    let reserve = marker.reserve();
+    let mut held = reserve.take_out();
+    let below = reserve.quota(marker).is_none_or(|quota| quota.take(PAGE));
+    // Where nothing is kept back, a page beyond the limit for a moment is
+    // better than no wait.
+    if below || held.memory.is_none() {
+        let waited = alloc(marker, PAGE).and_then(|page| free(marker, page));
+        if below {
+            reserve.uncount(PAGE);
+        }
+        if waited != Err(Code::OUT_OF_MEMORY) {
+            return waited;
+        }
     }
     let Some(kept) = held.memory.take() else {
         return free(marker, alloc(marker, LITTLE)?);
     };
-    free(marker, kept)?;
-    held.memory = any(marker).ok();
+    free(marker, kept.address)?;
+    held.refill(marker, kept.size);
     Ok(())
 }

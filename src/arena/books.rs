@@ -15,6 +15,7 @@ mod epochs;
 mod indexes;
 mod leave;
 mod locate;
+mod pages;
 mod sill;
 mod snapshot;
 mod spare;
@@ -35,6 +36,7 @@ use crate::strategy::{Pool, SMALL, most_waste};
 
 use indexes::Indexes;
 pub use locate::Located;
+use pages::SharedPages;
 pub(super) use snapshot::Room;
 use spare::Ages;
 pub(super) use tally::{Piece, Shortage, Tally, Wait};
@@ -131,6 +133,8 @@ pub(crate) struct Books<F> {
     pub(super) limbo: Limbo<F>,
     /// Bytes of direct allocations in limbo.
     pub(super) direct_limbo: Bytes,
+    /// Where small direct allocations lie.
+    pub(super) pages: SharedPages,
     pub(super) tally: Tally,
     /// Whether a thread is taking a chunk that nobody else may take.
     pub(crate) growing: bool,
@@ -164,6 +168,7 @@ impl<F: Clone> Books<F> {
             ages: Ages::new(config.decay),
             limbo: Limbo::new(),
             direct_limbo: Bytes::ZERO,
+            pages: SharedPages::default(),
             tally: Tally::new(config.splitting.max_split),
             growing: false,
             on_ladder: false,

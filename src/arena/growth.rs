@@ -82,7 +82,7 @@ impl<D: Driver> Arena<D> {
         stack: StackId,
         stray: Stray,
     ) -> Result<Address, AllocError> {
-        let need = Need::new(request, self.strategy.least_block(request), stack);
+        let need = Need::new(request, self.direct_size(request), stack);
         self.counted(|| self.patiently(&need, || self.serve_direct(&need, stray)))
     }
 
@@ -347,14 +347,14 @@ impl<D: Driver> Arena<D> {
         }
         // A driver that has no page left may have room for a small request in
         // one that is in use.
-        self.obtain(want.request, want.size)
+        self.obtain(want.request)
             .and_then(|region| self.enter_direct(region, want.request, want.stack))
     }
 
     fn serve_direct(&self, need: &Need, stray: Stray) -> Result<Address, AllocError> {
-        let Need { request, size, .. } = *need;
+        let request = need.request;
         self.release_before_growth();
-        let mut obtained = self.obtain(request, size);
+        let mut obtained = self.obtain(request);
         if let Err(error) = obtained
             && is_shortage(error)
         {
@@ -367,12 +367,12 @@ impl<D: Driver> Arena<D> {
                 }
                 self.empty_limbo(whose);
                 if self.fails_at_once(error) {
-                    obtained = self.obtain(request, size);
+                    obtained = self.obtain(request);
                 }
                 if obtained.is_err_and(|error| self.is_fought(error)) {
                     self.release_idle();
                     self.note_retry(need);
-                    obtained = self.obtain(request, size);
+                    obtained = self.obtain(request);
                 }
                 if !obtained.is_err_and(is_shortage) || self.is_limbo_empty() {
                     break;
@@ -385,7 +385,8 @@ impl<D: Driver> Arena<D> {
         }
         let entered = (self.books.lock()).add_direct(region, request, need.stack);
         if !entered {
-            self.quota.put_back(region.size);
+            let given = self.books.lock().device_gets(region);
+            self.quota.put_back(given);
         }
         Ok(region.address)
     }
@@ -410,17 +411,12 @@ impl<D: Driver> Arena<D> {
         self.books.lock().limbo_bytes().is_zero()
     }
 
-    /// Asks the driver for `request` bytes, which count as `size`.
-    fn obtain(&self, request: Bytes, size: Bytes) -> Result<Region, AllocError> {
-        self.obtain_by(size, || self.driver.alloc(request))
-    }
-
     /// Asks the driver for a chunk.
     fn obtain_chunk(&self, size: Bytes) -> Result<Region, AllocError> {
         self.obtain_by(size, || self.driver.alloc_chunk(size))
     }
 
-    fn obtain_by(
+    pub(super) fn obtain_by(
         &self,
         size: Bytes,
         alloc: impl FnOnce() -> Result<Address, Code>,
@@ -447,8 +443,7 @@ impl<D: Driver> Arena<D> {
     fn instead_of_chunk(&self, chunk: Region, want: Want) -> Result<Address, AllocError> {
         // The error that matters is that of the next call.
         let _ = self.give_back(chunk);
-        let size = self.strategy.least_block(want.request);
-        let region = self.obtain(want.request, size)?;
+        let region = self.obtain(want.request)?;
         self.enter_direct(region, want.request, want.stack)
     }
 

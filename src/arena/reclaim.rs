@@ -209,8 +209,9 @@ impl<D: Driver> Arena<D> {
 
     /// Gives memory that has left the books back to the driver.
     pub(super) fn give_back(&self, region: Region) -> Result<(), Code> {
+        let given = self.books.lock().device_gets(region);
         let result = self.driver.free(region.address);
-        self.quota.put_back(region.size);
+        self.quota.put_back(given);
         result
     }
 

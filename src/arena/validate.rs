@@ -366,6 +366,11 @@ impl<F: Clone> Books<F> {
             "limbo holds {waiting}, its blocks sum up to {}",
             sums.limbo
         );
-        validate_bytes([("direct in limbo", self.direct_limbo, direct)])
+        ensure!(
+            direct == self.direct_limbo,
+            "direct allocations in limbo are {direct}, {} are counted",
+            self.direct_limbo
+        );
+        Ok(())
     }
 }

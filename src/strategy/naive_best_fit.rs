@@ -36,6 +36,11 @@ impl NaiveBestFit {
         }
     }
 
+    /// Whether not every request is the driver's.
+    pub(crate) fn takes_chunks(&self) -> bool {
+        self.fraction > 0.0 || self.initial.is_some() || self.reallocate.is_some()
+    }
+
     pub(crate) fn route(&self, size: Bytes, available: Available<'_>) -> Result<Route, Code> {
         let largest = match self.largest.get() {
             Some(&largest) => largest,

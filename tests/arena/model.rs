@@ -168,6 +168,8 @@ fn policy() -> impl Strategy<Value = Config> {
 struct Held {
     request: u64,
     size: u64,
+    /// What it takes of the device, as the statistics count.
+    counted: u64,
 }
 
 /// What must be true, kept apart from the arena.
@@ -245,7 +247,15 @@ impl Oracle {
         };
         let start = address.get();
         assert_eq!(start % 512, 0, "alignment");
-        let size = self.rig.arena.locate(address).unwrap().size.get();
+        let located = self.rig.arena.locate(address).unwrap();
+        let size = located.size.get();
+        // Above 1 MiB the driver takes pages.
+        let pages = located.is_direct && size > 1 << 20;
+        let counted = if pages {
+            size.next_multiple_of(2 << 20)
+        } else {
+            size
+        };
         assert!(size >= request && size.is_multiple_of(512));
         assert!(!self.exact || size - request < 512, "{size} for {request}");
         let below = self.live.range(..=start).next_back();
@@ -265,7 +275,12 @@ impl Oracle {
             let (filled, length, _) = *self.rig.gpu.fills().last().unwrap();
             assert!(filled == address && (request..=size).contains(&length.get()));
         }
-        self.live.insert(start, Held { request, size });
+        let held = Held {
+            request,
+            size,
+            counted,
+        };
+        self.live.insert(start, held);
     }
 
     fn free(&mut self, which: &prop::sample::Index) {
@@ -302,7 +317,7 @@ impl Oracle {
             stats.memory.all[Metric::Allocation].current,
             self.live.len() as u64
         );
-        let live: u64 = self.live.values().map(|held| held.size).sum();
+        let live: u64 = self.live.values().map(|held| held.counted).sum();
         assert_eq!(stats.live.current, Bytes::new(live), "live bytes");
         let parts = [stats.live, stats.cached, stats.limbo].map(|gauge| gauge.current.get());
         assert_eq!(

@@ -254,6 +254,12 @@ fn captures() -> Vec<Case> {
 fn amounts() -> Vec<Case> {
     vec![
         Case::new(&[9, 10], "free_memory_as_programs_watch_it", "info"),
+        Case::new(&[46], "what_is_told_at_first_can_be_had", "info")
+            .args(&["first"])
+            .env(SMALL),
+        Case::new(&[46], "what_is_told_of_a_cap_can_be_had", "info")
+            .args(&["first"])
+            .options("limit:1G"),
         Case::new(&[10, 15], "the_end_of_memory", "oom")
             .env(SMALL)
             .judge(judge::as_much_as_bare),

@@ -57,6 +57,11 @@ pub(super) fn device(handle: CUdevice) -> &'static Device {
     device
 }
 
+/// The quota of the device with this handle.
+pub(crate) fn quota_of(handle: CUdevice) -> Arc<Quota> {
+    Arc::clone(&device(handle).quota)
+}
+
 /// The limit for a device of this size.
 fn limit(total: Option<Bytes>) -> Bytes {
     let limit = life::options(|loaded| loaded.settings.config.limit);

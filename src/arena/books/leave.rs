@@ -111,8 +111,8 @@ impl<F: Clone> Books<F> {
     }
 
     /// Forgets everything, because the context and its memory are gone, and
-    /// returns how many bytes that were. What was counted until then stays, in
-    /// this box, and what it held, in this snapshot.
+    /// returns how many bytes of the limit that were. What was counted until
+    /// then stays, in this box, and what it held, in this snapshot.
     pub(crate) fn retire(&mut self, mut stats: Box<ArenaStats>, held: Arc<Snapshot>) -> Bytes {
         if self.retired {
             return Bytes::ZERO;
@@ -145,8 +145,9 @@ impl<F: Clone> Books<F> {
         if let Some(packing) = &mut self.packing {
             packing.forget();
         }
-        let reserved = self.tally.reserved();
+        let taken = self.pages.charged(self.tally.reserved());
+        self.pages.clear();
         self.tally.retired();
-        reserved
+        taken
     }
 }

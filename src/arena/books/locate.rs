@@ -6,6 +6,7 @@
 use crate::address::{Address, Bytes};
 use crate::arena::block::{Block, BlockId, ChunkId, State};
 use crate::arena::books::Books;
+use crate::page_map::SLOT;
 
 /// A live block and the driver's allocation that it lies in. What the driver
 /// says of a base, a size or a handle is said of the allocation.
@@ -60,15 +61,18 @@ impl<F: Clone> Books<F> {
     pub(crate) fn locate(&self, address: Address) -> Option<Located> {
         let around = || self.block_around(address);
         let (_, block) = self.live_block(address).or_else(around)?;
-        let (allocation, allocation_size) = self
-            .chunks
-            .get(block.chunk)
-            .map_or((block.address, block.size), |chunk| {
-                (chunk.address, chunk.size)
-            });
+        let chunk = self.chunks.get(block.chunk);
+        // The driver knows a direct allocation by what was asked for, not by
+        // the pages that it takes.
+        let size = match chunk {
+            Some(_) => block.size,
+            None => block.requested.round_up(SLOT).unwrap_or(block.size),
+        };
+        let (allocation, allocation_size) =
+            chunk.map_or((block.address, size), |chunk| (chunk.address, chunk.size));
         Some(Located {
             block: block.address,
-            size: block.size,
+            size,
             allocation,
             allocation_size,
             is_direct: block.chunk == ChunkId::DIRECT,

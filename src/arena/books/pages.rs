@@ -1,0 +1,147 @@
+//! Pages of the device that small direct allocations lie in.
+//!
+//! The driver packs small allocations into pages that they share, and takes a
+//! page for as long as anything lies in it. So it is the page that counts
+//! towards the limit, once.
+//!
+//! Owns how many such allocations lie in each page. Invariant: an allocation is
+//! entered before it is in the books, and leaves before the driver has it back.
+//! Cost: a search among the pages; nothing for allocations above [`SMALL`].
+
+use std::collections::BTreeMap;
+
+use crate::address::Bytes;
+use crate::arena::books::{Books, Region};
+use crate::driver::PAGE;
+use crate::strategy::SMALL;
+
+/// What lies in a page.
+#[derive(Default)]
+struct Shared {
+    count: u64,
+    filled: Bytes,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct SharedPages {
+    pages: BTreeMap<u64, Shared>,
+    /// What is in all of them.
+    filled: Bytes,
+    /// It is memory of the host, where nothing is known of pages.
+    is_host: bool,
+}
+
+impl SharedPages {
+    /// The page in which a small region begins; none of others.
+    fn page_of(&self, region: Region) -> Option<u64> {
+        let shares = !self.is_host && region.size <= SMALL;
+        shares.then_some(region.address.get() / PAGE.get())
+    }
+
+    /// The driver gave a region; what that takes of the device.
+    pub(crate) fn enter(&mut self, region: Region) -> Bytes {
+        let Some(page) = self.page_of(region) else {
+            return region.size;
+        };
+        self.filled = self.filled.saturating_add(region.size);
+        let page = self.pages.entry(page).or_default();
+        page.count += 1;
+        page.filled = page.filled.saturating_add(region.size);
+        if page.count == 1 { PAGE } else { Bytes::ZERO }
+    }
+
+    /// It is going to get the region back; what that gives the device.
+    pub(crate) fn leave(&mut self, region: Region) -> Bytes {
+        let Some(page) = self.page_of(region) else {
+            return region.size;
+        };
+        let Some(shared) = self.pages.get_mut(&page) else {
+            // Gone with its context.
+            return Bytes::ZERO;
+        };
+        self.filled = self.filled.saturating_sub(region.size);
+        shared.filled = shared.filled.saturating_sub(region.size);
+        shared.count -= 1;
+        if shared.count > 0 {
+            return Bytes::ZERO;
+        }
+        self.pages.remove(&page);
+        PAGE
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&mut self) {
+        self.pages.clear();
+        self.filled = Bytes::ZERO;
+    }
+
+    /// What `reserved` bytes take of the device, these regions among them.
+    pub(crate) fn charged(&self, reserved: Bytes) -> Bytes {
+        let pages = Bytes::new(PAGE.get().saturating_mul(self.pages.len() as u64));
+        reserved.saturating_sub(self.filled).saturating_add(pages)
+    }
+}
+
+impl<F: Clone> Books<F> {
+    /// What is entered from now on is memory of the host.
+    pub(crate) fn is_of_host(&mut self) {
+        self.pages.is_host = true;
+    }
+
+    /// The driver gave a region; what that counts for.
+    pub(crate) fn device_gave(&mut self, region: Region) -> Bytes {
+        self.pages.enter(region)
+    }
+
+    /// It is going to get a region back; what that counts for.
+    pub(crate) fn device_gets(&mut self, region: Region) -> Bytes {
+        self.pages.leave(region)
+    }
+
+    /// Whether so much may find room in a page that counts already.
+    pub(crate) fn may_share(&self, size: Bytes) -> bool {
+        let mut pages = self.pages.pages.values();
+        pages.any(|page| PAGE.saturating_sub(page.filled) >= size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Address;
+
+    fn region(at: u64, size: u64) -> Region {
+        Region {
+            address: Address::new(at),
+            size: Bytes::new(size),
+        }
+    }
+
+    #[test]
+    fn a_page_counts_once_for_all_that_lies_in_it() {
+        let mut pages = SharedPages::default();
+        let (first, second) = (
+            region(PAGE.get(), 512),
+            region(PAGE.get() + 512, SMALL.get()),
+        );
+        assert_eq!(pages.enter(first), PAGE);
+        assert_eq!(pages.enter(second), Bytes::ZERO);
+        assert_eq!(pages.enter(region(5 * PAGE.get(), 512)), PAGE);
+        let reserved = Bytes::new(SMALL.get() + 1024);
+        assert_eq!(pages.charged(reserved), Bytes::mib(4));
+        assert_eq!(pages.leave(first), Bytes::ZERO);
+        assert_eq!(pages.leave(second), PAGE);
+        assert_eq!(pages.leave(second), Bytes::ZERO);
+    }
+
+    #[test]
+    fn larger_regions_count_for_themselves() {
+        let mut pages = SharedPages::default();
+        let large = region(0, SMALL.get() + 512);
+        assert_eq!(pages.enter(large), large.size);
+        assert!(pages.pages.is_empty());
+        assert_eq!(pages.charged(large.size), large.size);
+        assert_eq!(pages.leave(large), large.size);
+    }
+}

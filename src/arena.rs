@@ -279,19 +279,7 @@ impl<D: Driver> Arena<D> {
     /// answered when it was to take its own allocation back.
     pub fn free(&self, address: Address) -> Result<(), FreeError> {
         let _step = self.step();
-        let quiet = !self.driver.may_fence();
-        let release = match self.free_sync {
-            FreeSync::Immediate if self.driver.may_give_back() => Release::AtOnce,
-            _ => Release::AfterFence { quiet },
-        };
-        let (freed, batch_is_full) = {
-            let mut books = self.books.lock();
-            let freed = books.free(address, release);
-            books.put_back_some();
-            let full = self.batch_is_full(&books);
-            (freed, full)
-        };
-        let freed = freed?;
+        let (freed, batch_is_full) = self.leave_program(address)?;
         let strict = self.free_sync == FreeSync::Strict;
         let is_done = match freed {
             Freed::Done => true,
@@ -308,7 +296,9 @@ impl<D: Driver> Arena<D> {
     fn end_free(&self, freed: Freed, batch_is_full: bool) -> Result<(), FreeError> {
         let result = match freed {
             Freed::Done => Ok(()),
-            Freed::GiveBack(region) => self.give_back(region).map_err(FreeError::Driver),
+            Freed::GiveBack(region) => self
+                .give_back_by(region, || self.driver.free_from_here(region.address))
+                .map_err(FreeError::Driver),
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
                 self.wait_for_all(Whose::Own);
                 self.decay();
@@ -327,6 +317,26 @@ impl<D: Driver> Arena<D> {
             self.after_free();
         }
         result
+    }
+
+    /// Takes a block back in the books; with it, whether a batch is full.
+    pub(in crate::arena) fn leave_program(
+        &self,
+        address: Address,
+    ) -> Result<(Freed, bool), FreeError> {
+        let quiet = !self.driver.may_fence();
+        let release = match self.free_sync {
+            FreeSync::Immediate if self.driver.may_give_back() => Release::AtOnce,
+            _ => Release::AfterFence {
+                quiet,
+                elsewhere: self.driver.is_elsewhere(),
+            },
+        };
+        let mut books = self.books.lock();
+        let freed = books.free(address, release);
+        books.put_back_some();
+        let full = self.batch_is_full(&books);
+        freed.map(|freed| (freed, full))
     }
 
     fn after_free(&self) {
@@ -403,7 +413,12 @@ impl<D: Driver> Arena<D> {
         let _turn = self.turn_on_ladder();
         self.books.lock().tally().waited_for_all();
         self.wait_for_all(Whose::Own);
-        self.release_idle()
+        let released = self.release_idle();
+        if !self.books.lock().is_used_elsewhere() {
+            return released;
+        }
+        self.wait_for_all(Whose::All);
+        released.saturating_add(self.release_idle())
     }
 
     /// Forgets everything without a driver call: the context is gone and its

@@ -93,6 +93,21 @@ pub trait Driver: Send + Sync {
     /// What the driver answers.
     fn free(&self, address: Address) -> Result<(), Code>;
 
+    /// The same as the program's own free: from the context that is current on
+    /// the calling thread, whose work the driver may wait for as well.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    fn free_from_here(&self, address: Address) -> Result<(), Code> {
+        self.free(address)
+    }
+
+    /// Whether another context than this one is current on the calling thread,
+    /// so that a free of the program's may wait for more than `free` does.
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// What the device has.
     ///
     /// # Errors

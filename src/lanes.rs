@@ -318,12 +318,25 @@ impl<D: Streams> Lanes<D> {
     /// # Errors
     /// As [`Arena::free`].
     pub fn free(&self, arena: &Arc<Arena<D>>, address: Address) -> Result<(), FreeError> {
+        self.free_by(arena, address, || arena.free(address))
+    }
+
+    /// The same by this call, where no other stream's use is recorded.
+    ///
+    /// # Errors
+    /// As [`Arena::free`].
+    pub fn free_by(
+        &self,
+        arena: &Arc<Arena<D>>,
+        address: Address,
+        free: impl FnOnce() -> Result<(), FreeError>,
+    ) -> Result<(), FreeError> {
         self.uses.poll();
         let capture = self.capture_of(arena);
         if let Some(Capture { told, .. }) = capture {
             let block = arena.locate(address).filter(|its| its.block == address);
             let Some(block) = block else {
-                return arena.free(address);
+                return free();
             };
             // A direct allocation would go back to the driver.
             if !told || block.is_direct {
@@ -331,7 +344,7 @@ impl<D: Streams> Lanes<D> {
             }
         }
         let Some(used) = self.uses.take(address)? else {
-            return arena.free(address);
+            return free();
         };
         if capture.is_none() || !self.keep(arena, address) {
             self.uses.wait_for(Arc::clone(arena), address, used);

@@ -134,6 +134,19 @@ impl Home {
         }
     }
 
+    /// The same in the order of a stream; see [`Arena::free_in_order`].
+    pub(crate) fn free_in_order(
+        &self,
+        address: Address,
+        give_back: impl FnOnce() -> Result<(), Code>,
+    ) -> Result<(), FreeError> {
+        let free = || self.arena.free_in_order(address, give_back);
+        match &self.role {
+            Role::Context(_) => free(),
+            Role::Lane(home) => home.lanes().free_by(&self.arena, address, free),
+        }
+    }
+
     /// Free and total memory of the device as the program should see them: what
     /// lies idle in any arena of the device is given back before a request
     /// fails, and so it is free.

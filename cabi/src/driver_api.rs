@@ -12,7 +12,7 @@ use core_arena::page_map::Owner;
 use core_arena::{Address, AllocError, Bytes, Code, FreeError, MemInfo};
 
 use crate::api::holdings;
-use crate::context::{self, Arena, Asking};
+use crate::context::{self, Arena, Asking, Home};
 use crate::guard::{Service, own_call, service};
 use crate::symbols::real;
 use crate::types::{CUdeviceptr, CUstream, CudaResult};
@@ -82,17 +82,32 @@ pub(crate) fn answer_to(freed: Freed) -> Option<CudaResult> {
     }
 }
 
-/// Limbo waits for the whole context, so also for the work on `stream`.
-pub(crate) unsafe fn cuMemFreeAsync(address: CUdeviceptr, _stream: CUstream) -> Option<CudaResult> {
-    answer_to(free(address))
+/// Limbo waits for the whole context, so also for the work on `stream`; what is
+/// the driver's own allocation goes back in the order of the stream.
+pub(crate) unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    free_in_order(address, || unsafe { real::cuMemFreeAsync(address, stream) })
 }
 
 pub(crate) unsafe fn cuMemFreeAsync_ptsz(
     address: CUdeviceptr,
-    _stream: CUstream,
+    stream: CUstream,
 ) -> Option<CudaResult> {
-    // SAFETY: a number.
-    unsafe { cuMemFree_v2(address) }
+    // SAFETY: the caller's own arguments.
+    free_in_order(address, || unsafe {
+        real::cuMemFreeAsync_ptsz(address, stream)
+    })
+}
+
+fn free_in_order(address: CUdeviceptr, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    answer_to(free_by(
+        address,
+        || Ok(()),
+        |home, address| {
+            let marker = home.arena().driver().marker();
+            home.free_in_order(address, || marker.call_from_here(call))
+        },
+    ))
 }
 
 pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Option<CudaResult> {
@@ -217,6 +232,15 @@ pub(crate) fn free(address: CUdeviceptr) -> Freed {
 
 /// The same, if `check` lets it; asked for addresses of ours alone.
 fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Freed {
+    free_by(address, check, Home::free)
+}
+
+/// The same by this way of freeing.
+fn free_by(
+    address: CUdeviceptr,
+    check: impl FnOnce() -> Result<(), Code>,
+    free: impl FnOnce(&Home, Address) -> Result<(), FreeError>,
+) -> Freed {
     let Owner::Arena(id) = context::owner(address) else {
         return Freed::Foreign;
     };
@@ -233,7 +257,7 @@ fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Fr
         return Freed::Refused(Code::INVALID_VALUE);
     }
     ipc::forget(address);
-    Freed::by(home.free(Address::new(address)), || {
+    Freed::by(free(home, Address::new(address)), || {
         home.arena().driver().lasting_error()
     })
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use core_arena::Bytes;
-use core_arena::config::{self, Host, Loaded, OomReport};
+use core_arena::config::{self, Host, Loaded, OomReport, StrategyKind};
 use core_arena::stats::{Note, OomEvent};
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
@@ -169,9 +169,11 @@ pub(crate) fn out_of_memory(arena: &Arena, request: Bytes, why: &str) {
 fn stood(event: &OomEvent) -> String {
     let before = &event.before;
     let (free, enough) = (event.free_in_sum(), event.is_fragmented());
+    let strategy = options(|loaded| loaded.settings.config.strategy);
+    let stacked = enough && strategy == StrategyKind::NaiveBestFit;
     format!(
         "; {} reserved when it was asked for, of it {} live, {} cached (largest block {}), {} \
-         still in use by the GPU; {free} free in the end, {}",
+         still in use by the GPU; {free} free in the end, {}{}",
         before.reserved,
         before.live,
         before.cached,
@@ -181,6 +183,12 @@ fn stood(event: &OomEvent) -> String {
             "enough but not in one piece"
         } else {
             "too little"
+        },
+        if stacked {
+            " (naive_best_fit holds most of the device in one chunk, and a second pool of that \
+             kind, the program's own, does not fit into it: set strategy:auto_growth)"
+        } else {
+            ""
         },
     )
 }

@@ -143,13 +143,27 @@ impl Marker {
     /// What the driver answers; [`Code::INVALID_CONTEXT`] where the context is
     /// gone.
     pub(crate) fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
-        let mut call = Some(|| {
-            own_call(|| {
-                let _current = Current::make(self.context())?;
-                let _relaxed = Relaxed::enter();
-                Code::check(call())
-            })
-        });
+        self.call_by(|| {
+            let _current = Current::make(self.context())?;
+            let _relaxed = Relaxed::enter();
+            Code::check(call())
+        })
+    }
+
+    /// The same from whatever context is current: for memory of this context
+    /// that the program itself gives back from there.
+    ///
+    /// # Errors
+    /// As `call`.
+    pub(crate) fn call_from_here(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
+        self.call_by(|| {
+            let _relaxed = Relaxed::enter();
+            Code::check(call())
+        })
+    }
+
+    fn call_by(&self, call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let mut call = Some(|| own_call(call));
         while !self.has_ended() {
             let made = self.calls.pass(|| call.take().map(|call| call()));
             if let Some(Some(result)) = made {

@@ -16,6 +16,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use spin::relax::Yield;
 use spin::rwlock::RwLock;
@@ -31,6 +32,10 @@ struct Known {
     /// Its device, if it is that device's primary context.
     primary_of: Option<CUdevice>,
 }
+
+/// Whether two contexts were alive at once. Relaxed: a thread to which another
+/// context is current has learned of it from whoever made it.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 static CONTEXTS: RwLock<Vec<Known>, Yield> = RwLock::new(Vec::new());
 
@@ -82,6 +87,9 @@ pub(crate) fn marker(
     }
     let marker = Arc::clone(&known.marker);
     contexts.push(known);
+    if contexts.len() > 1 {
+        SEVERAL.store(true, Ordering::Relaxed);
+    }
     marker
 }
 
@@ -103,6 +111,19 @@ pub(crate) fn current() -> Option<Arc<Marker>> {
         return Some(marker(context, || None));
     }
     learn(context, device).map(|(marker, _)| marker)
+}
+
+/// Whether there are, or were, several contexts.
+pub(crate) fn are_several() -> bool {
+    SEVERAL.load(Ordering::Relaxed)
+}
+
+/// Whether this is the context that is current on this thread.
+pub(crate) fn is_current(context: CUcontext) -> bool {
+    let mut current: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    let asked = unsafe { real::cuCtxGetCurrent(&raw mut current) };
+    asked == 0 && current == context
 }
 
 /// All contexts.

@@ -75,6 +75,20 @@ impl Driver for RealDriver {
         reserve::free(&self.own, address)
     }
 
+    fn free_from_here(&self, address: Address) -> Result<(), Code> {
+        // SAFETY: a number that the driver checks.
+        let freed = (self.own).call_from_here(|| unsafe { real::cuMemFree_v2(address.get()) });
+        match freed {
+            // None is current.
+            Err(Code::INVALID_CONTEXT) => self.free(address),
+            freed => freed,
+        }
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        peers::are_several() && !peers::is_current(self.own.context())
+    }
+
     fn mem_info(&self) -> Result<MemInfo, Code> {
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: places for both answers.

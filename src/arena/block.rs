@@ -63,6 +63,8 @@ pub(crate) struct Block {
     pub(crate) list_previous: BlockId,
     pub(crate) list_next: BlockId,
     pub(crate) state: State,
+    /// Of a block in limbo: it was freed from another context than the arena's.
+    pub(crate) elsewhere: bool,
 }
 
 impl Block {
@@ -77,6 +79,7 @@ impl Block {
         list_previous: BlockId::NONE,
         list_next: BlockId::NONE,
         state: State::Vacant,
+        elsewhere: false,
     };
 
     /// Gives up its first bytes: nobody gets the start of its chunk.

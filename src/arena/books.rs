@@ -93,6 +93,8 @@ pub(crate) enum Release {
         /// Whether no driver free may be made: it would disturb a stream
         /// capture, or the driver itself has called.
         quiet: bool,
+        /// Whether another context than the arena's is current.
+        elsewhere: bool,
     },
     /// It can be handed out again at once.
     AtOnce,
@@ -387,9 +389,11 @@ impl<F: Clone> Books<F> {
                 self.tally.fell_idle(chunk.size);
             }
         }
-        let waits = match release {
-            Release::AtOnce => false,
-            Release::AfterFence { quiet } => quiet || block.chunk != ChunkId::DIRECT,
+        let (waits, elsewhere) = match release {
+            Release::AtOnce => (false, false),
+            Release::AfterFence { quiet, elsewhere } => {
+                (quiet || block.chunk != ChunkId::DIRECT, elsewhere)
+            }
         };
         self.tally.free_requested(piece, waits);
         if let Some(packing) = &mut self.packing {
@@ -402,7 +406,9 @@ impl<F: Clone> Books<F> {
             self.tally.was_cached();
             return Ok(freed);
         }
-        self.blocks.get_mut(id).state = State::Limbo;
+        let record = self.blocks.get_mut(id);
+        record.state = State::Limbo;
+        record.elsewhere = elsewhere;
         self.limbo.push(id, &block);
         if block.chunk == ChunkId::DIRECT {
             self.direct_limbo = self.direct_limbo.saturating_add(block.size);

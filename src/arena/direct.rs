@@ -1,15 +1,17 @@
-//! Driver allocations that are one block: what they take of a device.
+//! Driver allocations that are one block: what they take of a device, and how
+//! they go in the order of a stream.
 //!
 //! A device hands out whole pages. An allocation above [`SMALL`] has its own,
 //! and counts for them; smaller ones share pages, and a page counts once (see
 //! `books::pages`). Owns nothing. Cost: one more look under the lock for each
 //! driver allocation of the kind.
 
-use crate::address::Bytes;
+use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::books::Region;
+use crate::arena::books::{Freed, Region};
+use crate::arena::reclaim::Extent;
 use crate::driver::{Driver, PAGE};
-use crate::error::AllocError;
+use crate::error::{AllocError, Code, FreeError};
 use crate::strategy::{SMALL, pages};
 
 /// Whose memory an arena has.
@@ -65,5 +67,35 @@ impl<D: Driver> Arena<D> {
         // Nobody has used it: the error that matters is the limit.
         let _ = self.driver.free(address);
         Err(AllocError::Limit)
+    }
+
+    /// As [`Arena::free`], in the order of a stream: nobody is waited for. A
+    /// driver allocation of the block's own goes back by `give_back`; where that
+    /// fails, the block is live as before.
+    ///
+    /// # Errors
+    /// As [`Arena::free`].
+    pub fn free_in_order(
+        &self,
+        address: Address,
+        give_back: impl FnOnce() -> Result<(), Code>,
+    ) -> Result<(), FreeError> {
+        let _step = self.step();
+        let located = self.locate(address);
+        match self.leave_program(address)? {
+            (Freed::GiveBack(region), _) => {
+                if let Err(code) = self.give_back_by(region, give_back) {
+                    let request = located.map_or(region.size, |its| its.requested);
+                    self.adopt(address, request);
+                    return Err(FreeError::Driver(code));
+                }
+            }
+            (Freed::Limbo, true) => self.close(Extent::Share),
+            (Freed::Done | Freed::Limbo, _) => {}
+        }
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+        Ok(())
     }
 }

@@ -222,6 +222,14 @@ impl<D: Driver> Driver for Metered<D> {
         self.free.time_wait(FREE, || self.driver.free(address))
     }
 
+    fn free_from_here(&self, address: Address) -> Result<(), Code> {
+        self.free.time(|| self.driver.free_from_here(address))
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.driver.is_elsewhere()
+    }
+
     fn mem_info(&self) -> Result<MemInfo, Code> {
         self.mem_info.time(|| self.driver.mem_info())
     }

@@ -95,6 +95,77 @@ fn memory_is_short_during_a_capture_while_another_device_reads() {
     }
 }
 
+/// A driver that waits for little: what a free from the copying device's
+/// context waits for, one from the owner's does not. Memory is short, so that
+/// what was freed goes back to the driver before the copy is done.
+#[test]
+fn memory_freed_from_the_context_that_copies_it_stays_until_then() {
+    for kind in Kind::ALL {
+        for copy in COPIES {
+            let narrow = |run: Run| {
+                run.args([copy, "there"])
+                    .env("SIM_CUDA_NARROW_FREES", "1")
+                    .env("SIM_CUDA_MEMORY", "68M")
+            };
+            let bare = narrow(Run::bare("peer_copy", kind)).go();
+            bare.quiet(0).no_violations();
+            for conf in [
+                "strategy:auto_growth",
+                "strategy:passthrough",
+                "dedicated_min:512",
+                "free_idle_chunk:1",
+                "free_sync:strict",
+            ] {
+                let outcome = narrow(run("peer_copy", kind, "", conf)).go();
+                outcome.quiet(0).no_violations();
+                assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            }
+        }
+    }
+}
+
+/// In the order of a stream nobody is waited for, whoever has the block.
+#[test]
+fn a_free_in_the_order_of_a_stream_does_not_stop_the_host() {
+    for kind in Kind::ALL {
+        let steps = [
+            "+4M",
+            "+4M",
+            "w60000000000",
+            "a0",
+            "q",
+            "+4M",
+            "q",
+            "a1",
+            "q",
+            "s",
+            "-2",
+        ];
+        let bare = Run::bare("steps", kind).args(steps).go();
+        bare.quiet(0).no_violations();
+        assert_eq!(bare.stdout.matches("work: 600").count(), 3, "{}", bare.what);
+        for conf in [
+            "strategy:auto_growth",
+            "strategy:naive_best_fit",
+            "strategy:passthrough",
+            "dedicated_min:512",
+            "free_idle_chunk:1",
+            "free_sync:strict",
+            "free_sync:strict,strategy:passthrough",
+        ] {
+            let outcome = run("steps", kind, "", conf).args(steps).go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+            let stats = outcome.stats();
+            assert_eq!(
+                stats["arenas"][0]["live_bytes"]["current"], 0,
+                "{}",
+                outcome.what
+            );
+        }
+    }
+}
+
 /// Where the device is full and something live lies in every chunk, nothing but
 /// a wait for everybody is left; a program that goes on before that finds the
 /// memory, and nobody is waited for that had not to be.

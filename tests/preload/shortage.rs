@@ -125,3 +125,21 @@ fn a_limit_counts_pages_that_small_allocations_hold() {
         outcome.stdout
     );
 }
+
+/// A pool of the program's own, as large as ours: told in the line.
+#[test]
+fn a_second_pool_in_ours_is_named() {
+    let line = |strategy: &str| {
+        let outcome = Run::preloaded("steps", Kind::Driver)
+            .env("SIM_CUDA_MEMORY", "2G")
+            .conf(&format!("strategy:{strategy}"))
+            .args(["+1M", "+1M", "-0", "+1788M", "+1788M"])
+            .go();
+        outcome.quiet(0).no_violations();
+        outcome.stderr.clone()
+    };
+    let naive = line("naive_best_fit");
+    assert!(naive.contains("not in one piece (naive_best_fit holds"), "{naive}");
+    let growth = line("auto_growth");
+    assert!(growth.contains("too little; said once"), "{growth}");
+}

@@ -4,11 +4,12 @@
  * kernel. What is allocated and written on device 0 afterwards must not change
  * what the copy reads.
  *
- *   peer_copy peer|unified|host [capture]
+ *   peer_copy peer|unified|host [capture|there]
  *
  * `peer` names both devices, `unified` only the addresses; `host` copies to
  * pinned memory, so that device 1 never allocates any of its own. With
- * `capture`, a stream of device 0 captures a graph meanwhile.
+ * `capture`, a stream of device 0 captures a graph meanwhile; with `there`, the
+ * source is freed while device 1, which copies it, is the current one.
  *
  * Exit: 0 right, 3 the copy read what came later, 1 something failed.
  */
@@ -29,7 +30,7 @@ static void start_copy(const char *how, void *to, const void *from, size_t size,
 
 /* Whether the copy brought what was there when it was asked for. */
 static int check(const char *how, gpu_stream stream, gpu_stream captured,
-                 size_t size) {
+                 int there, size_t size) {
     const int to_host = !strcmp(how, "host");
     unsigned char *host = malloc(size);
     void *from, *to, *blocks[BLOCKS];
@@ -45,10 +46,13 @@ static int check(const char *how, gpu_stream stream, gpu_stream captured,
     GPU(to_host ? gpu_malloc_host(&to, size) : gpu_malloc(&to, size));
     start_copy(how, to, from, size, stream);
 
+    if (there)
+        GPU(gpu_free(from));
     GPU(gpu_set_device(0));
     if (captured)
         GPU(gpu_capture_begin(captured, GPU_CAPTURE_RELAXED));
-    GPU(gpu_free(from));
+    if (!there)
+        GPU(gpu_free(from));
     memset(host, AFTER, size);
     for (int i = 0; i < BLOCKS; i++) {
         GPU(gpu_malloc(&blocks[i], size));
@@ -80,18 +84,20 @@ int main(int argc, char **argv) {
     static const size_t sizes[] = {512, 65536, 4 << 20};
     gpu_stream stream, captured = NULL;
     int right = 1;
-    if (argc != 2 && (argc != 3 || strcmp(argv[2], "capture"))) {
-        fprintf(stderr, "usage: peer_copy peer|unified|host [capture]\n");
+    const int capture = argc == 3 && !strcmp(argv[2], "capture");
+    const int there = argc == 3 && !strcmp(argv[2], "there");
+    if (argc != 2 + capture + there) {
+        fprintf(stderr, "usage: peer_copy peer|unified|host [capture|there]\n");
         return 2;
     }
-    if (argc == 3) {
+    if (capture) {
         GPU(gpu_set_device(0));
         GPU(gpu_stream_create(&captured));
     }
     GPU(gpu_set_device(1));
     GPU(gpu_stream_create(&stream));
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        right &= check(argv[1], stream, captured, sizes[i]);
+        right &= check(argv[1], stream, captured, there, sizes[i]);
     GPU(gpu_set_device(1));
     GPU(gpu_stream_destroy(stream));
     return right ? 0 : 3;

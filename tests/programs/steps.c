@@ -4,6 +4,7 @@
  *
  *   +SIZE  allocates so many bytes (with K, M or G after the number)
  *   -N     frees block N
+ *   aN     frees block N in the order of the stream that `w` works on
  *   ~N     lets another thread free block N in a tenth of a second
  *   bN     shows the first and the last byte of block N
  *   wNS    work of NS nanoseconds on a stream that orders with no other
@@ -77,6 +78,7 @@ int main(int argc, char **argv) {
         switch (argv[i][0]) {
         case '+': allocate(size_of(value)); break;
         case '-': GPU(gpu_free(blocks[n].address)); break;
+        case 'a': GPU(gpu_free_async(blocks[n].address, stream)); break;
         case '~':
             pthread_create(&threads[started++], NULL, free_later,
                            blocks[n].address);

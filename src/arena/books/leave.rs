@@ -14,16 +14,28 @@ use crate::arena::books::{Books, Region};
 use crate::arena::chunk::{Chunk, Chunks};
 use crate::stats::{ArenaStats, Snapshot};
 
+/// Whether the work of another context may still use a freed block, and the
+/// driver's free in the arena's own would not wait for it.
+fn in_use_elsewhere(block: &Block) -> bool {
+    block.state == State::Limbo && block.elsewhere
+}
+
 impl<F: Clone> Books<F> {
     /// Takes everything that can go back out of the books: the chunks without
     /// a live block, and the direct allocations in limbo. What of it is in
-    /// limbo goes with it: the driver's own free waits for the device.
+    /// limbo goes with it: the driver's own free waits for the device. But what
+    /// was freed from another context stays until its fence is reached: the
+    /// program's free would have waited for that context too.
     pub(crate) fn take_idle(&mut self) -> Vec<Region> {
         self.put_back_over();
+        let stays = |chunk: &Chunk| {
+            let mut blocks = self.blocks.walk(chunk.first);
+            blocks.any(|(_, block)| in_use_elsewhere(block))
+        };
         let idle: Vec<ChunkId> = self
             .chunks
             .iter()
-            .filter(|(_, chunk)| chunk.live == 0 && !chunk.kept)
+            .filter(|(_, chunk)| chunk.live == 0 && !chunk.kept && !stays(chunk))
             .map(|(id, _)| id)
             .collect();
         let mut regions: Vec<Region> = idle
@@ -32,7 +44,9 @@ impl<F: Clone> Books<F> {
             .collect();
         for id in self.limbo.blocks() {
             let block = *self.blocks.get(id);
-            if block.chunk == ChunkId::DIRECT && block.state == State::Limbo {
+            let is_direct = block.chunk == ChunkId::DIRECT && block.state == State::Limbo;
+            if is_direct && !block.elsewhere {
+                self.direct_limbo = self.direct_limbo.saturating_sub(block.size);
                 self.blocks.get_mut(id).state = State::Gone;
                 let region = Region {
                     address: block.address,
@@ -44,8 +58,13 @@ impl<F: Clone> Books<F> {
                 regions.push(region);
             }
         }
-        self.direct_limbo = Bytes::ZERO;
         regions
+    }
+
+    /// Whether limbo has what `take_idle` leaves there.
+    pub(crate) fn is_used_elsewhere(&self) -> bool {
+        let mut blocks = self.limbo.blocks().map(|id| self.blocks.get(id));
+        blocks.any(in_use_elsewhere)
     }
 
     /// Takes oversize chunks that are free out of the books, for `need` bytes:

@@ -16,6 +16,8 @@ pub struct Located {
     pub block: Address,
     /// The block's size in whole slots.
     pub size: Bytes,
+    /// What the program asked for.
+    pub requested: Bytes,
     /// Where the driver's allocation starts.
     pub allocation: Address,
     /// The allocation's size in whole slots.
@@ -73,6 +75,7 @@ impl<F: Clone> Books<F> {
         Some(Located {
             block: block.address,
             size,
+            requested: block.requested,
             allocation,
             allocation_size,
             is_direct: block.chunk == ChunkId::DIRECT,

@@ -18,6 +18,7 @@
 //! | `SIM_CUDA_STRICT` | 0 | 1: unordered work on the same bytes is a violation |
 //! | `SIM_CUDA_ORPHANS` | 0 | 1: what a destroyed stream still does orders with no other stream |
 //! | `SIM_CUDA_LATE` | 0 | 1: the driver serves until the process is gone, as runtimes up to 11.6 expect that end contexts at exit; 0: until its exit handlers ran |
+//! | `SIM_CUDA_NARROW_FREES` | 0 | 1: a free waits for the memory's device and for the current context, and for nobody else who uses it |
 //! | `SIM_CUDA_VERBOSE` | 0 | 1: name the functions asked for that are not there |
 //! | `SIM_CUDA_REPORT` | | file for the report at exit; `%p` is the process |
 //!
@@ -42,6 +43,7 @@ pub(crate) struct Environment {
     pub(crate) queue: usize,
     pub(crate) strict: bool,
     pub(crate) orphans: bool,
+    pub(crate) narrow_frees: bool,
     /// The devices' compute capability, both numbers.
     pub(crate) capability: (i32, i32),
 }
@@ -59,6 +61,7 @@ impl Environment {
             queue: number("SIM_CUDA_QUEUE", usize::MAX),
             strict: flag("SIM_CUDA_STRICT"),
             orphans: flag("SIM_CUDA_ORPHANS"),
+            narrow_frees: flag("SIM_CUDA_NARROW_FREES"),
             capability: capability(),
         }
     }

@@ -53,6 +53,9 @@ impl Call<'_> {
         }
         if let Some(a) = self.sim.model.find(Address::new(address)) {
             self.sim.wait_for_device(a.device);
+            if self.sim.environment.narrow_frees {
+                return self.give_back_narrowly(address);
+            }
             let used = self.sim.model.used_until(a.base, a.size).unwrap_or(0);
             self.sim.model.advance_to(used);
             self.sim.settle();
@@ -66,6 +69,17 @@ impl Call<'_> {
         self.sim.announce();
         let pages = freed?;
         self.sim.forget(address, pages);
+        Ok(())
+    }
+
+    /// The rest of a free that waits for no copy between devices but those of
+    /// the current context: whether CUDA's does is nowhere written.
+    fn give_back_narrowly(&mut self, address: u64) -> Done {
+        let mark = self.sim.model.context_mark(self.model_context()?);
+        self.sim.wait(&mark);
+        let freed = self.sim.model.release(Address::new(address));
+        self.sim.announce();
+        self.sim.forget(address, freed?);
         Ok(())
     }
 }

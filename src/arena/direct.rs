@@ -84,7 +84,7 @@ impl<D: Driver> Arena<D> {
         let located = self.locate(address);
         match self.leave_program(address)? {
             (Freed::GiveBack(region), _) => {
-                if let Err(code) = self.give_back_by(region, give_back) {
+                if let Err(code) = self.give_back_by(region, || self.driver.free_by(give_back)) {
                     let request = located.map_or(region.size, |its| its.requested);
                     self.adopt(address, request);
                     return Err(FreeError::Driver(code));

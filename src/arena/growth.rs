@@ -299,7 +299,7 @@ impl<D: Driver> Arena<D> {
         error: AllocError,
     ) -> Result<Address, AllocError> {
         self.note_need(need);
-        let _turn = self.turn_on_ladder();
+        let mut turn = self.turn_on_ladder();
         let want = want.at_the_least(self.strategy.least_block(want.request));
         let chunk = self.strategy.least_chunk(want.size);
         let at_once = self.fails_at_once(error);
@@ -312,8 +312,19 @@ impl<D: Driver> Arena<D> {
         }
         let mut latest = error;
         for whose in [Whose::Own, Whose::All] {
-            if whose == Whose::All && self.is_served_beyond(latest) {
-                break;
+            if whose == Whose::All {
+                if self.is_served_beyond(latest) {
+                    break;
+                }
+                let gave;
+                (turn, gave) = self.ask_neighbours(turn);
+                if gave && !at_once {
+                    match self.obtain_chunk(chunk) {
+                        Ok(region) => return self.enter_chunk(region, want, false),
+                        Err(error) if !is_shortage(error) => return Err(error),
+                        Err(error) => latest = error,
+                    }
+                }
             }
             // The second time round, memory given back in the first may be
             // what it takes to wait with.
@@ -351,6 +362,17 @@ impl<D: Driver> Arena<D> {
             .and_then(|region| self.enter_direct(region, want.request, want.stack))
     }
 
+    /// What lies idle elsewhere on the device comes before a wait for other
+    /// devices. Nobody waits for another arena's turn while holding one.
+    fn ask_neighbours<'a>(&'a self, turn: LadderTurn<'a, D>) -> (LadderTurn<'a, D>, bool) {
+        let Some(relieve) = &self.neighbours else {
+            return (turn, false);
+        };
+        drop(turn);
+        let gave = relieve();
+        (self.turn_on_ladder(), gave)
+    }
+
     fn serve_direct(&self, need: &Need, stray: Stray) -> Result<Address, AllocError> {
         let request = need.request;
         self.release_before_growth();
@@ -359,11 +381,21 @@ impl<D: Driver> Arena<D> {
             && is_shortage(error)
         {
             self.note_need(need);
-            let _turn = self.turn_on_ladder();
+            let mut turn = self.turn_on_ladder();
             for whose in [Whose::Own, Whose::All] {
                 let latest = obtained.err();
-                if whose == Whose::All && latest.is_some_and(|error| self.is_served_beyond(error)) {
-                    break;
+                if whose == Whose::All {
+                    if latest.is_some_and(|error| self.is_served_beyond(error)) {
+                        break;
+                    }
+                    let gave;
+                    (turn, gave) = self.ask_neighbours(turn);
+                    if gave && !self.fails_at_once(error) {
+                        obtained = self.obtain(request);
+                        if !obtained.is_err_and(is_shortage) {
+                            break;
+                        }
+                    }
                 }
                 self.empty_limbo(whose);
                 if self.fails_at_once(error) {

@@ -184,6 +184,11 @@ impl<D: Driver> Metered<D> {
         }
     }
 
+    /// A free by this call, which waits for nobody.
+    pub(crate) fn free_by(&self, free: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        self.free.time(free)
+    }
+
     /// The driver below.
     pub(crate) fn inner(&self) -> &D {
         &self.driver
@@ -223,7 +228,8 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn free_from_here(&self, address: Address) -> Result<(), Code> {
-        self.free.time(|| self.driver.free_from_here(address))
+        let free = || self.driver.free_from_here(address);
+        self.free.time_wait(FREE, free)
     }
 
     fn is_elsewhere(&self) -> bool {

@@ -265,6 +265,7 @@ fn amounts() -> Vec<Case> {
             .judge(judge::as_much_as_bare),
         neighbours("memory_of_one_context_and_then_of_another", &["turns"]),
         neighbours("the_same_during_a_capture", &["capture"]),
+        neighbours("idle_memory_comes_before_other_devices", &["busy"]),
         neighbours("another_contexts_idle_memory_is_told", &["told"]),
         neighbours("contexts_of_threads_that_take_turns", &["threads"]),
         neighbours("contexts_of_threads_that_do_not", &["race"]),

@@ -139,7 +139,10 @@ fn a_second_pool_in_ours_is_named() {
         outcome.stderr.clone()
     };
     let naive = line("naive_best_fit");
-    assert!(naive.contains("not in one piece (naive_best_fit holds"), "{naive}");
+    assert!(
+        naive.contains("not in one piece (naive_best_fit holds"),
+        "{naive}"
+    );
     let growth = line("auto_growth");
     assert!(growth.contains("too little; said once"), "{growth}");
 }

@@ -2,6 +2,8 @@
  * Two contexts on one device. What the one has freed, the other can have.
  *
  *   neighbours turns    each takes and frees 5/8 of the device in its turn
+ *   neighbours busy     the same while another device works for an hour, which
+ *                       nobody waits for
  *   neighbours told     one frees 3/4 of it; the other is told how much is
  *                       free, and gets that much in one piece
  *   neighbours capture  as `turns`, while a stream captures a graph
@@ -82,6 +84,32 @@ static void capture(void) {
     printf("the capture ends: %d\n", gpu_capture_end(stream, &graph));
 }
 
+static void busy(void) {
+    enum { SMALL = 64 };
+    static const uint64_t hour = 3600ull * 1000 * 1000 * 1000;
+    address small[SMALL], block;
+    gpu_stream stream;
+    gpu_event end;
+    void *far;
+    GPU(gpu_set_device(1));
+    GPU(gpu_stream_create(&stream));
+    GPU(gpu_event_create(&end));
+    GPU(gpu_malloc(&far, 1 << 20));
+    GPU(gpu_fill(stream, far, 1, 1024, hour));
+    GPU(gpu_event_record(end, stream));
+    GPU(set_current(contexts[0]));
+    GPU(take_and_free(eighths(5), 1));
+    GPU(set_current(contexts[1]));
+    for (int i = 0; i < SMALL; i++)
+        GPU(allocate(&small[i], 200 << 10));
+    for (int i = 0; i < SMALL; i += 2)
+        GPU(release(small[i]));
+    printf("much at once: %d\n", allocate(&block, eighths(5)));
+    GPU(gpu_set_device(1));
+    printf("device 1 was still at work: %s\n",
+           gpu_event_query(end) == GPU_NOT_READY ? "yes" : "no");
+}
+
 static void told(void) {
     size_t available = 0;
     address block;
@@ -145,13 +173,15 @@ int main(int argc, char **argv) {
         turns();
     else if (!strcmp(what, "capture"))
         capture();
+    else if (!strcmp(what, "busy"))
+        busy();
     else if (!strcmp(what, "told"))
         told();
     else if (!strcmp(what, "threads") || !strcmp(what, "race")) {
         in_turn = !strcmp(what, "threads");
         threads();
     } else {
-        fprintf(stderr, "usage: neighbours turns|capture|told|threads|race\n");
+        fprintf(stderr, "usage: neighbours turns|capture|busy|told|threads|race\n");
         return 2;
     }
     for (int i = 0; i < 2; i++) {

@@ -157,6 +157,9 @@ impl Marker {
     /// As `call`.
     pub(crate) fn call_from_here(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
         self.call_by(|| {
+            let mut current: CUcontext = ptr::null_mut();
+            // SAFETY: a place for the answer.
+            Code::check(unsafe { real::cuCtxGetCurrent(&raw mut current) })?;
             let _relaxed = Relaxed::enter();
             Code::check(call())
         })

@@ -37,7 +37,13 @@ fn every_kind_counts_the_same() {
             outcome.quiet(0).no_violations();
             let told = "total allocations=11266 frees=11266 peak_live=";
             assert!(outcome.stdout.contains(told), "{}", outcome.stdout);
-            let deeds = deeds(&outcome);
+            let mut deeds = deeds(&outcome);
+            // What is live at the peak: in `passthrough` it takes pages.
+            for class in deeds["size_classes"].as_array_mut().unwrap() {
+                for peak in ["peak_blocks", "peak_bytes"] {
+                    class.as_object_mut().unwrap().remove(peak);
+                }
+            }
             assert_eq!(deeds["allocations"], 11_266, "{}", outcome.what);
             assert_eq!(deeds["frees"], 11_266, "{}", outcome.what);
             let first = first.get_or_insert(deeds.clone());

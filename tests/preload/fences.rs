@@ -82,7 +82,7 @@ fn memory_is_short_during_a_capture_while_another_device_reads() {
             bare("peer_copy", kind, "", &[copy, "capture"]);
             for free_sync in ["deferred", "strict"] {
                 let outcome = run("peer_copy", kind, "", &format!("free_sync:{free_sync}"))
-                    .env("VRAMALLOC_LIMIT", "65M")
+                    .env("VRAMALLOC_LIMIT", "67M")
                     .args([copy, "capture"])
                     .go();
                 outcome.quiet(0).no_violations();

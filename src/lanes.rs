@@ -148,10 +148,16 @@ impl<D: Streams> Books<D> {
 
     /// Takes the lanes out that `which` picks.
     fn take(&mut self, mut which: impl FnMut(&LaneKey, &mut Lane<D>) -> bool) -> Vec<Lane<D>> {
-        let taken = self.serving.extract_if(.., |key, lane| which(key, lane));
-        let taken: Vec<Lane<D>> = taken.map(|(_, lane)| lane).collect();
-        for lane in &taken {
+        let mut picked = Vec::new();
+        for (key, lane) in &mut self.serving {
+            if which(key, lane) {
+                picked.push(*key);
+            }
+        }
+        let mut taken = Vec::with_capacity(picked.len());
+        for lane in picked.iter().filter_map(|key| self.serving.remove(key)) {
             self.keys.remove(&lane.arena.id().0);
+            taken.push(lane);
         }
         taken
     }

@@ -84,7 +84,7 @@ impl StatsTarget {
     }
 
     /// The file that `process` writes, if it writes one; where another
-    /// process's file has this name, it writes one [`beside`] it.
+    /// process's file has this name, it writes one [`beside`](super::beside) it.
     #[must_use]
     pub fn path(&self, process: &Process) -> Option<PathBuf> {
         let StatsTarget::File(pattern) = self else {

@@ -254,10 +254,10 @@ fn captures() -> Vec<Case> {
 fn amounts() -> Vec<Case> {
     vec![
         Case::new(&[9, 10], "free_memory_as_programs_watch_it", "info"),
-        Case::new(&[46], "what_is_told_at_first_can_be_had", "info")
+        Case::new(&[40], "what_is_told_at_first_can_be_had", "info")
             .args(&["first"])
             .env(SMALL),
-        Case::new(&[46], "what_is_told_of_a_cap_can_be_had", "info")
+        Case::new(&[40], "what_is_told_of_a_cap_can_be_had", "info")
             .args(&["first"])
             .options("limit:1G"),
         Case::new(&[10, 15], "the_end_of_memory", "oom")
@@ -278,7 +278,7 @@ fn amounts() -> Vec<Case> {
 
 /// Two contexts on one device.
 fn neighbours(name: &'static str, arguments: &'static [&'static str]) -> Case {
-    Case::new(&[45], name, "neighbours")
+    Case::new(&[39], name, "neighbours")
         .args(arguments)
         .env(SMALL)
 }
@@ -301,12 +301,12 @@ fn pointers() -> Vec<Case> {
         Case::new(&[12], "runtimes_visible_to_all", "layers").args(&["global"]),
         Case::new(&[21], "runtimes_that_look_past_preloads", "layers").args(&["deepbind"]),
         Case::new(&[12, 21], "runtimes_that_were_there_before", "layers").args(&["deep-later"]),
-        Case::new(&[21, 40], "freed_past_preloads", "layers")
+        Case::new(&[21, 38], "freed_past_preloads", "layers")
             .args(&["crossed"])
             .judge(judge::refused_at_most),
         Case::new(&[25, 31], "threads_without_a_device", "threads"),
-        Case::new(&[60], "freed_while_the_driver_calls_back", "called_back").judge(judge::same),
-        Case::new(&[60], "freed_at_once_while_it_calls_back", "called_back")
+        Case::new(&[50], "freed_while_the_driver_calls_back", "called_back").judge(judge::same),
+        Case::new(&[50], "freed_at_once_while_it_calls_back", "called_back")
             .options("free_sync:immediate,free_idle_chunk:true")
             .judge(judge::same),
     ]
@@ -323,7 +323,7 @@ fn others_in_the_process() -> Vec<Case> {
             .args(&["local"])
             .beside(Beside::Behind("next")),
         Case::new(
-            &[16, 29, 65],
+            &[16, 29, 55],
             "another_shim_of_the_runtime_before",
             "misuse",
         )
@@ -332,7 +332,7 @@ fn others_in_the_process() -> Vec<Case> {
         Case::new(&[16, 29], "another_shim_of_the_runtime_behind", "misuse")
             .beside(Beside::Behind("counts"))
             .judge(judge::same),
-        Case::new(&[16, 66], "a_driver_that_stands_before_another", "basics")
+        Case::new(&[16, 56], "a_driver_that_stands_before_another", "basics")
             .beside(Beside::Driver)
             .modes(&[Mode::Full])
             .judge(judge::served),
@@ -347,7 +347,7 @@ fn others_in_the_process() -> Vec<Case> {
 
 /// Another library hides the driver from us.
 fn past_us(name: &'static str, program: &'static str) -> Case {
-    Case::new(&[67], name, program)
+    Case::new(&[57], name, program)
         .kinds(&[Kind::Dynamic])
         .beside(Beside::Before("hides"))
 }
@@ -375,10 +375,10 @@ fn lives() -> Vec<Case> {
         Case::new(&[23], "threads_still_allocating", "exit_paths")
             .args(&["racing"])
             .judge(judge::cut_off),
-        Case::new(&[85], "reset_in_an_exit_handler", "exit_paths")
+        Case::new(&[63], "reset_in_an_exit_handler", "exit_paths")
             .args(&["reset"])
             .judge(judge::same),
-        Case::new(&[85], "released_in_an_exit_handler", "exit_paths")
+        Case::new(&[63], "released_in_an_exit_handler", "exit_paths")
             .args(&["released"])
             .judge(judge::same),
         cut_off("ended_by__exit", &["_exit"]),
@@ -392,21 +392,21 @@ fn lives() -> Vec<Case> {
             .modes(&[Mode::Full])
             .judge(judge::cut_off),
         Case::new(&[24], "device_reset", "reset"),
-        Case::new(&[61], "parts_of_a_device", "green")
+        Case::new(&[51], "parts_of_a_device", "green")
             .env(&[("SIM_CUDA_DEVICES", "3")])
             .judge(judge::same),
         Case::new(&[17, 24], "contexts_come_and_go", "contexts").judge(judge::same),
-        end(&[53], "ends_that_the_driver_refuses", &["refused"]).env(&[(
+        end(&[44], "ends_that_the_driver_refuses", &["refused"]).env(&[(
             "SIM_CUDA_FAULT",
             "cuCtxDestroy_v2:2:999,cuDevicePrimaryCtxReset_v2:1:999",
         )]),
-        end(&[53], "detached_while_another_is_attached", &["counted"]),
-        end(&[33, 54], "released_but_retained_elsewhere", &["shared"]),
-        end(&[55], "called_back_from_inside_an_end", &["called"]),
-        end(&[24, 55], "allocating_beside_a_reset", &["crossed"]),
-        end(&[56], "current_before_it_is_made", &["unmade"]),
-        end(&[31, 57], "a_thread_begins_with_a_free", &["fresh"]),
-        end(&[58], "hundreds_of_contexts", &["many", "400"]),
+        end(&[44], "detached_while_another_is_attached", &["counted"]),
+        end(&[33, 45], "released_but_retained_elsewhere", &["shared"]),
+        end(&[46], "called_back_from_inside_an_end", &["called"]),
+        end(&[24, 46], "allocating_beside_a_reset", &["crossed"]),
+        end(&[47], "current_before_it_is_made", &["unmade"]),
+        end(&[31, 48], "a_thread_begins_with_a_free", &["fresh"]),
+        end(&[49], "hundreds_of_contexts", &["many", "400"]),
     ]
 }
 

@@ -100,6 +100,11 @@ fn every_hazard_has_its_tests() {
             assert!(tests.contains(&case.name), "hazard {number}: {}", case.name);
         }
     }
+    let rows = u8::try_from(seen.len()).unwrap();
+    assert!(
+        seen.iter().copied().eq(1..=rows),
+        "the rows count from 1: {seen:?}"
+    );
     for case in &cases {
         let rowless = case.hazards.iter().find(|number| !seen.contains(number));
         assert_eq!(rowless, None, "a hazard of {} has no row", case.name);

@@ -103,8 +103,8 @@ fn the_old_name_and_another_device_are_the_same() {
     }
 }
 
-/// Without us the receiver opens what starts an allocation, and is refused
-/// everything else.
+/// Without us the receiver opens what has an allocation to itself, and is
+/// refused everything else.
 #[test]
 fn a_receiver_without_us_gets_an_error_and_never_other_bytes() {
     for kind in Kind::ALL {
@@ -112,7 +112,6 @@ fn a_receiver_without_us_gets_an_error_and_never_other_bytes() {
             for strategy in POOLS {
                 let outcome = run(kind, strategy, how).0.env("IPC_PEER_PRELOAD", "").go();
                 refused(&outcome);
-                assert!(counts(&outcome)[2] > 0, "{}", outcome.what);
             }
             let whole = [("passthrough", "none"), ("auto_growth", "512")];
             for (strategy, dedicated) in whole {

@@ -28,6 +28,7 @@ mod finish;
 mod free_index;
 mod growth;
 mod history;
+mod ladder;
 mod limbo;
 mod meter;
 mod neighbours;

@@ -15,6 +15,7 @@
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::books::{Region, Search, Wait, Want};
+use crate::arena::ladder::Step;
 use crate::arena::picture::Need;
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
@@ -48,17 +49,6 @@ pub(super) enum Stray {
 
 /// The turn to grow, where only one thread may.
 struct Turn<'a, D: Driver>(&'a Arena<D>);
-
-/// The turn on the out-of-memory ladder. What one thread there takes out of
-/// limbo or gives back is for a while neither in the books nor with the driver:
-/// another would find nothing and fail, with all the memory there.
-pub(super) struct LadderTurn<'a, D: Driver>(&'a Arena<D>);
-
-impl<D: Driver> Drop for LadderTurn<'_, D> {
-    fn drop(&mut self) {
-        self.0.books.lock().on_ladder = false;
-    }
-}
 
 impl<D: Driver> Drop for Turn<'_, D> {
     fn drop(&mut self) {
@@ -202,27 +192,6 @@ impl<D: Driver> Arena<D> {
         Some(Turn(self))
     }
 
-    /// Waits until no other thread is on the out-of-memory ladder. Taken after
-    /// the turn to grow, where that is needed.
-    pub(super) fn turn_on_ladder(&self) -> LadderTurn<'_, D> {
-        loop {
-            if let Some(turn) = self.try_turn_on_ladder() {
-                return turn;
-            }
-            yield_now();
-        }
-    }
-
-    /// The same where nobody is there.
-    pub(super) fn try_turn_on_ladder(&self) -> Option<LadderTurn<'_, D>> {
-        let mut books = self.books.lock();
-        if books.on_ladder {
-            return None;
-        }
-        books.on_ladder = true;
-        Some(LadderTurn(self))
-    }
-
     /// Takes a chunk for the request, a smaller one where the driver has no
     /// more, down to the pages of the request itself.
     pub(super) fn grow(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
@@ -299,7 +268,7 @@ impl<D: Driver> Arena<D> {
         error: AllocError,
     ) -> Result<Address, AllocError> {
         self.note_need(need);
-        let mut turn = self.turn_on_ladder();
+        let turn = self.turn_on_ladder();
         let want = want.at_the_least(self.strategy.least_block(want.request));
         let chunk = self.strategy.least_chunk(want.size);
         let at_once = self.fails_at_once(error);
@@ -311,47 +280,37 @@ impl<D: Driver> Arena<D> {
             }
         }
         let mut latest = error;
-        for whose in [Whose::Own, Whose::All] {
-            if whose == Whose::All {
-                if self.is_served_beyond(latest) {
-                    break;
-                }
-                let gave;
-                (turn, gave) = self.ask_neighbours(turn);
-                if gave && !at_once {
-                    match self.obtain_chunk(chunk) {
-                        Ok(region) => return self.enter_chunk(region, want, false),
-                        Err(error) if !is_shortage(error) => return Err(error),
-                        Err(error) => latest = error,
+        let (_turn, served) = self.climb(turn, chunk, error, |step| {
+            let asks = match step {
+                Step::Relieved => true,
+                Step::Emptied { waited } => {
+                    if let Some(address) = self.open(want) {
+                        return Ok(address);
                     }
+                    if at_once {
+                        return Err(error);
+                    }
+                    // Without a cache the driver has been asked already.
+                    let released = self.release_idle();
+                    waited || !released.is_zero() || !self.surplus.is_released_before_growth()
                 }
-            }
-            // The second time round, memory given back in the first may be
-            // what it takes to wait with.
-            let waits = !self.is_limbo_empty();
-            self.empty_limbo(whose);
-            if let Some(address) = self.open(want) {
-                return Ok(address);
-            }
-            if !at_once {
-                // Without a cache the driver has been asked already.
-                let released = self.release_idle();
-                if waits || !released.is_zero() || !self.surplus.is_released_before_growth() {
+            };
+            if asks {
+                if step != Step::Relieved {
                     self.note_retry(need);
-                    match self.obtain_chunk(chunk) {
-                        Ok(region) => return self.enter_chunk(region, want, false),
-                        Err(error) if !is_shortage(error) => return Err(error),
-                        Err(error) => latest = error,
-                    }
                 }
-                // Others may have freed meanwhile.
-                if let Some(address) = self.open(want).or_else(|| self.open(want.anywhere())) {
-                    return Ok(address);
+                match self.obtain_chunk(chunk) {
+                    Ok(region) => return self.enter_chunk(region, want, false),
+                    Err(error) if !is_shortage(error) => return Err(error),
+                    Err(error) => latest = error,
                 }
             }
-            if self.is_limbo_empty() {
-                break;
-            }
+            // Others may have freed meanwhile.
+            let freed = self.open(want).or_else(|| self.open(want.anywhere()));
+            freed.ok_or(latest)
+        });
+        if !served.is_err_and(is_shortage) {
+            return served;
         }
         if at_once {
             return Err(error);
@@ -362,17 +321,6 @@ impl<D: Driver> Arena<D> {
             .and_then(|region| self.enter_direct(region, want.request, want.stack))
     }
 
-    /// What lies idle elsewhere on the device comes before a wait for other
-    /// devices. Nobody waits for another arena's turn while holding one.
-    fn ask_neighbours<'a>(&'a self, turn: LadderTurn<'a, D>) -> (LadderTurn<'a, D>, bool) {
-        let Some(relieve) = &self.neighbours else {
-            return (turn, false);
-        };
-        drop(turn);
-        let gave = relieve();
-        (self.turn_on_ladder(), gave)
-    }
-
     fn serve_direct(&self, need: &Need, stray: Stray) -> Result<Address, AllocError> {
         let request = need.request;
         self.release_before_growth();
@@ -381,35 +329,21 @@ impl<D: Driver> Arena<D> {
             && is_shortage(error)
         {
             self.note_need(need);
-            let mut turn = self.turn_on_ladder();
-            for whose in [Whose::Own, Whose::All] {
-                let latest = obtained.err();
-                if whose == Whose::All {
-                    if latest.is_some_and(|error| self.is_served_beyond(error)) {
-                        break;
-                    }
-                    let gave;
-                    (turn, gave) = self.ask_neighbours(turn);
-                    if gave && !self.fails_at_once(error) {
-                        obtained = self.obtain(request);
-                        if !obtained.is_err_and(is_shortage) {
-                            break;
-                        }
-                    }
-                }
-                self.empty_limbo(whose);
-                if self.fails_at_once(error) {
-                    obtained = self.obtain(request);
-                }
-                if obtained.is_err_and(|error| self.is_fought(error)) {
+            let (turn, size) = (self.turn_on_ladder(), self.direct_size(request));
+            (_, obtained) = self.climb(turn, size, error, |step| {
+                if !self.fails_at_once(error) && step != Step::Relieved {
                     self.release_idle();
                     self.note_retry(need);
-                    obtained = self.obtain(request);
                 }
-                if !obtained.is_err_and(is_shortage) || self.is_limbo_empty() {
-                    break;
-                }
-            }
+                self.obtain(request).or_else(|latest| {
+                    if !self.fails_at_once(error) || !self.is_fought(latest) {
+                        return Err(latest);
+                    }
+                    self.release_idle();
+                    self.note_retry(need);
+                    self.obtain(request)
+                })
+            });
         }
         let region = obtained?;
         if stray == Stray::GivenBack {
@@ -437,10 +371,6 @@ impl<D: Driver> Arena<D> {
     /// Whether a shortage is worth all that can be done about it.
     fn is_fought(&self, error: AllocError) -> bool {
         is_shortage(error) && !self.fails_at_once(error)
-    }
-
-    fn is_limbo_empty(&self) -> bool {
-        self.books.lock().limbo_bytes().is_zero()
     }
 
     /// Asks the driver for a chunk.

@@ -2,8 +2,8 @@
 //! together. The books balance at the end.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use vramalloc::address::{Address, Bytes};
 use vramalloc::arena::Arena;
 use vramalloc::config::{Config, StrategyKind};
 use vramalloc::driver::{MemInfo, Whose};
+use vramalloc::error::AllocError;
 use vramalloc::page_map::{ArenaId, PageMap};
 use vramalloc::quota::Quota;
 use vramalloc::sim::SimDriver;
@@ -222,5 +223,118 @@ fn memory_on_its_way_back_is_waited_for() {
             assert!(arena.allocate(Bytes::mib(16)).is_ok());
             assert!(first.join().unwrap().is_ok());
         });
+    }
+}
+
+/// A driver behind which others take what has just gone back to it, as long as
+/// they feel like it, and free it again.
+struct Crowded {
+    inner: SimDriver,
+    others: OnceLock<Weak<Arena<Crowded>>>,
+    quota: Arc<Quota>,
+    appetite: AtomicU64,
+}
+
+const BITE: Bytes = Bytes::mib(8);
+const LIMIT: Bytes = Bytes::mib(24);
+
+impl Driver for Crowded {
+    type Fence = <SimDriver as Driver>::Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.inner.alloc(size)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        self.inner.free(address)?;
+        let room = LIMIT.saturating_sub(self.quota.reserved());
+        let appetite = self.appetite.load(Ordering::Relaxed);
+        if let Some(arena) = self.others.get().and_then(Weak::upgrade)
+            && room >= BITE
+            && appetite > 0
+        {
+            self.appetite.store(appetite - 1, Ordering::Relaxed);
+            let block = arena.allocate(BITE).unwrap();
+            arena.free(block).unwrap();
+        }
+        Ok(())
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.inner.mem_info()
+    }
+
+    fn settle(&self, whose: Whose) -> Result<bool, Code> {
+        self.inner.settle(whose)
+    }
+
+    fn fence(&self) -> Result<Self::Fence, Code> {
+        self.inner.fence()
+    }
+
+    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
+        self.inner.reached(fence)
+    }
+
+    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
+        self.inner.wait(fence, whose)
+    }
+}
+
+fn crowded(dedicated_min: Option<Bytes>, appetite: u64) -> Arc<Arena<Crowded>> {
+    let config = Config {
+        dedicated_min,
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, Bytes::gib(1));
+    let quota = Arc::new(Quota::new(LIMIT));
+    let driver = Crowded {
+        inner: rig.gpu.driver(0).unwrap(),
+        others: OnceLock::new(),
+        quota: Arc::clone(&quota),
+        appetite: AtomicU64::new(appetite),
+    };
+    let map = Arc::new(PageMap::new());
+    let arena = Arc::new(Arena::new(ArenaId(1), driver, &config, map, quota));
+    let blocks = [(); 3].map(|()| arena.allocate(BITE).unwrap());
+    blocks
+        .into_iter()
+        .for_each(|block| arena.free(block).unwrap());
+    let others = Arc::downgrade(&arena);
+    assert!(arena.driver().others.set(others).is_ok());
+    arena
+}
+
+/// What the ladder gave back others take before the request has it, and it is
+/// in limbo again: nobody holds anything, so the request does not fail.
+#[test]
+fn what_others_take_from_the_ladder_comes_back() {
+    for dedicated_min in [None, Some(Bytes::mib(16))] {
+        let arena = crowded(dedicated_min, 20);
+        let block = arena.allocate(Bytes::mib(20));
+        let limbo = arena.limbo();
+        assert!(block.is_ok(), "{block:?} with {limbo} in limbo");
+        assert_eq!(arena.driver().appetite.load(Ordering::Relaxed), 0);
+        arena.free(block.unwrap()).unwrap();
+        arena.validate().unwrap();
+    }
+}
+
+/// Where the others hold so much that the request could not be served by all
+/// the rest, or never stop, it fails, and soon.
+#[test]
+fn a_request_that_cannot_be_served_fails_in_a_crowd() {
+    for (held, appetite) in [(BITE, u64::MAX), (Bytes::new(512), 1 << 20)] {
+        let arena = crowded(None, appetite);
+        let block = arena.allocate(held).unwrap();
+        assert_eq!(
+            arena.allocate(Bytes::mib(20)),
+            Err(AllocError::Limit),
+            "{held}"
+        );
+        let bites = appetite - arena.driver().appetite.load(Ordering::Relaxed);
+        assert!(bites <= if held == BITE { 4 } else { 128 }, "{bites}");
+        arena.free(block).unwrap();
+        arena.validate().unwrap();
     }
 }

@@ -150,7 +150,7 @@ impl<D: Driver> Arena<D> {
         let surplus = Surplus::new(config, &strategy);
         let bell = Bell::new(config.retry_time);
         let packing = Packing::new(&strategy);
-        let mut books = Books::new(id, map, config, packing, strategy.sill());
+        let mut books = Books::new(id, map, config, packing);
         if kind == Kind::Host {
             books.is_of_host();
         }

@@ -18,7 +18,6 @@
 //!
 //! * *chunk*: a region obtained from the driver in one call;
 //! * *block*: a piece of a chunk, free or live;
-//! * *sill*: the first bytes of a chunk that is cut up, which no block has;
 //! * *arena*: all chunks and indexes of one device context;
 //! * *place*: where memory lives: a device, pinned host, host;
 //! * *strategy*: when to get chunks and how large;

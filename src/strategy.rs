@@ -125,15 +125,6 @@ impl Strategy {
         size.round_up(self.chunk_unit()).unwrap_or(size)
     }
 
-    /// What a chunk with room for it keeps back at its start; see `books`. Of
-    /// host memory nothing: its blocks are aligned to more.
-    pub(crate) fn sill(&self) -> Bytes {
-        match self {
-            Strategy::Pinned(_) => Bytes::ZERO,
-            _ => SLOT,
-        }
-    }
-
     /// Whether it ever takes a chunk.
     pub(crate) fn takes_chunks(&self) -> bool {
         match self {

@@ -1,12 +1,11 @@
 //! Blocks: pieces of chunks, and direct allocations, as records in one table.
 //!
 //! Owns the records and the order of the blocks in their chunk. Invariant: the
-//! blocks of a chunk tile it above its sill, without gap or overlap. Cost: 48 bytes a block, and
+//! blocks of a chunk tile it without gap or overlap. Cost: 48 bytes a block, and
 //! every operation takes constant time. Records of vanished blocks are reused;
 //! there are never more than there were blocks at a time.
 
 use crate::address::{Address, Bytes};
-use crate::arena::chunk::Chunk;
 use crate::arena::table::Table;
 
 /// A block's number in its arena.
@@ -81,19 +80,6 @@ impl Block {
         state: State::Vacant,
         elsewhere: false,
     };
-
-    /// Gives up its first bytes: nobody gets the start of its chunk.
-    pub(crate) fn leave_sill(&mut self, sill: Bytes) {
-        // It is larger than that: the sum cannot overflow.
-        self.address = self.address.checked_add(sill).unwrap_or(self.address);
-        self.size = self.size.saturating_sub(sill);
-    }
-
-    /// It is all of its chunk, also of what was given up.
-    pub(crate) fn fill(&mut self, chunk: &Chunk) {
-        self.address = chunk.address;
-        self.size = chunk.size;
-    }
 
     /// Whether it shares its chunk with others.
     pub(crate) fn is_part(&self) -> bool {

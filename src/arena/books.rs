@@ -16,7 +16,6 @@ mod indexes;
 mod leave;
 mod locate;
 mod pages;
-mod sill;
 mod snapshot;
 mod spare;
 mod tally;
@@ -127,8 +126,6 @@ pub(crate) struct Books<F> {
     pub(super) indexes: Indexes,
     /// How tightly chunks are to be packed, where the strategy does.
     pub(super) packing: Option<Packing>,
-    /// What chunks keep back at their start.
-    sill: Bytes,
     /// What an oversize block may have more than the request is below this.
     most_waste: Bytes,
     ages: Ages,
@@ -156,7 +153,6 @@ impl<F: Clone> Books<F> {
         map: Arc<PageMap>,
         config: &Config,
         packing: Option<Packing>,
-        sill: Bytes,
     ) -> Books<F> {
         Books {
             arena,
@@ -165,7 +161,6 @@ impl<F: Clone> Books<F> {
             chunks: Chunks::new(),
             indexes: Indexes::new(),
             packing,
-            sill,
             most_waste: most_waste(&config.splitting),
             ages: Ages::new(config.decay),
             limbo: Limbo::new(),
@@ -239,22 +234,19 @@ impl<F: Clone> Books<F> {
     }
 
     /// Takes a free block out of its index, cuts it to size, unless it is
-    /// oversize, and gives it to the program. What is left is the lower part,
-    /// so that the start of a chunk is handed out last.
+    /// oversize, and gives it to the program. What is left is the lower part: a
+    /// chunk's start is handed out last, since the driver knows it, and a free
+    /// that reaches it past us would take all of the chunk.
     fn hand_out(&mut self, mut id: BlockId, want: Want) -> Address {
         let (indexes, blocks) = (&mut self.indexes, &mut self.blocks);
         indexes.leave(blocks, id, want.pool);
-        let block = blocks.get_mut(id);
+        let block = blocks.get(id);
         let shared = block.is_part();
-        let mut rest = match want.pool {
+        let rest = match want.pool {
             Pool::Oversize => Bytes::ZERO,
             Pool::Small | Pool::Large => block.size.saturating_sub(want.size),
         };
         let size = block.size.saturating_sub(rest);
-        if !shared && rest >= self.sill {
-            block.leave_sill(self.sill);
-            rest = rest.saturating_sub(self.sill);
-        }
         if !rest.is_zero() {
             let low = id;
             id = blocks.split(low, rest);
@@ -436,12 +428,7 @@ impl<F: Clone> Books<F> {
             self.tally.segment_released(region, pool);
             return Some(region);
         }
-        let Block {
-            next,
-            previous,
-            chunk: chunk_id,
-            ..
-        } = block;
+        let Block { next, previous, .. } = block;
         let block = self.blocks.get_mut(id);
         block.state = State::Free;
         block.requested = Bytes::ZERO;
@@ -461,12 +448,9 @@ impl<F: Clone> Books<F> {
             blocks.merge(previous, id);
             id = previous;
         }
-        let joined = blocks.get_mut(id);
-        let (whole, shared) = (joined.size, joined.is_part());
-        if let Some(chunk) = self.chunks.get(chunk_id).filter(|_| !shared) {
-            joined.fill(chunk);
-        }
         indexes.enter(blocks, id, pool);
+        let joined = blocks.get(id);
+        let (whole, shared) = (joined.size, joined.is_part());
         self.tally.joined(piece, neighbours, whole, shared);
         if !shared {
             self.became_spare(id);

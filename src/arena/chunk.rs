@@ -15,7 +15,7 @@ pub(crate) struct Chunk {
     pub(crate) address: Address,
     pub(crate) size: Bytes,
     pub(crate) pool: Pool,
-    /// The lowest block, at its start or a sill above it.
+    /// The block at its start.
     pub(crate) first: BlockId,
     /// Blocks that the program holds.
     pub(crate) live: u32,

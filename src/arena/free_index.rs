@@ -196,17 +196,6 @@ impl FreeIndex {
             .min_by_key(|&id| blocks.get(id).size)
     }
 
-    /// The free blocks of just this size.
-    pub(crate) fn exactly<'a>(
-        &'a self,
-        blocks: &'a Blocks,
-        size: Bytes,
-    ) -> impl Iterator<Item = BlockId> + 'a {
-        self.list(blocks, Bin::of(size))
-            .filter(move |(_, block)| block.size == size)
-            .map(|(id, _)| id)
-    }
-
     /// All free blocks of at least this size, in no order.
     pub(crate) fn at_least<'a>(
         &'a self,

@@ -13,7 +13,6 @@ use crate::arena::block::{Block, BlockId, ChunkId, State};
 use crate::arena::books::{Books, Piece};
 use crate::arena::chunk::Chunk;
 use crate::driver::Driver;
-use crate::page_map::SLOT;
 use crate::stats::{ClassLive, Metric, SIZE_CLASSES, size_class};
 use crate::strategy::Pool;
 
@@ -223,15 +222,7 @@ impl<F: Clone> Books<F> {
         chunk: &Chunk,
         sums: &mut Sums,
     ) -> Result<(), Inconsistency> {
-        let sill = self.sill_of(chunk);
-        let lowest = self.blocks.get(chunk.first);
-        let is_spare = lowest.state == State::Free && !lowest.is_part();
-        ensure!(
-            sill.is_zero() || (sill == SLOT && chunk.pool != Pool::Oversize && !is_spare),
-            "{chunk_id:?} has a sill of {sill}"
-        );
-        sums.cached = sums.cached.saturating_add(sill);
-        let mut at = lowest.address;
+        let mut at = chunk.address;
         let (mut live, mut before, mut was_free) = (0, BlockId::NONE, false);
         for (id, block) in self.blocks.walk(chunk.first) {
             ensure!(block.chunk == chunk_id, "{id:?} is in a foreign chunk");

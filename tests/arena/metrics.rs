@@ -43,19 +43,13 @@ fn mib(n: u64) -> Bytes {
     Bytes::mib(n)
 }
 
-/// To the nearest MiB: what a chunk keeps back at its start is free, and none
-/// of it is split.
-fn in_mib(bytes: u64) -> u64 {
-    (bytes + MIB / 2) / MIB
-}
-
 /// Splitting what is whole adds the remainder; taking part of what is split
 /// subtracts that part; on a free, the difference between what merged and what
 /// came of it is what counts.
 #[test]
 fn only_free_blocks_beside_others_are_split() {
     let rig = Rig::new(&immediate(), mib(512));
-    let split = |rig: &Rig| large(rig, Metric::InactiveSplitBytes).map(in_mib);
+    let split = |rig: &Rig| large(rig, Metric::InactiveSplitBytes).map(|bytes| bytes / MIB);
     let count = |rig: &Rig| large(rig, Metric::InactiveSplit);
 
     let a = rig.get(mib(4));
@@ -98,7 +92,7 @@ fn a_block_that_merges_with_one_neighbour_adds_its_bytes_alone() {
     // 12 behind `b`, which were 8 and are one block still.
     assert_eq!(large(&rig, Metric::InactiveSplit), [1, 1, 1, 0]);
     assert_eq!(
-        large(&rig, Metric::InactiveSplitBytes).map(in_mib),
+        large(&rig, Metric::InactiveSplitBytes).map(|bytes| bytes / MIB),
         [12, 16, 20, 8]
     );
     rig.arena.free(a).unwrap();

@@ -333,10 +333,8 @@ fn the_start_of_a_chunk_in_use_is_handed_out_last() {
             let blocks: Vec<_> = (0..fit).map(|_| rig.get(Bytes::new(size))).collect();
             let (last, others) = blocks.split_last().unwrap();
             assert!(!others.iter().any(|&block| is_first(block)), "{size}");
-            // A sill has no block of its own.
-            assert_eq!(is_first(*last), size > 512);
-            let chunks = if size > 512 { 1 } else { 2 };
-            assert!(rig.gpu.live_count() <= chunks, "{size}");
+            assert!(is_first(*last), "{size}");
+            assert_eq!(rig.gpu.live_count(), 1, "{size}");
             blocks
                 .into_iter()
                 .for_each(|block| rig.arena.free(block).unwrap());

@@ -22,9 +22,6 @@ impl<F: Clone> Books<F> {
             self.put_back_over();
             id = self.find(want, search);
         }
-        if id.is_none() && search != Search::Quick {
-            id = self.join_sill(want);
-        }
         let id = id?;
         if search == Search::Quick && self.opens_too_early(id, want) {
             return None;
@@ -102,19 +99,18 @@ impl<F: Clone> Books<F> {
     /// Bytes of chunks in use that could be handed out in pieces of a page or
     /// more.
     pub(crate) fn obtainable_parts(&self) -> Bytes {
-        let in_use = |(_, block): &(BlockId, &Block)| {
+        let in_use = |block: &&Block| {
             self.chunks
                 .get(block.chunk)
                 .is_some_and(|chunk| chunk.live > 0)
         };
         self.indexes
             .pieces()
-            .at_least(&self.blocks, PAGE.saturating_sub(self.sill))
-            .map(|id| (id, self.blocks.get(id)))
+            .at_least(&self.blocks, PAGE)
+            .map(|id| self.blocks.get(id))
             .filter(in_use)
-            .fold(Bytes::ZERO, |sum, (id, block)| {
-                let size = block.size.saturating_add(self.sill_below(id, block));
-                sum.saturating_add(size.round_down(PAGE))
+            .fold(Bytes::ZERO, |sum, block| {
+                sum.saturating_add(block.size.round_down(PAGE))
             })
     }
 }

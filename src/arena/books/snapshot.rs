@@ -47,10 +47,10 @@ impl Room {
 
 impl<F: Clone> Books<F> {
     /// How large a snapshot would be now, at the most: a segment has one block
-    /// at the least, and one more that stands for its sill.
+    /// at the least.
     pub(crate) fn snapshot_room(&self) -> Room {
         Room {
-            blocks: self.blocks.used() as usize + self.tally.chunks(),
+            blocks: self.blocks.used() as usize,
             events: self.tally.history().len(),
         }
     }
@@ -65,27 +65,9 @@ impl<F: Clone> Books<F> {
         for (_, chunk) in self.chunks.iter() {
             let first_block = snapshot.blocks.len();
             let blocks = self.blocks.walk(chunk.first);
-            let mut blocks = blocks
-                .map(|(id, block)| self.block_picture(id, block))
-                .peekable();
-            // The sill is free to whoever adds up: one with a free block above.
-            let sill = self.sill_of(chunk);
-            if let Some(lowest) = blocks.next_if(|lowest| lowest.state == BlockState::Free) {
-                snapshot.blocks.push(BlockPicture {
-                    address: chunk.address,
-                    size: lowest.size.saturating_add(sill),
-                    ..lowest
-                });
-            } else if !sill.is_zero() {
-                snapshot.blocks.push(BlockPicture {
-                    address: chunk.address,
-                    size: sill,
-                    requested: Bytes::ZERO,
-                    state: BlockState::Free,
-                    stack: StackId::NONE,
-                });
-            }
-            snapshot.blocks.extend(blocks);
+            snapshot
+                .blocks
+                .extend(blocks.map(|(id, block)| self.block_picture(id, block)));
             snapshot.segments.push(Segment {
                 address: chunk.address,
                 size: chunk.size,

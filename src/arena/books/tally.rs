@@ -246,13 +246,6 @@ impl Tally {
         }
     }
 
-    /// A free block of a chunk in use got the sill below it.
-    pub(crate) fn sill_joined(&mut self, pool: Pool, sill: Bytes) {
-        let mut counters = self.counters.of(pool);
-        counters.raise(Metric::InactiveSplitBytes, sill.get());
-        counters.settle(Metric::InactiveSplitBytes);
-    }
-
     /// So many free blocks of a chunk with several blocks leave with it.
     pub(crate) fn split_gone(&mut self, pool: Pool, count: u64, bytes: Bytes) {
         let mut counters = self.counters.of(pool);

@@ -39,11 +39,6 @@ impl Tally {
         self.stats.chunks > 0
     }
 
-    /// How many chunks there are.
-    pub(crate) fn chunks(&self) -> usize {
-        usize::try_from(self.stats.chunks).unwrap_or(usize::MAX)
-    }
-
     /// Bytes in chunks without a live block.
     pub(crate) fn idle(&self) -> Bytes {
         self.stats.idle

@@ -449,6 +449,15 @@ impl<D: Driver> Arena<D> {
         self.driver.alloc_past(call)
     }
 
+    /// The same for memory that such a call took and that the arena could not
+    /// enter: it goes back.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn return_past(&self, call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        self.driver.free_past(call)
+    }
+
     /// Calls made to the driver so far.
     #[must_use]
     pub fn driver_calls(&self) -> DriverCalls {

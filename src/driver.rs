@@ -8,6 +8,8 @@
 //! everything that was submitted before it, on every stream, is done. Fences
 //! of one context are reached in the order in which they were made.
 
+pub mod told;
+
 use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 

@@ -122,13 +122,13 @@ pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Cod
     }
     // Nobody would know it when it is freed. What is aligned as chunks are
     // can be entered.
-    arena.driver().free(address)?;
+    arena.return_past(|| arena.driver().free(address))?;
     let whole = size.round_up(CHUNK_ALIGN).ok_or(Code::OUT_OF_MEMORY)?;
     let address = arena.ask_past(|| arena.driver().alloc_chunk(whole))?;
     if arena.adopt(address, size) {
         return Ok(address);
     }
-    arena.driver().free(address)?;
+    arena.return_past(|| arena.driver().free(address))?;
     Err(Code::OUT_OF_MEMORY)
 }
 

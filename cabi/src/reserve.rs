@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::yield_now;
 
-use core_arena::driver::PAGE;
+use core_arena::driver::{PAGE, told};
 use core_arena::quota::Quota;
 use core_arena::{Address, Bytes, Code};
 use spin::mutex::SpinMutex;
@@ -173,7 +173,10 @@ pub(crate) fn free(marker: &Marker, address: Address) -> Result<(), Code> {
 }
 
 fn any(marker: &Marker) -> Result<Kept, Code> {
-    let take = |size| alloc(marker, size).map(|address| Kept { address, size });
+    let take = |size| {
+        let address = told::alloc(|| alloc(marker, size))?;
+        Ok(Kept { address, size })
+    };
     match take(PAGE) {
         Err(Code::OUT_OF_MEMORY) => take(LITTLE),
         taken => taken,
@@ -215,6 +218,12 @@ fn keep_back(marker: &Marker) {
     }
 }
 
+/// Waits by the free of memory that is taken for it.
+fn wait_with(marker: &Marker, size: Bytes) -> Result<(), Code> {
+    let address = told::alloc(|| alloc(marker, size))?;
+    told::free(|| free(marker, address))
+}
+
 /// Waits for the marker's context by the driver's own free.
 pub(crate) fn settle(marker: &Marker) -> Result<(), Code> {
     let reserve = marker.reserve();
@@ -223,7 +232,7 @@ pub(crate) fn settle(marker: &Marker) -> Result<(), Code> {
     // Where nothing is kept back, a page beyond the limit for a moment is
     // better than no wait.
     if below || held.memory.is_none() {
-        let waited = alloc(marker, PAGE).and_then(|page| free(marker, page));
+        let waited = wait_with(marker, PAGE);
         if below {
             reserve.uncount(PAGE);
         }
@@ -232,9 +241,9 @@ pub(crate) fn settle(marker: &Marker) -> Result<(), Code> {
         }
     }
     let Some(kept) = held.memory.take() else {
-        return free(marker, alloc(marker, LITTLE)?);
+        return wait_with(marker, LITTLE);
     };
-    free(marker, kept.address)?;
+    told::free(|| free(marker, kept.address))?;
     held.refill(marker, kept.size);
     Ok(())
 }

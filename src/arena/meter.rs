@@ -3,13 +3,15 @@
 //! Owns the counters of [`DriverCalls`], and what the program's call that is
 //! under way on a thread has waited. Invariant: every call of an arena to its
 //! driver goes through here, so none is missed and the arena's own code counts
-//! nothing. Cost: two readings of the clock and up to five relaxed operations
+//! nothing. Where the driver tells of calls that it makes for one of these
+//! ([`told`]), they are counted in its place. Cost: two readings of the clock and up to five relaxed operations
 //! per driver call.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
+use crate::driver::told::{self, Told};
 use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::Code;
 use crate::stats::{CallCount, DriverCalls};
@@ -123,28 +125,29 @@ impl Meter {
         self.timed(call).0
     }
 
-    /// The same for a call that waits for the device if it takes so long.
-    fn time_wait<T>(&self, least: u64, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+    /// The same for a call that waits for the device.
+    fn time_wait<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
         let (result, ns) = self.timed(call);
-        if ns >= least {
-            add_to_call(ns);
-        }
+        add_to_call(ns);
         result
     }
 
     /// The result, and what it took in ns.
     fn timed<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> (Result<T, Code>, u64) {
-        let start = Instant::now();
-        let result = call();
-        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        self.ns.fetch_add(ns, Ordering::Relaxed);
-        self.longest.fetch_max(ns, Ordering::Relaxed);
-        self.shortest.fetch_min(ns, Ordering::Relaxed);
-        if result.is_err() {
-            self.failures.fetch_add(1, Ordering::Relaxed);
-        }
+        let (result, ns) = clocked(call);
+        self.count(CallCount::one(ns, result.is_err()));
         (result, ns)
+    }
+
+    fn count(&self, more: CallCount) {
+        if more.calls == 0 {
+            return;
+        }
+        self.calls.fetch_add(more.calls, Ordering::Relaxed);
+        self.ns.fetch_add(more.ns, Ordering::Relaxed);
+        self.longest.fetch_max(more.longest_ns, Ordering::Relaxed);
+        self.shortest.fetch_min(more.shortest_ns, Ordering::Relaxed);
+        self.failures.fetch_add(more.failures, Ordering::Relaxed);
     }
 
     fn read(&self) -> CallCount {
@@ -158,6 +161,14 @@ impl Meter {
             shortest_ns: if calls == 0 { 0 } else { shortest },
         }
     }
+}
+
+/// What a call took in ns.
+fn clocked<T>(call: impl FnOnce() -> T) -> (T, u64) {
+    let start = Instant::now();
+    let result = call();
+    let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    (result, ns)
 }
 
 /// A driver whose calls are counted.
@@ -196,7 +207,35 @@ impl<D: Driver> Metered<D> {
 
     /// Counts a call for memory that is made past the driver below.
     pub(crate) fn alloc_past<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
-        self.alloc.time(call)
+        let (result, ns, told) = self.with_told(call);
+        if told.is_nothing() {
+            self.alloc.count(CallCount::one(ns, result.is_err()));
+        }
+        // To take memory can be to give some back first.
+        if told.free.longest_ns >= FREE {
+            add_to_call(told.free.ns);
+        }
+        result
+    }
+
+    /// The same for one that gives memory back, and waits as the driver does.
+    pub(crate) fn free_past(&self, call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let (result, ns, told) = self.with_told(call);
+        if told.is_nothing() {
+            self.free.count(CallCount::one(ns, result.is_err()));
+        }
+        if ns >= FREE {
+            add_to_call(ns);
+        }
+        result
+    }
+
+    /// Counts what the driver tells of during a call; what the call took in ns.
+    fn with_told<T>(&self, call: impl FnOnce() -> T) -> (T, u64, Told) {
+        let ((result, told), ns) = clocked(|| told::during(call));
+        self.alloc.count(told.alloc);
+        self.free.count(told.free);
+        (result, ns, told)
     }
 
     /// The counts so far.
@@ -216,20 +255,19 @@ impl<D: Driver> Driver for Metered<D> {
     type Fence = D::Fence;
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        self.alloc.time(|| self.driver.alloc(size))
+        self.alloc_past(|| self.driver.alloc(size))
     }
 
     fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
-        self.alloc.time(|| self.driver.alloc_chunk(size))
+        self.alloc_past(|| self.driver.alloc_chunk(size))
     }
 
     fn free(&self, address: Address) -> Result<(), Code> {
-        self.free.time_wait(FREE, || self.driver.free(address))
+        self.free_past(|| self.driver.free(address))
     }
 
     fn free_from_here(&self, address: Address) -> Result<(), Code> {
-        let free = || self.driver.free_from_here(address);
-        self.free.time_wait(FREE, free)
+        self.free_past(|| self.driver.free_from_here(address))
     }
 
     fn is_elsewhere(&self) -> bool {
@@ -261,28 +299,32 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn wait(&self, fence: &D::Fence, whose: Whose) -> Result<bool, Code> {
-        self.wait.time_wait(0, || self.driver.wait(fence, whose))
+        self.wait.time_wait(|| self.driver.wait(fence, whose))
     }
 
     fn wait_within(&self, fence: &D::Fence, most: Duration) -> Result<bool, Code> {
-        self.wait
-            .time_wait(0, || self.driver.wait_within(fence, most))
+        self.wait.time_wait(|| self.driver.wait_within(fence, most))
     }
 
     fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
         self.wait
-            .time_wait(0, || self.driver.fill(address, size, byte))
+            .time_wait(|| self.driver.fill(address, size, byte))
     }
 
     fn synchronize(&self) -> Result<(), Code> {
-        self.wait.time_wait(0, || self.driver.synchronize())
+        self.wait.time_wait(|| self.driver.synchronize())
     }
 
     fn prepare_to_settle(&self) {
-        self.driver.prepare_to_settle();
+        let ((), _, _) = self.with_told(|| self.driver.prepare_to_settle());
     }
 
     fn settle(&self, whose: Whose) -> Result<bool, Code> {
-        self.wait.time_wait(0, || self.driver.settle(whose))
+        let (result, ns, told) = self.with_told(|| self.driver.settle(whose));
+        if told.is_nothing() {
+            self.wait.count(CallCount::one(ns, result.is_err()));
+        }
+        add_to_call(ns);
+        result
     }
 }

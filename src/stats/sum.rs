@@ -173,7 +173,27 @@ impl DriverCalls {
 }
 
 impl CallCount {
-    fn add(&mut self, other: CallCount) {
+    /// No call.
+    pub(crate) const NONE: CallCount = CallCount {
+        calls: 0,
+        failures: 0,
+        ns: 0,
+        longest_ns: 0,
+        shortest_ns: 0,
+    };
+
+    /// One call.
+    pub(crate) fn one(ns: u64, failed: bool) -> CallCount {
+        CallCount {
+            calls: 1,
+            failures: u64::from(failed),
+            ns,
+            longest_ns: ns,
+            shortest_ns: ns,
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: CallCount) {
         self.shortest_ns = match (self.calls, other.calls) {
             (0, _) => other.shortest_ns,
             (_, 0) => self.shortest_ns,

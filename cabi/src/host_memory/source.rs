@@ -16,7 +16,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use core_arena::driver::Whose;
+use core_arena::driver::{Whose, told};
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
@@ -222,7 +222,8 @@ impl Source {
         self.see_off();
         let stand_in = self.stand_in()?;
         let [size, align] = [size, CHUNK_ALIGN].map(|bytes| usize::try_from(bytes.get()).ok());
-        registered::take(&self.marker, size?, align?, stand_in, threads).ok()
+        let (size, align) = (size?, align?);
+        told::alloc(|| registered::take(&self.marker, size, align, stand_in, threads)).ok()
     }
 
     /// Whether registered memory is waiting to be given back.
@@ -253,10 +254,9 @@ impl Source {
     fn take(&self, size: Bytes) -> Result<Address, Code> {
         let size = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
         let mut address: *mut c_void = ptr::null_mut();
-        self.marker.call(|| {
-            // SAFETY: a place for the answer.
-            unsafe { self.kind.take(&raw mut address, size) }
-        })?;
+        // SAFETY: a place for the answer.
+        let take = || unsafe { self.kind.take(&raw mut address, size) };
+        told::alloc(|| self.marker.call(take))?;
         Ok(Address::new(address.expose_provenance() as u64))
     }
 
@@ -265,7 +265,7 @@ impl Source {
         let address = ptr::with_exposed_provenance_mut(address);
         // SAFETY: what `take` returned; nobody uses it any more.
         let free = || unsafe { real::cuMemFreeHost(address) };
-        self.marker.call(free)
+        told::free(|| self.marker.call(free))
     }
 
     /// A chunk of the driver's memory.

@@ -1,0 +1,89 @@
+//! Calls that a driver makes where it was asked for one of another kind, or
+//! where one call takes several: it tells of them, each by itself.
+//!
+//! Owns what was told on a thread since the arena's call began. Invariant: what
+//! is told counts for the arena whose call is under way; where there is none it
+//! counts for nobody. Cost: two readings of the clock for each.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use crate::error::Code;
+use crate::stats::CallCount;
+
+/// What was told.
+#[derive(Copy, Clone)]
+pub(crate) struct Told {
+    pub(crate) alloc: CallCount,
+    pub(crate) free: CallCount,
+}
+
+impl Told {
+    const NOTHING: Told = Told {
+        alloc: CallCount::NONE,
+        free: CallCount::NONE,
+    };
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.alloc.calls == 0 && self.free.calls == 0
+    }
+}
+
+thread_local! {
+    static TOLD: Cell<Told> = const { Cell::new(Told::NOTHING) };
+}
+
+/// A call that takes memory.
+///
+/// # Errors
+/// Those of the call.
+pub fn alloc<T>(call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+    tell(|told| &mut told.alloc, call)
+}
+
+/// A call that gives memory back.
+///
+/// # Errors
+/// Those of the call.
+pub fn free(call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+    tell(|told| &mut told.free, call)
+}
+
+fn tell<T>(
+    of: fn(&mut Told) -> &mut CallCount,
+    call: impl FnOnce() -> Result<T, Code>,
+) -> Result<T, Code> {
+    let start = Instant::now();
+    let result = call();
+    let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let mut told = TOLD.get();
+    of(&mut told).add(CallCount::one(ns, result.is_err()));
+    TOLD.set(told);
+    result
+}
+
+/// Runs a call of an arena to its driver; also what it told of.
+pub(crate) fn during<T>(call: impl FnOnce() -> T) -> (T, Told) {
+    let before = TOLD.replace(Told::NOTHING);
+    let result = call();
+    (result, TOLD.replace(before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_belongs_to_the_call_under_way() {
+        let _ = alloc(|| Ok(()));
+        let (inner, told) = during(|| {
+            let _ = free(|| Err(Code::INVALID_VALUE));
+            let (_, inner) = during(|| alloc(|| Ok(())));
+            inner
+        });
+        assert_eq!((inner.alloc.calls, inner.free.calls), (1, 0));
+        assert_eq!((told.alloc.calls, told.free.calls), (0, 1));
+        assert_eq!(told.free.failures, 1);
+        assert!(during(|| ()).1.is_nothing());
+    }
+}

@@ -165,7 +165,8 @@ pub struct ArenaStats {
     /// Of these, those that the device would have had memory for, in whatever
     /// pieces, and not enough was cached.
     pub raisable_ooms: u64,
-    /// The most that was live when such a request came, with the request.
+    /// The most that was live when such a request came, with the request and
+    /// with what the device's other arenas and the page kept back had.
     pub limit_needed: Bytes,
     /// Of them, those for which enough was cached, but in pieces of chunks in
     /// use.

@@ -207,11 +207,14 @@ impl<D: Driver> Arena<D> {
         let at_limit = error == AllocError::Limit;
         let (after, time_us) = {
             let mut books = self.books.lock();
+            // Read beside: other arenas may change it meanwhile.
+            let elsewhere = self.quota.reserved().saturating_sub(books.reserved());
             let shortage = Shortage {
                 at_limit,
                 tried_to_free: !self.fails_at_once(error),
                 device_free: info.map_or(Bytes::ZERO, |info| info.free),
                 device_total: info.map_or(Bytes::MAX, |info| info.total),
+                elsewhere,
                 stack: need.stack,
             };
             books.tally().out_of_memory(need.size, shortage);

@@ -55,6 +55,8 @@ pub(crate) struct Shortage {
     pub(crate) device_free: Bytes,
     /// What the device has; no bound where the driver did not say.
     pub(crate) device_total: Bytes,
+    /// What counts towards the limit and is not in this arena.
+    pub(crate) elsewhere: Bytes,
     pub(crate) stack: StackId,
 }
 
@@ -385,7 +387,10 @@ impl Tally {
         self.stats.limit_ooms += u64::from(shortage.at_limit);
         let fragmented = self.cached() >= size;
         self.stats.fragmented_ooms += u64::from(fragmented);
-        let needed = self.live().saturating_add(size);
+        let needed = self
+            .live()
+            .saturating_add(size)
+            .saturating_add(shortage.elsewhere);
         let by_limit = shortage.at_limit && shortage.tried_to_free && !fragmented;
         if by_limit && needed <= shortage.device_total {
             self.stats.raisable_ooms += 1;

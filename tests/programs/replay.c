@@ -4,7 +4,7 @@
  *   replay TRACE.csv PASSES [keep | KERNEL_NS]
  *
  * A line of the trace is `k,id,size,stream`: k is `a` (allocate) or `f`
- * (free), size in bytes. Each pass does all events in their order and then,
+ * (free), size in bytes; `s,0,0,0` waits for the device. Each pass does all events in their order and then,
  * not timed, frees what is still live; with `keep`, not after the last pass.
  * Prints one line per pass,
  *
@@ -23,8 +23,10 @@
 
 struct event {
     size_t size; /* 0 for a free */
-    uint32_t id;
+    uint32_t id; /* WAIT: of no block */
 };
+
+enum { WAIT = UINT32_MAX };
 
 struct trace {
     struct event *events;
@@ -60,7 +62,7 @@ static struct trace read_trace(const char *path) {
         size_t size;
         unsigned long stream;
         if (sscanf(line, "%c,%lu,%zu,%lu", &kind, &id, &size, &stream) != 4 ||
-            (kind != 'a' && kind != 'f') || id >= UINT32_MAX ||
+            (kind != 'a' && kind != 'f' && kind != 's') || id >= WAIT ||
             (kind == 'a' && size == 0))
             give_up(path, trace.count + 1, "not a line k,id,size,stream");
         if (trace.count == capacity) {
@@ -69,8 +71,9 @@ static struct trace read_trace(const char *path) {
                 grown(trace.events, capacity * sizeof *trace.events);
         }
         trace.events[trace.count++] =
-            (struct event){kind == 'a' ? size : 0, (uint32_t)id};
-        if (id >= trace.ids)
+            (struct event){kind == 'a' ? size : 0,
+                           kind == 's' ? WAIT : (uint32_t)id};
+        if (kind != 's' && id >= trace.ids)
             trace.ids = (uint32_t)id + 1;
     }
     fclose(file);
@@ -87,6 +90,8 @@ static void check_trace(struct trace *trace, const char *path) {
         give_up(path, 0, "no host memory");
     for (size_t i = 0; i < trace->count; i++) {
         struct event *event = &trace->events[i];
+        if (event->id == WAIT)
+            continue;
         if (!event->size == !live[event->id])
             give_up(path, i + 1,
                     event->size ? "allocated twice" : "free of nothing");
@@ -116,7 +121,9 @@ static void run_pass(const struct trace *trace, void **blocks, int pass,
         const struct event *event = &trace->events[i];
         if (kernel_ns && i % 4 == 0)
             GPU(gpu_spin(NULL, kernel_ns));
-        if (event->size) {
+        if (event->id == WAIT) {
+            GPU(gpu_sync());
+        } else if (event->size) {
             GPU(gpu_malloc(&blocks[event->id], event->size));
         } else {
             GPU(gpu_free(blocks[event->id]));

@@ -8,9 +8,6 @@ use super::file::{Arena, File};
 use super::lines::Lines;
 use super::ooms::{Holdings, Oom};
 
-/// What each context with a pool keeps back, a page of the driver's.
-const KEPT_BACK: u64 = 2 << 20;
-
 /// Tells of the first and of the last, where there are any.
 pub(super) fn tell(file: &File, arena: &Arena, out: &mut Lines) {
     let failed = &arena.failed;
@@ -81,13 +78,8 @@ fn device(oom: &Oom, out: &mut Lines) {
     };
     let others = total.saturating_sub(free.saturating_add(oom.device_reserved));
     let mine = bytes(oom.device_reserved);
-    // The page that a context keeps back is neither in its arena nor others'.
     let rest = match others {
         0 => String::new(),
-        1..=KEPT_BACK => format!(
-            ", {} kept back for waits or taken by CUDA itself",
-            bytes(others)
-        ),
         _ => format!(
             ", {} taken by others: other processes, and what CUDA itself and libraries hold of \
              this one",

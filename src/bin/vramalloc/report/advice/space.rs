@@ -29,8 +29,8 @@ pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
         option: "limit",
         value: size(enough),
         why: format!(
-            "{} failed on the limit ({limit}) that the device has memory for; with what was live \
-             then the largest needs {}. This is that, up to the next 256 MiB.",
+            "{} failed on the limit ({limit}) that the device has memory for; with what the \
+             program held then the largest needs {}. This is that, up to the next 256 MiB.",
             count(failed, "request"),
             bytes(needed),
         ),
@@ -191,8 +191,11 @@ pub(super) fn give_back_what_does_not_fit(case: &Case<'_>) -> Option<Advice> {
 pub(super) fn round_alike(case: &Case<'_>) -> Option<Advice> {
     let (at_peak, reserved) = (&case.details.at_peak, case.arena.reserved.peak);
     let pieces = at_peak.cached.saturating_sub(at_peak.idle);
-    let cut = case.strategy() == "auto_growth"
-        && is_part(case.details.fragmented_misses, case.arena.misses, 10);
+    // Each fits a block that was freed; the ends of chunks it cannot.
+    let at_peak_blocks = case.details.classes.iter().map(|class| class.peak_blocks);
+    let freed = (case.arena.allocations).saturating_sub(at_peak_blocks.sum());
+    let missed = case.details.fragmented_misses.min(freed);
+    let cut = case.strategy() == "auto_growth" && is_part(missed, case.arena.misses, 10);
     (cut && is_worth(case, pieces) && case.is_unset("roundup_power2_divisions")).then(|| Advice {
         option: "roundup_power2_divisions",
         value: "8".to_owned(),
@@ -226,11 +229,13 @@ pub(super) fn round_less(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// What limbo may hold before requests wait.
-fn budget(case: &Case<'_>) -> u64 {
-    // As the library does where nothing is set.
-    let unset = (case.arena.reserved.peak / 16).max(WORTH);
-    in_force(case, "limbo_budget", |config| config.limbo_budget).unwrap_or(unset)
+/// Whether the budget of limbo is far above the one that the library chooses
+/// where nothing is set: less is of use only then, and not after the advice to
+/// give it more.
+fn has_large_budget(case: &Case<'_>) -> bool {
+    let usual = (case.arena.reserved.peak / 16).max(WORTH);
+    let budget = in_force(case, "limbo_budget", |config| config.limbo_budget);
+    budget.is_some_and(|budget| budget >= usual.saturating_mul(8))
 }
 
 /// A share of the device that an option sets, in bytes, as the library reads
@@ -252,8 +257,7 @@ pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
     let reserved = case.arena.reserved.peak;
     let smaller = (limbo / 4).max(WORTH);
     let missed = case.details.limbo_misses > 0 && smaller < limbo;
-    let binds = smaller.saturating_mul(2) <= self::budget(case);
-    (missed && binds && is_worth(case, limbo)).then(|| Advice {
+    (missed && has_large_budget(case) && is_worth(case, limbo)).then(|| Advice {
         option: "limbo_budget",
         value: size(smaller),
         why: format!(

@@ -22,7 +22,8 @@ pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
         value: size(larger),
         why: format!(
             "{} waited {} for the device, {}, because limbo (up to {}) was \
-             over its budget; with more, they take memory instead.",
+             over its budget; with more, they take memory instead, until the device has come \
+             after.",
             count(case.details.budget_waits, "request"),
             duration(ns),
             of_run(ns, case.file),

@@ -20,7 +20,8 @@ enum { CLASSES = 48, SMALLEST = 9, MOST_POOLED = 26, KNOWN = 1 << 16 };
 
 static const size_t chunk = (size_t)1 << 27;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Recursive: the driver may call back into the program below it. */
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 /* Of device memory, and of page-locked memory of the host. */
 static struct pool {

@@ -54,9 +54,10 @@ impl Count {
     }
 
     fn change(&mut self, size: u64, apart: bool, change: fn(&mut Four, u64)) {
+        let block = self.block(size);
         for pool in Count::pools(size, apart) {
             change(&mut self.blocks[pool], 1);
-            change(&mut self.bytes[pool], self.block(size));
+            change(&mut self.bytes[pool], block);
             change(&mut self.requested[pool], size);
         }
     }

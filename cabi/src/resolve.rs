@@ -11,7 +11,7 @@
 //! of those may wait for a thread that calls us. So all functions are found as
 //! soon as the first context is seen ([`crate::symbols::find_all`]).
 
-use std::ffi::{CStr, CString, c_char, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -159,10 +159,35 @@ pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> Option<usize> {
     (found != 0 && !symbols::is_door(found)).then_some(found)
 }
 
+/// The prototype of `dlopen`.
+type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+
+/// The real `dlopen`, that of libc: another preloaded library's may look
+/// functions up, and so come back to us.
+fn real_dlopen() -> Dlopen {
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    let mut address = FOUND.load(Ordering::Relaxed);
+    if address == 0 {
+        let found = DLSYM_VERSIONS.iter().map(|version| {
+            // SAFETY: both strings end in zero.
+            unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlopen".as_ptr(), version.as_ptr()) }
+        });
+        address = found
+            .map(|found| found.addr())
+            .find(|&at| at != 0)
+            .unwrap_or(0);
+        FOUND.store(address, Ordering::Relaxed);
+    }
+    // SAFETY: the address is null or that of a function named dlopen; a
+    // function pointer has a niche for null.
+    let found = unsafe { std::mem::transmute::<usize, Option<Dlopen>>(address) };
+    found.unwrap_or(libc::dlopen)
+}
+
 /// The handle of the library at `path`, if it is loaded; it stays open.
 fn loaded(path: &CStr) -> Option<*mut c_void> {
     // SAFETY: the path ends in zero; RTLD_NOLOAD runs no constructor.
-    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
+    let handle = unsafe { real_dlopen()(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
     (!handle.is_null()).then_some(handle)
 }
 

@@ -70,6 +70,23 @@ const BOTH: &[&str] = &[
     "each_request_seen_by_tools",
     "shared_with_another_process",
     "shared_with_a_bare_receiver",
+    // A chunk's start is as good as any place, and goes to the driver's free.
+    "freed_past_preloads",
+    "freed_while_the_driver_calls_back",
+    "freed_at_once_while_it_calls_back",
+    // It knows neither who stands before it nor what it cannot see.
+    "a_driver_that_stands_before_another",
+    "shared_behind_another_dlsym",
+    "reset_behind_another_dlsym",
+    // Nor does it know when a context begins, ends, or goes on.
+    "parts_of_a_device",
+    "ends_that_the_driver_refuses",
+    "detached_while_another_is_attached",
+    "called_back_from_inside_an_end",
+    "allocating_beside_a_reset",
+    "current_before_it_is_made",
+    "a_thread_begins_with_a_free",
+    "hundreds_of_contexts",
 ];
 
 /// Where one must that reuses memory at once.
@@ -89,6 +106,7 @@ const WAITS: &[&str] = &[
     "capture_in_every_mode",
     "pinned_memory_under_a_copy_of_a_peer",
     "pinned_memory_during_captures",
+    "captured_behind_another_dlsym",
 ];
 
 /// The naive pool, built.

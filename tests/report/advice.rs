@@ -47,7 +47,7 @@ fn reserved(outcome: &Outcome) -> u64 {
 /// smaller ones.
 #[test]
 fn what_is_advised_after_a_fragmented_shortage_lets_the_program_pass() {
-    let tight = "limit:7500M";
+    let tight = "limit:7200M";
     let failed = replay_as_it_comes("gpt_train", tight);
     assert_ne!(failed.code(), 0, "{}", failed.stderr);
     let advice = advice(&failed.stats());

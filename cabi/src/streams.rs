@@ -10,8 +10,9 @@
 //! destroyed with work pending leaves an event behind, of whichever sort it
 //! was, and fences cover that until it is reached.
 //!
-//! Where anything of this fails, and where streams came to be that cannot be
-//! marked, the whole context is waited for instead.
+//! Where anything of this fails, where streams came to be that cannot be marked,
+//! and where frees are to wait in any case, the whole context is waited for
+//! instead.
 //!
 //! Owns the list of the streams that are alive and of what destroyed ones left
 //! behind; its lock is taken alone and spans no driver call. Invariant: a
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread::yield_now;
 
 use core_arena::Code;
+use core_arena::config::FreeSync;
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
@@ -34,7 +36,7 @@ use crate::marker::{Mark, Marker};
 use crate::resolve::driver_function;
 use crate::symbols::real;
 use crate::types::{CUstream, CudaResult};
-use crate::{capture, lanes, peers};
+use crate::{capture, lanes, life, peers};
 
 /// The flag of a stream that does not order with the legacy default stream.
 const NON_BLOCKING: c_uint = 1;
@@ -68,8 +70,12 @@ fn way() -> Way {
         3 => Way::Wait,
         _ => {
             let has = |name: &CStr| driver_function(name).is_some();
+            let waits = life::options(|loaded| loaded.settings.config.free_sync);
             let way = if has(c"cuCtxRecordEvent") {
                 Way::Context
+            } else if waits == FreeSync::Strict {
+                // As CUDA's own free does, which orders no streams.
+                Way::Wait
             } else if has(c"cuEventCreate") && has(c"cuEventRecord") && has(c"cuEventQuery") {
                 Way::Streams
             } else {

@@ -166,6 +166,30 @@ fn a_free_in_the_order_of_a_stream_does_not_stop_the_host() {
     }
 }
 
+/// A thread that frees waits for a kernel, which ends only by what another thread
+/// submits next. A mark on the default stream would hold that back.
+#[test]
+fn a_free_that_waits_orders_no_streams_with_each_other() {
+    let slow = "cuMemFree_v2:300000000,cuEventSynchronize:300000000,cuCtxSynchronize:300000000";
+    let steps = ["+4M", "x3600000000000", "~0", "m200", "y1000"];
+    for kind in Kind::ALL {
+        for lacks in MARKS {
+            let bare = bare("steps", kind, lacks, &steps);
+            assert!(
+                bare.stdout.ends_with("work beside it: 0\n"),
+                "{}",
+                bare.what
+            );
+            let outcome = run("steps", kind, lacks, "free_sync:strict")
+                .args(steps)
+                .env("SIM_CUDA_SLOW", slow)
+                .go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+        }
+    }
+}
+
 /// Where the device is full and something live lies in every chunk, nothing but
 /// a wait for everybody is left; a program that goes on before that finds the
 /// memory, and nobody is waited for that had not to be.

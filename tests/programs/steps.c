@@ -9,6 +9,8 @@
  *   bN     shows the first and the last byte of block N
  *   wNS    work of NS nanoseconds on a stream that orders with no other
  *   q      shows whether that work is done
+ *   xNS    work on a stream that orders with the default one
+ *   yNS    the same on another such stream, and shows whether it is done
  *   s      waits for the device
  *   i      asks what is free
  *   mMS    sleeps MS milliseconds
@@ -65,12 +67,26 @@ static void show(int n) {
     printf("%d: %02x %02x\n", n, first, last);
 }
 
+/* Work that nothing stands before is done after some questions. */
+static void work_on(gpu_stream stream, const char *ns) {
+    gpu_event end;
+    int left = 100;
+    GPU(gpu_event_create(&end));
+    GPU(gpu_spin(stream, strtoull(ns, NULL, 10)));
+    GPU(gpu_event_record(end, stream));
+    while (gpu_event_query(end) == GPU_NOT_READY && left > 0)
+        left--;
+    printf("work beside it: %d\n", gpu_event_query(end));
+}
+
 int main(int argc, char **argv) {
-    gpu_stream stream;
+    gpu_stream stream, ordered[2];
     gpu_event event;
     size_t available, total;
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
+    for (int i = 0; i < 2; i++)
+        GPU(gpu_stream_create_blocking(&ordered[i]));
     GPU(gpu_event_create(&event));
     for (int i = 1; i < argc && count < MOST; i++) {
         const char *value = argv[i] + 1;
@@ -88,6 +104,8 @@ int main(int argc, char **argv) {
             GPU(gpu_spin(stream, strtoull(value, NULL, 10)));
             GPU(gpu_event_record(event, stream));
             break;
+        case 'x': GPU(gpu_spin(ordered[0], strtoull(value, NULL, 10))); break;
+        case 'y': work_on(ordered[1], value); break;
         case 'q': printf("work: %d\n", gpu_event_query(event)); break;
         case 's': GPU(gpu_sync()); break;
         case 'i': GPU(gpu_mem_info(&available, &total)); break;

@@ -157,9 +157,7 @@ impl Marker {
     /// As `call`.
     pub(crate) fn call_from_here(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
         self.call_by(|| {
-            let mut current: CUcontext = ptr::null_mut();
-            // SAFETY: a place for the answer.
-            Code::check(unsafe { real::cuCtxGetCurrent(&raw mut current) })?;
+            ask_current()?;
             let _relaxed = Relaxed::enter();
             Code::check(call())
         })
@@ -295,6 +293,21 @@ impl Mark {
     }
 }
 
+/// The context that is current; null for none, and where the driver does not
+/// say: a question of ours that fails is no failure of the call that follows.
+///
+/// # Errors
+/// [`Code::DEINITIALIZED`]: the process is at its end, and the driver takes no
+/// calls any more.
+fn ask_current() -> Result<CUcontext, Code> {
+    let mut current: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    match Code::check(unsafe { real::cuCtxGetCurrent(&raw mut current) }) {
+        Err(Code::DEINITIALIZED) => Err(Code::DEINITIALIZED),
+        _ => Ok(current),
+    }
+}
+
 /// Keeps a context current while it lives, if it was not so already.
 enum Current {
     /// It was.
@@ -307,13 +320,7 @@ enum Current {
 
 impl Current {
     fn make(context: CUcontext) -> Result<Current, Code> {
-        let mut before: CUcontext = ptr::null_mut();
-        // SAFETY: a place for the answer. Without one the push comes anyway.
-        let asked = unsafe { real::cuCtxGetCurrent(&raw mut before) };
-        if asked == Code::DEINITIALIZED.get() {
-            // The process is at its end; the driver takes no calls any more.
-            return Err(Code::DEINITIALIZED);
-        }
+        let before = ask_current()?;
         if before == context {
             return Ok(Current::Already);
         }

@@ -38,6 +38,27 @@ fn wrong_frees_are_refused_as_by_the_driver_and_harm_nothing() {
     });
 }
 
+/// A question of ours that the driver does not answer fails no call of the
+/// program's.
+#[test]
+fn a_question_of_ours_may_fail() {
+    for conf in ["strategy:passthrough", "strategy:auto_growth"] {
+        let run = |n: u64| {
+            Run::preloaded("misuse", Kind::Driver)
+                .conf(conf)
+                .env("SIM_CUDA_FAULT", &format!("cuCtxGetCurrent:{n}:999"))
+        };
+        let plain = run(0).go();
+        let asked = plain.driver_calls("cuCtxGetCurrent");
+        assert!(asked > 10, "{asked}: {}", plain.what);
+        for n in 1..=asked {
+            let outcome = run(n).go();
+            outcome.quiet(0);
+            assert_eq!(outcome.stdout, plain.stdout, "{}", outcome.what);
+        }
+    }
+}
+
 #[test]
 fn a_first_allocation_in_a_constructor_is_the_same() {
     same_as_bare("constructor", |outcome, _| {

@@ -276,8 +276,8 @@ impl<D: Driver> Arena<D> {
     /// Frees the live block at `address`.
     ///
     /// # Errors
-    /// [`FreeError::NotLive`], and nothing is changed; or what the driver
-    /// answered when it was to take its own allocation back.
+    /// [`FreeError::NotLive`], or what the driver answered when it was to take
+    /// its own allocation back. Nothing is changed then.
     pub fn free(&self, address: Address) -> Result<(), FreeError> {
         let _step = self.step();
         let (freed, batch_is_full) = self.leave_program(address)?;
@@ -297,9 +297,10 @@ impl<D: Driver> Arena<D> {
     fn end_free(&self, freed: Freed, batch_is_full: bool) -> Result<(), FreeError> {
         let result = match freed {
             Freed::Done => Ok(()),
-            Freed::GiveBack(region) => self
-                .give_back_by(region, || self.driver.free_from_here(region.address))
-                .map_err(FreeError::Driver),
+            Freed::GiveBack(direct) => {
+                let address = direct.region.address;
+                self.give_back_freed(direct, || self.driver.free_from_here(address))
+            }
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
                 self.wait_for_all(Whose::Own);
                 self.decay();

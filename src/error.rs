@@ -23,6 +23,8 @@ impl Code {
     pub const DEINITIALIZED: Code = Code::named(4);
     /// No context is current, or it is not a valid one.
     pub const INVALID_CONTEXT: Code = Code::named(201);
+    /// A handle that names nothing.
+    pub const INVALID_HANDLE: Code = Code::named(400);
     /// The work that was asked about is still going on.
     pub const NOT_READY: Code = Code::named(600);
     /// The function exists in the interface but not in this driver.

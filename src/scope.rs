@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 use crate::sync::Lock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
+/// Where an item was: in a scope, between the items before it and after.
+pub type Spot = (ScopeId, u64);
+
 /// An open scope.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ScopeId(pub u64);
@@ -22,8 +25,7 @@ struct Scope<T> {
 struct Books<T> {
     next: u64,
     scopes: BTreeMap<ScopeId, Scope<T>>,
-    /// In which scope an item is, and as what.
-    places: BTreeMap<T, (ScopeId, u64)>,
+    places: BTreeMap<T, Spot>,
 }
 
 /// All open scopes of a process.
@@ -67,24 +69,35 @@ impl<T: Copy + Ord> Scopes<T> {
         let mut books = self.books.lock();
         let number = books.next;
         books.next += 1;
-        if let Some(scope) = books.scopes.get_mut(&id) {
-            scope.items.insert(number, item);
-            books.places.insert(item, (id, number));
-            self.held.fetch_add(1, Ordering::Relaxed);
-        }
+        self.put(&mut books, (id, number), item);
     }
 
-    /// Takes an item out of its scope, if it is in one: it was freed.
-    pub fn leave(&self, item: T) {
+    /// Takes an item out of its scope, if it is in one: it is being freed.
+    /// Where it was.
+    pub fn leave(&self, item: T) -> Option<Spot> {
         if self.held.load(Ordering::Relaxed) == 0 {
-            return;
+            return None;
         }
         let mut books = self.books.lock();
-        if let Some((id, number)) = books.places.remove(&item) {
-            if let Some(scope) = books.scopes.get_mut(&id) {
-                scope.items.remove(&number);
-            }
-            self.held.fetch_sub(1, Ordering::Relaxed);
+        let (id, number) = books.places.remove(&item)?;
+        if let Some(scope) = books.scopes.get_mut(&id) {
+            scope.items.remove(&number);
+        }
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        Some((id, number))
+    }
+
+    /// Puts an item back where it was, if that is open still: it was not freed.
+    pub fn come_back(&self, spot: Spot, item: T) {
+        self.put(&mut self.books.lock(), spot, item);
+    }
+
+    fn put(&self, books: &mut Books<T>, spot: Spot, item: T) {
+        let (id, number) = spot;
+        if let Some(scope) = books.scopes.get_mut(&id) {
+            scope.items.insert(number, item);
+            books.places.insert(item, spot);
+            self.held.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -127,9 +140,12 @@ mod tests {
         for item in [20, 21, 22] {
             scopes.enter(inner, item);
         }
-        scopes.leave(21);
+        assert!(scopes.leave(21).is_some());
         // Of no scope.
-        scopes.leave(99);
+        assert_eq!(scopes.leave(99), None);
+        // Its free was refused: it is where it was.
+        let spot = scopes.leave(20).unwrap();
+        scopes.come_back(spot, 20);
         assert_eq!(scopes.end(inner), Some((Some(outer), vec![22, 20])));
         assert_eq!(scopes.end(inner), None);
         scopes.enter(outer, 20);
@@ -144,6 +160,7 @@ mod tests {
         let scope = scopes.begin(None);
         assert_eq!(scopes.end(scope), Some((None, vec![])));
         scopes.enter(scope, 1);
+        scopes.come_back((scope, 7), 1);
         assert_eq!(scopes.held.load(Ordering::Relaxed), 0);
         assert!(scopes.begin(None) > scope);
     }

@@ -16,7 +16,7 @@ use crate::context::{self, Arena, Asking, Home};
 use crate::guard::{Service, own_call, service};
 use crate::symbols::real;
 use crate::types::{CUdeviceptr, CUstream, CudaResult};
-use crate::{ipc, life};
+use crate::{ipc, lanes, life};
 
 /// The unit of a pitch: the alignment that devices want of a texture's rows,
 /// and what the driver rounds a pitch to.
@@ -82,32 +82,44 @@ pub(crate) fn answer_to(freed: Freed) -> Option<CudaResult> {
     }
 }
 
-/// Limbo waits for the whole context, so also for the work on `stream`; what is
-/// the driver's own allocation goes back in the order of the stream.
+/// Limbo waits for the whole context, so also for the work on `stream`; a block
+/// of another stream's waits for it besides; what is the driver's own allocation
+/// goes back in the order of the stream.
 pub(crate) unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
-    free_in_order(address, || unsafe { real::cuMemFreeAsync(address, stream) })
+    free_in_order(address, stream, || unsafe {
+        real::cuMemFreeAsync(address, stream)
+    })
 }
 
 pub(crate) unsafe fn cuMemFreeAsync_ptsz(
     address: CUdeviceptr,
     stream: CUstream,
 ) -> Option<CudaResult> {
+    let named = if stream.is_null() {
+        lanes::per_thread()
+    } else {
+        stream
+    };
     // SAFETY: the caller's own arguments.
-    free_in_order(address, || unsafe {
+    free_in_order(address, named, || unsafe {
         real::cuMemFreeAsync_ptsz(address, stream)
     })
 }
 
-fn free_in_order(address: CUdeviceptr, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    answer_to(free_by(
-        address,
-        || Ok(()),
-        |home, address| {
-            let marker = home.arena().driver().marker();
-            home.free_in_order(address, || marker.call_from_here(call))
-        },
-    ))
+fn free_in_order(
+    address: CUdeviceptr,
+    stream: CUstream,
+    call: impl FnOnce() -> CudaResult,
+) -> Option<CudaResult> {
+    let check = || context::check_current().and_then(|()| lanes::check(stream));
+    answer_to(free_by(address, check, |home, address| {
+        if home.is_lane() {
+            lanes::record_in(home, address, stream)?;
+        }
+        let marker = home.arena().driver().marker();
+        home.free_in_order(address, || marker.call_from_here(call))
+    }))
 }
 
 pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Option<CudaResult> {
@@ -253,11 +265,11 @@ fn free_by(
     let Some(home) = context::home_with(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
-    if !usize::try_from(address).is_ok_and(holdings::let_go) {
-        return Freed::Refused(Code::INVALID_VALUE);
-    }
-    ipc::forget(address);
-    Freed::by(free(home, Address::new(address)), || {
-        home.arena().driver().lasting_error()
-    })
+    let address = Address::new(address);
+    let freed = holdings::free_by(address, || {
+        // What others know of is a part of a chunk, which no driver refuses.
+        ipc::forget(address.get());
+        free(home, address)
+    });
+    Freed::by(freed, || home.arena().driver().lasting_error())
 }

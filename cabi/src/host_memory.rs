@@ -180,10 +180,8 @@ fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let Some(arena) = pools::arena(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
-    if !usize::try_from(address.get()).is_ok_and(holdings::let_go) {
-        return Freed::Refused(Code::INVALID_VALUE);
-    }
-    let freed = Freed::by(arena.free(address), || arena.driver().lasting_error());
+    let freed = holdings::free_by(address, || arena.free(address));
+    let freed = Freed::by(freed, || arena.driver().lasting_error());
     watcher::notice();
     freed
 }

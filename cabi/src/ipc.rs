@@ -38,7 +38,7 @@ pub(crate) use exports::{end as end_process, forget};
 pub(crate) use range::{cuMemGetAddressRange_v2, cuPointerGetAttribute, cuPointerGetAttributes};
 
 /// What the driver answers to a handle that it does not know.
-const INVALID_HANDLE: CudaResult = 400;
+const INVALID_HANDLE: CudaResult = Code::INVALID_HANDLE.get();
 
 pub(crate) unsafe fn cuIpcGetMemHandle(
     handle: *mut CUipcMemHandle,

@@ -31,6 +31,29 @@ use crate::{capture, dlsym, life, peers, places};
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
+/// A thread's own stream.
+pub(crate) fn per_thread() -> CUstream {
+    ptr::without_provenance_mut(PER_THREAD)
+}
+
+/// Asks whether a stream that is named is one.
+///
+/// # Errors
+/// What the driver answers to a handle of none.
+pub(crate) fn check(stream: CUstream) -> Result<(), Code> {
+    if stream.addr() <= PER_THREAD {
+        return Ok(());
+    }
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: the caller's own stream, and a place for the answer.
+    let asked = own_call(|| unsafe { real::cuStreamGetCtx(stream, &raw mut context) });
+    match Code::check(asked) {
+        Err(Code::INVALID_HANDLE) => Err(Code::INVALID_HANDLE),
+        // A question of ours that fails otherwise is no failure of the program's.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Whether there is or was a lane. Relaxed: it only spares work.
 static ANY: AtomicBool = AtomicBool::new(false);
 
@@ -204,8 +227,16 @@ pub(crate) fn record(address: u64, stream: CUstream) -> Result<(), FreeError> {
     if !home.is_lane() {
         return Ok(());
     }
+    record_in(home, Address::new(address), stream)
+}
+
+/// The same of a block of this lane.
+///
+/// # Errors
+/// As `record`.
+pub(crate) fn record_in(home: &Home, address: Address, stream: CUstream) -> Result<(), FreeError> {
     let note = |number, stream| {
-        let (lanes, address) = (home.lanes(), Address::new(address));
+        let lanes = home.lanes();
         lanes.record(home.arena(), address, number, stream)
     };
     let known = number(home, stream).unwrap_or(u64::MAX);

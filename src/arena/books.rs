@@ -11,6 +11,7 @@
 //! look at all chunks (`take_idle`) or at a whole batch (`end_epochs`).
 
 mod choose;
+mod direct;
 mod epochs;
 mod indexes;
 mod leave;
@@ -31,8 +32,10 @@ use crate::config::Config;
 use crate::error::FreeError;
 use crate::page_map::{ArenaId, PageMap};
 use crate::stats::{ArenaStats, Snapshot, StackId};
-use crate::strategy::{Pool, SMALL, most_waste};
+use crate::strategy::{Pool, most_waste};
 
+pub(crate) use direct::Direct;
+use direct::pool_of;
 use indexes::Indexes;
 pub use locate::Located;
 use pages::SharedPages;
@@ -106,8 +109,8 @@ pub(crate) enum Freed {
     Done,
     /// The block is in limbo.
     Limbo,
-    /// The driver is to take this back.
-    GiveBack(Region),
+    /// The driver is to take this back, and may refuse.
+    GiveBack(Direct),
 }
 
 /// Memory that is no longer in the books and that the driver is to take back.
@@ -291,7 +294,7 @@ impl<F: Clone> Books<F> {
             address: block.address,
             size: block.size,
             requested: block.requested,
-            pool: chunk.map_or_else(|| direct_pool(block.size), |chunk| chunk.pool),
+            pool: chunk.map_or_else(|| pool_of(block.size), |chunk| chunk.pool),
             stack: StackId::NONE,
         }
     }
@@ -326,31 +329,6 @@ impl<F: Clone> Books<F> {
         let address = self.hand_out(id, want);
         self.tally.missed(want.pool, want.size, region.size);
         Some(address)
-    }
-
-    /// Enters a driver allocation that is one block. False where the page map
-    /// cannot hold it.
-    pub(crate) fn add_direct(&mut self, region: Region, request: Bytes, stack: StackId) -> bool {
-        let Region { address, size } = region;
-        let id = self
-            .blocks
-            .insert(address, size, ChunkId::DIRECT, State::Live);
-        if self.retired || !self.map.hold_direct(self.arena, address, id.0) {
-            self.blocks.remove(id);
-            return false;
-        }
-        let block = self.blocks.get_mut(id);
-        block.requested = request;
-        let block = *block;
-        let piece = Piece {
-            stack,
-            ..self.piece(&block)
-        };
-        self.tally.segment_taken(region, piece.pool, stack);
-        self.tally.history_mut().remember(id, stack);
-        self.gave(piece);
-        self.tally.went_direct();
-        true
     }
 
     /// Takes the live block that starts there out of the page map.
@@ -392,11 +370,11 @@ impl<F: Clone> Books<F> {
             packing.fell(self.tally.live());
         }
         if !waits {
-            let freed = self
-                .put_back(id, block)
-                .map_or(Freed::Done, Freed::GiveBack);
+            let region = self.put_back(id, block);
             self.tally.was_cached();
-            return Ok(freed);
+            return Ok(region.map_or(Freed::Done, |region| {
+                Freed::GiveBack(self.as_it_was(region, id, &block))
+            }));
         }
         let record = self.blocks.get_mut(id);
         record.state = State::Limbo;
@@ -467,14 +445,5 @@ impl<F: Clone> Books<F> {
         let mut stats = self.tally.picture();
         stats.largest_cached = self.indexes.largest(&self.blocks);
         stats
-    }
-}
-
-/// The pool in which a direct allocation is counted.
-fn direct_pool(size: Bytes) -> Pool {
-    if size <= SMALL {
-        Pool::Small
-    } else {
-        Pool::Large
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::books::{Freed, Region};
+use crate::arena::books::{Direct, Freed, Region};
 use crate::arena::reclaim::Extent;
 use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code, FreeError};
@@ -69,9 +69,29 @@ impl<D: Driver> Arena<D> {
         Err(AllocError::Limit)
     }
 
+    /// Has the driver take back, by this call, what the program has freed. It
+    /// is out of the books meanwhile, since the driver may hand the address out
+    /// at once; where it refuses, all is as before.
+    pub(super) fn give_back_freed(
+        &self,
+        direct: Direct,
+        call: impl FnOnce() -> Result<(), Code>,
+    ) -> Result<(), FreeError> {
+        let given = self.books.lock().device_gets(direct.region);
+        let result = call();
+        let kept = match result {
+            Ok(()) => None,
+            Err(_) => self.books.lock().was_refused(direct),
+        };
+        let kept = kept.unwrap_or(Bytes::ZERO);
+        // What it counts for was never put back: nobody else got it meanwhile.
+        self.quota.put_back(given.saturating_sub(kept));
+        self.quota.take_anyway(kept.saturating_sub(given));
+        result.map_err(FreeError::Driver)
+    }
+
     /// As [`Arena::free`], in the order of a stream: nobody is waited for. A
-    /// driver allocation of the block's own goes back by `give_back`; where that
-    /// fails, the block is live as before.
+    /// driver allocation of the block's own goes back by `give_back`.
     ///
     /// # Errors
     /// As [`Arena::free`].
@@ -81,14 +101,9 @@ impl<D: Driver> Arena<D> {
         give_back: impl FnOnce() -> Result<(), Code>,
     ) -> Result<(), FreeError> {
         let _step = self.step();
-        let located = self.locate(address);
         match self.leave_program(address)? {
-            (Freed::GiveBack(region), _) => {
-                if let Err(code) = self.give_back_by(region, || self.driver.free_by(give_back)) {
-                    let request = located.map_or(region.size, |its| its.requested);
-                    self.adopt(address, request);
-                    return Err(FreeError::Driver(code));
-                }
+            (Freed::GiveBack(direct), _) => {
+                self.give_back_freed(direct, || self.driver.free_by(give_back))?;
             }
             (Freed::Limbo, true) => self.close(Extent::Share),
             (Freed::Done | Freed::Limbo, _) => {}

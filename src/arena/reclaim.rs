@@ -209,17 +209,8 @@ impl<D: Driver> Arena<D> {
 
     /// Gives memory that has left the books back to the driver.
     pub(super) fn give_back(&self, region: Region) -> Result<(), Code> {
-        self.give_back_by(region, || self.driver.free(region.address))
-    }
-
-    /// The same by this call.
-    pub(super) fn give_back_by(
-        &self,
-        region: Region,
-        call: impl FnOnce() -> Result<(), Code>,
-    ) -> Result<(), Code> {
         let given = self.books.lock().device_gets(region);
-        let result = call();
+        let result = self.driver.free(region.address);
         self.quota.put_back(given);
         result
     }

@@ -1,7 +1,9 @@
 //! What holds under every strategy.
 
 use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
+use vramalloc::config::{
+    Config, DeviceShare, Fill, FreeSync, GarbageThreshold, Splitting, StrategyKind,
+};
 use vramalloc::error::{AllocError, Code, FreeError};
 use vramalloc::sim::Call;
 
@@ -255,13 +257,16 @@ fn failing_calls_leave_the_books_right(strategy: StrategyKind) {
                     let size = Bytes::new((round * 7919) % 60 * (1 << 19) + 1);
                     blocks.extend(rig.arena.allocate(size));
                     if round % 3 == 0 && !blocks.is_empty() {
-                        let _ = rig.arena.free(blocks.swap_remove(0));
+                        let block = blocks.swap_remove(0);
+                        blocks.extend(rig.arena.free(block).is_err().then_some(block));
                     }
                     let _ = rig.arena.mem_info();
                     rig.arena.validate().unwrap();
                 }
                 for block in blocks {
-                    let _ = rig.arena.free(block);
+                    let freed = rig.arena.free(block);
+                    // What the driver refused to take is the program's still.
+                    freed.or_else(|_| rig.arena.free(block)).unwrap();
                 }
                 rig.arena.trim();
                 rig.arena.validate().unwrap();
@@ -273,6 +278,42 @@ fn failing_calls_leave_the_books_right(strategy: StrategyKind) {
             }
         }
     }
+}
+
+fn a_refused_free_changes_nothing(strategy: StrategyKind) {
+    let config = Config {
+        dedicated_min: Some(MIB),
+        limit: Some(DeviceShare::Bytes(Bytes::mib(8))),
+        splitting: Splitting {
+            max_split: Some(Bytes::mib(4)),
+            ..Splitting::default()
+        },
+        fill: Some(Fill {
+            byte: 0xAB,
+            whole_block: true,
+        }),
+        ..plain(strategy)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let sizes = [Bytes::mib(6), MIB];
+    let blocks = sizes.map(|size| rig.get(size));
+    let (before, fills) = (rig.arena.stats(), rig.gpu.fills());
+    let refused = Err(FreeError::Driver(Code::UNKNOWN));
+    for block in blocks {
+        rig.gpu.fail_nth(Call::Free, 1, Code::UNKNOWN);
+        assert_eq!(rig.arena.free(block), refused);
+        let in_order = rig.arena.free_in_order(block, || Err(Code::UNKNOWN));
+        assert_eq!(in_order, refused);
+    }
+    assert_eq!(rig.arena.stats(), before);
+    assert_eq!(rig.gpu.fills(), fills, "what the program wrote is there");
+    let limit = Err(AllocError::Limit);
+    assert_eq!(rig.arena.allocate(Bytes::mib(2)), limit);
+    rig.arena.validate().unwrap();
+    for block in blocks {
+        rig.arena.free(block).unwrap();
+    }
+    rig.ends_clean();
 }
 
 fn a_retired_arena_knows_nothing(strategy: StrategyKind) {
@@ -389,6 +430,7 @@ macro_rules! conformance {
                 memory_in_another_shape_is_found,
                 a_capture_stays_valid,
                 failing_calls_leave_the_books_right,
+                a_refused_free_changes_nothing,
                 a_retired_arena_knows_nothing,
                 an_adopted_pointer_is_freed_like_any_other,
                 a_block_is_located_in_its_allocation,

@@ -45,3 +45,19 @@ fn memory_lies_where_it_was_asked_for() {
         }
     }
 }
+
+#[test]
+fn a_block_that_cuda_does_not_free_stays_in_its_scope() {
+    for kind in Kind::ALL {
+        for comes in Comes::ALL {
+            let outcome = comes
+                .run("api_places", kind)
+                .arg("refused")
+                .env("VRAMALLOC_STRATEGY", "passthrough")
+                .env("SIM_CUDA_FAULT", "cuMemFree_v2:1:999,cuMemFreeAsync:1:999")
+                .go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, "", "{}", outcome.what);
+        }
+    }
+}

@@ -59,6 +59,26 @@ fn a_question_of_ours_may_fail() {
     }
 }
 
+/// The bytes, the count and the next free are as bare.
+#[test]
+fn a_free_that_the_driver_refuses_changes_nothing() {
+    for kind in Kind::ALL {
+        let with = |run: Run| {
+            run.arg("refused")
+                .env("SIM_CUDA_FAULT", "cuMemFree_v2:1:999,cuMemFreeAsync:1:999")
+        };
+        let bare = with(Run::bare("misuse", kind)).go();
+        let outcome = with(Run::preloaded("misuse", kind))
+            .env("VRAMALLOC_STRATEGY", "passthrough")
+            .env("VRAMALLOC_CONF", "alloc_fill_value:171")
+            .go();
+        assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+        let totals = &outcome.stats()["totals"];
+        assert_eq!(totals["allocations"], 2, "{}", outcome.what);
+        assert_eq!(totals["frees"], 2, "{}", outcome.what);
+    }
+}
+
 #[test]
 fn a_first_allocation_in_a_constructor_is_the_same() {
     same_as_bare("constructor", |outcome, _| {

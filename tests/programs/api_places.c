@@ -3,6 +3,10 @@
  * was initialised, in threads of their own, after a reset; host memory; and a
  * forked child. `front` says that the library stands in front of CUDA, so that
  * memory of one may be freed by the other.
+ *
+ *   api_places front|late [refused]
+ *
+ * `refused`: the device refuses the first free of each sort.
  */
 #include "gpu.h"
 
@@ -159,6 +163,23 @@ static void held_and_freed_by_cuda(void) {
         GPU(gpu_free(passed[count]));
 }
 
+/* A block that CUDA did not free is its scope's still. */
+static void refused(int front) {
+    vramalloc_scope scope;
+    void *held[2];
+    API(api.scope_begin(&scope));
+    for (int i = 0; i < 2; i++)
+        API(api.malloc(SIZE, 0, &held[i]));
+    EXPECT(999, api.free(held[0]));
+    if (front && gpu_free_async(held[1], NULL) != 999)
+        printf("a free was not refused\n");
+    use(held[0], 1);
+    use(held[1], 2);
+    API(api.scope_end(scope));
+    for (int i = 0; i < 2; i++)
+        EXPECT(VRAMALLOC_NOT_OURS, api.free(held[i]));
+}
+
 static void a_child(void) {
     void *device, *pageable;
     API(api.malloc(SIZE, 0, &device));
@@ -208,6 +229,11 @@ int main(int count, char **arguments) {
     int shared = dlsym(RTLD_DEFAULT, "__cudaRegisterFatBinary") != NULL;
     uint64_t released = 1;
     api_load();
+    if (count > 2 && !strcmp(arguments[2], "refused")) {
+        GPU(gpu_set_device(0));
+        refused(front);
+        return 0;
+    }
     API(api.empty_cache(0, &released));
     printf("released before all: %d\n", (int)released);
     first_of_all(shared);

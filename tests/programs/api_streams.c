@@ -89,6 +89,21 @@ static void two_streams(gpu_stream stream, gpu_stream other) {
     API(api.free(third));
 }
 
+/* CUDA's own free, which names the other stream: its work is before the free. */
+static void in_the_order_of_another(gpu_stream stream, gpu_stream other) {
+    void *first = get(SIZE, stream);
+    GPU(gpu_fill(other, first, 2, WORDS, LONG));
+    GPU(gpu_free_async(first, other));
+    void *second = get(SIZE, stream);
+    GPU(gpu_fill(stream, second, 3, WORDS, 0));
+    printf("freed in the other's order, at once: %d", first == second);
+    GPU(gpu_free_async(second, stream));
+    void *third = get(SIZE, stream);
+    printf(", in its own: %d\n", second == third);
+    API(api.free(third));
+    GPU(gpu_sync());
+}
+
 /* A stream that uses a block ends before the block is freed, and one that a
  * block belongs to. */
 static void streams_that_end(gpu_stream stream) {
@@ -331,6 +346,8 @@ int main(int count, char **arguments) {
     refusals(stream);
     one_stream(stream, other);
     two_streams(stream, other);
+    if (front)
+        in_the_order_of_another(stream, other);
     if (forget)
         return 0;
     /* Where the library does not stand in front it hears of no end. */

@@ -1,6 +1,10 @@
 /*
  * Frees what is not to be freed. Each line: what was answered, and the last
  * error after it. Memory that is live must come to no harm by it.
+ *
+ *   misuse [refused]
+ *
+ * `refused`: the device refuses the first free of each sort.
  */
 #include "gpu.h"
 
@@ -20,10 +24,31 @@ static void wrong_free(const char *what, void *pointer) {
     printf("%s: %d, last error %d\n", what, code, gpu_last_error());
 }
 
-int main(void) {
+static int refused(void) {
+    void *blocks[2];
+    gpu_stream stream;
+    GPU(gpu_stream_create(&stream));
+    for (int i = 0; i < 2; i++) {
+        GPU(gpu_malloc(&blocks[i], SIZE));
+        GPU(gpu_set(blocks[i], STAMP, SIZE));
+    }
+    wrong_free("a free that is refused", blocks[0]);
+    printf("one in order: %d", gpu_free_async(blocks[1], stream));
+    printf(", last error %d\n", gpu_last_error());
+    printf("they hold: %d %d\n", holds(blocks[0]), holds(blocks[1]));
+    GPU(gpu_free_async(blocks[0], stream));
+    GPU(gpu_free(blocks[1]));
+    wrong_free("a second free", blocks[1]);
+    return 0;
+}
+
+int main(int count, char **arguments) {
     void *kept, *freed, *again, *large;
+    gpu_stream gone;
     int local = 0;
     GPU(gpu_set_device(0));
+    if (count > 1 && !strcmp(arguments[1], "refused"))
+        return refused();
     GPU(gpu_malloc(&kept, SIZE));
     GPU(gpu_malloc(&freed, SIZE));
     GPU(gpu_malloc(&large, 64 << 20));
@@ -34,6 +59,10 @@ int main(void) {
     wrong_free("an inner address", (char *)kept + 512);
     wrong_free("an odd inner address", (char *)kept + 7);
     wrong_free("an inner address of a large block", (char *)large + (4 << 20));
+    GPU(gpu_stream_create(&gone));
+    GPU(gpu_stream_destroy(gone));
+    printf("in the order of a stream that is gone: %d", gpu_free_async(kept, gone));
+    printf(", last error %d\n", gpu_last_error());
     GPU(gpu_free(freed));
     wrong_free("a second free", freed);
     GPU(gpu_free(large));

@@ -12,6 +12,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use core_arena::scope::{ScopeId, Scopes};
+use core_arena::{Address, FreeError};
 use spin::mutex::SpinMutex;
 use spin::relax::Yield;
 
@@ -128,18 +129,31 @@ pub(super) fn free_group(group: u64) -> Result<(), Failure> {
     result
 }
 
-/// Whether the block that starts at an address may be freed by itself, which
-/// is going to be done: it leaves its scope. False for one of a group's
-/// allocations.
-pub(crate) fn let_go(address: usize) -> bool {
+/// Frees the block that starts at an address, by this call. It leaves its scope
+/// before that, since the address may be somebody else's at once; where CUDA
+/// refuses to free it, it is there again.
+///
+/// # Errors
+/// Those of the call; [`FreeError::NotLive`] for one of a group's allocations,
+/// which is not freed by itself.
+pub(crate) fn free_by(
+    address: Address,
+    free: impl FnOnce() -> Result<(), FreeError>,
+) -> Result<(), FreeError> {
     if !ANY.load(Ordering::Relaxed) {
-        return true;
+        return free();
     }
-    if GROUPS.lock().starts.contains(&address) {
-        return false;
+    let start = usize::try_from(address.get()).map_err(|_| FreeError::NotLive)?;
+    if GROUPS.lock().starts.contains(&start) {
+        return Err(FreeError::NotLive);
     }
-    SCOPES.leave(Item::Block(address));
-    true
+    let item = Item::Block(start);
+    let spot = SCOPES.leave(item);
+    let freed = free();
+    if let (Some(spot), Err(FreeError::Driver(_))) = (spot, freed) {
+        SCOPES.come_back(spot, item);
+    }
+    freed
 }
 
 /// A context is gone, and its memory with it: what the allocator does not know

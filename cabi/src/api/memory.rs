@@ -7,10 +7,7 @@ use core_arena::page_map::Owner;
 use core_arena::{Address, AllocError, Bytes, Code, FreeError};
 
 use super::holdings::{self, Item};
-use super::{
-    Failure, VRAMALLOC_INVALID_ARGUMENT, VRAMALLOC_NOT_OURS, answer, given, pointer,
-    vramalloc_result,
-};
+use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
 use crate::driver_api::{self, Freed};
 use crate::{context, host_memory, pageable, places};
 
@@ -113,13 +110,9 @@ pub(super) fn free(address: usize) -> Result<(), Failure> {
             Freed::Foreign => {}
         }
     }
-    if !holdings::let_go(address) {
-        return Err(Failure(VRAMALLOC_NOT_OURS));
-    }
-    if let Some(freed) = pageable::free(Address::new(address as u64)) {
-        return Ok(freed?);
-    }
-    Err(Failure(VRAMALLOC_NOT_OURS))
+    let address = Address::new(address as u64);
+    let freed = || pageable::free(address).unwrap_or(Err(FreeError::NotLive));
+    Ok(holdings::free_by(address, freed)?)
 }
 
 /// Whether an address lies in memory of this library.
@@ -170,7 +163,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{VRAMALLOC_NO_CUDA, VRAMALLOC_SUCCESS};
+    use crate::api::{VRAMALLOC_NO_CUDA, VRAMALLOC_NOT_OURS, VRAMALLOC_SUCCESS};
     use crate::guard;
 
     fn malloc(size: usize, place: c_int) -> (c_int, *mut c_void) {

@@ -336,12 +336,15 @@ impl Driver for Source {
             self.see_off();
             return Ok(());
         }
-        let whole = {
+        let cut = {
             let mut cuts = self.cuts.lock();
             let at = cuts.iter().position(|cut| cut.chunk == address);
-            at.map_or(address, |at| cuts.swap_remove(at).whole)
+            at.map(|at| cuts.swap_remove(at))
         };
-        self.give_back(whole)
+        let whole = cut.as_ref().map_or(address, |cut| cut.whole);
+        self.give_back(whole).inspect_err(|_| {
+            self.cuts.lock().extend(cut);
+        })
     }
 
     /// Of the host, as far as anybody asks: what a share of a device is a share

@@ -189,6 +189,45 @@ impl Tally {
         self.peaks_due |= waits;
     }
 
+    /// The driver did not take back a direct allocation that had left so far:
+    /// all is as if the program had never freed it. The events alone tell that
+    /// it was away.
+    pub(crate) fn free_refused(&mut self, piece: Piece, region: Region) {
+        let Piece {
+            address,
+            size,
+            requested,
+            pool,
+            stack,
+        } = piece;
+        let action = Action::SegmentAlloc(region.address);
+        self.history.note(action, region.size, stack);
+        self.history.note(Action::Alloc(address), requested, stack);
+        let mut counters = self.counters.of(pool);
+        for (metric, by) in [
+            (Metric::Allocation, 1),
+            (Metric::AllocatedBytes, size.get()),
+            (Metric::Active, 1),
+            (Metric::ActiveBytes, size.get()),
+            (Metric::RequestedBytes, requested.get()),
+            (Metric::Segment, 1),
+            (Metric::ReservedBytes, region.size.get()),
+        ] {
+            let is_new = counters.return_to(metric, by);
+            self.live_rose |= is_new && metric == Metric::AllocatedBytes;
+        }
+        if self.is_oversize(size) {
+            self.oversize_allocations.return_to(1);
+            self.oversize_segments.return_to(1);
+        }
+        let class = size_class(requested);
+        self.stats.classes[class].frees -= 1;
+        let live = &mut self.stats.classes_live[class];
+        live.blocks = live.blocks.wrapping_add(1);
+        live.bytes = live.bytes.wrapping_add(size.get());
+        self.device_frees -= 1;
+    }
+
     /// The device is done with a freed block.
     #[inline]
     pub(crate) fn free_completed(&mut self, piece: Piece) {

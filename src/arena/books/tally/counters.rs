@@ -28,6 +28,12 @@ impl Counter {
         self.current = self.current.wrapping_sub(by);
     }
 
+    /// Undoes a decrease.
+    pub(super) fn return_to(&mut self, by: u64) {
+        self.current = self.current.wrapping_add(by);
+        self.settle();
+    }
+
     pub(super) fn settle(&mut self) {
         if self.current > self.peak {
             self.peak = self.current;
@@ -71,6 +77,12 @@ impl OfPool<'_> {
     #[inline]
     pub(super) fn lower(&mut self, metric: Metric, by: u64) {
         self.values[metric as usize].lower(by);
+    }
+
+    /// Undoes a decrease; true as for `settle`.
+    pub(super) fn return_to(&mut self, metric: Metric, by: u64) -> bool {
+        self.values[metric as usize].return_to(by);
+        self.settle(metric)
     }
 
     /// Compares with the peaks; true where both pools together have more than

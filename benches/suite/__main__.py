@@ -46,7 +46,7 @@ def arguments():
     parser.add_argument("--runs", type=int, help="runs of each timed program (5; quick: 1)")
     parser.add_argument("--only", default="", help="only these questions: " + ", ".join(QUESTIONS))
     parser.add_argument("--report", action="store_true", help="print the last results again")
-    parser.add_argument("--docs", action="store_true", help="put tables and plots into docs/")
+    parser.add_argument("--docs", action="store_true", help="put the short tables into docs/benchmarks.md")
     parsed = parser.parse_args()
     parsed.runs = parsed.runs or (1 if parsed.quick else 5)
     parsed.questions = [name for name in parsed.only.split(",") if name] or list(QUESTIONS)
@@ -110,25 +110,23 @@ def say_absent(absent):
     return "\n".join(f"not measured: {name}: {why}" for name, why in absent.items())
 
 
-def write_docs(done, rows, drawn):
-    """Puts the tables between their marks in the page."""
+def write_docs(done, rows):
+    """Puts the short tables between their marks in the page."""
     page = PAGE.read_text()
-    parts = dict(sections(QUESTIONS, rows, done["goals"]))
-    parts["machine"] = machine.head(done["machine"])
-    parts["absent"] = say_absent(done["absent"]) or "nothing"
-    parts["goals"] = goals.text(done["goals"])
-    parts["worse"] = worse.text(rows)
+    parts = {
+        "machine": machine.head(done["machine"]),
+        "absent": say_absent(done["absent"]) or "nothing",
+        "summary": tables.summary(rows),
+        "worse": worse.text(rows),
+        "goals": goals.text(done["goals"]),
+    }
     for name, text in parts.items():
         mark = re.compile(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", re.S)
         if not mark.search(page):
             sys.exit(f"bench: {PAGE} has no place for {name}")
         page = mark.sub(lambda found, text=text: f"{found[1]}```\n{text}\n```\n{found[2]}", page)
     PAGE.write_text(page)
-    for name in drawn:
-        target = PAGE.parent / "benchmarks" / f"{name}.svg"
-        target.parent.mkdir(exist_ok=True)
-        target.write_bytes((PLOTS / f"{name}.svg").read_bytes())
-    say(f"{PAGE} and {len(drawn)} plots are written")
+    say(f"{PAGE} is written")
 
 
 def draw(rows):
@@ -164,7 +162,7 @@ def main():
     drawn = draw(rows)
     print(f"\nresults: {RESULTS}" + "".join(f"\nplot: {PLOTS / name}.svg" for name in drawn))
     if options.docs:
-        write_docs(done, rows, drawn)
+        write_docs(done, rows)
 
 
 main()

@@ -1,9 +1,11 @@
 """One table a question, from the figures."""
 
-from memory import priced
+from memory import NATIVE, priced
 from run import median
 from text import duration, number, percent_over, size, spread, table
 
+# What a subject is called where traces are replayed.
+OVER_TRACES = {"arena": "auto_growth", "preloaded, dynamic": "preloaded"}
 SHOWN_SIZES = (512, 4096, 65536, 1 << 20, 4 << 20, 64 << 20)
 
 
@@ -22,6 +24,32 @@ def groups(rows, *names):
 
 def events(event_ns):
     return "0" if not event_ns else f"{event_ns} ns"
+
+
+def summary(rows):
+    """The main figure of each question, for who serves device memory."""
+    subjects = ("arena", "preloaded, dynamic", "preloaded, static", NATIVE)
+    traces = list(dict.fromkeys(row["trace"] for row in of(rows, question="memory")))
+    heads = ["", "hit, 4 KiB", "4000 live, mean", "4000 live, p99", "2 threads over 1", *traces]
+    lines = []
+    for subject in subjects:
+        timed = of(rows, subject=subject, event_ns=0)
+        hits = of(timed, question="hit", size=4096)
+        pairs = of(timed, question="steady", live=4000, doublings=17)
+        many = of(timed, question="threads", doublings=17)
+        rate = {row["threads"]: median(row["pairs_per_s"]) for row in many}
+        line = [subject]
+        line += [spread(row["ns"]) for row in hits] or ["-"]
+        for field in ("ns", "p99"):
+            line += [spread(row[field]) for row in pairs] or ["-"]
+        line.append(f"{rate[2] / rate[1]:.2f}" if {1, 2} <= rate.keys() else "-")
+        who = OVER_TRACES.get(subject, subject)
+        for trace in traces:
+            found = of(rows, question="memory", trace=trace, subject=who, kernel_ns=0)
+            over = [f"{percent_over(row['smallest'], row['live']):+.2f} %" for row in found]
+            line.append(over[0] if over else "-")
+        lines.append(line)
+    return table(heads, lines)
 
 
 def by_column(rows, column, shown, head):

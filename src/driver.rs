@@ -10,11 +10,11 @@
 
 pub mod told;
 
-use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
 use crate::error::Code;
+use crate::patience::Patience;
 
 /// The driver hands out memory in pages of this size.
 pub const PAGE: Bytes = Bytes::mib(2);
@@ -39,28 +39,15 @@ pub enum Whose {
     All,
 }
 
-/// So often is asked without a pause whether the device is done: most of what is
-/// waited for ends sooner than a thread that sleeps wakes up.
-const AT_ONCE: usize = 64;
-
-/// Pause between two later questions: of the order of what a thread's sleep
-/// takes in any case.
-const PAUSE: Duration = Duration::from_micros(50);
-
 /// Asks until the answer is yes, for no longer than `most`.
 ///
 /// # Errors
 /// The first error of `ask`.
 pub fn ask_until(most: Duration, mut ask: impl FnMut() -> Result<bool, Code>) -> Result<(), Code> {
     let start = Instant::now();
-    let mut asked = 0;
+    let mut patience = Patience::new();
     while !ask()? && start.elapsed() < most {
-        if asked < AT_ONCE {
-            asked += 1;
-            yield_now();
-        } else {
-            sleep(PAUSE);
-        }
+        patience.pause();
     }
     Ok(())
 }

@@ -8,8 +8,8 @@
 //! Owns two counters. Invariant: between a return from `close` and its `open`
 //! nobody is inside `pass`. Cost: two atomic operations and a fence to pass.
 
+use crate::patience::Patience;
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
-use crate::sync::yield_now;
 
 /// See the [module](self).
 pub struct Gate {
@@ -53,8 +53,9 @@ impl Gate {
         // one sees the other's counter.
         fence(Ordering::SeqCst);
         // Acquire: pairs with the Release in `pass`.
+        let mut patience = Patience::new();
         while self.passing.load(Ordering::Acquire) != 0 {
-            yield_now();
+            patience.pause();
         }
     }
 

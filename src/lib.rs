@@ -39,7 +39,8 @@
 //!
 //! [`arena`] → strategy → chunk, block, free index, [`page map`](page_map)
 //! → [`address`] and [`error`]; [`driver`] is the seam below the arena,
-//! [`config`] and [`stats`] are read by all, `sync` lies under all.
+//! [`config`] and [`stats`] are read by all, `sync` and [`patience`]
+//! lie under all.
 
 #![forbid(unsafe_code)]
 
@@ -53,6 +54,7 @@ pub mod group;
 pub mod host;
 pub mod lanes;
 pub mod page_map;
+pub mod patience;
 pub mod quota;
 pub mod scope;
 #[cfg(any(test, feature = "sim"))]

@@ -15,8 +15,8 @@
 use std::ffi::CStr;
 use std::ops::Range;
 
+use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::{objects, unwind};
 
@@ -34,7 +34,7 @@ struct Book {
     known: Vec<Known>,
 }
 
-static BOOK: SpinMutex<Book, Yield> = SpinMutex::new(Book {
+static BOOK: SpinMutex<Book, Brief> = SpinMutex::new(Book {
     unloads: 0,
     known: Vec::new(),
 });

@@ -12,8 +12,8 @@ use std::ptr;
 
 use core_arena::Code;
 use core_arena::gate::Gate;
+use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::guard::{self, own_call};
 use crate::resolve::MISSING;
@@ -45,7 +45,7 @@ struct Capture {
     context: usize,
 }
 
-static OPEN: SpinMutex<Vec<Capture>, Yield> = SpinMutex::new(Vec::new());
+static OPEN: SpinMutex<Vec<Capture>, Brief> = SpinMutex::new(Vec::new());
 
 /// Whether any stream of the process captures, or fences are held back for
 /// another reason.

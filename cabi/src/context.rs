@@ -19,9 +19,9 @@ use core_arena::arena::Watch;
 use core_arena::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
 use core_arena::lanes::Lanes;
 use core_arena::page_map::{ArenaId, Owner, PageMap};
+use core_arena::patience::Brief;
 use core_arena::{Address, Bytes, Code, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::api::holdings;
@@ -168,8 +168,8 @@ impl Home {
 }
 
 static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();
-static NEW: SpinMutex<(), Yield> = SpinMutex::new(());
-static SERVING: RwLock<Vec<&'static Home>, Yield> = RwLock::new(Vec::new());
+static NEW: SpinMutex<(), Brief> = SpinMutex::new(());
+static SERVING: RwLock<Vec<&'static Home>, Brief> = RwLock::new(Vec::new());
 /// Every home by the number of its arena.
 static HOMES: Registry<Home, MOST_ARENAS> = Registry::new();
 /// Changes when an arena is retired: what threads remember may be old then.

@@ -16,8 +16,8 @@ use std::ffi::{c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::guard::own_call;
 use crate::symbols::real;
@@ -34,7 +34,7 @@ struct Part {
     device: CUdevice,
 }
 
-static PARTS: SpinMutex<Vec<Part>, Yield> = SpinMutex::new(Vec::new());
+static PARTS: SpinMutex<Vec<Part>, Brief> = SpinMutex::new(Vec::new());
 /// Whether there is or was one. Relaxed: whoever has a green context's handle
 /// learned of it from the thread that made it, and so sees this set.
 static ANY: AtomicBool = AtomicBool::new(false);

@@ -12,8 +12,8 @@ use std::time::SystemTime;
 
 use core_arena::Bytes;
 use core_arena::config::{self, Host, Loaded, OomReport, StrategyKind};
+use core_arena::patience::Brief;
 use core_arena::stats::{Note, OomEvent};
-use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::context::Arena;
@@ -69,7 +69,7 @@ pub(crate) fn started() -> Option<&'static Start> {
 }
 
 /// The options in force, once the program has changed one.
-static CHANGED: RwLock<Option<Box<Loaded>>, Yield> = RwLock::new(None);
+static CHANGED: RwLock<Option<Box<Loaded>>, Brief> = RwLock::new(None);
 
 /// What `read` finds in the options that are in force. It is quick, and calls
 /// nothing that could come back here.

@@ -25,9 +25,9 @@ use std::ffi::{c_int, c_uint};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread::yield_now;
 
 use core_arena::page_map::Owner;
+use core_arena::patience::Patience;
 use core_arena::{Address, Bytes, Code};
 
 use crate::capture::NoFences;
@@ -214,8 +214,9 @@ fn gone(marker: &Arc<Marker>, what: What) {
     }
     if !marker.end() {
         // Another thread has seen it, and is at it: that calls nobody.
+        let mut patience = Patience::new();
         while !marker.is_forgotten() {
-            yield_now();
+            patience.pause();
         }
         return;
     }

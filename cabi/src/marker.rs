@@ -11,12 +11,11 @@ use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::yield_now;
 
 use core_arena::Code;
 use core_arena::gate::Gate;
+use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::fence::{Marks, all_reached};
 use crate::guard::own_call;
@@ -33,10 +32,10 @@ pub(crate) struct Marker {
     /// looked into.
     context: usize,
     /// Events that mark nothing at present.
-    idle: SpinMutex<Vec<usize>, Yield>,
+    idle: SpinMutex<Vec<usize>, Brief>,
     /// Marks that were made here for others' fences and that nobody has found
     /// reached yet, the oldest first.
-    queued: SpinMutex<VecDeque<Marks>, Yield>,
+    queued: SpinMutex<VecDeque<Marks>, Brief>,
     /// Every call in the context passes it. Closed while the context may be
     /// ending, and for good when it has ended.
     calls: Gate,
@@ -165,6 +164,7 @@ impl Marker {
 
     fn call_by(&self, call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
         let mut call = Some(|| own_call(call));
+        let mut patience = Patience::new();
         while !self.has_ended() {
             let made = self.calls.pass(|| call.take().map(|call| call()));
             if let Some(Some(result)) = made {
@@ -175,7 +175,7 @@ impl Marker {
                 }
                 return result;
             }
-            yield_now();
+            patience.pause();
         }
         Err(Code::INVALID_CONTEXT)
     }

@@ -17,11 +17,11 @@ use std::sync::{Arc, OnceLock};
 use core_arena::config::{Config, FreeSync, PageableConfig, StrategyKind};
 use core_arena::driver::Whose;
 use core_arena::page_map::{ArenaId, Owner, PageMap};
+use core_arena::patience::Brief;
 use core_arena::quota::Quota;
 use core_arena::stats::ArenaReport;
 use core_arena::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::life;
 
@@ -125,7 +125,7 @@ fn total() -> Bytes {
 #[derive(Default)]
 struct System {
     /// Lengths of the mappings, by where they start.
-    lengths: SpinMutex<HashMap<u64, usize>, Yield>,
+    lengths: SpinMutex<HashMap<u64, usize>, Brief>,
 }
 
 impl Driver for System {

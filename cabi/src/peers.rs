@@ -18,7 +18,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use spin::relax::Yield;
+use core_arena::patience::Brief;
 use spin::rwlock::RwLock;
 
 use crate::marker::Marker;
@@ -37,7 +37,7 @@ struct Known {
 /// context is current has learned of it from whoever made it.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
-static CONTEXTS: RwLock<Vec<Known>, Yield> = RwLock::new(Vec::new());
+static CONTEXTS: RwLock<Vec<Known>, Brief> = RwLock::new(Vec::new());
 
 /// What is known of a context: its marker, and whether it is its device's
 /// primary one.

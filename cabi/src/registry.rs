@@ -9,8 +9,8 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
+use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 const SHIFT: u32 = 10;
 /// Things of a segment.
@@ -24,7 +24,7 @@ pub(crate) struct Registry<T: 'static, const SEGMENTS: usize> {
     /// Numbers given out. Release on a store, with the thing in place before
     /// it; pairs with the Acquire in `count`.
     count: AtomicUsize,
-    making: SpinMutex<(), Yield>,
+    making: SpinMutex<(), Brief>,
 }
 
 impl<T: Send + Sync + 'static, const SEGMENTS: usize> Registry<T, SEGMENTS> {

@@ -16,13 +16,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::yield_now;
 
 use core_arena::driver::{PAGE, told};
+use core_arena::patience::{Brief, Patience};
 use core_arena::quota::Quota;
 use core_arena::{Address, Bytes, Code};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::context;
 use crate::marker::Marker;
@@ -60,7 +59,7 @@ enum State {
 
 /// The memory that a context keeps back.
 pub(crate) struct Reserve {
-    state: SpinMutex<State, Yield>,
+    state: SpinMutex<State, Brief>,
     /// That of the context's device; none where the driver does not name it.
     quota: OnceLock<Option<Arc<Quota>>>,
 }
@@ -88,6 +87,7 @@ impl Reserve {
     /// Takes out what there is, for as long as the result lives; waits while
     /// another thread has it.
     fn take_out(&self) -> Held<'_> {
+        let mut patience = Patience::new();
         loop {
             let mut state = self.state.lock();
             let memory = match *state {
@@ -95,7 +95,7 @@ impl Reserve {
                 State::Memory(kept) => Some(kept),
                 State::TakenOut => {
                     drop(state);
-                    yield_now();
+                    patience.pause();
                     continue;
                 }
             };

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
+use core_arena::patience::Brief;
 use core_arena::stats::{Frame, StackId, Stacks};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::objects::{self, Object};
 use crate::unwind;
@@ -34,7 +34,7 @@ struct Table {
     stacks: Vec<Places>,
 }
 
-static TABLE: SpinMutex<Table, Yield> = SpinMutex::new(Table {
+static TABLE: SpinMutex<Table, Brief> = SpinMutex::new(Table {
     numbers: HashMap::with_hasher(BuildHasherDefault::new()),
     stacks: Vec::new(),
 });

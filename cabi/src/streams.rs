@@ -25,12 +25,11 @@ use std::ffi::{CStr, c_int, c_uint};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use std::thread::yield_now;
 
 use core_arena::Code;
 use core_arena::config::FreeSync;
+use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::marker::{Mark, Marker};
 use crate::resolve::driver_function;
@@ -128,7 +127,7 @@ struct Book {
     next_number: u64,
 }
 
-static BOOK: SpinMutex<Book, Yield> = SpinMutex::new(Book {
+static BOOK: SpinMutex<Book, Brief> = SpinMutex::new(Book {
     streams: Vec::new(),
     left: Vec::new(),
     next_number: 0,
@@ -326,8 +325,9 @@ fn leave(stream: CUstream) -> Option<Arc<Marker>> {
         known.users
     };
     // Acquire: pairs with the Release in the drop of `InUse`.
+    let mut patience = Patience::new();
     while users.load(Ordering::Acquire) != 0 {
-        yield_now();
+        patience.pause();
     }
     Some(marker)
 }

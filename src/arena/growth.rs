@@ -21,8 +21,8 @@ use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
 use crate::driver::{Driver, Whose};
 use crate::error::{AllocError, Code};
+use crate::patience::Patience;
 use crate::stats::StackId;
-use crate::sync::yield_now;
 
 /// Limbo may hold this much before an allocation waits rather than grows,
 /// where no budget is configured: a sixteenth of what is reserved, and enough
@@ -126,6 +126,7 @@ impl<D: Driver> Arena<D> {
         if !self.strategy.grows_alone() {
             return self.pack(want, need);
         }
+        let mut patience = Patience::new();
         loop {
             if let Some(address) = self.take(want) {
                 return Ok(address);
@@ -133,7 +134,7 @@ impl<D: Driver> Arena<D> {
             if let Some(_turn) = self.turn_to_grow() {
                 return self.grow(want, need);
             }
-            yield_now();
+            patience.pause();
         }
     }
 

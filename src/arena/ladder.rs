@@ -12,7 +12,7 @@ use crate::address::Bytes;
 use crate::arena::Arena;
 use crate::driver::{Driver, Whose};
 use crate::error::AllocError;
-use crate::sync::yield_now;
+use crate::patience::Patience;
 
 use super::growth::is_shortage;
 
@@ -45,11 +45,12 @@ impl<D: Driver> Arena<D> {
     /// Waits until no other thread is on the out-of-memory ladder. Taken after
     /// the turn to grow, where that is needed.
     pub(super) fn turn_on_ladder(&self) -> LadderTurn<'_, D> {
+        let mut patience = Patience::new();
         loop {
             if let Some(turn) = self.try_turn_on_ladder() {
                 return turn;
             }
-            yield_now();
+            patience.pause();
         }
     }
 

@@ -13,7 +13,7 @@ use crate::arena::meter::{call, for_budget};
 use crate::config::GarbageThreshold;
 use crate::driver::{Driver, Whose};
 use crate::error::Code;
-use crate::sync::yield_now;
+use crate::patience::Patience;
 
 /// How much of the open batch an epoch takes.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -117,6 +117,7 @@ impl<D: Driver> Arena<D> {
         reason: Wait,
         wait: impl Fn(&D::Fence) -> Result<bool, Code>,
     ) -> bool {
+        let mut patience = Patience::new();
         while self.driver.may_fence() {
             let oldest = {
                 let mut books = self.books.lock();
@@ -128,7 +129,7 @@ impl<D: Driver> Arena<D> {
             };
             let Some(fence) = fence else {
                 // Another thread is making it.
-                yield_now();
+                patience.pause();
                 continue;
             };
             let waited = match reason {

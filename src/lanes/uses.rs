@@ -15,8 +15,9 @@ use crate::address::Address;
 use crate::arena::Arena;
 use crate::driver::Whose;
 use crate::error::{Code, FreeError};
+use crate::patience::Patience;
+use crate::sync::Lock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
-use crate::sync::{Lock, yield_now};
 
 /// Blocks looked at in passing.
 const POLLED: usize = 4;
@@ -169,8 +170,9 @@ impl<D: Streams> Uses<D> {
         }
         self.look_at_all();
         // What others are looking at is not to be missed.
+        let mut patience = Patience::new();
         while self.books.lock().looking > 0 {
-            yield_now();
+            patience.pause();
         }
     }
 
@@ -212,6 +214,7 @@ impl<D: Streams> Uses<D> {
         if self.noted.load(Ordering::Relaxed) == 0 {
             return;
         }
+        let mut patience = Patience::new();
         loop {
             let mut books = self.books.lock();
             let Books {
@@ -241,7 +244,7 @@ impl<D: Streams> Uses<D> {
                 return;
             }
             drop(books);
-            yield_now();
+            patience.pause();
         }
     }
 

@@ -332,6 +332,33 @@ fn marks_meet_streams_and_contexts_that_are_going() {
     }
 }
 
+/// Who waits for a thread that is below it, on the same processor, has to
+/// sleep: what it offers goes to nobody.
+#[test]
+fn a_thread_does_not_keep_those_it_waits_for_from_running() {
+    for (what, conf, lacks, slow) in [
+        ("streams", "", "cuCtxRecordEvent", "cuEventRecord:1000000"),
+        ("contexts", "", "", "cuCtxRecordEvent:1000000"),
+        ("captures", "", "", "cuCtxRecordEvent:1000000"),
+        (
+            "requests",
+            "strategy:naive_best_fit",
+            "",
+            "cuMemAlloc_v2:1000000",
+        ),
+    ] {
+        let outcome = run("crossing", Kind::Dynamic, lacks, conf)
+            .args([what, "40", "ranked"])
+            .env("SIM_CUDA_SLOW", slow)
+            .go();
+        outcome.quiet(0).no_violations();
+        if outcome.stdout.contains("no priorities") {
+            eprintln!("skipped: {}", outcome.stdout);
+            return;
+        }
+    }
+}
+
 /// What destroyed streams leave behind is let go of, also where nobody frees.
 #[test]
 fn destroyed_streams_leave_little_behind() {

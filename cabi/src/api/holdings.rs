@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use core_arena::patience::Brief;
 use core_arena::scope::{ScopeId, Scopes};
 use core_arena::{Address, FreeError};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use super::memory;
 use super::{Failure, VRAMALLOC_NOT_OURS, VRAMALLOC_WRONG_SCOPE};
@@ -84,7 +84,7 @@ struct Groups {
     starts: BTreeSet<usize>,
 }
 
-static GROUPS: SpinMutex<Groups, Yield> = SpinMutex::new(Groups {
+static GROUPS: SpinMutex<Groups, Brief> = SpinMutex::new(Groups {
     next: 1,
     allocations: BTreeMap::new(),
     starts: BTreeSet::new(),

@@ -5,9 +5,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use core_arena::patience::Brief;
 use core_arena::{Bytes, Code};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use super::streams::vramalloc_stream;
 use super::{memory, pointer, serve};
@@ -170,7 +170,7 @@ struct Pool {
 /// A pool's name: the device and PyTorch's two numbers.
 type Name = (c_int, u64, u64);
 
-static POOLS: SpinMutex<BTreeMap<Name, Pool>, Yield> = SpinMutex::new(BTreeMap::new());
+static POOLS: SpinMutex<BTreeMap<Name, Pool>, Brief> = SpinMutex::new(BTreeMap::new());
 
 /// Numbers of pools are apart from those of CUDA's captures, which count up
 /// from the bottom.

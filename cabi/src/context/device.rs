@@ -8,15 +8,15 @@ use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
 use core_arena::Bytes;
+use core_arena::patience::Brief;
 use core_arena::quota::Quota;
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::life;
 use crate::symbols::real;
 use crate::types::CUdevice;
 
-static DEVICES: SpinMutex<Vec<&'static Device>, Yield> = SpinMutex::new(Vec::new());
+static DEVICES: SpinMutex<Vec<&'static Device>, Brief> = SpinMutex::new(Vec::new());
 
 /// What is known of a device.
 pub(super) struct Device {

@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use core_arena::patience::Brief;
 use core_arena::stats::{ArenaReport, MOST_BLOCKS, sum_up};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use super::{Arena, HOMES, Home};
 use crate::host_memory;
@@ -20,7 +20,7 @@ use crate::host_memory;
 const MOST_ENDS: usize = 64;
 
 /// The newest, at the end, with how many blocks they had.
-static ENDS: SpinMutex<VecDeque<(Arc<Arena>, u64)>, Yield> = SpinMutex::new(VecDeque::new());
+static ENDS: SpinMutex<VecDeque<(Arc<Arena>, u64)>, Brief> = SpinMutex::new(VecDeque::new());
 
 /// A context has ended, with its arena and its lanes: their ends are kept, and
 /// for that perhaps older ones forgotten.

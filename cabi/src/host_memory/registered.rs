@@ -21,8 +21,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use core_arena::patience::Brief;
 use core_arena::{Address, Code};
-use spin::relax::Yield;
 use spin::rwlock::RwLock;
 
 use crate::marker::Marker;
@@ -43,7 +43,7 @@ struct Mapping {
     stand_in: usize,
 }
 
-static MAPPINGS: RwLock<BTreeMap<usize, Mapping>, Yield> = RwLock::new(BTreeMap::new());
+static MAPPINGS: RwLock<BTreeMap<usize, Mapping>, Brief> = RwLock::new(BTreeMap::new());
 /// Whether there was ever one: asked before anything else. Relaxed: whoever
 /// asks of a block got it from the thread that stored here before.
 static ANY: AtomicBool = AtomicBool::new(false);

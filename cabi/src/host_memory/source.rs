@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use core_arena::driver::{Whose, told};
+use core_arena::patience::Brief;
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::fence::Fence;
 use crate::host_memory::registered::{self, Leftovers};
@@ -125,14 +125,14 @@ pub(crate) struct Source {
     /// be in use in every context.
     device: RealDriver,
     kind: Kind,
-    cuts: SpinMutex<Vec<Cut>, Yield>,
+    cuts: SpinMutex<Vec<Cut>, Brief>,
     /// How many threads touch memory before it is registered; none where it is
     /// not registered.
     threads: Option<u32>,
     /// The page that answers for registered memory; none inside where memory
     /// cannot be registered.
     stand_in: OnceLock<Option<usize>>,
-    leaving: SpinMutex<Vec<Leaving>, Yield>,
+    leaving: SpinMutex<Vec<Leaving>, Brief>,
     /// The largest size that came at an odd address: up to it, more is asked
     /// for at once. Relaxed: it stands for itself.
     odd: AtomicU64,

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use core_arena::page_map::Owner;
+use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::ipc::folder::{self, Folder};
 use crate::ipc::token::{Key, Record, Token};
@@ -34,10 +34,10 @@ struct Seat {
     _lock: File,
 }
 
-static SEAT: SpinMutex<Option<Seat>, Yield> = SpinMutex::new(None);
+static SEAT: SpinMutex<Option<Seat>, Brief> = SpinMutex::new(None);
 
 /// The exported blocks, by where they start.
-static EXPORTS: SpinMutex<BTreeMap<u64, Key>, Yield> = SpinMutex::new(BTreeMap::new());
+static EXPORTS: SpinMutex<BTreeMap<u64, Key>, Brief> = SpinMutex::new(BTreeMap::new());
 /// How many there are. Relaxed: a thread that frees a block which another
 /// exported learned of that from the other, and so sees it counted.
 static COUNT: AtomicUsize = AtomicUsize::new(0);

@@ -7,8 +7,8 @@
 //! Invariant: an allocation on the list is mapped, and something of it is in
 //! the program's hands; nothing is handed out beyond its end. Cost: a look at all that is open.
 
+use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::ipc::token::HandleBytes;
 use crate::types::CUdevice;
@@ -83,7 +83,7 @@ pub(crate) enum Closed {
     Last(u64),
 }
 
-static MAPPINGS: SpinMutex<List, Yield> = SpinMutex::new(List(Vec::new()));
+static MAPPINGS: SpinMutex<List, Brief> = SpinMutex::new(List(Vec::new()));
 
 struct List(Vec<Mapping>);
 

@@ -11,10 +11,9 @@
 //! primary context or releases it. Cost: a look at a short list for each call.
 
 use std::cell::Cell;
-use std::thread::yield_now;
 
+use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
-use spin::relax::Yield;
 
 use crate::guard::own_call;
 use crate::types::{CUdevice, CudaResult};
@@ -29,7 +28,7 @@ struct Users {
     ending: usize,
 }
 
-static USERS: SpinMutex<Vec<Users>, Yield> = SpinMutex::new(Vec::new());
+static USERS: SpinMutex<Vec<Users>, Brief> = SpinMutex::new(Vec::new());
 
 thread_local! {
     /// How often this thread is passing: the driver may call back from there,
@@ -60,10 +59,11 @@ impl Passing {
     fn enter(device: CUdevice) -> Passing {
         // Whoever wants to be alone waits for this thread, if it is passing.
         let inside = PASSING.get() > 0;
+        let mut patience = Patience::new();
         while !with(device, |users| {
             (inside || users.ending == 0) && users.pass()
         }) {
-            yield_now();
+            patience.pause();
         }
         Passing::entered(device)
     }
@@ -133,8 +133,9 @@ impl Alone {
     /// Waits for those who are at it.
     pub(super) fn begin(device: CUdevice) -> Alone {
         with(device, |users| users.ending += 1);
+        let mut patience = Patience::new();
         while PASSING.get() == 0 && with(device, |users| users.passing != 0) {
-            yield_now();
+            patience.pause();
         }
         Alone(device)
     }

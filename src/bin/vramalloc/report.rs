@@ -12,6 +12,7 @@ mod merge;
 mod ooms;
 mod summary;
 mod table;
+mod values;
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,6 +37,10 @@ pub(super) struct Arguments {
     /// Write the same as JSON
     #[arg(long, value_name = "JSON", conflicts_with = "merge")]
     snapshot_json: Option<PathBuf>,
+    /// Print only this value, by its JSON pointer (/arenas/0/waits), `-` where
+    /// there is none; may be given several times, and prints a line for each FILE
+    #[arg(long, value_name = "POINTER", conflicts_with_all = ["merge", "snapshot", "snapshot_json"])]
+    value: Vec<String>,
 }
 
 /// What was read of a file of this name, or why it was not.
@@ -54,6 +59,8 @@ pub(super) fn report(arguments: &Arguments) -> u8 {
     });
     let (text, errors) = if arguments.merge {
         merged(files)
+    } else if !arguments.value.is_empty() {
+        values::values(files, &arguments.value)
     } else {
         each(files)
     };

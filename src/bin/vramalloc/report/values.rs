@@ -1,0 +1,57 @@
+//! Single values of a statistics file, for scripts: by JSON pointers (RFC 6901).
+
+use serde_json::Value;
+
+use super::Read;
+
+/// A line for each file that is JSON, with the values that the pointers lead to,
+/// and a line for each that is not.
+pub(super) fn values(
+    files: impl Iterator<Item = Read>,
+    pointers: &[String],
+) -> (String, Vec<String>) {
+    let (mut text, mut errors) = (String::new(), Vec::new());
+    for (name, read) in files {
+        let parsed = read.and_then(|bytes| {
+            serde_json::from_slice::<Value>(&bytes).map_err(|error| error.to_string())
+        });
+        match parsed {
+            Ok(file) => {
+                let shown: Vec<String> = pointers.iter().map(|at| shown(&file, at)).collect();
+                text += &shown.join(" ");
+                text.push('\n');
+            }
+            Err(error) => errors.push(format!("{name}: {error}")),
+        }
+    }
+    (text, errors)
+}
+
+/// A text without its quotes; all else as JSON has it.
+fn shown(file: &Value, pointer: &str) -> String {
+    match file.pointer(pointer) {
+        None => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(value) => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_found_by_their_pointers() {
+        let files = [
+            ("a", Ok(br#"{"n": 3, "list": [{"text": "x y"}]}"#.to_vec())),
+            ("b", Ok(b"{".to_vec())),
+            ("c", Err("not there".to_owned())),
+        ];
+        let files = files.map(|(name, read)| (name.to_owned(), read));
+        let pointers = ["/list/0/text", "/n", "/none", "/list/7"].map(str::to_owned);
+        let (text, errors) = values(files.into_iter(), &pointers);
+        assert_eq!(text, "x y 3 - -\n");
+        assert_eq!(errors.len(), 2);
+        assert!(errors[0].starts_with("b: ") && errors[1] == "c: not there");
+    }
+}

@@ -152,6 +152,32 @@ fn what_was_freed_opens_no_more() {
     }
 }
 
+/// A process that gave up its user cannot remove its files; what it frees is
+/// opened by nobody all the same, and the next process cleans up.
+#[test]
+fn what_was_freed_after_a_change_of_user_opens_no_more() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        eprintln!("skipped: only root can become somebody else");
+        return;
+    }
+    for strategy in POOLS {
+        let (run, parent) = run(Kind::Dynamic, strategy, "dropped");
+        let outcome = run.env("VRAMALLOC_STATS", "off").go();
+        let [handles, _, _, refused, wrong] = counts(&outcome);
+        assert_eq!((handles, wrong), (BLOCKS, 0), "{}", outcome.what);
+        assert!(refused > BLOCKS, "{}: {}", outcome.what, outcome.stdout);
+        let next = within(
+            &parent,
+            Run::preloaded("ipc", Kind::Dynamic),
+            strategy,
+            "share",
+        )
+        .go();
+        assert_eq!(counts(next.quiet(0)), ALL, "{}", next.what);
+        assert_eq!(left_in(&parent), 0, "{}", next.what);
+    }
+}
+
 #[test]
 fn handles_that_cuda_refuses_are_refused() {
     for kind in Kind::ALL {

@@ -6,6 +6,7 @@
  *   ipc ranges     handles of addresses inside blocks, with the distance from
  *                  where the driver says that the allocation begins
  *   ipc freed      the blocks are freed before the other process opens them
+ *   ipc dropped    the same, by a process that has another user by then
  *   ipc reset      the same, by a reset of the device
  *   ipc crash      the exporting process is killed
  *   ipc own        the exporting process opens its own handles
@@ -26,7 +27,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { BLOCKS = 9, THREADS = 4, ROUNDS = 60, RANGE_START = 11 };
+enum { BLOCKS = 9, THREADS = 4, ROUNDS = 60, RANGE_START = 11, NOBODY = 65534 };
 
 /* Small ones that can share a slab, large ones that can share a chunk. */
 static const size_t sizes[BLOCKS] = {1000,    4096,    512,     300 << 10, 8192,
@@ -338,7 +339,11 @@ static int share(const char *how) {
     make_offers(offers, blocks, !strcmp(how, "ranges"));
     if (between && system(between))
         return 1;
-    if (!strcmp(how, "freed"))
+    if (!strcmp(how, "dropped") && setuid(NOBODY)) {
+        perror("setuid");
+        return 1;
+    }
+    if (!strcmp(how, "freed") || !strcmp(how, "dropped"))
         for (int i = 0; i < BLOCKS; i++)
             GPU(gpu_free(blocks[i]));
     if (!strcmp(how, "reset"))
@@ -413,7 +418,7 @@ int main(int argc, char **argv) {
         return open_own();
     if (!strcmp(how, "garbage"))
         return open_garbage();
-    for (const char *known = "share ranges freed reset crash"; *known;) {
+    for (const char *known = "share ranges freed dropped reset crash"; *known;) {
         size_t length = strcspn(known, " ");
         if (strlen(how) == length && !strncmp(how, known, length)) {
             start_peer(argv);
@@ -421,6 +426,6 @@ int main(int argc, char **argv) {
         }
         known += length + (known[length] == ' ');
     }
-    fprintf(stderr, "usage: ipc share|ranges|freed|reset|crash|own|garbage\n");
+    fprintf(stderr, "usage: ipc share|ranges|freed|dropped|reset|crash|own|garbage\n");
     return 2;
 }

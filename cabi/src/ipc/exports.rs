@@ -10,34 +10,45 @@
 //! removes the files of all seats that nobody holds: what a crash leaves
 //! behind is gone after the next run.
 //!
-//! Lock order: `SEAT` and `EXPORTS` each alone; no file is touched under them.
+//! A process that changes its user takes another seat, and may no longer be let
+//! into the folder of the first. It can write to what it holds open: blocks
+//! whose files it cannot remove are named in the seat itself, which whoever
+//! opens a token reads.
+//!
+//! Lock order: `SEATS` and `EXPORTS` each alone; no file is touched under them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use core_arena::page_map::Owner;
 use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
-use crate::ipc::folder::{self, Folder};
+use crate::ipc::folder::{self, Folder, User};
 use crate::ipc::token::{Key, Record, Token};
 use crate::{cancel, context, life};
 
-/// The place of a process among those that export.
+/// The place of a process among those of a user that export.
+#[derive(Clone)]
 struct Seat {
     key: Key,
-    /// Open for its lock, and never read or written again.
-    _lock: File,
+    user: User,
+    /// Open for its lock, and for blocks that end and whose files stay.
+    file: Arc<File>,
+    /// Programs close what they did not open: device and inode of the file.
+    identity: (u64, u64),
 }
 
-static SEAT: SpinMutex<Option<Seat>, Brief> = SpinMutex::new(None);
+/// Those of the process, one for each user that it exported as.
+static SEATS: SpinMutex<Vec<Seat>, Brief> = SpinMutex::new(Vec::new());
 
 /// The exported blocks, by where they start.
-static EXPORTS: SpinMutex<BTreeMap<u64, Key>, Brief> = SpinMutex::new(BTreeMap::new());
+static EXPORTS: SpinMutex<BTreeMap<u64, Token>, Brief> = SpinMutex::new(BTreeMap::new());
 /// How many there are. Relaxed: a thread that frees a block which another
 /// exported learned of that from the other, and so sees it counted.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -51,9 +62,7 @@ pub(super) fn parent() -> PathBuf {
 
 /// The token of the block at `block`, if it has one.
 pub(crate) fn token(block: u64) -> Option<Token> {
-    let block = EXPORTS.lock().get(&block).copied()?;
-    let process = SEAT.lock().as_ref()?.key;
-    Some(Token { process, block })
+    EXPORTS.lock().get(&block).copied()
 }
 
 /// Lets others use the block at `block`, where `record` says.
@@ -72,15 +81,15 @@ pub(crate) fn add(block: u64, record: &Record) -> io::Result<Token> {
         let mut exports = EXPORTS.lock();
         let known = exports.get(&block).copied();
         if known.is_none() {
-            exports.insert(block, new.block);
+            exports.insert(block, new);
             COUNT.store(exports.len(), Ordering::Relaxed);
         }
         known
     };
     // Another thread was faster: a block has one token.
-    Ok(known.map_or(new, |block| {
+    Ok(known.map_or(new, |known| {
         folder.remove(&new.file());
-        Token { process, block }
+        known
     }))
 }
 
@@ -89,21 +98,49 @@ pub(crate) fn forget(block: u64) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
     }
-    let Some(token) = token(block) else {
-        return;
-    };
-    let _held = cancel::Held::back();
     let gone = {
         let mut exports = EXPORTS.lock();
         let gone = exports.remove(&block);
         COUNT.store(exports.len(), Ordering::Relaxed);
         gone
     };
-    if gone.is_some()
-        && let Ok(folder) = Folder::open(&parent())
-    {
-        folder.remove(&token.file());
+    let Some(token) = gone else {
+        return;
+    };
+    let _held = cancel::Held::back();
+    let seats = seats();
+    let Some(seat) = seats.iter().find(|seat| seat.key == token.process) else {
+        return;
+    };
+    let folder = Folder::open(&parent(), seat.user);
+    if !folder.is_ok_and(|folder| folder.remove(&token.file())) {
+        seat.name_ended(token.block);
     }
+}
+
+fn seats() -> Vec<Seat> {
+    SEATS.lock().clone()
+}
+
+impl Seat {
+    /// Names a block that has ended, for those who find its file.
+    fn name_ended(&self, block: Key) {
+        if identity(&self.file).is_ok_and(|found| found == self.identity) {
+            // Without room on the disk there is nothing left to be done.
+            let _ = (&*self.file).write_all(block.text().as_bytes());
+        }
+    }
+}
+
+/// What tells a file from others.
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|found| (found.dev(), found.ino()))
+}
+
+/// Whether a seat names a block as ended.
+fn has_ended(named: &[u8], block: Key) -> bool {
+    let name = block.text();
+    (named.chunks(name.len())).any(|named| named == name.as_bytes())
 }
 
 /// A context is gone: so are its blocks.
@@ -118,17 +155,25 @@ pub(crate) fn forget_dead() {
 
 /// The process ends: nothing of it stays.
 pub(crate) fn end() {
-    let Some(seat) = SEAT.lock().take() else {
+    let seats = std::mem::take(&mut *SEATS.lock());
+    if seats.is_empty() {
         return;
-    };
+    }
     let exports = std::mem::take(&mut *EXPORTS.lock());
-    if let Ok(folder) = Folder::open(&parent()) {
-        for block in exports.into_values() {
-            let process = seat.key;
-            folder.remove(&Token { process, block }.file());
+    let parent = parent();
+    for seat in seats {
+        // What is in a folder that the process may not enter any more is
+        // removed by whoever comes next: the lock goes with the process.
+        if let Ok(folder) = Folder::open(&parent, seat.user) {
+            for token in exports.values().filter(|token| token.process == seat.key) {
+                folder.remove(&token.file());
+            }
+            folder.remove(&seat.key.text());
+            Folder::remove_empty(&parent, seat.user);
         }
-        folder.remove(&seat.key.text());
-        Folder::remove_empty(&parent());
+        // It stays open: the program may have closed it, and its number be
+        // another file's.
+        std::mem::forget(seat.file);
     }
 }
 
@@ -137,47 +182,72 @@ pub(crate) fn end() {
 /// # Errors
 /// What the system answers, or that nothing sane is there.
 pub(crate) fn read(token: Token) -> io::Result<Record> {
-    let bytes = Folder::open(&parent())?.read(&token.file(), Record::LENGTH)?;
+    let folder = Folder::open(&parent(), User::now())?;
+    let bytes = folder.read(&token.file(), Record::LENGTH)?;
+    let named = folder.read(&token.process.text(), MOST_NAMED)?;
+    if named.len() > MOST_NAMED || has_ended(&named, token.block) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
     Record::read(&bytes, token).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// A seat that names more than this many bytes of blocks vouches for none.
+const MOST_NAMED: usize = 1 << 20;
+
 /// The folder, and the process's seat in it, made the first time.
 fn sit_down(parent: &Path) -> io::Result<(Folder, Key)> {
-    if let Some(seat) = SEAT.lock().as_ref() {
-        return Ok((Folder::open(parent)?, seat.key));
+    let user = User::now();
+    let own = |seats: &[Seat]| {
+        seats
+            .iter()
+            .find(|seat| seat.user == user)
+            .map(|its| its.key)
+    };
+    let seated = own(&SEATS.lock());
+    if let Some(key) = seated {
+        return Ok((Folder::open(parent, user)?, key));
     }
-    let (folder, new) = take_seat(parent)?;
+    let (folder, new) = take_seat(parent, user)?;
     sweep(&folder, new.key);
-    let mut seat = SEAT.lock();
-    match &*seat {
-        None => {
-            let key = new.key;
-            *seat = Some(new);
-            Ok((folder, key))
+    let key = new.key;
+    let other = {
+        let mut seats = SEATS.lock();
+        let other = own(&seats);
+        if other.is_none() {
+            seats.push(new);
         }
+        other
+    };
+    // Another thread was faster: a user has one seat.
+    Ok(match other {
+        None => (folder, key),
         Some(other) => {
-            let key = other.key;
-            drop(seat);
-            folder.remove(&new.key.text());
-            Ok((folder, key))
+            folder.remove(&key.text());
+            (folder, other)
         }
-    }
+    })
 }
 
 /// Makes a seat. Others may remove the empty folder, or take a seat that is
 /// not locked yet for one left behind; then it is tried again.
-fn take_seat(parent: &Path) -> io::Result<(Folder, Seat)> {
+fn take_seat(parent: &Path, user: User) -> io::Result<(Folder, Seat)> {
     const TRIES: usize = 8;
     let mut last = io::Error::from(io::ErrorKind::WouldBlock);
     for _ in 0..TRIES {
-        let folder = Folder::make(parent)?;
+        let folder = Folder::make(parent, user)?;
         let Some(key) = Key::random() else {
             return Err(io::Error::other(NO_RANDOMNESS));
         };
         match folder.write_new(&key.text(), &[]) {
             Ok(file) => {
                 if folder::lock(&file) && file.metadata()?.nlink() > 0 {
-                    return Ok((folder, Seat { key, _lock: file }));
+                    let seat = Seat {
+                        key,
+                        user,
+                        identity: identity(&file)?,
+                        file: Arc::new(file),
+                    };
+                    return Ok((folder, seat));
                 }
                 folder.remove(&key.text());
             }
@@ -229,9 +299,8 @@ mod tests {
     fn only_seats_that_nobody_holds_are_swept() {
         let parent = std::env::temp_dir().join(format!("vramalloc.seats.{}", std::process::id()));
         fs::create_dir_all(&parent).unwrap();
-        let (folder, own) = take_seat(&parent).unwrap();
-        let (_, alive) = take_seat(&parent).unwrap();
-        let (_, dead) = take_seat(&parent).unwrap();
+        let seat = || take_seat(&parent, User::now()).unwrap();
+        let ((folder, own), (_, alive), (_, dead)) = (seat(), seat(), seat());
         let gone = Key::random().unwrap();
         let mut kept = vec!["other".to_owned(), format!("{}.x", gone.text())];
         for name in &kept {

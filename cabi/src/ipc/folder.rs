@@ -1,7 +1,7 @@
-//! The user's private folder, in which records wait for other processes.
+//! A user's private folder, in which records wait for other processes.
 //!
-//! Owns nothing but an open folder. Invariant: the folder belongs to the user,
-//! nobody else can enter it, and everything in it is opened by a plain name in
+//! Owns nothing but an open folder. Invariant: the folder belongs to the user
+//! whose name it has, nobody else can enter it, and everything in it is opened by a plain name in
 //! that very folder; a symbolic link, another user's file, one that others can
 //! read, or a file under two names is refused. So whoever is not the user can
 //! at worst keep us from using it. Cost: a few system calls each time: nothing
@@ -18,42 +18,64 @@ use std::path::Path;
 /// What others could do to a file: it must be nothing.
 const OTHERS: u32 = 0o077;
 
+/// Whom a folder belongs to. A process may change its user while it runs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct User(libc::uid_t);
+
+impl User {
+    /// Whose rights the process has now.
+    pub(crate) fn now() -> User {
+        // SAFETY: has no conditions.
+        User(unsafe { libc::geteuid() })
+    }
+
+    /// What the user's folder is called.
+    fn folder(self) -> io::Result<CString> {
+        c_text(format!("vramalloc-{}", self.0).as_bytes())
+    }
+}
+
 /// See the module.
-pub(crate) struct Folder(File);
+pub(crate) struct Folder {
+    file: File,
+    user: User,
+}
 
 impl Folder {
     /// The user's folder inside `parent`.
     ///
     /// # Errors
     /// What the system answers, or that the folder is not the user's alone.
-    pub(crate) fn open(parent: &Path) -> io::Result<Folder> {
+    pub(crate) fn open(parent: &Path, user: User) -> io::Result<Folder> {
         let above = c_text(parent.as_os_str().as_bytes())?;
         let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
-        let folder = open_at(above.as_raw_fd(), &name()?, FOLDER | libc::O_NOFOLLOW)?;
-        check(&folder, libc::S_IFDIR)?;
-        Ok(Folder(folder))
+        let how = FOLDER | libc::O_NOFOLLOW;
+        let file = open_at(above.as_raw_fd(), &user.folder()?, how)?;
+        check(&file, libc::S_IFDIR, user)?;
+        Ok(Folder { file, user })
     }
 
     /// The same, made if there is none.
     ///
     /// # Errors
     /// As `open`.
-    pub(crate) fn make(parent: &Path) -> io::Result<Folder> {
+    pub(crate) fn make(parent: &Path, user: User) -> io::Result<Folder> {
         let above = c_text(parent.as_os_str().as_bytes())?;
         let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
         // SAFETY: an open folder and a name that ends in zero. Where there is
         // something of that name, `open` says whether it will do.
-        unsafe { libc::mkdirat(above.as_raw_fd(), name()?.as_ptr(), 0o700) };
-        Folder::open(parent)
+        unsafe { libc::mkdirat(above.as_raw_fd(), user.folder()?.as_ptr(), 0o700) };
+        Folder::open(parent, user)
     }
 
     /// Removes the user's folder from `parent`, if nothing is in it.
-    pub(crate) fn remove_empty(parent: &Path) {
+    pub(crate) fn remove_empty(parent: &Path, user: User) {
         let remove = || {
             let above = c_text(parent.as_os_str().as_bytes())?;
             let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
+            let name = user.folder()?;
             // SAFETY: an open folder and a name that ends in zero.
-            unsafe { libc::unlinkat(above.as_raw_fd(), name()?.as_ptr(), libc::AT_REMOVEDIR) };
+            unsafe { libc::unlinkat(above.as_raw_fd(), name.as_ptr(), libc::AT_REMOVEDIR) };
             io::Result::Ok(())
         };
         // Best effort: an empty folder harms nobody.
@@ -66,7 +88,7 @@ impl Folder {
     /// What the system answers.
     pub(crate) fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let how = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
-        let mut file = open_at(self.0.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
+        let mut file = open_at(self.file.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
         match file.write_all(bytes) {
             Ok(()) => Ok(file),
             Err(error) => {
@@ -83,8 +105,8 @@ impl Folder {
     pub(crate) fn open_file(&self, name: &str) -> io::Result<File> {
         // Not blocking: what has the name may be a pipe.
         let how = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let file = open_at(self.0.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
-        check(&file, libc::S_IFREG)?;
+        let file = open_at(self.file.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
+        check(&file, libc::S_IFREG, self.user)?;
         Ok(file)
     }
 
@@ -99,14 +121,15 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Removes a file, if it is there.
-    pub(crate) fn remove(&self, name: &str) {
+    /// Removes a file; whether it is gone. What cannot be removed stays until
+    /// the next process looks after it.
+    pub(crate) fn remove(&self, name: &str) -> bool {
         let Ok(name) = c_text(name.as_bytes()) else {
-            return;
+            return false;
         };
-        // SAFETY: an open folder and a name that ends in zero; what cannot be
-        // removed stays until the next process looks after it.
-        unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) };
+        // SAFETY: an open folder and a name that ends in zero.
+        let removed = unsafe { libc::unlinkat(self.file.as_raw_fd(), name.as_ptr(), 0) };
+        removed == 0 || io::Error::last_os_error().kind() == io::ErrorKind::NotFound
     }
 
     /// The names of everything in it.
@@ -114,7 +137,7 @@ impl Folder {
     /// # Errors
     /// What the system answers.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
-        let again = open_at(self.0.as_raw_fd(), c".", FOLDER)?;
+        let again = open_at(self.file.as_raw_fd(), c".", FOLDER)?;
         // SAFETY: an open folder, which the stream takes over on success.
         let stream = unsafe { libc::fdopendir(again.as_raw_fd()) };
         if stream.is_null() {
@@ -148,12 +171,6 @@ pub(crate) fn lock(file: &File) -> bool {
 
 const FOLDER: i32 = libc::O_RDONLY | libc::O_DIRECTORY;
 
-fn name() -> io::Result<CString> {
-    // SAFETY: has no conditions.
-    let user = unsafe { libc::geteuid() };
-    c_text(format!("vramalloc-{user}").as_bytes())
-}
-
 fn c_text(text: &[u8]) -> io::Result<CString> {
     CString::new(text).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
 }
@@ -170,13 +187,11 @@ fn open_at(folder: RawFd, name: &CStr, how: i32) -> io::Result<File> {
 }
 
 /// Fails unless the file is of this type and the user's alone.
-fn check(file: &File, kind: libc::mode_t) -> io::Result<()> {
-    // SAFETY: has no conditions.
-    let user = unsafe { libc::geteuid() };
+fn check(file: &File, kind: libc::mode_t, user: User) -> io::Result<()> {
     let found = file.metadata()?;
     let wrong = if found.mode() & libc::S_IFMT != kind {
         "is of another type"
-    } else if found.uid() != user {
+    } else if found.uid() != user.0 {
         "belongs to somebody else"
     } else if found.mode() & OTHERS != 0 {
         "is open to others"
@@ -209,12 +224,15 @@ mod tests {
 
         /// Where our folder is, or would be.
         fn inside(&self) -> PathBuf {
-            self.0.join(name().unwrap().to_str().unwrap())
+            self.0.join(User::now().folder().unwrap().to_str().unwrap())
         }
 
         #[track_caller]
         fn refused(&self, why: &str) {
-            for tried in [Folder::make(&self.0), Folder::open(&self.0)] {
+            for tried in [
+                Folder::make(&self.0, User::now()),
+                Folder::open(&self.0, User::now()),
+            ] {
                 let error = tried.err().expect("opened").to_string();
                 assert!(error.contains(why), "{error}");
             }
@@ -230,8 +248,8 @@ mod tests {
     #[test]
     fn a_folder_is_made_private_used_and_removed() {
         let parent = Parent::new("use");
-        assert!(Folder::open(&parent.0).is_err());
-        let folder = Folder::make(&parent.0).unwrap();
+        assert!(Folder::open(&parent.0, User::now()).is_err());
+        let folder = Folder::make(&parent.0, User::now()).unwrap();
         let mode = fs::metadata(parent.inside()).unwrap().mode();
         assert_eq!(mode & 0o777, 0o700);
         folder.write_new("a", b"text").unwrap();
@@ -239,14 +257,17 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         assert!(folder.write_new("a", b"other").is_err());
         assert_eq!(
-            Folder::open(&parent.0).unwrap().read("a", 9).unwrap(),
+            Folder::open(&parent.0, User::now())
+                .unwrap()
+                .read("a", 9)
+                .unwrap(),
             b"text"
         );
         assert_eq!(folder.read("a", 2).unwrap(), b"tex");
         assert!(folder.names().unwrap().contains(&"a".to_owned()));
-        Folder::remove_empty(&parent.0);
+        Folder::remove_empty(&parent.0, User::now());
         folder.remove("a");
-        Folder::remove_empty(&parent.0);
+        Folder::remove_empty(&parent.0, User::now());
         assert!(!parent.inside().exists());
         assert!(folder.write_new("a", b"text").is_err());
     }
@@ -273,13 +294,13 @@ mod tests {
     #[test]
     fn a_folder_that_is_not_the_user_s_alone_is_refused() {
         let parent = Parent::new("open");
-        Folder::make(&parent.0).unwrap();
+        Folder::make(&parent.0, User::now()).unwrap();
         for mode in [0o701, 0o710, 0o704, 0o777] {
             fs::set_permissions(parent.inside(), fs::Permissions::from_mode(mode)).unwrap();
             parent.refused("is open to others");
         }
         fs::set_permissions(parent.inside(), fs::Permissions::from_mode(0o700)).unwrap();
-        Folder::open(&parent.0).unwrap();
+        Folder::open(&parent.0, User::now()).unwrap();
         // Only root can give a folder away.
         if chown(parent.inside(), Some(12_345), None).is_ok() {
             parent.refused("belongs to somebody else");
@@ -289,7 +310,7 @@ mod tests {
     #[test]
     fn a_planted_file_is_refused() {
         let parent = Parent::new("files");
-        let folder = Folder::make(&parent.0).unwrap();
+        let folder = Folder::make(&parent.0, User::now()).unwrap();
         let path = |name: &str| parent.inside().join(name);
         fs::write(parent.0.join("outside"), "text").unwrap();
         symlink(parent.0.join("outside"), path("link")).unwrap();
@@ -310,7 +331,7 @@ mod tests {
     #[test]
     fn a_lock_is_held_once() {
         let parent = Parent::new("lock");
-        let folder = Folder::make(&parent.0).unwrap();
+        let folder = Folder::make(&parent.0, User::now()).unwrap();
         let held = folder.write_new("a", b"").unwrap();
         assert!(lock(&held));
         assert!(!lock(&folder.open_file("a").unwrap()));

@@ -137,7 +137,7 @@ fn option(key: &str, value: Option<&str>) -> Result<String, Refused> {
 /// [`Refused`].
 pub(crate) fn dump(pattern: Option<&str>) -> Result<(), Refused> {
     let target = match pattern {
-        None => life::options(|loaded| loaded.settings.stats.clone()),
+        None => dump::target(),
         Some(text) => StatsTarget::read(text).ok_or(Refused::Unreadable)?,
     };
     dump::write_now(&target).map_err(Refused::File)

@@ -115,9 +115,8 @@ fn write(start: &Start, writer: &mut Writer) {
     if arenas.is_empty() && !runtime::handed_on() {
         return;
     }
-    let target = life::options(|loaded| loaded.settings.stats.clone());
     let snapshots = snapshots::take(&arenas);
-    let delivered = deliver(&target, start, writer, &arenas, &snapshots);
+    let delivered = deliver(&target(), start, writer, &arenas, &snapshots);
     if let (true, Ok(Some(path))) = (writer.last, &delivered) {
         let path = path::absolute(path).unwrap_or_default();
         notes::note(Note::Wrote(&path.to_string_lossy()));
@@ -129,6 +128,12 @@ fn write(start: &Start, writer: &mut Writer) {
         );
         notes::note(Note::Failed(&error.to_string()));
     }
+}
+
+/// What the option `stats` says, wherever the program has gone since.
+pub(crate) fn target() -> StatsTarget {
+    let said = life::options(|loaded| loaded.settings.stats.clone());
+    said.within(life::first_folder())
 }
 
 /// Writes everything there is to where it belongs, and says which file that is.

@@ -5,7 +5,7 @@
 //! look-up of a symbol. Owns the options in force. Cost: the environment is read
 //! once.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
@@ -54,13 +54,22 @@ pub(crate) enum Once {
 }
 
 ctor::declarative::ctor! {
-    /// Finds the next `dlsym`, and what standard error is, while nothing else
-    /// goes on. Whoever comes earlier looks itself.
+    /// Finds the next `dlsym`, and what standard error and the working folder
+    /// are, while nothing else goes on. Whoever comes earlier looks itself.
     #[ctor(unsafe)]
     fn loaded() {
         resolve::next_dlsym();
         outside::remember();
+        first_folder();
     }
+}
+
+/// Relative names of the options begin here, wherever the program goes.
+static FIRST_FOLDER: OnceLock<PathBuf> = OnceLock::new();
+
+/// Where the program was started; empty where that has no name.
+pub(crate) fn first_folder() -> &'static Path {
+    FIRST_FOLDER.get_or_init(|| std::env::current_dir().unwrap_or_default())
 }
 
 /// What the process started with, if it has asked for device memory.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes of host memory for what is not yet written: a text can be large, at
@@ -123,31 +123,33 @@ pub(super) fn as_named<W: Write>(
     open: impl FnOnce(&Path) -> io::Result<W>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<Option<PathBuf>> {
-    let is_file = fs::metadata(path).map(|found| found.is_file());
-    if is_file.is_ok_and(|is_file| !is_file || is_descriptor(path)) {
+    let is_file = |at: &PathBuf| !fs::metadata(at).is_ok_and(|found| !found.is_file());
+    let Some(at) = behind(path).filter(is_file) else {
         return buffered(open(path)?, write).map(|()| None);
-    }
-    whole(path, write, |temporary| fs::rename(temporary, path))?;
+    };
+    whole(&at, write, |temporary| fs::rename(temporary, &at))?;
     Ok(Some(path.to_owned()))
 }
 
-/// Whether a name stands for an open file (`/dev/fd/3`, `/dev/stdout`), which
-/// nothing may take the place of.
-fn is_descriptor(path: &Path) -> bool {
+/// The file, which need not be there, that a name stands for by way of links.
+/// None for an open file (`/dev/fd/3`, `/dev/stdout`), which nothing may take
+/// the place of.
+fn behind(path: &Path) -> Option<PathBuf> {
     /// As many links as the system follows.
     const LINKS: u32 = 40;
     let mut at = path.to_owned();
     for _ in 0..LINKS {
-        let folder = at.parent().map(fs::canonicalize);
-        let (Some(Ok(folder)), Ok(next)) = (folder, fs::read_link(&at)) else {
-            return false;
+        let Ok(next) = fs::read_link(&at) else {
+            return Some(at);
         };
+        let folder = path::absolute(&at).ok()?;
+        let folder = fs::canonicalize(folder.parent()?).ok()?;
         if folder.starts_with("/proc") {
-            return true;
+            return None;
         }
         at = folder.join(next);
     }
-    false
+    Some(at)
 }
 
 /// Has a file written under a name of its own in the folder of `path`, then

@@ -67,6 +67,22 @@ impl StatsTarget {
         (!text.is_empty()).then(|| StatsTarget::File(text.to_owned()))
     }
 
+    /// The same with a name that holds wherever the process goes: one that is
+    /// relative begins in this folder. As it is where the folder has no name, or
+    /// none that a pattern can hold.
+    #[must_use]
+    pub fn within(self, folder: &Path) -> StatsTarget {
+        match (self, folder.to_str()) {
+            (StatsTarget::File(pattern), Some(folder))
+                if folder.starts_with('/') && !pattern.starts_with('/') =>
+            {
+                let folder = folder.replace('%', "%%");
+                StatsTarget::File(format!("{}/{pattern}", folder.trim_end_matches('/')))
+            }
+            (target, _) => target,
+        }
+    }
+
     /// Whether the file's name depends on something of the process: `%p` alone,
     /// or anything.
     fn depends(&self, on_pid_alone: bool) -> bool {
@@ -188,6 +204,14 @@ mod tests {
             path("/tmp/%e.%p/%h-%r.100%%"),
             Some(PathBuf::from("/tmp/py_th_on3.42/node_7-3.100%"))
         );
+        let within = |folder: &str, text: &str| {
+            let target = StatsTarget::read(text).unwrap();
+            target.within(Path::new(folder)).path(&process())
+        };
+        assert_eq!(within("/50%e", "s.%p"), Some("/50%e/s.42".into()));
+        assert_eq!(within("/", "s"), Some("/s".into()));
+        assert_eq!(within("/a", "/s"), Some("/s".into()));
+        assert_eq!(within("", "s"), Some("s".into()));
         assert_eq!(path("off"), None);
         assert_eq!(path("stderr"), None);
         for bad in ["", "%", "a%x", "100%", "%p%"] {
@@ -301,6 +325,14 @@ mod tests {
         // Whoever names it in full means it.
         folder.deliver(own, "py_th_on3.json", "text").unwrap();
         assert_eq!(folder.count(), 3);
+        // A link to a file, also to one that is still to be made, stays too.
+        for target in ["target", "made"] {
+            symlink(target, folder.0.join("named")).unwrap();
+            folder.deliver(own, "named", target).unwrap();
+            assert_eq!(folder.read(target), target);
+            assert!(folder.0.join("named").is_symlink());
+            fs::remove_file(folder.0.join("named")).unwrap();
+        }
         // An open file is written to, and its name stays what it is.
         let file = File::create(folder.0.join("open")).unwrap();
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);

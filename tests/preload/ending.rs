@@ -17,6 +17,7 @@ fn every_way_to_end_is_the_same() {
         ("_exit", 4),
         ("abort", -SIGABRT),
         ("atexit", 0),
+        ("moved", 0),
         ("destructor", 5),
         ("reset", 0),
         ("released", 0),
@@ -36,11 +37,12 @@ fn every_way_to_end_is_the_same() {
     }
 }
 
-/// An ordinary end leaves the statistics of the one process that allocated.
+/// An ordinary end leaves the statistics of the one process that allocated, in
+/// the folder that it was started in.
 #[test]
 fn an_ordinary_end_leaves_statistics() {
     for kind in Kind::ALL {
-        for way in ["return", "exit", "atexit", "destructor", "fork"] {
+        for way in ["return", "exit", "atexit", "moved", "destructor", "fork"] {
             let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
             let totals = &outcome.stats()["totals"];
             assert_eq!(totals["allocations"], 16, "{}", outcome.what);

@@ -2,6 +2,7 @@
  * Ends in the ways a process can end, with memory live.
  *
  *   exit_paths return|exit|_exit|abort|limited|atexit|destructor|racing|fork
+ *   exit_paths moved      in another folder than it was started in
  *   exit_paths reset      the device is reset in an exit handler
  *   exit_paths released   its primary context is released there, as the
  *                         runtime 10.2 does
@@ -110,6 +111,8 @@ int main(int argc, char **argv) {
     setrlimit(RLIMIT_CORE, &no_core);
     if (!strcmp(how, "atexit"))
         atexit(free_all);
+    if (!strcmp(how, "moved") && chdir("/proc"))
+        return 1;
     allocate_all();
     /* After the driver has put its own end on the list, so that they run
      * before it. */
@@ -120,7 +123,7 @@ int main(int argc, char **argv) {
     printf("ending by %s\n", how);
     fflush(stdout);
     if (!strcmp(how, "return") || !strcmp(how, "atexit") ||
-        !strcmp(how, "reset") || !strcmp(how, "released"))
+        !strcmp(how, "moved") || !strcmp(how, "reset") || !strcmp(how, "released"))
         return 0;
     if (!strcmp(how, "exit"))
         exit(3);
@@ -153,6 +156,6 @@ int main(int argc, char **argv) {
         return end_forked();
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
-            "killed|limited|atexit|destructor|reset|released|racing|fork\n");
+            "killed|limited|atexit|moved|destructor|reset|released|racing|fork\n");
     return 2;
 }

@@ -104,17 +104,17 @@ fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
 
     let stated = environment.get(OsStr::new("VRAMALLOC_STATS")).cloned();
     let mut stats = config::load(environment, Host::default()).settings.stats;
-    if let StatsTarget::File(pattern) = &stats {
-        // The program may change its directory; the file must be found. A
-        // value that cannot be read is left for the library to warn of.
-        if let Some(absolute) = absolute(pattern) {
-            if arguments.stats.is_some() {
-                in_directory(&absolute)?;
-            }
-            if stated.is_none_or(|text| readable(&text)) {
-                command.env("VRAMALLOC_STATS", &absolute);
-            }
-            stats = StatsTarget::File(absolute);
+    // The program may change its directory; the file must be found.
+    stats = stats.within(&env::current_dir().unwrap_or_default());
+    if let StatsTarget::File(pattern) = &stats
+        && pattern.starts_with('/')
+    {
+        if arguments.stats.is_some() {
+            in_directory(pattern)?;
+        }
+        // A value that cannot be read is left for the library to warn of.
+        if stated.is_none_or(|text| readable(&text)) {
+            command.env("VRAMALLOC_STATS", pattern);
         }
     }
     Ok((command, stats))
@@ -162,17 +162,6 @@ fn readable(text: &OsStr) -> bool {
         || text
             .to_str()
             .is_some_and(|text| StatsTarget::read(text).is_some())
-}
-
-/// A pattern that holds wherever the program goes; none where the working
-/// directory has no name, or none that a pattern can hold.
-fn absolute(pattern: &str) -> Option<String> {
-    if pattern.starts_with('/') {
-        return Some(pattern.to_owned());
-    }
-    let here = env::current_dir().ok()?;
-    let here = here.to_str()?.replace('%', "%%");
-    Some(format!("{}/{pattern}", here.trim_end_matches('/')))
 }
 
 /// Makes sure that the file can be made, as far as its name is known.

@@ -143,7 +143,7 @@ pub(crate) unsafe fn cuMemHostGetFlags(
     address: *mut c_void,
 ) -> Option<CudaResult> {
     let start = address.addr() as u64;
-    if service() == Service::Full && owns(start) && !is_live(Address::new(start)) {
+    if service() == Service::Full && owns(start) && !is_live(start) {
         return Some(Code::INVALID_VALUE.get());
     }
     let stand_in = registered::stand_in(address)?;
@@ -198,7 +198,8 @@ pub(crate) fn owns(address: u64) -> bool {
 }
 
 /// Whether an address of ours lies in a live block.
-fn is_live(address: Address) -> bool {
+pub(crate) fn is_live(address: u64) -> bool {
+    let address = Address::new(address);
     let Owner::Arena(id) = pools::owner(address) else {
         return false;
     };

@@ -10,12 +10,13 @@
 
 #include "find.h"
 
-enum { CONTEXT = 1, KIND = 2, DEVICE = 3, ORDINAL = 9, BLOCKS = 5 };
+enum { CONTEXT = 1, KIND = 2, DEVICE = 3, ORDINAL = 9, START = 11, SIZE = 12, BLOCKS = 5 };
 
 typedef unsigned long long address;
 
 static int (*range)(address *, size_t *, address);
 static int (*attribute)(void *, int, address);
+static int (*attributes)(unsigned, int *, void **, address);
 static int (*current)(void **);
 
 struct answers {
@@ -62,6 +63,7 @@ int main(void) {
     GPU(gpu_set_device(0));
     *(void **)&range = find("cuMemGetAddressRange_v2");
     *(void **)&attribute = find("cuPointerGetAttribute");
+    *(void **)&attributes = find("cuPointerGetAttributes");
     *(void **)&current = find("cuCtxGetCurrent");
     for (uint32_t i = 0; i < BLOCKS; i++) {
         GPU(gpu_malloc(&blocks[i], sizes[i]));
@@ -89,5 +91,16 @@ int main(void) {
     printf("as before: %d, holding: %d\n", kept, holding);
     for (int i = 0; i < BLOCKS; i++)
         GPU(gpu_free(blocks[i]));
+    /* A chunk may lie there still. */
+    for (int i = 0; i < BLOCKS; i++) {
+        int asked[2] = {START, SIZE}, inner = i % 2 ? 256 : 0;
+        size_t start = 1, size = 1;
+        void *to[2] = {&start, &size};
+        address at = (uintptr_t)blocks[i] + (size_t)inner;
+        printf("freed: %d %d", range(&before[i].base, &before[i].size, at),
+               attribute(&before[i].base, START, at));
+        printf(" %d", attributes(2, asked, to, at));
+        printf(", from %zu %zu\n", start, size);
+    }
     return 0;
 }

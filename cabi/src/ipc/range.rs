@@ -5,8 +5,9 @@
 //! makes for the whole of it; some ask for the handle at the address itself,
 //! some at the beginning. Our handles stand for blocks, so to them a block is
 //! the allocation: anything else would put the distance from the chunk's
-//! beginning on top of the block's own. Owns nothing. Cost: nothing but the
-//! question unless it is this one, and then a look at the arena.
+//! beginning on top of the block's own. And what was freed has no range, though
+//! the driver has it still. Owns nothing. Cost: nothing but the question unless
+//! it is this one, and then a look at the arena.
 
 use std::ffi::{c_int, c_void};
 
@@ -20,6 +21,10 @@ use crate::symbols::real;
 use crate::types::{CUdeviceptr, CudaResult};
 use crate::{context, host_memory};
 
+/// An address where nobody has memory: what the driver answers there is right
+/// for what was freed.
+const NOWHERE: CUdeviceptr = 1;
+
 /// Attributes of a pointer, as the driver numbers them.
 const RANGE_START: c_int = 11;
 const RANGE_SIZE: c_int = 12;
@@ -32,8 +37,20 @@ enum Around {
     Block(u64, u64),
     /// This one, of page-locked host memory.
     HostBlock(u64, u64),
+    /// None, in memory of ours: nothing is there for the program.
+    Freed,
     /// Ours, but our books cannot be trusted any more.
     Unsure,
+}
+
+impl Around {
+    /// Where the driver is asked.
+    fn asked(&self, address: CUdeviceptr) -> CUdeviceptr {
+        match self {
+            Around::Freed => NOWHERE,
+            _ => address,
+        }
+    }
 }
 
 fn around(address: u64) -> Around {
@@ -45,8 +62,9 @@ fn around(address: u64) -> Around {
     }
     let located = context::arena(id).and_then(|arena| arena.locate(Address::new(address)));
     match located {
-        Some(found) if !found.is_whole() => Around::Block(found.block.get(), found.size.get()),
-        _ => Around::Nothing,
+        None => Around::Freed,
+        Some(found) if found.is_whole() => Around::Nothing,
+        Some(found) => Around::Block(found.block.get(), found.size.get()),
     }
 }
 
@@ -63,7 +81,8 @@ fn around_others(address: u64) -> Around {
     }
     match host_memory::around(address) {
         Some((start, size)) => Around::HostBlock(start, size),
-        None => Around::Nothing,
+        None if host_memory::is_live(address) => Around::Nothing,
+        None => Around::Freed,
     }
 }
 
@@ -78,6 +97,8 @@ pub(crate) unsafe fn cuMemGetAddressRange_v2(
     match around(address) {
         Around::Nothing => None,
         Around::Unsure => Some(Code::NOT_SUPPORTED.get()),
+        // SAFETY: the caller's places for the answers.
+        Around::Freed => Some(unsafe { real::cuMemGetAddressRange_v2(base, size, NOWHERE) }),
         Around::Block(start, length) => {
             // SAFETY: each is null or the caller's place for an answer.
             unsafe { put(base, size, start, length) }
@@ -121,12 +142,13 @@ pub(crate) unsafe fn cuPointerGetAttribute(
     if !is_range(attribute) {
         return None;
     }
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuPointerGetAttribute(to, attribute, address) };
+    let around = around(address);
+    // SAFETY: the caller's own arguments, but for the address.
+    let result = unsafe { real::cuPointerGetAttribute(to, attribute, around.asked(address)) };
     if result != 0 {
         return Some(result);
     }
-    Some(correct(around(address), |start, size| {
+    Some(correct(&around, |start, size| {
         // SAFETY: the real function has just written this answer there.
         unsafe { write(to, attribute, start, size) };
     }))
@@ -149,12 +171,14 @@ pub(crate) unsafe fn cuPointerGetAttributes(
     if !(0..count_of).any(|i| is_range(asked(i))) {
         return None;
     }
-    // SAFETY: the caller's own arguments.
+    let around = around(address);
+    let address = around.asked(address);
+    // SAFETY: the caller's own arguments, but for the address.
     let result = unsafe { real::cuPointerGetAttributes(count, attributes, to, address) };
     if result != 0 {
         return Some(result);
     }
-    Some(correct(around(address), |start, size| {
+    Some(correct(&around, |start, size| {
         for i in (0..count_of).filter(|&i| is_range(asked(i))) {
             // SAFETY: the caller's array has `count` places, and the real
             // function has just written its answers there.
@@ -167,9 +191,9 @@ fn is_range(attribute: c_int) -> bool {
     matches!(attribute, RANGE_START | RANGE_SIZE)
 }
 
-fn correct(around: Around, write: impl FnOnce(u64, u64)) -> CudaResult {
-    match around {
-        Around::Nothing => 0,
+fn correct(around: &Around, write: impl FnOnce(u64, u64)) -> CudaResult {
+    match *around {
+        Around::Nothing | Around::Freed => 0,
         Around::Unsure => Code::NOT_SUPPORTED.get(),
         Around::Block(start, size) | Around::HostBlock(start, size) => {
             write(start, size);

@@ -20,6 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -173,7 +174,7 @@ pub(crate) fn end() {
         }
         // It stays open: the program may have closed it, and its number be
         // another file's.
-        std::mem::forget(seat.file);
+        let _left_open = ManuallyDrop::new(seat.file);
     }
 }
 

@@ -84,7 +84,10 @@ fn note(green: *mut c_void, device: CUdevice) {
     }
     peers::marker(primary, || Some(device));
     ANY.store(true, Ordering::Relaxed);
-    PARTS.lock().push(Part {
+    let mut parts = PARTS.lock();
+    // One that had the handle is gone.
+    parts.retain(|part| part.green != green.addr());
+    parts.push(Part {
         green: green.addr(),
         context: 0,
         primary: primary.expose_provenance(),
@@ -119,20 +122,37 @@ pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult>
         // SAFETY: the caller's own argument.
         let result = unsafe { real::cuGreenCtxDestroy(green) };
         if result == 0 {
-            forget(green.addr());
+            forget(|part| part.green == green.addr());
         }
         result
     })
 }
 
-fn forget(green: usize) {
-    let part = {
+/// The primary context of this device is gone, and every part of it.
+pub(crate) fn forget_device(device: CUdevice) {
+    forget(|part| part.device == device);
+}
+
+/// The driver has just made a context of this handle: a part that had it is
+/// gone.
+pub(crate) fn forget_handle(context: CUcontext) {
+    forget(|part| part.context == context.addr());
+}
+
+fn forget(is_gone: impl Fn(&Part) -> bool) {
+    if !ANY.load(Ordering::Relaxed) {
+        return;
+    }
+    let gone: Vec<Part> = {
         let mut parts = PARTS.lock();
-        let at = parts.iter().position(|part| part.green == green);
-        at.map(|at| parts.swap_remove(at))
+        let (gone, kept) = parts.drain(..).partition(is_gone);
+        *parts = kept;
+        gone
     };
-    if let Some(part) = part {
+    for part in &gone {
         capture::forget_context(ptr::without_provenance_mut(part.context));
+    }
+    if !gone.is_empty() {
         context::forget_remembered();
     }
 }

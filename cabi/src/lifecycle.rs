@@ -35,7 +35,7 @@ use crate::guard::own_call;
 use crate::marker::Marker;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
-use crate::{capture, context, ipc, peers, streams};
+use crate::{capture, context, green, ipc, peers, streams};
 
 pub(crate) use users::{ask, retain};
 
@@ -232,7 +232,10 @@ fn gone(marker: &Arc<Marker>, what: What) {
 fn forget(what: What) {
     match what {
         What::Context(context) => ipc::end(context),
-        What::Primary(device) => ipc::end_primary(device),
+        What::Primary(device) => {
+            ipc::end_primary(device);
+            green::forget_device(device);
+        }
     }
 }
 

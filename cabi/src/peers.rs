@@ -205,6 +205,7 @@ unsafe fn made(result: CudaResult, context: *mut CUcontext) -> Option<CudaResult
     if result == 0 {
         // SAFETY: the caller's promise.
         let context = unsafe { *context };
+        green::forget_handle(context);
         lifecycle::made(context);
         marker(context, || None);
     }

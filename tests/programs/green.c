@@ -1,13 +1,16 @@
 /*
  * Green contexts: parts of a device. A kernel on the stream of one, in which
  * nothing was ever allocated, goes on when memory is freed; memory asked for in
- * one outlives it; and the last to go takes the primary context and its memory.
+ * one outlives it; the last to go takes the primary context and its memory; and
+ * one that went with that leaves nothing behind at its handle.
  */
 #include "gpu.h"
 
 #include "find.h"
 
 enum { SIZE = 1 << 20, FLAGS = 1, SM = 1, NON_BLOCKING = 1 };
+/* Attributes of a pointer. */
+enum { CONTEXT = 1, ORDINAL = 9 };
 
 typedef void *handle;
 
@@ -25,6 +28,10 @@ static int (*give)(unsigned long long);
 static int (*copy_out)(void *, unsigned long long, size_t);
 static int (*fill_words)(unsigned long long, unsigned, size_t, gpu_stream);
 static int (*wait_for)(gpu_stream);
+static int (*reset)(int);
+static int (*retain)(handle *, int);
+static int (*create_whole)(handle *, unsigned, int);
+static int (*ask)(void *, int, unsigned long long);
 
 static handle make(int device) {
     unsigned char resource[256] = {0};
@@ -106,6 +113,31 @@ static void the_last_takes_all(void) {
     }
 }
 
+/* A reset takes the parts too, and their handles come back. */
+static void its_handle_comes_back(void) {
+    handle context, primary, next = NULL, green = make(2);
+    unsigned long long block;
+    GPU(context_of(&context, green));
+    GPU(push(context));
+    GPU(take(&block, SIZE));
+    GPU(pop(NULL));
+    GPU(reset(2));
+    destroy(green);
+    GPU(retain(&primary, 2));
+    GPU(push(primary));
+    GPU(take(&block, SIZE));
+    GPU(pop(NULL));
+    for (int i = 0; i < 64 && next != context; i++)
+        GPU(create_whole(&next, 0, 1));
+    int device = -1;
+    handle owner = NULL;
+    GPU(take(&block, SIZE));
+    GPU(ask(&device, ORDINAL, block));
+    GPU(ask(&owner, CONTEXT, block));
+    printf("its memory is of device %d and its own: %d\n", device, owner == next);
+    GPU(give(block));
+}
+
 int main(void) {
     *(void **)&create = find_if_there("cuGreenCtxStreamCreate");
     GPU(gpu_set_device(0));
@@ -127,7 +159,12 @@ int main(void) {
     *(void **)&copy_out = find("cuMemcpyDtoH_v2");
     *(void **)&fill_words = find("cuMemsetD32Async");
     *(void **)&wait_for = find("cuStreamSynchronize");
+    *(void **)&reset = find("cuDevicePrimaryCtxReset_v2");
+    *(void **)&retain = find("cuDevicePrimaryCtxRetain");
+    *(void **)&create_whole = find("cuCtxCreate_v2");
+    *(void **)&ask = find("cuPointerGetAttribute");
     work_of_one_that_never_allocates();
     the_last_takes_all();
+    its_handle_comes_back();
     return 0;
 }

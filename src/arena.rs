@@ -423,6 +423,16 @@ impl<D: Driver> Arena<D> {
         released.saturating_add(self.release_idle())
     }
 
+    /// Gives every idle chunk back to the driver, with what of it is in limbo,
+    /// and waits for nobody itself: the driver's own free waits for whoever
+    /// uses the memory. Returns how many bytes that were.
+    pub fn give_back_idle(&self) -> Bytes {
+        self.counted(|| {
+            let _turn = self.turn_on_ladder();
+            self.release_idle()
+        })
+    }
+
     /// Forgets everything without a driver call: the context is gone and its
     /// memory with it. From then on nothing is handed out, and what it tells of
     /// itself is how it stood.

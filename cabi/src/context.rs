@@ -15,10 +15,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use core_arena::arena::Watch;
-use core_arena::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
+use core_arena::config::{FreeSync, StrategyKind};
 use core_arena::lanes::Lanes;
-use core_arena::page_map::{ArenaId, Owner, PageMap};
+use core_arena::page_map::{ArenaId, PageMap};
 use core_arena::patience::Brief;
 use core_arena::{Address, Bytes, Code, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
@@ -26,20 +25,24 @@ use spin::rwlock::RwLock;
 
 use crate::api::holdings;
 use crate::host_memory::{Leftovers, Of, Pools};
-use crate::marker::Marker;
+use crate::marker::{Decision, Marker};
 use crate::real_driver::RealDriver;
 use crate::registry::Registry;
 use crate::resolve::MISSING;
 use crate::symbols::real;
-use crate::types::{CUcontext, CUdevice, CUdeviceptr};
-use crate::{cancel, capture, dlsym, green, lanes, life, lifecycle, peers, stacks};
+use crate::types::{CUcontext, CUdevice};
+use crate::{cancel, green, lanes, life, lifecycle, peers};
 
 mod device;
+mod owners;
 mod reports;
+mod settings;
 
 use device::{Device, device};
 pub(crate) use device::{limit_on, obey_limit, quota_of};
+pub(crate) use owners::{arena, home_with, in_map, marker_at, owner};
 pub(crate) use reports::{arenas, reports};
+use settings::{config, watch};
 
 /// An arena over the real driver.
 pub(crate) type Arena = core_arena::Arena<RealDriver>;
@@ -117,13 +120,17 @@ impl Home {
         self.context == other.context
     }
 
+    fn marker(&self) -> &Arc<Marker> {
+        self.arena.driver().marker()
+    }
+
     fn is_of(&self, marker: &Arc<Marker>) -> bool {
-        Arc::ptr_eq(self.arena.driver().marker(), marker)
+        Arc::ptr_eq(self.marker(), marker)
     }
 
     /// Whether its context may be ending: nothing is asked of it then.
     fn is_paused(&self) -> bool {
-        self.arena.driver().marker().is_paused()
+        self.marker().is_paused()
     }
 
     /// Frees a block of this home.
@@ -210,12 +217,11 @@ pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
     match last.home {
         Some(home) if last.context == context.addr() && last.generation == generation => Some(home),
         _ => {
-            let whole = green::whole(context);
-            let home = serving(whole.addr()).or_else(|| {
+            let home = find(green::whole(context), asking, || {
                 let mut device: CUdevice = 0;
                 // SAFETY: a place for the answer.
                 let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
-                told.then(|| create(whole, device, asking)).flatten()
+                told.then_some(device)
             })?;
             LAST.set(Remembered {
                 generation,
@@ -233,8 +239,38 @@ pub(crate) fn home_of(
     device: CUdevice,
     asking: Asking,
 ) -> Option<&'static Home> {
-    let context = green::whole(context);
-    serving(context.addr()).or_else(|| create(context, device, asking))
+    find(green::whole(context), asking, || Some(device))
+}
+
+/// The home that serves a context, or a new one. Where the context may be
+/// ending, it is waited for that to be decided.
+fn find(
+    context: CUcontext,
+    asking: Asking,
+    device: impl Fn() -> Option<CUdevice>,
+) -> Option<&'static Home> {
+    loop {
+        let found = match serving(context.addr()) {
+            Some(home) if !home.is_paused() => return Some(home),
+            Some(home) => Err(Arc::clone(home.marker())),
+            None => create(context, device()?, asking),
+        };
+        let marker = match found {
+            Ok(home) => return home,
+            Err(marker) => marker,
+        };
+        match marker.await_decision() {
+            // One that was found before the next end begins will do.
+            Decision::Lives => {
+                if let Some(home) = serving(context.addr()).filter(|home| home.is_of(&marker)) {
+                    return Some(home);
+                }
+            }
+            Decision::Ended => {}
+            // What it is asked for meanwhile is the driver's.
+            Decision::Open => return None,
+        }
+    }
 }
 
 /// Whether a context is current on this thread.
@@ -256,14 +292,21 @@ fn serving(context: usize) -> Option<&'static Home> {
     SERVING
         .read()
         .iter()
-        .find(|home| home.context == context && !home.is_paused())
+        .find(|home| home.context == context)
         .copied()
 }
 
-/// Makes the arena of a context of this device.
-fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'static Home> {
+/// Makes the arena of a context of this device; or the marker of one that may
+/// be ending.
+fn create(
+    context: CUcontext,
+    handle: CUdevice,
+    asking: Asking,
+) -> Result<Option<&'static Home>, Arc<Marker>> {
     let _held = cancel::Held::back();
-    let (marker, primary) = peers::learn(context, handle)?;
+    let Some((marker, primary)) = peers::learn(context, handle) else {
+        return Ok(None);
+    };
     let device = device(handle);
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
     let (config, watch) = life::options(|loaded| {
@@ -272,13 +315,12 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
     });
 
     let new = NEW.lock();
+    if marker.is_paused() {
+        return Err(marker);
+    }
     // Another thread may have been faster.
     if let Some(home) = serving(context.addr()) {
-        return Some(home);
-    }
-    if marker.is_paused() {
-        // It may be ending: what it is asked for meanwhile is the driver's.
-        return None;
+        return Ok(Some(home));
     }
     let home = HOMES.add(|number| {
         let id = ArenaId(number);
@@ -310,7 +352,7 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
             life::Once::Arenas,
             "no context that is made from now on is pooled, capped or counted: there were too many",
         );
-        return None;
+        return Ok(None);
     };
     SERVING.write().push(home);
     drop(new);
@@ -320,7 +362,7 @@ fn create(context: CUcontext, handle: CUdevice, asking: Asking) -> Option<&'stat
             "trace: no host memory for so many events; none are kept",
         );
     }
-    Some(home)
+    Ok(Some(home))
 }
 
 /// Makes a lane of a context: no fence, and chunks as they are needed,
@@ -352,28 +394,6 @@ pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
         }
     })?;
     Some(Arc::clone(&lane.arena))
-}
-
-/// What an arena obeys. Where the library was only loaded for the C API, by
-/// `dlopen`, nobody tells us when a capture begins, and a fence could break
-/// one: then every call is the driver's.
-fn config(config: &Config, asking: Asking) -> Config {
-    let mut config = config.clone();
-    if asking == Asking::Api && !dlsym::is_in_front() {
-        config.strategy = StrategyKind::Passthrough;
-        config.free_sync = FreeSync::Deferred;
-    }
-    config
-}
-
-/// What the options want to be kept of an arena's past.
-fn watch(settings: &Settings) -> Watch {
-    Watch {
-        events: settings.trace_events,
-        ooms: settings.oom_report != OomReport::Off,
-        blocks: true,
-        call_stack: (settings.oom_report == OomReport::Full).then_some(stacks::take),
-    }
 }
 
 /// Whether a context is its device's primary one. Asks by retaining it, and
@@ -429,52 +449,11 @@ pub(crate) fn all_on(device: CUdevice) -> impl Iterator<Item = &'static Home> {
     HOMES.all().filter(move |home| home.device.handle == device)
 }
 
-/// Whose an address is.
-pub(crate) fn owner(address: CUdeviceptr) -> Owner {
-    PAGES
-        .get()
-        .map_or(Owner::Foreign, |pages| pages.owner(Address::new(address)))
-}
-
-/// The arena with this number.
-pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
-    home_with(id).map(|home| &*home.arena)
-}
-
-/// The home of the arena with this number.
-pub(crate) fn home_with(id: ArenaId) -> Option<&'static Home> {
-    HOMES.get(id.0)
-}
-
-/// Before a context ends: waits for the others where they can still be using
-/// memory that was freed. The program relies on its free having waited for
-/// them, and the end of a context waits for the context's own work alone.
-/// Chunks go to the driver's own free, which waits for whoever does use them;
-/// the others' work as a whole is waited for only where that leaves something.
-pub(crate) fn wait_for_peers(marker: &Arc<Marker>) {
-    let ending = homes();
-    for home in ending.into_iter().filter(|home| home.is_of(marker)) {
-        home.lanes().wait_for_uses();
-        let users = peers::others_than(marker.context());
-        let in_use = || !home.arena.limbo().is_zero() || home.pinned().has_limbo();
-        if users.is_empty() || !in_use() {
-            continue;
-        }
-        home.arena.flush();
-        home.pinned().flush();
-        if in_use() {
-            home.arena.trim();
-            home.pinned().trim();
-        }
-        if !in_use() {
-            continue;
-        }
-        for user in users {
-            // A capture must not hear of it, and a context that cannot be
-            // waited for is broken: then nothing can be done.
-            let _ = capture::outside(|| user.synchronize());
-        }
-    }
+/// The homes of the marker's context that serve.
+pub(crate) fn homes_of(marker: &Arc<Marker>) -> Vec<&'static Home> {
+    let mut homes = homes();
+    homes.retain(|home| home.is_of(marker));
+    homes
 }
 
 /// After the marker of a context was paused: whoever looks for a home from

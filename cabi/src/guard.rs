@@ -209,6 +209,12 @@ pub(crate) fn is_serving() -> bool {
     INSIDE.get() != Inside::Program
 }
 
+/// Whether this thread may wait for what another one does behind a door: it is
+/// behind one itself, and in no call to the driver.
+pub(crate) fn may_wait() -> bool {
+    INSIDE.get() == Inside::Serving
+}
+
 /// Whether the driver has called the program back from inside a call of ours,
 /// and the program has called us: no driver call may be made.
 pub(crate) fn is_called_back() -> bool {

@@ -197,6 +197,12 @@ pub(crate) fn owns(address: u64) -> bool {
     pools::owner(Address::new(address)) != Owner::Foreign
 }
 
+/// The same as far as the page map knows, also where the memory's context may
+/// be ending.
+pub(crate) fn knows(address: u64) -> bool {
+    pools::in_map(Address::new(address)) != Owner::Foreign
+}
+
 /// Whether an address of ours lies in a live block.
 pub(crate) fn is_live(address: u64) -> bool {
     let address = Address::new(address);

@@ -9,26 +9,30 @@
 //! all that appeared meanwhile; or, where it is still there, everything goes on
 //! as it was.
 //!
-//! A callback of the driver that is made meanwhile finds a call of ours going
-//! on (see [`guard`](crate::guard)): a free in it is only noted, and a request
-//! is the driver's own.
+//! Meanwhile nothing is known of the context. A thread that asks for something
+//! in it waits until the end is decided ([`Marker::await_decision`]); of an
+//! address that was the context's the driver says whose it is now ([`whose`]).
+//! A callback of the driver that is made on the thread which ends the context
+//! finds a call of ours going on (see [`guard`](crate::guard)): it waits for
+//! nothing, a free in it is only noted, and a request is the driver's own.
 //!
 //! A context that is gone is known by its marker, not by its handle. Whoever
 //! sees that the driver hands its handle or its memory out again, forgets it
 //! at once. Owns nothing but the number of ends under way; [`users`] counts who
-//! holds primary contexts. Cost: a few stores for an end; a look at one number
-//! for each chunk.
+//! holds contexts. Cost: a few stores for an end; a look at one number for each
+//! chunk and each free.
 
+mod parting;
 mod users;
+mod whose;
 
 use std::ffi::{c_int, c_uint};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use core_arena::page_map::Owner;
+use core_arena::Code;
 use core_arena::patience::Patience;
-use core_arena::{Address, Bytes, Code};
 
 use crate::capture::NoFences;
 use crate::guard::own_call;
@@ -38,6 +42,9 @@ use crate::types::{CUcontext, CUdevice, CudaResult};
 use crate::{capture, context, green, ipc, peers, streams};
 
 pub(crate) use users::{ask, retain};
+pub(crate) use whose::{owner, took};
+
+use users::{Alone, Of};
 
 /// Ends that are under way.
 static ENDS: AtomicUsize = AtomicUsize::new(0);
@@ -57,17 +64,34 @@ impl What {
         }
     }
 
+    /// As its users are counted.
+    fn counted(self) -> Of {
+        match self {
+            What::Context(context) => Of::Handle(context.addr()),
+            What::Primary(device) => Of::Primary(device),
+        }
+    }
+
     /// Before the call: waits for others' uses of memory that was freed here.
-    fn prepare(self) {
+    fn prepare(self, sure: Sure) {
         let known = match self {
             // The driver refuses to end a primary context so.
             What::Context(context) => peers::known(context).filter(|&(_, primary)| !primary),
             What::Primary(device) => peers::primary(device).map(|marker| (marker, true)),
         };
         if let Some((marker, _)) = known {
-            context::wait_for_peers(&marker);
+            parting::wait_for_peers(&marker, sure);
         }
     }
+}
+
+/// Whether a call ends a context, as far as anybody can say before.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Sure {
+    /// It does, unless the driver fails.
+    Yes,
+    /// It does where there is no other user that we have not seen.
+    No,
 }
 
 pub(crate) unsafe fn cuCtxDestroy(context: CUcontext) -> Option<CudaResult> {
@@ -80,13 +104,23 @@ pub(crate) unsafe fn cuCtxDestroy_v2(context: CUcontext) -> Option<CudaResult> {
     destroy(context, || unsafe { real::cuCtxDestroy_v2(context) })
 }
 
+/// One more user of the current context.
+pub(crate) unsafe fn cuCtxAttach(to: *mut CUcontext, flags: c_uint) -> Option<CudaResult> {
+    let mut current: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    unsafe { real::cuCtxGetCurrent(&raw mut current) };
+    let of = Of::Handle(current.addr());
+    // SAFETY: the caller's own arguments.
+    Some(users::join(of, || unsafe { real::cuCtxAttach(to, flags) }))
+}
+
 /// The oldest way to end a context, which counts who is attached to it.
 pub(crate) unsafe fn cuCtxDetach(context: CUcontext) -> Option<CudaResult> {
     let was_current = is_current(context);
     let what = What::Context(context);
     // SAFETY: as above.
     let call = || unsafe { real::cuCtxDetach(context) };
-    Some(end(what, call, |result| {
+    Some(leave(what, call, |result| {
         let left = result == 0 && was_current && !is_current(context);
         left || is_gone(context, result)
     }))
@@ -119,49 +153,54 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<Cu
 }
 
 fn destroy(context: CUcontext, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    Some(end(What::Context(context), call, |result| {
+    Some(end(What::Context(context), Sure::Yes, call, |result| {
         result == 0 || is_gone(context, result)
     }))
 }
 
 fn reset(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    Some(end(What::Primary(device), call, |result| {
+    Some(end(What::Primary(device), Sure::Yes, call, |result| {
         result == 0 || is_unmade(device, result)
     }))
 }
 
-/// What is not the last release ends nothing, and nobody is waited for.
 pub(crate) fn release(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    if let Some(_others) = users::leave(device) {
-        return Some(call());
-    }
-    let result = end(What::Primary(device), call, |result| {
+    Some(leave(What::Primary(device), call, |result| {
         is_unmade(device, result)
-    });
-    if result == 0 {
-        users::released(device);
+    }))
+}
+
+/// Makes a call by which a user lets go of a context. While there are others it
+/// ends nothing, and nobody is waited for.
+fn leave(
+    what: What,
+    call: impl FnOnce() -> CudaResult,
+    has_ended: impl FnOnce(CudaResult) -> bool,
+) -> CudaResult {
+    if let Some(_others) = users::leave(what.counted()) {
+        return call();
     }
-    Some(result)
+    let result = end(what, Sure::No, call, has_ended);
+    if result == 0 {
+        users::left(what.counted());
+    }
+    result
 }
 
 /// Makes a call that may end a context; `has_ended` says whether it did.
 fn end(
     what: What,
+    sure: Sure,
     call: impl FnOnce() -> CudaResult,
     has_ended: impl FnOnce(CudaResult) -> bool,
 ) -> CudaResult {
-    what.prepare();
-    let alone = match what {
-        What::Context(_) => None,
-        What::Primary(device) => Some(users::Alone::begin(device)),
-    };
+    what.prepare(sure);
+    let alone = Alone::begin(what.counted());
     let marker = what.marker();
     let under_way = UnderWay::begin(marker.as_ref());
     let result = own_call(call);
     if has_ended(result) {
-        if let Some(alone) = &alone {
-            alone.forget();
-        }
+        alone.forget();
         match &marker {
             Some(marker) => gone(marker, what),
             None => forget(what),
@@ -179,8 +218,8 @@ struct UnderWay<'a> {
 
 impl<'a> UnderWay<'a> {
     fn begin(marker: Option<&'a Arc<Marker>>) -> UnderWay<'a> {
-        // Acquire and Release: pair with each other and with the load in
-        // `took`, which comes after the end by way of the driver.
+        // Acquire and Release: pair with each other and with the loads in
+        // `whose`, which come after the end by way of the driver.
         ENDS.fetch_add(1, Ordering::AcqRel);
         let no_fences = NoFences::begin();
         if let Some(marker) = marker {
@@ -249,43 +288,10 @@ pub(crate) fn made(context: CUcontext) {
     }
 }
 
-/// The driver has just given this memory: where it was that of a context which
-/// is ending, that is gone.
-pub(crate) fn took(address: Address, size: Bytes) {
-    // Acquire: see `UnderWay::begin`.
-    if ENDS.load(Ordering::Acquire) == 0 {
-        return;
-    }
-    // What lies between two starts of pages of the map has one owner.
-    let mut at = address;
-    let mut left = size;
-    while !left.is_zero() {
-        if let Owner::Arena(id) = context::owner(at.get())
-            && let Some(marker) = context::home_with(id).map(|home| home.arena().driver().marker())
-            && marker.is_paused()
-        {
-            let what = match peers::device_of_primary(marker) {
-                Some(device) => What::Primary(device),
-                None => What::Context(marker.context()),
-            };
-            gone(marker, what);
-        }
-        let step = STEP.min(left);
-        left = left.saturating_sub(step);
-        let Some(next) = at.checked_add(step) else {
-            return;
-        };
-        at = next;
-    }
-}
-
-/// Chunks begin at multiples of this.
-const STEP: Bytes = Bytes::kib(64);
-
 fn is_current(context: CUcontext) -> bool {
     let mut current: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
-    let asked = unsafe { real::cuCtxGetCurrent(&raw mut current) };
+    let asked = own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut current) });
     asked == 0 && !current.is_null() && current == context
 }
 
@@ -321,7 +327,8 @@ pub(crate) fn is_active(device: CUdevice) -> Option<bool> {
     let mut flags: c_uint = 0;
     let mut active: c_int = 0;
     // SAFETY: places for both answers.
-    let result =
-        unsafe { real::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    let state =
+        || unsafe { real::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    let result = own_call(state);
     (result == 0).then_some(active != 0)
 }

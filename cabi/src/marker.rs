@@ -10,15 +10,17 @@
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use core_arena::Code;
+use core_arena::driver::ask_until;
 use core_arena::gate::Gate;
 use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
 
 use crate::fence::{Marks, all_reached};
-use crate::guard::own_call;
+use crate::guard::{self, own_call};
 use crate::reserve::Reserve;
 use crate::symbols::real;
 use crate::types::{
@@ -39,10 +41,14 @@ pub(crate) struct Marker {
     /// Every call in the context passes it. Closed while the context may be
     /// ending, and for good when it has ended.
     calls: Gate,
+    /// Threads whose call is held back.
+    waiting: AtomicUsize,
     /// The context is gone, with its work and its events.
     ended: AtomicBool,
     /// And nothing of ours knows its memory any more.
     forgotten: AtomicBool,
+    /// How often it turned out that the context had not ended.
+    survived: AtomicUsize,
     /// Memory of it that is there to be waited with.
     reserve: Reserve,
     /// The error that has ended its work, where a call met one; else 0.
@@ -53,6 +59,20 @@ pub(crate) struct Marker {
 /// Marks for others' fences that stand in a context's queue. Devices have room
 /// for some thousand things; programs rarely run as far ahead as to feel these.
 const MOST_QUEUED: usize = 64;
+
+/// An end is not waited for longer than this.
+const MOST_OPEN: Duration = Duration::from_secs(5);
+
+/// What is known of a context that was perhaps ending.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// It has not ended.
+    Lives,
+    /// It is gone, and forgotten.
+    Ended,
+    /// Nothing yet.
+    Open,
+}
 
 /// Whether an error stays: all work of the context has ended by it.
 pub(crate) fn lasts(code: Code) -> bool {
@@ -66,8 +86,10 @@ impl Marker {
             idle: SpinMutex::new(Vec::new()),
             queued: SpinMutex::new(VecDeque::new()),
             calls: Gate::new(),
+            waiting: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
+            survived: AtomicUsize::new(0),
             reserve: Reserve::new(),
             error: AtomicU32::new(0),
         })
@@ -104,14 +126,48 @@ impl Marker {
 
     /// The context may end: waits for the calls that other threads are making
     /// in it, and holds back further ones until `resume`, or for good after
-    /// `end`.
+    /// `end`. Those that were held back before come first: a thread that asks
+    /// for the end again and again must not keep them out for ever.
     pub(crate) fn pause(&self) {
+        let mut patience = Patience::new();
+        // Relaxed: it stands for itself.
+        while self.waiting.load(Ordering::Relaxed) > 0 && !self.calls.is_closed() {
+            patience.pause();
+        }
         self.calls.close();
     }
 
     /// Takes one `pause` back.
     pub(crate) fn resume(&self) {
+        if !self.has_ended() {
+            // Relaxed: it stands for itself.
+            self.survived.fetch_add(1, Ordering::Relaxed);
+        }
         self.calls.open(1);
+    }
+
+    /// Waits until it is known whether the context, which may be ending, has
+    /// ended. Its end waits for no thread that waits here, unless the driver
+    /// makes it wait: for work whose callbacks ask for something, say, which
+    /// they must not. So the wait has an end.
+    pub(crate) fn await_decision(&self) -> Decision {
+        let before = self.survived.load(Ordering::Relaxed);
+        if !self.is_paused() {
+            return Decision::Lives;
+        }
+        if !guard::may_wait() {
+            return Decision::Open;
+        }
+        let decided = || {
+            if self.is_forgotten() {
+                return Some(Decision::Ended);
+            }
+            let lives = self.survived.load(Ordering::Relaxed) != before || !self.is_paused();
+            lives.then_some(Decision::Lives)
+        };
+        // What is asked does not fail.
+        let _ = ask_until(MOST_OPEN, || Ok(decided().is_some()));
+        decided().unwrap_or(Decision::Open)
     }
 
     /// Whether the context may be ending, or has ended.
@@ -165,8 +221,12 @@ impl Marker {
     fn call_by(&self, call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
         let mut call = Some(|| own_call(call));
         let mut patience = Patience::new();
+        let mut waiting = None;
         while !self.has_ended() {
-            let made = self.calls.pass(|| call.take().map(|call| call()));
+            let made = self.calls.pass(|| {
+                waiting = None;
+                call.take().map(|call| call())
+            });
             if let Some(Some(result)) = made {
                 if let Err(code) = result
                     && lasts(code)
@@ -174,6 +234,9 @@ impl Marker {
                     self.error.store(code.get(), Ordering::Relaxed);
                 }
                 return result;
+            }
+            if waiting.is_none() {
+                waiting = Some(Waiting::begin(&self.waiting));
             }
             patience.pause();
         }
@@ -252,6 +315,22 @@ impl Marker {
         // SAFETY: a place for the answer.
         self.call(|| unsafe { real::cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING) })?;
         Ok(event.expose_provenance())
+    }
+}
+
+/// A thread whose call is held back, while it lives.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Waiting<'_> {
+    fn begin(waiting: &AtomicUsize) -> Waiting<'_> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -381,4 +460,41 @@ fn exchange_mode(mut mode: CaptureMode) -> Option<CaptureMode> {
     // SAFETY: a mode to read and a place for the one before.
     let result = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     (result == 0).then_some(mode)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn wait(marker: &Marker) -> Decision {
+        guard::serve(|| marker.await_decision()).unwrap_or(Decision::Open)
+    }
+
+    #[test]
+    fn a_decision_is_waited_for_where_it_may_be() {
+        let _turn = guard::turn();
+        let marker = Marker::new(ptr::null_mut());
+        assert_eq!(wait(&marker), Decision::Lives);
+        marker.pause();
+        // From inside a call to the driver nobody waits.
+        let asked = guard::serve(|| own_call(|| marker.await_decision()));
+        assert_eq!(asked, Ok(Decision::Open));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| wait(&marker));
+            // It misses no end that was none, however soon the next begins.
+            while !waiting.is_finished() {
+                marker.resume();
+                marker.pause();
+            }
+            assert_eq!(waiting.join().unwrap(), Decision::Lives);
+            let waiting = scope.spawn(|| wait(&marker));
+            assert!(marker.end());
+            marker.forgot();
+            assert_eq!(waiting.join().unwrap(), Decision::Ended);
+        });
+        marker.resume();
+        assert_eq!(wait(&marker), Decision::Ended);
+    }
 }

@@ -14,7 +14,7 @@ use crate::fence::{Fence, runs_nothing};
 use crate::marker::{Marker, lasts};
 use crate::symbols::real;
 use crate::types::CudaResult;
-use crate::{cancel, capture, guard, lifecycle, peers, reserve, streams};
+use crate::{cancel, capture, context, guard, lifecycle, peers, reserve, streams};
 
 /// One context of the real driver.
 pub(crate) struct RealDriver {
@@ -67,7 +67,7 @@ impl Driver for RealDriver {
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
         let address = reserve::alloc(&self.own, size)?;
-        lifecycle::took(address, size);
+        lifecycle::took(address, size, context::marker_at);
         Ok(address)
     }
 

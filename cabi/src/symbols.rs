@@ -219,6 +219,7 @@ macro_rules! doors {
 }
 
 doors! {
+    Driver watch lifecycle 2000 cuCtxAttach(context: *mut CUcontext, flags: c_uint);
     Driver watch peers 2000 cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice);
     Driver watch peers 3020 cuCtxCreate_v2(
         context: *mut CUcontext, flags: c_uint, device: CUdevice,

@@ -187,6 +187,12 @@ fn memory_in_use() -> Vec<Case> {
             .options("free_sync:strict")
             .env(TINY),
         Case::new(&[33], "a_context_ends_beside_a_busy_device", "apart").args(&["context"]),
+        Case::new(
+            &[33, 45],
+            "a_context_with_live_memory_ends_beside_one",
+            "apart",
+        )
+        .args(&["users"]),
         Case::new(&[1, 31], "streams_threads_and_late_kernels", "stress")
             .args(&["7", "3", "1200"])
             .env(STRICT)
@@ -404,6 +410,11 @@ fn lives() -> Vec<Case> {
         end(&[33, 45], "released_but_retained_elsewhere", &["shared"]),
         end(&[46], "called_back_from_inside_an_end", &["called"]),
         end(&[24, 46], "allocating_beside_a_reset", &["crossed"]),
+        end(&[46], "memory_of_a_context_that_is_just_gone", &["taken"]),
+        end(&[44], "asked_while_the_driver_refuses", &["undecided"])
+            .env(&[("SIM_CUDA_SLOW", "cuCtxDestroy_v2:2000000")])
+            .options("limit:1G")
+            .judge(judge::served),
         end(&[47], "current_before_it_is_made", &["unmade"]),
         end(&[31, 48], "a_thread_begins_with_a_free", &["fresh"]),
         end(&[49], "hundreds_of_contexts", &["many", "400"]),

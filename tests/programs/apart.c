@@ -8,6 +8,8 @@
  *   apart small    small ones do, very many times
  *   apart full     every second block of a full device is freed and taken anew
  *   apart context  a context of its own on device 0 ends with freed memory
+ *   apart users    one does that has several users, with live memory beside
+ *                  the freed, and page-locked memory too
  *
  * Says whether device 1 was still at work afterwards.
  */
@@ -68,29 +70,53 @@ static void full(gpu_stream stream) {
     printf("all of it again: %d\n", again == (count + 1) / 2);
 }
 
+static int (*create)(void **, unsigned, int);
+static int (*destroy)(void *);
+static int (*attach)(void **, unsigned);
+static int (*detach)(void *);
+static int (*set_current)(void *);
+
 static void context(void) {
-    int (*create)(void **, unsigned, int);
-    int (*destroy)(void *);
-    int (*allocate)(unsigned long long *, size_t);
-    int (*release)(unsigned long long);
-    unsigned long long blocks[8];
-    void *own;
-    *(void **)&create = find("cuCtxCreate_v2");
-    *(void **)&destroy = find("cuCtxDestroy_v2");
-    *(void **)&allocate = find("cuMemAlloc_v2");
-    *(void **)&release = find("cuMemFree_v2");
+    void *own, *blocks[8];
     GPU(create(&own, 0, 0));
     for (int i = 0; i < 8; i++)
-        GPU(allocate(&blocks[i], (size_t)3 << 20));
+        GPU(gpu_malloc(&blocks[i], (size_t)3 << 20));
     for (int i = 0; i < 8; i++)
-        GPU(release(blocks[i]));
+        GPU(gpu_free(blocks[i]));
+    GPU(destroy(own));
+}
+
+/* The other device begins when half of it is free. */
+static void users(void) {
+    void *own, *same, *blocks[8], *pages[8];
+    GPU(create(&own, 0, 0));
+    for (int i = 0; i < 8; i++) {
+        GPU(gpu_malloc(&blocks[i], 3000));
+        GPU(gpu_malloc_host(&pages[i], 3000));
+    }
+    for (int i = 0; i < 8; i += 2) {
+        GPU(gpu_free(blocks[i]));
+        GPU(gpu_free_host(pages[i]));
+    }
+    keep_device_1_busy();
+    GPU(set_current(own));
+    for (int i = 0; i < ROUNDS; i++) {
+        GPU(attach(&same, 0));
+        GPU(detach(own));
+    }
     GPU(destroy(own));
 }
 
 int main(int argc, char **argv) {
     const char *what = argc == 2 ? argv[1] : "";
     gpu_stream stream;
-    keep_device_1_busy();
+    *(void **)&create = find("cuCtxCreate_v2");
+    *(void **)&destroy = find("cuCtxDestroy_v2");
+    *(void **)&attach = find("cuCtxAttach");
+    *(void **)&detach = find("cuCtxDetach");
+    *(void **)&set_current = find("cuCtxSetCurrent");
+    if (strcmp(what, "users"))
+        keep_device_1_busy();
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
     if (!strcmp(what, "reuse"))
@@ -101,8 +127,10 @@ int main(int argc, char **argv) {
         full(stream);
     else if (!strcmp(what, "context"))
         context();
+    else if (!strcmp(what, "users"))
+        users();
     else {
-        fprintf(stderr, "usage: apart reuse|small|full|context\n");
+        fprintf(stderr, "usage: apart reuse|small|full|context|users\n");
         return 2;
     }
     GPU(gpu_set_device(1));

@@ -12,12 +12,17 @@
  *                  is not made
  *   ends fresh     a thread whose first call frees
  *   ends many N    so many contexts, one after the other
+ *   ends taken     memory of a context that has just gone is another one's,
+ *                  before the call that ended it returns
+ *   ends undecided memory asked for while the driver refuses, slowly, to end
+ *                  the context, again and again
  */
 #include "gpu.h"
 
 #include "find.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -285,6 +290,132 @@ static void unmade(void) {
     }
 }
 
+/* The release of a context, and what another thread does between the end and
+ * the return. In a bare program it is after the return. */
+enum { GONE = 48 };
+static atomic_int ready, gone, done;
+static __thread int watching;
+
+static void await(atomic_int *what) {
+    while (!*what)
+        sched_yield();
+}
+
+/* The context is asked for by those who must know whether it is there. */
+static void after_the_end(const char *name) {
+    if (!watching || strcmp(name, "cuDevicePrimaryCtxGetState"))
+        return;
+    watching = 0;
+    gone = 1;
+    await(&done);
+}
+
+static int take_managed(void **to, size_t size) {
+    int (*take)(void **, size_t, unsigned);
+    *(void **)&take = find("cuMemAllocManaged");
+    return take(to, size, 1);
+}
+
+static int take_in_order(void **to, size_t size) {
+    return gpu_malloc_async(to, size, NULL);
+}
+
+static int give_in_order(void *block) { return gpu_free_async(block, NULL); }
+
+/* Whether all of it can be freed that was taken at addresses of the other's. */
+static void take_and_give(const char *what, int (*take)(void **, size_t),
+                          int (*give)(void *)) {
+    void *mine[GONE];
+    int refused = 0, count = 0;
+    /* Old drivers have no memory in the order of a stream. */
+    while (count < GONE && !take(&mine[count], ((size_t)1 << 20) + 70000))
+        count++;
+    for (int i = 0; i < count; i++)
+        refused += give(mine[i]) != 0;
+    printf("%s: %d refused\n", what, refused);
+}
+
+static void *heir(void *context) {
+    void *block;
+    GPU(set_current(context));
+    GPU(gpu_malloc(&block, 4096));
+    ready = 1;
+    await(&gone);
+    take_and_give("managed", take_managed, gpu_free);
+    take_and_give("in order", take_in_order, give_in_order);
+    take_and_give("page-locked", gpu_malloc_host, gpu_free_host);
+    take_and_give("device", gpu_malloc, gpu_free);
+    done = 1;
+    return NULL;
+}
+
+static void taken(void) {
+    void *context, *other, *block;
+    pthread_t thread;
+    void (*watch)(void (*)(const char *));
+    *(void **)&watch = find_if_there("sim_cuda_watch");
+    GPU(create(&other, 0, 1));
+    GPU(retain(&context, 1));
+    GPU(set_current(context));
+    for (int i = 0; i < GONE; i++) {
+        GPU(gpu_malloc(&block, ((size_t)1 << 20) + 70000));
+        GPU(gpu_malloc_host(&block, ((size_t)1 << 20) + 70000));
+    }
+    pthread_create(&thread, NULL, heir, other);
+    if (watch)
+        watch(after_the_end);
+    await(&ready);
+    watching = 1;
+    GPU(release(1));
+    watching = 0;
+    gone = 1;
+    pthread_join(thread, NULL);
+}
+
+static atomic_int asked;
+
+/* How often the driver refused. */
+static void *refuse(void *context) {
+    static int times;
+    while (!over) {
+        asked++;
+        times += destroy(context) != 0;
+    }
+    return &times;
+}
+
+static void await_another(void) {
+    for (int before = asked; asked == before;)
+        sched_yield();
+}
+
+static void undecided(void) {
+    enum { REQUESTS = 10 };
+    static void *held[REQUESTS];
+    void *context, *times;
+    pthread_t thread;
+    size_t first, available, total;
+    int changed = 0;
+    GPU(gpu_set_device(0));
+    GPU(gpu_mem_info(&available, &first));
+    GPU(get_current(&context));
+    pthread_create(&thread, NULL, refuse, context);
+    for (int i = 0; i < REQUESTS; i++) {
+        await_another();
+        GPU(gpu_malloc(&held[i], (size_t)(1 + i) << 12));
+        await_another();
+        GPU(gpu_mem_info(&available, &total));
+        changed += total != first;
+    }
+    await_another();
+    for (int i = 0; i < REQUESTS; i++)
+        GPU(gpu_free(held[i]));
+    over = 1;
+    pthread_join(thread, &times);
+    printf("refused each time: %d, the device's size changed %d times\n",
+           *(int *)times == asked, changed);
+}
+
 static void *free_first(void *block) {
     void *context = NULL;
     printf("free: %d\n", gpu_free(block));
@@ -357,6 +488,10 @@ int main(int argc, char **argv) {
         unmade();
     else if (!strcmp(what, "fresh"))
         fresh();
+    else if (!strcmp(what, "taken"))
+        taken();
+    else if (!strcmp(what, "undecided"))
+        undecided();
     else if (!strcmp(what, "many") && argc > 2)
         many(atoi(argv[2]));
     else

@@ -115,11 +115,11 @@ pub(super) fn free(address: usize) -> Result<(), Failure> {
     Ok(holdings::free_by(address, freed)?)
 }
 
-/// Whether an address lies in memory of this library.
+/// Whether an address lies in memory that this library knows.
 pub(super) fn owns(address: usize) -> bool {
     let address = address as u64;
-    context::owner(address) != Owner::Foreign
-        || host_memory::owns(address)
+    context::in_map(address) != Owner::Foreign
+        || host_memory::knows(address)
         || pageable::owns(Address::new(address))
 }
 

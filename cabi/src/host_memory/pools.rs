@@ -18,7 +18,7 @@ use crate::host_memory::source::{Kind, Source};
 use crate::marker::Marker;
 use crate::registry::Registry;
 use crate::types::CUdevice;
-use crate::{cancel, life};
+use crate::{cancel, life, lifecycle};
 
 /// An arena of page-locked memory.
 pub(crate) type Arena = core_arena::Arena<Source>;
@@ -111,10 +111,11 @@ impl Pools {
         self.all().for_each(Arena::flush);
     }
 
-    /// Gives everything back that is not in use; how many bytes that were.
-    pub(crate) fn trim(&self) -> Bytes {
-        let released = self.all().map(Arena::trim);
-        released.fold(Bytes::ZERO, Bytes::saturating_add)
+    /// Gives everything back that is not in use.
+    pub(crate) fn give_back_idle(&self) {
+        self.all().for_each(|arena| {
+            arena.give_back_idle();
+        });
     }
 
     /// The context ends, and its memory with it, but for these leftovers.
@@ -139,9 +140,26 @@ fn plan() -> &'static Arc<PinnedPlan> {
 
 /// Whose an address of the host is.
 pub(crate) fn owner(address: Address) -> Owner {
+    lifecycle::owner(address, || in_map(address), marker_of)
+}
+
+/// The same as far as the page map knows.
+pub(crate) fn in_map(address: Address) -> Owner {
     PAGES
         .get()
         .map_or(Owner::Foreign, |pages| pages.owner(address))
+}
+
+/// The marker of the context that the page map gives an address to.
+pub(crate) fn marker_at(address: Address) -> Option<&'static Arc<Marker>> {
+    marker_of(in_map(address))
+}
+
+fn marker_of(owner: Owner) -> Option<&'static Arc<Marker>> {
+    let Owner::Arena(id) = owner else {
+        return None;
+    };
+    Some(arena(id)?.driver().marker())
 }
 
 /// Every arena there has been.

@@ -22,7 +22,9 @@ use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use spin::mutex::SpinMutex;
 
 use crate::fence::Fence;
+use crate::host_memory::pools;
 use crate::host_memory::registered::{self, Leftovers};
+use crate::lifecycle;
 use crate::marker::Marker;
 use crate::real_driver::RealDriver;
 use crate::symbols::real;
@@ -154,6 +156,11 @@ impl Source {
         }
     }
 
+    /// Makes calls in the context.
+    pub(crate) fn marker(&self) -> &Arc<Marker> {
+        &self.marker
+    }
+
     /// An error that every call in the context answers from now on.
     pub(crate) fn lasting_error(&self) -> Option<Code> {
         self.device.lasting_error()
@@ -252,12 +259,14 @@ impl Source {
     }
 
     fn take(&self, size: Bytes) -> Result<Address, Code> {
-        let size = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
+        let length = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: a place for the answer.
-        let take = || unsafe { self.kind.take(&raw mut address, size) };
+        let take = || unsafe { self.kind.take(&raw mut address, length) };
         told::alloc(|| self.marker.call(take))?;
-        Ok(Address::new(address.expose_provenance() as u64))
+        let address = Address::new(address.expose_provenance() as u64);
+        lifecycle::took(address, size, pools::marker_at);
+        Ok(address)
     }
 
     fn give_back(&self, address: Address) -> Result<(), Code> {

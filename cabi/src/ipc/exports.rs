@@ -150,7 +150,7 @@ pub(crate) fn forget_dead() {
         return;
     }
     let all: Vec<u64> = EXPORTS.lock().keys().copied().collect();
-    let dead = |block: &u64| context::owner(*block) == Owner::Foreign;
+    let dead = |block: &u64| context::in_map(*block) == Owner::Foreign;
     all.into_iter().filter(dead).for_each(forget);
 }
 

@@ -1,14 +1,15 @@
-//! Who holds the primary contexts of the devices.
+//! Who holds the contexts of which the driver counts the users: the devices'
+//! primary ones, and others that are attached to.
 //!
-//! The driver counts how often each was retained, and does not tell. So the
-//! program's own calls are counted here; what was not seen makes the count too
-//! small and never too large, so that a release which ends the context is
-//! always known as one that may. Ours are not counted: they are given back at
-//! once, and not made while the context may be ending.
+//! The driver does not tell its counts. So the program's own calls are counted
+//! here; what was not seen makes a count too small and never too large, so that
+//! a release or a detachment which ends the context is always known as one that
+//! may. Ours are not counted: they are given back at once, and not made while
+//! the context may be ending.
 //!
 //! Owns the counts. Its lock is taken alone and spans no driver call.
-//! Invariant: while a thread is alone with a device, no other retains its
-//! primary context or releases it. Cost: a look at a short list for each call.
+//! Invariant: while a thread is alone with a context, no other becomes a user
+//! of it or leaves it. Cost: a look at a short list for each call.
 
 use std::cell::Cell;
 
@@ -18,11 +19,30 @@ use spin::mutex::SpinMutex;
 use crate::guard::own_call;
 use crate::types::{CUdevice, CudaResult};
 
+/// A context whose users are counted.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Of {
+    /// A device's primary one.
+    Primary(CUdevice),
+    /// The one with this handle.
+    Handle(usize),
+}
+
+impl Of {
+    /// Users that nobody tells us of: who made it.
+    fn unseen(self) -> usize {
+        match self {
+            Of::Primary(_) => 0,
+            Of::Handle(_) => 1,
+        }
+    }
+}
+
 struct Users {
-    device: CUdevice,
-    /// How often the context is retained, at the least.
-    retained: usize,
-    /// Threads that are retaining it or releasing it, without ending it.
+    of: Of,
+    /// How many there are, at the least.
+    held: usize,
+    /// Threads that come or go, without ending the context.
     passing: usize,
     /// Threads that may be ending it.
     ending: usize,
@@ -36,41 +56,44 @@ thread_local! {
     static PASSING: Cell<usize> = const { Cell::new(0) };
 }
 
-fn with<R>(device: CUdevice, work: impl FnOnce(&mut Users) -> R) -> R {
+/// Looks at the users of a context; of one that has none that are known,
+/// nothing is kept.
+fn with<R>(of: Of, work: impl FnOnce(&mut Users) -> R) -> R {
     let mut all = USERS.lock();
-    if let Some(users) = all.iter_mut().find(|users| users.device == device) {
-        return work(users);
-    }
-    let mut users = Users {
-        device,
-        retained: 0,
-        passing: 0,
-        ending: 0,
-    };
+    let at = all.iter().position(|users| users.of == of);
+    let mut users = at.map_or(
+        Users {
+            of,
+            held: 0,
+            passing: 0,
+            ending: 0,
+        },
+        |at| all.swap_remove(at),
+    );
     let result = work(&mut users);
-    all.push(users);
+    if users.held + users.passing + users.ending > 0 {
+        all.push(users);
+    }
     result
 }
 
-/// Keeps others from being alone with a device while it lives.
-pub(super) struct Passing(CUdevice);
+/// Keeps others from being alone with a context while it lives.
+pub(super) struct Passing(Of);
 
 impl Passing {
-    fn enter(device: CUdevice) -> Passing {
+    fn enter(of: Of) -> Passing {
         // Whoever wants to be alone waits for this thread, if it is passing.
         let inside = PASSING.get() > 0;
         let mut patience = Patience::new();
-        while !with(device, |users| {
-            (inside || users.ending == 0) && users.pass()
-        }) {
+        while !with(of, |users| (inside || users.ending == 0) && users.pass()) {
             patience.pause();
         }
-        Passing::entered(device)
+        Passing::entered(of)
     }
 
-    fn entered(device: CUdevice) -> Passing {
+    fn entered(of: Of) -> Passing {
         PASSING.set(PASSING.get() + 1);
-        Passing(device)
+        Passing(of)
     }
 }
 
@@ -90,10 +113,15 @@ impl Users {
 
 /// Retains the primary context of a device by `call`.
 pub(crate) fn retain(device: CUdevice, call: impl FnOnce() -> CudaResult) -> CudaResult {
-    let _passing = Passing::enter(device);
+    join(Of::Primary(device), call)
+}
+
+/// Makes the program one more user of a context by `call`.
+pub(super) fn join(of: Of, call: impl FnOnce() -> CudaResult) -> CudaResult {
+    let _passing = Passing::enter(of);
     let result = call();
     if result == 0 {
-        with(device, |users| users.retained += 1);
+        with(of, |users| users.held = users.held.max(of.unseen()) + 1);
     }
     result
 }
@@ -101,48 +129,45 @@ pub(crate) fn retain(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Cud
 /// Makes calls of ours about the primary context of a device, which leave it as
 /// it was.
 pub(crate) fn ask<R>(device: CUdevice, calls: impl FnOnce() -> R) -> R {
-    let _passing = Passing::enter(device);
+    let _passing = Passing::enter(Of::Primary(device));
     own_call(calls)
 }
 
-/// The program is going to release the primary context of a device; none where
-/// that may end it.
-pub(super) fn leave(device: CUdevice) -> Option<Passing> {
-    let stays = with(device, |users| {
-        let stays = users.retained > 1 && users.ending == 0;
+/// The program is going to let go of a context; none where that may end it.
+pub(super) fn leave(of: Of) -> Option<Passing> {
+    let stays = with(of, |users| {
+        let stays = users.held > 1 && users.ending == 0;
         if stays {
-            users.retained -= 1;
+            users.held -= 1;
             users.pass();
         }
         stays
     });
-    stays.then(|| Passing::entered(device))
+    stays.then(|| Passing::entered(of))
 }
 
-/// The program has released the primary context of a device, alone with it.
-pub(super) fn released(device: CUdevice) {
-    with(device, |users| {
-        users.retained = users.retained.saturating_sub(1);
-    });
+/// The program has let go of a context, alone with it.
+pub(super) fn left(of: Of) {
+    with(of, |users| users.held = users.held.saturating_sub(1));
 }
 
-/// Keeps others from retaining and releasing a primary context while it lives.
-pub(super) struct Alone(CUdevice);
+/// Keeps others from coming to a context and from leaving it while it lives.
+pub(super) struct Alone(Of);
 
 impl Alone {
     /// Waits for those who are at it.
-    pub(super) fn begin(device: CUdevice) -> Alone {
-        with(device, |users| users.ending += 1);
+    pub(super) fn begin(of: Of) -> Alone {
+        with(of, |users| users.ending += 1);
         let mut patience = Patience::new();
-        while PASSING.get() == 0 && with(device, |users| users.passing != 0) {
+        while PASSING.get() == 0 && with(of, |users| users.passing != 0) {
             patience.pause();
         }
-        Alone(device)
+        Alone(of)
     }
 
     /// The context is gone: nobody holds it.
     pub(super) fn forget(&self) {
-        with(self.0, |users| users.retained = 0);
+        with(self.0, |users| users.held = 0);
     }
 }
 
@@ -158,43 +183,59 @@ mod tests {
 
     use super::*;
 
-    /// A device that no other test has.
+    /// Of a device that no other test has.
     const DEVICE: CUdevice = 77;
+    const PRIMARY: Of = Of::Primary(DEVICE);
 
     #[test]
     fn a_release_counts() {
         assert_eq!(retain(DEVICE, || 0), 0);
         // It may be the last one, also where others were not seen.
-        assert!(leave(DEVICE).is_none());
+        assert!(leave(PRIMARY).is_none());
         assert_eq!(retain(DEVICE, || 2), 2);
-        assert!(leave(DEVICE).is_none());
+        assert!(leave(PRIMARY).is_none());
         retain(DEVICE, || retain(DEVICE, || 0));
         for stays in [true, true, false] {
-            assert_eq!(leave(DEVICE).is_some(), stays);
+            assert_eq!(leave(PRIMARY).is_some(), stays);
         }
         retain(DEVICE, || 0);
-        let alone = Alone::begin(DEVICE);
+        let alone = Alone::begin(PRIMARY);
         // Another end goes on: who releases meanwhile may be the last.
-        assert!(leave(DEVICE).is_none());
+        assert!(leave(PRIMARY).is_none());
         alone.forget();
         drop(alone);
         retain(DEVICE, || 0);
-        assert!(leave(DEVICE).is_none());
-        released(DEVICE);
-        released(DEVICE);
+        assert!(leave(PRIMARY).is_none());
+        left(PRIMARY);
+        left(PRIMARY);
+    }
+
+    #[test]
+    fn a_detachment_counts() {
+        const CONTEXT: Of = Of::Handle(77);
+        assert!(leave(CONTEXT).is_none());
+        for _ in 0..3 {
+            // Its maker is a user too.
+            assert_eq!(join(CONTEXT, || 0), 0);
+            assert!(leave(CONTEXT).is_some());
+            assert!(leave(CONTEXT).is_none());
+        }
+        Alone::begin(CONTEXT).forget();
+        assert!(USERS.lock().iter().all(|users| users.of != CONTEXT));
     }
 
     #[test]
     fn nobody_retains_while_a_thread_is_alone() {
         const DEVICE: CUdevice = 78;
+        const PRIMARY: Of = Of::Primary(DEVICE);
         // Whoever is inside does not wait for itself.
         retain(DEVICE, || {
-            drop(Alone::begin(DEVICE));
+            drop(Alone::begin(PRIMARY));
             ask(DEVICE, || 0)
         });
-        let alone = Alone::begin(DEVICE);
+        let alone = Alone::begin(PRIMARY);
         let other = thread::spawn(|| ask(DEVICE, || 7));
-        assert_eq!(with(DEVICE, |users| users.passing), 0);
+        assert_eq!(with(PRIMARY, |users| users.passing), 0);
         drop(alone);
         assert_eq!(other.join().unwrap(), 7);
     }

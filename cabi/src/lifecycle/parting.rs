@@ -1,0 +1,82 @@
+//! What is waited for before a context ends.
+//!
+//! The program relies on its free having waited for whoever used the memory,
+//! and the end of a context waits for the context's own work alone: so others
+//! that may still be using memory which was freed here are waited for before.
+//! But not for ever. What another context does may have begun after the free,
+//! and end only by what this thread does after the call; nobody can tell it
+//! from work that began before. So chunks in which nothing lives go to the
+//! driver's own free, which waits for exactly those who use them. For the rest
+//! the others are waited for as long as an ordinary copy or kernel takes, and
+//! no longer.
+//!
+//! Owns nothing. Cost: where something is in limbo and there is another
+//! context, a fence; a second where the others' work does not end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use core_arena::Code;
+use core_arena::driver::{Whose, ask_until};
+
+use super::Sure;
+use crate::context::{self, Home};
+use crate::fence::Fence;
+use crate::marker::Marker;
+use crate::{capture, peers};
+
+/// So long work is waited for that may end only by what is done after the call.
+const MOST: Duration = Duration::from_secs(1);
+
+/// Before a context ends: waits for the others where they can still be using
+/// memory that was freed.
+pub(super) fn wait_for_peers(marker: &Arc<Marker>, sure: Sure) {
+    for home in context::homes_of(marker) {
+        home.lanes().wait_for_uses();
+        if peers::others_than(marker.context()).is_empty() || !has_limbo(home) {
+            continue;
+        }
+        home.arena().flush();
+        home.pinned().flush();
+        if has_limbo(home) {
+            see_off(home, marker, sure);
+        }
+    }
+}
+
+fn has_limbo(home: &Home) -> bool {
+    !home.arena().limbo().is_zero() || home.pinned().has_limbo()
+}
+
+fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure) {
+    // A capture must not hear of it, and contexts that cannot be marked are
+    // broken: then nothing can be done.
+    let Some(Ok(fence)) = capture::outside(|| Fence::of_all(marker)) else {
+        return;
+    };
+    let own = match sure {
+        // So does the end itself.
+        Sure::Yes => fence.wait(Whose::Own).map(|_all| true),
+        Sure::No => within(|| fence.is_reached_by_own()),
+    };
+    if own != Ok(true) {
+        return;
+    }
+    // The driver's free waits for the context's own work too.
+    home.arena().give_back_idle();
+    home.pinned().give_back_idle();
+    if has_limbo(home) {
+        // Whether it was reached makes no difference to what comes.
+        let _reached = within(|| fence.is_reached());
+    }
+}
+
+/// Waits until the answer is yes, for no longer than `MOST`; the last answer.
+fn within(mut ask: impl FnMut() -> Result<bool, Code>) -> Result<bool, Code> {
+    let mut last = false;
+    ask_until(MOST, || {
+        last = ask()?;
+        Ok(last)
+    })?;
+    Ok(last)
+}

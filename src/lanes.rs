@@ -446,6 +446,12 @@ impl<D: Streams> Lanes<D> {
         books.for_streams().chain(ended).cloned().collect()
     }
 
+    /// Whether freed blocks wait for other streams.
+    #[must_use]
+    pub fn has_uses(&self) -> bool {
+        self.uses.has_waiting()
+    }
+
     /// Waits for the blocks that other streams used, as far as may be waited.
     pub fn wait_for_uses(&self) {
         self.uses.wait_for_all();

@@ -328,11 +328,12 @@ fn create(
         let quota = Arc::clone(&device.quota);
         let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(handle, id);
+        let live = move || lanes::live(handle, id);
         Home {
             context: context.addr(),
             device,
             primary,
-            arena: Arc::new(arena.watched(watch).relieved_by(relieve)),
+            arena: Arc::new(arena.watched(watch).relieved_by(relieve, live)),
             role: Role::Context(Box::new(Beside {
                 lanes: Lanes::new(),
                 pinned: Pools::new(
@@ -385,11 +386,12 @@ pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
         let quota = Arc::clone(&device.quota);
         let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(device.handle, id);
+        let live = move || lanes::live(device.handle, id);
         Home {
             context: home.context,
             device,
             primary: home.primary,
-            arena: Arc::new(arena.watched(watch).relieved_by(relieve)),
+            arena: Arc::new(arena.watched(watch).relieved_by(relieve, live)),
             role: Role::Lane(home),
         }
     })?;

@@ -15,7 +15,7 @@
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::books::{Region, Search, Wait, Want};
-use crate::arena::ladder::Step;
+use crate::arena::ladder::{LadderTurn, Step};
 use crate::arena::picture::Need;
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
@@ -88,10 +88,11 @@ impl<D: Driver> Arena<D> {
             !result.is_err_and(|error| self.is_fought(error))
         };
         let mut result = attempt();
-        if !is_final(&result) && self.neighbours.as_ref().is_some_and(|relieve| relieve()) {
+        if !is_final(&result) && self.could_be_had(need.request) && self.relieve() {
             result = attempt();
         }
-        if let Some(bell) = self.bell.as_ref().filter(|_| !is_final(&result)) {
+        let waits = |result| !is_final(result) && self.exists(need.request);
+        if let Some(bell) = self.bell.as_ref().filter(|_| waits(&result)) {
             let mut listener = bell.listen();
             let mut heard = true;
             loop {
@@ -113,7 +114,7 @@ impl<D: Driver> Arena<D> {
         if let Some(address) = self.take(want) {
             return Ok(address);
         }
-        while self.is_over_budget() && !self.could_open(want) {
+        while self.is_over_budget() && self.exists(want.request) && !self.could_open(want) {
             self.close(Extent::All);
             if !self.wait_for_oldest(Wait::Budget, Whose::Own) {
                 break;
@@ -258,9 +259,7 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// The out-of-memory ladder for a pooled request that failed for want of
-    /// memory. With `fail_at_limit` it ends, at the limit, with what the
-    /// program has freed: its own frees would have waited for that.
+    /// What is done for a pooled request that failed for want of memory.
     #[cold]
     fn last_resort(
         &self,
@@ -269,19 +268,43 @@ impl<D: Driver> Arena<D> {
         error: AllocError,
     ) -> Result<Address, AllocError> {
         self.note_need(need);
+        let fought = (self.could_be_had(want.request)).then(|| self.fight(want, need, error));
+        if let Some((_, served)) = fought
+            && !served.is_err_and(is_shortage)
+        {
+            return served;
+        }
+        if self.fails_at_once(error) {
+            return Err(error);
+        }
+        // A driver that has no page left may have room for a small request in
+        // one that is in use.
+        self.obtain(want.request)
+            .and_then(|region| self.enter_direct(region, want.request, want.stack))
+    }
+
+    /// The out-of-memory ladder for a pooled request. With `fail_at_limit` it
+    /// ends, at the limit, with what the program has freed: its own frees would
+    /// have waited for that.
+    fn fight(
+        &self,
+        want: Want,
+        need: &Need,
+        error: AllocError,
+    ) -> (LadderTurn<'_, D>, Result<Address, AllocError>) {
         let turn = self.turn_on_ladder();
         let want = want.at_the_least(self.strategy.least_block(want.request));
         let chunk = self.strategy.least_chunk(want.size);
         let at_once = self.fails_at_once(error);
         if !at_once && self.release_oversize(chunk) {
             match self.obtain_chunk(chunk) {
-                Ok(region) => return self.enter_chunk(region, want, false),
-                Err(error) if !is_shortage(error) => return Err(error),
+                Ok(region) => return (turn, self.enter_chunk(region, want, false)),
+                Err(error) if !is_shortage(error) => return (turn, Err(error)),
                 Err(_) => {}
             }
         }
         let mut latest = error;
-        let (_turn, served) = self.climb(turn, chunk, error, |step| {
+        self.climb(turn, want.request, error, |step| {
             let asks = match step {
                 Step::Relieved => true,
                 Step::Emptied { waited } => {
@@ -309,17 +332,7 @@ impl<D: Driver> Arena<D> {
             // Others may have freed meanwhile.
             let freed = self.open(want).or_else(|| self.open(want.anywhere()));
             freed.ok_or(latest)
-        });
-        if !served.is_err_and(is_shortage) {
-            return served;
-        }
-        if at_once {
-            return Err(error);
-        }
-        // A driver that has no page left may have room for a small request in
-        // one that is in use.
-        self.obtain(want.request)
-            .and_then(|region| self.enter_direct(region, want.request, want.stack))
+        })
     }
 
     fn serve_direct(&self, need: &Need, stray: Stray) -> Result<Address, AllocError> {
@@ -330,8 +343,11 @@ impl<D: Driver> Arena<D> {
             && is_shortage(error)
         {
             self.note_need(need);
-            let (turn, size) = (self.turn_on_ladder(), self.direct_size(request));
-            (_, obtained) = self.climb(turn, size, error, |step| {
+            if !self.could_be_had(request) {
+                return Err(error);
+            }
+            let turn = self.turn_on_ladder();
+            (_, obtained) = self.climb(turn, request, error, |step| {
                 if !self.fails_at_once(error) && step != Step::Relieved {
                     self.release_idle();
                     self.note_retry(need);

@@ -5,12 +5,13 @@
 //! to free it: what a round made available may be gone again before the request
 //! has it, and in limbo once more. So there is another round while the program
 //! holds little enough for the request, and something came out of limbo in the
-//! last. Owns nothing; who is on the ladder is in the books. Cost: each round
-//! waits for the device.
+//! last. A request that the program holds too much for fails before the first:
+//! nobody is waited for in vain. Owns nothing; who is on the ladder is in the
+//! books. Cost: each round waits for the device.
 
 use crate::address::Bytes;
 use crate::arena::Arena;
-use crate::driver::{Driver, Whose};
+use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::AllocError;
 use crate::patience::Patience;
 
@@ -66,6 +67,7 @@ impl<D: Driver> Arena<D> {
 
     /// Tries `attempt` after each step, as long as that may help a request for
     /// `size` bytes that failed by `error`. The turn is still held at the end.
+    /// Others' work is waited for only where what it holds back is enough.
     pub(super) fn climb<'a, T>(
         &'a self,
         mut turn: LadderTurn<'a, D>,
@@ -75,8 +77,7 @@ impl<D: Driver> Arena<D> {
     ) -> (LadderTurn<'a, D>, Result<T, AllocError>) {
         let mut latest = error;
         for round in 0..ROUNDS {
-            let whose = if round == 0 { Whose::Own } else { Whose::All };
-            if whose == Whose::All && self.is_served_beyond(latest) {
+            if round > 0 && self.is_served_beyond(latest) {
                 break;
             }
             if round == 1 {
@@ -93,13 +94,16 @@ impl<D: Driver> Arena<D> {
             // what it takes to wait with.
             let waited = !self.is_limbo_empty();
             let before = self.oldest_number();
-            self.empty_limbo(whose);
+            let whose = round > 0 && self.could_serve(size);
+            self.empty_limbo(if whose { Whose::All } else { Whose::Own });
             match attempt(Step::Emptied { waited }) {
                 Err(error) if is_shortage(error) => latest = error,
                 ended => return (turn, ended),
             }
             let ended = before.is_none() || before != self.oldest_number();
-            if self.is_limbo_empty() || (round > 0 && !(ended && self.could_hold(size))) {
+            // Not where limbo cannot be waited for.
+            let is_over = || !ended || !self.driver.may_fence() || !self.could_be_had(size);
+            if self.is_limbo_empty() || (round > 0 && is_over()) {
                 break;
             }
         }
@@ -109,23 +113,51 @@ impl<D: Driver> Arena<D> {
     /// What lies idle elsewhere on the device comes before a wait for other
     /// devices. Nobody waits for another arena's turn while holding one.
     fn ask_neighbours<'a>(&'a self, turn: LadderTurn<'a, D>) -> (LadderTurn<'a, D>, bool) {
-        let Some(relieve) = &self.neighbours else {
+        if self.neighbours.is_none() {
             return (turn, false);
-        };
+        }
         drop(turn);
-        let gave = relieve();
+        let gave = self.relieve();
         (self.turn_on_ladder(), gave)
     }
 
-    /// Whether so much could be had, if nobody else took any, of what is not
-    /// live; not where limbo cannot be waited for.
-    fn could_hold(&self, size: Bytes) -> bool {
-        let Some(Ok(available)) = self.driver.may_fence().then(|| self.available()) else {
-            return false;
+    /// Whether so much could be had of what the program does not hold, in sum.
+    /// Where not, bare CUDA refuses it at once; no wait helps, and what is
+    /// waited for may end only by what the program does after the refusal.
+    pub(super) fn could_be_had(&self, size: Bytes) -> bool {
+        let Some(elsewhere) = (self.neighbours.as_ref()).map_or(Some(Bytes::ZERO), |n| (n.live)())
+        else {
+            return true;
         };
-        let mut books = self.books.lock();
-        let capacity = books.reserved().saturating_add(available);
-        books.tally().live().saturating_add(size) <= capacity
+        let needed = (self.live()).saturating_add(elsewhere).saturating_add(size);
+        // What is on its way between the books and the driver, in whatever
+        // arena, counts towards the quota.
+        let before = self.quota.reserved();
+        let Ok(MemInfo { free, .. }) = self.driver.mem_info() else {
+            return true;
+        };
+        let reserved = self.quota.reserved().max(before);
+        needed <= self.up_to_limit(free.saturating_add(reserved))
+    }
+
+    /// Whether there is so much at all, whatever the program frees.
+    pub(super) fn exists(&self, size: Bytes) -> bool {
+        let total = self.device_total();
+        total.is_zero() || size <= self.up_to_limit(total)
+    }
+
+    fn up_to_limit(&self, bytes: Bytes) -> Bytes {
+        self.quota.limit().map_or(bytes, |limit| bytes.min(limit))
+    }
+
+    /// Whether a request could be served with all that lies in limbo, between
+    /// the blocks that the program holds; as far as can be said.
+    fn could_serve(&self, size: Bytes) -> bool {
+        let Some(Ok(available)) = self.driver.may_fence().then(|| self.available()) else {
+            return true;
+        };
+        let books = self.books.lock();
+        size <= books.obtainable().saturating_add(available) || books.has_gap(size)
     }
 
     fn oldest_number(&self) -> Option<u64> {

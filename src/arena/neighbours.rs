@@ -7,20 +7,39 @@ use crate::arena::Arena;
 use crate::driver::Driver;
 use crate::sync::atomic::Ordering;
 
-/// Gives back what is idle elsewhere; whether that was anything.
-pub(super) type Neighbours = Box<dyn Fn() -> bool + Send + Sync>;
+/// Who else has memory of the device.
+pub(super) struct Neighbours {
+    /// Gives back what is idle there; whether it is worth asking again.
+    pub(super) relieve: Box<dyn Fn() -> bool + Send + Sync>,
+    /// See [`Arena::relieved_by`].
+    pub(super) live: Box<dyn Fn() -> Option<Bytes> + Send + Sync>,
+}
 
 impl<D: Driver> Arena<D> {
     /// The same, with neighbours that are asked to give back what is idle
     /// there before a request fails for want of memory. They are asked without
-    /// a lock or a turn, and say whether they gave anything.
+    /// a lock or a turn, and say whether they gave anything. `live` says what
+    /// the program holds there, at the least; none where the program has freed
+    /// some of what is live on the device, here or there, and no books say so
+    /// yet.
     #[must_use]
     pub fn relieved_by(
         mut self,
-        neighbours: impl Fn() -> bool + Send + Sync + 'static,
+        relieve: impl Fn() -> bool + Send + Sync + 'static,
+        live: impl Fn() -> Option<Bytes> + Send + Sync + 'static,
     ) -> Arena<D> {
-        self.neighbours = Some(Box::new(neighbours));
+        self.neighbours = Some(Neighbours {
+            relieve: Box::new(relieve),
+            live: Box::new(live),
+        });
         self
+    }
+
+    /// Gives back what is idle elsewhere on the device; whether it is worth
+    /// asking again.
+    pub(super) fn relieve(&self) -> bool {
+        let neighbours = self.neighbours.as_ref();
+        neighbours.is_some_and(|neighbours| (neighbours.relieve)())
     }
 
     /// From now on no chunk goes back to the driver, whatever is short and
@@ -40,6 +59,12 @@ impl<D: Driver> Arena<D> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.books.lock().reserved().is_zero()
+    }
+
+    /// Bytes of the blocks that the program holds.
+    #[must_use]
+    pub fn live(&self) -> Bytes {
+        self.books.lock().tally().live()
     }
 
     /// Whether the program holds any block of it.

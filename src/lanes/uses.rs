@@ -139,6 +139,12 @@ impl<D: Streams> Uses<D> {
         self.books.lock().waiting.push_back(waiting);
     }
 
+    /// Whether any block waits.
+    pub(super) fn has_waiting(&self) -> bool {
+        let books = self.books.lock();
+        books.looking > 0 || !books.waiting.is_empty()
+    }
+
     /// Looks at the oldest blocks that wait.
     pub(super) fn poll(&self) {
         if self.noted.load(Ordering::Relaxed) == 0 {

@@ -65,7 +65,7 @@ impl Streams {
             quota,
         );
         let relieve = move || lanes.upgrade().is_some_and(|lanes| !lanes.trim().is_zero());
-        Some(Arc::new(arena.relieved_by(relieve)))
+        Some(Arc::new(arena.relieved_by(relieve, || None)))
     }
 
     fn key(&self, at: usize, capture: Option<Capture>) -> LaneKey {

@@ -280,3 +280,87 @@ fn frees_that_wait_in_the_driver_are_counted() {
     assert_eq!((stats.waits, stats.budget_waits), (5, 0));
     assert!(stats.wait_ns >= 10 * MS && stats.longest_wait_ns >= 2 * MS);
 }
+
+/// What a request would need besides what the program holds, of 64 MiB: more
+/// than the device, or less than that.
+const TOO_MUCH: [u64; 2] = [65, 41];
+
+/// Bare CUDA refuses at once what there is no room for. Nothing helps, and
+/// what the program has freed may be in use until it goes on.
+#[test]
+fn what_cannot_be_had_is_waited_for_by_nobody() {
+    for strategy in [
+        StrategyKind::NaiveBestFit,
+        StrategyKind::AutoGrowth,
+        StrategyKind::Passthrough,
+    ] {
+        for (limit, mib) in [None, Some(DeviceShare::Bytes(Bytes::mib(64)))]
+            .into_iter()
+            .flat_map(|limit| TOO_MUCH.map(|mib| (limit, mib)))
+        {
+            let never = u64::from(mib > 64);
+            let config = Config {
+                limit,
+                limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(24 - never))),
+                retry_time: Duration::from_secs(600 * never),
+                ..plain(strategy)
+            };
+            let memory = if limit.is_some() { 128 } else { 64 };
+            let rig = Rig::new(&config, Bytes::mib(memory));
+            let [kept, freed] = [(); 2].map(|()| rig.get(Bytes::mib(24)));
+            rig.launch(freed, Bytes::mib(24), 200 * MS);
+            if strategy != StrategyKind::Passthrough {
+                // Its own free waits, as bare.
+                rig.arena.free(freed).unwrap();
+            }
+            let wanted = Bytes::mib(mib);
+            let refused = match limit {
+                Some(_) => AllocError::Limit,
+                None => AllocError::Driver(Code::OUT_OF_MEMORY),
+            };
+            assert_eq!(rig.arena.allocate(wanted), Err(refused), "{strategy:?}");
+            assert!(
+                rig.gpu.in_use(freed, Bytes::mib(24)),
+                "{strategy:?}, {wanted}"
+            );
+            let stats = rig.arena.stats();
+            assert_eq!(
+                (stats.ooms, stats.limit_ooms),
+                (1, u64::from(limit.is_some()))
+            );
+            rig.arena.free(kept).unwrap();
+            if strategy == StrategyKind::Passthrough {
+                rig.arena.free(freed).unwrap();
+            }
+            rig.ends_clean();
+        }
+    }
+}
+
+/// There is enough in sum, but the blocks that the program holds lie in between.
+#[test]
+fn the_work_of_others_is_not_waited_for_where_that_is_not_enough() {
+    let config = Config {
+        initial_chunk: Some(Bytes::mib(16)),
+        ..plain(StrategyKind::NaiveBestFit)
+    };
+    let arena = accompanied(&config, Bytes::mib(16));
+    let mut blocks = Vec::new();
+    while let Ok(block) = arena.allocate(Bytes::kib(512)) {
+        blocks.push(block);
+    }
+    for block in blocks.iter().step_by(2) {
+        arena.free(*block).unwrap();
+    }
+    let driver = arena.driver();
+    let waits = || driver.waits_for_other.load(Ordering::Relaxed);
+    assert!(arena.allocate(Bytes::mib(4)).is_err());
+    assert_eq!(
+        (waits(), driver.other_runs.load(Ordering::Relaxed)),
+        (0, true)
+    );
+    // Of neighbours enough is made.
+    arena.free(blocks[1]).unwrap();
+    assert!(arena.allocate(Bytes::kib(1536)).is_ok());
+    assert!(waits() > 0);
+}

@@ -89,10 +89,19 @@ fn next() -> Option<Item> {
     }
 }
 
+/// Whether something that was handed over is not freed yet.
+fn is_at_work(queue: &Queue) -> bool {
+    queue.running && !queue.ended && (queue.busy || !queue.items.is_empty())
+}
+
+pub(crate) fn is_busy() -> bool {
+    is_at_work(&queue())
+}
+
 /// Waits until all that was handed over is freed.
 pub(crate) fn finish() {
     let mut queue = queue();
-    while queue.running && !queue.ended && (queue.busy || !queue.items.is_empty()) {
+    while is_at_work(&queue) {
         queue = CHANGED.wait(queue).unwrap_or_else(PoisonError::into_inner);
     }
 }

@@ -44,7 +44,7 @@ use std::sync::Arc;
 use crate::address::{Address, Bytes};
 use crate::arena::growth::Stray;
 use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
-use crate::driver::{Driver, MemInfo, Whose};
+use crate::driver::{Driver, MemInfo, PAGE, Whose};
 use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
@@ -55,7 +55,7 @@ use crate::sync::{Lock, OnceLock};
 
 use bell::Bell;
 pub use books::Located;
-use books::{Books, Freed, Region, Release, Search, Want};
+use books::{Books, Freed, Release, Search, Want};
 use direct::Kind;
 use finish::Finish;
 pub use history::Watch;
@@ -249,30 +249,6 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// Takes over memory that the real function handed to the program after
-    /// `allocate` had failed, so that it is counted and found when freed.
-    /// False where the page map cannot hold it: then it stays the program's
-    /// own.
-    pub fn adopt(&self, address: Address, request: Bytes) -> bool {
-        let size = self.direct_size(request);
-        let region = Region { address, size };
-        let stack = self.call_stack();
-        let (adopted, taken) = {
-            let mut books = self.books.lock();
-            let taken = books.device_gave(region);
-            (books.add_direct(region, request, stack), taken)
-        };
-        if !adopted {
-            self.books.lock().device_gets(region);
-        } else {
-            self.quota.take_anyway(taken);
-            if let Some(finish) = &self.finish {
-                self.finish(finish, address);
-            }
-        }
-        adopted
-    }
-
     /// Frees the live block at `address`.
     ///
     /// # Errors
@@ -350,7 +326,7 @@ impl<D: Driver> Arena<D> {
 
     /// Free and total memory as the program should see them: what the driver
     /// has, with what the arena could hand out in whole chunks, and never more
-    /// than the limit.
+    /// than the limit leaves in whole pages.
     ///
     /// # Errors
     /// What the driver answers.
@@ -377,6 +353,7 @@ impl<D: Driver> Arena<D> {
                 free: free.min(
                     limit
                         .saturating_sub(self.quota.reserved())
+                        .round_down(PAGE)
                         .saturating_add(ours),
                 ),
                 total: total.min(limit),

@@ -2,16 +2,60 @@
 //! arenas of that device.
 //!
 //! Invariant: the sum of what arenas hold never passes the limit; bytes are
-//! taken from the quota before the driver is asked. Cost: one atomic
-//! operation per driver allocation, none on a hit.
+//! taken from the quota before the driver is asked. Until it has answered they
+//! are told apart: nobody may ever have them, and a request that they alone
+//! stand in the way of has not come to the limit. Cost: a lock of its own twice
+//! per driver allocation, none on a hit.
 
 use crate::address::Bytes;
+use crate::sync::Lock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What all arenas of a device may reserve together.
 pub struct Quota {
     limit: AtomicU64,
-    reserved: AtomicU64,
+    sums: Lock<Sums>,
+}
+
+#[derive(Copy, Clone, Default)]
+struct Sums {
+    /// What is taken.
+    reserved: Bytes,
+    /// Of that, what the driver has not answered for yet.
+    asked: Bytes,
+}
+
+/// What stands in the way of a request.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Full {
+    /// What is held.
+    Held,
+    /// What others are asking the driver for at this moment.
+    Asked,
+}
+
+/// Bytes that the driver is being asked for; back in the quota with the value,
+/// as far as it gave none.
+pub struct Asked<'a> {
+    quota: &'a Quota,
+    size: Bytes,
+    taken: Bytes,
+}
+
+impl Asked<'_> {
+    /// The driver gave so much: it is held from now on.
+    pub fn got(mut self, taken: Bytes) {
+        self.taken = taken;
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        let mut sums = self.quota.sums.lock();
+        sums.asked = sums.asked.saturating_sub(self.size);
+        let rest = self.size.saturating_sub(self.taken);
+        sums.reserved = sums.reserved.saturating_sub(rest);
+    }
 }
 
 impl Quota {
@@ -20,7 +64,7 @@ impl Quota {
     pub fn new(limit: Bytes) -> Quota {
         Quota {
             limit: AtomicU64::new(limit.get()),
-            reserved: AtomicU64::new(0),
+            sums: Lock::new(Sums::default()),
         }
     }
 
@@ -41,32 +85,50 @@ impl Quota {
     /// Bytes reserved on the device.
     #[must_use]
     pub fn reserved(&self) -> Bytes {
-        Bytes::new(self.reserved.load(Ordering::Relaxed))
+        self.sums.lock().reserved
+    }
+
+    /// Takes `size` bytes out of the quota, if they are left, for as long as the
+    /// driver is asked for them.
+    ///
+    /// # Errors
+    /// Why they are not.
+    pub fn ask(&self, size: Bytes) -> Result<Asked<'_>, Full> {
+        let mut sums = self.sums.lock();
+        let left = |held: Bytes| {
+            let sum = held.get().checked_add(size.get());
+            sum.is_some_and(|sum| sum <= self.limit.load(Ordering::Relaxed))
+        };
+        if left(sums.reserved) {
+            sums.reserved = sums.reserved.saturating_add(size);
+            sums.asked = sums.asked.saturating_add(size);
+            let (quota, taken) = (self, Bytes::ZERO);
+            return Ok(Asked { quota, size, taken });
+        }
+        let held = sums.reserved.saturating_sub(sums.asked);
+        Err(if left(held) { Full::Asked } else { Full::Held })
     }
 
     /// Takes `size` bytes out of the quota, if they are left.
-    // Relaxed throughout: the counter guards no other memory; the loop alone
-    // keeps the sum below the limit.
     #[must_use]
     pub fn take(&self, size: Bytes) -> bool {
-        self.reserved
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |reserved| {
-                reserved
-                    .checked_add(size.get())
-                    .filter(|&sum| sum <= self.limit.load(Ordering::Relaxed))
-            })
-            .is_ok()
+        self.ask(size).is_ok_and(|asked| {
+            asked.got(size);
+            true
+        })
     }
 
     /// Takes `size` bytes whether they are left or not: the memory is already
     /// there, handed out by the real function.
     pub fn take_anyway(&self, size: Bytes) {
-        self.reserved.fetch_add(size.get(), Ordering::Relaxed);
+        let mut sums = self.sums.lock();
+        sums.reserved = sums.reserved.saturating_add(size);
     }
 
     /// Puts `size` bytes back.
     pub fn put_back(&self, size: Bytes) {
-        self.reserved.fetch_sub(size.get(), Ordering::Relaxed);
+        let mut sums = self.sums.lock();
+        sums.reserved = sums.reserved.saturating_sub(size);
     }
 }
 
@@ -106,6 +168,25 @@ mod tests {
         assert!(quota.take(Bytes::new(1)));
         assert_eq!(quota.limit(), Some(Bytes::new(10)));
         assert_eq!(Quota::new(Bytes::MAX).limit(), None);
+    }
+
+    /// What the driver has not answered for is not the limit's fault.
+    #[test]
+    fn what_is_only_asked_for_is_told_apart() {
+        let quota = Quota::new(Bytes::new(10));
+        let full = |size| quota.ask(Bytes::new(size)).err();
+        assert!(quota.take(Bytes::new(2)));
+        let asked = quota.ask(Bytes::new(6)).unwrap();
+        assert_eq!(
+            [full(2), full(8), full(9)],
+            [None, Some(Full::Asked), Some(Full::Held)]
+        );
+        assert_eq!(quota.reserved(), Bytes::new(8));
+        asked.got(Bytes::new(4));
+        assert_eq!([full(4), full(5)], [None, Some(Full::Held)]);
+        assert_eq!(quota.reserved(), Bytes::new(6));
+        drop(quota.ask(Bytes::new(4)));
+        assert_eq!(quota.reserved(), Bytes::new(6));
     }
 
     #[test]

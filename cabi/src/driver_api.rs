@@ -183,31 +183,25 @@ pub(crate) fn allocate(
     size: Bytes,
     last: impl FnOnce() -> (CudaResult, CUdeviceptr),
 ) -> Result<Address, Refusal> {
-    let error = match arena.allocate(size) {
-        Ok(address) => return Ok(address),
-        Err(error) => error,
+    let served = match arena.allocate(size) {
+        Err(AllocError::Driver(_)) => arena.take_past(size, || {
+            let (result, address) = own_call(last);
+            Code::check(result).map(|()| Address::new(address))
+        }),
+        served => served,
     };
-    if error == AllocError::Limit {
-        life::out_of_memory(arena, size, "the option limit was reached");
-        return Err(Refusal::Limit);
-    }
-    let asked = arena.ask_past(|| {
-        let (result, address) = own_call(last);
-        Code::check(result).map(|()| Address::new(address))
-    });
-    let address = match asked {
-        Ok(address) => address,
-        Err(code) => {
+    served.map_err(|error| match error {
+        AllocError::Limit => {
+            life::out_of_memory(arena, size, "the option limit was reached");
+            Refusal::Limit
+        }
+        AllocError::Driver(code) => {
             if code == Code::OUT_OF_MEMORY {
                 life::out_of_memory(arena, size, "the device has no more");
             }
-            return Err(Refusal::Real(code.get()));
+            Refusal::Real(code.get())
         }
-    };
-    // Where it cannot be adopted it stays the driver's, and the free of it
-    // finds its way there.
-    let _adopted: bool = arena.adopt(address, size);
-    Ok(address)
+    })
 }
 
 /// What became of an address that was to be freed.

@@ -227,24 +227,6 @@ impl<F: Clone> Books<F> {
         held.into_iter().fold(self.reserved(), not_held)
     }
 
-    /// Whether some chunk has so much in one piece that is not live. Looks at
-    /// every block of the chunks that are large enough.
-    pub(crate) fn has_gap(&self, size: Bytes) -> bool {
-        let mut chunks = self.chunks.iter().map(|(_, chunk)| chunk);
-        chunks.any(|chunk| {
-            let mut gap = Bytes::ZERO;
-            let grow = |gap: &mut Bytes, block: &Block| {
-                *gap = match block.state {
-                    State::Live => Bytes::ZERO,
-                    _ => gap.saturating_add(block.size),
-                };
-                *gap
-            };
-            let mut blocks = self.blocks.walk(chunk.first);
-            chunk.size >= size && blocks.any(|(_, block)| grow(&mut gap, block) >= size)
-        })
-    }
-
     pub(crate) fn limbo(&self) -> &Limbo<F> {
         &self.limbo
     }

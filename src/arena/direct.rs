@@ -3,15 +3,18 @@
 //!
 //! A device hands out whole pages. An allocation above [`SMALL`] has its own,
 //! and counts for them; smaller ones share pages, and a page counts once (see
-//! `books::pages`). Owns nothing. Cost: one more look under the lock for each
+//! `books::pages`). Until it is there it counts for a page: the limit holds at
+//! every moment, and below it no small allocation is made where it leaves no
+//! page. Owns nothing. Cost: one more look under the lock for each
 //! driver allocation of the kind.
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::books::{Direct, Freed, Region};
 use crate::arena::reclaim::Extent;
-use crate::driver::{Driver, PAGE};
+use crate::driver::Driver;
 use crate::error::{AllocError, Code, FreeError};
+use crate::stats::StackId;
 use crate::strategy::{SMALL, pages};
 
 /// Whose memory an arena has.
@@ -26,47 +29,66 @@ impl<D: Driver> Arena<D> {
     pub(super) fn direct_size(&self, request: Bytes) -> Bytes {
         let least = self.strategy.least_block(request);
         match self.kind {
-            Kind::Device if least > SMALL => pages(least),
+            Kind::Device if !self.shares_pages(least) => pages(least),
             Kind::Device | Kind::Host => least,
         }
     }
 
-    /// Asks the driver for `request` bytes.
-    pub(super) fn obtain(&self, request: Bytes) -> Result<Region, AllocError> {
-        let size = self.direct_size(request);
-        if self.kind == Kind::Device && size <= SMALL {
-            return self.obtain_small(request, size);
-        }
-        self.obtain_by(size, || self.driver.alloc(request))
+    /// Whether an allocation of this size may lie in a page with others.
+    pub(super) fn shares_pages(&self, size: Bytes) -> bool {
+        self.kind == Kind::Device && size <= SMALL
     }
 
-    /// The same where it may lie in a page with others. Where the limit leaves
-    /// no page, the driver is asked all the same if one that has been counted
-    /// may have the room; where it has not, the answer goes back at once.
-    fn obtain_small(&self, request: Bytes, size: Bytes) -> Result<Region, AllocError> {
-        let counted = self.quota.take(PAGE);
-        if !counted && !self.books.lock().may_share(size) {
-            return Err(AllocError::Limit);
-        }
-        let put_back = |size| {
-            if counted {
-                self.quota.put_back(size);
-            }
-        };
-        let address = self.driver.alloc(request).map_err(|code| {
-            put_back(PAGE);
-            AllocError::Driver(code)
-        })?;
+    /// Asks the driver for `request` bytes.
+    pub(super) fn obtain(&self, request: Bytes) -> Result<Region, AllocError> {
+        self.obtain_by(self.direct_size(request), || self.driver.alloc(request))
+    }
+
+    /// Memory for the program from this call, where the arena had none for it:
+    /// within the limit, counted, and found when it is freed. Where the page
+    /// map cannot hold it, it is the program's own.
+    ///
+    /// # Errors
+    /// [`AllocError::Limit`], and the call is not made; or what it answers.
+    pub fn take_past(
+        &self,
+        request: Bytes,
+        call: impl FnOnce() -> Result<Address, Code>,
+    ) -> Result<Address, AllocError> {
+        let call = || self.driver.alloc_past(call);
+        let region = self.obtain_by(self.direct_size(request), call)?;
+        self.enter_finished(region, request);
+        Ok(region.address)
+    }
+
+    /// Takes over memory that the real function handed to the program after
+    /// `allocate` had failed, so that it is counted and found when freed.
+    /// False where the page map cannot hold it: then it stays the program's
+    /// own.
+    pub fn adopt(&self, address: Address, request: Bytes) -> bool {
+        let size = self.direct_size(request);
         let region = Region { address, size };
         let taken = self.books.lock().device_gave(region);
-        put_back(PAGE.saturating_sub(taken));
-        if counted || taken.is_zero() {
-            return Ok(region);
+        self.quota.take_anyway(taken);
+        self.enter_finished(region, request)
+    }
+
+    fn enter_finished(&self, region: Region, request: Bytes) -> bool {
+        let entered = self.enter_or_leave(region, request, self.call_stack());
+        if entered && let Some(finish) = &self.finish {
+            self.finish(finish, region.address);
         }
-        self.books.lock().device_gets(region);
-        // Nobody has used it: the error that matters is the limit.
-        let _ = self.driver.free(address);
-        Err(AllocError::Limit)
+        entered
+    }
+
+    /// Enters memory that the program has in any case.
+    pub(super) fn enter_or_leave(&self, region: Region, request: Bytes, stack: StackId) -> bool {
+        let entered = self.books.lock().add_direct(region, request, stack);
+        if !entered {
+            let given = self.books.lock().device_gets(region);
+            self.quota.put_back(given);
+        }
+        entered
     }
 
     /// Has the driver take back, by this call, what the program has freed. It

@@ -12,6 +12,8 @@
 //! Bytes are taken from the quota before the driver is asked, so that the
 //! limit holds whatever threads do at the same time.
 
+use std::time::{Duration, Instant};
+
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::books::{Region, Search, Wait, Want};
@@ -19,9 +21,10 @@ use crate::arena::ladder::{LadderTurn, Step};
 use crate::arena::picture::Need;
 use crate::arena::reclaim::Extent;
 use crate::config::GarbageThreshold;
-use crate::driver::{Driver, Whose};
+use crate::driver::{Driver, PAGE, Whose};
 use crate::error::{AllocError, Code};
 use crate::patience::Patience;
+use crate::quota::{Asked, Full};
 use crate::stats::StackId;
 
 /// Limbo may hold this much before an allocation waits rather than grows,
@@ -29,6 +32,10 @@ use crate::stats::StackId;
 /// for a small program not to wait at every step.
 const BUDGET_PART: u64 = 16;
 const BUDGET_LEAST: Bytes = Bytes::mib(64);
+
+/// A driver answers in milliseconds. Where it does not, it may be waiting for
+/// what this thread is going to do next.
+const ANSWER: Duration = Duration::from_secs(10);
 
 /// Whether smaller requests may still be served.
 pub(super) fn is_shortage(error: AllocError) -> bool {
@@ -366,11 +373,7 @@ impl<D: Driver> Arena<D> {
         if stray == Stray::GivenBack {
             return self.enter_direct(region, request, need.stack);
         }
-        let entered = (self.books.lock()).add_direct(region, request, need.stack);
-        if !entered {
-            let given = self.books.lock().device_gets(region);
-            self.quota.put_back(given);
-        }
+        self.enter_or_leave(region, request, need.stack);
         Ok(region.address)
     }
 
@@ -400,14 +403,33 @@ impl<D: Driver> Arena<D> {
         size: Bytes,
         alloc: impl FnOnce() -> Result<Address, Code>,
     ) -> Result<Region, AllocError> {
-        if !self.quota.take(size) {
-            return Err(AllocError::Limit);
+        let shares = self.shares_pages(size);
+        let asked = self.ask_quota(if shares { PAGE } else { size })?;
+        let address = alloc().map_err(AllocError::Driver)?;
+        let region = Region { address, size };
+        // In which page it lies, only its address tells.
+        let taken = if shares {
+            self.books.lock().device_gave(region)
+        } else {
+            size
+        };
+        asked.got(taken);
+        Ok(region)
+    }
+
+    /// Takes bytes from the quota, to ask the driver for them. What others are
+    /// asking it for is waited for, where that alone stands in the way.
+    fn ask_quota(&self, size: Bytes) -> Result<Asked<'_>, AllocError> {
+        let (mut since, mut patience) = (None, Patience::new());
+        loop {
+            match self.quota.ask(size) {
+                Ok(asked) => return Ok(asked),
+                Err(Full::Asked) if since.get_or_insert_with(Instant::now).elapsed() < ANSWER => {
+                    patience.pause();
+                }
+                Err(_) => return Err(AllocError::Limit),
+            }
         }
-        let address = alloc().map_err(|code| {
-            self.quota.put_back(size);
-            AllocError::Driver(code)
-        })?;
-        Ok(Region { address, size })
     }
 
     /// Enters a chunk; one that is `kept` never goes back.

@@ -340,6 +340,28 @@ fn an_adopted_pointer_is_freed_like_any_other(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
+/// What the real function serves in the end is within the limit as well.
+fn the_real_function_does_not_pass_the_limit(strategy: StrategyKind) {
+    use vramalloc::Driver as _;
+    let config = Config {
+        limit: Some(DeviceShare::Bytes(Bytes::mib(8))),
+        ..plain(strategy)
+    };
+    let rig = Rig::new(&config, DEVICE);
+    let driver = rig.arena.driver();
+    let take = |size| rig.arena.take_past(size, || driver.alloc(size));
+    let block = take(Bytes::mib(5)).unwrap();
+    assert!(rig.is_ours(block) && rig.is_whole(block));
+    assert_eq!(take(Bytes::mib(3)), Err(AllocError::Limit));
+    let refused = rig.arena.take_past(Bytes::mib(2), || Err(Code::UNKNOWN));
+    assert_eq!(refused, Err(AllocError::Driver(Code::UNKNOWN)));
+    let rest = take(Bytes::mib(2)).unwrap();
+    rig.arena.free(block).unwrap();
+    rig.arena.free(rest).unwrap();
+    assert!(rig.gpu.peak(0) <= Bytes::mib(8));
+    rig.ends_clean();
+}
+
 fn a_block_is_located_in_its_allocation(strategy: StrategyKind) {
     let rig = Rig::new(&plain(strategy), DEVICE);
     let (first, second) = (rig.get(MIB), rig.get(MIB));
@@ -433,6 +455,7 @@ macro_rules! conformance {
                 a_refused_free_changes_nothing,
                 a_retired_arena_knows_nothing,
                 an_adopted_pointer_is_freed_like_any_other,
+                the_real_function_does_not_pass_the_limit,
                 a_block_is_located_in_its_allocation,
                 large_requests_can_have_their_own_allocation,
                 garbage_collects_as_the_options_say,

@@ -266,6 +266,9 @@ fn amounts() -> Vec<Case> {
         Case::new(&[40], "what_is_told_of_a_cap_can_be_had", "info")
             .args(&["first"])
             .options("limit:1G"),
+        Case::new(&[40], "what_is_told_of_an_odd_cap_can_be_had", "info")
+            .args(&["first"])
+            .options("limit:333M"),
         Case::new(&[10, 15], "the_end_of_memory", "oom")
             .env(SMALL)
             .judge(judge::as_much_as_bare),

@@ -113,7 +113,9 @@ fn a_limit_counts_pages_that_small_allocations_hold() {
     let steps = (0..200).map(|_| "+600K".to_owned());
     let frees = (0..200).step_by(3).map(|n| format!("-{n}"));
     let again = (0..100).map(|_| "+2000".to_owned());
-    let run = Run::preloaded("steps", Kind::Driver).conf("strategy:passthrough,limit:64M");
+    // One page more than they hold: in which page the driver puts a small
+    // allocation is known only afterwards.
+    let run = Run::preloaded("steps", Kind::Driver).conf("strategy:passthrough,limit:66M");
     let steps = steps.take(96).chain(frees.take(32)).chain(again);
     let outcome = steps.fold(run, |run, step| run.arg(&step)).go();
     outcome.quiet(0).no_violations();
@@ -124,6 +126,19 @@ fn a_limit_counts_pages_that_small_allocations_hold() {
         "{}",
         outcome.stdout
     );
+}
+
+/// Pages have room enough in sum, and not in one piece.
+#[test]
+fn no_limit_is_passed_for_a_moment() {
+    let steps = ["+600K", "+600K", "+600K", "+1500K", "-1", "+700K"];
+    let run = Run::preloaded("steps", Kind::Driver).conf("strategy:passthrough,limit:4M");
+    let outcome = run.args(steps).go();
+    outcome.no_violations();
+    let lost = outcome.report()["devices"][0]["peak_bytes"].as_u64();
+    assert_eq!(lost, Some(4 << 20), "{}", outcome.what);
+    let codes = outcome.stdout.lines().filter(|line| line.ends_with(": 0"));
+    assert_eq!(codes.count(), 4, "{}", outcome.stdout);
 }
 
 /// A pool of the program's own, as large as ours: told in the line.

@@ -4,7 +4,7 @@
 //! the request. Cost: that of a search in the free index, see there.
 
 use crate::address::{Address, Bytes};
-use crate::arena::block::{Block, BlockId};
+use crate::arena::block::{Block, BlockId, State};
 use crate::arena::books::{Books, Search, Want};
 use crate::arena::free_index::FreeIndex;
 use crate::arena::packing::{Packing, fills};
@@ -94,6 +94,24 @@ impl<F: Clone> Books<F> {
                 .chunks
                 .get(block.chunk)
                 .is_some_and(|chunk| chunk.live == 0)
+    }
+
+    /// Whether some chunk has so much in one piece that is not live. Looks at
+    /// every block of the chunks that are large enough.
+    pub(crate) fn has_gap(&self, size: Bytes) -> bool {
+        let mut chunks = self.chunks.iter().map(|(_, chunk)| chunk);
+        chunks.any(|chunk| {
+            let mut gap = Bytes::ZERO;
+            let grow = |gap: &mut Bytes, block: &Block| {
+                *gap = match block.state {
+                    State::Live => Bytes::ZERO,
+                    _ => gap.saturating_add(block.size),
+                };
+                *gap
+            };
+            let mut blocks = self.blocks.walk(chunk.first);
+            chunk.size >= size && blocks.any(|(_, block)| grow(&mut gap, block) >= size)
+        })
     }
 
     /// Bytes of chunks in use that could be handed out in pieces of a page or

@@ -15,18 +15,12 @@ use crate::arena::books::{Books, Region};
 use crate::driver::PAGE;
 use crate::strategy::SMALL;
 
-/// What lies in a page.
-#[derive(Default)]
-struct Shared {
-    count: u64,
-    filled: Bytes,
-}
-
 /// See the module.
 #[derive(Default)]
 pub(crate) struct SharedPages {
-    pages: BTreeMap<u64, Shared>,
-    /// What is in all of them.
+    /// How many lie in each.
+    pages: BTreeMap<u64, u64>,
+    /// How many bytes lie in all of them.
     filled: Bytes,
     /// It is memory of the host, where nothing is known of pages.
     is_host: bool,
@@ -45,10 +39,9 @@ impl SharedPages {
             return region.size;
         };
         self.filled = self.filled.saturating_add(region.size);
-        let page = self.pages.entry(page).or_default();
-        page.count += 1;
-        page.filled = page.filled.saturating_add(region.size);
-        if page.count == 1 { PAGE } else { Bytes::ZERO }
+        let count = self.pages.entry(page).or_default();
+        *count += 1;
+        if *count == 1 { PAGE } else { Bytes::ZERO }
     }
 
     /// It is going to get the region back; what that gives the device.
@@ -56,14 +49,13 @@ impl SharedPages {
         let Some(page) = self.page_of(region) else {
             return region.size;
         };
-        let Some(shared) = self.pages.get_mut(&page) else {
+        let Some(count) = self.pages.get_mut(&page) else {
             // Gone with its context.
             return Bytes::ZERO;
         };
         self.filled = self.filled.saturating_sub(region.size);
-        shared.filled = shared.filled.saturating_sub(region.size);
-        shared.count -= 1;
-        if shared.count > 0 {
+        *count -= 1;
+        if *count > 0 {
             return Bytes::ZERO;
         }
         self.pages.remove(&page);
@@ -97,12 +89,6 @@ impl<F: Clone> Books<F> {
     /// It is going to get a region back; what that counts for.
     pub(crate) fn device_gets(&mut self, region: Region) -> Bytes {
         self.pages.leave(region)
-    }
-
-    /// Whether so much may find room in a page that counts already.
-    pub(crate) fn may_share(&self, size: Bytes) -> bool {
-        let mut pages = self.pages.pages.values();
-        pages.any(|page| PAGE.saturating_sub(page.filled) >= size)
     }
 }
 

@@ -125,6 +125,9 @@ impl<D: Driver> Arena<D> {
     /// Where not, bare CUDA refuses it at once; no wait helps, and what is
     /// waited for may end only by what the program does after the refusal.
     pub(super) fn could_be_had(&self, size: Bytes) -> bool {
+        if !self.exists(size) {
+            return false;
+        }
         let Some(elsewhere) = (self.neighbours.as_ref()).map_or(Some(Bytes::ZERO), |n| (n.live)())
         else {
             return true;

@@ -1,9 +1,10 @@
 //! PyTorch's metrics: what counts as what, step by step, with the numbers
 //! worked out by hand from the definitions.
 
+use vramalloc::Code;
 use vramalloc::address::{Address, Bytes};
 use vramalloc::config::{Config, DeviceShare, FreeSync, Splitting, StrategyKind};
-use vramalloc::sim::{Gpu, Settings};
+use vramalloc::sim::{Call, Gpu, Settings};
 use vramalloc::stats::{MemoryStats, Metric, PoolStats, Stat};
 
 use crate::rig::{MS, Rig, plain};
@@ -224,15 +225,21 @@ fn a_request_that_fails_was_retried() {
             ]
         };
         assert_eq!(counts(&rig), [0; 4]);
+        // What the program holds leaves no room for it.
         assert!(rig.arena.allocate(mib(30)).is_err());
-        assert_eq!(counts(&rig), [1, 1, 1, 0], "{strategy:?}");
+        assert_eq!(counts(&rig), [0, 0, 1, 0], "{strategy:?}");
+        rig.gpu
+            .fail_randomly(Call::Alloc, 1000, Code::OUT_OF_MEMORY);
+        assert!(rig.arena.allocate(mib(20)).is_err());
+        rig.gpu.fail_randomly(Call::Alloc, 0, Code::OUT_OF_MEMORY);
+        assert_eq!(counts(&rig), [1, 1, 2, 0], "{strategy:?}");
         assert_eq!(rig.arena.stats().largest_oom, mib(30));
         // A retry that helps is one too.
         rig.arena.free(block).unwrap();
         rig.get(mib(50));
         let [retries, _, ooms, _] = counts(&rig);
         let helped = u64::from(strategy == StrategyKind::AutoGrowth);
-        assert_eq!([retries, ooms], [1 + helped, 1], "{strategy:?}");
+        assert_eq!([retries, ooms], [1 + helped, 2], "{strategy:?}");
     }
 }
 
@@ -266,7 +273,9 @@ fn a_request_that_is_tried_for_a_while_is_one_retry() {
     };
     let rig = Rig::new(&config, mib(512));
     rig.get(mib(40));
-    assert!(rig.arena.allocate(mib(30)).is_err());
+    rig.gpu
+        .fail_randomly(Call::Alloc, 1000, Code::OUT_OF_MEMORY);
+    assert!(rig.arena.allocate(mib(20)).is_err());
     assert_eq!(memory(&rig).num_alloc_retries, 1);
 }
 

@@ -41,8 +41,9 @@ def plotted(page):
 
 def opened(check, name, statistics):
     """Checks that the snapshot of a run's statistics (a file) can be opened."""
-    target = statistics.with_suffix(".pickle")
-    code, _, errors = run(COMMAND, "report", "--snapshot", target, statistics)
+    target = statistics.with_suffix(".snapshot.pickle")
+    beside = ["--snapshot-json", target.with_suffix(".json")]
+    code, _, errors = run(COMMAND, "report", "--snapshot", target, *beside, statistics)
     check(f"{name}: a snapshot is made", code == 0, errors)
     if code != 0:
         return

@@ -278,7 +278,7 @@ impl<D: Driver> Arena<D> {
                 self.give_back_freed(direct, || self.driver.free_from_here(address))
             }
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
-                self.wait_for_all(Whose::Own);
+                self.wait_in_free();
                 self.decay();
                 Ok(())
             }

@@ -131,6 +131,15 @@ pub trait Driver: Send + Sync {
     /// `may_fence` is false.
     fn fence(&self) -> Result<Self::Fence, Code>;
 
+    /// The same for a caller that waits for the context's own work in any case:
+    /// it may be waited for here, where a mark would have an effect on it.
+    ///
+    /// # Errors
+    /// As `fence`.
+    fn fence_after_own(&self) -> Result<Self::Fence, Code> {
+        self.fence()
+    }
+
     /// Whether the work before the mark is done.
     ///
     /// # Errors

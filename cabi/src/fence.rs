@@ -49,6 +49,12 @@ impl Fence {
     /// A mark on all work of the marker's context, and of all others.
     pub(crate) fn of_all(marker: &Arc<Marker>) -> Result<Fence, Code> {
         let own = streams::mark(marker)?.into();
+        let Fence { others, .. } = Fence::of_others(marker)?;
+        Ok(Fence { own, others })
+    }
+
+    /// A mark on the work of all contexts but the marker's.
+    pub(crate) fn of_others(marker: &Arc<Marker>) -> Result<Fence, Code> {
         let others = peers::others_than(marker.context()).into_iter();
         let others = others.map(|marker| Other {
             marker,
@@ -58,6 +64,7 @@ impl Fence {
         for other in others.iter().filter(|other| other.marker.has_room()) {
             other.mark()?;
         }
+        let own = [].into();
         Ok(Fence { own, others })
     }
 

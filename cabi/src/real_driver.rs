@@ -116,6 +116,20 @@ impl Driver for RealDriver {
         capture::outside(fence).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
     }
 
+    fn fence_after_own(&self) -> Result<Fence, Code> {
+        if !streams::marks_order() {
+            return self.fence();
+        }
+        let others = || Fence::of_others(&self.own);
+        let fence = capture::outside(others).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
+        // As CUDA's own free waits, which orders no streams.
+        match reserve::settle(&self.own) {
+            Ok(()) => Ok(fence),
+            // Nothing is left to wait with.
+            Err(_) => self.fence(),
+        }
+    }
+
     fn reached(&self, fence: &Fence) -> Result<bool, Code> {
         fence.is_reached()
     }

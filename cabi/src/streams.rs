@@ -10,9 +10,8 @@
 //! destroyed with work pending leaves an event behind, of whichever sort it
 //! was, and fences cover that until it is reached.
 //!
-//! Where anything of this fails, where streams came to be that cannot be marked,
-//! and where frees are to wait in any case, the whole context is waited for
-//! instead.
+//! Where anything of this fails, and where streams came to be that cannot be
+//! marked, the whole context is waited for instead.
 //!
 //! Owns the list of the streams that are alive and of what destroyed ones left
 //! behind; its lock is taken alone and spans no driver call. Invariant: a
@@ -27,7 +26,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use core_arena::Code;
-use core_arena::config::FreeSync;
 use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
 
@@ -35,7 +33,7 @@ use crate::marker::{Mark, Marker};
 use crate::resolve::driver_function;
 use crate::symbols::real;
 use crate::types::{CUstream, CudaResult};
-use crate::{capture, lanes, life, peers};
+use crate::{capture, lanes, peers};
 
 /// The flag of a stream that does not order with the legacy default stream.
 const NON_BLOCKING: c_uint = 1;
@@ -69,12 +67,8 @@ fn way() -> Way {
         3 => Way::Wait,
         _ => {
             let has = |name: &CStr| driver_function(name).is_some();
-            let waits = life::options(|loaded| loaded.settings.config.free_sync);
             let way = if has(c"cuCtxRecordEvent") {
                 Way::Context
-            } else if waits == FreeSync::Strict {
-                // As CUDA's own free does, which orders no streams.
-                Way::Wait
             } else if has(c"cuEventCreate") && has(c"cuEventRecord") && has(c"cuEventQuery") {
                 Way::Streams
             } else {
@@ -84,6 +78,11 @@ fn way() -> Way {
             way
         }
     }
+}
+
+/// Whether a mark orders a context's streams with each other.
+pub(crate) fn marks_order() -> bool {
+    way() == Way::Streams
 }
 
 /// Finds it out now.

@@ -294,6 +294,16 @@ impl<D: Driver> Driver for Metered<D> {
         self.fence.time(|| self.driver.fence())
     }
 
+    fn fence_after_own(&self) -> Result<D::Fence, Code> {
+        let (result, ns, told) = self.with_told(|| self.driver.fence_after_own());
+        if told.is_nothing() {
+            self.fence.count(CallCount::one(ns, result.is_err()));
+        } else {
+            add_to_call(ns);
+        }
+        result
+    }
+
     fn reached(&self, fence: &D::Fence) -> Result<bool, Code> {
         self.reached.time(|| self.driver.reached(fence))
     }

@@ -9,7 +9,7 @@ use crate::address::Bytes;
 use crate::arena::Arena;
 use crate::arena::books::{Books, Region, Wait};
 use crate::arena::limbo::Oldest;
-use crate::arena::meter::{call, for_budget};
+use crate::arena::meter::{Metered, call, for_budget};
 use crate::config::GarbageThreshold;
 use crate::driver::{Driver, Whose};
 use crate::error::Code;
@@ -52,6 +52,11 @@ impl<D: Driver> Arena<D> {
     /// Closes the open batch behind a fence. Does nothing while fences may not
     /// be made.
     pub(super) fn close(&self, extent: Extent) {
+        self.close_by(extent, Driver::fence);
+    }
+
+    /// The same behind a fence of this kind.
+    fn close_by(&self, extent: Extent, fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>) {
         if !self.driver.may_fence() {
             return;
         }
@@ -69,7 +74,7 @@ impl<D: Driver> Arena<D> {
             arena: self,
             number: Some(number),
         };
-        if let Ok(fence) = self.driver.fence() {
+        if let Ok(fence) = fence(&self.driver) {
             closing.number = None;
             self.books.lock().set_fence(number, fence);
         }
@@ -161,6 +166,12 @@ impl<D: Driver> Arena<D> {
     pub(super) fn wait_for_all(&self, whose: Whose) {
         self.close(Extent::All);
         while self.wait_for_oldest(Wait::All, whose) {}
+    }
+
+    /// The same in a free that waits as the driver's own.
+    pub(super) fn wait_in_free(&self) {
+        self.close_by(Extent::All, Driver::fence_after_own);
+        while self.wait_for_oldest(Wait::All, Whose::Own) {}
     }
 
     /// Empties limbo by whatever is allowed now: memory is short.

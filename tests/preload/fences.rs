@@ -153,15 +153,13 @@ fn a_free_in_the_order_of_a_stream_does_not_stop_the_host() {
             "free_sync:strict",
             "free_sync:strict,strategy:passthrough",
         ] {
-            let outcome = run("steps", kind, "", conf).args(steps).go();
-            outcome.quiet(0).no_violations();
-            assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
-            let stats = outcome.stats();
-            assert_eq!(
-                stats["arenas"][0]["live_bytes"]["current"], 0,
-                "{}",
-                outcome.what
-            );
+            for lacks in MARKS {
+                let outcome = run("steps", kind, lacks, conf).args(steps).go();
+                outcome.quiet(0).no_violations();
+                assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);
+                let live = &outcome.stats()["arenas"][0]["live_bytes"];
+                assert_eq!(live["current"], 0, "{}", outcome.what);
+            }
         }
     }
 }
@@ -220,9 +218,13 @@ fn a_full_device_waits_for_the_others_in_the_end() {
 #[test]
 fn marks_for_others_do_not_fill_their_queues() {
     for kind in Kind::ALL {
-        for strategy in ["naive_best_fit", "auto_growth"] {
+        for conf in [
+            "strategy:naive_best_fit",
+            "strategy:auto_growth",
+            "free_sync:strict",
+        ] {
             for lacks in MARKS {
-                let outcome = run("apart", kind, lacks, &format!("strategy:{strategy}"))
+                let outcome = run("apart", kind, lacks, conf)
                     .env("SIM_CUDA_QUEUE", "100")
                     .arg("small")
                     .go();

@@ -97,8 +97,8 @@ int main(void) {
         size_t start = 1, size = 1;
         void *to[2] = {&start, &size};
         address at = (uintptr_t)blocks[i] + (size_t)inner;
-        printf("freed: %d %d", range(&before[i].base, &before[i].size, at),
-               attribute(&before[i].base, START, at));
+        printf("freed: %d %d %d", range(&before[i].base, &before[i].size, at),
+               range(NULL, NULL, at), attribute(&before[i].base, START, at));
         printf(" %d", attributes(2, asked, to, at));
         printf(", from %zu %zu\n", start, size);
     }

@@ -91,14 +91,13 @@ pub(crate) unsafe fn cuMemGetAddressRange_v2(
     size: *mut usize,
     address: CUdeviceptr,
 ) -> Option<CudaResult> {
-    if base.is_null() && size.is_null() {
-        return None;
-    }
     match around(address) {
-        Around::Nothing => None,
-        Around::Unsure => Some(Code::NOT_SUPPORTED.get()),
         // SAFETY: the caller's places for the answers.
         Around::Freed => Some(unsafe { real::cuMemGetAddressRange_v2(base, size, NOWHERE) }),
+        Around::Nothing => None,
+        // Only asked whether anything is there.
+        _ if base.is_null() && size.is_null() => None,
+        Around::Unsure => Some(Code::NOT_SUPPORTED.get()),
         Around::Block(start, length) => {
             // SAFETY: each is null or the caller's place for an answer.
             unsafe { put(base, size, start, length) }

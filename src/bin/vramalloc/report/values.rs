@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Read;
+use crate::plain;
 
 /// A line for each file that is JSON, with the values that the pointers lead to,
 /// and a line for each that is not.
@@ -27,11 +28,11 @@ pub(super) fn values(
     (text, errors)
 }
 
-/// A text without its quotes; all else as JSON has it.
+/// A text without its quotes, and in one line; all else as JSON has it.
 fn shown(file: &Value, pointer: &str) -> String {
     match file.pointer(pointer) {
         None => "-".to_owned(),
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => plain(text),
         Some(value) => value.to_string(),
     }
 }
@@ -43,14 +44,14 @@ mod tests {
     #[test]
     fn values_are_found_by_their_pointers() {
         let files = [
-            ("a", Ok(br#"{"n": 3, "list": [{"text": "x y"}]}"#.to_vec())),
+            ("a", Ok(br#"{"n": 3, "list": [{"text": "x\ny"}]}"#.to_vec())),
             ("b", Ok(b"{".to_vec())),
             ("c", Err("not there".to_owned())),
         ];
         let files = files.map(|(name, read)| (name.to_owned(), read));
         let pointers = ["/list/0/text", "/n", "/none", "/list/7"].map(str::to_owned);
         let (text, errors) = values(files.into_iter(), &pointers);
-        assert_eq!(text, "x y 3 - -\n");
+        assert_eq!(text, "x\u{fffd}y 3 - -\n");
         assert_eq!(errors.len(), 2);
         assert!(errors[0].starts_with("b: ") && errors[1] == "c: not there");
     }

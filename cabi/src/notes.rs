@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use core_arena::stats::{NOTES, NOTES_FILE, Note};
 
 use crate::life;
+use crate::outside::quietly;
 
 /// Where the notes of this process go.
 pub(crate) fn place() -> Option<PathBuf> {
@@ -33,5 +34,5 @@ pub(crate) fn note(note: Note<'_>) {
     };
     // In one piece: others write there as well.
     let _ = (OpenOptions::new().append(true).open(place))
-        .and_then(|mut file| file.write_all(note.line().as_bytes()));
+        .and_then(|mut file| quietly(|| file.write_all(note.line().as_bytes())));
 }

@@ -178,6 +178,26 @@ fn what_was_freed_after_a_change_of_user_opens_no_more() {
     }
 }
 
+/// In a process that may write no files a handle is refused, and nobody is
+/// ended by a signal: neither where a record is made, nor where a block ends
+/// whose file cannot be removed.
+#[test]
+fn a_process_that_may_write_no_files_is_refused_a_handle() {
+    let no_files = |how| {
+        let run = run(Kind::Dynamic, "auto_growth", how).0;
+        let run = run.env("VRAMALLOC_STATS", "off");
+        run.env("IPC_NO_FILES", "1").go()
+    };
+    let outcome = no_files("share");
+    refused(&outcome);
+    assert!(counts(&outcome)[1] > BLOCKS / 2, "{}", outcome.stdout);
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        let outcome = no_files("dropped");
+        assert_eq!(counts(&outcome)[0], BLOCKS, "{}", outcome.what);
+        assert!(outcome.code() >= 0, "{}", outcome.what);
+    }
+}
+
 #[test]
 fn handles_that_cuda_refuses_are_refused() {
     for kind in Kind::ALL {

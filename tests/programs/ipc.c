@@ -14,9 +14,11 @@
  *
  * The other process is this program once more, with LD_PRELOAD as
  * IPC_PEER_PRELOAD has it; both use the device IPC_DEVICE. The shell command
- * IPC_BETWEEN, if any, is run when all handles are made and none is open. One
- * line says what became of the blocks; bytes of anything but the block that
- * was meant are "wrong", and the program ends with 1.
+ * IPC_BETWEEN, if any, is run when all handles are made and none is open. With
+ * IPC_NO_FILES no file may be written while handles are made; with "dropped",
+ * while blocks are freed. One line says what became of the blocks; bytes of
+ * anything but the block that was meant are "wrong", and the program ends
+ * with 1.
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -24,6 +26,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -326,26 +329,37 @@ static void hear_count(void) {
     count.wrong += theirs.wrong;
 }
 
+static void allow_files(int allowed) {
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = allowed || !getenv("IPC_NO_FILES") ? limit.rlim_max : 0;
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
 static int share(const char *how) {
     struct offer offers[BLOCKS];
     void *blocks[BLOCKS];
     const char *between = getenv("IPC_BETWEEN");
-    int opened, status;
+    int opened, status, dropped = !strcmp(how, "dropped");
     GPU(gpu_set_device(device()));
     for (int i = 0; i < BLOCKS; i++) {
         GPU(gpu_malloc(&blocks[i], sizes[i]));
         fill_with(blocks[i], value_of(i), sizes[i] / 4);
     }
+    allow_files(dropped);
     make_offers(offers, blocks, !strcmp(how, "ranges"));
+    allow_files(1);
     if (between && system(between))
         return 1;
-    if (!strcmp(how, "dropped") && setuid(NOBODY)) {
+    if (dropped && setuid(NOBODY)) {
         perror("setuid");
         return 1;
     }
-    if (!strcmp(how, "freed") || !strcmp(how, "dropped"))
+    allow_files(0);
+    if (!strcmp(how, "freed") || dropped)
         for (int i = 0; i < BLOCKS; i++)
             GPU(gpu_free(blocks[i]));
+    allow_files(1);
     if (!strcmp(how, "reset"))
         GPU(gpu_reset());
     say(to_peer, offers, sizeof offers);

@@ -32,6 +32,7 @@ use spin::mutex::SpinMutex;
 
 use crate::ipc::folder::{self, Folder, User};
 use crate::ipc::token::{Key, Record, Token};
+use crate::outside::quietly;
 use crate::{cancel, context, life};
 
 /// The place of a process among those of a user that export.
@@ -128,7 +129,7 @@ impl Seat {
     fn name_ended(&self, block: Key) {
         if identity(&self.file).is_ok_and(|found| found == self.identity) {
             // Without room on the disk there is nothing left to be done.
-            let _ = (&*self.file).write_all(block.text().as_bytes());
+            let _ = quietly(|| (&*self.file).write_all(block.text().as_bytes()));
         }
     }
 }

@@ -15,6 +15,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use crate::outside::quietly;
+
 /// What others could do to a file: it must be nothing.
 const OTHERS: u32 = 0o077;
 
@@ -89,7 +91,7 @@ impl Folder {
     pub(crate) fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let how = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let mut file = open_at(self.file.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
-        match file.write_all(bytes) {
+        match quietly(|| file.write_all(bytes)) {
             Ok(()) => Ok(file),
             Err(error) => {
                 self.remove(name);

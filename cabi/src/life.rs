@@ -5,6 +5,8 @@
 //! look-up of a symbol. Owns the options in force. Cost: the environment is read
 //! once.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -60,16 +62,39 @@ ctor::declarative::ctor! {
     fn loaded() {
         resolve::next_dlsym();
         outside::remember();
-        first_folder();
+        start_folder();
     }
 }
 
-/// Relative names of the options begin here, wherever the program goes.
-static FIRST_FOLDER: OnceLock<PathBuf> = OnceLock::new();
+/// What tells a folder from others: device and inode.
+type Identity = Option<(u64, u64)>;
 
-/// Where the program was started; empty where that has no name.
+fn identity(folder: &Path) -> Identity {
+    let found = fs::metadata(folder).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+/// Relative names of the options begin here, wherever the program goes.
+static START_FOLDER: OnceLock<(PathBuf, Identity)> = OnceLock::new();
+
+/// Where the program was started, and by what name.
+fn start_folder() -> &'static (PathBuf, Identity) {
+    START_FOLDER.get_or_init(|| {
+        let name = std::env::current_dir().unwrap_or_default();
+        (name, identity(Path::new(".")))
+    })
+}
+
+/// The name of where the program was started; empty where it has none, or none
+/// any more (it was renamed, or is no part of a new root) and the program is
+/// there still.
 pub(crate) fn first_folder() -> &'static Path {
-    FIRST_FOLDER.get_or_init(|| std::env::current_dir().unwrap_or_default())
+    let (name, folder) = start_folder();
+    let is_it = |at: &Path| identity(at) == *folder;
+    if !is_it(name) && is_it(Path::new(".")) {
+        return Path::new("");
+    }
+    name
 }
 
 /// What the process started with, if it has asked for device memory.

@@ -1,9 +1,9 @@
 //! Writing to what is the program's: standard error, and a pipe or a device
 //! that the option `stats` names.
 //!
-//! Owns what descriptor 2 was when the library was loaded. Invariant: no signal
-//! is raised and no flag of the program's is changed; nothing goes to a
-//! descriptor 2 that was closed, or stands for something else by now; a line
+//! Owns what descriptors 1 and 2 were when the library was loaded. Invariant: no
+//! signal is raised and no flag of the program's is changed; nothing goes to one
+//! of them that was closed, or stands for something else by now; a line
 //! never waits for its reader longer than [`PATIENCE`]. Cost: some calls to the
 //! system for each line.
 
@@ -34,12 +34,12 @@ const NO_TIME: libc::timespec = libc::timespec {
 /// What a descriptor stands for: device, inode, type, and of a device which.
 type Identity = (libc::dev_t, libc::ino_t, libc::mode_t, libc::dev_t);
 
-/// What descriptor 2 was, if it was open.
-static STANDARD_ERROR: OnceLock<Option<Identity>> = OnceLock::new();
+/// What descriptors 1 and 2 were, where they were open.
+static STANDARD: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
 
-/// Looks what standard error is, the first time.
-pub(crate) fn remember() -> Option<Identity> {
-    *STANDARD_ERROR.get_or_init(|| identity(libc::STDERR_FILENO))
+/// Looks what standard output and standard error are, the first time.
+pub(crate) fn remember() -> [Option<Identity>; 2] {
+    *STANDARD.get_or_init(|| [libc::STDOUT_FILENO, libc::STDERR_FILENO].map(identity))
 }
 
 fn identity(descriptor: RawFd) -> Option<Identity> {
@@ -54,10 +54,19 @@ fn identity(descriptor: RawFd) -> Option<Identity> {
     Some((found.st_dev, found.st_ino, kind, found.st_rdev))
 }
 
+/// Whether a descriptor stands for what it did. Of those above 2 nobody knows
+/// but who names them.
+fn is_as_before(descriptor: RawFd) -> bool {
+    let [output, error] = remember();
+    match descriptor {
+        libc::STDOUT_FILENO => output.is_some() && identity(descriptor) == output,
+        libc::STDERR_FILENO => error.is_some() && identity(descriptor) == error,
+        _ => true,
+    }
+}
+
 fn standard_error() -> Option<RawFd> {
-    let before = remember()?;
-    let same = identity(libc::STDERR_FILENO) == Some(before);
-    same.then_some(libc::STDERR_FILENO)
+    is_as_before(libc::STDERR_FILENO).then_some(libc::STDERR_FILENO)
 }
 
 /// Says a line on standard error, in one piece, if somebody can hear it.
@@ -92,6 +101,12 @@ impl Outlet {
             There::StandardError => standard_error()
                 .map(|descriptor| Outlet::Borrowed(descriptor, None))
                 .ok_or_else(|| io::Error::other("standard error was closed")),
+            // Not opened anew: the program goes on writing where this ends, and
+            // what is no file (a socket) has no name to be opened by.
+            There::Open(_, descriptor) if is_as_before(descriptor) => {
+                Ok(Outlet::Borrowed(descriptor, None))
+            }
+            There::Open(..) => Err(io::Error::other("it was closed")),
             There::At(path) => OpenOptions::new()
                 .append(true)
                 .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)

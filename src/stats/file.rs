@@ -1,7 +1,8 @@
 //! Files that appear under their names only when they are complete.
 //!
 //! Owns the names of files while they are written. Invariant: a reader sees all
-//! of a file or none; a name that is a process's own never takes another
+//! of a file or none, but of one that the user named in full and that cannot be
+//! replaced; a name that is a process's own never takes another
 //! process's file away; what is no regular file is written to as it is, and
 //! never replaced. Cost: two or three calls to the system beside the writing.
 
@@ -11,6 +12,8 @@ use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{self, Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::target::There;
 
 /// Bytes of host memory for what is not yet written: a text can be large, at
 /// the end of a process that may have little left.
@@ -34,11 +37,16 @@ impl Own {
     /// Gives a file its name, or one beside it where a file of that name is
     /// not this process's, and says which. Takes the temporary name away.
     pub(super) fn put(&mut self, temporary: &Path, path: &Path) -> io::Result<PathBuf> {
-        let mine = (self.0.get(path)).filter(|(at, file)| identity(at).as_ref() == Some(file));
+        let mine = self.0.iter().find_map(|(asked, (at, file))| {
+            // The folder may have another name since.
+            let at = path.with_file_name(at.file_name()?);
+            let same = asked.file_name() == path.file_name();
+            (same && identity(&at).as_ref() == Some(file)).then_some(at)
+        });
         let at = match mine {
-            Some((at, _)) => {
-                fs::rename(temporary, at)?;
-                at.clone()
+            Some(at) => {
+                fs::rename(temporary, &at)?;
+                at
             }
             None => add(temporary, path)?,
         };
@@ -97,7 +105,10 @@ pub fn write_whole(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let open = |path: &Path| OpenOptions::new().append(true).open(path);
+    let open = |there: There<'_>| match there {
+        There::At(path) | There::Open(path, _) => OpenOptions::new().append(true).open(path),
+        There::StandardError => Err(ErrorKind::Unsupported.into()),
+    };
     let written = as_named(path, open, write).map_err(|error| naming(path, &error));
     written.map(|_| ())
 }
@@ -120,36 +131,81 @@ pub(super) fn buffered(
 /// a file's.
 pub(super) fn as_named<W: Write>(
     path: &Path,
-    open: impl FnOnce(&Path) -> io::Result<W>,
+    open: impl FnOnce(There<'_>) -> io::Result<W>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<Option<PathBuf>> {
-    let is_file = |at: &PathBuf| !fs::metadata(at).is_ok_and(|found| !found.is_file());
-    let Some(at) = behind(path).filter(is_file) else {
-        return buffered(open(path)?, write).map(|()| None);
+    let at = match behind(path) {
+        Ok(at) if fs::metadata(&at).is_ok_and(|found| !found.is_file()) => {
+            return buffered(open(There::At(path))?, write).map(|()| None);
+        }
+        Ok(at) => at,
+        Err(there) => return buffered(open(there)?, write).map(|()| None),
     };
-    whole(&at, write, |temporary| fs::rename(temporary, &at))?;
+    match create(&at) {
+        Ok(made) => finish(made, write, |temporary| replace(temporary, &at))?,
+        Err(error) if is_in_the_way(&error) => {
+            let there = emptied(&at).map_err(|_| error)?;
+            buffered(there, write)?;
+        }
+        Err(error) => return Err(error),
+    }
     Ok(Some(path.to_owned()))
 }
 
-/// The file, which need not be there, that a name stands for by way of links.
-/// None for an open file (`/dev/fd/3`, `/dev/stdout`), which nothing may take
-/// the place of.
-fn behind(path: &Path) -> Option<PathBuf> {
+/// Gives the file its name, or what is in it to the file that has the name and
+/// cannot be replaced: one that is mounted there, or another user's.
+fn replace(temporary: &Path, at: &Path) -> io::Result<()> {
+    match fs::rename(temporary, at) {
+        Err(error) if is_in_the_way(&error) => {
+            let mut there = emptied(at).map_err(|_| error)?;
+            io::copy(&mut File::open(temporary)?, &mut there)?;
+            fs::remove_file(temporary)
+        }
+        renamed => renamed,
+    }
+}
+
+/// Whether a folder refuses a new file, or a file its place.
+fn is_in_the_way(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+            | ErrorKind::ResourceBusy
+            | ErrorKind::CrossesDevices
+    )
+}
+
+/// A file that is there, with nothing in it.
+fn emptied(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).truncate(true).open(path)
+}
+
+/// The file, which need not be there, that a name stands for by way of links;
+/// else the open file (`/dev/fd/3`, `/dev/stdout`), which nothing may take the
+/// place of.
+fn behind(path: &Path) -> Result<PathBuf, There<'_>> {
     /// As many links as the system follows.
     const LINKS: u32 = 40;
     let mut at = path.to_owned();
     for _ in 0..LINKS {
         let Ok(next) = fs::read_link(&at) else {
-            return Some(at);
+            return Ok(at);
         };
-        let folder = path::absolute(&at).ok()?;
-        let folder = fs::canonicalize(folder.parent()?).ok()?;
+        let folder =
+            path::absolute(&at).and_then(|at| fs::canonicalize(at.parent().unwrap_or(&at)));
+        let folder = folder.map_err(|_| There::At(path))?;
         if folder.starts_with("/proc") {
-            return None;
+            let ours = fs::canonicalize("/proc/self/fd").is_ok_and(|ours| ours == folder);
+            let number = at.file_name().and_then(|name| name.to_str()?.parse().ok());
+            return Err(match number {
+                Some(number) if ours => There::Open(path, number),
+                _ => There::At(path),
+            });
         }
         at = folder.join(next);
     }
-    Some(at)
+    Ok(at)
 }
 
 /// Has a file written under a name of its own in the folder of `path`, then
@@ -159,13 +215,14 @@ pub(super) fn whole<R>(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     put: impl FnOnce(&Path) -> io::Result<R>,
 ) -> io::Result<R> {
-    if path.file_name().is_none() {
-        return Err(io::Error::new(
-            ErrorKind::InvalidInput,
-            "not the name of a file",
-        ));
-    }
-    let (temporary, file) = create(path)?;
+    finish(create(path)?, write, put)
+}
+
+fn finish<R>(
+    (temporary, file): (PathBuf, File),
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    put: impl FnOnce(&Path) -> io::Result<R>,
+) -> io::Result<R> {
     let result = buffered(file, write).and_then(|()| put(&temporary));
     if result.is_err() {
         // Best effort: the first error is the one to tell.
@@ -179,6 +236,12 @@ pub(super) fn whole<R>(
 /// it did.
 fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    if path.file_name().is_none() {
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "not the name of a file",
+        ));
+    }
     for _ in 0..MOST {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let process = std::process::id();

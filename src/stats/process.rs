@@ -3,6 +3,7 @@
 //! Owns nothing. Cost: five small reads below `/proc`, once per process.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 /// Variables in which launchers say a process's rank, the first that is set
@@ -50,6 +51,8 @@ impl Process {
         let started = began().map_or(counted, |began| began.min(counted));
         let program = fs::read_link("/proc/self/exe")
             .ok()
+            // Below a root of its own it may have no `/proc`.
+            .or_else(|| std::env::args_os().next().map(PathBuf::from))
             .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
             .unwrap_or_default();
         let command_line = fs::read("/proc/self/cmdline").unwrap_or_default();

@@ -146,7 +146,7 @@ impl StatsTarget {
             return Ok(None);
         };
         let delivered = if !self.depends(false) {
-            as_named(&path, |path| open(There::At(path)), write)
+            as_named(&path, open, write)
         } else if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
             Err(io::Error::other("it is there and no regular file"))
         } else if self.depends(true) {
@@ -164,6 +164,8 @@ impl StatsTarget {
 pub enum There<'a> {
     /// Standard error.
     StandardError,
+    /// What the process has open under this number, which the path stands for.
+    Open(&'a Path, i32),
     /// What stands at this path.
     At(&'a Path),
 }
@@ -255,7 +257,7 @@ mod tests {
 
     fn opened(there: There<'_>) -> io::Result<File> {
         match there {
-            There::At(path) => OpenOptions::new().append(true).open(path),
+            There::At(path) | There::Open(path, _) => OpenOptions::new().append(true).open(path),
             There::StandardError => Err(ErrorKind::Unsupported.into()),
         }
     }
@@ -278,6 +280,12 @@ mod tests {
         let to = folder.deliver(&mut other, "%p.json", "last").unwrap();
         assert_eq!(to, folder.0.join("42.2.json"));
         assert_eq!(folder.read("42.1.json"), "edited");
+        // So is its file where the folder has another name since.
+        fs::create_dir(folder.0.join("start")).unwrap();
+        folder.deliver(&mut one, "start/%p.json", "one").unwrap();
+        fs::rename(folder.0.join("start"), folder.0.join("end")).unwrap();
+        let to = folder.deliver(&mut one, "end/%p.json", "last").unwrap();
+        assert_eq!(to, folder.0.join("end/42.json"));
         // A name that is not of one process is for the last that writes it.
         for (own, text) in [(&mut one, "first"), (&mut other, "second")] {
             folder.deliver(own, "rank%r.json", text).unwrap();

@@ -1,5 +1,7 @@
 //! Risk: a bad setting breaks a program, or goes unnoticed.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
 use crate::stage::{Kind, Run, fresh_folder, library};
@@ -198,6 +200,65 @@ fn what_the_user_names_in_full_is_written_to() {
     let outcome = run.env("VRAMALLOC_STATS", "f").go();
     assert_eq!(outcome.code(), 0, "{}", outcome.what);
     assert_eq!(outcome.said().len(), 1, "{}", outcome.stderr);
+}
+
+/// What is open already is written to where the program writes, and not over it.
+#[test]
+fn standard_output_holds_the_statistics_and_what_the_program_said() {
+    for target in ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/1"] {
+        let bare = Run::bare("descriptors", Kind::Driver).arg("plain").go();
+        let run = Run::preloaded("descriptors", Kind::Driver).arg("plain");
+        let outcome = run.env("VRAMALLOC_STATS", target).go();
+        let stats = outcome.quiet(0).stdout.strip_suffix(&bare.quiet(0).stdout);
+        let stats: serde_json::Value =
+            serde_json::from_str(stats.unwrap_or_else(|| panic!("{}", outcome.stdout))).unwrap();
+        assert_eq!(stats["totals"]["allocations"], 1);
+    }
+}
+
+/// The folder that the program was started in has another name by its end, or
+/// none below the program's root.
+#[test]
+fn statistics_follow_the_folder_that_the_program_was_started_in() {
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    for way in ["renamed", "rooted"]
+        .into_iter()
+        .take(1 + usize::from(is_root))
+    {
+        let outcome = Run::preloaded("exit_paths", Kind::Driver)
+            .arg(way)
+            .env("SIM_CUDA_REPORT", "report.json")
+            .before("mkdir start; cd start; \"$@\"; end=$?; cp vramalloc.* ..; exit $end")
+            .go();
+        assert_eq!(outcome.quiet(0).stats()["totals"]["allocations"], 16);
+        let name = outcome.written.keys().next().unwrap();
+        assert!(name.starts_with("vramalloc.exit_paths.driver."), "{name}");
+    }
+}
+
+/// A file that is named in full and can be written to, but not replaced: a
+/// mount of its own, and one in a folder that takes no files.
+#[test]
+fn a_file_that_cannot_be_replaced_is_written_in_place() {
+    let mut namespace = Command::new("unshare");
+    if !(namespace.args(["-rm", "true"]).status()).is_ok_and(|status| status.success()) {
+        eprintln!("skipped: nothing can be mounted here");
+        return;
+    }
+    for (target, then) in [
+        ("s.json", ""),
+        ("in/s.json", "&& mount -o remount,ro,bind in"),
+    ] {
+        let script = format!(
+            "mkdir in; echo longer >host; touch {target}; exec unshare -rm sh -c 'mount --bind in in \
+             && mount --bind host {target} {then} && exec \"$@\"' sh \"$@\""
+        );
+        let run = Run::preloaded("basics", Kind::Driver).before(&script);
+        let outcome = run.env("VRAMALLOC_STATS", target).go();
+        let written = &outcome.quiet(0).written["host"];
+        let stats: serde_json::Value = serde_json::from_str(written).unwrap();
+        assert_eq!(stats["final"], true, "{}", outcome.what);
+    }
 }
 
 /// Where a process of the same name and id was before, or is in another

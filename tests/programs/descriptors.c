@@ -6,6 +6,7 @@
  *   descriptors nonblocking  the same, and a write to it does not wait
  *   descriptors reused       closed, and then a file of the program's
  *   descriptors closed       the same, and closed from the start
+ *   descriptors plain        as it is
  */
 #define _GNU_SOURCE
 #include "gpu.h"

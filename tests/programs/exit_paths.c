@@ -114,6 +114,10 @@ int main(int argc, char **argv) {
     if (!strcmp(how, "moved") && chdir("/proc"))
         return 1;
     allocate_all();
+    if (!strcmp(how, "renamed") && rename("../start", "../end"))
+        return 1;
+    if (!strcmp(how, "rooted") && chroot("."))
+        return 1;
     /* After the driver has put its own end on the list, so that they run
      * before it. */
     if (!strcmp(how, "reset"))
@@ -123,7 +127,8 @@ int main(int argc, char **argv) {
     printf("ending by %s\n", how);
     fflush(stdout);
     if (!strcmp(how, "return") || !strcmp(how, "atexit") ||
-        !strcmp(how, "moved") || !strcmp(how, "reset") || !strcmp(how, "released"))
+        !strcmp(how, "moved") || !strcmp(how, "renamed") ||
+        !strcmp(how, "rooted") || !strcmp(how, "reset") || !strcmp(how, "released"))
         return 0;
     if (!strcmp(how, "exit"))
         exit(3);
@@ -156,6 +161,6 @@ int main(int argc, char **argv) {
         return end_forked();
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
-            "killed|limited|atexit|moved|destructor|reset|released|racing|fork\n");
+            "killed|limited|atexit|moved|renamed|rooted|destructor|reset|released|racing|fork\n");
     return 2;
 }

@@ -19,7 +19,7 @@
 //! user's own risk). Memory leaves the books and the page map before it goes
 //! back to the driver.
 
-mod bell;
+mod again;
 mod block;
 mod books;
 mod chunk;
@@ -40,6 +40,7 @@ mod table;
 mod validate;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::address::{Address, Bytes};
 use crate::arena::growth::Stray;
@@ -53,7 +54,6 @@ use crate::strategy::{Pinned, PinnedPlan, Rounder, Route, Strategy};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{Lock, OnceLock};
 
-use bell::Bell;
 pub use books::Located;
 use books::{Books, Freed, Release, Search, Want};
 use direct::Kind;
@@ -84,8 +84,8 @@ pub struct Arena<D: Driver> {
     finish: Option<Finish>,
     surplus: Surplus,
     fail_at_limit: bool,
-    /// Where requests wait for others' frees.
-    bell: Option<Bell>,
+    /// For how long a request waits for others' frees.
+    retry_time: Duration,
     /// Asks whoever else has memory of the device; see [`Arena::relieved_by`].
     neighbours: Option<Neighbours>,
     /// Whether its chunks stay; see [`Arena::hold`].
@@ -148,7 +148,6 @@ impl<D: Driver> Arena<D> {
         quota: Arc<Quota>,
     ) -> Arena<D> {
         let surplus = Surplus::new(config, &strategy);
-        let bell = Bell::new(config.retry_time);
         let packing = Packing::new(&strategy);
         let mut books = Books::new(id, map, config, packing);
         if kind == Kind::Host {
@@ -167,11 +166,11 @@ impl<D: Driver> Arena<D> {
             limbo_budget: config.limbo_budget,
             device_total: OnceLock::new(),
             quota,
-            follows_frees: surplus.follows_frees() || bell.is_some(),
+            follows_frees: surplus.follows_frees() || !config.retry_time.is_zero(),
             surplus,
             finish: Finish::new(config),
             fail_at_limit: config.fail_at_limit,
-            bell,
+            retry_time: config.retry_time,
             watch: Watch::default(),
             neighbours: None,
             holds: AtomicBool::new(false),
@@ -319,8 +318,13 @@ impl<D: Driver> Arena<D> {
 
     fn after_free(&self) {
         self.release_after_free();
-        if let Some(bell) = &self.bell {
-            bell.ring();
+        self.ring();
+    }
+
+    /// Wakes who waits for memory, wherever on the device.
+    fn ring(&self) {
+        if !self.retry_time.is_zero() {
+            self.quota.bell().ring();
         }
     }
 
@@ -416,10 +420,8 @@ impl<D: Driver> Arena<D> {
     pub fn retire(&self) {
         let reserved = self.end_books();
         self.quota.put_back(reserved);
-        if let Some(bell) = &self.bell {
-            // Nothing that they wait for will come.
-            bell.ring();
-        }
+        // Nothing that they wait for will come.
+        self.ring();
     }
 
     /// A consistent picture of the arena.

@@ -46,6 +46,7 @@
 
 pub mod address;
 pub mod arena;
+mod bell;
 pub mod config;
 pub mod driver;
 pub mod error;

@@ -1,60 +1,115 @@
 //! The option `limit`: how much may be reserved on one device, shared by all
-//! arenas of that device.
+//! arenas of that device; and how much of it is on its way.
 //!
 //! Invariant: the sum of what arenas hold never passes the limit; bytes are
-//! taken from the quota before the driver is asked. Until it has answered they
-//! are told apart: nobody may ever have them, and a request that they alone
-//! stand in the way of has not come to the limit. Cost: a lock of its own twice
-//! per driver allocation, none on a hit.
+//! taken from the quota before the driver is asked. What the driver is being
+//! asked for, or is getting back, is in nobody's books: until it has landed,
+//! with the driver or in books, a flight tells of it, so that nobody takes
+//! memory on its way for memory that is not there. Cost: a lock of its own
+//! twice per driver allocation, none on a hit.
+
+use std::cell::Cell;
 
 use crate::address::Bytes;
+use crate::bell::Bell;
 use crate::sync::Lock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// What all arenas of a device may reserve together.
 pub struct Quota {
     limit: AtomicU64,
-    sums: Lock<Sums>,
+    reserved: Lock<Bytes>,
+    flights: AtomicU64,
+    landed: AtomicU64,
+    refused: AtomicU64,
+    bell: Bell,
 }
 
-#[derive(Copy, Clone, Default)]
-struct Sums {
-    /// What is taken.
-    reserved: Bytes,
-    /// Of that, what the driver has not answered for yet.
-    asked: Bytes,
+/// How often something landed that may serve others, and how often what was
+/// asked for was not given.
+#[derive(Copy, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Landings {
+    landed: u64,
+    refused: u64,
 }
 
-/// What stands in the way of a request.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Full {
-    /// What is held.
-    Held,
-    /// What others are asking the driver for at this moment.
-    Asked,
+impl Landings {
+    /// Whether a request that failed before may be served now. What was
+    /// refused to others is left of the limit, but not of the device.
+    pub(crate) fn may_serve(self, before: Landings, at_limit: bool) -> bool {
+        self.landed != before.landed || (at_limit && self.refused != before.refused)
+    }
+}
+
+/// What a thread did itself: it waits for nothing of that.
+#[derive(Copy, Clone)]
+struct Own {
+    flights: u64,
+    landings: Landings,
+}
+
+thread_local! {
+    static OWN: Cell<Own> = const { Cell::new(Own {
+        flights: 0,
+        landings: Landings { landed: 0, refused: 0 },
+    }) };
+}
+
+fn own(change: impl FnOnce(&mut Own)) {
+    let mut own = OWN.get();
+    change(&mut own);
+    OWN.set(own);
+}
+
+/// Memory on its way between the driver and somebody's books.
+pub(crate) struct Flight<'a>(&'a Quota);
+
+impl Flight<'_> {
+    /// Some of it is where others may have it.
+    pub(crate) fn lands(&self) {
+        own(|own| own.landings.landed = own.landings.landed.wrapping_add(1));
+        // Release: pairs with the Acquire in `landings`.
+        self.0.landed.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        own(|own| own.flights = own.flights.saturating_sub(1));
+        // Release: pairs with the Acquire in `others_fly`.
+        self.0.flights.fetch_sub(1, Ordering::Release);
+    }
 }
 
 /// Bytes that the driver is being asked for; back in the quota with the value,
 /// as far as it gave none.
 pub struct Asked<'a> {
-    quota: &'a Quota,
+    flight: Flight<'a>,
     size: Bytes,
     taken: Bytes,
 }
 
 impl Asked<'_> {
     /// The driver gave so much: it is held from now on.
-    pub fn got(mut self, taken: Bytes) {
+    pub fn got(&mut self, taken: Bytes) {
         self.taken = taken;
+    }
+
+    /// It is in the books, and others may have what the request leaves.
+    pub(crate) fn lands(&self) {
+        self.flight.lands();
     }
 }
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        let mut sums = self.quota.sums.lock();
-        sums.asked = sums.asked.saturating_sub(self.size);
         let rest = self.size.saturating_sub(self.taken);
-        sums.reserved = sums.reserved.saturating_sub(rest);
+        if !rest.is_zero() {
+            self.flight.0.put_back(rest);
+            own(|own| own.landings.refused = own.landings.refused.wrapping_add(1));
+            // Release: pairs with the Acquire in `landings`.
+            self.flight.0.refused.fetch_add(1, Ordering::Release);
+        }
     }
 }
 
@@ -64,7 +119,11 @@ impl Quota {
     pub fn new(limit: Bytes) -> Quota {
         Quota {
             limit: AtomicU64::new(limit.get()),
-            sums: Lock::new(Sums::default()),
+            reserved: Lock::new(Bytes::ZERO),
+            flights: AtomicU64::new(0),
+            landed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            bell: Bell::new(),
         }
     }
 
@@ -85,34 +144,36 @@ impl Quota {
     /// Bytes reserved on the device.
     #[must_use]
     pub fn reserved(&self) -> Bytes {
-        self.sums.lock().reserved
+        *self.reserved.lock()
     }
 
     /// Takes `size` bytes out of the quota, if they are left, for as long as the
-    /// driver is asked for them.
-    ///
-    /// # Errors
-    /// Why they are not.
-    pub fn ask(&self, size: Bytes) -> Result<Asked<'_>, Full> {
-        let mut sums = self.sums.lock();
-        let left = |held: Bytes| {
-            let sum = held.get().checked_add(size.get());
-            sum.is_some_and(|sum| sum <= self.limit.load(Ordering::Relaxed))
-        };
-        if left(sums.reserved) {
-            sums.reserved = sums.reserved.saturating_add(size);
-            sums.asked = sums.asked.saturating_add(size);
-            let (quota, taken) = (self, Bytes::ZERO);
-            return Ok(Asked { quota, size, taken });
+    /// driver is asked for them. Without a limit they always are: how much there
+    /// is the driver says.
+    #[must_use]
+    pub fn ask(&self, size: Bytes) -> Option<Asked<'_>> {
+        let mut reserved = self.reserved.lock();
+        let sum = reserved.get().checked_add(size.get());
+        let limit = self.limit.load(Ordering::Relaxed);
+        if limit != u64::MAX && sum.is_none_or(|sum| sum > limit) {
+            return None;
         }
-        let held = sums.reserved.saturating_sub(sums.asked);
-        Err(if left(held) { Full::Asked } else { Full::Held })
+        let before = *reserved;
+        *reserved = before.saturating_add(size);
+        let size = reserved.saturating_sub(before);
+        // Under the lock: whom it stands in the way of sees it fly.
+        let (flight, taken) = (self.fly(), Bytes::ZERO);
+        Some(Asked {
+            flight,
+            size,
+            taken,
+        })
     }
 
     /// Takes `size` bytes out of the quota, if they are left.
     #[must_use]
     pub fn take(&self, size: Bytes) -> bool {
-        self.ask(size).is_ok_and(|asked| {
+        self.ask(size).is_some_and(|mut asked| {
             asked.got(size);
             true
         })
@@ -121,14 +182,44 @@ impl Quota {
     /// Takes `size` bytes whether they are left or not: the memory is already
     /// there, handed out by the real function.
     pub fn take_anyway(&self, size: Bytes) {
-        let mut sums = self.sums.lock();
-        sums.reserved = sums.reserved.saturating_add(size);
+        let mut reserved = self.reserved.lock();
+        *reserved = reserved.saturating_add(size);
     }
 
     /// Puts `size` bytes back.
     pub fn put_back(&self, size: Bytes) {
-        let mut sums = self.sums.lock();
-        sums.reserved = sums.reserved.saturating_sub(size);
+        let mut reserved = self.reserved.lock();
+        *reserved = reserved.saturating_sub(size);
+    }
+
+    /// What is rung when some of the device's memory is freed.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// Memory is on its way. Said before it leaves the books to anybody's eyes.
+    // Relaxed: who misses it in the books has had their lock after this.
+    pub(crate) fn fly(&self) -> Flight<'_> {
+        own(|own| own.flights += 1);
+        self.flights.fetch_add(1, Ordering::Relaxed);
+        Flight(self)
+    }
+
+    /// Whether other threads have memory on its way.
+    pub(crate) fn others_fly(&self) -> bool {
+        // Acquire: pairs with the Release where a flight ends.
+        self.flights.load(Ordering::Acquire) > OWN.get().flights
+    }
+
+    /// What other threads' flights have come to.
+    pub(crate) fn landings(&self) -> Landings {
+        let own = OWN.get().landings;
+        // Acquire: both pair with the Release where something lands.
+        let of = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        Landings {
+            landed: of(&self.landed).wrapping_sub(own.landed),
+            refused: of(&self.refused).wrapping_sub(own.refused),
+        }
     }
 }
 
@@ -170,23 +261,41 @@ mod tests {
         assert_eq!(Quota::new(Bytes::MAX).limit(), None);
     }
 
-    /// What the driver has not answered for is not the limit's fault.
+    /// What the driver has not answered for counts, and is on its way.
     #[test]
-    fn what_is_only_asked_for_is_told_apart() {
+    fn what_is_asked_for_flies_until_it_is_given_or_refused() {
         let quota = Quota::new(Bytes::new(10));
-        let full = |size| quota.ask(Bytes::new(size)).err();
-        assert!(quota.take(Bytes::new(2)));
-        let asked = quota.ask(Bytes::new(6)).unwrap();
-        assert_eq!(
-            [full(2), full(8), full(9)],
-            [None, Some(Full::Asked), Some(Full::Held)]
-        );
-        assert_eq!(quota.reserved(), Bytes::new(8));
+        let others = || {
+            std::thread::scope(|scope| {
+                let seen = scope.spawn(|| (quota.others_fly(), quota.landings()));
+                seen.join().unwrap()
+            })
+        };
+        let (_, before) = others();
+        let mut asked = quota.ask(Bytes::new(6)).unwrap();
+        assert!(quota.ask(Bytes::new(5)).is_none());
+        assert!(others().0 && !quota.others_fly());
         asked.got(Bytes::new(4));
-        assert_eq!([full(4), full(5)], [None, Some(Full::Held)]);
-        assert_eq!(quota.reserved(), Bytes::new(6));
-        drop(quota.ask(Bytes::new(4)));
-        assert_eq!(quota.reserved(), Bytes::new(6));
+        drop(asked);
+        assert_eq!(quota.reserved(), Bytes::new(4));
+        let (fly, after) = others();
+        let own = quota.landings();
+        assert!(!fly && !after.may_serve(before, false));
+        assert!(after.may_serve(before, true));
+        quota.fly().lands();
+        assert!(others().1.may_serve(after, false));
+        assert!(!quota.landings().may_serve(own, true));
+    }
+
+    /// Where there is no limit, the driver refuses what cannot be.
+    #[test]
+    fn without_a_limit_nothing_is_too_much_to_ask_for() {
+        let quota = Quota::new(Bytes::MAX);
+        assert!(quota.take(Bytes::new(10)));
+        let huge = quota.ask(Bytes::MAX);
+        assert!(huge.is_some() && quota.ask(Bytes::new(1)).is_some());
+        drop(huge);
+        assert_eq!(quota.reserved(), Bytes::new(10));
     }
 
     #[test]

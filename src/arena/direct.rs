@@ -10,7 +10,9 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
+use crate::arena::again::Clock;
 use crate::arena::books::{Direct, Freed, Region};
+use crate::arena::growth::Obtained;
 use crate::arena::reclaim::Extent;
 use crate::driver::Driver;
 use crate::error::{AllocError, Code, FreeError};
@@ -40,7 +42,7 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Asks the driver for `request` bytes.
-    pub(super) fn obtain(&self, request: Bytes) -> Result<Region, AllocError> {
+    pub(super) fn obtain(&self, request: Bytes) -> Result<Obtained<'_>, AllocError> {
         self.obtain_by(self.direct_size(request), || self.driver.alloc(request))
     }
 
@@ -55,10 +57,12 @@ impl<D: Driver> Arena<D> {
         request: Bytes,
         call: impl FnOnce() -> Result<Address, Code>,
     ) -> Result<Address, AllocError> {
-        let call = || self.driver.alloc_past(call);
-        let region = self.obtain_by(self.direct_size(request), call)?;
-        self.enter_finished(region, request);
-        Ok(region.address)
+        let size = self.direct_size(request);
+        // The call is made once: what is waited for is the limit.
+        let asked = self.look_again(request, &Clock::new(None), || self.ask_quota(size))?;
+        let obtained = self.obtain_asked(size, asked, || self.driver.alloc_past(call))?;
+        self.enter_finished(obtained.region, request);
+        Ok(obtained.region.address)
     }
 
     /// Takes over memory that the real function handed to the program after
@@ -130,9 +134,7 @@ impl<D: Driver> Arena<D> {
             (Freed::Limbo, true) => self.close(Extent::Share),
             (Freed::Done | Freed::Limbo, _) => {}
         }
-        if let Some(bell) = &self.bell {
-            bell.ring();
-        }
+        self.ring();
         Ok(())
     }
 }

@@ -12,8 +12,6 @@
 //! Bytes are taken from the quota before the driver is asked, so that the
 //! limit holds whatever threads do at the same time.
 
-use std::time::{Duration, Instant};
-
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::books::{Region, Search, Wait, Want};
@@ -24,7 +22,7 @@ use crate::config::GarbageThreshold;
 use crate::driver::{Driver, PAGE, Whose};
 use crate::error::{AllocError, Code};
 use crate::patience::Patience;
-use crate::quota::{Asked, Full};
+use crate::quota::Asked;
 use crate::stats::StackId;
 
 /// Limbo may hold this much before an allocation waits rather than grows,
@@ -32,10 +30,6 @@ use crate::stats::StackId;
 /// for a small program not to wait at every step.
 const BUDGET_PART: u64 = 16;
 const BUDGET_LEAST: Bytes = Bytes::mib(64);
-
-/// A driver answers in milliseconds. Where it does not, it may be waiting for
-/// what this thread is going to do next.
-const ANSWER: Duration = Duration::from_secs(10);
 
 /// Whether smaller requests may still be served.
 pub(super) fn is_shortage(error: AllocError) -> bool {
@@ -52,6 +46,12 @@ pub(super) enum Stray {
     GivenBack,
     /// The program gets it, and we know nothing of it.
     Left,
+}
+
+/// What the driver gave, on its way to the books.
+pub(super) struct Obtained<'a> {
+    pub(super) region: Region,
+    pub(super) asked: Asked<'a>,
 }
 
 /// The turn to grow, where only one thread may.
@@ -81,36 +81,6 @@ impl<D: Driver> Arena<D> {
     ) -> Result<Address, AllocError> {
         let need = Need::new(request, self.direct_size(request), stack);
         self.counted(|| self.patiently(&need, || self.serve_direct(&need, stray)))
-    }
-
-    /// Tries to serve a request; where memory is short, again whenever another
-    /// thread has freed some, as long as the options say, and once more when
-    /// that time is over.
-    fn patiently(
-        &self,
-        need: &Need,
-        attempt: impl Fn() -> Result<Address, AllocError>,
-    ) -> Result<Address, AllocError> {
-        let is_final = |result: &Result<Address, AllocError>| {
-            !result.is_err_and(|error| self.is_fought(error))
-        };
-        let mut result = attempt();
-        if !is_final(&result) && self.could_be_had(need.request) && self.relieve() {
-            result = attempt();
-        }
-        let waits = |result| !is_final(result) && self.exists(need.request);
-        if let Some(bell) = self.bell.as_ref().filter(|_| waits(&result)) {
-            let mut listener = bell.listen();
-            let mut heard = true;
-            loop {
-                result = attempt();
-                if !heard || is_final(&result) {
-                    break;
-                }
-                heard = listener.wait();
-            }
-        }
-        result.inspect_err(|&error| self.note_oom(need, error))
     }
 
     fn serve(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
@@ -254,7 +224,7 @@ impl<D: Driver> Arena<D> {
         let kept = self.prepare_first() && self.strategy.keeps_first();
         loop {
             match self.obtain_chunk(size) {
-                Ok(region) => return self.enter_chunk(region, want, kept),
+                Ok(obtained) => return self.enter_chunk(obtained, want, kept),
                 Err(error) if !is_shortage(error) => return Err(error),
                 Err(error) if size <= least => {
                     // Nobody is made to wait for what an idle chunk has.
@@ -287,7 +257,7 @@ impl<D: Driver> Arena<D> {
         // A driver that has no page left may have room for a small request in
         // one that is in use.
         self.obtain(want.request)
-            .and_then(|region| self.enter_direct(region, want.request, want.stack))
+            .and_then(|obtained| self.enter_direct(obtained, want.request, want.stack))
     }
 
     /// The out-of-memory ladder for a pooled request. With `fail_at_limit` it
@@ -305,7 +275,7 @@ impl<D: Driver> Arena<D> {
         let at_once = self.fails_at_once(error);
         if !at_once && self.release_oversize(chunk) {
             match self.obtain_chunk(chunk) {
-                Ok(region) => return (turn, self.enter_chunk(region, want, false)),
+                Ok(obtained) => return (turn, self.enter_chunk(obtained, want, false)),
                 Err(error) if !is_shortage(error) => return (turn, Err(error)),
                 Err(_) => {}
             }
@@ -331,7 +301,7 @@ impl<D: Driver> Arena<D> {
                     self.note_retry(need);
                 }
                 match self.obtain_chunk(chunk) {
-                    Ok(region) => return self.enter_chunk(region, want, false),
+                    Ok(obtained) => return self.enter_chunk(obtained, want, false),
                     Err(error) if !is_shortage(error) => return Err(error),
                     Err(error) => latest = error,
                 }
@@ -369,12 +339,12 @@ impl<D: Driver> Arena<D> {
                 })
             });
         }
-        let region = obtained?;
+        let obtained = obtained?;
         if stray == Stray::GivenBack {
-            return self.enter_direct(region, request, need.stack);
+            return self.enter_direct(obtained, request, need.stack);
         }
-        self.enter_or_leave(region, request, need.stack);
-        Ok(region.address)
+        self.enter_or_leave(obtained.region, request, need.stack);
+        Ok(obtained.region.address)
     }
 
     /// Whether a request that failed so does without the ladder.
@@ -389,12 +359,12 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Whether a shortage is worth all that can be done about it.
-    fn is_fought(&self, error: AllocError) -> bool {
+    pub(super) fn is_fought(&self, error: AllocError) -> bool {
         is_shortage(error) && !self.fails_at_once(error)
     }
 
     /// Asks the driver for a chunk.
-    fn obtain_chunk(&self, size: Bytes) -> Result<Region, AllocError> {
+    fn obtain_chunk(&self, size: Bytes) -> Result<Obtained<'_>, AllocError> {
         self.obtain_by(size, || self.driver.alloc_chunk(size))
     }
 
@@ -402,39 +372,46 @@ impl<D: Driver> Arena<D> {
         &self,
         size: Bytes,
         alloc: impl FnOnce() -> Result<Address, Code>,
-    ) -> Result<Region, AllocError> {
+    ) -> Result<Obtained<'_>, AllocError> {
+        let asked = self.ask_quota(size)?;
+        self.obtain_asked(size, asked, alloc)
+    }
+
+    /// Takes bytes from the quota, to ask the driver for them.
+    pub(super) fn ask_quota(&self, size: Bytes) -> Result<Asked<'_>, AllocError> {
         let shares = self.shares_pages(size);
-        let asked = self.ask_quota(if shares { PAGE } else { size })?;
+        let asked = self.quota.ask(if shares { PAGE } else { size });
+        asked.ok_or(AllocError::Limit)
+    }
+
+    pub(super) fn obtain_asked<'a>(
+        &self,
+        size: Bytes,
+        mut asked: Asked<'a>,
+        alloc: impl FnOnce() -> Result<Address, Code>,
+    ) -> Result<Obtained<'a>, AllocError> {
         let address = alloc().map_err(AllocError::Driver)?;
         let region = Region { address, size };
         // In which page it lies, only its address tells.
-        let taken = if shares {
+        let taken = if self.shares_pages(size) {
             self.books.lock().device_gave(region)
         } else {
             size
         };
         asked.got(taken);
-        Ok(region)
-    }
-
-    /// Takes bytes from the quota, to ask the driver for them. What others are
-    /// asking it for is waited for, where that alone stands in the way.
-    fn ask_quota(&self, size: Bytes) -> Result<Asked<'_>, AllocError> {
-        let (mut since, mut patience) = (None, Patience::new());
-        loop {
-            match self.quota.ask(size) {
-                Ok(asked) => return Ok(asked),
-                Err(Full::Asked) if since.get_or_insert_with(Instant::now).elapsed() < ANSWER => {
-                    patience.pause();
-                }
-                Err(_) => return Err(AllocError::Limit),
-            }
-        }
+        Ok(Obtained { region, asked })
     }
 
     /// Enters a chunk; one that is `kept` never goes back.
-    fn enter_chunk(&self, region: Region, want: Want, kept: bool) -> Result<Address, AllocError> {
+    fn enter_chunk(
+        &self,
+        obtained: Obtained<'_>,
+        want: Want,
+        kept: bool,
+    ) -> Result<Address, AllocError> {
+        let Obtained { region, asked } = obtained;
         let entered = self.books.lock().add_chunk(region, want, kept);
+        asked.lands();
         entered.map_or_else(|| self.instead_of_chunk(region, want), Ok)
     }
 
@@ -444,13 +421,16 @@ impl<D: Driver> Arena<D> {
     fn instead_of_chunk(&self, chunk: Region, want: Want) -> Result<Address, AllocError> {
         // The error that matters is that of the next call.
         let _ = self.give_back(chunk);
-        let region = self.obtain(want.request)?;
-        self.enter_direct(region, want.request, want.stack)
+        let obtained = self.obtain(want.request)?;
+        self.enter_direct(obtained, want.request, want.stack)
     }
 
     fn enter_direct(
         &self,
-        region: Region,
+        Obtained {
+            region,
+            asked: _asked,
+        }: Obtained<'_>,
         request: Bytes,
         stack: StackId,
     ) -> Result<Address, AllocError> {

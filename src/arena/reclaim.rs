@@ -210,13 +210,13 @@ impl<D: Driver> Arena<D> {
         number: u64,
         end: impl FnOnce(&mut Books<D::Fence>, u64, &mut Vec<Region>),
     ) {
-        let mut regions = Vec::new();
-        end(&mut self.books.lock(), number, &mut regions);
-        for region in regions {
-            // The program's own free has long returned: nobody is left to
-            // hear of a failure, and the meter has counted it.
-            let _ = self.give_back(region);
-        }
+        // The program's own free has long returned: nobody is left to hear of a
+        // failure, and the meter has counted it.
+        self.release(|books| {
+            let mut regions = Vec::new();
+            end(books, number, &mut regions);
+            regions
+        });
     }
 
     /// Gives memory that has left the books back to the driver.
@@ -233,8 +233,7 @@ impl<D: Driver> Arena<D> {
         if self.holds() {
             return Bytes::ZERO;
         }
-        let regions = self.books.lock().take_idle();
-        self.release(regions)
+        self.release(Books::take_idle)
     }
 
     /// Gives free oversize chunks back to the driver, for `need` bytes; false
@@ -243,17 +242,29 @@ impl<D: Driver> Arena<D> {
         if self.holds() {
             return false;
         }
-        let regions = self.books.lock().take_oversize(need);
-        !self.release(regions).is_zero()
+        let released = self.release(|books| books.take_oversize(need));
+        !released.is_zero()
     }
 
-    /// Gives what has left the books back to the driver and returns how many
-    /// bytes that were.
-    pub(super) fn release(&self, regions: Vec<Region>) -> Bytes {
+    /// Gives what `choose` takes out of the books back to the driver and
+    /// returns how many bytes that were.
+    pub(super) fn release(
+        &self,
+        choose: impl FnOnce(&mut Books<D::Fence>) -> Vec<Region>,
+    ) -> Bytes {
         let mut released = Bytes::ZERO;
+        let (regions, flight) = {
+            let mut books = self.books.lock();
+            let regions = choose(&mut books);
+            if regions.is_empty() {
+                return released;
+            }
+            (regions, self.quota.fly())
+        };
         for region in regions {
             if self.give_back(region).is_ok() {
                 released = released.saturating_add(region.size);
+                flight.lands();
             }
         }
         released

@@ -126,8 +126,7 @@ impl<D: Driver> Arena<D> {
             return;
         }
         if let Some(_turn) = self.try_turn_on_ladder() {
-            let regions = choose(&mut self.books.lock());
-            self.release(regions);
+            self.release(choose);
         }
     }
 }

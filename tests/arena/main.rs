@@ -14,6 +14,7 @@ mod history;
 mod lanes;
 mod metrics;
 mod model;
+mod on_the_way;
 mod options;
 mod packing;
 mod pinned;

@@ -2,10 +2,9 @@
 //! together. The books balance at the end.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
-use std::time::Duration;
 
 use vramalloc::address::{Address, Bytes};
 use vramalloc::arena::Arena;
@@ -149,113 +148,6 @@ fn a_chunk_in_advance_is_taken_once() {
         }
     });
     assert_eq!(rig.arena.stats().chunks, 1);
-}
-
-/// A driver whose frees take their time, and refusals of what it does not have.
-struct Dawdling {
-    inner: SimDriver,
-    frees: AtomicBool,
-    refuses: AtomicBool,
-}
-
-impl Dawdling {
-    /// An arena of a device of 64 MiB, below this limit.
-    fn arena(config: &Config, limit: Bytes) -> Arena<Dawdling> {
-        let rig = Rig::new(config, Bytes::mib(64));
-        let driver = Dawdling {
-            inner: rig.gpu.driver(0).unwrap(),
-            frees: AtomicBool::new(false),
-            refuses: AtomicBool::new(false),
-        };
-        let map = Arc::new(PageMap::new());
-        let quota = Arc::new(Quota::new(limit));
-        Arena::new(ArenaId(1), driver, config, map, quota)
-    }
-}
-
-impl Driver for Dawdling {
-    type Fence = <SimDriver as Driver>::Fence;
-
-    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        if size > Bytes::mib(64) {
-            self.refuses.store(true, Ordering::Release);
-            thread::sleep(Duration::from_millis(20));
-        }
-        self.inner.alloc(size)
-    }
-
-    fn free(&self, address: Address) -> Result<(), Code> {
-        self.frees.store(true, Ordering::Release);
-        thread::sleep(Duration::from_millis(20));
-        self.inner.free(address)
-    }
-
-    fn mem_info(&self) -> Result<MemInfo, Code> {
-        self.inner.mem_info()
-    }
-
-    fn settle(&self, whose: Whose) -> Result<bool, Code> {
-        self.inner.settle(whose)
-    }
-
-    fn fence(&self) -> Result<Self::Fence, Code> {
-        self.inner.fence()
-    }
-
-    fn reached(&self, fence: &Self::Fence) -> Result<bool, Code> {
-        self.inner.reached(fence)
-    }
-
-    fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code> {
-        self.inner.wait(fence, whose)
-    }
-}
-
-/// While one thread gives back what was freed, because memory is short, the
-/// others find it neither cached nor with the driver. They do not take that
-/// for the end.
-#[test]
-fn memory_on_its_way_back_is_waited_for() {
-    for dedicated_min in [None, Some(Bytes::mib(16))] {
-        let config = Config {
-            dedicated_min,
-            ..plain(StrategyKind::AutoGrowth)
-        };
-        let arena = Dawdling::arena(&config, Bytes::MAX);
-        let blocks: Vec<_> = (0..8)
-            .map(|_| arena.allocate(Bytes::mib(8)).unwrap())
-            .collect();
-        blocks
-            .into_iter()
-            .for_each(|block| arena.free(block).unwrap());
-        thread::scope(|scope| {
-            let first = scope.spawn(|| arena.allocate(Bytes::mib(16)));
-            while !arena.driver().frees.load(Ordering::Acquire) {
-                thread::yield_now();
-            }
-            assert!(arena.allocate(Bytes::mib(16)).is_ok());
-            assert!(first.join().unwrap().is_ok());
-        });
-    }
-}
-
-/// What the driver is going to refuse one thread does not stand in the way of
-/// another's request below the limit.
-#[test]
-fn what_is_only_asked_for_is_no_limit() {
-    for strategy in [StrategyKind::AutoGrowth, StrategyKind::Passthrough] {
-        let arena = Dawdling::arena(&plain(strategy), Bytes::mib(100));
-        thread::scope(|scope| {
-            let refused = scope.spawn(|| arena.allocate(Bytes::mib(90)));
-            while !arena.driver().refuses.load(Ordering::Acquire) {
-                thread::yield_now();
-            }
-            let served = arena.allocate(Bytes::mib(20));
-            assert!(served.is_ok(), "{strategy:?}: {served:?}");
-            let full = AllocError::Driver(Code::OUT_OF_MEMORY);
-            assert_eq!(refused.join().unwrap(), Err(full));
-        });
-    }
 }
 
 /// A driver behind which others take what has just gone back to it, as long as

@@ -197,8 +197,7 @@ impl<D: Driver> Arena<D> {
         let Some(_turn) = self.try_turn_on_ladder() else {
             return Bytes::ZERO;
         };
-        let regions = choose(&mut self.books.lock());
-        let released = self.release(regions);
+        let released = self.release(choose);
         if !released.is_zero()
             && let Some(packing) = &mut self.books.lock().packing
         {

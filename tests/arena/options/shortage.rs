@@ -1,12 +1,16 @@
 //! What happens when memory is short: `throw_on_cudamalloc_oom`,
 //! `gpu_allocator_retry_time`.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use vramalloc::address::Bytes;
+use vramalloc::arena::Arena;
 use vramalloc::config::{Config, DeviceShare, StrategyKind};
 use vramalloc::error::{AllocError, Code};
+use vramalloc::page_map::ArenaId;
+use vramalloc::quota::Quota;
 use vramalloc::sim::Call;
 
 use crate::rig::{MS, Rig, plain};
@@ -162,6 +166,35 @@ fn it_does_not_wait_for_ever() {
         rig.arena.free(block).unwrap();
         rig.ends_clean();
     }
+}
+
+/// Where the memory is in another context of the device, its frees are heard
+/// too, and it is given back there.
+#[test]
+fn a_request_waits_for_what_is_freed_in_another_context() {
+    let patience = Duration::from_secs(5);
+    let config = patient(StrategyKind::AutoGrowth, patience);
+    let rig = Rig::new(&config, DEVICE);
+    let quota = Arc::new(Quota::new(Bytes::MAX));
+    let arena = |number| {
+        let driver = rig.gpu.driver(0).unwrap();
+        let (map, quota) = (Arc::clone(&rig.map), Arc::clone(&quota));
+        Arena::new(ArenaId(number), driver, &config, map, quota)
+    };
+    let other = Arc::new(arena(1));
+    let (idle, live) = (Arc::clone(&other), Arc::clone(&other));
+    let own = arena(2).relieved_by(move || !idle.trim().is_zero(), move || Some(live.live()));
+    let block = other.allocate(Bytes::mib(150)).unwrap();
+    let start = Instant::now();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| own.allocate(Bytes::mib(100)));
+        thread::sleep(Duration::from_millis(30));
+        assert!(!waiting.is_finished(), "nothing was freed");
+        other.free(block).unwrap();
+        let served = waiting.join().unwrap();
+        assert!(served.is_ok(), "{served:?}");
+    });
+    assert!(start.elapsed() < patience);
 }
 
 /// Nobody tells when another process gives memory back.

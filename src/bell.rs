@@ -1,4 +1,4 @@
-//! Waiting for other threads' frees.
+//! Waiting for other threads' frees, in all arenas of a device.
 //!
 //! Owns the number of threads that listen and the number of frees they heard.
 //! Invariant: a free that comes after a thread began to listen wakes it, or is
@@ -12,16 +12,14 @@ use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// See the module.
-pub(super) struct Bell {
-    /// How long a thread listens before it gives up.
-    patience: Duration,
+pub(crate) struct Bell {
     listeners: AtomicUsize,
     rung: Mutex<u64>,
     heard: Condvar,
 }
 
 /// A thread that listens.
-pub(super) struct Listener<'a> {
+pub(crate) struct Listener<'a> {
     bell: &'a Bell,
     rung: u64,
     /// None: for ever.
@@ -29,34 +27,33 @@ pub(super) struct Listener<'a> {
 }
 
 impl Bell {
-    /// None where nobody is to wait at all.
-    pub(super) fn new(patience: Duration) -> Option<Bell> {
-        (!patience.is_zero()).then(|| Bell {
-            patience,
+    pub(crate) fn new() -> Bell {
+        Bell {
             listeners: AtomicUsize::new(0),
             rung: Mutex::new(0),
             heard: Condvar::new(),
-        })
+        }
     }
 
     /// A block was freed: it is in the books.
-    pub(super) fn ring(&self) {
-        // Relaxed: both sides take the lock of the books in between. Whoever
-        // freed before a listener looked there is found by it; whoever freed
-        // after that has seen it listen.
+    pub(crate) fn ring(&self) {
+        // Relaxed: both sides take the lock of the same books in between.
+        // Whoever freed before a listener looked there is found by it; whoever
+        // freed after that has seen it listen.
         if self.listeners.load(Ordering::Relaxed) > 0 {
             *self.rung() += 1;
             self.heard.notify_all();
         }
     }
 
-    /// Begins to listen. The caller looks for memory before it waits.
-    pub(super) fn listen(&self) -> Listener<'_> {
+    /// Begins to listen, for so long at the most. The caller looks for memory in
+    /// all arenas of the device before it waits.
+    pub(crate) fn listen(&self, patience: Duration) -> Listener<'_> {
         self.listeners.fetch_add(1, Ordering::Relaxed);
         Listener {
             bell: self,
             rung: *self.rung(),
-            until: Instant::now().checked_add(self.patience),
+            until: Instant::now().checked_add(patience),
         }
     }
 
@@ -68,7 +65,7 @@ impl Bell {
 impl Listener<'_> {
     /// Sleeps until something was freed since this was last asked; false where
     /// nothing was until patience ended.
-    pub(super) fn wait(&mut self) -> bool {
+    pub(crate) fn wait(&mut self) -> bool {
         let mut rung = self.bell.rung();
         while *rung == self.rung {
             let left = match self.until {
@@ -104,10 +101,7 @@ mod loom_tests {
     #[test]
     fn loom_no_free_goes_unheard() {
         loom::model(|| {
-            let shared = Arc::new((
-                Bell::new(Duration::from_secs(1_000_000)).unwrap(),
-                Lock::new(false),
-            ));
+            let shared = Arc::new((Bell::new(), Lock::new(false)));
             let freeing = {
                 let shared = Arc::clone(&shared);
                 thread::spawn(move || {
@@ -115,7 +109,7 @@ mod loom_tests {
                     shared.0.ring();
                 })
             };
-            let mut listener = shared.0.listen();
+            let mut listener = shared.0.listen(Duration::from_secs(1_000_000));
             while !*shared.1.lock() {
                 assert!(listener.wait());
             }
@@ -131,16 +125,14 @@ mod tests {
 
     #[test]
     fn a_ring_wakes_who_listens_and_patience_ends() {
-        assert!(Bell::new(Duration::ZERO).is_none());
-        let bell = Bell::new(Duration::from_millis(20)).unwrap();
+        let bell = Bell::new();
         // Nobody listens.
         bell.ring();
         let start = Instant::now();
-        assert!(!bell.listen().wait());
+        assert!(!bell.listen(Duration::from_millis(20)).wait());
         assert!(start.elapsed() >= Duration::from_millis(20));
 
-        let bell = Bell::new(Duration::from_secs(600)).unwrap();
-        let mut listener = bell.listen();
+        let mut listener = bell.listen(Duration::from_secs(600));
         thread::scope(|scope| {
             scope.spawn(|| bell.ring());
             assert!(listener.wait());

@@ -91,7 +91,10 @@ impl<D: Driver> Arena<D> {
         if let Some(address) = self.take(want) {
             return Ok(address);
         }
-        while self.is_over_budget() && self.exists(want.request) && !self.could_open(want) {
+        // The driver is asked once, and only where that decides about a wait.
+        let mut could = None;
+        let mut waits = || *could.get_or_insert_with(|| self.could_be_had(want.request));
+        while self.is_over_budget() && !self.could_open(want) && waits() {
             self.close(Extent::All);
             if !self.wait_for_oldest(Wait::Budget, Whose::Own) {
                 break;
@@ -100,7 +103,7 @@ impl<D: Driver> Arena<D> {
                 return Ok(address);
             }
         }
-        self.release_before_growth();
+        self.release_before_growth(want.request);
         if !self.strategy.grows_alone() {
             return self.pack(want, need);
         }
@@ -314,7 +317,7 @@ impl<D: Driver> Arena<D> {
 
     fn serve_direct(&self, need: &Need, stray: Stray) -> Result<Address, AllocError> {
         let request = need.request;
-        self.release_before_growth();
+        self.release_before_growth(request);
         let mut obtained = self.obtain(request);
         if let Err(error) = obtained
             && is_shortage(error)

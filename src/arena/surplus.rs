@@ -92,24 +92,34 @@ impl<D: Driver> Arena<D> {
         self.release_surplus(|books| books.take_oldest(books.idle().saturating_sub(most)));
     }
 
-    /// Before more is taken from the driver.
-    pub(super) fn release_before_growth(&self) {
+    /// Before more is taken from the driver. The driver's frees wait for the
+    /// device: not for a request that could not be had after all.
+    pub(super) fn release_before_growth(&self, request: Bytes) {
+        let is_worth = |surplus: Bytes| {
+            let due = self.books.lock().idle().min(surplus);
+            !due.is_zero() && self.could_be_had(request)
+        };
         self.decay();
         if self.surplus.before_growth {
-            self.release_surplus(Books::take_spare);
+            if is_worth(Bytes::MAX) {
+                self.release_surplus(Books::take_spare);
+            }
         } else if let Some(threshold) = self.surplus.threshold {
-            self.collect_garbage(threshold);
+            let surplus = self.garbage(threshold);
+            if is_worth(surplus) {
+                self.release_surplus(|books| books.take_oldest(surplus));
+            }
         }
     }
 
-    /// PyTorch's garbage collection, which looks at memory on its way to the
-    /// limit, or to what the device has where there is no limit.
-    fn collect_garbage(&self, threshold: f64) {
+    /// What PyTorch's garbage collection would free, which looks at memory on its
+    /// way to the limit, or to what the device has where there is no limit.
+    fn garbage(&self, threshold: f64) -> Bytes {
         let most = self.quota.limit().unwrap_or_else(|| self.device_total());
-        let surplus = (self.quota.reserved()).saturating_sub(most.scaled(threshold));
-        if !surplus.is_zero() && !most.is_zero() {
-            self.release_surplus(|books| books.take_oldest(surplus));
+        if most.is_zero() {
+            return most;
         }
+        (self.quota.reserved()).saturating_sub(most.scaled(threshold))
     }
 
     /// Gives back what has been idle for too long.

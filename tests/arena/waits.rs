@@ -10,7 +10,7 @@ use vramalloc::config::{Config, DeviceShare, FreeSync, PinnedConfig, StrategyKin
 use vramalloc::driver::{MemInfo, Whose};
 use vramalloc::page_map::{ArenaId, PageMap};
 use vramalloc::quota::Quota;
-use vramalloc::sim::SimDriver;
+use vramalloc::sim::{Call, SimDriver};
 use vramalloc::{AllocError, Code, Driver, PinnedPlan};
 
 use crate::rig::{MS, Rig, plain};
@@ -284,6 +284,42 @@ fn frees_that_wait_in_the_driver_are_counted() {
 /// What a request would need besides what the program holds, of 64 MiB: more
 /// than the device, or less than that.
 const TOO_MUCH: [u64; 2] = [65, 41];
+
+/// Nor is anything waited for, or given back, that an option would have freed
+/// before more is taken: bare, what there is no room for is refused at once.
+#[test]
+fn no_option_waits_for_what_cannot_be_had() {
+    let plain = plain(StrategyKind::AutoGrowth);
+    let budget = Config {
+        limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(1))),
+        ..plain.clone()
+    };
+    let spare = Config {
+        free_when_no_cache_hit: true,
+        ..plain.clone()
+    };
+    let threshold = Config {
+        garbage_collection_threshold: Some(0.1),
+        ..plain
+    };
+    for config in [budget, spare, threshold] {
+        let rig = Rig::new(&config, Bytes::mib(64));
+        let [kept, freed] = [40, 8].map(|mib| rig.get(Bytes::mib(mib)));
+        rig.arena.free(freed).unwrap();
+        if config.limbo_budget.is_none() {
+            rig.arena.flush();
+        }
+        rig.launch(kept, Bytes::mib(40), 200 * MS);
+        let refused = rig.arena.allocate(Bytes::mib(40));
+        assert_eq!(refused, Err(AllocError::Driver(Code::OUT_OF_MEMORY)));
+        assert!(rig.gpu.in_use(kept, Bytes::mib(40)));
+        assert_eq!(rig.gpu.calls(Call::Free), 0);
+        // Where it could be, it is.
+        rig.get(Bytes::mib(12));
+        assert!(!rig.gpu.in_use(kept, Bytes::mib(40)) || rig.gpu.calls(Call::Free) > 0);
+        rig.arena.free(kept).unwrap();
+    }
+}
 
 /// Bare CUDA refuses at once what there is no room for. Nothing helps, and
 /// what the program has freed may be in use until it goes on.

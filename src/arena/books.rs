@@ -135,6 +135,8 @@ pub(crate) struct Books<F> {
     pub(super) limbo: Limbo<F>,
     /// Bytes of direct allocations in limbo.
     pub(super) direct_limbo: Bytes,
+    /// What the driver refused to take back.
+    pub(super) lost: Bytes,
     /// Where small direct allocations lie.
     pub(super) pages: SharedPages,
     pub(super) tally: Tally,
@@ -168,6 +170,7 @@ impl<F: Clone> Books<F> {
             ages: Ages::new(config.decay),
             limbo: Limbo::new(),
             direct_limbo: Bytes::ZERO,
+            lost: Bytes::ZERO,
             pages: SharedPages::default(),
             tally: Tally::new(config.splitting.max_split),
             growing: false,

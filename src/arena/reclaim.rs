@@ -219,11 +219,14 @@ impl<D: Driver> Arena<D> {
         });
     }
 
-    /// Gives memory that has left the books back to the driver.
+    /// Gives memory that has left the books back to the driver. Where that
+    /// refuses, it is lost: nobody has it, and it counts until its context ends.
     pub(super) fn give_back(&self, region: Region) -> Result<(), Code> {
         let given = self.books.lock().device_gets(region);
         let result = self.driver.free(region.address);
-        self.quota.put_back(given);
+        if result.is_ok() || !self.books.lock().loses(given) {
+            self.quota.put_back(given);
+        }
         result
     }
 

@@ -129,6 +129,15 @@ impl<F: Clone> Books<F> {
         Some(region)
     }
 
+    /// The driver refused to take back what counts for so much. False where it
+    /// is gone with its context.
+    pub(crate) fn loses(&mut self, given: Bytes) -> bool {
+        if !self.retired {
+            self.lost = self.lost.saturating_add(given);
+        }
+        !self.retired
+    }
+
     /// Forgets everything, because the context and its memory are gone, and
     /// returns how many bytes of the limit that were. What was counted until
     /// then stays, in this box, and what it held, in this snapshot.
@@ -164,7 +173,8 @@ impl<F: Clone> Books<F> {
         if let Some(packing) = &mut self.packing {
             packing.forget();
         }
-        let taken = self.pages.charged(self.tally.reserved());
+        let taken = (self.pages.charged(self.tally.reserved())).saturating_add(self.lost);
+        self.lost = Bytes::ZERO;
         self.pages.clear();
         self.tally.retired();
         taken

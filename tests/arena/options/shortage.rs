@@ -104,6 +104,22 @@ fn at_the_limit_freed_allocations_are_given_back() {
     rig.ends_clean();
 }
 
+/// What the driver refuses to take back is on the device still, and counts
+/// until its context ends.
+#[test]
+fn what_the_driver_does_not_take_back_counts() {
+    let rig = Rig::new(&limited(false), DEVICE);
+    let idle = rig.get(Bytes::mib(60));
+    rig.arena.free(idle).unwrap();
+    rig.gpu.fail_nth(Call::Free, 1, Code::UNKNOWN);
+    let refused = rig.arena.allocate(Bytes::mib(90));
+    assert_eq!(refused, Err(AllocError::Limit));
+    rig.get(Bytes::mib(40));
+    assert_eq!(rig.gpu.used(0), Bytes::mib(100));
+    rig.arena.retire();
+    assert_eq!(rig.arena.mem_info().unwrap().free, Bytes::mib(100));
+}
+
 #[test]
 fn a_full_device_is_no_limit() {
     let config = Config {

@@ -2,8 +2,8 @@
 //!
 //! Recording an event over a whole context invalidates every capture in it,
 //! whatever mode the thread is in. Owns the list of captures (the streams
-//! they began on) and the gate that they close, as ends of contexts do. Invariant: from before the
-//! real begin until after the real end no event is recorded by us; a thread
+//! they began on) and the gate that they close. Invariant: from before the real
+//! begin until after the real end no event is recorded by us; a thread
 //! that is just recording one holds a beginning capture back for that moment.
 //! Cost: passing the gate, per fence; one load per free.
 
@@ -47,8 +47,7 @@ struct Capture {
 
 static OPEN: SpinMutex<Vec<Capture>, Brief> = SpinMutex::new(Vec::new());
 
-/// Whether any stream of the process captures, or fences are held back for
-/// another reason.
+/// Whether any stream of the process captures.
 pub(crate) fn any() -> bool {
     FENCES.is_closed()
 }
@@ -60,23 +59,6 @@ pub(crate) fn outside<R>(record: impl FnOnce() -> R) -> Option<R> {
         return None;
     }
     FENCES.pass(record)
-}
-
-/// Holds fences back as a capture does, while it lives.
-pub(crate) struct NoFences(());
-
-impl NoFences {
-    /// Waits for those that are being made.
-    pub(crate) fn begin() -> NoFences {
-        FENCES.close();
-        NoFences(())
-    }
-}
-
-impl Drop for NoFences {
-    fn drop(&mut self) {
-        FENCES.open(1);
-    }
 }
 
 /// Begins a capture with the real function `call`.

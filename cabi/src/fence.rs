@@ -5,7 +5,9 @@
 //! a queue has an end, a call that finds it full waits for the device, and what
 //! runs there may end only by what the calling thread does next. Our own marks
 //! must not be what fills it. Where there is no room, the mark is made when the
-//! fence is asked for: later, and so after all that the fence stands for.
+//! fence is asked for: later, and so after all that the fence stands for. The
+//! same where a context may be ending: until that is decided its part counts as
+//! not reached, unless it surely ends and had no work any more.
 //!
 //! Owns the marks of each fence. Invariant: a fence is reached only after the
 //! work that every context had when it was made. Cost: a mark for each context;
@@ -16,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use core_arena::Code;
 use core_arena::driver::Whose;
 
-use crate::marker::{Mark, Marker, lasts};
+use crate::marker::{Decision, Mark, Marker, lasts};
 use crate::types::CUstream;
 use crate::{capture, peers, streams};
 
@@ -33,7 +35,7 @@ pub(crate) struct Fence {
 /// Another context's part of a fence.
 struct Other {
     marker: Arc<Marker>,
-    /// Nothing yet where its queue had no room.
+    /// Nothing yet where its queue had no room, or it may have been ending.
     marks: OnceLock<Marks>,
 }
 
@@ -62,7 +64,13 @@ impl Fence {
         });
         let others: Arc<[Other]> = others.collect();
         for other in others.iter().filter(|other| other.marker.has_room()) {
-            other.mark()?;
+            match other.mark() {
+                // It may be ending.
+                Err(Code::NOT_READY) => {}
+                marked => {
+                    marked?;
+                }
+            }
         }
         let own = [].into();
         Ok(Fence { own, others })
@@ -89,10 +97,12 @@ impl Fence {
 
     /// Waits for the work that is `whose`; whether all of it is done then.
     pub(crate) fn wait(&self, whose: Whose) -> Result<bool, Code> {
-        wait_for(&self.own)?;
+        if !wait_for(&self.own)? {
+            return Ok(false);
+        }
         if whose == Whose::All {
             for other in self.others.iter() {
-                wait_for(outside(|| other.mark())?)?;
+                other.wait()?;
             }
         }
         self.is_reached_by_others()
@@ -119,11 +129,30 @@ impl Other {
             if !self.marker.has_room() {
                 return Ok(false);
             }
-            outside(|| self.mark())?;
+            match outside(|| self.mark()) {
+                // It may be ending.
+                Err(Code::NOT_READY) => return Ok(self.marker.is_quiet()),
+                marked => {
+                    marked?;
+                }
+            }
         }
         self.marks
             .get()
             .map_or(Ok(false), |marks| all_reached(marks))
+    }
+
+    /// Waits for it; where the context is ending, for that to be decided.
+    fn wait(&self) -> Result<(), Code> {
+        loop {
+            match outside(|| self.mark()) {
+                Err(Code::NOT_READY) => {}
+                marked => return wait_for(marked?).map(|_| ()),
+            }
+            if self.marker.is_quiet() || self.marker.await_decision() == Decision::Open {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -131,8 +160,14 @@ fn outside<R>(record: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
     capture::outside(record).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
 }
 
-fn wait_for(marks: &Marks) -> Result<(), Code> {
-    marks.iter().try_for_each(|mark| mark.wait())
+/// Waits for all these marks; false where one of them cannot be waited for.
+pub(crate) fn wait_for(marks: &[Arc<Mark>]) -> Result<bool, Code> {
+    for mark in marks {
+        if !mark.wait()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether all these marks are reached.

@@ -108,7 +108,7 @@ impl Streams for RealDriver {
         }
         // Nobody tells us of captures; but what captures is the stream itself,
         // or the mark disturbs nothing.
-        let quiet = stream.marker().call(|| captures(stream.handle()));
+        let quiet = stream.marker().call_now(|| captures(stream.handle()));
         quiet.and_then(|()| mark())
     }
 

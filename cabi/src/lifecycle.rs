@@ -4,8 +4,8 @@
 //! next one. But which call ends a context, only the driver knows: it refuses
 //! some, and counts the users of others. So a call that may end one is made in
 //! three steps. First nothing of ours is under way in the context any more, and
-//! nothing begins: fences are held back as in a capture, and its homes are not
-//! found. Then the real function is called. Then the context is forgotten, with
+//! nothing begins: its marker holds our calls back, and its homes are not found.
+//! Other contexts go on, and wait for nothing in this one. Then the real function is called. Then the context is forgotten, with
 //! all that appeared meanwhile; or, where it is still there, everything goes on
 //! as it was.
 //!
@@ -34,7 +34,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use core_arena::Code;
 use core_arena::patience::Patience;
 
-use crate::capture::NoFences;
 use crate::guard::own_call;
 use crate::marker::Marker;
 use crate::symbols::real;
@@ -73,15 +72,18 @@ impl What {
     }
 
     /// Before the call: waits for others' uses of memory that was freed here.
-    fn prepare(self, sure: Sure) {
+    /// Whether it surely ends the context, and that one's work is done.
+    fn prepare(self, sure: Sure) -> bool {
         let known = match self {
             // The driver refuses to end a primary context so.
             What::Context(context) => peers::known(context).filter(|&(_, primary)| !primary),
             What::Primary(device) => peers::primary(device).map(|marker| (marker, true)),
         };
-        if let Some((marker, _)) = known {
-            parting::wait_for_peers(&marker, sure);
-        }
+        let Some((marker, _)) = known else {
+            return false;
+        };
+        parting::wait_for_peers(&marker, sure);
+        sure == Sure::Yes && parting::is_quiet(&marker)
     }
 }
 
@@ -194,10 +196,10 @@ fn end(
     call: impl FnOnce() -> CudaResult,
     has_ended: impl FnOnce(CudaResult) -> bool,
 ) -> CudaResult {
-    what.prepare(sure);
+    let quiet = what.prepare(sure);
     let alone = Alone::begin(what.counted());
     let marker = what.marker();
-    let under_way = UnderWay::begin(marker.as_ref());
+    let under_way = UnderWay::begin(marker.as_ref(), quiet);
     let result = own_call(call);
     if has_ended(result) {
         alone.forget();
@@ -213,30 +215,26 @@ fn end(
 /// Keeps everything of ours out of a context while it lives.
 struct UnderWay<'a> {
     marker: Option<&'a Arc<Marker>>,
-    _no_fences: NoFences,
+    quiet: bool,
 }
 
 impl<'a> UnderWay<'a> {
-    fn begin(marker: Option<&'a Arc<Marker>>) -> UnderWay<'a> {
+    fn begin(marker: Option<&'a Arc<Marker>>, quiet: bool) -> UnderWay<'a> {
         // Acquire and Release: pair with each other and with the loads in
         // `whose`, which come after the end by way of the driver.
         ENDS.fetch_add(1, Ordering::AcqRel);
-        let no_fences = NoFences::begin();
         if let Some(marker) = marker {
-            marker.pause();
+            marker.pause(quiet);
             context::close_homes();
         }
-        UnderWay {
-            marker,
-            _no_fences: no_fences,
-        }
+        UnderWay { marker, quiet }
     }
 }
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if let Some(marker) = self.marker {
-            marker.resume();
+            marker.resume(self.quiet);
         }
         // As in `begin`.
         ENDS.fetch_sub(1, Ordering::AcqRel);

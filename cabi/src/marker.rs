@@ -3,9 +3,13 @@
 //! Owns the context's events, which are recycled and never destroyed (they
 //! end with the context). Invariant: every call finds the context current and
 //! alive, disturbs no stream capture, passes our own doors, and leaves the
-//! thread as it was; a context does not end while a call is made in it. Cost:
+//! thread as it was; a context does not end while a call is made in it. A
+//! thread that asks for nothing in a context does not wait for its end: marks
+//! are made and asked by [`Marker::call_now`], which is answered at once. Cost:
 //! three cheap driver calls and the passing of a gate around each; nothing of
 //! this is on the path of a hit.
+
+mod place;
 
 use std::collections::VecDeque;
 use std::ptr;
@@ -23,10 +27,9 @@ use crate::fence::{Marks, all_reached};
 use crate::guard::{self, own_call};
 use crate::reserve::Reserve;
 use crate::symbols::real;
-use crate::types::{
-    CAPTURE_MODE_RELAXED, CUcontext, CUevent, CUstream, CaptureMode, CudaResult,
-    EVENT_DISABLE_TIMING,
-};
+use crate::types::{CUcontext, CUevent, CUstream, CudaResult, EVENT_DISABLE_TIMING};
+
+use place::{Current, Relaxed, ask_current};
 
 /// Makes calls in a context, and marks in its work.
 pub(crate) struct Marker {
@@ -49,6 +52,9 @@ pub(crate) struct Marker {
     forgotten: AtomicBool,
     /// How often it turned out that the context had not ended.
     survived: AtomicUsize,
+    /// How many ends are under way that began when all work was done.
+    // Relaxed: it stands for itself.
+    quiet: AtomicUsize,
     /// Memory of it that is there to be waited with.
     reserve: Reserve,
     /// The error that has ended its work, where a call met one; else 0.
@@ -90,6 +96,7 @@ impl Marker {
             ended: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             survived: AtomicUsize::new(0),
+            quiet: AtomicUsize::new(0),
             reserve: Reserve::new(),
             error: AtomicU32::new(0),
         })
@@ -127,18 +134,21 @@ impl Marker {
     /// The context may end: waits for the calls that other threads are making
     /// in it, and holds back further ones until `resume`, or for good after
     /// `end`. Those that were held back before come first: a thread that asks
-    /// for the end again and again must not keep them out for ever.
-    pub(crate) fn pause(&self) {
+    /// for the end again and again must not keep them out for ever. `quiet`: it
+    /// surely ends, and all its work is done.
+    pub(crate) fn pause(&self, quiet: bool) {
         let mut patience = Patience::new();
         // Relaxed: it stands for itself.
         while self.waiting.load(Ordering::Relaxed) > 0 && !self.calls.is_closed() {
             patience.pause();
         }
+        self.quiet.fetch_add(usize::from(quiet), Ordering::Relaxed);
         self.calls.close();
     }
 
     /// Takes one `pause` back.
-    pub(crate) fn resume(&self) {
+    pub(crate) fn resume(&self, quiet: bool) {
+        self.quiet.fetch_sub(usize::from(quiet), Ordering::Relaxed);
         if !self.has_ended() {
             // Relaxed: it stands for itself.
             self.survived.fetch_add(1, Ordering::Relaxed);
@@ -173,6 +183,11 @@ impl Marker {
     /// Whether the context may be ending, or has ended.
     pub(crate) fn is_paused(&self) -> bool {
         self.calls.is_closed()
+    }
+
+    /// Whether it is ending with all its work done: nobody gives it any more.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed) > 0
     }
 
     /// All is forgotten that was known of the context, which has ended.
@@ -218,6 +233,34 @@ impl Marker {
         })
     }
 
+    /// As `call`, for a thread that need not have asked for anything in the
+    /// context: it does not wait where that may be ending.
+    ///
+    /// # Errors
+    /// As `call`; [`Code::NOT_READY`] where the context may be ending, and the
+    /// call was not made.
+    pub(crate) fn call_now(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
+        self.within_now(|| Code::check(call()))
+    }
+
+    /// The same for several calls.
+    ///
+    /// # Errors
+    /// As `call_now`.
+    pub(crate) fn within_now(&self, calls: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let calls = || {
+            let _current = Current::make(self.context())?;
+            let _relaxed = Relaxed::enter();
+            calls()
+        };
+        let made = self.calls.pass(|| self.noted(own_call(calls)));
+        made.unwrap_or(Err(if self.has_ended() {
+            Code::INVALID_CONTEXT
+        } else {
+            Code::NOT_READY
+        }))
+    }
+
     fn call_by(&self, call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
         let mut call = Some(|| own_call(call));
         let mut patience = Patience::new();
@@ -228,12 +271,7 @@ impl Marker {
                 call.take().map(|call| call())
             });
             if let Some(Some(result)) = made {
-                if let Err(code) = result
-                    && lasts(code)
-                {
-                    self.error.store(code.get(), Ordering::Relaxed);
-                }
-                return result;
+                return self.noted(result);
             }
             if waiting.is_none() {
                 waiting = Some(Waiting::begin(&self.waiting));
@@ -241,6 +279,16 @@ impl Marker {
             patience.pause();
         }
         Err(Code::INVALID_CONTEXT)
+    }
+
+    /// Notes an error that stays.
+    fn noted(&self, result: Result<(), Code>) -> Result<(), Code> {
+        if let Err(code) = result
+            && lasts(code)
+        {
+            self.error.store(code.get(), Ordering::Relaxed);
+        }
+        result
     }
 
     /// Whether another context's fence may mark this one: few such marks are
@@ -279,7 +327,7 @@ impl Marker {
     pub(crate) fn mark_context(self: &Arc<Marker>) -> Result<Arc<Mark>, Code> {
         let mark = self.blank()?;
         // SAFETY: the context, and an event of it.
-        self.call(|| unsafe { real::cuCtxRecordEvent(self.context(), mark.event()) })?;
+        self.call_now(|| unsafe { real::cuCtxRecordEvent(self.context(), mark.event()) })?;
         Ok(mark)
     }
 
@@ -287,7 +335,7 @@ impl Marker {
     pub(crate) fn mark_stream(self: &Arc<Marker>, stream: CUstream) -> Result<Arc<Mark>, Code> {
         let mark = self.blank()?;
         // SAFETY: an event of the context; the stream is the caller's promise.
-        self.call(|| unsafe { real::cuEventRecord(mark.event(), stream) })?;
+        self.call_now(|| unsafe { real::cuEventRecord(mark.event(), stream) })?;
         Ok(mark)
     }
 
@@ -295,7 +343,7 @@ impl Marker {
     /// made.
     pub(crate) fn synchronize(&self) -> Result<(), Code> {
         // SAFETY: no arguments.
-        self.call(|| unsafe { real::cuCtxSynchronize() })
+        self.call_now(|| unsafe { real::cuCtxSynchronize() })
     }
 
     /// An event of this context, to be recorded.
@@ -313,7 +361,7 @@ impl Marker {
         }
         let mut event: CUevent = ptr::null_mut();
         // SAFETY: a place for the answer.
-        self.call(|| unsafe { real::cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING) })?;
+        self.call_now(|| unsafe { real::cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING) })?;
         Ok(event.expose_provenance())
     }
 }
@@ -351,115 +399,35 @@ impl Mark {
         ptr::with_exposed_provenance_mut(self.event)
     }
 
-    /// Whether the work before the mark is done.
+    /// Whether the work before the mark is done, as far as that can be told now.
     pub(crate) fn reached(&self) -> Result<bool, Code> {
         // SAFETY: an event of the context that is never destroyed.
-        match (self.marker).call(|| unsafe { real::cuEventQuery(self.event()) }) {
+        self.ask(|| unsafe { real::cuEventQuery(self.event()) })
+    }
+
+    /// Waits until the work before the mark is done; false where nobody can
+    /// tell, because the context is ending and does not come to its end.
+    pub(crate) fn wait(&self) -> Result<bool, Code> {
+        // SAFETY: an event of the context that is never destroyed.
+        let wait = || self.ask(|| unsafe { real::cuEventSynchronize(self.event()) });
+        loop {
+            if wait()? {
+                return Ok(true);
+            }
+            if self.marker.await_decision() == Decision::Open {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn ask(&self, call: impl FnOnce() -> CudaResult) -> Result<bool, Code> {
+        match self.marker.call_now(call) {
             Ok(()) => Ok(true),
             Err(_) if self.marker.has_ended() => Ok(true),
-            Err(Code::NOT_READY) => Ok(false),
+            Err(Code::NOT_READY) => Ok(self.marker.is_quiet()),
             Err(code) => Err(code),
         }
     }
-
-    /// Waits until the work before the mark is done.
-    pub(crate) fn wait(&self) -> Result<(), Code> {
-        // SAFETY: an event of the context that is never destroyed.
-        match (self.marker).call(|| unsafe { real::cuEventSynchronize(self.event()) }) {
-            Err(_) if self.marker.has_ended() => Ok(()),
-            result => result,
-        }
-    }
-}
-
-/// The context that is current; null for none, and where the driver does not
-/// say: a question of ours that fails is no failure of the call that follows.
-///
-/// # Errors
-/// [`Code::DEINITIALIZED`]: the process is at its end, and the driver takes no
-/// calls any more.
-fn ask_current() -> Result<CUcontext, Code> {
-    let mut current: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
-    match Code::check(unsafe { real::cuCtxGetCurrent(&raw mut current) }) {
-        Err(Code::DEINITIALIZED) => Err(Code::DEINITIALIZED),
-        _ => Ok(current),
-    }
-}
-
-/// Keeps a context current while it lives, if it was not so already.
-enum Current {
-    /// It was.
-    Already,
-    /// It was pushed onto the thread's stack, above this one.
-    Pushed(CUcontext),
-    /// It could only be put in the place of this one.
-    Replaced(CUcontext),
-}
-
-impl Current {
-    fn make(context: CUcontext) -> Result<Current, Code> {
-        let before = ask_current()?;
-        if before == context {
-            return Ok(Current::Already);
-        }
-        // SAFETY: a context whose end our doors have not seen.
-        if unsafe { real::cuCtxPushCurrent_v2(context) } == 0 {
-            return Ok(Current::Pushed(before));
-        }
-        // SAFETY: as above.
-        Code::check(unsafe { real::cuCtxSetCurrent(context) })?;
-        Ok(Current::Replaced(before))
-    }
-}
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        let before = match *self {
-            Current::Already => return,
-            Current::Pushed(before) => {
-                let mut popped: CUcontext = ptr::null_mut();
-                // SAFETY: a place for the answer; pops what `make` pushed.
-                if unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) } == 0 {
-                    return;
-                }
-                before
-            }
-            Current::Replaced(before) => before,
-        };
-        // The program must not go on in another context than its own.
-        // SAFETY: the context that was current, or null for none.
-        unsafe { real::cuCtxSetCurrent(before) };
-    }
-}
-
-/// Keeps the thread's calls from disturbing captures while it lives.
-struct Relaxed {
-    /// The mode before; none where the driver has no captures.
-    before: Option<CaptureMode>,
-}
-
-impl Relaxed {
-    fn enter() -> Relaxed {
-        Relaxed {
-            before: exchange_mode(CAPTURE_MODE_RELAXED),
-        }
-    }
-}
-
-impl Drop for Relaxed {
-    fn drop(&mut self) {
-        if let Some(mode) = self.before {
-            exchange_mode(mode);
-        }
-    }
-}
-
-/// Sets the thread's mode and returns the one before.
-fn exchange_mode(mut mode: CaptureMode) -> Option<CaptureMode> {
-    // SAFETY: a mode to read and a place for the one before.
-    let result = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-    (result == 0).then_some(mode)
 }
 
 #[cfg(test)]
@@ -477,7 +445,7 @@ mod tests {
         let _turn = guard::turn();
         let marker = Marker::new(ptr::null_mut());
         assert_eq!(wait(&marker), Decision::Lives);
-        marker.pause();
+        marker.pause(false);
         // From inside a call to the driver nobody waits.
         let asked = guard::serve(|| own_call(|| marker.await_decision()));
         assert_eq!(asked, Ok(Decision::Open));
@@ -485,8 +453,8 @@ mod tests {
             let waiting = scope.spawn(|| wait(&marker));
             // It misses no end that was none, however soon the next begins.
             while !waiting.is_finished() {
-                marker.resume();
-                marker.pause();
+                marker.resume(false);
+                marker.pause(false);
             }
             assert_eq!(waiting.join().unwrap(), Decision::Lives);
             let waiting = scope.spawn(|| wait(&marker));
@@ -494,7 +462,7 @@ mod tests {
             marker.forgot();
             assert_eq!(waiting.join().unwrap(), Decision::Ended);
         });
-        marker.resume();
+        marker.resume(false);
         assert_eq!(wait(&marker), Decision::Ended);
     }
 }

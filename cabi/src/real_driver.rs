@@ -10,8 +10,8 @@ use std::time::Duration;
 use core_arena::driver::{Whose, ask_until};
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
-use crate::fence::{Fence, runs_nothing};
-use crate::marker::{Marker, lasts};
+use crate::fence::{Fence, runs_nothing, wait_for};
+use crate::marker::{Decision, Marker, lasts};
 use crate::symbols::real;
 use crate::types::CudaResult;
 use crate::{cancel, capture, context, guard, lifecycle, peers, reserve, streams};
@@ -45,7 +45,7 @@ impl RealDriver {
             streams::mark(&self.own)
         };
         let marks = capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
-        marks.iter().try_for_each(|mark| mark.wait())
+        wait_for(&marks)?.then_some(()).ok_or(Code::NOT_READY)
     }
 
     /// An error of an earlier launch that ended all work of the context and
@@ -100,7 +100,7 @@ impl Driver for RealDriver {
     }
 
     fn may_fence(&self) -> bool {
-        !capture::any() && !guard::is_called_back()
+        !capture::any() && !self.own.is_paused() && !guard::is_called_back()
     }
 
     fn may_give_back(&self) -> bool {
@@ -150,7 +150,8 @@ impl Driver for RealDriver {
         self.own_work_after(|| {
             // SAFETY: memory of the context that nobody else has yet. The
             // driver takes it for work of the legacy stream.
-            self.call(|| unsafe { real::cuMemsetD8_v2(address.get(), byte, size) })
+            self.own
+                .call_now(|| unsafe { real::cuMemsetD8_v2(address.get(), byte, size) })
         })
     }
 
@@ -168,13 +169,24 @@ impl Driver for RealDriver {
             // Nothing can be asked about them now.
             return Ok(false);
         }
-        reserve::settle(&self.own)?;
-        for other in others {
-            match reserve::settle(&other) {
+        settle(&self.own)?;
+        for other in others.iter().filter(|other| !other.is_quiet()) {
+            match settle(other) {
                 Err(code) if !runs_nothing(code) => return Err(code),
                 _ => {}
             }
         }
         Ok(true)
+    }
+}
+
+/// Waits for all work of a context; where that is ending, for its end to be
+/// decided first.
+fn settle(marker: &Marker) -> Result<(), Code> {
+    match reserve::settle(marker) {
+        Err(Code::NOT_READY) if marker.await_decision() != Decision::Open => {
+            reserve::settle(marker)
+        }
+        settled => settled,
     }
 }

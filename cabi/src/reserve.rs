@@ -77,7 +77,10 @@ impl Reserve {
         if self.quota.get().is_none() {
             let mut device: CUdevice = 0;
             // SAFETY: a place for the answer.
-            let told = marker.call(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
+            let told = marker.call_now(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
+            if told == Err(Code::NOT_READY) {
+                return None;
+            }
             // Another thread may have been faster, with the same.
             let _ = (self.quota).set(told.is_ok().then(|| context::quota_of(device)));
         }
@@ -131,10 +134,15 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Takes a page, or where the driver has none, a little. It counts for
-    /// `counted` bytes already.
-    fn refill(&mut self, marker: &Marker, counted: Bytes) {
-        self.memory = any(marker).ok();
+    /// Takes a page of the current context, or where the driver has none, a
+    /// little. It counts for `counted` bytes already.
+    fn refill(&mut self, counted: Bytes) {
+        self.memory = any().ok();
+        self.recount(counted);
+    }
+
+    /// What counts for `counted` bytes is to count for what it is.
+    fn recount(&self, counted: Bytes) {
         let size = self.memory.map_or(Bytes::ZERO, |kept| kept.size);
         if let Some(Some(quota)) = self.reserve.quota.get() {
             quota.take_anyway(size);
@@ -159,7 +167,7 @@ impl Drop for Held<'_> {
 
 /// Memory of the marker's context.
 pub(crate) fn alloc(marker: &Marker, size: Bytes) -> Result<Address, Code> {
-    let size = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
+    let size = bytes(size)?;
     let mut address: CUdeviceptr = 0;
     // SAFETY: a place for the answer.
     marker.call(|| unsafe { real::cuMemAlloc_v2(&raw mut address, size) })?;
@@ -172,11 +180,29 @@ pub(crate) fn free(marker: &Marker, address: Address) -> Result<(), Code> {
     marker.call(|| unsafe { real::cuMemFree_v2(address.get()) })
 }
 
-fn any(marker: &Marker) -> Result<Kept, Code> {
-    let take = |size| {
-        let address = told::alloc(|| alloc(marker, size))?;
-        Ok(Kept { address, size })
-    };
+fn bytes(size: Bytes) -> Result<usize, Code> {
+    usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)
+}
+
+/// Memory of the current context.
+fn take(size: Bytes) -> Result<Address, Code> {
+    let size = bytes(size)?;
+    let mut address: CUdeviceptr = 0;
+    told::alloc(|| {
+        // SAFETY: a place for the answer.
+        Code::check(unsafe { real::cuMemAlloc_v2(&raw mut address, size) })
+    })?;
+    Ok(Address::new(address))
+}
+
+/// Gives it back.
+fn give(address: Address) -> Result<(), Code> {
+    // SAFETY: a number that the driver checks.
+    told::free(|| Code::check(unsafe { real::cuMemFree_v2(address.get()) }))
+}
+
+fn any() -> Result<Kept, Code> {
+    let take = |size| take(size).map(|address| Kept { address, size });
     match take(PAGE) {
         Err(Code::OUT_OF_MEMORY) => take(LITTLE),
         taken => taken,
@@ -189,7 +215,8 @@ pub(crate) fn prepare_pool(marker: &Marker) {
     keep_back(marker);
 }
 
-/// A capture is going to begin, and contexts without a reserve may need one.
+/// A capture is going to begin, and contexts without a reserve may need one. Not
+/// those that may be ending.
 pub(crate) fn prepare_capture(contexts: impl FnOnce() -> Vec<Arc<Marker>>) {
     if POOLED.load(Ordering::Relaxed) {
         contexts().iter().for_each(|marker| keep_back(marker));
@@ -212,38 +239,45 @@ fn keep_back(marker: &Marker) {
     if held.memory.is_some() {
         // Another thread was faster.
         reserve.uncount(PAGE);
-    } else {
-        // Without it a wait tries again.
-        held.refill(marker, PAGE);
+        return;
     }
+    // Without it a wait tries again.
+    let _ = marker.within_now(|| any().map(|kept| held.memory = Some(kept)));
+    held.recount(PAGE);
 }
 
 /// Waits by the free of memory that is taken for it.
-fn wait_with(marker: &Marker, size: Bytes) -> Result<(), Code> {
-    let address = told::alloc(|| alloc(marker, size))?;
-    told::free(|| free(marker, address))
+fn wait_with(size: Bytes) -> Result<(), Code> {
+    give(take(size)?)
 }
 
 /// Waits for the marker's context by the driver's own free.
+///
+/// # Errors
+/// What the driver answers; [`Code::NOT_READY`] where the context may be ending.
 pub(crate) fn settle(marker: &Marker) -> Result<(), Code> {
     let reserve = marker.reserve();
     let mut held = reserve.take_out();
-    let below = reserve.quota(marker).is_none_or(|quota| quota.take(PAGE));
-    // Where nothing is kept back, a page beyond the limit for a moment is
-    // better than no wait.
-    if below || held.memory.is_none() {
-        let waited = wait_with(marker, PAGE);
-        if below {
-            reserve.uncount(PAGE);
+    let quota = reserve.quota(marker);
+    // In one go: it cannot begin to end before all is given back.
+    marker.within_now(|| {
+        let below = quota.is_none_or(|quota| quota.take(PAGE));
+        // Where nothing is kept back, a page beyond the limit for a moment is
+        // better than no wait.
+        if below || held.memory.is_none() {
+            let waited = wait_with(PAGE);
+            if below {
+                reserve.uncount(PAGE);
+            }
+            if waited != Err(Code::OUT_OF_MEMORY) {
+                return waited;
+            }
         }
-        if waited != Err(Code::OUT_OF_MEMORY) {
-            return waited;
-        }
-    }
-    let Some(kept) = held.memory.take() else {
-        return wait_with(marker, LITTLE);
-    };
-    told::free(|| free(marker, kept.address))?;
-    held.refill(marker, kept.size);
-    Ok(())
+        let Some(kept) = held.memory.take() else {
+            return wait_with(LITTLE);
+        };
+        give(kept.address)?;
+        held.refill(kept.size);
+        Ok(())
+    })
 }

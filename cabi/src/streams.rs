@@ -192,28 +192,38 @@ impl Drop for InUse {
 /// waited for instead, or the context is gone.
 ///
 /// # Errors
-/// What the driver answers.
+/// What the driver answers; [`Code::NOT_READY`] where the context may be ending.
 pub(crate) fn mark(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {
+    match mark_at_once(marker) {
+        Err(code)
+            if !capture::is_about(code)
+                && !matches!(code, Code::DEINITIALIZED | Code::NOT_READY) =>
+        {
+            wait(marker)
+        }
+        marked => marked,
+    }
+}
+
+/// The same without a wait.
+///
+/// # Errors
+/// As `mark`, and where only a wait would do.
+pub(crate) fn mark_at_once(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {
     let way = way();
     let marked = match way {
         Way::Context => marker.mark_context().map(|mark| vec![mark]),
         Way::Streams => mark_streams(marker),
         Way::Wait | Way::Unknown => Err(Code::NOT_SUPPORTED),
     };
-    let Err(code) = marked else {
-        return marked;
-    };
-    if marker.has_ended() {
+    if marked.is_err() && marker.has_ended() {
         return Ok(Vec::new());
     }
-    if way == Way::Context && code == Code::NOT_SUPPORTED {
+    if way == Way::Context && matches!(marked, Err(Code::NOT_SUPPORTED)) {
         // It exports a function that it does not have; no stream was watched.
         take(Way::Wait);
     }
-    if capture::is_about(code) || code == Code::DEINITIALIZED {
-        return Err(code);
-    }
-    wait(marker)
+    marked
 }
 
 fn wait(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {

@@ -21,9 +21,9 @@ use core_arena::driver::{Whose, ask_until};
 
 use super::Sure;
 use crate::context::{self, Home};
-use crate::fence::Fence;
+use crate::fence::{Fence, all_reached, runs_nothing};
 use crate::marker::Marker;
-use crate::{capture, peers};
+use crate::{capture, peers, streams};
 
 /// So long work is waited for that may end only by what is done after the call.
 const MOST: Duration = Duration::from_secs(1);
@@ -68,6 +68,19 @@ fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure) {
     if has_limbo(home) {
         // Whether it was reached makes no difference to what comes.
         let _reached = within(|| fence.is_reached());
+    }
+}
+
+/// Whether all work of a context that surely ends is done, where others may ask;
+/// the end itself waits for that, but nobody can tell then.
+pub(super) fn is_quiet(marker: &Arc<Marker>) -> bool {
+    if peers::others_than(marker.context()).is_empty() {
+        return false;
+    }
+    match capture::outside(|| streams::mark_at_once(marker)) {
+        Some(Ok(marks)) => within(|| all_reached(&marks)) == Ok(true),
+        Some(Err(code)) => runs_nothing(code),
+        None => false,
     }
 }
 

@@ -452,9 +452,10 @@ impl<D: Streams> Lanes<D> {
         self.uses.has_waiting()
     }
 
-    /// Waits for the blocks that other streams used, as far as may be waited.
-    pub fn wait_for_uses(&self) {
-        self.uses.wait_for_all();
+    /// Looks at the blocks that other streams used; whether none waits any more.
+    pub fn are_uses_over(&self) -> bool {
+        self.uses.look_at_all();
+        !self.uses.has_waiting()
     }
 
     /// Forgets everything: the context is gone and its memory with it. The

@@ -21,7 +21,7 @@ use crate::symbols::real;
 use crate::types::{
     CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CudaResult,
 };
-use crate::{context, peers, reserve};
+use crate::{context, green, peers, reserve};
 
 /// Handles that mean a stream of the calling thread: 0 for the functions with
 /// `_ptsz`, 2 for all.
@@ -70,12 +70,10 @@ unsafe fn begin(
     // The end of a context that has an arena is noticed, if only by it.
     context::current();
     reserve::prepare_capture(peers::all);
+    let context = context_of(stream);
     FENCES.close();
     let result = call();
     if result == 0 {
-        let mut context: CUcontext = ptr::null_mut();
-        // SAFETY: a place for the answer.
-        unsafe { real::cuCtxGetCurrent(&raw mut context) };
         OPEN.lock().push(Capture {
             origin: origin(stream, twin),
             context: context.addr(),
@@ -84,6 +82,21 @@ unsafe fn begin(
         FENCES.open(1);
     }
     Some(result)
+}
+
+/// The context in which a capture on a stream begins: the stream's; the current
+/// one where the driver does not say, or where that is a part of it.
+fn context_of(stream: CUstream) -> CUcontext {
+    let (mut context, mut current) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the caller's own stream, and places for the answers.
+    let asked = own_call(|| unsafe {
+        real::cuCtxGetCurrent(&raw mut current);
+        real::cuStreamGetCtx(stream, &raw mut context)
+    });
+    if asked != 0 || green::whole(current) == context {
+        return current;
+    }
+    context
 }
 
 /// Ends a capture with the real function `call`. A failing end may leave the

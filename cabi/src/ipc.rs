@@ -32,7 +32,7 @@ use crate::ipc::mappings::{Closed, Found, Part, Source};
 use crate::ipc::token::{HandleBytes, Record, Token};
 use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CudaResult};
-use crate::{context, life};
+use crate::{context, green, life};
 
 pub(crate) use exports::{end as end_process, forget};
 pub(crate) use range::{cuMemGetAddressRange_v2, cuPointerGetAttribute, cuPointerGetAttributes};
@@ -264,11 +264,13 @@ pub(crate) unsafe fn cuIpcCloseMemHandle(address: CUdeviceptr) -> Option<CudaRes
     }
 }
 
+/// The current context; the one that it is a part of, whose mappings these are
+/// too, and end with it.
 fn current() -> Option<CUcontext> {
     let mut context: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
     let result = unsafe { real::cuCtxGetCurrent(&raw mut context) };
-    (result == 0 && !context.is_null()).then_some(context)
+    (result == 0 && !context.is_null()).then(|| green::whole(context))
 }
 
 /// The device of the current context, if it is that device's primary context.

@@ -118,12 +118,12 @@ pub(crate) fn are_several() -> bool {
     SEVERAL.load(Ordering::Relaxed)
 }
 
-/// Whether this is the context that is current on this thread.
+/// Whether this is the context that is current on this thread, or a part of it is.
 pub(crate) fn is_current(context: CUcontext) -> bool {
     let mut current: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
     let asked = unsafe { real::cuCtxGetCurrent(&raw mut current) };
-    asked == 0 && current == context
+    asked == 0 && green::whole(current) == context
 }
 
 /// All contexts.

@@ -123,7 +123,7 @@ impl Driver for RealDriver {
         let others = || Fence::of_others(&self.own);
         let fence = capture::outside(others).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
         // As CUDA's own free waits, which orders no streams.
-        match reserve::settle(&self.own) {
+        match settle(&self.own) {
             Ok(()) => Ok(fence),
             // Nothing is left to wait with.
             Err(_) => self.fence(),

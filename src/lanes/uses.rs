@@ -182,7 +182,8 @@ impl<D: Streams> Uses<D> {
         }
     }
 
-    fn look_at_all(&self) {
+    /// Looks at all blocks that wait.
+    pub(super) fn look_at_all(&self) {
         let left = self.books.lock().waiting.len();
         for _ in 0..left {
             let Some(mut waiting) = self.look() else {

@@ -193,6 +193,21 @@ fn memory_in_use() -> Vec<Case> {
             "apart",
         )
         .args(&["users"]),
+        Case::new(
+            &[33, 51],
+            "another_device_is_not_waited_for_by_a_part",
+            "apart",
+        )
+        .args(&["part"])
+        .env(TINY),
+        Case::new(
+            &[68],
+            "a_context_ends_slowly_beside_another_device",
+            "apart",
+        )
+        .args(&["end"])
+        .env(TINY),
+        Case::new(&[7, 24], "another_context_ends_during_a_capture", "apart").args(&["capture"]),
         Case::new(&[1, 31], "streams_threads_and_late_kernels", "stress")
             .args(&["7", "3", "1200"])
             .env(STRICT)

@@ -10,12 +10,21 @@
  *   apart context  a context of its own on device 0 ends with freed memory
  *   apart users    one does that has several users, with live memory beside
  *                  the freed, and page-locked memory too
+ *   apart part     a part of device 0 is current while blocks come and go
+ *   apart end      a context of device 1 ends, slowly, while blocks come and go
+ *                  on device 0, which is full, and captures begin
+ *   apart capture  a context of device 1 ends while a stream of device 0 captures:
+ *                  its capture began while the other was current
  *
  * Says whether device 1 was still at work afterwards.
  */
 #include "gpu.h"
 
 #include "find.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 enum { MOST = 1024, ROUNDS = 200 };
 
@@ -107,6 +116,84 @@ static void users(void) {
     GPU(destroy(own));
 }
 
+/* One block after the other is too large to be a part of what is kept. */
+static void part(void) {
+    int (*resource_of)(int, void *, int), (*describe)(void **, void *, unsigned);
+    int (*make)(void **, void *, int, unsigned), (*context_of)(void **, void *);
+    unsigned resource[36];
+    void *description, *green, *context, *block;
+    *(void **)&make = find_if_there("cuGreenCtxCreate");
+    if (!make)
+        return;
+    *(void **)&resource_of = find("cuDeviceGetDevResource");
+    *(void **)&describe = find("cuDevResourceGenerateDesc");
+    *(void **)&context_of = find("cuCtxFromGreenCtx");
+    GPU(resource_of(0, resource, 1));
+    GPU(describe(&description, resource, 1));
+    GPU(make(&green, description, 0, 1));
+    GPU(context_of(&context, green));
+    GPU(set_current(context));
+    for (int i = 0; i < 6; i++) {
+        GPU(gpu_malloc(&block, (size_t)(70 + 5 * i) << 20));
+        GPU(gpu_free(block));
+    }
+}
+
+static atomic_int ending;
+static pthread_mutex_t at_work = PTHREAD_MUTEX_INITIALIZER;
+
+/* The driver holds the end up until the other thread is done. */
+static void hold(const char *name) {
+    if (strcmp(name, "cuCtxDestroy_v2"))
+        return;
+    ending = 1;
+    pthread_mutex_lock(&at_work);
+    pthread_mutex_unlock(&at_work);
+}
+
+static void *end(void *context) {
+    GPU(destroy(context));
+    return NULL;
+}
+
+static void beside_an_end(gpu_stream stream) {
+    void (*watch)(void (*)(const char *));
+    void *context, *block;
+    pthread_t thread;
+    gpu_graph graph;
+    *(void **)&watch = find_if_there("sim_cuda_watch");
+    GPU(create(&context, 0, 1));
+    GPU(gpu_set_device(0));
+    GPU(gpu_malloc(&block, 1000));
+    if (watch)
+        watch(hold);
+    pthread_mutex_lock(&at_work);
+    pthread_create(&thread, NULL, end, context);
+    while (watch && !ending)
+        sched_yield();
+    for (int i = 0; i < ROUNDS; i++) {
+        GPU(gpu_malloc(&block, (size_t)(1 + i % 24) << 20));
+        GPU(gpu_free(block));
+    }
+    GPU(gpu_capture_begin(stream, GPU_CAPTURE_GLOBAL));
+    GPU(gpu_capture_end(stream, &graph));
+    full(stream);
+    pthread_mutex_unlock(&at_work);
+    pthread_join(thread, NULL);
+}
+
+static void capture(gpu_stream stream) {
+    void *context, *block;
+    gpu_graph graph;
+    GPU(gpu_malloc(&block, 1000));
+    GPU(create(&context, 0, 1));
+    GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
+    GPU(destroy(context));
+    GPU(gpu_set_device(0));
+    small();
+    GPU(gpu_capture_end(stream, &graph));
+}
+
 int main(int argc, char **argv) {
     const char *what = argc == 2 ? argv[1] : "";
     gpu_stream stream;
@@ -115,7 +202,7 @@ int main(int argc, char **argv) {
     *(void **)&attach = find("cuCtxAttach");
     *(void **)&detach = find("cuCtxDetach");
     *(void **)&set_current = find("cuCtxSetCurrent");
-    if (strcmp(what, "users"))
+    if (strcmp(what, "users") && strcmp(what, "end"))
         keep_device_1_busy();
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
@@ -129,8 +216,16 @@ int main(int argc, char **argv) {
         context();
     else if (!strcmp(what, "users"))
         users();
-    else {
-        fprintf(stderr, "usage: apart reuse|small|full|context|users\n");
+    else if (!strcmp(what, "part"))
+        part();
+    else if (!strcmp(what, "capture"))
+        capture(stream);
+    else if (!strcmp(what, "end")) {
+        beside_an_end(stream);
+        return 0;
+    } else {
+        fprintf(stderr, "usage: apart "
+                        "reuse|small|full|context|users|part|end|capture\n");
         return 2;
     }
     GPU(gpu_set_device(1));

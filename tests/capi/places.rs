@@ -54,7 +54,10 @@ fn a_block_that_cuda_does_not_free_stays_in_its_scope() {
                 .run("api_places", kind)
                 .arg("refused")
                 .env("VRAMALLOC_STRATEGY", "passthrough")
-                .env("SIM_CUDA_FAULT", "cuMemFree_v2:1:999,cuMemFreeAsync:1:999")
+                .env(
+                    "SIM_CUDA_FAULT",
+                    "cuMemFree_v2:1:999,cuMemFreeAsync:1:999,cuMemFree_v2:4:999",
+                )
                 .go();
             outcome.quiet(0).no_violations();
             assert_eq!(outcome.stdout, "", "{}", outcome.what);

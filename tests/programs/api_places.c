@@ -178,6 +178,17 @@ static void refused(int front) {
     API(api.scope_end(scope));
     for (int i = 0; i < 2; i++)
         EXPECT(VRAMALLOC_NOT_OURS, api.free(held[i]));
+    /* As is the one that a group did not free, and the group its scope's. */
+    vramalloc_member members[2] = {{SIZE, "a", 0}, {SIZE, "b", 1}};
+    vramalloc_group group;
+    void *at[2];
+    API(api.scope_begin(&scope));
+    API(api.group_malloc(members, 2, 0, at, &group));
+    EXPECT(999, api.group_free(group));
+    use(at[0], 3);
+    EXPECT(VRAMALLOC_NOT_OURS, api.free(at[0]));
+    API(api.scope_end(scope));
+    EXPECT(VRAMALLOC_NOT_OURS, api.group_free(group));
 }
 
 static void a_child(void) {

@@ -110,7 +110,8 @@ pub(super) fn group_size(group: u64) -> Option<usize> {
     Some(GROUPS.lock().allocations.get(&group)?.len())
 }
 
-/// Frees all allocations of a group.
+/// Frees all allocations of a group. Those that CUDA refuses to free are the
+/// group's still.
 pub(super) fn free_group(group: u64) -> Result<(), Failure> {
     let allocations = {
         let mut groups = GROUPS.lock();
@@ -121,10 +122,23 @@ pub(super) fn free_group(group: u64) -> Result<(), Failure> {
         }
         allocations
     };
-    SCOPES.leave(Item::Group(group));
-    let mut result = Ok(());
+    let spot = SCOPES.leave(Item::Group(group));
+    let (mut result, mut left) = (Ok(()), Vec::new());
     for start in allocations {
-        result = result.and(memory::free(start));
+        let freed = memory::free(start);
+        if !matches!(freed, Ok(()) | Err(Failure(VRAMALLOC_NOT_OURS))) {
+            left.push(start);
+        }
+        result = result.and(freed);
+    }
+    if !left.is_empty() {
+        let mut groups = GROUPS.lock();
+        groups.starts.extend(&left);
+        groups.allocations.insert(group, left);
+        drop(groups);
+        if let Some(spot) = spot {
+            SCOPES.come_back(spot, Item::Group(group));
+        }
     }
     result
 }

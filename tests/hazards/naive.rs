@@ -51,6 +51,7 @@ const BOTH: &[&str] = &[
     "another_shim_of_the_runtime_before",
     "another_shim_of_the_runtime_behind",
     "look_ups_of_every_way",
+    "what_the_driver_knows_of_a_block",
     "pinned_memory_of_every_kind",
     // A forked child is served memory that it does not have.
     "forks_of_every_kind",

@@ -194,13 +194,6 @@ fn memory_in_use() -> Vec<Case> {
         )
         .args(&["users"]),
         Case::new(
-            &[33, 51],
-            "another_device_is_not_waited_for_by_a_part",
-            "apart",
-        )
-        .args(&["part"])
-        .env(TINY),
-        Case::new(
             &[68],
             "a_context_ends_slowly_beside_another_device",
             "apart",

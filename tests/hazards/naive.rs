@@ -103,6 +103,7 @@ const IMMEDIATE: &[&str] = &[
 
 /// Where one must that waits for its own context and minds no captures.
 const WAITS: &[&str] = &[
+    "another_context_ends_during_a_capture",
     "freed_under_a_kernel_of_a_peer",
     "capture_in_every_mode",
     "pinned_memory_under_a_copy_of_a_peer",

@@ -236,6 +236,22 @@ fn marks_for_others_do_not_fill_their_queues() {
     }
 }
 
+/// Drivers that have parts of devices can mark contexts, but for one release.
+#[test]
+fn another_device_is_not_waited_for_by_a_part() {
+    for kind in Kind::ALL {
+        for strategy in ["naive_best_fit", "auto_growth"] {
+            let outcome = run("apart", kind, "", &format!("strategy:{strategy}"))
+                .env("SIM_CUDA_MEMORY", "128M")
+                .arg("part")
+                .go();
+            outcome.quiet(0).no_violations();
+            let expected = "device 1 was still at work: yes\n";
+            assert_eq!(outcome.stdout, expected, "{}", outcome.what);
+        }
+    }
+}
+
 #[test]
 fn work_on_every_sort_of_stream_is_waited_for() {
     for kind in Kind::ALL {

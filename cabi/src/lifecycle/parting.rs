@@ -11,7 +11,7 @@
 //! no longer.
 //!
 //! Owns nothing. Cost: where something is in limbo and there is another
-//! context, a fence; a second where the others' work does not end.
+//! context, a fence; five seconds where the others' work does not end.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use crate::marker::Marker;
 use crate::{capture, peers, streams};
 
 /// So long work is waited for that may end only by what is done after the call.
-const MOST: Duration = Duration::from_secs(1);
+const MOST: Duration = Duration::from_secs(5);
 
 /// Before a context ends: waits for the others where they can still be using
 /// memory that was freed.

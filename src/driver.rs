@@ -10,11 +10,11 @@
 
 pub mod told;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::address::{Address, Bytes};
 use crate::error::Code;
-use crate::patience::Patience;
+use crate::patience::wait_within;
 
 /// The driver hands out memory in pages of this size.
 pub const PAGE: Bytes = Bytes::mib(2);
@@ -44,12 +44,13 @@ pub enum Whose {
 /// # Errors
 /// The first error of `ask`.
 pub fn ask_until(most: Duration, mut ask: impl FnMut() -> Result<bool, Code>) -> Result<(), Code> {
-    let start = Instant::now();
-    let mut patience = Patience::new();
-    while !ask()? && start.elapsed() < most {
-        patience.pause();
-    }
-    Ok(())
+    let mut failed = Ok(());
+    wait_within(most, || {
+        let answer = ask();
+        failed = answer.map(|_| ());
+        answer != Ok(false)
+    });
+    failed
 }
 
 /// Memory and fences of one device context. Every method may be called from

@@ -8,7 +8,9 @@
 //! Owns two counters. Invariant: between a return from `close` and its `open`
 //! nobody is inside `pass`. Cost: two atomic operations and a fence to pass.
 
-use crate::patience::Patience;
+use std::time::Duration;
+
+use crate::patience::{Patience, wait_within};
 use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// See the [module](self).
@@ -48,15 +50,29 @@ impl Gate {
 
     /// Closes it once more and waits until nobody passes.
     pub fn close(&self) {
+        self.shut();
+        let mut patience = Patience::new();
+        while self.is_passed() {
+            patience.pause();
+        }
+    }
+
+    /// The same, but waits for no longer than `most`. Whether nobody passes.
+    pub fn close_within(&self, most: Duration) -> bool {
+        self.shut();
+        wait_within(most, || !self.is_passed())
+    }
+
+    fn shut(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
         // Pairs with the fence in `pass`: of two that come together at least
         // one sees the other's counter.
         fence(Ordering::SeqCst);
+    }
+
+    fn is_passed(&self) -> bool {
         // Acquire: pairs with the Release in `pass`.
-        let mut patience = Patience::new();
-        while self.passing.load(Ordering::Acquire) != 0 {
-            patience.pause();
-        }
+        self.passing.load(Ordering::Acquire) != 0
     }
 
     /// Takes back `times` closings; it is open when all are.
@@ -133,5 +149,15 @@ mod tests {
         assert!(gate.is_closed());
         gate.open(1);
         assert_eq!(gate.pass(|| gate.pass(|| 7)), Some(Some(7)));
+    }
+
+    #[test]
+    fn one_who_does_not_come_through_is_not_waited_for_for_ever() {
+        let gate = Gate::new();
+        let closed = gate.pass(|| gate.close_within(Duration::from_millis(1)));
+        assert_eq!(closed, Some(false));
+        assert!(gate.is_closed());
+        gate.open(1);
+        assert!(gate.close_within(Duration::ZERO));
     }
 }

@@ -11,7 +11,7 @@
 
 #[cfg(not(loom))]
 pub use real::Brief;
-pub use waits::Patience;
+pub use waits::{Patience, wait_within};
 
 #[cfg(not(loom))]
 mod real {
@@ -53,6 +53,8 @@ mod real {
 }
 
 mod waits {
+    use std::time::{Duration, Instant};
+
     use crate::sync::yield_now;
 
     /// So often the processor is offered before the thread sleeps: most of what
@@ -81,6 +83,21 @@ mod waits {
             } else {
                 nap();
             }
+        }
+    }
+
+    /// Waits until `done` says yes, for no longer than `most`; its last answer.
+    pub fn wait_within(most: Duration, mut done: impl FnMut() -> bool) -> bool {
+        let start = Instant::now();
+        let mut patience = Patience::new();
+        loop {
+            if done() {
+                return true;
+            }
+            if start.elapsed() >= most {
+                return false;
+            }
+            patience.pause();
         }
     }
 

@@ -4,11 +4,16 @@
 //! whatever mode the thread is in. Owns the list of captures (the streams
 //! they began on) and the gate that they close. Invariant: from before the real
 //! begin until after the real end no event is recorded by us; a thread
-//! that is just recording one holds a beginning capture back for that moment.
+//! that is just recording one holds a beginning capture back for that moment,
+//! also where its context is another: a capture spreads to streams of others by
+//! the events that they wait for. But a mark may itself be waiting in the driver
+//! (a full queue, a profiler's callback) for what the beginning thread does
+//! next, so it is waited for no longer than marks take that do not.
 //! Cost: passing the gate, per fence; one load per free.
 
 use std::ffi::c_void;
 use std::ptr;
+use std::time::Duration;
 
 use core_arena::Code;
 use core_arena::gate::Gate;
@@ -29,6 +34,10 @@ const PER_THREAD_STREAM: usize = 2;
 
 /// Closed once by each capture; fences pass it.
 static FENCES: Gate = Gate::new();
+
+/// A mark that is being made is waited for no longer than this: most take a
+/// microsecond, and one whose thread was put aside some milliseconds.
+const MOST: Duration = Duration::from_secs(1);
 
 /// A stream on which a capture began.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -71,7 +80,8 @@ unsafe fn begin(
     context::current();
     reserve::prepare_capture(peers::all);
     let context = context_of(stream);
-    FENCES.close();
+    // Where the mark stays, the capture is the driver's to begin or refuse.
+    let _nobody_marks = FENCES.close_within(MOST);
     let result = call();
     if result == 0 {
         OPEN.lock().push(Capture {

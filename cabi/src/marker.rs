@@ -18,9 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use core_arena::Code;
-use core_arena::driver::ask_until;
 use core_arena::gate::Gate;
-use core_arena::patience::{Brief, Patience};
+use core_arena::patience::{Brief, Patience, wait_within};
 use spin::mutex::SpinMutex;
 
 use crate::fence::{Marks, all_reached};
@@ -175,8 +174,7 @@ impl Marker {
             let lives = self.survived.load(Ordering::Relaxed) != before || !self.is_paused();
             lives.then_some(Decision::Lives)
         };
-        // What is asked does not fail.
-        let _ = ask_until(MOST_OPEN, || Ok(decided().is_some()));
+        wait_within(MOST_OPEN, || decided().is_some());
         decided().unwrap_or(Decision::Open)
     }
 

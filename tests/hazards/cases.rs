@@ -200,6 +200,12 @@ fn memory_in_use() -> Vec<Case> {
         )
         .args(&["end"])
         .env(TINY),
+        Case::new(
+            &[7, 33],
+            "a_capture_begins_beside_a_mark_that_waits",
+            "apart",
+        )
+        .args(&["mark"]),
         Case::new(&[7, 24], "another_context_ends_during_a_capture", "apart").args(&["capture"]),
         Case::new(&[1, 31], "streams_threads_and_late_kernels", "stress")
             .args(&["7", "3", "1200"])

@@ -15,6 +15,8 @@
  *                  on device 0, which is full, and captures begin
  *   apart capture  a context of device 1 ends while a stream of device 0 captures:
  *                  its capture began while the other was current
+ *   apart mark     a stream of device 0 captures while another thread's free on
+ *                  device 1 waits in the driver
  *
  * Says whether device 1 was still at work afterwards.
  */
@@ -194,6 +196,53 @@ static void capture(gpu_stream stream) {
     GPU(gpu_capture_end(stream, &graph));
 }
 
+static _Thread_local int is_held;
+
+/* The driver keeps the thread that frees until the other one is done. */
+static void hold_marks(const char *name) {
+    if (!is_held ||
+        (strcmp(name, "cuCtxRecordEvent") && strcmp(name, "cuEventRecord")))
+        return;
+    ending = 1;
+    pthread_mutex_lock(&at_work);
+    pthread_mutex_unlock(&at_work);
+}
+
+static void *free_many(void *context) {
+    void *block;
+    GPU(set_current(context));
+    is_held = 1;
+    for (int i = 0; i < ROUNDS && !ending; i++) {
+        GPU(gpu_malloc(&block, (size_t)(1 + i % 24) << 20));
+        GPU(gpu_free(block));
+    }
+    ending = 1;
+    return NULL;
+}
+
+static void beside_a_mark(gpu_stream stream) {
+    void (*watch)(void (*)(const char *));
+    void *context, *block;
+    pthread_t thread;
+    gpu_graph graph;
+    *(void **)&watch = find_if_there("sim_cuda_watch");
+    GPU(create(&context, 0, 1));
+    GPU(gpu_malloc(&block, 1000));
+    GPU(gpu_set_device(0));
+    GPU(gpu_malloc(&block, 1000));
+    pthread_mutex_lock(&at_work);
+    if (watch)
+        watch(hold_marks);
+    pthread_create(&thread, NULL, free_many, context);
+    while (!ending)
+        sched_yield();
+    GPU(gpu_capture_begin(stream, GPU_CAPTURE_GLOBAL));
+    GPU(gpu_capture_end(stream, &graph));
+    printf("device 0 went on\n");
+    pthread_mutex_unlock(&at_work);
+    pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv) {
     const char *what = argc == 2 ? argv[1] : "";
     gpu_stream stream;
@@ -202,7 +251,7 @@ int main(int argc, char **argv) {
     *(void **)&attach = find("cuCtxAttach");
     *(void **)&detach = find("cuCtxDetach");
     *(void **)&set_current = find("cuCtxSetCurrent");
-    if (strcmp(what, "users") && strcmp(what, "end"))
+    if (strcmp(what, "users") && strcmp(what, "end") && strcmp(what, "mark"))
         keep_device_1_busy();
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
@@ -223,9 +272,13 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "end")) {
         beside_an_end(stream);
         return 0;
+    } else if (!strcmp(what, "mark")) {
+        beside_a_mark(stream);
+        return 0;
     } else {
         fprintf(stderr, "usage: apart "
-                        "reuse|small|full|context|users|part|end|capture\n");
+                        "reuse|small|full|context|users|part|end|capture|"
+                        "mark\n");
         return 2;
     }
     GPU(gpu_set_device(1));

@@ -210,6 +210,7 @@ pub trait Driver: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn asking_ends_with_a_yes_an_error_or_the_time() {

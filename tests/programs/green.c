@@ -1,10 +1,14 @@
 /*
  * Green contexts: parts of a device. A kernel on the stream of one, in which
  * nothing was ever allocated, goes on when memory is freed; memory asked for in
- * one outlives it; the last to go takes the primary context and its memory; and
- * one that went with that leaves nothing behind at its handle.
+ * one outlives it; the last to go takes the primary context and its memory, and
+ * what another process shared is opened anew after that; and one that went with
+ * that leaves nothing behind at its handle.
  */
 #include "gpu.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "find.h"
 
@@ -113,6 +117,61 @@ static void the_last_takes_all(void) {
     }
 }
 
+/* A process that lets this one use its memory, and ends when `stay` is closed. */
+static struct {
+    pid_t id;
+    int offer, stay;
+} sharer;
+
+/* Before this process has touched CUDA. */
+static void start_sharer(void) {
+    int offer[2], stay[2];
+    if (pipe(offer) || pipe(stay) || (sharer.id = fork()) < 0)
+        exit(1);
+    if (sharer.id == 0) {
+        gpu_ipc_handle shared;
+        void *block;
+        char end;
+        close(stay[1]);
+        GPU(gpu_set_device(2));
+        GPU(gpu_malloc(&block, SIZE));
+        GPU(gpu_set(block, 7, SIZE));
+        GPU(gpu_sync());
+        GPU(gpu_ipc_get(&shared, block));
+        _exit(write(offer[1], &shared, sizeof shared) != sizeof shared ||
+              read(stay[0], &end, 1) != 0);
+    }
+    close(offer[1]);
+    close(stay[0]);
+    sharer.offer = offer[0];
+    sharer.stay = stay[1];
+}
+
+/* Each of these parts is the last of device 2, and has the handle of the one
+ * before: what that one had opened went with it. */
+static void what_another_process_shares(void) {
+    gpu_ipc_handle shared;
+    if (read(sharer.offer, &shared, sizeof shared) != sizeof shared)
+        exit(1);
+    for (int round = 0; round < 3; round++) {
+        handle context, owner = NULL, green = make(2);
+        void *opened;
+        unsigned char byte = 0;
+        GPU(context_of(&context, green));
+        GPU(push(context));
+        GPU(gpu_ipc_open(&opened, shared));
+        GPU(gpu_copy_out(&byte, opened, 1));
+        int known = ask(&owner, CONTEXT, (uintptr_t)opened) == 0;
+        printf("shared: %d, and the driver knows it: %d\n", byte == 7, known);
+        GPU(pop(NULL));
+        GPU(destroy(green));
+    }
+    int status;
+    close(sharer.stay);
+    if (waitpid(sharer.id, &status, 0) != sharer.id || status)
+        exit(1);
+}
+
 /* A reset takes the parts too, and their handles come back. */
 static void its_handle_comes_back(void) {
     handle context, primary, next = NULL, green = make(2);
@@ -140,6 +199,8 @@ static void its_handle_comes_back(void) {
 
 int main(void) {
     *(void **)&create = find_if_there("cuGreenCtxStreamCreate");
+    if (create)
+        start_sharer();
     GPU(gpu_set_device(0));
     if (!create) {
         printf("no green contexts here\n");
@@ -165,6 +226,7 @@ int main(void) {
     *(void **)&ask = find("cuPointerGetAttribute");
     work_of_one_that_never_allocates();
     the_last_takes_all();
+    what_another_process_shares();
     its_handle_comes_back();
     return 0;
 }

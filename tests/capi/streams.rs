@@ -30,6 +30,10 @@ fn expected(comes: Comes) -> Vec<&'static str> {
             front,
             "freed in the other's order, at once: 0, in its own: 1",
         ),
+        of(
+            front,
+            "freed in the thread's order, at once: 0, in its own: 1",
+        ),
         of(front, "of work that outlives its stream: 0 0"),
         Some("in a capture at once: 1, outside of it: 0, kept: 1"),
         Some("released with its graph: some"),

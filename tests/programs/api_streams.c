@@ -104,6 +104,26 @@ static void in_the_order_of_another(gpu_stream stream, gpu_stream other) {
     GPU(gpu_sync());
 }
 
+/* The same by the twin of that free, whose stream 0 is the thread's own. */
+static void in_the_order_of_the_thread(gpu_stream stream) {
+    int (*give)(void *, gpu_stream);
+    *(void **)&give = find("cuMemFreeAsync_ptsz");
+    void *first = get(SIZE, stream);
+    GPU(gpu_fill(GPU_THREAD_STREAM, first, 2, WORDS, LONG));
+    GPU(give(first, NULL));
+    void *second = get(SIZE, stream);
+    GPU(gpu_fill(stream, second, 3, WORDS, 0));
+    void *own = get(SIZE, GPU_THREAD_STREAM);
+    GPU(gpu_fill(GPU_THREAD_STREAM, own, 2, WORDS, LONG));
+    GPU(give(own, NULL));
+    void *again = get(SIZE, GPU_THREAD_STREAM);
+    printf("freed in the thread's order, at once: %d, in its own: %d\n",
+           first == second, own == again);
+    API(api.free(second));
+    API(api.free(again));
+    GPU(gpu_sync());
+}
+
 /* A stream that uses a block ends before the block is freed, and one that a
  * block belongs to. */
 static void streams_that_end(gpu_stream stream) {
@@ -346,8 +366,10 @@ int main(int count, char **arguments) {
     refusals(stream);
     one_stream(stream, other);
     two_streams(stream, other);
-    if (front)
+    if (front) {
         in_the_order_of_another(stream, other);
+        in_the_order_of_the_thread(stream);
+    }
     if (forget)
         return 0;
     /* Where the library does not stand in front it hears of no end. */

@@ -109,3 +109,13 @@ fn a_use_that_is_not_told_is_seen() {
         assert!(!found.is_empty(), "{}", outcome.what);
     }
 }
+
+/// What the other device does may end only by what this thread does next.
+#[test]
+fn a_context_ends_beside_a_device_that_uses_its_block() {
+    let program = Comes::First.run("api_streams", Kind::Dynamic).arg("apart");
+    let outcome = program.env("SIM_CUDA_STRICT", "1").go();
+    outcome.quiet(0).no_violations();
+    let line = "device 1 was still at work: 1\n";
+    assert_eq!(outcome.stdout, line, "{}", outcome.what);
+}

@@ -3,9 +3,11 @@
  * that use a block of it, captures, memory that runs short, streams and
  * contexts that end, PyTorch's prototypes.
  *
- *   api_streams front|late [forget]
+ *   api_streams front|late [forget|apart]
  *
  * `forget`: a use on another stream is not told, which breaks the rule.
+ * `apart`: a context ends whose freed block a stream of device 1 uses, which is
+ * busy for an hour; nothing else.
  */
 #include "gpu.h"
 
@@ -17,6 +19,8 @@
 #include "find.h"
 
 enum { SIZE = 300 * 1000, WORDS = SIZE / 4, LONG = 20 * 1000 * 1000, THREADS = 4 };
+
+static const uint64_t HOUR = 3600ull * 1000 * 1000 * 1000;
 
 static int front, forget;
 
@@ -355,11 +359,38 @@ static void after_a_reset(gpu_stream stream) {
     GPU(gpu_stream_destroy(stream));
 }
 
+static void an_end_beside_a_busy_device(void) {
+    int (*create)(void **, unsigned, int), (*destroy)(void *);
+    *(void **)&create = find("cuCtxCreate_v2");
+    *(void **)&destroy = find("cuCtxDestroy_v2");
+    void *context;
+    gpu_stream stream, far;
+    gpu_event end;
+    GPU(gpu_set_device(1));
+    GPU(gpu_stream_create(&far));
+    GPU(gpu_event_create(&end));
+    GPU(gpu_spin(far, HOUR));
+    GPU(gpu_event_record(end, far));
+    GPU(create(&context, 0, 0));
+    GPU(gpu_stream_create(&stream));
+    void *memory = get(SIZE, stream);
+    API(record(memory, far));
+    API(api.free(memory));
+    GPU(destroy(context));
+    GPU(gpu_set_device(1));
+    printf("device 1 was still at work: %d\n",
+           gpu_event_query(end) == GPU_NOT_READY);
+}
+
 int main(int count, char **arguments) {
     front = count > 1 && !strcmp(arguments[1], "front");
-    forget = count > 2;
+    forget = count > 2 && !strcmp(arguments[2], "forget");
     gpu_stream stream, other;
     api_load();
+    if (count > 2 && !strcmp(arguments[2], "apart")) {
+        an_end_beside_a_busy_device();
+        return 0;
+    }
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
     GPU(gpu_stream_create(&other));

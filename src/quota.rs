@@ -48,17 +48,34 @@ struct Own {
     landings: Landings,
 }
 
-thread_local! {
-    static OWN: Cell<Own> = const { Cell::new(Own {
+impl Own {
+    const NOTHING: Own = Own {
         flights: 0,
-        landings: Landings { landed: 0, refused: 0 },
-    }) };
+        landings: Landings {
+            landed: 0,
+            refused: 0,
+        },
+    };
 }
 
-fn own(change: impl FnOnce(&mut Own)) {
-    let mut own = OWN.get();
-    change(&mut own);
-    OWN.set(own);
+#[cfg(not(loom))]
+thread_local! {
+    static OWN: Cell<Own> = const { Cell::new(Own::NOTHING) };
+}
+
+#[cfg(loom)]
+loom::thread_local! {
+    static OWN: Cell<Own> = Cell::new(Own::NOTHING);
+}
+
+/// Changes what the calling thread did, and says what that is now.
+fn own(change: impl FnOnce(&mut Own)) -> Own {
+    OWN.with(|place| {
+        let mut own = place.get();
+        change(&mut own);
+        place.set(own);
+        own
+    })
 }
 
 /// Memory on its way between the driver and somebody's books.
@@ -208,12 +225,12 @@ impl Quota {
     /// Whether other threads have memory on its way.
     pub(crate) fn others_fly(&self) -> bool {
         // Acquire: pairs with the Release where a flight ends.
-        self.flights.load(Ordering::Acquire) > OWN.get().flights
+        self.flights.load(Ordering::Acquire) > own(|_| {}).flights
     }
 
     /// What other threads' flights have come to.
     pub(crate) fn landings(&self) -> Landings {
-        let own = OWN.get().landings;
+        let own = own(|_| {}).landings;
         // Acquire: both pair with the Release where something lands.
         let of = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         Landings {
@@ -241,6 +258,50 @@ mod loom_tests {
             let got = quota.take(Bytes::new(6));
             assert_ne!(other.join().unwrap(), got);
             assert_eq!(quota.reserved(), Bytes::new(6));
+        });
+    }
+
+    /// Memory goes from the books of one arena to the driver: a thread that
+    /// finds it in neither sees it fly, or land.
+    #[test]
+    fn loom_what_is_nowhere_is_on_its_way() {
+        loom::model(|| {
+            let device = Arc::new((Quota::new(Bytes::MAX), Lock::new(true), Lock::new(false)));
+            let giving_back = {
+                let device = Arc::clone(&device);
+                thread::spawn(move || {
+                    let (quota, books, driver) = &*device;
+                    let flight = quota.fly();
+                    *books.lock() = false;
+                    *driver.lock() = true;
+                    flight.lands();
+                })
+            };
+            let (quota, books, driver) = &*device;
+            let before = quota.landings();
+            let found = *books.lock() || *driver.lock();
+            let flies = quota.others_fly();
+            let landed = quota.landings().may_serve(before, false);
+            assert!(found || flies || landed);
+            giving_back.join().unwrap();
+        });
+    }
+
+    /// The same of what the driver refuses, where a limit stands in the way.
+    #[test]
+    fn loom_what_is_refused_to_another_is_seen() {
+        loom::model(|| {
+            let quota = Arc::new(Quota::new(Bytes::new(10)));
+            let refused = {
+                let quota = Arc::clone(&quota);
+                thread::spawn(move || drop(quota.ask(Bytes::new(6))))
+            };
+            let before = quota.landings();
+            let got = quota.take(Bytes::new(6));
+            let flies = quota.others_fly();
+            let landed = quota.landings().may_serve(before, true);
+            assert!(got || flies || landed);
+            refused.join().unwrap();
         });
     }
 }

@@ -24,7 +24,8 @@ use crate::guard::{self, own_call};
 use crate::resolve::MISSING;
 use crate::symbols::real;
 use crate::types::{
-    CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CudaResult,
+    CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CaptureStatus,
+    CudaResult,
 };
 use crate::{context, green, peers, reserve};
 
@@ -187,6 +188,30 @@ pub(crate) fn forget_context(context: CUcontext) {
     }
 }
 
+/// The captures of a part that is gone are over, but for those that began on a
+/// stream of the whole while the part was current. Such a stream lives; one of
+/// the part's own answers with an error. Of another thread's own stream nobody
+/// can ask.
+pub(crate) fn forget_part(part: CUcontext) {
+    if !any() {
+        return;
+    }
+    let began = |capture: &&Capture| capture.context == part.addr();
+    let began: Vec<Origin> = {
+        let open = OPEN.lock();
+        open.iter().filter(began).map(|c| c.origin).collect()
+    };
+    let over = |origin: &Origin| {
+        let stream = ptr::without_provenance_mut(origin.stream);
+        let is_asked = origin.thread == 0 || origin.thread == this_thread();
+        // SAFETY: a handle that the driver knows, alive or as one of a part that
+        // is gone.
+        !is_asked || unsafe { status(stream, false) }.is_none_or(|s| s == CAPTURE_STATUS_NONE)
+    };
+    let over: Vec<Origin> = began.into_iter().filter(over).collect();
+    forget(|capture| over.contains(&capture.origin));
+}
+
 fn forget(over: impl Fn(&Capture) -> bool) {
     let mut open = OPEN.lock();
     let before = open.len();
@@ -214,8 +239,15 @@ fn this_thread() -> usize {
 }
 
 unsafe fn captures_no_more(stream: CUstream, twin: bool) -> bool {
+    // SAFETY: the caller's own promise.
+    let status = unsafe { status(stream, twin) };
+    status == Some(CAPTURE_STATUS_NONE)
+}
+
+/// Whether a stream captures; none where the driver does not say.
+unsafe fn status(stream: CUstream, twin: bool) -> Option<CaptureStatus> {
     let mut status = CAPTURE_STATUS_NONE;
-    // SAFETY: the caller's own stream, and a place for the answer.
+    // SAFETY: a stream by the caller's promise, and a place for the answer.
     let result = own_call(|| unsafe {
         if twin {
             real::cuStreamIsCapturing_ptsz(stream, &raw mut status)
@@ -223,7 +255,7 @@ unsafe fn captures_no_more(stream: CUstream, twin: bool) -> bool {
             real::cuStreamIsCapturing(stream, &raw mut status)
         }
     });
-    result == 0 && status == CAPTURE_STATUS_NONE
+    (result == 0).then_some(status)
 }
 
 /// Functions that begin or end a capture: the stream is the first argument.

@@ -122,7 +122,14 @@ pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult>
         // SAFETY: the caller's own argument.
         let result = unsafe { real::cuGreenCtxDestroy(green) };
         if result == 0 {
-            forget(|part| part.green == green.addr());
+            // With the primary context all streams are gone: of none is asked.
+            let is_left = lifecycle::is_active(device) == Some(true);
+            let over = if is_left {
+                capture::forget_part
+            } else {
+                capture::forget_context
+            };
+            forget(|part| part.green == green.addr(), over);
         }
         result
     })
@@ -130,16 +137,20 @@ pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult>
 
 /// The primary context of this device is gone, and every part of it.
 pub(crate) fn forget_device(device: CUdevice) {
-    forget(|part| part.device == device);
+    forget(|part| part.device == device, capture::forget_context);
 }
 
 /// The driver has just made a context of this handle: a part that had it is
 /// gone.
 pub(crate) fn forget_handle(context: CUcontext) {
-    forget(|part| part.context == context.addr());
+    forget(
+        |part| part.context == context.addr(),
+        capture::forget_context,
+    );
 }
 
-fn forget(is_gone: impl Fn(&Part) -> bool) {
+/// Forgets the parts that are gone; their captures are `over`.
+fn forget(is_gone: impl Fn(&Part) -> bool, over: fn(CUcontext)) {
     if !ANY.load(Ordering::Relaxed) {
         return;
     }
@@ -150,7 +161,7 @@ fn forget(is_gone: impl Fn(&Part) -> bool) {
         gone
     };
     for part in &gone {
-        capture::forget_context(ptr::without_provenance_mut(part.context));
+        over(ptr::without_provenance_mut(part.context));
     }
     if !gone.is_empty() {
         context::forget_remembered();

@@ -87,11 +87,13 @@ fn start_folder() -> &'static (PathBuf, Identity) {
 
 /// The name of where the program was started; empty where it has none, or none
 /// any more (it was renamed, or is no part of a new root) and the program is
-/// there still.
+/// there still. One that was removed holds no files: its name may, made anew.
 pub(crate) fn first_folder() -> &'static Path {
     let (name, folder) = start_folder();
+    let here = Path::new(".");
     let is_it = |at: &Path| identity(at) == *folder;
-    if !is_it(name) && is_it(Path::new(".")) {
+    let is_there = || fs::metadata(here).is_ok_and(|here| here.nlink() > 0);
+    if !is_it(name) && is_it(here) && is_there() {
         return Path::new("");
     }
     name

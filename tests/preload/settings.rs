@@ -216,19 +216,23 @@ fn standard_output_holds_the_statistics_and_what_the_program_said() {
     }
 }
 
-/// The folder that the program was started in has another name by its end, or
-/// none below the program's root.
+/// The folder that the program was started in has another name by its end, was
+/// made anew under its own, or has none below the program's root.
 #[test]
 fn statistics_follow_the_folder_that_the_program_was_started_in() {
     let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
-    for way in ["renamed", "rooted"]
+    for way in ["renamed", "removed", "rooted"]
         .into_iter()
-        .take(1 + usize::from(is_root))
+        .take(2 + usize::from(is_root))
     {
-        let outcome = Run::preloaded("exit_paths", Kind::Driver)
-            .arg(way)
-            .env("SIM_CUDA_REPORT", "report.json")
-            .before("mkdir start; cd start; \"$@\"; end=$?; cp vramalloc.* ..; exit $end")
+        let mut run = Run::preloaded("exit_paths", Kind::Driver).arg(way);
+        if way == "rooted" {
+            run = run.env("SIM_CUDA_REPORT", "report.json");
+        }
+        let outcome = run
+            .before(
+                "top=$PWD; mkdir start; cd start; \"$@\"; end=$?; cp $top/*/vramalloc.* $top; exit $end",
+            )
             .go();
         assert_eq!(outcome.quiet(0).stats()["totals"]["allocations"], 16);
         let name = outcome.written.keys().next().unwrap();

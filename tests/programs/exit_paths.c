@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -116,6 +117,9 @@ int main(int argc, char **argv) {
     allocate_all();
     if (!strcmp(how, "renamed") && rename("../start", "../end"))
         return 1;
+    if (!strcmp(how, "removed") &&
+        (rmdir("../start") || mkdir("../start", 0777)))
+        return 1;
     if (!strcmp(how, "rooted") && chroot("."))
         return 1;
     /* After the driver has put its own end on the list, so that they run
@@ -128,6 +132,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     if (!strcmp(how, "return") || !strcmp(how, "atexit") ||
         !strcmp(how, "moved") || !strcmp(how, "renamed") ||
+        !strcmp(how, "removed") ||
         !strcmp(how, "rooted") || !strcmp(how, "reset") || !strcmp(how, "released"))
         return 0;
     if (!strcmp(how, "exit"))
@@ -161,6 +166,6 @@ int main(int argc, char **argv) {
         return end_forked();
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
-            "killed|limited|atexit|moved|renamed|rooted|destructor|reset|released|racing|fork\n");
+            "killed|limited|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|fork\n");
     return 2;
 }

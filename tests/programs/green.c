@@ -117,6 +117,28 @@ static void the_last_takes_all(void) {
     }
 }
 
+/* It began on a stream of the primary context, while a part was current. */
+static void a_capture_of_the_whole_goes_on(void) {
+    handle context, green = make(0);
+    gpu_stream stream;
+    gpu_graph graph;
+    void *blocks[4];
+    GPU(gpu_stream_create(&stream));
+    GPU(context_of(&context, green));
+    GPU(push(context));
+    GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
+    GPU(pop(NULL));
+    GPU(destroy(green));
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < 4; i++)
+            GPU(gpu_malloc(&blocks[i], 100000));
+        for (int i = 0; i < 4; i++)
+            GPU(gpu_free(blocks[i]));
+    }
+    printf("its capture ends well: %d\n",
+           gpu_capture_end(stream, &graph) == 0);
+}
+
 /* A process that lets this one use its memory, and ends when `stay` is closed. */
 static struct {
     pid_t id;
@@ -226,6 +248,7 @@ int main(void) {
     *(void **)&ask = find("cuPointerGetAttribute");
     work_of_one_that_never_allocates();
     the_last_takes_all();
+    a_capture_of_the_whole_goes_on();
     what_another_process_shares();
     its_handle_comes_back();
     return 0;

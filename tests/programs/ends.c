@@ -256,6 +256,8 @@ static void crossed(void) {
     pthread_t thread;
     int right = 0;
     GPU(gpu_set_device(0));
+    /* Whoever mixes contexts has memory of this one from here on. */
+    fill(0);
     pthread_create(&thread, NULL, beside, NULL);
     for (uint32_t round = 1; round <= 30; round++) {
         GPU(gpu_set_device(0));

@@ -61,6 +61,7 @@ use finish::Finish;
 pub use history::Watch;
 use meter::Metered;
 use neighbours::Neighbours;
+pub use neighbours::live_at;
 use packing::Packing;
 use reclaim::Extent;
 use surplus::Surplus;

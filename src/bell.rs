@@ -63,17 +63,21 @@ impl Bell {
 }
 
 impl Listener<'_> {
-    /// Sleeps until something was freed since this was last asked; false where
-    /// nothing was until patience ended.
+    /// Sleeps until something was freed since this was last asked. False where
+    /// patience has ended, whatever rang: others' frees may come faster than the
+    /// caller looks.
     pub(crate) fn wait(&mut self) -> bool {
         let mut rung = self.bell.rung();
-        while *rung == self.rung {
+        loop {
             let left = match self.until {
                 Some(until) => until.saturating_duration_since(Instant::now()),
                 None => Duration::MAX,
             };
             if left.is_zero() {
                 return false;
+            }
+            if *rung != self.rung {
+                break;
             }
             let heard = self.bell.heard.wait_timeout(rung, left);
             rung = heard.unwrap_or_else(PoisonError::into_inner).0;
@@ -140,5 +144,15 @@ mod tests {
         // Heard before it was waited for.
         bell.ring();
         assert!(listener.wait());
+
+        // Who is always rung for does not wait for ever.
+        let mut listener = bell.listen(Duration::from_millis(20));
+        let start = Instant::now();
+        bell.ring();
+        while listener.wait() {
+            assert!(start.elapsed() < Duration::from_secs(9));
+            bell.ring();
+        }
+        assert!(start.elapsed() >= Duration::from_millis(20));
     }
 }

@@ -18,11 +18,18 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// What all arenas of a device may reserve together.
 pub struct Quota {
     limit: AtomicU64,
-    reserved: Lock<Bytes>,
+    reserved: Lock<Reserved>,
     flights: AtomicU64,
     landed: AtomicU64,
     refused: AtomicU64,
     bell: Bell,
+}
+
+/// What is reserved, and the sum of all that was put back, which wraps.
+#[derive(Copy, Clone)]
+struct Reserved {
+    now: Bytes,
+    put_back: u64,
 }
 
 /// How often something landed that may serve others, and how often what was
@@ -136,7 +143,10 @@ impl Quota {
     pub fn new(limit: Bytes) -> Quota {
         Quota {
             limit: AtomicU64::new(limit.get()),
-            reserved: Lock::new(Bytes::ZERO),
+            reserved: Lock::new(Reserved {
+                now: Bytes::ZERO,
+                put_back: 0,
+            }),
             flights: AtomicU64::new(0),
             landed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -161,7 +171,20 @@ impl Quota {
     /// Bytes reserved on the device.
     #[must_use]
     pub fn reserved(&self) -> Bytes {
-        *self.reserved.lock()
+        self.reserved.lock().now
+    }
+
+    /// For [`Quota::most_reserved_since`].
+    pub(crate) fn put_back_so_far(&self) -> u64 {
+        self.reserved.lock().put_back
+    }
+
+    /// No less than was reserved at any moment since so much had been put back:
+    /// what was there for a part of the time counts as well.
+    pub(crate) fn most_reserved_since(&self, put_back: u64) -> Bytes {
+        let reserved = self.reserved.lock();
+        let since = reserved.put_back.wrapping_sub(put_back);
+        reserved.now.saturating_add(Bytes::new(since))
     }
 
     /// Takes `size` bytes out of the quota, if they are left, for as long as the
@@ -170,14 +193,14 @@ impl Quota {
     #[must_use]
     pub fn ask(&self, size: Bytes) -> Option<Asked<'_>> {
         let mut reserved = self.reserved.lock();
-        let sum = reserved.get().checked_add(size.get());
+        let sum = reserved.now.get().checked_add(size.get());
         let limit = self.limit.load(Ordering::Relaxed);
         if limit != u64::MAX && sum.is_none_or(|sum| sum > limit) {
             return None;
         }
-        let before = *reserved;
-        *reserved = before.saturating_add(size);
-        let size = reserved.saturating_sub(before);
+        let before = reserved.now;
+        reserved.now = before.saturating_add(size);
+        let size = reserved.now.saturating_sub(before);
         // Under the lock: whom it stands in the way of sees it fly.
         let (flight, taken) = (self.fly(), Bytes::ZERO);
         Some(Asked {
@@ -200,13 +223,15 @@ impl Quota {
     /// there, handed out by the real function.
     pub fn take_anyway(&self, size: Bytes) {
         let mut reserved = self.reserved.lock();
-        *reserved = reserved.saturating_add(size);
+        reserved.now = reserved.now.saturating_add(size);
     }
 
     /// Puts `size` bytes back.
     pub fn put_back(&self, size: Bytes) {
         let mut reserved = self.reserved.lock();
-        *reserved = reserved.saturating_sub(size);
+        let size = size.min(reserved.now);
+        reserved.now = reserved.now.saturating_sub(size);
+        reserved.put_back = reserved.put_back.wrapping_add(size.get());
     }
 
     /// What is rung when some of the device's memory is freed.
@@ -226,6 +251,12 @@ impl Quota {
     pub(crate) fn others_fly(&self) -> bool {
         // Acquire: pairs with the Release where a flight ends.
         self.flights.load(Ordering::Acquire) > own(|_| {}).flights
+    }
+
+    /// How often anything landed that may serve others, whoever's it was.
+    pub(crate) fn moves(&self) -> u64 {
+        // Acquire: pairs with the Release where something lands.
+        self.landed.load(Ordering::Acquire)
     }
 
     /// What other threads' flights have come to.
@@ -320,6 +351,21 @@ mod tests {
         assert!(quota.take(Bytes::new(1)));
         assert_eq!(quota.limit(), Some(Bytes::new(10)));
         assert_eq!(Quota::new(Bytes::MAX).limit(), None);
+    }
+
+    /// What was there between two looks counts, though neither sees it.
+    #[test]
+    fn what_comes_and_goes_between_two_looks_counts() {
+        let quota = Quota::new(Bytes::MAX);
+        assert!(quota.take(Bytes::new(10)));
+        let before = quota.put_back_so_far();
+        assert!(quota.take(Bytes::new(5)));
+        quota.put_back(Bytes::new(5));
+        assert_eq!(quota.reserved(), Bytes::new(10));
+        assert_eq!(quota.most_reserved_since(before), Bytes::new(15));
+        // No more goes back than is there.
+        quota.put_back(Bytes::MAX);
+        assert_eq!(quota.most_reserved_since(before), Bytes::new(15));
     }
 
     /// What the driver has not answered for counts, and is on its way.

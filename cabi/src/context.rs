@@ -34,6 +34,7 @@ use crate::types::{CUcontext, CUdevice};
 use crate::{cancel, green, lanes, life, lifecycle, peers};
 
 mod device;
+mod held;
 mod owners;
 mod reports;
 mod settings;
@@ -328,7 +329,7 @@ fn create(
         let quota = Arc::clone(&device.quota);
         let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(handle, id);
-        let live = move || lanes::live(handle, id);
+        let live = move || held::live(handle, id);
         Home {
             context: context.addr(),
             device,
@@ -386,7 +387,7 @@ pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
         let quota = Arc::clone(&device.quota);
         let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(device.handle, id);
-        let live = move || lanes::live(device.handle, id);
+        let live = move || held::live(device.handle, id);
         Home {
             context: home.context,
             device,

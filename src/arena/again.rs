@@ -27,6 +27,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// pieces that are too small.
 const LOOKS: u32 = 16;
 
+/// The same for what neighbours are asked to give back.
+const RELIEFS: u32 = 64;
+
 /// Since when a request waits for what is on its way.
 pub(super) type Clock = Cell<Option<Instant>>;
 
@@ -43,10 +46,22 @@ impl<D: Driver> Arena<D> {
         let attempt = || self.look_again(need.request, &clock, &attempt);
         let fails =
             |result: &Result<Address, AllocError>| result.is_err_and(|error| self.is_fought(error));
+        // What one look made its neighbours give, another thread may have before
+        // the next: as long as memory moves, there is another.
         let everywhere = || {
-            let result = attempt();
-            let helped = fails(&result) && self.could_be_had(need.request) && self.relieve();
-            if helped { attempt() } else { result }
+            let mut result = attempt();
+            for _ in 0..RELIEFS {
+                let before = self.quota.moves();
+                let helps = fails(&result) && self.could_be_had(need.request) && self.relieve();
+                if !helps {
+                    break;
+                }
+                result = attempt();
+                if before == self.quota.moves() {
+                    break;
+                }
+            }
+            result
         };
         let mut result = everywhere();
         if !self.retry_time.is_zero() && fails(&result) && self.exists(need.request) {

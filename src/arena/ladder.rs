@@ -16,6 +16,7 @@ use crate::error::AllocError;
 use crate::patience::Patience;
 
 use super::growth::is_shortage;
+use super::neighbours::Looked;
 
 /// The turn on the out-of-memory ladder. What one thread there takes out of
 /// limbo or gives back is for a while neither in the books nor with the driver:
@@ -128,18 +129,23 @@ impl<D: Driver> Arena<D> {
         if !self.exists(size) {
             return false;
         }
+        // All of `needed` was held at one moment, that of the neighbours: what
+        // moves between arenas meanwhile counts once at the most.
+        let own = Looked::at(self);
         let Some(elsewhere) = (self.neighbours.as_ref()).map_or(Some(Bytes::ZERO), |n| (n.live)())
         else {
             return true;
         };
-        let needed = (self.live()).saturating_add(elsewhere).saturating_add(size);
+        let needed = (own.live()).saturating_add(elsewhere).saturating_add(size);
         // What is on its way between the books and the driver, in whatever
-        // arena, counts towards the quota.
-        let before = self.quota.reserved();
+        // arena, counts towards the quota, and what was there for a moment
+        // between the looks does too: the sum is never less than there is for
+        // the program. So a refusal is right, whatever other threads do.
+        let before = self.quota.put_back_so_far();
         let Ok(MemInfo { free, .. }) = self.driver.mem_info() else {
             return true;
         };
-        let reserved = self.quota.reserved().max(before);
+        let reserved = self.quota.most_reserved_since(before);
         needed <= self.up_to_limit(free.saturating_add(reserved))
     }
 

@@ -7,6 +7,44 @@ use crate::arena::Arena;
 use crate::driver::Driver;
 use crate::sync::atomic::Ordering;
 
+/// What a program holds of an arena, at the least, at every moment between two
+/// looks: what it was given until the first, without what it freed until the
+/// second. What another thread moves from one arena to another counts in none
+/// of them rather than in both, so that a sum of many is never more than there
+/// was.
+pub(super) struct Looked<'a, D: Driver> {
+    arena: &'a Arena<D>,
+    given: u64,
+}
+
+impl<'a, D: Driver> Looked<'a, D> {
+    /// The first look.
+    pub(super) fn at(arena: &'a Arena<D>) -> Looked<'a, D> {
+        let (given, _) = arena.books.lock().tally().turnover();
+        Looked { arena, given }
+    }
+
+    /// The second.
+    pub(super) fn live(&self) -> Bytes {
+        let (_, freed) = self.arena.books.lock().tally().turnover();
+        // Both wrap: less than nothing was held where the difference is huge.
+        let held = i64::try_from(self.given.wrapping_sub(freed)).unwrap_or(0);
+        Bytes::new(held.unsigned_abs())
+    }
+}
+
+/// Bytes that a program holds of all these arenas together, at the least, at the
+/// moment when `meanwhile` is called; none where it has no answer.
+pub fn live_at<D: Driver>(
+    arenas: &[&Arena<D>],
+    meanwhile: impl FnOnce() -> Option<()>,
+) -> Option<Bytes> {
+    let looked: Vec<_> = arenas.iter().map(|arena| Looked::at(arena)).collect();
+    meanwhile()?;
+    let live = looked.iter().map(Looked::live);
+    Some(live.fold(Bytes::ZERO, Bytes::saturating_add))
+}
+
 /// Who else has memory of the device.
 pub(super) struct Neighbours {
     /// Gives back what is idle there; whether it is worth asking again.
@@ -19,7 +57,8 @@ impl<D: Driver> Arena<D> {
     /// The same, with neighbours that are asked to give back what is idle
     /// there before a request fails for want of memory. They are asked without
     /// a lock or a turn, and say whether they gave anything. `live` says what
-    /// the program holds there, at the least; none where the program has freed
+    /// the program holds there, at the least, at a moment while it is asked
+    /// ([`live_at`]); none where the program has freed
     /// some of what is live on the device, here or there, and no books say so
     /// yet.
     #[must_use]

@@ -1,17 +1,18 @@
 //! What happens when memory is short: `throw_on_cudamalloc_oom`,
 //! `gpu_allocator_retry_time`.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use vramalloc::address::Bytes;
-use vramalloc::arena::Arena;
+use vramalloc::arena::{Arena, live_at};
 use vramalloc::config::{Config, DeviceShare, StrategyKind};
 use vramalloc::error::{AllocError, Code};
 use vramalloc::page_map::ArenaId;
 use vramalloc::quota::Quota;
-use vramalloc::sim::Call;
+use vramalloc::sim::{Call, SimDriver};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -211,6 +212,95 @@ fn a_request_waits_for_what_is_freed_in_another_context() {
         assert!(served.is_ok(), "{served:?}");
     });
     assert!(start.elapsed() < patience);
+}
+
+/// Arenas of two contexts of the device, of which the first asks the second.
+/// What is done at each sum of what the program holds: `before` it, and
+/// `meanwhile`.
+fn neighbours(
+    relieve: impl Fn(&Arena<SimDriver>) -> bool + Send + Sync + 'static,
+    before: impl Fn(&Arena<SimDriver>, &Arena<SimDriver>) + Send + Sync + 'static,
+    meanwhile: impl Fn(&Arena<SimDriver>, &Arena<SimDriver>) + Send + Sync + 'static,
+) -> [Arc<Arena<SimDriver>>; 2] {
+    let config = plain(StrategyKind::AutoGrowth);
+    let rig = Rig::new(&config, DEVICE);
+    let quota = Arc::new(Quota::new(Bytes::MAX));
+    let arena = |number| {
+        let driver = rig.gpu.driver(0).unwrap();
+        let (map, quota) = (Arc::clone(&rig.map), Arc::clone(&quota));
+        Arena::new(ArenaId(number), driver, &config, map, quota)
+    };
+    let other = Arc::new(arena(1));
+    let [idle, held] = [(); 2].map(|()| Arc::clone(&other));
+    let own = Arc::new_cyclic(|own: &Weak<Arena<SimDriver>>| {
+        let own = Weak::clone(own);
+        let live = move || {
+            let own = own.upgrade()?;
+            before(&own, &held);
+            live_at(&[&held], || {
+                meanwhile(&own, &held);
+                Some(())
+            })
+        };
+        arena(2).relieved_by(move || relieve(&idle), live)
+    });
+    [own, other]
+}
+
+/// What another thread moves from one context to another, while the sum is
+/// made of what the program holds, is there once.
+#[test]
+fn what_moves_between_contexts_is_counted_once() {
+    const SIZE: Bytes = Bytes::mib(60);
+    let block = Arc::new(Mutex::new(None));
+    let moves = Arc::new(AtomicU32::new(0));
+    let shift = {
+        let (block, moves) = (Arc::clone(&block), Arc::clone(&moves));
+        move |from: &Arena<SimDriver>, to: &Arena<SimDriver>| {
+            let mut block = block.lock().unwrap();
+            if let Some(there) = block.take_if(|block| from.locate(*block).is_some()) {
+                from.free(there).unwrap();
+                *block = Some(to.allocate(SIZE).unwrap());
+                moves.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    let (back, forth) = (shift.clone(), shift);
+    let relieve = |idle: &Arena<SimDriver>| !idle.trim().is_zero();
+    let [own, other] = neighbours(
+        relieve,
+        move |own, other| back(own, other),
+        move |own, other| forth(other, own),
+    );
+    let cached = own.allocate(SIZE).unwrap();
+    *block.lock().unwrap() = Some(other.allocate(SIZE).unwrap());
+    own.free(cached).unwrap();
+    own.flush();
+    let served = own.allocate(Bytes::mib(100));
+    assert!(moves.load(Ordering::Relaxed) > 0, "nothing moved");
+    assert!(served.is_ok(), "{served:?}");
+}
+
+/// What neighbours gave back, another thread took first, and left more of its
+/// own idle: bare, there is room at every moment.
+#[test]
+fn neighbours_are_asked_again_while_memory_moves() {
+    let rounds = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&rounds);
+    let relieve = move |idle: &Arena<SimDriver>| {
+        let gave = !idle.trim().is_zero();
+        if counted.fetch_add(1, Ordering::Relaxed) < 8 {
+            let taken = idle.allocate(Bytes::mib(120)).unwrap();
+            idle.free(taken).unwrap();
+        }
+        gave
+    };
+    let [own, other] = neighbours(relieve, |_, _| {}, |_, _| {});
+    let idle = other.allocate(Bytes::mib(120)).unwrap();
+    other.free(idle).unwrap();
+    let served = own.allocate(Bytes::mib(150));
+    assert!(served.is_ok(), "{served:?}");
+    assert!(rounds.load(Ordering::Relaxed) > 8);
 }
 
 /// Nobody tells when another process gives memory back.

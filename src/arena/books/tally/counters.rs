@@ -125,6 +125,13 @@ impl Counters {
             .wrapping_add(self.large[metric].current)
     }
 
+    /// Sums of all increases and of all decreases, of both pools together.
+    pub(super) fn ways(&self, metric: Metric) -> (u64, u64) {
+        let [small, large] = [&self.small, &self.large].map(|pool| pool[metric as usize].stat());
+        let up = small.allocated.wrapping_add(large.allocated);
+        (up, small.freed.wrapping_add(large.freed))
+    }
+
     /// Of one pool.
     pub(super) fn current_of(&self, pool: Pool, metric: Metric) -> u64 {
         match pool {

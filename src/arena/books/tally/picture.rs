@@ -18,6 +18,12 @@ impl Tally {
         self.bytes(Metric::AllocatedBytes)
     }
 
+    /// Bytes that the program was ever given, and those of them that it holds
+    /// no more.
+    pub(crate) fn turnover(&self) -> (u64, u64) {
+        self.counters.ways(Metric::AllocatedBytes)
+    }
+
     /// Bytes in free blocks.
     pub(crate) fn cached(&self) -> Bytes {
         self.reserved()

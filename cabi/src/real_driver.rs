@@ -12,6 +12,7 @@ use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::fence::{Fence, runs_nothing, wait_for};
 use crate::marker::{Decision, Marker, lasts};
+use crate::reserve::Beyond;
 use crate::symbols::real;
 use crate::types::CudaResult;
 use crate::{cancel, capture, context, guard, lifecycle, peers, reserve, streams};
@@ -123,7 +124,7 @@ impl Driver for RealDriver {
         let others = || Fence::of_others(&self.own);
         let fence = capture::outside(others).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
         // As CUDA's own free waits, which orders no streams.
-        match settle(&self.own) {
+        match settle(&self.own, Beyond::Refused) {
             Ok(()) => Ok(fence),
             // Nothing is left to wait with.
             Err(_) => self.fence(),
@@ -169,9 +170,9 @@ impl Driver for RealDriver {
             // Nothing can be asked about them now.
             return Ok(false);
         }
-        settle(&self.own)?;
+        settle(&self.own, Beyond::Allowed)?;
         for other in others.iter().filter(|other| !other.is_quiet()) {
-            match settle(other) {
+            match settle(other, Beyond::Allowed) {
                 Err(code) if !runs_nothing(code) => return Err(code),
                 _ => {}
             }
@@ -182,10 +183,10 @@ impl Driver for RealDriver {
 
 /// Waits for all work of a context; where that is ending, for its end to be
 /// decided first.
-fn settle(marker: &Marker) -> Result<(), Code> {
-    match reserve::settle(marker) {
+fn settle(marker: &Marker, beyond: Beyond) -> Result<(), Code> {
+    match reserve::settle(marker, beyond) {
         Err(Code::NOT_READY) if marker.await_decision() != Decision::Open => {
-            reserve::settle(marker)
+            reserve::settle(marker, beyond)
         }
         settled => settled,
     }

@@ -246,29 +246,60 @@ fn keep_back(marker: &Marker) {
     held.recount(PAGE);
 }
 
+/// A page that counts towards a quota for as long as this lives. It goes back
+/// to where it came from: of which device a reserve is may become known only
+/// after a wait began without that.
+struct Charge<'a>(&'a Quota);
+
+impl Charge<'_> {
+    /// None where no page is left.
+    fn of_page(quota: &Quota) -> Option<Charge<'_>> {
+        quota.take(PAGE).then_some(Charge(quota))
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.0.put_back(PAGE);
+    }
+}
+
 /// Waits by the free of memory that is taken for it.
 fn wait_with(size: Bytes) -> Result<(), Code> {
     give(take(size)?)
 }
 
+/// Whether a wait may pass the limit for a moment, where neither that nor what
+/// is kept back has a page for it.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    /// There is no other way to wait.
+    Allowed,
+    /// There is.
+    Refused,
+}
+
 /// Waits for the marker's context by the driver's own free.
 ///
 /// # Errors
-/// What the driver answers; [`Code::NOT_READY`] where the context may be ending.
-pub(crate) fn settle(marker: &Marker) -> Result<(), Code> {
+/// What the driver answers; [`Code::NOT_READY`] where the context may be
+/// ending, [`Code::OUT_OF_MEMORY`] where there is nothing to wait with.
+pub(crate) fn settle(marker: &Marker, beyond: Beyond) -> Result<(), Code> {
     let reserve = marker.reserve();
     let mut held = reserve.take_out();
     let quota = reserve.quota(marker);
     // In one go: it cannot begin to end before all is given back.
     marker.within_now(|| {
-        let below = quota.is_none_or(|quota| quota.take(PAGE));
+        let charge = quota.map(|quota| Charge::of_page(quota));
+        let below = charge.as_ref().is_none_or(Option::is_some);
+        if !below && held.memory.is_none() && beyond == Beyond::Refused {
+            return Err(Code::OUT_OF_MEMORY);
+        }
         // Where nothing is kept back, a page beyond the limit for a moment is
         // better than no wait.
         if below || held.memory.is_none() {
             let waited = wait_with(PAGE);
-            if below {
-                reserve.uncount(PAGE);
-            }
+            drop(charge);
             if waited != Err(Code::OUT_OF_MEMORY) {
                 return waited;
             }

@@ -141,6 +141,19 @@ fn no_limit_is_passed_for_a_moment() {
     assert_eq!(codes.count(), 4, "{}", outcome.stdout);
 }
 
+/// A free that waits has no page for that below a small limit.
+#[test]
+fn no_limit_is_passed_to_wait_in_a_free() {
+    let outcome = Run::preloaded("steps", Kind::Driver)
+        .conf("free_sync:strict,limit:16M")
+        .env("SIM_CUDA_LACKS", "cuCtxRecordEvent")
+        .args(["+1000", "+1000", "+14M", "-0"])
+        .go();
+    outcome.quiet(0).no_violations();
+    let lost = outcome.report()["devices"][0]["peak_bytes"].as_u64();
+    assert_eq!(lost, Some(16 << 20), "{}", outcome.what);
+}
+
 /// A pool of the program's own, as large as ours: told in the line.
 #[test]
 fn a_second_pool_in_ours_is_named() {

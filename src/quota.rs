@@ -19,7 +19,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 pub struct Quota {
     limit: AtomicU64,
     reserved: Lock<Reserved>,
-    flights: AtomicU64,
+    flights: Lock<Flights>,
     landed: AtomicU64,
     refused: AtomicU64,
     bell: Bell,
@@ -31,6 +31,48 @@ struct Reserved {
     now: Bytes,
     put_back: u64,
 }
+
+/// So many generations of flights are told apart.
+const GENERATIONS: usize = 16;
+
+/// How many flights of each generation are under way. A new generation begins
+/// when somebody is going to wait for those so far, and only where none is left
+/// of the one whose place it takes: a generation is never mistaken for a later
+/// one.
+struct Flights {
+    generation: u64,
+    under_way: [u64; GENERATIONS],
+}
+
+impl Flights {
+    fn place(generation: u64) -> usize {
+        #[allow(clippy::cast_possible_truncation, reason = "below GENERATIONS")]
+        let place = (generation % GENERATIONS as u64) as usize;
+        place
+    }
+
+    /// Ends the generation, where it can; which one it was.
+    fn end_generation(&mut self) -> u64 {
+        let ended = self.generation;
+        let next = ended.wrapping_add(1);
+        if self.under_way[Flights::place(next)] == 0 {
+            self.generation = next;
+        }
+        ended
+    }
+
+    /// How many are under way of this generation and of those before.
+    fn until(&self, generation: u64) -> u64 {
+        let oldest = self.generation.saturating_sub(GENERATIONS as u64 - 1);
+        (oldest..=generation.min(self.generation))
+            .map(|generation| self.under_way[Flights::place(generation)])
+            .sum()
+    }
+}
+
+/// The flights that had taken off at a moment.
+#[derive(Copy, Clone)]
+pub(crate) struct TakenOff(u64);
 
 /// How often something landed that may serve others, and how often what was
 /// asked for was not given.
@@ -86,22 +128,24 @@ fn own(change: impl FnOnce(&mut Own)) -> Own {
 }
 
 /// Memory on its way between the driver and somebody's books.
-pub(crate) struct Flight<'a>(&'a Quota);
+pub(crate) struct Flight<'a> {
+    quota: &'a Quota,
+    generation: u64,
+}
 
 impl Flight<'_> {
     /// Some of it is where others may have it.
     pub(crate) fn lands(&self) {
         own(|own| own.landings.landed = own.landings.landed.wrapping_add(1));
         // Release: pairs with the Acquire in `landings`.
-        self.0.landed.fetch_add(1, Ordering::Release);
+        self.quota.landed.fetch_add(1, Ordering::Release);
     }
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
         own(|own| own.flights = own.flights.saturating_sub(1));
-        // Release: pairs with the Acquire in `others_fly`.
-        self.0.flights.fetch_sub(1, Ordering::Release);
+        self.quota.flights.lock().under_way[Flights::place(self.generation)] -= 1;
     }
 }
 
@@ -129,10 +173,10 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         let rest = self.size.saturating_sub(self.taken);
         if !rest.is_zero() {
-            self.flight.0.put_back(rest);
+            self.flight.quota.put_back(rest);
             own(|own| own.landings.refused = own.landings.refused.wrapping_add(1));
             // Release: pairs with the Acquire in `landings`.
-            self.flight.0.refused.fetch_add(1, Ordering::Release);
+            self.flight.quota.refused.fetch_add(1, Ordering::Release);
         }
     }
 }
@@ -147,7 +191,10 @@ impl Quota {
                 now: Bytes::ZERO,
                 put_back: 0,
             }),
-            flights: AtomicU64::new(0),
+            flights: Lock::new(Flights {
+                generation: 0,
+                under_way: [0; GENERATIONS],
+            }),
             landed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             bell: Bell::new(),
@@ -240,17 +287,27 @@ impl Quota {
     }
 
     /// Memory is on its way. Said before it leaves the books to anybody's eyes.
-    // Relaxed: who misses it in the books has had their lock after this.
     pub(crate) fn fly(&self) -> Flight<'_> {
         own(|own| own.flights += 1);
-        self.flights.fetch_add(1, Ordering::Relaxed);
-        Flight(self)
+        let mut flights = self.flights.lock();
+        let generation = flights.generation;
+        flights.under_way[Flights::place(generation)] += 1;
+        Flight {
+            quota: self,
+            generation,
+        }
     }
 
-    /// Whether other threads have memory on its way.
-    pub(crate) fn others_fly(&self) -> bool {
-        // Acquire: pairs with the Release where a flight ends.
-        self.flights.load(Ordering::Acquire) > own(|_| {}).flights
+    /// The flights that have taken off so far.
+    pub(crate) fn taken_off(&self) -> TakenOff {
+        TakenOff(self.flights.lock().end_generation())
+    }
+
+    /// Whether any of these is under way that is another thread's. What took
+    /// off later is not waited for: there is always something, where threads
+    /// ask the driver without a pause.
+    pub(crate) fn others_fly(&self, TakenOff(generation): TakenOff) -> bool {
+        self.flights.lock().until(generation) > own(|_| {}).flights
     }
 
     /// How often anything landed that may serve others, whoever's it was.
@@ -311,7 +368,7 @@ mod loom_tests {
             let (quota, books, driver) = &*device;
             let before = quota.landings();
             let found = *books.lock() || *driver.lock();
-            let flies = quota.others_fly();
+            let flies = quota.others_fly(quota.taken_off());
             let landed = quota.landings().may_serve(before, false);
             assert!(found || flies || landed);
             giving_back.join().unwrap();
@@ -329,7 +386,7 @@ mod loom_tests {
             };
             let before = quota.landings();
             let got = quota.take(Bytes::new(6));
-            let flies = quota.others_fly();
+            let flies = quota.others_fly(quota.taken_off());
             let landed = quota.landings().may_serve(before, true);
             assert!(got || flies || landed);
             refused.join().unwrap();
@@ -374,14 +431,14 @@ mod tests {
         let quota = Quota::new(Bytes::new(10));
         let others = || {
             std::thread::scope(|scope| {
-                let seen = scope.spawn(|| (quota.others_fly(), quota.landings()));
+                let seen = scope.spawn(|| (quota.others_fly(quota.taken_off()), quota.landings()));
                 seen.join().unwrap()
             })
         };
         let (_, before) = others();
         let mut asked = quota.ask(Bytes::new(6)).unwrap();
         assert!(quota.ask(Bytes::new(5)).is_none());
-        assert!(others().0 && !quota.others_fly());
+        assert!(others().0 && !quota.others_fly(quota.taken_off()));
         asked.got(Bytes::new(4));
         drop(asked);
         assert_eq!(quota.reserved(), Bytes::new(4));
@@ -392,6 +449,30 @@ mod tests {
         quota.fly().lands();
         assert!(others().1.may_serve(after, false));
         assert!(!quota.landings().may_serve(own, true));
+    }
+
+    /// Who waits for what flies does not wait for what takes off later, however
+    /// often that is, and for all of what flew.
+    #[test]
+    fn later_flights_are_not_waited_for() {
+        let quota = Quota::new(Bytes::MAX);
+        let elsewhere = |taken_off| {
+            std::thread::scope(|scope| {
+                let seen = scope.spawn(|| quota.others_fly(taken_off));
+                seen.join().unwrap()
+            })
+        };
+        let first = quota.fly();
+        let before = quota.taken_off();
+        for _ in 0..3 * GENERATIONS {
+            let _ = quota.taken_off();
+            drop(quota.fly());
+        }
+        assert!(elsewhere(before));
+        let later = quota.fly();
+        drop(first);
+        assert!(!elsewhere(before));
+        drop(later);
     }
 
     /// Where there is no limit, the driver refuses what cannot be.

@@ -105,7 +105,8 @@ impl<D: Driver> Arena<D> {
         }
         let at_limit = error == AllocError::Limit;
         let has_landed = || self.quota.landings().may_serve(before, at_limit);
-        let (flies, landed) = (self.quota.others_fly(), has_landed());
+        let taken_off = self.quota.taken_off();
+        let (flies, landed) = (self.quota.others_fly(taken_off), has_landed());
         if !(flies || landed) || !self.could_be_had(size) {
             return false;
         }
@@ -113,7 +114,7 @@ impl<D: Driver> Arena<D> {
         clock.set(Some(since));
         let mut patience = Patience::new();
         loop {
-            let flies = self.quota.others_fly();
+            let flies = self.quota.others_fly(taken_off);
             if has_landed() {
                 return true;
             }

@@ -45,7 +45,7 @@ use std::time::Duration;
 use crate::address::{Address, Bytes};
 use crate::arena::growth::Stray;
 use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
-use crate::driver::{Driver, MemInfo, PAGE, Whose};
+use crate::driver::{Driver, IfEnding, MemInfo, PAGE, Whose};
 use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
@@ -387,8 +387,8 @@ impl<D: Driver> Arena<D> {
         books.limbo_bytes()
     }
 
-    /// Waits for limbo, then gives every idle chunk back to the driver;
-    /// returns how many bytes that were.
+    /// Waits for limbo, then gives every idle chunk back to the driver, unless
+    /// the context may be ending; returns how many bytes that were.
     pub fn trim(&self) -> Bytes {
         self.counted(|| self.trim_now())
     }
@@ -397,12 +397,12 @@ impl<D: Driver> Arena<D> {
         let _turn = self.turn_on_ladder();
         self.books.lock().tally().waited_for_all();
         self.wait_for_all(Whose::Own);
-        let released = self.release_idle();
+        let released = self.release_idle_if(IfEnding::Leave);
         if !self.books.lock().is_used_elsewhere() {
             return released;
         }
         self.wait_for_all(Whose::All);
-        released.saturating_add(self.release_idle())
+        released.saturating_add(self.release_idle_if(IfEnding::Leave))
     }
 
     /// Gives every idle chunk back to the driver, with what of it is in limbo,
@@ -411,7 +411,7 @@ impl<D: Driver> Arena<D> {
     pub fn give_back_idle(&self) -> Bytes {
         self.counted(|| {
             let _turn = self.turn_on_ladder();
-            self.release_idle()
+            self.release_idle_if(IfEnding::Leave)
         })
     }
 

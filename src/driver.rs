@@ -39,6 +39,15 @@ pub enum Whose {
     All,
 }
 
+/// What a call does where its context may be ending.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum IfEnding {
+    /// It waits for that to be decided, as long as an end is waited for.
+    Wait,
+    /// It is not made: who makes it asked for nothing in the context.
+    Leave,
+}
+
 /// Asks until the answer is yes, for no longer than `most`.
 ///
 /// # Errors
@@ -83,11 +92,23 @@ pub trait Driver: Send + Sync {
     /// What the driver answers.
     fn free(&self, address: Address) -> Result<(), Code>;
 
+    /// Does `work` with a way to give memory back; none, and nothing is done,
+    /// where the context may be ending and that is not decided. It does not
+    /// begin to end meanwhile: what leaves the books here is given back.
+    fn giving_back<R>(
+        &self,
+        _ending: IfEnding,
+        work: impl FnOnce(&dyn Fn(Address) -> Result<(), Code>) -> R,
+    ) -> Option<R> {
+        Some(work(&|address| self.free(address)))
+    }
+
     /// The same as the program's own free: from the context that is current on
     /// the calling thread, whose work the driver may wait for as well.
     ///
     /// # Errors
-    /// What the driver answers.
+    /// What the driver answers; [`Code::NOT_READY`] where the context may be
+    /// ending, and nothing was done.
     fn free_from_here(&self, address: Address) -> Result<(), Code> {
         self.free(address)
     }

@@ -10,25 +10,27 @@
 //! this is on the path of a hit.
 
 mod place;
+mod stay;
 
 use std::collections::VecDeque;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use core_arena::Code;
+use core_arena::driver::IfEnding;
 use core_arena::gate::Gate;
 use core_arena::patience::{Brief, Patience, wait_within};
 use spin::mutex::SpinMutex;
 
 use crate::fence::{Marks, all_reached};
-use crate::guard::{self, own_call};
+use crate::guard;
 use crate::reserve::Reserve;
 use crate::symbols::real;
 use crate::types::{CUcontext, CUevent, CUstream, CudaResult, EVENT_DISABLE_TIMING};
 
-use place::{Current, Relaxed, ask_current};
+use place::{Relaxed, ask_current};
 
 /// Makes calls in a context, and marks in its work.
 pub(crate) struct Marker {
@@ -45,6 +47,8 @@ pub(crate) struct Marker {
     calls: Gate,
     /// Threads whose call is held back.
     waiting: AtomicUsize,
+    /// When its latest end began, or was over. Its lock is taken alone.
+    since: SpinMutex<Instant, Brief>,
     /// The context is gone, with its work and its events.
     ended: AtomicBool,
     /// And nothing of ours knows its memory any more.
@@ -65,7 +69,8 @@ pub(crate) struct Marker {
 /// for some thousand things; programs rarely run as far ahead as to feel these.
 const MOST_QUEUED: usize = 64;
 
-/// An end is not waited for longer than this.
+/// An end is waited for so long after it began, by whomever and however often:
+/// what it takes for it to end may be something that one of them does next.
 const MOST_OPEN: Duration = Duration::from_secs(5);
 
 /// What is known of a context that was perhaps ending.
@@ -92,6 +97,7 @@ impl Marker {
             queued: SpinMutex::new(VecDeque::new()),
             calls: Gate::new(),
             waiting: AtomicUsize::new(0),
+            since: SpinMutex::new(Instant::now()),
             ended: AtomicBool::new(false),
             forgotten: AtomicBool::new(false),
             survived: AtomicUsize::new(0),
@@ -121,6 +127,7 @@ impl Marker {
     pub(crate) fn end(&self) -> bool {
         let is_new = !self.ended.swap(true, Ordering::Relaxed);
         if is_new {
+            *self.since.lock() = Instant::now();
             self.calls.close();
             // They hold the marker in turn.
             let queued = std::mem::take(&mut *self.queued.lock());
@@ -142,6 +149,7 @@ impl Marker {
             patience.pause();
         }
         self.quiet.fetch_add(usize::from(quiet), Ordering::Relaxed);
+        *self.since.lock() = Instant::now();
         self.calls.close();
     }
 
@@ -174,8 +182,14 @@ impl Marker {
             let lives = self.survived.load(Ordering::Relaxed) != before || !self.is_paused();
             lives.then_some(Decision::Lives)
         };
-        wait_within(MOST_OPEN, || decided().is_some());
+        self.while_open(|| decided().is_some());
         decided().unwrap_or(Decision::Open)
+    }
+
+    /// Waits until `done` says yes, for as long as an end is waited for.
+    fn while_open(&self, done: impl FnMut() -> bool) {
+        let left = MOST_OPEN.saturating_sub(self.since.lock().elapsed());
+        wait_within(left, done);
     }
 
     /// Whether the context may be ending, or has ended.
@@ -209,26 +223,26 @@ impl Marker {
     ///
     /// # Errors
     /// What the driver answers; [`Code::INVALID_CONTEXT`] where the context is
-    /// gone.
+    /// gone, [`Code::NOT_READY`] where nobody can tell for too long.
     pub(crate) fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
-        self.call_by(|| {
-            let _current = Current::make(self.context())?;
-            let _relaxed = Relaxed::enter();
-            Code::check(call())
-        })
+        let made = self.stay(IfEnding::Wait, |within| within.call(call));
+        made.unwrap_or_else(|| Err(self.not_made()))
     }
 
-    /// The same from whatever context is current: for memory of this context
-    /// that the program itself gives back from there.
+    /// The same from whatever context is current, and at once: for memory of
+    /// this context that the program itself gives back from there.
     ///
     /// # Errors
-    /// As `call`.
+    /// As `call_now`.
     pub(crate) fn call_from_here(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
-        self.call_by(|| {
-            ask_current()?;
-            let _relaxed = Relaxed::enter();
-            Code::check(call())
-        })
+        let made = self.stay(IfEnding::Leave, |within| {
+            within.make(|| {
+                ask_current()?;
+                let _relaxed = Relaxed::enter();
+                Code::check(call())
+            })
+        });
+        made.unwrap_or_else(|| Err(self.not_made()))
     }
 
     /// As `call`, for a thread that need not have asked for anything in the
@@ -246,37 +260,17 @@ impl Marker {
     /// # Errors
     /// As `call_now`.
     pub(crate) fn within_now(&self, calls: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
-        let calls = || {
-            let _current = Current::make(self.context())?;
-            let _relaxed = Relaxed::enter();
-            calls()
-        };
-        let made = self.calls.pass(|| self.noted(own_call(calls)));
-        made.unwrap_or(Err(if self.has_ended() {
+        let made = self.stay(IfEnding::Leave, |within| within.calls(calls));
+        made.unwrap_or_else(|| Err(self.not_made()))
+    }
+
+    /// Why a call was not made.
+    fn not_made(&self) -> Code {
+        if self.has_ended() {
             Code::INVALID_CONTEXT
         } else {
             Code::NOT_READY
-        }))
-    }
-
-    fn call_by(&self, call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
-        let mut call = Some(|| own_call(call));
-        let mut patience = Patience::new();
-        let mut waiting = None;
-        while !self.has_ended() {
-            let made = self.calls.pass(|| {
-                waiting = None;
-                call.take().map(|call| call())
-            });
-            if let Some(Some(result)) = made {
-                return self.noted(result);
-            }
-            if waiting.is_none() {
-                waiting = Some(Waiting::begin(&self.waiting));
-            }
-            patience.pause();
         }
-        Err(Code::INVALID_CONTEXT)
     }
 
     /// Notes an error that stays.
@@ -364,22 +358,6 @@ impl Marker {
     }
 }
 
-/// A thread whose call is held back, while it lives.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Waiting<'_> {
-    fn begin(waiting: &AtomicUsize) -> Waiting<'_> {
-        waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting(waiting)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// An event that was recorded. Back to its marker with the value.
 pub(crate) struct Mark {
     event: usize,
@@ -433,6 +411,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::guard::own_call;
 
     fn wait(marker: &Marker) -> Decision {
         guard::serve(|| marker.await_decision()).unwrap_or(Decision::Open)
@@ -462,5 +441,25 @@ mod tests {
         });
         marker.resume(false);
         assert_eq!(wait(&marker), Decision::Ended);
+    }
+
+    #[test]
+    fn an_end_that_takes_long_is_waited_for_once() {
+        let _turn = guard::turn();
+        let marker = Marker::new(ptr::null_mut());
+        marker.pause(false);
+        // At once: the thread asked for nothing there.
+        assert_eq!(marker.call_now(|| 0), Err(Code::NOT_READY));
+        assert_eq!(marker.call_from_here(|| 0), Err(Code::NOT_READY));
+        *marker.since.lock() -= MOST_OPEN;
+        let start = Instant::now();
+        for _ in 0..10 {
+            assert_eq!(wait(&marker), Decision::Open);
+            assert_eq!(marker.call(|| 0), Err(Code::NOT_READY));
+            assert_eq!(marker.stay(IfEnding::Wait, |_| ()), None);
+        }
+        assert!(start.elapsed() < MOST_OPEN);
+        marker.resume(false);
+        assert_eq!(marker.stay(IfEnding::Leave, |_| 7), Some(7));
     }
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use core_arena::driver::{Whose, ask_until};
+use core_arena::driver::{IfEnding, Whose, ask_until};
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::fence::{Fence, runs_nothing, wait_for};
@@ -74,6 +74,19 @@ impl Driver for RealDriver {
 
     fn free(&self, address: Address) -> Result<(), Code> {
         reserve::free(&self.own, address)
+    }
+
+    fn giving_back<R>(
+        &self,
+        ending: IfEnding,
+        work: impl FnOnce(&dyn Fn(Address) -> Result<(), Code>) -> R,
+    ) -> Option<R> {
+        self.own.stay(ending, |within| {
+            work(&|address| {
+                // SAFETY: a number that the driver checks.
+                within.call(|| unsafe { real::cuMemFree_v2(address.get()) })
+            })
+        })
     }
 
     fn free_from_here(&self, address: Address) -> Result<(), Code> {

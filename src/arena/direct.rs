@@ -11,7 +11,7 @@
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::again::Clock;
-use crate::arena::books::{Direct, Freed, Region};
+use crate::arena::books::{Direct, Freed, Region, Release};
 use crate::arena::growth::Obtained;
 use crate::arena::reclaim::Extent;
 use crate::driver::Driver;
@@ -97,7 +97,8 @@ impl<D: Driver> Arena<D> {
 
     /// Has the driver take back, by this call, what the program has freed. It
     /// is out of the books meanwhile, since the driver may hand the address out
-    /// at once; where it refuses, all is as before.
+    /// at once; where it refuses, all is as before. Where the call was not made,
+    /// because the context may be ending, the free is noted.
     pub(super) fn give_back_freed(
         &self,
         direct: Direct,
@@ -113,7 +114,17 @@ impl<D: Driver> Arena<D> {
         // What it counts for was never put back: nobody else got it meanwhile.
         self.quota.put_back(given.saturating_sub(kept));
         self.quota.take_anyway(kept.saturating_sub(given));
-        result.map_err(FreeError::Driver)
+        match result {
+            Err(Code::NOT_READY) => {
+                let release = Release::AfterFence {
+                    quiet: true,
+                    elsewhere: self.driver.is_elsewhere(),
+                };
+                let mut books = self.books.lock();
+                books.free(direct.region.address, release).map(|_noted| ())
+            }
+            result => result.map_err(FreeError::Driver),
+        }
     }
 
     /// As [`Arena::free`], in the order of a stream: nobody is waited for. A

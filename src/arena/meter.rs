@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
 use crate::driver::told::{self, Told};
-use crate::driver::{Driver, MemInfo, Whose};
+use crate::driver::{Driver, IfEnding, MemInfo, Whose};
 use crate::error::Code;
 use crate::stats::{CallCount, DriverCalls};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -264,6 +264,16 @@ impl<D: Driver> Driver for Metered<D> {
 
     fn free(&self, address: Address) -> Result<(), Code> {
         self.free_past(|| self.driver.free(address))
+    }
+
+    fn giving_back<R>(
+        &self,
+        ending: IfEnding,
+        work: impl FnOnce(&dyn Fn(Address) -> Result<(), Code>) -> R,
+    ) -> Option<R> {
+        self.driver.giving_back(ending, |free| {
+            work(&|address| self.free_past(|| free(address)))
+        })
     }
 
     fn free_from_here(&self, address: Address) -> Result<(), Code> {

@@ -5,13 +5,13 @@
 //! books while its fence is being made, so nobody takes limbo for empty, and
 //! one that has ended meanwhile is not missed.
 
-use crate::address::Bytes;
+use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::books::{Books, Region, Wait};
 use crate::arena::limbo::Oldest;
 use crate::arena::meter::{Metered, call, for_budget};
 use crate::config::GarbageThreshold;
-use crate::driver::{Driver, Whose};
+use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::Code;
 use crate::patience::Patience;
 
@@ -195,35 +195,44 @@ impl<D: Driver> Arena<D> {
             arena: self,
             number: Some(number),
         };
-        if self.driver.settle(whose) == Ok(true) {
+        if self.driver.settle(whose) == Ok(true) && self.end_epochs(number) {
             closing.number = None;
-            self.end_epochs(number);
         }
     }
 
-    fn end_epochs(&self, number: u64) {
-        self.end_epochs_by(number, Books::end_epochs);
+    /// Whether that was done: not where the context may be ending.
+    fn end_epochs(&self, number: u64) -> bool {
+        self.end_epochs_by(number, Books::end_epochs)
     }
 
     fn end_epochs_by(
         &self,
         number: u64,
         end: impl FnOnce(&mut Books<D::Fence>, u64, &mut Vec<Region>),
-    ) {
+    ) -> bool {
         // The program's own free has long returned: nobody is left to hear of a
         // failure, and the meter has counted it.
-        self.release(|books| {
+        let ended = self.release_if(IfEnding::Leave, |books| {
             let mut regions = Vec::new();
             end(books, number, &mut regions);
             regions
         });
+        ended.is_some()
     }
 
     /// Gives memory that has left the books back to the driver. Where that
     /// refuses, it is lost: nobody has it, and it counts until its context ends.
     pub(super) fn give_back(&self, region: Region) -> Result<(), Code> {
+        self.give_back_by(region, |address| self.driver.free(address))
+    }
+
+    fn give_back_by(
+        &self,
+        region: Region,
+        free: impl FnOnce(Address) -> Result<(), Code>,
+    ) -> Result<(), Code> {
         let given = self.books.lock().device_gets(region);
-        let result = self.driver.free(region.address);
+        let result = free(region.address);
         if result.is_ok() || !self.books.lock().loses(given) {
             self.quota.put_back(given);
         }
@@ -233,10 +242,16 @@ impl<D: Driver> Arena<D> {
     /// Gives everything that no live block holds back to the driver and
     /// returns how many bytes that were.
     pub(super) fn release_idle(&self) -> Bytes {
+        self.release_idle_if(IfEnding::Wait)
+    }
+
+    /// The same, also for a thread that asked for nothing here.
+    pub(super) fn release_idle_if(&self, ending: IfEnding) -> Bytes {
         if self.holds() {
             return Bytes::ZERO;
         }
-        self.release(Books::take_idle)
+        let released = self.release_if(ending, Books::take_idle);
+        released.unwrap_or(Bytes::ZERO)
     }
 
     /// Gives free oversize chunks back to the driver, for `need` bytes; false
@@ -255,21 +270,35 @@ impl<D: Driver> Arena<D> {
         &self,
         choose: impl FnOnce(&mut Books<D::Fence>) -> Vec<Region>,
     ) -> Bytes {
-        let mut released = Bytes::ZERO;
-        let (regions, flight) = {
-            let mut books = self.books.lock();
-            let regions = choose(&mut books);
-            if regions.is_empty() {
-                return released;
+        let released = self.release_if(IfEnding::Wait, choose);
+        released.unwrap_or(Bytes::ZERO)
+    }
+
+    /// The same; none, and nothing leaves the books, where the context may be
+    /// ending: what were given back then would be in nobody's books, for as long
+    /// as the end takes, and lost where there is none.
+    fn release_if(
+        &self,
+        ending: IfEnding,
+        choose: impl FnOnce(&mut Books<D::Fence>) -> Vec<Region>,
+    ) -> Option<Bytes> {
+        self.driver.giving_back(ending, |free| {
+            let mut released = Bytes::ZERO;
+            let (regions, flight) = {
+                let mut books = self.books.lock();
+                let regions = choose(&mut books);
+                if regions.is_empty() {
+                    return released;
+                }
+                (regions, self.quota.fly())
+            };
+            for region in regions {
+                if self.give_back_by(region, free).is_ok() {
+                    released = released.saturating_add(region.size);
+                    flight.lands();
+                }
             }
-            (regions, self.quota.fly())
-        };
-        for region in regions {
-            if self.give_back(region).is_ok() {
-                released = released.saturating_add(region.size);
-                flight.lands();
-            }
-        }
-        released
+            released
+        })
     }
 }

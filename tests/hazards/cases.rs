@@ -200,6 +200,9 @@ fn memory_in_use() -> Vec<Case> {
         )
         .args(&["end"])
         .env(TINY),
+        Case::new(&[68], "a_context_ends_while_it_gives_room", "apart")
+            .args(&["room"])
+            .env(&[("SIM_CUDA_SLOW", "cuMemFree_v2:20000000")]),
         Case::new(
             &[7, 33],
             "a_capture_begins_beside_a_mark_that_waits",

@@ -13,6 +13,8 @@
  *   apart part     a part of device 0 is current while blocks come and go
  *   apart end      a context of device 1 ends, slowly, while blocks come and go
  *                  on device 0, which is full, and captures begin
+ *   apart room     another context of device 0 begins to end while its idle
+ *                  memory goes back for a request, and ends after it
  *   apart capture  a context of device 1 ends while a stream of device 0 captures:
  *                  its capture began while the other was current
  *   apart mark     a stream of device 0 captures while another thread's free on
@@ -184,6 +186,47 @@ static void beside_an_end(gpu_stream stream) {
     pthread_join(thread, NULL);
 }
 
+static _Thread_local int asks;
+static atomic_int gave;
+
+static void hold_after_a_free(const char *name) {
+    if (asks && !strcmp(name, "cuMemFree_v2"))
+        gave = 1;
+    hold(name);
+}
+
+static void *end_meanwhile(void *context) {
+    while (!gave)
+        sched_yield();
+    return end(context);
+}
+
+static void room_beside_an_end(void) {
+    enum { BLOCKS = 8 };
+    void (*watch)(void (*)(const char *));
+    void *context, *own, *blocks[BLOCKS];
+    size_t available, total;
+    pthread_t thread;
+    *(void **)&watch = find_if_there("sim_cuda_watch");
+    GPU(create(&context, 0, 0));
+    GPU(gpu_mem_info(&available, &total));
+    for (int i = 0; i < BLOCKS; i++)
+        GPU(gpu_malloc(&blocks[i], total / 10));
+    for (int i = 0; i < BLOCKS; i++)
+        GPU(gpu_free(blocks[i]));
+    GPU(create(&own, 0, 0));
+    if (watch)
+        watch(hold_after_a_free);
+    pthread_mutex_lock(&at_work);
+    pthread_create(&thread, NULL, end_meanwhile, context);
+    asks = 1;
+    printf("much of the device: %d\n", gpu_malloc(&blocks[0], total / 10 * 7));
+    asks = 0;
+    gave = 1;
+    pthread_mutex_unlock(&at_work);
+    pthread_join(thread, NULL);
+}
+
 static void capture(gpu_stream stream) {
     void *context, *block;
     gpu_graph graph;
@@ -251,7 +294,8 @@ int main(int argc, char **argv) {
     *(void **)&attach = find("cuCtxAttach");
     *(void **)&detach = find("cuCtxDetach");
     *(void **)&set_current = find("cuCtxSetCurrent");
-    if (strcmp(what, "users") && strcmp(what, "end") && strcmp(what, "mark"))
+    if (strcmp(what, "users") && strcmp(what, "end") && strcmp(what, "room") &&
+        strcmp(what, "mark"))
         keep_device_1_busy();
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
@@ -272,13 +316,16 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "end")) {
         beside_an_end(stream);
         return 0;
+    } else if (!strcmp(what, "room")) {
+        room_beside_an_end();
+        return 0;
     } else if (!strcmp(what, "mark")) {
         beside_a_mark(stream);
         return 0;
     } else {
         fprintf(stderr, "usage: apart "
-                        "reuse|small|full|context|users|part|end|capture|"
-                        "mark\n");
+                        "reuse|small|full|context|users|part|end|room|"
+                        "capture|mark\n");
         return 2;
     }
     GPU(gpu_set_device(1));

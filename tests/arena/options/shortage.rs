@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use vramalloc::address::Bytes;
 use vramalloc::arena::{Arena, live_at};
 use vramalloc::config::{Config, DeviceShare, StrategyKind};
-use vramalloc::error::{AllocError, Code};
+use vramalloc::error::{AllocError, Code, FreeError};
 use vramalloc::page_map::ArenaId;
 use vramalloc::quota::Quota;
 use vramalloc::sim::{Call, SimDriver};
@@ -119,6 +119,21 @@ fn what_the_driver_does_not_take_back_counts() {
     assert_eq!(rig.gpu.used(0), Bytes::mib(100));
     rig.arena.retire();
     assert_eq!(rig.arena.mem_info().unwrap().free, Bytes::mib(100));
+}
+
+#[test]
+fn what_the_driver_is_not_asked_to_take_back_waits() {
+    let rig = Rig::new(&plain(StrategyKind::Passthrough), DEVICE);
+    let block = rig.get(Bytes::mib(60));
+    // Its context may be ending.
+    rig.gpu.fail_nth(Call::Free, 1, Code::NOT_READY);
+    assert_eq!(rig.arena.free(block), Ok(()));
+    assert_eq!(rig.arena.free(block), Err(FreeError::NotLive));
+    assert_eq!(rig.arena.live(), Bytes::ZERO);
+    assert_eq!(rig.gpu.used(0), Bytes::mib(60));
+    let larger = rig.get(Bytes::mib(190));
+    rig.arena.free(larger).unwrap();
+    rig.ends_clean();
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! Being in a context that does not end meanwhile.
+//!
+//! Owns nothing but the count of those who wait to come in. Invariant: whoever
+//! is inside has passed the gate, and never passes it again: a thread that ends
+//! the context waits for who is inside, and who comes later waits for that end.
+//! Cost: the passing of a gate.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use core_arena::Code;
+use core_arena::driver::IfEnding;
+
+use super::Marker;
+use super::place::{Current, Relaxed};
+use crate::guard::{self, own_call};
+use crate::types::CudaResult;
+
+impl Marker {
+    /// Does `work` in the context, which does not end meanwhile; none where it
+    /// has ended, or may be ending: for how long that is waited for says
+    /// `ending`.
+    pub(crate) fn stay<R>(
+        &self,
+        ending: IfEnding,
+        work: impl FnOnce(&Within<'_>) -> R,
+    ) -> Option<R> {
+        let mut work = Some(work);
+        let mut done = None;
+        let mut pass = || {
+            let passed = self
+                .calls
+                .pass(|| work.take().map(|work| work(&Within(self))));
+            done = passed.flatten();
+            done.is_some() || self.has_ended()
+        };
+        if !pass() && ending == IfEnding::Wait && !guard::is_called_back() {
+            let _waiting = Waiting::begin(&self.waiting);
+            self.while_open(pass);
+        }
+        done
+    }
+}
+
+/// The context, while it cannot end.
+pub(crate) struct Within<'a>(&'a Marker);
+
+impl Within<'_> {
+    /// Makes a call there, as [`Marker::call`].
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub(crate) fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
+        self.calls(|| Code::check(call()))
+    }
+
+    pub(super) fn calls(&self, calls: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        self.make(|| {
+            let _current = Current::make(self.0.context())?;
+            let _relaxed = Relaxed::enter();
+            calls()
+        })
+    }
+
+    pub(super) fn make(&self, calls: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        self.0.noted(own_call(calls))
+    }
+}
+
+/// A thread whose call is held back, while it lives.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Waiting<'_> {
+    fn begin(waiting: &AtomicUsize) -> Waiting<'_> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(waiting)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

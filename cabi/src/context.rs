@@ -41,7 +41,7 @@ mod settings;
 
 use device::{Device, device};
 pub(crate) use device::{limit_on, obey_limit, quota_of};
-pub(crate) use owners::{arena, home_with, in_map, marker_at, owner};
+pub(crate) use owners::{arena, home_with, in_map, marker_at, owner, serving_homes};
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
 

@@ -18,13 +18,13 @@ use core_arena::{Address, Bytes, Code, FreeError};
 
 use crate::api::background;
 use crate::context::{self, Arena, Asking, Home};
-use crate::fence::Fence;
+use crate::fence::{Fence, runs_nothing};
 use crate::guard::own_call;
 use crate::marker::Marker;
 use crate::real_driver::RealDriver;
 use crate::resolve::MISSING;
 use crate::symbols::real;
-use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUdevice, CUstream};
+use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUdevice, CUstream, CudaResult};
 use crate::{capture, dlsym, life, peers, places};
 
 /// Handles below stand for streams of the context or the thread.
@@ -67,15 +67,13 @@ pub(crate) struct Stream {
 impl Stream {
     /// The stream of this handle, which is current or of the home's context.
     fn of(handle: CUstream, home: &Home) -> Stream {
-        let marker = home.arena().driver().marker();
         let mut context: CUcontext = ptr::null_mut();
         // SAFETY: a live stream by the caller's promise, and a place for the
         // answer.
-        let asked = marker.call(|| unsafe { real::cuStreamGetCtx(handle, &raw mut context) });
-        let context = if asked.is_ok() {
-            context
-        } else {
-            marker.context()
+        let ask = || unsafe { real::cuStreamGetCtx(handle, &raw mut context) };
+        let context = match ask_of(handle, home, ask) {
+            Ok(()) => context,
+            Err(_) => home.arena().driver().marker().context(),
         };
         Stream {
             // A thread's own stream cannot be named by others; it orders with
@@ -190,18 +188,33 @@ fn capture_on(home: &Home, stream: CUstream) -> Option<u64> {
 /// lives and we hear of its end.
 fn number(home: &Home, stream: CUstream) -> Option<u64> {
     let mut number = 0;
-    let asked = in_context(home, || {
-        // SAFETY: a live stream by the caller's promise, and a place for the
-        // answer.
-        Some(own_call(|| unsafe {
-            real::cuStreamGetId(stream, &raw mut number)
-        }))
-    });
-    match (asked, stream.addr()) {
-        (Some(0), _) => Some(number),
+    // SAFETY: a live stream by the caller's promise, and a place for the
+    // answer.
+    let ask = || unsafe { real::cuStreamGetId(stream, &raw mut number) };
+    match (ask_of(stream, home, ask), stream.addr()) {
+        (Ok(()), _) => Some(number),
         (_, 0 | LEGACY) => Some(LEGACY as u64),
         (_, handle) => (handle > PER_THREAD && dlsym::is_in_front()).then_some(handle as u64),
     }
+}
+
+/// Asks something of a stream. What stands for one of the home's context, with
+/// that current; one of its own wherever the thread is, or in any context: it
+/// is the same everywhere, and the end of none is waited for.
+fn ask_of(stream: CUstream, home: &Home, mut ask: impl FnMut() -> CudaResult) -> Result<(), Code> {
+    if stream.addr() <= PER_THREAD {
+        return home.arena().driver().marker().call(ask);
+    }
+    let told = Code::check(own_call(&mut ask));
+    let is_nowhere = |told: &Result<(), Code>| {
+        told.is_err_and(|code| runs_nothing(code) || code == Code::NOT_READY)
+    };
+    if !is_nowhere(&told) {
+        return told;
+    }
+    let mut elsewhere = peers::all().into_iter().map(|its| its.call_now(&mut ask));
+    let answer = elsewhere.find(|told| !is_nowhere(told));
+    answer.unwrap_or(told)
 }
 
 /// Looks something up with the home's context current.
@@ -256,7 +269,8 @@ pub(crate) fn end_stream(handle: CUstream) {
     if !ANY.load(Ordering::Relaxed) {
         return;
     }
-    let homes = context::homes();
+    // Also those whose context may be ending: it may live on, and its lanes.
+    let homes = context::serving_homes();
     let Some(any) = homes.first() else { return };
     let Some(number) = number(any, handle) else {
         return;

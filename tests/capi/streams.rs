@@ -116,6 +116,16 @@ fn a_context_ends_beside_a_device_that_uses_its_block() {
     let program = Comes::First.run("api_streams", Kind::Dynamic).arg("apart");
     let outcome = program.env("SIM_CUDA_STRICT", "1").go();
     outcome.quiet(0).no_violations();
-    let line = "device 1 was still at work: 1\n";
+    let lines = "it ended within 8 s: 1\ndevice 1 was still at work: 1\n";
+    assert_eq!(outcome.stdout, lines, "{}", outcome.what);
+}
+
+/// The driver ends the context only after the other thread's stream is gone.
+#[test]
+fn a_stream_goes_beside_the_end_of_another_context() {
+    let program = Comes::First.run("api_streams", Kind::Driver).arg("gone");
+    let outcome = program.env("SIM_CUDA_SLOW", "cuStreamGetId:20000000").go();
+    outcome.quiet(0).no_violations();
+    let line = "the stream is gone, and so is the context\n";
     assert_eq!(outcome.stdout, line, "{}", outcome.what);
 }

@@ -3,16 +3,20 @@
  * that use a block of it, captures, memory that runs short, streams and
  * contexts that end, PyTorch's prototypes.
  *
- *   api_streams front|late [forget|apart]
+ *   api_streams front|late [forget|apart|gone]
  *
  * `forget`: a use on another stream is not told, which breaks the rule.
  * `apart`: a context ends whose freed block a stream of device 1 uses, which is
  * busy for an hour; nothing else.
+ * `gone`: a stream of device 1 is destroyed while a context of device 0 ends,
+ * which the driver holds up until that is done; nothing else.
  */
 #include "gpu.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "api.h"
@@ -373,13 +377,66 @@ static void an_end_beside_a_busy_device(void) {
     GPU(gpu_event_record(end, far));
     GPU(create(&context, 0, 0));
     GPU(gpu_stream_create(&stream));
-    void *memory = get(SIZE, stream);
+    void *memory = get(SIZE, stream), *plain, *beside;
+    GPU(gpu_malloc(&plain, 1000));
+    GPU(gpu_malloc(&beside, 1000));
     API(record(memory, far));
     API(api.free(memory));
+    GPU(gpu_free(plain));
+    time_t start = time(NULL);
     GPU(destroy(context));
+    printf("it ended within 8 s: %d\n", time(NULL) - start < 8);
     GPU(gpu_set_device(1));
     printf("device 1 was still at work: %d\n",
            gpu_event_query(end) == GPU_NOT_READY);
+}
+
+static pthread_mutex_t destroying = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local int destroys;
+static atomic_int asked;
+
+static void hold_the_end(const char *name) {
+    if (destroys && !strcmp(name, "cuStreamGetId"))
+        asked = 1;
+    if (strcmp(name, "cuCtxDestroy_v2"))
+        return;
+    pthread_mutex_lock(&destroying);
+    pthread_mutex_unlock(&destroying);
+}
+
+static void *end_meanwhile(void *context) {
+    int (*destroy)(void *);
+    *(void **)&destroy = find("cuCtxDestroy_v2");
+    while (!asked)
+        usleep(1000);
+    GPU(destroy(context));
+    return NULL;
+}
+
+static void a_stream_goes_beside_an_end(void) {
+    int (*create)(void **, unsigned, int);
+    void (*watch)(void (*)(const char *));
+    *(void **)&create = find("cuCtxCreate_v2");
+    *(void **)&watch = find("sim_cuda_watch");
+    void *context, *own;
+    gpu_stream stream;
+    pthread_t thread;
+    GPU(gpu_set_device(0));
+    GPU(create(&context, 0, 0));
+    GPU(gpu_stream_create(&stream));
+    API(api.free(get(SIZE, stream)));
+    GPU(create(&own, 0, 1));
+    GPU(gpu_stream_create(&stream));
+    API(api.free(get(SIZE, stream)));
+    watch(hold_the_end);
+    pthread_mutex_lock(&destroying);
+    pthread_create(&thread, NULL, end_meanwhile, context);
+    destroys = 1;
+    GPU(gpu_stream_destroy(stream));
+    asked = 1;
+    pthread_mutex_unlock(&destroying);
+    pthread_join(thread, NULL);
+    printf("the stream is gone, and so is the context\n");
 }
 
 int main(int count, char **arguments) {
@@ -389,6 +446,10 @@ int main(int count, char **arguments) {
     api_load();
     if (count > 2 && !strcmp(arguments[2], "apart")) {
         an_end_beside_a_busy_device();
+        return 0;
+    }
+    if (count > 2 && !strcmp(arguments[2], "gone")) {
+        a_stream_goes_beside_an_end();
         return 0;
     }
     GPU(gpu_set_device(0));

@@ -45,3 +45,8 @@ pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
 pub(crate) fn home_with(id: ArenaId) -> Option<&'static Home> {
     HOMES.get(id.0)
 }
+
+/// The homes that serve, or may do so again after an end that is under way.
+pub(crate) fn serving_homes() -> Vec<&'static Home> {
+    super::SERVING.read().clone()
+}

@@ -14,7 +14,7 @@
 //! context, a fence; five seconds where the others' work does not end.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use core_arena::Code;
 use core_arena::driver::{Whose, ask_until};
@@ -25,22 +25,24 @@ use crate::fence::{Fence, all_reached, runs_nothing};
 use crate::marker::Marker;
 use crate::{capture, peers, streams};
 
-/// So long work is waited for that may end only by what is done after the call.
+/// So long work is waited for that may end only by what is done after the call;
+/// all waits before an end together.
 const MOST: Duration = Duration::from_secs(5);
 
 /// Before a context ends: waits for the others where they can still be using
 /// memory that was freed.
 pub(super) fn wait_for_peers(marker: &Arc<Marker>, sure: Sure) {
+    let start = Instant::now();
     for home in context::homes_of(marker) {
         // Whether they are over makes no difference to what comes.
-        let _over = within(|| Ok(home.lanes().are_uses_over()));
+        let _over = within(start, || Ok(home.lanes().are_uses_over()));
         if peers::others_than(marker.context()).is_empty() || !has_limbo(home) {
             continue;
         }
         home.arena().flush();
         home.pinned().flush();
         if has_limbo(home) {
-            see_off(home, marker, sure);
+            see_off(home, marker, sure, start);
         }
     }
 }
@@ -49,7 +51,7 @@ fn has_limbo(home: &Home) -> bool {
     !home.arena().limbo().is_zero() || home.pinned().has_limbo()
 }
 
-fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure) {
+fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure, start: Instant) {
     // A capture must not hear of it, and contexts that cannot be marked are
     // broken: then nothing can be done.
     let Some(Ok(fence)) = capture::outside(|| Fence::of_all(marker)) else {
@@ -58,7 +60,7 @@ fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure) {
     let own = match sure {
         // So does the end itself.
         Sure::Yes => fence.wait(Whose::Own).map(|_all| true),
-        Sure::No => within(|| fence.is_reached_by_own()),
+        Sure::No => within(start, || fence.is_reached_by_own()),
     };
     if own != Ok(true) {
         return;
@@ -68,7 +70,7 @@ fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure) {
     home.pinned().give_back_idle();
     if has_limbo(home) {
         // Whether it was reached makes no difference to what comes.
-        let _reached = within(|| fence.is_reached());
+        let _reached = within(start, || fence.is_reached());
     }
 }
 
@@ -79,16 +81,17 @@ pub(super) fn is_quiet(marker: &Arc<Marker>) -> bool {
         return false;
     }
     match capture::outside(|| streams::mark_at_once(marker)) {
-        Some(Ok(marks)) => within(|| all_reached(&marks)) == Ok(true),
+        Some(Ok(marks)) => within(Instant::now(), || all_reached(&marks)) == Ok(true),
         Some(Err(code)) => runs_nothing(code),
         None => false,
     }
 }
 
-/// Waits until the answer is yes, for no longer than `MOST`; the last answer.
-fn within(mut ask: impl FnMut() -> Result<bool, Code>) -> Result<bool, Code> {
+/// Waits until the answer is yes, for no longer than `MOST` from the start on;
+/// the last answer.
+fn within(start: Instant, mut ask: impl FnMut() -> Result<bool, Code>) -> Result<bool, Code> {
     let mut last = false;
-    ask_until(MOST, || {
+    ask_until(MOST.saturating_sub(start.elapsed()), || {
         last = ask()?;
         Ok(last)
     })?;

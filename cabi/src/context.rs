@@ -135,6 +135,7 @@ impl Home {
     }
 
     /// Frees a block of this home.
+    #[inline(always)]
     pub(crate) fn free(&self, address: Address) -> Result<(), FreeError> {
         match &self.role {
             Role::Context(_) => self.arena.free(address),

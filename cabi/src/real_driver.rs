@@ -99,6 +99,7 @@ impl Driver for RealDriver {
         }
     }
 
+    #[inline]
     fn is_elsewhere(&self) -> bool {
         peers::are_several() && !peers::is_current(self.own.context())
     }

@@ -19,24 +19,38 @@ impl Marker {
     /// Does `work` in the context, which does not end meanwhile; none where it
     /// has ended, or may be ending: for how long that is waited for says
     /// `ending`.
+    #[inline]
     pub(crate) fn stay<R>(
         &self,
         ending: IfEnding,
         work: impl FnOnce(&Within<'_>) -> R,
     ) -> Option<R> {
         let mut work = Some(work);
-        let mut done = None;
         let mut pass = || {
             let passed = self
                 .calls
                 .pass(|| work.take().map(|work| work(&Within(self))));
-            done = passed.flatten();
-            done.is_some() || self.has_ended()
+            passed.flatten()
         };
-        if !pass() && ending == IfEnding::Wait && !guard::is_called_back() {
-            let _waiting = Waiting::begin(&self.waiting);
-            self.while_open(pass);
+        let at_once = pass();
+        if at_once.is_some() || ending == IfEnding::Leave {
+            return at_once;
         }
+        self.come_in(pass)
+    }
+
+    /// Passes as soon as that can be.
+    #[cold]
+    fn come_in<R>(&self, mut pass: impl FnMut() -> Option<R>) -> Option<R> {
+        if guard::is_called_back() {
+            return None;
+        }
+        let _waiting = Waiting::begin(&self.waiting);
+        let mut done = None;
+        self.while_open(|| {
+            done = pass();
+            done.is_some() || self.has_ended()
+        });
         done
     }
 }

@@ -238,7 +238,7 @@ pub(crate) fn free(address: CUdeviceptr) -> Freed {
 
 /// The same, if `check` lets it; asked for addresses of ours alone.
 fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Freed {
-    free_by(address, check, Home::free)
+    free_by(address, check, |home, address| home.free(address))
 }
 
 /// The same by this way of freeing.

@@ -63,7 +63,8 @@ class Run:
         self.reports = by_process(file, "sim")
         self.report = self.reports.get(process.pid, {})
         self.statistics = by_process(file, "stats")
-        self.totals = self.statistics.get(process.pid, {}).get("totals", {})
+        own = self.statistics.get(process.pid, {})
+        self.totals, self.arenas = own.get("totals", {}), own.get("arenas", [])
 
     def calls(self, name):
         return self.report.get("calls", {}).get(name, 0)

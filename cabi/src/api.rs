@@ -34,8 +34,8 @@ use std::ptr;
 use core_arena::{Code, FreeError};
 
 use crate::guard::{self, Shut};
-use crate::resolve::{MISSING, driver_is_loaded};
-use crate::symbols::real;
+use crate::linker::resolve::{MISSING, driver_is_loaded};
+use crate::real;
 
 /// The version that this header is of: 10000 times the major version, 100
 /// times the minor one and the patch.

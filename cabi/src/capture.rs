@@ -21,8 +21,8 @@ use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
 use crate::guard::{self, own_call};
-use crate::resolve::MISSING;
-use crate::symbols::real;
+use crate::linker::resolve::MISSING;
+use crate::real;
 use crate::types::{
     CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CaptureStatus,
     CudaResult,

@@ -25,11 +25,11 @@ use spin::rwlock::RwLock;
 
 use crate::api::holdings;
 use crate::host_memory::{Leftovers, Of, Pools};
+use crate::linker::resolve::MISSING;
 use crate::marker::{Decision, Marker};
+use crate::real;
 use crate::real_driver::RealDriver;
 use crate::registry::Registry;
-use crate::resolve::MISSING;
-use crate::symbols::real;
 use crate::types::{CUcontext, CUdevice};
 use crate::{cancel, green, lanes, life, lifecycle, peers};
 

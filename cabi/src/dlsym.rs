@@ -11,7 +11,7 @@
 //! The next one is the real one, or another preloaded library's: what the
 //! program would reach without us. A library that exports `dlsym` and stands
 //! before us may hide the swap, and where we were opened late nobody's look-ups
-//! come by: [`reach`] says so, and the runtime's doors hand
+//! come by: [`reach`](crate::linker::reach) says so, and the runtime's doors hand
 //! everything on then.
 //!
 //! What a driver looks up for itself is never swapped. One that only stands
@@ -26,15 +26,9 @@
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
-#[cfg(target_arch = "x86_64")]
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::guard::own_call;
-use crate::resolve::{
-    Dlsym, driver_function, driver_function_by, is_in_driver, next_dlsym, real_dlsym,
-};
-use crate::symbols::{driver_symbol, is_door};
+use crate::linker::resolve::{driver_function, is_in_driver, next_dlsym, real_dlsym};
+use crate::symbols::driver_symbol;
 use crate::types::Text;
 
 /// What the naked function does next. Two words, so that it comes back in
@@ -50,74 +44,6 @@ pub(crate) struct Choice {
 /// Stands in for the real `dlsym` where there is none.
 unsafe extern "C" fn no_dlsym(_handle: *mut c_void, _name: Text) -> *mut c_void {
     ptr::null_mut()
-}
-
-/// The `dlsym` that the program finds.
-fn first_dlsym() -> Option<Dlsym> {
-    // SAFETY: a pseudo handle and a name ending in zero.
-    let first = unsafe { real_dlsym()?(libc::RTLD_DEFAULT, c"dlsym".as_ptr()) };
-    // SAFETY: null or a function of that name.
-    unsafe { std::mem::transmute::<*mut c_void, Option<Dlsym>>(first) }
-}
-
-/// Whether the program's look-ups come by here: the library was preloaded, or
-/// the program is linked with it. Where it was only loaded later, by `dlopen`,
-/// the program and its libraries found their `dlsym` before us.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn is_in_front() -> bool {
-    static FIRST: OnceLock<bool> = OnceLock::new();
-    *FIRST
-        .get_or_init(|| first_dlsym().is_some_and(|first| first as *const () == dlsym as *const ()))
-}
-
-/// The export does not exist.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn is_in_front() -> bool {
-    false
-}
-
-/// Whether who looks the driver's functions up comes to our doors.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(crate) enum Reach {
-    /// There is no driver to ask for yet.
-    Unknown = 0,
-    Doors = 1,
-    /// Another `dlsym` answers, and not with them: the end of a context, a
-    /// capture, a handle for another process are nothing that we hear of.
-    PastUs = 2,
-}
-
-/// Found once, by doing what a runtime does. Relaxed throughout: the value
-/// stands for itself.
-static REACH: AtomicU8 = AtomicU8::new(Reach::Unknown as u8);
-
-pub(crate) fn reach() -> Reach {
-    match REACH.load(Ordering::Relaxed) {
-        1 => Reach::Doors,
-        2 => Reach::PastUs,
-        _ => find_reach(),
-    }
-}
-
-#[cold]
-fn find_reach() -> Reach {
-    const SOUGHT: &CStr = c"cuMemAlloc_v2";
-    if driver_function(SOUGHT).is_none() {
-        return Reach::Unknown;
-    }
-    let comes_to_us = is_in_front()
-        || first_dlsym().is_some_and(|first| {
-            let found = own_call(|| driver_function_by(first, SOUGHT));
-            found.is_some_and(is_door)
-        });
-    let reach = if comes_to_us {
-        Reach::Doors
-    } else {
-        Reach::PastUs
-    };
-    REACH.store(reach as u8, Ordering::Relaxed);
-    reach
 }
 
 /// Decides for the naked function. `caller` is its return address.

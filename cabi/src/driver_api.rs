@@ -14,7 +14,7 @@ use core_arena::{Address, AllocError, Bytes, Code, FreeError, MemInfo};
 use crate::api::holdings;
 use crate::context::{self, Arena, Asking, Home};
 use crate::guard::{Service, own_call, service};
-use crate::symbols::real;
+use crate::real;
 use crate::types::{CUdeviceptr, CUstream, CudaResult};
 use crate::{ipc, lanes, life};
 

@@ -20,7 +20,7 @@ use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
 use crate::guard::own_call;
-use crate::symbols::real;
+use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 use crate::{capture, context, lifecycle, peers, streams};
 

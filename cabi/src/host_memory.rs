@@ -29,7 +29,7 @@ use crate::api::holdings;
 use crate::context::{self, Asking, Home};
 use crate::driver_api::{Freed, answer_to};
 use crate::guard::{Service, own_call, service};
-use crate::symbols::real;
+use crate::real;
 use crate::types::CudaResult;
 
 use pools::Arena;

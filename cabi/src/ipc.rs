@@ -30,7 +30,7 @@ use core_arena::{Address, Bytes, Code};
 use crate::guard::{Service, own_call, service};
 use crate::ipc::mappings::{Closed, Found, Part, Source};
 use crate::ipc::token::{HandleBytes, Record, Token};
-use crate::symbols::real;
+use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CudaResult};
 use crate::{context, green, life};
 

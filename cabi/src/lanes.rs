@@ -20,12 +20,13 @@ use crate::api::background;
 use crate::context::{self, Arena, Asking, Home};
 use crate::fence::{Fence, runs_nothing};
 use crate::guard::own_call;
+use crate::linker::reach;
+use crate::linker::resolve::MISSING;
 use crate::marker::Marker;
+use crate::real;
 use crate::real_driver::RealDriver;
-use crate::resolve::MISSING;
-use crate::symbols::real;
 use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUdevice, CUstream, CudaResult};
-use crate::{capture, dlsym, life, peers, places};
+use crate::{capture, life, peers, places};
 
 /// Handles below stand for streams of the context or the thread.
 const LEGACY: usize = 1;
@@ -101,7 +102,7 @@ impl Streams for RealDriver {
 
     fn mark(&self, stream: Stream) -> Result<Fence, Code> {
         let mark = || Fence::of_stream(&stream.marker(), stream.handle());
-        if dlsym::is_in_front() {
+        if reach::is_in_front() {
             return capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED));
         }
         // Nobody tells us of captures; but what captures is the stream itself,
@@ -111,7 +112,7 @@ impl Streams for RealDriver {
     }
 
     fn mark_all(&self) -> Option<Fence> {
-        if !dlsym::is_in_front() {
+        if !reach::is_in_front() {
             return None;
         }
         self.fence().ok()
@@ -178,7 +179,7 @@ pub(crate) fn allocate(
 
 /// The capture that a stream is part of.
 fn capture_on(home: &Home, stream: CUstream) -> Option<u64> {
-    if dlsym::is_in_front() && !capture::any() {
+    if reach::is_in_front() && !capture::any() {
         return None;
     }
     in_context(home, || capture::number_on(stream))
@@ -194,7 +195,7 @@ fn number(home: &Home, stream: CUstream) -> Option<u64> {
     match (ask_of(stream, home, ask), stream.addr()) {
         (Ok(()), _) => Some(number),
         (_, 0 | LEGACY) => Some(LEGACY as u64),
-        (_, handle) => (handle > PER_THREAD && dlsym::is_in_front()).then_some(handle as u64),
+        (_, handle) => (handle > PER_THREAD && reach::is_in_front()).then_some(handle as u64),
     }
 }
 

@@ -5,12 +5,12 @@
 //! business. Arrows point one way: the doors ([`runtime`], [`driver_api`],
 //! [`host_memory`], [`capture`], [`ipc`], [`lifecycle`], [`green`], [`peers`], [`streams`], [`proc_address`], and
 //! [`mod@dlsym`] beside them) stand on [`context`] and [`life`], these on
-//! [`real_driver`] and [`marker`], these on [`resolve`]. [`symbols`] is the
-//! list of the doors and [`guard`] the way in.
+//! [`real_driver`] and [`marker`], these on [`real`] and [`linker`]. [`symbols`] is the
+//! table of the doors and [`guard`] the way in.
 //!
 //! # How to add a door
 //!
-//! One line in [`symbols`], and a function of that name in the module it
+//! One line in `real/intercepted.rs`, and a function of that name in the module it
 //! names. The export list, the swap in `dlsym` and the one in
 //! `cuGetProcAddress` follow from the line.
 
@@ -20,7 +20,6 @@
 )]
 
 mod api;
-mod callers;
 mod cancel;
 mod capture;
 mod context;
@@ -36,22 +35,20 @@ mod ipc;
 mod lanes;
 mod life;
 mod lifecycle;
+mod linker;
 mod marker;
 mod notes;
-mod objects;
 mod outside;
 mod pageable;
 mod peers;
 mod places;
 mod proc_address;
+mod real;
 mod real_driver;
 mod registry;
 mod reserve;
-mod resolve;
 mod runtime;
 mod snapshots;
-mod stacks;
 mod streams;
 mod symbols;
 mod types;
-mod unwind;

@@ -20,7 +20,8 @@ use spin::rwlock::RwLock;
 
 use crate::context::Arena;
 use crate::guard::{self, Service};
-use crate::{cancel, dump, notes, outside, resolve};
+use crate::linker::resolve;
+use crate::{cancel, dump, notes, outside};
 
 /// What the process started with.
 pub(crate) struct Start {

@@ -36,7 +36,7 @@ use core_arena::patience::Patience;
 
 use crate::guard::own_call;
 use crate::marker::Marker;
-use crate::symbols::real;
+use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 use crate::{capture, context, green, ipc, peers, streams};
 

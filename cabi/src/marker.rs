@@ -26,8 +26,8 @@ use spin::mutex::SpinMutex;
 
 use crate::fence::{Marks, all_reached};
 use crate::guard;
+use crate::real;
 use crate::reserve::Reserve;
-use crate::symbols::real;
 use crate::types::{CUcontext, CUevent, CUstream, CudaResult, EVENT_DISABLE_TIMING};
 
 use place::{Relaxed, ask_current};

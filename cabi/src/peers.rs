@@ -22,9 +22,9 @@ use core_arena::patience::Brief;
 use spin::rwlock::RwLock;
 
 use crate::marker::Marker;
-use crate::symbols::{self, real};
+use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
-use crate::{context, green, lifecycle};
+use crate::{context, green, lifecycle, streams};
 
 /// A context that is alive.
 struct Known {
@@ -75,7 +75,9 @@ pub(crate) fn marker(
     if let Some(marker) = find(&CONTEXTS.read()) {
         return marker;
     }
-    symbols::find_all();
+    if real::find_all() {
+        streams::find_way();
+    }
     let known = Known {
         marker: Marker::new(context),
         primary_of: primary_of(),

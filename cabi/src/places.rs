@@ -14,10 +14,11 @@ use core_arena::{Address, Bytes, Code};
 use crate::context::{self, Arena, Asking, Home};
 use crate::driver_api::{self, Refusal};
 use crate::guard::own_call;
-use crate::resolve::MISSING;
-use crate::symbols::real;
+use crate::linker::resolve;
+use crate::linker::resolve::MISSING;
+use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
-use crate::{host_memory, lifecycle, resolve};
+use crate::{host_memory, lifecycle};
 
 /// Memory of a device.
 ///

@@ -15,9 +15,11 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::callers;
-use crate::resolve::{DRIVER_FILE, driver_function, is_in_driver, loaded_files};
-use crate::symbols::{self, Library, Symbol, TABLE, real};
+use crate::linker::callers;
+use crate::linker::resolve::Library;
+use crate::linker::resolve::{DRIVER_FILE, driver_function, is_in_driver, loaded_files};
+use crate::real;
+use crate::symbols::{Symbol, TABLE};
 use crate::types::{CudaResult, PROC_PER_THREAD_STREAM, Text};
 
 /// Ends the names of twins that work on the per-thread default stream.
@@ -75,7 +77,7 @@ unsafe fn swap(result: CudaResult, name: Text, function: *mut *mut c_void) {
     unsafe { *function = ptr::with_exposed_provenance_mut(door) };
     if name == c"cuGetProcAddress" {
         // This is a runtime that begins.
-        symbols::find_runtime();
+        real::find_runtime();
     }
 }
 
@@ -156,7 +158,7 @@ fn resolved(symbol: &Symbol) -> Option<usize> {
             &raw mut status,
         )
     };
-    if result == crate::resolve::MISSING {
+    if result == crate::linker::resolve::MISSING {
         // SAFETY: as above.
         result =
             unsafe { real::cuGetProcAddress(base.as_ptr(), &raw mut found, symbol.since, flags) };

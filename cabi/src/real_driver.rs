@@ -12,8 +12,8 @@ use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::fence::{Fence, runs_nothing, wait_for};
 use crate::marker::{Decision, Marker, lasts};
+use crate::real;
 use crate::reserve::Beyond;
-use crate::symbols::real;
 use crate::types::CudaResult;
 use crate::{cancel, capture, context, guard, lifecycle, peers, reserve, streams};
 

@@ -25,7 +25,7 @@ use spin::mutex::SpinMutex;
 
 use crate::context;
 use crate::marker::Marker;
-use crate::symbols::real;
+use crate::real;
 use crate::types::{CUdevice, CUdeviceptr};
 
 /// Less than a page: the driver may have room for it where it has no page.

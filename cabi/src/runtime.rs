@@ -18,11 +18,11 @@ use core_arena::stats::NOT_SERVED;
 use core_arena::{Bytes, Code};
 
 use crate::context::{self, Arena, Asking, Home};
-use crate::dlsym::{self, Reach};
 use crate::driver_api::{self, Freed, Refusal};
 use crate::guard::failing_with;
 use crate::life;
-use crate::symbols::real;
+use crate::linker::reach::{self, Reach};
+use crate::real;
 use crate::types::CudaResult;
 
 /// More than any device has, and an address where none has memory: what the
@@ -100,7 +100,7 @@ fn arena() -> Option<&'static Arena> {
 /// was set to. None where the driver's doors are not reached: we would not hear
 /// when what is served here ends, is shared or is captured.
 fn home() -> Option<&'static Home> {
-    if dlsym::reach() != Reach::Doors {
+    if reach::reach() != Reach::Doors {
         hand_on();
         return None;
     }
@@ -122,7 +122,7 @@ pub(crate) fn handed_on() -> bool {
 /// on something.
 #[cold]
 fn hand_on() {
-    if dlsym::reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {
+    if reach::reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {
         return;
     }
     let limit = life::options(|loaded| loaded.settings.config.limit.is_some());

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use core_arena::stats::{ArenaReport, MOST_BLOCKS, Snapshot, Snapshots, StackId};
 
+use crate::context;
 use crate::context::Arena;
-use crate::{context, stacks};
+use crate::linker::stacks;
 
 /// The snapshots of all arenas there have been, with the call stacks that they
 /// and the reports refer to. Of an arena there are the events alone where the

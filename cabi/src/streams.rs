@@ -29,9 +29,9 @@ use core_arena::Code;
 use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
 
+use crate::linker::resolve::driver_function;
 use crate::marker::{Mark, Marker};
-use crate::resolve::driver_function;
-use crate::symbols::real;
+use crate::real;
 use crate::types::{CUstream, CudaResult};
 use crate::{capture, lanes, peers};
 

@@ -12,7 +12,8 @@ use spin::mutex::SpinMutex;
 use super::streams::vramalloc_stream;
 use super::{memory, pointer, serve};
 use crate::lanes::{self, Uses};
-use crate::{context, pageable, places, resolve};
+use crate::linker::resolve;
+use crate::{context, pageable, places};
 
 /// Whether PyTorch tells us of `record_stream`. Relaxed: a request that comes
 /// at the same moment is served as before.

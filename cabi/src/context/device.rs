@@ -13,7 +13,7 @@ use core_arena::quota::Quota;
 use spin::mutex::SpinMutex;
 
 use crate::life;
-use crate::symbols::real;
+use crate::real;
 use crate::types::CUdevice;
 
 static DEVICES: SpinMutex<Vec<&'static Device>, Brief> = SpinMutex::new(Vec::new());

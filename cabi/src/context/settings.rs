@@ -6,14 +6,14 @@ use core_arena::arena::Watch;
 use core_arena::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
 
 use super::Asking;
-use crate::{dlsym, stacks};
+use crate::linker::{reach, stacks};
 
 /// What an arena obeys. Where the library was only loaded for the C API, by
 /// `dlopen`, nobody tells us when a capture begins, and a fence could break
 /// one: then every call is the driver's.
 pub(super) fn config(config: &Config, asking: Asking) -> Config {
     let mut config = config.clone();
-    if asking == Asking::Api && !dlsym::is_in_front() {
+    if asking == Asking::Api && !reach::is_in_front() {
         config.strategy = StrategyKind::Passthrough;
         config.free_sync = FreeSync::Deferred;
     }

@@ -27,7 +27,7 @@ use spin::rwlock::RwLock;
 
 use crate::marker::Marker;
 use crate::outside::with_signals_blocked;
-use crate::symbols::real;
+use crate::real;
 
 /// The host's own pages.
 const PAGE: usize = 4096;

@@ -26,8 +26,8 @@ use crate::host_memory::pools;
 use crate::host_memory::registered::{self, Leftovers};
 use crate::lifecycle;
 use crate::marker::Marker;
+use crate::real;
 use crate::real_driver::RealDriver;
-use crate::symbols::real;
 use crate::types::{CUdevice, CudaResult};
 
 /// Chunks begin at multiples of this.

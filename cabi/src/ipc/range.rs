@@ -17,7 +17,7 @@ use core_arena::{Address, Code};
 use crate::driver_api::answer;
 use crate::guard::{Service, service};
 use crate::ipc::mappings;
-use crate::symbols::real;
+use crate::real;
 use crate::types::{CUdeviceptr, CudaResult};
 use crate::{context, host_memory};
 

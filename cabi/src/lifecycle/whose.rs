@@ -21,7 +21,7 @@ use core_arena::{Address, Bytes};
 use super::{ENDS, What, gone};
 use crate::guard::{self, own_call};
 use crate::marker::Marker;
-use crate::symbols::real;
+use crate::real;
 use crate::types::CUcontext;
 use crate::{green, peers};
 

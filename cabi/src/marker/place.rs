@@ -8,7 +8,7 @@ use std::ptr;
 
 use core_arena::Code;
 
-use crate::symbols::real;
+use crate::real;
 use crate::types::{CAPTURE_MODE_RELAXED, CUcontext, CaptureMode};
 
 /// The context that is current; null for none, and where the driver does not

@@ -7,9 +7,8 @@
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::OnceLock;
 
-use crate::objects;
+use super::objects;
 
 /// "Go on", and any other: "enough", as the unwinder has them.
 const GO_ON: c_int = 0;
@@ -52,23 +51,13 @@ pub(crate) fn callers<F: FnMut(usize) -> bool>(more: F) {
         ENOUGH
     }
     let mut walk = Walk {
-        own: own_range(),
+        own: objects::own(),
         outside: false,
         more,
     };
     // SAFETY: the callback has the prototype asked for, and the walk lives
     // until it is over.
     unsafe { _Unwind_Backtrace(visit::<F>, (&raw mut walk).cast()) };
-}
-
-/// Where this library lies.
-fn own_range() -> Range<usize> {
-    static OWN: OnceLock<Range<usize>> = OnceLock::new();
-    let own = OWN.get_or_init(|| {
-        let own = objects::around(own_range as *const () as usize);
-        own.map_or(0..0, |object| object.range)
-    });
-    own.clone()
 }
 
 #[cfg(test)]
@@ -78,7 +67,7 @@ mod tests {
     #[test]
     fn callers_are_those_that_are_not_us() {
         // A test is the program: all of its stack but the end is its own.
-        let own = own_range();
+        let own = objects::own();
         assert!(own.contains(&(callers_are_those_that_are_not_us as *const () as usize)));
         let mut first = None;
         callers(|address| {

@@ -8,6 +8,7 @@
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::{ptr, slice};
 
 mod tables;
@@ -122,6 +123,21 @@ pub(crate) fn around(address: usize) -> Option<Object> {
         found.is_none()
     });
     found
+}
+
+/// Where this library lies.
+pub(crate) fn own() -> Range<usize> {
+    static OWN: OnceLock<Range<usize>> = OnceLock::new();
+    let found = OWN.get_or_init(|| {
+        let found = around(own as *const () as usize);
+        found.map_or(0..0, |object| object.range)
+    });
+    found.clone()
+}
+
+/// Whether a function at this address is one of ours.
+pub(crate) fn is_own(address: usize) -> bool {
+    own().contains(&address)
 }
 
 /// How often something was unloaded so far.

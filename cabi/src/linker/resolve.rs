@@ -3,23 +3,31 @@
 //!
 //! A plain `dlsym` inside this library would be our own export, so every
 //! look-up here goes through the real one. Invariant: what is found is never
-//! one of our doors, and what is kept is held: the driver, and a runtime, for
+//! one of ours, and what is kept is held: the driver, and a runtime, for
 //! the life of the process; a library that calls us never. Cost: one look-up
 //! per function, then one atomic load.
 //!
 //! Look-ups take the linker's lock, which is held while constructors run; one
 //! of those may wait for a thread that calls us. So all functions are found as
-//! soon as the first context is seen ([`crate::symbols::find_all`]).
+//! soon as the first context is seen ([`crate::real::find_all`]).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::callers;
-use crate::objects::{self, file_name};
-use crate::symbols::{self, Library};
+use super::callers;
+use super::objects::{self, file_name};
 use crate::types::CudaResult;
+
+/// Which library a function belongs to.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Library {
+    /// `libcuda.so`: also swapped in `dlsym` and `cuGetProcAddress`.
+    Driver,
+    /// `libcudart.so`: reached by its exported name alone.
+    Runtime,
+}
 
 /// What a function answers that is not there: "not supported", as the driver
 /// and the runtime both name it.
@@ -150,13 +158,13 @@ fn dlsym_at(place: &AtomicUsize, find: impl FnOnce() -> Option<*mut c_void>) -> 
 }
 
 /// Looks `name` up in the library of `handle`, or after ourselves for
-/// `RTLD_NEXT`; never finds one of our doors.
+/// `RTLD_NEXT`; never finds one of ours.
 pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> Option<usize> {
     let dlsym = real_dlsym()?;
     // SAFETY: the handle is a pseudo handle or one that dlopen returned and
     // nothing closes; the name ends in zero.
     let found = unsafe { dlsym(handle, name.as_ptr()) }.addr();
-    (found != 0 && !symbols::is_door(found)).then_some(found)
+    (found != 0 && !objects::is_own(found)).then_some(found)
 }
 
 /// The prototype of `dlopen`.

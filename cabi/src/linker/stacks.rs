@@ -14,8 +14,8 @@ use core_arena::patience::Brief;
 use core_arena::stats::{Frame, StackId, Stacks};
 use spin::mutex::SpinMutex;
 
-use crate::objects::{self, Object};
-use crate::unwind;
+use super::objects::{self, Object};
+use super::unwind;
 
 /// The most places of a stack that are kept, the innermost.
 const DEEPEST: usize = 32;

@@ -18,7 +18,7 @@ use std::ops::Range;
 use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
-use crate::{objects, unwind};
+use super::{objects, unwind};
 
 /// What a library finds.
 struct Known {

@@ -1,0 +1,71 @@
+//! Whether who looks CUDA's functions up comes to ours.
+//!
+//! Owns what was found out, once. Cost: a look-up or two, then a load.
+
+use std::ffi::{CStr, c_void};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::objects::is_own;
+use super::resolve::{Dlsym, driver_function, driver_function_by, real_dlsym};
+use crate::guard::own_call;
+
+/// The `dlsym` that the program finds.
+fn first_dlsym() -> Option<Dlsym> {
+    // SAFETY: a pseudo handle and a name ending in zero.
+    let first = unsafe { real_dlsym()?(libc::RTLD_DEFAULT, c"dlsym".as_ptr()) };
+    // SAFETY: null or a function of that name.
+    unsafe { std::mem::transmute::<*mut c_void, Option<Dlsym>>(first) }
+}
+
+/// Whether the program's look-ups come by here: the library was preloaded, or
+/// the program is linked with it. Where it was only loaded later, by `dlopen`,
+/// the program and its libraries found their `dlsym` before us.
+pub(crate) fn is_in_front() -> bool {
+    static FIRST: OnceLock<bool> = OnceLock::new();
+    *FIRST.get_or_init(|| first_dlsym().is_some_and(|first| is_own(first as *const () as usize)))
+}
+
+/// Whether who looks the driver's functions up comes to our doors.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Reach {
+    /// There is no driver to ask for yet.
+    Unknown = 0,
+    Doors = 1,
+    /// Another `dlsym` answers, and not with them: the end of a context, a
+    /// capture, a handle for another process are nothing that we hear of.
+    PastUs = 2,
+}
+
+/// Found once, by doing what a runtime does. Relaxed throughout: the value
+/// stands for itself.
+static REACH: AtomicU8 = AtomicU8::new(Reach::Unknown as u8);
+
+pub(crate) fn reach() -> Reach {
+    match REACH.load(Ordering::Relaxed) {
+        1 => Reach::Doors,
+        2 => Reach::PastUs,
+        _ => find_reach(),
+    }
+}
+
+#[cold]
+fn find_reach() -> Reach {
+    const SOUGHT: &CStr = c"cuMemAlloc_v2";
+    if driver_function(SOUGHT).is_none() {
+        return Reach::Unknown;
+    }
+    let comes_to_us = is_in_front()
+        || first_dlsym().is_some_and(|first| {
+            let found = own_call(|| driver_function_by(first, SOUGHT));
+            found.is_some_and(is_own)
+        });
+    let reach = if comes_to_us {
+        Reach::Doors
+    } else {
+        Reach::PastUs
+    };
+    REACH.store(reach as u8, Ordering::Relaxed);
+    reach
+}

@@ -1,0 +1,150 @@
+//! The real functions of CUDA: those behind the doors, and those that only we
+//! call.
+//!
+//! Owns the address of each, found when it is first wanted, or all of them as
+//! soon as a context is seen ([`find_all`]). Invariant: what is called here is
+//! never one of ours. Cost: an atomic load for each call.
+
+#![allow(non_snake_case, non_upper_case_globals, reason = "CUDA's names")]
+
+mod intercepted;
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::linker::reach::{self, Reach};
+use crate::linker::resolve::{Library, MISSING, Real};
+use crate::types::{
+    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUipcMemHandle, CUstream,
+    CaptureMode, CaptureStatus, CudaResult, Text,
+};
+
+pub(crate) use intercepted::intercepted;
+
+/// A name with the zero that C wants, checked when compiled.
+const fn c_name(name: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(name.as_bytes()) {
+        Ok(name) => name,
+        Err(_) => c"",
+    }
+}
+
+/// Functions of the real libraries. Each answers [`MISSING`] where there is
+/// none.
+macro_rules! real_functions {
+    (
+        $place:ident $find:ident
+        $($library:ident $name:ident($($argument:ident: $type:ty),* $(,)?);)*
+    ) => {
+        mod $place {
+            use super::*;
+            $(
+                pub(super) static $name: Real<unsafe extern "C" fn($($type),*) -> CudaResult> =
+                    Real::new(Library::$library, c_name(concat!(stringify!($name), "\0")));
+            )*
+
+            /// Finds those of a library.
+            pub(super) fn find_all(library: Library) {
+                $(
+                    if Library::$library == library {
+                        $name.get();
+                    }
+                )*
+            }
+        }
+        $(
+            pub(crate) unsafe fn $name($($argument: $type),*) -> CudaResult {
+                match $place::$name.$find() {
+                    // SAFETY: CUDA gives this name this prototype; its
+                    // promises about the arguments are the caller's.
+                    Some(function) => unsafe { function($($argument),*) },
+                    None => MISSING,
+                }
+            }
+        )*
+    };
+}
+
+/// The functions behind the doors.
+macro_rules! behind_doors {
+    ($(
+        $library:ident $entry:ident $module:ident $since:literal
+        $name:ident($($argument:ident: $type:ty),* $(,)?);
+    )*) => {
+        real_functions! { behind_doors of_caller $($library $name($($argument: $type),*);)* }
+    };
+}
+
+intercepted! { behind_doors }
+
+real_functions! {
+    called_by_us get
+    Driver cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint);
+    Driver cuCtxGetCurrent(context: *mut CUcontext);
+    Driver cuCtxGetDevice(device: *mut CUdevice);
+    Driver cuCtxPopCurrent_v2(context: *mut CUcontext);
+    Driver cuCtxPushCurrent_v2(context: CUcontext);
+    Driver cuCtxSetCurrent(context: CUcontext);
+    Driver cuCtxRecordEvent(context: CUcontext, event: CUevent);
+    Driver cuCtxSynchronize();
+    Driver cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+    Driver cuDeviceGetAttribute(
+        value: *mut c_int, attribute: c_int, device: CUdevice,
+    );
+    Driver cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
+    Driver cuDevicePrimaryCtxGetState(
+        device: CUdevice, flags: *mut c_uint, active: *mut c_int,
+    );
+    Driver cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+    Driver cuEventCreate(event: *mut CUevent, flags: c_uint);
+    Driver cuEventRecord(event: CUevent, stream: CUstream);
+    Driver cuEventQuery(event: CUevent);
+    Driver cuEventSynchronize(event: CUevent);
+    Driver cuGetErrorName(error: CudaResult, name: *mut *const c_char);
+    Driver cuInit(flags: c_uint);
+    Driver cuMemHostRegister_v2(host: *mut c_void, size: usize, flags: c_uint);
+    Driver cuMemsetD8_v2(address: CUdeviceptr, byte: u8, size: usize);
+    Driver cuStreamGetCaptureInfo(
+        stream: CUstream, status: *mut CaptureStatus, number: *mut u64,
+    );
+    Driver cuStreamGetCaptureInfo_v2(
+        stream: CUstream, status: *mut CaptureStatus, number: *mut u64,
+        graph: *mut CUgraph, after: *mut *const CUgraphNode, count: *mut usize,
+    );
+    Driver cuStreamGetCaptureInfo_v3(
+        stream: CUstream, status: *mut CaptureStatus, number: *mut u64,
+        graph: *mut CUgraph, after: *mut *const CUgraphNode,
+        edges: *mut *const c_void, count: *mut usize,
+    );
+    Driver cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    Driver cuStreamGetId(stream: CUstream, number: *mut u64);
+    Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
+    Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
+    Driver cuThreadExchangeStreamCaptureMode(mode: *mut CaptureMode);
+    Runtime cudaGetDevice(device: *mut c_int);
+}
+
+/// Finds every function that we may ever call, as soon as a context is seen:
+/// later the linker may be busy with whoever waits for us. False where that was
+/// done, or there is no driver yet.
+pub(crate) fn find_all() -> bool {
+    static FOUND: AtomicBool = AtomicBool::new(false);
+    // Relaxed: it stands for itself; what is found twice is the same.
+    if FOUND.load(Ordering::Relaxed) || reach::reach() == Reach::Unknown {
+        return false;
+    }
+    find_in(Library::Driver);
+    find_in(Library::Runtime);
+    !FOUND.swap(true, Ordering::Relaxed)
+}
+
+/// The same when a runtime has been loaded: it begins by looking for the
+/// driver, and holds the linker's lock where it has to.
+pub(crate) fn find_runtime() {
+    find_in(Library::Runtime);
+}
+
+fn find_in(library: Library) {
+    behind_doors::find_all(library);
+    called_by_us::find_all(library);
+}

@@ -33,8 +33,8 @@ use std::ptr;
 
 use core_arena::{Code, FreeError};
 
-use crate::guard::{self, Shut};
 use crate::linker::resolve::{MISSING, driver_is_loaded};
+use crate::process::guard::{self, Shut};
 use crate::real;
 
 /// The version that this header is of: 10000 times the major version, 100

@@ -20,8 +20,8 @@ use core_arena::gate::Gate;
 use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
-use crate::guard::{self, own_call};
 use crate::linker::resolve::MISSING;
+use crate::process::guard::{self, own_call};
 use crate::real;
 use crate::types::{
     CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CaptureStatus,

@@ -27,17 +27,20 @@ use crate::api::holdings;
 use crate::host_memory::{Leftovers, Of, Pools};
 use crate::linker::resolve::MISSING;
 use crate::marker::{Decision, Marker};
+use crate::process::say::{Once, warn_once};
+use crate::process::{self, cancel};
 use crate::real;
 use crate::real_driver::RealDriver;
 use crate::registry::Registry;
 use crate::types::{CUcontext, CUdevice};
-use crate::{cancel, green, lanes, life, lifecycle, peers};
+use crate::{green, lanes, lifecycle, peers};
 
 mod device;
 mod held;
 mod owners;
 mod reports;
 mod settings;
+pub(crate) mod shortage;
 
 use device::{Device, device};
 pub(crate) use device::{limit_on, obey_limit, quota_of};
@@ -311,7 +314,7 @@ fn create(
     };
     let device = device(handle);
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
-    let (config, watch) = life::options(|loaded| {
+    let (config, watch) = process::options(|loaded| {
         let settings = &loaded.settings;
         (config(&settings.config, asking), watch(settings))
     });
@@ -351,8 +354,8 @@ fn create(
     });
     let Some(home) = home else {
         drop(new);
-        life::warn_once(
-            life::Once::Arenas,
+        warn_once(
+            Once::Arenas,
             "no context that is made from now on is pooled, capped or counted: there were too many",
         );
         return Ok(None);
@@ -360,8 +363,8 @@ fn create(
     SERVING.write().push(home);
     drop(new);
     if home.arena.events_kept() < watch.events {
-        life::warn_once(
-            life::Once::Trace,
+        warn_once(
+            Once::Trace,
             "trace: no host memory for so many events; none are kept",
         );
     }
@@ -373,7 +376,7 @@ fn create(
 /// so not here.
 pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
     let pages = PAGES.get()?;
-    let (mut config, watch) = life::options(|loaded| {
+    let (mut config, watch) = process::options(|loaded| {
         let settings = &loaded.settings;
         (settings.config.clone(), watch(settings))
     });

@@ -12,7 +12,7 @@ use core_arena::config::{OptionRow, Unchanged};
 use core_arena::stats::{ArenaStats, StatsTarget};
 
 use crate::api::background;
-use crate::{context, dump, life, pageable};
+use crate::{context, dump, pageable, process};
 
 /// Options that can be changed at any time; all others only before memory is
 /// asked for.
@@ -124,10 +124,10 @@ fn option(key: &str, value: Option<&str>) -> Result<String, Refused> {
         // What was made obeys the options of that moment.
         let early = !context::any() && !pageable::is_in_use();
         let may_change = |row: &OptionRow| early || CHANGEABLE.contains(&row.key);
-        life::change_options(|loaded| loaded.change(key, text, may_change))?;
+        process::change_options(|loaded| loaded.change(key, text, may_change))?;
         context::obey_limit();
     }
-    life::options(|loaded| loaded.value(key)).ok_or(Refused::Unknown)
+    process::options(|loaded| loaded.value(key)).ok_or(Refused::Unknown)
 }
 
 /// Writes the statistics to the file of this pattern, or to where the option

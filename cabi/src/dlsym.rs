@@ -11,7 +11,7 @@
 //! The next one is the real one, or another preloaded library's: what the
 //! program would reach without us. A library that exports `dlsym` and stands
 //! before us may hide the swap, and where we were opened late nobody's look-ups
-//! come by: [`reach`](crate::linker::reach) says so, and the runtime's doors hand
+//! come by: [`reach`](crate::real::reach) says so, and the runtime's doors hand
 //! everything on then.
 //!
 //! What a driver looks up for itself is never swapped. One that only stands

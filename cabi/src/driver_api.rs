@@ -12,11 +12,11 @@ use core_arena::page_map::Owner;
 use core_arena::{Address, AllocError, Bytes, Code, FreeError, MemInfo};
 
 use crate::api::holdings;
-use crate::context::{self, Arena, Asking, Home};
-use crate::guard::{Service, own_call, service};
+use crate::context::{self, Arena, Asking, Home, shortage};
+use crate::process::guard::{Service, own_call, service};
 use crate::real;
 use crate::types::{CUdeviceptr, CUstream, CudaResult};
-use crate::{ipc, lanes, life};
+use crate::{ipc, lanes};
 
 /// The unit of a pitch: the alignment that devices want of a texture's rows,
 /// and what the driver rounds a pitch to.
@@ -192,12 +192,12 @@ pub(crate) fn allocate(
     };
     served.map_err(|error| match error {
         AllocError::Limit => {
-            life::out_of_memory(arena, size, "the option limit was reached");
+            shortage::out_of_memory(arena, size, "the option limit was reached");
             Refusal::Limit
         }
         AllocError::Driver(code) => {
             if code == Code::OUT_OF_MEMORY {
-                life::out_of_memory(arena, size, "the device has no more");
+                shortage::out_of_memory(arena, size, "the device has no more");
             }
             Refusal::Real(code.get())
         }

@@ -20,10 +20,11 @@ use core_arena::stats::{
 };
 
 use crate::api::background;
-use crate::guard::{self, Service};
-use crate::life::{self, Start, warn};
-use crate::outside::{Outlet, quietly, with_signals_blocked};
-use crate::{cancel, context, ipc, notes, pageable, runtime, snapshots, symbols};
+use crate::process::guard::{self, Service};
+use crate::process::outside::{Outlet, quietly, with_signals_blocked};
+use crate::process::say::{Once, warn, warn_once};
+use crate::process::{self, Start, cancel, notes};
+use crate::{context, ipc, pageable, runtime, snapshots, symbols};
 
 /// Bytes of stack for the thread that writes in between.
 const STACK: usize = 256 << 10;
@@ -54,7 +55,7 @@ static AT_END: extern "C" fn() = ended;
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
     background::stop();
-    let Some(start) = life::started().filter(|_| life::is_own_process()) else {
+    let Some(start) = process::started().filter(|_| process::is_own_process()) else {
         return;
     };
     if guard::is_serving() {
@@ -75,9 +76,16 @@ extern "C" fn ended() {
     });
 }
 
+ctor::declarative::ctor! {
+    #[ctor(unsafe)]
+    fn loaded() {
+        process::when_started(keep_writing);
+    }
+}
+
 /// Starts the thread that writes in between, if the options ask for one.
-pub(crate) fn keep_writing(start: &'static Start) {
-    let (interval, to_file) = life::options(|loaded| {
+fn keep_writing(start: &'static Start) {
+    let (interval, to_file) = process::options(|loaded| {
         let settings = &loaded.settings;
         let to_file = matches!(settings.stats, StatsTarget::File(_));
         (settings.stats_interval, to_file)
@@ -122,8 +130,8 @@ fn write(start: &Start, writer: &mut Writer) {
         notes::note(Note::Wrote(&path.to_string_lossy()));
     }
     if let Err(error) = delivered {
-        life::warn_once(
-            life::Once::Statistics,
+        warn_once(
+            Once::Statistics,
             &format!("cannot write the statistics: {error}"),
         );
         notes::note(Note::Failed(&error.to_string()));
@@ -132,8 +140,8 @@ fn write(start: &Start, writer: &mut Writer) {
 
 /// What the option `stats` says, wherever the program has gone since.
 pub(crate) fn target() -> StatsTarget {
-    let said = life::options(|loaded| loaded.settings.stats.clone());
-    said.within(life::first_folder())
+    let said = process::options(|loaded| loaded.settings.stats.clone());
+    said.within(process::first_folder())
 }
 
 /// Writes everything there is to where it belongs, and says which file that is.
@@ -160,7 +168,7 @@ fn report<R>(
     then: impl FnOnce(&Report<'_>) -> R,
 ) -> R {
     let process = Process::current(start.began);
-    let mut loaded = life::options(Loaded::clone);
+    let mut loaded = process::options(Loaded::clone);
     if runtime::handed_on() {
         loaded.warnings.push(NOT_SERVED.to_owned());
     }
@@ -177,7 +185,7 @@ fn report<R>(
 /// The statistics as they are now, without every block: whoever asks often
 /// wants numbers.
 pub(crate) fn text() -> String {
-    report(life::start(), false, &used_arenas(), None, |report| {
+    report(process::start(), false, &used_arenas(), None, |report| {
         report.to_text()
     })
 }
@@ -189,7 +197,7 @@ pub(crate) fn text() -> String {
 pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
     let snapshots = snapshots::take(&arenas);
-    deliver(target, life::start(), &mut writer(), &arenas, &snapshots).map(|_| ())
+    deliver(target, process::start(), &mut writer(), &arenas, &snapshots).map(|_| ())
 }
 
 fn used_arenas() -> Vec<ArenaReport> {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
-use crate::guard::own_call;
+use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 use crate::{capture, context, lifecycle, peers, streams};

@@ -28,7 +28,7 @@ use core_arena::{Address, AllocError, Bytes, Code, Driver};
 use crate::api::holdings;
 use crate::context::{self, Asking, Home};
 use crate::driver_api::{Freed, answer_to};
-use crate::guard::{Service, own_call, service};
+use crate::process::guard::{Service, own_call, service};
 use crate::real;
 use crate::types::CudaResult;
 

@@ -27,12 +27,13 @@ use core_arena::arena::Located;
 use core_arena::page_map::Owner;
 use core_arena::{Address, Bytes, Code};
 
-use crate::guard::{Service, own_call, service};
 use crate::ipc::mappings::{Closed, Found, Part, Source};
 use crate::ipc::token::{HandleBytes, Record, Token};
+use crate::process::guard::{Service, own_call, service};
+use crate::process::say::{Once, warn_once};
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CudaResult};
-use crate::{context, green, life};
+use crate::{context, green};
 
 pub(crate) use exports::{end as end_process, forget};
 pub(crate) use range::{cuMemGetAddressRange_v2, cuPointerGetAttribute, cuPointerGetAttributes};
@@ -68,8 +69,8 @@ pub(crate) unsafe fn cuIpcGetMemHandle(
         }
         Err(Refused::Real(result)) => Some(result),
         Err(Refused::System(error)) => {
-            life::warn_once(
-                life::Once::IpcRefused,
+            warn_once(
+                Once::IpcRefused,
                 &format!(
                     "a memory handle for another process was refused: {}: {error}; options \
                      ipc_dir, and dedicated_min for large requests, help",
@@ -154,8 +155,8 @@ unsafe fn open(
     let (handle, part) = match what_is(token::bytes_of(handle)) {
         Ok(found) => found,
         Err(error) => {
-            life::warn_once(
-                life::Once::IpcUnknown,
+            warn_once(
+                Once::IpcUnknown,
                 &format!(
                     "a memory handle cannot be opened: {}: {error}; both processes need the \
                      same user and the same ipc_dir, and the memory must be live",

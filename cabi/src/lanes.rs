@@ -19,14 +19,14 @@ use core_arena::{Address, Bytes, Code, FreeError};
 use crate::api::background;
 use crate::context::{self, Arena, Asking, Home};
 use crate::fence::{Fence, runs_nothing};
-use crate::guard::own_call;
-use crate::linker::reach;
 use crate::linker::resolve::MISSING;
 use crate::marker::Marker;
+use crate::process::guard::own_call;
 use crate::real;
+use crate::real::reach;
 use crate::real_driver::RealDriver;
 use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUdevice, CUstream, CudaResult};
-use crate::{capture, life, peers, places};
+use crate::{capture, peers, places, process};
 
 /// Handles below stand for streams of the context or the thread.
 const LEGACY: usize = 1;
@@ -158,7 +158,7 @@ pub(crate) fn allocate(
         told: uses == Uses::Recorded,
     });
     // Without pools the driver's own free waits for whoever uses a block.
-    let pools = || life::options(|loaded| loaded.settings.config.strategy) != Passthrough;
+    let pools = || process::options(|loaded| loaded.settings.config.strategy) != Passthrough;
     if capture.is_none() && (uses == Uses::Unknown || !pools()) {
         return places::allocate_in(home.arena(), size);
     }

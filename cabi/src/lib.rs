@@ -4,9 +4,9 @@
 //! policy: when memory is taken, kept or handed out again is the arena's
 //! business. Arrows point one way: the doors ([`runtime`], [`driver_api`],
 //! [`host_memory`], [`capture`], [`ipc`], [`lifecycle`], [`green`], [`peers`], [`streams`], [`proc_address`], and
-//! [`mod@dlsym`] beside them) stand on [`context`] and [`life`], these on
+//! [`mod@dlsym`] beside them) stand on [`context`] and [`process`], these on
 //! [`real_driver`] and [`marker`], these on [`real`] and [`linker`]. [`symbols`] is the
-//! table of the doors and [`guard`] the way in.
+//! table of the doors and [`process::guard`] the way in.
 //!
 //! # How to add a door
 //!
@@ -20,7 +20,6 @@
 )]
 
 mod api;
-mod cancel;
 mod capture;
 mod context;
 mod control;
@@ -29,20 +28,17 @@ mod driver_api;
 mod dump;
 mod fence;
 mod green;
-mod guard;
 mod host_memory;
 mod ipc;
 mod lanes;
-mod life;
 mod lifecycle;
 mod linker;
 mod marker;
-mod notes;
-mod outside;
 mod pageable;
 mod peers;
 mod places;
 mod proc_address;
+mod process;
 mod real;
 mod real_driver;
 mod registry;

@@ -13,7 +13,7 @@
 //! in it waits until the end is decided ([`Marker::await_decision`]); of an
 //! address that was the context's the driver says whose it is now ([`whose`]).
 //! A callback of the driver that is made on the thread which ends the context
-//! finds a call of ours going on (see [`guard`](crate::guard)): it waits for
+//! finds a call of ours going on (see [`guard`](crate::process::guard)): it waits for
 //! nothing, a free in it is only noted, and a request is the driver's own.
 //!
 //! A context that is gone is known by its marker, not by its handle. Whoever
@@ -34,8 +34,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use core_arena::Code;
 use core_arena::patience::Patience;
 
-use crate::guard::own_call;
 use crate::marker::Marker;
+use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 use crate::{capture, context, green, ipc, peers, streams};

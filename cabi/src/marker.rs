@@ -25,7 +25,7 @@ use core_arena::patience::{Brief, Patience, wait_within};
 use spin::mutex::SpinMutex;
 
 use crate::fence::{Marks, all_reached};
-use crate::guard;
+use crate::process::guard;
 use crate::real;
 use crate::reserve::Reserve;
 use crate::types::{CUcontext, CUevent, CUstream, CudaResult, EVENT_DISABLE_TIMING};
@@ -411,7 +411,7 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::guard::own_call;
+    use crate::process::guard::own_call;
 
     fn wait(marker: &Marker) -> Decision {
         guard::serve(|| marker.await_decision()).unwrap_or(Decision::Open)

@@ -23,7 +23,7 @@ use core_arena::stats::ArenaReport;
 use core_arena::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
 
-use crate::life;
+use crate::process;
 
 /// Chunks are aligned to this, which is also what the system makes huge pages
 /// of.
@@ -40,7 +40,7 @@ fn pool() -> &'static Pool {
     POOL.get_or_init(|| {
         // Addresses of a simulated device need not be apart from the host's.
         let pages = Arc::new(PageMap::new());
-        let pageable = life::options(|loaded| loaded.settings.pageable);
+        let pageable = process::options(|loaded| loaded.settings.pageable);
         let arena = Arena::new(
             ArenaId(0),
             System::default(),

@@ -13,9 +13,9 @@ use core_arena::{Address, Bytes, Code};
 
 use crate::context::{self, Arena, Asking, Home};
 use crate::driver_api::{self, Refusal};
-use crate::guard::own_call;
 use crate::linker::resolve;
 use crate::linker::resolve::MISSING;
+use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
 use crate::{host_memory, lifecycle};

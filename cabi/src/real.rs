@@ -8,11 +8,11 @@
 #![allow(non_snake_case, non_upper_case_globals, reason = "CUDA's names")]
 
 mod intercepted;
+pub(crate) mod reach;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::linker::reach::{self, Reach};
 use crate::linker::resolve::{Library, MISSING, Real};
 use crate::types::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUipcMemHandle, CUstream,
@@ -20,6 +20,7 @@ use crate::types::{
 };
 
 pub(crate) use intercepted::intercepted;
+use reach::Reach;
 
 /// A name with the zero that C wants, checked when compiled.
 const fn c_name(name: &'static str) -> &'static CStr {

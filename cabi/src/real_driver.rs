@@ -12,10 +12,11 @@ use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::fence::{Fence, runs_nothing, wait_for};
 use crate::marker::{Decision, Marker, lasts};
+use crate::process::{cancel, guard};
 use crate::real;
 use crate::reserve::Beyond;
 use crate::types::CudaResult;
-use crate::{cancel, capture, context, guard, lifecycle, peers, reserve, streams};
+use crate::{capture, context, lifecycle, peers, reserve, streams};
 
 /// One context of the real driver.
 pub(crate) struct RealDriver {

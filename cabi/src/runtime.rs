@@ -19,10 +19,10 @@ use core_arena::{Bytes, Code};
 
 use crate::context::{self, Arena, Asking, Home};
 use crate::driver_api::{self, Freed, Refusal};
-use crate::guard::failing_with;
-use crate::life;
-use crate::linker::reach::{self, Reach};
+use crate::process::guard::failing_with;
+use crate::process::{self, say::warn};
 use crate::real;
+use crate::real::reach::{self, Reach};
 use crate::types::CudaResult;
 
 /// More than any device has, and an address where none has memory: what the
@@ -125,9 +125,9 @@ fn hand_on() {
     if reach::reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {
         return;
     }
-    let limit = life::options(|loaded| loaded.settings.config.limit.is_some());
+    let limit = process::options(|loaded| loaded.settings.config.limit.is_some());
     if limit {
-        life::warn(&format!("limit is not in force: {NOT_SERVED}"));
+        warn(&format!("limit is not in force: {NOT_SERVED}"));
     }
 }
 

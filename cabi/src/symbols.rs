@@ -12,16 +12,17 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::guard::{self, Entry, Passed};
 use crate::linker::resolve::Library;
+use crate::process::cancel;
+use crate::process::guard::{self, Entry, Passed};
 use crate::real::intercepted;
 use crate::types::{
     CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
     CudaResult, Text,
 };
 use crate::{
-    cancel, capture, driver_api, green, host_memory, ipc, lifecycle, peers, proc_address, real,
-    runtime, streams,
+    capture, driver_api, green, host_memory, ipc, lifecycle, peers, proc_address, real, runtime,
+    streams,
 };
 
 /// The address of a door.

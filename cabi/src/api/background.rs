@@ -12,8 +12,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use super::holdings::{Item, free_item};
-use crate::guard;
-use crate::outside::with_signals_blocked;
+use crate::process::guard;
+use crate::process::outside::with_signals_blocked;
 
 /// Bytes of stack for the thread.
 const STACK: usize = 256 << 10;

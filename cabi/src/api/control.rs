@@ -226,7 +226,7 @@ unsafe fn write_text(
 mod tests {
     use super::*;
     use crate::api::VRAMALLOC_SUCCESS;
-    use crate::guard;
+    use crate::process::guard;
 
     /// The answer, with room for so many bytes, and the length that was told.
     fn ctl(name: &CStr, value: Option<&CStr>, room: usize) -> (vramalloc_result, String, usize) {

@@ -12,7 +12,7 @@ use super::{
     Failure, VRAMALLOC_INVALID_ARGUMENT, VRAMALLOC_NOT_OURS, answer, given, number, pointer,
     vramalloc_result,
 };
-use crate::life;
+use crate::process;
 
 /// A buffer that is asked for as the member of a group.
 #[repr(C)]
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn vramalloc_group_malloc(
         // SAFETY: as above.
         let members = unsafe { read(members, count) }?;
         let place = Place::read(place)?;
-        let config = life::options(|loaded| loaded.settings.groups);
+        let config = process::options(|loaded| loaded.settings.groups);
         let packs = pack(&members, config).ok_or(Code::OUT_OF_MEMORY)?;
 
         let mut starts = Vec::with_capacity(packs.len());
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::api::memory::{VRAMALLOC_PAGEABLE, vramalloc_free};
     use crate::api::{VRAMALLOC_NO_CUDA, VRAMALLOC_SUCCESS};
-    use crate::guard;
+    use crate::process::guard;
     use std::ptr;
 
     fn member(size: usize, name: &'static CStr) -> vramalloc_member {

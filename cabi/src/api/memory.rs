@@ -164,7 +164,7 @@ impl Place {
 mod tests {
     use super::*;
     use crate::api::{VRAMALLOC_NO_CUDA, VRAMALLOC_NOT_OURS, VRAMALLOC_SUCCESS};
-    use crate::guard;
+    use crate::process::guard;
 
     fn malloc(size: usize, place: c_int) -> (c_int, *mut c_void) {
         let mut address = ptr::without_provenance_mut(1);

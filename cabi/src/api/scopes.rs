@@ -2,7 +2,7 @@
 
 use super::holdings::{self, free_item};
 use super::{Failure, answer, background, given, vramalloc_result};
-use crate::life;
+use crate::process;
 
 /// A scope, by its number; 0 is none.
 pub type vramalloc_scope = u64;
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn vramalloc_scope_begin(scope: *mut vramalloc_scope) -> v
 pub unsafe extern "C" fn vramalloc_scope_end(scope: vramalloc_scope) -> vramalloc_result {
     answer(|| {
         let mut items = holdings::end_scope(scope)?;
-        let inline = life::options(|loaded| loaded.settings.scopes_end_inline);
+        let inline = process::options(|loaded| loaded.settings.scopes_end_inline);
         if !inline {
             items = match background::free_later(items) {
                 Ok(()) => return Ok(()),
@@ -74,7 +74,7 @@ mod tests {
     use crate::api::{
         VRAMALLOC_INVALID_ARGUMENT, VRAMALLOC_NOT_OURS, VRAMALLOC_SUCCESS, VRAMALLOC_WRONG_SCOPE,
     };
-    use crate::guard;
+    use crate::process::guard;
     use std::ffi::c_void;
     use std::{ptr, thread};
 

@@ -12,7 +12,7 @@ use core_arena::patience::Brief;
 use core_arena::quota::Quota;
 use spin::mutex::SpinMutex;
 
-use crate::life;
+use crate::process;
 use crate::real;
 use crate::types::CUdevice;
 
@@ -64,7 +64,7 @@ pub(crate) fn quota_of(handle: CUdevice) -> Arc<Quota> {
 
 /// The limit for a device of this size.
 fn limit(total: Option<Bytes>) -> Bytes {
-    let limit = life::options(|loaded| loaded.settings.config.limit);
+    let limit = process::options(|loaded| loaded.settings.config.limit);
     limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
 }
 

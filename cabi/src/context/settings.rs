@@ -6,7 +6,8 @@ use core_arena::arena::Watch;
 use core_arena::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
 
 use super::Asking;
-use crate::linker::{reach, stacks};
+use crate::linker::stacks;
+use crate::real::reach;
 
 /// What an arena obeys. Where the library was only loaded for the C API, by
 /// `dlopen`, nobody tells us when a capture begins, and a fence could break

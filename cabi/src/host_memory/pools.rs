@@ -15,10 +15,11 @@ use core_arena::{Address, Bytes, PinnedPlan, host};
 
 use crate::host_memory::registered::Leftovers;
 use crate::host_memory::source::{Kind, Source};
+use crate::lifecycle;
 use crate::marker::Marker;
+use crate::process::{self, cancel};
 use crate::registry::Registry;
 use crate::types::CUdevice;
-use crate::{cancel, life, lifecycle};
 
 /// An arena of page-locked memory.
 pub(crate) type Arena = core_arena::Arena<Source>;
@@ -90,7 +91,7 @@ impl Pools {
     /// How many threads touch memory that is to be registered, where it is.
     fn threads(&self) -> Option<u32> {
         let pools = self.config.strategy != StrategyKind::Passthrough;
-        life::options(|loaded| {
+        process::options(|loaded| {
             let options = &loaded.settings.pinned;
             (options.use_host_register && pools).then_some(options.register_threads)
         })
@@ -134,7 +135,7 @@ fn plan() -> &'static Arc<PinnedPlan> {
     let _held = cancel::Held::back();
     // Of a host that does not say what it has, nothing is kept.
     let memory = host::memory().unwrap_or(Bytes::ZERO);
-    let plan = life::options(|loaded| PinnedPlan::new(&loaded.settings.pinned, memory));
+    let plan = process::options(|loaded| PinnedPlan::new(&loaded.settings.pinned, memory));
     PLAN.get_or_init(|| Arc::new(plan))
 }
 

@@ -26,7 +26,7 @@ use core_arena::{Address, Code};
 use spin::rwlock::RwLock;
 
 use crate::marker::Marker;
-use crate::outside::with_signals_blocked;
+use crate::process::outside::with_signals_blocked;
 use crate::real;
 
 /// The host's own pages.

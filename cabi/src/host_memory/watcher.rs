@@ -17,10 +17,10 @@ use std::time::Duration;
 use core_arena::Bytes;
 use core_arena::gate::Gate;
 
-use crate::guard::{self, Service};
 use crate::host_memory::pools;
-use crate::life;
-use crate::outside::with_signals_blocked;
+use crate::process;
+use crate::process::guard::{self, Service};
+use crate::process::outside::with_signals_blocked;
 
 /// As long as PyTorch's own thread sleeps.
 const INTERVAL: Duration = Duration::from_micros(100);
@@ -40,7 +40,7 @@ static WORK: Gate = Gate::new();
 
 /// Something was freed.
 pub(crate) fn notice() {
-    if !life::options(|loaded| loaded.settings.pinned.background_threads) {
+    if !process::options(|loaded| loaded.settings.pinned.background_threads) {
         return;
     }
     // SeqCst: pairs with the one in `sleep_until_told`.
@@ -69,7 +69,7 @@ fn start() -> Option<Thread> {
 }
 
 extern "C" fn stop() {
-    if life::is_own_process() {
+    if process::is_own_process() {
         WORK.close();
     }
 }

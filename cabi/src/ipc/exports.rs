@@ -30,10 +30,11 @@ use core_arena::page_map::Owner;
 use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
+use crate::context;
 use crate::ipc::folder::{self, Folder, User};
 use crate::ipc::token::{Key, Record, Token};
-use crate::outside::quietly;
-use crate::{cancel, context, life};
+use crate::process::outside::quietly;
+use crate::process::{self, cancel};
 
 /// The place of a process among those of a user that export.
 #[derive(Clone)]
@@ -59,7 +60,7 @@ const NO_RANDOMNESS: &str = "the system gives no random numbers";
 
 /// What the option `ipc_dir` says.
 pub(super) fn parent() -> PathBuf {
-    life::options(|loaded| loaded.settings.ipc_dir.clone())
+    process::options(|loaded| loaded.settings.ipc_dir.clone())
 }
 
 /// The token of the block at `block`, if it has one.

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::outside::quietly;
+use crate::process::outside::quietly;
 
 /// What others could do to a file: it must be nothing.
 const OTHERS: u32 = 0o077;

@@ -15,8 +15,8 @@ use core_arena::page_map::Owner;
 use core_arena::{Address, Code};
 
 use crate::driver_api::answer;
-use crate::guard::{Service, service};
 use crate::ipc::mappings;
+use crate::process::guard::{Service, service};
 use crate::real;
 use crate::types::{CUdeviceptr, CudaResult};
 use crate::{context, host_memory};

@@ -16,7 +16,7 @@ use std::cell::Cell;
 use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
 
-use crate::guard::own_call;
+use crate::process::guard::own_call;
 use crate::types::{CUdevice, CudaResult};
 
 /// A context whose users are counted.

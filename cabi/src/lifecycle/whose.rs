@@ -19,8 +19,8 @@ use core_arena::page_map::Owner;
 use core_arena::{Address, Bytes};
 
 use super::{ENDS, What, gone};
-use crate::guard::{self, own_call};
 use crate::marker::Marker;
+use crate::process::guard::{self, own_call};
 use crate::real;
 use crate::types::CUcontext;
 use crate::{green, peers};

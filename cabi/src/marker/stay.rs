@@ -12,7 +12,7 @@ use core_arena::driver::IfEnding;
 
 use super::Marker;
 use super::place::{Current, Relaxed};
-use crate::guard::{self, own_call};
+use crate::process::guard::{self, own_call};
 use crate::types::CudaResult;
 
 impl Marker {

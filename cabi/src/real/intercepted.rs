@@ -1,7 +1,7 @@
 //! The list of the symbols that we intercept.
 //!
 //! A line reads: library, when our function is asked
-//! ([`Entry`](crate::guard::Entry)), its module among the doors, the CUDA
+//! ([`Entry`](crate::process::guard::Entry)), its module among the doors, the CUDA
 //! version at which `cuGetProcAddress` gives out this ABI under the base name
 //! (0: never), and the prototype. From it come the real functions
 //! ([`real`](crate::real)) and the doors ([`symbols`](crate::symbols)).

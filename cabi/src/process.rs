@@ -1,27 +1,29 @@
-//! The life of the library in a process: its start, its forks, and the few
-//! lines it may say.
+//! The library in a process: its start, its forks, and the options in force.
 //!
 //! Until the first request for device memory nothing here has run but one
 //! look-up of a symbol. Owns the options in force. Cost: the environment is read
 //! once.
 
+pub(crate) mod cancel;
+pub(crate) mod guard;
+pub(crate) mod notes;
+pub(crate) mod outside;
+pub(crate) mod say;
+
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
-use core_arena::Bytes;
-use core_arena::config::{self, Host, Loaded, OomReport, StrategyKind};
+use core_arena::config::{self, Host, Loaded};
 use core_arena::patience::Brief;
-use core_arena::stats::{Note, OomEvent};
+use core_arena::stats::Note;
 use spin::rwlock::RwLock;
 
-use crate::context::Arena;
-use crate::guard::{self, Service};
 use crate::linker::resolve;
-use crate::{cancel, dump, notes, outside};
+use guard::Service;
+use say::warn;
 
 /// What the process started with.
 pub(crate) struct Start {
@@ -38,22 +40,16 @@ pub(crate) struct Start {
 
 static START: OnceLock<Start> = OnceLock::new();
 
-/// Things that are said at most once.
-#[derive(Copy, Clone)]
-#[repr(u32)]
-pub(crate) enum Once {
-    /// A request failed for want of memory.
-    OutOfMemory = 1,
-    /// A memory handle for another process could not be made.
-    IpcRefused = 2,
-    /// The statistics cannot be written.
-    Statistics = 4,
-    /// A memory handle of another process could not be read.
-    IpcUnknown = 8,
-    /// The events of an arena cannot be kept.
-    Trace = 16,
-    /// There are as many arenas as there can be.
-    Arenas = 256,
+/// What else begins then.
+static THEN: OnceLock<fn(&'static Start)> = OnceLock::new();
+
+/// Has this done when the process asks for memory for the first time. Said when
+/// the library is loaded; where the process was faster, it is done at once.
+pub(crate) fn when_started(then: fn(&'static Start)) {
+    let is_first = THEN.set(then).is_ok();
+    if let (true, Some(start)) = (is_first, START.get()) {
+        then(start);
+    }
 }
 
 ctor::declarative::ctor! {
@@ -160,7 +156,9 @@ pub(crate) fn start() -> &'static Start {
             warn(warning);
         }
         notes::note(Note::Seen);
-        dump::keep_writing(start);
+        if let Some(then) = THEN.get() {
+            then(start);
+        }
     }
     start
 }
@@ -184,68 +182,4 @@ pub(crate) fn is_own_process() -> bool {
 /// parent's.
 unsafe extern "C" fn forked() {
     guard::end_service(Service::Inherited);
-}
-
-/// Says once that memory ran out, why, and how the arena stood, unless nothing
-/// is to be told.
-pub(crate) fn out_of_memory(arena: &Arena, request: Bytes, why: &str) {
-    let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
-    if !wanted || !first(Once::OutOfMemory) {
-        return;
-    }
-    let ooms = arena.ooms();
-    let event = ooms.events().rev().find(|event| event.request == request);
-    let stood = event.map_or_else(String::new, stood);
-    warn(&format!(
-        "out of memory: {request} asked for and {why}{stood}; said once, the statistics tell \
-         the rest"
-    ));
-}
-
-/// What was there and could not serve the request.
-fn stood(event: &OomEvent) -> String {
-    let before = &event.before;
-    let (free, enough) = (event.free_in_sum(), event.is_fragmented());
-    let strategy = options(|loaded| loaded.settings.config.strategy);
-    let stacked = enough && strategy == StrategyKind::NaiveBestFit;
-    format!(
-        "; {} reserved when it was asked for, of it {} live, {} cached (largest block {}), {} \
-         still in use by the GPU; {free} free in the end, {}{}",
-        before.reserved,
-        before.live,
-        before.cached,
-        before.largest_cached,
-        before.limbo,
-        if enough {
-            "enough but not in one piece"
-        } else {
-            "too little"
-        },
-        if stacked {
-            " (naive_best_fit holds most of the device in one chunk, and a second pool of that \
-             kind, the program's own, does not fit into it: set strategy:auto_growth)"
-        } else {
-            ""
-        },
-    )
-}
-
-/// Says a line, the first time that this happens.
-pub(crate) fn warn_once(what: Once, text: &str) {
-    if first(what) {
-        warn(text);
-    }
-}
-
-fn first(what: Once) -> bool {
-    static SAID: AtomicU32 = AtomicU32::new(0);
-    let bit = what as u32;
-    SAID.fetch_or(bit, Ordering::Relaxed) & bit == 0
-}
-
-/// Says one line on standard error.
-pub(crate) fn warn(text: &str) {
-    let _held = cancel::Held::back();
-    let text = text.replace(char::is_control, "\u{fffd}");
-    outside::say(format!("vramalloc: {text}"));
 }

@@ -6,9 +6,9 @@ use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::objects::is_own;
-use super::resolve::{Dlsym, driver_function, driver_function_by, real_dlsym};
-use crate::guard::own_call;
+use crate::linker::objects::is_own;
+use crate::linker::resolve::{Dlsym, driver_function, driver_function_by, real_dlsym};
+use crate::process::guard::own_call;
 
 /// The `dlsym` that the program finds.
 fn first_dlsym() -> Option<Dlsym> {

@@ -15,8 +15,7 @@ use std::path::PathBuf;
 
 use core_arena::stats::{NOTES, NOTES_FILE, Note};
 
-use crate::life;
-use crate::outside::quietly;
+use super::outside::quietly;
 
 /// Where the notes of this process go.
 pub(crate) fn place() -> Option<PathBuf> {
@@ -25,7 +24,7 @@ pub(crate) fn place() -> Option<PathBuf> {
 
 /// Notes something of this process, if somebody asked for it.
 pub(crate) fn note(note: Note<'_>) {
-    let place = life::started().and_then(|start| start.notes.as_ref());
+    let place = super::started().and_then(|start| start.notes.as_ref());
     let Some(place) = place.filter(|place| {
         let stands_for = fs::read_link(place).unwrap_or_default();
         stands_for.to_string_lossy().starts_with(NOTES_FILE)

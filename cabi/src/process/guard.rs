@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use core_arena::Code;
 
+use super::{cancel, say};
 use crate::types::CudaResult;
-use crate::{cancel, life};
 
 /// When a door asks our function rather than the real one.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -254,7 +254,7 @@ pub(crate) fn quiet_panics() {
         let place = info
             .location()
             .map_or_else(String::new, |at| format!(" at {}:{}", at.file(), at.line()));
-        life::warn(&format!(
+        say::warn(&format!(
             "internal error{place}; CUDA's own allocator serves from now on"
         ));
     }));

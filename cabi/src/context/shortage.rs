@@ -1,0 +1,53 @@
+//! What is said where memory ran out.
+
+use core_arena::Bytes;
+use core_arena::config::{OomReport, StrategyKind};
+use core_arena::stats::OomEvent;
+
+use super::Arena;
+use crate::process::options;
+use crate::process::say::{Once, first, warn};
+
+/// Says once that memory ran out, why, and how the arena stood, unless nothing
+/// is to be told.
+pub(crate) fn out_of_memory(arena: &Arena, request: Bytes, why: &str) {
+    let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
+    if !wanted || !first(Once::OutOfMemory) {
+        return;
+    }
+    let ooms = arena.ooms();
+    let event = ooms.events().rev().find(|event| event.request == request);
+    let stood = event.map_or_else(String::new, stood);
+    warn(&format!(
+        "out of memory: {request} asked for and {why}{stood}; said once, the statistics tell \
+         the rest"
+    ));
+}
+
+/// What was there and could not serve the request.
+fn stood(event: &OomEvent) -> String {
+    let before = &event.before;
+    let (free, enough) = (event.free_in_sum(), event.is_fragmented());
+    let strategy = options(|loaded| loaded.settings.config.strategy);
+    let stacked = enough && strategy == StrategyKind::NaiveBestFit;
+    format!(
+        "; {} reserved when it was asked for, of it {} live, {} cached (largest block {}), {} \
+         still in use by the GPU; {free} free in the end, {}{}",
+        before.reserved,
+        before.live,
+        before.cached,
+        before.largest_cached,
+        before.limbo,
+        if enough {
+            "enough but not in one piece"
+        } else {
+            "too little"
+        },
+        if stacked {
+            " (naive_best_fit holds most of the device in one chunk, and a second pool of that \
+             kind, the program's own, does not fit into it: set strategy:auto_growth)"
+        } else {
+            ""
+        },
+    )
+}

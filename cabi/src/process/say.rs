@@ -1,0 +1,46 @@
+//! The few lines that the library may say in somebody's process.
+//!
+//! Owns what was said already. Cost: a line on standard error.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{cancel, outside};
+
+/// Things that are said at most once.
+#[derive(Copy, Clone)]
+#[repr(u32)]
+pub(crate) enum Once {
+    /// A request failed for want of memory.
+    OutOfMemory = 1,
+    /// A memory handle for another process could not be made.
+    IpcRefused = 2,
+    /// The statistics cannot be written.
+    Statistics = 4,
+    /// A memory handle of another process could not be read.
+    IpcUnknown = 8,
+    /// The events of an arena cannot be kept.
+    Trace = 16,
+    /// There are as many arenas as there can be.
+    Arenas = 256,
+}
+
+/// Says a line, the first time that this happens.
+pub(crate) fn warn_once(what: Once, text: &str) {
+    if first(what) {
+        warn(text);
+    }
+}
+
+/// Whether this is the first time.
+pub(crate) fn first(what: Once) -> bool {
+    static SAID: AtomicU32 = AtomicU32::new(0);
+    let bit = what as u32;
+    SAID.fetch_or(bit, Ordering::Relaxed) & bit == 0
+}
+
+/// Says one line on standard error.
+pub(crate) fn warn(text: &str) {
+    let _held = cancel::Held::back();
+    let text = text.replace(char::is_control, "\u{fffd}");
+    outside::say(format!("vramalloc: {text}"));
+}

@@ -27,13 +27,14 @@ use core_arena::arena::Located;
 use core_arena::page_map::Owner;
 use core_arena::{Address, Bytes, Code};
 
+use crate::driver::green;
 use crate::ipc::mappings::{Closed, Found, Part, Source};
 use crate::ipc::token::{HandleBytes, Record, Token};
+use crate::pools::context;
 use crate::process::guard::{Service, own_call, service};
 use crate::process::say::{Once, warn_once};
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CudaResult};
-use crate::{context, green};
 
 pub(crate) use exports::{end as end_process, forget};
 pub(crate) use range::{cuMemGetAddressRange_v2, cuPointerGetAttribute, cuPointerGetAttributes};

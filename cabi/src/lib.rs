@@ -20,31 +20,12 @@
 )]
 
 mod api;
-mod capture;
-mod context;
-mod control;
-mod dlsym;
-mod driver_api;
-mod dump;
-mod fence;
-mod green;
-mod host_memory;
+mod doors;
+mod driver;
 mod ipc;
-mod lanes;
-mod lifecycle;
 mod linker;
-mod marker;
-mod pageable;
-mod peers;
-mod places;
-mod proc_address;
+mod pools;
 mod process;
 mod real;
-mod real_driver;
-mod registry;
-mod reserve;
-mod runtime;
-mod snapshots;
-mod streams;
-mod symbols;
+mod report;
 mod types;

@@ -10,8 +10,13 @@ use super::{
     vramalloc_result,
 };
 use crate::api::background;
-use crate::control::{self, Refused};
-use crate::{context, driver_api, dump, host_memory, pageable, places};
+use crate::doors::driver_api;
+use crate::pools::context;
+use crate::pools::host_memory;
+use crate::pools::pageable;
+use crate::pools::places;
+use crate::report::control::{self, Refused};
+use crate::report::dump;
 
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Failure {

@@ -8,8 +8,11 @@ use core_arena::{Address, AllocError, Bytes, Code, FreeError};
 
 use super::holdings::{self, Item};
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
-use crate::driver_api::{self, Freed};
-use crate::{context, host_memory, pageable, places};
+use crate::doors::driver_api::{self, Freed};
+use crate::pools::context;
+use crate::pools::host_memory;
+use crate::pools::pageable;
+use crate::pools::places;
 
 /// Where memory lies: the ordinal of a device (0 and up, as CUDA counts them
 /// in this process), or one of this library's own places.

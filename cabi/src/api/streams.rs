@@ -8,8 +8,9 @@ use core_arena::Bytes;
 use super::holdings::{self, Item};
 use super::memory::{Place, vramalloc_place};
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
-use crate::lanes::{self, Uses};
-use crate::{driver_api, places};
+use crate::doors::driver_api;
+use crate::pools::lanes::{self, Uses};
+use crate::pools::places;
 
 /// What CUDA's stream handles point to.
 pub struct CUstream_st {

@@ -11,9 +11,11 @@ use spin::mutex::SpinMutex;
 
 use super::streams::vramalloc_stream;
 use super::{memory, pointer, serve};
-use crate::lanes::{self, Uses};
 use crate::linker::resolve;
-use crate::{context, pageable, places};
+use crate::pools::context;
+use crate::pools::lanes::{self, Uses};
+use crate::pools::pageable;
+use crate::pools::places;
 
 /// Whether PyTorch tells us of `record_stream`. Relaxed: a request that comes
 /// at the same moment is served as before.

@@ -30,9 +30,9 @@ use core_arena::page_map::Owner;
 use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
-use crate::context;
 use crate::ipc::folder::{self, Folder, User};
 use crate::ipc::token::{Key, Record, Token};
+use crate::pools::context;
 use crate::process::outside::quietly;
 use crate::process::{self, cancel};
 

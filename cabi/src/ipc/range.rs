@@ -14,12 +14,13 @@ use std::ffi::{c_int, c_void};
 use core_arena::page_map::Owner;
 use core_arena::{Address, Code};
 
-use crate::driver_api::answer;
+use crate::doors::driver_api::answer;
 use crate::ipc::mappings;
+use crate::pools::context;
+use crate::pools::host_memory;
 use crate::process::guard::{Service, service};
 use crate::real;
 use crate::types::{CUdeviceptr, CudaResult};
-use crate::{context, host_memory};
 
 /// An address where nobody has memory: what the driver answers there is right
 /// for what was freed.

@@ -300,7 +300,10 @@ mod tests {
     #[test]
     fn the_real_dlsym_is_found_and_is_not_ours() {
         let dlsym = real_dlsym().unwrap();
-        assert_ne!(dlsym as usize, crate::dlsym::dlsym as *const () as usize);
+        assert_ne!(
+            dlsym as usize,
+            crate::doors::dlsym::dlsym as *const () as usize
+        );
         assert!(look_up(libc::RTLD_DEFAULT, c"getpid").is_some());
     }
 

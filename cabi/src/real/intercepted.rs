@@ -4,7 +4,7 @@
 //! ([`Entry`](crate::process::guard::Entry)), its module among the doors, the CUDA
 //! version at which `cuGetProcAddress` gives out this ABI under the base name
 //! (0: never), and the prototype. From it come the real functions
-//! ([`real`](crate::real)) and the doors ([`symbols`](crate::symbols)).
+//! ([`real`](crate::real)) and the doors ([`symbols`](crate::doors::symbols)).
 
 /// Gives the list to the macro `then`.
 macro_rules! intercepted {

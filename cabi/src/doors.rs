@@ -1,0 +1,8 @@
+//! The functions by which programs come.
+
+pub(crate) mod dlsym;
+pub(crate) mod driver_api;
+pub(crate) mod lifecycle;
+pub(crate) mod proc_address;
+pub(crate) mod runtime;
+pub(crate) mod symbols;

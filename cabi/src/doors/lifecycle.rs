@@ -1,0 +1,337 @@
+//! The ends of contexts.
+//!
+//! A context takes its memory with it, and its handle may come back for the
+//! next one. But which call ends a context, only the driver knows: it refuses
+//! some, and counts the users of others. So a call that may end one is made in
+//! three steps. First nothing of ours is under way in the context any more, and
+//! nothing begins: its marker holds our calls back, and its homes are not found.
+//! Other contexts go on, and wait for nothing in this one. Then the real function is called. Then the context is forgotten, with
+//! all that appeared meanwhile; or, where it is still there, everything goes on
+//! as it was.
+//!
+//! Meanwhile nothing is known of the context. A thread that asks for something
+//! in it waits until the end is decided ([`Marker::await_decision`]); of an
+//! address that was the context's the driver says whose it is now ([`whose`]).
+//! A callback of the driver that is made on the thread which ends the context
+//! finds a call of ours going on (see [`guard`](crate::process::guard)): it waits for
+//! nothing, a free in it is only noted, and a request is the driver's own.
+//!
+//! A context that is gone is known by its marker, not by its handle. Whoever
+//! sees that the driver hands its handle or its memory out again, forgets it
+//! at once. Owns nothing but the number of ends under way; [`users`] counts who
+//! holds contexts. Cost: a few stores for an end; a look at one number for each
+//! chunk and each free.
+
+mod parting;
+mod users;
+mod whose;
+
+use std::ffi::{c_int, c_uint};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use core_arena::Code;
+use core_arena::patience::Patience;
+
+use crate::driver::capture;
+use crate::driver::green;
+use crate::driver::marker::Marker;
+use crate::driver::peers;
+use crate::driver::streams;
+use crate::ipc;
+use crate::pools::context;
+use crate::process::guard::own_call;
+use crate::real;
+use crate::types::{CUcontext, CUdevice, CudaResult};
+
+pub(crate) use users::{ask, retain};
+pub(crate) use whose::{owner, took};
+
+use users::{Alone, Of};
+
+/// Ends that are under way.
+static ENDS: AtomicUsize = AtomicUsize::new(0);
+
+/// What a call may end.
+#[derive(Copy, Clone)]
+enum What {
+    Context(CUcontext),
+    Primary(CUdevice),
+}
+
+impl What {
+    fn marker(self) -> Option<Arc<Marker>> {
+        match self {
+            What::Context(context) => peers::known(context).map(|(marker, _)| marker),
+            What::Primary(device) => peers::primary(device),
+        }
+    }
+
+    /// As its users are counted.
+    fn counted(self) -> Of {
+        match self {
+            What::Context(context) => Of::Handle(context.addr()),
+            What::Primary(device) => Of::Primary(device),
+        }
+    }
+
+    /// Before the call: waits for others' uses of memory that was freed here.
+    /// Whether it surely ends the context, and that one's work is done.
+    fn prepare(self, sure: Sure) -> bool {
+        let known = match self {
+            // The driver refuses to end a primary context so.
+            What::Context(context) => peers::known(context).filter(|&(_, primary)| !primary),
+            What::Primary(device) => peers::primary(device).map(|marker| (marker, true)),
+        };
+        let Some((marker, _)) = known else {
+            return false;
+        };
+        parting::wait_for_peers(&marker, sure);
+        sure == Sure::Yes && parting::is_quiet(&marker)
+    }
+}
+
+/// Whether a call ends a context, as far as anybody can say before.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Sure {
+    /// It does, unless the driver fails.
+    Yes,
+    /// It does where there is no other user that we have not seen.
+    No,
+}
+
+pub(crate) unsafe fn cuCtxDestroy(context: CUcontext) -> Option<CudaResult> {
+    // SAFETY: the caller's own argument, here and below.
+    destroy(context, || unsafe { real::cuCtxDestroy(context) })
+}
+
+pub(crate) unsafe fn cuCtxDestroy_v2(context: CUcontext) -> Option<CudaResult> {
+    // SAFETY: as above.
+    destroy(context, || unsafe { real::cuCtxDestroy_v2(context) })
+}
+
+/// One more user of the current context.
+pub(crate) unsafe fn cuCtxAttach(to: *mut CUcontext, flags: c_uint) -> Option<CudaResult> {
+    let mut current: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    unsafe { real::cuCtxGetCurrent(&raw mut current) };
+    let of = Of::Handle(current.addr());
+    // SAFETY: the caller's own arguments.
+    Some(users::join(of, || unsafe { real::cuCtxAttach(to, flags) }))
+}
+
+/// The oldest way to end a context, which counts who is attached to it.
+pub(crate) unsafe fn cuCtxDetach(context: CUcontext) -> Option<CudaResult> {
+    let was_current = is_current(context);
+    let what = What::Context(context);
+    // SAFETY: as above.
+    let call = || unsafe { real::cuCtxDetach(context) };
+    Some(leave(what, call, |result| {
+        let left = result == 0 && was_current && !is_current(context);
+        left || is_gone(context, result)
+    }))
+}
+
+pub(crate) unsafe fn cuDevicePrimaryCtxReset(device: CUdevice) -> Option<CudaResult> {
+    // SAFETY: as above.
+    reset(device, || unsafe { real::cuDevicePrimaryCtxReset(device) })
+}
+
+pub(crate) unsafe fn cuDevicePrimaryCtxReset_v2(device: CUdevice) -> Option<CudaResult> {
+    // SAFETY: as above.
+    reset(device, || unsafe {
+        real::cuDevicePrimaryCtxReset_v2(device)
+    })
+}
+
+pub(crate) unsafe fn cuDevicePrimaryCtxRelease(device: CUdevice) -> Option<CudaResult> {
+    // SAFETY: as above.
+    release(device, || unsafe {
+        real::cuDevicePrimaryCtxRelease(device)
+    })
+}
+
+pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<CudaResult> {
+    // SAFETY: as above.
+    release(device, || unsafe {
+        real::cuDevicePrimaryCtxRelease_v2(device)
+    })
+}
+
+fn destroy(context: CUcontext, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    Some(end(What::Context(context), Sure::Yes, call, |result| {
+        result == 0 || is_gone(context, result)
+    }))
+}
+
+fn reset(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    Some(end(What::Primary(device), Sure::Yes, call, |result| {
+        result == 0 || is_unmade(device, result)
+    }))
+}
+
+pub(crate) fn release(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    Some(leave(What::Primary(device), call, |result| {
+        is_unmade(device, result)
+    }))
+}
+
+/// Makes a call by which a user lets go of a context. While there are others it
+/// ends nothing, and nobody is waited for.
+fn leave(
+    what: What,
+    call: impl FnOnce() -> CudaResult,
+    has_ended: impl FnOnce(CudaResult) -> bool,
+) -> CudaResult {
+    if let Some(_others) = users::leave(what.counted()) {
+        return call();
+    }
+    let result = end(what, Sure::No, call, has_ended);
+    if result == 0 {
+        users::left(what.counted());
+    }
+    result
+}
+
+/// Makes a call that may end a context; `has_ended` says whether it did.
+fn end(
+    what: What,
+    sure: Sure,
+    call: impl FnOnce() -> CudaResult,
+    has_ended: impl FnOnce(CudaResult) -> bool,
+) -> CudaResult {
+    let quiet = what.prepare(sure);
+    let alone = Alone::begin(what.counted());
+    let marker = what.marker();
+    let under_way = UnderWay::begin(marker.as_ref(), quiet);
+    let result = own_call(call);
+    if has_ended(result) {
+        alone.forget();
+        match &marker {
+            Some(marker) => gone(marker, what),
+            None => forget(what),
+        }
+    }
+    drop(under_way);
+    result
+}
+
+/// Keeps everything of ours out of a context while it lives.
+struct UnderWay<'a> {
+    marker: Option<&'a Arc<Marker>>,
+    quiet: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn begin(marker: Option<&'a Arc<Marker>>, quiet: bool) -> UnderWay<'a> {
+        // Acquire and Release: pair with each other and with the loads in
+        // `whose`, which come after the end by way of the driver.
+        ENDS.fetch_add(1, Ordering::AcqRel);
+        if let Some(marker) = marker {
+            marker.pause(quiet);
+            context::close_homes();
+        }
+        UnderWay { marker, quiet }
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if let Some(marker) = self.marker {
+            marker.resume(self.quiet);
+        }
+        // As in `begin`.
+        ENDS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The context of this marker is gone, and its memory with it.
+fn gone(marker: &Arc<Marker>, what: What) {
+    struct Forgetting<'a>(&'a Marker);
+    impl Drop for Forgetting<'_> {
+        fn drop(&mut self) {
+            self.0.forgot();
+        }
+    }
+    if !marker.end() {
+        // Another thread has seen it, and is at it: that calls nobody.
+        let mut patience = Patience::new();
+        while !marker.is_forgotten() {
+            patience.pause();
+        }
+        return;
+    }
+    let _forgetting = Forgetting(marker);
+    peers::forget(marker);
+    streams::forget_ended();
+    context::retire(marker).unmap();
+    capture::forget_context(marker.context());
+    forget(what);
+}
+
+/// What is known of a context beside its marker.
+fn forget(what: What) {
+    match what {
+        What::Context(context) => ipc::end(context),
+        What::Primary(device) => {
+            ipc::end_primary(device);
+            green::forget_device(device);
+        }
+    }
+}
+
+/// The driver has just made a context of this handle: one that had it before
+/// and was ending is gone.
+pub(crate) fn made(context: CUcontext) {
+    if let Some((marker, false)) = peers::known(context)
+        && marker.is_paused()
+    {
+        gone(&marker, What::Context(context));
+    }
+}
+
+fn is_current(context: CUcontext) -> bool {
+    let mut current: CUcontext = ptr::null_mut();
+    // SAFETY: a place for the answer.
+    let asked = own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut current) });
+    asked == 0 && !current.is_null() && current == context
+}
+
+/// Whether a context is gone, where a call that was to end it answered so: the
+/// driver counts, or tells of an earlier failure.
+fn is_gone(context: CUcontext, result: CudaResult) -> bool {
+    if says_nothing(result) || context.is_null() || peers::known(context).is_none() {
+        return false;
+    }
+    let mut version: c_uint = 0;
+    // SAFETY: a handle that the driver checks, and a place for the answer.
+    let answer = own_call(|| unsafe { real::cuCtxGetApiVersion(context, &raw mut version) });
+    matches!(answer, INVALID_CONTEXT | CONTEXT_IS_DESTROYED)
+}
+
+/// Whether a primary context is not there, where a call that was to end it
+/// answered so.
+fn is_unmade(device: CUdevice, result: CudaResult) -> bool {
+    !says_nothing(result) && is_active(device) == Some(false)
+}
+
+const INVALID_CONTEXT: CudaResult = 201;
+const CONTEXT_IS_DESTROYED: CudaResult = 709;
+
+/// Whether the driver takes no calls, not yet or no more.
+fn says_nothing(result: CudaResult) -> bool {
+    result == Code::NOT_INITIALIZED.get() || result == Code::DEINITIALIZED.get()
+}
+
+/// Whether the primary context of a device exists; none where the driver does
+/// not say.
+pub(crate) fn is_active(device: CUdevice) -> Option<bool> {
+    let mut flags: c_uint = 0;
+    let mut active: c_int = 0;
+    // SAFETY: places for both answers.
+    let state =
+        || unsafe { real::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
+    let result = own_call(state);
+    (result == 0).then_some(active != 0)
+}

@@ -1,0 +1,101 @@
+//! What is waited for before a context ends.
+//!
+//! The program relies on its free having waited for whoever used the memory,
+//! and the end of a context waits for the context's own work alone: so others
+//! that may still be using memory which was freed here are waited for before.
+//! But not for ever. What another context does may have begun after the free,
+//! and end only by what this thread does after the call; nobody can tell it
+//! from work that began before. So chunks in which nothing lives go to the
+//! driver's own free, which waits for exactly those who use them. For the rest
+//! the others are waited for as long as an ordinary copy or kernel takes, and
+//! no longer.
+//!
+//! Owns nothing. Cost: where something is in limbo and there is another
+//! context, a fence; five seconds where the others' work does not end.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use core_arena::Code;
+use core_arena::driver::{Whose, ask_until};
+
+use super::Sure;
+use crate::driver::capture;
+use crate::driver::fence::{Fence, all_reached, runs_nothing};
+use crate::driver::marker::Marker;
+use crate::driver::peers;
+use crate::driver::streams;
+use crate::pools::context::{self, Home};
+
+/// So long work is waited for that may end only by what is done after the call;
+/// all waits before an end together.
+const MOST: Duration = Duration::from_secs(5);
+
+/// Before a context ends: waits for the others where they can still be using
+/// memory that was freed.
+pub(super) fn wait_for_peers(marker: &Arc<Marker>, sure: Sure) {
+    let start = Instant::now();
+    for home in context::homes_of(marker) {
+        // Whether they are over makes no difference to what comes.
+        let _over = within(start, || Ok(home.lanes().are_uses_over()));
+        if peers::others_than(marker.context()).is_empty() || !has_limbo(home) {
+            continue;
+        }
+        home.arena().flush();
+        home.pinned().flush();
+        if has_limbo(home) {
+            see_off(home, marker, sure, start);
+        }
+    }
+}
+
+fn has_limbo(home: &Home) -> bool {
+    !home.arena().limbo().is_zero() || home.pinned().has_limbo()
+}
+
+fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure, start: Instant) {
+    // A capture must not hear of it, and contexts that cannot be marked are
+    // broken: then nothing can be done.
+    let Some(Ok(fence)) = capture::outside(|| Fence::of_all(marker)) else {
+        return;
+    };
+    let own = match sure {
+        // So does the end itself.
+        Sure::Yes => fence.wait(Whose::Own).map(|_all| true),
+        Sure::No => within(start, || fence.is_reached_by_own()),
+    };
+    if own != Ok(true) {
+        return;
+    }
+    // The driver's free waits for the context's own work too.
+    home.arena().give_back_idle();
+    home.pinned().give_back_idle();
+    if has_limbo(home) {
+        // Whether it was reached makes no difference to what comes.
+        let _reached = within(start, || fence.is_reached());
+    }
+}
+
+/// Whether all work of a context that surely ends is done, where others may ask;
+/// the end itself waits for that, but nobody can tell then.
+pub(super) fn is_quiet(marker: &Arc<Marker>) -> bool {
+    if peers::others_than(marker.context()).is_empty() {
+        return false;
+    }
+    match capture::outside(|| streams::mark_at_once(marker)) {
+        Some(Ok(marks)) => within(Instant::now(), || all_reached(&marks)) == Ok(true),
+        Some(Err(code)) => runs_nothing(code),
+        None => false,
+    }
+}
+
+/// Waits until the answer is yes, for no longer than `MOST` from the start on;
+/// the last answer.
+fn within(start: Instant, mut ask: impl FnMut() -> Result<bool, Code>) -> Result<bool, Code> {
+    let mut last = false;
+    ask_until(MOST.saturating_sub(start.elapsed()), || {
+        last = ask()?;
+        Ok(last)
+    })?;
+    Ok(last)
+}

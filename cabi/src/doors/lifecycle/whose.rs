@@ -1,0 +1,98 @@
+//! Whose memory is while contexts may be ending.
+//!
+//! The driver takes a context's memory back, and may hand it out again, before
+//! anybody has told us that the context is gone: its end is still under way
+//! here, and the page maps give its addresses to it. So where the owner of an
+//! address may be ending, the driver says whose the memory is now; and memory
+//! that it has just given us is nobody else's.
+//!
+//! Owns nothing. Invariant: what the driver has given to somebody else is not
+//! taken for memory of ours. Cost: a load for each look-up of an owner; a
+//! question to the driver where that one may be ending.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use core_arena::page_map::Owner;
+use core_arena::{Address, Bytes};
+
+use super::{ENDS, What, gone};
+use crate::driver::green;
+use crate::driver::marker::Marker;
+use crate::driver::peers;
+use crate::process::guard::{self, own_call};
+use crate::real;
+use crate::types::CUcontext;
+
+/// The attribute of a pointer that names its context.
+const CONTEXT: c_int = 1;
+
+/// Chunks begin at multiples of this.
+const STEP: Bytes = Bytes::kib(64);
+
+/// The owner of an address that `look` finds in a page map; nobody of ours,
+/// where the driver has given the memory to somebody else than the context that
+/// `marker` says the owner is of.
+#[inline]
+pub(crate) fn owner<'a>(
+    address: Address,
+    look: impl FnOnce() -> Owner,
+    marker: impl FnOnce(Owner) -> Option<&'a Arc<Marker>>,
+) -> Owner {
+    // Acquire: pairs with the Release in `UnderWay`. It comes before the look:
+    // whoever got the memory from the driver after it had left its context
+    // either finds that end under way here, or finds the map without it.
+    let may_be_ending = ENDS.load(Ordering::Acquire) != 0;
+    let owner = look();
+    if may_be_ending && marker(owner).is_some_and(|marker| has_lost(marker, address)) {
+        return Owner::Foreign;
+    }
+    owner
+}
+
+/// Whether the driver says that memory is another context's than this one's,
+/// which may be ending. It is not asked from inside a call of its own.
+#[cold]
+fn has_lost(marker: &Marker, address: Address) -> bool {
+    if !marker.is_paused() || guard::is_called_back() {
+        return false;
+    }
+    let mut context: CUcontext = ptr::null_mut();
+    let to = (&raw mut context).cast();
+    // SAFETY: a place for the answer, and a number that the driver checks.
+    let asked = own_call(|| unsafe { real::cuPointerGetAttribute(to, CONTEXT, address.get()) });
+    asked == 0 && green::whole(context) != marker.context()
+}
+
+/// The driver has just given this memory: where a page map gives it to a
+/// context which is ending, that is gone. `marker` finds that one there.
+pub(crate) fn took<'a>(
+    address: Address,
+    size: Bytes,
+    marker: impl Fn(Address) -> Option<&'a Arc<Marker>>,
+) {
+    // Acquire: as above.
+    if ENDS.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    // What lies between two starts of pages of the map has one owner.
+    let mut at = address;
+    let mut left = size;
+    while !left.is_zero() {
+        if let Some(marker) = marker(at).filter(|marker| marker.is_paused()) {
+            let what = match peers::device_of_primary(marker) {
+                Some(device) => What::Primary(device),
+                None => What::Context(marker.context()),
+            };
+            gone(marker, what);
+        }
+        let step = STEP.min(left);
+        left = left.saturating_sub(step);
+        let Some(next) = at.checked_add(step) else {
+            return;
+        };
+        at = next;
+    }
+}

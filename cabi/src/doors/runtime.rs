@@ -1,0 +1,142 @@
+//! Door 1: the runtime's memory functions, a short cut past the runtime to
+//! the arena.
+//!
+//! Everything that is not plain goes the long way, through the real runtime
+//! and from there to the driver's door: no context yet, another device set
+//! than the context's, odd arguments. So initialisation, argument checks and
+//! the runtime's last error stay the runtime's own. The runtime's other memory
+//! functions (`cudaMallocPitch`, `cudaFreeAsync` …) have no door here: they
+//! always go that way.
+//!
+//! Owns nothing. Cost: as the driver's door, and the runtime's current device.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use core_arena::stats::NOT_SERVED;
+use core_arena::{Bytes, Code};
+
+use crate::doors::driver_api::{self, Freed, Refusal};
+use crate::pools::context::{self, Arena, Asking, Home};
+use crate::process::guard::failing_with;
+use crate::process::{self, say::warn};
+use crate::real;
+use crate::real::reach::{self, Reach};
+use crate::types::CudaResult;
+
+/// More than any device has, and an address where none has memory: what the
+/// real runtime is asked for when it is to fail.
+const TOO_MUCH: usize = 1 << 60;
+const NOWHERE: *mut c_void = ptr::without_provenance_mut(1);
+
+pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Option<CudaResult> {
+    if pointer.is_null() || size == 0 {
+        return None;
+    }
+    let arena = arena()?;
+    let served = driver_api::allocate(arena, Bytes::new(size as u64), || {
+        let mut answer = ptr::null_mut();
+        // SAFETY: a place for the answer.
+        let result = unsafe { real::cudaMalloc(&raw mut answer, size) };
+        (result, answer.addr() as u64)
+    });
+    match served {
+        Ok(address) => {
+            let address = usize::try_from(address.get()).ok()?;
+            // SAFETY: the caller's place for the answer.
+            unsafe { *pointer = ptr::with_exposed_provenance_mut(address) };
+            Some(0)
+        }
+        Err(Refusal::Limit) => {
+            let mut none = ptr::null_mut();
+            // SAFETY: a place for an answer.
+            Some(fail(Code::OUT_OF_MEMORY, || unsafe {
+                real::cudaMalloc(&raw mut none, TOO_MUCH)
+            }))
+        }
+        Err(Refusal::Real(result)) => Some(result),
+    }
+}
+
+pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
+    if driver_api::is_ours(pointer.addr() as u64) && context::check_current().is_err() {
+        // The runtime makes its context current in whatever thread calls it,
+        // and the next call may be one that needs it.
+        // SAFETY: freeing nothing does that and no more.
+        let result = unsafe { real::cudaFree(ptr::null_mut()) };
+        if result != 0 {
+            return Some(result);
+        }
+    }
+    match driver_api::free(pointer.addr() as u64) {
+        Freed::Foreign => None,
+        Freed::Done => Some(0),
+        // SAFETY: an address that is nobody's.
+        Freed::Refused(code) => Some(fail(code, || unsafe { real::cudaFree(NOWHERE) })),
+    }
+}
+
+pub(crate) unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Option<CudaResult> {
+    if free.is_null() || total.is_null() {
+        return None;
+    }
+    let info = home()?.mem_info().ok()?;
+    let size = |bytes: Bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX);
+    // SAFETY: the caller's places for the answers.
+    unsafe {
+        *free = size(info.free);
+        *total = size(info.total);
+    }
+    Some(0)
+}
+
+/// The arena that the runtime would allocate in.
+fn arena() -> Option<&'static Arena> {
+    home().map(|home| &**home.arena())
+}
+
+/// The home of the current context, if it is on the device that the runtime
+/// was set to. None where the driver's doors are not reached: we would not hear
+/// when what is served here ends, is shared or is captured.
+fn home() -> Option<&'static Home> {
+    if reach::reach() != Reach::Doors {
+        hand_on();
+        return None;
+    }
+    let home = context::current_home(Asking::Door)?;
+    let mut set: c_int = 0;
+    // SAFETY: a place for the answer.
+    let result = unsafe { real::cudaGetDevice(&raw mut set) };
+    (result == 0 && set == home.device()).then_some(home)
+}
+
+static HANDED_ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether requests were handed on because the driver's doors are not reached.
+pub(crate) fn handed_on() -> bool {
+    HANDED_ON.load(Ordering::Relaxed)
+}
+
+/// Notes that a request is handed on; said aloud only where the program counts
+/// on something.
+#[cold]
+fn hand_on() {
+    if reach::reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let limit = process::options(|loaded| loaded.settings.config.limit.is_some());
+    if limit {
+        warn(&format!("limit is not in force: {NOT_SERVED}"));
+    }
+}
+
+/// A failure with `code`, noted by the runtime as its own: the real function
+/// is called with arguments that fail, and its driver call is answered with
+/// the code.
+fn fail(code: Code, call: impl FnOnce() -> CudaResult) -> CudaResult {
+    match failing_with(code, call) {
+        0 => code.get(),
+        result => result,
+    }
+}

@@ -1,0 +1,163 @@
+//! The table of the doors.
+//!
+//! It comes from the list of intercepted symbols
+//! (`real/intercepted.rs`): the exported doors, the names that `dlsym` swaps and
+//! the addresses that `cuGetProcAddress` swaps. To intercept one more symbol: add
+//! its line there, in alphabetical order, and a function of its name in the
+//! module that the line names. That function answers `Some(result)`, or `None`
+//! to have the real function called with the same arguments.
+//!
+//! Invariant: sorted by name (tested), each name the exact ABI name. Cost: a
+//! binary search per look-up; no lock, no allocation.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use crate::doors::driver_api;
+use crate::doors::lifecycle;
+use crate::doors::proc_address;
+use crate::doors::runtime;
+use crate::driver::capture;
+use crate::driver::green;
+use crate::driver::peers;
+use crate::driver::streams;
+use crate::ipc;
+use crate::linker::resolve::Library;
+use crate::pools::host_memory;
+use crate::process::cancel;
+use crate::process::guard::{self, Entry, Passed};
+use crate::real;
+use crate::real::intercepted;
+use crate::types::{
+    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
+    CudaResult, Text,
+};
+
+/// The address of a door.
+#[derive(Copy, Clone)]
+pub(crate) struct Door(*const ());
+
+// SAFETY: the address of a function; nothing is read or written through it.
+unsafe impl Sync for Door {}
+
+impl Door {
+    /// The address as a number.
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
+    }
+}
+
+/// One intercepted symbol.
+pub(crate) struct Symbol {
+    /// The exact ABI name.
+    pub(crate) name: &'static str,
+    /// Which library it belongs to.
+    pub(crate) library: Library,
+    /// The CUDA version that asks `cuGetProcAddress` for this ABI; 0: none.
+    pub(crate) since: c_int,
+    /// Our function.
+    pub(crate) door: Door,
+    /// Whether it has been asked.
+    passed: &'static Passed,
+}
+
+macro_rules! doors {
+    ($(
+        $library:ident $entry:ident $module:ident $since:literal
+        $name:ident($($argument:ident: $type:ty),* $(,)?);
+    )*) => {
+        /// The doors: a guard, a call, a conversion.
+        #[allow(non_snake_case, reason = "CUDA's names")]
+        mod exported {
+            use super::*;
+            $(
+                #[cfg_attr(not(test), unsafe(no_mangle))]
+                pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
+                    guard::enter(Entry::$entry, &passed::$name, || {
+                        // SAFETY: the caller's promises about the arguments
+                        // are handed on; they are CUDA's own for this name.
+                        unsafe { $module::$name($($argument),*) }
+                    })
+                    .unwrap_or_else(|| {
+                        let _held = cancel::Held::back();
+                        // SAFETY: as above.
+                        unsafe { real::$name($($argument),*) }
+                    })
+                }
+            )*
+        }
+
+        /// Which doors the program has come through.
+        #[allow(non_upper_case_globals, reason = "CUDA's names")]
+        mod passed {
+            use super::*;
+            $(pub(super) static $name: Passed = Passed::new();)*
+        }
+
+        /// All of them, sorted by name.
+        pub(crate) static TABLE: &[Symbol] = &[$(
+            Symbol {
+                name: stringify!($name),
+                library: Library::$library,
+                since: $since,
+                door: Door(exported::$name as *const ()),
+                passed: &passed::$name,
+            },
+        )*];
+    };
+}
+
+intercepted! { doors }
+
+/// The driver symbol of this name, if we intercept it.
+pub(crate) fn driver_symbol(name: &[u8]) -> Option<&'static Symbol> {
+    let index = TABLE
+        .binary_search_by(|symbol| symbol.name.as_bytes().cmp(name))
+        .ok()?;
+    TABLE
+        .get(index)
+        .filter(|symbol| symbol.library == Library::Driver)
+}
+
+/// Names of the doors that the program has come through, sorted.
+pub(crate) fn passed() -> Vec<&'static str> {
+    TABLE
+        .iter()
+        .filter(|symbol| symbol.passed.get())
+        .map(|symbol| symbol.name)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted() {
+        for pair in TABLE.windows(2) {
+            assert!(
+                pair[0].name < pair[1].name,
+                "{} before {}",
+                pair[0].name,
+                pair[1].name
+            );
+        }
+    }
+
+    #[test]
+    fn each_driver_name_is_found_and_no_other() {
+        for symbol in TABLE {
+            let found = driver_symbol(symbol.name.as_bytes());
+            assert_eq!(found.is_some(), symbol.library == Library::Driver);
+        }
+        for other in [
+            "cu",
+            "cuMemAlloc",
+            "cuMemAlloc_v",
+            "cuMemAlloc_v22",
+            "cuInit",
+            "",
+        ] {
+            assert!(driver_symbol(other.as_bytes()).is_none(), "{other}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Fences over all contexts of the process.
+//!
+//! A context's own work is marked when its fence is made. Work of others is
+//! marked then too, as long as few such marks stand unreached in their queues:
+//! a queue has an end, a call that finds it full waits for the device, and what
+//! runs there may end only by what the calling thread does next. Our own marks
+//! must not be what fills it. Where there is no room, the mark is made when the
+//! fence is asked for: later, and so after all that the fence stands for. The
+//! same where a context may be ending: until that is decided its part counts as
+//! not reached, unless it surely ends and had no work any more.
+//!
+//! Owns the marks of each fence. Invariant: a fence is reached only after the
+//! work that every context had when it was made. Cost: a mark for each context;
+//! a question more for each that is full.
+
+use std::sync::{Arc, OnceLock};
+
+use core_arena::Code;
+use core_arena::driver::Whose;
+
+use crate::driver::capture;
+use crate::driver::marker::{Decision, Mark, Marker, lasts};
+use crate::driver::peers;
+use crate::driver::streams;
+use crate::types::CUstream;
+
+/// Marks in the work of one context.
+pub(crate) type Marks = Arc<[Arc<Mark>]>;
+
+/// See the module.
+#[derive(Clone)]
+pub(crate) struct Fence {
+    own: Marks,
+    others: Arc<[Other]>,
+}
+
+/// Another context's part of a fence.
+struct Other {
+    marker: Arc<Marker>,
+    /// Nothing yet where its queue had no room, or it may have been ending.
+    marks: OnceLock<Marks>,
+}
+
+impl Fence {
+    /// A mark on one stream of the marker's context.
+    pub(crate) fn of_stream(marker: &Arc<Marker>, stream: CUstream) -> Result<Fence, Code> {
+        Ok(Fence {
+            own: [marker.mark_stream(stream)?].into(),
+            others: [].into(),
+        })
+    }
+
+    /// A mark on all work of the marker's context, and of all others.
+    pub(crate) fn of_all(marker: &Arc<Marker>) -> Result<Fence, Code> {
+        let own = streams::mark(marker)?.into();
+        let Fence { others, .. } = Fence::of_others(marker)?;
+        Ok(Fence { own, others })
+    }
+
+    /// A mark on the work of all contexts but the marker's.
+    pub(crate) fn of_others(marker: &Arc<Marker>) -> Result<Fence, Code> {
+        let others = peers::others_than(marker.context()).into_iter();
+        let others = others.map(|marker| Other {
+            marker,
+            marks: OnceLock::new(),
+        });
+        let others: Arc<[Other]> = others.collect();
+        for other in others.iter().filter(|other| other.marker.has_room()) {
+            match other.mark() {
+                // It may be ending.
+                Err(Code::NOT_READY) => {}
+                marked => {
+                    marked?;
+                }
+            }
+        }
+        let own = [].into();
+        Ok(Fence { own, others })
+    }
+
+    /// Whether the context's own work is done.
+    pub(crate) fn is_reached_by_own(&self) -> Result<bool, Code> {
+        all_reached(&self.own)
+    }
+
+    /// Whether all of the work is done.
+    pub(crate) fn is_reached(&self) -> Result<bool, Code> {
+        Ok(self.is_reached_by_own()? && self.is_reached_by_others()?)
+    }
+
+    fn is_reached_by_others(&self) -> Result<bool, Code> {
+        for other in self.others.iter() {
+            if !other.is_reached()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Waits for the work that is `whose`; whether all of it is done then.
+    pub(crate) fn wait(&self, whose: Whose) -> Result<bool, Code> {
+        if !wait_for(&self.own)? {
+            return Ok(false);
+        }
+        if whose == Whose::All {
+            for other in self.others.iter() {
+                other.wait()?;
+            }
+        }
+        self.is_reached_by_others()
+    }
+}
+
+impl Other {
+    /// Marks it, if that was not done.
+    fn mark(&self) -> Result<&Marks, Code> {
+        if let Some(known) = self.marks.get() {
+            return Ok(known);
+        }
+        let marks: Marks = match streams::mark(&self.marker) {
+            Ok(marks) => marks.into(),
+            Err(code) if runs_nothing(code) => [].into(),
+            Err(code) => return Err(code),
+        };
+        self.marker.stands_in_queue(&marks);
+        Ok(self.marks.get_or_init(|| marks))
+    }
+
+    fn is_reached(&self) -> Result<bool, Code> {
+        if self.marks.get().is_none() {
+            if !self.marker.has_room() {
+                return Ok(false);
+            }
+            match outside(|| self.mark()) {
+                // It may be ending.
+                Err(Code::NOT_READY) => return Ok(self.marker.is_quiet()),
+                marked => {
+                    marked?;
+                }
+            }
+        }
+        self.marks
+            .get()
+            .map_or(Ok(false), |marks| all_reached(marks))
+    }
+
+    /// Waits for it; where the context is ending, for that to be decided.
+    fn wait(&self) -> Result<(), Code> {
+        loop {
+            match outside(|| self.mark()) {
+                Err(Code::NOT_READY) => {}
+                marked => return wait_for(marked?).map(|_| ()),
+            }
+            if self.marker.is_quiet() || self.marker.await_decision() == Decision::Open {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn outside<R>(record: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
+    capture::outside(record).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
+}
+
+/// Waits for all these marks; false where one of them cannot be waited for.
+pub(crate) fn wait_for(marks: &[Arc<Mark>]) -> Result<bool, Code> {
+    for mark in marks {
+        if !mark.wait()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether all these marks are reached.
+pub(crate) fn all_reached(marks: &[Arc<Mark>]) -> Result<bool, Code> {
+    for mark in marks {
+        if !mark.reached()? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether a context that answers so has no work any more: it is gone, or an
+/// error that lasts has ended all of it.
+pub(crate) fn runs_nothing(code: Code) -> bool {
+    matches!(code.get(), 4 | 201 | 709) || lasts(code)
+}

@@ -1,0 +1,173 @@
+//! Green contexts: parts of a device, for which a program asks by functions of
+//! their own.
+//!
+//! The driver counts each as a part of its device's primary context: it retains
+//! that one while it lives, shares its memory, and a mark or a wait for the
+//! primary context covers it. So to us it *is* that context: what is asked for
+//! in it comes from the primary context's arena, and stays when the green one
+//! goes. Nor is it ever made current by us, which it can be on one thread
+//! alone.
+//!
+//! Owns the list of those that are alive; its lock is taken alone and spans no
+//! driver call. Invariant: a primary context with a green one has a marker.
+//! Cost: an atomic load for each context that is looked up anew.
+
+use std::ffi::{c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use core_arena::patience::Brief;
+use spin::mutex::SpinMutex;
+
+use crate::doors::lifecycle;
+use crate::driver::capture;
+use crate::driver::peers;
+use crate::driver::streams;
+use crate::pools::context;
+use crate::process::guard::own_call;
+use crate::real;
+use crate::types::{CUcontext, CUdevice, CudaResult};
+
+/// A green context that is alive.
+struct Part {
+    green: usize,
+    /// By which it can be current, once that was asked for; else 0.
+    context: usize,
+    /// The context that it is a part of, and that one's device.
+    primary: usize,
+    device: CUdevice,
+}
+
+static PARTS: SpinMutex<Vec<Part>, Brief> = SpinMutex::new(Vec::new());
+/// Whether there is or was one. Relaxed: whoever has a green context's handle
+/// learned of it from the thread that made it, and so sees this set.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The context whose memory and work a context's are: its device's primary one
+/// for a green one, else itself.
+pub(crate) fn whole(context: CUcontext) -> CUcontext {
+    if !ANY.load(Ordering::Relaxed) {
+        return context;
+    }
+    let parts = PARTS.lock();
+    let part = parts.iter().find(|part| part.context == context.addr());
+    part.map_or(context, |part| {
+        ptr::with_exposed_provenance_mut(part.primary)
+    })
+}
+
+pub(crate) unsafe fn cuGreenCtxCreate(
+    green: *mut *mut c_void,
+    description: *mut c_void,
+    device: CUdevice,
+    flags: c_uint,
+) -> Option<CudaResult> {
+    streams::expect_parts();
+    Some(lifecycle::retain(device, || {
+        // SAFETY: the caller's own arguments.
+        let result = unsafe { real::cuGreenCtxCreate(green, description, device, flags) };
+        if result == 0 {
+            // SAFETY: the real function has just written there.
+            note(unsafe { *green }, device);
+        }
+        result
+    }))
+}
+
+/// Notes a green context, and the primary one that it has retained.
+fn note(green: *mut c_void, device: CUdevice) {
+    let mut primary: CUcontext = ptr::null_mut();
+    own_call(|| {
+        // SAFETY: a place for the answer.
+        if unsafe { real::cuDevicePrimaryCtxRetain(&raw mut primary, device) } == 0 {
+            context::release_primary(device);
+        }
+    });
+    if primary.is_null() {
+        return;
+    }
+    peers::marker(primary, || Some(device));
+    ANY.store(true, Ordering::Relaxed);
+    let mut parts = PARTS.lock();
+    // One that had the handle is gone.
+    parts.retain(|part| part.green != green.addr());
+    parts.push(Part {
+        green: green.addr(),
+        context: 0,
+        primary: primary.expose_provenance(),
+        device,
+    });
+}
+
+pub(crate) unsafe fn cuCtxFromGreenCtx(
+    context: *mut CUcontext,
+    green: *mut c_void,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuCtxFromGreenCtx(context, green) };
+    if result == 0 {
+        let mut parts = PARTS.lock();
+        if let Some(part) = parts.iter_mut().find(|part| part.green == green.addr()) {
+            // SAFETY: the real function has just written there.
+            part.context = unsafe { *context }.addr();
+        }
+    }
+    Some(result)
+}
+
+/// It releases the primary context, and ends that if it was the last to hold
+/// it. Captures on its streams are over.
+pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult> {
+    let device = {
+        let parts = PARTS.lock();
+        parts.iter().find(|part| part.green == green.addr())?.device
+    };
+    lifecycle::release(device, || {
+        // SAFETY: the caller's own argument.
+        let result = unsafe { real::cuGreenCtxDestroy(green) };
+        if result == 0 {
+            // With the primary context all streams are gone: of none is asked.
+            let is_left = lifecycle::is_active(device) == Some(true);
+            let over = if is_left {
+                capture::forget_part
+            } else {
+                capture::forget_context
+            };
+            forget(|part| part.green == green.addr(), over);
+        }
+        result
+    })
+}
+
+/// The primary context of this device is gone, and every part of it.
+pub(crate) fn forget_device(device: CUdevice) {
+    forget(|part| part.device == device, capture::forget_context);
+}
+
+/// The driver has just made a context of this handle: a part that had it is
+/// gone.
+pub(crate) fn forget_handle(context: CUcontext) {
+    forget(
+        |part| part.context == context.addr(),
+        capture::forget_context,
+    );
+}
+
+/// Forgets the parts that are gone; their captures are `over`.
+fn forget(is_gone: impl Fn(&Part) -> bool, over: fn(CUcontext)) {
+    if !ANY.load(Ordering::Relaxed) {
+        return;
+    }
+    let gone: Vec<Part> = {
+        let mut parts = PARTS.lock();
+        let (gone, kept) = parts.drain(..).partition(is_gone);
+        *parts = kept;
+        gone
+    };
+    for part in &gone {
+        over(ptr::without_provenance_mut(part.context));
+    }
+    if !gone.is_empty() {
+        context::forget_remembered();
+    }
+}

@@ -1,0 +1,213 @@
+//! `trait Driver` over the real libcuda, for one context.
+//!
+//! Owns nothing. Invariant: a [`fence`](crate::driver::fence) covers every context of
+//! the process ([`peers`]): all who can still be using a block. Cost: a mark for
+//! each of them per fence.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use core_arena::driver::{IfEnding, Whose, ask_until};
+use core_arena::{Address, Bytes, Code, Driver, MemInfo};
+
+use crate::doors::lifecycle;
+use crate::driver::capture;
+use crate::driver::fence::{Fence, runs_nothing, wait_for};
+use crate::driver::marker::{Decision, Marker, lasts};
+use crate::driver::peers;
+use crate::driver::reserve;
+use crate::driver::reserve::Beyond;
+use crate::driver::streams;
+use crate::pools::context;
+use crate::process::{cancel, guard};
+use crate::real;
+use crate::types::CudaResult;
+
+/// One context of the real driver.
+pub(crate) struct RealDriver {
+    own: Arc<Marker>,
+}
+
+impl RealDriver {
+    /// The driver in the context of the marker.
+    pub(crate) fn new(own: Arc<Marker>) -> RealDriver {
+        RealDriver { own }
+    }
+
+    /// Makes calls in the context.
+    pub(crate) fn marker(&self) -> &Arc<Marker> {
+        &self.own
+    }
+
+    fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
+        self.own.call(call)
+    }
+
+    /// Waits for all work of the context that there is after `submit`. No
+    /// capture begins before the work is marked; while it is waited for, one
+    /// may.
+    fn own_work_after(&self, submit: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let mark = || {
+            submit()?;
+            streams::mark(&self.own)
+        };
+        let marks = capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
+        wait_for(&marks)?.then_some(()).ok_or(Code::NOT_READY)
+    }
+
+    /// An error of an earlier launch that ended all work of the context and
+    /// that every call answers from then on. Costs a driver call where one of
+    /// ours has met it, and none elsewhere.
+    pub(crate) fn lasting_error(&self) -> Option<Code> {
+        self.own.lasting_error().filter(|_| self.may_give_back())?;
+        // A reset of the device ends it.
+        self.mem_info().err().filter(|&code| lasts(code))
+    }
+
+    fn others(&self) -> Vec<Arc<Marker>> {
+        peers::others_than(self.own.context())
+    }
+}
+
+impl Driver for RealDriver {
+    type Fence = Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        let address = reserve::alloc(&self.own, size)?;
+        lifecycle::took(address, size, context::marker_at);
+        Ok(address)
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        reserve::free(&self.own, address)
+    }
+
+    fn giving_back<R>(
+        &self,
+        ending: IfEnding,
+        work: impl FnOnce(&dyn Fn(Address) -> Result<(), Code>) -> R,
+    ) -> Option<R> {
+        self.own.stay(ending, |within| {
+            work(&|address| {
+                // SAFETY: a number that the driver checks.
+                within.call(|| unsafe { real::cuMemFree_v2(address.get()) })
+            })
+        })
+    }
+
+    fn free_from_here(&self, address: Address) -> Result<(), Code> {
+        // SAFETY: a number that the driver checks.
+        let freed = (self.own).call_from_here(|| unsafe { real::cuMemFree_v2(address.get()) });
+        match freed {
+            // None is current.
+            Err(Code::INVALID_CONTEXT) => self.free(address),
+            freed => freed,
+        }
+    }
+
+    #[inline]
+    fn is_elsewhere(&self) -> bool {
+        peers::are_several() && !peers::is_current(self.own.context())
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: places for both answers.
+        self.call(|| unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
+        Ok(MemInfo {
+            free: Bytes::new(free as u64),
+            total: Bytes::new(total as u64),
+        })
+    }
+
+    fn may_fence(&self) -> bool {
+        !capture::any() && !self.own.is_paused() && !guard::is_called_back()
+    }
+
+    fn may_give_back(&self) -> bool {
+        !guard::is_called_back()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.others().is_empty()
+    }
+
+    fn fence(&self) -> Result<Fence, Code> {
+        let fence = || Fence::of_all(&self.own);
+        capture::outside(fence).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
+    }
+
+    fn fence_after_own(&self) -> Result<Fence, Code> {
+        if !streams::marks_order() {
+            return self.fence();
+        }
+        let others = || Fence::of_others(&self.own);
+        let fence = capture::outside(others).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
+        // As CUDA's own free waits, which orders no streams.
+        match settle(&self.own, Beyond::Refused) {
+            Ok(()) => Ok(fence),
+            // Nothing is left to wait with.
+            Err(_) => self.fence(),
+        }
+    }
+
+    fn reached(&self, fence: &Fence) -> Result<bool, Code> {
+        fence.is_reached()
+    }
+
+    fn wait(&self, fence: &Fence, whose: Whose) -> Result<bool, Code> {
+        fence.wait(whose)
+    }
+
+    fn wait_within(&self, fence: &Fence, most: Duration) -> Result<bool, Code> {
+        // It sleeps.
+        let _held = cancel::Held::back();
+        ask_until(most, || Ok(!self.may_fence() || fence.is_reached_by_own()?))?;
+        Ok(self.may_fence() && fence.is_reached()?)
+    }
+
+    fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
+        let size = usize::try_from(size.get()).map_err(|_| Code::INVALID_VALUE)?;
+        self.own_work_after(|| {
+            // SAFETY: memory of the context that nobody else has yet. The
+            // driver takes it for work of the legacy stream.
+            self.own
+                .call_now(|| unsafe { real::cuMemsetD8_v2(address.get(), byte, size) })
+        })
+    }
+
+    fn synchronize(&self) -> Result<(), Code> {
+        self.own_work_after(|| Ok(()))
+    }
+
+    fn prepare_to_settle(&self) {
+        reserve::prepare_pool(&self.own);
+    }
+
+    fn settle(&self, whose: Whose) -> Result<bool, Code> {
+        let others = self.others();
+        if whose == Whose::Own && !others.is_empty() {
+            // Nothing can be asked about them now.
+            return Ok(false);
+        }
+        settle(&self.own, Beyond::Allowed)?;
+        for other in others.iter().filter(|other| !other.is_quiet()) {
+            match settle(other, Beyond::Allowed) {
+                Err(code) if !runs_nothing(code) => return Err(code),
+                _ => {}
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Waits for all work of a context; where that is ending, for its end to be
+/// decided first.
+fn settle(marker: &Marker, beyond: Beyond) -> Result<(), Code> {
+    match reserve::settle(marker, beyond) {
+        Err(Code::NOT_READY) if marker.await_decision() != Decision::Open => {
+            reserve::settle(marker, beyond)
+        }
+        settled => settled,
+    }
+}

@@ -1,0 +1,8 @@
+//! The arenas of contexts, of their streams and of the host.
+
+pub(crate) mod context;
+pub(crate) mod host_memory;
+pub(crate) mod lanes;
+pub(crate) mod pageable;
+pub(crate) mod places;
+pub(crate) mod registry;

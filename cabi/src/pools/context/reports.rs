@@ -1,0 +1,72 @@
+//! What is told of all arenas that there have been, lanes too.
+//!
+//! Owns the list of those of which blocks and events are kept although their
+//! contexts have ended: the newest ones, so that a program that makes and ends
+//! contexts for ever takes no more host memory for it than its last ones are
+//! worth. Cost: a copy of every arena's counters.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use core_arena::patience::Brief;
+use core_arena::stats::{ArenaReport, MOST_BLOCKS, sum_up};
+use spin::mutex::SpinMutex;
+
+use super::{Arena, HOMES, Home};
+use crate::pools::host_memory;
+
+/// As many arenas whose contexts have ended are told of block by block: more
+/// than the contexts that end together with a process.
+const MOST_ENDS: usize = 64;
+
+/// The newest, at the end, with how many blocks they had.
+static ENDS: SpinMutex<VecDeque<(Arc<Arena>, u64)>, Brief> = SpinMutex::new(VecDeque::new());
+
+/// A context has ended, with its arena and its lanes: their ends are kept, and
+/// for that perhaps older ones forgotten.
+pub(super) fn keep_the_end(own: &Arc<Arena>, lanes: Vec<Arc<Arena>>) {
+    for arena in lanes.into_iter().chain([Arc::clone(own)]) {
+        let blocks = arena.blocks_at_the_end();
+        ENDS.lock().push_back((arena, blocks));
+        while let Some((old, _)) = take_surplus() {
+            old.forget_the_end();
+        }
+    }
+}
+
+/// The oldest, where there are too many; never the newest.
+fn take_surplus() -> Option<(Arc<Arena>, u64)> {
+    let mut ends = ENDS.lock();
+    let blocks = ends
+        .iter()
+        .map(|(_, blocks)| blocks)
+        .fold(0u64, |sum, n| sum.saturating_add(*n));
+    let surplus = ends.len() > MOST_ENDS || (blocks > MOST_BLOCKS && ends.len() > 1);
+    surplus.then(|| ends.pop_front()).flatten()
+}
+
+/// A report of every arena there has been that was asked for anything; of many
+/// contexts that are gone, a sum.
+pub(crate) fn reports() -> Vec<ArenaReport> {
+    let devices = HOMES.all().map(|home| ArenaReport {
+        device: ordinal(home),
+        device_name: home.device.name.clone(),
+        device_total: home.device.total,
+        lane: home.is_lane(),
+        stats: home.arena.stats(),
+        calls: home.arena.driver_calls(),
+        ooms: home.arena.ooms(),
+        ..ArenaReport::default()
+    });
+    let all = devices.chain(host_memory::reports());
+    sum_up(all.filter(ArenaReport::has_allocated))
+}
+
+/// Every arena there has been, with its device's ordinal.
+pub(crate) fn arenas() -> impl Iterator<Item = (u32, &'static Arena)> {
+    HOMES.all().map(|home| (ordinal(home), &*home.arena))
+}
+
+fn ordinal(home: &Home) -> u32 {
+    u32::try_from(home.device.handle).unwrap_or(0)
+}

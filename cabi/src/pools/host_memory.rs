@@ -1,0 +1,226 @@
+//! Page-locked host memory behind the driver's doors. The runtime's functions
+//! (`cudaMallocHost`, `cudaHostAlloc`, `cudaFreeHost`) come by here as well, so
+//! that argument checks, initialisation and the last error stay the runtime's.
+//!
+//! The same rule holds as for device memory: copies on any stream of any
+//! context may be reading or writing a block when it is freed, so it is handed
+//! out again only after a fence later than the free was reached everywhere.
+//!
+//! `pools` has one arena for each context and each way of asking for memory;
+//! `source` is where their chunks come from, `registered` what of that is the
+//! system's; `watcher` is a thread that some options ask for. Owns nothing
+//! itself. Cost: as the doors of device memory.
+//!
+//! `cuMemAllocHost` of the first interface has no door, like all of that
+//! interface: what it hands out is the driver's own, and the free finds its way
+//! there.
+
+mod pools;
+mod registered;
+mod source;
+mod watcher;
+
+use std::ffi::{c_uint, c_void};
+
+use core_arena::page_map::Owner;
+use core_arena::{Address, AllocError, Bytes, Code, Driver};
+
+use crate::api::holdings;
+use crate::doors::driver_api::{Freed, answer_to};
+use crate::pools::context::{self, Asking, Home};
+use crate::process::guard::{Service, own_call, service};
+use crate::real;
+use crate::types::CudaResult;
+
+use pools::Arena;
+pub(crate) use pools::{Of, Pools, reports};
+pub(crate) use registered::Leftovers;
+use source::{CHUNK_ALIGN, Kind};
+
+pub(crate) unsafe fn cuMemAllocHost_v2(to: *mut *mut c_void, size: usize) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    unsafe { allocate(to, size, Kind::Plain) }
+}
+
+pub(crate) unsafe fn cuMemHostAlloc(
+    to: *mut *mut c_void,
+    size: usize,
+    flags: c_uint,
+) -> Option<CudaResult> {
+    let kind = Kind::of_flags(flags)?;
+    // SAFETY: the caller's own arguments.
+    unsafe { allocate(to, size, kind) }
+}
+
+/// Memory of the current context's pool. Where that has none left, the real
+/// function is asked: beyond the cap it serves, and a failure is its own.
+///
+/// # Safety
+/// `to` is null or may be written to.
+unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<CudaResult> {
+    if to.is_null() || size == 0 {
+        return None;
+    }
+    let arena = context::current_home(Asking::Door)?.pinned().arena(kind)?;
+    let request = Bytes::new(size as u64);
+    // Registered memory would be no memory to the real free.
+    let allocated = if arena.driver().registers() {
+        arena.allocate(request)
+    } else {
+        arena.allocate_or_leave(request)
+    };
+    let error = match allocated {
+        Ok(address) => {
+            let address = usize::try_from(address.get()).ok()?;
+            // SAFETY: the caller's place for the answer.
+            unsafe { *to = std::ptr::with_exposed_provenance_mut(address) };
+            return Some(0);
+        }
+        Err(error) => error,
+    };
+    let mut result = 0;
+    let asked = arena.ask_past(|| {
+        // SAFETY: the caller's own arguments.
+        result = own_call(|| unsafe { kind.take(to, size) });
+        Code::check(result)
+    });
+    if asked.is_ok() {
+        // SAFETY: the real function has just written there.
+        let address = Address::new(unsafe { *to }.addr() as u64);
+        // Where it cannot be adopted it stays the driver's, and the free of it
+        // finds its way there.
+        let _adopted: bool = arena.adopt(address, request);
+    } else if let Err(code) = asked {
+        note_failure(arena, request, error, code);
+    }
+    Some(result)
+}
+
+/// What the arena had none for, the driver has none for either.
+fn note_failure(arena: &Arena, request: Bytes, error: AllocError, code: Code) {
+    // Any other shortage the arena has noted itself.
+    if error == AllocError::Limit && code == Code::OUT_OF_MEMORY {
+        arena.note_refusal(request);
+    }
+}
+
+/// Memory for every context, of the pool of this one: for the C API.
+///
+/// # Errors
+/// What CUDA answers.
+pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Code> {
+    let arena = home.pinned().arena(Kind::PORTABLE);
+    let arena = arena.ok_or(Code::OUT_OF_MEMORY)?;
+    let error = match arena.allocate(size) {
+        Ok(address) => return Ok(address),
+        Err(error) => error,
+    };
+    let taken = arena.ask_past(|| arena.driver().alloc(size));
+    let address = taken.inspect_err(|&code| note_failure(arena, size, error, code))?;
+    if arena.adopt(address, size) {
+        return Ok(address);
+    }
+    // Nobody would know it when it is freed. What is aligned as chunks are
+    // can be entered.
+    arena.return_past(|| arena.driver().free(address))?;
+    let whole = size.round_up(CHUNK_ALIGN).ok_or(Code::OUT_OF_MEMORY)?;
+    let address = arena.ask_past(|| arena.driver().alloc_chunk(whole))?;
+    if arena.adopt(address, size) {
+        return Ok(address);
+    }
+    arena.return_past(|| arena.driver().free(address))?;
+    Err(Code::OUT_OF_MEMORY)
+}
+
+pub(crate) unsafe fn cuMemFreeHost(address: *mut c_void) -> Option<CudaResult> {
+    answer_to(free_if(address.addr() as u64, context::check_current))
+}
+
+/// Registered memory has no flags of this sort, the program's block has; and
+/// memory that was freed has none, though it is the driver's still.
+pub(crate) unsafe fn cuMemHostGetFlags(
+    flags: *mut c_uint,
+    address: *mut c_void,
+) -> Option<CudaResult> {
+    let start = address.addr() as u64;
+    if service() == Service::Full && owns(start) && !is_live(start) {
+        return Some(Code::INVALID_VALUE.get());
+    }
+    let stand_in = registered::stand_in(address)?;
+    // SAFETY: the caller's place for the answer.
+    Some(own_call(|| unsafe {
+        real::cuMemHostGetFlags(flags, stand_in)
+    }))
+}
+
+/// Memory that we have registered is not the program's to unregister.
+pub(crate) unsafe fn cuMemHostUnregister(address: *mut c_void) -> Option<CudaResult> {
+    let stand_in = registered::stand_in(address)?;
+    // SAFETY: a page that was never registered: it is refused.
+    Some(own_call(|| unsafe { real::cuMemHostUnregister(stand_in) }))
+}
+
+/// Frees an address, whatever context is current.
+pub(crate) fn free(address: u64) -> Freed {
+    free_if(address, || Ok(()))
+}
+
+/// The same, if `check` lets it; asked for addresses of ours alone.
+fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
+    let address = Address::new(address);
+    let Owner::Arena(id) = pools::owner(address) else {
+        return Freed::Foreign;
+    };
+    if service() != Service::Full {
+        return Freed::Done;
+    }
+    if let Err(code) = check() {
+        return Freed::Refused(code);
+    }
+    let Some(arena) = pools::arena(id) else {
+        return Freed::Refused(Code::INVALID_VALUE);
+    };
+    let freed = holdings::free_by(address, || arena.free(address));
+    let freed = Freed::by(freed, || arena.driver().lasting_error());
+    watcher::notice();
+    freed
+}
+
+/// Gives everything back that is not in use; how many bytes that were.
+pub(crate) fn trim() -> Bytes {
+    let released = pools::all().map(|arena| arena.trim());
+    released.fold(Bytes::ZERO, Bytes::saturating_add)
+}
+
+/// Whether the address lies in memory of ours.
+pub(crate) fn owns(address: u64) -> bool {
+    pools::owner(Address::new(address)) != Owner::Foreign
+}
+
+/// The same as far as the page map knows, also where the memory's context may
+/// be ending.
+pub(crate) fn knows(address: u64) -> bool {
+    pools::in_map(Address::new(address)) != Owner::Foreign
+}
+
+/// Whether an address of ours lies in a live block.
+pub(crate) fn is_live(address: u64) -> bool {
+    let address = Address::new(address);
+    let Owner::Arena(id) = pools::owner(address) else {
+        return false;
+    };
+    pools::arena(id).is_some_and(|arena| arena.locate(address).is_some())
+}
+
+/// A block that is not all of what the driver has given around it, as start
+/// and size.
+pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
+    let address = Address::new(address);
+    let Owner::Arena(id) = pools::owner(address) else {
+        return None;
+    };
+    let arena = pools::arena(id)?;
+    let found = arena.locate(address)?;
+    let is_all = found.is_whole() && !arena.driver().has_cut(found.allocation);
+    (!is_all).then_some((found.block.get(), found.size.get()))
+}

@@ -1,0 +1,189 @@
+//! The arenas of page-locked memory: one for each context and each way of
+//! asking for memory.
+//!
+//! Owns them, from the first request of their kind until the process ends, and
+//! a page map of their own: addresses of the host. Invariant: an arena serves
+//! one context alone, whose end it is told of. Cost: a hit is two loads beyond
+//! the context's; a free finds its arena with the page map and one load.
+
+use std::sync::{Arc, OnceLock};
+
+use core_arena::config::{Config, StrategyKind};
+use core_arena::page_map::{ArenaId, Owner, PageMap};
+use core_arena::stats::{ArenaReport, PinnedReport};
+use core_arena::{Address, Bytes, PinnedPlan, host};
+
+use crate::doors::lifecycle;
+use crate::driver::marker::Marker;
+use crate::pools::host_memory::registered::Leftovers;
+use crate::pools::host_memory::source::{Kind, Source};
+use crate::pools::registry::Registry;
+use crate::process::{self, cancel};
+use crate::types::CUdevice;
+
+/// An arena of page-locked memory.
+pub(crate) type Arena = core_arena::Arena<Source>;
+
+/// As many as a process can have, in segments of the registry, retired ones
+/// counted: 262144. What is beyond is left to CUDA.
+const MOST: usize = 256;
+
+static POOLS: Registry<Pool, MOST> = Registry::new();
+static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();
+static PLAN: OnceLock<Arc<PinnedPlan>> = OnceLock::new();
+
+/// An arena, and whose it is.
+struct Pool {
+    arena: Arena,
+    of: Of,
+    kind: Kind,
+}
+
+/// The context that arenas belong to.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Of {
+    /// Its number.
+    pub(crate) context: u32,
+    /// Its device.
+    pub(crate) device: CUdevice,
+}
+
+/// The arenas of one context.
+pub(crate) struct Pools {
+    marker: Arc<Marker>,
+    config: Config,
+    of: Of,
+    by_kind: [OnceLock<Option<&'static Arena>>; Kind::COUNT],
+}
+
+impl Pools {
+    /// The context of the marker has no arena yet.
+    pub(crate) fn new(marker: Arc<Marker>, config: Config, of: Of) -> Pools {
+        Pools {
+            marker,
+            config,
+            of,
+            by_kind: [const { OnceLock::new() }; Kind::COUNT],
+        }
+    }
+
+    /// The arena for memory of this kind.
+    pub(crate) fn arena(&self, kind: Kind) -> Option<&'static Arena> {
+        let place = self.by_kind.get(kind.index())?;
+        if let Some(arena) = place.get() {
+            return *arena;
+        }
+        // Read before the arena is made: nobody waits for a file.
+        let plan = plan();
+        *place.get_or_init(|| {
+            let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
+            let config = &self.config;
+            let source = Source::new(Arc::clone(&self.marker), kind, self.threads());
+            let pool = POOLS.add(|number| Pool {
+                arena: Arena::pinned(ArenaId(number), source, config, plan, Arc::clone(pages)),
+                of: self.of,
+                kind,
+            });
+            pool.map(|pool| &pool.arena)
+        })
+    }
+
+    /// How many threads touch memory that is to be registered, where it is.
+    fn threads(&self) -> Option<u32> {
+        let pools = self.config.strategy != StrategyKind::Passthrough;
+        process::options(|loaded| {
+            let options = &loaded.settings.pinned;
+            (options.use_host_register && pools).then_some(options.register_threads)
+        })
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'static Arena> {
+        self.by_kind.iter().filter_map(|place| *place.get()?)
+    }
+
+    /// Whether the device may still be using what was freed.
+    pub(crate) fn has_limbo(&self) -> bool {
+        self.all()
+            .any(|arena| !arena.limbo().is_zero() || arena.driver().has_leaving())
+    }
+
+    /// Makes available what the device is done with.
+    pub(crate) fn flush(&self) {
+        self.all().for_each(Arena::flush);
+    }
+
+    /// Gives everything back that is not in use.
+    pub(crate) fn give_back_idle(&self) {
+        self.all().for_each(|arena| {
+            arena.give_back_idle();
+        });
+    }
+
+    /// The context ends, and its memory with it, but for these leftovers.
+    pub(crate) fn retire(&self) -> Leftovers {
+        self.all().fold(Leftovers::default(), |left, arena| {
+            arena.retire();
+            left.and(arena.driver().forget())
+        })
+    }
+}
+
+fn plan() -> &'static Arc<PinnedPlan> {
+    if let Some(plan) = PLAN.get() {
+        return plan;
+    }
+    let _held = cancel::Held::back();
+    // Of a host that does not say what it has, nothing is kept.
+    let memory = host::memory().unwrap_or(Bytes::ZERO);
+    let plan = process::options(|loaded| PinnedPlan::new(&loaded.settings.pinned, memory));
+    PLAN.get_or_init(|| Arc::new(plan))
+}
+
+/// Whose an address of the host is.
+pub(crate) fn owner(address: Address) -> Owner {
+    lifecycle::owner(address, || in_map(address), marker_of)
+}
+
+/// The same as far as the page map knows.
+pub(crate) fn in_map(address: Address) -> Owner {
+    PAGES
+        .get()
+        .map_or(Owner::Foreign, |pages| pages.owner(address))
+}
+
+/// The marker of the context that the page map gives an address to.
+pub(crate) fn marker_at(address: Address) -> Option<&'static Arc<Marker>> {
+    marker_of(in_map(address))
+}
+
+fn marker_of(owner: Owner) -> Option<&'static Arc<Marker>> {
+    let Owner::Arena(id) = owner else {
+        return None;
+    };
+    Some(arena(id)?.driver().marker())
+}
+
+/// Every arena there has been.
+pub(crate) fn all() -> impl Iterator<Item = &'static Arena> {
+    POOLS.all().map(|pool| &pool.arena)
+}
+
+/// The arena with this number.
+pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
+    POOLS.get(id.0).map(|pool| &pool.arena)
+}
+
+/// A report of every arena there has been.
+pub(crate) fn reports() -> impl Iterator<Item = ArenaReport> {
+    POOLS.all().map(|Pool { arena, of, kind }| ArenaReport {
+        device: u32::try_from(of.device).unwrap_or(0),
+        pinned: Some(PinnedReport {
+            context: of.context,
+            flags: kind.flags(),
+        }),
+        stats: arena.stats(),
+        calls: arena.driver_calls(),
+        ooms: arena.ooms(),
+        ..ArenaReport::default()
+    })
+}

@@ -1,0 +1,416 @@
+//! Where page-locked memory comes from: `trait Driver` over the driver's own
+//! functions for it, for one context and one way of asking.
+//!
+//! Where the option `pinned_use_cuda_host_register` asks for it, memory is taken
+//! from the system and registered instead ([`registered`]); where the driver
+//! does not want that, it is asked for memory of its own all the same.
+//!
+//! Owns the record of chunks that begin elsewhere than the driver's memory:
+//! the arena's page map wants chunks at multiples of 64 KiB, and the driver
+//! promises no such thing, so where it does not give it a chunk is cut out of
+//! something larger. Invariant: what is cut out is in the record as long as the
+//! driver's memory is ours. Cost: a look at a short list per driver free.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use core_arena::driver::{Whose, told};
+use core_arena::patience::Brief;
+use core_arena::{Address, Bytes, Code, Driver, MemInfo};
+use spin::mutex::SpinMutex;
+
+use crate::doors::lifecycle;
+use crate::driver::fence::Fence;
+use crate::driver::marker::Marker;
+use crate::driver::real_driver::RealDriver;
+use crate::pools::host_memory::pools;
+use crate::pools::host_memory::registered::{self, Leftovers};
+use crate::real;
+use crate::types::{CUdevice, CudaResult};
+
+/// Chunks begin at multiples of this.
+pub(super) const CHUNK_ALIGN: Bytes = Bytes::kib(64);
+
+/// What every pointer of the driver is a multiple of.
+const LEAST_ALIGN: Bytes = Bytes::new(256);
+
+/// Flags of `cuMemHostAlloc` that have names: for all contexts, mapped,
+/// write-combined.
+const FLAGS: c_uint = 7;
+const WRITE_COMBINED: c_uint = 4;
+
+/// Attributes of a device: one address for host and device, and that also for
+/// registered memory.
+const UNIFIED_ADDRESSING: c_int = 41;
+const REGISTERED_AT_HOST_ADDRESS: c_int = 91;
+
+/// Bytes of the page that answers for registered memory.
+const STAND_IN: Bytes = Bytes::kib(4);
+
+/// A way of asking for page-locked memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// `cuMemAllocHost`.
+    Plain,
+    /// `cuMemHostAlloc` with these flags.
+    Flags(c_uint),
+}
+
+impl Kind {
+    /// For every context.
+    pub(crate) const PORTABLE: Kind = Kind::Flags(1);
+
+    /// How many there are.
+    pub(crate) const COUNT: usize = FLAGS as usize + 2;
+
+    /// That of `cuMemHostAlloc` with these flags; none for flags that have no
+    /// name yet.
+    pub(crate) fn of_flags(flags: c_uint) -> Option<Kind> {
+        (flags & !FLAGS == 0).then_some(Kind::Flags(flags))
+    }
+
+    /// Those of `cuMemHostAlloc`, if it was that.
+    pub(crate) fn flags(self) -> Option<c_uint> {
+        match self {
+            Kind::Plain => None,
+            Kind::Flags(flags) => Some(flags),
+        }
+    }
+
+    /// A number of its own, below `COUNT`.
+    pub(crate) fn index(self) -> usize {
+        match self {
+            Kind::Plain => 0,
+            Kind::Flags(flags) => flags as usize + 1,
+        }
+    }
+
+    /// Whether registered memory can be the same.
+    fn can_be_registered(self) -> bool {
+        !matches!(self, Kind::Flags(flags) if flags & WRITE_COMBINED != 0)
+    }
+
+    /// Asks the real function.
+    ///
+    /// # Safety
+    /// `to` is null or may be written to.
+    pub(crate) unsafe fn take(self, to: *mut *mut c_void, size: usize) -> CudaResult {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Kind::Plain => real::cuMemAllocHost_v2(to, size),
+                Kind::Flags(flags) => real::cuMemHostAlloc(to, size, flags),
+            }
+        }
+    }
+}
+
+/// A chunk that was cut out of the driver's memory.
+struct Cut {
+    chunk: Address,
+    whole: Address,
+}
+
+/// Registered memory on its way back to the system.
+struct Leaving {
+    address: Address,
+    /// None where it could not be made yet: a stream captures.
+    fence: Option<Fence>,
+}
+
+/// See the module.
+pub(crate) struct Source {
+    marker: Arc<Marker>,
+    /// Fences are the same whatever memory they are for: host memory, too, can
+    /// be in use in every context.
+    device: RealDriver,
+    kind: Kind,
+    cuts: SpinMutex<Vec<Cut>, Brief>,
+    /// How many threads touch memory before it is registered; none where it is
+    /// not registered.
+    threads: Option<u32>,
+    /// The page that answers for registered memory; none inside where memory
+    /// cannot be registered.
+    stand_in: OnceLock<Option<usize>>,
+    leaving: SpinMutex<Vec<Leaving>, Brief>,
+    /// The largest size that came at an odd address: up to it, more is asked
+    /// for at once. Relaxed: it stands for itself.
+    odd: AtomicU64,
+}
+
+impl Source {
+    /// Memory of this kind in the marker's context, registered after so many
+    /// `threads` have touched it, or allocated by the driver.
+    pub(crate) fn new(marker: Arc<Marker>, kind: Kind, threads: Option<u32>) -> Source {
+        Source {
+            device: RealDriver::new(Arc::clone(&marker)),
+            marker,
+            kind,
+            cuts: SpinMutex::new(Vec::new()),
+            threads,
+            stand_in: OnceLock::new(),
+            leaving: SpinMutex::new(Vec::new()),
+            odd: AtomicU64::new(0),
+        }
+    }
+
+    /// Makes calls in the context.
+    pub(crate) fn marker(&self) -> &Arc<Marker> {
+        &self.marker
+    }
+
+    /// An error that every call in the context answers from now on.
+    pub(crate) fn lasting_error(&self) -> Option<Code> {
+        self.device.lasting_error()
+    }
+
+    /// Whether this chunk was cut out of something larger.
+    pub(crate) fn has_cut(&self, chunk: Address) -> bool {
+        self.cuts.lock().iter().any(|cut| cut.chunk == chunk)
+    }
+
+    /// The context is gone, and its memory with it.
+    pub(crate) fn forget(&self) -> Leftovers {
+        self.cuts.lock().clear();
+        self.leaving.lock().clear();
+        match self.stand_in.get() {
+            Some(&Some(stand_in)) => registered::end(stand_in),
+            _ => Leftovers::default(),
+        }
+    }
+
+    /// The page that answers for registered memory, made the first time.
+    fn stand_in(&self) -> Option<usize> {
+        if let Some(&known) = self.stand_in.get() {
+            return known;
+        }
+        let page = self.can_register().then(|| self.take(STAND_IN).ok());
+        let page = page.flatten();
+        let mine = page.and_then(|page| usize::try_from(page.get()).ok());
+        // Made before it is put in place: no lock spans a driver call.
+        let kept = *self.stand_in.get_or_init(|| mine);
+        if let Some(page) = page.filter(|_| kept != mine) {
+            // Another thread was faster; what becomes of the page matters to
+            // nobody.
+            let _ = self.give_back(page);
+        }
+        kept
+    }
+
+    /// Whether the program cannot tell registered memory from the driver's.
+    fn can_register(&self) -> bool {
+        let has = |attribute| {
+            let (mut device, mut value): (CUdevice, c_int) = (0, 0);
+            let asked = self.marker.call(|| {
+                // SAFETY: places for the answers.
+                unsafe {
+                    match real::cuCtxGetDevice(&raw mut device) {
+                        0 => real::cuDeviceGetAttribute(&raw mut value, attribute, device),
+                        result => result,
+                    }
+                }
+            });
+            asked.is_ok() && value == 1
+        };
+        has(UNIFIED_ADDRESSING) && has(REGISTERED_AT_HOST_ADDRESS)
+    }
+
+    /// Whether memory may be the system's, registered.
+    pub(crate) fn registers(&self) -> bool {
+        self.threads.is_some() && self.kind.can_be_registered()
+    }
+
+    /// Memory of the system, registered; none where it has to be the driver's.
+    /// It is aligned as chunks are, so that the page map can hold it.
+    fn register(&self, size: Bytes) -> Option<Address> {
+        let threads = self.threads.filter(|_| self.kind.can_be_registered())?;
+        self.see_off();
+        let stand_in = self.stand_in()?;
+        let [size, align] = [size, CHUNK_ALIGN].map(|bytes| usize::try_from(bytes.get()).ok());
+        let (size, align) = (size?, align?);
+        told::alloc(|| registered::take(&self.marker, size, align, stand_in, threads)).ok()
+    }
+
+    /// Whether registered memory is waiting to be given back.
+    pub(crate) fn has_leaving(&self) -> bool {
+        !self.leaving.lock().is_empty()
+    }
+
+    /// Gives registered memory back that the devices are done with. The driver
+    /// waits in frees of its own memory, but need not where memory is no longer
+    /// to be registered; and to wait for everybody here might be to wait for
+    /// ever.
+    fn see_off(&self) {
+        let leaving = std::mem::take(&mut *self.leaving.lock());
+        for mut leaves in leaving {
+            if leaves.fence.is_none() {
+                leaves.fence = self.fence().ok();
+            }
+            let fence = leaves.fence.as_ref();
+            if fence.is_some_and(|fence| self.reached(fence) == Ok(true)) {
+                // Nobody is left to hear of a failure; the memory stays then.
+                let _ = registered::give_back(&self.marker, leaves.address);
+            } else {
+                self.leaving.lock().push(leaves);
+            }
+        }
+    }
+
+    fn take(&self, size: Bytes) -> Result<Address, Code> {
+        let length = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
+        let mut address: *mut c_void = ptr::null_mut();
+        // SAFETY: a place for the answer.
+        let take = || unsafe { self.kind.take(&raw mut address, length) };
+        told::alloc(|| self.marker.call(take))?;
+        let address = Address::new(address.expose_provenance() as u64);
+        lifecycle::took(address, size, pools::marker_at);
+        Ok(address)
+    }
+
+    fn give_back(&self, address: Address) -> Result<(), Code> {
+        let address = usize::try_from(address.get()).map_err(|_| Code::INVALID_VALUE)?;
+        let address = ptr::with_exposed_provenance_mut(address);
+        // SAFETY: what `take` returned; nobody uses it any more.
+        let free = || unsafe { real::cuMemFreeHost(address) };
+        told::free(|| self.marker.call(free))
+    }
+
+    /// A chunk of the driver's memory.
+    fn take_chunk(&self, size: Bytes) -> Result<Address, Code> {
+        if size.get() > self.odd.load(Ordering::Relaxed) {
+            let chunk = self.take(size)?;
+            if chunk.is_aligned(CHUNK_ALIGN) {
+                return Ok(chunk);
+            }
+            self.odd.fetch_max(size.get(), Ordering::Relaxed);
+            self.give_back(chunk)?;
+        }
+        self.cut(size)
+    }
+
+    /// Asks, and where there is none while registered memory waits to be given
+    /// back, waits for the context's own work, as the driver's free would have,
+    /// and asks once more.
+    fn again_with_room(&self, ask: impl Fn() -> Result<Address, Code>) -> Result<Address, Code> {
+        let asked = ask();
+        let last = || self.leaving.lock().last()?.fence.clone();
+        match (asked, last()) {
+            (Err(Code::OUT_OF_MEMORY), Some(fence)) => {
+                // What cannot be waited for stays; the second answer tells.
+                let _ = self.wait(&fence, Whose::Own);
+                self.see_off();
+                ask()
+            }
+            (asked, _) => asked,
+        }
+    }
+
+    /// A chunk of `size` bytes out of as many and so much more as it takes to
+    /// align it.
+    fn cut(&self, size: Bytes) -> Result<Address, Code> {
+        let slack = CHUNK_ALIGN.saturating_sub(LEAST_ALIGN);
+        let whole = self.take(size.saturating_add(slack))?;
+        let aligned = Bytes::new(whole.get()).round_up(CHUNK_ALIGN);
+        let chunk = Address::new(aligned.ok_or(Code::OUT_OF_MEMORY)?.get());
+        if chunk != whole {
+            self.cuts.lock().push(Cut { chunk, whole });
+        }
+        Ok(chunk)
+    }
+}
+
+impl Driver for Source {
+    type Fence = Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.again_with_room(|| match self.register(size) {
+            Some(address) => Ok(address),
+            None => self.take(size),
+        })
+    }
+
+    fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
+        self.again_with_room(|| match self.register(size) {
+            Some(chunk) => Ok(chunk),
+            None => self.take_chunk(size),
+        })
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        if registered::begins_at(address) {
+            let fence = self.fence().ok();
+            self.leaving.lock().push(Leaving { address, fence });
+            self.see_off();
+            return Ok(());
+        }
+        let cut = {
+            let mut cuts = self.cuts.lock();
+            let at = cuts.iter().position(|cut| cut.chunk == address);
+            at.map(|at| cuts.swap_remove(at))
+        };
+        let whole = cut.as_ref().map_or(address, |cut| cut.whole);
+        self.give_back(whole).inspect_err(|_| {
+            self.cuts.lock().extend(cut);
+        })
+    }
+
+    /// Of the host, as far as anybody asks: what a share of a device is a share
+    /// of here.
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        let total = core_arena::host::memory().ok_or(Code::NOT_SUPPORTED)?;
+        Ok(MemInfo { free: total, total })
+    }
+
+    fn may_fence(&self) -> bool {
+        self.device.may_fence()
+    }
+
+    fn may_give_back(&self) -> bool {
+        self.device.may_give_back()
+    }
+
+    fn fence(&self) -> Result<Fence, Code> {
+        self.device.fence()
+    }
+
+    fn reached(&self, fence: &Fence) -> Result<bool, Code> {
+        self.device.reached(fence)
+    }
+
+    fn wait(&self, fence: &Fence, whose: Whose) -> Result<bool, Code> {
+        self.device.wait(fence, whose)
+    }
+
+    fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
+        let number = |n: u64| usize::try_from(n).map_err(|_| Code::INVALID_VALUE);
+        let (start, size) = (number(address.get())?, number(size.get())?);
+        let start: *mut u8 = ptr::with_exposed_provenance_mut(start);
+        // SAFETY: memory of the host that nobody else has yet.
+        unsafe { start.write_bytes(byte, size) };
+        Ok(())
+    }
+
+    fn synchronize(&self) -> Result<(), Code> {
+        self.device.synchronize()
+    }
+
+    fn settle(&self, whose: Whose) -> Result<bool, Code> {
+        self.device.settle(whose)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_number_of_its_own() {
+        let kinds = (0..=FLAGS).filter_map(Kind::of_flags);
+        let mut numbers: Vec<_> = kinds.chain([Kind::Plain]).map(Kind::index).collect();
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..Kind::COUNT));
+        assert_eq!(Kind::of_flags(FLAGS + 1), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! A thread that looks after freed page-locked memory, where the option
+//! `pinned_use_background_threads` asks for one: blocks become available when
+//! the device is done with them, and not only when somebody asks for memory.
+//!
+//! Owns the thread. Invariant: it begins with the first free; it takes no
+//! signals and waits for no device; and before the driver shuts down it is
+//! outside of it for good. Cost: nothing where the option is off; else a poll
+//! every 100 microseconds while the device may be using what was freed, more
+//! seldom the longer that takes.
+
+use std::panic::catch_unwind;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use core_arena::Bytes;
+use core_arena::gate::Gate;
+
+use crate::pools::host_memory::pools;
+use crate::process;
+use crate::process::guard::{self, Service};
+use crate::process::outside::with_signals_blocked;
+
+/// As long as PyTorch's own thread sleeps.
+const INTERVAL: Duration = Duration::from_micros(100);
+const LONGEST: Duration = Duration::from_millis(10);
+
+/// Bytes of stack.
+const STACK: usize = 256 << 10;
+
+static THREAD: OnceLock<Option<Thread>> = OnceLock::new();
+/// Whether the thread sleeps until it is told. It stores before it looks for
+/// work a last time, and whoever frees looks here after the free, each with a
+/// fence between the two: at least one sees the other, also where the arena is
+/// new to the thread.
+static ASLEEP: AtomicBool = AtomicBool::new(false);
+/// The thread passes it to work; closed for good at the end of the process.
+static WORK: Gate = Gate::new();
+
+/// Something was freed.
+pub(crate) fn notice() {
+    if !process::options(|loaded| loaded.settings.pinned.background_threads) {
+        return;
+    }
+    // SeqCst: pairs with the one in `sleep_until_told`.
+    fence(Ordering::SeqCst);
+    if let Some(thread) = THREAD.get_or_init(start)
+        && ASLEEP.swap(false, Ordering::Relaxed)
+    {
+        thread.unpark();
+    }
+}
+
+/// Starts the thread, to be stopped before whatever handler the driver has
+/// registered for the end of the process: this one comes later, and runs
+/// earlier.
+fn start() -> Option<Thread> {
+    // SAFETY: the handler takes nothing and lives as long as the process.
+    if unsafe { libc::atexit(stop) } != 0 {
+        return None;
+    }
+    let builder = thread::Builder::new()
+        .name("vramalloc-pinned".to_owned())
+        .stack_size(STACK);
+    // The program's signals are for its own threads.
+    let spawned = with_signals_blocked(|| builder.spawn(watch));
+    spawned.ok().map(|handle| handle.thread().clone())
+}
+
+extern "C" fn stop() {
+    if process::is_own_process() {
+        WORK.close();
+    }
+}
+
+fn watch() {
+    let (mut before, mut pause) = (Bytes::ZERO, INTERVAL);
+    loop {
+        let Some(Ok(left)) = WORK.pass(|| catch_unwind(look_after)) else {
+            break;
+        };
+        if guard::service() != Service::Full {
+            return;
+        }
+        if left.is_zero() {
+            sleep_until_told();
+        } else {
+            // What does not come back soon may be waiting for a long kernel,
+            // for a capture, or for a context that is broken.
+            pause = if left < before { INTERVAL } else { pause };
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST);
+        }
+        before = left;
+    }
+    if !WORK.is_closed() {
+        // As after a panic behind a door.
+        guard::end_service(Service::Broken);
+    }
+}
+
+fn sleep_until_told() {
+    ASLEEP.store(true, Ordering::Relaxed);
+    // SeqCst: pairs with the one in `notice`.
+    fence(Ordering::SeqCst);
+    if !in_limbo().is_zero() {
+        ASLEEP.store(false, Ordering::Relaxed);
+    }
+    while ASLEEP.load(Ordering::Relaxed) {
+        thread::park();
+    }
+}
+
+/// Makes available what the device is done with; what is left.
+fn look_after() -> Bytes {
+    for arena in pools::all().filter(|arena| !arena.limbo().is_zero()) {
+        arena.flush();
+    }
+    in_limbo()
+}
+
+fn in_limbo() -> Bytes {
+    let all = pools::all().map(core_arena::Arena::limbo);
+    all.fold(Bytes::ZERO, Bytes::saturating_add)
+}

@@ -1,0 +1,145 @@
+//! The places of the C API: which context a device means, and memory there.
+//!
+//! A call may name a device that no context is current on, or come before
+//! anything of CUDA did. Then the device's primary context serves, made where
+//! need be, as the runtime's own first call makes it. Owns nothing. Cost: as the
+//! driver's door; the making of a context, once.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use core_arena::page_map::Owner;
+use core_arena::{Address, Bytes, Code};
+
+use crate::doors::driver_api::{self, Refusal};
+use crate::doors::lifecycle;
+use crate::linker::resolve;
+use crate::linker::resolve::MISSING;
+use crate::pools::context::{self, Arena, Asking, Home};
+use crate::pools::host_memory;
+use crate::process::guard::own_call;
+use crate::real;
+use crate::types::{CUcontext, CUdevice, CUdeviceptr};
+
+/// Memory of a device.
+///
+/// # Errors
+/// What CUDA answers, for the device's context or for the memory.
+pub(crate) fn allocate(device: Option<c_int>, size: Bytes) -> Result<Address, Code> {
+    allocate_in(home(device)?.arena(), size)
+}
+
+/// Memory of an arena.
+///
+/// # Errors
+/// What CUDA answers.
+pub(crate) fn allocate_in(arena: &Arena, size: Bytes) -> Result<Address, Code> {
+    let last = || {
+        let mut answer: CUdeviceptr = 0;
+        let size = usize::try_from(size.get()).unwrap_or(usize::MAX);
+        let marker = arena.driver().marker();
+        // SAFETY: a place for the answer.
+        let result = marker.call(|| unsafe { real::cuMemAlloc_v2(&raw mut answer, size) });
+        (result.err().map_or(0, Code::get), answer)
+    };
+    let served = driver_api::allocate(arena, size, last);
+    let address = served.map_err(|refusal| match refusal {
+        Refusal::Limit => Code::OUT_OF_MEMORY,
+        Refusal::Real(result) => code(result),
+    })?;
+    if context::owner(address.get()) == Owner::Foreign {
+        // The driver's, in a frame that another arena has a direct allocation
+        // in: nobody could free it by this API.
+        let marker = arena.driver().marker();
+        // SAFETY: an address that the driver gave just now, which nobody knows.
+        let _ = marker.call(|| unsafe { real::cuMemFree_v2(address.get()) });
+        return Err(Code::OUT_OF_MEMORY);
+    }
+    Ok(address)
+}
+
+/// What a failing call answered.
+fn code(result: u32) -> Code {
+    Code::check(result).err().unwrap_or(Code::UNKNOWN)
+}
+
+/// The home of a device's memory; of the current one where none is named.
+///
+/// # Errors
+/// What CUDA answers; [`Code::NOT_SUPPORTED`] where none of it is loaded.
+pub(crate) fn home(device: Option<c_int>) -> Result<&'static Home, Code> {
+    if let Some(home) = current_on(device) {
+        return Ok(home);
+    }
+    let Some(ordinal) = device else {
+        begin()?;
+        return current_on(None).ok_or(Code::INVALID_CONTEXT);
+    };
+    let mut handle: CUdevice = 0;
+    // SAFETY: a place for the answer.
+    let mut get = || Code::check(unsafe { real::cuDeviceGet(&raw mut handle, ordinal) });
+    if get().is_err() {
+        begin()?;
+        get()?;
+    }
+    let context = primary(handle)?;
+    context::home_of(context, handle, Asking::Api).ok_or(Code::INVALID_CONTEXT)
+}
+
+/// The current context's home, if that is on the device.
+fn current_on(device: Option<c_int>) -> Option<&'static Home> {
+    let home = context::current_home(Asking::Api)?;
+    // The driver's number of a device is its ordinal.
+    device
+        .is_none_or(|ordinal| home.device() == ordinal)
+        .then_some(home)
+}
+
+/// The device of the context that is current, if one is.
+pub(crate) fn current_device() -> Option<CUdevice> {
+    context::current_home(Asking::Api).map(Home::device)
+}
+
+/// Lets CUDA begin, as any first call of the program would: the runtime, where
+/// one can be called; else the driver.
+fn begin() -> Result<(), Code> {
+    // SAFETY: the free of nothing. Not a call of our own: the contexts that it
+    // makes are the program's, and the doors below are to see them.
+    let begun = unsafe { real::cudaFree(ptr::null_mut()) };
+    if begun != MISSING {
+        return Code::check(begun);
+    }
+    if !resolve::driver_is_loaded() && !resolve::load_driver() {
+        return Err(Code::NOT_SUPPORTED);
+    }
+    // SAFETY: a number.
+    Code::check(unsafe { real::cuInit(0) })
+}
+
+/// The primary context of a device. Where the program has not made it yet it
+/// is kept from then on, as the runtime keeps it.
+fn primary(device: CUdevice) -> Result<CUcontext, Code> {
+    own_call(|| {
+        let was_there = lifecycle::is_active(device) == Some(true);
+        let mut context: CUcontext = ptr::null_mut();
+        // SAFETY: a place for the answer.
+        Code::check(unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) })?;
+        if was_there {
+            context::release_primary(device);
+        }
+        Ok(context)
+    })
+}
+
+/// Page-locked memory of the host.
+///
+/// # Errors
+/// What CUDA answers.
+pub(crate) fn allocate_pinned(size: Bytes) -> Result<Address, Code> {
+    host_memory::allocate_portable(any_home()?, size)
+}
+
+/// The home of any context: to portable memory they are alike.
+fn any_home() -> Result<&'static Home, Code> {
+    home(None).or_else(|_| home(Some(0)))
+}

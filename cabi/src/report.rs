@@ -1,0 +1,5 @@
+//! What is told of the process.
+
+pub(crate) mod control;
+pub(crate) mod dump;
+pub(crate) mod snapshots;

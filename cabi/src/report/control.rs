@@ -1,0 +1,162 @@
+//! What a program can ask by name, and tell.
+//!
+//! Owns nothing: options are `life`'s, limits the devices', memory the arenas'.
+//! Cost: questions take a lock for as long as a copy takes; what gives memory
+//! back waits for the device.
+
+use std::ffi::c_int;
+use std::io;
+
+use core_arena::Bytes;
+use core_arena::config::{OptionRow, Unchanged};
+use core_arena::stats::{ArenaStats, StatsTarget};
+
+use crate::api::background;
+use crate::pools::context;
+use crate::pools::pageable;
+use crate::process;
+use crate::report::dump;
+
+/// Options that can be changed at any time; all others only before memory is
+/// asked for.
+const CHANGEABLE: [&str; 5] = [
+    "eager_delete_scope",
+    "fuse_parameter_groups_size",
+    "fuse_parameter_memory_size",
+    "limit",
+    "stats",
+];
+
+/// A number of an arena.
+type Of = fn(&ArenaStats) -> Bytes;
+
+/// What can be asked of a device's memory, summed over its contexts.
+const OF_DEVICE: [(&str, Of); 5] = [
+    ("live", |stats| stats.live.current),
+    ("cached", |stats| stats.cached.current),
+    ("limbo", |stats| stats.limbo.current),
+    ("idle", |stats| stats.idle),
+    ("reserved", |stats| stats.reserved.current),
+];
+
+/// Why nothing was answered or done.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// There is nothing of this name.
+    Unknown,
+    /// It cannot be set, or not any more.
+    ReadOnly,
+    /// The text cannot be read.
+    Unreadable,
+    /// A file could not be written.
+    File(io::Error),
+}
+
+impl From<Unchanged> for Refused {
+    fn from(unchanged: Unchanged) -> Refused {
+        match unchanged {
+            Unchanged::Unknown => Refused::Unknown,
+            Unchanged::Fixed => Refused::ReadOnly,
+            Unchanged::Unreadable => Refused::Unreadable,
+        }
+    }
+}
+
+/// What a name stands for.
+enum Name<'a> {
+    Option(&'a str),
+    Dump,
+    /// A question or an action that takes no value.
+    Plain(fn() -> String),
+    Limit(c_int),
+    Memory(c_int, Of),
+}
+
+impl Name<'_> {
+    fn read(name: &str) -> Option<Name<'_>> {
+        Some(match name {
+            "dump" => Name::Dump,
+            "flush" => Name::Plain(flush),
+            "statistics" => Name::Plain(dump::text),
+            "trim" => Name::Plain(trim),
+            "version" => Name::Plain(|| env!("CARGO_PKG_VERSION").to_owned()),
+            _ => match name.split_once('.')? {
+                ("option", key) => Name::Option(key),
+                ("device", rest) => Name::of_device(rest)?,
+                _ => return None,
+            },
+        })
+    }
+
+    /// `<ordinal>.<value>`.
+    fn of_device(name: &str) -> Option<Name<'_>> {
+        let (ordinal, value) = name.split_once('.')?;
+        let ordinal = ordinal.parse().ok()?;
+        if value == "limit" {
+            return Some(Name::Limit(ordinal));
+        }
+        let (_, of) = OF_DEVICE.iter().find(|(known, _)| *known == value)?;
+        Some(Name::Memory(ordinal, *of))
+    }
+}
+
+/// Answers what is asked by name, or does it, or sets it where a value is
+/// given.
+///
+/// # Errors
+/// [`Refused`].
+pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused> {
+    Ok(match (Name::read(name).ok_or(Refused::Unknown)?, value) {
+        (Name::Option(key), value) => return option(key, value),
+        (Name::Dump, pattern) => return dump(pattern).map(|()| String::new()),
+        (_, Some(_)) => return Err(Refused::ReadOnly),
+        (Name::Plain(answer), None) => answer(),
+        (Name::Limit(device), None) => {
+            context::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
+        }
+        (Name::Memory(device, of), None) => {
+            let stats = context::all_on(device).map(|home| home.arena().stats());
+            let now = stats.filter(|stats| stats.ended_us.is_none());
+            now.map(|stats| of(&stats).get()).sum::<u64>().to_string()
+        }
+    })
+}
+
+fn option(key: &str, value: Option<&str>) -> Result<String, Refused> {
+    if let Some(text) = value {
+        // What was made obeys the options of that moment.
+        let early = !context::any() && !pageable::is_in_use();
+        let may_change = |row: &OptionRow| early || CHANGEABLE.contains(&row.key);
+        process::change_options(|loaded| loaded.change(key, text, may_change))?;
+        context::obey_limit();
+    }
+    process::options(|loaded| loaded.value(key)).ok_or(Refused::Unknown)
+}
+
+/// Writes the statistics to the file of this pattern, or to where the option
+/// `stats` says.
+///
+/// # Errors
+/// [`Refused`].
+pub(crate) fn dump(pattern: Option<&str>) -> Result<(), Refused> {
+    let target = match pattern {
+        None => dump::target(),
+        Some(text) => StatsTarget::read(text).ok_or(Refused::Unreadable)?,
+    };
+    dump::write_now(&target).map_err(Refused::File)
+}
+
+fn flush() -> String {
+    for home in context::homes() {
+        home.arena().flush();
+        home.pinned().flush();
+    }
+    String::new()
+}
+
+fn trim() -> String {
+    background::finish();
+    let homes = context::homes();
+    let devices = homes.iter().map(|home| home.trim().get());
+    (devices.sum::<u64>() + pageable::trim().get()).to_string()
+}

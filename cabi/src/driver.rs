@@ -1,10 +1,14 @@
 //! Contexts of the driver, and marks in their work.
 
 pub(crate) mod capture;
+pub(crate) mod devices;
 pub(crate) mod fence;
 pub(crate) mod green;
 pub(crate) mod marker;
 pub(crate) mod peers;
+pub(crate) mod primary;
 pub(crate) mod real_driver;
 pub(crate) mod reserve;
 pub(crate) mod streams;
+pub(crate) mod users;
+pub(crate) mod whose;

@@ -28,6 +28,7 @@ use core_arena::page_map::Owner;
 use core_arena::{Address, Bytes, Code};
 
 use crate::driver::green;
+use crate::driver::primary;
 use crate::ipc::mappings::{Closed, Found, Part, Source};
 use crate::ipc::token::{HandleBytes, Record, Token};
 use crate::pools::context;
@@ -281,7 +282,7 @@ fn primary_of(context: usize) -> Option<CUdevice> {
     // SAFETY: a place for the answer.
     let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
     let context = ptr::without_provenance_mut(context);
-    (told && context::is_primary(context, device)).then_some(device)
+    (told && primary::is_primary(context, device)).then_some(device)
 }
 
 /// A context is gone: so is what it had opened, and what it let others use.

@@ -23,13 +23,10 @@
 //! chunk and each free.
 
 mod parting;
-mod users;
-mod whose;
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use core_arena::Code;
 use core_arena::patience::Patience;
@@ -38,20 +35,15 @@ use crate::driver::capture;
 use crate::driver::green;
 use crate::driver::marker::Marker;
 use crate::driver::peers;
+use crate::driver::primary;
 use crate::driver::streams;
+use crate::driver::users::{self, Alone, Of};
+use crate::driver::whose::Ending;
 use crate::ipc;
 use crate::pools::context;
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
-
-pub(crate) use users::{ask, retain};
-pub(crate) use whose::{owner, took};
-
-use users::{Alone, Of};
-
-/// Ends that are under way.
-static ENDS: AtomicUsize = AtomicUsize::new(0);
 
 /// What a call may end.
 #[derive(Copy, Clone)]
@@ -221,18 +213,21 @@ fn end(
 struct UnderWay<'a> {
     marker: Option<&'a Arc<Marker>>,
     quiet: bool,
+    _ending: Ending,
 }
 
 impl<'a> UnderWay<'a> {
     fn begin(marker: Option<&'a Arc<Marker>>, quiet: bool) -> UnderWay<'a> {
-        // Acquire and Release: pair with each other and with the loads in
-        // `whose`, which come after the end by way of the driver.
-        ENDS.fetch_add(1, Ordering::AcqRel);
+        let ending = Ending::begin(gone_already);
         if let Some(marker) = marker {
             marker.pause(quiet);
             context::close_homes();
         }
-        UnderWay { marker, quiet }
+        UnderWay {
+            marker,
+            quiet,
+            _ending: ending,
+        }
     }
 }
 
@@ -241,9 +236,16 @@ impl Drop for UnderWay<'_> {
         if let Some(marker) = self.marker {
             marker.resume(self.quiet);
         }
-        // As in `begin`.
-        ENDS.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// The driver has shown that a context is gone whose end is under way.
+fn gone_already(marker: &Arc<Marker>) {
+    let what = match peers::device_of_primary(marker) {
+        Some(device) => What::Primary(device),
+        None => What::Context(marker.context()),
+    };
+    gone(marker, what);
 }
 
 /// The context of this marker is gone, and its memory with it.
@@ -313,7 +315,7 @@ fn is_gone(context: CUcontext, result: CudaResult) -> bool {
 /// Whether a primary context is not there, where a call that was to end it
 /// answered so.
 fn is_unmade(device: CUdevice, result: CudaResult) -> bool {
-    !says_nothing(result) && is_active(device) == Some(false)
+    !says_nothing(result) && primary::is_active(device) == Some(false)
 }
 
 const INVALID_CONTEXT: CudaResult = 201;
@@ -322,16 +324,4 @@ const CONTEXT_IS_DESTROYED: CudaResult = 709;
 /// Whether the driver takes no calls, not yet or no more.
 fn says_nothing(result: CudaResult) -> bool {
     result == Code::NOT_INITIALIZED.get() || result == Code::DEINITIALIZED.get()
-}
-
-/// Whether the primary context of a device exists; none where the driver does
-/// not say.
-pub(crate) fn is_active(device: CUdevice) -> Option<bool> {
-    let mut flags: c_uint = 0;
-    let mut active: c_int = 0;
-    // SAFETY: places for both answers.
-    let state =
-        || unsafe { real::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
-    let result = own_call(state);
-    (result == 0).then_some(active != 0)
 }

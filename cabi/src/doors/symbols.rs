@@ -12,14 +12,14 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
+use crate::doors::capture;
+use crate::doors::contexts;
 use crate::doors::driver_api;
+use crate::doors::green;
 use crate::doors::lifecycle;
 use crate::doors::proc_address;
 use crate::doors::runtime;
-use crate::driver::capture;
-use crate::driver::green;
-use crate::driver::peers;
-use crate::driver::streams;
+use crate::doors::streams;
 use crate::ipc;
 use crate::linker::resolve::Library;
 use crate::pools::host_memory;

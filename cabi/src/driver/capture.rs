@@ -11,7 +11,6 @@
 //! next, so it is waited for no longer than marks take that do not.
 //! Cost: passing the gate, per fence; one load per free.
 
-use std::ffi::c_void;
 use std::ptr;
 use std::time::Duration;
 
@@ -24,13 +23,9 @@ use crate::driver::green;
 use crate::driver::peers;
 use crate::driver::reserve;
 use crate::linker::resolve::MISSING;
-use crate::pools::context;
 use crate::process::guard::{self, own_call};
 use crate::real;
-use crate::types::{
-    CAPTURE_STATUS_NONE, CUcontext, CUgraph, CUgraphNode, CUstream, CaptureMode, CaptureStatus,
-    CudaResult,
-};
+use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUstream, CaptureStatus, CudaResult};
 
 /// Handles that mean a stream of the calling thread: 0 for the functions with
 /// `_ptsz`, 2 for all.
@@ -75,13 +70,11 @@ pub(crate) fn outside<R>(record: impl FnOnce() -> R) -> Option<R> {
 }
 
 /// Begins a capture with the real function `call`.
-unsafe fn begin(
+pub(crate) unsafe fn begin(
     stream: CUstream,
     twin: bool,
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
-    // The end of a context that has an arena is noticed, if only by it.
-    context::current();
     reserve::prepare_capture(peers::all);
     let context = context_of(stream);
     // Where the mark stays, the capture is the driver's to begin or refuse.
@@ -116,7 +109,7 @@ fn context_of(stream: CUstream) -> CUcontext {
 /// Ends a capture with the real function `call`. A failing end may leave the
 /// capture open (another thread's, say) or not (it was invalid): the driver
 /// is asked.
-unsafe fn end(
+pub(crate) unsafe fn end(
     stream: CUstream,
     twin: bool,
     call: impl FnOnce() -> CudaResult,
@@ -259,44 +252,6 @@ unsafe fn status(stream: CUstream, twin: bool) -> Option<CaptureStatus> {
         }
     });
     (result == 0).then_some(status)
-}
-
-/// Functions that begin or end a capture: the stream is the first argument.
-macro_rules! watched {
-    ($($what:ident $twin:literal $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
-        $(
-            #[allow(non_snake_case, reason = "CUDA's names")]
-            pub(crate) unsafe fn $name(
-                stream: CUstream, $($argument: $type),*
-            ) -> Option<CudaResult> {
-                // SAFETY: the caller's own arguments.
-                unsafe { $what(stream, $twin, || real::$name(stream, $($argument),*)) }
-            }
-        )*
-    };
-}
-
-watched! {
-    begin false cuStreamBeginCapture();
-    begin true cuStreamBeginCapture_ptsz();
-    begin false cuStreamBeginCapture_v2(mode: CaptureMode);
-    begin true cuStreamBeginCapture_v2_ptsz(mode: CaptureMode);
-    begin false cuStreamBeginCaptureToGraph(
-        graph: CUgraph, after: *const CUgraphNode, edges: *const c_void, count: usize,
-        mode: CaptureMode,
-    );
-    begin true cuStreamBeginCaptureToGraph_ptsz(
-        graph: CUgraph, after: *const CUgraphNode, edges: *const c_void, count: usize,
-        mode: CaptureMode,
-    );
-    begin false cuStreamBeginRecaptureToGraph(
-        mode: CaptureMode, graph: CUgraph, callback: *const c_void, data: *mut c_void,
-    );
-    begin true cuStreamBeginRecaptureToGraph_ptsz(
-        mode: CaptureMode, graph: CUgraph, callback: *const c_void, data: *mut c_void,
-    );
-    end false cuStreamEndCapture(graph: *mut CUgraph);
-    end true cuStreamEndCapture_ptsz(graph: *mut CUgraph);
 }
 
 #[cfg(test)]

@@ -12,21 +12,19 @@
 //! driver call. Invariant: a primary context with a green one has a marker.
 //! Cost: an atomic load for each context that is looked up anew.
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
 
-use crate::doors::lifecycle;
 use crate::driver::capture;
 use crate::driver::peers;
-use crate::driver::streams;
-use crate::pools::context;
+use crate::driver::primary;
 use crate::process::guard::own_call;
 use crate::real;
-use crate::types::{CUcontext, CUdevice, CudaResult};
+use crate::types::{CUcontext, CUdevice};
 
 /// A green context that is alive.
 struct Part {
@@ -56,31 +54,13 @@ pub(crate) fn whole(context: CUcontext) -> CUcontext {
     })
 }
 
-pub(crate) unsafe fn cuGreenCtxCreate(
-    green: *mut *mut c_void,
-    description: *mut c_void,
-    device: CUdevice,
-    flags: c_uint,
-) -> Option<CudaResult> {
-    streams::expect_parts();
-    Some(lifecycle::retain(device, || {
-        // SAFETY: the caller's own arguments.
-        let result = unsafe { real::cuGreenCtxCreate(green, description, device, flags) };
-        if result == 0 {
-            // SAFETY: the real function has just written there.
-            note(unsafe { *green }, device);
-        }
-        result
-    }))
-}
-
 /// Notes a green context, and the primary one that it has retained.
-fn note(green: *mut c_void, device: CUdevice) {
+pub(crate) fn note(green: *mut c_void, device: CUdevice) {
     let mut primary: CUcontext = ptr::null_mut();
     own_call(|| {
         // SAFETY: a place for the answer.
         if unsafe { real::cuDevicePrimaryCtxRetain(&raw mut primary, device) } == 0 {
-            context::release_primary(device);
+            primary::release_primary(device);
         }
     });
     if primary.is_null() {
@@ -99,44 +79,31 @@ fn note(green: *mut c_void, device: CUdevice) {
     });
 }
 
-pub(crate) unsafe fn cuCtxFromGreenCtx(
-    context: *mut CUcontext,
-    green: *mut c_void,
-) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuCtxFromGreenCtx(context, green) };
-    if result == 0 {
-        let mut parts = PARTS.lock();
-        if let Some(part) = parts.iter_mut().find(|part| part.green == green.addr()) {
-            // SAFETY: the real function has just written there.
-            part.context = unsafe { *context }.addr();
-        }
+/// Notes the context by which a green one can be current.
+pub(crate) fn note_context(green: *mut c_void, context: CUcontext) {
+    let mut parts = PARTS.lock();
+    if let Some(part) = parts.iter_mut().find(|part| part.green == green.addr()) {
+        part.context = context.addr();
     }
-    Some(result)
 }
 
-/// It releases the primary context, and ends that if it was the last to hold
-/// it. Captures on its streams are over.
-pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult> {
-    let device = {
-        let parts = PARTS.lock();
-        parts.iter().find(|part| part.green == green.addr())?.device
+/// The device that a green context is a part of.
+pub(crate) fn device_of(green: *mut c_void) -> Option<CUdevice> {
+    let parts = PARTS.lock();
+    let part = parts.iter().find(|part| part.green == green.addr())?;
+    Some(part.device)
+}
+
+/// A green context is gone: captures on its streams are over.
+pub(crate) fn gone(green: *mut c_void, device: CUdevice) {
+    // With the primary context all streams are gone: of none is asked.
+    let is_left = primary::is_active(device) == Some(true);
+    let over = if is_left {
+        capture::forget_part
+    } else {
+        capture::forget_context
     };
-    lifecycle::release(device, || {
-        // SAFETY: the caller's own argument.
-        let result = unsafe { real::cuGreenCtxDestroy(green) };
-        if result == 0 {
-            // With the primary context all streams are gone: of none is asked.
-            let is_left = lifecycle::is_active(device) == Some(true);
-            let over = if is_left {
-                capture::forget_part
-            } else {
-                capture::forget_context
-            };
-            forget(|part| part.green == green.addr(), over);
-        }
-        result
-    })
+    forget(|part| part.green == green.addr(), over);
 }
 
 /// The primary context of this device is gone, and every part of it.
@@ -168,6 +135,6 @@ fn forget(is_gone: impl Fn(&Part) -> bool, over: fn(CUcontext)) {
         over(ptr::without_provenance_mut(part.context));
     }
     if !gone.is_empty() {
-        context::forget_remembered();
+        peers::forget_remembered();
     }
 }

@@ -13,21 +13,19 @@
 //! beginning to its end. Cost: a look at the list per fence; a mark more per
 //! fence for each context beyond the first.
 
-use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use core_arena::patience::Brief;
 use spin::rwlock::RwLock;
 
-use crate::doors::lifecycle;
 use crate::driver::green;
 use crate::driver::marker::Marker;
+use crate::driver::primary;
 use crate::driver::streams;
-use crate::pools::context;
 use crate::real;
-use crate::types::{CUcontext, CUdevice, CudaResult};
+use crate::types::{CUcontext, CUdevice};
 
 /// A context that is alive.
 struct Known {
@@ -41,6 +39,22 @@ struct Known {
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 static CONTEXTS: RwLock<Vec<Known>, Brief> = RwLock::new(Vec::new());
+
+/// Changes when an arena is retired, and when a handle stands for another context
+/// from now on: what threads remember of either may be old then.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Of what threads remember.
+pub(crate) fn generation() -> u64 {
+    // Acquire: pairs with the Release in `forget_remembered`.
+    GENERATION.load(Ordering::Acquire)
+}
+
+/// What threads remember is old.
+pub(crate) fn forget_remembered() {
+    // Release: pairs with the Acquire in `generation`.
+    GENERATION.fetch_add(1, Ordering::Release);
+}
 
 /// What is known of a context: its marker, and whether it is its device's
 /// primary one.
@@ -57,10 +71,10 @@ pub(crate) fn learn(context: CUcontext, device: CUdevice) -> Option<(Arc<Marker>
     if let Some(known) = known(context) {
         return Some(known);
     }
-    if lifecycle::is_active(device) == Some(false) {
+    if primary::is_active(device) == Some(false) {
         return None;
     }
-    let primary = context::is_primary(context, device);
+    let primary = primary::is_primary(context, device);
     let marker = marker(context, || primary.then_some(device));
     Some((marker, primary))
 }
@@ -144,7 +158,7 @@ pub(crate) fn of(context: CUcontext) -> Arc<Marker> {
         let passing = Marker::new(context);
         // SAFETY: a place for the answer.
         let told = passing.call(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
-        (told.is_ok() && context::is_primary(context, device)).then_some(device)
+        (told.is_ok() && primary::is_primary(context, device)).then_some(device)
     })
 }
 
@@ -175,87 +189,4 @@ pub(crate) fn primary(device: CUdevice) -> Option<Arc<Marker>> {
     let contexts = CONTEXTS.read();
     let known = (contexts.iter()).find(|known| known.primary_of == Some(device))?;
     Some(Arc::clone(&known.marker))
-}
-
-/// Gives the current context access to the memory of `owner`.
-pub(crate) unsafe fn cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuCtxEnablePeerAccess(owner, flags) };
-    if result == 0 {
-        current();
-    }
-    Some(result)
-}
-
-pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
-    context: *mut CUcontext,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    Some(lifecycle::retain(device, || {
-        // SAFETY: the caller's own arguments.
-        let result = unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
-        if result == 0 {
-            // SAFETY: the real function has just written there.
-            marker(unsafe { *context }, || Some(device));
-        }
-        result
-    }))
-}
-
-/// Notes a context that was made where `result` is success.
-///
-/// # Safety
-/// Where `result` is success, a context was written to `context`.
-unsafe fn made(result: CudaResult, context: *mut CUcontext) -> Option<CudaResult> {
-    if result == 0 {
-        // SAFETY: the caller's promise.
-        let context = unsafe { *context };
-        green::forget_handle(context);
-        lifecycle::made(context);
-        marker(context, || None);
-    }
-    Some(result)
-}
-
-pub(crate) unsafe fn cuCtxCreate(
-    context: *mut CUcontext,
-    flags: c_uint,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    unsafe { made(real::cuCtxCreate(context, flags, device), context) }
-}
-
-pub(crate) unsafe fn cuCtxCreate_v2(
-    context: *mut CUcontext,
-    flags: c_uint,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    unsafe { made(real::cuCtxCreate_v2(context, flags, device), context) }
-}
-
-pub(crate) unsafe fn cuCtxCreate_v3(
-    context: *mut CUcontext,
-    affinity: *mut c_void,
-    count: c_int,
-    flags: c_uint,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuCtxCreate_v3(context, affinity, count, flags, device) };
-    // SAFETY: as above.
-    unsafe { made(result, context) }
-}
-
-pub(crate) unsafe fn cuCtxCreate_v4(
-    context: *mut CUcontext,
-    parameters: *mut c_void,
-    flags: c_uint,
-    device: CUdevice,
-) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuCtxCreate_v4(context, parameters, flags, device) };
-    // SAFETY: as above.
-    unsafe { made(result, context) }
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use core_arena::driver::{IfEnding, Whose, ask_until};
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 
-use crate::doors::lifecycle;
 use crate::driver::capture;
 use crate::driver::fence::{Fence, runs_nothing, wait_for};
 use crate::driver::marker::{Decision, Marker, lasts};
@@ -18,7 +17,7 @@ use crate::driver::peers;
 use crate::driver::reserve;
 use crate::driver::reserve::Beyond;
 use crate::driver::streams;
-use crate::pools::context;
+use crate::driver::whose;
 use crate::process::{cancel, guard};
 use crate::real;
 use crate::types::CudaResult;
@@ -26,12 +25,18 @@ use crate::types::CudaResult;
 /// One context of the real driver.
 pub(crate) struct RealDriver {
     own: Arc<Marker>,
+    /// The context to which an address is given by what is known of the memory
+    /// that the driver gave before.
+    known: fn(Address) -> Option<&'static Arc<Marker>>,
 }
 
 impl RealDriver {
     /// The driver in the context of the marker.
-    pub(crate) fn new(own: Arc<Marker>) -> RealDriver {
-        RealDriver { own }
+    pub(crate) fn new(
+        own: Arc<Marker>,
+        known: fn(Address) -> Option<&'static Arc<Marker>>,
+    ) -> RealDriver {
+        RealDriver { own, known }
     }
 
     /// Makes calls in the context.
@@ -74,7 +79,7 @@ impl Driver for RealDriver {
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
         let address = reserve::alloc(&self.own, size)?;
-        lifecycle::took(address, size, context::marker_at);
+        whose::took(address, size, self.known);
         Ok(address)
     }
 

@@ -23,8 +23,8 @@ use core_arena::quota::Quota;
 use core_arena::{Address, Bytes, Code};
 use spin::mutex::SpinMutex;
 
+use crate::driver::devices;
 use crate::driver::marker::Marker;
-use crate::pools::context;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr};
 
@@ -82,7 +82,7 @@ impl Reserve {
                 return None;
             }
             // Another thread may have been faster, with the same.
-            let _ = (self.quota).set(told.is_ok().then(|| context::quota_of(device)));
+            let _ = (self.quota).set(told.is_ok().then(|| devices::quota_of(device)));
         }
         self.quota.get()?.as_ref()
     }

@@ -20,7 +20,7 @@
 //! per stream and an event per destroyed one; a mark per stream and fence.
 //! Nothing of this on drivers that can mark a context.
 
-use std::ffi::{CStr, c_int, c_uint};
+use std::ffi::{CStr, c_uint};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -33,8 +33,6 @@ use crate::driver::capture;
 use crate::driver::marker::{Mark, Marker};
 use crate::driver::peers;
 use crate::linker::resolve::driver_function;
-use crate::pools::lanes;
-use crate::real;
 use crate::types::{CUstream, CudaResult};
 
 /// The flag of a stream that does not order with the legacy default stream.
@@ -284,7 +282,7 @@ pub(crate) fn forget_ended() {
 ///
 /// # Safety
 /// Where `result` is success, a stream was written to `stream`.
-unsafe fn made(result: CudaResult, stream: *mut CUstream, flags: c_uint) {
+pub(crate) unsafe fn made(result: CudaResult, stream: *mut CUstream, flags: c_uint) {
     if result != 0 {
         return;
     }
@@ -364,10 +362,24 @@ fn tidy(marker: &Arc<Marker>) {
     }
 }
 
+/// A green context is going to be made. Its streams are made by functions of its
+/// own, and its work is no work of the legacy stream; waiting for the primary
+/// context covers it. Drivers that have green contexts and lack marks of
+/// contexts are few.
+pub(crate) fn expect_parts() {
+    if way() == Way::Streams {
+        take(Way::Wait);
+    }
+}
+
+/// Whether each stream has to be known.
+pub(crate) fn are_watched() -> bool {
+    way() == Way::Streams
+}
+
 /// Destroys a stream with the real function `call`.
-fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    lanes::end_stream(stream);
-    let watched = way() == Way::Streams;
+pub(crate) fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    let watched = are_watched();
     if !watched && !capture::any() {
         return None;
     }
@@ -380,50 +392,4 @@ fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Option<CudaRe
         BOOK.lock().leave(&marker, Trace::Unwatched);
     }
     Some(result)
-}
-
-pub(crate) unsafe fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> Option<CudaResult> {
-    if way() != Way::Streams {
-        return None;
-    }
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuStreamCreate(stream, flags) };
-    // SAFETY: the real function has just written there.
-    unsafe { made(result, stream, flags) };
-    Some(result)
-}
-
-pub(crate) unsafe fn cuStreamCreateWithPriority(
-    stream: *mut CUstream,
-    flags: c_uint,
-    priority: c_int,
-) -> Option<CudaResult> {
-    if way() != Way::Streams {
-        return None;
-    }
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuStreamCreateWithPriority(stream, flags, priority) };
-    // SAFETY: the real function has just written there.
-    unsafe { made(result, stream, flags) };
-    Some(result)
-}
-
-/// A green context is going to be made. Its streams are made by functions of its
-/// own, and its work is no work of the legacy stream; waiting for the primary
-/// context covers it. Drivers that have green contexts and lack marks of
-/// contexts are few.
-pub(crate) fn expect_parts() {
-    if way() == Way::Streams {
-        take(Way::Wait);
-    }
-}
-
-pub(crate) unsafe fn cuStreamDestroy(stream: CUstream) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument.
-    destroy(stream, || unsafe { real::cuStreamDestroy(stream) })
-}
-
-pub(crate) unsafe fn cuStreamDestroy_v2(stream: CUstream) -> Option<CudaResult> {
-    // SAFETY: the caller's own argument.
-    destroy(stream, || unsafe { real::cuStreamDestroy_v2(stream) })
 }

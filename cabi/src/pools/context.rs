@@ -12,7 +12,6 @@
 
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use core_arena::config::{FreeSync, StrategyKind};
@@ -24,12 +23,11 @@ use spin::mutex::SpinMutex;
 use spin::rwlock::RwLock;
 
 use crate::api::holdings;
-use crate::doors::lifecycle;
+use crate::driver::devices::{self, Device, device};
 use crate::driver::green;
 use crate::driver::marker::{Decision, Marker};
 use crate::driver::peers;
 use crate::driver::real_driver::RealDriver;
-use crate::linker::resolve::MISSING;
 use crate::pools::host_memory::{Leftovers, Of, Pools};
 use crate::pools::lanes;
 use crate::pools::registry::Registry;
@@ -38,15 +36,12 @@ use crate::process::{self, cancel};
 use crate::real;
 use crate::types::{CUcontext, CUdevice};
 
-mod device;
 mod held;
 mod owners;
 mod reports;
 mod settings;
 pub(crate) mod shortage;
 
-use device::{Device, device};
-pub(crate) use device::{limit_on, obey_limit, quota_of};
 pub(crate) use owners::{arena, home_with, in_map, marker_at, owner, serving_homes};
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
@@ -187,9 +182,6 @@ static NEW: SpinMutex<(), Brief> = SpinMutex::new(());
 static SERVING: RwLock<Vec<&'static Home>, Brief> = RwLock::new(Vec::new());
 /// Every home by the number of its arena.
 static HOMES: Registry<Home, MOST_ARENAS> = Registry::new();
-/// Changes when an arena is retired: what threads remember may be old then.
-static GENERATION: AtomicU64 = AtomicU64::new(0);
-
 /// The arena that a thread used last.
 #[derive(Copy, Clone)]
 struct Remembered {
@@ -218,9 +210,8 @@ pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
     if result != 0 || context.is_null() {
         return None;
     }
-    // Acquire: pairs with the Release in `retire`; a thread that was
-    // told of a context's end does not find its arena again.
-    let generation = GENERATION.load(Ordering::Acquire);
+    // A thread that was told of a context's end does not find its arena again.
+    let generation = peers::generation();
     let last = LAST.get();
     match last.home {
         Some(home) if last.context == context.addr() && last.generation == generation => Some(home),
@@ -332,7 +323,7 @@ fn create(
     }
     let home = HOMES.add(|number| {
         let id = ArenaId(number);
-        let driver = RealDriver::new(Arc::clone(&marker));
+        let driver = RealDriver::new(Arc::clone(&marker), marker_at);
         let quota = Arc::clone(&device.quota);
         let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(handle, id);
@@ -387,7 +378,7 @@ pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
     config.free_sync = FreeSync::Immediate;
     config.fill = None;
     config.sync_after_alloc = false;
-    let driver = RealDriver::new(Arc::clone(home.arena.driver().marker()));
+    let driver = RealDriver::new(Arc::clone(home.arena.driver().marker()), marker_at);
     let device = home.device;
     let lane = HOMES.add(|number| {
         let id = ArenaId(number);
@@ -406,30 +397,14 @@ pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
     Some(Arc::clone(&lane.arena))
 }
 
-/// Whether a context is its device's primary one. Asks by retaining it, and
-/// only while it exists, so that it is not made by the question.
-pub(crate) fn is_primary(context: CUcontext, device: CUdevice) -> bool {
-    lifecycle::ask(device, || {
-        if lifecycle::is_active(device) != Some(true) {
-            return false;
-        }
-        let mut primary: CUcontext = ptr::null_mut();
-        // SAFETY: a place for the answer.
-        if unsafe { real::cuDevicePrimaryCtxRetain(&raw mut primary, device) } != 0 {
-            return false;
-        }
-        release_primary(device);
-        primary == context
-    })
-}
-
-/// Gives back a device's primary context, which was retained just now and is
-/// retained elsewhere.
-pub(crate) fn release_primary(device: CUdevice) {
-    // SAFETY: as above. Drivers before CUDA 11 have the first form alone.
-    unsafe {
-        if real::cuDevicePrimaryCtxRelease_v2(device) == MISSING {
-            real::cuDevicePrimaryCtxRelease(device);
+/// Puts a limit in force that was changed, and gives idle memory beyond it
+/// back.
+pub(crate) fn obey_limit() {
+    for device in devices::obey_limit() {
+        for home in homes_on(device.handle) {
+            if device.is_beyond_limit() {
+                home.trim();
+            }
         }
     }
 }
@@ -471,15 +446,7 @@ pub(crate) fn homes_of(marker: &Arc<Marker>) -> Vec<&'static Home> {
 pub(crate) fn close_homes() {
     // Whoever was making one has made it when this is passed.
     drop(NEW.lock());
-    // Release: pairs with the Acquire in `current`.
-    GENERATION.fetch_add(1, Ordering::Release);
-}
-
-/// A handle stands for another context from now on: what threads remember of it
-/// is old.
-pub(crate) fn forget_remembered() {
-    // Release: pairs with the Acquire in `current`.
-    GENERATION.fetch_add(1, Ordering::Release);
+    peers::forget_remembered();
 }
 
 /// The context of this marker is gone: its arenas forget everything.
@@ -496,8 +463,7 @@ pub(crate) fn retire(marker: &Arc<Marker>) -> Leftovers {
         reports::keep_the_end(&home.arena, home.lanes().retire());
         left = left.and(home.pinned().retire());
     }
-    // Release: pairs with the Acquire in `current`.
-    GENERATION.fetch_add(1, Ordering::Release);
+    peers::forget_remembered();
     holdings::forget_dead();
     left
 }

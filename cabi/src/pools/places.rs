@@ -12,7 +12,7 @@ use core_arena::page_map::Owner;
 use core_arena::{Address, Bytes, Code};
 
 use crate::doors::driver_api::{self, Refusal};
-use crate::doors::lifecycle;
+use crate::driver::primary;
 use crate::linker::resolve;
 use crate::linker::resolve::MISSING;
 use crate::pools::context::{self, Arena, Asking, Home};
@@ -120,12 +120,12 @@ fn begin() -> Result<(), Code> {
 /// is kept from then on, as the runtime keeps it.
 fn primary(device: CUdevice) -> Result<CUcontext, Code> {
     own_call(|| {
-        let was_there = lifecycle::is_active(device) == Some(true);
+        let was_there = primary::is_active(device) == Some(true);
         let mut context: CUcontext = ptr::null_mut();
         // SAFETY: a place for the answer.
         Code::check(unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) })?;
         if was_there {
-            context::release_primary(device);
+            primary::release_primary(device);
         }
         Ok(context)
     })

@@ -11,27 +11,27 @@ macro_rules! intercepted {
     ($then:ident) => {
         $then! {
             Driver watch lifecycle 2000 cuCtxAttach(context: *mut CUcontext, flags: c_uint);
-            Driver watch peers 2000 cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice);
-            Driver watch peers 3020 cuCtxCreate_v2(
+            Driver watch contexts 2000 cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice);
+            Driver watch contexts 3020 cuCtxCreate_v2(
                 context: *mut CUcontext, flags: c_uint, device: CUdevice,
             );
-            Driver watch peers 11040 cuCtxCreate_v3(
+            Driver watch contexts 11040 cuCtxCreate_v3(
                 context: *mut CUcontext, affinity: *mut c_void, count: c_int, flags: c_uint,
                 device: CUdevice,
             );
-            Driver watch peers 12050 cuCtxCreate_v4(
+            Driver watch contexts 12050 cuCtxCreate_v4(
                 context: *mut CUcontext, parameters: *mut c_void, flags: c_uint, device: CUdevice,
             );
             Driver watch lifecycle 2000 cuCtxDestroy(context: CUcontext);
             Driver watch lifecycle 4000 cuCtxDestroy_v2(context: CUcontext);
             Driver watch lifecycle 2000 cuCtxDetach(context: CUcontext);
-            Driver watch peers 4000 cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint);
+            Driver watch contexts 4000 cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint);
             Driver watch green 12040 cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut c_void);
             Driver watch lifecycle 7000 cuDevicePrimaryCtxRelease(device: CUdevice);
             Driver watch lifecycle 11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice);
             Driver watch lifecycle 7000 cuDevicePrimaryCtxReset(device: CUdevice);
             Driver watch lifecycle 11000 cuDevicePrimaryCtxReset_v2(device: CUdevice);
-            Driver watch peers 7000 cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+            Driver watch contexts 7000 cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
             Driver always proc_address 11030 cuGetProcAddress(
                 name: Text, function: *mut *mut c_void, version: c_int, flags: u64,
             );

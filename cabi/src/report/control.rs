@@ -12,6 +12,7 @@ use core_arena::config::{OptionRow, Unchanged};
 use core_arena::stats::{ArenaStats, StatsTarget};
 
 use crate::api::background;
+use crate::driver::devices;
 use crate::pools::context;
 use crate::pools::pageable;
 use crate::process;
@@ -112,7 +113,7 @@ pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused
         (_, Some(_)) => return Err(Refused::ReadOnly),
         (Name::Plain(answer), None) => answer(),
         (Name::Limit(device), None) => {
-            context::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
+            devices::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
         }
         (Name::Memory(device, of), None) => {
             let stats = context::all_on(device).map(|home| home.arena().stats());

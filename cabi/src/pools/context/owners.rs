@@ -8,13 +8,13 @@ use core_arena::Address;
 use core_arena::page_map::{ArenaId, Owner};
 
 use super::{Arena, HOMES, Home, PAGES};
-use crate::doors::lifecycle;
 use crate::driver::marker::Marker;
+use crate::driver::whose;
 use crate::types::CUdeviceptr;
 
 /// Whose an address is.
 pub(crate) fn owner(address: CUdeviceptr) -> Owner {
-    lifecycle::owner(Address::new(address), || in_map(address), marker_of)
+    whose::owner(Address::new(address), || in_map(address), marker_of)
 }
 
 /// The same as far as the page map knows.

@@ -13,8 +13,8 @@ use core_arena::page_map::{ArenaId, Owner, PageMap};
 use core_arena::stats::{ArenaReport, PinnedReport};
 use core_arena::{Address, Bytes, PinnedPlan, host};
 
-use crate::doors::lifecycle;
 use crate::driver::marker::Marker;
+use crate::driver::whose;
 use crate::pools::host_memory::registered::Leftovers;
 use crate::pools::host_memory::source::{Kind, Source};
 use crate::pools::registry::Registry;
@@ -141,7 +141,7 @@ fn plan() -> &'static Arc<PinnedPlan> {
 
 /// Whose an address of the host is.
 pub(crate) fn owner(address: Address) -> Owner {
-    lifecycle::owner(address, || in_map(address), marker_of)
+    whose::owner(address, || in_map(address), marker_of)
 }
 
 /// The same as far as the page map knows.

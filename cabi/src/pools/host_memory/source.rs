@@ -21,10 +21,11 @@ use core_arena::patience::Brief;
 use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use spin::mutex::SpinMutex;
 
-use crate::doors::lifecycle;
 use crate::driver::fence::Fence;
 use crate::driver::marker::Marker;
 use crate::driver::real_driver::RealDriver;
+use crate::driver::whose;
+use crate::pools::context::marker_at;
 use crate::pools::host_memory::pools;
 use crate::pools::host_memory::registered::{self, Leftovers};
 use crate::real;
@@ -145,7 +146,7 @@ impl Source {
     /// `threads` have touched it, or allocated by the driver.
     pub(crate) fn new(marker: Arc<Marker>, kind: Kind, threads: Option<u32>) -> Source {
         Source {
-            device: RealDriver::new(Arc::clone(&marker)),
+            device: RealDriver::new(Arc::clone(&marker), marker_at),
             marker,
             kind,
             cuts: SpinMutex::new(Vec::new()),
@@ -265,7 +266,7 @@ impl Source {
         let take = || unsafe { self.kind.take(&raw mut address, length) };
         told::alloc(|| self.marker.call(take))?;
         let address = Address::new(address.expose_provenance() as u64);
-        lifecycle::took(address, size, pools::marker_at);
+        whose::took(address, size, pools::marker_at);
         Ok(address)
     }
 

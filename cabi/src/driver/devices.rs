@@ -19,16 +19,23 @@ use crate::types::CUdevice;
 static DEVICES: SpinMutex<Vec<&'static Device>, Brief> = SpinMutex::new(Vec::new());
 
 /// What is known of a device.
-pub(super) struct Device {
-    pub(super) handle: CUdevice,
-    pub(super) name: Option<String>,
-    pub(super) total: Option<Bytes>,
-    pub(super) quota: Arc<Quota>,
+pub(crate) struct Device {
+    pub(crate) handle: CUdevice,
+    pub(crate) name: Option<String>,
+    pub(crate) total: Option<Bytes>,
+    pub(crate) quota: Arc<Quota>,
+}
+
+impl Device {
+    /// Whether more is reserved than the limit allows.
+    pub(crate) fn is_beyond_limit(&self) -> bool {
+        (self.quota.limit()).is_some_and(|limit| self.quota.reserved() > limit)
+    }
 }
 
 /// The device with this handle; what is known of it is asked of the driver the
 /// first time.
-pub(super) fn device(handle: CUdevice) -> &'static Device {
+pub(crate) fn device(handle: CUdevice) -> &'static Device {
     let known = |devices: &[&'static Device]| {
         devices
             .iter()
@@ -68,19 +75,16 @@ fn limit(total: Option<Bytes>) -> Bytes {
     limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
 }
 
-/// Puts a limit in force that was changed, and gives idle memory beyond it
-/// back.
-pub(crate) fn obey_limit() {
-    let devices = DEVICES.lock().clone();
-    for device in devices {
+/// Puts a limit in force that was changed; the devices on which more is reserved
+/// than that.
+pub(crate) fn obey_limit() -> Vec<&'static Device> {
+    let mut devices = DEVICES.lock().clone();
+    devices.retain(|device| {
         let limit = limit(device.total);
         device.quota.set_limit(limit);
-        for home in super::homes_on(device.handle) {
-            if device.quota.reserved() > limit {
-                home.trim();
-            }
-        }
-    }
+        device.is_beyond_limit()
+    });
+    devices
 }
 
 fn name(device: CUdevice) -> Option<String> {

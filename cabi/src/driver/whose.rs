@@ -6,25 +6,51 @@
 //! address may be ending, the driver says whose the memory is now; and memory
 //! that it has just given us is nobody else's.
 //!
-//! Owns nothing. Invariant: what the driver has given to somebody else is not
+//! Owns the count of the ends that are under way. Invariant: what the driver has given to somebody else is not
 //! taken for memory of ours. Cost: a load for each look-up of an owner; a
 //! question to the driver where that one may be ending.
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use core_arena::page_map::Owner;
 use core_arena::{Address, Bytes};
 
-use super::{ENDS, What, gone};
 use crate::driver::green;
 use crate::driver::marker::Marker;
-use crate::driver::peers;
 use crate::process::guard::{self, own_call};
 use crate::real;
 use crate::types::CUcontext;
+
+/// Ends that are under way.
+static ENDS: AtomicUsize = AtomicUsize::new(0);
+
+/// What is done where a context turns out to be gone.
+static GONE: OnceLock<fn(&Arc<Marker>)> = OnceLock::new();
+
+/// An end of a context, while it is under way.
+pub(crate) struct Ending;
+
+impl Ending {
+    /// It begins. Where it turns out to have come to its end meanwhile, `gone` is
+    /// done.
+    pub(crate) fn begin(gone: fn(&Arc<Marker>)) -> Ending {
+        GONE.get_or_init(|| gone);
+        // Acquire and Release: pair with each other and with the loads below,
+        // which come after the end by way of the driver.
+        ENDS.fetch_add(1, Ordering::AcqRel);
+        Ending
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // As in `begin`.
+        ENDS.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 /// The attribute of a pointer that names its context.
 const CONTEXT: c_int = 1;
@@ -41,7 +67,7 @@ pub(crate) fn owner<'a>(
     look: impl FnOnce() -> Owner,
     marker: impl FnOnce(Owner) -> Option<&'a Arc<Marker>>,
 ) -> Owner {
-    // Acquire: pairs with the Release in `UnderWay`. It comes before the look:
+    // Acquire: pairs with the Release in `Ending`. It comes before the look:
     // whoever got the memory from the driver after it had left its context
     // either finds that end under way here, or finds the map without it.
     let may_be_ending = ENDS.load(Ordering::Acquire) != 0;
@@ -82,11 +108,9 @@ pub(crate) fn took<'a>(
     let mut left = size;
     while !left.is_zero() {
         if let Some(marker) = marker(at).filter(|marker| marker.is_paused()) {
-            let what = match peers::device_of_primary(marker) {
-                Some(device) => What::Primary(device),
-                None => What::Context(marker.context()),
-            };
-            gone(marker, what);
+            if let Some(gone) = GONE.get() {
+                gone(marker);
+            }
         }
         let step = STEP.min(left);
         left = left.saturating_sub(step);

@@ -78,7 +78,7 @@ fn with<R>(of: Of, work: impl FnOnce(&mut Users) -> R) -> R {
 }
 
 /// Keeps others from being alone with a context while it lives.
-pub(super) struct Passing(Of);
+pub(crate) struct Passing(Of);
 
 impl Passing {
     fn enter(of: Of) -> Passing {
@@ -117,7 +117,7 @@ pub(crate) fn retain(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Cud
 }
 
 /// Makes the program one more user of a context by `call`.
-pub(super) fn join(of: Of, call: impl FnOnce() -> CudaResult) -> CudaResult {
+pub(crate) fn join(of: Of, call: impl FnOnce() -> CudaResult) -> CudaResult {
     let _passing = Passing::enter(of);
     let result = call();
     if result == 0 {
@@ -134,7 +134,7 @@ pub(crate) fn ask<R>(device: CUdevice, calls: impl FnOnce() -> R) -> R {
 }
 
 /// The program is going to let go of a context; none where that may end it.
-pub(super) fn leave(of: Of) -> Option<Passing> {
+pub(crate) fn leave(of: Of) -> Option<Passing> {
     let stays = with(of, |users| {
         let stays = users.held > 1 && users.ending == 0;
         if stays {
@@ -147,16 +147,16 @@ pub(super) fn leave(of: Of) -> Option<Passing> {
 }
 
 /// The program has let go of a context, alone with it.
-pub(super) fn left(of: Of) {
+pub(crate) fn left(of: Of) {
     with(of, |users| users.held = users.held.saturating_sub(1));
 }
 
 /// Keeps others from coming to a context and from leaving it while it lives.
-pub(super) struct Alone(Of);
+pub(crate) struct Alone(Of);
 
 impl Alone {
     /// Waits for those who are at it.
-    pub(super) fn begin(of: Of) -> Alone {
+    pub(crate) fn begin(of: Of) -> Alone {
         with(of, |users| users.ending += 1);
         let mut patience = Patience::new();
         while PASSING.get() == 0 && with(of, |users| users.passing != 0) {
@@ -166,7 +166,7 @@ impl Alone {
     }
 
     /// The context is gone: nobody holds it.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         with(self.0, |users| users.held = 0);
     }
 }

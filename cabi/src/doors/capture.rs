@@ -1,0 +1,57 @@
+//! The doors by which captures begin and end.
+
+use std::ffi::c_void;
+
+use crate::driver::capture::{self, end};
+use crate::pools::context;
+use crate::real;
+use crate::types::{CUgraph, CUgraphNode, CUstream, CaptureMode, CudaResult};
+
+unsafe fn begin(
+    stream: CUstream,
+    twin: bool,
+    call: impl FnOnce() -> CudaResult,
+) -> Option<CudaResult> {
+    // The end of a context that has an arena is noticed, if only by it.
+    context::current();
+    // SAFETY: the caller's own promise.
+    unsafe { capture::begin(stream, twin, call) }
+}
+
+/// Functions that begin or end a capture: the stream is the first argument.
+macro_rules! watched {
+    ($($what:ident $twin:literal $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+        $(
+            #[allow(non_snake_case, reason = "CUDA's names")]
+            pub(crate) unsafe fn $name(
+                stream: CUstream, $($argument: $type),*
+            ) -> Option<CudaResult> {
+                // SAFETY: the caller's own arguments.
+                unsafe { $what(stream, $twin, || real::$name(stream, $($argument),*)) }
+            }
+        )*
+    };
+}
+
+watched! {
+    begin false cuStreamBeginCapture();
+    begin true cuStreamBeginCapture_ptsz();
+    begin false cuStreamBeginCapture_v2(mode: CaptureMode);
+    begin true cuStreamBeginCapture_v2_ptsz(mode: CaptureMode);
+    begin false cuStreamBeginCaptureToGraph(
+        graph: CUgraph, after: *const CUgraphNode, edges: *const c_void, count: usize,
+        mode: CaptureMode,
+    );
+    begin true cuStreamBeginCaptureToGraph_ptsz(
+        graph: CUgraph, after: *const CUgraphNode, edges: *const c_void, count: usize,
+        mode: CaptureMode,
+    );
+    begin false cuStreamBeginRecaptureToGraph(
+        mode: CaptureMode, graph: CUgraph, callback: *const c_void, data: *mut c_void,
+    );
+    begin true cuStreamBeginRecaptureToGraph_ptsz(
+        mode: CaptureMode, graph: CUgraph, callback: *const c_void, data: *mut c_void,
+    );
+    end false cuStreamEndCapture(graph: *mut CUgraph);
+    end true cuStreamEndCapture_ptsz(graph: *mut CUgraph);
+}

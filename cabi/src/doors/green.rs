@@ -1,0 +1,53 @@
+//! The doors of green contexts.
+
+use std::ffi::{c_uint, c_void};
+
+use crate::doors::lifecycle;
+use crate::driver::{green as parts, streams, users};
+use crate::real;
+use crate::types::{CUcontext, CUdevice, CudaResult};
+
+pub(crate) unsafe fn cuGreenCtxCreate(
+    green: *mut *mut c_void,
+    description: *mut c_void,
+    device: CUdevice,
+    flags: c_uint,
+) -> Option<CudaResult> {
+    streams::expect_parts();
+    Some(users::retain(device, || {
+        // SAFETY: the caller's own arguments.
+        let result = unsafe { real::cuGreenCtxCreate(green, description, device, flags) };
+        if result == 0 {
+            // SAFETY: the real function has just written there.
+            parts::note(unsafe { *green }, device);
+        }
+        result
+    }))
+}
+
+pub(crate) unsafe fn cuCtxFromGreenCtx(
+    context: *mut CUcontext,
+    green: *mut c_void,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { real::cuCtxFromGreenCtx(context, green) };
+    if result == 0 {
+        // SAFETY: the real function has just written there.
+        parts::note_context(green, unsafe { *context });
+    }
+    Some(result)
+}
+
+/// It releases the primary context, and ends that if it was the last to hold
+/// it.
+pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult> {
+    let device = parts::device_of(green)?;
+    lifecycle::release(device, || {
+        // SAFETY: the caller's own argument.
+        let result = unsafe { real::cuGreenCtxDestroy(green) };
+        if result == 0 {
+            parts::gone(green, device);
+        }
+        result
+    })
+}

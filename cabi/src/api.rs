@@ -25,9 +25,6 @@ mod control;
 
 mod torch;
 
-pub(crate) mod background;
-pub(crate) mod holdings;
-
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 

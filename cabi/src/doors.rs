@@ -3,10 +3,13 @@
 pub(crate) mod capture;
 pub(crate) mod contexts;
 pub(crate) mod dlsym;
-pub(crate) mod driver_api;
 pub(crate) mod green;
+pub(crate) mod host;
+pub(crate) mod ipc;
 pub(crate) mod lifecycle;
+pub(crate) mod memory;
 pub(crate) mod proc_address;
+pub(crate) mod ranges;
 pub(crate) mod runtime;
 pub(crate) mod streams;
-pub(crate) mod symbols;
+pub(crate) mod table;

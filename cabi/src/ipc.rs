@@ -11,13 +11,13 @@
 //!
 //! `exports` keeps what we let others use, [`mappings`] what they let us,
 //! `range` makes what the driver says of an address agree with the handles.
-//! Owns nothing itself. Invariant: right bytes or an error, never other bytes.
+//! Invariant: right bytes or an error, never other bytes.
 //! Cost: a file per exported block and two look-ups per opened one.
 
 mod exports;
 mod folder;
 mod mappings;
-mod range;
+pub(crate) mod range;
 mod token;
 
 use std::io;
@@ -37,40 +37,33 @@ use crate::process::say::{Once, warn_once};
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CudaResult};
 
-pub(crate) use exports::{end as end_process, forget};
-pub(crate) use range::{cuMemGetAddressRange_v2, cuPointerGetAttribute, cuPointerGetAttributes};
+pub(crate) use exports::end as end_process;
 
 /// What the driver answers to a handle that it does not know.
 const INVALID_HANDLE: CudaResult = Code::INVALID_HANDLE.get();
 
-pub(crate) unsafe fn cuIpcGetMemHandle(
-    handle: *mut CUipcMemHandle,
-    address: CUdeviceptr,
-) -> Option<CudaResult> {
+/// A handle to the block at an address; none where the driver's own is right.
+///
+/// # Errors
+/// What the driver answers; "not supported" where the system does not let us
+/// leave others what they need.
+pub(crate) fn export(address: CUdeviceptr) -> Option<Result<CUipcMemHandle, CudaResult>> {
     let Owner::Arena(id) = context::owner(address) else {
         return None;
     };
-    if handle.is_null() {
-        return None;
-    }
     if service() != Service::Full {
-        return Some(Code::NOT_SUPPORTED.get());
+        return Some(Err(Code::NOT_SUPPORTED.get()));
     }
     let located = context::arena(id).and_then(|arena| arena.locate(Address::new(address)));
     let Some(found) = located else {
-        return Some(Code::INVALID_VALUE.get());
+        return Some(Err(Code::INVALID_VALUE.get()));
     };
     if found.block == found.allocation {
         return None;
     }
-    match token_of(&found) {
-        Ok(token) => {
-            // SAFETY: the caller's place for a handle.
-            unsafe { *handle = token::handle_of(token.handle()) };
-            Some(0)
-        }
-        Err(Refused::Real(result)) => Some(result),
-        Err(Refused::System(error)) => {
+    let token = token_of(&found).map_err(|refused| match refused {
+        Refused::Real(result) => result,
+        Refused::System(error) => {
             warn_once(
                 Once::IpcRefused,
                 &format!(
@@ -79,9 +72,10 @@ pub(crate) unsafe fn cuIpcGetMemHandle(
                     exports::parent().display()
                 ),
             );
-            Some(Code::NOT_SUPPORTED.get())
+            Code::NOT_SUPPORTED.get()
         }
-    }
+    });
+    Some(token.map(|token| token::handle_of(token.handle())))
 }
 
 /// Why there is no token.
@@ -113,47 +107,17 @@ fn token_of(found: &Located) -> Result<Token, Refused> {
     exports::add(found.block.get(), &record).map_err(Refused::System)
 }
 
-pub(crate) unsafe fn cuIpcOpenMemHandle(
-    address: *mut CUdeviceptr,
-    handle: CUipcMemHandle,
-    flags: u32,
-) -> Option<CudaResult> {
-    // SAFETY: the caller's place for the answer; see `open` for the closure.
-    unsafe {
-        open(address, &handle, flags, |to, handle| {
-            real::cuIpcOpenMemHandle(to, handle, flags)
-        })
-    }
-}
-
-pub(crate) unsafe fn cuIpcOpenMemHandle_v2(
-    address: *mut CUdeviceptr,
-    handle: CUipcMemHandle,
-    flags: u32,
-) -> Option<CudaResult> {
-    // SAFETY: as above.
-    unsafe {
-        open(address, &handle, flags, |to, handle| {
-            real::cuIpcOpenMemHandle_v2(to, handle, flags)
-        })
-    }
-}
-
-/// Opens a handle, whichever it is. `real_open` is called with a place for its
-/// answer.
+/// Opens a handle, whichever it is; none where no context is current.
+/// `real_open` is called with a place for its answer.
 ///
-/// # Safety
-/// `address` is null or may be written to.
-unsafe fn open(
-    address: *mut CUdeviceptr,
+/// # Errors
+/// What the driver answers, or would answer to a handle that it does not know.
+pub(crate) fn open(
     handle: &CUipcMemHandle,
     flags: u32,
     real_open: impl Fn(*mut CUdeviceptr, CUipcMemHandle) -> CudaResult,
-) -> Option<CudaResult> {
+) -> Option<Result<CUdeviceptr, CudaResult>> {
     let context = current()?;
-    if address.is_null() {
-        return None;
-    }
     let (handle, part) = match what_is(token::bytes_of(handle)) {
         Ok(found) => found,
         Err(error) => {
@@ -165,7 +129,7 @@ unsafe fn open(
                     exports::parent().display()
                 ),
             );
-            return Some(INVALID_HANDLE);
+            return Some(Err(INVALID_HANDLE));
         }
     };
     let source = Source {
@@ -173,19 +137,11 @@ unsafe fn open(
         handle,
         flags,
     };
-    let opened = match mappings::open(&source, part) {
+    Some(match mappings::open(&source, part) {
         Found::Open(opened) => Ok(opened),
         Found::Outside => Err(INVALID_HANDLE),
         Found::Closed => open_first(source, part, real_open),
-    };
-    match opened {
-        Ok(opened) => {
-            // SAFETY: the caller's place for the answer.
-            unsafe { *address = opened };
-            Some(0)
-        }
-        Err(result) => Some(result),
-    }
+    })
 }
 
 /// The driver's handle behind a handle, and the part of its allocation that is
@@ -221,7 +177,7 @@ fn open_first(
         Found::Closed => {}
         found => {
             if result == 0 {
-                close(base);
+                really_close(base);
             }
             return match found {
                 Found::Open(address) => Ok(address),
@@ -231,7 +187,7 @@ fn open_first(
     }
     let extent = extent(base);
     let Some(address) = part.inside(base, extent) else {
-        close(base);
+        really_close(base);
         return Err(INVALID_HANDLE);
     };
     let primary_of = primary_of(source.context);
@@ -254,16 +210,17 @@ fn extent(base: CUdeviceptr) -> Option<u64> {
 /// Blocks are made of whole slots of this size.
 const SLOT: Bytes = Bytes::new(512);
 
-fn close(base: CUdeviceptr) -> CudaResult {
+fn really_close(base: CUdeviceptr) -> CudaResult {
     // SAFETY: a number that the driver checks.
     own_call(|| unsafe { real::cuIpcCloseMemHandle(base) })
 }
 
-pub(crate) unsafe fn cuIpcCloseMemHandle(address: CUdeviceptr) -> Option<CudaResult> {
+/// Closes what a handle was opened to; none where it was not by us.
+pub(crate) fn close(address: CUdeviceptr) -> Option<CudaResult> {
     match mappings::close(address) {
         Closed::Unknown => None,
         Closed::Counted => Some(0),
-        Closed::Last(base) => Some(close(base)),
+        Closed::Last(base) => Some(really_close(base)),
     }
 }
 

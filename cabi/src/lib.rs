@@ -1,18 +1,35 @@
-//! libvramalloc.so: CUDA's doors over the vramalloc arena.
+//! libvramalloc.so: CUDA's functions over the vramalloc arena.
 //!
 //! All of the project's unsafe code and all of its foreign functions, and no
 //! policy: when memory is taken, kept or handed out again is the arena's
-//! business. Arrows point one way: the doors ([`runtime`], [`driver_api`],
-//! [`host_memory`], [`capture`], [`ipc`], [`lifecycle`], [`green`], [`peers`], [`streams`], [`proc_address`], and
-//! [`mod@dlsym`] beside them) stand on [`context`] and [`process`], these on
-//! [`real_driver`] and [`marker`], these on [`real`] and [`linker`]. [`symbols`] is the
-//! table of the doors and [`process::guard`] the way in.
+//! business.
 //!
-//! # How to add a door
+//! # Floors
 //!
-//! One line in `real/intercepted.rs`, and a function of that name in the module it
-//! names. The export list, the swap in `dlsym` and the one in
-//! `cuGetProcAddress` follow from the line.
+//! From the ground up. A module imports from its own floor and from those
+//! below, never from above (`ci/floors` reads this list).
+//!
+//! 1. [`types`]: CUDA's types.
+//! 2. [`linker`]: where the dynamic linker finds a function, who calls, and from
+//!    where.
+//! 3. [`process`]: the process that we are in: its start, its options, what a
+//!    thread is doing, what is said to people.
+//! 4. [`real`]: the real functions of CUDA, and the list of those that we
+//!    intercept.
+//! 5. [`driver`]: contexts, streams, captures and events of the driver, as an
+//!    arena needs them.
+//! 6. [`pools`]: the arenas of contexts, of streams and of the host.
+//! 7. [`ipc`]: memory shared with other processes.
+//! 8. [`report`]: statistics, and what can be asked by name.
+//! 9. [`doors`]: the functions by which programs come; a few lines each.
+//! 10. [`api`]: the C API.
+//! 11. [`exit`]: the end of the process.
+//!
+//! # How to intercept one more function
+//!
+//! One line in `real/intercepted.rs`, and a function of that name in the module
+//! of [`doors`] that the line names. The export list, the swap in `dlsym` and
+//! the one in `cuGetProcAddress` follow from the line.
 
 #![allow(
     non_snake_case,
@@ -22,6 +39,7 @@
 mod api;
 mod doors;
 mod driver;
+mod exit;
 mod ipc;
 mod linker;
 mod pools;

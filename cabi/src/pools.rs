@@ -1,8 +1,11 @@
 //! The arenas of contexts, of their streams and of the host.
 
+pub(crate) mod background;
 pub(crate) mod context;
+pub(crate) mod holdings;
 pub(crate) mod host_memory;
 pub(crate) mod lanes;
+pub(crate) mod memory;
 pub(crate) mod pageable;
 pub(crate) mod places;
 pub(crate) mod registry;

@@ -8,6 +8,7 @@
 #![allow(non_snake_case, non_upper_case_globals, reason = "CUDA's names")]
 
 mod intercepted;
+pub(crate) mod passed;
 pub(crate) mod reach;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -32,6 +32,17 @@ pub(crate) const PROC_PER_THREAD_STREAM: u64 = 2;
 /// A C string that belongs to the caller.
 pub(crate) type Text = *const c_char;
 
+/// Writes an answer where one is wanted.
+///
+/// # Safety
+/// `place` is null or may be written to.
+pub(crate) unsafe fn put<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *place = value };
+    }
+}
+
 const _: () = {
     assert!(size_of::<CUcontext>() == size_of::<usize>());
     assert!(size_of::<CUstream>() == size_of::<usize>());

@@ -9,14 +9,14 @@ use super::{
     VRAMALLOC_READ_ONLY, VRAMALLOC_TOO_SMALL, VRAMALLOC_UNKNOWN_NAME, answer, given,
     vramalloc_result,
 };
-use crate::api::background;
-use crate::doors::driver_api;
+use crate::pools::background;
 use crate::pools::context;
 use crate::pools::host_memory;
 use crate::pools::pageable;
 use crate::pools::places;
 use crate::report::control::{self, Refused};
 use crate::report::dump;
+use crate::types::put;
 
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Failure {
@@ -67,7 +67,7 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
             Place::Pageable => pageable::trim().get(),
         };
         // SAFETY: the caller's promise.
-        unsafe { driver_api::answer(released, bytes) };
+        unsafe { put(released, bytes) };
         Ok(())
     })
 }
@@ -212,7 +212,7 @@ unsafe fn write_text(
 ) -> Result<(), Failure> {
     let needed = text.len() + 1;
     // SAFETY: the caller's promise.
-    unsafe { driver_api::answer(length, needed) };
+    unsafe { put(length, needed) };
     if buffer.is_null() {
         return Ok(());
     }

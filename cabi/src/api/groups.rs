@@ -6,12 +6,13 @@ use std::slice;
 use core_arena::group::{Member, pack};
 use core_arena::{Bytes, Code};
 
-use super::holdings;
-use super::memory::{self, Place, vramalloc_place};
+use super::memory::{Place, vramalloc_place};
 use super::{
     Failure, VRAMALLOC_INVALID_ARGUMENT, VRAMALLOC_NOT_OURS, answer, given, number, pointer,
     vramalloc_result,
 };
+use crate::pools::holdings;
+use crate::pools::memory::free_anywhere;
 use crate::process;
 
 /// A buffer that is asked for as the member of a group.
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn vramalloc_group_malloc(
                 Err(failure) => {
                     for start in starts {
                         // The failure to tell is the one that came first.
-                        let _ = memory::free(number(start)?);
+                        let _ = free_anywhere(number(start)?);
                     }
                     return Err(failure);
                 }
@@ -166,7 +167,7 @@ pub unsafe extern "C" fn vramalloc_group_allocations(
 pub unsafe extern "C" fn vramalloc_group_free(group: vramalloc_group) -> vramalloc_result {
     answer(|| match group {
         0 => Ok(()),
-        _ => holdings::free_group(group),
+        _ => Ok(holdings::free_group(group)?),
     })
 }
 

@@ -3,14 +3,11 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use core_arena::page_map::Owner;
-use core_arena::{Address, AllocError, Bytes, Code, FreeError};
+use core_arena::{Address, AllocError, Bytes, Code};
 
-use super::holdings::{self, Item};
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
-use crate::doors::driver_api::{self, Freed};
-use crate::pools::context;
-use crate::pools::host_memory;
+use crate::pools::holdings::{self, Item};
+use crate::pools::memory;
 use crate::pools::pageable;
 use crate::pools::places;
 
@@ -96,34 +93,8 @@ pub unsafe extern "C" fn vramalloc_free(address: *mut c_void) -> vramalloc_resul
         if address.is_null() {
             return Ok(());
         }
-        free(address.addr())
+        Ok(memory::free_anywhere(address.addr())?)
     })
-}
-
-/// Frees what begins at the address, wherever it lies. A scope lets go of it; a
-/// group does not.
-pub(super) fn free(address: usize) -> Result<(), Failure> {
-    for free in [driver_api::free, host_memory::free] {
-        match free(address as u64) {
-            Freed::Done => return Ok(()),
-            Freed::Refused(code) if code == Code::INVALID_VALUE => {
-                return Err(FreeError::NotLive.into());
-            }
-            Freed::Refused(code) => return Err(code.into()),
-            Freed::Foreign => {}
-        }
-    }
-    let address = Address::new(address as u64);
-    let freed = || pageable::free(address).unwrap_or(Err(FreeError::NotLive));
-    Ok(holdings::free_by(address, freed)?)
-}
-
-/// Whether an address lies in memory that this library knows.
-pub(super) fn owns(address: usize) -> bool {
-    let address = address as u64;
-    context::in_map(address) != Owner::Foreign
-        || host_memory::knows(address)
-        || pageable::owns(Address::new(address))
 }
 
 /// A place that can be asked.

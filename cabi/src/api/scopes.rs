@@ -1,7 +1,10 @@
 //! Scopes of a thread.
 
-use super::holdings::{self, free_item};
-use super::{Failure, answer, background, given, vramalloc_result};
+use core_arena::FreeError;
+
+use super::{Failure, VRAMALLOC_WRONG_SCOPE, answer, given, vramalloc_result};
+use crate::pools::background;
+use crate::pools::holdings::{self, free_item};
 use crate::process;
 
 /// A scope, by its number; 0 is none.
@@ -51,7 +54,8 @@ pub unsafe extern "C" fn vramalloc_scope_begin(scope: *mut vramalloc_scope) -> v
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_scope_end(scope: vramalloc_scope) -> vramalloc_result {
     answer(|| {
-        let mut items = holdings::end_scope(scope)?;
+        let ended = holdings::end_scope(scope);
+        let mut items = ended.ok_or(Failure(VRAMALLOC_WRONG_SCOPE))?;
         let inline = process::options(|loaded| loaded.settings.scopes_end_inline);
         if !inline {
             items = match background::free_later(items) {
@@ -59,11 +63,11 @@ pub unsafe extern "C" fn vramalloc_scope_end(scope: vramalloc_scope) -> vramallo
                 Err(items) => items,
             };
         }
-        let mut result: Result<(), Failure> = Ok(());
+        let mut result: Result<(), FreeError> = Ok(());
         for item in items {
             result = result.and(free_item(item));
         }
-        result
+        Ok(result?)
     })
 }
 

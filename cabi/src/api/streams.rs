@@ -5,12 +5,12 @@ use std::ptr;
 
 use core_arena::Bytes;
 
-use super::holdings::{self, Item};
 use super::memory::{Place, vramalloc_place};
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
-use crate::doors::driver_api;
+use crate::pools::holdings::{self, Item};
 use crate::pools::lanes::{self, Uses};
 use crate::pools::places;
+use crate::types::put;
 
 /// What CUDA's stream handles point to.
 pub struct CUstream_st {
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn vramalloc_release_captures(
         let device = device(place)?.or_else(places::current_device);
         let bytes = device.map_or(0, |device| lanes::release_captures(device, |_| true).get());
         // SAFETY: the caller's promise.
-        unsafe { driver_api::answer(released, bytes) };
+        unsafe { put(released, bytes) };
         Ok(())
     })
 }

@@ -10,10 +10,12 @@ use core_arena::{Bytes, Code};
 use spin::mutex::SpinMutex;
 
 use super::streams::vramalloc_stream;
-use super::{memory, pointer, serve};
+use super::{pointer, serve};
 use crate::linker::resolve;
+use crate::pools::background;
 use crate::pools::context;
 use crate::pools::lanes::{self, Uses};
+use crate::pools::memory::free_anywhere;
 use crate::pools::pageable;
 use crate::pools::places;
 
@@ -106,7 +108,7 @@ pub unsafe extern "C" fn vramalloc_torch_free(
 ) {
     if !address.is_null() {
         // PyTorch has nobody to tell of a failure.
-        let _ = serve(|| memory::free(address.addr()));
+        let _ = serve(|| Ok(free_anywhere(address.addr())?));
     }
 }
 
@@ -151,7 +153,7 @@ unsafe extern "C" fn record_stream(address: *mut c_void, stream: vramalloc_strea
 
 extern "C" fn empty_cache() {
     let _ = serve(|| {
-        super::background::finish();
+        background::finish();
         for home in context::homes() {
             home.trim();
         }

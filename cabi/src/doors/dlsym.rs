@@ -27,7 +27,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 
-use crate::doors::symbols::driver_symbol;
+use crate::doors::table::driver_symbol;
 use crate::linker::resolve::{driver_function, is_in_driver, next_dlsym, real_dlsym};
 use crate::types::Text;
 

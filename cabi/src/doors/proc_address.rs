@@ -15,7 +15,7 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
-use crate::doors::symbols::{Symbol, TABLE};
+use crate::doors::table::{Symbol, TABLE};
 use crate::linker::callers;
 use crate::linker::resolve::Library;
 use crate::linker::resolve::{DRIVER_FILE, driver_function, is_in_driver, loaded_files};

@@ -1,5 +1,4 @@
-//! Door 1: the runtime's memory functions, a short cut past the runtime to
-//! the arena.
+//! The runtime's memory functions, a short cut past the runtime to the arena.
 //!
 //! Everything that is not plain goes the long way, through the real runtime
 //! and from there to the driver's door: no context yet, another device set
@@ -8,19 +7,16 @@
 //! functions (`cudaMallocPitch`, `cudaFreeAsync` …) have no door here: they
 //! always go that way.
 //!
-//! Owns nothing. Cost: as the driver's door, and the runtime's current device.
+//! Cost: as the driver's door, and the runtime's current device.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use core_arena::stats::NOT_SERVED;
 use core_arena::{Bytes, Code};
 
-use crate::doors::driver_api::{self, Freed, Refusal};
 use crate::pools::context::{self, Arena, Asking, Home};
+use crate::pools::memory::{self, Freed, Refusal};
 use crate::process::guard::failing_with;
-use crate::process::{self, say::warn};
 use crate::real;
 use crate::real::reach::{self, Reach};
 use crate::types::CudaResult;
@@ -35,7 +31,7 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
         return None;
     }
     let arena = arena()?;
-    let served = driver_api::allocate(arena, Bytes::new(size as u64), || {
+    let served = memory::allocate(arena, Bytes::new(size as u64), || {
         let mut answer = ptr::null_mut();
         // SAFETY: a place for the answer.
         let result = unsafe { real::cudaMalloc(&raw mut answer, size) };
@@ -60,7 +56,7 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
 }
 
 pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
-    if driver_api::is_ours(pointer.addr() as u64) && context::check_current().is_err() {
+    if memory::is_ours(pointer.addr() as u64) && context::check_current().is_err() {
         // The runtime makes its context current in whatever thread calls it,
         // and the next call may be one that needs it.
         // SAFETY: freeing nothing does that and no more.
@@ -69,7 +65,7 @@ pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
             return Some(result);
         }
     }
-    match driver_api::free(pointer.addr() as u64) {
+    match memory::free(pointer.addr() as u64) {
         Freed::Foreign => None,
         Freed::Done => Some(0),
         // SAFETY: an address that is nobody's.
@@ -101,7 +97,7 @@ fn arena() -> Option<&'static Arena> {
 /// when what is served here ends, is shared or is captured.
 fn home() -> Option<&'static Home> {
     if reach::reach() != Reach::Doors {
-        hand_on();
+        reach::hand_on();
         return None;
     }
     let home = context::current_home(Asking::Door)?;
@@ -109,26 +105,6 @@ fn home() -> Option<&'static Home> {
     // SAFETY: a place for the answer.
     let result = unsafe { real::cudaGetDevice(&raw mut set) };
     (result == 0 && set == home.device()).then_some(home)
-}
-
-static HANDED_ON: AtomicBool = AtomicBool::new(false);
-
-/// Whether requests were handed on because the driver's doors are not reached.
-pub(crate) fn handed_on() -> bool {
-    HANDED_ON.load(Ordering::Relaxed)
-}
-
-/// Notes that a request is handed on; said aloud only where the program counts
-/// on something.
-#[cold]
-fn hand_on() {
-    if reach::reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {
-        return;
-    }
-    let limit = process::options(|loaded| loaded.settings.config.limit.is_some());
-    if limit {
-        warn(&format!("limit is not in force: {NOT_SERVED}"));
-    }
 }
 
 /// A failure with `code`, noted by the runtime as its own: the real function

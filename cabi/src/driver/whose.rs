@@ -107,10 +107,9 @@ pub(crate) fn took<'a>(
     let mut at = address;
     let mut left = size;
     while !left.is_zero() {
-        if let Some(marker) = marker(at).filter(|marker| marker.is_paused()) {
-            if let Some(gone) = GONE.get() {
-                gone(marker);
-            }
+        let ending = marker(at).filter(|marker| marker.is_paused());
+        if let (Some(marker), Some(gone)) = (ending, GONE.get()) {
+            gone(marker);
         }
         let step = STEP.min(left);
         left = left.saturating_sub(step);

@@ -32,7 +32,7 @@ use spin::mutex::SpinMutex;
 
 use crate::ipc::folder::{self, Folder, User};
 use crate::ipc::token::{Key, Record, Token};
-use crate::pools::context;
+use crate::pools::{context, memory};
 use crate::process::outside::quietly;
 use crate::process::{self, cancel};
 
@@ -79,6 +79,7 @@ pub(crate) fn add(block: u64, record: &Record) -> io::Result<Token> {
         process,
         block: block_key,
     };
+    memory::when_freed(forget);
     folder.write_new(&new.file(), &record.bytes(new))?;
     let known = {
         let mut exports = EXPORTS.lock();

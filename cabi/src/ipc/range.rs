@@ -6,32 +6,23 @@
 //! some at the beginning. Our handles stand for blocks, so to them a block is
 //! the allocation: anything else would put the distance from the chunk's
 //! beginning on top of the block's own. And what was freed has no range, though
-//! the driver has it still. Owns nothing. Cost: nothing but the question unless
-//! it is this one, and then a look at the arena.
+//! the driver has it still.
 
-use std::ffi::{c_int, c_void};
-
+use core_arena::Address;
 use core_arena::page_map::Owner;
-use core_arena::{Address, Code};
 
-use crate::doors::driver_api::answer;
 use crate::ipc::mappings;
 use crate::pools::context;
 use crate::pools::host_memory;
 use crate::process::guard::{Service, service};
-use crate::real;
-use crate::types::{CUdeviceptr, CudaResult};
+use crate::types::CUdeviceptr;
 
 /// An address where nobody has memory: what the driver answers there is right
 /// for what was freed.
-const NOWHERE: CUdeviceptr = 1;
-
-/// Attributes of a pointer, as the driver numbers them.
-const RANGE_START: c_int = 11;
-const RANGE_SIZE: c_int = 12;
+pub(crate) const NOWHERE: CUdeviceptr = 1;
 
 /// A block that is not all of its allocation, as start and size.
-enum Around {
+pub(crate) enum Around {
     /// None: the driver's answer is right.
     Nothing,
     /// This one, of device memory.
@@ -46,7 +37,7 @@ enum Around {
 
 impl Around {
     /// Where the driver is asked.
-    fn asked(&self, address: CUdeviceptr) -> CUdeviceptr {
+    pub(crate) fn asked(&self, address: CUdeviceptr) -> CUdeviceptr {
         match self {
             Around::Freed => NOWHERE,
             _ => address,
@@ -54,7 +45,8 @@ impl Around {
     }
 }
 
-fn around(address: u64) -> Around {
+/// What is around an address.
+pub(crate) fn around(address: u64) -> Around {
     let Owner::Arena(id) = context::owner(address) else {
         return around_others(address);
     };
@@ -85,133 +77,4 @@ fn around_others(address: u64) -> Around {
         None if host_memory::is_live(address) => Around::Nothing,
         None => Around::Freed,
     }
-}
-
-pub(crate) unsafe fn cuMemGetAddressRange_v2(
-    base: *mut CUdeviceptr,
-    size: *mut usize,
-    address: CUdeviceptr,
-) -> Option<CudaResult> {
-    match around(address) {
-        // SAFETY: the caller's places for the answers.
-        Around::Freed => Some(unsafe { real::cuMemGetAddressRange_v2(base, size, NOWHERE) }),
-        Around::Nothing => None,
-        // Only asked whether anything is there.
-        _ if base.is_null() && size.is_null() => None,
-        Around::Unsure => Some(Code::NOT_SUPPORTED.get()),
-        Around::Block(start, length) => {
-            // SAFETY: each is null or the caller's place for an answer.
-            unsafe { put(base, size, start, length) }
-        }
-        Around::HostBlock(start, length) => {
-            // Whether it answers for host memory is the driver's business.
-            // SAFETY: the caller's own arguments.
-            match unsafe { real::cuMemGetAddressRange_v2(base, size, address) } {
-                // SAFETY: as above.
-                0 => unsafe { put(base, size, start, length) },
-                result => Some(result),
-            }
-        }
-    }
-}
-
-/// Answers with a block.
-///
-/// # Safety
-/// Each place is null or may be written to.
-unsafe fn put(
-    base: *mut CUdeviceptr,
-    size: *mut usize,
-    start: u64,
-    length: u64,
-) -> Option<CudaResult> {
-    let length = usize::try_from(length).ok()?;
-    // SAFETY: the caller's promise.
-    unsafe {
-        answer(base, start);
-        answer(size, length);
-    }
-    Some(0)
-}
-
-pub(crate) unsafe fn cuPointerGetAttribute(
-    to: *mut c_void,
-    attribute: c_int,
-    address: CUdeviceptr,
-) -> Option<CudaResult> {
-    if !is_range(attribute) {
-        return None;
-    }
-    let around = around(address);
-    // SAFETY: the caller's own arguments, but for the address.
-    let result = unsafe { real::cuPointerGetAttribute(to, attribute, around.asked(address)) };
-    if result != 0 {
-        return Some(result);
-    }
-    Some(correct(&around, |start, size| {
-        // SAFETY: the real function has just written this answer there.
-        unsafe { write(to, attribute, start, size) };
-    }))
-}
-
-pub(crate) unsafe fn cuPointerGetAttributes(
-    count: u32,
-    attributes: *mut c_int,
-    to: *mut *mut c_void,
-    address: CUdeviceptr,
-) -> Option<CudaResult> {
-    if attributes.is_null() || to.is_null() {
-        return None;
-    }
-    let asked = |i: usize| {
-        // SAFETY: the caller's array has `count` attributes.
-        unsafe { *attributes.add(i) }
-    };
-    let count_of = usize::try_from(count).ok()?;
-    if !(0..count_of).any(|i| is_range(asked(i))) {
-        return None;
-    }
-    let around = around(address);
-    let address = around.asked(address);
-    // SAFETY: the caller's own arguments, but for the address.
-    let result = unsafe { real::cuPointerGetAttributes(count, attributes, to, address) };
-    if result != 0 {
-        return Some(result);
-    }
-    Some(correct(&around, |start, size| {
-        for i in (0..count_of).filter(|&i| is_range(asked(i))) {
-            // SAFETY: the caller's array has `count` places, and the real
-            // function has just written its answers there.
-            unsafe { write(*to.add(i), asked(i), start, size) };
-        }
-    }))
-}
-
-fn is_range(attribute: c_int) -> bool {
-    matches!(attribute, RANGE_START | RANGE_SIZE)
-}
-
-fn correct(around: &Around, write: impl FnOnce(u64, u64)) -> CudaResult {
-    match *around {
-        Around::Nothing | Around::Freed => 0,
-        Around::Unsure => Code::NOT_SUPPORTED.get(),
-        Around::Block(start, size) | Around::HostBlock(start, size) => {
-            write(start, size);
-            0
-        }
-    }
-}
-
-/// Writes the one or the other.
-///
-/// # Safety
-/// `to` is null or a place for the answer to this attribute.
-unsafe fn write(to: *mut c_void, attribute: c_int, start: u64, size: u64) {
-    let value = if attribute == RANGE_START {
-        start
-    } else {
-        size
-    };
-    // SAFETY: the caller's promise; both answers are 64 bits wide.
-    unsafe { answer(to.cast(), value) };
 }

@@ -22,12 +22,12 @@ use core_arena::{Address, Bytes, Code, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
 use spin::rwlock::RwLock;
 
-use crate::api::holdings;
 use crate::driver::devices::{self, Device, device};
 use crate::driver::green;
 use crate::driver::marker::{Decision, Marker};
 use crate::driver::peers;
 use crate::driver::real_driver::RealDriver;
+use crate::pools::holdings;
 use crate::pools::host_memory::{Leftovers, Of, Pools};
 use crate::pools::lanes;
 use crate::pools::registry::Registry;

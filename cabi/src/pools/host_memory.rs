@@ -1,63 +1,41 @@
-//! Page-locked host memory behind the driver's doors. The runtime's functions
-//! (`cudaMallocHost`, `cudaHostAlloc`, `cudaFreeHost`) come by here as well, so
-//! that argument checks, initialisation and the last error stay the runtime's.
+//! Page-locked host memory.
 //!
-//! The same rule holds as for device memory: copies on any stream of any
+//! The reuse rule is that of device memory: copies on any stream of any
 //! context may be reading or writing a block when it is freed, so it is handed
 //! out again only after a fence later than the free was reached everywhere.
 //!
 //! `pools` has one arena for each context and each way of asking for memory;
 //! `source` is where their chunks come from, `registered` what of that is the
-//! system's; `watcher` is a thread that some options ask for. Owns nothing
-//! itself. Cost: as the doors of device memory.
-//!
-//! `cuMemAllocHost` of the first interface has no door, like all of that
-//! interface: what it hands out is the driver's own, and the free finds its way
-//! there.
+//! system's; `watcher` is a thread that some options ask for.
 
 mod pools;
 mod registered;
 mod source;
 mod watcher;
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
 
 use core_arena::page_map::Owner;
 use core_arena::{Address, AllocError, Bytes, Code, Driver};
 
-use crate::api::holdings;
-use crate::doors::driver_api::{Freed, answer_to};
 use crate::pools::context::{self, Asking, Home};
+use crate::pools::holdings;
+use crate::pools::memory::Freed;
 use crate::process::guard::{Service, own_call, service};
-use crate::real;
 use crate::types::CudaResult;
 
 use pools::Arena;
 pub(crate) use pools::{Of, Pools, reports};
-pub(crate) use registered::Leftovers;
-use source::{CHUNK_ALIGN, Kind};
-
-pub(crate) unsafe fn cuMemAllocHost_v2(to: *mut *mut c_void, size: usize) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    unsafe { allocate(to, size, Kind::Plain) }
-}
-
-pub(crate) unsafe fn cuMemHostAlloc(
-    to: *mut *mut c_void,
-    size: usize,
-    flags: c_uint,
-) -> Option<CudaResult> {
-    let kind = Kind::of_flags(flags)?;
-    // SAFETY: the caller's own arguments.
-    unsafe { allocate(to, size, kind) }
-}
+pub(crate) use registered::{Leftovers, stand_in};
+use source::CHUNK_ALIGN;
+pub(crate) use source::Kind;
 
 /// Memory of the current context's pool. Where that has none left, the real
 /// function is asked: beyond the cap it serves, and a failure is its own.
 ///
 /// # Safety
 /// `to` is null or may be written to.
-unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<CudaResult> {
+pub(crate) unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> Option<CudaResult> {
     if to.is_null() || size == 0 {
         return None;
     }
@@ -132,41 +110,14 @@ pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Cod
     Err(Code::OUT_OF_MEMORY)
 }
 
-pub(crate) unsafe fn cuMemFreeHost(address: *mut c_void) -> Option<CudaResult> {
-    answer_to(free_if(address.addr() as u64, context::check_current))
-}
-
-/// Registered memory has no flags of this sort, the program's block has; and
-/// memory that was freed has none, though it is the driver's still.
-pub(crate) unsafe fn cuMemHostGetFlags(
-    flags: *mut c_uint,
-    address: *mut c_void,
-) -> Option<CudaResult> {
-    let start = address.addr() as u64;
-    if service() == Service::Full && owns(start) && !is_live(start) {
-        return Some(Code::INVALID_VALUE.get());
-    }
-    let stand_in = registered::stand_in(address)?;
-    // SAFETY: the caller's place for the answer.
-    Some(own_call(|| unsafe {
-        real::cuMemHostGetFlags(flags, stand_in)
-    }))
-}
-
-/// Memory that we have registered is not the program's to unregister.
-pub(crate) unsafe fn cuMemHostUnregister(address: *mut c_void) -> Option<CudaResult> {
-    let stand_in = registered::stand_in(address)?;
-    // SAFETY: a page that was never registered: it is refused.
-    Some(own_call(|| unsafe { real::cuMemHostUnregister(stand_in) }))
-}
-
 /// Frees an address, whatever context is current.
 pub(crate) fn free(address: u64) -> Freed {
     free_if(address, || Ok(()))
 }
 
-/// The same, if `check` lets it; asked for addresses of ours alone.
-fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
+/// Frees an address if `check` lets it, which is asked for addresses of ours
+/// alone.
+pub(crate) fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let address = Address::new(address);
     let Owner::Arena(id) = pools::owner(address) else {
         return Freed::Foreign;

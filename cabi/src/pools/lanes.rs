@@ -16,13 +16,13 @@ use core_arena::lanes::{Capture, LaneKey, Streams};
 use core_arena::page_map::{ArenaId, Owner};
 use core_arena::{Address, Bytes, Code, FreeError};
 
-use crate::api::background;
 use crate::driver::capture;
 use crate::driver::fence::{Fence, runs_nothing};
 use crate::driver::marker::Marker;
 use crate::driver::peers;
 use crate::driver::real_driver::RealDriver;
 use crate::linker::resolve::MISSING;
+use crate::pools::background;
 use crate::pools::context::{self, Arena, Asking, Home};
 use crate::pools::places;
 use crate::process;

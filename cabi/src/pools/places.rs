@@ -11,12 +11,12 @@ use std::ptr;
 use core_arena::page_map::Owner;
 use core_arena::{Address, Bytes, Code};
 
-use crate::doors::driver_api::{self, Refusal};
 use crate::driver::primary;
 use crate::linker::resolve;
 use crate::linker::resolve::MISSING;
 use crate::pools::context::{self, Arena, Asking, Home};
 use crate::pools::host_memory;
+use crate::pools::memory::{self, Refusal};
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
@@ -42,7 +42,7 @@ pub(crate) fn allocate_in(arena: &Arena, size: Bytes) -> Result<Address, Code> {
         let result = marker.call(|| unsafe { real::cuMemAlloc_v2(&raw mut answer, size) });
         (result.err().map_or(0, Code::get), answer)
     };
-    let served = driver_api::allocate(arena, size, last);
+    let served = memory::allocate(arena, size, last);
     let address = served.map_err(|refusal| match refusal {
         Refusal::Limit => Code::OUT_OF_MEMORY,
         Refusal::Real(result) => code(result),

@@ -4,7 +4,7 @@
 //! ([`Entry`](crate::process::guard::Entry)), its module among the doors, the CUDA
 //! version at which `cuGetProcAddress` gives out this ABI under the base name
 //! (0: never), and the prototype. From it come the real functions
-//! ([`real`](crate::real)) and the doors ([`symbols`](crate::doors::symbols)).
+//! ([`real`](crate::real)) and the doors ([`table`](crate::doors::table)).
 
 /// Gives the list to the macro `then`.
 macro_rules! intercepted {
@@ -50,29 +50,29 @@ macro_rules! intercepted {
             Driver watch ipc 11000 cuIpcOpenMemHandle_v2(
                 address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint,
             );
-            Driver serve host_memory 3020 cuMemAllocHost_v2(to: *mut *mut c_void, size: usize);
-            Driver serve driver_api 3020 cuMemAllocPitch_v2(
+            Driver serve host 3020 cuMemAllocHost_v2(to: *mut *mut c_void, size: usize);
+            Driver serve memory 3020 cuMemAllocPitch_v2(
                 address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32,
             );
-            Driver serve driver_api 3020 cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize);
-            Driver free driver_api 11020 cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
-            Driver free driver_api 11020 cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream);
-            Driver free host_memory 2000 cuMemFreeHost(address: *mut c_void);
-            Driver free driver_api 3020 cuMemFree_v2(address: CUdeviceptr);
-            Driver share ipc 3020 cuMemGetAddressRange_v2(
+            Driver serve memory 3020 cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize);
+            Driver free memory 11020 cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
+            Driver free memory 11020 cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream);
+            Driver free host 2000 cuMemFreeHost(address: *mut c_void);
+            Driver free memory 3020 cuMemFree_v2(address: CUdeviceptr);
+            Driver share ranges 3020 cuMemGetAddressRange_v2(
                 base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr,
             );
-            Driver serve driver_api 2000 cuMemGetInfo(free: *mut u32, total: *mut u32);
-            Driver serve driver_api 3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
-            Driver serve host_memory 2020 cuMemHostAlloc(
+            Driver serve memory 2000 cuMemGetInfo(free: *mut u32, total: *mut u32);
+            Driver serve memory 3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
+            Driver serve host 2020 cuMemHostAlloc(
                 to: *mut *mut c_void, size: usize, flags: c_uint,
             );
-            Driver share host_memory 2030 cuMemHostGetFlags(flags: *mut c_uint, address: *mut c_void);
-            Driver share host_memory 4000 cuMemHostUnregister(address: *mut c_void);
-            Driver share ipc 4000 cuPointerGetAttribute(
+            Driver share host 2030 cuMemHostGetFlags(flags: *mut c_uint, address: *mut c_void);
+            Driver share host 4000 cuMemHostUnregister(address: *mut c_void);
+            Driver share ranges 4000 cuPointerGetAttribute(
                 to: *mut c_void, attribute: c_int, address: CUdeviceptr,
             );
-            Driver share ipc 7000 cuPointerGetAttributes(
+            Driver share ranges 7000 cuPointerGetAttributes(
                 count: c_uint, attributes: *mut c_int, to: *mut *mut c_void, address: CUdeviceptr,
             );
             Driver watch capture 10000 cuStreamBeginCapture(stream: CUstream);

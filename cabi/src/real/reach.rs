@@ -4,11 +4,15 @@
 
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use core_arena::stats::NOT_SERVED;
 
 use crate::linker::objects::is_own;
 use crate::linker::resolve::{Dlsym, driver_function, driver_function_by, real_dlsym};
+use crate::process;
 use crate::process::guard::own_call;
+use crate::process::say::warn;
 
 /// The `dlsym` that the program finds.
 fn first_dlsym() -> Option<Dlsym> {
@@ -68,4 +72,24 @@ fn find_reach() -> Reach {
     };
     REACH.store(reach as u8, Ordering::Relaxed);
     reach
+}
+
+static HANDED_ON: AtomicBool = AtomicBool::new(false);
+
+/// Whether requests were handed on because the driver's doors are not reached.
+pub(crate) fn handed_on() -> bool {
+    HANDED_ON.load(Ordering::Relaxed)
+}
+
+/// Notes that a request is handed on; said aloud only where the program counts
+/// on something.
+#[cold]
+pub(crate) fn hand_on() {
+    if reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let limit = process::options(|loaded| loaded.settings.config.limit.is_some());
+    if limit {
+        warn(&format!("limit is not in force: {NOT_SERVED}"));
+    }
 }

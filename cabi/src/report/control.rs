@@ -1,6 +1,5 @@
 //! What a program can ask by name, and tell.
 //!
-//! Owns nothing: options are `life`'s, limits the devices', memory the arenas'.
 //! Cost: questions take a lock for as long as a copy takes; what gives memory
 //! back waits for the device.
 
@@ -11,8 +10,8 @@ use core_arena::Bytes;
 use core_arena::config::{OptionRow, Unchanged};
 use core_arena::stats::{ArenaStats, StatsTarget};
 
-use crate::api::background;
 use crate::driver::devices;
+use crate::pools::background;
 use crate::pools::context;
 use crate::pools::pageable;
 use crate::process;

@@ -16,12 +16,11 @@ use core_arena::scope::{ScopeId, Scopes};
 use core_arena::{Address, FreeError};
 use spin::mutex::SpinMutex;
 
-use super::memory;
-use super::{Failure, VRAMALLOC_NOT_OURS, VRAMALLOC_WRONG_SCOPE};
+use crate::pools::memory;
 
 /// What a scope holds.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Item {
+pub(crate) enum Item {
     /// A block, by its address.
     Block(usize),
     /// A group, by its number.
@@ -39,40 +38,43 @@ thread_local! {
 }
 
 /// Enters what the calling thread got in its innermost scope.
-pub(super) fn enter(item: Item) {
+pub(crate) fn enter(item: Item) {
     if let Some(scope) = INNERMOST.get() {
         SCOPES.enter(scope, item);
     }
 }
 
 /// Begins a scope of the calling thread.
-pub(super) fn begin_scope() -> u64 {
+pub(crate) fn begin_scope() -> u64 {
     ANY.store(true, Ordering::Relaxed);
     let scope = SCOPES.begin(INNERMOST.get());
     INNERMOST.set(Some(scope));
     scope.0
 }
 
-/// Ends the calling thread's innermost scope, which must be this one, and
-/// returns what has to be freed.
-pub(super) fn end_scope(scope: u64) -> Result<Vec<Item>, Failure> {
+/// Ends the calling thread's innermost scope and returns what has to be freed;
+/// none where the innermost scope is another.
+pub(crate) fn end_scope(scope: u64) -> Option<Vec<Item>> {
     let scope = ScopeId(scope);
     if INNERMOST.get() != Some(scope) {
-        return Err(Failure(VRAMALLOC_WRONG_SCOPE));
+        return None;
     }
-    let (outer, items) = SCOPES.end(scope).ok_or(Failure(VRAMALLOC_WRONG_SCOPE))?;
+    let (outer, items) = SCOPES.end(scope)?;
     INNERMOST.set(outer);
-    Ok(items)
+    Some(items)
 }
 
 /// Frees what a scope held. What is gone already went with its context.
-pub(super) fn free_item(item: Item) -> Result<(), Failure> {
+///
+/// # Errors
+/// What CUDA answers.
+pub(crate) fn free_item(item: Item) -> Result<(), FreeError> {
     let freed = match item {
-        Item::Block(address) => memory::free(address),
+        Item::Block(address) => memory::free_anywhere(address),
         Item::Group(group) => free_group(group),
     };
     match freed {
-        Err(Failure(VRAMALLOC_NOT_OURS)) => Ok(()),
+        Err(FreeError::NotLive) => Ok(()),
         freed => freed,
     }
 }
@@ -91,7 +93,7 @@ static GROUPS: SpinMutex<Groups, Brief> = SpinMutex::new(Groups {
 });
 
 /// Makes a group of these allocations.
-pub(super) fn make_group(allocations: Vec<usize>) -> u64 {
+pub(crate) fn make_group(allocations: Vec<usize>) -> u64 {
     ANY.store(true, Ordering::Relaxed);
     let group = {
         let mut groups = GROUPS.lock();
@@ -106,17 +108,20 @@ pub(super) fn make_group(allocations: Vec<usize>) -> u64 {
 }
 
 /// How many allocations a group has.
-pub(super) fn group_size(group: u64) -> Option<usize> {
+pub(crate) fn group_size(group: u64) -> Option<usize> {
     Some(GROUPS.lock().allocations.get(&group)?.len())
 }
 
 /// Frees all allocations of a group. Those that CUDA refuses to free are the
 /// group's still.
-pub(super) fn free_group(group: u64) -> Result<(), Failure> {
+///
+/// # Errors
+/// [`FreeError::NotLive`] where there is no such group; else the first failure.
+pub(crate) fn free_group(group: u64) -> Result<(), FreeError> {
     let allocations = {
         let mut groups = GROUPS.lock();
         let allocations = groups.allocations.remove(&group);
-        let allocations = allocations.ok_or(Failure(VRAMALLOC_NOT_OURS))?;
+        let allocations = allocations.ok_or(FreeError::NotLive)?;
         for start in &allocations {
             groups.starts.remove(start);
         }
@@ -125,8 +130,8 @@ pub(super) fn free_group(group: u64) -> Result<(), Failure> {
     let spot = SCOPES.leave(Item::Group(group));
     let (mut result, mut left) = (Ok(()), Vec::new());
     for start in allocations {
-        let freed = memory::free(start);
-        if !matches!(freed, Ok(()) | Err(Failure(VRAMALLOC_NOT_OURS))) {
+        let freed = memory::free_anywhere(start);
+        if !matches!(freed, Ok(()) | Err(FreeError::NotLive)) {
             left.push(start);
         }
         result = result.and(freed);
@@ -177,12 +182,12 @@ pub(crate) fn forget_dead() {
         return;
     }
     for item in SCOPES.items() {
-        if matches!(item, Item::Block(address) if !memory::owns(address)) {
+        if matches!(item, Item::Block(address) if !memory::is_known(address)) {
             SCOPES.leave(item);
         }
     }
     let starts: Vec<usize> = GROUPS.lock().starts.iter().copied().collect();
-    for start in starts.into_iter().filter(|&start| !memory::owns(start)) {
+    for start in starts.into_iter().filter(|&start| !memory::is_known(start)) {
         let mut groups = GROUPS.lock();
         groups.starts.remove(&start);
         let all = groups.allocations.values_mut();

@@ -14,19 +14,19 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::doors::capture;
 use crate::doors::contexts;
-use crate::doors::driver_api;
 use crate::doors::green;
+use crate::doors::host;
+use crate::doors::ipc;
 use crate::doors::lifecycle;
+use crate::doors::memory;
 use crate::doors::proc_address;
+use crate::doors::ranges;
 use crate::doors::runtime;
 use crate::doors::streams;
-use crate::ipc;
 use crate::linker::resolve::Library;
-use crate::pools::host_memory;
 use crate::process::cancel;
-use crate::process::guard::{self, Entry, Passed};
-use crate::real;
-use crate::real::intercepted;
+use crate::process::guard::{self, Entry};
+use crate::real::{self, intercepted, passed};
 use crate::types::{
     CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
     CudaResult, Text,
@@ -56,8 +56,6 @@ pub(crate) struct Symbol {
     pub(crate) since: c_int,
     /// Our function.
     pub(crate) door: Door,
-    /// Whether it has been asked.
-    passed: &'static Passed,
 }
 
 macro_rules! doors {
@@ -86,13 +84,6 @@ macro_rules! doors {
             )*
         }
 
-        /// Which doors the program has come through.
-        #[allow(non_upper_case_globals, reason = "CUDA's names")]
-        mod passed {
-            use super::*;
-            $(pub(super) static $name: Passed = Passed::new();)*
-        }
-
         /// All of them, sorted by name.
         pub(crate) static TABLE: &[Symbol] = &[$(
             Symbol {
@@ -100,7 +91,6 @@ macro_rules! doors {
                 library: Library::$library,
                 since: $since,
                 door: Door(exported::$name as *const ()),
-                passed: &passed::$name,
             },
         )*];
     };
@@ -116,15 +106,6 @@ pub(crate) fn driver_symbol(name: &[u8]) -> Option<&'static Symbol> {
     TABLE
         .get(index)
         .filter(|symbol| symbol.library == Library::Driver)
-}
-
-/// Names of the doors that the program has come through, sorted.
-pub(crate) fn passed() -> Vec<&'static str> {
-    TABLE
-        .iter()
-        .filter(|symbol| symbol.passed.get())
-        .map(|symbol| symbol.name)
-        .collect()
 }
 
 #[cfg(test)]

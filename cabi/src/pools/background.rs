@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::holdings::{Item, free_item};
+use crate::pools::holdings::{Item, free_item};
 use crate::process::guard;
 use crate::process::outside::with_signals_blocked;
 
@@ -42,7 +42,7 @@ fn queue() -> MutexGuard<'static, Queue> {
 
 /// Hands items over to be freed; gives all back that waits where there is no
 /// thread.
-pub(super) fn free_later(items: Vec<Item>) -> Result<(), Vec<Item>> {
+pub(crate) fn free_later(items: Vec<Item>) -> Result<(), Vec<Item>> {
     let first = !std::mem::replace(&mut queue().running, true);
     if first {
         let builder = thread::Builder::new()

@@ -1,0 +1,146 @@
+//! The driver's memory functions. Everything that allocates, whatever runtime
+//! it uses and however that was linked, comes by here.
+//!
+//! Functions of the first interface (32-bit addresses: `cuMemAlloc`,
+//! `cuMemFree`) have no door: what they could hand out does not fit our
+//! addresses, and what they hand out is the driver's own.
+
+use core_arena::{Bytes, Code, MemInfo};
+
+use crate::pools::context::{self, Asking};
+use crate::pools::lanes;
+use crate::pools::memory::{self, Refusal};
+use crate::real;
+use crate::types::{CUdeviceptr, CUstream, CudaResult, put};
+
+/// The unit of a pitch: the alignment that devices want of a texture's rows,
+/// and what the driver rounds a pitch to.
+const PITCH: Bytes = Bytes::new(512);
+
+pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Option<CudaResult> {
+    if address.is_null() || size == 0 {
+        return None;
+    }
+    let (arena, _) = context::current()?;
+    let served = memory::allocate(arena, Bytes::new(size as u64), || {
+        let mut answer: CUdeviceptr = 0;
+        // SAFETY: a place for the answer.
+        let result = unsafe { real::cuMemAlloc_v2(&raw mut answer, size) };
+        (result, answer)
+    });
+    match served {
+        Ok(found) => {
+            // SAFETY: the caller's place for the answer.
+            unsafe { *address = found.get() };
+            Some(0)
+        }
+        Err(Refusal::Limit) => Some(Code::OUT_OF_MEMORY.get()),
+        Err(Refusal::Real(result)) => Some(result),
+    }
+}
+
+/// Rows are padded as the driver pads them, and the whole is a request like
+/// any other: passed through it would escape the limit and the statistics.
+pub(crate) unsafe fn cuMemAllocPitch_v2(
+    address: *mut CUdeviceptr,
+    pitch: *mut usize,
+    width: usize,
+    height: usize,
+    element: u32,
+) -> Option<CudaResult> {
+    if pitch.is_null() || width == 0 || !matches!(element, 4 | 8 | 16) {
+        return None;
+    }
+    let padded = Bytes::new(width as u64).round_up(PITCH)?.get();
+    let padded = usize::try_from(padded).ok()?;
+    // SAFETY: the caller's place for the address; the size is not zero, or
+    // the door below asks the real function.
+    let result = unsafe { cuMemAlloc_v2(address, padded.checked_mul(height)?) }?;
+    if result == 0 {
+        // SAFETY: the caller's place for the pitch.
+        unsafe { *pitch = padded };
+    }
+    Some(result)
+}
+
+/// We know whose the memory is; but where no context is current the driver
+/// refuses, and programs may count on that.
+pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
+    memory::free_if(address, context::check_current).answer()
+}
+
+/// Limbo waits for the whole context, so also for the work on `stream`; a block
+/// of another stream's waits for it besides; what is the driver's own allocation
+/// goes back in the order of the stream.
+pub(crate) unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments.
+    free_in_order(address, stream, || unsafe {
+        real::cuMemFreeAsync(address, stream)
+    })
+}
+
+pub(crate) unsafe fn cuMemFreeAsync_ptsz(
+    address: CUdeviceptr,
+    stream: CUstream,
+) -> Option<CudaResult> {
+    let named = if stream.is_null() {
+        lanes::per_thread()
+    } else {
+        stream
+    };
+    // SAFETY: the caller's own arguments.
+    free_in_order(address, named, || unsafe {
+        real::cuMemFreeAsync_ptsz(address, stream)
+    })
+}
+
+fn free_in_order(
+    address: CUdeviceptr,
+    stream: CUstream,
+    call: impl FnOnce() -> CudaResult,
+) -> Option<CudaResult> {
+    let check = || context::check_current().and_then(|()| lanes::check(stream));
+    let freed = memory::free_by(address, check, |home, address| {
+        if home.is_lane() {
+            lanes::record_in(home, address, stream)?;
+        }
+        let marker = home.arena().driver().marker();
+        home.free_in_order(address, || marker.call_from_here(call))
+    });
+    freed.answer()
+}
+
+pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Option<CudaResult> {
+    if free.is_null() && total.is_null() {
+        return None;
+    }
+    let info = mem_info()?;
+    let size = |bytes: Bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX);
+    // SAFETY: each is null or the caller's place for an answer.
+    unsafe {
+        put(free, size(info.free));
+        put(total, size(info.total));
+    }
+    Some(0)
+}
+
+/// The first interface, with 32-bit sizes.
+pub(crate) unsafe fn cuMemGetInfo(free: *mut u32, total: *mut u32) -> Option<CudaResult> {
+    if free.is_null() && total.is_null() {
+        return None;
+    }
+    let info = mem_info()?;
+    let size = |bytes: Bytes| u32::try_from(bytes.get()).unwrap_or(u32::MAX);
+    // SAFETY: each is null or the caller's place for an answer.
+    unsafe {
+        put(free, size(info.free));
+        put(total, size(info.total));
+    }
+    Some(0)
+}
+
+/// What the current context has, as the program should see it; none where
+/// the driver is to say what is wrong.
+fn mem_info() -> Option<MemInfo> {
+    context::current_home(Asking::Door)?.mem_info().ok()
+}

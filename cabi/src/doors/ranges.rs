@@ -1,0 +1,142 @@
+//! The doors by which programs ask for the allocation around an address.
+
+use std::ffi::{c_int, c_void};
+
+use core_arena::Code;
+
+use crate::ipc::range::{Around, NOWHERE, around};
+use crate::real;
+use crate::types::{CUdeviceptr, CudaResult, put};
+
+/// Attributes of a pointer, as the driver numbers them.
+const RANGE_START: c_int = 11;
+const RANGE_SIZE: c_int = 12;
+
+pub(crate) unsafe fn cuMemGetAddressRange_v2(
+    base: *mut CUdeviceptr,
+    size: *mut usize,
+    address: CUdeviceptr,
+) -> Option<CudaResult> {
+    match around(address) {
+        // SAFETY: the caller's places for the answers.
+        Around::Freed => Some(unsafe { real::cuMemGetAddressRange_v2(base, size, NOWHERE) }),
+        Around::Nothing => None,
+        // Only asked whether anything is there.
+        _ if base.is_null() && size.is_null() => None,
+        Around::Unsure => Some(Code::NOT_SUPPORTED.get()),
+        Around::Block(start, length) => {
+            // SAFETY: each is null or the caller's place for an answer.
+            unsafe { put_block(base, size, start, length) }
+        }
+        Around::HostBlock(start, length) => {
+            // Whether it answers for host memory is the driver's business.
+            // SAFETY: the caller's own arguments.
+            match unsafe { real::cuMemGetAddressRange_v2(base, size, address) } {
+                // SAFETY: as above.
+                0 => unsafe { put_block(base, size, start, length) },
+                result => Some(result),
+            }
+        }
+    }
+}
+
+/// Answers with a block.
+///
+/// # Safety
+/// Each place is null or may be written to.
+unsafe fn put_block(
+    base: *mut CUdeviceptr,
+    size: *mut usize,
+    start: u64,
+    length: u64,
+) -> Option<CudaResult> {
+    let length = usize::try_from(length).ok()?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(base, start);
+        put(size, length);
+    }
+    Some(0)
+}
+
+pub(crate) unsafe fn cuPointerGetAttribute(
+    to: *mut c_void,
+    attribute: c_int,
+    address: CUdeviceptr,
+) -> Option<CudaResult> {
+    if !is_range(attribute) {
+        return None;
+    }
+    let around = around(address);
+    // SAFETY: the caller's own arguments, but for the address.
+    let result = unsafe { real::cuPointerGetAttribute(to, attribute, around.asked(address)) };
+    if result != 0 {
+        return Some(result);
+    }
+    Some(correct(&around, |start, size| {
+        // SAFETY: the real function has just written this answer there.
+        unsafe { write(to, attribute, start, size) };
+    }))
+}
+
+pub(crate) unsafe fn cuPointerGetAttributes(
+    count: u32,
+    attributes: *mut c_int,
+    to: *mut *mut c_void,
+    address: CUdeviceptr,
+) -> Option<CudaResult> {
+    if attributes.is_null() || to.is_null() {
+        return None;
+    }
+    let asked = |i: usize| {
+        // SAFETY: the caller's array has `count` attributes.
+        unsafe { *attributes.add(i) }
+    };
+    let count_of = usize::try_from(count).ok()?;
+    if !(0..count_of).any(|i| is_range(asked(i))) {
+        return None;
+    }
+    let around = around(address);
+    let address = around.asked(address);
+    // SAFETY: the caller's own arguments, but for the address.
+    let result = unsafe { real::cuPointerGetAttributes(count, attributes, to, address) };
+    if result != 0 {
+        return Some(result);
+    }
+    Some(correct(&around, |start, size| {
+        for i in (0..count_of).filter(|&i| is_range(asked(i))) {
+            // SAFETY: the caller's array has `count` places, and the real
+            // function has just written its answers there.
+            unsafe { write(*to.add(i), asked(i), start, size) };
+        }
+    }))
+}
+
+fn is_range(attribute: c_int) -> bool {
+    matches!(attribute, RANGE_START | RANGE_SIZE)
+}
+
+fn correct(around: &Around, write: impl FnOnce(u64, u64)) -> CudaResult {
+    match *around {
+        Around::Nothing | Around::Freed => 0,
+        Around::Unsure => Code::NOT_SUPPORTED.get(),
+        Around::Block(start, size) | Around::HostBlock(start, size) => {
+            write(start, size);
+            0
+        }
+    }
+}
+
+/// Writes the one or the other.
+///
+/// # Safety
+/// `to` is null or a place for the answer to this attribute.
+unsafe fn write(to: *mut c_void, attribute: c_int, start: u64, size: u64) {
+    let value = if attribute == RANGE_START {
+        start
+    } else {
+        size
+    };
+    // SAFETY: the caller's promise; both answers are 64 bits wide.
+    unsafe { put(to.cast(), value) };
+}

@@ -1,0 +1,85 @@
+//! The end of the process, and versions of the statistics before it.
+//!
+//! An end that runs no handlers leaves what was written last: with the option
+//! `stats_interval_s` a thread writes the statistics in between. Cost: nothing
+//! until the end, and with the option a thread that sleeps.
+
+use std::panic::catch_unwind;
+use std::thread;
+
+use core_arena::stats::{Note, StatsTarget};
+
+use crate::ipc;
+use crate::pools::background;
+use crate::process::outside::with_signals_blocked;
+use crate::process::say::warn;
+use crate::process::{self, Start, guard, notes};
+use crate::report::dump;
+
+/// Bytes of stack for the thread that writes in between.
+const STACK: usize = 256 << 10;
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_END: extern "C" fn() = ended;
+
+/// At the end of the process: takes back what others could open, and writes
+/// the last version.
+#[cfg_attr(test, allow(dead_code))]
+extern "C" fn ended() {
+    background::stop();
+    let Some(start) = process::started().filter(|_| process::is_own_process()) else {
+        return;
+    };
+    if guard::is_serving() {
+        // A signal handler ends the process from inside one of our calls,
+        // which may hold what the statistics would wait for.
+        let why = "the process was ended from inside an allocation";
+        warn(&format!("no statistics: {why}"));
+        notes::note(Note::Failed(why));
+        return;
+    }
+    // A panic must not leave a function of C; it has said its line.
+    let _caught = catch_unwind(|| {
+        ipc::end_process();
+        dump::write_last(start);
+        notes::note(Note::Ended);
+    });
+}
+
+ctor::declarative::ctor! {
+    #[ctor(unsafe)]
+    fn loaded() {
+        process::when_started(keep_writing);
+    }
+}
+
+/// Starts the thread that writes in between, if the options ask for one.
+fn keep_writing(start: &'static Start) {
+    let (interval, to_file) = process::options(|loaded| {
+        let settings = &loaded.settings;
+        let to_file = matches!(settings.stats, StatsTarget::File(_));
+        (settings.stats_interval, to_file)
+    });
+    if interval.is_zero() || !to_file {
+        return;
+    }
+    let builder = thread::Builder::new()
+        .name("vramalloc-stats".to_owned())
+        .stack_size(STACK);
+    let write = move || {
+        loop {
+            thread::sleep(interval);
+            if !dump::write_between(start) {
+                return;
+            }
+        }
+    };
+    // The program's signals are for its own threads.
+    if let Err(error) = with_signals_blocked(|| builder.spawn(write)) {
+        warn(&format!(
+            "stats_interval_s: no thread could be started: {error}"
+        ));
+    }
+}

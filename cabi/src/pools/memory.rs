@@ -1,0 +1,165 @@
+//! Memory by its address: asked for, and freed whatever it is.
+//!
+//! A free finds the arena by the page map and asks, in this order, whether the
+//! calling thread may free (`check`), whether a scope or a group holds the block,
+//! and the arena itself. Whoever let other processes use a block hears of its
+//! free before ([`when_freed`]).
+
+use std::sync::OnceLock;
+
+use core_arena::page_map::Owner;
+use core_arena::{Address, AllocError, Bytes, Code, FreeError};
+
+use crate::pools::context::{self, Arena, Home, shortage};
+use crate::pools::{holdings, host_memory, pageable};
+use crate::process::guard::{Service, own_call, service};
+use crate::types::{CUdeviceptr, CudaResult};
+
+/// Why a request was not served.
+pub(crate) enum Refusal {
+    /// It would pass the option `limit`.
+    Limit,
+    /// The real function failed too, with this result.
+    Real(CudaResult),
+}
+
+/// Memory from the arena; where the driver has none left for it, from `last`,
+/// the real function, so that the failure is CUDA's own.
+pub(crate) fn allocate(
+    arena: &Arena,
+    size: Bytes,
+    last: impl FnOnce() -> (CudaResult, CUdeviceptr),
+) -> Result<Address, Refusal> {
+    let served = match arena.allocate(size) {
+        Err(AllocError::Driver(_)) => arena.take_past(size, || {
+            let (result, address) = own_call(last);
+            Code::check(result).map(|()| Address::new(address))
+        }),
+        served => served,
+    };
+    served.map_err(|error| match error {
+        AllocError::Limit => {
+            shortage::out_of_memory(arena, size, "the option limit was reached");
+            Refusal::Limit
+        }
+        AllocError::Driver(code) => {
+            if code == Code::OUT_OF_MEMORY {
+                shortage::out_of_memory(arena, size, "the device has no more");
+            }
+            Refusal::Real(code.get())
+        }
+    })
+}
+
+/// What became of an address that was to be freed.
+pub(crate) enum Freed {
+    /// It is not ours: the real function's business.
+    Foreign,
+    /// It is free.
+    Done,
+    /// It is ours, and this is the answer: never the real function's business.
+    Refused(Code),
+}
+
+impl Freed {
+    /// What a door of the driver answers; none where the real function is to.
+    pub(crate) fn answer(self) -> Option<CudaResult> {
+        match self {
+            Freed::Foreign => None,
+            Freed::Done => Some(0),
+            Freed::Refused(code) => Some(code.get()),
+        }
+    }
+
+    /// What became of a block that an arena was told to free, in a context with
+    /// this lasting error.
+    pub(crate) fn by(result: Result<(), FreeError>, error: impl FnOnce() -> Option<Code>) -> Freed {
+        match result {
+            Ok(()) => error().map_or(Freed::Done, Freed::Refused),
+            Err(FreeError::NotLive) => Freed::Refused(Code::INVALID_VALUE),
+            Err(FreeError::Driver(code)) => Freed::Refused(code),
+        }
+    }
+}
+
+/// Whether an address lies in memory of ours.
+pub(crate) fn is_ours(address: CUdeviceptr) -> bool {
+    context::owner(address) != Owner::Foreign
+}
+
+/// Frees an address, whatever context is current.
+pub(crate) fn free(address: CUdeviceptr) -> Freed {
+    free_if(address, || Ok(()))
+}
+
+/// Frees an address if `check` lets it, which is asked
+/// for addresses of ours alone.
+pub(crate) fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Freed {
+    free_by(address, check, |home, address| home.free(address))
+}
+
+/// As [`free_if`], by this way of freeing.
+pub(crate) fn free_by(
+    address: CUdeviceptr,
+    check: impl FnOnce() -> Result<(), Code>,
+    free: impl FnOnce(&Home, Address) -> Result<(), FreeError>,
+) -> Freed {
+    let Owner::Arena(id) = context::owner(address) else {
+        return Freed::Foreign;
+    };
+    if service() != Service::Full {
+        return Freed::Done;
+    }
+    if let Err(code) = check() {
+        return Freed::Refused(code);
+    }
+    let Some(home) = context::home_with(id) else {
+        return Freed::Refused(Code::INVALID_VALUE);
+    };
+    let address = Address::new(address);
+    let freed = holdings::free_by(address, || {
+        // What others know of is a part of a chunk, which no driver refuses.
+        if let Some(then) = WHEN_FREED.get() {
+            then(address.get());
+        }
+        free(home, address)
+    });
+    Freed::by(freed, || home.arena().driver().lasting_error())
+}
+
+/// Who hears of each block of a device before it is freed.
+static WHEN_FREED: OnceLock<fn(u64)> = OnceLock::new();
+
+/// Has this called with the address of each block of a device that is about to
+/// be freed; there is one such listener.
+pub(crate) fn when_freed(then: fn(u64)) {
+    let _again = WHEN_FREED.set(then);
+}
+
+/// Frees what begins at an address, on a device or on the host. A scope lets go
+/// of it; a group does not.
+///
+/// # Errors
+/// [`FreeError::NotLive`] where no block of ours begins there, or a group has it;
+/// or what CUDA answers.
+pub(crate) fn free_anywhere(address: usize) -> Result<(), FreeError> {
+    for free in [free, host_memory::free] {
+        match free(address as u64) {
+            Freed::Done => return Ok(()),
+            Freed::Refused(Code::INVALID_VALUE) => return Err(FreeError::NotLive),
+            Freed::Refused(code) => return Err(FreeError::Driver(code)),
+            Freed::Foreign => {}
+        }
+    }
+    let address = Address::new(address as u64);
+    let freed = || pageable::free(address).unwrap_or(Err(FreeError::NotLive));
+    holdings::free_by(address, freed)
+}
+
+/// Whether an address lies in memory that this library knows.
+pub(crate) fn is_known(address: usize) -> bool {
+    let address = address as u64;
+    context::in_map(address) != Owner::Foreign
+        || host_memory::knows(address)
+        || pageable::owns(Address::new(address))
+}

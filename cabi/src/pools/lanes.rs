@@ -304,18 +304,11 @@ pub(crate) fn relieve(device: CUdevice, asking: ArenaId) -> bool {
     has_others || !released.is_zero()
 }
 
-/// What the program holds on a device, besides an arena that is short and in
-/// lanes, at the least; none where some of what is live there was freed and
-/// waits for other streams, or to be freed in the background.
-pub(crate) fn live(device: CUdevice, asking: ArenaId) -> Option<Bytes> {
+/// Whether some of what is live on a device was freed by the program: it waits
+/// for other streams, or to be freed in the background.
+pub(crate) fn has_freed(device: CUdevice) -> bool {
     let homes = context::homes_on(device);
-    if background::is_busy() || homes.iter().any(|home| home.lanes().has_uses()) {
-        return None;
-    }
-    let others = homes.iter().filter(|home| home.arena().id() != asking);
-    Some(others.fold(Bytes::ZERO, |sum, home| {
-        sum.saturating_add(home.arena().live())
-    }))
+    background::is_busy() || homes.iter().any(|home| home.lanes().has_uses())
 }
 
 /// The graphs of these captures on a device are gone. How many bytes went back.

@@ -1,6 +1,4 @@
-//! What the program holds on a device.
-//!
-//! Owns nothing. Cost: the locks of all books there, twice.
+//! What the program holds on a device. Cost: the locks of all books there, twice.
 
 use core_arena::Bytes;
 use core_arena::arena::live_at;
@@ -11,12 +9,12 @@ use crate::pools::lanes;
 use crate::types::CUdevice;
 
 /// What the program holds there besides the arena that asks and lanes, at the
-/// least, at a moment of the call; none as for [`lanes::live`]. What was freed
+/// least, at a moment of the call; none while [`lanes::has_freed`]. What was freed
 /// and not entered yet is looked for at that moment: it is found, or in the
 /// books by the second look.
 pub(super) fn live(device: CUdevice, asking: ArenaId) -> Option<Bytes> {
     let homes = homes_on(device);
     let arenas = homes.iter().map(|home| &*home.arena);
     let others: Vec<&Arena> = arenas.filter(|arena| arena.id() != asking).collect();
-    live_at(&others, || lanes::live(device, asking).map(|_| ()))
+    live_at(&others, || (!lanes::has_freed(device)).then_some(()))
 }

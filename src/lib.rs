@@ -58,8 +58,6 @@ pub mod page_map;
 pub mod patience;
 pub mod quota;
 pub mod scope;
-#[cfg(any(test, feature = "sim"))]
-pub mod sim;
 pub mod stats;
 mod strategy;
 mod sync;

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use vramalloc::Driver;
-use vramalloc::address::Bytes;
-use vramalloc::config::StrategyKind;
-use vramalloc::page_map::PageMap;
-use vramalloc::sim::{Gpu, Settings, SimDriver};
+use vramalloc_core::Driver;
+use vramalloc_core::address::Bytes;
+use vramalloc_core::config::StrategyKind;
+use vramalloc_core::page_map::PageMap;
+use vramalloc_model::{Gpu, Settings, SimDriver};
 
 use crate::Arguments;
 use crate::clock::mean;
-use crate::driver::arena_over;
 use crate::latency::best_of;
+use vramalloc_benches::driver::arena_over;
 
 const SIZES: [u64; 3] = [4 << 10, 1 << 20, 16 << 20];
 

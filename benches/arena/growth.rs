@@ -5,16 +5,16 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use serde_json::json;
-use vramalloc::Arena;
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::StrategyKind;
-use vramalloc::page_map::PageMap;
+use vramalloc_core::Arena;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::StrategyKind;
+use vramalloc_core::page_map::PageMap;
 
 use crate::Arguments;
 use crate::clock::{mean, spread};
 use crate::costless_arena;
-use crate::driver::{Costless, arena_over};
-use crate::workload::{ALL_SIZES, Draws, Live, SMALL_SIZES, get, put};
+use vramalloc_benches::driver::{Costless, arena_over};
+use vramalloc_benches::workload::{ALL_SIZES, Draws, Live, SMALL_SIZES, get, put};
 
 /// Blocks of the working set where chunks or devices are counted.
 const WORKING_SET: usize = 16;
@@ -37,7 +37,7 @@ fn operations(
             json!({"by": about.0, "count": about.1, "operation": operation, "ns": ns})
         );
     };
-    let mut step = || live.replace(draws.next());
+    let mut step = || live.replace(draws.draw());
     mean(pairs, &mut step);
     print("pair, mean", mean(pairs, &mut step));
     let each = spread(pairs, &mut step);
@@ -114,7 +114,7 @@ fn by_devices(arguments: &Arguments) {
         let mut at = 0;
         let mut step = || {
             at = (at + 1) % live.len();
-            live[at].replace(draws.next());
+            live[at].replace(draws.draw());
         };
         mean(pairs, &mut step);
         let ns = mean(pairs, &mut step);

@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use serde_json::json;
-use vramalloc::address::{Address, Bytes};
-use vramalloc::stats::DriverCalls;
-use vramalloc::{Arena, Driver};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::stats::DriverCalls;
+use vramalloc_core::{Arena, Driver};
 
 use crate::Arguments;
 use crate::clock::{mean, spread};
-use crate::driver::Costless;
-use crate::workload::{Draws, Live, Random, SMALL_SIZES, get, put};
+use vramalloc_benches::driver::Costless;
+use vramalloc_benches::workload::{Draws, Live, Random, SMALL_SIZES, get, put};
 
 /// Sizes of the hit loop.
 const SIZES: [u64; 8] = [
@@ -88,7 +88,7 @@ pub(crate) fn steady(arguments: &Arguments) {
         let arena = arguments.arena();
         let mut draws = Draws::new(1, count, doublings);
         let mut live = Live::new(&arena, count, &mut draws);
-        let mut step = || live.replace(draws.next());
+        let mut step = || live.replace(draws.draw());
         // Until the cache has what is asked for.
         mean(pairs, &mut step);
         let mean = mean(pairs, &mut step);
@@ -118,10 +118,10 @@ const MOST_BYTES: u64 = 16_000 << 20;
 impl RmmRandom {
     /// One step; false when nothing is left to do.
     fn step(&mut self, arena: &Arena<Costless>, largest: u64) -> bool {
-        let size = 1 + self.random.next() % largest;
+        let size = 1 + self.random.number() % largest;
         let allocate = self.left > 0
             && (self.live.is_empty()
-                || (self.random.next() % 100 < ALLOCATES && self.bytes + size <= MOST_BYTES));
+                || (self.random.number() % 100 < ALLOCATES && self.bytes + size <= MOST_BYTES));
         if allocate {
             self.left -= 1;
             self.bytes += size;
@@ -173,7 +173,7 @@ pub(crate) fn count(arguments: &Arguments) {
         let mut draws = Draws::new(1, live, SMALL_SIZES);
         let mut live = Live::new(&arena, live, &mut draws);
         for _ in 0..pairs {
-            live.replace(draws.next());
+            live.replace(draws.draw());
         }
         // What is live at the end is none of the pairs.
         std::process::exit(0);

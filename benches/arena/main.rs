@@ -16,23 +16,19 @@
 
 mod baseline;
 mod clock;
-mod driver;
 mod growth;
 mod latency;
 mod memory;
-#[path = "../../tests/traces/read.rs"]
-mod read;
 mod threads;
-mod workload;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vramalloc::Arena;
-use vramalloc::config::{Config, StrategyKind};
-use vramalloc::page_map::PageMap;
+use vramalloc_core::Arena;
+use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::page_map::PageMap;
 
-use driver::{Costless, arena_over, arena_with};
+use vramalloc_benches::driver::{Costless, arena_over, arena_with};
 
 /// What stands behind the question, as `name=value`.
 pub(crate) struct Arguments(BTreeMap<String, String>);
@@ -63,7 +59,7 @@ impl Arguments {
     pub(crate) fn doublings(&self) -> f64 {
         self.text("doublings", "")
             .parse()
-            .unwrap_or(workload::ALL_SIZES)
+            .unwrap_or(vramalloc_benches::workload::ALL_SIZES)
     }
 
     /// An arena over a driver that costs nothing, but for events (`event_ns`).

@@ -7,17 +7,17 @@
 
 use serde_json::{Value, json};
 use std::sync::Arc;
-use vramalloc::Arena;
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, StrategyKind};
-use vramalloc::driver::PAGE;
-use vramalloc::error::AllocError;
-use vramalloc::page_map::PageMap;
-use vramalloc::sim::{Gpu, Settings, SimDriver, StreamId};
+use vramalloc_core::Arena;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::driver::PAGE;
+use vramalloc_core::error::AllocError;
+use vramalloc_core::page_map::PageMap;
+use vramalloc_model::{Gpu, Settings, SimDriver, StreamId};
 
 use crate::Arguments;
-use crate::driver::arena_with;
-use crate::read::{Event, events};
+use vramalloc_benches::driver::arena_with;
+use vramalloc_tests::traces::{Event, events};
 
 /// Passes over a trace.
 const PASSES: usize = 3;
@@ -143,7 +143,7 @@ impl Program {
         let ended = (0..PASSES).try_for_each(|_| self.pass(trace));
         match ended {
             Ok(()) => true,
-            Err(AllocError::Driver(code)) if code == vramalloc::Code::OUT_OF_MEMORY => false,
+            Err(AllocError::Driver(code)) if code == vramalloc_core::Code::OUT_OF_MEMORY => false,
             Err(error) => panic!("{}: {error:?}", trace.name),
         }
     }

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Instant;
 
 use serde_json::json;
-use vramalloc::address::{Address, Bytes};
+use vramalloc_core::address::{Address, Bytes};
 
 use crate::Arguments;
-use crate::workload::{Draws, Live, get, put};
+use vramalloc_benches::workload::{Draws, Live, get, put};
 
 /// Blocks that each thread has live.
 const LIVE: usize = 64;
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Arguments) {
         let work = |thread: usize| {
             let mut draws = Draws::new(thread as u64 + 1, LIVE, doublings);
             let mut live = Live::new(&arena, LIVE, &mut draws);
-            let mut replace_all = || (0..pairs).for_each(|_| live.replace(draws.next()));
+            let mut replace_all = || (0..pairs).for_each(|_| live.replace(draws.draw()));
             replace_all();
             ready.wait();
             let start = Instant::now();

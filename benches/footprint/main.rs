@@ -12,20 +12,15 @@
     reason = "a tool that may fail loudly"
 )]
 
-#[path = "../arena/driver.rs"]
-mod driver;
-#[path = "../arena/workload.rs"]
-mod workload;
-
 use std::sync::Arc;
 
 use peak_alloc::PeakAlloc;
 use serde_json::json;
-use vramalloc::config::StrategyKind;
-use vramalloc::page_map::PageMap;
+use vramalloc_core::config::StrategyKind;
+use vramalloc_core::page_map::PageMap;
 
-use driver::{Costless, arena_over};
-use workload::{ALL_SIZES, Draws, Live, SMALL_SIZES, get, put};
+use vramalloc_benches::driver::{Costless, arena_over};
+use vramalloc_benches::workload::{ALL_SIZES, Draws, Live, Random, SMALL_SIZES, get, put};
 
 #[global_allocator]
 static HOST: PeakAlloc = PeakAlloc;
@@ -45,7 +40,7 @@ fn blocks(count: usize) {
     let map = Arc::new(PageMap::new());
     let arena = arena_over(Costless::new(0, 0), 0, StrategyKind::default(), &map);
     for _ in 0..count {
-        live.push(get(&arena, draws.next().size));
+        live.push(get(&arena, draws.draw().size));
     }
     let whole = HOST.current_usage() - before;
     let peak = HOST.peak_usage() - before;
@@ -84,7 +79,7 @@ impl Steady {
     /// replacements.
     fn after(passes: usize, repeats: bool) -> Steady {
         let mut draws = Draws::new(1, LIVE, ALL_SIZES);
-        let mut random = workload::Random(9);
+        let mut random = Random(9);
         let before = HOST.current_usage();
         let map = Arc::new(PageMap::new());
         let arena = arena_over(Costless::new(0, 0), 0, StrategyKind::default(), &map);
@@ -96,7 +91,7 @@ impl Steady {
                 live = Live::new(&arena, LIVE, &mut draws);
             }
             for _ in 0..PASS {
-                let mut draw = draws.next();
+                let mut draw = draws.draw();
                 if !repeats {
                     // Another slot each time round, so no step is like one
                     // before.
@@ -105,7 +100,7 @@ impl Steady {
                 live.replace(draw);
             }
         }
-        let own = LIVE * size_of::<vramalloc::Address>();
+        let own = LIVE * size_of::<vramalloc_core::Address>();
         let whole = HOST.current_usage() - before - own;
         let reserved = arena.stats().reserved.current.get();
         let given = arena.driver().given();

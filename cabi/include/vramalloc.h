@@ -24,7 +24,7 @@
  * The version that this header is of: 10000 times the major version, 100
  * times the minor one and the patch.
  */
-#define VRAMALLOC_VERSION 100
+#define VRAMALLOC_VERSION 200
 
 /**
  * It is done.
@@ -171,7 +171,7 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * The version of the library that is loaded, such as "0.1.0".
+ * The version of the library that is loaded, such as "0.2.0".
  *
  * The text is the library's own and stays. May be called at any time, also
  * before CUDA is initialised, in a forked child, during a capture and from a

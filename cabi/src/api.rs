@@ -28,7 +28,7 @@ mod torch;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use core_arena::{Code, FreeError};
+use vramalloc_core::{Code, FreeError};
 
 use crate::linker::resolve::{MISSING, driver_is_loaded};
 use crate::process::guard::{self, Shut};
@@ -36,7 +36,7 @@ use crate::real;
 
 /// The version that this header is of: 10000 times the major version, 100
 /// times the minor one and the patch.
-pub const VRAMALLOC_VERSION: c_int = 100;
+pub const VRAMALLOC_VERSION: c_int = 200;
 
 /// What a function of this library answers: `VRAMALLOC_SUCCESS`; above it the
 /// code of CUDA that the driver answered with, unchanged (2 is "out of
@@ -147,7 +147,7 @@ fn given<T>(pointer: *mut T) -> Result<*mut T, Failure> {
     Ok(pointer)
 }
 
-/// The version of the library that is loaded, such as "0.1.0".
+/// The version of the library that is loaded, such as "0.2.0".
 ///
 /// The text is the library's own and stays. May be called at any time, also
 /// before CUDA is initialised, in a forked child, during a capture and from a
@@ -209,12 +209,12 @@ fn cuda_name(code: vramalloc_result) -> *const c_char {
 }
 
 /// An address of ours as the program has it.
-fn pointer(address: core_arena::Address) -> Result<*mut c_void, Failure> {
+fn pointer(address: vramalloc_core::Address) -> Result<*mut c_void, Failure> {
     Ok(ptr::with_exposed_provenance_mut(number(address)?))
 }
 
 /// The same as a number.
-fn number(address: core_arena::Address) -> Result<usize, Failure> {
+fn number(address: vramalloc_core::Address) -> Result<usize, Failure> {
     Ok(usize::try_from(address.get()).map_err(|_| Code::UNKNOWN)?)
 }
 

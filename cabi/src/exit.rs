@@ -7,7 +7,7 @@
 use std::panic::catch_unwind;
 use std::thread;
 
-use core_arena::stats::{Note, StatsTarget};
+use vramalloc_core::stats::{Note, StatsTarget};
 
 use crate::ipc;
 use crate::pools::background;

@@ -23,9 +23,9 @@ mod token;
 use std::io;
 use std::ptr;
 
-use core_arena::arena::Located;
-use core_arena::page_map::Owner;
-use core_arena::{Address, Bytes, Code};
+use vramalloc_core::arena::Located;
+use vramalloc_core::page_map::Owner;
+use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::green;
 use crate::driver::primary;

@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
-use core_arena::config::{self, Host, Loaded};
-use core_arena::patience::Brief;
-use core_arena::stats::Note;
 use spin::rwlock::RwLock;
+use vramalloc_core::config::{self, Host, Loaded};
+use vramalloc_core::patience::Brief;
+use vramalloc_core::stats::Note;
 
 use crate::linker::resolve;
 use guard::Service;

@@ -3,18 +3,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod stage;
-
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
+
+use vramalloc_tests::stage;
 
 /// The simulated driver's folder and the program.
 fn built() -> &'static (PathBuf, PathBuf) {
     static BUILT: OnceLock<(PathBuf, PathBuf)> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let program = stage::folder("doors").join("corners");
-        stage::compile("doors/corners.c", &program, &[]);
+        let program = stage::shared("doors").join("corners");
+        stage::compile("cabi/tests/doors/corners.c", &program, &[]);
         (stage::simulated_cuda().to_owned(), program)
     })
 }
@@ -27,7 +27,7 @@ fn corners(options: Option<&str>) -> Vec<String> {
     command.env("LD_LIBRARY_PATH", driver);
     if let Some(options) = options {
         command
-            .env("LD_PRELOAD", stage::library())
+            .env("LD_PRELOAD", stage::debug_library())
             .env("VRAMALLOC_CONF", options)
             .env("VRAMALLOC_STATS", "off");
     }

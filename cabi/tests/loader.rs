@@ -6,11 +6,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod stage;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+
+use vramalloc_tests::stage;
 
 /// The pieces and what each is built into.
 const PIECES: [(&str, &str, &[&str]); 7] = [
@@ -43,10 +43,14 @@ const PIECES: [(&str, &str, &[&str]); 7] = [
 fn pieces() -> &'static Path {
     static PIECES_AT: OnceLock<PathBuf> = OnceLock::new();
     PIECES_AT.get_or_init(|| {
-        let folder = stage::folder("loader");
-        stage::folder("loader/shim");
+        let folder = stage::shared("loader");
+        stage::shared("loader/shim");
         for (source, output, flags) in PIECES {
-            stage::compile(&format!("loader/{source}"), &folder.join(output), flags);
+            stage::compile(
+                &format!("cabi/tests/loader/{source}"),
+                &folder.join(output),
+                flags,
+            );
         }
         folder
     })
@@ -62,7 +66,7 @@ fn asks_of(folders: &str, preloads: &[&str]) -> Vec<String> {
     let preload: Vec<String> = preloads
         .iter()
         .map(|name| match *name {
-            "us" => stage::library().to_owned(),
+            "us" => stage::debug_library().to_owned(),
             other => pieces().join(other),
         })
         .map(|path| path.to_str().unwrap().to_owned())

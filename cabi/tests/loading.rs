@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod stage;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use vramalloc_tests::stage;
 
 const STRATEGIES: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
 
@@ -14,8 +14,8 @@ const STRATEGIES: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
 /// sign in it, which use the shared runtime.
 fn built(test: &str, libraries: &[(&str, &str, u32)]) -> PathBuf {
     let cuda = stage::simulated_cuda();
-    let folder = stage::folder(&format!("loading/{test}"));
-    stage::compile("loading/host.c", &folder.join("host"), &[]);
+    let folder = stage::shared(&format!("loading/{test}"));
+    stage::compile("cabi/tests/loading/host.c", &folder.join("host"), &[]);
     let directory = format!("-L{}", cuda.display());
     for (name, source, sign) in libraries {
         let sign = format!("-DSIGN={sign}");
@@ -26,7 +26,11 @@ fn built(test: &str, libraries: &[(&str, &str, u32)]) -> PathBuf {
             "-Wl,--no-as-needed",
             "-lcudart",
         ];
-        stage::compile(&format!("loading/{source}"), &folder.join(name), &flags);
+        stage::compile(
+            &format!("cabi/tests/loading/{source}"),
+            &folder.join(name),
+            &flags,
+        );
     }
     folder
 }
@@ -82,7 +86,7 @@ fn same_as_bare(folder: &Path, steps: &[&str]) -> String {
 }
 
 fn preloaded(command: &mut Command) -> &mut Command {
-    command.env("LD_PRELOAD", stage::library())
+    command.env("LD_PRELOAD", stage::debug_library())
 }
 
 #[test]
@@ -147,8 +151,12 @@ fn a_plugin_that_is_replaced_is_loaded_anew() {
 #[test]
 fn what_cannot_be_watched_is_handed_on() {
     let folder = built("past", &[("libshares.so", "shares.c", 0)]);
-    stage::compile("loader/wraps.c", &folder.join("libwraps.so"), &["-shared"]);
-    let library = stage::library().to_str().unwrap();
+    stage::compile(
+        "cabi/tests/loader/wraps.c",
+        &folder.join("libwraps.so"),
+        &["-shared"],
+    );
+    let library = stage::debug_library().to_str().unwrap();
     let late = format!("!{library}");
     let steps = ["global", &late, "+./libshares.so", "."];
     let behind = format!("./libwraps.so:{library}");

@@ -4,17 +4,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod stage;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use vramalloc_tests::stage;
 
 /// A library that uses a runtime in the file `name`, which signs its work.
 fn user(folder: &Path, name: &str, sign: u32) -> PathBuf {
     let sign_flag = format!("-DSIGN={sign}");
     let soname = format!("-Wl,-soname,{name}");
     stage::compile(
-        "loader/runtime.c",
+        "cabi/tests/loader/runtime.c",
         &folder.join(name),
         &["-shared", &soname, &sign_flag],
     );
@@ -23,7 +23,7 @@ fn user(folder: &Path, name: &str, sign: u32) -> PathBuf {
     let needed = format!("-l:{name}");
     let flags = ["-shared", &directory, "-Wl,--no-as-needed", &needed];
     stage::compile(
-        "loader/uses.c",
+        "cabi/tests/loader/uses.c",
         &user,
         &[&flags[..], &["-Wl,-rpath,$ORIGIN", &sign_flag]].concat(),
     );
@@ -32,14 +32,14 @@ fn user(folder: &Path, name: &str, sign: u32) -> PathBuf {
 
 /// What `opens` prints of these libraries.
 fn use_of(folder: &Path, users: &[PathBuf]) -> String {
-    use_among(&[stage::library().to_owned()], folder, users)
+    use_among(&[stage::debug_library().to_owned()], folder, users)
 }
 
 /// The same under these preloads.
 fn use_among(preloads: &[PathBuf], folder: &Path, users: &[PathBuf]) -> String {
     let preloads: Vec<_> = preloads.iter().map(|path| path.to_str().unwrap()).collect();
     let program = folder.join("opens");
-    stage::compile("loader/opens.c", &program, &[]);
+    stage::compile("cabi/tests/loader/opens.c", &program, &[]);
     let output = Command::new(program)
         .args(users)
         .env("LD_PRELOAD", preloads.join(":"))
@@ -58,7 +58,7 @@ fn a_runtime_is_found_under_any_name() {
         "libcudart-9335f6a2.so.12",
         "libframework.so",
     ] {
-        let folder = stage::folder(&format!("runtimes/{name}"));
+        let folder = stage::shared(&format!("runtimes/{name}"));
         let users = [user(&folder, name, 0)];
         assert_eq!(use_of(&folder, &users), "0\n", "{name}");
     }
@@ -67,7 +67,7 @@ fn a_runtime_is_found_under_any_name() {
 /// With two runtimes in the process, each library's calls end in its own.
 #[test]
 fn a_call_ends_in_the_callers_own_runtime() {
-    let folder = stage::folder("runtimes/two");
+    let folder = stage::shared("runtimes/two");
     let names = ["libcudart.so.12", "libcudart.so.13", "libframework.so"];
     let users: Vec<_> = (1..)
         .zip(names)
@@ -80,15 +80,19 @@ fn a_call_ends_in_the_callers_own_runtime() {
 /// are; what stands behind is next.
 #[test]
 fn a_wrapper_of_the_runtime_is_not_led_back_to_itself() {
-    let folder = stage::folder("runtimes/wrapped");
+    let folder = stage::shared("runtimes/wrapped");
     let runtime = "libcudart.so.12";
     let users = [user(&folder, runtime, 0)];
     let wrappers = ["libcounts.so", "libtoo.so"].map(|name| {
-        stage::compile("loader/counts.c", &folder.join(name), &["-shared"]);
+        stage::compile(
+            "cabi/tests/loader/counts.c",
+            &folder.join(name),
+            &["-shared"],
+        );
         folder.join(name)
     });
     let [first, second] = wrappers;
-    let us = stage::library().to_owned();
+    let us = stage::debug_library().to_owned();
     let runtime = folder.join(runtime);
     for preloads in [
         vec![first.clone(), runtime.clone()],

@@ -1,88 +1,15 @@
-//! The command's parsers, built from the command's own sources: it is a
-//! binary, and what it reads is nobody else's business.
+//! The command's parsers.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-
-/// Stands where the command's `main.rs` does, with what its modules find
-/// there.
-#[allow(dead_code, reason = "only the parsers are called here")]
-#[path = "../../src/bin/vramalloc"]
-mod in_place_of_main {
-    mod report;
-    mod units;
-    mod written;
-
-    mod snapshot {
-        mod json;
-        pub(super) mod made;
-        mod pickle;
-        mod read;
-        mod replay;
-        mod shape;
-
-        /// What writes the files is not called here.
-        pub(super) fn report(
-            _targets: [Option<&std::path::Path>; 2],
-            _files: &[std::path::PathBuf],
-        ) -> u8 {
-            0
-        }
-
-        /// The JSON, if the contents are a file's.
-        pub(super) fn json(data: &[u8]) -> Result<String, String> {
-            made::Made::of(data).map(|made| {
-                // PROTO 4 in front, STOP behind.
-                assert!(made.pickle.starts_with(&[0x80, 4]) && made.pickle.ends_with(b"."));
-                crate::is_plain(&made.summary);
-                made.json
-            })
-        }
-    }
-
-    const USAGE: u8 = 2;
-
-    pub(crate) fn plain(text: &str) -> String {
-        text.replace(char::is_control, "\u{fffd}")
-    }
-
-    fn say(_text: impl std::fmt::Display) {}
-
-    fn show(_text: &str) -> u8 {
-        0
-    }
-
-    /// What `vramalloc report` answers for these files, and what it complains
-    /// of; `merge`: as the ranks of one job.
-    pub(crate) fn report(files: &[&[u8]], merge: bool) -> (String, Vec<String>) {
-        let files = files.iter().enumerate();
-        let files = files.map(|(n, data)| (format!("{n}.json"), Ok(data.to_vec())));
-        if merge {
-            report::merged(files)
-        } else {
-            report::each(files)
-        }
-    }
-
-    /// The JSON of a snapshot, if the contents are a file's.
-    pub(crate) fn snapshot_of(data: &[u8]) -> Result<String, String> {
-        snapshot::json(data)
-    }
-
-    pub(crate) fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
-        written::fits(pattern, name, pid)
-    }
-}
-
-pub(crate) use in_place_of_main::plain;
-use in_place_of_main::{fits, report as answer, snapshot_of};
+use vramalloc_command::fuzzing;
 
 /// Statistics files, from anywhere, with zero bytes between them.
 pub fn report(data: &[u8]) {
     let files: Vec<&[u8]> = data.split(|&byte| byte == 0).take(8).collect();
     for merge in [false, true] {
-        let (text, errors) = answer(&files, merge);
+        let (text, errors) = fuzzing::report(&files, merge);
         assert!(errors.len() <= files.len());
         text.lines().for_each(super::is_plain);
         errors.iter().for_each(|error| super::is_plain(error));
@@ -92,8 +19,13 @@ pub fn report(data: &[u8]) {
 /// A statistics file, from anywhere: what is made of it can be undone event by
 /// event, from the newest back.
 pub fn snapshot(data: &[u8]) {
-    match snapshot_of(data) {
-        Ok(text) => undone(&serde_json::from_str(&text).unwrap()),
+    match fuzzing::snapshot(data) {
+        Ok(made) => {
+            // PROTO 4 in front, STOP behind.
+            assert!(made.pickle.starts_with(&[0x80, 4]) && made.pickle.ends_with(b"."));
+            super::is_plain(&made.summary);
+            undone(&serde_json::from_str(&made.json).unwrap());
+        }
         Err(error) => super::is_plain(&error),
     }
 }
@@ -153,7 +85,7 @@ fn undo(event: &Value, segments: &mut BTreeMap<u64, u64>, blocks: &mut BTreeMap<
 pub(crate) fn reads(data: &[u8]) {
     report(data);
     for merge in [false, true] {
-        let (text, errors) = answer(&[data], merge);
+        let (text, errors) = fuzzing::report(&[data], merge);
         assert_eq!(errors, [""; 0]);
         assert!(!text.is_empty());
     }
@@ -165,7 +97,7 @@ pub fn names(data: &[u8]) {
     let Some((pattern, name)) = text.split_once('\n') else {
         return;
     };
-    let fits = |pid| fits(pattern, name, pid);
+    let fits = |pid| fuzzing::fits(pattern, name, pid);
     // A name of one process is a name.
     assert!(fits(None) || !fits(Some("42")));
 }

@@ -10,7 +10,7 @@ mod doctor;
 mod options;
 
 // What the doctor's modules find above them in the command.
-use command::plain;
+use vramalloc_command::fuzzing::plain;
 
 pub use command::{names, report, snapshot};
 pub use doctor::{elf, loader};

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use vramalloc::Bytes;
-use vramalloc::config::{
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{
     DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, Role, Settings, check, find, load,
     variable,
 };
-use vramalloc::stats::{Process, Report, StatsTarget};
+use vramalloc_core::stats::{Process, Report, StatsTarget};
 
 /// The longest that one warning may be, in characters.
 const LONGEST: usize = 4096;

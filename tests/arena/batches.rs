@@ -1,10 +1,10 @@
 //! Batches of small blocks whose epoch has ended: each free puts a few back,
 //! and nobody who asks for more has to do without the rest.
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::StrategyKind;
-use vramalloc::sim::Call;
-use vramalloc::stats::Action;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::StrategyKind;
+use vramalloc_core::stats::Action;
+use vramalloc_model::Call;
 
 use crate::history::ALL;
 use crate::rig::{Rig, plain};

@@ -1,11 +1,11 @@
 //! What holds under every strategy.
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{
     Config, DeviceShare, Fill, FreeSync, GarbageThreshold, Splitting, StrategyKind,
 };
-use vramalloc::error::{AllocError, Code, FreeError};
-use vramalloc::sim::Call;
+use vramalloc_core::error::{AllocError, Code, FreeError};
+use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain};
 
@@ -331,7 +331,7 @@ fn a_retired_arena_knows_nothing(strategy: StrategyKind) {
 }
 
 fn an_adopted_pointer_is_freed_like_any_other(strategy: StrategyKind) {
-    use vramalloc::Driver as _;
+    use vramalloc_core::Driver as _;
     let rig = Rig::new(&plain(strategy), DEVICE);
     let address = rig.arena.driver().alloc(Bytes::mib(3)).unwrap();
     assert!(rig.arena.adopt(address, Bytes::mib(3)));
@@ -342,7 +342,7 @@ fn an_adopted_pointer_is_freed_like_any_other(strategy: StrategyKind) {
 
 /// What the real function serves in the end is within the limit as well.
 fn the_real_function_does_not_pass_the_limit(strategy: StrategyKind) {
-    use vramalloc::Driver as _;
+    use vramalloc_core::Driver as _;
     let config = Config {
         limit: Some(DeviceShare::Bytes(Bytes::mib(8))),
         ..plain(strategy)
@@ -439,7 +439,7 @@ fn garbage_collects_as_the_options_say(strategy: StrategyKind) {
 macro_rules! conformance {
     ($($strategy:ident: $kind:expr;)*) => {$(
         mod $strategy {
-            use vramalloc::config::StrategyKind;
+            use vramalloc_core::config::StrategyKind;
             conformance!(@tests $kind,
                 blocks_are_aligned_and_apart,
                 a_freed_block_waits_for_the_device,

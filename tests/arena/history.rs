@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::Watch;
-use vramalloc::config::{Config, DeviceShare, FreeSync, StrategyKind};
-use vramalloc::sim::Call;
-use vramalloc::stats::{Action, ArenaStats, BlockState, Event, SegmentKind, Snapshot, StackId};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::Watch;
+use vramalloc_core::config::{Config, DeviceShare, FreeSync, StrategyKind};
+use vramalloc_core::stats::{
+    Action, ArenaStats, BlockState, Event, SegmentKind, Snapshot, StackId,
+};
+use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain};
 
@@ -393,7 +395,7 @@ fn what_was_there_before_the_ladder_is_told() {
 #[test]
 fn a_failed_request_without_answers() {
     let rig = Rig::watched(&plain(StrategyKind::AutoGrowth), DEVICE, ALL);
-    let code = vramalloc::Code::UNKNOWN;
+    let code = vramalloc_core::Code::UNKNOWN;
     rig.gpu.fail_randomly(Call::MemInfo, 1000, code);
     assert!(rig.arena.allocate(Bytes::gib(2)).is_err());
     rig.gpu.fail_randomly(Call::MemInfo, 0, code);

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use vramalloc::arena::Arena;
-use vramalloc::config::{Config, FreeSync, StrategyKind};
-use vramalloc::lanes::{Capture, LaneKey, Lanes};
-use vramalloc::page_map::{ArenaId, PageMap};
-use vramalloc::quota::Quota;
-use vramalloc::sim::{Call, Gpu, Settings, SimDriver, StreamId};
-use vramalloc::{Address, Bytes, FreeError};
+use vramalloc_core::arena::Arena;
+use vramalloc_core::config::{Config, FreeSync, StrategyKind};
+use vramalloc_core::lanes::{Capture, LaneKey, Lanes};
+use vramalloc_core::page_map::{ArenaId, PageMap};
+use vramalloc_core::quota::Quota;
+use vramalloc_core::{Address, Bytes, FreeError};
+use vramalloc_model::{Call, Gpu, Settings, SimDriver, StreamId};
 
 use crate::rig::MS;
 
@@ -324,7 +324,7 @@ fn a_lane_changes_hands_when_its_streams_work_is_done() {
     let (first, block) = streams.get(0, SIZE, 50 * MS);
     streams.free(&first, block);
     let ended = streams.streams[0];
-    let fence = vramalloc::lanes::Streams::mark(&streams.driver, ended).unwrap();
+    let fence = vramalloc_core::lanes::Streams::mark(&streams.driver, ended).unwrap();
     let number = u64::from(ended.number());
     streams.lanes.end_stream(number, ended, Some(&fence));
     streams.gpu.destroy_stream(ended);
@@ -346,7 +346,7 @@ fn a_block_waits_for_a_stream_that_has_gone() {
         streams.gpu.launch(gone, 50 * MS, &[(block, SIZE)]).unwrap();
         let number = u64::from(gone.number());
         streams.lanes.record(&lane, block, number, gone).unwrap();
-        let fence = vramalloc::lanes::Streams::mark(&streams.driver, gone).ok();
+        let fence = vramalloc_core::lanes::Streams::mark(&streams.driver, gone).ok();
         let fence = fence.filter(|_| marked);
         streams.lanes.end_stream(number, gone, fence.as_ref());
         streams.gpu.destroy_stream(gone);

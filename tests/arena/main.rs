@@ -18,8 +18,6 @@ mod on_the_way;
 mod options;
 mod packing;
 mod pinned;
-#[path = "../traces/read.rs"]
-mod read;
 mod rig;
 mod strategies;
 mod threads;

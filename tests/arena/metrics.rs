@@ -1,11 +1,11 @@
 //! PyTorch's metrics: what counts as what, step by step, with the numbers
 //! worked out by hand from the definitions.
 
-use vramalloc::Code;
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, DeviceShare, FreeSync, Splitting, StrategyKind};
-use vramalloc::sim::{Call, Gpu, Settings};
-use vramalloc::stats::{MemoryStats, Metric, PoolStats, Stat};
+use vramalloc_core::Code;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{Config, DeviceShare, FreeSync, Splitting, StrategyKind};
+use vramalloc_core::stats::{MemoryStats, Metric, PoolStats, Stat};
+use vramalloc_model::{Call, Gpu, Settings};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -344,7 +344,7 @@ fn the_peak_knows_its_size_classes() {
     let rig = Rig::new(&plain(StrategyKind::AutoGrowth), mib(512));
     let class = |rig: &Rig, size: Bytes| {
         let stats = rig.arena.stats();
-        let class = vramalloc::stats::size_class(size);
+        let class = vramalloc_core::stats::size_class(size);
         let (peak, live) = (stats.classes_at_peak[class], stats.classes_live[class]);
         [peak.blocks, peak.bytes, live.blocks, live.bytes]
     };

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::Watch;
-use vramalloc::config::{
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::Watch;
+use vramalloc_core::config::{
     Config, Decay, DeviceShare, Fill, FreeSync, GarbageThreshold, Rounding, Splitting, StrategyKind,
 };
-use vramalloc::error::FreeError;
-use vramalloc::stats::{BlockState, Metric};
+use vramalloc_core::error::FreeError;
+use vramalloc_core::stats::{BlockState, Metric};
 
 use crate::history;
 use crate::rig::Rig;

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::Arena;
-use vramalloc::config::{Config, PinnedConfig, StrategyKind};
-use vramalloc::driver::{MemInfo, Whose};
-use vramalloc::error::AllocError;
-use vramalloc::page_map::{ArenaId, PageMap};
-use vramalloc::quota::Quota;
-use vramalloc::sim::SimDriver;
-use vramalloc::{Code, Driver, PinnedPlan};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::Arena;
+use vramalloc_core::config::{Config, PinnedConfig, StrategyKind};
+use vramalloc_core::driver::{MemInfo, Whose};
+use vramalloc_core::error::AllocError;
+use vramalloc_core::page_map::{ArenaId, PageMap};
+use vramalloc_core::quota::Quota;
+use vramalloc_core::{Code, Driver, PinnedPlan};
+use vramalloc_model::SimDriver;
 
 use crate::rig::{Rig, plain};
 

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::Arena;
-use vramalloc::config::{Config, StrategyKind};
-use vramalloc::driver::{MemInfo, Whose};
-use vramalloc::page_map::{ArenaId, PageMap};
-use vramalloc::quota::Quota;
-use vramalloc::sim::{Call, Gpu, SimDriver, SimFence};
-use vramalloc::{Code, Driver};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::Arena;
+use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::driver::{MemInfo, Whose};
+use vramalloc_core::page_map::{ArenaId, PageMap};
+use vramalloc_core::quota::Quota;
+use vramalloc_core::{Code, Driver};
+use vramalloc_model::{Call, Gpu, SimDriver, SimFence};
 
 use crate::rig::{MS, Rig, plain};
 

@@ -4,11 +4,11 @@
 mod model;
 mod rig;
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, FreeSync, PinnedConfig, StrategyKind};
-use vramalloc::error::{AllocError, Code};
-use vramalloc::page_map::{ArenaId, Owner};
-use vramalloc::sim::Call;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{Config, FreeSync, PinnedConfig, StrategyKind};
+use vramalloc_core::error::{AllocError, Code};
+use vramalloc_core::page_map::{ArenaId, Owner};
+use vramalloc_model::Call;
 
 use crate::rig::MS;
 use rig::{PAGE, Rig, neighbours};

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::{Arena, Watch};
-use vramalloc::config::{Config, StrategyKind};
-use vramalloc::page_map::{ArenaId, Owner, PageMap};
-use vramalloc::quota::Quota;
-use vramalloc::sim::{Gpu, Settings, SimDriver, StreamId};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::{Arena, Watch};
+use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
+use vramalloc_core::quota::Quota;
+use vramalloc_model::{Gpu, Settings, SimDriver, StreamId};
 
 pub(crate) const MS: u64 = 1_000_000;
 
@@ -46,7 +46,7 @@ impl Rig {
     fn watched_on(gpu: Gpu, config: &Config, watch: Watch) -> Rig {
         let driver = gpu.driver(0).unwrap();
         let stream = gpu.stream(driver.context(), false).unwrap();
-        let total = vramalloc::Driver::mem_info(&driver).unwrap().total;
+        let total = vramalloc_core::Driver::mem_info(&driver).unwrap().total;
         let limit = config.limit.map_or(Bytes::MAX, |limit| limit.of(total));
         let map = Arc::new(PageMap::new());
         let quota = Arc::new(Quota::new(limit));

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::Arena;
-use vramalloc::config::{Config, FreeSync, StrategyKind};
-use vramalloc::driver::{Driver, MemInfo, Whose};
-use vramalloc::error::Code;
-use vramalloc::page_map::{ArenaId, PageMap};
-use vramalloc::quota::Quota;
-use vramalloc::sim::{Call, Gpu, Settings, SimDriver, SimFence};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::Arena;
+use vramalloc_core::config::{Config, FreeSync, StrategyKind};
+use vramalloc_core::driver::{Driver, MemInfo, Whose};
+use vramalloc_core::error::Code;
+use vramalloc_core::page_map::{ArenaId, PageMap};
+use vramalloc_core::quota::Quota;
+use vramalloc_model::{Call, Gpu, Settings, SimDriver, SimFence};
 
 use crate::rig::{MS, Rig, plain};
 
@@ -237,7 +237,10 @@ fn errors_that_are_no_shortage_are_passed_on_at_once() {
     let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
     rig.gpu.fail_nth(Call::Alloc, 1, Code::INVALID_CONTEXT);
     let error = rig.arena.allocate(Bytes::mib(1)).unwrap_err();
-    assert_eq!(error, vramalloc::AllocError::Driver(Code::INVALID_CONTEXT));
+    assert_eq!(
+        error,
+        vramalloc_core::AllocError::Driver(Code::INVALID_CONTEXT)
+    );
     assert_eq!(rig.gpu.calls(Call::Alloc), 1);
     assert_eq!(rig.arena.stats().ooms, 0);
 }

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::Arena;
-use vramalloc::config::{Config, StrategyKind};
-use vramalloc::driver::{MemInfo, Whose};
-use vramalloc::error::AllocError;
-use vramalloc::page_map::{ArenaId, PageMap};
-use vramalloc::quota::Quota;
-use vramalloc::sim::SimDriver;
-use vramalloc::{Code, Driver};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::Arena;
+use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::driver::{MemInfo, Whose};
+use vramalloc_core::error::AllocError;
+use vramalloc_core::page_map::{ArenaId, PageMap};
+use vramalloc_core::quota::Quota;
+use vramalloc_core::{Code, Driver};
+use vramalloc_model::SimDriver;
 
 use crate::rig::{Rig, plain};
 

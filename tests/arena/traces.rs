@@ -4,14 +4,14 @@
 
 use std::collections::BTreeMap;
 
-use vramalloc::AllocError;
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::StrategyKind;
-use vramalloc::driver::PAGE;
-use vramalloc::sim::{Call, Gpu, Settings};
+use vramalloc_core::AllocError;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::StrategyKind;
+use vramalloc_core::driver::PAGE;
+use vramalloc_model::{Call, Gpu, Settings};
 
-use crate::read::{Event, events};
 use crate::rig::{Rig, plain};
+use vramalloc_tests::traces::{Event, events};
 
 /// One pass, with a kernel of so long before every fourth event.
 fn replay(rig: &Rig, events: &[Event], kernel_ns: u64) -> Result<(), AllocError> {

@@ -14,12 +14,9 @@
 
 mod options;
 mod places;
-#[path = "../preload/stage.rs"]
-#[allow(dead_code, reason = "shared with the tests of the preload")]
-mod stage;
 mod streams;
 
-use stage::{Kind, Run};
+use vramalloc_tests::stage::{self, Kind, Run};
 
 /// How the library comes into a program.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! Risk: a flag of Paddle's for host memory, scopes or groups is read and
 //! nothing comes of it.
 
-use crate::stage::{Kind, Run};
+use vramalloc_tests::stage::{Kind, Run};
 
 /// A number that the program saw under these flags.
 #[track_caller]

@@ -2,7 +2,7 @@
 //! memory that is handed out while the device still writes to it.
 
 use crate::Comes;
-use crate::stage::Kind;
+use vramalloc_tests::stage::Kind;
 
 fn expected(comes: Comes) -> Vec<&'static str> {
     let mut lines = vec![

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::Comes;
-use crate::stage::{Kind, Outcome, STRATEGIES};
+use vramalloc_tests::stage::{Kind, Outcome, STRATEGIES};
 
 /// The device has so much, so that memory runs short soon.
 const MEMORY: &str = "256M";

@@ -4,7 +4,9 @@
 use std::fs;
 use std::process::Command;
 
-use crate::{COMMAND, Place, output};
+use vramalloc_tests::stage::command;
+
+use crate::{Place, output};
 
 /// A shell function that writes a file as the library would, for program `$1`
 /// and process `$2`.
@@ -30,7 +32,8 @@ fn the_last_line_says_where_the_statistics_are() {
     assert_eq!(
         errors,
         format!(
-            "vramalloc: statistics written; read them with: {COMMAND} report {}",
+            "vramalloc: statistics written; read them with: {} report {}",
+            command(),
             file.display()
         )
     );
@@ -41,8 +44,9 @@ fn the_last_line_says_where_the_statistics_are() {
     assert_eq!(
         line,
         format!(
-            "vramalloc: 5 processes wrote statistics; read them with: {COMMAND} report \
+            "vramalloc: 5 processes wrote statistics; read them with: {} report \
              'DIR/many 100%.sh.{}' 'DIR/many 100%.a.1' 'DIR/many 100%.a.2' (and 2 more beside)",
+            command(),
             out.trim()
         )
     );
@@ -112,7 +116,8 @@ fn a_directory_without_a_name_keeps_no_program_from_starting() {
     let place = Place::new("no_directory");
     let run = |before: &str, script: &str| {
         let script = format!(
-            "{before} && exec {COMMAND} run --library {} -- sh -c '{script}'",
+            "{before} && exec {} run --library {} -- sh -c '{script}'",
+            command(),
             place.library()
         );
         let mut shell = Command::new("sh");

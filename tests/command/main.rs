@@ -10,9 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use vramalloc::config::OPTIONS;
-
-const COMMAND: &str = env!("CARGO_BIN_EXE_vramalloc");
+use vramalloc_core::config::OPTIONS;
+use vramalloc_tests::stage::{command, folder};
 
 /// A directory of the test's own, with a file that stands for the library.
 struct Place {
@@ -21,9 +20,7 @@ struct Place {
 
 impl Place {
     fn new(test: &str) -> Place {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
-        let _ = fs::remove_dir_all(&directory);
-        fs::create_dir_all(&directory).unwrap();
+        let directory = folder(&format!("command/{test}"));
         fs::write(directory.join("dummy.so"), "").unwrap();
         Place { directory }
     }
@@ -38,7 +35,7 @@ impl Place {
 
     /// The command in this directory, with nothing of the environment.
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(COMMAND);
+        let mut command = Command::new(command());
         command
             .args(arguments)
             .env_clear()
@@ -286,7 +283,8 @@ fn signals_reach_the_program() {
 fn an_ignored_signal_stays_ignored_in_the_program() {
     let place = Place::new("nohup");
     let script = format!(
-        "trap '' HUP; exec {COMMAND} run --library {} --stats off -- grep SigIgn /proc/self/status",
+        "trap '' HUP; exec {} run --library {} --stats off -- grep SigIgn /proc/self/status",
+        command(),
         place.library()
     );
     let mut shell = Command::new("sh");
@@ -300,7 +298,8 @@ fn an_ignored_signal_stays_ignored_in_the_program() {
 fn the_status_is_kept_where_ended_children_are_ignored() {
     let place = Place::new("no_children");
     let script = format!(
-        "trap '' CHLD; exec {COMMAND} run --library {} --stats off -- sh -c 'exit 7'",
+        "trap '' CHLD; exec {} run --library {} --stats off -- sh -c 'exit 7'",
+        command(),
         place.library()
     );
     // Not every shell can ignore this one.
@@ -315,10 +314,10 @@ fn the_library_is_found_near_the_command() {
     for directory in ["bin", "lib", "elsewhere"] {
         fs::create_dir(place.path(directory)).unwrap();
     }
-    let command = place.path("bin/vramalloc");
-    fs::hard_link(COMMAND, &command).unwrap();
+    let installed = place.path("bin/vramalloc");
+    fs::hard_link(command(), &installed).unwrap();
     let run = |variable: Option<&Path>| {
-        let mut run = Command::new(&command);
+        let mut run = Command::new(&installed);
         run.args(["run", "--stats", "off", "sh", "-c", "echo $LD_PRELOAD"]);
         run.env_remove("LD_PRELOAD").env_remove("VRAMALLOC_LIBRARY");
         if let Some(path) = variable {

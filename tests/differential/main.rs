@@ -16,14 +16,10 @@
     reason = "a test that cannot set its stage has failed"
 )]
 
-#[path = "../preload/stage.rs"]
-#[allow(dead_code, reason = "shared with the tests of the preload")]
-mod stage;
-
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stage::{Kind, Outcome, Run, STRATEGIES};
+use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES};
 
 /// Seeds that one process runs through: enough to make its start cheap, few
 /// enough for the simulated device, which looks at all streams there were.

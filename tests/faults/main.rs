@@ -18,15 +18,11 @@
     reason = "a test that cannot set its stage has failed"
 )]
 
-#[path = "../preload/stage.rs"]
-#[allow(dead_code, reason = "shared with the tests of the preload")]
-mod stage;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use serde_json::Value;
-use stage::{Kind, Outcome, Run};
+use vramalloc_tests::stage::{Kind, Outcome, Run};
 
 /// A kind of program, options, and a function that the driver lacks.
 #[derive(Copy, Clone)]

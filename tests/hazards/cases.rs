@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::judge::{self, Seen};
 use crate::run::Mode;
 use crate::shims;
-use crate::stage::{self, Kind, Run};
+use vramalloc_tests::stage::{self, Kind, Run};
 
 /// Another library that is preloaded with the one under test.
 #[derive(Copy, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use crate::cases;
 use crate::run::caught;
-use crate::stage;
+use vramalloc_tests::stage;
 
 /// A check by its name.
 type Check = (&'static str, fn());
@@ -79,7 +79,7 @@ fn no_file_is_named_like_cuda() {
 /// tests, each of them is there, and each case is named in the rows of its
 /// hazards.
 fn every_hazard_has_its_tests() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = stage::root();
     let page = fs::read_to_string(root.join("docs/compatibility.md")).unwrap();
     let known = test_names(root);
     let cases = cases::all();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::stage::Outcome;
+use vramalloc_tests::stage::Outcome;
 
 /// A preloaded run beside its bare one.
 pub(crate) struct Seen<'a> {

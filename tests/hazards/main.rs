@@ -29,8 +29,6 @@ mod shims;
     dead_code,
     reason = "shared with the preload tests, which use all of it"
 )]
-#[path = "../preload/stage.rs"]
-mod stage;
 mod table;
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use crate::cases::Case;
 use crate::run::{self, Mode, Pool};
 use crate::shims;
-use crate::stage::Kind;
+use vramalloc_tests::stage::Kind;
 
 /// How naive it is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]

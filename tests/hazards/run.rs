@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::cases::Case;
 use crate::judge::Seen;
 use crate::naive;
-use crate::stage::{self, Kind, Run, STRATEGIES};
+use vramalloc_tests::stage::{self, Kind, Run, STRATEGIES};
 
 /// What the simulated driver lacks.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,11 +1,11 @@
 //! Other people's preloaded libraries, compiled from `shims/*.c` and from
 //! `tests/naive`, and their drivers.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::stage;
+use vramalloc_tests::stage;
 
 static BUILDING: Mutex<()> = Mutex::new(());
 
@@ -17,7 +17,7 @@ pub(crate) fn built(name: &str) -> PathBuf {
 /// A folder with a `libcuda.so.1` that only stands before the simulated one: it
 /// exports what that exports, and hands everything on.
 pub(crate) fn driver() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shims");
+    let folder = stage::shared("shims");
     let place = folder.join("driver");
     std::fs::create_dir_all(&place).unwrap();
     let simulated = stage::simulated_cuda().join("libcuda.so.1");
@@ -48,13 +48,12 @@ pub(crate) fn driver() -> PathBuf {
 /// A shared library from one file of C, made once per process.
 pub(crate) fn compile(source: &str, name: &str) -> PathBuf {
     static MADE: Mutex<Vec<String>> = Mutex::new(Vec::new());
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shims");
+    let folder = stage::shared("shims");
     let library = folder.join(format!("lib{name}.so"));
     let _alone = BUILDING.lock().unwrap();
     if MADE.lock().unwrap().iter().any(|made| made == name) {
         return library;
     }
-    std::fs::create_dir_all(&folder).unwrap();
     let new = folder.join(format!("lib{name}.so.{}", std::process::id()));
     let output = Command::new("gcc")
         .args([
@@ -70,7 +69,7 @@ pub(crate) fn compile(source: &str, name: &str) -> PathBuf {
         .arg(folder.join("driver"))
         .arg("-o")
         .arg(&new)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source))
+        .arg(stage::root().join(source))
         .args(["-ldl", "-lpthread"])
         .output()
         .unwrap();

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use crate::run::{Mode, Verdict};
-use crate::stage::Kind;
+use vramalloc_tests::stage::Kind;
 
 /// A line of the table.
 struct Line {

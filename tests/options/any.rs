@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
-use vramalloc::Bytes;
-use vramalloc::config::{
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{
     DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, OptionRow, Settings, load, variable,
 };
 

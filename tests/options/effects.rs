@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
-use vramalloc::config::{OPTIONS, Role};
+use vramalloc_core::config::{OPTIONS, Role};
+use vramalloc_tests::stage::root;
 
 /// An option, and a test that fails where it has no effect: file below
 /// `tests/` or `src/`, and function.
@@ -270,7 +270,7 @@ fn every_option_has_a_test_of_its_effect() {
 #[test]
 fn every_test_that_is_named_is_there() {
     for (key, file, test) in SHOWN {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let path = root().join(file);
         let text = fs::read_to_string(&path).unwrap_or_default();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         let start = format!("fn {test}(");

@@ -1,6 +1,6 @@
 //! Whether the frameworks' own variables are read.
 
-use vramalloc::config::{Host, StrategyKind};
+use vramalloc_core::config::{Host, StrategyKind};
 
 use super::{good, plain, under, value};
 

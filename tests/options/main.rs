@@ -15,7 +15,7 @@ mod warnings;
 
 use std::ffi::OsString;
 
-use vramalloc::config::{Effective, Host, Loaded, load};
+use vramalloc_core::config::{Effective, Host, Loaded, load};
 
 /// What an environment amounts to in a process like `host`.
 fn under(host: Host, environment: &[(&str, &str)]) -> Loaded {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use vramalloc::Bytes;
-use vramalloc::config::{
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{
     Config, DeviceShare, Fill, FreeSync, GarbageThreshold, GroupConfig, OPTIONS, PageableConfig,
     PinnedConfig, Settings, StrategyKind, find,
 };

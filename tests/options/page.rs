@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use vramalloc::config::{OPTIONS, Role, Torch};
+use vramalloc_core::config::{OPTIONS, Role, Torch};
 
 /// The table of docs/options.md.
 fn documented_table() -> String {
@@ -36,7 +36,7 @@ fn documented_table() -> String {
 
 #[test]
 fn the_page_holds_the_table() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/options.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/options.md");
     let page = fs::read_to_string(path).unwrap();
     let (head, rest) = page.split_once("<!-- options:").unwrap();
     let (marker, rest) = rest.split_once("-->\n").unwrap();

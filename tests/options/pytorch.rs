@@ -1,7 +1,7 @@
 //! PyTorch's keys and grammar.
 
-use vramalloc::Bytes;
-use vramalloc::config::{
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{
     Config, DeviceShare, OPTIONS, PinnedConfig, Role, Rounding, Settings, Splitting, Torch, find,
 };
 

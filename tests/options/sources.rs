@@ -1,8 +1,10 @@
 //! Which of several texts counts.
 
-use vramalloc::Bytes;
-use vramalloc::config::{Config, DeviceShare, FreeSync, Settings, StrategyKind, check, check_all};
-use vramalloc::stats::StatsTarget;
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{
+    Config, DeviceShare, FreeSync, Settings, StrategyKind, check, check_all,
+};
+use vramalloc_core::stats::StatsTarget;
 
 use super::{effective, good, origin, plain, value};
 

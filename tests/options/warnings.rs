@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use vramalloc::config::{Config, Host, OPTIONS, Role, check, load};
-use vramalloc::stats::StatsTarget;
+use vramalloc_core::config::{Config, Host, OPTIONS, Role, check, load};
+use vramalloc_core::stats::StatsTarget;
 
 use super::plain;
 

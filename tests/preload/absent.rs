@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::stage::{Kind, Outcome, Run, fresh_folder, library, simulated_cuda};
+use vramalloc_tests::stage::{Kind, Outcome, Run, fresh_folder, library, simulated_cuda};
 
 /// A folder with only these libraries of the simulated CUDA.
 fn only(libraries: &[&str]) -> PathBuf {

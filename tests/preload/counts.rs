@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Kind, Outcome, Run, STRATEGIES, trace};
+use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES, trace};
 
 /// What a program did, which no door and no strategy changes.
 fn deeds(outcome: &Outcome) -> Value {

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::stage::{self, Kind, Run, STRATEGIES, fresh_folder};
+use vramalloc_tests::stage::{self, Kind, Run, STRATEGIES, fresh_folder};
 
 const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
@@ -154,12 +154,11 @@ fn the_end_makes_no_driver_call() {
 fn told(program: &[&str], options: &[&str]) -> String {
     let library = stage::library();
     let folder = fresh_folder();
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/target/programs/");
-    let output = Command::new(env!("CARGO_BIN_EXE_vramalloc"))
+    let output = Command::new(stage::command())
         .args(["run", "--library", library.to_str().unwrap()])
         .args(options)
         .arg("--")
-        .arg(format!("{path}{}", program[0]))
+        .arg(stage::built().join("target/programs").join(program[0]))
         .args(&program[1..])
         .env("LD_LIBRARY_PATH", stage::simulated_cuda())
         .env("SIM_CUDA_REPORT", "/dev/null")

@@ -1,7 +1,7 @@
 //! Risk: a fence that misses work, on another stream or in another context,
 //! or one that stops the host where a mark would do.
 
-use crate::stage::{Kind, Outcome, Run};
+use vramalloc_tests::stage::{Kind, Outcome, Run};
 
 /// What the driver lacks, and so how work is marked: whole contexts, stream by
 /// stream.

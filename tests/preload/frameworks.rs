@@ -3,7 +3,7 @@
 //! What an option of ours does is shown beside it; these are the frameworks'
 //! other names for them, each as the framework's user gives it.
 
-use crate::stage::{Kind, Outcome, Run};
+use vramalloc_tests::stage::{Kind, Outcome, Run};
 
 fn under(program: &'static str, name: &str, value: &str) -> Outcome {
     let outcome = Run::preloaded(program, Kind::Driver)

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::stage::{self, Kind, Outcome, Run, STRATEGIES, fresh_folder};
+use vramalloc_tests::stage::{self, Kind, Outcome, Run, STRATEGIES, fresh_folder};
 
 /// Everything that happens in one pass of the traces here.
 const ALL: &str = "trace:100000";
@@ -44,7 +44,7 @@ impl Made {
             "{}",
             text(&self.output.stderr)
         );
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/preload/snapshot.py");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/preload/snapshot.py");
         let output = Command::new("python3")
             .arg(script)
             .arg(self.folder.join("out.pickle"))
@@ -62,7 +62,7 @@ impl Made {
 }
 
 fn report(folder: &Path, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_vramalloc"))
+    Command::new(stage::command())
         .arg("report")
         .args(arguments)
         .current_dir(folder)

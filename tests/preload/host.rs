@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Kind, Outcome, Run, STRATEGIES};
+use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES};
 
 /// Strategies, and what the driver lacks, so that work is marked otherwise.
 const WAYS: [(&str, &str); 4] = [

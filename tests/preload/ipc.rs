@@ -7,7 +7,7 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use crate::stage::{Kind, Outcome, Run, STRATEGIES, fresh_folder, library};
+use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES, fresh_folder, library};
 
 /// Blocks that `ipc` shares; each is opened twice over.
 const BLOCKS: u32 = 9;

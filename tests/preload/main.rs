@@ -1,7 +1,7 @@
 //! Unmodified programs over the simulated CUDA, bare and under the preload.
 //!
 //! One module per risk. Every program comes in several kinds (see
-//! [`stage::Kind`]) and runs under several strategies; what differs from the
+//! [`Kind`]) and runs under several strategies; what differs from the
 //! bare run, what the simulated device found wrong, or what the statistics do
 //! not add up to fails the test.
 
@@ -26,5 +26,3 @@ mod results;
 mod reuse;
 mod settings;
 mod shortage;
-#[allow(dead_code, reason = "shared with the tests of faults and of threads")]
-mod stage;

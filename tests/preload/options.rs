@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 
-use crate::stage::{Kind, Outcome, Run};
+use vramalloc_tests::stage::{Kind, Outcome, Run};
 
 const MIB: u64 = 1 << 20;
 const TORCH: &str = "PYTORCH_CUDA_ALLOC_CONF";

@@ -8,7 +8,7 @@
 
 use serde_json::Value;
 
-use crate::stage::{Kind, Run};
+use vramalloc_tests::stage::{Kind, Run};
 
 const PAGE: i64 = 2 << 20;
 

@@ -1,6 +1,6 @@
 //! Risk: a program computes or prints something else than without us.
 
-use crate::stage::{Kind, Outcome, Run, STRATEGIES};
+use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES};
 
 /// Bare and preloaded runs, in all kinds and strategies, print the same and
 /// end the same; `each` looks further into a preloaded one.

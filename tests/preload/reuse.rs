@@ -1,6 +1,6 @@
 //! Risk: memory is handed out again while the device still uses it.
 
-use crate::stage::{Kind, Run, STRATEGIES};
+use vramalloc_tests::stage::{Kind, Run, STRATEGIES};
 
 fn run(kind: Kind, strategy: &str, free_sync: &str) -> Run {
     Run::preloaded("free_after_launch", kind)

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
-use crate::stage::{Kind, Run, fresh_folder, library};
+use vramalloc_tests::stage::{Kind, Run, fresh_folder, library};
 
 #[test]
 fn a_bad_value_is_told_once_and_harms_nothing() {

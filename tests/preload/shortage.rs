@@ -1,6 +1,6 @@
 //! Risk: out of memory too early, too late, or with another answer than CUDA's.
 
-use crate::stage::{Kind, Outcome, Run, STRATEGIES};
+use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES};
 
 /// The lines that no pool and no cap changes.
 fn fixed(outcome: &Outcome) -> Vec<&str> {

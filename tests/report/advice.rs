@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::report_of;
-use crate::stage::{Kind, Outcome, Run, fresh_folder, trace};
+use vramalloc_tests::stage::{Kind, Outcome, Run, fresh_folder, trace};
 
 /// Ends the rules by which chunks are packed where no option says how they are
 /// taken or waited for, and does nothing else: here no kernels run.

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::report_of;
-use crate::stage::{Kind, Run, trace};
+use vramalloc_tests::stage::{Kind, Run, trace};
 
 const PASSES: u64 = 2;
 const MIB: u64 = 1 << 20;

@@ -1,11 +1,11 @@
 //! What is said of requests that failed for want of memory.
 
 use serde_json::{Value, json};
-use vramalloc::Bytes;
-use vramalloc::stats::{ArenaReport, Group, Holdings, OomEvent, StackId};
+use vramalloc_core::Bytes;
+use vramalloc_core::stats::{ArenaReport, Group, Holdings, OomEvent, StackId};
 
-use crate::stage::{Kind, Run};
 use crate::{arena, directory, flat, one_process, report, report_of};
+use vramalloc_tests::stage::{Kind, Run};
 
 const MIB: u64 = 1 << 20;
 

@@ -3,8 +3,8 @@
 use std::fs;
 
 use serde_json::Value;
-use vramalloc::Bytes;
-use vramalloc::stats::{ArenaReport, ClassCount, ClassLive, PinnedReport};
+use vramalloc_core::Bytes;
+use vramalloc_core::stats::{ArenaReport, ClassCount, ClassLive, PinnedReport};
 
 use crate::{arena, directory, flat, one_process, report, report_of};
 

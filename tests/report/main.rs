@@ -7,10 +7,6 @@
     reason = "a test that cannot set its stage has failed"
 )]
 
-#[path = "../preload/stage.rs"]
-#[allow(dead_code, reason = "shared with the tests of the preload")]
-mod stage;
-
 mod advice;
 mod counts;
 mod failed;
@@ -24,9 +20,10 @@ use std::process::{Command, Output};
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
-use vramalloc::Bytes;
-use vramalloc::config::{Host, load};
-use vramalloc::stats::{ArenaReport, CallCount, ClassCount, Process, Report};
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{Host, load};
+use vramalloc_core::stats::{ArenaReport, CallCount, ClassCount, Process, Report};
+use vramalloc_tests::stage;
 
 /// What the command answered.
 pub(crate) struct Answer {
@@ -41,7 +38,7 @@ pub(crate) fn report(directory: &Path, arguments: &[&str]) -> Answer {
         status,
         stdout,
         stderr,
-    } = Command::new(env!("CARGO_BIN_EXE_vramalloc"))
+    } = Command::new(stage::command())
         .arg("report")
         .args(arguments)
         .env_clear()

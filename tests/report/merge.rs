@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
-use vramalloc::Bytes;
-use vramalloc::stats::{ArenaReport, CallCount, OomEvent, Process};
+use vramalloc_core::Bytes;
+use vramalloc_core::stats::{ArenaReport, CallCount, OomEvent, Process};
 
 use crate::{directory, flat, report, statistics};
 
@@ -64,7 +64,10 @@ fn ranks_stand_in_one_table() {
     assert_eq!(
         lines[..13],
         [
-            "train: 4 processes under vramalloc 0.1.0",
+            concat!(
+                "train: 4 processes under vramalloc ",
+                env!("CARGO_PKG_VERSION")
+            ),
             "  - no file of ranks 3 to 9",
             "",
             "rank host         dev  peak live   reserved      limbo  ooms    waits   driver",
@@ -226,7 +229,10 @@ fn what_is_not_of_one_job_is_an_error_that_names_the_file() {
         ),
         (
             changed("library_version", "0.0.1".into()),
-            "written by vramalloc 0.0.1, but a.json by 0.1.0",
+            concat!(
+                "written by vramalloc 0.0.1, but a.json by ",
+                env!("CARGO_PKG_VERSION")
+            ),
         ),
         (good(), "of the same process as a.json"),
     ] {

@@ -1,6 +1,6 @@
 //! The table of PyTorch's `memory_summary()`, line by line.
 
-use vramalloc::stats::{Metric, Stat};
+use vramalloc_core::stats::{Metric, Stat};
 
 use crate::{arena, one_process, report_of};
 

@@ -6,8 +6,8 @@ mod page;
 mod sample;
 
 use serde_json::Value;
-use vramalloc::config::OPTIONS;
-use vramalloc::stats::{SCHEMA, Snapshots};
+use vramalloc_core::config::OPTIONS;
+use vramalloc_core::stats::{SCHEMA, Snapshots};
 
 use crate::sample::{arena, host_arena, json, snapshots, text};
 

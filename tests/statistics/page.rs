@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
-use vramalloc::stats::ArenaReport;
+use vramalloc_core::stats::ArenaReport;
 
 use crate::sample::{arena, host_arena, json, snapshots, text};
 
@@ -40,7 +40,10 @@ fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 
 /// First cells, in code quotes, of the rows below a heading of the page.
 fn documented(headings: &[&str]) -> BTreeSet<String> {
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/statistics.md"));
+    let page = fs::read_to_string(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../docs/statistics.md"
+    ));
     let mut inside = false;
     let mut found = BTreeSet::new();
     for line in page.unwrap().lines() {

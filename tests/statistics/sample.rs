@@ -3,13 +3,13 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
-use vramalloc::config::{Host, Loaded, load};
-use vramalloc::stats::{
+use vramalloc_core::config::{Host, Loaded, load};
+use vramalloc_core::stats::{
     Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
     Event, Frame, Gauge, Group, Holdings, Metric, OomEvent, Parts, PinnedReport, Process, Report,
     SIZE_CLASSES, Segment, SegmentKind, Snapshot, Snapshots, StackId, Stacks,
 };
-use vramalloc::{Address, Bytes};
+use vramalloc_core::{Address, Bytes};
 
 pub(crate) fn gauge(current: u64, peak: u64) -> Gauge {
     Gauge {

@@ -23,11 +23,7 @@
     reason = "a test that cannot set its stage has failed"
 )]
 
-#[path = "../preload/stage.rs"]
-#[allow(dead_code, reason = "shared with the tests of the preload")]
-mod stage;
-
-use stage::{Kind, Outcome, Run, STRATEGIES};
+use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES};
 
 /// Calls that the library makes, and for how many nanoseconds they sleep.
 const SLOW: &str = "cuMemHostAlloc:50000,cuMemFreeHost:50000,cuMemAlloc_v2:20000,cuMemFree_v2:20000,cuCtxRecordEvent:50000,\

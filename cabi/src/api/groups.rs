@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::slice;
 
-use core_arena::group::{Member, pack};
-use core_arena::{Bytes, Code};
+use vramalloc_core::group::{Member, pack};
+use vramalloc_core::{Bytes, Code};
 
 use super::memory::{Place, vramalloc_place};
 use super::{

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use core_arena::{Address, AllocError, Bytes, Code};
+use vramalloc_core::{Address, AllocError, Bytes, Code};
 
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
 use crate::pools::holdings::{self, Item};

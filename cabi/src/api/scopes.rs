@@ -1,6 +1,6 @@
 //! Scopes of a thread.
 
-use core_arena::FreeError;
+use vramalloc_core::FreeError;
 
 use super::{Failure, VRAMALLOC_WRONG_SCOPE, answer, given, vramalloc_result};
 use crate::pools::background;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use core_arena::Bytes;
+use vramalloc_core::Bytes;
 
 use super::memory::{Place, vramalloc_place};
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};

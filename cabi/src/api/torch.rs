@@ -5,9 +5,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use core_arena::patience::Brief;
-use core_arena::{Bytes, Code};
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::Brief;
+use vramalloc_core::{Bytes, Code};
 
 use super::streams::vramalloc_stream;
 use super::{pointer, serve};

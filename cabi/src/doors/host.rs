@@ -8,7 +8,7 @@
 
 use std::ffi::{c_uint, c_void};
 
-use core_arena::Code;
+use vramalloc_core::Code;
 
 use crate::pools::context;
 use crate::pools::host_memory::{self, Kind};

@@ -28,8 +28,8 @@ use std::ffi::c_uint;
 use std::ptr;
 use std::sync::Arc;
 
-use core_arena::Code;
-use core_arena::patience::Patience;
+use vramalloc_core::Code;
+use vramalloc_core::patience::Patience;
 
 use crate::driver::capture;
 use crate::driver::green;

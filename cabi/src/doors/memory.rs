@@ -5,7 +5,7 @@
 //! `cuMemFree`) have no door: what they could hand out does not fit our
 //! addresses, and what they hand out is the driver's own.
 
-use core_arena::{Bytes, Code, MemInfo};
+use vramalloc_core::{Bytes, Code, MemInfo};
 
 use crate::pools::context::{self, Asking};
 use crate::pools::lanes;

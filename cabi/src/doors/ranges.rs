@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use core_arena::Code;
+use vramalloc_core::Code;
 
 use crate::ipc::range::{Around, NOWHERE, around};
 use crate::real;

@@ -12,7 +12,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use core_arena::{Bytes, Code};
+use vramalloc_core::{Bytes, Code};
 
 use crate::pools::context::{self, Arena, Asking, Home};
 use crate::pools::memory::{self, Freed, Refusal};

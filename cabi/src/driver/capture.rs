@@ -14,10 +14,10 @@
 use std::ptr;
 use std::time::Duration;
 
-use core_arena::Code;
-use core_arena::gate::Gate;
-use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
+use vramalloc_core::Code;
+use vramalloc_core::gate::Gate;
+use vramalloc_core::patience::Brief;
 
 use crate::driver::green;
 use crate::driver::peers;

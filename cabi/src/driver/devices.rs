@@ -7,10 +7,10 @@
 use std::ffi::{CStr, c_char};
 use std::sync::Arc;
 
-use core_arena::Bytes;
-use core_arena::patience::Brief;
-use core_arena::quota::Quota;
 use spin::mutex::SpinMutex;
+use vramalloc_core::Bytes;
+use vramalloc_core::patience::Brief;
+use vramalloc_core::quota::Quota;
 
 use crate::process;
 use crate::real;

@@ -15,8 +15,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use core_arena::Code;
-use core_arena::driver::Whose;
+use vramalloc_core::Code;
+use vramalloc_core::driver::Whose;
 
 use crate::driver::capture;
 use crate::driver::marker::{Decision, Mark, Marker, lasts};

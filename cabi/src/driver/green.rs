@@ -16,8 +16,8 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::Brief;
 
 use crate::driver::capture;
 use crate::driver::peers;

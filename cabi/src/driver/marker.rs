@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use core_arena::Code;
-use core_arena::driver::IfEnding;
-use core_arena::gate::Gate;
-use core_arena::patience::{Brief, Patience, wait_within};
 use spin::mutex::SpinMutex;
+use vramalloc_core::Code;
+use vramalloc_core::driver::IfEnding;
+use vramalloc_core::gate::Gate;
+use vramalloc_core::patience::{Brief, Patience, wait_within};
 
 use crate::driver::fence::{Marks, all_reached};
 use crate::driver::reserve::Reserve;

@@ -17,8 +17,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use core_arena::patience::Brief;
 use spin::rwlock::RwLock;
+use vramalloc_core::patience::Brief;
 
 use crate::driver::green;
 use crate::driver::marker::Marker;

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use core_arena::driver::{IfEnding, Whose, ask_until};
-use core_arena::{Address, Bytes, Code, Driver, MemInfo};
+use vramalloc_core::driver::{IfEnding, Whose, ask_until};
+use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::driver::capture;
 use crate::driver::fence::{Fence, runs_nothing, wait_for};

@@ -17,11 +17,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use core_arena::driver::{PAGE, told};
-use core_arena::patience::{Brief, Patience};
-use core_arena::quota::Quota;
-use core_arena::{Address, Bytes, Code};
 use spin::mutex::SpinMutex;
+use vramalloc_core::driver::{PAGE, told};
+use vramalloc_core::patience::{Brief, Patience};
+use vramalloc_core::quota::Quota;
+use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::devices;
 use crate::driver::marker::Marker;

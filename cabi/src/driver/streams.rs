@@ -25,9 +25,9 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
-use core_arena::Code;
-use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
+use vramalloc_core::Code;
+use vramalloc_core::patience::{Brief, Patience};
 
 use crate::driver::capture;
 use crate::driver::marker::{Mark, Marker};

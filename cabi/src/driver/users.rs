@@ -13,8 +13,8 @@
 
 use std::cell::Cell;
 
-use core_arena::patience::{Brief, Patience};
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::{Brief, Patience};
 
 use crate::process::guard::own_call;
 use crate::types::{CUdevice, CudaResult};

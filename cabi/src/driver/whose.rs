@@ -15,8 +15,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use core_arena::page_map::Owner;
-use core_arena::{Address, Bytes};
+use vramalloc_core::page_map::Owner;
+use vramalloc_core::{Address, Bytes};
 
 use crate::driver::green;
 use crate::driver::marker::Marker;

@@ -26,9 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use core_arena::page_map::Owner;
-use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
+use vramalloc_core::page_map::Owner;
+use vramalloc_core::patience::Brief;
 
 use crate::ipc::folder::{self, Folder, User};
 use crate::ipc::token::{Key, Record, Token};

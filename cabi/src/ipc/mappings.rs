@@ -7,8 +7,8 @@
 //! Invariant: an allocation on the list is mapped, and something of it is in
 //! the program's hands; nothing is handed out beyond its end. Cost: a look at all that is open.
 
-use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::Brief;
 
 use crate::ipc::token::HandleBytes;
 use crate::types::CUdevice;

@@ -8,8 +8,8 @@
 //! beginning on top of the block's own. And what was freed has no range, though
 //! the driver has it still.
 
-use core_arena::Address;
-use core_arena::page_map::Owner;
+use vramalloc_core::Address;
+use vramalloc_core::page_map::Owner;
 
 use crate::ipc::mappings;
 use crate::pools::context;

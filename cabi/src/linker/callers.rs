@@ -15,8 +15,8 @@
 use std::ffi::CStr;
 use std::ops::Range;
 
-use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::Brief;
 
 use super::{objects, unwind};
 

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use core_arena::patience::Brief;
-use core_arena::stats::{Frame, StackId, Stacks};
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::Brief;
+use vramalloc_core::stats::{Frame, StackId, Stacks};
 
 use super::objects::{self, Object};
 use super::unwind;

@@ -14,13 +14,13 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use core_arena::config::{FreeSync, StrategyKind};
-use core_arena::lanes::Lanes;
-use core_arena::page_map::{ArenaId, PageMap};
-use core_arena::patience::Brief;
-use core_arena::{Address, Bytes, Code, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
 use spin::rwlock::RwLock;
+use vramalloc_core::config::{FreeSync, StrategyKind};
+use vramalloc_core::lanes::Lanes;
+use vramalloc_core::page_map::{ArenaId, PageMap};
+use vramalloc_core::patience::Brief;
+use vramalloc_core::{Address, Bytes, Code, FreeError, MemInfo};
 
 use crate::driver::devices::{self, Device, device};
 use crate::driver::green;
@@ -47,7 +47,7 @@ pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
 
 /// An arena over the real driver.
-pub(crate) type Arena = core_arena::Arena<RealDriver>;
+pub(crate) type Arena = vramalloc_core::Arena<RealDriver>;
 
 /// As many arenas as a process can have, in segments of the registry, retired
 /// ones counted: 262144. Contexts beyond are left to CUDA.

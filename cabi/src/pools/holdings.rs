@@ -11,10 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use core_arena::patience::Brief;
-use core_arena::scope::{ScopeId, Scopes};
-use core_arena::{Address, FreeError};
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::Brief;
+use vramalloc_core::scope::{ScopeId, Scopes};
+use vramalloc_core::{Address, FreeError};
 
 use crate::pools::memory;
 

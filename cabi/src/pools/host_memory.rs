@@ -15,8 +15,8 @@ mod watcher;
 
 use std::ffi::c_void;
 
-use core_arena::page_map::Owner;
-use core_arena::{Address, AllocError, Bytes, Code, Driver};
+use vramalloc_core::page_map::Owner;
+use vramalloc_core::{Address, AllocError, Bytes, Code, Driver};
 
 use crate::pools::context::{self, Asking, Home};
 use crate::pools::holdings;

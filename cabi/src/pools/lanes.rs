@@ -10,11 +10,11 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use core_arena::config::StrategyKind::Passthrough;
-use core_arena::driver::Driver;
-use core_arena::lanes::{Capture, LaneKey, Streams};
-use core_arena::page_map::{ArenaId, Owner};
-use core_arena::{Address, Bytes, Code, FreeError};
+use vramalloc_core::config::StrategyKind::Passthrough;
+use vramalloc_core::driver::Driver;
+use vramalloc_core::lanes::{Capture, LaneKey, Streams};
+use vramalloc_core::page_map::{ArenaId, Owner};
+use vramalloc_core::{Address, Bytes, Code, FreeError};
 
 use crate::driver::capture;
 use crate::driver::fence::{Fence, runs_nothing};

@@ -7,8 +7,8 @@
 
 use std::sync::OnceLock;
 
-use core_arena::page_map::Owner;
-use core_arena::{Address, AllocError, Bytes, Code, FreeError};
+use vramalloc_core::page_map::Owner;
+use vramalloc_core::{Address, AllocError, Bytes, Code, FreeError};
 
 use crate::pools::context::{self, Arena, Home, shortage};
 use crate::pools::{holdings, host_memory, pageable};

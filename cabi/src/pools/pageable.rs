@@ -14,14 +14,14 @@ use std::collections::HashMap;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
-use core_arena::config::{Config, FreeSync, PageableConfig, StrategyKind};
-use core_arena::driver::Whose;
-use core_arena::page_map::{ArenaId, Owner, PageMap};
-use core_arena::patience::Brief;
-use core_arena::quota::Quota;
-use core_arena::stats::ArenaReport;
-use core_arena::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
 use spin::mutex::SpinMutex;
+use vramalloc_core::config::{Config, FreeSync, PageableConfig, StrategyKind};
+use vramalloc_core::driver::Whose;
+use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
+use vramalloc_core::patience::Brief;
+use vramalloc_core::quota::Quota;
+use vramalloc_core::stats::ArenaReport;
+use vramalloc_core::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
 
 use crate::process;
 

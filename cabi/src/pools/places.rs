@@ -8,8 +8,8 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use core_arena::page_map::Owner;
-use core_arena::{Address, Bytes, Code};
+use vramalloc_core::page_map::Owner;
+use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::primary;
 use crate::linker::resolve;

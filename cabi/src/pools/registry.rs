@@ -9,8 +9,8 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-use core_arena::patience::Brief;
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::Brief;
 
 const SHIFT: u32 = 10;
 /// Things of a segment.

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use core_arena::Code;
+use vramalloc_core::Code;
 
 use super::{cancel, say};
 use crate::types::CudaResult;

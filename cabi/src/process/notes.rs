@@ -13,7 +13,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 
-use core_arena::stats::{NOTES, NOTES_FILE, Note};
+use vramalloc_core::stats::{NOTES, NOTES_FILE, Note};
 
 use super::outside::quietly;
 

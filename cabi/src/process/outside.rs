@@ -17,7 +17,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use core_arena::stats::There;
+use vramalloc_core::stats::There;
 
 /// How long a line waits for a reader who lags behind.
 const PATIENCE: Duration = Duration::from_millis(100);

@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use core_arena::stats::NOT_SERVED;
+use vramalloc_core::stats::NOT_SERVED;
 
 use crate::linker::objects::is_own;
 use crate::linker::resolve::{Dlsym, driver_function, driver_function_by, real_dlsym};

@@ -6,9 +6,9 @@
 use std::ffi::c_int;
 use std::io;
 
-use core_arena::Bytes;
-use core_arena::config::{OptionRow, Unchanged};
-use core_arena::stats::{ArenaStats, StatsTarget};
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{OptionRow, Unchanged};
+use vramalloc_core::stats::{ArenaStats, StatsTarget};
 
 use crate::driver::devices;
 use crate::pools::background;

@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{self, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use core_arena::config::Loaded;
-use core_arena::stats::{
+use vramalloc_core::config::Loaded;
+use vramalloc_core::stats::{
     ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots, StatsTarget,
 };
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use core_arena::stats::{ArenaReport, MOST_BLOCKS, Snapshot, Snapshots, StackId};
+use vramalloc_core::stats::{ArenaReport, MOST_BLOCKS, Snapshot, Snapshots, StackId};
 
 use crate::linker::stacks;
 use crate::pools::context;

@@ -5,13 +5,13 @@
 //! environment is said before the program is started. Each module below
 //! examines one thing and adds its findings.
 
-mod cache;
+pub(crate) mod cache;
 mod driver;
-mod findings;
-mod image;
-mod loader;
-mod preloads;
-mod program;
+pub(crate) mod findings;
+pub(crate) mod image;
+pub(crate) mod loader;
+pub(crate) mod preloads;
+pub(crate) mod program;
 mod scopes;
 mod settings;
 mod trial;
@@ -47,7 +47,7 @@ status is 0 where nothing stands in the way, 1 where there is a problem.
 
 With a program, that is examined and then run once under the library; its \
 standard output goes to standard error.")]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Examine the program, but do not run it
     #[arg(long)]
     no_trial: bool,
@@ -62,7 +62,7 @@ pub(super) struct Arguments {
 }
 
 /// Prints the findings and answers with the exit status.
-pub(super) fn doctor(arguments: &Arguments) -> u8 {
+pub(crate) fn doctor(arguments: &Arguments) -> u8 {
     let mut findings = Findings::default();
     let loader = Loader::new(env::var_os("LD_LIBRARY_PATH"));
     if let Some(library) = find_library(arguments, &mut findings) {

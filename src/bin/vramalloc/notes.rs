@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use vramalloc::stats::{NOTES_FILE, Note};
+use vramalloc_core::stats::{NOTES_FILE, Note};
 
 /// The most that is read of them, in bytes.
 const MOST: u64 = 4 << 20;

@@ -3,7 +3,7 @@
 use std::env;
 use std::fmt::Write;
 
-use vramalloc::config::{self, Effective, Host, OPTIONS, OptionRow, Role, Torch};
+use vramalloc_core::config::{self, Effective, Host, OPTIONS, OptionRow, Role, Torch};
 
 use super::{plain, say, show};
 

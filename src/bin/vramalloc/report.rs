@@ -23,7 +23,7 @@ use lines::Lines;
 use merge::Named;
 
 #[derive(clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Files that programs wrote (VRAMALLOC_STATS)
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -44,11 +44,11 @@ pub(super) struct Arguments {
 }
 
 /// What was read of a file of this name, or why it was not.
-pub(super) type Read = (String, Result<Vec<u8>, String>);
+pub(crate) type Read = (String, Result<Vec<u8>, String>);
 
 /// Prints a report of each file, or one of all, and answers with the exit
 /// status.
-pub(super) fn report(arguments: &Arguments) -> u8 {
+pub(crate) fn report(arguments: &Arguments) -> u8 {
     let targets = [&arguments.snapshot, &arguments.snapshot_json].map(Option::as_deref);
     if targets != [None, None] {
         return super::snapshot::report(targets, &arguments.files);
@@ -70,7 +70,7 @@ pub(super) fn report(arguments: &Arguments) -> u8 {
 }
 
 /// The reports of all files that have one, and a line for each other.
-pub(super) fn each(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
+pub(crate) fn each(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
     let (files, errors) = read(files);
     let reports: Vec<String> = files.iter().map(|named| whole(&named.file)).collect();
     (reports.join("\n"), errors)
@@ -78,7 +78,7 @@ pub(super) fn each(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
 
 /// The ranks of one job in one table, and a line for each file that cannot be
 /// read. Where one is of another job there is no table.
-pub(super) fn merged(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
+pub(crate) fn merged(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
     let (mut files, mut errors) = read(files);
     let text = merge::merged(&mut files).unwrap_or_else(|strangers| {
         errors.extend(strangers);

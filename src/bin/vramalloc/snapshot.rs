@@ -8,7 +8,7 @@
 //! or not at all.
 
 mod json;
-mod made;
+pub(crate) mod made;
 mod pickle;
 mod read;
 mod replay;
@@ -18,7 +18,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use vramalloc::stats::write_whole;
+use vramalloc_core::stats::write_whole;
 
 use self::made::Made;
 use super::{USAGE, say, show};

@@ -10,20 +10,20 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use vramalloc::stats::beside;
+use vramalloc_core::stats::beside;
 
 /// What tells one file from a later one of the same name.
 type Identity = (u64, i64, i64);
 
 /// The files that fit a pattern at one moment.
-pub(super) struct Files {
+pub(crate) struct Files {
     pattern: String,
     found: BTreeMap<PathBuf, Identity>,
 }
 
 impl Files {
     /// The files that fit `pattern` now.
-    pub(super) fn now(pattern: &str) -> Files {
+    pub(crate) fn now(pattern: &str) -> Files {
         let mut found = BTreeMap::new();
         let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
         let from = if pattern.starts_with('/') { "/" } else { "" };
@@ -35,7 +35,7 @@ impl Files {
     }
 
     /// The files that were written since, that of process `pid` first.
-    pub(super) fn written_since(&self, pid: u32) -> Vec<PathBuf> {
+    pub(crate) fn written_since(&self, pid: u32) -> Vec<PathBuf> {
         let mut written: Vec<PathBuf> = Files::now(&self.pattern)
             .found
             .into_iter()
@@ -47,7 +47,7 @@ impl Files {
     }
 
     /// Whether a file can be of process `pid`.
-    pub(super) fn is_of(&self, path: &Path, pid: u32) -> bool {
+    pub(crate) fn is_of(&self, path: &Path, pid: u32) -> bool {
         let pid = pid.to_string();
         let fits = |path: &Path| fits(&self.pattern, &path.to_string_lossy(), Some(&pid));
         fits(path) || taken(path).is_some_and(|path| fits(&path))
@@ -102,7 +102,7 @@ fn visit(path: PathBuf, rest: &[&str], found: &mut BTreeMap<PathBuf, Identity>) 
 /// Whether a name can have come from a pattern; with `pid`, from a process of
 /// this id. Follows all ways to read the name at once, so that no pattern
 /// takes longer than its length times the name's.
-pub(super) fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
+pub(crate) fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
     let name = name.as_bytes();
     // Whether the pattern up to here can have given so many bytes.
     let mut reached = vec![false; name.len() + 1];

@@ -1,11 +1,11 @@
 //! What is done to a block before the program gets it: `init_allocated_mem`,
 //! `alloc_fill_value`, `sync_after_alloc`.
 
-use vramalloc::Driver as _;
-use vramalloc::address::Bytes;
-use vramalloc::config::{Config, Fill, Rounding, StrategyKind};
-use vramalloc::error::Code;
-use vramalloc::sim::Call;
+use vramalloc_core::Driver as _;
+use vramalloc_core::address::Bytes;
+use vramalloc_core::config::{Config, Fill, Rounding, StrategyKind};
+use vramalloc_core::error::Code;
+use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain};
 

@@ -1,9 +1,9 @@
 //! Batches of freed memory: `eager_delete_tensor_gb`,
 //! `memory_fraction_of_eager_deletion`.
 
-use vramalloc::address::Bytes;
-use vramalloc::config::{Config, GarbageThreshold, StrategyKind};
-use vramalloc::sim::Call;
+use vramalloc_core::address::Bytes;
+use vramalloc_core::config::{Config, GarbageThreshold, StrategyKind};
+use vramalloc_model::Call;
 
 use crate::rig::{Rig, plain};
 

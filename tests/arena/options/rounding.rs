@@ -1,9 +1,9 @@
 //! `roundup_power2_divisions` and `roundup_bypass_threshold_mb`.
 
-use vramalloc::address::Bytes;
-use vramalloc::config::{Config, Rounding, StrategyKind};
-use vramalloc::sim::Call;
-use vramalloc::stats::size_class;
+use vramalloc_core::address::Bytes;
+use vramalloc_core::config::{Config, Rounding, StrategyKind};
+use vramalloc_core::stats::size_class;
+use vramalloc_model::Call;
 
 use crate::rig::{Rig, plain};
 

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramalloc::address::Bytes;
-use vramalloc::arena::{Arena, live_at};
-use vramalloc::config::{Config, DeviceShare, StrategyKind};
-use vramalloc::error::{AllocError, Code, FreeError};
-use vramalloc::page_map::ArenaId;
-use vramalloc::quota::Quota;
-use vramalloc::sim::{Call, SimDriver};
+use vramalloc_core::address::Bytes;
+use vramalloc_core::arena::{Arena, live_at};
+use vramalloc_core::config::{Config, DeviceShare, StrategyKind};
+use vramalloc_core::error::{AllocError, Code, FreeError};
+use vramalloc_core::page_map::ArenaId;
+use vramalloc_core::quota::Quota;
+use vramalloc_model::{Call, SimDriver};
 
 use crate::rig::{MS, Rig, plain};
 

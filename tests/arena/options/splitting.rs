@@ -1,8 +1,8 @@
 //! `max_split_size_mb`, `max_non_split_rounding_mb`, `large_segment_size_mb`.
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, Rounding, Splitting, StrategyKind};
-use vramalloc::sim::Call;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{Config, Rounding, Splitting, StrategyKind};
+use vramalloc_model::Call;
 
 use crate::rig::{Rig, plain};
 

@@ -4,9 +4,9 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, Decay, DeviceShare, FreeSync, StrategyKind};
-use vramalloc::sim::Call;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{Config, Decay, DeviceShare, FreeSync, StrategyKind};
+use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain};
 

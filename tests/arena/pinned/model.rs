@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, FreeSync, PinnedConfig};
-use vramalloc::error::FreeError;
-use vramalloc::page_map::{ArenaId, Owner};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{Config, FreeSync, PinnedConfig};
+use vramalloc_core::error::FreeError;
+use vramalloc_core::page_map::{ArenaId, Owner};
 
 use super::rig::{PAGE, Rig};
 

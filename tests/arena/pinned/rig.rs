@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use vramalloc::PinnedPlan;
-use vramalloc::address::{Address, Bytes};
-use vramalloc::arena::Arena;
-use vramalloc::config::{Config, PinnedConfig, StrategyKind};
-use vramalloc::driver::{Driver, MemInfo, Whose};
-use vramalloc::error::Code;
-use vramalloc::page_map::{ArenaId, PageMap};
-use vramalloc::sim::{Gpu, Settings, SimDriver, SimFence, StreamId};
+use vramalloc_core::PinnedPlan;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::Arena;
+use vramalloc_core::config::{Config, PinnedConfig, StrategyKind};
+use vramalloc_core::driver::{Driver, MemInfo, Whose};
+use vramalloc_core::error::Code;
+use vramalloc_core::page_map::{ArenaId, PageMap};
+use vramalloc_model::{Gpu, Settings, SimDriver, SimFence, StreamId};
 
 pub(super) const HOST: Bytes = Bytes::gib(8);
 pub(super) const PAGE: u64 = 4096;

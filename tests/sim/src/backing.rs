@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::os::fd::RawFd;
 
-use vramalloc::{Address, Bytes, Code};
+use vramalloc_core::{Address, Bytes, Code};
 
 /// Memory of another process that is mapped here.
 #[derive(Copy, Clone, Debug)]

@@ -4,8 +4,8 @@
 //! capture, and a launch does it in that order on one stream. Cost: that of
 //! the work.
 
-use vramalloc::Code;
-use vramalloc::sim::{CaptureMode, Work};
+use vramalloc_core::Code;
+use vramalloc_model::{CaptureMode, Work};
 
 use crate::effect::Effect;
 use crate::entry::{self, Call, driver, thread};

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
 
-use vramalloc::Code;
-use vramalloc::sim::{ContextId, StreamId};
+use vramalloc_core::Code;
+use vramalloc_model::{ContextId, StreamId};
 
 use crate::entry::{Call, driver};
 use crate::export_table::Storage;
@@ -159,7 +159,7 @@ impl Machine {
         }
         let model = &self.model;
         self.kinds
-            .retain(|&base, _| model.find(vramalloc::Address::new(base)).is_some());
+            .retain(|&base, _| model.find(vramalloc_core::Address::new(base)).is_some());
         self.streams.remove_if(|s| s.context == handle);
         self.events.remove_if(|e| e.context == handle);
         self.modules.remove_if(|m| m.context == Some(handle));

@@ -4,8 +4,8 @@
 //! its end; device ranges must lie in live allocations, which is refused and
 //! recorded otherwise. Cost: that of the bytes.
 
-use vramalloc::sim::{Touch, Violation, Work};
-use vramalloc::{Address, Bytes, Code};
+use vramalloc_core::{Address, Bytes, Code};
+use vramalloc_model::{Touch, Violation, Work};
 
 use crate::effect::{Effect, Rows};
 use crate::entry::{Call, driver};

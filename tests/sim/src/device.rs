@@ -2,7 +2,7 @@
 //!
 //! Owns nothing. Cost: constant.
 
-use vramalloc::Code;
+use vramalloc_core::Code;
 
 use crate::entry::{Call, driver};
 use crate::ffi::{INVALID_DEVICE, Out, Text, code, put_text};

@@ -7,8 +7,8 @@
 
 use std::ffi::c_void;
 
-use vramalloc::sim::{Mark, Violation};
-use vramalloc::{Address, Bytes};
+use vramalloc_core::{Address, Bytes};
+use vramalloc_model::{Mark, Violation};
 
 use crate::backing::Backing;
 use crate::entry::in_callback;

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use vramalloc::Code;
-use vramalloc::sim::{CaptureMode, Violation};
+use vramalloc_core::Code;
+use vramalloc_model::{CaptureMode, Violation};
 
 use crate::env::{self, Fault};
 use crate::export_table::LastWord;

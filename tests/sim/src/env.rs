@@ -28,7 +28,7 @@
 
 use std::time::Duration;
 
-use vramalloc::Bytes;
+use vramalloc_core::Bytes;
 
 /// What the environment asks for.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, c_char};
 
-use vramalloc::Code;
+use vramalloc_core::Code;
 
 use crate::entry::driver;
 use crate::ffi::Out;

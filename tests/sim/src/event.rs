@@ -3,8 +3,8 @@
 //! Owns the events. Invariant: an event is the time at which its mark is
 //! reached, or the capture that it was recorded into. Cost: O(log n).
 
-use vramalloc::Code;
-use vramalloc::sim::{Mark, StreamId, Violation, Work};
+use vramalloc_core::Code;
+use vramalloc_model::{Mark, StreamId, Violation, Work};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{CAPTURE_INVALIDATED, CAPTURED_EVENT, Done, Handle, INVALID_HANDLE, Out};
@@ -126,7 +126,7 @@ impl Call<'_> {
     }
 
     /// Refuses what would order with a capture on any stream of a context.
-    fn whole_context(&mut self, handle: Handle) -> Result<vramalloc::sim::ContextId, Code> {
+    fn whole_context(&mut self, handle: Handle) -> Result<vramalloc_model::ContextId, Code> {
         let Ok(context) = self.alive(handle) else {
             self.sim
                 .violate(Violation::DeadContext(self.name.to_owned()));

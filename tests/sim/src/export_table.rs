@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 
-use vramalloc::Code;
+use vramalloc_core::Code;
 
 use crate::entry::{Call, Site, driver, enter};
 use crate::env;

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use vramalloc::Code;
+use vramalloc_core::Code;
 
 /// What a driver function answers, before it becomes a number.
 pub(crate) type Done = Result<(), Code>;

@@ -6,8 +6,8 @@
 //! and is current on one thread at a time. Resources are numbers without
 //! effect. Cost: O(log n).
 
-use vramalloc::Code;
-use vramalloc::sim::Violation;
+use vramalloc_core::Code;
+use vramalloc_model::Violation;
 
 use crate::context::Context;
 use crate::entry::{Call, driver, thread};

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-use vramalloc::{Address, Bytes, Code};
+use vramalloc_core::{Address, Bytes, Code};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, NOT_REGISTERED, Out, REGISTERED};

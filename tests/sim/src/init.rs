@@ -7,7 +7,7 @@
 use std::ffi::c_void;
 use std::sync::Once;
 
-use vramalloc::Code;
+use vramalloc_core::Code;
 
 use crate::entry::{driver, forked, is_forked};
 use crate::env;

@@ -8,8 +8,8 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
-use vramalloc::sim::ContextId;
-use vramalloc::{Address, Bytes, Code};
+use vramalloc_core::{Address, Bytes, Code};
+use vramalloc_model::ContextId;
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_HANDLE, Out};

@@ -6,8 +6,8 @@
 
 use std::ffi::c_void;
 
-use vramalloc::sim::{Touch, Work};
-use vramalloc::{Address, Bytes, Code};
+use vramalloc_core::{Address, Bytes, Code};
+use vramalloc_model::{Touch, Work};
 
 use crate::effect::{Effect, Rows};
 use crate::entry::{Call, driver};

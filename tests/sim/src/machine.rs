@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vramalloc::sim::{
+use vramalloc_core::{Address, Bytes, Code};
+use vramalloc_model::{
     CaptureMode, ContextId, Mark, Model, Nanos, Settings, StreamId, Violation, Work,
 };
-use vramalloc::{Address, Bytes, Code};
 
 use crate::backing::Backing;
 use crate::capture::Graph;

@@ -4,7 +4,7 @@
 //! are. Invariant: a free waits for everything on the device. Cost: O(log n),
 //! and the unmapping of whole pages.
 
-use vramalloc::{Address, Bytes, Code};
+use vramalloc_core::{Address, Bytes, Code};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, Out};

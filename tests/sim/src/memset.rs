@@ -4,8 +4,8 @@
 //! names none: that is the default stream, and the host does not wait. Cost:
 //! that of the bytes.
 
-use vramalloc::Code;
-use vramalloc::sim::Work;
+use vramalloc_core::Code;
+use vramalloc_model::Work;
 
 use crate::copy::duration;
 use crate::effect::{Effect, Rows};

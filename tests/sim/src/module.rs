@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
 
-use vramalloc::{Bytes, Code};
+use vramalloc_core::{Bytes, Code};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_HANDLE, In, NOT_FOUND, Out, Text, bytes_at, code};

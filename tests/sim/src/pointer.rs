@@ -5,7 +5,7 @@
 
 use std::ffi::c_void;
 
-use vramalloc::{Address, Code};
+use vramalloc_core::{Address, Code};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, In, Out};

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use vramalloc::sim::Work;
-use vramalloc::{Address, Bytes, Code};
+use vramalloc_core::{Address, Bytes, Code};
+use vramalloc_model::Work;
 
 use crate::effect::Effect;
 use crate::entry::{Call, driver};

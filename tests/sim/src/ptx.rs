@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use vramalloc::Code;
+use vramalloc_core::Code;
 
 use crate::ffi::INVALID_IMAGE;
 

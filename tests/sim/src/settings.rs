@@ -2,7 +2,7 @@
 //!
 //! Owns what the limits are at first. Cost: O(log n).
 
-use vramalloc::Code;
+use vramalloc_core::Code;
 
 use crate::entry::driver;
 use crate::ffi::{Handle, Out, PEER_ENABLED, PEER_NOT_ENABLED, code};

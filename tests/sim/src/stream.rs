@@ -6,8 +6,8 @@
 
 use std::ffi::c_void;
 
-use vramalloc::Code;
-use vramalloc::sim::{Mark, StreamId, Work};
+use vramalloc_core::Code;
+use vramalloc_model::{Mark, StreamId, Work};
 
 use crate::effect::{Callback, Effect};
 use crate::entry::{Call, driver, thread};

@@ -16,8 +16,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use core_arena::Code;
-use core_arena::driver::{Whose, ask_until};
+use vramalloc_core::Code;
+use vramalloc_core::driver::{Whose, ask_until};
 
 use super::Sure;
 use crate::driver::capture;

@@ -6,7 +6,7 @@
 
 use std::ptr;
 
-use core_arena::Code;
+use vramalloc_core::Code;
 
 use crate::real;
 use crate::types::{CAPTURE_MODE_RELAXED, CUcontext, CaptureMode};

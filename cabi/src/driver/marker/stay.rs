@@ -7,8 +7,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use core_arena::Code;
-use core_arena::driver::IfEnding;
+use vramalloc_core::Code;
+use vramalloc_core::driver::IfEnding;
 
 use super::Marker;
 use super::place::{Current, Relaxed};

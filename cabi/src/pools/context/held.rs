@@ -1,8 +1,8 @@
 //! What the program holds on a device. Cost: the locks of all books there, twice.
 
-use core_arena::Bytes;
-use core_arena::arena::live_at;
-use core_arena::page_map::ArenaId;
+use vramalloc_core::Bytes;
+use vramalloc_core::arena::live_at;
+use vramalloc_core::page_map::ArenaId;
 
 use super::{Arena, homes_on};
 use crate::pools::lanes;

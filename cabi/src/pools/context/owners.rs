@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use core_arena::Address;
-use core_arena::page_map::{ArenaId, Owner};
+use vramalloc_core::Address;
+use vramalloc_core::page_map::{ArenaId, Owner};
 
 use super::{Arena, HOMES, Home, PAGES};
 use crate::driver::marker::Marker;

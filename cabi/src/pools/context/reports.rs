@@ -8,9 +8,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use core_arena::patience::Brief;
-use core_arena::stats::{ArenaReport, MOST_BLOCKS, sum_up};
 use spin::mutex::SpinMutex;
+use vramalloc_core::patience::Brief;
+use vramalloc_core::stats::{ArenaReport, MOST_BLOCKS, sum_up};
 
 use super::{Arena, HOMES, Home};
 use crate::pools::host_memory;

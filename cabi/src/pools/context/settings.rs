@@ -2,8 +2,8 @@
 //!
 //! Owns nothing. Cost: a copy of the options for each arena.
 
-use core_arena::arena::Watch;
-use core_arena::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
+use vramalloc_core::arena::Watch;
+use vramalloc_core::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
 
 use super::Asking;
 use crate::linker::stacks;

@@ -1,8 +1,8 @@
 //! What is said where memory ran out.
 
-use core_arena::Bytes;
-use core_arena::config::{OomReport, StrategyKind};
-use core_arena::stats::OomEvent;
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{OomReport, StrategyKind};
+use vramalloc_core::stats::OomEvent;
 
 use super::Arena;
 use crate::process::options;

@@ -8,10 +8,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use core_arena::config::{Config, StrategyKind};
-use core_arena::page_map::{ArenaId, Owner, PageMap};
-use core_arena::stats::{ArenaReport, PinnedReport};
-use core_arena::{Address, Bytes, PinnedPlan, host};
+use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
+use vramalloc_core::stats::{ArenaReport, PinnedReport};
+use vramalloc_core::{Address, Bytes, PinnedPlan, host};
 
 use crate::driver::marker::Marker;
 use crate::driver::whose;
@@ -22,7 +22,7 @@ use crate::process::{self, cancel};
 use crate::types::CUdevice;
 
 /// An arena of page-locked memory.
-pub(crate) type Arena = core_arena::Arena<Source>;
+pub(crate) type Arena = vramalloc_core::Arena<Source>;
 
 /// As many as a process can have, in segments of the registry, retired ones
 /// counted: 262144. What is beyond is left to CUDA.

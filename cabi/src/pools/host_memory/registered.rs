@@ -21,9 +21,9 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use core_arena::patience::Brief;
-use core_arena::{Address, Code};
 use spin::rwlock::RwLock;
+use vramalloc_core::patience::Brief;
+use vramalloc_core::{Address, Code};
 
 use crate::driver::marker::Marker;
 use crate::process::outside::with_signals_blocked;

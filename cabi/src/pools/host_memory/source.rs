@@ -16,10 +16,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use core_arena::driver::{Whose, told};
-use core_arena::patience::Brief;
-use core_arena::{Address, Bytes, Code, Driver, MemInfo};
 use spin::mutex::SpinMutex;
+use vramalloc_core::driver::{Whose, told};
+use vramalloc_core::patience::Brief;
+use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::driver::fence::Fence;
 use crate::driver::marker::Marker;
@@ -360,7 +360,7 @@ impl Driver for Source {
     /// Of the host, as far as anybody asks: what a share of a device is a share
     /// of here.
     fn mem_info(&self) -> Result<MemInfo, Code> {
-        let total = core_arena::host::memory().ok_or(Code::NOT_SUPPORTED)?;
+        let total = vramalloc_core::host::memory().ok_or(Code::NOT_SUPPORTED)?;
         Ok(MemInfo { free: total, total })
     }
 

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use core_arena::Bytes;
-use core_arena::gate::Gate;
+use vramalloc_core::Bytes;
+use vramalloc_core::gate::Gate;
 
 use crate::pools::host_memory::pools;
 use crate::process;
@@ -121,6 +121,6 @@ fn look_after() -> Bytes {
 }
 
 fn in_limbo() -> Bytes {
-    let all = pools::all().map(core_arena::Arena::limbo);
+    let all = pools::all().map(vramalloc_core::Arena::limbo);
     all.fold(Bytes::ZERO, Bytes::saturating_add)
 }

@@ -26,18 +26,18 @@ const PATH: usize = 8;
 
 /// The loader's cache.
 #[derive(Default)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     table: Vec<u8>,
 }
 
 impl Cache {
     /// This machine's; empty where there is none.
-    pub(super) fn of_machine() -> Cache {
+    pub(crate) fn of_machine() -> Cache {
         Cache::new(&fs::read("/etc/ld.so.cache").unwrap_or_default())
     }
 
     /// The cache in a file's bytes.
-    pub(super) fn new(bytes: &[u8]) -> Cache {
+    pub(crate) fn new(bytes: &[u8]) -> Cache {
         let table = memchr::memmem::find(bytes, MAGIC).and_then(|start| bytes.get(start..));
         Cache {
             table: table.unwrap_or_default().to_owned(),
@@ -46,7 +46,7 @@ impl Cache {
 
     /// The files that have this name, in the order in which the loader
     /// prefers them: one for each machine and variant of one.
-    pub(super) fn files<'a>(&'a self, name: &'a OsStr) -> impl Iterator<Item = PathBuf> + 'a {
+    pub(crate) fn files<'a>(&'a self, name: &'a OsStr) -> impl Iterator<Item = PathBuf> + 'a {
         let count = self.number(COUNT).unwrap_or(0);
         (0..count)
             .map_while(|n| {

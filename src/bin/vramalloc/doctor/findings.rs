@@ -9,30 +9,30 @@ use super::super::plain;
 
 /// Findings, in the order in which they were made.
 #[derive(Default)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     text: String,
     problems: usize,
 }
 
 impl Findings {
     /// Something that is as it should be.
-    pub(super) fn ok(&mut self, subject: &str, text: impl Display) {
+    pub(crate) fn ok(&mut self, subject: &str, text: impl Display) {
         self.line("ok", subject, text);
     }
 
     /// Something to know, which stands in nobody's way.
-    pub(super) fn note(&mut self, subject: &str, text: impl Display) {
+    pub(crate) fn note(&mut self, subject: &str, text: impl Display) {
         self.line("note", subject, text);
     }
 
     /// Something that stands in the way, and what to do about it.
-    pub(super) fn problem(&mut self, subject: &str, text: impl Display) {
+    pub(crate) fn problem(&mut self, subject: &str, text: impl Display) {
         self.problems += 1;
         self.line("problem", subject, text);
     }
 
     /// What stands in the way only where the program uses CUDA.
-    pub(super) fn hindrance(&mut self, uses_cuda: bool, subject: &str, text: impl Display) {
+    pub(crate) fn hindrance(&mut self, uses_cuda: bool, subject: &str, text: impl Display) {
         if uses_cuda {
             self.problem(subject, text);
         } else {
@@ -41,12 +41,12 @@ impl Findings {
     }
 
     /// How many problems there were, those shown before counted.
-    pub(super) fn problems(&self) -> usize {
+    pub(crate) fn problems(&self) -> usize {
         self.problems
     }
 
     /// The lines since this was last asked.
-    pub(super) fn take(&mut self) -> String {
+    pub(crate) fn take(&mut self) -> String {
         std::mem::take(&mut self.text)
     }
 

@@ -40,40 +40,40 @@ const RUNTIME_FUNCTIONS: [&str; 2] = ["__cudaRegisterFatBinary", "cudaGetDeviceC
 
 /// What an ELF file says of itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Image {
+pub(crate) struct Image {
     /// Word size and processor.
-    pub(super) machine: Machine,
+    pub(crate) machine: Machine,
     /// The loader that it asks for; none in libraries and where everything
     /// was linked in.
-    pub(super) interpreter: Option<String>,
+    pub(crate) interpreter: Option<String>,
     /// The name under which libraries need it.
-    pub(super) soname: Option<String>,
+    pub(crate) soname: Option<String>,
     /// Libraries that it needs, by name.
-    pub(super) needed: Vec<String>,
+    pub(crate) needed: Vec<String>,
     /// Where it has its libraries looked for, before `LD_LIBRARY_PATH`.
-    pub(super) rpath: Option<String>,
+    pub(crate) rpath: Option<String>,
     /// The same, after `LD_LIBRARY_PATH`; then the other is ignored.
-    pub(super) runpath: Option<String>,
+    pub(crate) runpath: Option<String>,
     /// Names of CUDA's functions, and `dlsym`, that it defines for others.
-    pub(super) exports: BTreeSet<String>,
+    pub(crate) exports: BTreeSet<String>,
     /// It has a CUDA runtime inside.
-    pub(super) runtime_inside: bool,
+    pub(crate) runtime_inside: bool,
     /// It names the driver's library.
-    pub(super) mentions_driver: bool,
+    pub(crate) mentions_driver: bool,
     /// It names a shared runtime's library.
-    pub(super) mentions_runtime: bool,
+    pub(crate) mentions_runtime: bool,
 }
 
 /// Word size and processor, which all of a process have in common.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     class: u8,
     processor: u16,
 }
 
 impl Machine {
     /// A name for people.
-    pub(super) fn name(self) -> String {
+    pub(crate) fn name(self) -> String {
         let bits = if self.class == elf::ELFCLASS32.0 {
             32
         } else {
@@ -93,7 +93,7 @@ impl Image {
     ///
     /// # Errors
     /// What the system answers, or that it is no ELF file that can be read.
-    pub(super) fn open(path: &Path) -> Result<Image, String> {
+    pub(crate) fn open(path: &Path) -> Result<Image, String> {
         let mut file = File::open(path).map_err(|error| error.to_string())?;
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             return Err("not a file".to_owned());
@@ -105,7 +105,7 @@ impl Image {
     ///
     /// # Errors
     /// As of [`Image::open`].
-    pub(super) fn read(file: &mut (impl Read + Seek)) -> Result<Image, String> {
+    pub(crate) fn read(file: &mut (impl Read + Seek)) -> Result<Image, String> {
         let machine = machine(file)?;
         if machine.class != elf::ELFCLASS64.0 {
             // Nothing else is asked of another machine's file.
@@ -136,12 +136,12 @@ impl Image {
 
     /// Whether this is a CUDA runtime, which wheels may have renamed
     /// (`libcudart-1234.so.12`).
-    pub(super) fn is_runtime(&self) -> bool {
+    pub(crate) fn is_runtime(&self) -> bool {
         self.named("libcudart")
     }
 
     /// Whether this is the driver.
-    pub(super) fn is_driver(&self) -> bool {
+    pub(crate) fn is_driver(&self) -> bool {
         self.named(DRIVER_FILE)
     }
 

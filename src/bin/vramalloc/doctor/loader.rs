@@ -30,18 +30,18 @@ const MOST_LOADED: usize = 10_000;
 
 /// A file that the loader would map.
 #[derive(Clone, Debug)]
-pub(super) struct Loaded {
+pub(crate) struct Loaded {
     /// Where it lies.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// What it says of itself.
-    pub(super) image: Image,
+    pub(crate) image: Image,
     /// What it and those that brought it in name as places, nearest first.
     rpaths: Vec<PathBuf>,
 }
 
 impl Loaded {
     /// A file that the loader starts with, or that is loaded by its name.
-    pub(super) fn new(path: PathBuf, image: Image) -> Loaded {
+    pub(crate) fn new(path: PathBuf, image: Image) -> Loaded {
         Loaded::below(&[], path, image)
     }
 
@@ -60,29 +60,29 @@ impl Loaded {
     }
 
     /// The file's name without its directory.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         name.to_string_lossy().into_owned()
     }
 }
 
 /// What a program needs, all together.
-pub(super) struct Closure {
+pub(crate) struct Closure {
     /// The program itself, then what it brings in, nearest first.
-    pub(super) files: Vec<Loaded>,
+    pub(crate) files: Vec<Loaded>,
     /// Names that were not found, each with the file that needs it.
-    pub(super) missing: Vec<(String, String)>,
+    pub(crate) missing: Vec<(String, String)>,
 }
 
 /// The loader's search.
-pub(super) struct Loader {
+pub(crate) struct Loader {
     library_path: OsString,
     cache: Cache,
 }
 
 impl Loader {
     /// The search on this machine, with this `LD_LIBRARY_PATH`.
-    pub(super) fn new(library_path: Option<OsString>) -> Loader {
+    pub(crate) fn new(library_path: Option<OsString>) -> Loader {
         Loader {
             library_path: library_path.unwrap_or_default(),
             cache: Cache::of_machine(),
@@ -90,7 +90,7 @@ impl Loader {
     }
 
     /// The file that `name` leads to, asked for by `from`.
-    pub(super) fn find(&self, name: &OsStr, from: &Loaded) -> Option<Loaded> {
+    pub(crate) fn find(&self, name: &OsStr, from: &Loaded) -> Option<Loaded> {
         let machine = from.image.machine;
         let load = |path: PathBuf| fitting(&path, machine).map(|image| (path, image));
         let (path, image) = if name.as_bytes().contains(&b'/') {
@@ -129,7 +129,7 @@ impl Loader {
     }
 
     /// The program with all libraries that it needs.
-    pub(super) fn closure(&self, program: Loaded) -> Closure {
+    pub(crate) fn closure(&self, program: Loaded) -> Closure {
         let mut seen = BTreeSet::new();
         let mut missing = Vec::new();
         let mut files = vec![program];
@@ -161,7 +161,7 @@ fn fitting(path: &Path, machine: Machine) -> Option<Image> {
 
 /// The directories of a list with colons or, as in `LD_LIBRARY_PATH`,
 /// semicolons between. An empty one is the working directory.
-pub(super) fn directories(list: &OsStr, from: &Path) -> Vec<PathBuf> {
+pub(crate) fn directories(list: &OsStr, from: &Path) -> Vec<PathBuf> {
     list.as_bytes()
         .split(|&byte| byte == b':' || byte == b';')
         .map(|directory| match directory {

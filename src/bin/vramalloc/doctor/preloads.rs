@@ -23,7 +23,7 @@ struct Entry {
 }
 
 /// Says what else is preloaded, in the order of the loader.
-pub(super) fn examine(
+pub(crate) fn examine(
     preload: Option<OsString>,
     library: &Loaded,
     program: &Loaded,
@@ -149,14 +149,14 @@ fn same(a: &Loaded, b: &Loaded) -> bool {
 
 /// The names in a list as `LD_PRELOAD` has them, with spaces or colons
 /// between.
-pub(super) fn names(list: &[u8]) -> impl Iterator<Item = OsString> {
+pub(crate) fn names(list: &[u8]) -> impl Iterator<Item = OsString> {
     list.split(|byte| byte.is_ascii_whitespace() || *byte == b':')
         .filter(|name| !name.is_empty())
         .map(|name| OsString::from_vec(name.to_owned()))
 }
 
 /// The names in the machine's list, in which `#` begins a remark.
-pub(super) fn machine_wide(text: &[u8]) -> impl Iterator<Item = OsString> {
+pub(crate) fn machine_wide(text: &[u8]) -> impl Iterator<Item = OsString> {
     text.split(|&byte| byte == b'\n')
         .filter_map(|line| line.split(|&byte| byte == b'#').next())
         .flat_map(names)

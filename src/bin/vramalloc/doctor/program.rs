@@ -35,14 +35,14 @@ const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2010;
 
 /// A program as it would be started.
-pub(super) struct Program {
+pub(crate) struct Program {
     /// The file that was named.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The interpreters of the scripts on the way, the last one being the
     /// file that runs; empty where the program is that itself.
-    pub(super) interpreters: Vec<PathBuf>,
+    pub(crate) interpreters: Vec<PathBuf>,
     /// The file that runs.
-    pub(super) file: Loaded,
+    pub(crate) file: Loaded,
 }
 
 impl Program {
@@ -50,7 +50,7 @@ impl Program {
     ///
     /// # Errors
     /// One line that says why it could not run.
-    pub(super) fn find(name: &OsStr) -> Result<Program, String> {
+    pub(crate) fn find(name: &OsStr) -> Result<Program, String> {
         let shown = name.to_string_lossy().into_owned();
         let path = in_path(name).ok_or_else(|| {
             format!("there is no program {shown} that could be run; look at its name and at PATH")
@@ -78,7 +78,7 @@ impl Program {
 
     /// Whether it loads or starts what it is told to, so that the file does
     /// not say what will be in the process.
-    pub(super) fn is_told(&self) -> bool {
+    pub(crate) fn is_told(&self) -> bool {
         let path = &self.file.path;
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         [path, &real].iter().any(|path| {
@@ -90,7 +90,7 @@ impl Program {
 
     /// Why the loader ignores `LD_PRELOAD` when this process starts it, if it
     /// does.
-    pub(super) fn privileged(&self) -> Option<String> {
+    pub(crate) fn privileged(&self) -> Option<String> {
         let metadata = fs::metadata(&self.file.path).ok()?;
         let user = rustix::process::getuid().as_raw();
         let group = rustix::process::getgid().as_raw();
@@ -130,7 +130,7 @@ fn interpreter_of(path: &Path) -> Result<Option<OsString>, String> {
 
 /// The interpreter that a script's first line names; behind `env`, the
 /// program that this will look for.
-pub(super) fn interpreter(start: &[u8]) -> Option<OsString> {
+pub(crate) fn interpreter(start: &[u8]) -> Option<OsString> {
     let line = start.strip_prefix(b"#!")?;
     let line = line.split(|&byte| byte == b'\n').next()?;
     let mut words = line
@@ -149,20 +149,20 @@ pub(super) fn interpreter(start: &[u8]) -> Option<OsString> {
 /// How a program and its libraries speak to CUDA: names of files, the
 /// program's own first.
 #[derive(Default)]
-pub(super) struct Ways {
+pub(crate) struct Ways {
     /// Linked to a shared runtime.
-    pub(super) shared: Vec<String>,
+    pub(crate) shared: Vec<String>,
     /// A runtime inside.
-    pub(super) inside: Vec<String>,
+    pub(crate) inside: Vec<String>,
     /// Looking for a shared runtime by its name, while running.
-    pub(super) by_name: Vec<String>,
+    pub(crate) by_name: Vec<String>,
     /// Speaking to the driver alone.
-    pub(super) driver: Vec<String>,
+    pub(crate) driver: Vec<String>,
 }
 
 impl Ways {
     /// Those of a program and all that it needs.
-    pub(super) fn of(closure: &Closure) -> Ways {
+    pub(crate) fn of(closure: &Closure) -> Ways {
         let mut ways = Ways::default();
         for file in &closure.files {
             let image = &file.image;
@@ -187,7 +187,7 @@ impl Ways {
     }
 
     /// Whether there is any.
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         [&self.shared, &self.inside, &self.by_name, &self.driver]
             .iter()
             .any(|way| !way.is_empty())

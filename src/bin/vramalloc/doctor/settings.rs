@@ -7,8 +7,8 @@ use std::env;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
-use vramalloc::config::{self, Host};
-use vramalloc::stats::StatsTarget;
+use vramalloc_core::config::{self, Host};
+use vramalloc_core::stats::StatsTarget;
 
 use super::findings::Findings;
 

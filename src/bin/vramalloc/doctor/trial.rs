@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
-use vramalloc::config::{self, Host};
-use vramalloc::stats::NOT_SERVED;
+use vramalloc_core::config::{self, Host};
+use vramalloc_core::stats::NOT_SERVED;
 
 use super::super::{child, library};
 use super::findings::Findings;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use vramalloc::stats::{Metric, SCHEMA};
+use vramalloc_core::stats::{Metric, SCHEMA};
 
 use super::super::plain;
 use super::ooms::{Ooms, Stacks};

@@ -3,7 +3,7 @@
 //! Every sentence is made from numbers of the file and says them; a sentence
 //! that has nothing to say is left out.
 
-use vramalloc::stats::Metric;
+use vramalloc_core::stats::Metric;
 
 use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, Class, Details, File, Parts};

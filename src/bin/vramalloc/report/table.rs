@@ -3,7 +3,7 @@
 //! Every line has 77 columns: a bar, 75, a bar. A column's unit is chosen by
 //! the first row of its group, so that the rows can be compared.
 
-use vramalloc::stats::Metric;
+use vramalloc_core::stats::Metric;
 
 use super::file::{Four, Memory};
 use super::lines::Lines;

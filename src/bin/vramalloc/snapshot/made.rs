@@ -8,19 +8,19 @@ use super::replay::Replayed;
 use super::shape;
 
 /// See the module.
-pub(super) struct Made {
+pub(crate) struct Made {
     /// What `PyTorch`'s tools open.
-    pub(super) pickle: Vec<u8>,
+    pub(crate) pickle: Vec<u8>,
     /// The same structure.
-    pub(super) json: String,
+    pub(crate) json: String,
     /// One line about it.
-    pub(super) summary: String,
+    pub(crate) summary: String,
 }
 
 impl Made {
     /// # Errors
     /// One line that says what is wrong with the file.
-    pub(super) fn of(bytes: &[u8]) -> Result<Made, String> {
+    pub(crate) fn of(bytes: &[u8]) -> Result<Made, String> {
         let statistics = Statistics::parse(bytes)?;
         let replayed = Replayed::new(&statistics.snapshot);
         let mut pickle = Pickle::new();

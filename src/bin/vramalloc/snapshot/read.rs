@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use vramalloc::stats::SCHEMA;
+use vramalloc_core::stats::SCHEMA;
 
 /// The largest number that `JavaScript` holds exactly, and a snapshot.
 const LARGEST: u64 = (1 << 53) - 1;

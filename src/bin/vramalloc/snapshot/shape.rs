@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use vramalloc::config::{Host, find, load, variable};
+use vramalloc_core::config::{Host, find, load, variable};
 
 use super::read::{Action, Block, Event, Frame, Kind, Segment, State, Statistics};
 use super::replay::Replayed;

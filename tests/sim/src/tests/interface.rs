@@ -85,7 +85,7 @@ fn the_version_picks_the_abi_and_the_flag_picks_the_twin() {
 fn a_broken_context_fails_until_its_end() {
     let program = Program::new();
     let block = alloc(512);
-    let illegal_address = vramalloc::Code::check(700).unwrap_err();
+    let illegal_address = vramalloc_core::Code::check(700).unwrap_err();
     (crate::machine::lock().as_mut().unwrap()).break_current(illegal_address);
     assert_eq!(cuMemFree_v2(block), 700);
     assert_eq!(cuCtxSynchronize(), 700);

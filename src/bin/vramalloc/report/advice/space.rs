@@ -1,9 +1,9 @@
 //! Advice on memory: requests that failed, and memory that was held for
 //! nothing.
 
-use vramalloc::Bytes;
-use vramalloc::config::{Config, DeviceShare, Host, find, load, variable};
-use vramalloc::stats::Metric;
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{Config, DeviceShare, Host, find, load, variable};
+use vramalloc_core::stats::Metric;
 
 use super::super::super::units::count;
 use super::{Advice, Case, bytes, is_part, size};

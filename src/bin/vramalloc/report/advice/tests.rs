@@ -1,8 +1,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
-use vramalloc::Bytes;
-use vramalloc::config::{Host, check, load};
-use vramalloc::stats::{
+use vramalloc_core::Bytes;
+use vramalloc_core::config::{Host, check, load};
+use vramalloc_core::stats::{
     ArenaReport, ArenaStats, CallCount, ClassLive, Gauge, Metric, Parts, Process, Report,
 };
 

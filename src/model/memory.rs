@@ -3,14 +3,14 @@
 //! Owns no state of its own. Invariant: live allocations do not overlap, and
 //! each that is counted holds room in its device's memory. Cost: O(log n).
 
-use super::Nanos;
-use super::device::Allocation;
-use super::faults::Violation;
-use super::flight::Touch;
-use super::model::{ContextId, Model};
-use crate::address::{Address, Bytes};
-use crate::driver::MemInfo;
-use crate::error::Code;
+use crate::Nanos;
+use crate::device::Allocation;
+use crate::faults::Violation;
+use crate::flight::Touch;
+use crate::model::{ContextId, Model};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::driver::MemInfo;
+use vramalloc_core::error::Code;
 
 impl<E> Model<E> {
     /// When the last work in flight that touches these bytes ends; `None`
@@ -98,7 +98,7 @@ impl<E> Model<E> {
         Ok(self.drop_live(base.get()))
     }
 
-    pub(super) fn drop_live(&mut self, base: u64) -> Option<(Address, Bytes)> {
+    pub(crate) fn drop_live(&mut self, base: u64) -> Option<(Address, Bytes)> {
         let a = self.live.remove(&base)?;
         if let Some(order) = &mut self.order {
             order.forget(Touch::write(a.base, a.size));

@@ -4,9 +4,9 @@
 //! Owns the captures that are open. Invariant: a stream belongs to at most
 //! one; an invalidated capture stays until it is ended. Cost: O(captures).
 
-use super::faults::Violation;
-use super::model::{Model, StreamId};
-use crate::error::Code;
+use crate::faults::Violation;
+use crate::model::{Model, StreamId};
+use vramalloc_core::error::Code;
 
 /// How much a capture forbids to the rest of the process.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -38,13 +38,13 @@ pub struct Capture {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Captures {
+pub(crate) struct Captures {
     open: Vec<Capture>,
     begun: u64,
 }
 
 impl Captures {
-    pub(super) fn begin(&mut self, origin: StreamId, mode: CaptureMode, thread: u64) -> u64 {
+    pub(crate) fn begin(&mut self, origin: StreamId, mode: CaptureMode, thread: u64) -> u64 {
         self.begun += 1;
         self.open.push(Capture {
             id: self.begun,
@@ -58,17 +58,17 @@ impl Captures {
     }
 
     /// Ends the capture that began on `origin`.
-    pub(super) fn end(&mut self, origin: StreamId) -> Option<Capture> {
+    pub(crate) fn end(&mut self, origin: StreamId) -> Option<Capture> {
         let at = self.open.iter().position(|c| c.origin == origin)?;
         Some(self.open.remove(at))
     }
 
     /// The capture that `stream` records into.
-    pub(super) fn of(&self, stream: StreamId) -> Option<&Capture> {
+    pub(crate) fn of(&self, stream: StreamId) -> Option<&Capture> {
         self.open.iter().find(|c| c.streams.contains(&stream))
     }
 
-    pub(super) fn join(&mut self, id: u64, stream: StreamId) {
+    pub(crate) fn join(&mut self, id: u64, stream: StreamId) {
         if self.of(stream).is_none()
             && let Some(capture) = self.open.iter_mut().find(|c| c.id == id)
         {
@@ -76,20 +76,20 @@ impl Captures {
         }
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Capture> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Capture> {
         self.open.iter()
     }
 
-    pub(super) fn any(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         !self.open.is_empty()
     }
 
-    pub(super) fn get(&self, id: u64) -> Option<&Capture> {
+    pub(crate) fn get(&self, id: u64) -> Option<&Capture> {
         self.open.iter().find(|c| c.id == id)
     }
 
     /// Spoils every open capture that `which` picks; whether there was one.
-    pub(super) fn invalidate(&mut self, which: impl Fn(&Capture) -> bool) -> bool {
+    pub(crate) fn invalidate(&mut self, which: impl Fn(&Capture) -> bool) -> bool {
         let mut any = false;
         for capture in self.open.iter_mut().filter(|c| which(c)) {
             capture.invalidated = true;

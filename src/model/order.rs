@@ -10,16 +10,16 @@
 
 use std::sync::Arc;
 
-use super::Nanos;
-use super::flight::Touch;
-use super::model::StreamId;
+use crate::Nanos;
+use crate::flight::Touch;
+use crate::model::StreamId;
 
 /// A mark in the work of a stream or of more: when it is reached, and what is
 /// ordered before it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
-    pub(super) time: Nanos,
-    pub(super) known: Option<Arc<Known>>,
+    pub(crate) time: Nanos,
+    pub(crate) known: Option<Arc<Known>>,
 }
 
 impl Mark {
@@ -32,7 +32,7 @@ impl Mark {
 
 /// Until when each stream's work is known, by the streams' numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Known(Vec<Nanos>);
+pub(crate) struct Known(Vec<Nanos>);
 
 impl Known {
     fn of(&self, stream: StreamId) -> Nanos {
@@ -47,7 +47,7 @@ impl Known {
         self.0[at] = self.0[at].max(time);
     }
 
-    pub(super) fn join(&mut self, other: &Known) {
+    pub(crate) fn join(&mut self, other: &Known) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
         }
@@ -66,7 +66,7 @@ struct Access {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(crate) struct Order {
     streams: Vec<Known>,
     host: Known,
     accesses: Vec<Access>,
@@ -74,7 +74,7 @@ pub(super) struct Order {
 
 impl Order {
     /// What work submitted to these streams so far is ordered after.
-    pub(super) fn known(&self, streams: impl Iterator<Item = StreamId>) -> Known {
+    pub(crate) fn known(&self, streams: impl Iterator<Item = StreamId>) -> Known {
         let mut known = Known::default();
         for stream in streams {
             if let Some(own) = self.streams.get(stream.number() as usize) {
@@ -85,14 +85,14 @@ impl Order {
     }
 
     /// The host learns that a mark was reached.
-    pub(super) fn tell_host(&mut self, known: &Known) {
+    pub(crate) fn tell_host(&mut self, known: &Known) {
         self.host.join(known);
         let host = &self.host;
         self.accesses.retain(|a| host.of(a.stream) < a.ends);
     }
 
     /// A stream learns of a mark.
-    pub(super) fn tell(&mut self, stream: StreamId, known: &Known) {
+    pub(crate) fn tell(&mut self, stream: StreamId, known: &Known) {
         let at = stream.number() as usize;
         if self.streams.len() <= at {
             self.streams.resize(at + 1, Known::default());
@@ -102,7 +102,7 @@ impl Order {
 
     /// Work that knows `known` besides what the host does is put on a stream.
     /// The touches that unordered work touches as well, with its stream.
-    pub(super) fn submit(
+    pub(crate) fn submit(
         &mut self,
         stream: StreamId,
         mut known: Known,
@@ -132,7 +132,7 @@ impl Order {
     }
 
     /// Memory is given back: who touched it does not matter any more.
-    pub(super) fn forget(&mut self, freed: Touch) {
+    pub(crate) fn forget(&mut self, freed: Touch) {
         let apart =
             |a: &Access| a.touch.end() <= freed.start.get() || freed.end() <= a.touch.start.get();
         self.accesses.retain(apart);

@@ -1,27 +1,28 @@
 //! What all questions draw from: numbers, sizes, and the things that are
 //! measured. `benches/programs/workload.h` draws the same.
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::{Arena, Driver};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::{Arena, Driver};
 
 /// The smallest request.
 const SMALLEST: f64 = 512.0;
 
 /// Doublings from there to the largest: 64 MiB.
-pub(crate) const ALL_SIZES: f64 = 17.0;
+pub const ALL_SIZES: f64 = 17.0;
 
 /// Doublings to 64 KiB, where many blocks are to fit.
-pub(crate) const SMALL_SIZES: f64 = 7.0;
+pub const SMALL_SIZES: f64 = 7.0;
 
 /// Draws are made beforehand, so many, and used in turn: a draw is not
 /// measured.
 const DRAWS: usize = 1 << 16;
 
 /// A seeded generator (splitmix64).
-pub(crate) struct Random(pub(crate) u64);
+pub struct Random(pub u64);
 
 impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -30,24 +31,27 @@ impl Random {
 
     /// A number from 0 to below 1.
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    pub fn unit(&mut self) -> f64 {
+        (self.number() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.next() % bound as u64).unwrap_or(0)
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.number() % bound as u64).unwrap_or(0)
     }
 }
 
 /// A slot and the size of the block that comes into it.
 #[derive(Copy, Clone)]
-pub(crate) struct Draw {
-    pub(crate) slot: usize,
-    pub(crate) size: Bytes,
+pub struct Draw {
+    /// Which slot.
+    pub slot: usize,
+    /// How large the new block is.
+    pub size: Bytes,
 }
 
 /// Draws of slots, and of sizes whose logarithm is uniform.
-pub(crate) struct Draws {
+pub struct Draws {
     draws: Vec<Draw>,
     next: usize,
 }
@@ -59,7 +63,7 @@ impl Draws {
         clippy::cast_sign_loss,
         reason = "a size"
     )]
-    pub(crate) fn new(seed: u64, slots: usize, doublings: f64) -> Draws {
+    pub fn new(seed: u64, slots: usize, doublings: f64) -> Draws {
         let mut random = Random(seed);
         let mut draw = || Draw {
             slot: random.below(slots),
@@ -72,32 +76,32 @@ impl Draws {
     }
 
     /// Begins again with the first one.
-    #[allow(dead_code, reason = "only bench-footprint repeats passes")]
-    pub(crate) fn rewind(&mut self) {
+    pub fn rewind(&mut self) {
         self.next = 0;
     }
 
-    pub(crate) fn next(&mut self) -> Draw {
+    /// The next draw.
+    pub fn draw(&mut self) -> Draw {
         self.next = (self.next + 1) % DRAWS;
         self.draws[self.next]
     }
 }
 
 /// Blocks of a fixed number, which are replaced one at a time.
-pub(crate) struct Live<'a, D: Driver> {
+pub struct Live<'a, D: Driver> {
     arena: &'a Arena<D>,
     blocks: Vec<Address>,
 }
 
 impl<'a, D: Driver> Live<'a, D> {
     /// So many blocks, of drawn sizes.
-    pub(crate) fn new(arena: &'a Arena<D>, count: usize, draws: &mut Draws) -> Live<'a, D> {
-        let blocks = (0..count).map(|_| get(arena, draws.next().size)).collect();
+    pub fn new(arena: &'a Arena<D>, count: usize, draws: &mut Draws) -> Live<'a, D> {
+        let blocks = (0..count).map(|_| get(arena, draws.draw().size)).collect();
         Live { arena, blocks }
     }
 
     /// Frees the block in a slot and puts another there.
-    pub(crate) fn replace(&mut self, draw: Draw) {
+    pub fn replace(&mut self, draw: Draw) {
         put(self.arena, self.blocks[draw.slot]);
         self.blocks[draw.slot] = get(self.arena, draw.size);
     }
@@ -111,13 +115,15 @@ impl<D: Driver> Drop for Live<'_, D> {
     }
 }
 
-pub(crate) fn get<D: Driver>(arena: &Arena<D>, size: Bytes) -> Address {
+/// Asks for a block, which there is.
+pub fn get<D: Driver>(arena: &Arena<D>, size: Bytes) -> Address {
     arena
         .allocate(size)
         .unwrap_or_else(|error| panic!("{size}: {error:?}"))
 }
 
-pub(crate) fn put<D: Driver>(arena: &Arena<D>, block: Address) {
+/// Frees a block.
+pub fn put<D: Driver>(arena: &Arena<D>, block: Address) {
     arena
         .free(block)
         .unwrap_or_else(|error| panic!("{block:?}: {error:?}"));

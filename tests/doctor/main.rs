@@ -10,40 +10,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
 
-const COMMAND: &str = env!("CARGO_BIN_EXE_vramalloc");
-
-/// The repository, with everything built that is examined here.
-fn root() -> &'static Path {
-    static BUILT: OnceLock<()> = OnceLock::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    BUILT.get_or_init(|| {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        run(Command::new(cargo).args(["build", "--release", "--package", "vramalloc-cabi"]));
-        run(&mut Command::new("scripts/build-sim"));
-        run(&mut Command::new("scripts/build-programs"));
-    });
-    root
-}
-
-fn run(command: &mut Command) {
-    let output = command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {errors}");
-}
-
-fn library() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    root();
-    target.join("release/libvramalloc.so")
-}
+use vramalloc_tests::stage::{build, built, command, folder, library};
 
 fn program(name: &str) -> String {
-    let path = root().join("target/programs").join(name);
+    let path = built().join("target/programs").join(name);
     path.to_str().unwrap().to_owned()
 }
 
@@ -56,15 +27,13 @@ struct Place {
 impl Place {
     /// On a machine with the simulated CUDA.
     fn new(test: &str) -> Place {
-        let sim = root().join("target/sim");
+        let sim = built().join("target/sim");
         Place::without_cuda(test).env("LD_LIBRARY_PATH", sim.to_str().unwrap())
     }
 
     /// On a machine without any CUDA.
     fn without_cuda(test: &str) -> Place {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("doctor/{test}"));
-        let _ = fs::remove_dir_all(&directory);
-        fs::create_dir_all(&directory).unwrap();
+        let directory = folder(&format!("doctor/{test}"));
         Place {
             directory,
             environment: Vec::new(),
@@ -92,7 +61,7 @@ impl Place {
     fn shared(&self, name: &str, source: &str) -> String {
         let (path, file) = (self.path(name), self.path("source.c"));
         fs::write(&file, source).unwrap();
-        run(Command::new("gcc").args(["-shared", "-fPIC", "-o", &path, &file]));
+        build(Command::new("gcc").args(["-shared", "-fPIC", "-o", &path, &file]));
         path
     }
 
@@ -102,7 +71,7 @@ impl Place {
 
     /// With this library in place of the one under test.
     fn doctor_of(&self, library: &Path, arguments: &[&str]) -> Report {
-        let mut command = Command::new(COMMAND);
+        let mut command = Command::new(command());
         command
             .arg("doctor")
             .arg("--library")
@@ -179,7 +148,7 @@ impl Report {
 fn every_kind_is_named_and_caught() {
     let place = Place::new("kinds");
     let stripped = place.path("stripped");
-    run(Command::new("strip").args(["-o", &stripped, &program("basics.static")]));
+    build(Command::new("strip").args(["-o", &stripped, &program("basics.static")]));
     for (program, kind, door, other) in [
         (
             program("basics.dynamic"),
@@ -487,7 +456,7 @@ fn programs_that_the_library_cannot_enter() {
     let source = place.path("nothing.c");
     fs::write(&source, "int main(void) { return 0; }").unwrap();
     let whole = place.path("whole");
-    run(Command::new("gcc").args(["-static", "-o", &whole, &source]));
+    build(Command::new("gcc").args(["-static", "-o", &whole, &source]));
     let report = place.doctor(&["--", &whole]);
     report.no_problem();
     report.finds("note", "program", "whole has no loader");

@@ -6,16 +6,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::capture::{Capture, CaptureMode};
-use super::faults::{Call, Script, Violation};
-use super::flight::{Touch, Work};
-use super::model::{ContextId, Model, StreamId};
-use super::order::Mark;
-use super::{Nanos, Settings};
-use crate::address::{Address, Bytes};
-use crate::driver::{Driver, MemInfo, Whose};
-use crate::error::Code;
-use crate::lanes::Streams;
+use crate::capture::{Capture, CaptureMode};
+use crate::faults::{Call, Script, Violation};
+use crate::flight::{Touch, Work};
+use crate::model::{ContextId, Model, StreamId};
+use crate::order::Mark;
+use crate::{Nanos, Settings};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::driver::{Driver, MemInfo, Whose};
+use vramalloc_core::error::Code;
+use vramalloc_core::lanes::Streams;
 
 #[derive(Debug)]
 struct State {

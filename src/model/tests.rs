@@ -1,9 +1,9 @@
 //! The model's own behaviour: time, order, memory, captures, strictness.
 
-use super::{Call, Gpu, Model, Nanos, Settings, StreamId, Touch, Violation, Work};
-use crate::address::{Address, Bytes};
-use crate::driver::{Driver, Whose};
-use crate::error::Code;
+use crate::{Call, Gpu, Model, Nanos, Settings, StreamId, Touch, Violation, Work};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::driver::{Driver, Whose};
+use vramalloc_core::error::Code;
 
 const MS: Nanos = 1_000_000;
 
@@ -272,7 +272,7 @@ fn random_run(seed: u64) -> (Vec<u64>, Nanos) {
     let driver = gpu.driver(0).unwrap();
     gpu.fail_randomly(Call::Alloc, 100, Code::OUT_OF_MEMORY);
     let stream = gpu.stream(driver.context(), false).unwrap();
-    let mut random = super::Random(seed);
+    let mut random = crate::Random(seed);
     let mut live: Vec<(Address, Bytes)> = Vec::new();
     let mut seen = Vec::new();
     for _ in 0..2000 {

@@ -10,20 +10,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use vramalloc::address::{Address, Bytes};
-use vramalloc::config::{Config, StrategyKind};
-use vramalloc::driver::{MemInfo, PAGE, Whose};
-use vramalloc::error::Code;
-use vramalloc::page_map::{ArenaId, PageMap};
-use vramalloc::quota::Quota;
-use vramalloc::{Arena, Driver};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::driver::{MemInfo, PAGE, Whose};
+use vramalloc_core::error::Code;
+use vramalloc_core::page_map::{ArenaId, PageMap};
+use vramalloc_core::quota::Quota;
+use vramalloc_core::{Arena, Driver};
 
 /// Addresses of one device; the page map holds 48 bits of them.
 const SPAN: u64 = 1 << 43;
 
 /// The memory of one device, which has no end.
-pub(crate) struct Costless {
-    #[allow(dead_code, reason = "as `given`")]
+pub struct Costless {
     first: u64,
     next: AtomicU64,
     event: Duration,
@@ -31,7 +30,7 @@ pub(crate) struct Costless {
 
 impl Costless {
     /// Device `number`, on which making or asking a fence takes `event_ns`.
-    pub(crate) fn new(number: u32, event_ns: u64) -> Costless {
+    pub fn new(number: u32, event_ns: u64) -> Costless {
         let first = SPAN * (u64::from(number) + 1);
         Costless {
             first,
@@ -41,8 +40,7 @@ impl Costless {
     }
 
     /// Bytes that it ever gave: no address is given twice.
-    #[allow(dead_code, reason = "only bench-footprint asks")]
-    pub(crate) fn given(&self) -> u64 {
+    pub fn given(&self) -> u64 {
         self.next.load(Ordering::Relaxed) - self.first
     }
 
@@ -93,7 +91,7 @@ impl Driver for Costless {
 }
 
 /// An arena over any driver, with the defaults of a strategy.
-pub(crate) fn arena_over<D: Driver>(
+pub fn arena_over<D: Driver>(
     driver: D,
     number: u32,
     strategy: StrategyKind,
@@ -107,7 +105,7 @@ pub(crate) fn arena_over<D: Driver>(
 }
 
 /// An arena over any driver.
-pub(crate) fn arena_with<D: Driver>(
+pub fn arena_with<D: Driver>(
     driver: D,
     number: u32,
     config: &Config,

@@ -8,8 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Nanos;
-use crate::address::{Address, Bytes};
+use crate::Nanos;
+use vramalloc_core::address::{Address, Bytes};
 
 /// Memory that a piece of work reads or writes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -43,7 +43,7 @@ impl Touch {
         }
     }
 
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start.get().saturating_add(self.size.get())
     }
 }
@@ -56,7 +56,7 @@ pub struct Work<E> {
     /// What it touches.
     pub touches: Vec<Touch>,
     /// What is to be done when it ends; comes back from
-    /// [`Model::take_effects`](super::Model::take_effects).
+    /// [`Model::take_effects`](crate::Model::take_effects).
     pub effect: Option<E>,
 }
 
@@ -74,13 +74,13 @@ impl<E> Work<E> {
 
 /// One touched range in flight.
 #[derive(Copy, Clone, Debug)]
-pub(super) struct Using {
-    pub(super) touch: Touch,
-    pub(super) ends: Nanos,
+pub(crate) struct Using {
+    pub(crate) touch: Touch,
+    pub(crate) ends: Nanos,
 }
 
 #[derive(Debug)]
-pub(super) struct Flight<E> {
+pub(crate) struct Flight<E> {
     by_end: BTreeMap<(Nanos, u64), (Vec<u64>, Option<E>)>,
     by_start: BTreeMap<(u64, u64), Using>,
     /// No touched range in flight is longer.
@@ -89,7 +89,7 @@ pub(super) struct Flight<E> {
 }
 
 impl<E> Flight<E> {
-    pub(super) fn new() -> Flight<E> {
+    pub(crate) fn new() -> Flight<E> {
         Flight {
             by_end: BTreeMap::new(),
             by_start: BTreeMap::new(),
@@ -98,7 +98,7 @@ impl<E> Flight<E> {
         }
     }
 
-    pub(super) fn submit(&mut self, ends: Nanos, work: Work<E>) {
+    pub(crate) fn submit(&mut self, ends: Nanos, work: Work<E>) {
         let mut starts = Vec::with_capacity(work.touches.len());
         for touch in work.touches {
             self.submitted += 1;
@@ -115,7 +115,7 @@ impl<E> Flight<E> {
     }
 
     /// Takes out everything that ends at `now` or before.
-    pub(super) fn retire(&mut self, now: Nanos, effects: &mut Vec<E>) {
+    pub(crate) fn retire(&mut self, now: Nanos, effects: &mut Vec<E>) {
         while let Some(first) = self.by_end.first_entry() {
             if first.key().0 > now {
                 return;
@@ -130,7 +130,7 @@ impl<E> Flight<E> {
     }
 
     /// The ranges in flight that share a byte with `touch`.
-    pub(super) fn overlapping(&self, touch: Touch) -> impl Iterator<Item = &Using> {
+    pub(crate) fn overlapping(&self, touch: Touch) -> impl Iterator<Item = &Using> {
         let (start, end) = (touch.start.get(), touch.end());
         let from = start.saturating_sub(self.longest);
         self.by_start
@@ -140,7 +140,7 @@ impl<E> Flight<E> {
     }
 
     /// How many pieces of work are in flight.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_end.len()
     }
 }

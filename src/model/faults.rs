@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::model::StreamId;
-use super::{Nanos, Random};
-use crate::address::{Address, Bytes};
-use crate::error::Code;
+use crate::model::StreamId;
+use crate::{Nanos, Random};
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::error::Code;
 
-/// The calls of the [`Driver`](crate::driver::Driver) trait.
+/// The calls of the [`Driver`](vramalloc_core::driver::Driver) trait.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Call {
     /// `alloc`.
@@ -131,7 +131,7 @@ impl fmt::Display for Violation {
 
 /// Calls counted, and which of them are to fail.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(crate) struct Script {
     counts: BTreeMap<Call, u64>,
     nth: BTreeMap<(Call, u64), Code>,
     random: BTreeMap<Call, (u64, Code)>,
@@ -139,7 +139,7 @@ pub(super) struct Script {
 
 impl Script {
     /// Counts a call; the code that it is to fail with, if it is.
-    pub(super) fn count(&mut self, call: Call, random: &mut Random) -> Result<(), Code> {
+    pub(crate) fn count(&mut self, call: Call, random: &mut Random) -> Result<(), Code> {
         let count = self.counts.entry(call).or_default();
         *count += 1;
         if let Some(code) = self.nth.remove(&(call, *count)) {
@@ -151,17 +151,17 @@ impl Script {
         }
     }
 
-    pub(super) fn counted(&self, call: Call) -> u64 {
+    pub(crate) fn counted(&self, call: Call) -> u64 {
         self.counts.get(&call).copied().unwrap_or(0)
     }
 
     /// The `n`-th of the calls that follow (1: the next) is to fail.
-    pub(super) fn fail_nth(&mut self, call: Call, n: u64, code: Code) {
+    pub(crate) fn fail_nth(&mut self, call: Call, n: u64, code: Code) {
         let at = self.counted(call).saturating_add(n);
         self.nth.insert((call, at), code);
     }
 
-    pub(super) fn fail_randomly(&mut self, call: Call, per_mille: u64, code: Code) {
+    pub(crate) fn fail_randomly(&mut self, call: Call, per_mille: u64, code: Code) {
         self.random.insert(call, (per_mille, code));
     }
 }

@@ -5,16 +5,16 @@
 //! the largest its streams ever had (so that a destroyed stream's work still
 //! counts). Cost: O(log n) per call.
 
-use super::capture::Captures;
-use super::device::{Allocation, DeviceMemory};
-use super::faults::Violation;
-use super::flight::{Flight, Touch, Work};
-use super::order::{Known, Mark, Order};
-use super::{Nanos, Random, Settings};
-use crate::address::{Address, Bytes};
-use crate::error::Code;
+use crate::capture::Captures;
+use crate::device::{Allocation, DeviceMemory};
+use crate::faults::Violation;
+use crate::flight::{Flight, Touch, Work};
+use crate::order::{Known, Mark, Order};
+use crate::{Nanos, Random, Settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::error::Code;
 
 /// A context of the model; never used twice.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -25,7 +25,7 @@ pub struct ContextId(u32);
 pub struct StreamId(u32);
 
 impl ContextId {
-    pub(super) const fn numbered(n: u32) -> ContextId {
+    pub(crate) const fn numbered(n: u32) -> ContextId {
         ContextId(n)
     }
 
@@ -78,21 +78,21 @@ struct Stream {
 /// done when a piece of work ends.
 #[derive(Debug)]
 pub struct Model<E> {
-    pub(super) settings: Settings,
+    pub(crate) settings: Settings,
     now: Nanos,
     random: Random,
-    pub(super) devices: Vec<DeviceMemory>,
+    pub(crate) devices: Vec<DeviceMemory>,
     contexts: Vec<Context>,
     streams: Vec<Stream>,
-    pub(super) live: BTreeMap<u64, Allocation>,
+    pub(crate) live: BTreeMap<u64, Allocation>,
     /// Host memory that devices can reach.
-    pub(super) host: BTreeMap<u64, Bytes>,
-    pub(super) flight: Flight<E>,
+    pub(crate) host: BTreeMap<u64, Bytes>,
+    pub(crate) flight: Flight<E>,
     /// Only where races are looked for.
-    pub(super) order: Option<Order>,
+    pub(crate) order: Option<Order>,
     effects: Vec<E>,
-    pub(super) captures: Captures,
-    pub(super) violations: Vec<Violation>,
+    pub(crate) captures: Captures,
+    pub(crate) violations: Vec<Violation>,
 }
 
 impl<E> Model<E> {
@@ -135,7 +135,7 @@ impl<E> Model<E> {
     }
 
     /// A seeded random number below `bound`.
-    pub(super) fn random(&mut self) -> &mut Random {
+    pub(crate) fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 

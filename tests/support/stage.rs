@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// How a program speaks to CUDA.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Linked to `libcudart.so`.
     Dynamic,
     /// The runtime inside, none of its symbols visible.
@@ -28,9 +28,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Kind; 4] = [Kind::Dynamic, Kind::Static, Kind::Driver, Kind::Resolver];
+    pub const ALL: [Kind; 4] = [Kind::Dynamic, Kind::Static, Kind::Driver, Kind::Resolver];
 
-    pub(crate) fn suffix(self) -> &'static str {
+    pub fn suffix(self) -> &'static str {
         match self {
             Kind::Dynamic => "dynamic",
             Kind::Static => "static",
@@ -39,29 +39,71 @@ impl Kind {
     }
 }
 
-pub(crate) const STRATEGIES: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
+pub const STRATEGIES: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
 
 /// A program that hangs is killed after this long, and its test fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The repository, everything built.
-fn root() -> &'static Path {
+/// The repository.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The repository, with the library, the simulated CUDA and the programs built.
+pub fn built() -> &'static Path {
     static BUILT: OnceLock<()> = OnceLock::new();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     BUILT.get_or_init(|| {
-        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-        build(Command::new(cargo).args(["build", "--release", "--package", "vramalloc-cabi"]));
+        build(cargo().args(["--release", "--package", "vramalloc-cabi"]));
         build(&mut Command::new("scripts/build-sim"));
         build(&mut Command::new("scripts/build-programs"));
     });
-    root
+    root()
 }
 
-fn build(command: &mut Command) {
-    let output = command
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .unwrap();
+/// `cargo build`.
+fn cargo() -> Command {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(cargo);
+    command.arg("build");
+    command
+}
+
+/// Where cargo puts what it builds: a test lies in `debug/deps` there.
+fn target() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(3).unwrap().to_owned()
+}
+
+/// The path of the command `vramalloc`.
+pub fn command() -> &'static str {
+    static BUILT: OnceLock<String> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        build(cargo().args(["--package", "vramalloc"]));
+        target()
+            .join("debug/vramalloc")
+            .to_str()
+            .unwrap()
+            .to_owned()
+    })
+}
+
+/// The folder of this name under that of the tests, with what is in it.
+pub fn shared(name: &str) -> PathBuf {
+    let folder = target().join("tmp").join(name);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// The same, empty.
+pub fn folder(name: &str) -> PathBuf {
+    // From the last time.
+    let _ = fs::remove_dir_all(shared(name));
+    shared(name)
+}
+
+/// Runs a command that builds something, at the repository's root.
+pub fn build(command: &mut Command) {
+    let output = command.current_dir(root()).output().unwrap();
     assert!(
         output.status.success(),
         "{command:?}: {}",
@@ -70,23 +112,43 @@ fn build(command: &mut Command) {
 }
 
 /// The folder with the simulated CUDA.
-pub(crate) fn simulated_cuda() -> PathBuf {
-    root().join("target/sim")
+pub fn simulated_cuda() -> PathBuf {
+    built().join("target/sim")
 }
 
 /// The library that is preloaded.
-pub(crate) fn library() -> PathBuf {
-    root();
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let library = target.join("release/libvramalloc.so");
+pub fn library() -> PathBuf {
+    built();
+    let library = target().join("release/libvramalloc.so");
     assert!(library.exists(), "{library:?} was not built");
     library
 }
 
+/// The library's debug build, which compares its books after every step.
+pub fn debug_library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        build(cargo().args(["--package", "vramalloc-cabi"]));
+        target().join("debug/libvramalloc.so")
+    })
+}
+
+/// Compiles a source of the repository.
+pub fn compile(source: &str, output: &Path, flags: &[&str]) {
+    build(
+        Command::new("gcc")
+            .args(["-std=gnu11", "-O1", "-fPIC", "-pthread"])
+            .args(["-Wall", "-Wextra", "-Werror"])
+            .args(flags)
+            .arg("-o")
+            .args([output, Path::new(source)])
+            .arg("-ldl"),
+    );
+}
+
 /// A trace of `tests/traces`, unpacked.
-pub(crate) fn trace(name: &str) -> PathBuf {
-    let root = root();
-    let packed = root.join(format!("tests/traces/{name}.1.csv.gz"));
+pub fn trace(name: &str) -> PathBuf {
+    let packed = root().join(format!("tests/traces/{name}.1.csv.gz"));
     let folder = fresh_folder();
     let plain = folder.join(format!("{name}.csv"));
     let output = Command::new("gzip")
@@ -100,20 +162,17 @@ pub(crate) fn trace(name: &str) -> PathBuf {
 }
 
 /// An empty folder of its own, left behind for whoever looks into a failure.
-pub(crate) fn fresh_folder() -> PathBuf {
+pub fn fresh_folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let tests = env!("CARGO_CRATE_NAME");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{tests}/{n}"));
-    // From the last time.
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder).unwrap();
-    folder
+    let test = std::env::current_exe().unwrap();
+    let tests = test.file_stem().unwrap().to_string_lossy().into_owned();
+    folder(&format!("{tests}/{n}"))
 }
 
 /// A program to be run.
 #[derive(Clone)]
-pub(crate) struct Run {
+pub struct Run {
     program: &'static str,
     kind: Kind,
     arguments: Vec<String>,
@@ -124,7 +183,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// `tests/programs/<program>.c`, as if vramalloc did not exist.
-    pub(crate) fn bare(program: &'static str, kind: Kind) -> Run {
+    pub fn bare(program: &'static str, kind: Kind) -> Run {
         let run = Run {
             program,
             kind,
@@ -141,55 +200,46 @@ impl Run {
     }
 
     /// The same under `libvramalloc.so`.
-    pub(crate) fn preloaded(program: &'static str, kind: Kind) -> Run {
+    pub fn preloaded(program: &'static str, kind: Kind) -> Run {
         Run::bare(program, kind).preload()
     }
 
-    pub(crate) fn preload(self) -> Run {
+    pub fn preload(self) -> Run {
         self.env("LD_PRELOAD", &library().to_string_lossy())
     }
 
-    /// Under the debug build of the library, which compares its books after
-    /// every step.
-    #[allow(dead_code, reason = "for the tests of faults and of threads")]
-    pub(crate) fn preload_debug(self) -> Run {
-        static BUILT: OnceLock<()> = OnceLock::new();
-        BUILT.get_or_init(|| {
-            let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-            build(Command::new(cargo).args(["build", "--package", "vramalloc-cabi"]));
-        });
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-        let library = target.join("debug/libvramalloc.so");
-        self.env("LD_PRELOAD", &library.to_string_lossy())
+    /// Under the debug build of the library.
+    pub fn preload_debug(self) -> Run {
+        self.env("LD_PRELOAD", &debug_library().to_string_lossy())
     }
 
-    pub(crate) fn arg(mut self, argument: &str) -> Run {
+    pub fn arg(mut self, argument: &str) -> Run {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    pub(crate) fn args<const N: usize>(self, arguments: [&str; N]) -> Run {
+    pub fn args<const N: usize>(self, arguments: [&str; N]) -> Run {
         arguments.into_iter().fold(self, Run::arg)
     }
 
-    pub(crate) fn env(mut self, name: &str, value: &str) -> Run {
+    pub fn env(mut self, name: &str, value: &str) -> Run {
         self.environment.insert(name.to_owned(), value.to_owned());
         self
     }
 
     /// Sets all options at once, as `VRAMALLOC_CONF` has them.
-    pub(crate) fn conf(self, options: &str) -> Run {
+    pub fn conf(self, options: &str) -> Run {
         self.env("VRAMALLOC_CONF", options)
     }
 
     /// Lets it have no more than so many bytes of data.
-    pub(crate) fn data(self, bytes: u64) -> Run {
+    pub fn data(self, bytes: u64) -> Run {
         self.before(&format!("ulimit -d {}", bytes >> 10))
     }
 
     /// Has a shell, which becomes the program, do this in the working
     /// directory.
-    pub(crate) fn before(mut self, script: &str) -> Run {
+    pub fn before(mut self, script: &str) -> Run {
         self.before = Some(script.to_owned());
         self
     }
@@ -197,7 +247,7 @@ impl Run {
     /// The program, or the shell that becomes it.
     fn command(&self) -> Command {
         let program = format!("target/programs/{}.{}", self.program, self.kind.suffix());
-        let program = root().join(program);
+        let program = built().join(program);
         let Some(before) = &self.before else {
             return Command::new(program);
         };
@@ -209,7 +259,7 @@ impl Run {
     }
 
     /// Runs it to its end.
-    pub(crate) fn go(&self) -> Outcome {
+    pub fn go(&self) -> Outcome {
         let folder = fresh_folder();
         let (cwd, side) = (folder.join("cwd"), folder.join("side"));
         fs::create_dir_all(&cwd).unwrap();
@@ -274,20 +324,20 @@ fn written(folder: &Path) -> BTreeMap<String, String> {
 }
 
 /// What a run came to.
-pub(crate) struct Outcome {
+pub struct Outcome {
     /// The run, for messages.
-    pub(crate) what: String,
-    pub(crate) status: ExitStatus,
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
+    pub what: String,
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
     report: Option<String>,
     /// Regular files in the working directory, with their contents.
-    pub(crate) written: BTreeMap<String, String>,
+    pub written: BTreeMap<String, String>,
 }
 
 impl Outcome {
     /// Exit code, or minus the signal.
-    pub(crate) fn code(&self) -> i32 {
+    pub fn code(&self) -> i32 {
         (self.status.code()).unwrap_or_else(|| -self.status.signal().unwrap())
     }
 
@@ -297,7 +347,7 @@ impl Outcome {
     /// A process that ends amid a write leaves what fits into the page of the
     /// file: a last line without an end may be the beginning of such a note.
     #[track_caller]
-    pub(crate) fn said(&self) -> Vec<&str> {
+    pub fn said(&self) -> Vec<&str> {
         let noted = "simulated CUDA: violation: ";
         let cut = !self.stderr.ends_with('\n');
         let mut lines: Vec<_> = self.stderr.lines().collect();
@@ -314,7 +364,7 @@ impl Outcome {
     /// Fails unless the program ended with `code` and said nothing on standard
     /// error.
     #[track_caller]
-    pub(crate) fn quiet(&self, code: i32) -> &Outcome {
+    pub fn quiet(&self, code: i32) -> &Outcome {
         let said = self.said().join("\n");
         assert_eq!((self.code(), said.as_str()), (code, ""), "{}", self.what);
         self
@@ -322,26 +372,26 @@ impl Outcome {
 
     /// What the simulated driver noted.
     #[track_caller]
-    pub(crate) fn report(&self) -> Value {
+    pub fn report(&self) -> Value {
         let text = (self.report.as_deref())
             .unwrap_or_else(|| panic!("{}: the driver wrote no report", self.what));
         serde_json::from_str(text).unwrap_or_else(|e| panic!("{}: {e} in {text}", self.what))
     }
 
-    pub(crate) fn has_report(&self) -> bool {
+    pub fn has_report(&self) -> bool {
         self.report.is_some()
     }
 
     /// What the simulated device found wrong, each finding once.
     #[track_caller]
-    pub(crate) fn violations(&self) -> BTreeSet<String> {
+    pub fn violations(&self) -> BTreeSet<String> {
         let found = self.report()["violations"].as_array().unwrap().clone();
         found.iter().map(Value::to_string).collect()
     }
 
     /// Fails if the simulated device found anything wrong.
     #[track_caller]
-    pub(crate) fn no_violations(&self) -> &Outcome {
+    pub fn no_violations(&self) -> &Outcome {
         let found = self.violations();
         assert!(found.is_empty(), "{}: {found:?}", self.what);
         self
@@ -350,7 +400,7 @@ impl Outcome {
     /// Fails if it found other things wrong than in the other run, in which
     /// only addresses may differ.
     #[track_caller]
-    pub(crate) fn no_more_violations(&self, than: &Outcome) -> &Outcome {
+    pub fn no_more_violations(&self, than: &Outcome) -> &Outcome {
         let (found, own) = (self.violations(), than.violations());
         assert!(found.len() <= own.len(), "{}: {found:?}", self.what);
         self
@@ -358,13 +408,13 @@ impl Outcome {
 
     /// How often a driver function was called.
     #[track_caller]
-    pub(crate) fn driver_calls(&self, function: &str) -> u64 {
+    pub fn driver_calls(&self, function: &str) -> u64 {
         self.report()["calls"][function].as_u64().unwrap_or(0)
     }
 
     /// The text of the statistics, which must be one file.
     #[track_caller]
-    pub(crate) fn statistics(&self) -> &str {
+    pub fn statistics(&self) -> &str {
         assert_eq!(
             self.written.len(),
             1,
@@ -384,7 +434,7 @@ impl Outcome {
 
     /// The statistics, which must be one file of sane contents.
     #[track_caller]
-    pub(crate) fn stats(&self) -> Value {
+    pub fn stats(&self) -> Value {
         let stats = serde_json::from_str(self.statistics()).unwrap();
         adds_up(&stats, &self.what);
         stats

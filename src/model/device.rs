@@ -7,9 +7,9 @@
 
 use std::collections::BTreeMap;
 
-use super::model::ContextId;
-use super::runs::Runs;
-use crate::address::{Address, Bytes};
+use crate::model::ContextId;
+use crate::runs::Runs;
+use vramalloc_core::address::{Address, Bytes};
 
 /// Alignment and granularity of small allocations.
 const GRAIN: u64 = 512;
@@ -27,23 +27,23 @@ pub struct Allocation {
     pub context: ContextId,
     /// Whether it uses up pages of this device; not so for memory that was
     /// opened from another process.
-    pub(super) counted: bool,
+    pub(crate) counted: bool,
 }
 
 #[derive(Debug)]
-pub(super) struct DeviceMemory {
-    pub(super) total: u64,
+pub(crate) struct DeviceMemory {
+    pub(crate) total: u64,
     page: u64,
     used: u64,
     peak: u64,
     /// What somebody else uses.
-    pub(super) occupied: u64,
+    pub(crate) occupied: u64,
     pages: Runs,
     small: BTreeMap<ContextId, Runs>,
 }
 
 impl DeviceMemory {
-    pub(super) fn new(base: u64, span: u64, total: u64, page: u64) -> DeviceMemory {
+    pub(crate) fn new(base: u64, span: u64, total: u64, page: u64) -> DeviceMemory {
         let mut pages = Runs::default();
         pages.put(base, span);
         DeviceMemory {
@@ -57,22 +57,22 @@ impl DeviceMemory {
         }
     }
 
-    pub(super) fn free_bytes(&self) -> u64 {
+    pub(crate) fn free_bytes(&self) -> u64 {
         self.total
             .saturating_sub(self.used)
             .saturating_sub(self.occupied)
     }
 
-    pub(super) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.used
     }
 
-    pub(super) fn peak(&self) -> u64 {
+    pub(crate) fn peak(&self) -> u64 {
         self.peak
     }
 
     /// Room for `size` bytes (above 0), if the device has it.
-    pub(super) fn take(&mut self, context: ContextId, size: u64) -> Option<u64> {
+    pub(crate) fn take(&mut self, context: ContextId, size: u64) -> Option<u64> {
         if size > self.page / 2 {
             return self.take_pages(size.checked_next_multiple_of(self.page)?);
         }
@@ -89,7 +89,7 @@ impl DeviceMemory {
 
     /// Gives back what `take` returned for `size`; the pages that are unused
     /// from now on, as start and length.
-    pub(super) fn put(&mut self, context: ContextId, start: u64, size: u64) -> Option<(u64, u64)> {
+    pub(crate) fn put(&mut self, context: ContextId, start: u64, size: u64) -> Option<(u64, u64)> {
         let page = self.page;
         if size > page / 2 {
             let length = size.checked_next_multiple_of(page)?;

@@ -26,7 +26,7 @@
 //! Same settings, same calls, same run. Every operation costs O(log n) in the
 //! live allocations and the work in flight.
 //!
-//! [`Driver`]: crate::driver::Driver
+//! [`Driver`]: vramalloc_core::driver::Driver
 
 mod capture;
 mod device;
@@ -46,7 +46,7 @@ pub use gpu::{Gpu, SimDriver, SimFence};
 pub use model::{ContextId, Model, StreamId, StreamKind};
 pub use order::Mark;
 
-use crate::address::{Address, Bytes};
+use vramalloc_core::address::{Address, Bytes};
 
 /// A time of the virtual clock, or a duration, in nanoseconds.
 pub type Nanos = u64;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(crate) struct Runs {
     by_start: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
     /// Runs do not merge across multiples of this; none: they always do.
@@ -15,7 +15,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    pub(super) fn with_edge(edge: Option<u64>) -> Runs {
+    pub(crate) fn with_edge(edge: Option<u64>) -> Runs {
         Runs {
             edge,
             ..Runs::default()
@@ -23,7 +23,7 @@ impl Runs {
     }
 
     /// Takes `length` from the shortest run that has it, lowest first.
-    pub(super) fn take(&mut self, length: u64) -> Option<u64> {
+    pub(crate) fn take(&mut self, length: u64) -> Option<u64> {
         let &(found, start) = self.by_length.range((length, 0)..).next()?;
         self.remove(start, found);
         if found > length {
@@ -33,7 +33,7 @@ impl Runs {
     }
 
     /// Gives a range back and returns the run that it is now part of.
-    pub(super) fn put(&mut self, start: u64, length: u64) -> (u64, u64) {
+    pub(crate) fn put(&mut self, start: u64, length: u64) -> (u64, u64) {
         let (mut start, mut length) = (start, length);
         if !self.is_edge(start)
             && let Some((&before, &size)) = self.by_start.range(..start).next_back()
@@ -54,7 +54,7 @@ impl Runs {
         (start, length)
     }
 
-    pub(super) fn remove(&mut self, start: u64, length: u64) {
+    pub(crate) fn remove(&mut self, start: u64, length: u64) {
         self.by_start.remove(&start);
         self.by_length.remove(&(length, start));
     }

@@ -1,0 +1,7 @@
+//! What the benches share: a driver that costs nothing, and what they measure
+//! with.
+
+#![allow(clippy::panic, reason = "tools that may fail loudly")]
+
+pub mod driver;
+pub mod workload;

@@ -1,0 +1,93 @@
+//! The parsers, for the fuzz targets: what comes from files of others.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io::Cursor;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use crate::doctor::{cache, image, loader, preloads, program};
+use crate::snapshot::made;
+use crate::{report, written};
+
+/// A text that does nothing to a terminal.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    crate::plain(text)
+}
+
+/// What `vramalloc report` answers for these files, and what it complains of;
+/// `merge`: as the ranks of one job.
+#[must_use]
+pub fn report(files: &[&[u8]], merge: bool) -> (String, Vec<String>) {
+    let files = files.iter().enumerate();
+    let files = files.map(|(n, data)| (format!("{n}.json"), Ok(data.to_vec())));
+    if merge {
+        report::merged(files)
+    } else {
+        report::each(files)
+    }
+}
+
+/// A snapshot as `vramalloc report` writes it for PyTorch's viewer.
+pub struct Snapshot {
+    /// As a pickle.
+    pub pickle: Vec<u8>,
+    /// As JSON.
+    pub json: String,
+    /// What is said of it.
+    pub summary: String,
+}
+
+/// The snapshot in a file of statistics.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn snapshot(data: &[u8]) -> Result<Snapshot, String> {
+    made::Made::of(data).map(|made| Snapshot {
+        pickle: made.pickle,
+        json: made.json,
+        summary: made.summary,
+    })
+}
+
+/// Whether a pattern of the option `stats` can have given a file this name.
+#[must_use]
+pub fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
+    written::fits(pattern, name, pid)
+}
+
+/// The machine that an ELF file is for, and what it exports.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn image(data: &[u8]) -> Result<(String, BTreeSet<String>), String> {
+    let image = image::Image::read(&mut Cursor::new(data))?;
+    Ok((image.machine.name(), image.exports))
+}
+
+/// The files of a library's name in a cache of the loader.
+#[must_use]
+pub fn cached(data: &[u8], name: &str) -> Vec<PathBuf> {
+    let cache = cache::Cache::new(data);
+    cache.files(OsStr::new(name)).collect()
+}
+
+/// The names in a list of libraries to preload, of a process and of a machine.
+#[must_use]
+pub fn preloads(data: &[u8]) -> Vec<OsString> {
+    let names = preloads::names(data);
+    names.chain(preloads::machine_wide(data)).collect()
+}
+
+/// The interpreter that a script names.
+#[must_use]
+pub fn interpreter(data: &[u8]) -> Option<OsString> {
+    program::interpreter(data)
+}
+
+/// The directories of a search path in a file that lies in a directory.
+#[must_use]
+pub fn directories(data: &[u8], origin: &Path) -> Vec<PathBuf> {
+    loader::directories(OsStr::from_bytes(data), origin)
+}

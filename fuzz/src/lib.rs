@@ -10,7 +10,6 @@ mod doctor;
 mod options;
 
 // What the doctor's modules find above them in the command.
-use vramalloc_command::fuzzing::plain;
 
 pub use command::{names, report, snapshot};
 pub use doctor::{elf, loader};

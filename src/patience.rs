@@ -55,7 +55,10 @@ mod real {
 mod waits {
     use std::time::{Duration, Instant};
 
-    use crate::sync::yield_now;
+    #[cfg(loom)]
+    use loom::thread::yield_now;
+    #[cfg(not(loom))]
+    use std::thread::yield_now;
 
     /// So often the processor is offered before the thread sleeps: most of what
     /// is waited for ends sooner than a thread that sleeps wakes up.

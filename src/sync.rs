@@ -1,5 +1,5 @@
 //! Atomics and locks, from `std` or, under `--cfg loom`, from the model
-//! checker. All of `src/` takes them from here.
+//! checker. All of `src/` above takes them from here.
 //!
 //! Locks are spin locks that offer the processor now and then ([`crate::patience`]): their sections are short, and
 //! none spans a driver call, an environment read, a log or I/O. A `Mutex` is
@@ -8,7 +8,6 @@
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic};
-    pub(crate) use std::thread::yield_now;
 
     /// A short section that one thread at a time is in.
     pub(crate) type Lock<T> = spin::mutex::SpinMutex<T, crate::patience::Brief>;
@@ -17,7 +16,6 @@ mod real {
 #[cfg(loom)]
 mod modelled {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
-    pub(crate) use loom::thread::yield_now;
 
     /// The same interface over the checker's mutex.
     pub(crate) struct Lock<T>(loom::sync::Mutex<T>);
@@ -39,6 +37,6 @@ mod modelled {
 }
 
 #[cfg(loom)]
-pub(crate) use modelled::{Condvar, Lock, Mutex, MutexGuard, OnceLock, atomic, yield_now};
+pub(crate) use modelled::{Condvar, Lock, Mutex, MutexGuard, OnceLock, atomic};
 #[cfg(not(loom))]
-pub(crate) use real::{Condvar, Lock, Mutex, MutexGuard, OnceLock, atomic, yield_now};
+pub(crate) use real::{Condvar, Lock, Mutex, MutexGuard, OnceLock, atomic};

@@ -10,6 +10,7 @@ mod change;
 mod load;
 mod sources;
 mod table;
+mod target;
 mod torch;
 mod types;
 mod value;
@@ -19,12 +20,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::address::Bytes;
-use crate::stats::StatsTarget;
 
 pub use change::Unchanged;
 pub use load::{Effective, Host, Loaded, check, check_all, load};
-pub use sources::variable;
+pub use sources::{NOTES, variable};
 pub use table::{OPTIONS, OptionRow, Role, Torch, find};
+pub use target::StatsTarget;
 pub use types::{
     Decay, DeviceShare, Fill, FreeSync, GarbageThreshold, GroupConfig, Import, OomReport,
     PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind,

@@ -2,8 +2,8 @@
 //!
 //! An arena gives an [`ArenaStats`], a consistent picture taken under its
 //! lock; the metered driver below it gives [`DriverCalls`]. A [`Report`] holds
-//! both for a whole process and becomes the documented JSON; a [`StatsTarget`]
-//! says where that goes. [`Snapshots`] hold every block and the newest events,
+//! both for a whole process and becomes the documented JSON; a
+//! [`StatsTarget`](crate::config::StatsTarget) says where that goes. [`Snapshots`] hold every block and the newest events,
 //! and an [`OomLog`] the requests that failed.
 
 mod file;
@@ -23,7 +23,7 @@ use crate::address::Bytes;
 pub use file::{Own, beside, write_whole};
 pub use json::{ArenaReport, PinnedReport, Report, SCHEMA};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};
-pub use note::{NOT_SERVED, NOTES, NOTES_FILE, Note};
+pub use note::{NOT_SERVED, NOTES_FILE, Note};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub use process::Process;
 pub use snapshot::{
@@ -31,7 +31,7 @@ pub use snapshot::{
 };
 pub use stacks::{Frame, StackId, Stacks};
 pub use sum::sum_up;
-pub use target::{StatsTarget, There};
+pub use target::There;
 
 /// A quantity with the highest value it has had.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

@@ -7,7 +7,8 @@
 use std::panic::catch_unwind;
 use std::thread;
 
-use vramalloc_core::stats::{Note, StatsTarget};
+use vramalloc_core::config::StatsTarget;
+use vramalloc_core::stats::Note;
 
 use crate::ipc;
 use crate::pools::background;

@@ -6,10 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{
-    DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, Role, Settings, check, find, load,
-    variable,
+    DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, Role, Settings, StatsTarget, check, find,
+    load, variable,
 };
-use vramalloc_core::stats::{Process, Report, StatsTarget};
+use vramalloc_core::stats::{Process, Report};
 
 /// The longest that one warning may be, in characters.
 const LONGEST: usize = 4096;

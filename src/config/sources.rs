@@ -12,13 +12,16 @@ use super::table::{OPTIONS, OptionRow, Reading, Role, Torch, find};
 use super::value::{IMPORTS, SWITCH, named};
 use super::words::{IGNORED, quoted, unknown_option, unknown_variable};
 use super::{Import, Settings, torch};
-use crate::stats::NOTES;
 
 /// Starts the names of our own variables.
 const PREFIX: &str = "VRAMALLOC_";
 
 /// The variable that takes every option.
 const CONF: &str = "VRAMALLOC_CONF";
+
+/// The variable that says where a process is to write notes for `vramalloc
+/// run`, which sets it.
+pub const NOTES: &str = "VRAMALLOC_RUN";
 
 /// Variables of ours that are not options: the command reads the second, and
 /// sets the third.

@@ -1,10 +1,7 @@
 //! What a process tells `vramalloc run` of its statistics, a line a note.
 //!
 //! Owns the form of a line. The command names a file in its own memory by the
-//! variable [`NOTES`]. Cost: three lines a process.
-
-/// The environment variable that says where notes go.
-pub const NOTES: &str = "VRAMALLOC_RUN";
+//! variable [`NOTES`](crate::config::NOTES). Cost: three lines a process.
 
 /// The name of the command's file in memory, as the system shows it.
 pub const NOTES_FILE: &str = "/memfd:vramalloc-run";

@@ -2,9 +2,8 @@
 
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{
-    Config, DeviceShare, FreeSync, Settings, StrategyKind, check, check_all,
+    Config, DeviceShare, FreeSync, Settings, StatsTarget, StrategyKind, check, check_all,
 };
-use vramalloc_core::stats::StatsTarget;
 
 use super::{effective, good, origin, plain, value};
 

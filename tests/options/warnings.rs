@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use vramalloc_core::config::{Config, Host, OPTIONS, Role, check, load};
-use vramalloc_core::stats::StatsTarget;
+use vramalloc_core::config::{Config, Host, OPTIONS, Role, StatsTarget, check, load};
 
 use super::plain;
 

@@ -13,7 +13,8 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
 
-use vramalloc_core::stats::{NOTES, NOTES_FILE, Note};
+use vramalloc_core::config::NOTES;
+use vramalloc_core::stats::{NOTES_FILE, Note};
 
 use super::outside::quietly;
 

@@ -7,8 +7,8 @@ use std::ffi::c_int;
 use std::io;
 
 use vramalloc_core::Bytes;
-use vramalloc_core::config::{OptionRow, Unchanged};
-use vramalloc_core::stats::{ArenaStats, StatsTarget};
+use vramalloc_core::config::{OptionRow, StatsTarget, Unchanged};
+use vramalloc_core::stats::ArenaStats;
 
 use crate::driver::devices;
 use crate::pools::background;

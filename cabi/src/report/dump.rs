@@ -9,10 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{self, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use vramalloc_core::config::Loaded;
-use vramalloc_core::stats::{
-    ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots, StatsTarget,
-};
+use vramalloc_core::config::{Loaded, StatsTarget};
+use vramalloc_core::stats::{ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
 use crate::pools::context;
 use crate::pools::pageable;

@@ -9,8 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use vramalloc_core::config::{self, Host};
-use vramalloc_core::stats::{NOTES, StatsTarget};
+use vramalloc_core::config::{self, Host, NOTES, StatsTarget};
 
 use super::child::{self, Ended};
 use super::notes::{Notes, Said};

@@ -6,7 +6,7 @@ use super::super::value::{
     size_meant, up_to,
 };
 use super::{BLANK, OptionRow, Role, SHARE, set};
-use crate::stats::StatsTarget;
+use crate::config::StatsTarget;
 
 /// The most events of its history that an arena can be told to keep, a
 /// gibibyte or so of them.

@@ -7,8 +7,7 @@ use std::env;
 use std::path::Path;
 
 use rustix::fs::{Access, access};
-use vramalloc_core::config::{self, Host};
-use vramalloc_core::stats::StatsTarget;
+use vramalloc_core::config::{self, Host, StatsTarget};
 
 use super::findings::Findings;
 

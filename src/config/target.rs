@@ -1,0 +1,73 @@
+//! The choice of the option `stats`.
+
+use std::fmt;
+use std::path::Path;
+
+/// The choice of the option `stats`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum StatsTarget {
+    /// Nowhere.
+    Off,
+    /// To standard error.
+    Stderr,
+    /// To the file of this pattern: `%e` program, `%p` process id, `%h` host,
+    /// `%r` rank, `%%` a percent sign.
+    File(String),
+}
+
+impl Default for StatsTarget {
+    fn default() -> StatsTarget {
+        StatsTarget::File("vramalloc.%e.%p.json".to_owned())
+    }
+}
+
+impl fmt::Display for StatsTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            StatsTarget::Off => "off",
+            StatsTarget::Stderr => "stderr",
+            StatsTarget::File(pattern) => pattern,
+        })
+    }
+}
+
+impl StatsTarget {
+    /// The choice that `text` makes; none where it is empty or holds a `%`
+    /// that is followed by none of `e`, `p`, `h`, `r`, `%`.
+    #[must_use]
+    pub fn read(text: &str) -> Option<StatsTarget> {
+        match text {
+            "off" => return Some(StatsTarget::Off),
+            "stderr" => return Some(StatsTarget::Stderr),
+            _ => {}
+        }
+        let mut rest = text.chars();
+        while let Some(c) = rest.next() {
+            let readable = match c {
+                '%' => matches!(rest.next(), Some('e' | 'p' | 'h' | 'r' | '%')),
+                '\0' => false,
+                _ => true,
+            };
+            if !readable {
+                return None;
+            }
+        }
+        (!text.is_empty()).then(|| StatsTarget::File(text.to_owned()))
+    }
+
+    /// The same with a name that holds wherever the process goes: one that is
+    /// relative begins in this folder. As it is where the folder has no name, or
+    /// none that a pattern can hold.
+    #[must_use]
+    pub fn within(self, folder: &Path) -> StatsTarget {
+        match (self, folder.to_str()) {
+            (StatsTarget::File(pattern), Some(folder))
+                if folder.starts_with('/') && !pattern.starts_with('/') =>
+            {
+                let folder = folder.replace('%', "%%");
+                StatsTarget::File(format!("{}/{pattern}", folder.trim_end_matches('/')))
+            }
+            (target, _) => target,
+        }
+    }
+}

@@ -26,7 +26,8 @@ use self::findings::Findings;
 use self::image::Image;
 use self::loader::{Closure, Loaded, Loader};
 use self::program::{Program, Ways};
-use super::{library, show};
+use super::library;
+use super::output::show;
 
 /// Runtimes that are looked for where no program says which it wants.
 const RUNTIMES: [&str; 5] = [

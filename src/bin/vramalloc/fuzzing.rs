@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use crate::doctor::{cache, image, loader, preloads, program};
 use crate::snapshot::made;
-use crate::{report, written};
+use crate::{output, report, written};
 
 /// A text that does nothing to a terminal.
 #[must_use]
 pub fn plain(text: &str) -> String {
-    crate::plain(text)
+    output::plain(text)
 }
 
 /// What `vramalloc report` answers for these files, and what it complains of;

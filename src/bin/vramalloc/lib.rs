@@ -4,6 +4,19 @@
 //! Every subcommand is a module with one function that answers with the exit
 //! status. What the command has to say beside its result goes to standard
 //! error, each line with `vramalloc:` in front.
+//!
+//! # Floors
+//!
+//! From the ground up. A module imports from the floors below it, or from its
+//! own without a circle; `ci/floors` reads this list.
+//!
+//! 1. `output`, `units`, `library`, `child`, `notes`, `written`: what is printed,
+//!    and how numbers look; the library's file, the program that runs under it,
+//!    and what its processes said and wrote.
+//! 2. `run`, `doctor`, `options`, `snapshot`: three subcommands, and what
+//!    `vramalloc report --snapshot` writes.
+//! 3. `report`: the subcommand of this name.
+//! 4. `fuzzing`: the parsers, for the fuzz targets.
 
 mod child;
 mod doctor;
@@ -12,21 +25,16 @@ pub mod fuzzing;
 mod library;
 mod notes;
 mod options;
+mod output;
 mod report;
 mod run;
 mod snapshot;
 mod units;
 mod written;
 
-use std::fmt::Display;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-/// Exit status where the command was called wrongly or could not read what it
-/// was given.
-const USAGE: u8 = 2;
 
 #[derive(Parser)]
 #[command(
@@ -60,28 +68,4 @@ pub fn main() -> ExitCode {
         Action::Report(arguments) => report::report(&arguments),
     };
     ExitCode::from(status)
-}
-
-/// Says something on standard error. Where that is closed, nobody listens.
-fn say(text: impl Display) {
-    let line = plain(&format!("vramalloc: {text}"));
-    let _ = writeln!(io::stderr().lock(), "{line}");
-}
-
-/// A text that does nothing to a terminal.
-fn plain(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
-}
-
-/// Writes a result to standard output and answers with the exit status. A
-/// reader that has seen enough and closed the pipe is no failure.
-fn show(text: &str) -> u8 {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(format_args!("standard output: {error}"));
-            1
-        }
-        _ => 0,
-    }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use vramalloc_core::config::{self, Effective, Host, OPTIONS, OptionRow, Role, Torch};
 
-use super::{plain, say, show};
+use super::output::{plain, say, show};
 
 /// Width that the texts are broken to.
 const WIDTH: usize = 80;

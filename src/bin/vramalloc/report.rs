@@ -17,7 +17,7 @@ mod values;
 use std::fs;
 use std::path::PathBuf;
 
-use super::{USAGE, plain, say, show};
+use super::output::{USAGE, plain, say, show};
 use file::{Arena, File};
 use lines::Lines;
 use merge::Named;

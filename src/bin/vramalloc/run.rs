@@ -12,9 +12,10 @@ use std::process::Command;
 use vramalloc_core::config::{self, Host, NOTES, StatsTarget};
 
 use super::child::{self, Ended};
+use super::library;
 use super::notes::{Notes, Said};
+use super::output::{USAGE, say};
 use super::written::Files;
-use super::{USAGE, library, say};
 
 /// Exit statuses where the program cannot be started, as of a shell.
 const NOT_FOUND: u8 = 127;

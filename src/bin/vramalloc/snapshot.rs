@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use vramalloc_core::stats::write_whole;
 
 use self::made::Made;
-use super::{USAGE, say, show};
+use super::output::{USAGE, say, show};
 
 /// Writes the snapshot of a statistics file, as a pickle and as JSON where there
 /// is a name for it, and answers with the exit status.

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 
-use super::super::plain;
+use super::super::output::plain;
 
 /// Findings, in the order in which they were made.
 #[derive(Default)]

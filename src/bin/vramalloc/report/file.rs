@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use vramalloc_core::stats::{Metric, SCHEMA};
 
-use super::super::plain;
+use super::super::output::plain;
 use super::ooms::{Ooms, Stacks};
 
 /// One process.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::plain;
+use super::super::output::plain;
 use super::file::{list, number};
 
 /// Places of a call stack that are named, from the innermost on.

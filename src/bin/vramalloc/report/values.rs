@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use super::super::output::plain;
 use super::Read;
-use crate::plain;
 
 /// A line for each file that is JSON, with the values that the pointers lead to,
 /// and a line for each that is not.

@@ -161,7 +161,7 @@ impl Statistics {
     pub(super) fn parse(bytes: &[u8]) -> Result<Statistics, String> {
         let wrong = |error: serde_json::Error| {
             // The error may name what the file holds.
-            let error = super::super::plain(&error.to_string());
+            let error = super::super::output::plain(&error.to_string());
             format!("not statistics of vramalloc: {error}")
         };
         let version: Version = serde_json::from_slice(bytes).map_err(wrong)?;

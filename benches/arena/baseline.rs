@@ -9,7 +9,7 @@ use vramalloc_core::config::StrategyKind;
 use vramalloc_core::page_map::PageMap;
 use vramalloc_model::{Gpu, Settings, SimDriver};
 
-use crate::Arguments;
+use crate::arguments::Arguments;
 use crate::clock::mean;
 use crate::latency::best_of;
 use vramalloc_benches::driver::arena_over;

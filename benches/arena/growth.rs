@@ -10,9 +10,8 @@ use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::config::StrategyKind;
 use vramalloc_core::page_map::PageMap;
 
-use crate::Arguments;
+use crate::arguments::{Arguments, costless_arena};
 use crate::clock::{mean, spread};
-use crate::costless_arena;
 use vramalloc_benches::driver::{Costless, arena_over};
 use vramalloc_benches::workload::{ALL_SIZES, Draws, Live, SMALL_SIZES, get, put};
 

@@ -7,7 +7,7 @@ use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::stats::DriverCalls;
 use vramalloc_core::{Arena, Driver};
 
-use crate::Arguments;
+use crate::arguments::Arguments;
 use crate::clock::{mean, spread};
 use vramalloc_benches::driver::Costless;
 use vramalloc_benches::workload::{Draws, Live, Random, SMALL_SIZES, get, put};

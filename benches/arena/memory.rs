@@ -15,7 +15,7 @@ use vramalloc_core::error::AllocError;
 use vramalloc_core::page_map::PageMap;
 use vramalloc_model::{Gpu, Settings, SimDriver, StreamId};
 
-use crate::Arguments;
+use crate::arguments::Arguments;
 use vramalloc_benches::driver::arena_with;
 use vramalloc_tests::traces::{Event, events};
 

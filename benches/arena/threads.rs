@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde_json::json;
 use vramalloc_core::address::{Address, Bytes};
 
-use crate::Arguments;
+use crate::arguments::Arguments;
 use vramalloc_benches::workload::{Draws, Live, get, put};
 
 /// Blocks that each thread has live.

@@ -35,12 +35,25 @@
 //! * *scope*: what a thread got by the C API between two calls, to be freed
 //!   together.
 //!
-//! # Order of the rooms
+//! # Floors
 //!
-//! [`arena`] → strategy → chunk, block, free index, [`page map`](page_map)
-//! → [`address`] and [`error`]; [`driver`] is the seam below the arena,
-//! [`config`] and [`stats`] are read by all, `sync` and [`patience`]
-//! lie under all.
+//! From the ground up. A module imports from the floors below it, or from its
+//! own without a circle; `ci/floors` reads this list.
+//!
+//! 1. [`address`], [`error`], [`patience`]: addresses and sizes, the codes of a
+//!    failure, and how a thread waits for another.
+//! 2. `sync`, [`host`]: atomics and locks, from `std` or from the model checker;
+//!    how much memory the host has.
+//! 3. `bell`, [`gate`], [`scope`], [`page_map`]: what threads share: who is woken
+//!    by a free, who may pass, what ends together, whose an address is.
+//! 4. [`quota`]: how much all arenas of a device may hold together.
+//! 5. [`config`]: the options.
+//! 6. [`group`], [`stats`]: buffers packed together; what is counted, as plain
+//!    values and JSON.
+//! 7. [`driver`]: the seam to CUDA, and the stage that counts its calls.
+//! 8. `strategy`: when to take chunks and how large.
+//! 9. [`arena`]: the chunks, blocks, free index and limbo of one context.
+//! 10. [`lanes`]: an arena for each stream that says where memory is used.
 
 #![forbid(unsafe_code)]
 

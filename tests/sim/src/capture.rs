@@ -5,22 +5,17 @@
 //! the work.
 
 use vramalloc_core::Code;
-use vramalloc_model::{CaptureMode, Work};
+use vramalloc_model::CaptureMode;
 
-use crate::effect::Effect;
-use crate::entry::{self, Call, driver, thread};
+use crate::entry::{Call, driver};
 use crate::ffi::{
     CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_WRONG_THREAD, Done, Handle, INVALID_HANDLE,
     Out, code,
 };
+use crate::state::Graph;
+use crate::thread;
 
 const ILLEGAL_STATE: Code = code(401);
-
-/// Work that was captured.
-#[derive(Clone, Default)]
-pub(crate) struct Graph {
-    pub(crate) work: Vec<Work<Effect>>,
-}
 
 /// What `cuStreamIsCapturing` answers.
 const NONE: u32 = 0;
@@ -55,7 +50,7 @@ impl Call<'_> {
         if self.sim.model.capture_of(stream).is_some() {
             return Err(ILLEGAL_STATE);
         }
-        let id = self.sim.model.begin_capture(stream, mode, thread());
+        let id = self.sim.model.begin_capture(stream, mode, thread::number());
         self.sim.captured.insert(id, Graph::default());
         Ok(())
     }
@@ -66,7 +61,7 @@ impl Call<'_> {
         if capture.origin != stream {
             return Err(CAPTURE_UNMATCHED);
         }
-        if capture.mode != CaptureMode::Relaxed && capture.thread != thread() {
+        if capture.mode != CaptureMode::Relaxed && capture.thread != thread::number() {
             return Err(CAPTURE_WRONG_THREAD);
         }
         let (id, invalidated) = (capture.id, capture.invalidated);
@@ -152,8 +147,8 @@ driver! {
 
     fn cuThreadExchangeStreamCaptureMode(_, mode: Out<u32>) {
         let wanted = mode_of(mode.get()?)?;
-        let before = entry::mode();
-        entry::set_mode(wanted);
+        let before = thread::mode();
+        thread::set_mode(wanted);
         mode.set(number_of(before))
     }
 

@@ -1,136 +1,21 @@
 //! Contexts, primary ones and others, and which is current to a thread.
 //!
-//! Owns the contexts' own state and each thread's stack. Invariant: the handle
-//! of a device's primary context never changes, also when the context is
-//! reset; a context is alive while it has a model context. Cost: O(log n).
-
-use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::mem::ManuallyDrop;
+//! Invariant: the handle of a device's primary context never changes, also when
+//! the context is reset; a context is alive while it has a model context. Cost:
+//! O(log n).
 
 use vramalloc_core::Code;
 use vramalloc_model::{ContextId, StreamId};
 
 use crate::entry::{Call, driver};
-use crate::export_table::Storage;
 use crate::ffi::{CONTEXT_IN_USE, Done, Handle, In, Out, code};
 use crate::machine::Machine;
-use crate::settings;
+use crate::state::Context;
+use crate::thread::{stack, top};
 
 const CONTEXT_DESTROYED: Code = code(709);
 
-pub(crate) struct Context {
-    pub(crate) device: u32,
-    /// The model's context, while this one is alive.
-    pub(crate) model: Option<ContextId>,
-    /// The primary context that a green one is a part of, and shares the
-    /// model's context with.
-    pub(crate) part_of: Option<Handle>,
-    /// The thread that a green context is current on.
-    pub(crate) current_on: Option<u64>,
-    primary: bool,
-    retained: u32,
-    /// Users of one that is not primary: its maker, and who attached to it.
-    attached: u32,
-    flags: u32,
-    pub(crate) cache_config: u32,
-    pub(crate) shared_config: u32,
-    pub(crate) limits: BTreeMap<u32, u64>,
-    pub(crate) peers: BTreeSet<Handle>,
-    /// What every call in it answers, after an error that stays.
-    broken: Option<Code>,
-    /// Each thread's own default stream, as they come to be used.
-    thread_streams: BTreeMap<u64, StreamId>,
-    /// What others keep in it.
-    pub(crate) storage: Storage,
-}
-
-impl Context {
-    /// The primary context of a device, which nobody has retained yet.
-    pub(crate) fn primary(device: u32) -> Context {
-        Context {
-            device,
-            model: None,
-            part_of: None,
-            current_on: None,
-            primary: true,
-            retained: 0,
-            attached: 1,
-            flags: 0,
-            cache_config: 0,
-            shared_config: 0,
-            limits: settings::LIMITS.iter().copied().collect(),
-            peers: BTreeSet::new(),
-            broken: None,
-            thread_streams: BTreeMap::new(),
-            storage: Storage::new(),
-        }
-    }
-}
-
-impl Context {
-    /// Makes it a green context.
-    pub(crate) fn be_part_of(&mut self, primary: Handle, model: ContextId) {
-        self.primary = false;
-        self.part_of = Some(primary);
-        self.model = Some(model);
-    }
-
-    /// The threads' own default streams that were used so far.
-    pub(crate) fn thread_streams(&self) -> impl Iterator<Item = StreamId> {
-        self.thread_streams.values().copied()
-    }
-
-    /// The default stream of one thread, where it was used before.
-    pub(crate) fn thread_stream(&self, thread: u64) -> Option<StreamId> {
-        self.thread_streams.get(&thread).copied()
-    }
-
-    pub(crate) fn keep_thread_stream(&mut self, thread: u64, stream: StreamId) {
-        self.thread_streams.insert(thread, stream);
-    }
-}
-
-thread_local! {
-    // Never dropped: a destructor of a thread is registered under the linker's
-    // lock, which the real driver does without.
-    static STACK: RefCell<ManuallyDrop<Vec<Handle>>> =
-        const { RefCell::new(ManuallyDrop::new(Vec::new())) };
-}
-
-/// Works on the thread's stack; as if it were empty where that is being worked
-/// on.
-fn stack<R>(work: impl FnOnce(&mut Vec<Handle>) -> R) -> R {
-    let mut work = Some(work);
-    let done = STACK.try_with(|s| {
-        let mut s = s.try_borrow_mut().ok()?;
-        work.take().map(|w| w(&mut s))
-    });
-    match (done, work) {
-        (Ok(Some(result)), _) => result,
-        (_, Some(work)) => work(&mut Vec::new()),
-        // The work was done, so the first arm had it.
-        (_, None) => std::process::abort(),
-    }
-}
-
-fn top() -> Handle {
-    stack(|s| s.last().copied().unwrap_or(0))
-}
-
 impl Machine {
-    /// Breaks the current context: until its end every call in it fails.
-    pub(crate) fn break_current(&mut self, code: Code) {
-        if let Some(context) = self.contexts.get_mut(top()) {
-            context.broken = Some(code);
-        }
-    }
-
-    /// What the current context was broken by.
-    pub(crate) fn current_fault(&self) -> Option<Code> {
-        self.contexts.get(top())?.broken
-    }
-
     /// Destroys what a context holds; its handle stays.
     fn end_context(&mut self, handle: Handle) {
         let Some(context) = self.contexts.get_mut(handle) else {

@@ -4,19 +4,19 @@
 //! Invariant: one call at a time is inside the machine; a call is counted even
 //! when it is refused. Cost: two atomics, an uncontended lock and the clock.
 
-use std::cell::Cell;
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use vramalloc_core::Code;
-use vramalloc_model::{CaptureMode, Violation};
+use vramalloc_model::Violation;
 
 use crate::env::{self, Fault};
-use crate::export_table::LastWord;
 use crate::ffi::{Done, Handle, NOT_PERMITTED};
 use crate::machine::{self, Machine};
+use crate::state::LastWord;
+use crate::thread;
 
 /// One exported function: its name, its calls, and what the environment says
 /// about it.
@@ -66,12 +66,6 @@ fn tell_watcher(name: &str) {
 
 /// Set in the child of a fork: there the driver is of no use any more.
 static FORKED: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    static THREAD: Cell<u64> = const { Cell::new(0) };
-    static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
-    static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
-}
 
 impl Site {
     pub(crate) const fn new(name: &'static str) -> Site {
@@ -139,39 +133,15 @@ impl Call<'_> {
     /// Refuses a call that an open capture forbids to this thread, and spoils
     /// that capture.
     pub(crate) fn unsafe_in_capture(&mut self) -> Done {
-        let refused = self.sim.model.unsafe_call(self.name, mode(), thread());
+        let refused = self
+            .sim
+            .model
+            .unsafe_call(self.name, thread::mode(), thread::number());
         if refused.is_err() {
             self.sim.announce();
         }
         refused
     }
-}
-
-/// A number of the calling thread, from 1.
-pub(crate) fn thread() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let known = THREAD.get();
-    if known != 0 {
-        return known;
-    }
-    THREAD.set(NEXT.fetch_add(1, Ordering::Relaxed));
-    THREAD.get()
-}
-
-/// The calling thread's own capture mode.
-pub(crate) fn mode() -> CaptureMode {
-    CAPTURE_MODE.get()
-}
-
-pub(crate) fn set_mode(mode: CaptureMode) {
-    CAPTURE_MODE.set(mode);
-}
-
-/// Runs a callback of the program, which may not call the driver.
-pub(crate) fn in_callback(callback: impl FnOnce()) {
-    let before = IN_CALLBACK.replace(true);
-    callback();
-    IN_CALLBACK.set(before);
 }
 
 /// The child of a fork begins here.
@@ -252,7 +222,7 @@ fn inside(site: &'static Site, per_thread: bool, body: impl FnOnce(&mut Call<'_>
     if is_forked() {
         return Err(Code::NOT_INITIALIZED);
     }
-    if IN_CALLBACK.get() {
+    if thread::is_in_callback() {
         return Err(NOT_PERMITTED);
     }
     let mut lock = machine::lock();

@@ -8,30 +8,17 @@ use vramalloc_model::{Mark, StreamId, Violation, Work};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{CAPTURE_INVALIDATED, CAPTURED_EVENT, Done, Handle, INVALID_HANDLE, Out};
+use crate::state::{Event, EventState};
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum State {
-    Never,
-    At(Mark),
-    Captured(u64),
-}
-
-pub(crate) struct Event {
-    pub(crate) context: Handle,
-    pub(crate) state: State,
-    timing: bool,
-    shared: bool,
-}
 
 impl Call<'_> {
     fn event(&self, handle: Handle) -> Result<&Event, Code> {
         self.sim.events.get(handle).ok_or(INVALID_HANDLE)
     }
 
-    fn set_event(&mut self, handle: Handle, state: State) -> Done {
+    fn set_event(&mut self, handle: Handle, state: EventState) -> Done {
         let event = self.sim.events.get_mut(handle).ok_or(INVALID_HANDLE)?;
         event.state = state;
         Ok(())
@@ -67,24 +54,24 @@ impl Call<'_> {
                 return Err(CAPTURE_INVALIDATED);
             }
             let id = capture.id;
-            return self.set_event(handle, State::Captured(id));
+            return self.set_event(handle, EventState::Captured(id));
         }
         self.sim.submit(stream, Work::lasting(0))?;
         let mark = self.sim.model.stream_mark(stream);
-        self.set_event(handle, State::At(mark))
+        self.set_event(handle, EventState::At(mark))
     }
 
     /// The mark of an event that is not part of a capture.
     fn mark_of(&mut self, handle: Handle) -> Result<Mark, Code> {
         let state = self.event(handle)?.state.clone();
-        if let State::Captured(id) = state {
+        if let EventState::Captured(id) = state {
             let refused = self.sim.model.refuse(self.name, |c| c.id == id);
             self.sim.announce();
             return refused.and(Err(CAPTURED_EVENT));
         }
         self.unsafe_in_capture()?;
         match state {
-            State::At(mark) => Ok(mark),
+            EventState::At(mark) => Ok(mark),
             _ => Ok(Mark::default()),
         }
     }
@@ -92,7 +79,7 @@ impl Call<'_> {
     fn elapsed(&mut self, to: &Out<f32>, start: Handle, end: Handle) -> Done {
         to.required()?;
         let times = [self.event(start)?, self.event(end)?].map(|e| match e.state {
-            State::At(ref mark) if e.timing => Ok(mark.time()),
+            EventState::At(ref mark) if e.timing => Ok(mark.time()),
             _ => Err(INVALID_HANDLE),
         });
         let (start, end) = (times[0]?, times[1]?);
@@ -118,7 +105,7 @@ impl Call<'_> {
     pub(crate) fn shared_event(&mut self) -> Result<Handle, Code> {
         let event = Event {
             context: self.context()?,
-            state: State::Never,
+            state: EventState::Never,
             timing: false,
             shared: true,
         };
@@ -152,7 +139,7 @@ driver! {
         }
         let event = Event {
             context: call.context()?,
-            state: State::Never,
+            state: EventState::Never,
             timing: flags & DISABLE_TIMING == 0,
             shared: flags & INTERPROCESS != 0,
         };
@@ -200,16 +187,16 @@ driver! {
         call.sim.wait_for_room(model);
         let mark = call.sim.model.context_mark(model);
         call.sim.stands_in_queue(model, mark.time());
-        call.set_event(handle, State::At(mark))
+        call.set_event(handle, EventState::At(mark))
     }
 
     fn cuCtxWaitEvent(call, context: Handle, handle: Handle) {
         let state = call.event(handle)?.state.clone();
         let model = call.whole_context(context)?;
         match state {
-            State::Never => Ok(()),
-            State::Captured(_) => Err(CAPTURED_EVENT),
-            State::At(mark) => {
+            EventState::Never => Ok(()),
+            EventState::Captured(_) => Err(CAPTURED_EVENT),
+            EventState::At(mark) => {
                 call.sim.model.hold_context(model, &mark);
                 Ok(())
             }

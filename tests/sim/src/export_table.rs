@@ -10,7 +10,6 @@
 //! the machine's lock and before the context's end, and finds it alive. Cost:
 //! O(log n).
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
 
@@ -19,46 +18,7 @@ use vramalloc_core::Code;
 use crate::entry::{Call, Site, driver, enter};
 use crate::env;
 use crate::ffi::{Done, Handle, In, NOT_FOUND, Out};
-use crate::machine::Machine;
-
-/// Called with the context, the key and the value.
-type Destructor = extern "C" fn(Handle, u64, u64);
-
-/// What a context keeps for others, by key.
-pub(crate) type Storage = BTreeMap<u64, (u64, Option<Destructor>)>;
-
-/// A value whose context ends.
-pub(crate) struct LastWord {
-    context: Handle,
-    key: u64,
-    value: u64,
-    destructor: Destructor,
-}
-
-impl LastWord {
-    pub(crate) fn say(self) {
-        (self.destructor)(self.context, self.key, self.value);
-    }
-}
-
-impl Machine {
-    /// Takes what a context keeps, when it ends.
-    pub(crate) fn last_words(&mut self, context: Handle) -> Vec<LastWord> {
-        let kept = self.contexts.get_mut(context);
-        let kept = kept.map(|c| std::mem::take(&mut c.storage));
-        let words = kept.into_iter().flatten();
-        words
-            .filter_map(|(key, (value, destructor))| {
-                Some(LastWord {
-                    context,
-                    key,
-                    value,
-                    destructor: destructor?,
-                })
-            })
-            .collect()
-    }
-}
+use crate::state::{Destructor, Storage};
 
 impl Call<'_> {
     /// The storage of a context; of the current one for 0.

@@ -9,10 +9,11 @@
 use vramalloc_core::Code;
 use vramalloc_model::Violation;
 
-use crate::context::Context;
-use crate::entry::{Call, driver, thread};
+use crate::entry::{Call, driver};
 use crate::ffi::{Handle, In, Out};
 use crate::machine::Machine;
+use crate::state::Context;
+use crate::thread;
 
 /// The sort of resource, and where its count stands in `CUdevResource`.
 const SM: u32 = 1;
@@ -41,8 +42,8 @@ impl Machine {
         if context.part_of.is_none() {
             return;
         }
-        let before = context.current_on.replace(thread());
-        if before.is_some_and(|other| other != thread()) {
+        let before = context.current_on.replace(thread::number());
+        if before.is_some_and(|other| other != thread::number()) {
             let text = "a green context is current on two threads".to_owned();
             self.violate(Violation::Other(text));
         }

@@ -5,7 +5,6 @@
 //! than the environment says, so that whoever relies on more is found out, too.
 //! Cost: a mapping per block.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 
 use vramalloc_core::{Address, Bytes, Code};
@@ -13,6 +12,7 @@ use vramalloc_core::{Address, Bytes, Code};
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, NOT_REGISTERED, Out, REGISTERED};
 use crate::machine::Machine;
+use crate::state::{HostBlock, PAGE};
 
 /// Flags that `cuMemHostAlloc` and `cuMemHostRegister` know.
 const ALLOC_FLAGS: u32 = 7;
@@ -20,58 +20,6 @@ const REGISTER_FLAGS: u32 = 15;
 
 /// What memory of `cuMemAllocHost` is said to be: for all contexts, and mapped.
 const PLAIN: u32 = 3;
-
-/// The host's own pages.
-const PAGE: u64 = 4096;
-
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct HostBlock {
-    pub(crate) size: u64,
-    pub(crate) context: Handle,
-    flags: u32,
-    registered: bool,
-}
-
-impl HostBlock {
-    /// What it takes of the host.
-    fn pages(&self) -> u64 {
-        self.size.next_multiple_of(PAGE)
-    }
-}
-
-/// All blocks, by their beginning.
-#[derive(Debug, Default)]
-pub(crate) struct HostMemory {
-    blocks: BTreeMap<u64, HostBlock>,
-    used: u64,
-    peak: u64,
-}
-
-impl HostMemory {
-    /// The block that holds this address.
-    pub(crate) fn at(&self, address: u64) -> Option<(u64, HostBlock)> {
-        let (&start, &block) = self.blocks.range(..=address).next_back()?;
-        (address - start < block.size).then_some((start, block))
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// Bytes in whole pages, now and at most so far.
-    pub(crate) fn used(&self) -> u64 {
-        self.used
-    }
-
-    pub(crate) fn peak(&self) -> u64 {
-        self.peak
-    }
-
-    fn overlaps(&self, start: u64, end: u64) -> bool {
-        let below = self.blocks.range(..end).next_back();
-        below.is_some_and(|(&s, b)| s + b.size > start)
-    }
-}
 
 impl Machine {
     /// Locks a block, if the host lets so much be locked.

@@ -1,19 +1,17 @@
-//! The driver's beginning and end, and the look-up of its functions.
+//! The driver's beginning and end.
 //!
 //! Owns nothing. Invariant: after the exit handlers of the process have
 //! reached ours, every call answers `DEINITIALIZED`, unless the environment has
 //! the driver live longer. Cost: the first `cuInit` maps the devices' memory.
 
-use std::ffi::c_void;
 use std::sync::Once;
 
 use vramalloc_core::Code;
 
 use crate::entry::{driver, forked, is_forked};
 use crate::env;
-use crate::ffi::{Done, NOT_FOUND, Out, Text};
+use crate::ffi::{Done, Out};
 use crate::machine::{self, Machine};
-use crate::table;
 
 driver! {
     bare fn cuInit(flags: u32) {
@@ -37,27 +35,6 @@ driver! {
 
     bare fn cuDriverGetVersion(version: Out<i32>) {
         version.set(env::version())
-    }
-
-    bare fn cuGetProcAddress(symbol: Text, pfn: Out<*const c_void>, version: i32, flags: u64) {
-        pfn.required()?;
-        let (address, _) = table::look_up(&symbol.get()?, version, flags);
-        pfn.maybe(address);
-        if address.is_null() { Err(NOT_FOUND) } else { Ok(()) }
-    }
-
-    bare fn cuGetProcAddress_v2(
-        symbol: Text,
-        pfn: Out<*const c_void>,
-        version: i32,
-        flags: u64,
-        status: Out<u32>,
-    ) {
-        pfn.required()?;
-        let (address, found) = table::look_up(&symbol.get()?, version, flags);
-        pfn.maybe(address);
-        status.maybe(found);
-        if address.is_null() { Err(NOT_FOUND) } else { Ok(()) }
     }
 }
 

@@ -9,32 +9,10 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use vramalloc_core::{Address, Bytes, Code};
-use vramalloc_model::ContextId;
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_HANDLE, Out};
-use crate::memory::Kind;
-
-/// What stands in the 64 bytes of a memory handle.
-#[repr(C)]
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) struct MemHandle {
-    mark: u64,
-    process: u32,
-    file: i32,
-    offset: u64,
-    size: u64,
-    base: u64,
-    rest: [u64; 3],
-}
-
-/// A handle that is open.
-pub(crate) struct Opened {
-    context: ContextId,
-    handle: MemHandle,
-    address: u64,
-    count: u64,
-}
+use crate::state::{Kind, MemHandle, Opened};
 
 /// What stands in the 64 bytes of an event handle.
 #[repr(C)]

@@ -18,13 +18,22 @@
 //! on memory which the device is to write waits for ever, because no simulated
 //! time passes. Host functions run inside the driver's lock.
 //!
-//! # Order of the rooms
+//! # Floors
 //!
-//! `table` lists every function; the functions stand by theme (`device`,
-//! `context`, `stream`, `event`, `capture`, `memory`, `host`, `pool`, `copy`,
-//! `pointer`, `ipc`, `module`, `launch`, `export_table`) over `machine`, which owns
-//! all state behind one lock, and `backing`, which owns the memory. `entry` is
-//! how a call begins and ends, `ffi` how arguments are read.
+//! From the ground up. A module imports from the floors below it, or from its
+//! own without a circle; `ci/floors` reads this list.
+//!
+//! 1. `env`, `ffi`, `backing`, `effect`: what the environment asks for, how
+//!    arguments are read, the bytes of the memory, and what work does to them.
+//! 2. `thread`, `ptx`: what the calling thread has, and the kernels of an image.
+//! 3. `state`: what handles stand for.
+//! 4. `machine`: all state behind one lock.
+//! 5. `entry`: how a call begins and ends.
+//! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`, `event`,
+//!    `capture`, `memory`, `host`, `pool`, `copy`, `memset`, `pointer`, `ipc`, `module`,
+//!    `launch`, `export_table`: the functions, by theme.
+//! 7. `table`, `report`: every function with its versions; what is told at exit.
+//! 8. `hide`: functions that are to be lacking.
 
 #![recursion_limit = "512"]
 #![allow(
@@ -61,8 +70,10 @@ mod pool;
 mod ptx;
 mod report;
 mod settings;
+mod state;
 mod stream;
 mod table;
+mod thread;
 
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,9 @@
 //! All state of the simulated driver, behind one lock.
 //!
-//! Owns the model, the handles and what they stand for. Invariant: a handle
-//! names at most one thing at a time; handles of destroyed things are used
-//! again at once, so that whoever keeps one is found out. Cost: O(log n).
+//! Owns the model, the handles and what they stand for. Invariant: what has
+//! become due is done before anything is asked. Cost: O(log n).
+
+mod settle;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
@@ -14,18 +15,14 @@ use vramalloc_model::{
 };
 
 use crate::backing::Backing;
-use crate::capture::Graph;
-use crate::context::Context;
 use crate::effect::Effect;
 use crate::env::Environment;
-use crate::event::Event;
 use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle, NO_DEVICE};
-use crate::host::HostMemory;
-use crate::ipc::Opened;
-use crate::memory::Kind;
-use crate::module::{Kernel, Linker, Module};
-use crate::pool::Pool;
-use crate::stream::Stream;
+use crate::state::{
+    Context, Event, Graph, Handles, HostMemory, Kernel, Kind, LastWord, Linker, Module, Opened,
+    Pool, Stream,
+};
+use crate::thread::top;
 
 /// So many of them are kept.
 const MOST_TAKEN: usize = 4096;
@@ -232,6 +229,35 @@ impl Machine {
         }
     }
 
+    /// Breaks the current context: until its end every call in it fails.
+    pub(crate) fn break_current(&mut self, code: Code) {
+        if let Some(context) = self.contexts.get_mut(top()) {
+            context.broken = Some(code);
+        }
+    }
+
+    /// What the current context was broken by.
+    pub(crate) fn current_fault(&self) -> Option<Code> {
+        self.contexts.get(top())?.broken
+    }
+
+    /// Takes what a context keeps, when it ends.
+    pub(crate) fn last_words(&mut self, context: Handle) -> Vec<LastWord> {
+        let kept = self.contexts.get_mut(context);
+        let kept = kept.map(|c| std::mem::take(&mut c.storage));
+        let words = kept.into_iter().flatten();
+        words
+            .filter_map(|(key, (value, destructor))| {
+                Some(LastWord {
+                    context,
+                    key,
+                    value,
+                    destructor: destructor?,
+                })
+            })
+            .collect()
+    }
+
     /// Frees device memory without waiting.
     pub(crate) fn release(&mut self, address: u64) {
         if let Ok(pages) = self.model.release(Address::new(address)) {
@@ -264,65 +290,5 @@ impl Machine {
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
         self.announced = all.len();
-    }
-}
-
-/// Things by handle. A handle looks like an address, is never NULL nor a
-/// special stream, and is used again after its thing is gone.
-pub(crate) struct Handles<T> {
-    kind: u64,
-    made: u64,
-    free: Vec<Handle>,
-    things: BTreeMap<Handle, T>,
-}
-
-impl<T> Handles<T> {
-    pub(crate) fn new(kind: u64) -> Handles<T> {
-        Handles {
-            kind,
-            made: 0,
-            free: Vec::new(),
-            things: BTreeMap::new(),
-        }
-    }
-
-    pub(crate) fn insert(&mut self, thing: T) -> Handle {
-        let handle = self.free.pop().unwrap_or_else(|| {
-            self.made += 1;
-            0x5100_0000_0000 + (self.kind << 36) + self.made * 16
-        });
-        self.things.insert(handle, thing);
-        handle
-    }
-
-    pub(crate) fn remove(&mut self, handle: Handle) -> Option<T> {
-        let thing = self.things.remove(&handle)?;
-        self.free.push(handle);
-        Some(thing)
-    }
-
-    pub(crate) fn get(&self, handle: Handle) -> Option<&T> {
-        self.things.get(&handle)
-    }
-
-    pub(crate) fn get_mut(&mut self, handle: Handle) -> Option<&mut T> {
-        self.things.get_mut(&handle)
-    }
-
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
-        self.things.values()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
-        self.things.iter().map(|(&h, t)| (h, t))
-    }
-
-    /// Removes what `gone` picks, and returns it.
-    pub(crate) fn remove_if(&mut self, gone: impl Fn(&T) -> bool) -> Vec<T> {
-        let picked: Vec<Handle> = (self.things.iter())
-            .filter(|(_, t)| gone(t))
-            .map(|(&h, _)| h)
-            .collect();
-        picked.into_iter().filter_map(|h| self.remove(h)).collect()
     }
 }

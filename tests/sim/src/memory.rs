@@ -8,21 +8,7 @@ use vramalloc_core::{Address, Bytes, Code};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, Out};
-
-/// What an allocation is, where it is not a plain one.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    /// The host can touch it as well.
-    Managed,
-    /// It belongs to a pool.
-    Pool(Handle),
-    /// It belongs to a module.
-    Global,
-    /// It was opened from another process.
-    Foreign,
-    /// A stream will give it back.
-    Leaving,
-}
+use crate::state::Kind;
 
 /// Rows of a pitched allocation begin at multiples of this.
 const PITCH: u64 = 512;

@@ -11,34 +11,10 @@ use vramalloc_core::{Bytes, Code};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_HANDLE, In, NOT_FOUND, Out, Text, bytes_at, code};
-use crate::memory::Kind;
 use crate::ptx::{Entry, Image};
+use crate::state::{Kernel, Kind, Linker, Module};
 
 const FILE_NOT_FOUND: Code = code(301);
-
-pub(crate) struct Module {
-    /// The context that it is loaded into; none for a library.
-    pub(crate) context: Option<Handle>,
-    image: Image,
-    /// Handles that were given out, by kernel name.
-    kernels: BTreeMap<String, Handle>,
-    /// Addresses that were given out, by global and context.
-    globals: BTreeMap<(String, Handle), u64>,
-}
-
-pub(crate) struct Kernel {
-    pub(crate) context: Option<Handle>,
-    pub(crate) module: Handle,
-    pub(crate) entry: Entry,
-    name: CString,
-    attributes: BTreeMap<i32, i32>,
-}
-
-/// Inputs that are being linked; the image is the last PTX among them.
-#[derive(Default)]
-pub(crate) struct Linker {
-    image: Vec<u8>,
-}
 
 /// The reference to every texture of a binary image.
 const TEXTURE: Handle = 0x5170_0000_0000;

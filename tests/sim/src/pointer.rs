@@ -9,7 +9,7 @@ use vramalloc_core::{Address, Code};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, In, Out};
-use crate::memory::Kind;
+use crate::state::Kind;
 
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;

@@ -4,34 +4,16 @@
 //! like any other, taken when asked for and given back when the stream reaches
 //! the free; pools keep nothing. Cost: that of device memory.
 
-use std::collections::BTreeMap;
-
 use vramalloc_core::{Address, Bytes, Code};
 use vramalloc_model::Work;
 
 use crate::effect::Effect;
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_HANDLE, In, Out};
-use crate::memory::Kind;
+use crate::state::{Kind, Pool};
 
-/// Attributes of a pool that are 32 bits wide; the others have 64.
-const NARROW: std::ops::RangeInclusive<u32> = 1..=3;
 const ALL: std::ops::RangeInclusive<u32> = 1..=8;
 const FIRST_COUNTER: u32 = 5;
-
-pub(crate) struct Pool {
-    device: u32,
-    attributes: BTreeMap<u32, u64>,
-}
-
-impl Pool {
-    pub(crate) fn new(device: u32) -> Pool {
-        Pool {
-            device,
-            attributes: NARROW.map(|a| (a, 1)).collect(),
-        }
-    }
-}
 
 /// What is asked of `CUmemPoolProps`: where the pool lies.
 #[repr(C)]
@@ -151,7 +133,7 @@ driver! {
         let set = call.pool(pool)?.attributes.get(&attribute).copied();
         let now = if attribute >= FIRST_COUNTER { call.used(pool) } else { 0 };
         let answer = set.unwrap_or(0).max(now);
-        if NARROW.contains(&attribute) {
+        if Pool::NARROW.contains(&attribute) {
             return value.cast::<u32>().set(u32::from(answer != 0));
         }
         value.set(answer)
@@ -161,7 +143,7 @@ driver! {
         if !ALL.contains(&attribute) {
             return Err(Code::INVALID_VALUE);
         }
-        let wanted = if NARROW.contains(&attribute) {
+        let wanted = if Pool::NARROW.contains(&attribute) {
             u64::from(value.cast::<u32>().get()?)
         } else {
             value.get()?

@@ -1,6 +1,6 @@
 //! What can be set of a context: limits, caches, and which peers it reaches.
 //!
-//! Owns what the limits are at first. Cost: O(log n).
+//! Cost: O(log n).
 
 use vramalloc_core::Code;
 
@@ -9,17 +9,6 @@ use crate::ffi::{Handle, Out, PEER_ENABLED, PEER_NOT_ENABLED, code};
 
 const UNSUPPORTED_LIMIT: Code = code(215);
 const PEER_UNSUPPORTED: Code = code(217);
-
-/// Limits by number, with what they are at first.
-pub(crate) const LIMITS: &[(u32, u64)] = &[
-    (0, 1024),
-    (1, 1 << 20),
-    (2, 8 << 20),
-    (3, 2),
-    (4, 2048),
-    (5, 64),
-    (6, 0),
-];
 
 driver! {
     fn cuCtxGetLimit(call, value: Out<u64>, limit: u32) {

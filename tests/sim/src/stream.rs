@@ -10,20 +10,14 @@ use vramalloc_core::Code;
 use vramalloc_model::{Mark, StreamId, Work};
 
 use crate::effect::{Callback, Effect};
-use crate::entry::{Call, driver, thread};
-use crate::event::State;
+use crate::entry::{Call, driver};
 use crate::ffi::{CAPTURE_ISOLATION, Done, Handle, INVALID_HANDLE, In, Out, code};
+use crate::state::{EventState, Stream};
+use crate::thread;
 
 const LEGACY: Handle = 1;
 const PER_THREAD: Handle = 2;
 const CAPTURE_MERGE: Code = code(902);
-
-pub(crate) struct Stream {
-    pub(crate) id: StreamId,
-    pub(crate) context: Handle,
-    pub(crate) non_blocking: bool,
-    priority: i32,
-}
 
 impl Call<'_> {
     /// The stream that an argument means.
@@ -47,11 +41,11 @@ impl Call<'_> {
         let model = self.alive(handle)?;
         let context = self.sim.contexts.get_mut(handle);
         let context = context.ok_or(Code::INVALID_CONTEXT)?;
-        if let Some(known) = context.thread_stream(thread()) {
+        if let Some(known) = context.thread_stream(thread::number()) {
             return Ok(known);
         }
         let id = self.sim.model.create_stream(model, true)?;
-        context.keep_thread_stream(thread(), id);
+        context.keep_thread_stream(thread::number(), id);
         Ok(id)
     }
 
@@ -110,19 +104,19 @@ impl Call<'_> {
         let state = event.state.clone();
         let capture = self.sim.model.capture_of(stream).map(|c| c.id);
         match (state, capture) {
-            (State::Never, _) => Ok(()),
-            (State::At(mark), None) => {
+            (EventState::Never, _) => Ok(()),
+            (EventState::At(mark), None) => {
                 self.sim.check_implicit(stream)?;
                 self.sim.model.hold(stream, &mark);
                 Ok(())
             }
-            (State::At(_), Some(_)) => Err(CAPTURE_ISOLATION),
-            (State::Captured(id), None) => {
+            (EventState::At(_), Some(_)) => Err(CAPTURE_ISOLATION),
+            (EventState::Captured(id), None) => {
                 self.sim.model.join_capture(id, stream);
                 Ok(())
             }
-            (State::Captured(id), Some(own)) if id == own => Ok(()),
-            (State::Captured(_), Some(_)) => Err(CAPTURE_MERGE),
+            (EventState::Captured(id), Some(own)) if id == own => Ok(()),
+            (EventState::Captured(_), Some(_)) => Err(CAPTURE_MERGE),
         }
     }
 

@@ -7,6 +7,7 @@
 //! search.
 
 mod absent;
+pub(crate) mod look_up;
 mod served;
 
 use std::ffi::c_void;
@@ -41,7 +42,7 @@ const PER_THREAD: u64 = 2;
 
 /// The newest ABI of a function that is no newer than `version`, and what to
 /// say about it.
-pub(crate) fn look_up(base: &str, version: i32, flags: u64) -> (*const c_void, u32) {
+fn find(base: &str, version: i32, flags: u64) -> (*const c_void, u32) {
     let driver = *DRIVER.get_or_init(env::version);
     let named = || names().filter(|n| n.base == base && n.version <= driver);
     let found = named()

@@ -28,7 +28,9 @@ use crate::memset::*;
 use crate::module::*;
 use crate::pointer::*;
 use crate::pool::*;
+use crate::state::MemHandle;
 use crate::stream::*;
+use crate::table::look_up::*;
 
 const MS: u64 = 1_000_000;
 const MIB: u64 = 1 << 20;

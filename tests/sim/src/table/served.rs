@@ -6,6 +6,7 @@
 #![allow(clippy::wildcard_imports, reason = "the table names every function")]
 
 use super::Name;
+use super::look_up::*;
 use crate::capture::*;
 use crate::context::*;
 use crate::copy::*;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::ContextId;
+use crate::ids::ContextId;
 use crate::runs::Runs;
 use vramalloc_core::address::{Address, Bytes};
 

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::model::StreamId;
-use crate::{Nanos, Random};
+use crate::ids::StreamId;
+use crate::random::Random;
+use crate::settings::Nanos;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::error::Code;
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::Nanos;
+use crate::settings::Nanos;
 use vramalloc_core::address::{Address, Bytes};
 
 /// Memory that a piece of work reads or writes.

@@ -26,6 +26,19 @@
 //! Same settings, same calls, same run. Every operation costs O(log n) in the
 //! live allocations and the work in flight.
 //!
+//! # Floors
+//!
+//! From the ground up. A module imports from the floors below it, or from its
+//! own without a circle; `ci/floors` reads this list.
+//!
+//! 1. `settings`, `random`, `ids`, `runs`: what a model GPU is like, seeded numbers,
+//!    what contexts and streams are named by, and runs of free pages.
+//! 2. `device`, `flight`, `faults`, `capture`: the memory of one device, the work on
+//!    its way, what was done wrong or is to fail, and the captures that are open.
+//! 3. `order`: what is known to be done before what.
+//! 4. `model`: the machine.
+//! 5. `gpu`: the machine shared between threads, as a driver.
+//!
 //! [`Driver`]: vramalloc_core::driver::Driver
 
 mod capture;
@@ -33,84 +46,22 @@ mod device;
 mod faults;
 mod flight;
 mod gpu;
-mod memory;
+mod ids;
 mod model;
 mod order;
+mod random;
 mod runs;
+mod settings;
 
 pub use capture::{Capture, CaptureMode};
 pub use device::Allocation;
 pub use faults::{Call, Violation};
 pub use flight::{Touch, Work};
 pub use gpu::{Gpu, SimDriver, SimFence};
-pub use model::{ContextId, Model, StreamId, StreamKind};
+pub use ids::{ContextId, StreamId};
+pub use model::{Model, StreamKind};
 pub use order::Mark;
-
-use vramalloc_core::address::{Address, Bytes};
-
-/// A time of the virtual clock, or a duration, in nanoseconds.
-pub type Nanos = u64;
-
-/// What a model GPU is like.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// How many devices there are.
-    pub devices: u32,
-    /// Memory of each device.
-    pub memory: Bytes,
-    /// Unit in which a device's memory is used up, a power of two.
-    pub page: Bytes,
-    /// Where the addresses of the first device begin; a multiple of `page`.
-    pub base: Address,
-    /// How much address space each device has, one after the other.
-    pub span: Bytes,
-    /// Simulated time that each call takes.
-    pub call_ns: Nanos,
-    /// Seed of everything random.
-    pub seed: u64,
-    /// Whether work on the same bytes that nothing orders is a violation,
-    /// also where the clock happens to keep it apart.
-    pub races: bool,
-    /// Whether what a destroyed stream still does orders with no other stream:
-    /// the least that CUDA promises.
-    pub orphans: bool,
-}
-
-impl Default for Settings {
-    /// One device of 16 GiB with 2 MiB pages, and 1 µs per call.
-    fn default() -> Settings {
-        Settings {
-            devices: 1,
-            memory: Bytes::gib(16),
-            page: Bytes::mib(2),
-            base: Address::new(0x7f40_0000_0000),
-            span: Bytes::gib(64),
-            call_ns: 1_000,
-            seed: 1,
-            races: false,
-            orphans: false,
-        }
-    }
-}
-
-/// A small seeded generator (splitmix64): good enough to vary a test and the
-/// same on every machine.
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`; 0 where that is 0.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.next().checked_rem(bound).unwrap_or(0)
-    }
-}
+pub use settings::{Nanos, Settings};
 
 #[cfg(test)]
 mod tests;

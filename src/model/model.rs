@@ -5,44 +5,21 @@
 //! the largest its streams ever had (so that a destroyed stream's work still
 //! counts). Cost: O(log n) per call.
 
+mod captures;
+mod memory;
+
 use crate::capture::Captures;
 use crate::device::{Allocation, DeviceMemory};
 use crate::faults::Violation;
 use crate::flight::{Flight, Touch, Work};
+use crate::ids::{ContextId, StreamId};
 use crate::order::{Known, Mark, Order};
-use crate::{Nanos, Random, Settings};
+use crate::random::Random;
+use crate::settings::{Nanos, Settings};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::error::Code;
-
-/// A context of the model; never used twice.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ContextId(u32);
-
-/// A stream of the model; never used twice.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StreamId(u32);
-
-impl ContextId {
-    pub(crate) const fn numbered(n: u32) -> ContextId {
-        ContextId(n)
-    }
-
-    /// Its number, from 0.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.0
-    }
-}
-
-impl StreamId {
-    /// Its number, from 0.
-    #[must_use]
-    pub const fn number(self) -> u32 {
-        self.0
-    }
-}
 
 /// How a stream relates to the legacy default stream of its context.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -191,7 +168,7 @@ impl<E> Model<E> {
         for stream in self.streams.iter_mut().filter(|s| s.context == context) {
             stream.alive = false;
         }
-        if let Some(context) = self.contexts.get_mut(context.0 as usize) {
+        if let Some(context) = self.contexts.get_mut(context.number() as usize) {
             context.alive = false;
         }
         let owned: Vec<u64> = (self.live.iter())
@@ -205,18 +182,22 @@ impl<E> Model<E> {
     /// Whether the context exists.
     pub fn is_alive(&self, context: ContextId) -> bool {
         self.contexts
-            .get(context.0 as usize)
+            .get(context.number() as usize)
             .is_some_and(|c| c.alive)
     }
 
     /// The device of a context.
     pub fn device_of(&self, context: ContextId) -> Option<u32> {
-        self.contexts.get(context.0 as usize).map(|c| c.device)
+        self.contexts
+            .get(context.number() as usize)
+            .map(|c| c.device)
     }
 
     /// The legacy default stream of a context.
     pub fn legacy(&self, context: ContextId) -> Option<StreamId> {
-        self.contexts.get(context.0 as usize).map(|c| c.legacy)
+        self.contexts
+            .get(context.number() as usize)
+            .map(|c| c.legacy)
     }
 
     /// A new stream; `blocking` says whether it orders with the legacy one.
@@ -238,7 +219,7 @@ impl<E> Model<E> {
     /// Ends a stream; its work goes on to its end. False where there is no
     /// such stream, or it is a legacy one.
     pub fn destroy_stream(&mut self, stream: StreamId) -> bool {
-        let (kind, context) = match self.streams.get_mut(stream.0 as usize) {
+        let (kind, context) = match self.streams.get_mut(stream.number() as usize) {
             Some(s) if s.alive && s.kind != StreamKind::Legacy => {
                 s.alive = false;
                 (s.kind, s.context)
@@ -249,7 +230,7 @@ impl<E> Model<E> {
             let orders =
                 |s: &&Stream| s.alive && s.context == context && s.kind != StreamKind::NonBlocking;
             let tail = self.streams.iter().filter(orders).map(|s| s.tail).max();
-            if let Some(context) = self.contexts.get_mut(context.0 as usize) {
+            if let Some(context) = self.contexts.get_mut(context.number() as usize) {
                 context.blocking_tail = tail.unwrap_or(0);
             }
         }
@@ -258,12 +239,15 @@ impl<E> Model<E> {
 
     /// The context of a stream that is alive.
     pub fn context_of(&self, stream: StreamId) -> Option<ContextId> {
-        let stream = self.streams.get(stream.0 as usize).filter(|s| s.alive)?;
+        let stream = self
+            .streams
+            .get(stream.number() as usize)
+            .filter(|s| s.alive)?;
         Some(stream.context)
     }
 
     fn push_stream(&mut self, context: ContextId, kind: StreamKind) -> StreamId {
-        let id = StreamId(count(self.streams.len()));
+        let id = StreamId::numbered(count(self.streams.len()));
         self.streams.push(Stream {
             context,
             kind,
@@ -275,17 +259,17 @@ impl<E> Model<E> {
 
     /// When everything on the stream is done, and what it orders with.
     pub fn stream_tail(&self, stream: StreamId) -> Nanos {
-        let Some(s) = self.streams.get(stream.0 as usize) else {
+        let Some(s) = self.streams.get(stream.number() as usize) else {
             return 0;
         };
-        let Some(context) = self.contexts.get(s.context.0 as usize) else {
+        let Some(context) = self.contexts.get(s.context.number() as usize) else {
             return s.tail;
         };
         match s.kind {
             StreamKind::Legacy => context.blocking_tail,
             StreamKind::NonBlocking => s.tail,
             StreamKind::Blocking => {
-                let legacy = self.streams.get(context.legacy.0 as usize);
+                let legacy = self.streams.get(context.legacy.number() as usize);
                 s.tail.max(legacy.map_or(0, |l| l.tail))
             }
         }
@@ -293,7 +277,9 @@ impl<E> Model<E> {
 
     /// When everything that the context was given is done.
     pub fn context_tail(&self, context: ContextId) -> Nanos {
-        self.contexts.get(context.0 as usize).map_or(0, |c| c.tail)
+        self.contexts
+            .get(context.number() as usize)
+            .map_or(0, |c| c.tail)
     }
 
     /// A mark after everything on the stream so far, and what it orders with.
@@ -413,20 +399,20 @@ impl<E> Model<E> {
     }
 
     fn ids(&self) -> impl Iterator<Item = StreamId> + use<E> {
-        (0..count(self.streams.len())).map(StreamId)
+        (0..count(self.streams.len())).map(StreamId::numbered)
     }
 
     fn stream(&self, stream: StreamId) -> Option<&Stream> {
-        self.streams.get(stream.0 as usize)
+        self.streams.get(stream.number() as usize)
     }
 
     fn extend_tail(&mut self, stream: StreamId, time: Nanos) {
-        let Some(s) = self.streams.get_mut(stream.0 as usize) else {
+        let Some(s) = self.streams.get_mut(stream.number() as usize) else {
             return;
         };
         s.tail = s.tail.max(time);
         let (context, kind) = (s.context, s.kind);
-        if let Some(context) = self.contexts.get_mut(context.0 as usize) {
+        if let Some(context) = self.contexts.get_mut(context.number() as usize) {
             context.tail = context.tail.max(time);
             if kind != StreamKind::NonBlocking {
                 context.blocking_tail = context.blocking_tail.max(time);

@@ -10,9 +10,9 @@
 
 use std::sync::Arc;
 
-use crate::Nanos;
 use crate::flight::Touch;
-use crate::model::StreamId;
+use crate::ids::StreamId;
+use crate::settings::Nanos;
 
 /// A mark in the work of a stream or of more: when it is reached, and what is
 /// ordered before it.

@@ -272,7 +272,7 @@ fn random_run(seed: u64) -> (Vec<u64>, Nanos) {
     let driver = gpu.driver(0).unwrap();
     gpu.fail_randomly(Call::Alloc, 100, Code::OUT_OF_MEMORY);
     let stream = gpu.stream(driver.context(), false).unwrap();
-    let mut random = crate::Random(seed);
+    let mut random = crate::random::Random(seed);
     let mut live: Vec<(Address, Bytes)> = Vec::new();
     let mut seen = Vec::new();
     for _ in 0..2000 {

@@ -3,11 +3,12 @@
 //! Owns no state of its own. Invariant: live allocations do not overlap, and
 //! each that is counted holds room in its device's memory. Cost: O(log n).
 
-use crate::Nanos;
+use super::Model;
 use crate::device::Allocation;
 use crate::faults::Violation;
 use crate::flight::Touch;
-use crate::model::{ContextId, Model};
+use crate::ids::ContextId;
+use crate::settings::Nanos;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::driver::MemInfo;
 use vramalloc_core::error::Code;

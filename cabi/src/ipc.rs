@@ -31,7 +31,7 @@ use crate::driver::green;
 use crate::driver::primary;
 use crate::ipc::mappings::{Closed, Found, Part, Source};
 use crate::ipc::token::{HandleBytes, Record, Token};
-use crate::pools::context;
+use crate::pools::device;
 use crate::process::guard::{Service, own_call, service};
 use crate::process::say::{Once, warn_once};
 use crate::real;
@@ -48,13 +48,13 @@ const INVALID_HANDLE: CudaResult = Code::INVALID_HANDLE.get();
 /// What the driver answers; "not supported" where the system does not let us
 /// leave others what they need.
 pub(crate) fn export(address: CUdeviceptr) -> Option<Result<CUipcMemHandle, CudaResult>> {
-    let Owner::Arena(id) = context::owner(address) else {
+    let Owner::Arena(id) = device::owner(address) else {
         return None;
     };
     if service() != Service::Full {
         return Some(Err(Code::NOT_SUPPORTED.get()));
     }
-    let located = context::arena(id).and_then(|arena| arena.locate(Address::new(address)));
+    let located = device::arena(id).and_then(|arena| arena.locate(Address::new(address)));
     let Some(found) = located else {
         return Some(Err(Code::INVALID_VALUE.get()));
     };

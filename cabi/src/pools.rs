@@ -1,7 +1,7 @@
 //! The arenas of contexts, of their streams and of the host.
 
 pub(crate) mod background;
-pub(crate) mod context;
+pub(crate) mod device;
 pub(crate) mod holdings;
 pub(crate) mod host_memory;
 pub(crate) mod lanes;

@@ -10,7 +10,7 @@ use super::{
     vramalloc_result,
 };
 use crate::pools::background;
-use crate::pools::context;
+use crate::pools::device;
 use crate::pools::host_memory;
 use crate::pools::pageable;
 use crate::pools::places;
@@ -58,9 +58,9 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
         let bytes = match place {
             Place::Device(device) => {
                 let device = device.or_else(places::current_device);
-                context::homes_on(device.unwrap_or(-1))
+                device::pools_on(device.unwrap_or(-1))
                     .iter()
-                    .map(|home| home.trim().get())
+                    .map(|pool| pool.trim().get())
                     .sum()
             }
             Place::Pinned => host_memory::trim().get(),

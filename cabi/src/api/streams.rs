@@ -59,8 +59,8 @@ pub unsafe extern "C" fn vramalloc_malloc_on_stream(
             return Ok(());
         }
         let size = Bytes::new(size as u64);
-        let home = places::home(device)?;
-        let block = lanes::allocate(home, stream.cast(), size, Uses::Recorded, None)?;
+        let pool = places::pool(device)?;
+        let block = lanes::allocate(pool, stream.cast(), size, Uses::Recorded, None)?;
         let block = pointer(block)?;
         holdings::enter(Item::Block(block.addr()));
         // SAFETY: the caller's promise.

@@ -13,7 +13,7 @@ use super::streams::vramalloc_stream;
 use super::{pointer, serve};
 use crate::linker::resolve;
 use crate::pools::background;
-use crate::pools::context;
+use crate::pools::device;
 use crate::pools::lanes::{self, Uses};
 use crate::pools::memory::free_anywhere;
 use crate::pools::pageable;
@@ -65,9 +65,9 @@ fn allocate(size: isize, device: c_int, stream: vramalloc_stream) -> *mut c_void
         } else {
             Uses::Unknown
         };
-        let home = places::home(Some(device))?;
-        let pool = pool_of_captures(device);
-        let block = lanes::allocate(home, stream.cast(), Bytes::new(size), uses, pool)?;
+        let pool = places::pool(Some(device))?;
+        let shared = pool_of_captures(device);
+        let block = lanes::allocate(pool, stream.cast(), Bytes::new(size), uses, shared)?;
         pointer(block)
     });
     served.unwrap_or(ptr::null_mut())
@@ -154,8 +154,8 @@ unsafe extern "C" fn record_stream(address: *mut c_void, stream: vramalloc_strea
 extern "C" fn empty_cache() {
     let _ = serve(|| {
         background::finish();
-        for home in context::homes() {
-            home.trim();
+        for pool in device::pools() {
+            pool.trim();
         }
         pageable::trim();
         Ok(())

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use crate::driver::capture::{self, end};
-use crate::pools::context;
+use crate::pools::device;
 use crate::real;
 use crate::types::{CUgraph, CUgraphNode, CUstream, CaptureMode, CudaResult};
 
@@ -13,7 +13,7 @@ unsafe fn begin(
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
     // The end of a context that has an arena is noticed, if only by it.
-    context::current();
+    device::current();
     // SAFETY: the caller's own promise.
     unsafe { capture::begin(stream, twin, call) }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::doors::lifecycle;
-use crate::driver::{green, peers, users};
+use crate::driver::{contexts, green, users};
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 
@@ -12,21 +12,21 @@ pub(crate) unsafe fn cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint) -> O
     // SAFETY: the caller's own arguments.
     let result = unsafe { real::cuCtxEnablePeerAccess(owner, flags) };
     if result == 0 {
-        peers::current();
+        contexts::current();
     }
     Some(result)
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
-    context: *mut CUcontext,
+    handle: *mut CUcontext,
     device: CUdevice,
 ) -> Option<CudaResult> {
     Some(users::retain(device, || {
         // SAFETY: the caller's own arguments.
-        let result = unsafe { real::cuDevicePrimaryCtxRetain(context, device) };
+        let result = unsafe { real::cuDevicePrimaryCtxRetain(handle, device) };
         if result == 0 {
             // SAFETY: the real function has just written there.
-            peers::marker(unsafe { *context }, || Some(device));
+            contexts::context(unsafe { *handle }, || Some(device));
         }
         result
     }))
@@ -36,56 +36,56 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
 ///
 /// # Safety
 /// Where `result` is success, a context was written to `context`.
-unsafe fn made(result: CudaResult, context: *mut CUcontext) -> Option<CudaResult> {
+unsafe fn made(result: CudaResult, handle: *mut CUcontext) -> Option<CudaResult> {
     if result == 0 {
         // SAFETY: the caller's promise.
-        let context = unsafe { *context };
-        green::forget_handle(context);
-        lifecycle::made(context);
-        peers::marker(context, || None);
+        let handle = unsafe { *handle };
+        green::forget_handle(handle);
+        lifecycle::made(handle);
+        contexts::context(handle, || None);
     }
     Some(result)
 }
 
 pub(crate) unsafe fn cuCtxCreate(
-    context: *mut CUcontext,
+    handle: *mut CUcontext,
     flags: c_uint,
     device: CUdevice,
 ) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
-    unsafe { made(real::cuCtxCreate(context, flags, device), context) }
+    unsafe { made(real::cuCtxCreate(handle, flags, device), handle) }
 }
 
 pub(crate) unsafe fn cuCtxCreate_v2(
-    context: *mut CUcontext,
+    handle: *mut CUcontext,
     flags: c_uint,
     device: CUdevice,
 ) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
-    unsafe { made(real::cuCtxCreate_v2(context, flags, device), context) }
+    unsafe { made(real::cuCtxCreate_v2(handle, flags, device), handle) }
 }
 
 pub(crate) unsafe fn cuCtxCreate_v3(
-    context: *mut CUcontext,
+    handle: *mut CUcontext,
     affinity: *mut c_void,
     count: c_int,
     flags: c_uint,
     device: CUdevice,
 ) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuCtxCreate_v3(context, affinity, count, flags, device) };
+    let result = unsafe { real::cuCtxCreate_v3(handle, affinity, count, flags, device) };
     // SAFETY: as above.
-    unsafe { made(result, context) }
+    unsafe { made(result, handle) }
 }
 
 pub(crate) unsafe fn cuCtxCreate_v4(
-    context: *mut CUcontext,
+    handle: *mut CUcontext,
     parameters: *mut c_void,
     flags: c_uint,
     device: CUdevice,
 ) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuCtxCreate_v4(context, parameters, flags, device) };
+    let result = unsafe { real::cuCtxCreate_v4(handle, parameters, flags, device) };
     // SAFETY: as above.
-    unsafe { made(result, context) }
+    unsafe { made(result, handle) }
 }

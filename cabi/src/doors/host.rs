@@ -10,7 +10,7 @@ use std::ffi::{c_uint, c_void};
 
 use vramalloc_core::Code;
 
-use crate::pools::context;
+use crate::pools::device;
 use crate::pools::host_memory::{self, Kind};
 use crate::process::guard::{Service, own_call, service};
 use crate::real;
@@ -32,7 +32,7 @@ pub(crate) unsafe fn cuMemHostAlloc(
 }
 
 pub(crate) unsafe fn cuMemFreeHost(address: *mut c_void) -> Option<CudaResult> {
-    host_memory::free_if(address.addr() as u64, context::check_current).answer()
+    host_memory::free_if(address.addr() as u64, device::check_current).answer()
 }
 
 /// Registered memory has no flags of this sort, the program's block has; and

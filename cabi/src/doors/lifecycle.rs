@@ -4,19 +4,19 @@
 //! next one. But which call ends a context, only the driver knows: it refuses
 //! some, and counts the users of others. So a call that may end one is made in
 //! three steps. First nothing of ours is under way in the context any more, and
-//! nothing begins: its marker holds our calls back, and its homes are not found.
+//! nothing begins: our calls in it are held back, and its pools are not found.
 //! Other contexts go on, and wait for nothing in this one. Then the real function is called. Then the context is forgotten, with
 //! all that appeared meanwhile; or, where it is still there, everything goes on
 //! as it was.
 //!
 //! Meanwhile nothing is known of the context. A thread that asks for something
-//! in it waits until the end is decided ([`Marker::await_decision`]); of an
+//! in it waits until the end is decided ([`Context::await_decision`]); of an
 //! address that was the context's the driver says whose it is now ([`whose`]).
 //! A callback of the driver that is made on the thread which ends the context
 //! finds a call of ours going on (see [`guard`](crate::process::guard)): it waits for
 //! nothing, a free in it is only noted, and a request is the driver's own.
 //!
-//! A context that is gone is known by its marker, not by its handle. Whoever
+//! A context that is gone is known by its [`Context`], not by its handle. Whoever
 //! sees that the driver hands its handle or its memory out again, forgets it
 //! at once. Owns nothing but the number of ends under way; [`users`] counts who
 //! holds contexts. Cost: a few stores for an end; a look at one number for each
@@ -32,15 +32,15 @@ use vramalloc_core::Code;
 use vramalloc_core::patience::Patience;
 
 use crate::driver::capture;
+use crate::driver::context::Context;
+use crate::driver::contexts;
 use crate::driver::green;
-use crate::driver::marker::Marker;
-use crate::driver::peers;
 use crate::driver::primary;
 use crate::driver::streams;
-use crate::driver::users::{self, Alone, Of};
+use crate::driver::users::{self, Alone, Counted};
 use crate::driver::whose::Ending;
 use crate::ipc;
-use crate::pools::context;
+use crate::pools::device;
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
@@ -53,18 +53,18 @@ enum What {
 }
 
 impl What {
-    fn marker(self) -> Option<Arc<Marker>> {
+    fn context(self) -> Option<Arc<Context>> {
         match self {
-            What::Context(context) => peers::known(context).map(|(marker, _)| marker),
-            What::Primary(device) => peers::primary(device),
+            What::Context(handle) => contexts::known(handle).map(|(context, _)| context),
+            What::Primary(device) => contexts::primary(device),
         }
     }
 
     /// As its users are counted.
-    fn counted(self) -> Of {
+    fn counted(self) -> Counted {
         match self {
-            What::Context(context) => Of::Handle(context.addr()),
-            What::Primary(device) => Of::Primary(device),
+            What::Context(handle) => Counted::Handle(handle.addr()),
+            What::Primary(device) => Counted::Primary(device),
         }
     }
 
@@ -73,14 +73,14 @@ impl What {
     fn prepare(self, sure: Sure) -> bool {
         let known = match self {
             // The driver refuses to end a primary context so.
-            What::Context(context) => peers::known(context).filter(|&(_, primary)| !primary),
-            What::Primary(device) => peers::primary(device).map(|marker| (marker, true)),
+            What::Context(handle) => contexts::known(handle).filter(|&(_, primary)| !primary),
+            What::Primary(device) => contexts::primary(device).map(|context| (context, true)),
         };
-        let Some((marker, _)) = known else {
+        let Some((context, _)) = known else {
             return false;
         };
-        parting::wait_for_peers(&marker, sure);
-        sure == Sure::Yes && parting::is_quiet(&marker)
+        parting::wait_for_peers(&context, sure);
+        sure == Sure::Yes && parting::is_quiet(&context)
     }
 }
 
@@ -93,14 +93,14 @@ pub(crate) enum Sure {
     No,
 }
 
-pub(crate) unsafe fn cuCtxDestroy(context: CUcontext) -> Option<CudaResult> {
+pub(crate) unsafe fn cuCtxDestroy(handle: CUcontext) -> Option<CudaResult> {
     // SAFETY: the caller's own argument, here and below.
-    destroy(context, || unsafe { real::cuCtxDestroy(context) })
+    destroy(handle, || unsafe { real::cuCtxDestroy(handle) })
 }
 
-pub(crate) unsafe fn cuCtxDestroy_v2(context: CUcontext) -> Option<CudaResult> {
+pub(crate) unsafe fn cuCtxDestroy_v2(handle: CUcontext) -> Option<CudaResult> {
     // SAFETY: as above.
-    destroy(context, || unsafe { real::cuCtxDestroy_v2(context) })
+    destroy(handle, || unsafe { real::cuCtxDestroy_v2(handle) })
 }
 
 /// One more user of the current context.
@@ -108,20 +108,20 @@ pub(crate) unsafe fn cuCtxAttach(to: *mut CUcontext, flags: c_uint) -> Option<Cu
     let mut current: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
     unsafe { real::cuCtxGetCurrent(&raw mut current) };
-    let of = Of::Handle(current.addr());
+    let of = Counted::Handle(current.addr());
     // SAFETY: the caller's own arguments.
     Some(users::join(of, || unsafe { real::cuCtxAttach(to, flags) }))
 }
 
 /// The oldest way to end a context, which counts who is attached to it.
-pub(crate) unsafe fn cuCtxDetach(context: CUcontext) -> Option<CudaResult> {
-    let was_current = is_current(context);
-    let what = What::Context(context);
+pub(crate) unsafe fn cuCtxDetach(handle: CUcontext) -> Option<CudaResult> {
+    let was_current = is_current(handle);
+    let what = What::Context(handle);
     // SAFETY: as above.
-    let call = || unsafe { real::cuCtxDetach(context) };
+    let call = || unsafe { real::cuCtxDetach(handle) };
     Some(leave(what, call, |result| {
-        let left = result == 0 && was_current && !is_current(context);
-        left || is_gone(context, result)
+        let left = result == 0 && was_current && !is_current(handle);
+        left || is_gone(handle, result)
     }))
 }
 
@@ -151,9 +151,9 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRelease_v2(device: CUdevice) -> Option<Cu
     })
 }
 
-fn destroy(context: CUcontext, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    Some(end(What::Context(context), Sure::Yes, call, |result| {
-        result == 0 || is_gone(context, result)
+fn destroy(handle: CUcontext, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    Some(end(What::Context(handle), Sure::Yes, call, |result| {
+        result == 0 || is_gone(handle, result)
     }))
 }
 
@@ -195,13 +195,13 @@ fn end(
 ) -> CudaResult {
     let quiet = what.prepare(sure);
     let alone = Alone::begin(what.counted());
-    let marker = what.marker();
-    let under_way = UnderWay::begin(marker.as_ref(), quiet);
+    let context = what.context();
+    let under_way = UnderWay::begin(context.as_ref(), quiet);
     let result = own_call(call);
     if has_ended(result) {
         alone.forget();
-        match &marker {
-            Some(marker) => gone(marker, what),
+        match &context {
+            Some(context) => gone(context, what),
             None => forget(what),
         }
     }
@@ -211,20 +211,20 @@ fn end(
 
 /// Keeps everything of ours out of a context while it lives.
 struct UnderWay<'a> {
-    marker: Option<&'a Arc<Marker>>,
+    context: Option<&'a Arc<Context>>,
     quiet: bool,
     _ending: Ending,
 }
 
 impl<'a> UnderWay<'a> {
-    fn begin(marker: Option<&'a Arc<Marker>>, quiet: bool) -> UnderWay<'a> {
+    fn begin(context: Option<&'a Arc<Context>>, quiet: bool) -> UnderWay<'a> {
         let ending = Ending::begin(gone_already);
-        if let Some(marker) = marker {
-            marker.pause(quiet);
-            context::close_homes();
+        if let Some(context) = context {
+            context.pause(quiet);
+            device::close_pools();
         }
         UnderWay {
-            marker,
+            context,
             quiet,
             _ending: ending,
         }
@@ -233,49 +233,49 @@ impl<'a> UnderWay<'a> {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
-        if let Some(marker) = self.marker {
-            marker.resume(self.quiet);
+        if let Some(context) = self.context {
+            context.resume(self.quiet);
         }
     }
 }
 
 /// The driver has shown that a context is gone whose end is under way.
-fn gone_already(marker: &Arc<Marker>) {
-    let what = match peers::device_of_primary(marker) {
+fn gone_already(context: &Arc<Context>) {
+    let what = match contexts::device_of_primary(context) {
         Some(device) => What::Primary(device),
-        None => What::Context(marker.context()),
+        None => What::Context(context.handle()),
     };
-    gone(marker, what);
+    gone(context, what);
 }
 
-/// The context of this marker is gone, and its memory with it.
-fn gone(marker: &Arc<Marker>, what: What) {
-    struct Forgetting<'a>(&'a Marker);
+/// This context is gone, and its memory with it.
+fn gone(context: &Arc<Context>, what: What) {
+    struct Forgetting<'a>(&'a Context);
     impl Drop for Forgetting<'_> {
         fn drop(&mut self) {
             self.0.forgot();
         }
     }
-    if !marker.end() {
+    if !context.end() {
         // Another thread has seen it, and is at it: that calls nobody.
         let mut patience = Patience::new();
-        while !marker.is_forgotten() {
+        while !context.is_forgotten() {
             patience.pause();
         }
         return;
     }
-    let _forgetting = Forgetting(marker);
-    peers::forget(marker);
+    let _forgetting = Forgetting(context);
+    contexts::forget(context);
     streams::forget_ended();
-    context::retire(marker).unmap();
-    capture::forget_context(marker.context());
+    device::retire(context).unmap();
+    capture::forget_context(context.handle());
     forget(what);
 }
 
-/// What is known of a context beside its marker.
+/// What else is known of a context.
 fn forget(what: What) {
     match what {
-        What::Context(context) => ipc::end(context),
+        What::Context(handle) => ipc::end(handle),
         What::Primary(device) => {
             ipc::end_primary(device);
             green::forget_device(device);
@@ -285,30 +285,30 @@ fn forget(what: What) {
 
 /// The driver has just made a context of this handle: one that had it before
 /// and was ending is gone.
-pub(crate) fn made(context: CUcontext) {
-    if let Some((marker, false)) = peers::known(context)
-        && marker.is_paused()
+pub(crate) fn made(handle: CUcontext) {
+    if let Some((context, false)) = contexts::known(handle)
+        && context.is_paused()
     {
-        gone(&marker, What::Context(context));
+        gone(&context, What::Context(handle));
     }
 }
 
-fn is_current(context: CUcontext) -> bool {
+fn is_current(handle: CUcontext) -> bool {
     let mut current: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
     let asked = own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut current) });
-    asked == 0 && !current.is_null() && current == context
+    asked == 0 && !current.is_null() && current == handle
 }
 
 /// Whether a context is gone, where a call that was to end it answered so: the
 /// driver counts, or tells of an earlier failure.
-fn is_gone(context: CUcontext, result: CudaResult) -> bool {
-    if says_nothing(result) || context.is_null() || peers::known(context).is_none() {
+fn is_gone(handle: CUcontext, result: CudaResult) -> bool {
+    if says_nothing(result) || handle.is_null() || contexts::known(handle).is_none() {
         return false;
     }
     let mut version: c_uint = 0;
     // SAFETY: a handle that the driver checks, and a place for the answer.
-    let answer = own_call(|| unsafe { real::cuCtxGetApiVersion(context, &raw mut version) });
+    let answer = own_call(|| unsafe { real::cuCtxGetApiVersion(handle, &raw mut version) });
     matches!(answer, INVALID_CONTEXT | CONTEXT_IS_DESTROYED)
 }
 

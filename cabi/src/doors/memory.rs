@@ -7,7 +7,7 @@
 
 use vramalloc_core::{Bytes, Code, MemInfo};
 
-use crate::pools::context::{self, Asking};
+use crate::pools::device::{self, Asking};
 use crate::pools::lanes;
 use crate::pools::memory::{self, Refusal};
 use crate::real;
@@ -21,7 +21,7 @@ pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Op
     if address.is_null() || size == 0 {
         return None;
     }
-    let (arena, _) = context::current()?;
+    let (arena, _) = device::current()?;
     let served = memory::allocate(arena, Bytes::new(size as u64), || {
         let mut answer: CUdeviceptr = 0;
         // SAFETY: a place for the answer.
@@ -66,7 +66,7 @@ pub(crate) unsafe fn cuMemAllocPitch_v2(
 /// We know whose the memory is; but where no context is current the driver
 /// refuses, and programs may count on that.
 pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
-    memory::free_if(address, context::check_current).answer()
+    memory::free_if(address, device::check_current).answer()
 }
 
 /// Limbo waits for the whole context, so also for the work on `stream`; a block
@@ -99,13 +99,13 @@ fn free_in_order(
     stream: CUstream,
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
-    let check = || context::check_current().and_then(|()| lanes::check(stream));
-    let freed = memory::free_by(address, check, |home, address| {
-        if home.is_lane() {
-            lanes::record_in(home, address, stream)?;
+    let check = || device::check_current().and_then(|()| lanes::check(stream));
+    let freed = memory::free_by(address, check, |pool, address| {
+        if pool.is_lane() {
+            lanes::record_in(pool, address, stream)?;
         }
-        let marker = home.arena().driver().marker();
-        home.free_in_order(address, || marker.call_from_here(call))
+        let context = pool.arena().driver().context();
+        pool.free_in_order(address, || context.call_from_here(call))
     });
     freed.answer()
 }
@@ -142,5 +142,5 @@ pub(crate) unsafe fn cuMemGetInfo(free: *mut u32, total: *mut u32) -> Option<Cud
 /// What the current context has, as the program should see it; none where
 /// the driver is to say what is wrong.
 fn mem_info() -> Option<MemInfo> {
-    context::current_home(Asking::Door)?.mem_info().ok()
+    device::current_pool(Asking::Door)?.mem_info().ok()
 }

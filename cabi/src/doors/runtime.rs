@@ -14,7 +14,7 @@ use std::ptr;
 
 use vramalloc_core::{Bytes, Code};
 
-use crate::pools::context::{self, Arena, Asking, Home};
+use crate::pools::device::{self, Arena, Asking, DevicePool};
 use crate::pools::memory::{self, Freed, Refusal};
 use crate::process::guard::failing_with;
 use crate::real;
@@ -56,7 +56,7 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
 }
 
 pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
-    if memory::is_ours(pointer.addr() as u64) && context::check_current().is_err() {
+    if memory::is_ours(pointer.addr() as u64) && device::check_current().is_err() {
         // The runtime makes its context current in whatever thread calls it,
         // and the next call may be one that needs it.
         // SAFETY: freeing nothing does that and no more.
@@ -77,7 +77,7 @@ pub(crate) unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Opti
     if free.is_null() || total.is_null() {
         return None;
     }
-    let info = home()?.mem_info().ok()?;
+    let info = pool()?.mem_info().ok()?;
     let size = |bytes: Bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX);
     // SAFETY: the caller's places for the answers.
     unsafe {
@@ -89,22 +89,22 @@ pub(crate) unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Opti
 
 /// The arena that the runtime would allocate in.
 fn arena() -> Option<&'static Arena> {
-    home().map(|home| &**home.arena())
+    pool().map(|pool| &**pool.arena())
 }
 
-/// The home of the current context, if it is on the device that the runtime
+/// The pool of the current context, if it is on the device that the runtime
 /// was set to. None where the driver's doors are not reached: we would not hear
 /// when what is served here ends, is shared or is captured.
-fn home() -> Option<&'static Home> {
+fn pool() -> Option<&'static DevicePool> {
     if reach::reach() != Reach::Doors {
         reach::hand_on();
         return None;
     }
-    let home = context::current_home(Asking::Door)?;
+    let pool = device::current_pool(Asking::Door)?;
     let mut set: c_int = 0;
     // SAFETY: a place for the answer.
     let result = unsafe { real::cudaGetDevice(&raw mut set) };
-    (result == 0 && set == home.device()).then_some(home)
+    (result == 0 && set == pool.device()).then_some(pool)
 }
 
 /// A failure with `code`, noted by the runtime as its own: the real function

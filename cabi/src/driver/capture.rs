@@ -19,8 +19,8 @@ use vramalloc_core::Code;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 
+use crate::driver::contexts;
 use crate::driver::green;
-use crate::driver::peers;
 use crate::driver::reserve;
 use crate::linker::resolve::MISSING;
 use crate::process::guard::{self, own_call};
@@ -75,7 +75,7 @@ pub(crate) unsafe fn begin(
     twin: bool,
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
-    reserve::prepare_capture(peers::all);
+    reserve::prepare_capture(contexts::all);
     let context = context_of(stream);
     // Where the mark stays, the capture is the driver's to begin or refuse.
     let _nobody_marks = FENCES.close_within(MOST);

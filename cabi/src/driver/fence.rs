@@ -19,53 +19,53 @@ use vramalloc_core::Code;
 use vramalloc_core::driver::Whose;
 
 use crate::driver::capture;
-use crate::driver::marker::{Decision, Mark, Marker, lasts};
-use crate::driver::peers;
+use crate::driver::context::{Context, Decision, Event, lasts};
+use crate::driver::contexts;
 use crate::driver::streams;
 use crate::types::CUstream;
 
 /// Marks in the work of one context.
-pub(crate) type Marks = Arc<[Arc<Mark>]>;
+pub(crate) type Events = Arc<[Arc<Event>]>;
 
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Fence {
-    own: Marks,
+    own: Events,
     others: Arc<[Other]>,
 }
 
 /// Another context's part of a fence.
 struct Other {
-    marker: Arc<Marker>,
+    context: Arc<Context>,
     /// Nothing yet where its queue had no room, or it may have been ending.
-    marks: OnceLock<Marks>,
+    marks: OnceLock<Events>,
 }
 
 impl Fence {
-    /// A mark on one stream of the marker's context.
-    pub(crate) fn of_stream(marker: &Arc<Marker>, stream: CUstream) -> Result<Fence, Code> {
+    /// A mark on one stream of the context.
+    pub(crate) fn of_stream(context: &Arc<Context>, stream: CUstream) -> Result<Fence, Code> {
         Ok(Fence {
-            own: [marker.mark_stream(stream)?].into(),
+            own: [context.record_in(stream)?].into(),
             others: [].into(),
         })
     }
 
-    /// A mark on all work of the marker's context, and of all others.
-    pub(crate) fn of_all(marker: &Arc<Marker>) -> Result<Fence, Code> {
-        let own = streams::mark(marker)?.into();
-        let Fence { others, .. } = Fence::of_others(marker)?;
+    /// A mark on all work of the context, and of all others.
+    pub(crate) fn of_all(context: &Arc<Context>) -> Result<Fence, Code> {
+        let own = streams::mark(context)?.into();
+        let Fence { others, .. } = Fence::of_others(context)?;
         Ok(Fence { own, others })
     }
 
-    /// A mark on the work of all contexts but the marker's.
-    pub(crate) fn of_others(marker: &Arc<Marker>) -> Result<Fence, Code> {
-        let others = peers::others_than(marker.context()).into_iter();
-        let others = others.map(|marker| Other {
-            marker,
+    /// A mark on the work of all contexts but this one.
+    pub(crate) fn of_others(context: &Arc<Context>) -> Result<Fence, Code> {
+        let others = contexts::others_than(context.handle()).into_iter();
+        let others = others.map(|context| Other {
+            context,
             marks: OnceLock::new(),
         });
         let others: Arc<[Other]> = others.collect();
-        for other in others.iter().filter(|other| other.marker.has_room()) {
+        for other in others.iter().filter(|other| other.context.has_room()) {
             match other.mark() {
                 // It may be ending.
                 Err(Code::NOT_READY) => {}
@@ -113,27 +113,27 @@ impl Fence {
 
 impl Other {
     /// Marks it, if that was not done.
-    fn mark(&self) -> Result<&Marks, Code> {
+    fn mark(&self) -> Result<&Events, Code> {
         if let Some(known) = self.marks.get() {
             return Ok(known);
         }
-        let marks: Marks = match streams::mark(&self.marker) {
+        let marks: Events = match streams::mark(&self.context) {
             Ok(marks) => marks.into(),
             Err(code) if runs_nothing(code) => [].into(),
             Err(code) => return Err(code),
         };
-        self.marker.stands_in_queue(&marks);
+        self.context.stands_in_queue(&marks);
         Ok(self.marks.get_or_init(|| marks))
     }
 
     fn is_reached(&self) -> Result<bool, Code> {
         if self.marks.get().is_none() {
-            if !self.marker.has_room() {
+            if !self.context.has_room() {
                 return Ok(false);
             }
             match outside(|| self.mark()) {
                 // It may be ending.
-                Err(Code::NOT_READY) => return Ok(self.marker.is_quiet()),
+                Err(Code::NOT_READY) => return Ok(self.context.is_quiet()),
                 marked => {
                     marked?;
                 }
@@ -151,7 +151,7 @@ impl Other {
                 Err(Code::NOT_READY) => {}
                 marked => return wait_for(marked?).map(|_| ()),
             }
-            if self.marker.is_quiet() || self.marker.await_decision() == Decision::Open {
+            if self.context.is_quiet() || self.context.await_decision() == Decision::Open {
                 return Ok(());
             }
         }
@@ -163,7 +163,7 @@ fn outside<R>(record: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
 }
 
 /// Waits for all these marks; false where one of them cannot be waited for.
-pub(crate) fn wait_for(marks: &[Arc<Mark>]) -> Result<bool, Code> {
+pub(crate) fn wait_for(marks: &[Arc<Event>]) -> Result<bool, Code> {
     for mark in marks {
         if !mark.wait()? {
             return Ok(false);
@@ -173,7 +173,7 @@ pub(crate) fn wait_for(marks: &[Arc<Mark>]) -> Result<bool, Code> {
 }
 
 /// Whether all these marks are reached.
-pub(crate) fn all_reached(marks: &[Arc<Mark>]) -> Result<bool, Code> {
+pub(crate) fn all_reached(marks: &[Arc<Event>]) -> Result<bool, Code> {
     for mark in marks {
         if !mark.reached()? {
             return Ok(false);

@@ -9,7 +9,7 @@
 //! alone.
 //!
 //! Owns the list of those that are alive; its lock is taken alone and spans no
-//! driver call. Invariant: a primary context with a green one has a marker.
+//! driver call. Invariant: a primary context with a green one is known.
 //! Cost: an atomic load for each context that is looked up anew.
 
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
 
 use crate::driver::capture;
-use crate::driver::peers;
+use crate::driver::contexts;
 use crate::driver::primary;
 use crate::process::guard::own_call;
 use crate::real;
@@ -30,7 +30,7 @@ use crate::types::{CUcontext, CUdevice};
 struct Part {
     green: usize,
     /// By which it can be current, once that was asked for; else 0.
-    context: usize,
+    handle: usize,
     /// The context that it is a part of, and that one's device.
     primary: usize,
     device: CUdevice,
@@ -43,13 +43,13 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// The context whose memory and work a context's are: its device's primary one
 /// for a green one, else itself.
-pub(crate) fn whole(context: CUcontext) -> CUcontext {
+pub(crate) fn whole(handle: CUcontext) -> CUcontext {
     if !ANY.load(Ordering::Relaxed) {
-        return context;
+        return handle;
     }
     let parts = PARTS.lock();
-    let part = parts.iter().find(|part| part.context == context.addr());
-    part.map_or(context, |part| {
+    let part = parts.iter().find(|part| part.handle == handle.addr());
+    part.map_or(handle, |part| {
         ptr::with_exposed_provenance_mut(part.primary)
     })
 }
@@ -66,24 +66,24 @@ pub(crate) fn note(green: *mut c_void, device: CUdevice) {
     if primary.is_null() {
         return;
     }
-    peers::marker(primary, || Some(device));
+    contexts::context(primary, || Some(device));
     ANY.store(true, Ordering::Relaxed);
     let mut parts = PARTS.lock();
     // One that had the handle is gone.
     parts.retain(|part| part.green != green.addr());
     parts.push(Part {
         green: green.addr(),
-        context: 0,
+        handle: 0,
         primary: primary.expose_provenance(),
         device,
     });
 }
 
 /// Notes the context by which a green one can be current.
-pub(crate) fn note_context(green: *mut c_void, context: CUcontext) {
+pub(crate) fn note_context(green: *mut c_void, handle: CUcontext) {
     let mut parts = PARTS.lock();
     if let Some(part) = parts.iter_mut().find(|part| part.green == green.addr()) {
-        part.context = context.addr();
+        part.handle = handle.addr();
     }
 }
 
@@ -113,11 +113,8 @@ pub(crate) fn forget_device(device: CUdevice) {
 
 /// The driver has just made a context of this handle: a part that had it is
 /// gone.
-pub(crate) fn forget_handle(context: CUcontext) {
-    forget(
-        |part| part.context == context.addr(),
-        capture::forget_context,
-    );
+pub(crate) fn forget_handle(handle: CUcontext) {
+    forget(|part| part.handle == handle.addr(), capture::forget_context);
 }
 
 /// Forgets the parts that are gone; their captures are `over`.
@@ -132,9 +129,9 @@ fn forget(is_gone: impl Fn(&Part) -> bool, over: fn(CUcontext)) {
         gone
     };
     for part in &gone {
-        over(ptr::without_provenance_mut(part.context));
+        over(ptr::without_provenance_mut(part.handle));
     }
     if !gone.is_empty() {
-        peers::forget_remembered();
+        contexts::forget_remembered();
     }
 }

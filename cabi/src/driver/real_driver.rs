@@ -11,9 +11,9 @@ use vramalloc_core::driver::{IfEnding, Whose, ask_until};
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::driver::capture;
+use crate::driver::context::{Context, Decision, lasts};
+use crate::driver::contexts;
 use crate::driver::fence::{Fence, runs_nothing, wait_for};
-use crate::driver::marker::{Decision, Marker, lasts};
-use crate::driver::peers;
 use crate::driver::reserve;
 use crate::driver::reserve::Beyond;
 use crate::driver::streams;
@@ -24,23 +24,23 @@ use crate::types::CudaResult;
 
 /// One context of the real driver.
 pub(crate) struct RealDriver {
-    own: Arc<Marker>,
+    own: Arc<Context>,
     /// The context to which an address is given by what is known of the memory
     /// that the driver gave before.
-    known: fn(Address) -> Option<&'static Arc<Marker>>,
+    known: fn(Address) -> Option<&'static Arc<Context>>,
 }
 
 impl RealDriver {
-    /// The driver in the context of the marker.
+    /// The driver in a context.
     pub(crate) fn new(
-        own: Arc<Marker>,
-        known: fn(Address) -> Option<&'static Arc<Marker>>,
+        own: Arc<Context>,
+        known: fn(Address) -> Option<&'static Arc<Context>>,
     ) -> RealDriver {
         RealDriver { own, known }
     }
 
     /// Makes calls in the context.
-    pub(crate) fn marker(&self) -> &Arc<Marker> {
+    pub(crate) fn context(&self) -> &Arc<Context> {
         &self.own
     }
 
@@ -69,8 +69,8 @@ impl RealDriver {
         self.mem_info().err().filter(|&code| lasts(code))
     }
 
-    fn others(&self) -> Vec<Arc<Marker>> {
-        peers::others_than(self.own.context())
+    fn others(&self) -> Vec<Arc<Context>> {
+        contexts::others_than(self.own.handle())
     }
 }
 
@@ -112,7 +112,7 @@ impl Driver for RealDriver {
 
     #[inline]
     fn is_elsewhere(&self) -> bool {
-        peers::are_several() && !peers::is_current(self.own.context())
+        contexts::are_several() && !contexts::is_current(self.own.handle())
     }
 
     fn mem_info(&self) -> Result<MemInfo, Code> {
@@ -208,10 +208,10 @@ impl Driver for RealDriver {
 
 /// Waits for all work of a context; where that is ending, for its end to be
 /// decided first.
-fn settle(marker: &Marker, beyond: Beyond) -> Result<(), Code> {
-    match reserve::settle(marker, beyond) {
-        Err(Code::NOT_READY) if marker.await_decision() != Decision::Open => {
-            reserve::settle(marker, beyond)
+fn settle(context: &Context, beyond: Beyond) -> Result<(), Code> {
+    match reserve::settle(context, beyond) {
+        Err(Code::NOT_READY) if context.await_decision() != Decision::Open => {
+            reserve::settle(context, beyond)
         }
         settled => settled,
     }

@@ -23,8 +23,8 @@ use vramalloc_core::patience::{Brief, Patience};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::{Address, Bytes, Code};
 
+use crate::driver::context::Context;
 use crate::driver::devices;
-use crate::driver::marker::Marker;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr};
 
@@ -72,12 +72,12 @@ impl Reserve {
         }
     }
 
-    /// The quota of the marker's device.
-    fn quota(&self, marker: &Marker) -> Option<&Arc<Quota>> {
+    /// The quota of the context's device.
+    fn quota(&self, context: &Context) -> Option<&Arc<Quota>> {
         if self.quota.get().is_none() {
             let mut device: CUdevice = 0;
             // SAFETY: a place for the answer.
-            let told = marker.call_now(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
+            let told = context.call_now(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
             if told == Err(Code::NOT_READY) {
                 return None;
             }
@@ -165,19 +165,19 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Memory of the marker's context.
-pub(crate) fn alloc(marker: &Marker, size: Bytes) -> Result<Address, Code> {
+/// Memory of the context.
+pub(crate) fn alloc(context: &Context, size: Bytes) -> Result<Address, Code> {
     let size = bytes(size)?;
     let mut address: CUdeviceptr = 0;
     // SAFETY: a place for the answer.
-    marker.call(|| unsafe { real::cuMemAlloc_v2(&raw mut address, size) })?;
+    context.call(|| unsafe { real::cuMemAlloc_v2(&raw mut address, size) })?;
     Ok(Address::new(address))
 }
 
 /// Gives it back.
-pub(crate) fn free(marker: &Marker, address: Address) -> Result<(), Code> {
+pub(crate) fn free(context: &Context, address: Address) -> Result<(), Code> {
     // SAFETY: a number that the driver checks.
-    marker.call(|| unsafe { real::cuMemFree_v2(address.get()) })
+    context.call(|| unsafe { real::cuMemFree_v2(address.get()) })
 }
 
 fn bytes(size: Bytes) -> Result<usize, Code> {
@@ -209,29 +209,29 @@ fn any() -> Result<Kept, Code> {
     }
 }
 
-/// A pool is going to be made in the marker's context.
-pub(crate) fn prepare_pool(marker: &Marker) {
+/// A pool is going to be made in the context.
+pub(crate) fn prepare_pool(context: &Context) {
     POOLED.store(true, Ordering::Relaxed);
-    keep_back(marker);
+    keep_back(context);
 }
 
 /// A capture is going to begin, and contexts without a reserve may need one. Not
 /// those that may be ending.
-pub(crate) fn prepare_capture(contexts: impl FnOnce() -> Vec<Arc<Marker>>) {
+pub(crate) fn prepare_capture(contexts: impl FnOnce() -> Vec<Arc<Context>>) {
     if POOLED.load(Ordering::Relaxed) {
-        contexts().iter().for_each(|marker| keep_back(marker));
+        contexts().iter().for_each(|context| keep_back(context));
     }
 }
 
-fn keep_back(marker: &Marker) {
-    let reserve = marker.reserve();
+fn keep_back(context: &Context) {
+    let reserve = context.reserve();
     if *reserve.state.lock() != State::Nothing {
         return;
     }
     let has_room = |quota: &Arc<Quota>| {
         quota.limit().is_none_or(|limit| limit >= LEAST_LIMIT) && quota.take(PAGE)
     };
-    if !reserve.quota(marker).is_some_and(has_room) {
+    if !reserve.quota(context).is_some_and(has_room) {
         // A wait has to do without.
         return;
     }
@@ -242,7 +242,7 @@ fn keep_back(marker: &Marker) {
         return;
     }
     // Without it a wait tries again.
-    let _ = marker.within_now(|| any().map(|kept| held.memory = Some(kept)));
+    let _ = context.within_now(|| any().map(|kept| held.memory = Some(kept)));
     held.recount(PAGE);
 }
 
@@ -279,17 +279,17 @@ pub(crate) enum Beyond {
     Refused,
 }
 
-/// Waits for the marker's context by the driver's own free.
+/// Waits for the context by the driver's own free.
 ///
 /// # Errors
 /// What the driver answers; [`Code::NOT_READY`] where the context may be
 /// ending, [`Code::OUT_OF_MEMORY`] where there is nothing to wait with.
-pub(crate) fn settle(marker: &Marker, beyond: Beyond) -> Result<(), Code> {
-    let reserve = marker.reserve();
+pub(crate) fn settle(context: &Context, beyond: Beyond) -> Result<(), Code> {
+    let reserve = context.reserve();
     let mut held = reserve.take_out();
-    let quota = reserve.quota(marker);
+    let quota = reserve.quota(context);
     // In one go: it cannot begin to end before all is given back.
-    marker.within_now(|| {
+    context.within_now(|| {
         let charge = quota.map(|quota| Charge::of_page(quota));
         let below = charge.as_ref().is_none_or(Option::is_some);
         if !below && held.memory.is_none() && beyond == Beyond::Refused {

@@ -30,8 +30,8 @@ use vramalloc_core::Code;
 use vramalloc_core::patience::{Brief, Patience};
 
 use crate::driver::capture;
-use crate::driver::marker::{Mark, Marker};
-use crate::driver::peers;
+use crate::driver::context::{Context, Event};
+use crate::driver::contexts;
 use crate::linker::resolve::driver_function;
 use crate::types::{CUstream, CudaResult};
 
@@ -97,7 +97,7 @@ fn take(way: Way) {
 /// A stream that is alive.
 struct Stream {
     handle: usize,
-    marker: Arc<Marker>,
+    context: Arc<Context>,
     /// Orders with the legacy default stream.
     blocking: bool,
     /// Threads that are putting a mark on it.
@@ -107,13 +107,13 @@ struct Stream {
 /// What is left of a stream that was destroyed.
 struct Left {
     number: u64,
-    marker: Arc<Marker>,
+    context: Arc<Context>,
     trace: Trace,
 }
 
 enum Trace {
     /// Work before this mark.
-    Marked(Arc<Mark>),
+    Marked(Arc<Event>),
     /// Work that no mark could be put after.
     Unmarked,
     /// Perhaps the stream itself.
@@ -133,30 +133,30 @@ static BOOK: SpinMutex<Book, Brief> = SpinMutex::new(Book {
 });
 
 impl Book {
-    fn leave(&mut self, marker: &Arc<Marker>, trace: Trace) {
+    fn leave(&mut self, context: &Arc<Context>, trace: Trace) {
         self.left.push(Left {
             number: self.next_number,
-            marker: Arc::clone(marker),
+            context: Arc::clone(context),
             trace,
         });
         self.next_number += 1;
     }
 
-    fn left_in(&self, marker: &Arc<Marker>) -> impl Iterator<Item = &Left> {
-        (self.left.iter()).filter(move |left| Arc::ptr_eq(&left.marker, marker))
+    fn left_in(&self, context: &Arc<Context>) -> impl Iterator<Item = &Left> {
+        (self.left.iter()).filter(move |left| Arc::ptr_eq(&left.context, context))
     }
 
     /// Forgets what was left in a context before the number was given and is
     /// known to be done.
-    fn forget_before(&mut self, marker: &Arc<Marker>, number: u64) {
+    fn forget_before(&mut self, context: &Arc<Context>, number: u64) {
         self.left.retain(|left| {
             left.number >= number
-                || !Arc::ptr_eq(&left.marker, marker)
+                || !Arc::ptr_eq(&left.context, context)
                 || matches!(left.trace, Trace::Unwatched)
         });
     }
 
-    fn forget_mark(&mut self, mark: &Arc<Mark>) {
+    fn forget_mark(&mut self, mark: &Arc<Event>) {
         self.left.retain(|left| match &left.trace {
             Trace::Marked(other) => !Arc::ptr_eq(other, mark),
             Trace::Unmarked | Trace::Unwatched => true,
@@ -193,13 +193,13 @@ impl Drop for InUse {
 ///
 /// # Errors
 /// What the driver answers; [`Code::NOT_READY`] where the context may be ending.
-pub(crate) fn mark(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {
-    match mark_at_once(marker) {
+pub(crate) fn mark(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
+    match mark_at_once(context) {
         Err(code)
             if !capture::is_about(code)
                 && !matches!(code, Code::DEINITIALIZED | Code::NOT_READY) =>
         {
-            wait(marker)
+            wait(context)
         }
         marked => marked,
     }
@@ -209,14 +209,14 @@ pub(crate) fn mark(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {
 ///
 /// # Errors
 /// As `mark`, and where only a wait would do.
-pub(crate) fn mark_at_once(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {
+pub(crate) fn mark_at_once(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
     let way = way();
     let marked = match way {
-        Way::Context => marker.mark_context().map(|mark| vec![mark]),
-        Way::Streams => mark_streams(marker),
+        Way::Context => context.record().map(|mark| vec![mark]),
+        Way::Streams => mark_streams(context),
         Way::Wait | Way::Unknown => Err(Code::NOT_SUPPORTED),
     };
-    if marked.is_err() && marker.has_ended() {
+    if marked.is_err() && context.has_ended() {
         return Ok(Vec::new());
     }
     if way == Way::Context && matches!(marked, Err(Code::NOT_SUPPORTED)) {
@@ -226,24 +226,24 @@ pub(crate) fn mark_at_once(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code>
     marked
 }
 
-fn wait(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {
+fn wait(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
     let before = BOOK.lock().next_number;
-    match marker.synchronize() {
-        Err(code) if !marker.has_ended() => Err(code),
+    match context.synchronize() {
+        Err(code) if !context.has_ended() => Err(code),
         _ => {
-            BOOK.lock().forget_before(marker, before);
+            BOOK.lock().forget_before(context, before);
             Ok(Vec::new())
         }
     }
 }
 
 /// One mark per stream that needs its own, and those that were left behind.
-fn mark_streams(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {
-    let (streams, left) = look(marker).ok_or(Code::NOT_SUPPORTED)?;
+fn mark_streams(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
+    let (streams, left) = look(context).ok_or(Code::NOT_SUPPORTED)?;
     let mut marks = Vec::with_capacity(1 + streams.len() + left.len());
-    marks.push(marker.mark_stream(ptr::null_mut())?);
+    marks.push(context.record_in(ptr::null_mut())?);
     for stream in streams {
-        marks.push(marker.mark_stream(ptr::with_exposed_provenance_mut(stream.handle))?);
+        marks.push(context.record_in(ptr::with_exposed_provenance_mut(stream.handle))?);
     }
     for mark in left {
         if mark.reached()? {
@@ -259,14 +259,14 @@ fn mark_streams(marker: &Arc<Marker>) -> Result<Vec<Arc<Mark>>, Code> {
 /// others have left; none where marks cannot cover all of the work. Both at
 /// the same moment: a stream that is no longer among the first has left its
 /// mark among the second.
-fn look(marker: &Arc<Marker>) -> Option<(Vec<InUse>, Vec<Arc<Mark>>)> {
+fn look(context: &Arc<Context>) -> Option<(Vec<InUse>, Vec<Arc<Event>>)> {
     let book = BOOK.lock();
-    let left = book.left_in(marker).map(|left| match &left.trace {
+    let left = book.left_in(context).map(|left| match &left.trace {
         Trace::Marked(mark) => Some(Arc::clone(mark)),
         Trace::Unmarked | Trace::Unwatched => None,
     });
     let left = left.collect::<Option<Vec<_>>>()?;
-    let own = |stream: &&Stream| !stream.blocking && Arc::ptr_eq(&stream.marker, marker);
+    let own = |stream: &&Stream| !stream.blocking && Arc::ptr_eq(&stream.context, context);
     let streams = book.streams.iter().filter(own).map(InUse::of).collect();
     Some((streams, left))
 }
@@ -274,8 +274,8 @@ fn look(marker: &Arc<Marker>) -> Option<(Vec<InUse>, Vec<Arc<Mark>>)> {
 /// Forgets the streams of contexts that are gone.
 pub(crate) fn forget_ended() {
     let mut book = BOOK.lock();
-    book.streams.retain(|stream| !stream.marker.has_ended());
-    book.left.retain(|left| !left.marker.has_ended());
+    book.streams.retain(|stream| !stream.context.has_ended());
+    book.left.retain(|left| !left.context.has_ended());
 }
 
 /// Notes a stream that was made where `result` is success.
@@ -286,7 +286,7 @@ pub(crate) unsafe fn made(result: CudaResult, stream: *mut CUstream, flags: c_ui
     if result != 0 {
         return;
     }
-    let Some(marker) = peers::current() else {
+    let Some(context) = contexts::current() else {
         // It was made in some context that cannot be told.
         take(Way::Wait);
         return;
@@ -296,7 +296,7 @@ pub(crate) unsafe fn made(result: CudaResult, stream: *mut CUstream, flags: c_ui
     let mut book = BOOK.lock();
     book.streams.push(Stream {
         handle,
-        marker,
+        context,
         blocking: flags & NON_BLOCKING == 0,
         users: Arc::new(AtomicUsize::new(0)),
     });
@@ -304,19 +304,19 @@ pub(crate) unsafe fn made(result: CudaResult, stream: *mut CUstream, flags: c_ui
 
 /// Takes a stream that is going to be destroyed off the list, with a mark left
 /// behind; its context, if the stream was on the list.
-fn leave(stream: CUstream) -> Option<Arc<Marker>> {
+fn leave(stream: CUstream) -> Option<Arc<Context>> {
     let handle = stream.addr();
-    let marker = {
+    let context = {
         let book = BOOK.lock();
         let known = book.streams.iter().find(|s| s.handle == handle)?;
-        Arc::clone(&known.marker)
+        Arc::clone(&known.context)
     };
-    tidy(&marker);
+    tidy(&context);
     let captures = capture::any() && !capture::has_ended_on(stream);
     let mark = if captures {
         Err(Code::CAPTURE_UNSUPPORTED)
     } else {
-        marker.mark_stream(stream)
+        context.record_in(stream)
     };
     let trace = mark.map_or(Trace::Unmarked, Trace::Marked);
     let users = {
@@ -326,11 +326,11 @@ fn leave(stream: CUstream) -> Option<Arc<Marker>> {
         if matches!(trace, Trace::Unmarked) {
             // One is as good as many, if it is the latest.
             let same = |left: &Left| {
-                matches!(left.trace, Trace::Unmarked) && Arc::ptr_eq(&left.marker, &marker)
+                matches!(left.trace, Trace::Unmarked) && Arc::ptr_eq(&left.context, &context)
             };
             book.left.retain(|left| !same(left));
         }
-        book.leave(&marker, trace);
+        book.leave(&context, trace);
         known.users
     };
     // Acquire: pairs with the Release in the drop of `InUse`.
@@ -338,15 +338,15 @@ fn leave(stream: CUstream) -> Option<Arc<Marker>> {
     while users.load(Ordering::Acquire) != 0 {
         patience.pause();
     }
-    Some(marker)
+    Some(context)
 }
 
 /// Forgets the marks left in a context that were reached, where there are
 /// many: nobody may be making fences.
-fn tidy(marker: &Arc<Marker>) {
-    let marks: Vec<Arc<Mark>> = {
+fn tidy(context: &Arc<Context>) {
+    let marks: Vec<Arc<Event>> = {
         let book = BOOK.lock();
-        let marks = book.left_in(marker).filter_map(|left| match &left.trace {
+        let marks = book.left_in(context).filter_map(|left| match &left.trace {
             Trace::Marked(mark) => Some(Arc::clone(mark)),
             Trace::Unmarked | Trace::Unwatched => None,
         });
@@ -387,9 +387,9 @@ pub(crate) fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Op
     let result = call();
     if result == 0 {
         capture::destroyed(stream);
-    } else if let Some(marker) = left {
+    } else if let Some(context) = left {
         // Whether it lives on, only the driver knows.
-        BOOK.lock().leave(&marker, Trace::Unwatched);
+        BOOK.lock().leave(&context, Trace::Unwatched);
     }
     Some(result)
 }

@@ -21,25 +21,25 @@ use crate::types::{CUdevice, CudaResult};
 
 /// A context whose users are counted.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub(crate) enum Of {
+pub(crate) enum Counted {
     /// A device's primary one.
     Primary(CUdevice),
     /// The one with this handle.
     Handle(usize),
 }
 
-impl Of {
+impl Counted {
     /// Users that nobody tells us of: who made it.
     fn unseen(self) -> usize {
         match self {
-            Of::Primary(_) => 0,
-            Of::Handle(_) => 1,
+            Counted::Primary(_) => 0,
+            Counted::Handle(_) => 1,
         }
     }
 }
 
 struct Users {
-    of: Of,
+    of: Counted,
     /// How many there are, at the least.
     held: usize,
     /// Threads that come or go, without ending the context.
@@ -58,7 +58,7 @@ thread_local! {
 
 /// Looks at the users of a context; of one that has none that are known,
 /// nothing is kept.
-fn with<R>(of: Of, work: impl FnOnce(&mut Users) -> R) -> R {
+fn with<R>(of: Counted, work: impl FnOnce(&mut Users) -> R) -> R {
     let mut all = USERS.lock();
     let at = all.iter().position(|users| users.of == of);
     let mut users = at.map_or(
@@ -78,10 +78,10 @@ fn with<R>(of: Of, work: impl FnOnce(&mut Users) -> R) -> R {
 }
 
 /// Keeps others from being alone with a context while it lives.
-pub(crate) struct Passing(Of);
+pub(crate) struct Passing(Counted);
 
 impl Passing {
-    fn enter(of: Of) -> Passing {
+    fn enter(of: Counted) -> Passing {
         // Whoever wants to be alone waits for this thread, if it is passing.
         let inside = PASSING.get() > 0;
         let mut patience = Patience::new();
@@ -91,7 +91,7 @@ impl Passing {
         Passing::entered(of)
     }
 
-    fn entered(of: Of) -> Passing {
+    fn entered(of: Counted) -> Passing {
         PASSING.set(PASSING.get() + 1);
         Passing(of)
     }
@@ -113,11 +113,11 @@ impl Users {
 
 /// Retains the primary context of a device by `call`.
 pub(crate) fn retain(device: CUdevice, call: impl FnOnce() -> CudaResult) -> CudaResult {
-    join(Of::Primary(device), call)
+    join(Counted::Primary(device), call)
 }
 
 /// Makes the program one more user of a context by `call`.
-pub(crate) fn join(of: Of, call: impl FnOnce() -> CudaResult) -> CudaResult {
+pub(crate) fn join(of: Counted, call: impl FnOnce() -> CudaResult) -> CudaResult {
     let _passing = Passing::enter(of);
     let result = call();
     if result == 0 {
@@ -129,12 +129,12 @@ pub(crate) fn join(of: Of, call: impl FnOnce() -> CudaResult) -> CudaResult {
 /// Makes calls of ours about the primary context of a device, which leave it as
 /// it was.
 pub(crate) fn ask<R>(device: CUdevice, calls: impl FnOnce() -> R) -> R {
-    let _passing = Passing::enter(Of::Primary(device));
+    let _passing = Passing::enter(Counted::Primary(device));
     own_call(calls)
 }
 
 /// The program is going to let go of a context; none where that may end it.
-pub(crate) fn leave(of: Of) -> Option<Passing> {
+pub(crate) fn leave(of: Counted) -> Option<Passing> {
     let stays = with(of, |users| {
         let stays = users.held > 1 && users.ending == 0;
         if stays {
@@ -147,16 +147,16 @@ pub(crate) fn leave(of: Of) -> Option<Passing> {
 }
 
 /// The program has let go of a context, alone with it.
-pub(crate) fn left(of: Of) {
+pub(crate) fn left(of: Counted) {
     with(of, |users| users.held = users.held.saturating_sub(1));
 }
 
 /// Keeps others from coming to a context and from leaving it while it lives.
-pub(crate) struct Alone(Of);
+pub(crate) struct Alone(Counted);
 
 impl Alone {
     /// Waits for those who are at it.
-    pub(crate) fn begin(of: Of) -> Alone {
+    pub(crate) fn begin(of: Counted) -> Alone {
         with(of, |users| users.ending += 1);
         let mut patience = Patience::new();
         while PASSING.get() == 0 && with(of, |users| users.passing != 0) {
@@ -185,7 +185,7 @@ mod tests {
 
     /// Of a device that no other test has.
     const DEVICE: CUdevice = 77;
-    const PRIMARY: Of = Of::Primary(DEVICE);
+    const PRIMARY: Counted = Counted::Primary(DEVICE);
 
     #[test]
     fn a_release_counts() {
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_detachment_counts() {
-        const CONTEXT: Of = Of::Handle(77);
+        const CONTEXT: Counted = Counted::Handle(77);
         assert!(leave(CONTEXT).is_none());
         for _ in 0..3 {
             // Its maker is a user too.
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn nobody_retains_while_a_thread_is_alone() {
         const DEVICE: CUdevice = 78;
-        const PRIMARY: Of = Of::Primary(DEVICE);
+        const PRIMARY: Counted = Counted::Primary(DEVICE);
         // Whoever is inside does not wait for itself.
         retain(DEVICE, || {
             drop(Alone::begin(PRIMARY));

@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Address, Bytes};
 
+use crate::driver::context::Context;
 use crate::driver::green;
-use crate::driver::marker::Marker;
 use crate::process::guard::{self, own_call};
 use crate::real;
 use crate::types::CUcontext;
@@ -28,7 +28,7 @@ use crate::types::CUcontext;
 static ENDS: AtomicUsize = AtomicUsize::new(0);
 
 /// What is done where a context turns out to be gone.
-static GONE: OnceLock<fn(&Arc<Marker>)> = OnceLock::new();
+static GONE: OnceLock<fn(&Arc<Context>)> = OnceLock::new();
 
 /// An end of a context, while it is under way.
 pub(crate) struct Ending;
@@ -36,7 +36,7 @@ pub(crate) struct Ending;
 impl Ending {
     /// It begins. Where it turns out to have come to its end meanwhile, `gone` is
     /// done.
-    pub(crate) fn begin(gone: fn(&Arc<Marker>)) -> Ending {
+    pub(crate) fn begin(gone: fn(&Arc<Context>)) -> Ending {
         GONE.get_or_init(|| gone);
         // Acquire and Release: pair with each other and with the loads below,
         // which come after the end by way of the driver.
@@ -60,19 +60,19 @@ const STEP: Bytes = Bytes::kib(64);
 
 /// The owner of an address that `look` finds in a page map; nobody of ours,
 /// where the driver has given the memory to somebody else than the context that
-/// `marker` says the owner is of.
+/// `context` says the owner is of.
 #[inline]
 pub(crate) fn owner<'a>(
     address: Address,
     look: impl FnOnce() -> Owner,
-    marker: impl FnOnce(Owner) -> Option<&'a Arc<Marker>>,
+    context: impl FnOnce(Owner) -> Option<&'a Arc<Context>>,
 ) -> Owner {
     // Acquire: pairs with the Release in `Ending`. It comes before the look:
     // whoever got the memory from the driver after it had left its context
     // either finds that end under way here, or finds the map without it.
     let may_be_ending = ENDS.load(Ordering::Acquire) != 0;
     let owner = look();
-    if may_be_ending && marker(owner).is_some_and(|marker| has_lost(marker, address)) {
+    if may_be_ending && context(owner).is_some_and(|context| has_lost(context, address)) {
         return Owner::Foreign;
     }
     owner
@@ -81,23 +81,23 @@ pub(crate) fn owner<'a>(
 /// Whether the driver says that memory is another context's than this one's,
 /// which may be ending. It is not asked from inside a call of its own.
 #[cold]
-fn has_lost(marker: &Marker, address: Address) -> bool {
-    if !marker.is_paused() || guard::is_called_back() {
+fn has_lost(context: &Context, address: Address) -> bool {
+    if !context.is_paused() || guard::is_called_back() {
         return false;
     }
-    let mut context: CUcontext = ptr::null_mut();
-    let to = (&raw mut context).cast();
+    let mut handle: CUcontext = ptr::null_mut();
+    let to = (&raw mut handle).cast();
     // SAFETY: a place for the answer, and a number that the driver checks.
     let asked = own_call(|| unsafe { real::cuPointerGetAttribute(to, CONTEXT, address.get()) });
-    asked == 0 && green::whole(context) != marker.context()
+    asked == 0 && green::whole(handle) != context.handle()
 }
 
 /// The driver has just given this memory: where a page map gives it to a
-/// context which is ending, that is gone. `marker` finds that one there.
+/// context which is ending, that is gone. `context` finds that one there.
 pub(crate) fn took<'a>(
     address: Address,
     size: Bytes,
-    marker: impl Fn(Address) -> Option<&'a Arc<Marker>>,
+    context: impl Fn(Address) -> Option<&'a Arc<Context>>,
 ) {
     // Acquire: as above.
     if ENDS.load(Ordering::Acquire) == 0 {
@@ -107,9 +107,9 @@ pub(crate) fn took<'a>(
     let mut at = address;
     let mut left = size;
     while !left.is_zero() {
-        let ending = marker(at).filter(|marker| marker.is_paused());
-        if let (Some(marker), Some(gone)) = (ending, GONE.get()) {
-            gone(marker);
+        let ending = context(at).filter(|context| context.is_paused());
+        if let (Some(context), Some(gone)) = (ending, GONE.get()) {
+            gone(context);
         }
         let step = STEP.min(left);
         left = left.saturating_sub(step);

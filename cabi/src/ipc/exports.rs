@@ -32,7 +32,7 @@ use vramalloc_core::patience::Brief;
 
 use crate::ipc::folder::{self, Folder, User};
 use crate::ipc::token::{Key, Record, Token};
-use crate::pools::{context, memory};
+use crate::pools::{device, memory};
 use crate::process::outside::quietly;
 use crate::process::{self, cancel};
 
@@ -153,7 +153,7 @@ pub(crate) fn forget_dead() {
         return;
     }
     let all: Vec<u64> = EXPORTS.lock().keys().copied().collect();
-    let dead = |block: &u64| context::in_map(*block) == Owner::Foreign;
+    let dead = |block: &u64| device::in_map(*block) == Owner::Foreign;
     all.into_iter().filter(dead).for_each(forget);
 }
 

@@ -12,7 +12,7 @@ use vramalloc_core::Address;
 use vramalloc_core::page_map::Owner;
 
 use crate::ipc::mappings;
-use crate::pools::context;
+use crate::pools::device;
 use crate::pools::host_memory;
 use crate::process::guard::{Service, service};
 use crate::types::CUdeviceptr;
@@ -47,13 +47,13 @@ impl Around {
 
 /// What is around an address.
 pub(crate) fn around(address: u64) -> Around {
-    let Owner::Arena(id) = context::owner(address) else {
+    let Owner::Arena(id) = device::owner(address) else {
         return around_others(address);
     };
     if service() != Service::Full {
         return Around::Unsure;
     }
-    let located = context::arena(id).and_then(|arena| arena.locate(Address::new(address)));
+    let located = device::arena(id).and_then(|arena| arena.locate(Address::new(address)));
     match located {
         None => Around::Freed,
         Some(found) if found.is_whole() => Around::Nothing,

@@ -18,14 +18,14 @@ use std::ffi::c_void;
 use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Address, AllocError, Bytes, Code, Driver};
 
-use crate::pools::context::{self, Asking, Home};
+use crate::pools::device::{self, Asking, DevicePool};
 use crate::pools::holdings;
 use crate::pools::memory::Freed;
 use crate::process::guard::{Service, own_call, service};
 use crate::types::CudaResult;
 
 use pools::Arena;
-pub(crate) use pools::{Of, Pools, reports};
+pub(crate) use pools::{PoolOwner, Pools, reports};
 pub(crate) use registered::{Leftovers, stand_in};
 use source::CHUNK_ALIGN;
 pub(crate) use source::Kind;
@@ -39,7 +39,7 @@ pub(crate) unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> 
     if to.is_null() || size == 0 {
         return None;
     }
-    let arena = context::current_home(Asking::Door)?.pinned().arena(kind)?;
+    let arena = device::current_pool(Asking::Door)?.pinned().arena(kind)?;
     let request = Bytes::new(size as u64);
     // Registered memory would be no memory to the real free.
     let allocated = if arena.driver().registers() {
@@ -86,8 +86,8 @@ fn note_failure(arena: &Arena, request: Bytes, error: AllocError, code: Code) {
 ///
 /// # Errors
 /// What CUDA answers.
-pub(crate) fn allocate_portable(home: &Home, size: Bytes) -> Result<Address, Code> {
-    let arena = home.pinned().arena(Kind::PORTABLE);
+pub(crate) fn allocate_portable(pool: &DevicePool, size: Bytes) -> Result<Address, Code> {
+    let arena = pool.pinned().arena(Kind::PORTABLE);
     let arena = arena.ok_or(Code::OUT_OF_MEMORY)?;
     let error = match arena.allocate(size) {
         Ok(address) => return Ok(address),

@@ -17,13 +17,13 @@ use vramalloc_core::page_map::{ArenaId, Owner};
 use vramalloc_core::{Address, Bytes, Code, FreeError};
 
 use crate::driver::capture;
+use crate::driver::context::Context;
+use crate::driver::contexts;
 use crate::driver::fence::{Fence, runs_nothing};
-use crate::driver::marker::Marker;
-use crate::driver::peers;
 use crate::driver::real_driver::RealDriver;
 use crate::linker::resolve::MISSING;
 use crate::pools::background;
-use crate::pools::context::{self, Arena, Asking, Home};
+use crate::pools::device::{self, Arena, Asking, DevicePool};
 use crate::pools::places;
 use crate::process;
 use crate::process::guard::own_call;
@@ -69,15 +69,15 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The stream of this handle, which is current or of the home's context.
-    fn of(handle: CUstream, home: &Home) -> Stream {
+    /// The stream of this handle, which is current or of the pool's context.
+    fn of(handle: CUstream, pool: &DevicePool) -> Stream {
         let mut context: CUcontext = ptr::null_mut();
         // SAFETY: a live stream by the caller's promise, and a place for the
         // answer.
         let ask = || unsafe { real::cuStreamGetCtx(handle, &raw mut context) };
-        let context = match ask_of(handle, home, ask) {
+        let context = match ask_of(handle, pool, ask) {
             Ok(()) => context,
-            Err(_) => home.arena().driver().marker().context(),
+            Err(_) => pool.arena().driver().context().handle(),
         };
         Stream {
             // A thread's own stream cannot be named by others; it orders with
@@ -95,8 +95,8 @@ impl Stream {
         ptr::with_exposed_provenance_mut(self.handle)
     }
 
-    fn marker(self) -> Arc<Marker> {
-        peers::of(ptr::with_exposed_provenance_mut(self.context))
+    fn context(self) -> Arc<Context> {
+        contexts::of(ptr::with_exposed_provenance_mut(self.context))
     }
 }
 
@@ -104,13 +104,13 @@ impl Streams for RealDriver {
     type Stream = Stream;
 
     fn mark(&self, stream: Stream) -> Result<Fence, Code> {
-        let mark = || Fence::of_stream(&stream.marker(), stream.handle());
+        let mark = || Fence::of_stream(&stream.context(), stream.handle());
         if reach::is_in_front() {
             return capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED));
         }
         // Nobody tells us of captures; but what captures is the stream itself,
         // or the mark disturbs nothing.
-        let quiet = stream.marker().call_now(|| captures(stream.handle()));
+        let quiet = stream.context().call_now(|| captures(stream.handle()));
         quiet.and_then(|()| mark())
     }
 
@@ -144,70 +144,74 @@ pub(crate) enum Uses {
     Unknown,
 }
 
-/// Memory for a stream. A number stands for the capture, if the caller has
-/// one of its own for it.
+/// Memory for a stream. `shared` stands for the capture where several share
+/// memory.
 ///
 /// # Errors
 /// What CUDA answers.
 pub(crate) fn allocate(
-    home: &'static Home,
+    pool: &'static DevicePool,
     stream: CUstream,
     size: Bytes,
     uses: Uses,
-    pool: Option<u64>,
+    shared: Option<u64>,
 ) -> Result<Address, Code> {
-    let capture = capture_on(home, stream).map(|number| Capture {
-        number: pool.unwrap_or(number),
+    let capture = capture_on(pool, stream).map(|number| Capture {
+        number: shared.unwrap_or(number),
         told: uses == Uses::Recorded,
     });
     // Without pools the driver's own free waits for whoever uses a block.
     let pools = || process::options(|loaded| loaded.settings.config.strategy) != Passthrough;
     if capture.is_none() && (uses == Uses::Unknown || !pools()) {
-        return places::allocate_in(home.arena(), size);
+        return places::allocate_in(pool.arena(), size);
     }
     ANY.store(true, Ordering::Relaxed);
-    home.lanes().poll();
-    let served = number(home, stream).and_then(|stream| {
+    pool.lanes().poll();
+    let served = number(pool, stream).and_then(|stream| {
         let key = LaneKey { stream, capture };
-        let make = || context::make_lane(home);
+        let make = || device::make_lane(pool);
         let request = |lane: &Arc<Arena>| places::allocate_in(lane, size);
-        home.lanes().serve(key, make, request)
+        pool.lanes().serve(key, make, request)
     });
     served.unwrap_or_else(|| match capture {
         // Memory of a graph would be somebody else's one day.
         Some(_) => Err(Code::NOT_SUPPORTED),
-        None => places::allocate_in(home.arena(), size),
+        None => places::allocate_in(pool.arena(), size),
     })
 }
 
 /// The capture that a stream is part of.
-fn capture_on(home: &Home, stream: CUstream) -> Option<u64> {
+fn capture_on(pool: &DevicePool, stream: CUstream) -> Option<u64> {
     if reach::is_in_front() && !capture::any() {
         return None;
     }
-    in_context(home, || capture::number_on(stream))
+    in_context(pool, || capture::number_on(stream))
 }
 
 /// A number that the stream has and no other ever has, or none while this one
 /// lives and we hear of its end.
-fn number(home: &Home, stream: CUstream) -> Option<u64> {
+fn number(pool: &DevicePool, stream: CUstream) -> Option<u64> {
     let mut number = 0;
     // SAFETY: a live stream by the caller's promise, and a place for the
     // answer.
     let ask = || unsafe { real::cuStreamGetId(stream, &raw mut number) };
-    match (ask_of(stream, home, ask), stream.addr()) {
+    match (ask_of(stream, pool, ask), stream.addr()) {
         (Ok(()), _) => Some(number),
         (_, 0 | LEGACY) => Some(LEGACY as u64),
         (_, handle) => (handle > PER_THREAD && reach::is_in_front()).then_some(handle as u64),
     }
 }
 
-/// Asks something of a stream. What stands for one of the home's context, with
+/// Asks something of a stream. What stands for one of the pool's context, with
 /// that current; one of its own wherever the thread is, or in any context: it
 /// is the same everywhere, and the end of none is waited for.
-fn ask_of(stream: CUstream, home: &Home, mut ask: impl FnMut() -> CudaResult) -> Result<(), Code> {
+fn ask_of(
+    stream: CUstream,
+    pool: &DevicePool,
+    mut ask: impl FnMut() -> CudaResult,
+) -> Result<(), Code> {
     if stream.addr() <= PER_THREAD {
-        return home.arena().driver().marker().call(ask);
+        return pool.arena().driver().context().call(ask);
     }
     let told = Code::check(own_call(&mut ask));
     let is_nowhere = |told: &Result<(), Code>| {
@@ -216,15 +220,17 @@ fn ask_of(stream: CUstream, home: &Home, mut ask: impl FnMut() -> CudaResult) ->
     if !is_nowhere(&told) {
         return told;
     }
-    let mut elsewhere = peers::all().into_iter().map(|its| its.call_now(&mut ask));
+    let mut elsewhere = contexts::all()
+        .into_iter()
+        .map(|its| its.call_now(&mut ask));
     let answer = elsewhere.find(|told| !is_nowhere(told));
     answer.unwrap_or(told)
 }
 
-/// Looks something up with the home's context current.
-fn in_context<R>(home: &Home, look: impl FnOnce() -> Option<R>) -> Option<R> {
+/// Looks something up with the pool's context current.
+fn in_context<R>(pool: &DevicePool, look: impl FnOnce() -> Option<R>) -> Option<R> {
     let mut found = None;
-    let called = home.arena().driver().marker().call(|| {
+    let called = pool.arena().driver().context().call(|| {
         found = look();
         0
     });
@@ -237,31 +243,35 @@ fn in_context<R>(home: &Home, look: impl FnOnce() -> Option<R>) -> Option<R> {
 /// # Errors
 /// [`FreeError::NotLive`] where no block of ours starts there.
 pub(crate) fn record(address: u64, stream: CUstream) -> Result<(), FreeError> {
-    let Owner::Arena(id) = context::owner(address) else {
+    let Owner::Arena(id) = device::owner(address) else {
         return Err(FreeError::NotLive);
     };
-    let home = context::home_with(id).ok_or(FreeError::NotLive)?;
-    if !home.is_lane() {
+    let pool = device::pool_with(id).ok_or(FreeError::NotLive)?;
+    if !pool.is_lane() {
         return Ok(());
     }
-    record_in(home, Address::new(address), stream)
+    record_in(pool, Address::new(address), stream)
 }
 
 /// The same of a block of this lane.
 ///
 /// # Errors
 /// As `record`.
-pub(crate) fn record_in(home: &Home, address: Address, stream: CUstream) -> Result<(), FreeError> {
+pub(crate) fn record_in(
+    pool: &DevicePool,
+    address: Address,
+    stream: CUstream,
+) -> Result<(), FreeError> {
     let note = |number, stream| {
-        let lanes = home.lanes();
-        lanes.record(home.arena(), address, number, stream)
+        let lanes = pool.lanes();
+        lanes.record(pool.arena(), address, number, stream)
     };
-    let known = number(home, stream).unwrap_or(u64::MAX);
-    note(known, Stream::of(stream, home))?;
+    let known = number(pool, stream).unwrap_or(u64::MAX);
+    note(known, Stream::of(stream, pool))?;
     // A default stream's handle is the same in all contexts: what is current
     // may mean another one than the block's.
-    match context::current_home(Asking::Api) {
-        Some(current) if stream.addr() <= PER_THREAD && !current.is_of_context(home) => {
+    match device::current_pool(Asking::Api) {
+        Some(current) if stream.addr() <= PER_THREAD && !current.is_of_context(pool) => {
             note(u64::MAX, Stream::of(stream, current))
         }
         _ => Ok(()),
@@ -274,15 +284,15 @@ pub(crate) fn end_stream(handle: CUstream) {
         return;
     }
     // Also those whose context may be ending: it may live on, and its lanes.
-    let homes = context::serving_homes();
-    let Some(any) = homes.first() else { return };
+    let pools = device::serving_pools();
+    let Some(any) = pools.first() else { return };
     let Some(number) = number(any, handle) else {
         return;
     };
     let stream = Stream::of(handle, any);
     let fence = any.arena().driver().mark(stream).ok();
-    for home in homes {
-        home.lanes().end_stream(number, stream, fence.as_ref());
+    for pool in pools {
+        pool.lanes().end_stream(number, stream, fence.as_ref());
     }
 }
 
@@ -294,11 +304,11 @@ pub(crate) fn relieve(device: CUdevice, asking: ArenaId) -> bool {
     background::finish();
     let mut released = Bytes::ZERO;
     let mut has_others = false;
-    for home in context::homes_on(device) {
-        released = released.saturating_add(home.lanes().trim());
-        if home.arena().id() != asking {
+    for pool in device::pools_on(device) {
+        released = released.saturating_add(pool.lanes().trim());
+        if pool.arena().id() != asking {
             has_others = true;
-            home.arena().trim();
+            pool.arena().trim();
         }
     }
     has_others || !released.is_zero()
@@ -307,15 +317,15 @@ pub(crate) fn relieve(device: CUdevice, asking: ArenaId) -> bool {
 /// Whether some of what is live on a device was freed by the program: it waits
 /// for other streams, or to be freed in the background.
 pub(crate) fn has_freed(device: CUdevice) -> bool {
-    let homes = context::homes_on(device);
-    background::is_busy() || homes.iter().any(|home| home.lanes().has_uses())
+    let pools = device::pools_on(device);
+    background::is_busy() || pools.iter().any(|pool| pool.lanes().has_uses())
 }
 
 /// The graphs of these captures on a device are gone. How many bytes went back.
 pub(crate) fn release_captures(device: CUdevice, gone: impl Fn(u64) -> bool) -> Bytes {
-    let homes = context::homes_on(device);
-    let released = homes
+    let pools = device::pools_on(device);
+    let released = pools
         .iter()
-        .map(|home| home.lanes().release_captures(&gone));
+        .map(|pool| pool.lanes().release_captures(&gone));
     released.fold(Bytes::ZERO, Bytes::saturating_add)
 }

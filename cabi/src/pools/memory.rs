@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Address, AllocError, Bytes, Code, FreeError};
 
-use crate::pools::context::{self, Arena, Home, shortage};
+use crate::pools::device::{self, Arena, DevicePool, shortage};
 use crate::pools::{holdings, host_memory, pageable};
 use crate::process::guard::{Service, own_call, service};
 use crate::types::{CUdeviceptr, CudaResult};
@@ -84,7 +84,7 @@ impl Freed {
 
 /// Whether an address lies in memory of ours.
 pub(crate) fn is_ours(address: CUdeviceptr) -> bool {
-    context::owner(address) != Owner::Foreign
+    device::owner(address) != Owner::Foreign
 }
 
 /// Frees an address, whatever context is current.
@@ -95,16 +95,16 @@ pub(crate) fn free(address: CUdeviceptr) -> Freed {
 /// Frees an address if `check` lets it, which is asked
 /// for addresses of ours alone.
 pub(crate) fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Freed {
-    free_by(address, check, |home, address| home.free(address))
+    free_by(address, check, |pool, address| pool.free(address))
 }
 
 /// As [`free_if`], by this way of freeing.
 pub(crate) fn free_by(
     address: CUdeviceptr,
     check: impl FnOnce() -> Result<(), Code>,
-    free: impl FnOnce(&Home, Address) -> Result<(), FreeError>,
+    free: impl FnOnce(&DevicePool, Address) -> Result<(), FreeError>,
 ) -> Freed {
-    let Owner::Arena(id) = context::owner(address) else {
+    let Owner::Arena(id) = device::owner(address) else {
         return Freed::Foreign;
     };
     if service() != Service::Full {
@@ -113,7 +113,7 @@ pub(crate) fn free_by(
     if let Err(code) = check() {
         return Freed::Refused(code);
     }
-    let Some(home) = context::home_with(id) else {
+    let Some(pool) = device::pool_with(id) else {
         return Freed::Refused(Code::INVALID_VALUE);
     };
     let address = Address::new(address);
@@ -122,9 +122,9 @@ pub(crate) fn free_by(
         if let Some(then) = WHEN_FREED.get() {
             then(address.get());
         }
-        free(home, address)
+        free(pool, address)
     });
-    Freed::by(freed, || home.arena().driver().lasting_error())
+    Freed::by(freed, || pool.arena().driver().lasting_error())
 }
 
 /// Who hears of each block of a device before it is freed.
@@ -159,7 +159,7 @@ pub(crate) fn free_anywhere(address: usize) -> Result<(), FreeError> {
 /// Whether an address lies in memory that this library knows.
 pub(crate) fn is_known(address: usize) -> bool {
     let address = address as u64;
-    context::in_map(address) != Owner::Foreign
+    device::in_map(address) != Owner::Foreign
         || host_memory::knows(address)
         || pageable::owns(Address::new(address))
 }

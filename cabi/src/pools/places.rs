@@ -14,7 +14,7 @@ use vramalloc_core::{Address, Bytes, Code};
 use crate::driver::primary;
 use crate::linker::resolve;
 use crate::linker::resolve::MISSING;
-use crate::pools::context::{self, Arena, Asking, Home};
+use crate::pools::device::{self, Arena, Asking, DevicePool};
 use crate::pools::host_memory;
 use crate::pools::memory::{self, Refusal};
 use crate::process::guard::own_call;
@@ -26,7 +26,7 @@ use crate::types::{CUcontext, CUdevice, CUdeviceptr};
 /// # Errors
 /// What CUDA answers, for the device's context or for the memory.
 pub(crate) fn allocate(device: Option<c_int>, size: Bytes) -> Result<Address, Code> {
-    allocate_in(home(device)?.arena(), size)
+    allocate_in(pool(device)?.arena(), size)
 }
 
 /// Memory of an arena.
@@ -37,9 +37,9 @@ pub(crate) fn allocate_in(arena: &Arena, size: Bytes) -> Result<Address, Code> {
     let last = || {
         let mut answer: CUdeviceptr = 0;
         let size = usize::try_from(size.get()).unwrap_or(usize::MAX);
-        let marker = arena.driver().marker();
+        let context = arena.driver().context();
         // SAFETY: a place for the answer.
-        let result = marker.call(|| unsafe { real::cuMemAlloc_v2(&raw mut answer, size) });
+        let result = context.call(|| unsafe { real::cuMemAlloc_v2(&raw mut answer, size) });
         (result.err().map_or(0, Code::get), answer)
     };
     let served = memory::allocate(arena, size, last);
@@ -47,12 +47,12 @@ pub(crate) fn allocate_in(arena: &Arena, size: Bytes) -> Result<Address, Code> {
         Refusal::Limit => Code::OUT_OF_MEMORY,
         Refusal::Real(result) => code(result),
     })?;
-    if context::owner(address.get()) == Owner::Foreign {
+    if device::owner(address.get()) == Owner::Foreign {
         // The driver's, in a frame that another arena has a direct allocation
         // in: nobody could free it by this API.
-        let marker = arena.driver().marker();
+        let context = arena.driver().context();
         // SAFETY: an address that the driver gave just now, which nobody knows.
-        let _ = marker.call(|| unsafe { real::cuMemFree_v2(address.get()) });
+        let _ = context.call(|| unsafe { real::cuMemFree_v2(address.get()) });
         return Err(Code::OUT_OF_MEMORY);
     }
     Ok(address)
@@ -63,13 +63,13 @@ fn code(result: u32) -> Code {
     Code::check(result).err().unwrap_or(Code::UNKNOWN)
 }
 
-/// The home of a device's memory; of the current one where none is named.
+/// The pool of a device's memory; of the current one where none is named.
 ///
 /// # Errors
 /// What CUDA answers; [`Code::NOT_SUPPORTED`] where none of it is loaded.
-pub(crate) fn home(device: Option<c_int>) -> Result<&'static Home, Code> {
-    if let Some(home) = current_on(device) {
-        return Ok(home);
+pub(crate) fn pool(device: Option<c_int>) -> Result<&'static DevicePool, Code> {
+    if let Some(pool) = current_on(device) {
+        return Ok(pool);
     }
     let Some(ordinal) = device else {
         begin()?;
@@ -83,21 +83,21 @@ pub(crate) fn home(device: Option<c_int>) -> Result<&'static Home, Code> {
         get()?;
     }
     let context = primary(handle)?;
-    context::home_of(context, handle, Asking::Api).ok_or(Code::INVALID_CONTEXT)
+    device::pool_of(context, handle, Asking::Api).ok_or(Code::INVALID_CONTEXT)
 }
 
-/// The current context's home, if that is on the device.
-fn current_on(device: Option<c_int>) -> Option<&'static Home> {
-    let home = context::current_home(Asking::Api)?;
+/// The current context's pool, if that is on the device.
+fn current_on(device: Option<c_int>) -> Option<&'static DevicePool> {
+    let pool = device::current_pool(Asking::Api)?;
     // The driver's number of a device is its ordinal.
     device
-        .is_none_or(|ordinal| home.device() == ordinal)
-        .then_some(home)
+        .is_none_or(|ordinal| pool.device() == ordinal)
+        .then_some(pool)
 }
 
 /// The device of the context that is current, if one is.
 pub(crate) fn current_device() -> Option<CUdevice> {
-    context::current_home(Asking::Api).map(Home::device)
+    device::current_pool(Asking::Api).map(DevicePool::device)
 }
 
 /// Lets CUDA begin, as any first call of the program would: the runtime, where
@@ -136,10 +136,10 @@ fn primary(device: CUdevice) -> Result<CUcontext, Code> {
 /// # Errors
 /// What CUDA answers.
 pub(crate) fn allocate_pinned(size: Bytes) -> Result<Address, Code> {
-    host_memory::allocate_portable(any_home()?, size)
+    host_memory::allocate_portable(any_pool()?, size)
 }
 
-/// The home of any context: to portable memory they are alike.
-fn any_home() -> Result<&'static Home, Code> {
-    home(None).or_else(|_| home(Some(0)))
+/// The pool of any context: to portable memory they are alike.
+fn any_pool() -> Result<&'static DevicePool, Code> {
+    pool(None).or_else(|_| pool(Some(0)))
 }

@@ -12,7 +12,7 @@ use vramalloc_core::stats::ArenaStats;
 
 use crate::driver::devices;
 use crate::pools::background;
-use crate::pools::context;
+use crate::pools::device;
 use crate::pools::pageable;
 use crate::process;
 use crate::report::dump;
@@ -115,7 +115,7 @@ pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused
             devices::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
         }
         (Name::Memory(device, of), None) => {
-            let stats = context::all_on(device).map(|home| home.arena().stats());
+            let stats = device::all_on(device).map(|pool| pool.arena().stats());
             let now = stats.filter(|stats| stats.ended_us.is_none());
             now.map(|stats| of(&stats).get()).sum::<u64>().to_string()
         }
@@ -125,10 +125,10 @@ pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused
 fn option(key: &str, value: Option<&str>) -> Result<String, Refused> {
     if let Some(text) = value {
         // What was made obeys the options of that moment.
-        let early = !context::any() && !pageable::is_in_use();
+        let early = !device::any() && !pageable::is_in_use();
         let may_change = |row: &OptionRow| early || CHANGEABLE.contains(&row.key);
         process::change_options(|loaded| loaded.change(key, text, may_change))?;
-        context::obey_limit();
+        device::obey_limit();
     }
     process::options(|loaded| loaded.value(key)).ok_or(Refused::Unknown)
 }
@@ -147,16 +147,16 @@ pub(crate) fn dump(pattern: Option<&str>) -> Result<(), Refused> {
 }
 
 fn flush() -> String {
-    for home in context::homes() {
-        home.arena().flush();
-        home.pinned().flush();
+    for pool in device::pools() {
+        pool.arena().flush();
+        pool.pinned().flush();
     }
     String::new()
 }
 
 fn trim() -> String {
     background::finish();
-    let homes = context::homes();
-    let devices = homes.iter().map(|home| home.trim().get());
+    let pools = device::pools();
+    let devices = pools.iter().map(|pool| pool.trim().get());
     (devices.sum::<u64>() + pageable::trim().get()).to_string()
 }

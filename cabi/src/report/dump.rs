@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::{ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
-use crate::pools::context;
+use crate::pools::device;
 use crate::pools::pageable;
 use crate::process::guard::{self, Service};
 use crate::process::outside::{Outlet, quietly};
@@ -136,7 +136,7 @@ pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
 }
 
 fn used_arenas() -> Vec<ArenaReport> {
-    let mut arenas = context::reports();
+    let mut arenas = device::reports();
     arenas.extend(pageable::report().filter(ArenaReport::has_allocated));
     arenas
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use vramalloc_core::stats::{ArenaReport, MOST_BLOCKS, Snapshot, Snapshots, StackId};
 
 use crate::linker::stacks;
-use crate::pools::context;
-use crate::pools::context::Arena;
+use crate::pools::device;
+use crate::pools::device::Arena;
 
 /// The snapshots of all arenas there have been, with the call stacks that they
 /// and the reports refer to. Of an arena there are the events alone where the
@@ -17,9 +17,9 @@ use crate::pools::context::Arena;
 /// ended are bounded by themselves.
 pub(crate) fn take(reports: &[ArenaReport]) -> Snapshots {
     let all = |take: fn(&Arena) -> Option<Snapshot>| {
-        context::arenas().map(move |(device, arena)| Some((device, take(arena)?)))
+        device::arenas().map(move |(device, arena)| Some((device, take(arena)?)))
     };
-    let count = |of: fn(&Arena) -> u64| context::arenas().map(|(_, arena)| of(arena)).sum::<u64>();
+    let count = |of: fn(&Arena) -> u64| device::arenas().map(|(_, arena)| of(arena)).sum::<u64>();
     let blocks = count(Arena::block_count);
     let whole: Option<Vec<(u32, Snapshot)>> = (blocks <= MOST_BLOCKS)
         .then(|| all(Arena::snapshot).collect())

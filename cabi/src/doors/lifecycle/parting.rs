@@ -21,11 +21,11 @@ use vramalloc_core::driver::{Whose, ask_until};
 
 use super::Sure;
 use crate::driver::capture;
+use crate::driver::context::Context;
+use crate::driver::contexts;
 use crate::driver::fence::{Fence, all_reached, runs_nothing};
-use crate::driver::marker::Marker;
-use crate::driver::peers;
 use crate::driver::streams;
-use crate::pools::context::{self, Home};
+use crate::pools::device::{self, DevicePool};
 
 /// So long work is waited for that may end only by what is done after the call;
 /// all waits before an end together.
@@ -33,30 +33,30 @@ const MOST: Duration = Duration::from_secs(5);
 
 /// Before a context ends: waits for the others where they can still be using
 /// memory that was freed.
-pub(super) fn wait_for_peers(marker: &Arc<Marker>, sure: Sure) {
+pub(super) fn wait_for_peers(context: &Arc<Context>, sure: Sure) {
     let start = Instant::now();
-    for home in context::homes_of(marker) {
+    for pool in device::pools_of(context) {
         // Whether they are over makes no difference to what comes.
-        let _over = within(start, || Ok(home.lanes().are_uses_over()));
-        if peers::others_than(marker.context()).is_empty() || !has_limbo(home) {
+        let _over = within(start, || Ok(pool.lanes().are_uses_over()));
+        if contexts::others_than(context.handle()).is_empty() || !has_limbo(pool) {
             continue;
         }
-        home.arena().flush();
-        home.pinned().flush();
-        if has_limbo(home) {
-            see_off(home, marker, sure, start);
+        pool.arena().flush();
+        pool.pinned().flush();
+        if has_limbo(pool) {
+            see_off(pool, context, sure, start);
         }
     }
 }
 
-fn has_limbo(home: &Home) -> bool {
-    !home.arena().limbo().is_zero() || home.pinned().has_limbo()
+fn has_limbo(pool: &DevicePool) -> bool {
+    !pool.arena().limbo().is_zero() || pool.pinned().has_limbo()
 }
 
-fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure, start: Instant) {
+fn see_off(pool: &DevicePool, context: &Arc<Context>, sure: Sure, start: Instant) {
     // A capture must not hear of it, and contexts that cannot be marked are
     // broken: then nothing can be done.
-    let Some(Ok(fence)) = capture::outside(|| Fence::of_all(marker)) else {
+    let Some(Ok(fence)) = capture::outside(|| Fence::of_all(context)) else {
         return;
     };
     let own = match sure {
@@ -68,9 +68,9 @@ fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure, start: Instant) {
         return;
     }
     // The driver's free waits for the context's own work too.
-    home.arena().give_back_idle();
-    home.pinned().give_back_idle();
-    if has_limbo(home) {
+    pool.arena().give_back_idle();
+    pool.pinned().give_back_idle();
+    if has_limbo(pool) {
         // Whether it was reached makes no difference to what comes.
         let _reached = within(start, || fence.is_reached());
     }
@@ -78,11 +78,11 @@ fn see_off(home: &Home, marker: &Arc<Marker>, sure: Sure, start: Instant) {
 
 /// Whether all work of a context that surely ends is done, where others may ask;
 /// the end itself waits for that, but nobody can tell then.
-pub(super) fn is_quiet(marker: &Arc<Marker>) -> bool {
-    if peers::others_than(marker.context()).is_empty() {
+pub(super) fn is_quiet(context: &Arc<Context>) -> bool {
+    if contexts::others_than(context.handle()).is_empty() {
         return false;
     }
-    match capture::outside(|| streams::mark_at_once(marker)) {
+    match capture::outside(|| streams::mark_at_once(context)) {
         Some(Ok(marks)) => within(Instant::now(), || all_reached(&marks)) == Ok(true),
         Some(Err(code)) => runs_nothing(code),
         None => false,

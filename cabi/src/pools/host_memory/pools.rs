@@ -13,16 +13,16 @@ use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
 use vramalloc_core::stats::{ArenaReport, PinnedReport};
 use vramalloc_core::{Address, Bytes, PinnedPlan, host};
 
-use crate::driver::marker::Marker;
+use crate::driver::context::Context;
 use crate::driver::whose;
 use crate::pools::host_memory::registered::Leftovers;
-use crate::pools::host_memory::source::{Kind, Source};
+use crate::pools::host_memory::source::{HostDriver, Kind};
 use crate::pools::registry::Registry;
 use crate::process::{self, cancel};
 use crate::types::CUdevice;
 
 /// An arena of page-locked memory.
-pub(crate) type Arena = vramalloc_core::Arena<Source>;
+pub(crate) type Arena = vramalloc_core::Arena<HostDriver>;
 
 /// As many as a process can have, in segments of the registry, retired ones
 /// counted: 262144. What is beyond is left to CUDA.
@@ -35,13 +35,13 @@ static PLAN: OnceLock<Arc<PinnedPlan>> = OnceLock::new();
 /// An arena, and whose it is.
 struct Pool {
     arena: Arena,
-    of: Of,
+    of: PoolOwner,
     kind: Kind,
 }
 
 /// The context that arenas belong to.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Of {
+pub(crate) struct PoolOwner {
     /// Its number.
     pub(crate) context: u32,
     /// Its device.
@@ -50,17 +50,17 @@ pub(crate) struct Of {
 
 /// The arenas of one context.
 pub(crate) struct Pools {
-    marker: Arc<Marker>,
+    context: Arc<Context>,
     config: Config,
-    of: Of,
+    of: PoolOwner,
     by_kind: [OnceLock<Option<&'static Arena>>; Kind::COUNT],
 }
 
 impl Pools {
-    /// The context of the marker has no arena yet.
-    pub(crate) fn new(marker: Arc<Marker>, config: Config, of: Of) -> Pools {
+    /// The context has no arena yet.
+    pub(crate) fn new(context: Arc<Context>, config: Config, of: PoolOwner) -> Pools {
         Pools {
-            marker,
+            context,
             config,
             of,
             by_kind: [const { OnceLock::new() }; Kind::COUNT],
@@ -78,7 +78,7 @@ impl Pools {
         *place.get_or_init(|| {
             let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
             let config = &self.config;
-            let source = Source::new(Arc::clone(&self.marker), kind, self.threads());
+            let source = HostDriver::new(Arc::clone(&self.context), kind, self.threads());
             let pool = POOLS.add(|number| Pool {
                 arena: Arena::pinned(ArenaId(number), source, config, plan, Arc::clone(pages)),
                 of: self.of,
@@ -133,7 +133,7 @@ fn plan() -> &'static Arc<PinnedPlan> {
         return plan;
     }
     let _held = cancel::Held::back();
-    // Of a host that does not say what it has, nothing is kept.
+    // PoolOwner a host that does not say what it has, nothing is kept.
     let memory = host::memory().unwrap_or(Bytes::ZERO);
     let plan = process::options(|loaded| PinnedPlan::new(&loaded.settings.pinned, memory));
     PLAN.get_or_init(|| Arc::new(plan))
@@ -141,7 +141,7 @@ fn plan() -> &'static Arc<PinnedPlan> {
 
 /// Whose an address of the host is.
 pub(crate) fn owner(address: Address) -> Owner {
-    whose::owner(address, || in_map(address), marker_of)
+    whose::owner(address, || in_map(address), context_of)
 }
 
 /// The same as far as the page map knows.
@@ -151,16 +151,16 @@ pub(crate) fn in_map(address: Address) -> Owner {
         .map_or(Owner::Foreign, |pages| pages.owner(address))
 }
 
-/// The marker of the context that the page map gives an address to.
-pub(crate) fn marker_at(address: Address) -> Option<&'static Arc<Marker>> {
-    marker_of(in_map(address))
+/// The context that the page map gives an address to.
+pub(crate) fn context_at(address: Address) -> Option<&'static Arc<Context>> {
+    context_of(in_map(address))
 }
 
-fn marker_of(owner: Owner) -> Option<&'static Arc<Marker>> {
+fn context_of(owner: Owner) -> Option<&'static Arc<Context>> {
     let Owner::Arena(id) = owner else {
         return None;
     };
-    Some(arena(id)?.driver().marker())
+    Some(arena(id)?.driver().context())
 }
 
 /// Every arena there has been.

@@ -25,7 +25,7 @@ use spin::rwlock::RwLock;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::{Address, Code};
 
-use crate::driver::marker::Marker;
+use crate::driver::context::Context;
 use crate::process::outside::with_signals_blocked;
 use crate::real;
 
@@ -53,12 +53,12 @@ static ANY: AtomicBool = AtomicBool::new(false);
 const FLAGS: u32 = 3;
 
 /// Takes `size` bytes, aligned to `align`, and registers them in the context of
-/// the marker, after so many `threads` have touched them.
+/// the context, after so many `threads` have touched them.
 ///
 /// # Errors
 /// Out of memory, or what the driver answers; then nothing is held.
 pub(crate) fn take(
-    marker: &Marker,
+    context: &Context,
     size: usize,
     align: usize,
     stand_in: usize,
@@ -72,7 +72,7 @@ pub(crate) fn take(
     let host = ptr::with_exposed_provenance_mut(start);
     // SAFETY: a mapping of this size, which nobody else knows yet.
     let register = || unsafe { real::cuMemHostRegister_v2(host, size, FLAGS) };
-    if let Err(code) = marker.call(register) {
+    if let Err(code) = context.call(register) {
         unmap(start, size);
         return Err(code);
     }
@@ -94,7 +94,7 @@ pub(crate) fn begins_at(address: Address) -> bool {
 /// # Errors
 /// What the driver answers; then the memory stays where it is, since the device
 /// may reach it.
-pub(crate) fn give_back(marker: &Marker, address: Address) -> Result<(), Code> {
+pub(crate) fn give_back(context: &Context, address: Address) -> Result<(), Code> {
     let start = number(address).ok_or(Code::INVALID_VALUE)?;
     let removed = MAPPINGS.write().remove(&start);
     let Some(Mapping { size, .. }) = removed else {
@@ -102,7 +102,7 @@ pub(crate) fn give_back(marker: &Marker, address: Address) -> Result<(), Code> {
     };
     let host = ptr::with_exposed_provenance_mut(start);
     // SAFETY: what `take` registered; nobody uses it any more.
-    marker.call(|| unsafe { real::cuMemHostUnregister(host) })?;
+    context.call(|| unsafe { real::cuMemHostUnregister(host) })?;
     unmap(start, size);
     Ok(())
 }

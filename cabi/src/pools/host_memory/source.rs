@@ -21,11 +21,11 @@ use vramalloc_core::driver::{Whose, told};
 use vramalloc_core::patience::Brief;
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
+use crate::driver::context::Context;
 use crate::driver::fence::Fence;
-use crate::driver::marker::Marker;
 use crate::driver::real_driver::RealDriver;
 use crate::driver::whose;
-use crate::pools::context::marker_at;
+use crate::pools::device::context_at;
 use crate::pools::host_memory::pools;
 use crate::pools::host_memory::registered::{self, Leftovers};
 use crate::real;
@@ -122,8 +122,8 @@ struct Leaving {
 }
 
 /// See the module.
-pub(crate) struct Source {
-    marker: Arc<Marker>,
+pub(crate) struct HostDriver {
+    context: Arc<Context>,
     /// Fences are the same whatever memory they are for: host memory, too, can
     /// be in use in every context.
     device: RealDriver,
@@ -141,13 +141,13 @@ pub(crate) struct Source {
     odd: AtomicU64,
 }
 
-impl Source {
-    /// Memory of this kind in the marker's context, registered after so many
+impl HostDriver {
+    /// Memory of this kind in the context, registered after so many
     /// `threads` have touched it, or allocated by the driver.
-    pub(crate) fn new(marker: Arc<Marker>, kind: Kind, threads: Option<u32>) -> Source {
-        Source {
-            device: RealDriver::new(Arc::clone(&marker), marker_at),
-            marker,
+    pub(crate) fn new(context: Arc<Context>, kind: Kind, threads: Option<u32>) -> HostDriver {
+        HostDriver {
+            device: RealDriver::new(Arc::clone(&context), context_at),
+            context,
             kind,
             cuts: SpinMutex::new(Vec::new()),
             threads,
@@ -158,8 +158,8 @@ impl Source {
     }
 
     /// Makes calls in the context.
-    pub(crate) fn marker(&self) -> &Arc<Marker> {
-        &self.marker
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     /// An error that every call in the context answers from now on.
@@ -204,7 +204,7 @@ impl Source {
     fn can_register(&self) -> bool {
         let has = |attribute| {
             let (mut device, mut value): (CUdevice, c_int) = (0, 0);
-            let asked = self.marker.call(|| {
+            let asked = self.context.call(|| {
                 // SAFETY: places for the answers.
                 unsafe {
                     match real::cuCtxGetDevice(&raw mut device) {
@@ -231,7 +231,7 @@ impl Source {
         let stand_in = self.stand_in()?;
         let [size, align] = [size, CHUNK_ALIGN].map(|bytes| usize::try_from(bytes.get()).ok());
         let (size, align) = (size?, align?);
-        told::alloc(|| registered::take(&self.marker, size, align, stand_in, threads)).ok()
+        told::alloc(|| registered::take(&self.context, size, align, stand_in, threads)).ok()
     }
 
     /// Whether registered memory is waiting to be given back.
@@ -252,7 +252,7 @@ impl Source {
             let fence = leaves.fence.as_ref();
             if fence.is_some_and(|fence| self.reached(fence) == Ok(true)) {
                 // Nobody is left to hear of a failure; the memory stays then.
-                let _ = registered::give_back(&self.marker, leaves.address);
+                let _ = registered::give_back(&self.context, leaves.address);
             } else {
                 self.leaving.lock().push(leaves);
             }
@@ -264,9 +264,9 @@ impl Source {
         let mut address: *mut c_void = ptr::null_mut();
         // SAFETY: a place for the answer.
         let take = || unsafe { self.kind.take(&raw mut address, length) };
-        told::alloc(|| self.marker.call(take))?;
+        told::alloc(|| self.context.call(take))?;
         let address = Address::new(address.expose_provenance() as u64);
-        whose::took(address, size, pools::marker_at);
+        whose::took(address, size, pools::context_at);
         Ok(address)
     }
 
@@ -275,7 +275,7 @@ impl Source {
         let address = ptr::with_exposed_provenance_mut(address);
         // SAFETY: what `take` returned; nobody uses it any more.
         let free = || unsafe { real::cuMemFreeHost(address) };
-        told::free(|| self.marker.call(free))
+        told::free(|| self.context.call(free))
     }
 
     /// A chunk of the driver's memory.
@@ -322,7 +322,7 @@ impl Source {
     }
 }
 
-impl Driver for Source {
+impl Driver for HostDriver {
     type Fence = Fence;
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {

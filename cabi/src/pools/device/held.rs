@@ -4,7 +4,7 @@ use vramalloc_core::Bytes;
 use vramalloc_core::arena::live_at;
 use vramalloc_core::page_map::ArenaId;
 
-use super::{Arena, homes_on};
+use super::{Arena, pools_on};
 use crate::pools::lanes;
 use crate::types::CUdevice;
 
@@ -13,8 +13,8 @@ use crate::types::CUdevice;
 /// and not entered yet is looked for at that moment: it is found, or in the
 /// books by the second look.
 pub(super) fn live(device: CUdevice, asking: ArenaId) -> Option<Bytes> {
-    let homes = homes_on(device);
-    let arenas = homes.iter().map(|home| &*home.arena);
+    let pools = pools_on(device);
+    let arenas = pools.iter().map(|pool| &*pool.arena);
     let others: Vec<&Arena> = arenas.filter(|arena| arena.id() != asking).collect();
     live_at(&others, || (!lanes::has_freed(device)).then_some(()))
 }

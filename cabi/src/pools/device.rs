@@ -7,7 +7,7 @@
 //! hit is one thread-local look-up; a free finds its arena with the page map
 //! and one load.
 //!
-//! Lock order: `NEW`, then `SERVING` or that of `HOMES`. No driver call is made
+//! Lock order: `NEW`, then `SERVING` or that of `POOLS`. No driver call is made
 //! under any of them.
 
 use std::cell::Cell;
@@ -22,13 +22,13 @@ use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::patience::Brief;
 use vramalloc_core::{Address, Bytes, Code, FreeError, MemInfo};
 
+use crate::driver::context::{Context, Decision};
+use crate::driver::contexts;
 use crate::driver::devices::{self, Device, device};
 use crate::driver::green;
-use crate::driver::marker::{Decision, Marker};
-use crate::driver::peers;
 use crate::driver::real_driver::RealDriver;
 use crate::pools::holdings;
-use crate::pools::host_memory::{Leftovers, Of, Pools};
+use crate::pools::host_memory::{Leftovers, PoolOwner, Pools};
 use crate::pools::lanes;
 use crate::pools::registry::Registry;
 use crate::process::say::{Once, warn_once};
@@ -42,7 +42,7 @@ mod reports;
 mod settings;
 pub(crate) mod shortage;
 
-pub(crate) use owners::{arena, home_with, in_map, marker_at, owner, serving_homes};
+pub(crate) use owners::{arena, context_at, in_map, owner, pool_with, serving_pools};
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
 
@@ -63,8 +63,8 @@ pub(crate) enum Asking {
 }
 
 /// A context with its arena, or one of its lanes.
-pub(crate) struct Home {
-    context: usize,
+pub(crate) struct DevicePool {
+    handle: usize,
     device: &'static Device,
     /// The device's primary context, which the runtime uses.
     primary: bool,
@@ -72,36 +72,36 @@ pub(crate) struct Home {
     role: Role,
 }
 
-/// What a home is to its context.
+/// What a pool is to its context.
 enum Role {
     /// The context's own.
-    Context(Box<Beside>),
+    Context(Box<ContextPools>),
     /// A lane's; this is its context's.
-    Lane(&'static Home),
+    Lane(&'static DevicePool),
 }
 
 /// What a context has beside its arena.
-struct Beside {
-    /// Memory of streams, each lane with a home of its own.
+struct ContextPools {
+    /// Memory of streams, each lane with a pool of its own.
     lanes: Lanes<RealDriver>,
     pinned: Pools,
 }
 
-impl Home {
+impl DevicePool {
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    fn beside(&self) -> &Beside {
+    fn context_pools(&self) -> &ContextPools {
         match &self.role {
-            Role::Context(beside) => beside,
-            Role::Lane(home) => home.beside(),
+            Role::Context(pools) => pools,
+            Role::Lane(pool) => pool.context_pools(),
         }
     }
 
     /// The arenas of the context's page-locked host memory.
     pub(crate) fn pinned(&self) -> &Pools {
-        &self.beside().pinned
+        &self.context_pools().pinned
     }
 
     pub(crate) fn device(&self) -> CUdevice {
@@ -110,7 +110,7 @@ impl Home {
 
     /// The lanes of the context.
     pub(crate) fn lanes(&self) -> &Lanes<RealDriver> {
-        &self.beside().lanes
+        &self.context_pools().lanes
     }
 
     pub(crate) fn is_lane(&self) -> bool {
@@ -118,29 +118,29 @@ impl Home {
     }
 
     /// Whether the other one's context is this one's.
-    pub(crate) fn is_of_context(&self, other: &Home) -> bool {
-        self.context == other.context
+    pub(crate) fn is_of_context(&self, other: &DevicePool) -> bool {
+        self.handle == other.handle
     }
 
-    fn marker(&self) -> &Arc<Marker> {
-        self.arena.driver().marker()
+    fn context(&self) -> &Arc<Context> {
+        self.arena.driver().context()
     }
 
-    fn is_of(&self, marker: &Arc<Marker>) -> bool {
-        Arc::ptr_eq(self.marker(), marker)
+    fn is_of(&self, context: &Arc<Context>) -> bool {
+        Arc::ptr_eq(self.context(), context)
     }
 
     /// Whether its context may be ending: nothing is asked of it then.
     fn is_paused(&self) -> bool {
-        self.marker().is_paused()
+        self.context().is_paused()
     }
 
-    /// Frees a block of this home.
+    /// Frees a block of this pool.
     #[inline(always)]
     pub(crate) fn free(&self, address: Address) -> Result<(), FreeError> {
         match &self.role {
             Role::Context(_) => self.arena.free(address),
-            Role::Lane(home) => home.lanes().free(&self.arena, address),
+            Role::Lane(pool) => pool.lanes().free(&self.arena, address),
         }
     }
 
@@ -153,7 +153,7 @@ impl Home {
         let free = || self.arena.free_in_order(address, give_back);
         match &self.role {
             Role::Context(_) => free(),
-            Role::Lane(home) => home.lanes().free_by(&self.arena, address, free),
+            Role::Lane(pool) => pool.lanes().free_by(&self.arena, address, free),
         }
     }
 
@@ -162,10 +162,10 @@ impl Home {
     /// fails, and so it is free.
     pub(crate) fn mem_info(&self) -> Result<MemInfo, Code> {
         let MemInfo { free, total } = self.arena.mem_info()?;
-        let elsewhere = homes_on(self.device()).into_iter().map(|home| {
-            let own = home.arena.id() == self.arena.id();
-            let idle = if own { Bytes::ZERO } else { home.arena.idle() };
-            idle.saturating_add(home.lanes().idle())
+        let elsewhere = pools_on(self.device()).into_iter().map(|pool| {
+            let own = pool.arena.id() == self.arena.id();
+            let idle = if own { Bytes::ZERO } else { pool.arena.idle() };
+            idle.saturating_add(pool.lanes().idle())
         });
         let free = elsewhere.fold(free, Bytes::saturating_add).min(total);
         Ok(MemInfo { free, total })
@@ -179,44 +179,44 @@ impl Home {
 
 static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();
 static NEW: SpinMutex<(), Brief> = SpinMutex::new(());
-static SERVING: RwLock<Vec<&'static Home>, Brief> = RwLock::new(Vec::new());
-/// Every home by the number of its arena.
-static HOMES: Registry<Home, MOST_ARENAS> = Registry::new();
+static SERVING: RwLock<Vec<&'static DevicePool>, Brief> = RwLock::new(Vec::new());
+/// Every pool by the number of its arena.
+static POOLS: Registry<DevicePool, MOST_ARENAS> = Registry::new();
 /// The arena that a thread used last.
 #[derive(Copy, Clone)]
 struct Remembered {
     generation: u64,
-    context: usize,
-    home: Option<&'static Home>,
+    handle: usize,
+    pool: Option<&'static DevicePool>,
 }
 
 thread_local! {
     static LAST: Cell<Remembered> =
-        const { Cell::new(Remembered { generation: 0, context: 0, home: None }) };
+        const { Cell::new(Remembered { generation: 0, handle: 0, pool: None }) };
 }
 
 /// The arena of the context that is current on this thread, with the device
 /// it is on; none where no context is current.
 pub(crate) fn current() -> Option<(&'static Arena, CUdevice)> {
-    let home = current_home(Asking::Door)?;
-    Some((&home.arena, home.device.handle))
+    let pool = current_pool(Asking::Door)?;
+    Some((&pool.arena, pool.device.handle))
 }
 
-/// The home of the context that is current on this thread.
-pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
-    let mut context: CUcontext = ptr::null_mut();
+/// The pool of the context that is current on this thread.
+pub(crate) fn current_pool(asking: Asking) -> Option<&'static DevicePool> {
+    let mut handle: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
-    let result = unsafe { real::cuCtxGetCurrent(&raw mut context) };
-    if result != 0 || context.is_null() {
+    let result = unsafe { real::cuCtxGetCurrent(&raw mut handle) };
+    if result != 0 || handle.is_null() {
         return None;
     }
     // A thread that was told of a context's end does not find its arena again.
-    let generation = peers::generation();
+    let generation = contexts::generation();
     let last = LAST.get();
-    match last.home {
-        Some(home) if last.context == context.addr() && last.generation == generation => Some(home),
+    match last.pool {
+        Some(pool) if last.handle == handle.addr() && last.generation == generation => Some(pool),
         _ => {
-            let home = find(green::whole(context), asking, || {
+            let pool = find(green::whole(handle), asking, || {
                 let mut device: CUdevice = 0;
                 // SAFETY: a place for the answer.
                 let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
@@ -224,45 +224,45 @@ pub(crate) fn current_home(asking: Asking) -> Option<&'static Home> {
             })?;
             LAST.set(Remembered {
                 generation,
-                context: context.addr(),
-                home: Some(home),
+                handle: handle.addr(),
+                pool: Some(pool),
             });
-            Some(home)
+            Some(pool)
         }
     }
 }
 
-/// The home of a context of this device, whatever context is current.
-pub(crate) fn home_of(
-    context: CUcontext,
+/// The pool of a context of this device, whatever context is current.
+pub(crate) fn pool_of(
+    handle: CUcontext,
     device: CUdevice,
     asking: Asking,
-) -> Option<&'static Home> {
-    find(green::whole(context), asking, || Some(device))
+) -> Option<&'static DevicePool> {
+    find(green::whole(handle), asking, || Some(device))
 }
 
-/// The home that serves a context, or a new one. Where the context may be
+/// The pool that serves a context, or a new one. Where the context may be
 /// ending, it is waited for that to be decided.
 fn find(
-    context: CUcontext,
+    handle: CUcontext,
     asking: Asking,
     device: impl Fn() -> Option<CUdevice>,
-) -> Option<&'static Home> {
+) -> Option<&'static DevicePool> {
     loop {
-        let found = match serving(context.addr()) {
-            Some(home) if !home.is_paused() => return Some(home),
-            Some(home) => Err(Arc::clone(home.marker())),
-            None => create(context, device()?, asking),
+        let found = match serving(handle.addr()) {
+            Some(pool) if !pool.is_paused() => return Some(pool),
+            Some(pool) => Err(Arc::clone(pool.context())),
+            None => create(handle, device()?, asking),
         };
-        let marker = match found {
-            Ok(home) => return home,
-            Err(marker) => marker,
+        let context = match found {
+            Ok(pool) => return pool,
+            Err(context) => context,
         };
-        match marker.await_decision() {
+        match context.await_decision() {
             // One that was found before the next end begins will do.
             Decision::Lives => {
-                if let Some(home) = serving(context.addr()).filter(|home| home.is_of(&marker)) {
-                    return Some(home);
+                if let Some(pool) = serving(handle.addr()).filter(|pool| pool.is_of(&context)) {
+                    return Some(pool);
                 }
             }
             Decision::Ended => {}
@@ -277,36 +277,36 @@ fn find(
 /// # Errors
 /// What the driver would answer a call that needs one.
 pub(crate) fn check_current() -> Result<(), Code> {
-    let mut context: CUcontext = ptr::null_mut();
+    let mut handle: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
-    let asked = unsafe { real::cuCtxGetCurrent(&raw mut context) };
+    let asked = unsafe { real::cuCtxGetCurrent(&raw mut handle) };
     // A question of ours that fails is no failure of the program's.
-    if asked == 0 && context.is_null() {
+    if asked == 0 && handle.is_null() {
         return Err(Code::INVALID_CONTEXT);
     }
     Ok(())
 }
 
-fn serving(context: usize) -> Option<&'static Home> {
+fn serving(handle: usize) -> Option<&'static DevicePool> {
     SERVING
         .read()
         .iter()
-        .find(|home| home.context == context)
+        .find(|pool| pool.handle == handle)
         .copied()
 }
 
-/// Makes the arena of a context of this device; or the marker of one that may
+/// Makes the arena of a context of this device; or the one that may
 /// be ending.
 fn create(
-    context: CUcontext,
-    handle: CUdevice,
+    handle: CUcontext,
+    ordinal: CUdevice,
     asking: Asking,
-) -> Result<Option<&'static Home>, Arc<Marker>> {
+) -> Result<Option<&'static DevicePool>, Arc<Context>> {
     let _held = cancel::Held::back();
-    let Some((marker, primary)) = peers::learn(context, handle) else {
+    let Some((context, primary)) = contexts::learn(handle, ordinal) else {
         return Ok(None);
     };
-    let device = device(handle);
+    let device = device(ordinal);
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
     let (config, watch) = process::options(|loaded| {
         let settings = &loaded.settings;
@@ -314,39 +314,39 @@ fn create(
     });
 
     let new = NEW.lock();
-    if marker.is_paused() {
-        return Err(marker);
+    if context.is_paused() {
+        return Err(context);
     }
     // Another thread may have been faster.
-    if let Some(home) = serving(context.addr()) {
-        return Ok(Some(home));
+    if let Some(pool) = serving(handle.addr()) {
+        return Ok(Some(pool));
     }
-    let home = HOMES.add(|number| {
+    let pool = POOLS.add(|number| {
         let id = ArenaId(number);
-        let driver = RealDriver::new(Arc::clone(&marker), marker_at);
+        let driver = RealDriver::new(Arc::clone(&context), context_at);
         let quota = Arc::clone(&device.quota);
         let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
-        let relieve = move || lanes::relieve(handle, id);
-        let live = move || held::live(handle, id);
-        Home {
-            context: context.addr(),
+        let relieve = move || lanes::relieve(ordinal, id);
+        let live = move || held::live(ordinal, id);
+        DevicePool {
+            handle: handle.addr(),
             device,
             primary,
             arena: Arc::new(arena.watched(watch).relieved_by(relieve, live)),
-            role: Role::Context(Box::new(Beside {
+            role: Role::Context(Box::new(ContextPools {
                 lanes: Lanes::new(),
                 pinned: Pools::new(
-                    marker,
+                    context,
                     config.clone(),
-                    Of {
+                    PoolOwner {
                         context: number,
-                        device: handle,
+                        device: ordinal,
                     },
                 ),
             })),
         }
     });
-    let Some(home) = home else {
+    let Some(pool) = pool else {
         drop(new);
         warn_once(
             Once::Arenas,
@@ -354,21 +354,21 @@ fn create(
         );
         return Ok(None);
     };
-    SERVING.write().push(home);
+    SERVING.write().push(pool);
     drop(new);
-    if home.arena.events_kept() < watch.events {
+    if pool.arena.events_kept() < watch.events {
         warn_once(
             Once::Trace,
             "trace: no host memory for so many events; none are kept",
         );
     }
-    Ok(Some(home))
+    Ok(Some(pool))
 }
 
 /// Makes a lane of a context: no fence, and chunks as they are needed,
 /// whatever the strategy. Memory is filled and waited for in no stream's order,
 /// so not here.
-pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
+pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<Arena>> {
     let pages = PAGES.get()?;
     let (mut config, watch) = process::options(|loaded| {
         let settings = &loaded.settings;
@@ -378,20 +378,20 @@ pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
     config.free_sync = FreeSync::Immediate;
     config.fill = None;
     config.sync_after_alloc = false;
-    let driver = RealDriver::new(Arc::clone(home.arena.driver().marker()), marker_at);
-    let device = home.device;
-    let lane = HOMES.add(|number| {
+    let driver = RealDriver::new(Arc::clone(pool.arena.driver().context()), context_at);
+    let device = pool.device;
+    let lane = POOLS.add(|number| {
         let id = ArenaId(number);
         let quota = Arc::clone(&device.quota);
         let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(device.handle, id);
         let live = move || held::live(device.handle, id);
-        Home {
-            context: home.context,
+        DevicePool {
+            handle: pool.handle,
             device,
-            primary: home.primary,
+            primary: pool.primary,
             arena: Arc::new(arena.watched(watch).relieved_by(relieve, live)),
-            role: Role::Lane(home),
+            role: Role::Lane(pool),
         }
     })?;
     Some(Arc::clone(&lane.arena))
@@ -401,9 +401,9 @@ pub(crate) fn make_lane(home: &'static Home) -> Option<Arc<Arena>> {
 /// back.
 pub(crate) fn obey_limit() {
     for device in devices::obey_limit() {
-        for home in homes_on(device.handle) {
+        for pool in pools_on(device.handle) {
             if device.is_beyond_limit() {
-                home.trim();
+                pool.trim();
             }
         }
     }
@@ -411,59 +411,59 @@ pub(crate) fn obey_limit() {
 
 /// Whether there is or was an arena.
 pub(crate) fn any() -> bool {
-    HOMES.all().next().is_some()
+    POOLS.all().next().is_some()
 }
 
-/// The homes that serve.
-pub(crate) fn homes() -> Vec<&'static Home> {
-    let mut homes = SERVING.read().clone();
-    homes.retain(|home| !home.is_paused());
-    homes
+/// The pools that serve.
+pub(crate) fn pools() -> Vec<&'static DevicePool> {
+    let mut pools = SERVING.read().clone();
+    pools.retain(|pool| !pool.is_paused());
+    pools
 }
 
-/// The homes that serve on a device.
-pub(crate) fn homes_on(device: CUdevice) -> Vec<&'static Home> {
-    let mut homes = homes();
-    homes.retain(|home| home.device.handle == device);
-    homes
+/// The pools that serve on a device.
+pub(crate) fn pools_on(device: CUdevice) -> Vec<&'static DevicePool> {
+    let mut pools = pools();
+    pools.retain(|pool| pool.device.handle == device);
+    pools
 }
 
-/// Every home there has been on a device, lanes too; the memory of those that
+/// Every pool there has been on a device, lanes too; the memory of those that
 /// are gone counts for nothing.
-pub(crate) fn all_on(device: CUdevice) -> impl Iterator<Item = &'static Home> {
-    HOMES.all().filter(move |home| home.device.handle == device)
+pub(crate) fn all_on(device: CUdevice) -> impl Iterator<Item = &'static DevicePool> {
+    POOLS.all().filter(move |pool| pool.device.handle == device)
 }
 
-/// The homes of the marker's context that serve.
-pub(crate) fn homes_of(marker: &Arc<Marker>) -> Vec<&'static Home> {
-    let mut homes = homes();
-    homes.retain(|home| home.is_of(marker));
-    homes
+/// The pools of the context that serve.
+pub(crate) fn pools_of(context: &Arc<Context>) -> Vec<&'static DevicePool> {
+    let mut pools = pools();
+    pools.retain(|pool| pool.is_of(context));
+    pools
 }
 
-/// After the marker of a context was paused: whoever looks for a home from
+/// After a context was paused: whoever looks for a pool from
 /// now on finds none in it, and none is made.
-pub(crate) fn close_homes() {
+pub(crate) fn close_pools() {
     // Whoever was making one has made it when this is passed.
     drop(NEW.lock());
-    peers::forget_remembered();
+    contexts::forget_remembered();
 }
 
-/// The context of this marker is gone: its arenas forget everything.
-pub(crate) fn retire(marker: &Arc<Marker>) -> Leftovers {
-    let retired: Vec<&'static Home> = {
+/// This context is gone: its arenas forget everything.
+pub(crate) fn retire(context: &Arc<Context>) -> Leftovers {
+    let retired: Vec<&'static DevicePool> = {
         let mut serving = SERVING.write();
-        let (retired, kept) = serving.drain(..).partition(|home| home.is_of(marker));
+        let (retired, kept) = serving.drain(..).partition(|pool| pool.is_of(context));
         *serving = kept;
         retired
     };
     let mut left = Leftovers::default();
-    for home in retired {
-        home.arena.retire();
-        reports::keep_the_end(&home.arena, home.lanes().retire());
-        left = left.and(home.pinned().retire());
+    for pool in retired {
+        pool.arena.retire();
+        reports::keep_the_end(&pool.arena, pool.lanes().retire());
+        left = left.and(pool.pinned().retire());
     }
-    peers::forget_remembered();
+    contexts::forget_remembered();
     holdings::forget_dead();
     left
 }

@@ -12,7 +12,7 @@ use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::{ArenaReport, MOST_BLOCKS, sum_up};
 
-use super::{Arena, HOMES, Home};
+use super::{Arena, DevicePool, POOLS};
 use crate::pools::host_memory;
 
 /// As many arenas whose contexts have ended are told of block by block: more
@@ -48,14 +48,14 @@ fn take_surplus() -> Option<(Arc<Arena>, u64)> {
 /// A report of every arena there has been that was asked for anything; of many
 /// contexts that are gone, a sum.
 pub(crate) fn reports() -> Vec<ArenaReport> {
-    let devices = HOMES.all().map(|home| ArenaReport {
-        device: ordinal(home),
-        device_name: home.device.name.clone(),
-        device_total: home.device.total,
-        lane: home.is_lane(),
-        stats: home.arena.stats(),
-        calls: home.arena.driver_calls(),
-        ooms: home.arena.ooms(),
+    let devices = POOLS.all().map(|pool| ArenaReport {
+        device: ordinal(pool),
+        device_name: pool.device.name.clone(),
+        device_total: pool.device.total,
+        lane: pool.is_lane(),
+        stats: pool.arena.stats(),
+        calls: pool.arena.driver_calls(),
+        ooms: pool.arena.ooms(),
         ..ArenaReport::default()
     });
     let all = devices.chain(host_memory::reports());
@@ -64,9 +64,9 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
 
 /// Every arena there has been, with its device's ordinal.
 pub(crate) fn arenas() -> impl Iterator<Item = (u32, &'static Arena)> {
-    HOMES.all().map(|home| (ordinal(home), &*home.arena))
+    POOLS.all().map(|pool| (ordinal(pool), &*pool.arena))
 }
 
-fn ordinal(home: &Home) -> u32 {
-    u32::try_from(home.device.handle).unwrap_or(0)
+fn ordinal(pool: &DevicePool) -> u32 {
+    u32::try_from(pool.device.handle).unwrap_or(0)
 }

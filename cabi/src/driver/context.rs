@@ -5,11 +5,11 @@
 //! alive, disturbs no stream capture, passes our own doors, and leaves the
 //! thread as it was; a context does not end while a call is made in it. A
 //! thread that asks for nothing in a context does not wait for its end: marks
-//! are made and asked by [`Marker::call_now`], which is answered at once. Cost:
+//! are made and asked by [`Context::call_now`], which is answered at once. Cost:
 //! three cheap driver calls and the passing of a gate around each; nothing of
 //! this is on the path of a hit.
 
-mod place;
+mod current;
 mod stay;
 
 use std::collections::VecDeque;
@@ -24,24 +24,24 @@ use vramalloc_core::driver::IfEnding;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::{Brief, Patience, wait_within};
 
-use crate::driver::fence::{Marks, all_reached};
+use crate::driver::fence::{Events, all_reached};
 use crate::driver::reserve::Reserve;
 use crate::process::guard;
 use crate::real;
 use crate::types::{CUcontext, CUevent, CUstream, CudaResult, EVENT_DISABLE_TIMING};
 
-use place::{Relaxed, ask_current};
+use current::{Relaxed, ask_current};
 
 /// Makes calls in a context, and marks in its work.
-pub(crate) struct Marker {
+pub(crate) struct Context {
     /// A `CUcontext`, as a number: it is handed back to the driver and never
     /// looked into.
-    context: usize,
+    handle: usize,
     /// Events that mark nothing at present.
     idle: SpinMutex<Vec<usize>, Brief>,
     /// Marks that were made here for others' fences and that nobody has found
     /// reached yet, the oldest first.
-    queued: SpinMutex<VecDeque<Marks>, Brief>,
+    queued: SpinMutex<VecDeque<Events>, Brief>,
     /// Every call in the context passes it. Closed while the context may be
     /// ending, and for good when it has ended.
     calls: Gate,
@@ -89,10 +89,10 @@ pub(crate) fn lasts(code: Code) -> bool {
     matches!(code.get(), 214 | 700 | 702 | 710 | 714..=719)
 }
 
-impl Marker {
-    pub(crate) fn new(context: CUcontext) -> Arc<Marker> {
-        Arc::new(Marker {
-            context: context.expose_provenance(),
+impl Context {
+    pub(crate) fn new(handle: CUcontext) -> Arc<Context> {
+        Arc::new(Context {
+            handle: handle.expose_provenance(),
             idle: SpinMutex::new(Vec::new()),
             queued: SpinMutex::new(VecDeque::new()),
             calls: Gate::new(),
@@ -116,8 +116,8 @@ impl Marker {
         &self.reserve
     }
 
-    pub(crate) fn context(&self) -> CUcontext {
-        ptr::with_exposed_provenance_mut(self.context)
+    pub(crate) fn handle(&self) -> CUcontext {
+        ptr::with_exposed_provenance_mut(self.handle)
     }
 
     /// The context has ended: what was marked in it counts as done. False
@@ -129,7 +129,7 @@ impl Marker {
         if is_new {
             *self.since.lock() = Instant::now();
             self.calls.close();
-            // They hold the marker in turn.
+            // They hold the context in turn.
             let queued = std::mem::take(&mut *self.queued.lock());
             drop(queued);
             self.reserve.forget();
@@ -309,22 +309,22 @@ impl Marker {
     }
 
     /// These marks were made here for another context's fence.
-    pub(crate) fn stands_in_queue(&self, marks: &Marks) {
+    pub(crate) fn stands_in_queue(&self, marks: &Events) {
         if !marks.is_empty() {
             self.queued.lock().push_back(Arc::clone(marks));
         }
     }
 
     /// Marks the whole context with one event.
-    pub(crate) fn mark_context(self: &Arc<Marker>) -> Result<Arc<Mark>, Code> {
+    pub(crate) fn record(self: &Arc<Context>) -> Result<Arc<Event>, Code> {
         let mark = self.blank()?;
         // SAFETY: the context, and an event of it.
-        self.call_now(|| unsafe { real::cuCtxRecordEvent(self.context(), mark.event()) })?;
+        self.call_now(|| unsafe { real::cuCtxRecordEvent(self.handle(), mark.event()) })?;
         Ok(mark)
     }
 
     /// Marks one stream of the context, which must stay alive meanwhile.
-    pub(crate) fn mark_stream(self: &Arc<Marker>, stream: CUstream) -> Result<Arc<Mark>, Code> {
+    pub(crate) fn record_in(self: &Arc<Context>, stream: CUstream) -> Result<Arc<Event>, Code> {
         let mark = self.blank()?;
         // SAFETY: an event of the context; the stream is the caller's promise.
         self.call_now(|| unsafe { real::cuEventRecord(mark.event(), stream) })?;
@@ -339,10 +339,10 @@ impl Marker {
     }
 
     /// An event of this context, to be recorded.
-    fn blank(self: &Arc<Marker>) -> Result<Arc<Mark>, Code> {
-        Ok(Arc::new(Mark {
+    fn blank(self: &Arc<Context>) -> Result<Arc<Event>, Code> {
+        Ok(Arc::new(Event {
             event: self.event()?,
-            marker: Arc::clone(self),
+            context: Arc::clone(self),
         }))
     }
 
@@ -358,19 +358,19 @@ impl Marker {
     }
 }
 
-/// An event that was recorded. Back to its marker with the value.
-pub(crate) struct Mark {
+/// An event that was recorded. Back to its context with the value.
+pub(crate) struct Event {
     event: usize,
-    marker: Arc<Marker>,
+    context: Arc<Context>,
 }
 
-impl Drop for Mark {
+impl Drop for Event {
     fn drop(&mut self) {
-        self.marker.idle.lock().push(self.event);
+        self.context.idle.lock().push(self.event);
     }
 }
 
-impl Mark {
+impl Event {
     fn event(&self) -> CUevent {
         ptr::with_exposed_provenance_mut(self.event)
     }
@@ -390,17 +390,17 @@ impl Mark {
             if wait()? {
                 return Ok(true);
             }
-            if self.marker.await_decision() == Decision::Open {
+            if self.context.await_decision() == Decision::Open {
                 return Ok(false);
             }
         }
     }
 
     fn ask(&self, call: impl FnOnce() -> CudaResult) -> Result<bool, Code> {
-        match self.marker.call_now(call) {
+        match self.context.call_now(call) {
             Ok(()) => Ok(true),
-            Err(_) if self.marker.has_ended() => Ok(true),
-            Err(Code::NOT_READY) => Ok(self.marker.is_quiet()),
+            Err(_) if self.context.has_ended() => Ok(true),
+            Err(Code::NOT_READY) => Ok(self.context.is_quiet()),
             Err(code) => Err(code),
         }
     }
@@ -413,53 +413,53 @@ mod tests {
     use super::*;
     use crate::process::guard::own_call;
 
-    fn wait(marker: &Marker) -> Decision {
-        guard::serve(|| marker.await_decision()).unwrap_or(Decision::Open)
+    fn wait(context: &Context) -> Decision {
+        guard::serve(|| context.await_decision()).unwrap_or(Decision::Open)
     }
 
     #[test]
     fn a_decision_is_waited_for_where_it_may_be() {
         let _turn = guard::turn();
-        let marker = Marker::new(ptr::null_mut());
-        assert_eq!(wait(&marker), Decision::Lives);
-        marker.pause(false);
+        let context = Context::new(ptr::null_mut());
+        assert_eq!(wait(&context), Decision::Lives);
+        context.pause(false);
         // From inside a call to the driver nobody waits.
-        let asked = guard::serve(|| own_call(|| marker.await_decision()));
+        let asked = guard::serve(|| own_call(|| context.await_decision()));
         assert_eq!(asked, Ok(Decision::Open));
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| wait(&marker));
+            let waiting = scope.spawn(|| wait(&context));
             // It misses no end that was none, however soon the next begins.
             while !waiting.is_finished() {
-                marker.resume(false);
-                marker.pause(false);
+                context.resume(false);
+                context.pause(false);
             }
             assert_eq!(waiting.join().unwrap(), Decision::Lives);
-            let waiting = scope.spawn(|| wait(&marker));
-            assert!(marker.end());
-            marker.forgot();
+            let waiting = scope.spawn(|| wait(&context));
+            assert!(context.end());
+            context.forgot();
             assert_eq!(waiting.join().unwrap(), Decision::Ended);
         });
-        marker.resume(false);
-        assert_eq!(wait(&marker), Decision::Ended);
+        context.resume(false);
+        assert_eq!(wait(&context), Decision::Ended);
     }
 
     #[test]
     fn an_end_that_takes_long_is_waited_for_once() {
         let _turn = guard::turn();
-        let marker = Marker::new(ptr::null_mut());
-        marker.pause(false);
+        let context = Context::new(ptr::null_mut());
+        context.pause(false);
         // At once: the thread asked for nothing there.
-        assert_eq!(marker.call_now(|| 0), Err(Code::NOT_READY));
-        assert_eq!(marker.call_from_here(|| 0), Err(Code::NOT_READY));
-        *marker.since.lock() -= MOST_OPEN;
+        assert_eq!(context.call_now(|| 0), Err(Code::NOT_READY));
+        assert_eq!(context.call_from_here(|| 0), Err(Code::NOT_READY));
+        *context.since.lock() -= MOST_OPEN;
         let start = Instant::now();
         for _ in 0..10 {
-            assert_eq!(wait(&marker), Decision::Open);
-            assert_eq!(marker.call(|| 0), Err(Code::NOT_READY));
-            assert_eq!(marker.stay(IfEnding::Wait, |_| ()), None);
+            assert_eq!(wait(&context), Decision::Open);
+            assert_eq!(context.call(|| 0), Err(Code::NOT_READY));
+            assert_eq!(context.stay(IfEnding::Wait, |_| ()), None);
         }
         assert!(start.elapsed() < MOST_OPEN);
-        marker.resume(false);
-        assert_eq!(marker.stay(IfEnding::Leave, |_| 7), Some(7));
+        context.resume(false);
+        assert_eq!(context.stay(IfEnding::Leave, |_| 7), Some(7));
     }
 }

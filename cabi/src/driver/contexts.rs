@@ -9,7 +9,7 @@
 //! they are made, and those made behind our back when they first come by.
 //!
 //! Owns the list of contexts that are alive, whose lock is taken alone and
-//! spans no driver call. Invariant: a context has one marker from its
+//! spans no driver call. Invariant: a context has one [`Context`] from its
 //! beginning to its end. Cost: a look at the list per fence; a mark more per
 //! fence for each context beyond the first.
 
@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use spin::rwlock::RwLock;
 use vramalloc_core::patience::Brief;
 
+use crate::driver::context::Context;
 use crate::driver::green;
-use crate::driver::marker::Marker;
 use crate::driver::primary;
 use crate::driver::streams;
 use crate::real;
@@ -29,7 +29,7 @@ use crate::types::{CUcontext, CUdevice};
 
 /// A context that is alive.
 struct Known {
-    marker: Arc<Marker>,
+    context: Arc<Context>,
     /// Its device, if it is that device's primary context.
     primary_of: Option<CUdevice>,
 }
@@ -56,80 +56,80 @@ pub(crate) fn forget_remembered() {
     GENERATION.fetch_add(1, Ordering::Release);
 }
 
-/// What is known of a context: its marker, and whether it is its device's
+/// What is known of a context, and whether it is its device's
 /// primary one.
-pub(crate) fn known(context: CUcontext) -> Option<(Arc<Marker>, bool)> {
+pub(crate) fn known(handle: CUcontext) -> Option<(Arc<Context>, bool)> {
     let contexts = CONTEXTS.read();
-    let known = contexts.iter().find(|k| k.marker.context() == context)?;
-    Some((Arc::clone(&known.marker), known.primary_of.is_some()))
+    let known = contexts.iter().find(|k| k.context.handle() == handle)?;
+    Some((Arc::clone(&known.context), known.primary_of.is_some()))
 }
 
 /// The same of one that may not have come by yet; none where it is the primary
 /// context of this device and not made: it may be current before it is made,
 /// and after a reset. Any other one is noted when it is made.
-pub(crate) fn learn(context: CUcontext, device: CUdevice) -> Option<(Arc<Marker>, bool)> {
-    if let Some(known) = known(context) {
+pub(crate) fn learn(handle: CUcontext, device: CUdevice) -> Option<(Arc<Context>, bool)> {
+    if let Some(known) = known(handle) {
         return Some(known);
     }
     if primary::is_active(device) == Some(false) {
         return None;
     }
-    let primary = primary::is_primary(context, device);
-    let marker = marker(context, || primary.then_some(device));
-    Some((marker, primary))
+    let primary = primary::is_primary(handle, device);
+    let context = context(handle, || primary.then_some(device));
+    Some((context, primary))
 }
 
-/// The marker of a context.
-pub(crate) fn marker(
-    context: CUcontext,
+/// The context with this handle.
+pub(crate) fn context(
+    handle: CUcontext,
     primary_of: impl FnOnce() -> Option<CUdevice>,
-) -> Arc<Marker> {
-    let context = green::whole(context);
+) -> Arc<Context> {
+    let handle = green::whole(handle);
     let find = |known: &[Known]| {
-        let known = known.iter().find(|k| k.marker.context() == context)?;
-        Some(Arc::clone(&known.marker))
+        let known = known.iter().find(|k| k.context.handle() == handle)?;
+        Some(Arc::clone(&known.context))
     };
-    if let Some(marker) = find(&CONTEXTS.read()) {
-        return marker;
+    if let Some(context) = find(&CONTEXTS.read()) {
+        return context;
     }
     if real::find_all() {
         streams::find_way();
     }
     let known = Known {
-        marker: Marker::new(context),
+        context: Context::new(handle),
         primary_of: primary_of(),
     };
     let mut contexts = CONTEXTS.write();
     // Another thread may have been faster.
-    if let Some(marker) = find(&contexts) {
-        return marker;
+    if let Some(context) = find(&contexts) {
+        return context;
     }
-    let marker = Arc::clone(&known.marker);
+    let context = Arc::clone(&known.context);
     contexts.push(known);
     if contexts.len() > 1 {
         SEVERAL.store(true, Ordering::Relaxed);
     }
-    marker
+    context
 }
 
-/// The marker of the context that is current on this thread.
-pub(crate) fn current() -> Option<Arc<Marker>> {
-    let mut context: CUcontext = ptr::null_mut();
+/// The context that is current on this thread.
+pub(crate) fn current() -> Option<Arc<Context>> {
+    let mut handle: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
-    let result = unsafe { real::cuCtxGetCurrent(&raw mut context) };
-    if result != 0 || context.is_null() {
+    let result = unsafe { real::cuCtxGetCurrent(&raw mut handle) };
+    if result != 0 || handle.is_null() {
         return None;
     }
-    let context = green::whole(context);
-    if let Some((marker, _)) = known(context) {
-        return Some(marker);
+    let handle = green::whole(handle);
+    if let Some((context, _)) = known(handle) {
+        return Some(context);
     }
     let mut device: CUdevice = 0;
     // SAFETY: a place for the answer.
     if unsafe { real::cuCtxGetDevice(&raw mut device) } != 0 {
-        return Some(marker(context, || None));
+        return Some(context(handle, || None));
     }
-    learn(context, device).map(|(marker, _)| marker)
+    learn(handle, device).map(|(context, _)| context)
 }
 
 /// Whether there are, or were, several contexts.
@@ -138,55 +138,55 @@ pub(crate) fn are_several() -> bool {
 }
 
 /// Whether this is the context that is current on this thread, or a part of it is.
-pub(crate) fn is_current(context: CUcontext) -> bool {
+pub(crate) fn is_current(handle: CUcontext) -> bool {
     let mut current: CUcontext = ptr::null_mut();
     // SAFETY: a place for the answer.
     let asked = unsafe { real::cuCtxGetCurrent(&raw mut current) };
-    asked == 0 && green::whole(current) == context
+    asked == 0 && green::whole(current) == handle
 }
 
 /// All contexts.
-pub(crate) fn all() -> Vec<Arc<Marker>> {
+pub(crate) fn all() -> Vec<Arc<Context>> {
     let contexts = CONTEXTS.read();
-    contexts.iter().map(|k| Arc::clone(&k.marker)).collect()
+    contexts.iter().map(|k| Arc::clone(&k.context)).collect()
 }
 
-/// The marker of a context that may not have come by yet.
-pub(crate) fn of(context: CUcontext) -> Arc<Marker> {
-    marker(context, || {
+/// A context that may not have come by yet.
+pub(crate) fn of(handle: CUcontext) -> Arc<Context> {
+    context(handle, || {
         let mut device: CUdevice = 0;
-        let passing = Marker::new(context);
+        let passing = Context::new(handle);
         // SAFETY: a place for the answer.
         let told = passing.call(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
-        (told.is_ok() && primary::is_primary(context, device)).then_some(device)
+        (told.is_ok() && primary::is_primary(handle, device)).then_some(device)
     })
 }
 
 /// All contexts but this one.
-pub(crate) fn others_than(own: CUcontext) -> Vec<Arc<Marker>> {
+pub(crate) fn others_than(own: CUcontext) -> Vec<Arc<Context>> {
     let contexts = CONTEXTS.read();
-    let markers = contexts.iter().map(|known| &known.marker);
-    (markers.filter(|marker| marker.context() != own))
+    let contexts = contexts.iter().map(|known| &known.context);
+    (contexts.filter(|context| context.handle() != own))
         .map(Arc::clone)
         .collect()
 }
 
-/// The context of this marker is gone; another one may have its handle now.
-pub(crate) fn forget(marker: &Arc<Marker>) {
+/// This context is gone; another one may have its handle now.
+pub(crate) fn forget(context: &Arc<Context>) {
     let mut contexts = CONTEXTS.write();
-    contexts.retain(|known| !Arc::ptr_eq(&known.marker, marker));
+    contexts.retain(|known| !Arc::ptr_eq(&known.context, context));
 }
 
-/// The device whose primary context this marker's is.
-pub(crate) fn device_of_primary(marker: &Arc<Marker>) -> Option<CUdevice> {
+/// The device whose primary context this is.
+pub(crate) fn device_of_primary(context: &Arc<Context>) -> Option<CUdevice> {
     let contexts = CONTEXTS.read();
-    let known = contexts.iter().find(|k| Arc::ptr_eq(&k.marker, marker))?;
+    let known = contexts.iter().find(|k| Arc::ptr_eq(&k.context, context))?;
     known.primary_of
 }
 
-/// The marker of the device's primary context, if it was made.
-pub(crate) fn primary(device: CUdevice) -> Option<Arc<Marker>> {
+/// The device's primary context, if it was made.
+pub(crate) fn primary(device: CUdevice) -> Option<Arc<Context>> {
     let contexts = CONTEXTS.read();
     let known = (contexts.iter()).find(|known| known.primary_of == Some(device))?;
-    Some(Arc::clone(&known.marker))
+    Some(Arc::clone(&known.context))
 }

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use vramalloc_core::Code;
 use vramalloc_core::driver::IfEnding;
 
-use super::Marker;
-use super::place::{Current, Relaxed};
+use super::Context;
+use super::current::{Current, Relaxed};
 use crate::process::guard::{self, own_call};
 use crate::types::CudaResult;
 
-impl Marker {
+impl Context {
     /// Does `work` in the context, which does not end meanwhile; none where it
     /// has ended, or may be ending: for how long that is waited for says
     /// `ending`.
@@ -56,10 +56,10 @@ impl Marker {
 }
 
 /// The context, while it cannot end.
-pub(crate) struct Within<'a>(&'a Marker);
+pub(crate) struct Within<'a>(&'a Context);
 
 impl Within<'_> {
-    /// Makes a call there, as [`Marker::call`].
+    /// Makes a call there, as [`Context::call`].
     ///
     /// # Errors
     /// What the driver answers.
@@ -69,7 +69,7 @@ impl Within<'_> {
 
     pub(super) fn calls(&self, calls: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
         self.make(|| {
-            let _current = Current::make(self.0.context())?;
+            let _current = Current::make(self.0.handle())?;
             let _relaxed = Relaxed::enter();
             calls()
         })

@@ -11,7 +11,7 @@ use crate::sync::Lock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where an item was: in a scope, between the items before it and after.
-pub type Spot = (ScopeId, u64);
+pub type Position = (ScopeId, u64);
 
 /// An open scope.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -22,15 +22,15 @@ struct Scope<T> {
     items: BTreeMap<u64, T>,
 }
 
-struct Books<T> {
+struct State<T> {
     next: u64,
     scopes: BTreeMap<ScopeId, Scope<T>>,
-    places: BTreeMap<T, Spot>,
+    places: BTreeMap<T, Position>,
 }
 
 /// All open scopes of a process.
 pub struct Scopes<T> {
-    books: Lock<Books<T>>,
+    state: Lock<State<T>>,
     /// How many items are held. Relaxed: whoever frees an item learned of it
     /// from the thread that entered it, and so sees it counted.
     held: AtomicUsize,
@@ -41,7 +41,7 @@ impl<T: Copy + Ord> Scopes<T> {
     #[must_use]
     pub fn new() -> Scopes<T> {
         Scopes {
-            books: Lock::new(Books {
+            state: Lock::new(State {
                 next: 1,
                 scopes: BTreeMap::new(),
                 places: BTreeMap::new(),
@@ -53,34 +53,34 @@ impl<T: Copy + Ord> Scopes<T> {
     /// Begins a scope inside another, or inside none. Numbers are from 1 and
     /// never come again.
     pub fn begin(&self, outer: Option<ScopeId>) -> ScopeId {
-        let mut books = self.books.lock();
-        let id = ScopeId(books.next);
-        books.next += 1;
+        let mut state = self.state.lock();
+        let id = ScopeId(state.next);
+        state.next += 1;
         let scope = Scope {
             outer,
             items: BTreeMap::new(),
         };
-        books.scopes.insert(id, scope);
+        state.scopes.insert(id, scope);
         id
     }
 
     /// Enters an item in an open scope.
     pub fn enter(&self, id: ScopeId, item: T) {
-        let mut books = self.books.lock();
-        let number = books.next;
-        books.next += 1;
-        self.put(&mut books, (id, number), item);
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        self.put(&mut state, (id, number), item);
     }
 
     /// Takes an item out of its scope, if it is in one: it is being freed.
     /// Where it was.
-    pub fn leave(&self, item: T) -> Option<Spot> {
+    pub fn leave(&self, item: T) -> Option<Position> {
         if self.held.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let mut books = self.books.lock();
-        let (id, number) = books.places.remove(&item)?;
-        if let Some(scope) = books.scopes.get_mut(&id) {
+        let mut state = self.state.lock();
+        let (id, number) = state.places.remove(&item)?;
+        if let Some(scope) = state.scopes.get_mut(&id) {
             scope.items.remove(&number);
         }
         self.held.fetch_sub(1, Ordering::Relaxed);
@@ -88,15 +88,15 @@ impl<T: Copy + Ord> Scopes<T> {
     }
 
     /// Puts an item back where it was, if that is open still: it was not freed.
-    pub fn come_back(&self, spot: Spot, item: T) {
-        self.put(&mut self.books.lock(), spot, item);
+    pub fn come_back(&self, position: Position, item: T) {
+        self.put(&mut self.state.lock(), position, item);
     }
 
-    fn put(&self, books: &mut Books<T>, spot: Spot, item: T) {
-        let (id, number) = spot;
-        if let Some(scope) = books.scopes.get_mut(&id) {
+    fn put(&self, state: &mut State<T>, position: Position, item: T) {
+        let (id, number) = position;
+        if let Some(scope) = state.scopes.get_mut(&id) {
             scope.items.insert(number, item);
-            books.places.insert(item, spot);
+            state.places.insert(item, position);
             self.held.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -104,17 +104,17 @@ impl<T: Copy + Ord> Scopes<T> {
     /// All items that are held.
     #[must_use]
     pub fn items(&self) -> Vec<T> {
-        self.books.lock().places.keys().copied().collect()
+        self.state.lock().places.keys().copied().collect()
     }
 
     /// Ends a scope: the one that it was in, and its items, the youngest
     /// first. None where it is not open.
     pub fn end(&self, id: ScopeId) -> Option<(Option<ScopeId>, Vec<T>)> {
-        let mut books = self.books.lock();
-        let scope = books.scopes.remove(&id)?;
+        let mut state = self.state.lock();
+        let scope = state.scopes.remove(&id)?;
         let items: Vec<T> = scope.items.into_values().rev().collect();
         for item in &items {
-            books.places.remove(item);
+            state.places.remove(item);
         }
         self.held.fetch_sub(items.len(), Ordering::Relaxed);
         Some((scope.outer, items))
@@ -144,8 +144,8 @@ mod tests {
         // Of no scope.
         assert_eq!(scopes.leave(99), None);
         // Its free was refused: it is where it was.
-        let spot = scopes.leave(20).unwrap();
-        scopes.come_back(spot, 20);
+        let position = scopes.leave(20).unwrap();
+        scopes.come_back(position, 20);
         assert_eq!(scopes.end(inner), Some((Some(outer), vec![22, 20])));
         assert_eq!(scopes.end(inner), None);
         scopes.enter(outer, 20);

@@ -39,7 +39,7 @@ use direct::pool_of;
 use indexes::Indexes;
 pub use locate::Located;
 use pages::SharedPages;
-pub(super) use snapshot::Room;
+pub(super) use snapshot::SnapshotSize;
 use spare::Ages;
 pub(super) use tally::{Piece, Shortage, Tally, Wait};
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::address::Bytes;
 use crate::arena::Arena;
-use crate::arena::books::{Room, Shortage};
+use crate::arena::books::{Shortage, SnapshotSize};
 use crate::arena::growth::is_shortage;
 use crate::arena::history::{History, Watch};
 use crate::driver::Driver;
@@ -89,8 +89,8 @@ impl<D: Driver> Arena<D> {
         }
         let mut snapshot = Snapshot::default();
         for _ in 0..TRIES {
-            let Room { events, .. } = self.books.lock().snapshot_room();
-            let room = Room { blocks: 0, events };
+            let SnapshotSize { events, .. } = self.books.lock().snapshot_room();
+            let room = SnapshotSize { blocks: 0, events };
             room.and_more().reserve(&mut snapshot).ok()?;
             if self.books.lock().events(&mut snapshot) {
                 return Some(snapshot);

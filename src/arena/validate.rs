@@ -33,15 +33,15 @@ impl std::error::Error for Inconsistency {}
 
 /// A step of the program in the arena: at its end a debug build compares the
 /// books. (Not under the model checker, for which it would be one more lock.)
-pub(super) struct Step<'a, D: Driver>(&'a Arena<D>);
+pub(super) struct Validation<'a, D: Driver>(&'a Arena<D>);
 
 impl<D: Driver> Arena<D> {
-    pub(super) fn step(&self) -> Step<'_, D> {
-        Step(self)
+    pub(super) fn step(&self) -> Validation<'_, D> {
+        Validation(self)
     }
 }
 
-impl<D: Driver> Drop for Step<'_, D> {
+impl<D: Driver> Drop for Validation<'_, D> {
     fn drop(&mut self) {
         if cfg!(debug_assertions) && cfg!(not(loom)) && !std::thread::panicking() {
             let books = self.0.books.lock();

@@ -14,7 +14,7 @@ use std::ptr;
 
 use vramalloc_core::{Bytes, Code};
 
-use crate::pools::device::{self, Arena, Asking, DevicePool};
+use crate::pools::device::{self, Asking, DeviceArena, DevicePool};
 use crate::pools::memory::{self, Freed, Refusal};
 use crate::process::guard::failing_with;
 use crate::real;
@@ -88,7 +88,7 @@ pub(crate) unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Opti
 }
 
 /// The arena that the runtime would allocate in.
-fn arena() -> Option<&'static Arena> {
+fn arena() -> Option<&'static DeviceArena> {
     pool().map(|pool| &**pool.arena())
 }
 

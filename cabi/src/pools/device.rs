@@ -47,7 +47,7 @@ pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
 
 /// An arena over the real driver.
-pub(crate) type Arena = vramalloc_core::Arena<RealDriver>;
+pub(crate) type DeviceArena = vramalloc_core::Arena<RealDriver>;
 
 /// As many arenas as a process can have, in segments of the registry, retired
 /// ones counted: 262144. Contexts beyond are left to CUDA.
@@ -68,7 +68,7 @@ pub(crate) struct DevicePool {
     device: &'static Device,
     /// The device's primary context, which the runtime uses.
     primary: bool,
-    arena: Arc<Arena>,
+    arena: Arc<DeviceArena>,
     role: Role,
 }
 
@@ -88,7 +88,7 @@ struct ContextPools {
 }
 
 impl DevicePool {
-    pub(crate) fn arena(&self) -> &Arc<Arena> {
+    pub(crate) fn arena(&self) -> &Arc<DeviceArena> {
         &self.arena
     }
 
@@ -144,7 +144,7 @@ impl DevicePool {
         }
     }
 
-    /// The same in the order of a stream; see [`Arena::free_in_order`].
+    /// The same in the order of a stream; see [`DeviceArena::free_in_order`].
     pub(crate) fn free_in_order(
         &self,
         address: Address,
@@ -197,7 +197,7 @@ thread_local! {
 
 /// The arena of the context that is current on this thread, with the device
 /// it is on; none where no context is current.
-pub(crate) fn current() -> Option<(&'static Arena, CUdevice)> {
+pub(crate) fn current() -> Option<(&'static DeviceArena, CUdevice)> {
     let pool = current_pool(Asking::Door)?;
     Some((&pool.arena, pool.device.handle))
 }
@@ -325,7 +325,7 @@ fn create(
         let id = ArenaId(number);
         let driver = RealDriver::new(Arc::clone(&context), context_at);
         let quota = Arc::clone(&device.quota);
-        let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
+        let arena = DeviceArena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(ordinal, id);
         let live = move || held::live(ordinal, id);
         DevicePool {
@@ -368,7 +368,7 @@ fn create(
 /// Makes a lane of a context: no fence, and chunks as they are needed,
 /// whatever the strategy. Memory is filled and waited for in no stream's order,
 /// so not here.
-pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<Arena>> {
+pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
     let pages = PAGES.get()?;
     let (mut config, watch) = process::options(|loaded| {
         let settings = &loaded.settings;
@@ -383,7 +383,7 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<Arena>> {
     let lane = POOLS.add(|number| {
         let id = ArenaId(number);
         let quota = Arc::clone(&device.quota);
-        let arena = Arena::new(id, driver, &config, Arc::clone(pages), quota);
+        let arena = DeviceArena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(device.handle, id);
         let live = move || held::live(device.handle, id);
         DevicePool {

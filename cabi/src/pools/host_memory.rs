@@ -24,7 +24,7 @@ use crate::pools::memory::Freed;
 use crate::process::guard::{Service, own_call, service};
 use crate::types::CudaResult;
 
-use pools::Arena;
+use pools::HostArena;
 pub(crate) use pools::{PoolOwner, Pools, reports};
 pub(crate) use registered::{Leftovers, stand_in};
 use source::CHUNK_ALIGN;
@@ -75,7 +75,7 @@ pub(crate) unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> 
 }
 
 /// What the arena had none for, the driver has none for either.
-fn note_failure(arena: &Arena, request: Bytes, error: AllocError, code: Code) {
+fn note_failure(arena: &HostArena, request: Bytes, error: AllocError, code: Code) {
     // Any other shortage the arena has noted itself.
     if error == AllocError::Limit && code == Code::OUT_OF_MEMORY {
         arena.note_refusal(request);

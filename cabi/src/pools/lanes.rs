@@ -23,7 +23,7 @@ use crate::driver::fence::{Fence, runs_nothing};
 use crate::driver::real_driver::RealDriver;
 use crate::linker::resolve::MISSING;
 use crate::pools::background;
-use crate::pools::device::{self, Arena, Asking, DevicePool};
+use crate::pools::device::{self, Asking, DeviceArena, DevicePool};
 use crate::pools::places;
 use crate::process;
 use crate::process::guard::own_call;
@@ -170,7 +170,7 @@ pub(crate) fn allocate(
     let served = number(pool, stream).and_then(|stream| {
         let key = LaneKey { stream, capture };
         let make = || device::make_lane(pool);
-        let request = |lane: &Arc<Arena>| places::allocate_in(lane, size);
+        let request = |lane: &Arc<DeviceArena>| places::allocate_in(lane, size);
         pool.lanes().serve(key, make, request)
     });
     served.unwrap_or_else(|| match capture {

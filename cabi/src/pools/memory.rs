@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Address, AllocError, Bytes, Code, FreeError};
 
-use crate::pools::device::{self, Arena, DevicePool, shortage};
+use crate::pools::device::{self, DeviceArena, DevicePool, shortage};
 use crate::pools::{holdings, host_memory, pageable};
 use crate::process::guard::{Service, own_call, service};
 use crate::types::{CUdeviceptr, CudaResult};
@@ -26,7 +26,7 @@ pub(crate) enum Refusal {
 /// Memory from the arena; where the driver has none left for it, from `last`,
 /// the real function, so that the failure is CUDA's own.
 pub(crate) fn allocate(
-    arena: &Arena,
+    arena: &DeviceArena,
     size: Bytes,
     last: impl FnOnce() -> (CudaResult, CUdeviceptr),
 ) -> Result<Address, Refusal> {

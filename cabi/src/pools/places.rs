@@ -14,7 +14,7 @@ use vramalloc_core::{Address, Bytes, Code};
 use crate::driver::primary;
 use crate::linker::resolve;
 use crate::linker::resolve::MISSING;
-use crate::pools::device::{self, Arena, Asking, DevicePool};
+use crate::pools::device::{self, Asking, DeviceArena, DevicePool};
 use crate::pools::host_memory;
 use crate::pools::memory::{self, Refusal};
 use crate::process::guard::own_call;
@@ -33,7 +33,7 @@ pub(crate) fn allocate(device: Option<c_int>, size: Bytes) -> Result<Address, Co
 ///
 /// # Errors
 /// What CUDA answers.
-pub(crate) fn allocate_in(arena: &Arena, size: Bytes) -> Result<Address, Code> {
+pub(crate) fn allocate_in(arena: &DeviceArena, size: Bytes) -> Result<Address, Code> {
     let last = || {
         let mut answer: CUdeviceptr = 0;
         let size = usize::try_from(size.get()).unwrap_or(usize::MAX);

@@ -9,30 +9,31 @@ use vramalloc_core::stats::{ArenaReport, MOST_BLOCKS, Snapshot, Snapshots, Stack
 
 use crate::linker::stacks;
 use crate::pools::device;
-use crate::pools::device::Arena;
+use crate::pools::device::DeviceArena;
 
 /// The snapshots of all arenas there have been, with the call stacks that they
 /// and the reports refer to. Of an arena there are the events alone where the
 /// blocks are too many, or the host has no memory for them; contexts that have
 /// ended are bounded by themselves.
 pub(crate) fn take(reports: &[ArenaReport]) -> Snapshots {
-    let all = |take: fn(&Arena) -> Option<Snapshot>| {
+    let all = |take: fn(&DeviceArena) -> Option<Snapshot>| {
         device::arenas().map(move |(device, arena)| Some((device, take(arena)?)))
     };
-    let count = |of: fn(&Arena) -> u64| device::arenas().map(|(_, arena)| of(arena)).sum::<u64>();
-    let blocks = count(Arena::block_count);
+    let count =
+        |of: fn(&DeviceArena) -> u64| device::arenas().map(|(_, arena)| of(arena)).sum::<u64>();
+    let blocks = count(DeviceArena::block_count);
     let whole: Option<Vec<(u32, Snapshot)>> = (blocks <= MOST_BLOCKS)
-        .then(|| all(Arena::snapshot).collect())
+        .then(|| all(DeviceArena::snapshot).collect())
         .flatten();
     let left_out = whole.is_none();
-    let mut arenas = whole.unwrap_or_else(|| all(Arena::events).flatten().collect());
+    let mut arenas = whole.unwrap_or_else(|| all(DeviceArena::events).flatten().collect());
     arenas.retain(|(_, snapshot)| !snapshot.forgotten || !snapshot.events.is_empty());
     let named: BTreeSet<StackId> = (arenas.iter())
         .flat_map(|(_, snapshot)| snapshot.stacks())
         .chain(reports.iter().flat_map(|report| report.ooms.stacks()))
         .collect();
     Snapshots {
-        blocks: blocks.saturating_add(count(Arena::blocks_at_the_end)),
+        blocks: blocks.saturating_add(count(DeviceArena::blocks_at_the_end)),
         left_out,
         arenas,
         stacks: stacks::described(&named),

@@ -12,18 +12,18 @@ use crate::arena::books::Books;
 use crate::stats::{BlockPicture, BlockState, Holdings, Segment, SegmentKind, Snapshot, StackId};
 use crate::strategy::Pool;
 
-/// The room that a snapshot needs.
+/// How much a snapshot holds.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Room {
+pub(crate) struct SnapshotSize {
     pub(crate) blocks: usize,
     pub(crate) events: usize,
 }
 
-impl Room {
+impl SnapshotSize {
     /// The same with something for what happens until it is used.
-    pub(crate) fn and_more(self) -> Room {
+    pub(crate) fn and_more(self) -> SnapshotSize {
         let more = |n: usize| n.saturating_add(n / 8).saturating_add(64);
-        Room {
+        SnapshotSize {
             blocks: more(self.blocks),
             events: if self.events > 0 {
                 more(self.events)
@@ -48,8 +48,8 @@ impl Room {
 impl<F: Clone> Books<F> {
     /// How large a snapshot would be now, at the most: a segment has one block
     /// at the least.
-    pub(crate) fn snapshot_room(&self) -> Room {
-        Room {
+    pub(crate) fn snapshot_room(&self) -> SnapshotSize {
+        SnapshotSize {
             blocks: self.blocks.used() as usize,
             events: self.tally.history().len(),
         }

@@ -30,7 +30,7 @@ pub fn report(files: &[&[u8]], merge: bool) -> (String, Vec<String>) {
 }
 
 /// A snapshot as `vramalloc report` writes it for PyTorch's viewer.
-pub struct Snapshot {
+pub struct SnapshotFiles {
     /// As a pickle.
     pub pickle: Vec<u8>,
     /// As JSON.
@@ -43,8 +43,8 @@ pub struct Snapshot {
 ///
 /// # Errors
 /// What is wrong with the file.
-pub fn snapshot(data: &[u8]) -> Result<Snapshot, String> {
-    made::Made::of(data).map(|made| Snapshot {
+pub fn snapshot(data: &[u8]) -> Result<SnapshotFiles, String> {
+    made::Made::of(data).map(|made| SnapshotFiles {
         pickle: made.pickle,
         json: made.json,
         summary: made.summary,

@@ -4,7 +4,7 @@ use vramalloc_core::Bytes;
 use vramalloc_core::arena::live_at;
 use vramalloc_core::page_map::ArenaId;
 
-use super::{Arena, pools_on};
+use super::{DeviceArena, pools_on};
 use crate::pools::lanes;
 use crate::types::CUdevice;
 
@@ -15,6 +15,6 @@ use crate::types::CUdevice;
 pub(super) fn live(device: CUdevice, asking: ArenaId) -> Option<Bytes> {
     let pools = pools_on(device);
     let arenas = pools.iter().map(|pool| &*pool.arena);
-    let others: Vec<&Arena> = arenas.filter(|arena| arena.id() != asking).collect();
+    let others: Vec<&DeviceArena> = arenas.filter(|arena| arena.id() != asking).collect();
     live_at(&others, || (!lanes::has_freed(device)).then_some(()))
 }

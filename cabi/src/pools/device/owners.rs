@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vramalloc_core::Address;
 use vramalloc_core::page_map::{ArenaId, Owner};
 
-use super::{Arena, DevicePool, PAGES, POOLS};
+use super::{DeviceArena, DevicePool, PAGES, POOLS};
 use crate::driver::context::Context;
 use crate::driver::whose;
 use crate::types::CUdeviceptr;
@@ -37,7 +37,7 @@ fn context_of(owner: Owner) -> Option<&'static Arc<Context>> {
 }
 
 /// The arena with this number.
-pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
+pub(crate) fn arena(id: ArenaId) -> Option<&'static DeviceArena> {
     pool_with(id).map(|pool| &*pool.arena)
 }
 

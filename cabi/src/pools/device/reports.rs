@@ -12,7 +12,7 @@ use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::{ArenaReport, MOST_BLOCKS, sum_up};
 
-use super::{Arena, DevicePool, POOLS};
+use super::{DeviceArena, DevicePool, POOLS};
 use crate::pools::host_memory;
 
 /// As many arenas whose contexts have ended are told of block by block: more
@@ -20,11 +20,11 @@ use crate::pools::host_memory;
 const MOST_ENDS: usize = 64;
 
 /// The newest, at the end, with how many blocks they had.
-static ENDS: SpinMutex<VecDeque<(Arc<Arena>, u64)>, Brief> = SpinMutex::new(VecDeque::new());
+static ENDS: SpinMutex<VecDeque<(Arc<DeviceArena>, u64)>, Brief> = SpinMutex::new(VecDeque::new());
 
 /// A context has ended, with its arena and its lanes: their ends are kept, and
 /// for that perhaps older ones forgotten.
-pub(super) fn keep_the_end(own: &Arc<Arena>, lanes: Vec<Arc<Arena>>) {
+pub(super) fn keep_the_end(own: &Arc<DeviceArena>, lanes: Vec<Arc<DeviceArena>>) {
     for arena in lanes.into_iter().chain([Arc::clone(own)]) {
         let blocks = arena.blocks_at_the_end();
         ENDS.lock().push_back((arena, blocks));
@@ -35,7 +35,7 @@ pub(super) fn keep_the_end(own: &Arc<Arena>, lanes: Vec<Arc<Arena>>) {
 }
 
 /// The oldest, where there are too many; never the newest.
-fn take_surplus() -> Option<(Arc<Arena>, u64)> {
+fn take_surplus() -> Option<(Arc<DeviceArena>, u64)> {
     let mut ends = ENDS.lock();
     let blocks = ends
         .iter()
@@ -63,7 +63,7 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
 }
 
 /// Every arena there has been, with its device's ordinal.
-pub(crate) fn arenas() -> impl Iterator<Item = (u32, &'static Arena)> {
+pub(crate) fn arenas() -> impl Iterator<Item = (u32, &'static DeviceArena)> {
     POOLS.all().map(|pool| (ordinal(pool), &*pool.arena))
 }
 

@@ -4,13 +4,13 @@ use vramalloc_core::Bytes;
 use vramalloc_core::config::{OomReport, StrategyKind};
 use vramalloc_core::stats::OomEvent;
 
-use super::Arena;
+use super::DeviceArena;
 use crate::process::options;
 use crate::process::say::{Once, first, warn};
 
 /// Says once that memory ran out, why, and how the arena stood, unless nothing
 /// is to be told.
-pub(crate) fn out_of_memory(arena: &Arena, request: Bytes, why: &str) {
+pub(crate) fn out_of_memory(arena: &DeviceArena, request: Bytes, why: &str) {
     let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
     if !wanted || !first(Once::OutOfMemory) {
         return;

@@ -22,7 +22,7 @@ use crate::process::{self, cancel};
 use crate::types::CUdevice;
 
 /// An arena of page-locked memory.
-pub(crate) type Arena = vramalloc_core::Arena<HostDriver>;
+pub(crate) type HostArena = vramalloc_core::Arena<HostDriver>;
 
 /// As many as a process can have, in segments of the registry, retired ones
 /// counted: 262144. What is beyond is left to CUDA.
@@ -34,7 +34,7 @@ static PLAN: OnceLock<Arc<PinnedPlan>> = OnceLock::new();
 
 /// An arena, and whose it is.
 struct Pool {
-    arena: Arena,
+    arena: HostArena,
     of: PoolOwner,
     kind: Kind,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Pools {
     context: Arc<Context>,
     config: Config,
     of: PoolOwner,
-    by_kind: [OnceLock<Option<&'static Arena>>; Kind::COUNT],
+    by_kind: [OnceLock<Option<&'static HostArena>>; Kind::COUNT],
 }
 
 impl Pools {
@@ -68,7 +68,7 @@ impl Pools {
     }
 
     /// The arena for memory of this kind.
-    pub(crate) fn arena(&self, kind: Kind) -> Option<&'static Arena> {
+    pub(crate) fn arena(&self, kind: Kind) -> Option<&'static HostArena> {
         let place = self.by_kind.get(kind.index())?;
         if let Some(arena) = place.get() {
             return *arena;
@@ -80,7 +80,7 @@ impl Pools {
             let config = &self.config;
             let source = HostDriver::new(Arc::clone(&self.context), kind, self.threads());
             let pool = POOLS.add(|number| Pool {
-                arena: Arena::pinned(ArenaId(number), source, config, plan, Arc::clone(pages)),
+                arena: HostArena::pinned(ArenaId(number), source, config, plan, Arc::clone(pages)),
                 of: self.of,
                 kind,
             });
@@ -97,7 +97,7 @@ impl Pools {
         })
     }
 
-    fn all(&self) -> impl Iterator<Item = &'static Arena> {
+    fn all(&self) -> impl Iterator<Item = &'static HostArena> {
         self.by_kind.iter().filter_map(|place| *place.get()?)
     }
 
@@ -109,7 +109,7 @@ impl Pools {
 
     /// Makes available what the device is done with.
     pub(crate) fn flush(&self) {
-        self.all().for_each(Arena::flush);
+        self.all().for_each(HostArena::flush);
     }
 
     /// Gives everything back that is not in use.
@@ -164,12 +164,12 @@ fn context_of(owner: Owner) -> Option<&'static Arc<Context>> {
 }
 
 /// Every arena there has been.
-pub(crate) fn all() -> impl Iterator<Item = &'static Arena> {
+pub(crate) fn all() -> impl Iterator<Item = &'static HostArena> {
     POOLS.all().map(|pool| &pool.arena)
 }
 
 /// The arena with this number.
-pub(crate) fn arena(id: ArenaId) -> Option<&'static Arena> {
+pub(crate) fn arena(id: ArenaId) -> Option<&'static HostArena> {
     POOLS.get(id.0).map(|pool| &pool.arena)
 }
 

@@ -62,7 +62,7 @@ pub(super) struct Snapshot {
     #[serde(default)]
     left_out: bool,
     #[serde(default)]
-    pub(super) arenas: Vec<Arena>,
+    pub(super) arenas: Vec<ArenaSnapshot>,
     #[serde(default)]
     frames: Vec<Frame>,
     #[serde(default)]
@@ -70,7 +70,7 @@ pub(super) struct Snapshot {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Arena {
+pub(super) struct ArenaSnapshot {
     pub(super) device: u32,
     #[serde(default)]
     pub(super) made_us: Exact,

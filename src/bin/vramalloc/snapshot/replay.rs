@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::read::{Action, Arena, Event, Exact, Segment, Snapshot, State};
+use super::read::{Action, ArenaSnapshot, Event, Exact, Segment, Snapshot, State};
 
 /// The devices of a process, by number.
 pub(super) struct Replayed {
@@ -94,14 +94,14 @@ impl Device {
 
 impl Snapshot {
     /// Whether the device had another arena after the end of this one.
-    fn goes_on(&self, arena: &Arena, end: Exact) -> bool {
+    fn goes_on(&self, arena: &ArenaSnapshot, end: Exact) -> bool {
         let mut others = self.arenas.iter();
         others.any(|other| other.device == arena.device && other.made_us >= end)
     }
 }
 
 /// What the end of a context did to all that it held, as events.
-fn ends(arena: &Arena) -> impl Iterator<Item = Event> + '_ {
+fn ends(arena: &ArenaSnapshot) -> impl Iterator<Item = Event> + '_ {
     let event = move |action, address, size| Event {
         action,
         address,

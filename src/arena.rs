@@ -319,13 +319,13 @@ impl<D: Driver> Arena<D> {
 
     fn after_free(&self) {
         self.release_after_free();
-        self.ring();
+        self.notify_waiters();
     }
 
     /// Wakes who waits for memory, wherever on the device.
-    fn ring(&self) {
+    fn notify_waiters(&self) {
         if !self.retry_time.is_zero() {
-            self.quota.bell().ring();
+            self.quota.waiters().notify();
         }
     }
 
@@ -422,7 +422,7 @@ impl<D: Driver> Arena<D> {
         let reserved = self.end_books();
         self.quota.put_back(reserved);
         // Nothing that they wait for will come.
-        self.ring();
+        self.notify_waiters();
     }
 
     /// A consistent picture of the arena.

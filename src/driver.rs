@@ -209,7 +209,7 @@ pub trait Driver: Send + Sync {
     }
 
     /// Comes before the first chunk is taken, and before it is told what is
-    /// free: `settle` needs memory of the driver's own at a time when there may
+    /// free: `wait_by_free` needs memory of the driver's own at a time when there may
     /// be none, and can keep some back. Costs nothing the second time.
     fn prepare_to_settle(&self) {}
 
@@ -222,7 +222,7 @@ pub trait Driver: Send + Sync {
     ///
     /// # Errors
     /// What the driver answers; where it has no page left, out of memory.
-    fn settle(&self, _whose: Whose) -> Result<bool, Code> {
+    fn wait_by_free(&self, _whose: Whose) -> Result<bool, Code> {
         let page = self.alloc(PAGE)?;
         self.free(page).map(|()| true)
     }

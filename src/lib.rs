@@ -44,7 +44,7 @@
 //!    failure, and how a thread waits for another.
 //! 2. `sync`, [`host`]: atomics and locks, from `std` or from the model checker;
 //!    how much memory the host has.
-//! 3. `bell`, [`gate`], [`scope`], [`page_map`]: what threads share: who is woken
+//! 3. `waiters`, [`gate`], [`scope`], [`page_map`]: what threads share: who is woken
 //!    by a free, who may pass, what ends together, whose an address is.
 //! 4. [`quota`]: how much all arenas of a device may hold together.
 //! 5. [`config`]: the options.
@@ -59,7 +59,6 @@
 
 pub mod address;
 pub mod arena;
-mod bell;
 pub mod config;
 pub mod driver;
 pub mod error;
@@ -74,6 +73,7 @@ pub mod scope;
 pub mod stats;
 mod strategy;
 mod sync;
+mod waiters;
 
 pub use address::{Address, Bytes};
 pub use arena::Arena;

@@ -11,9 +11,9 @@
 use std::cell::Cell;
 
 use crate::address::Bytes;
-use crate::bell::Bell;
 use crate::sync::Lock;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::waiters::Waiters;
 
 /// What all arenas of a device may reserve together.
 pub struct Quota {
@@ -22,7 +22,7 @@ pub struct Quota {
     flights: Lock<Flights>,
     landed: AtomicU64,
     refused: AtomicU64,
-    bell: Bell,
+    waiters: Waiters,
 }
 
 /// What is reserved, and the sum of all that was put back, which wraps.
@@ -197,7 +197,7 @@ impl Quota {
             }),
             landed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            bell: Bell::new(),
+            waiters: Waiters::new(),
         }
     }
 
@@ -282,8 +282,8 @@ impl Quota {
     }
 
     /// What is rung when some of the device's memory is freed.
-    pub(crate) fn bell(&self) -> &Bell {
-        &self.bell
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.waiters
     }
 
     /// Memory is on its way. Said before it leaves the books to anybody's eyes.

@@ -65,14 +65,14 @@ impl<D: Driver> Arena<D> {
         };
         let mut result = everywhere();
         if !self.retry_time.is_zero() && fails(&result) && self.exists(need.request) {
-            let mut listener = self.quota.bell().listen(self.retry_time);
-            let mut heard = true;
+            let mut waiter = self.quota.waiters().begin(self.retry_time);
+            let mut freed = true;
             loop {
                 result = everywhere();
-                if !heard || !fails(&result) {
+                if !freed || !fails(&result) {
                     break;
                 }
-                heard = listener.wait();
+                freed = waiter.wait();
             }
         }
         result.inspect_err(|&error| self.note_oom(need, error))

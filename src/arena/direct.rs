@@ -145,7 +145,7 @@ impl<D: Driver> Arena<D> {
             (Freed::Limbo, true) => self.close(Extent::Share),
             (Freed::Done | Freed::Limbo, _) => {}
         }
-        self.ring();
+        self.notify_waiters();
         Ok(())
     }
 }

@@ -339,8 +339,8 @@ impl<D: Driver> Driver for Metered<D> {
         let ((), _, _) = self.with_told(|| self.driver.prepare_to_settle());
     }
 
-    fn settle(&self, whose: Whose) -> Result<bool, Code> {
-        let (result, ns, told) = self.with_told(|| self.driver.settle(whose));
+    fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
+        let (result, ns, told) = self.with_told(|| self.driver.wait_by_free(whose));
         if told.is_nothing() {
             self.wait.count(CallCount::one(ns, result.is_err()));
         }

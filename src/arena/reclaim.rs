@@ -179,13 +179,13 @@ impl<D: Driver> Arena<D> {
         self.books.lock().tally().waited_for_all();
         self.wait_for_all(whose);
         if !self.driver.may_fence() {
-            self.settle(whose);
+            self.wait_by_free(whose);
         }
     }
 
     /// Waits for the device without a fence. What was in limbo before is then
     /// no longer in use.
-    fn settle(&self, whose: Whose) {
+    fn wait_by_free(&self, whose: Whose) {
         let Some(number) = self.books.lock().close_last_epoch() else {
             return;
         };
@@ -195,7 +195,7 @@ impl<D: Driver> Arena<D> {
             arena: self,
             number: Some(number),
         };
-        if self.driver.settle(whose) == Ok(true) && self.end_epochs(number) {
+        if self.driver.wait_by_free(whose) == Ok(true) && self.end_epochs(number) {
             closing.number = None;
         }
     }

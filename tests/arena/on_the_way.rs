@@ -102,8 +102,8 @@ impl Driver for Slow {
         !self.captures.load(Ordering::Relaxed)
     }
 
-    fn settle(&self, whose: Whose) -> Result<bool, Code> {
-        self.inner.settle(whose)
+    fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
+        self.inner.wait_by_free(whose)
     }
 
     fn fence(&self) -> Result<Self::Fence, Code> {

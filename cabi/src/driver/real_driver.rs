@@ -149,7 +149,7 @@ impl Driver for RealDriver {
         let others = || Fence::of_others(&self.own);
         let fence = capture::outside(others).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
         // As CUDA's own free waits, which orders no streams.
-        match settle(&self.own, Beyond::Refused) {
+        match wait_by_free(&self.own, Beyond::Refused) {
             Ok(()) => Ok(fence),
             // Nothing is left to wait with.
             Err(_) => self.fence(),
@@ -189,15 +189,15 @@ impl Driver for RealDriver {
         reserve::prepare_pool(&self.own);
     }
 
-    fn settle(&self, whose: Whose) -> Result<bool, Code> {
+    fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
         let others = self.others();
         if whose == Whose::Own && !others.is_empty() {
             // Nothing can be asked about them now.
             return Ok(false);
         }
-        settle(&self.own, Beyond::Allowed)?;
+        wait_by_free(&self.own, Beyond::Allowed)?;
         for other in others.iter().filter(|other| !other.is_quiet()) {
-            match settle(other, Beyond::Allowed) {
+            match wait_by_free(other, Beyond::Allowed) {
                 Err(code) if !runs_nothing(code) => return Err(code),
                 _ => {}
             }
@@ -208,10 +208,10 @@ impl Driver for RealDriver {
 
 /// Waits for all work of a context; where that is ending, for its end to be
 /// decided first.
-fn settle(context: &Context, beyond: Beyond) -> Result<(), Code> {
-    match reserve::settle(context, beyond) {
+fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
+    match reserve::wait_by_free(context, beyond) {
         Err(Code::NOT_READY) if context.await_decision() != Decision::Open => {
-            reserve::settle(context, beyond)
+            reserve::wait_by_free(context, beyond)
         }
         settled => settled,
     }

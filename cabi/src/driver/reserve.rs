@@ -284,7 +284,7 @@ pub(crate) enum Beyond {
 /// # Errors
 /// What the driver answers; [`Code::NOT_READY`] where the context may be
 /// ending, [`Code::OUT_OF_MEMORY`] where there is nothing to wait with.
-pub(crate) fn settle(context: &Context, beyond: Beyond) -> Result<(), Code> {
+pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
     let reserve = context.reserve();
     let mut held = reserve.take_out();
     let quota = reserve.quota(context);

@@ -397,8 +397,8 @@ impl Driver for HostDriver {
         self.device.synchronize()
     }
 
-    fn settle(&self, whose: Whose) -> Result<bool, Code> {
-        self.device.settle(whose)
+    fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
+        self.device.wait_by_free(whose)
     }
 }
 

@@ -160,10 +160,15 @@ impl Strategy {
         matches!(self, Strategy::Pinned(_))
     }
 
-    /// Whether chunks are taken and given back so that what is reserved stays
-    /// near what is live.
-    pub(crate) fn packs(&self) -> bool {
-        matches!(self, Strategy::AutoGrowth(growth) if growth.packs())
+    /// Why chunks are not taken and given back so that what is reserved stays
+    /// near what is live; none where they are.
+    pub(crate) fn not_packed(&self) -> Option<&'static str> {
+        match self {
+            Strategy::AutoGrowth(growth) => growth.not_packed(),
+            Strategy::NaiveBestFit(_) => Some("strategy:naive_best_fit"),
+            Strategy::Pinned(_) => Some("memory of the host"),
+            Strategy::Passthrough => Some("strategy:passthrough"),
+        }
     }
 
     /// Whether two threads must not grow at the same time, because each would

@@ -136,6 +136,7 @@ fn files(loaded: &Loaded) {
         loaded,
         last: true,
         doors: &[],
+        lanes: "unused",
         arenas: &[],
         snapshots: None,
     };

@@ -137,7 +137,7 @@ pub(super) struct Packing {
 impl Packing {
     /// None where chunks are not packed.
     pub(super) fn new(strategy: &Strategy) -> Option<Packing> {
-        strategy.packs().then(Packing::default)
+        strategy.not_packed().is_none().then(Packing::default)
     }
 
     /// Whether the program is large enough.
@@ -178,7 +178,7 @@ impl Packing {
     }
 
     /// Whether it is worth waiting for the device.
-    fn is_patient(&self) -> bool {
+    pub(super) fn is_patient(&self) -> bool {
         self.vain < VAIN
     }
 

@@ -61,6 +61,17 @@ impl<D: Driver> Arena<D> {
         self.books.lock().tally().history().capacity()
     }
 
+    /// Why chunks are not packed, by the strategy and the options or by what
+    /// happened since; none where they are. In a word or an option's name.
+    pub fn not_packed(&self) -> Option<&'static str> {
+        let gave_up = || {
+            let books = self.books.lock();
+            let packing = books.packing.as_ref()?;
+            (!packing.is_patient()).then_some("waits for the device were in vain too often")
+        };
+        self.strategy.not_packed().or_else(gave_up)
+    }
+
     /// Every block, of one moment, and the newest events up to it. None where
     /// the host has no memory for it.
     #[must_use]

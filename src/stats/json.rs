@@ -35,6 +35,9 @@ pub struct ArenaReport {
     pub pageable: bool,
     /// Whether it is a lane: memory for the streams that say so.
     pub lane: bool,
+    /// Why its chunks are not packed, if they are not; see
+    /// `Arena::not_packed`.
+    pub not_packed: Option<&'static str>,
     /// How many more arenas are summed up in it; see [`sum_up`](super::sum_up).
     pub more: u64,
     /// What happened in the arena.
@@ -66,6 +69,9 @@ pub struct Report<'a> {
     pub last: bool,
     /// Names of the CUDA functions of ours that were called, sorted.
     pub doors: &'a [&'static str],
+    /// What became of requests for the memory of a stream: `unused` where there
+    /// were none, `on` where lanes serve them, else `off: ` and why.
+    pub lanes: &'static str,
     /// Every arena, also those whose context is gone.
     pub arenas: &'a [ArenaReport],
     /// The same arenas block by block, where that is wanted.
@@ -108,6 +114,7 @@ impl Report<'_> {
             "options": options,
             "warnings": self.loaded.warnings,
             "doors": self.doors,
+            "lanes": self.lanes,
             "totals": totals(&devices),
             "arenas": devices.into_iter().map(arena).collect::<Vec<_>>(),
             "host_arenas": hosts.into_iter().map(host_arena).collect::<Vec<_>>(),
@@ -214,6 +221,7 @@ fn arena(arena: &ArenaReport) -> Value {
         "device_name": arena.device_name,
         "device_total_bytes": arena.device_total.map(Bytes::get),
         "lane": arena.lane,
+        "packing": arena.not_packed.map_or("on".to_owned(), |why| format!("off: {why}")),
     });
     add(&mut value, counted(arena));
     add(

@@ -51,6 +51,7 @@ impl ArenaReport {
     }
 
     fn add(&mut self, other: &ArenaReport) {
+        self.not_packed = self.not_packed.or(other.not_packed);
         self.more = self.more.saturating_add(other.more).saturating_add(1);
         self.stats.add(&other.stats);
         self.calls.add(&other.calls);

@@ -29,24 +29,59 @@ pub(crate) struct AutoGrowth {
     middling: Bytes,
     /// Requests of this size and more are oversize.
     oversize: Bytes,
-    packs: bool,
+    /// Why chunks are not packed; none where they are.
+    not_packed: Option<&'static str>,
 }
 
-/// Whether no option says which chunks are taken, waited for or given back:
-/// then that is ours to choose. Where frees need no fence, none may be made:
-/// a lane does not learn of every capture that a fence would disturb.
-fn is_ours_to_choose(config: &Config) -> bool {
+/// Why chunks are not packed: an option says which are taken, waited for or
+/// given back; or frees need no fence, and none may be made, since a lane does
+/// not learn of every capture that a fence would disturb.
+fn why_not_packed(config: &Config) -> Option<&'static str> {
     let usual = Config::default();
-    config.splitting == usual.splitting
-        && config.auto_growth_chunk == usual.auto_growth_chunk
-        && config.limbo_budget == usual.limbo_budget
-        && config.garbage_threshold == usual.garbage_threshold
-        && config.garbage_collection_threshold == usual.garbage_collection_threshold
-        && config.free_idle_chunk == usual.free_idle_chunk
-        && config.free_when_no_cache_hit == usual.free_when_no_cache_hit
-        && config.decay == usual.decay
-        && config.free_sync != FreeSync::Immediate
-        && !config.fail_at_limit
+    let (split, usual_split) = (&config.splitting, &usual.splitting);
+    [
+        (
+            config.free_sync == FreeSync::Immediate,
+            "its frees are not fenced",
+        ),
+        (
+            split.max_split != usual_split.max_split,
+            "the option max_split_size_mb",
+        ),
+        (
+            split.large_segment != usual_split.large_segment,
+            "the option large_segment_size_mb",
+        ),
+        (
+            config.splitting != usual.splitting,
+            "the option max_non_split_rounding_mb",
+        ),
+        (
+            config.auto_growth_chunk != usual.auto_growth_chunk,
+            "the option auto_growth_chunk_size_in_mb",
+        ),
+        (
+            config.limbo_budget != usual.limbo_budget,
+            "the option limbo_budget",
+        ),
+        (
+            config.garbage_threshold != usual.garbage_threshold,
+            "the option eager_delete_tensor_gb",
+        ),
+        (
+            config.garbage_collection_threshold != usual.garbage_collection_threshold,
+            "the option garbage_collection_threshold",
+        ),
+        (config.free_idle_chunk, "the option free_idle_chunk"),
+        (
+            config.free_when_no_cache_hit,
+            "the option free_when_no_cache_hit",
+        ),
+        (config.decay != usual.decay, "the option decay_ms"),
+        (config.fail_at_limit, "the option throw_on_cudamalloc_oom"),
+    ]
+    .into_iter()
+    .find_map(|(is_so, reason)| is_so.then_some(reason))
 }
 
 impl AutoGrowth {
@@ -58,13 +93,13 @@ impl AutoGrowth {
             middling: segment.max(least),
             // No request in whole slots is as large as the largest number.
             oversize: config.splitting.max_split.unwrap_or(Bytes::MAX),
-            packs: is_ours_to_choose(config),
+            not_packed: why_not_packed(config),
         }
     }
 
-    /// Whether what is reserved stays near what is live, by our own rules.
-    pub(crate) fn packs(&self) -> bool {
-        self.packs
+    /// Why what is reserved does not stay near what is live, by our own rules.
+    pub(crate) fn not_packed(&self) -> Option<&'static str> {
+        self.not_packed
     }
 
     pub(crate) fn pool(&self, size: Bytes) -> Pool {
@@ -84,8 +119,10 @@ impl AutoGrowth {
             Pool::Large if size < MIDDLING => self.middling,
             Pool::Small | Pool::Large => self.least,
         };
-        let shares =
-            self.packs && self.pool(size) == Pool::Large && size < SHARING && held >= SHARED_FROM;
+        let shares = self.not_packed.is_none()
+            && self.pool(size) == Pool::Large
+            && size < SHARING
+            && held >= SHARED_FROM;
         let shared = if shares { SHARED } else { Bytes::ZERO };
         pages(size.max(least).max(shared))
     }
@@ -144,55 +181,85 @@ mod tests {
     /// and nothing else.
     #[test]
     fn an_option_about_chunks_ends_our_own_rules() {
-        assert!(AutoGrowth::new(&Config::default()).packs());
+        assert!(AutoGrowth::new(&Config::default()).not_packed().is_none());
         let usual = Config::default;
-        for config in [
-            Config {
-                auto_growth_chunk: Bytes::mib(4),
-                ..usual()
-            },
-            Config {
-                limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(64))),
-                ..usual()
-            },
-            Config {
-                garbage_threshold: GarbageThreshold::Pressure,
-                ..usual()
-            },
-            Config {
-                garbage_collection_threshold: Some(0.8),
-                ..usual()
-            },
-            Config {
-                fail_at_limit: true,
-                ..usual()
-            },
-            Config {
-                free_sync: FreeSync::Immediate,
-                ..usual()
-            },
-            Config {
-                free_idle_chunk: true,
-                ..usual()
-            },
-            Config {
-                free_when_no_cache_hit: true,
-                ..usual()
-            },
-            Config {
-                decay: Decay::After(Duration::from_secs(1)),
-                ..usual()
-            },
-            Config {
-                splitting: Splitting {
-                    max_split: Some(Bytes::mib(64)),
-                    ..Splitting::default()
+        for (why, config) in [
+            (
+                "the option auto_growth_chunk_size_in_mb",
+                Config {
+                    auto_growth_chunk: Bytes::mib(4),
+                    ..usual()
                 },
-                ..usual()
-            },
+            ),
+            (
+                "the option limbo_budget",
+                Config {
+                    limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(64))),
+                    ..usual()
+                },
+            ),
+            (
+                "the option eager_delete_tensor_gb",
+                Config {
+                    garbage_threshold: GarbageThreshold::Pressure,
+                    ..usual()
+                },
+            ),
+            (
+                "the option garbage_collection_threshold",
+                Config {
+                    garbage_collection_threshold: Some(0.8),
+                    ..usual()
+                },
+            ),
+            (
+                "the option throw_on_cudamalloc_oom",
+                Config {
+                    fail_at_limit: true,
+                    ..usual()
+                },
+            ),
+            (
+                "its frees are not fenced",
+                Config {
+                    free_sync: FreeSync::Immediate,
+                    ..usual()
+                },
+            ),
+            (
+                "the option free_idle_chunk",
+                Config {
+                    free_idle_chunk: true,
+                    ..usual()
+                },
+            ),
+            (
+                "the option free_when_no_cache_hit",
+                Config {
+                    free_when_no_cache_hit: true,
+                    ..usual()
+                },
+            ),
+            (
+                "the option decay_ms",
+                Config {
+                    decay: Decay::After(Duration::from_secs(1)),
+                    ..usual()
+                },
+            ),
+            (
+                "the option max_split_size_mb",
+                Config {
+                    splitting: Splitting {
+                        max_split: Some(Bytes::mib(64)),
+                        ..Splitting::default()
+                    },
+                    ..usual()
+                },
+            ),
         ] {
             let growth = AutoGrowth::new(&config);
-            assert!(!growth.packs());
+            assert_eq!(growth.not_packed(), Some(why));
             assert!(growth.chunk(Bytes::mib(3), SHARED_FROM) < SHARED);
         }
     }

@@ -93,7 +93,10 @@ fn every_strategy_serves_streams() {
             let all = stats["totals"]["allocations"].as_u64().unwrap();
             if strategy == "passthrough" {
                 assert_eq!(served, 2, "{}", outcome.what);
+                assert_eq!(stats["lanes"], "off: strategy:passthrough");
             } else {
+                let told = "on since the program says which streams use a block";
+                assert_eq!(stats["lanes"], told);
                 assert!(lanes.len() > 4 && served > all / 10 * 9, "{}", outcome.what);
             }
         }

@@ -44,6 +44,21 @@ fn reserved(arena: &Value) -> u64 {
     number(arena, "reserved_bytes/current") / MIB
 }
 
+/// Whether chunks are packed, and if not, why.
+#[test]
+fn what_switches_packing_off_is_told() {
+    for (conf, packing) in [
+        ("limit:900M", "on"),
+        ("decay_ms:1000", "off: the option decay_ms"),
+        ("max_split_size_mb:64", "off: the option max_split_size_mb"),
+        ("free_sync:immediate", "off: its frees are not fenced"),
+        ("strategy:naive_best_fit", "off: strategy:naive_best_fit"),
+    ] {
+        let (_, arena) = go(&steps(Kind::Static, "+1048577 -0").conf(conf));
+        assert_eq!(arena["packing"], packing, "{conf}");
+    }
+}
+
 #[test]
 fn pytorchs_rounding_reaches_every_kind_of_program() {
     for kind in Kind::ALL {

@@ -190,6 +190,8 @@ fn an_uneventful_run_is_short() {
         "freed an address",
         "without freeing",
         "for nothing",
+        "not packed",
+        "lanes",
     ] {
         assert!(!out.contains(part), "{part} is in\n{out}");
     }
@@ -197,6 +199,24 @@ fn an_uneventful_run_is_short() {
         "No call waited",
         "Fragmentation cost no memory",
         "Nothing: no number here",
+    ] {
+        assert!(out.contains(part), "{part} is not in\n{out}");
+    }
+}
+
+/// What an option or the program switched off is told with its reason.
+#[test]
+fn what_is_off_is_told_with_its_reason() {
+    let off = ArenaReport {
+        not_packed: Some("the option decay_ms"),
+        ..arena()
+    };
+    let mut value = one_process(&[off]);
+    value["lanes"] = "off: strategy:passthrough".into();
+    let out = flat(&report_of(&value.to_string()));
+    for part in [
+        "Chunks were not packed: the option decay_ms.",
+        "lanes for streams: off: strategy:passthrough",
     ] {
         assert!(out.contains(part), "{part} is not in\n{out}");
     }

@@ -112,6 +112,7 @@ pub(crate) fn statistics(process: Process, arenas: &[ArenaReport]) -> Value {
         ),
         last: true,
         doors: &["cudaMalloc"],
+        lanes: "unused",
         arenas,
         snapshots: None,
     }

@@ -102,7 +102,13 @@ fn host_arenas_have_the_keys_of_all_arenas() {
         let common = keys.filter(|key| !own.contains(&key.as_str()));
         common.cloned().collect()
     };
-    let device = ["device_name", "device_total_bytes", "lane", "memory_stats"];
+    let device = [
+        "device_name",
+        "device_total_bytes",
+        "lane",
+        "memory_stats",
+        "packing",
+    ];
     let host = ["context", "flags", "host_memory_stats"];
     assert_eq!(
         keys_of(&json["arenas"][0], &device),

@@ -198,6 +198,7 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         loaded: &loaded(),
         last: true,
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
+        lanes: "unused",
         arenas,
         snapshots,
     }
@@ -221,6 +222,7 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         loaded: &loaded(),
         last: true,
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
+        lanes: "unused",
         arenas,
         snapshots: None,
     }

@@ -8,7 +8,7 @@
 
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use vramalloc_core::config::StrategyKind::Passthrough;
 use vramalloc_core::driver::Driver;
@@ -60,6 +60,24 @@ pub(crate) fn check(stream: CUstream) -> Result<(), Code> {
 
 /// Whether there is or was a lane. Relaxed: it only spares work.
 static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Why the context's arena served the latest request that a lane did not, if
+/// there was one. Relaxed: it is told at the end.
+static NO_LANE: AtomicU8 = AtomicU8::new(0);
+
+const UNTOLD: u8 = 1;
+const PASSTHROUGH: u8 = 2;
+
+/// What becomes of requests for the memory of a stream, for the statistics.
+pub(crate) fn mode() -> &'static str {
+    match (NO_LANE.load(Ordering::Relaxed), ANY.load(Ordering::Relaxed)) {
+        (0, false) => "unused",
+        (0, true) => "on",
+        (UNTOLD, true) => "on since the program says which streams use a block",
+        (UNTOLD, false) => "off: the program does not say which streams use a block",
+        _ => "off: strategy:passthrough",
+    }
+}
 
 /// A stream as it is marked.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -162,7 +180,13 @@ pub(crate) fn allocate(
     });
     // Without pools the driver's own free waits for whoever uses a block.
     let pools = || process::options(|loaded| loaded.settings.config.strategy) != Passthrough;
-    if capture.is_none() && (uses == Uses::Unknown || !pools()) {
+    let why_not = match uses {
+        _ if capture.is_some() => None,
+        Uses::Unknown => Some(UNTOLD),
+        Uses::Recorded => (!pools()).then_some(PASSTHROUGH),
+    };
+    if let Some(why) = why_not {
+        NO_LANE.store(why, Ordering::Relaxed);
         return places::allocate_in(pool.arena(), size);
     }
     ANY.store(true, Ordering::Relaxed);

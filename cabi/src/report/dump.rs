@@ -13,6 +13,7 @@ use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::{ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
 use crate::pools::device;
+use crate::pools::lanes;
 use crate::pools::pageable;
 use crate::process::guard::{self, Service};
 use crate::process::outside::{Outlet, quietly};
@@ -112,6 +113,7 @@ fn report<R>(
         loaded: &loaded,
         last,
         doors: &passed::names(),
+        lanes: lanes::mode(),
         arenas,
         snapshots,
     })

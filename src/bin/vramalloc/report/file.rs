@@ -28,6 +28,8 @@ pub(super) struct File {
     pub(super) last: bool,
     pub(super) options: Vec<Setting>,
     pub(super) warnings: Vec<String>,
+    /// Whether lanes serve streams, or why not; none in older files.
+    pub(super) lanes: Option<String>,
     pub(super) arenas: Vec<Arena>,
     /// Of page-locked host memory.
     pub(super) hosts: Vec<HostArena>,
@@ -65,6 +67,8 @@ pub(super) struct Arena {
     pub(super) device_name: Option<String>,
     pub(super) device_total: Option<u64>,
     pub(super) lane: bool,
+    /// Whether its chunks are packed, or why not; none in older files.
+    pub(super) packing: Option<String>,
     /// When its context ended, Unix time in ms, if it did before.
     pub(super) ended: Option<u64>,
     pub(super) live: Gauge,
@@ -234,6 +238,7 @@ impl File {
                 })
                 .collect::<Result<_, String>>()?,
             warnings,
+            lanes: value.get("lanes").and_then(Value::as_str).map(plain),
             arenas,
             hosts,
             pageable,
@@ -276,6 +281,7 @@ fn counted(value: &Value, device: u64) -> Result<Arena, String> {
         device_total: value.get("device_total_bytes").and_then(Value::as_u64),
         // Files of older libraries do not say: they have none.
         lane: value.get("lane").and_then(Value::as_bool).unwrap_or(false),
+        packing: value.get("packing").and_then(Value::as_str).map(plain),
         ended: value.get("ended_unix_ms").and_then(Value::as_u64),
         live: gauge(value, "live_bytes")?,
         cached: gauge(value, "cached_bytes")?,

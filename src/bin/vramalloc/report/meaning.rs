@@ -16,6 +16,7 @@ const ROWS: usize = 6;
 pub(super) fn meaning(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     end(file, arena, out);
     peak(file, arena, details, out);
+    packing(file, arena, out);
     fragmentation(arena, details, out);
     limbo(arena, details, out);
     idle(arena, details, out);
@@ -72,6 +73,18 @@ fn peak(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
         share(limbo, reserved),
         share(idle, reserved),
     ));
+}
+
+/// Why the strategy did not pack chunks, where it would have.
+fn packing(file: &File, arena: &Arena, out: &mut Lines) {
+    let packs = file.option("strategy") == Some("auto_growth") && !arena.lane;
+    let why = arena
+        .packing
+        .as_ref()
+        .and_then(|text| text.strip_prefix("off: "));
+    if let (true, Some(why)) = (packs, why) {
+        out.item(format_args!("Chunks were not packed: {why}."));
+    }
 }
 
 /// Whether free memory lay in pieces, and in which.

@@ -33,6 +33,9 @@ pub(super) fn process(file: &File, out: &mut Lines) {
     for warning in &file.warnings {
         out.wrapped(format_args!("  warning: {warning}"), 2);
     }
+    if let Some(lanes) = file.lanes.as_ref().filter(|lanes| lanes.starts_with("off")) {
+        out.wrapped(format_args!("  lanes for streams: {lanes}"), 2);
+    }
     if file.arenas.is_empty() {
         out.exact("  no device memory was allocated");
     }

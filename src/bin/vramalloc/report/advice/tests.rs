@@ -88,6 +88,7 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
         loaded: &load([("VRAMALLOC_CONF".into(), conf.into())], Host::default()),
         last: true,
         doors: &[],
+        lanes: "unused",
         arenas: &[arena],
         snapshots: None,
     }

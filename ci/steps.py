@@ -1,0 +1,213 @@
+"""Runs the checks of ci/ side by side, as far as they do not need each other.
+
+usage: ci/steps.py [--long] [STEP…]: see scripts/test.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "target/test-logs"
+
+# The lines in which a runner says how it ended.
+CLOSING = re.compile(r"^(test result: |[0-9]+ passed, [0-9]+ failed)")
+
+# How many of the slowest steps are named at the end.
+SLOWEST = 5
+
+
+@dataclass
+class Step:
+    """A script of ci/ of this name."""
+
+    # What it needs of other steps: what they build, or that they are over.
+    after: tuple = ()
+    # Nothing else runs meanwhile: it measures times.
+    alone: bool = False
+    # A bounded part of it is run, unless the whole is asked for.
+    bounded: bool = False
+
+
+# In the order in which they are begun where several could be: what takes long,
+# and what others wait for, comes first. Two that build in one folder of target/
+# would only wait for each other's lock.
+STEPS = {
+    "tools": Step(),
+    "format": Step(("tools",)),
+    "licences": Step(("tools",)),
+    "floors": Step(("tools",)),
+    "words": Step(("tools",)),
+    "build": Step(("tools",)),
+    "lint": Step(("tools",)),
+    "unit": Step(("build", "lint")),
+    "docs": Step(("lint",)),
+    "hazards": Step(("build",), bounded=True),
+    "loom": Step(("lint",)),
+    "faults": Step(("build",), bounded=True),
+    "header": Step(("tools",)),
+    "differential": Step(("build",), bounded=True),
+    "fuzz": Step(("tools",), bounded=True),
+    "stress": Step(("build",), bounded=True),
+    "gpu-check": Step(("build",)),
+    "instructions": Step(("build",)),
+    "clients": Step(("build",)),
+    "quickstart": Step(("build",)),
+    "examples": Step(("build",)),
+    "exports": Step(("build",)),
+    "needed": Step(("build",)),
+    "inert": Step(("build",), alone=True),
+}
+
+
+class Failed(Exception):
+    """A step failed; what to say of it."""
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen
+    began: float
+
+
+def question(name):
+    """What the step answers, from the third line of its script."""
+    lines = (ROOT / "ci" / name).read_text().splitlines()
+    return lines[2].removeprefix("# ")
+
+
+def begin(name, whole):
+    """Starts a step, its output in a log of its own."""
+    print(f"-- {name}: {question(name)}", flush=True)
+    arguments = ["--long"] if whole and STEPS[name].bounded else []
+    with open(LOGS / f"{name}.log", "w") as log:
+        process = subprocess.Popen(
+            [ROOT / "ci" / name, *arguments],
+            cwd=ROOT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return Running(process, time.monotonic())
+
+
+def show(name):
+    """Prints what a step says, as it comes."""
+    with open(LOGS / f"{name}.log", errors="replace") as log:
+        while True:
+            text = log.read()
+            if not text:
+                yield
+            print(text, end="", flush=True)
+
+
+def stop(running):
+    """Ends what still runs, with all that it has started."""
+    for step in running.values():
+        try:
+            os.killpg(step.process.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass
+        step.process.wait()
+
+
+def may_begin(name, running, slots):
+    """Whether there is room for a step beside those that run."""
+    if not running:
+        return True
+    if STEPS[name].alone or any(STEPS[other].alone for other in running):
+        return False
+    return len(running) < slots
+
+
+def run(names, whole):
+    """Runs the steps; how many seconds each took."""
+    slots = max(2, len(os.sched_getaffinity(0)))
+    waiting, running, took = list(names), {}, {}
+    shown = None
+    try:
+        while waiting or running:
+            for name in list(waiting):
+                needs = [other for other in STEPS[name].after if other in names]
+                ready = all(other in took for other in needs)
+                if ready and may_begin(name, running, slots):
+                    waiting.remove(name)
+                    running[name] = begin(name, whole)
+                    shown = show(name) if len(names) == 1 else None
+            time.sleep(0.2)
+            ended = {name: step.process.poll() for name, step in running.items()}
+            if shown:
+                next(shown)
+            for name, status in ended.items():
+                if status is None:
+                    continue
+                seconds = round(time.monotonic() - running.pop(name).began)
+                took[name] = seconds
+                if status:
+                    raise Failed(name, status, seconds)
+                print(f"ok {name}: {seconds} s", flush=True)
+    finally:
+        stop(running)
+    return took
+
+
+def closing_lines(name):
+    text = (LOGS / f"{name}.log").read_text(errors="replace")
+    return [line for line in text.splitlines() if CLOSING.match(line)]
+
+
+def summary(took, seconds):
+    print("\n== summary")
+    for name in took:
+        for line in closing_lines(name):
+            print(f"{name}: {line}")
+    slowest = sorted(took.items(), key=lambda item: -item[1])[:SLOWEST]
+    print("slowest: " + ", ".join(f"{name} {took} s" for name, took in slowest))
+    print(f"steps: {len(took)} passed, 0 failed")
+    print(f"all {len(took)} steps passed in {seconds} s")
+
+
+def main():
+    arguments = sys.argv[1:]
+    whole = "--long" in arguments
+    asked = [name for name in arguments if name != "--long"]
+    unknown = [name for name in asked if name not in STEPS]
+    if unknown:
+        known = " ".join(STEPS)
+        print(f"scripts/test: no step '{unknown[0]}'; steps: {known}", file=sys.stderr)
+        return 2
+    if asked == []:
+        asked = list(STEPS)
+    # What somebody set for programs of their own is no part of a test.
+    for name in list(os.environ):
+        if name.startswith(("VRAMALLOC_", "FLAGS_", "SIM_CUDA_")):
+            del os.environ[name]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    try:
+        took = run(asked, whole)
+    except Failed as failed:
+        name, status, seconds = failed.args
+        log = LOGS / f"{name}.log"
+        lines = log.read_text(errors="replace").splitlines()
+        print(f"\n== {name} failed after {seconds} s; the end of its output:")
+        print("\n".join(lines[-60:]))
+        print(
+            f"scripts/test: step '{name}' failed with status {status}; "
+            f"its output: {log.relative_to(ROOT)}",
+            file=sys.stderr,
+        )
+        print("steps: 1 failed")
+        return 1
+    summary(took, round(time.monotonic() - began))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

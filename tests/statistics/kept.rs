@@ -1,0 +1,72 @@
+//! What programs and scripts may rely on since 0.1 stays: `ci/interface.0.1`
+//! has every option and every key of the JSON of then; `ci/exports` looks for
+//! its symbols and controls.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde_json::Value;
+use vramalloc_core::config::OPTIONS;
+use vramalloc_core::stats::ArenaReport;
+use vramalloc_tests::stage::root;
+
+use crate::sample::{arena, host_arena, snapshots, text};
+
+/// The paths of all keys; those of options are named by the options.
+fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            for (key, value) in map {
+                let key = match path {
+                    "" => key.clone(),
+                    "options" => "options.<option>".to_owned(),
+                    _ => format!("{path}.{key}"),
+                };
+                paths(value, &key, found);
+                found.insert(key);
+            }
+        }
+        Value::Array(values) => {
+            for value in values {
+                paths(value, &format!("{path}[]"), found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The names of a sort in the list.
+fn listed(sort: &str) -> BTreeSet<String> {
+    let list = fs::read_to_string(root().join("ci/interface.0.1")).unwrap();
+    let names: BTreeSet<String> = (list.lines())
+        .filter_map(|line| line.strip_prefix(sort)?.strip_prefix(' '))
+        .map(str::to_owned)
+        .collect();
+    assert!(!names.is_empty(), "no {sort} is listed");
+    names
+}
+
+#[test]
+fn every_option_of_0_1_is_there() {
+    let names = OPTIONS.iter().flat_map(|row| {
+        let own = std::iter::once(row.key.to_owned());
+        own.chain(row.paddle.map(str::to_owned))
+    });
+    let names: BTreeSet<String> = names.collect();
+    let gone: Vec<_> = listed("option").difference(&names).cloned().collect();
+    assert_eq!(gone, [""; 0]);
+}
+
+#[test]
+fn every_key_of_0_1_is_there() {
+    let pageable = ArenaReport {
+        pageable: true,
+        ..arena(0)
+    };
+    let arenas = [arena(0), host_arena(), pageable];
+    let json: Value = serde_json::from_str(&text(&arenas, Some(&snapshots()))).unwrap();
+    let mut found = BTreeSet::new();
+    paths(&json, "", &mut found);
+    let gone: Vec<_> = listed("key").difference(&found).cloned().collect();
+    assert_eq!(gone, [""; 0]);
+}

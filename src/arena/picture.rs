@@ -67,7 +67,7 @@ impl<D: Driver> Arena<D> {
         let gave_up = || {
             let books = self.books.lock();
             let packing = books.packing.as_ref()?;
-            (!packing.is_patient()).then_some("waits for the device were in vain too often")
+            (!packing.is_patient()).then_some("waits in vain")
         };
         self.strategy.not_packed().or_else(gave_up)
     }

@@ -38,50 +38,29 @@ pub(crate) struct AutoGrowth {
 /// not learn of every capture that a fence would disturb.
 fn why_not_packed(config: &Config) -> Option<&'static str> {
     let usual = Config::default();
-    let (split, usual_split) = (&config.splitting, &usual.splitting);
-    [
+    let (split, unsplit) = (&config.splitting, &usual.splitting);
+    let collects = config.garbage_collection_threshold != usual.garbage_collection_threshold;
+    let chunk = config.auto_growth_chunk != usual.auto_growth_chunk;
+    let batches = config.garbage_threshold != usual.garbage_threshold;
+    let reasons = [
         (
             config.free_sync == FreeSync::Immediate,
-            "its frees are not fenced",
+            "free_sync:immediate",
         ),
-        (
-            split.max_split != usual_split.max_split,
-            "the option max_split_size_mb",
-        ),
-        (
-            split.large_segment != usual_split.large_segment,
-            "the option large_segment_size_mb",
-        ),
-        (
-            config.splitting != usual.splitting,
-            "the option max_non_split_rounding_mb",
-        ),
-        (
-            config.auto_growth_chunk != usual.auto_growth_chunk,
-            "the option auto_growth_chunk_size_in_mb",
-        ),
-        (
-            config.limbo_budget != usual.limbo_budget,
-            "the option limbo_budget",
-        ),
-        (
-            config.garbage_threshold != usual.garbage_threshold,
-            "the option eager_delete_tensor_gb",
-        ),
-        (
-            config.garbage_collection_threshold != usual.garbage_collection_threshold,
-            "the option garbage_collection_threshold",
-        ),
-        (config.free_idle_chunk, "the option free_idle_chunk"),
-        (
-            config.free_when_no_cache_hit,
-            "the option free_when_no_cache_hit",
-        ),
-        (config.decay != usual.decay, "the option decay_ms"),
-        (config.fail_at_limit, "the option throw_on_cudamalloc_oom"),
-    ]
-    .into_iter()
-    .find_map(|(is_so, reason)| is_so.then_some(reason))
+        (split.max_split != unsplit.max_split, "max_split_size_mb"),
+        (split.large_segment.is_some(), "large_segment_size_mb"),
+        (split != unsplit, "max_non_split_rounding_mb"),
+        (chunk, "auto_growth_chunk_size_in_mb"),
+        (config.limbo_budget.is_some(), "limbo_budget"),
+        (batches, "eager_delete_tensor_gb"),
+        (collects, "garbage_collection_threshold"),
+        (config.free_idle_chunk, "free_idle_chunk"),
+        (config.free_when_no_cache_hit, "free_when_no_cache_hit"),
+        (config.decay != usual.decay, "decay_ms"),
+        (config.fail_at_limit, "throw_on_cudamalloc_oom"),
+    ];
+    let found = reasons.iter().find(|(is_so, _)| *is_so);
+    found.map(|(_, reason)| *reason)
 }
 
 impl AutoGrowth {
@@ -185,70 +164,70 @@ mod tests {
         let usual = Config::default;
         for (why, config) in [
             (
-                "the option auto_growth_chunk_size_in_mb",
+                "auto_growth_chunk_size_in_mb",
                 Config {
                     auto_growth_chunk: Bytes::mib(4),
                     ..usual()
                 },
             ),
             (
-                "the option limbo_budget",
+                "limbo_budget",
                 Config {
                     limbo_budget: Some(DeviceShare::Bytes(Bytes::mib(64))),
                     ..usual()
                 },
             ),
             (
-                "the option eager_delete_tensor_gb",
+                "eager_delete_tensor_gb",
                 Config {
                     garbage_threshold: GarbageThreshold::Pressure,
                     ..usual()
                 },
             ),
             (
-                "the option garbage_collection_threshold",
+                "garbage_collection_threshold",
                 Config {
                     garbage_collection_threshold: Some(0.8),
                     ..usual()
                 },
             ),
             (
-                "the option throw_on_cudamalloc_oom",
+                "throw_on_cudamalloc_oom",
                 Config {
                     fail_at_limit: true,
                     ..usual()
                 },
             ),
             (
-                "its frees are not fenced",
+                "free_sync:immediate",
                 Config {
                     free_sync: FreeSync::Immediate,
                     ..usual()
                 },
             ),
             (
-                "the option free_idle_chunk",
+                "free_idle_chunk",
                 Config {
                     free_idle_chunk: true,
                     ..usual()
                 },
             ),
             (
-                "the option free_when_no_cache_hit",
+                "free_when_no_cache_hit",
                 Config {
                     free_when_no_cache_hit: true,
                     ..usual()
                 },
             ),
             (
-                "the option decay_ms",
+                "decay_ms",
                 Config {
                     decay: Decay::After(Duration::from_secs(1)),
                     ..usual()
                 },
             ),
             (
-                "the option max_split_size_mb",
+                "max_split_size_mb",
                 Config {
                     splitting: Splitting {
                         max_split: Some(Bytes::mib(64)),

@@ -49,9 +49,9 @@ fn reserved(arena: &Value) -> u64 {
 fn what_switches_packing_off_is_told() {
     for (conf, packing) in [
         ("limit:900M", "on"),
-        ("decay_ms:1000", "off: the option decay_ms"),
-        ("max_split_size_mb:64", "off: the option max_split_size_mb"),
-        ("free_sync:immediate", "off: its frees are not fenced"),
+        ("decay_ms:1000", "off: decay_ms"),
+        ("max_split_size_mb:64", "off: max_split_size_mb"),
+        ("free_sync:immediate", "off: free_sync:immediate"),
         ("strategy:naive_best_fit", "off: strategy:naive_best_fit"),
     ] {
         let (_, arena) = go(&steps(Kind::Static, "+1048577 -0").conf(conf));

@@ -208,14 +208,14 @@ fn an_uneventful_run_is_short() {
 #[test]
 fn what_is_off_is_told_with_its_reason() {
     let off = ArenaReport {
-        not_packed: Some("the option decay_ms"),
+        not_packed: Some("decay_ms"),
         ..arena()
     };
     let mut value = one_process(&[off]);
     value["lanes"] = "off: strategy:passthrough".into();
     let out = flat(&report_of(&value.to_string()));
     for part in [
-        "Chunks were not packed: the option decay_ms.",
+        "Chunks were not packed, because of decay_ms.",
         "lanes for streams: off: strategy:passthrough",
     ] {
         assert!(out.contains(part), "{part} is not in\n{out}");

@@ -5,7 +5,7 @@
 //! `cuMemFree`) have no door: what they could hand out does not fit our
 //! addresses, and what they hand out is the driver's own.
 
-use vramalloc_core::{Bytes, Code, MemInfo};
+use vramalloc_core::{Bytes, Code};
 
 use crate::pools::device::{self, Asking};
 use crate::pools::lanes;
@@ -111,36 +111,38 @@ fn free_in_order(
 }
 
 pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Option<CudaResult> {
-    if free.is_null() && total.is_null() {
-        return None;
-    }
-    let info = mem_info()?;
-    let size = |bytes: Bytes| usize::try_from(bytes.get()).unwrap_or(usize::MAX);
-    // SAFETY: each is null or the caller's place for an answer.
+    // SAFETY: the caller's own arguments.
     unsafe {
-        put(free, size(info.free));
-        put(total, size(info.total));
+        mem_info(free, total, |bytes| {
+            usize::try_from(bytes).unwrap_or(usize::MAX)
+        })
     }
-    Some(0)
 }
 
 /// The first interface, with 32-bit sizes.
 pub(crate) unsafe fn cuMemGetInfo(free: *mut u32, total: *mut u32) -> Option<CudaResult> {
-    if free.is_null() && total.is_null() {
-        return None;
-    }
-    let info = mem_info()?;
-    let size = |bytes: Bytes| u32::try_from(bytes.get()).unwrap_or(u32::MAX);
-    // SAFETY: each is null or the caller's place for an answer.
+    // SAFETY: the caller's own arguments.
     unsafe {
-        put(free, size(info.free));
-        put(total, size(info.total));
+        mem_info(free, total, |bytes| {
+            u32::try_from(bytes).unwrap_or(u32::MAX)
+        })
     }
-    Some(0)
 }
 
 /// What the current context has, as the program should see it; none where
 /// the driver is to say what is wrong.
-fn mem_info() -> Option<MemInfo> {
-    device::current_pool(Asking::Door)?.mem_info().ok()
+///
+/// # Safety
+/// Each place is null or may be written to.
+unsafe fn mem_info<T>(free: *mut T, total: *mut T, size: fn(u64) -> T) -> Option<CudaResult> {
+    if free.is_null() && total.is_null() {
+        return None;
+    }
+    let info = device::current_pool(Asking::Door)?.mem_info().ok()?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        put(free, size(info.free.get()));
+        put(total, size(info.total.get()));
+    }
+    Some(0)
 }

@@ -119,20 +119,11 @@ pub(crate) fn free(address: u64) -> Freed {
 /// alone.
 pub(crate) fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let address = Address::new(address);
-    let Owner::Arena(id) = pools::owner(address) else {
-        return Freed::Foreign;
-    };
-    if service() != Service::Full {
-        return Freed::Done;
-    }
-    if let Err(code) = check() {
-        return Freed::Refused(code);
-    }
-    let Some(arena) = pools::arena(id) else {
-        return Freed::Refused(Code::INVALID_VALUE);
-    };
-    let freed = holdings::free_by(address, || arena.free(address));
-    let freed = Freed::by(freed, || arena.driver().lasting_error());
+    let freed = Freed::at(pools::owner(address), check, |id| {
+        let arena = pools::arena(id)?;
+        let freed = holdings::free_by(address, || arena.free(address));
+        Some(Freed::by(freed, || arena.driver().lasting_error()))
+    });
     watcher::notice();
     freed
 }

@@ -7,7 +7,7 @@
 
 use std::sync::OnceLock;
 
-use vramalloc_core::page_map::Owner;
+use vramalloc_core::page_map::{ArenaId, Owner};
 use vramalloc_core::{Address, AllocError, Bytes, Code, FreeError};
 
 use crate::pools::device::{self, DeviceArena, DevicePool, shortage};
@@ -71,6 +71,25 @@ impl Freed {
         }
     }
 
+    /// What becomes of an address with this owner, if `check` lets it; `free`
+    /// frees it in the arena of this number, if there is one.
+    pub(crate) fn at(
+        owner: Owner,
+        check: impl FnOnce() -> Result<(), Code>,
+        free: impl FnOnce(ArenaId) -> Option<Freed>,
+    ) -> Freed {
+        let Owner::Arena(id) = owner else {
+            return Freed::Foreign;
+        };
+        if service() != Service::Full {
+            return Freed::Done;
+        }
+        match check() {
+            Ok(()) => free(id).unwrap_or(Freed::Refused(Code::INVALID_VALUE)),
+            Err(code) => Freed::Refused(code),
+        }
+    }
+
     /// What became of a block that an arena was told to free, in a context with
     /// this lasting error.
     pub(crate) fn by(result: Result<(), FreeError>, error: impl FnOnce() -> Option<Code>) -> Freed {
@@ -104,27 +123,18 @@ pub(crate) fn free_by(
     check: impl FnOnce() -> Result<(), Code>,
     free: impl FnOnce(&DevicePool, Address) -> Result<(), FreeError>,
 ) -> Freed {
-    let Owner::Arena(id) = device::owner(address) else {
-        return Freed::Foreign;
-    };
-    if service() != Service::Full {
-        return Freed::Done;
-    }
-    if let Err(code) = check() {
-        return Freed::Refused(code);
-    }
-    let Some(pool) = device::pool_with(id) else {
-        return Freed::Refused(Code::INVALID_VALUE);
-    };
-    let address = Address::new(address);
-    let freed = holdings::free_by(address, || {
-        // What others know of is a part of a chunk, which no driver refuses.
-        if let Some(then) = WHEN_FREED.get() {
-            then(address.get());
-        }
-        free(pool, address)
-    });
-    Freed::by(freed, || pool.arena().driver().lasting_error())
+    Freed::at(device::owner(address), check, |id| {
+        let pool = device::pool_with(id)?;
+        let address = Address::new(address);
+        let freed = holdings::free_by(address, || {
+            // What others know of is a part of a chunk, which no driver refuses.
+            if let Some(then) = WHEN_FREED.get() {
+                then(address.get());
+            }
+            free(pool, address)
+        });
+        Some(Freed::by(freed, || pool.arena().driver().lasting_error()))
+    })
 }
 
 /// Who hears of each block of a device before it is freed.

@@ -83,7 +83,7 @@ fn packing(file: &File, arena: &Arena, out: &mut Lines) {
         .as_ref()
         .and_then(|text| text.strip_prefix("off: "));
     if let (true, Some(why)) = (packs, why) {
-        out.item(format_args!("Chunks were not packed: {why}."));
+        out.item(format_args!("Chunks were not packed, because of {why}."));
     }
 }
 

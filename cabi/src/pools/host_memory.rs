@@ -21,7 +21,7 @@ use vramalloc_core::{Address, AllocError, Bytes, Code, Driver};
 use crate::pools::device::{self, Asking, DevicePool};
 use crate::pools::holdings;
 use crate::pools::memory::Freed;
-use crate::process::guard::{Service, own_call, service};
+use crate::process::guard::own_call;
 use crate::types::CudaResult;
 
 use pools::HostArena;
@@ -119,13 +119,13 @@ pub(crate) fn free(address: u64) -> Freed {
 /// alone.
 pub(crate) fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let address = Address::new(address);
-    let freed = Freed::at(pools::owner(address), check, |id| {
+    Freed::at(pools::owner(address), check, |id| {
         let arena = pools::arena(id)?;
         let freed = holdings::free_by(address, || arena.free(address));
-        Some(Freed::by(freed, || arena.driver().lasting_error()))
-    });
-    watcher::notice();
-    freed
+        let freed = Freed::by(freed, || arena.driver().lasting_error());
+        watcher::notice();
+        Some(freed)
+    })
 }
 
 /// Gives everything back that is not in use; how many bytes that were.

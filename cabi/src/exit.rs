@@ -12,13 +12,9 @@ use vramalloc_core::stats::Note;
 
 use crate::ipc;
 use crate::pools::background;
-use crate::process::outside::with_signals_blocked;
 use crate::process::say::warn;
-use crate::process::{self, Start, guard, notes};
+use crate::process::{self, Start, guard, notes, threads};
 use crate::report::dump;
-
-/// Bytes of stack for the thread that writes in between.
-const STACK: usize = 256 << 10;
 
 #[cfg(not(test))]
 #[used]
@@ -66,9 +62,6 @@ fn keep_writing(start: &'static Start) {
     if interval.is_zero() || !to_file {
         return;
     }
-    let builder = thread::Builder::new()
-        .name("vramalloc-stats".to_owned())
-        .stack_size(STACK);
     let write = move || {
         loop {
             thread::sleep(interval);
@@ -77,8 +70,7 @@ fn keep_writing(start: &'static Start) {
             }
         }
     };
-    // The program's signals are for its own threads.
-    if let Err(error) = with_signals_blocked(|| builder.spawn(write)) {
+    if let Err(error) = threads::spawn("stats", write) {
         warn(&format!(
             "stats_interval_s: no thread could be started: {error}"
         ));

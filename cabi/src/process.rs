@@ -9,6 +9,7 @@ pub(crate) mod guard;
 pub(crate) mod notes;
 pub(crate) mod outside;
 pub(crate) mod say;
+pub(crate) mod threads;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -9,14 +9,9 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use crate::pools::holdings::{Item, free_item};
-use crate::process::guard;
-use crate::process::outside::with_signals_blocked;
-
-/// Bytes of stack for the thread.
-const STACK: usize = 256 << 10;
+use crate::process::{guard, threads};
 
 struct Queue {
     items: VecDeque<Item>,
@@ -44,16 +39,11 @@ fn queue() -> MutexGuard<'static, Queue> {
 /// thread.
 pub(crate) fn free_later(items: Vec<Item>) -> Result<(), Vec<Item>> {
     let first = !std::mem::replace(&mut queue().running, true);
-    if first {
-        let builder = thread::Builder::new()
-            .name("vramalloc-scopes".to_owned())
-            .stack_size(STACK);
-        if with_signals_blocked(|| builder.spawn(work)).is_err() {
-            // Others may have relied on the thread.
-            let mut queue = queue();
-            queue.running = false;
-            return Err(queue.items.drain(..).chain(items).collect());
-        }
+    if first && threads::spawn("scopes", work).is_err() {
+        // Others may have relied on the thread.
+        let mut queue = queue();
+        queue.running = false;
+        return Err(queue.items.drain(..).chain(items).collect());
     }
     queue().items.extend(items);
     CHANGED.notify_all();

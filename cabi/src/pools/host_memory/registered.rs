@@ -26,7 +26,7 @@ use vramalloc_core::patience::Brief;
 use vramalloc_core::{Address, Code};
 
 use crate::driver::context::Context;
-use crate::process::outside::with_signals_blocked;
+use crate::process::threads;
 use crate::real;
 
 /// The host's own pages.
@@ -190,9 +190,7 @@ fn touch(start: usize, size: usize, threads: u32) {
     thread::scope(|scope| {
         for from in (start + part..end).step_by(part) {
             let work = move || touch_pages(from, (from + part).min(end));
-            let builder = thread::Builder::new().name("vramalloc-touch".to_owned());
-            let spawned = with_signals_blocked(|| builder.spawn_scoped(scope, work));
-            if spawned.is_err() {
+            if threads::spawn_in(scope, "touch", work).is_err() {
                 work();
             }
         }

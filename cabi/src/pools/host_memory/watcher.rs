@@ -18,16 +18,12 @@ use vramalloc_core::Bytes;
 use vramalloc_core::gate::Gate;
 
 use crate::pools::host_memory::pools;
-use crate::process;
 use crate::process::guard::{self, Service};
-use crate::process::outside::with_signals_blocked;
+use crate::process::{self, threads};
 
 /// As long as PyTorch's own thread sleeps.
 const INTERVAL: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
-
-/// Bytes of stack.
-const STACK: usize = 256 << 10;
 
 static THREAD: OnceLock<Option<Thread>> = OnceLock::new();
 /// Whether the thread sleeps until it is told. It stores before it looks for
@@ -60,12 +56,7 @@ fn start() -> Option<Thread> {
     if unsafe { libc::atexit(stop) } != 0 {
         return None;
     }
-    let builder = thread::Builder::new()
-        .name("vramalloc-pinned".to_owned())
-        .stack_size(STACK);
-    // The program's signals are for its own threads.
-    let spawned = with_signals_blocked(|| builder.spawn(watch));
-    spawned.ok().map(|handle| handle.thread().clone())
+    threads::spawn("pinned", watch).ok()
 }
 
 extern "C" fn stop() {

@@ -1,8 +1,7 @@
-//! Addresses and sizes of device memory, as numbers that cannot be mixed up.
+//! Addresses and sizes of device memory, as types that cannot be mixed up.
 //!
-//! Owns nothing. Invariant: all arithmetic is checked or saturating; a device
-//! address is a number and is never dereferenced on this side of the doors.
-//! Cost: none, both types are one machine word.
+//! All arithmetic is checked or saturating. A device address is a number and is
+//! never dereferenced in this crate.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 impl Bytes {
-    /// No bytes.
+    /// Zero bytes.
     pub const ZERO: Bytes = Bytes(0);
     /// More than any device has.
     pub const MAX: Bytes = Bytes(u64::MAX);
@@ -51,13 +50,13 @@ impl Bytes {
         self.0
     }
 
-    /// Whether there are none.
+    /// Whether the size is zero.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// `self + other`, if that does not overflow.
+    /// `self + other`; `None` if that overflows.
     #[must_use]
     pub const fn checked_add(self, other: Bytes) -> Option<Bytes> {
         match self.0.checked_add(other.0) {
@@ -66,19 +65,20 @@ impl Bytes {
         }
     }
 
-    /// `self + other`, or the largest size.
+    /// `self + other`, or the largest size if that overflows.
     #[must_use]
     pub const fn saturating_add(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_add(other.0))
     }
 
-    /// `self - other`, or zero.
+    /// `self - other`, or zero if `other` is larger.
     #[must_use]
     pub const fn saturating_sub(self, other: Bytes) -> Bytes {
         Bytes(self.0.saturating_sub(other.0))
     }
 
-    /// The next multiple of `unit` (a power of two), if there is one.
+    /// Rounded up to a multiple of `unit` (a power of two); `None` if that
+    /// overflows.
     #[must_use]
     pub const fn round_up(self, unit: Bytes) -> Option<Bytes> {
         match self.0.checked_add(unit.0 - 1) {
@@ -87,14 +87,14 @@ impl Bytes {
         }
     }
 
-    /// The multiple of `unit` (a power of two) at or below.
+    /// Rounded down to a multiple of `unit` (a power of two).
     #[must_use]
     pub const fn round_down(self, unit: Bytes) -> Bytes {
         Bytes(self.0 & !(unit.0 - 1))
     }
 
-    /// This share of the bytes, rounded down; a negative or undefined
-    /// `fraction` gives zero.
+    /// `fraction` of the bytes, rounded down; zero if `fraction` is negative or
+    /// NaN.
     #[must_use]
     #[allow(
         clippy::cast_possible_truncation,
@@ -114,7 +114,7 @@ impl fmt::Debug for Bytes {
 }
 
 impl fmt::Display for Bytes {
-    /// The largest unit that divides the size: `512 B`, `20 MiB`.
+    /// Writes the size in the largest unit that divides it: `512 B`, `20 MiB`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, name) in [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
             if self.0 >= unit && self.0.is_multiple_of(unit) {
@@ -142,7 +142,7 @@ impl Address {
         self.0
     }
 
-    /// The address `offset` further on, if there is one.
+    /// The address `offset` bytes above this one; `None` if that overflows.
     #[must_use]
     pub const fn checked_add(self, offset: Bytes) -> Option<Address> {
         match self.0.checked_add(offset.0) {
@@ -151,13 +151,13 @@ impl Address {
         }
     }
 
-    /// How far this lies above `base`; zero where it lies below.
+    /// The distance of this address above `base`; zero if it lies below `base`.
     #[must_use]
     pub const fn offset_from(self, base: Address) -> Bytes {
         Bytes(self.0.saturating_sub(base.0))
     }
 
-    /// Whether this is a multiple of `unit` (a power of two).
+    /// Whether the address is a multiple of `unit` (a power of two).
     #[must_use]
     pub const fn is_aligned(self, unit: Bytes) -> bool {
         self.0 & (unit.0 - 1) == 0

@@ -1,10 +1,9 @@
 //! What the user may choose, as typed values.
 //!
-//! `Config` is what the allocator reads. [`OPTIONS`] is the one table from
-//! which everything about options is made; [`load()`] applies an environment to
-//! it. Invariant: whatever the environment holds, the result is a valid
-//! `Config`. Cost: once per process, a few microseconds; nothing is printed
-//! here.
+//! The allocator reads a [`Config`]. Parsing, defaults and help texts of all
+//! options come from one table, [`OPTIONS`]; [`load()`] applies an environment
+//! to it. Whatever the environment holds, the result is a valid `Config`.
+//! Nothing is printed here: warnings are returned.
 
 mod change;
 mod load;
@@ -31,34 +30,35 @@ pub use types::{
     PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind,
 };
 
-/// Everything that an option can set.
+/// The values of all options.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// What the arena obeys.
+    /// The options that arenas obey.
     pub config: Config,
-    /// Where the statistics go.
+    /// Where the statistics are written.
     pub stats: StatsTarget,
-    /// How often they are written before the end; zero: not at all.
+    /// The interval of writing statistics before the end of the process; zero:
+    /// only at the end.
     pub stats_interval: Duration,
-    /// The folder in which each user has one of their own for what handles of
-    /// memory carry between processes.
+    /// The folder that holds one folder per user, for what memory handles carry
+    /// between processes.
     pub ipc_dir: PathBuf,
-    /// What is told when memory runs out.
+    /// What is reported when memory runs out.
     pub oom_report: OomReport,
-    /// How many events of an arena's history are kept, the newest; 0: none.
+    /// How many of the newest events of an arena's history are kept; 0: none.
     pub trace_events: usize,
     /// The pool of page-locked host memory.
     pub pinned: PinnedConfig,
     /// The pool of pageable host memory.
     pub pageable: PageableConfig,
-    /// Groups of buffers.
+    /// How groups of buffers are packed.
     pub groups: GroupConfig,
-    /// Whether what a scope of the C API holds is freed before its end
-    /// returns; else a thread of ours does it.
+    /// Whether the end of a scope of the C API frees the scope's memory before
+    /// it returns; if not, a thread of the library does it.
     pub scopes_end_inline: bool,
     /// Whether the frameworks' own variables are read.
     pub import: Import,
-    /// Whether PyTorch keeps no cache of its own.
+    /// Whether PyTorch's own cache is switched off.
     pub torch_uncached: bool,
 }
 
@@ -81,27 +81,28 @@ impl Default for Settings {
     }
 }
 
-/// What the allocator obeys.
+/// The options that an arena obeys.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Config {
-    /// When chunks are taken and how large.
+    /// When chunks are taken, and how large they are.
     pub strategy: StrategyKind,
-    /// The most that may be reserved on a device; none: all it has.
+    /// The most that may be reserved on a device; `None`: no limit but the
+    /// device's memory.
     pub limit: Option<DeviceShare>,
     /// When freed memory may be handed out again.
     pub free_sync: FreeSync,
-    /// How much garbage collects before an epoch is closed.
+    /// How much freed memory collects before an epoch is closed.
     pub garbage_threshold: GarbageThreshold,
     /// Share of a closing batch's bytes that is released with it, the largest
     /// blocks first; the rest waits for the next batch. 0 to 1.
     pub garbage_fraction: f64,
     /// The most that may lie in limbo before an allocation waits rather than
-    /// grows; none: chosen by the arena from what is reserved.
+    /// takes a chunk; `None`: the arena chooses it by what is reserved.
     pub limbo_budget: Option<DeviceShare>,
     /// Requests of at least this size get a driver allocation of their own.
     pub dedicated_min: Option<Bytes>,
-    /// `naive_best_fit`: share of the available memory that a chunk takes;
-    /// 0: every call goes to the driver. 0 to 1.
+    /// `naive_best_fit`: share of the available memory that a chunk takes, 0 to
+    /// 1; 0: every call goes to the driver.
     pub chunk_fraction: f64,
     /// `naive_best_fit`: size of the first chunk, instead of the fraction.
     pub initial_chunk: Option<Bytes>,
@@ -111,13 +112,13 @@ pub struct Config {
     pub auto_growth_chunk: Bytes,
     /// How requests are rounded.
     pub rounding: Rounding,
-    /// How large blocks may be cut.
+    /// Which blocks may be cut.
     pub splitting: Splitting,
-    /// Share of the limit, or of the device where there is none, above which
-    /// a miss first gives old idle memory back; none: it never does. Above 0
-    /// and below 1.
+    /// Share of the limit (of the device if there is no limit) above which a
+    /// miss first gives old idle memory back. Above 0 and below 1; `None`:
+    /// never.
     pub garbage_collection_threshold: Option<f64>,
-    /// Whether a request beyond the limit fails at once, with the cache as
+    /// Whether a request beyond the limit fails at once and leaves the cache as
     /// it is.
     pub fail_at_limit: bool,
     /// How long a request that cannot be served waits for other threads'
@@ -129,7 +130,8 @@ pub struct Config {
     pub free_when_no_cache_hit: bool,
     /// How long an idle chunk is kept.
     pub decay: Decay,
-    /// What memory is filled with before it is handed out; none: nothing.
+    /// What memory is filled with before it is handed out; `None`: it is not
+    /// filled.
     pub fill: Option<Fill>,
     /// Whether an allocation waits until the device has done all its work.
     pub sync_after_alloc: bool,

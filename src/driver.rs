@@ -1,12 +1,12 @@
 //! The seam between the allocator and the memory of one device context.
 //!
-//! Everything above this trait is ordinary bookkeeping that can be tested
-//! anywhere; everything below it is CUDA. The real driver (`cabi`) and the
-//! model GPU (`sim`) are its two sides.
+//! Everything above the trait [`Driver`] is ordinary bookkeeping that can be
+//! tested anywhere; everything below it is CUDA. It is implemented by the real
+//! driver (`cabi`) and by the model GPU (`src/model`).
 //!
-//! A *fence* is a mark in the work of the whole context: it is reached when
-//! everything that was submitted before it, on every stream, is done. Fences
-//! of one context are reached in the order in which they were made.
+//! A *fence* is a mark in the work of the whole context. It is reached when all
+//! work that was submitted before it, on every stream, is done. Fences of one
+//! context are reached in the order in which they were made.
 
 pub mod told;
 
@@ -19,7 +19,7 @@ use crate::patience::wait_within;
 /// The driver hands out memory in pages of this size.
 pub const PAGE: Bytes = Bytes::mib(2);
 
-/// What a device has.
+/// Free and total memory of a device.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct MemInfo {
     /// Bytes that the driver could hand out now.
@@ -28,27 +28,28 @@ pub struct MemInfo {
     pub total: Bytes,
 }
 
-/// Whose work is waited for.
+/// Whose work a wait covers.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Whose {
-    /// The context's own, as the driver's free does. Others' is only asked
-    /// about: what it takes for it to end may be something that the waiting
-    /// thread is going to do afterwards.
+    /// Work of the context itself, which the driver's free waits for too. Other
+    /// contexts' work is asked about, not waited for: it may end only by what
+    /// the waiting thread does next.
     Own,
-    /// That of everybody who can be using the context's memory.
+    /// Work of every context that can be using this context's memory.
     All,
 }
 
-/// What a call does where its context may be ending.
+/// What a call does when its context may be ending.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum IfEnding {
-    /// It waits for that to be decided, as long as an end is waited for.
+    /// It waits until that is decided, for at most the time that an ending is
+    /// waited for.
     Wait,
-    /// It is not made: who makes it asked for nothing in the context.
+    /// It is skipped: its caller requested nothing in this context.
     Leave,
 }
 
-/// Asks until the answer is yes, for no longer than `most`.
+/// Repeats `ask` until it answers true, for `most` at the longest.
 ///
 /// # Errors
 /// The first error of `ask`.
@@ -62,22 +63,23 @@ pub fn ask_until(most: Duration, mut ask: impl FnMut() -> Result<bool, Code>) ->
     failed
 }
 
-/// Memory and fences of one device context. Every method may be called from
-/// any thread, whatever context is current there, and leaves that unchanged.
+/// Memory and fences of one device context. Every method may be called from any
+/// thread, whatever context is current there, and leaves the current context
+/// unchanged.
 pub trait Driver: Send + Sync {
-    /// A mark in the context's work. Cloning is cheap; what it holds of the
-    /// driver is given back, without a driver call, when the last clone goes.
+    /// A mark in the context's work. Cloning is cheap. Dropping the last clone
+    /// gives up what it holds of the driver, without a driver call.
     type Fence: Clone + Send + Sync;
 
-    /// Takes `size` bytes, aligned to at least 256. Does not disturb a stream
-    /// capture.
+    /// Allocates `size` bytes, aligned to at least 256. Does not disturb a
+    /// stream capture.
     ///
     /// # Errors
     /// [`Code::OUT_OF_MEMORY`], or whatever else the driver answers.
     fn alloc(&self, size: Bytes) -> Result<Address, Code>;
 
-    /// Takes `size` bytes that are to be cut up, aligned to 64 KiB where the
-    /// driver's own are not at times.
+    /// Allocates `size` bytes for a chunk, aligned to 64 KiB also where the
+    /// driver's own allocations sometimes are not.
     ///
     /// # Errors
     /// As `alloc`.
@@ -85,16 +87,18 @@ pub trait Driver: Send + Sync {
         self.alloc(size)
     }
 
-    /// Gives back what `alloc` or `alloc_chunk` took. Waits, as the driver does, for work that
-    /// may still use it. Does not disturb a stream capture.
+    /// Frees what `alloc` or `alloc_chunk` returned. Waits, as the driver does,
+    /// for work that may still use the memory. Does not disturb a stream
+    /// capture.
     ///
     /// # Errors
     /// What the driver answers.
     fn free(&self, address: Address) -> Result<(), Code>;
 
-    /// Does `work` with a way to give memory back; none, and nothing is done,
-    /// where the context may be ending and that is not decided. It does not
-    /// begin to end meanwhile: what leaves the books here is given back.
+    /// Calls `work` with a function that frees memory. The context does not
+    /// begin to end meanwhile, so what leaves the books in `work` can be freed.
+    /// Returns `None`, without calling `work`, if the context may be ending and
+    /// that is not decided.
     fn giving_back<R>(
         &self,
         _ending: IfEnding,
@@ -103,58 +107,59 @@ pub trait Driver: Send + Sync {
         Some(work(&|address| self.free(address)))
     }
 
-    /// The same as the program's own free: from the context that is current on
-    /// the calling thread, whose work the driver may wait for as well.
+    /// Frees as the program's own free does: from the context that is current
+    /// on the calling thread, whose work the driver may wait for as well.
     ///
     /// # Errors
-    /// What the driver answers; [`Code::NOT_READY`] where the context may be
-    /// ending, and nothing was done.
+    /// What the driver answers; [`Code::NOT_READY`] if the context may be
+    /// ending, and then nothing was done.
     fn free_from_here(&self, address: Address) -> Result<(), Code> {
         self.free(address)
     }
 
-    /// Whether another context than this one is current on the calling thread,
-    /// so that a free of the program's may wait for more than `free` does.
+    /// Whether another context is current on the calling thread, so that
+    /// `free_from_here` may wait for more work than `free` does.
     fn is_elsewhere(&self) -> bool {
         false
     }
 
-    /// What the device has.
+    /// Free and total memory of the device.
     ///
     /// # Errors
     /// What the driver answers.
     fn mem_info(&self) -> Result<MemInfo, Code>;
 
-    /// Whether fences may be made, asked and waited for now. They may not
+    /// Whether fences may be made, queried and waited for now. They may not
     /// while a stream of the process captures a graph: the call would
     /// invalidate the capture.
     fn may_fence(&self) -> bool {
         true
     }
 
-    /// Whether `free` may be called now. It may not where the driver itself has
-    /// called back, from inside one of these calls; `may_fence` is false then
-    /// as well.
+    /// Whether `free` may be called now. It may not while the driver calls back
+    /// from inside one of these calls; `may_fence` is false then as well.
     fn may_give_back(&self) -> bool {
         true
     }
 
-    /// Whether the process has no other context. What another one runs may end
-    /// only by what the calling thread does next, and the driver's free may
-    /// wait for it: even where it began after the last look.
+    /// Whether the process has no other context. The driver's free may
+    /// wait for another context's work, also for work that began after the last
+    /// look, and that work may end only by what the calling thread does next.
     fn is_alone(&self) -> bool {
         true
     }
 
-    /// Marks all work that the context was given so far, on all its streams.
+    /// Makes a fence after all work that the context was given so far, on all
+    /// its streams.
     ///
     /// # Errors
-    /// What the driver answers; [`Code::CAPTURE_UNSUPPORTED`] where
-    /// `may_fence` is false.
+    /// What the driver answers; [`Code::CAPTURE_UNSUPPORTED`] if `may_fence` is
+    /// false.
     fn fence(&self) -> Result<Self::Fence, Code>;
 
-    /// The same for a caller that waits for the context's own work in any case:
-    /// it may be waited for here, where a mark would have an effect on it.
+    /// Makes a fence for a caller that waits for the context's own work in any
+    /// case. An implementation may wait for that work here, where marking it
+    /// would have an effect on it.
     ///
     /// # Errors
     /// As `fence`.
@@ -162,23 +167,23 @@ pub trait Driver: Send + Sync {
         self.fence()
     }
 
-    /// Whether the work before the mark is done.
+    /// Whether the work before the fence is done.
     ///
     /// # Errors
     /// What the driver answers.
     fn reached(&self, fence: &Self::Fence) -> Result<bool, Code>;
 
-    /// Waits until the work before the mark is done that is `whose`; whether
-    /// all of it is done then.
+    /// Waits until the work before the fence that is `whose` is done. Returns
+    /// whether all of the work before the fence is done then.
     ///
     /// # Errors
     /// What the driver answers.
     fn wait(&self, fence: &Self::Fence, whose: Whose) -> Result<bool, Code>;
 
-    /// The same for the context's own work, and for no longer than `most`: for
-    /// a wait that saves memory, and that the program could do without. False
-    /// also where that time was not enough, or fences may not be asked any
-    /// more.
+    /// Waits for the context's own work before the fence, for `most` at the
+    /// longest: for a wait that saves memory and that the program could do
+    /// without. Returns false also if the time was not enough, or if fences may
+    /// not be queried any more.
     ///
     /// # Errors
     /// What the driver answers.
@@ -187,19 +192,18 @@ pub trait Driver: Send + Sync {
         Ok(self.may_fence() && self.reached(fence)?)
     }
 
-    /// Writes `byte` to the `size` bytes from `address` on, which nobody uses,
+    /// Writes `byte` to the `size` bytes from `address` on, which no work uses,
     /// and waits until that is done.
     ///
     /// # Errors
-    /// What the driver answers; [`Code::CAPTURE_UNSUPPORTED`] where
-    /// `may_fence` is false, [`Code::NOT_SUPPORTED`] where the driver cannot
-    /// write.
+    /// What the driver answers; [`Code::CAPTURE_UNSUPPORTED`] if `may_fence` is
+    /// false, [`Code::NOT_SUPPORTED`] if the driver cannot write.
     fn fill(&self, _address: Address, _size: Bytes, _byte: u8) -> Result<(), Code> {
         Err(Code::NOT_SUPPORTED)
     }
 
     /// Waits until all work that the context was given so far is done, and for
-    /// nobody else's.
+    /// no other context's work.
     ///
     /// # Errors
     /// As `fence` and `wait`.
@@ -208,20 +212,20 @@ pub trait Driver: Send + Sync {
         self.wait(&fence, Whose::Own).map(|_| ())
     }
 
-    /// Comes before the first chunk is taken, and before it is told what is
-    /// free: `wait_by_free` needs memory of the driver's own at a time when there may
-    /// be none, and can keep some back. Costs nothing the second time.
+    /// Called before the first chunk is taken and before free memory is
+    /// reported. `wait_by_free` needs a page of the driver at a time when there
+    /// may be none left, so an implementation can set one aside here. Costs
+    /// nothing the second time.
     fn prepare_to_settle(&self) {}
 
-    /// Waits until all work that is `whose` and was given so far is done, by
-    /// calls that are allowed while a stream captures a graph; whether
-    /// everybody's is done then. Slow: for the moment when memory is short and
-    /// no fence may be made.
-    ///
-    /// What waits is the driver's own free, so a page is taken for it.
+    /// Waits until all work given so far that is `whose` is done, by calls that
+    /// are allowed while a stream captures a graph. Returns whether the work of
+    /// all contexts is done then. Slow: it is for the moment when memory is
+    /// short and no fence may be made. The driver's own free does the waiting,
+    /// so a page is taken for it.
     ///
     /// # Errors
-    /// What the driver answers; where it has no page left, out of memory.
+    /// What the driver answers; out of memory if the driver has no page left.
     fn wait_by_free(&self, _whose: Whose) -> Result<bool, Code> {
         let page = self.alloc(PAGE)?;
         self.free(page).map(|()| true)

@@ -1,10 +1,10 @@
-//! The codes that CUDA answers with, and the ways an allocation or a free can
-//! end badly.
+//! The codes that CUDA answers with, and the reasons why an allocation or a
+//! free fails.
 //!
-//! A code is an integer and never an enum: a driver newer than this project
-//! may answer with a number that has no name here, and that must stay
-//! harmless. The driver's and the runtime's numbers agree for all that are
-//! named here.
+//! A code is an integer and never an enum: a driver newer than this project may
+//! answer with a number that has no name here, and that must stay harmless. The
+//! codes named here have the same numbers in the driver API and in the runtime
+//! API.
 
 use std::num::NonZeroU32;
 
@@ -15,7 +15,7 @@ pub struct Code(NonZeroU32);
 impl Code {
     /// An argument is out of range.
     pub const INVALID_VALUE: Code = Code::named(1);
-    /// The device (or the limit) has no such amount of memory left.
+    /// The device, or the limit, has not enough memory left.
     pub const OUT_OF_MEMORY: Code = Code::named(2);
     /// `cuInit` was not called yet.
     pub const NOT_INITIALIZED: Code = Code::named(3);
@@ -23,15 +23,15 @@ impl Code {
     pub const DEINITIALIZED: Code = Code::named(4);
     /// No context is current, or it is not a valid one.
     pub const INVALID_CONTEXT: Code = Code::named(201);
-    /// A handle that names nothing.
+    /// A handle is not valid.
     pub const INVALID_HANDLE: Code = Code::named(400);
-    /// The work that was asked about is still going on.
+    /// The work that was queried is not done yet.
     pub const NOT_READY: Code = Code::named(600);
-    /// The function exists in the interface but not in this driver.
+    /// The function is declared, but this driver does not implement it.
     pub const NOT_SUPPORTED: Code = Code::named(801);
     /// The call is not allowed while a stream captures a graph.
     pub const CAPTURE_UNSUPPORTED: Code = Code::named(900);
-    /// The driver does not say what went wrong.
+    /// An unknown error.
     pub const UNKNOWN: Code = Code::named(999);
 
     const fn named(n: u32) -> Code {
@@ -41,10 +41,10 @@ impl Code {
         }
     }
 
-    /// What a call answered: zero is success.
+    /// Turns a result into `Ok` (zero) or its code.
     ///
     /// # Errors
-    /// The code, where `raw` is not zero.
+    /// The code, if `raw` is not zero.
     pub const fn check(raw: u32) -> Result<(), Code> {
         match NonZeroU32::new(raw) {
             Some(n) => Err(Code(n)),
@@ -52,31 +52,31 @@ impl Code {
         }
     }
 
-    /// The number as CUDA has it.
+    /// The number that CUDA uses.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0.get()
     }
 }
 
-/// Why a request was not served.
+/// Why an allocation failed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum AllocError {
-    /// The request would pass the option `limit`: out of memory, although the
+    /// The request would exceed the option `limit`: out of memory, although the
     /// device may have some.
     Limit,
-    /// The driver said so, after everything that could be given back was.
+    /// The driver's answer, after everything that could be given back was.
     Driver(Code),
 }
 
-/// Why a pointer was not freed.
+/// Why a free failed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum FreeError {
-    /// The address lies in memory of ours, but no live block starts there:
-    /// freed before, or an interior pointer. Nothing was changed.
+    /// The address lies in our memory, but no live block starts there: it was
+    /// freed before, or is an interior pointer. Nothing was changed.
     NotLive,
-    /// The memory was the program's own driver allocation and the driver
-    /// refused to take it back.
+    /// The driver refused to free memory that was a driver allocation of its
+    /// own.
     Driver(Code),
 }
 

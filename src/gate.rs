@@ -1,12 +1,12 @@
-//! A gate that many may pass at a time, and that can be closed.
+//! A gate that many threads may pass at a time, and that can be closed.
 //!
-//! Whoever closes it waits for those who are passing and then knows that
-//! nobody passes until it is opened again; whoever finds it closed does not
-//! wait but turns back. The doors keep one between the fences that they make
-//! and the stream captures that a fence would invalidate.
+//! `close` waits for the threads that are passing; after it no thread passes
+//! until the gate is opened again. A thread that finds the gate closed does not
+//! wait but turns back. A gate stands between making fences and the stream
+//! captures that a fence would invalidate.
 //!
-//! Owns two counters. Invariant: between a return from `close` and its `open`
-//! nobody is inside `pass`. Cost: two atomic operations and a fence to pass.
+//! Invariant: between a return from `close` and its `open` no thread is inside
+//! `pass`. Cost: two atomic operations and a fence to pass.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::sync::atomic::{AtomicUsize, Ordering, fence};
 
 /// See the [module](self).
 pub struct Gate {
-    /// How many times it was closed and not opened again.
+    /// How many times the gate was closed and not opened again.
     closed: AtomicUsize,
     passing: AtomicUsize,
 }
@@ -31,7 +31,7 @@ impl Gate {
         }
     }
 
-    /// An open gate; the model checker's atomics are not made by constants.
+    /// An open gate. Not `const`: the model checker's atomics are not.
     #[cfg(loom)]
     #[must_use]
     pub fn new() -> Gate {
@@ -41,14 +41,15 @@ impl Gate {
         }
     }
 
-    /// Whether it is closed. True is certain for the thread that closed it.
+    /// Whether the gate is closed. For the thread that closed it true is
+    /// certain.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         // Acquire: pairs with the Release in `open`.
         self.closed.load(Ordering::Acquire) != 0
     }
 
-    /// Closes it once more and waits until nobody passes.
+    /// Closes the gate once more and waits until no thread passes.
     pub fn close(&self) {
         self.shut();
         let mut patience = Patience::new();
@@ -57,7 +58,8 @@ impl Gate {
         }
     }
 
-    /// The same, but waits for no longer than `most`. Whether nobody passes.
+    /// Closes the gate once more and waits for `most` at the longest. Returns
+    /// whether no thread passes.
     pub fn close_within(&self, most: Duration) -> bool {
         self.shut();
         wait_within(most, || !self.is_passed())
@@ -65,8 +67,8 @@ impl Gate {
 
     fn shut(&self) {
         self.closed.fetch_add(1, Ordering::Relaxed);
-        // Pairs with the fence in `pass`: of two that come together at least
-        // one sees the other's counter.
+        // Pairs with the fence in `pass`: of a closing and a passing thread
+        // that come together, at least one sees the other's counter.
         fence(Ordering::SeqCst);
     }
 
@@ -75,14 +77,14 @@ impl Gate {
         self.passing.load(Ordering::Acquire) != 0
     }
 
-    /// Takes back `times` closings; it is open when all are.
+    /// Undoes `times` closings. The gate is open when all are undone.
     pub fn open(&self, times: usize) {
         // Release: pairs with the Acquire in `is_closed`.
         self.closed.fetch_sub(times, Ordering::Release);
     }
 
-    /// Does `work` while nobody can close the gate; does nothing where it is
-    /// closed.
+    /// Does `work` while no thread can close the gate. Returns `None`, and does
+    /// nothing, if the gate is closed.
     pub fn pass<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         struct Passing<'a>(&'a AtomicUsize);
         impl Drop for Passing<'_> {
@@ -112,7 +114,8 @@ mod loom_tests {
     use loom::sync::atomic::AtomicBool;
     use loom::thread;
 
-    /// Nobody passes while the gate is closed: the flag is never found taken.
+    /// No thread passes while the gate is closed: the flag is never found
+    /// taken.
     #[test]
     fn loom_a_closed_gate_keeps_everybody_out() {
         loom::model(|| {

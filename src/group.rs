@@ -1,9 +1,8 @@
-//! Groups: several buffers packed into few allocations, by the rules with
-//! which Paddle fuses the gradients of parameters.
+//! Groups: several buffers packed into few allocations, by the rules with which
+//! Paddle fuses the gradients of parameters.
 //!
-//! Buffers come in *layers*, which are never torn apart. A pure function of the
-//! sizes, the layers and the options; owns nothing. Cost: linear in the
-//! members, once per group.
+//! Buffers come in *layers*, which stay together. The result is a pure function
+//! of the sizes, the layers and the options, in time linear in the members.
 
 use std::collections::HashMap;
 
@@ -14,7 +13,7 @@ use crate::config::GroupConfig;
 /// it.
 pub const ALIGNMENT: Bytes = Bytes::new(256);
 
-/// What a member belongs to.
+/// The layer of a member.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Layer<'a> {
     /// The part of the member's name up to its first dot, or all of it.
@@ -23,14 +22,14 @@ enum Layer<'a> {
     Numbered(u64),
 }
 
-/// A buffer that is asked for.
+/// A requested buffer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Member<'a> {
-    /// Its bytes.
+    /// Its size, before padding.
     pub size: Bytes,
-    /// Its name, where it has one.
+    /// Its name, if it has one.
     pub name: Option<&'a str>,
-    /// The number of its layer, where it has no name.
+    /// The number of its layer, for a member without a name.
     pub layer: u64,
 }
 
@@ -43,21 +42,22 @@ impl<'a> Member<'a> {
     }
 }
 
-/// One allocation and who lies in it.
+/// One allocation and the members in it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Pack {
     /// Bytes of all members, each padded.
     pub size: Bytes,
-    /// Members, by their places in the request, and where they start.
+    /// The members, by their index in the request, and their offset in the
+    /// allocation.
     pub members: Vec<(usize, Bytes)>,
 }
 
-/// Packs members into allocations. None where sizes add up to more than there
-/// is.
+/// Packs members into allocations. Returns `None` if a sum of sizes overflows.
 #[must_use]
 pub fn pack(members: &[Member<'_>], config: GroupConfig) -> Option<Vec<Pack>> {
     if config.least_mib == 0.0 {
-        // Paddle sorts them; those without a name stay in order, in front.
+        // Paddle sorts them by name; members without a name stay in order, in
+        // front.
         let mut all: Vec<usize> = (0..members.len()).collect();
         all.sort_by_key(|&at| members[at].name);
         return Some(vec![lay_out(members, &all)?]);
@@ -74,7 +74,7 @@ pub fn pack(members: &[Member<'_>], config: GroupConfig) -> Option<Vec<Pack>> {
     Some(packs)
 }
 
-/// The members of each layer, in the order in which layers first come.
+/// The members of each layer, in the order in which the layers first appear.
 fn layers(members: &[Member<'_>]) -> Vec<Vec<usize>> {
     let mut layers: Vec<Vec<usize>> = Vec::new();
     let mut places = HashMap::new();
@@ -88,8 +88,9 @@ fn layers(members: &[Member<'_>]) -> Vec<Vec<usize>> {
     layers
 }
 
-/// Whether no further layer goes into the group: it has more members than the
-/// bound (if that is one), or at least the memory, without padding.
+/// Whether the group takes no further layer: it has more members than the bound
+/// (a bound of 1 or less is none), or at least the configured memory, without
+/// padding.
 fn is_full(members: &[Member<'_>], chosen: &[usize], config: GroupConfig) -> bool {
     if config.least_mib < 0.0 {
         return true;
@@ -137,14 +138,15 @@ mod tests {
             .collect()
     }
 
-    /// Who lies in which allocation.
+    /// The members of each allocation.
     fn packs(members: &[Member<'_>], config: GroupConfig) -> Vec<Vec<usize>> {
         let packs = pack(members, config).unwrap();
         let members = |pack: &Pack| pack.members.iter().map(|&(at, _)| at).collect();
         packs.iter().map(members).collect()
     }
 
-    /// Two tensors to a layer, of which the second layer's come apart.
+    /// Each layer has two tensors; those of the second layer are not
+    /// neighbours.
     fn network() -> Vec<Member<'static>> {
         named(&[
             ("conv.w", 3 * MIB),
@@ -171,14 +173,14 @@ mod tests {
 
     #[test]
     fn layers_are_added_until_there_is_enough_memory() {
-        // The test comes after a layer was added: 3 MiB are more than 1.
+        // The bound is tested after a layer was added: 3 MiB are more than 1.
         let expected = [vec![0, 2], vec![1, 4, 3], vec![5]];
         assert_eq!(packs(&network(), config(1, 1.0)), expected);
         let expected = [vec![0, 2, 1, 4, 3], vec![5]];
         assert_eq!(packs(&network(), config(1, 4.5)), expected);
         let all = [vec![0, 2, 1, 4, 3, 5]];
         assert_eq!(packs(&network(), config(1, 100.0)), all);
-        // Exactly as much is enough; padding does not count.
+        // A sum equal to the bound is enough; padding does not count.
         let members = named(&[("a", MIB - 1), ("b", 1), ("c", 1)]);
         assert_eq!(packs(&members, config(1, 1.0)), [vec![0, 1], vec![2]]);
     }
@@ -188,12 +190,12 @@ mod tests {
         let members = named(&[("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)]);
         let expected = [vec![0, 1, 2], vec![3, 4]];
         assert_eq!(packs(&members, config(2, 100.0)), expected);
-        // 1 and less bound nothing.
+        // A bound of 1 or less is none.
         let all = [vec![0, 1, 2, 3, 4]];
         for unbounded in [1, 0, -1, i32::MIN] {
             assert_eq!(packs(&members, config(unbounded, 100.0)), all);
         }
-        // A layer is not torn apart for it.
+        // A layer is not split for the bound.
         let members = named(&[("a.1", 1), ("a.2", 1), ("a.3", 1), ("a.4", 1), ("b", 1)]);
         let expected = [vec![0, 1, 2, 3], vec![4]];
         assert_eq!(packs(&members, config(2, 100.0)), expected);

@@ -1,15 +1,13 @@
-//! How much memory the host has for this process.
-//!
-//! Owns nothing. Cost: a few small files below `/proc` and `/sys`, read once
-//! per process.
+//! How much memory the host has for this process: read once, from a few small
+//! files below `/proc` and `/sys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::address::Bytes;
 
-/// The host's memory, or what the process's control groups leave of it; none
-/// where the system does not say.
+/// The host's memory, or the lowest limit of the process's control groups.
+/// Returns `None` if the system does not say.
 #[must_use]
 pub fn memory() -> Option<Bytes> {
     memory_below(Path::new("/"))
@@ -26,9 +24,8 @@ fn memory_below(root: &Path) -> Option<Bytes> {
     Some(limits.fold(Bytes::kib(kib), Bytes::min))
 }
 
-/// The limits of a control group and of those around it. A line reads
-/// `number:controllers:path`; the second version of control groups has no
-/// controllers.
+/// The limits of a control group and of the groups around it. A line reads
+/// `number:controllers:path`; version 2 of control groups has no controllers.
 fn limits_of(root: &Path, line: &str) -> Vec<Bytes> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
@@ -46,7 +43,7 @@ fn limits_of(root: &Path, line: &str) -> Vec<Bytes> {
     let mut limits = Vec::new();
     loop {
         let text = fs::read_to_string(group.join(file)).unwrap_or_default();
-        // `max` is no number.
+        // `max` is not a number: no limit.
         limits.extend(text.trim().parse().ok().map(Bytes::new));
         if group == folder || !group.pop() || !group.starts_with(&folder) {
             return limits;

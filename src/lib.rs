@@ -6,34 +6,63 @@
 //!
 //! # How one allocation goes
 //!
-//! A door asks the [`Arena`] of the current context for memory. The arena
-//! looks in its *free index* for a cached block that fits, splits it and hands
-//! it out: no driver call. On a miss it polls the *limbo*, and then the
-//! [strategy] says how large a *chunk* to take from the
-//! driver. A free finds the block by its address in the *page map* and puts it
-//! in limbo, where it stays until a *fence* later than the free was reached on
-//! every stream of the context; only then can it be handed out again.
+//! A door asks the [`Arena`] of the current context for memory. The arena looks
+//! in its *free index* for a cached block that fits, splits it and hands it
+//! out: no driver call. On a miss it polls the *limbo*, and then the [strategy]
+//! says how large a *chunk* to take from the driver. A free finds the block by
+//! its address in the *page map* and puts it in limbo, where it stays until a
+//! *fence* later than the free was reached on every stream of the context; only
+//! then can it be handed out again.
 //!
 //! # Glossary
 //!
-//! * *chunk*: a region obtained from the driver in one call;
-//! * *block*: a piece of a chunk, free or live;
-//! * *arena*: all chunks and indexes of one device context;
-//! * *place*: where memory lives: a device, pinned host, host;
-//! * *strategy*: when to get chunks and how large;
-//! * *free index*: free blocks by size;
-//! * *page map*: address to block;
-//! * *limbo*: blocks freed by the program that the GPU may still be using;
-//! * *fence*: a mark in the device's work that can be asked whether it has
-//!   been reached;
-//! * *epoch*: the batch of limbo blocks behind one fence;
-//! * *door*: an exported CUDA symbol;
-//! * *lane*: an arena that serves one stream, whose order protects its blocks;
-//! * *snapshot*: a consistent picture of an arena;
+//! Memory, from the driver to the program:
+//!
+//! * *driver allocation*: memory that the driver gave in one call;
+//! * *chunk*: a driver allocation that is cut into blocks; statistics call it,
+//!   and a direct allocation, a *segment*;
+//! * *block*: a piece of a chunk, free or live, in whole *slots* of 512 bytes;
+//! * *slab*: a chunk of 2 MiB for requests up to 1 MiB, in `auto_growth`;
+//! * *direct allocation*: a driver allocation that serves one request;
+//! * *pool*: the chunks for requests of one kind: small, large or oversize;
+//! * *live*, *cached*, *limbo*: the three states of a block's bytes: held by
+//!   the program, free to be handed out, or freed while the GPU may still use
+//!   them. *Reserved* is their sum;
+//! * *idle* chunk: a chunk without a live block; a *spare* chunk is one that is
+//!   a single free block, so that it can go back to the driver at once.
+//!
+//! The parts of the allocator:
+//!
+//! * *arena*: all chunks, blocks and indexes of one device context, or of one
+//!   of its streams, or of one kind of host memory;
+//! * *place*: where memory lives: a device, pinned host memory, pageable host
+//!   memory;
+//! * *strategy*: the policy that says when to take a chunk and how large;
+//! * *free index*: the free blocks by size;
+//! * *page map*: from an address to its arena and block;
+//! * *quota*: what all arenas of a device may reserve together (the option
+//!   `limit`);
+//! * *ladder*: the steps that are tried, in order, before a request fails for
+//!   want of memory;
+//! * *exchange*: giving idle chunks back to take one that fits better;
+//! * *door*: an exported CUDA function. What a door does not serve is *handed
+//!   on* to the real function;
+//! * *lane* (a stream pool): an arena that serves one stream, whose order
+//!   protects its blocks without fences;
 //! * *group*: buffers that the C API packs into few allocations, by *layers*
 //!   that stay together;
-//! * *scope*: what a thread got by the C API between two calls, to be freed
-//!   together.
+//! * *scope*: the memory that a thread got by the C API between two calls, to
+//!   be freed together.
+//!
+//! When memory may be used again:
+//!
+//! * *fence*: a mark in the work of a whole context that can be queried and
+//!   waited for;
+//! * *epoch*: the batch of limbo blocks behind one fence;
+//! * *limbo budget*: the most that may lie in limbo before an allocation waits
+//!   for it;
+//! * *retired*: of an arena, that its context is gone and its memory with it;
+//! * *snapshot*: a consistent picture of an arena, block by block.
 //!
 //! # Floors
 //!
@@ -42,18 +71,20 @@
 //!
 //! 1. [`address`], [`error`], [`patience`]: addresses and sizes, the codes of a
 //!    failure, and how a thread waits for another.
-//! 2. `sync`, [`host`]: atomics and locks, from `std` or from the model checker;
-//!    how much memory the host has.
-//! 3. `waiters`, [`gate`], [`scope`], [`page_map`]: what threads share: who is woken
-//!    by a free, who may pass, what ends together, whose an address is.
-//! 4. [`quota`]: how much all arenas of a device may hold together.
+//! 2. `sync`, [`host`]: atomics and locks, from `std` or from the model
+//!    checker; how much memory the host has.
+//! 3. `waiters`, [`gate`], [`scope`], [`page_map`]: state that threads share:
+//!    the threads that wait for a free, a gate that can be closed, what ends
+//!    together, and whose an address is.
+//! 4. [`quota`]: how much all arenas of a device may reserve together.
 //! 5. [`config`]: the options.
 //! 6. [`group`], [`stats`]: buffers packed together; what is counted, as plain
 //!    values and JSON.
 //! 7. [`driver`]: the seam to CUDA, and the stage that counts its calls.
 //! 8. `strategy`: when to take chunks and how large.
 //! 9. [`arena`]: the chunks, blocks, free index and limbo of one context.
-//! 10. [`lanes`]: an arena for each stream that says where memory is used.
+//! 10. [`lanes`]: arenas for single streams, for memory whose users say where
+//!     they use it.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! How a thread waits for another one that will soon be done.
+//! How a thread waits for another thread that will soon be done.
 //!
-//! It offers the processor first. But where threads have priorities of their
-//! own (`SCHED_FIFO`) the offer goes to none below: a thread that only offers
-//! keeps the one that it waits for from ever running, where they share a
-//! processor. So after some offers it sleeps between two looks.
+//! It yields the processor first. But with real-time priorities (`SCHED_FIFO`)
+//! a yield does not let threads of a lower priority run: a thread that only
+//! yields could keep the thread that it waits for from ever running, if both
+//! share a processor. So after some yields it sleeps between two looks.
 //!
-//! Owns nothing. Invariant: no wait keeps another thread from running for ever,
-//! and none is a point at which a thread can be cancelled. Cost: what is waited
-//! for is seen some 100 µs late at the most.
+//! Invariant: no wait keeps another thread from running for ever, and no wait
+//! is a cancellation point. Cost: the end of a wait is seen up to some 100 µs
+//! late.
 
 #[cfg(not(loom))]
 pub use real::Brief;
@@ -20,17 +20,17 @@ mod real {
 
     use super::waits::nap;
 
-    /// What a thread does that finds a spin lock taken. A section takes some
-    /// 100 ns, so it is worth looking again; one whose thread was put aside
-    /// takes as long as it likes, so the processor is offered each so many
-    /// looks.
+    /// How a thread waits for a spin lock. A critical section takes some 100
+    /// ns, so looking again is worth it; a section whose thread was preempted
+    /// takes much longer, so the processor is yielded every [`LOOKS`] looks.
     pub struct Brief;
 
-    /// Looks between two offers. With a pause of some 40 ns each, a few sections.
+    /// Looks between two yields. With a pause of some 40 ns each, a few
+    /// sections.
     const LOOKS: u32 = 16;
 
-    /// Looks between two sleeps, which a thread that never has to wait for long
-    /// comes to seldom: as many take some 0.5 ms.
+    /// Looks between two sleeps: some 0.5 ms of looking. They are counted over
+    /// all waits of a thread, so a thread whose waits are short seldom sleeps.
     const MANY: u32 = 512 * LOOKS;
 
     impl spin::RelaxStrategy for Brief {
@@ -60,25 +60,25 @@ mod waits {
     #[cfg(not(loom))]
     use std::thread::yield_now;
 
-    /// So often the processor is offered before the thread sleeps: most of what
-    /// is waited for ends sooner than a thread that sleeps wakes up.
+    /// Yields before the thread sleeps: most waits end sooner than a sleeping
+    /// thread would wake up.
     const AT_ONCE: u32 = 64;
 
-    /// A wait for what takes longer than a lock's section, such as another
-    /// thread's call of the driver.
+    /// A wait for something longer than a lock's section, such as another
+    /// thread's driver call.
     #[derive(Default)]
     pub struct Patience {
         offered: u32,
     }
 
     impl Patience {
-        /// It begins.
+        /// The beginning of a wait.
         #[must_use]
         pub const fn new() -> Patience {
             Patience { offered: 0 }
         }
 
-        /// Comes between two looks.
+        /// Pauses between two looks.
         pub fn pause(&mut self) {
             if self.offered < AT_ONCE {
                 self.offered += 1;
@@ -89,7 +89,8 @@ mod waits {
         }
     }
 
-    /// Waits until `done` says yes, for no longer than `most`; its last answer.
+    /// Waits until `done` returns true, for `most` at the longest. Returns its
+    /// last answer.
     pub fn wait_within(most: Duration, mut done: impl FnMut() -> bool) -> bool {
         let start = Instant::now();
         let mut patience = Patience::new();
@@ -104,9 +105,9 @@ mod waits {
         }
     }
 
-    /// Sleeps for about as long as it takes to wake up. By the system's wait for
-    /// a lock, at which no thread is cancelled; `std::thread::sleep` is a point of
-    /// cancellation.
+    /// Sleeps for about as long as it takes to wake up. It waits on a condition
+    /// variable whose wait is no cancellation point; `std::thread::sleep` is
+    /// one.
     #[cfg(not(loom))]
     pub(super) fn nap() {
         use std::sync::{Condvar, Mutex, PoisonError};
@@ -118,7 +119,7 @@ mod waits {
         let _woken = nobody.wait_timeout(locked, NAP);
     }
 
-    /// The checker knows no time.
+    /// The model checker has no time.
     #[cfg(loom)]
     fn nap() {
         yield_now();

@@ -1,12 +1,12 @@
-//! The option `limit`: how much may be reserved on one device, shared by all
-//! arenas of that device; and how much of it is on its way.
+//! The option `limit`: how much may be reserved on one device, by all its
+//! arenas together; and which memory is between an arena and the driver.
 //!
-//! Invariant: the sum of what arenas hold never passes the limit; bytes are
-//! taken from the quota before the driver is asked. What the driver is being
-//! asked for, or is getting back, is in nobody's books: until it has landed,
-//! with the driver or in books, a flight tells of it, so that nobody takes
-//! memory on its way for memory that is not there. Cost: a lock of its own
-//! twice per driver allocation, none on a hit.
+//! Invariant: the sum of what arenas hold never exceeds the limit; bytes are
+//! taken from the quota before the driver is asked. Memory that the driver is
+//! being asked for, or is getting back, is in no arena's books. A *flight*
+//! stands for it until it has landed, with the driver or in the books, so that
+//! no thread takes memory on its way for memory that does not exist. Cost: a
+//! lock of its own twice per driver allocation, none on a hit.
 
 use std::cell::Cell;
 
@@ -25,20 +25,21 @@ pub struct Quota {
     waiters: Waiters,
 }
 
-/// What is reserved, and the sum of all that was put back, which wraps.
+/// The bytes that are reserved, and the sum of all that was put back, which
+/// wraps.
 #[derive(Copy, Clone)]
 struct Reserved {
     now: Bytes,
     put_back: u64,
 }
 
-/// So many generations of flights are told apart.
+/// How many generations of flights are told apart.
 const GENERATIONS: usize = 16;
 
-/// How many flights of each generation are under way. A new generation begins
-/// when somebody is going to wait for those so far, and only where none is left
-/// of the one whose place it takes: a generation is never mistaken for a later
-/// one.
+/// The number of flights under way, by generation. A new generation begins when
+/// a thread is going to wait for the flights so far, and only if the generation
+/// whose slot it takes has no flight left: a generation is never mistaken for a
+/// later one.
 struct Flights {
     generation: u64,
     under_way: [u64; GENERATIONS],
@@ -51,7 +52,8 @@ impl Flights {
         place
     }
 
-    /// Ends the generation, where it can; which one it was.
+    /// Ends the current generation, if the next one's slot is free, and returns
+    /// its number.
     fn end_generation(&mut self) -> u64 {
         let ended = self.generation;
         let next = ended.wrapping_add(1);
@@ -61,7 +63,7 @@ impl Flights {
         ended
     }
 
-    /// How many are under way of this generation and of those before.
+    /// How many flights of this generation and of earlier ones are under way.
     fn until(&self, generation: u64) -> u64 {
         let oldest = self.generation.saturating_sub(GENERATIONS as u64 - 1);
         (oldest..=generation.min(self.generation))
@@ -70,12 +72,12 @@ impl Flights {
     }
 }
 
-/// The flights that had taken off at a moment.
+/// The flights that had begun at a moment.
 #[derive(Copy, Clone)]
 pub(crate) struct TakenOff(u64);
 
-/// How often something landed that may serve others, and how often what was
-/// asked for was not given.
+/// How often a flight landed that may serve other requests, and how often the
+/// driver gave less than it was asked for.
 #[derive(Copy, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Landings {
     landed: u64,
@@ -83,14 +85,14 @@ pub(crate) struct Landings {
 }
 
 impl Landings {
-    /// Whether a request that failed before may be served now. What was
+    /// Whether a request that failed `before` may be served now. What was
     /// refused to others is left of the limit, but not of the device.
     pub(crate) fn may_serve(self, before: Landings, at_limit: bool) -> bool {
         self.landed != before.landed || (at_limit && self.refused != before.refused)
     }
 }
 
-/// What a thread did itself: it waits for nothing of that.
+/// What the calling thread did itself: it does not wait for that.
 #[derive(Copy, Clone)]
 struct Own {
     flights: u64,
@@ -117,7 +119,7 @@ loom::thread_local! {
     static OWN: Cell<Own> = Cell::new(Own::NOTHING);
 }
 
-/// Changes what the calling thread did, and says what that is now.
+/// Changes what the calling thread did, and returns the new value.
 fn own(change: impl FnOnce(&mut Own)) -> Own {
     OWN.with(|place| {
         let mut own = place.get();
@@ -127,14 +129,14 @@ fn own(change: impl FnOnce(&mut Own)) -> Own {
     })
 }
 
-/// Memory on its way between the driver and somebody's books.
+/// Memory on its way between the driver and the books of an arena.
 pub(crate) struct Flight<'a> {
     quota: &'a Quota,
     generation: u64,
 }
 
 impl Flight<'_> {
-    /// Some of it is where others may have it.
+    /// Some of the memory is where other threads may have it.
     pub(crate) fn lands(&self) {
         own(|own| own.landings.landed = own.landings.landed.wrapping_add(1));
         // Release: pairs with the Acquire in `landings`.
@@ -149,8 +151,8 @@ impl Drop for Flight<'_> {
     }
 }
 
-/// Bytes that the driver is being asked for; back in the quota with the value,
-/// as far as it gave none.
+/// Bytes that the driver is being asked for. When the value is dropped, those
+/// that the driver did not give return to the quota.
 pub struct Asked<'a> {
     flight: Flight<'a>,
     size: Bytes,
@@ -158,12 +160,13 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The driver gave so much: it is held from now on.
+    /// The driver gave `taken` bytes: they stay reserved.
     pub fn got(&mut self, taken: Bytes) {
         self.taken = taken;
     }
 
-    /// It is in the books, and others may have what the request leaves.
+    /// The memory is in the books, and other requests may have what this one
+    /// leaves.
     pub(crate) fn lands(&self) {
         self.flight.lands();
     }
@@ -182,7 +185,7 @@ impl Drop for Asked<'_> {
 }
 
 impl Quota {
-    /// A quota of `limit` bytes; [`Bytes::MAX`] where there is no limit.
+    /// A quota of `limit` bytes; [`Bytes::MAX`] means no limit.
     #[must_use]
     pub fn new(limit: Bytes) -> Quota {
         Quota {
@@ -201,7 +204,7 @@ impl Quota {
         }
     }
 
-    /// The limit, if there is one.
+    /// The limit, or `None` if there is none.
     #[must_use]
     pub fn limit(&self) -> Option<Bytes> {
         let limit = Bytes::new(self.limit.load(Ordering::Relaxed));
@@ -209,8 +212,8 @@ impl Quota {
     }
 
     /// Changes the limit. What is reserved beyond it stays; nothing is added
-    /// until enough went back.
-    // Relaxed: whoever takes at this moment obeys the one or the other.
+    /// until enough was put back.
+    // Relaxed: a request at this moment obeys the old limit or the new one.
     pub fn set_limit(&self, limit: Bytes) {
         self.limit.store(limit.get(), Ordering::Relaxed);
     }
@@ -221,22 +224,23 @@ impl Quota {
         self.reserved.lock().now
     }
 
-    /// For [`Quota::most_reserved_since`].
+    /// The sum of all bytes that were put back, for
+    /// [`Quota::most_reserved_since`].
     pub(crate) fn put_back_so_far(&self) -> u64 {
         self.reserved.lock().put_back
     }
 
-    /// No less than was reserved at any moment since so much had been put back:
-    /// what was there for a part of the time counts as well.
+    /// An upper bound of what was reserved at any moment since `put_back` was
+    /// read: memory that was reserved for a part of the time counts as well.
     pub(crate) fn most_reserved_since(&self, put_back: u64) -> Bytes {
         let reserved = self.reserved.lock();
         let since = reserved.put_back.wrapping_sub(put_back);
         reserved.now.saturating_add(Bytes::new(since))
     }
 
-    /// Takes `size` bytes out of the quota, if they are left, for as long as the
-    /// driver is asked for them. Without a limit they always are: how much there
-    /// is the driver says.
+    /// Takes `size` bytes out of the quota, for as long as the driver is asked
+    /// for them. Returns `None` if they exceed the limit; without a limit the
+    /// driver decides.
     #[must_use]
     pub fn ask(&self, size: Bytes) -> Option<Asked<'_>> {
         let mut reserved = self.reserved.lock();
@@ -248,7 +252,8 @@ impl Quota {
         let before = reserved.now;
         reserved.now = before.saturating_add(size);
         let size = reserved.now.saturating_sub(before);
-        // Under the lock: whom it stands in the way of sees it fly.
+        // Under the lock, so that a request that these bytes stand in the way
+        // of sees the flight.
         let (flight, taken) = (self.fly(), Bytes::ZERO);
         Some(Asked {
             flight,
@@ -257,7 +262,7 @@ impl Quota {
         })
     }
 
-    /// Takes `size` bytes out of the quota, if they are left.
+    /// Takes `size` bytes out of the quota; false if they exceed the limit.
     #[must_use]
     pub fn take(&self, size: Bytes) -> bool {
         self.ask(size).is_some_and(|mut asked| {
@@ -266,8 +271,8 @@ impl Quota {
         })
     }
 
-    /// Takes `size` bytes whether they are left or not: the memory is already
-    /// there, handed out by the real function.
+    /// Takes `size` bytes, also beyond the limit: the real function has handed
+    /// the memory out already.
     pub fn take_anyway(&self, size: Bytes) {
         let mut reserved = self.reserved.lock();
         reserved.now = reserved.now.saturating_add(size);
@@ -281,12 +286,13 @@ impl Quota {
         reserved.put_back = reserved.put_back.wrapping_add(size.get());
     }
 
-    /// What is rung when some of the device's memory is freed.
+    /// The threads that wait for a free on the device.
     pub(crate) fn waiters(&self) -> &Waiters {
         &self.waiters
     }
 
-    /// Memory is on its way. Said before it leaves the books to anybody's eyes.
+    /// Begins a flight. Called before the memory leaves the books, so that no
+    /// thread finds it in neither.
     pub(crate) fn fly(&self) -> Flight<'_> {
         own(|own| own.flights += 1);
         let mut flights = self.flights.lock();
@@ -298,25 +304,26 @@ impl Quota {
         }
     }
 
-    /// The flights that have taken off so far.
+    /// The flights that have begun so far.
     pub(crate) fn taken_off(&self) -> TakenOff {
         TakenOff(self.flights.lock().end_generation())
     }
 
-    /// Whether any of these is under way that is another thread's. What took
-    /// off later is not waited for: there is always something, where threads
-    /// ask the driver without a pause.
+    /// Whether any of these flights is under way and another thread's. Later
+    /// flights are not waited for: where threads ask the driver without a pause
+    /// there is always one.
     pub(crate) fn others_fly(&self, TakenOff(generation): TakenOff) -> bool {
         self.flights.lock().until(generation) > own(|_| {}).flights
     }
 
-    /// How often anything landed that may serve others, whoever's it was.
+    /// How often a flight landed that may serve other requests, whichever
+    /// thread's it was.
     pub(crate) fn moves(&self) -> u64 {
         // Acquire: pairs with the Release where something lands.
         self.landed.load(Ordering::Acquire)
     }
 
-    /// What other threads' flights have come to.
+    /// What the flights of other threads have come to.
     pub(crate) fn landings(&self) -> Landings {
         let own = own(|_| {}).landings;
         // Acquire: both pair with the Release where something lands.
@@ -334,7 +341,7 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Of two arenas that ask for more than is left together, one gets it.
+    /// Of two arenas that together ask for more than is left, one gets it.
     #[test]
     fn loom_the_limit_holds() {
         loom::model(|| {
@@ -349,8 +356,8 @@ mod loom_tests {
         });
     }
 
-    /// Memory goes from the books of one arena to the driver: a thread that
-    /// finds it in neither sees it fly, or land.
+    /// Memory goes from the books of one arena to the driver. A thread that
+    /// finds it in neither sees the flight, or that it landed.
     #[test]
     fn loom_what_is_nowhere_is_on_its_way() {
         loom::model(|| {
@@ -375,7 +382,8 @@ mod loom_tests {
         });
     }
 
-    /// The same of what the driver refuses, where a limit stands in the way.
+    /// Memory is asked for by one arena and refused by the driver. An arena
+    /// whose request it stood in the way of, at the limit, sees that.
     #[test]
     fn loom_what_is_refused_to_another_is_seen() {
         loom::model(|| {
@@ -410,7 +418,7 @@ mod tests {
         assert_eq!(Quota::new(Bytes::MAX).limit(), None);
     }
 
-    /// What was there between two looks counts, though neither sees it.
+    /// What was reserved between two looks counts, though neither look sees it.
     #[test]
     fn what_comes_and_goes_between_two_looks_counts() {
         let quota = Quota::new(Bytes::MAX);
@@ -420,12 +428,13 @@ mod tests {
         quota.put_back(Bytes::new(5));
         assert_eq!(quota.reserved(), Bytes::new(10));
         assert_eq!(quota.most_reserved_since(before), Bytes::new(15));
-        // No more goes back than is there.
+        // No more goes back than is reserved.
         quota.put_back(Bytes::MAX);
         assert_eq!(quota.most_reserved_since(before), Bytes::new(15));
     }
 
-    /// What the driver has not answered for counts, and is on its way.
+    /// What the driver has not answered for counts as reserved, and as on its
+    /// way.
     #[test]
     fn what_is_asked_for_flies_until_it_is_given_or_refused() {
         let quota = Quota::new(Bytes::new(10));
@@ -451,8 +460,8 @@ mod tests {
         assert!(!quota.landings().may_serve(own, true));
     }
 
-    /// Who waits for what flies does not wait for what takes off later, however
-    /// often that is, and for all of what flew.
+    /// A thread that waits for flights does not wait for later ones, however
+    /// many there are, and does wait for all earlier ones.
     #[test]
     fn later_flights_are_not_waited_for() {
         let quota = Quota::new(Bytes::MAX);
@@ -475,7 +484,7 @@ mod tests {
         drop(later);
     }
 
-    /// Where there is no limit, the driver refuses what cannot be.
+    /// Without a limit the driver refuses what cannot be had.
     #[test]
     fn without_a_limit_nothing_is_too_much_to_ask_for() {
         let quota = Quota::new(Bytes::MAX);

@@ -1,16 +1,16 @@
-//! Scopes: who has to go when a scope ends.
+//! Scopes: the memory that is freed when a scope ends.
 //!
-//! Owns the open scopes and what was entered in them. Invariant: an item is in
-//! one scope at the most, and leaves it when it is freed or the scope ends. Cost:
-//! one lock and a few tree look-ups per item; where no item is held, a free
-//! costs one atomic load.
+//! Owns the open scopes and their items. Invariant: an item is in at most one
+//! scope, and leaves it when it is freed or the scope ends. Cost: one lock and
+//! a few tree look-ups per item; while no scope has items, a free costs one
+//! atomic load.
 
 use std::collections::BTreeMap;
 
 use crate::sync::Lock;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where an item was: in a scope, between the items before it and after.
+/// The position of an item: its scope, and its number in the order of entry.
 pub type Position = (ScopeId, u64);
 
 /// An open scope.
@@ -31,8 +31,8 @@ struct State<T> {
 /// All open scopes of a process.
 pub struct Scopes<T> {
     state: Lock<State<T>>,
-    /// How many items are held. Relaxed: whoever frees an item learned of it
-    /// from the thread that entered it, and so sees it counted.
+    /// The number of items in all scopes. Relaxed: a thread that frees an item
+    /// learned of it from the thread that entered it, and so sees it counted.
     held: AtomicUsize,
 }
 
@@ -50,8 +50,8 @@ impl<T: Copy + Ord> Scopes<T> {
         }
     }
 
-    /// Begins a scope inside another, or inside none. Numbers are from 1 and
-    /// never come again.
+    /// Begins a scope, inside `outer` if given. Numbers start at 1 and are
+    /// never used again.
     pub fn begin(&self, outer: Option<ScopeId>) -> ScopeId {
         let mut state = self.state.lock();
         let id = ScopeId(state.next);
@@ -64,7 +64,7 @@ impl<T: Copy + Ord> Scopes<T> {
         id
     }
 
-    /// Enters an item in an open scope.
+    /// Adds an item to an open scope.
     pub fn enter(&self, id: ScopeId, item: T) {
         let mut state = self.state.lock();
         let number = state.next;
@@ -72,8 +72,8 @@ impl<T: Copy + Ord> Scopes<T> {
         self.put(&mut state, (id, number), item);
     }
 
-    /// Takes an item out of its scope, if it is in one: it is being freed.
-    /// Where it was.
+    /// Takes out an item that is being freed. Returns its position; `None` if
+    /// it is in no scope.
     pub fn leave(&self, item: T) -> Option<Position> {
         if self.held.load(Ordering::Relaxed) == 0 {
             return None;
@@ -87,7 +87,8 @@ impl<T: Copy + Ord> Scopes<T> {
         Some((id, number))
     }
 
-    /// Puts an item back where it was, if that is open still: it was not freed.
+    /// Undoes `leave`, because the item was not freed; does nothing if its
+    /// scope has ended.
     pub fn come_back(&self, position: Position, item: T) {
         self.put(&mut self.state.lock(), position, item);
     }
@@ -101,14 +102,14 @@ impl<T: Copy + Ord> Scopes<T> {
         }
     }
 
-    /// All items that are held.
+    /// The items of all scopes.
     #[must_use]
     pub fn items(&self) -> Vec<T> {
         self.state.lock().places.keys().copied().collect()
     }
 
-    /// Ends a scope: the one that it was in, and its items, the youngest
-    /// first. None where it is not open.
+    /// Ends a scope. Returns the scope around it and its items, the youngest
+    /// first; `None` if it is not open.
     pub fn end(&self, id: ScopeId) -> Option<(Option<ScopeId>, Vec<T>)> {
         let mut state = self.state.lock();
         let scope = state.scopes.remove(&id)?;
@@ -141,9 +142,9 @@ mod tests {
             scopes.enter(inner, item);
         }
         assert!(scopes.leave(21).is_some());
-        // Of no scope.
+        // In no scope.
         assert_eq!(scopes.leave(99), None);
-        // Its free was refused: it is where it was.
+        // Its free was refused: it returns to its position.
         let position = scopes.leave(20).unwrap();
         scopes.come_back(position, 20);
         assert_eq!(scopes.end(inner), Some((Some(outer), vec![22, 20])));

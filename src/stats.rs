@@ -1,10 +1,11 @@
 //! What is counted, as plain values.
 //!
-//! An arena gives an [`ArenaStats`], a consistent picture taken under its
-//! lock; the metered driver below it gives [`DriverCalls`]. A [`Report`] holds
-//! both for a whole process and becomes the documented JSON; a
-//! [`StatsTarget`](crate::config::StatsTarget) says where that goes. [`Snapshots`] hold every block and the newest events,
-//! and an [`OomLog`] the requests that failed.
+//! An arena gives an [`ArenaStats`], a consistent picture taken under its lock;
+//! the stage that counts the driver's calls gives [`DriverCalls`]. A [`Report`]
+//! holds both for a whole process and becomes the documented JSON; a
+//! [`StatsTarget`](crate::config::StatsTarget) says where that is written.
+//! [`Snapshots`] hold every block and the newest events, and an [`OomLog`] the
+//! requests that failed.
 
 mod file;
 mod host;
@@ -33,12 +34,12 @@ pub use stacks::{Frame, StackId, Stacks};
 pub use sum::sum_up;
 pub use target::There;
 
-/// A quantity with the highest value it has had.
+/// A quantity and its peak.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Gauge {
     /// Bytes now.
     pub current: Bytes,
-    /// The most there have been.
+    /// The highest value so far.
     pub peak: Bytes,
 }
 
@@ -49,7 +50,7 @@ impl Gauge {
         self.peak = self.peak.max(self.current);
     }
 
-    /// Lowers the quantity, to zero at the least.
+    /// Lowers the quantity; it stops at zero.
     pub fn sub(&mut self, bytes: Bytes) {
         self.current = self.current.saturating_sub(bytes);
     }
@@ -59,7 +60,7 @@ impl Gauge {
 /// `512 << (i - 1)` and up to `512 << i` bytes, class 0 those up to 512.
 pub const SIZE_CLASSES: usize = 32;
 
-/// The statistics' size class of a request.
+/// The size class of a request.
 #[must_use]
 pub const fn size_class(request: Bytes) -> usize {
     let units = request.get().saturating_sub(1) / 512;
@@ -88,111 +89,112 @@ pub struct ClassCount {
     pub requested: u64,
 }
 
-/// What the program holds of one size class.
+/// What the program holds in one size class.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct ClassLive {
     /// How many blocks.
     pub blocks: u64,
-    /// Their bytes, rounded as they were handed out.
+    /// Their bytes, in the sizes that were handed out.
     pub bytes: u64,
 }
 
-/// What the memory of the driver was used for at one moment.
+/// What the reserved memory was used for at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Parts {
     /// In blocks that the program held.
     pub live: Bytes,
     /// In free blocks.
     pub cached: Bytes,
-    /// In chunks without any live block, what of them was in limbo included.
+    /// In chunks without a live block, including those chunks' bytes in limbo.
     pub idle: Bytes,
-    /// In blocks that the program had freed and the GPU might still use.
+    /// In blocks that the program had freed while the GPU might still use them.
     pub limbo: Bytes,
 }
 
-/// What happened in one arena, and how it stands.
+/// What happened in one arena, and its present state.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ArenaStats {
-    /// Bytes in blocks that the program holds, rounded as they were handed
+    /// Bytes in blocks that the program holds, in the sizes that were handed
     /// out.
     pub live: Gauge,
-    /// Bytes in free blocks of chunks that could be handed out now.
+    /// Bytes in free blocks of chunks, which could be handed out now.
     pub cached: Gauge,
     /// Bytes that the program freed and the GPU may still use.
     pub limbo: Gauge,
     /// Bytes that the driver gave: live, cached and limbo together.
     pub reserved: Gauge,
-    /// Requests by size class.
+    /// Requests and frees by size class.
     pub classes: [ClassCount; SIZE_CLASSES],
     /// What the program holds, by size class.
     pub classes_live: [ClassLive; SIZE_CLASSES],
-    /// What it held when `live` was at its peak, for the last time that it
-    /// reached a new one.
+    /// What it held when `live` last reached a new peak.
     pub classes_at_peak: [ClassLive; SIZE_CLASSES],
     /// What `reserved` consisted of when it reached its peak.
     pub at_reserved_peak: Parts,
     /// Requests that a cached block served without a driver allocation.
     pub hits: u64,
-    /// Requests that had to grow, and did.
+    /// Requests that were served by taking a chunk.
     pub misses: u64,
-    /// Of these, those for which enough was cached in their pool, but not in
-    /// one piece.
+    /// Misses for which enough was cached in their pool, but not in one piece.
     pub fragmented_misses: u64,
-    /// Of these, those for which enough was in limbo.
+    /// Misses for which enough was in limbo.
     pub limbo_misses: u64,
-    /// Requests that went to the driver by strategy or by size.
+    /// Requests that the strategy or their size sent to the driver.
     pub direct: u64,
     /// Chunks held now.
     pub chunks: u64,
     /// Chunks given back to the driver.
     pub chunks_released: u64,
-    /// Batches of limbo blocks that were closed with a fence.
+    /// Epochs: batches of limbo blocks that were closed with a fence.
     pub epochs: u64,
-    /// Calls of the program that waited for the device, however often each.
+    /// Calls of the program that waited for the device; a call counts once,
+    /// however often it waited.
     pub waits: u64,
-    /// Nanoseconds that they waited, also in the driver's own free.
+    /// Nanoseconds that these calls waited, including those in the driver's own
+    /// free.
     pub wait_ns: u64,
-    /// What one of them waited at the most.
+    /// Nanoseconds that the longest of these calls waited.
     pub longest_wait_ns: u64,
-    /// Of these calls, those that waited because limbo was over its budget.
+    /// Those of these calls that waited because limbo was over its budget.
     pub budget_waits: u64,
-    /// Nanoseconds that they waited for that.
+    /// Nanoseconds that they waited for that reason.
     pub budget_wait_ns: u64,
     /// Requests that failed for want of memory.
     pub ooms: u64,
-    /// Of these, those that failed on the option `limit`.
+    /// Those that failed on the option `limit`.
     pub limit_ooms: u64,
-    /// Of these, those that the device would have had memory for, in whatever
-    /// pieces, and not enough was cached.
+    /// Those of `limit_ooms` for which the device would have had enough memory,
+    /// in whatever pieces, and the cache had not.
     pub raisable_ooms: u64,
-    /// The most that was live when such a request came, with the request and
-    /// with what the device's other arenas and the page kept back had.
+    /// The most that was live when one of these requests came, plus the
+    /// request, plus what the device's other arenas and the page kept back had.
     pub limit_needed: Bytes,
-    /// Of them, those for which enough was cached, but in pieces of chunks in
+    /// Those of `ooms` for which enough was cached, but in pieces of chunks in
     /// use.
     pub fragmented_ooms: u64,
-    /// The largest of them, as it would have been handed out.
+    /// The largest request that failed, in the size that would have been handed
+    /// out.
     pub largest_oom: Bytes,
-    /// Frees of addresses inside our memory where no live block starts.
+    /// Frees of addresses inside our memory at which no live block starts.
     pub bad_frees: u64,
     /// The largest cached block.
     pub largest_cached: Bytes,
-    /// Bytes in chunks without any live block.
+    /// Bytes in chunks without a live block.
     pub idle: Bytes,
-    /// The least that `idle` has been since memory was last taken from the
-    /// driver or given back: what was held for nothing since.
+    /// The lowest that `idle` has been since memory was last taken from the
+    /// driver or given back: what was held without use since then.
     pub idle_low: Bytes,
-    /// The same and more as PyTorch counts it, pool by pool.
+    /// These and more quantities as PyTorch counts them, by pool.
     pub memory: MemoryStats,
-    /// When its context ended, in microseconds since 1970; none while it
-    /// serves. All of the above is as it was then.
+    /// When its context ended, in microseconds since 1970; all of the above is
+    /// as of then. `None` while the context lives.
     pub ended_us: Option<u64>,
 }
 
 impl ArenaStats {
     /// The share of the cached bytes that one request could not get in one
-    /// piece: 0 where nothing is cached or all of it is one block, near 1
-    /// where it is crumbs.
+    /// piece: 0 if nothing is cached or all of it is one block, near 1 if it is
+    /// many small pieces.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a ratio")]
     pub fn fragmentation(&self) -> f64 {
@@ -207,33 +209,33 @@ impl ArenaStats {
 /// Calls of one kind to the driver.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct CallCount {
-    /// How often it was called.
+    /// How many calls.
     pub calls: u64,
-    /// How many of these answered with an error.
+    /// How many of them answered with an error.
     pub failures: u64,
-    /// Nanoseconds spent inside, all together.
+    /// Nanoseconds spent in all of them.
     pub ns: u64,
-    /// In the call that took longest.
+    /// Nanoseconds in the longest.
     pub longest_ns: u64,
-    /// In the one that was shortest; 0 where there was none.
+    /// Nanoseconds in the shortest; 0 if there was none.
     pub shortest_ns: u64,
 }
 
 /// Calls that an arena made to its driver.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct DriverCalls {
-    /// Memory taken.
+    /// Allocations.
     pub alloc: CallCount,
-    /// Memory given back.
+    /// Frees.
     pub free: CallCount,
-    /// Questions for free and total memory.
+    /// Queries of free and total memory.
     pub mem_info: CallCount,
-    /// Fences made.
+    /// Fences that were made.
     pub fence: CallCount,
-    /// Fences asked.
+    /// Queries of fences.
     pub reached: CallCount,
-    /// Waits for the device: for fences, and of the options that fill memory
-    /// or wait at every allocation.
+    /// Waits for the device: for fences, and by the options that fill memory or
+    /// wait at every allocation.
     pub wait: CallCount,
 }
 

@@ -1,10 +1,9 @@
-//! When chunks are taken from the driver, and how large.
+//! When chunks are taken from the driver, and how large they are.
 //!
-//! A strategy is a pure function of the configuration, the request and what
-//! the device has: it owns no memory and no list. The arena asks it where a
-//! request is to be served ([`Route`]) and, on a miss, for the size of the
-//! next chunk. Cost: a few comparisons; at most one question to the driver
-//! where a size is a share of the available memory.
+//! A strategy is a pure function of the configuration, the request and the
+//! device's memory. The arena asks it where a request is served ([`Route`])
+//! and, on a miss, how large the next chunk is. Cost: a few comparisons, and at
+//! most one query to the driver if a size is a share of the available memory.
 
 mod auto_growth;
 mod naive_best_fit;
@@ -27,24 +26,24 @@ pub(crate) use rounding::Rounder;
 /// Requests up to this size are small: they share slabs of one page.
 pub(crate) const SMALL: Bytes = Bytes::mib(1);
 
-/// Which free index of the arena.
+/// A pool: each has a free index of its own in the arena.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pool {
-    /// Requests up to [`SMALL`], where the strategy keeps them apart.
+    /// For requests up to [`SMALL`], if the strategy keeps them apart.
     Small,
-    /// Requests that the option `max_split` keeps apart: each block is a chunk
-    /// of its own.
+    /// For requests that the option `max_split` keeps apart: each block is a
+    /// whole chunk.
     Oversize,
-    /// All others.
+    /// For all other requests.
     Large,
 }
 
-/// Where a request is to be served.
+/// Where a request is served.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Route {
     /// From the chunks of a pool.
     Pool(Pool),
-    /// By a driver allocation of its own.
+    /// By a direct allocation.
     Direct,
 }
 
@@ -53,11 +52,11 @@ pub(crate) enum Strategy {
     NaiveBestFit(NaiveBestFit),
     AutoGrowth(AutoGrowth),
     Passthrough,
-    /// Not one that a user chooses: that of host memory.
+    /// Host memory; users do not choose it.
     Pinned(Pinned),
 }
 
-/// Asks the driver how many bytes could be had now.
+/// Asks the driver how many bytes are available now.
 pub(crate) type Available<'a> = &'a dyn Fn() -> Result<Bytes, Code>;
 
 impl Strategy {
@@ -69,7 +68,7 @@ impl Strategy {
         }
     }
 
-    /// The block that serves a request; none where that is no size.
+    /// The size of the block that serves a request; `None` if that overflows.
     pub(crate) fn block(&self, request: Bytes) -> Option<Bytes> {
         match self {
             Strategy::Pinned(pinned) => pinned.block(request),
@@ -77,7 +76,7 @@ impl Strategy {
         }
     }
 
-    /// The least block that serves a request.
+    /// The size of the smallest block that serves a request.
     pub(crate) fn least_block(&self, request: Bytes) -> Bytes {
         let unit = match self {
             Strategy::Pinned(_) => pinned::BLOCK,
@@ -86,7 +85,7 @@ impl Strategy {
         request.round_up(unit).unwrap_or(request)
     }
 
-    /// Where a request of `size` bytes is to be served.
+    /// Where a request of `size` bytes is served.
     pub(crate) fn route(&self, size: Bytes, available: Available<'_>) -> Result<Route, Code> {
         match self {
             Strategy::NaiveBestFit(naive) => naive.route(size, available),
@@ -96,8 +95,8 @@ impl Strategy {
         }
     }
 
-    /// The size of the chunk to take for a request of `size` bytes while chunks
-    /// of `held` bytes are there; at least the request, in whole units.
+    /// The size of the chunk to take for a request of `size` bytes while `held`
+    /// bytes are held; at least the request, in whole units.
     pub(crate) fn chunk(
         &self,
         size: Bytes,
@@ -112,7 +111,7 @@ impl Strategy {
         }
     }
 
-    /// Chunks are multiples of this.
+    /// The unit of chunk sizes.
     pub(crate) fn chunk_unit(&self) -> Bytes {
         match self {
             Strategy::Pinned(_) => pinned::CHUNK,
@@ -120,12 +119,12 @@ impl Strategy {
         }
     }
 
-    /// The least chunk that serves a request.
+    /// The size of the smallest chunk that serves a request.
     pub(crate) fn least_chunk(&self, size: Bytes) -> Bytes {
         size.round_up(self.chunk_unit()).unwrap_or(size)
     }
 
-    /// Whether it ever takes a chunk.
+    /// Whether the strategy ever takes a chunk.
     pub(crate) fn takes_chunks(&self) -> bool {
         match self {
             Strategy::NaiveBestFit(naive) => naive.takes_chunks(),
@@ -134,19 +133,20 @@ impl Strategy {
         }
     }
 
-    /// Whether a chunk's size follows from that of the others, so that direct
-    /// allocations are not to be counted among what is held.
+    /// Whether a chunk's size follows from the sizes of the other chunks, so
+    /// that direct allocations do not count as held.
     pub(crate) fn grows_by_chunks(&self) -> bool {
         matches!(self, Strategy::Pinned(_))
     }
 
-    /// Whether the first chunk never goes back.
+    /// Whether the first chunk is never given back.
     pub(crate) fn keeps_first(&self) -> bool {
         matches!(self, Strategy::Pinned(pinned) if pinned.keeps_first())
     }
 
-    /// What may lie idle or in limbo after a free, where that is bounded: the
-    /// program may need the memory where nobody asks us.
+    /// The most that may lie idle or in limbo after a free; `None`: no bound.
+    /// Host memory has one: the program may need the memory where the library
+    /// is not asked.
     pub(crate) fn most_idle(&self) -> Option<Bytes> {
         match self {
             Strategy::Pinned(pinned) => Some(pinned.most_idle()),
@@ -154,14 +154,14 @@ impl Strategy {
         }
     }
 
-    /// Whether the driver serves beyond the limit: nobody has to wait for
-    /// anybody there.
+    /// Whether the driver serves requests beyond the limit, so that no request
+    /// waits for another thread's free there.
     pub(crate) fn has_soft_limit(&self) -> bool {
         matches!(self, Strategy::Pinned(_))
     }
 
-    /// Why chunks are not taken and given back so that what is reserved stays
-    /// near what is live; none where they are.
+    /// Why chunks are not taken and given back so that reserved memory stays
+    /// near live memory; `None` if they are.
     pub(crate) fn not_packed(&self) -> Option<&'static str> {
         match self {
             Strategy::AutoGrowth(growth) => growth.not_packed(),
@@ -171,14 +171,14 @@ impl Strategy {
         }
     }
 
-    /// Whether two threads must not grow at the same time, because each would
-    /// take a large share of what is there.
+    /// Whether only one thread may grow at a time, because each would take a
+    /// large share of the available memory.
     pub(crate) fn grows_alone(&self) -> bool {
         matches!(self, Strategy::NaiveBestFit(_)) || self.keeps_first()
     }
 
-    /// Whether free blocks of chunks in use count as memory that the program
-    /// could get: they do where the chunk was taken in advance.
+    /// Whether free blocks of chunks in use are reported to the program as free
+    /// memory: they are if the chunk was taken in advance.
     pub(crate) fn offers_parts_of_chunks(&self) -> bool {
         matches!(self, Strategy::NaiveBestFit(_))
     }

@@ -1,15 +1,16 @@
 //! Atomics and locks, from `std` or, under `--cfg loom`, from the model
-//! checker. All of `src/` above takes them from here.
+//! checker. All of this crate takes them from here.
 //!
-//! Locks are spin locks that offer the processor now and then ([`crate::patience`]): their sections are short, and
-//! none spans a driver call, an environment read, a log or I/O. A `Mutex` is
-//! only for a thread that has to sleep.
+//! A [`Lock`] is a spin lock that yields the processor now and then
+//! ([`crate::patience`]): critical sections are short, and none spans a driver
+//! call, an environment read, a log or I/O. A `Mutex` is only for a thread that
+//! has to sleep.
 
 #[cfg(not(loom))]
 mod real {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic};
 
-    /// A short section that one thread at a time is in.
+    /// A spin lock.
     pub(crate) type Lock<T> = spin::mutex::SpinMutex<T, crate::patience::Brief>;
 }
 
@@ -17,7 +18,7 @@ mod real {
 mod modelled {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
 
-    /// The same interface over the checker's mutex.
+    /// A [`Lock`] over the checker's mutex.
     pub(crate) struct Lock<T>(loom::sync::Mutex<T>);
 
     impl<T> Lock<T> {
@@ -32,7 +33,7 @@ mod modelled {
     }
 
     /// The part of `std::sync::OnceLock` that is used here. The checker has
-    /// none, so initialisation itself is not modelled: `std` answers for it.
+    /// none, so initialisation itself is not modelled; we rely on `std` for it.
     pub(crate) type OnceLock<T> = std::sync::OnceLock<T>;
 }
 

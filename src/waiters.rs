@@ -1,8 +1,8 @@
 //! Waiting for other threads' frees, in all arenas of a device.
 //!
 //! Invariant: a free that comes after a thread began to wait wakes it, or is
-//! found by what it tries before it sleeps. Cost: one load per free while
-//! nobody waits; nobody holds a lock while asleep.
+//! found by what the thread tries before it sleeps. Cost: one load per free
+//! while no thread waits; a sleeping thread holds no lock.
 
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ pub(crate) struct Waiters {
 pub(crate) struct Waiter<'a> {
     waiters: &'a Waiters,
     freed: u64,
-    /// None: for ever.
+    /// `None`: wait without an end.
     until: Option<Instant>,
 }
 
@@ -34,19 +34,19 @@ impl Waiters {
         }
     }
 
-    /// A block was freed: it is in the books.
+    /// Wakes the waiting threads: a freed block is in the books.
     pub(crate) fn notify(&self) {
-        // Relaxed: both sides take the lock of the same books in between.
-        // Whoever freed before a waiter looked there is found by it; whoever
-        // freed after that has seen it counted.
+        // Relaxed: both sides take the lock of the same books in between. A
+        // waiter that looks at the books after the free finds the block; a free
+        // after that look sees the waiter counted.
         if self.waiting.load(Ordering::Relaxed) > 0 {
             *self.freed() += 1;
             self.woken.notify_all();
         }
     }
 
-    /// Begins to wait, for so long at the most. The caller looks for memory in
-    /// all arenas of the device before it waits.
+    /// Begins to wait, for `patience` at the longest. The caller looks for
+    /// memory in all arenas of the device before it sleeps.
     pub(crate) fn begin(&self, patience: Duration) -> Waiter<'_> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiter {
@@ -62,9 +62,9 @@ impl Waiters {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until something was freed since this was last asked. False where
-    /// patience has ended, whatever was freed: others' frees may come faster than the
-    /// caller looks.
+    /// Sleeps until a block was freed since the last call. Returns false when
+    /// the time is over, even if blocks were freed: other threads' frees may
+    /// come faster than the caller looks.
     pub(crate) fn wait(&mut self) -> bool {
         let mut freed = self.waiters.freed();
         loop {
@@ -99,8 +99,8 @@ mod loom_tests {
     use loom::sync::Arc;
     use loom::thread;
 
-    /// Who waits for a block that another thread frees gets it: the checker
-    /// finds a thread that sleeps for ever, since time does not pass in it.
+    /// A thread that waits gets the block that another thread frees. Time does
+    /// not pass in the checker, so it would find a thread that sleeps for ever.
     #[test]
     fn loom_no_free_goes_unheard() {
         loom::model(|| {
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_ring_wakes_who_listens_and_patience_ends() {
         let waiters = Waiters::new();
-        // Nobody listens.
+        // No thread waits.
         waiters.notify();
         let start = Instant::now();
         assert!(!waiters.begin(Duration::from_millis(20)).wait());
@@ -140,11 +140,12 @@ mod tests {
             scope.spawn(|| waiters.notify());
             assert!(waiter.wait());
         });
-        // Heard before it was waited for.
+        // The free came before the wait.
         waiters.notify();
         assert!(waiter.wait());
 
-        // Who is always freed for does not wait for ever.
+        // A thread for which blocks are freed all the time does not wait for
+        // ever.
         let mut waiter = waiters.begin(Duration::from_millis(20));
         let start = Instant::now();
         waiters.notify();

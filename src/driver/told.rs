@@ -1,9 +1,11 @@
-//! Calls that a driver makes where it was asked for one of another kind, or
-//! where one call takes several: it tells of them, each by itself.
+//! Counting driver calls that an implementation of `Driver` makes inside
+//! another call.
 //!
-//! Owns what was told on a thread since the arena's call began. Invariant: what
-//! is told counts for the arena whose call is under way; where there is none it
-//! counts for nobody. Cost: two readings of the clock for each.
+//! The call of an arena may take several driver calls, or calls of another
+//! kind; the implementation reports each of them here. Owns the counts of the
+//! thread since the arena's call began. Invariant: a call counts for the arena
+//! whose call is under way on the thread, or for no arena. Cost: two readings
+//! of the clock per call.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -11,7 +13,7 @@ use std::time::Instant;
 use crate::error::Code;
 use crate::stats::CallCount;
 
-/// What was told.
+/// Driver calls that were reported, by kind.
 #[derive(Copy, Clone)]
 pub(crate) struct Told {
     pub(crate) alloc: CallCount,
@@ -33,7 +35,7 @@ thread_local! {
     static TOLD: Cell<Told> = const { Cell::new(Told::NOTHING) };
 }
 
-/// A call that takes memory.
+/// Makes and counts a call that takes memory.
 ///
 /// # Errors
 /// Those of the call.
@@ -41,7 +43,7 @@ pub fn alloc<T>(call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
     tell(|told| &mut told.alloc, call)
 }
 
-/// A call that gives memory back.
+/// Makes and counts a call that gives memory back.
 ///
 /// # Errors
 /// Those of the call.
@@ -62,7 +64,8 @@ fn tell<T>(
     result
 }
 
-/// Runs a call of an arena to its driver; also what it told of.
+/// Runs an arena's call to its driver. Returns also what was reported during
+/// it.
 pub(crate) fn during<T>(call: impl FnOnce() -> T) -> (T, Told) {
     let before = TOLD.replace(Told::NOTHING);
     let result = call();

@@ -1,7 +1,7 @@
 //! Options that a program changes while it runs, by the C API.
 //!
-//! Invariant: what cannot be read changes nothing, and the echo says of a
-//! changed option who changed it. Cost: a look through the table.
+//! Invariant: a text that cannot be read changes nothing, and the echo names
+//! the C API as the origin of a changed option.
 
 use super::Settings;
 use super::load::Loaded;
@@ -14,18 +14,18 @@ const ORIGIN: &str = "vramalloc_ctl";
 /// Why an option was not changed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Unchanged {
-    /// There is none of this name.
+    /// No option has this name.
     Unknown,
-    /// It has no effect, or cannot be changed now.
+    /// The option has no effect, or cannot be changed now.
     Fixed,
-    /// The text cannot be read as its value, or does not go with the value of
-    /// another.
+    /// The text cannot be read as a value of the option, or contradicts another
+    /// option.
     Unreadable,
 }
 
 impl Loaded {
-    /// The value of the option that goes by this name; none where there is no
-    /// such option, an empty text where it has no effect and was not given.
+    /// The value of the option with this name, as text: empty if the option has
+    /// no effect and was not given. Returns `None` if there is no such option.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<String> {
         let row = find(name)?.target();
@@ -38,8 +38,7 @@ impl Loaded {
         })
     }
 
-    /// Sets the option that goes by this name, if `may_change` of its row is
-    /// true.
+    /// Sets the option with this name, if `may_change` accepts its row.
     ///
     /// # Errors
     /// [`Unchanged`].
@@ -75,7 +74,7 @@ impl Loaded {
     }
 }
 
-/// Whether the value of an option is one that it accepts beside the others.
+/// Whether the option accepts its value in these settings.
 fn stands(row: &'static OptionRow, settings: &Settings) -> bool {
     read(row, &mut settings.clone(), &row.show(settings)) != Reading::Unreadable
 }

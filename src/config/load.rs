@@ -1,8 +1,8 @@
-//! An environment to settings, with an echo and warnings.
+//! From an environment to settings, with an echo and warnings.
 //!
-//! Owns what counts where several texts are given. Invariant: nothing in an
-//! environment makes this panic; what cannot be read is named in exactly one
-//! warning and changes nothing. Cost: a few microseconds.
+//! Decides which of several texts for an option counts. Invariant: nothing in
+//! an environment makes this panic; a text that cannot be read changes nothing
+//! and is named in exactly one warning. Cost: a few microseconds.
 
 use std::ffi::OsString;
 
@@ -11,16 +11,16 @@ use super::sources::{Given, collect, read};
 use super::table::{OPTIONS, OptionRow, Reading, Role, find};
 use super::words::{cannot_read, printable, unknown_option};
 
-/// The origin of what nobody gave.
+/// The origin of an option that was not given.
 const DEFAULT: &str = "default";
 
-/// What the process is, as far as options depend on it.
+/// The properties of the process that options depend on.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Host {
     /// Paddle is loaded and reads its `FLAGS_*` itself.
     pub paddle: bool,
-    /// PyTorch is loaded and reads its allocator's variables itself, unless
-    /// the environment takes its cache away.
+    /// PyTorch is loaded and reads its allocator's variables itself, unless the
+    /// environment disables its cache.
     pub torch: bool,
 }
 
@@ -31,23 +31,23 @@ pub struct Effective {
     pub key: &'static str,
     /// Its value, in a form that the option accepts.
     pub value: String,
-    /// Where it came from: `default`, or the variable (with the key that was
-    /// used there, where that is another one).
+    /// Where the value came from: `default`, or the variable (with the key that
+    /// was used there, if that is a different one).
     pub origin: String,
-    /// Why it changes nothing, where it is an option that cannot.
+    /// Why the option has no effect, if it has none.
     pub no_effect: Option<&'static str>,
 }
 
-/// What an environment amounts to.
+/// What was read from an environment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Loaded {
     /// The values in force.
     pub settings: Settings,
-    /// Every option that has an effect, and those without one that were
-    /// given, in the order of the table.
+    /// The options that have an effect, and the given options without an
+    /// effect, in the order of the table.
     pub echo: Vec<Effective>,
-    /// One line for each thing that could not be read, without the name in
-    /// front and without its end.
+    /// One line for each thing that could not be read, without the program's
+    /// name in front and without a line end.
     pub warnings: Vec<String>,
 }
 
@@ -83,8 +83,8 @@ pub fn load(environment: impl IntoIterator<Item = (OsString, OsString)>, host: H
     }
 }
 
-/// Of the texts for each row the strongest that can be read, the weakest row
-/// first; what cannot be read is noted as `bad`.
+/// For each row the strongest text that can be read, the weakest row first.
+/// Texts that cannot be read are added to `bad`.
 fn strongest<'a>(
     given: impl DoubleEndedIterator<Item = &'a Given>,
     settings: &Settings,
@@ -107,8 +107,7 @@ fn strongest<'a>(
     strongest
 }
 
-/// What is said of an option that was `given` so; none where there is nothing
-/// to say.
+/// The echo of an option that was `given` so; `None` if it has none.
 fn effective(row: &OptionRow, given: Option<&Given>, settings: &Settings) -> Option<Effective> {
     let origin = given.map(Given::origin);
     match row.role {
@@ -152,8 +151,7 @@ fn unreadable(given: &Given, echo: &[Effective]) -> String {
     )
 }
 
-/// Whether `text` can be read as the option `key`, where nothing else is
-/// given.
+/// Checks that `text` can be read as the option `key`, given alone.
 ///
 /// # Errors
 /// One line that names the key, the text and what is accepted.
@@ -161,11 +159,12 @@ pub fn check(key: &str, text: &str) -> Result<(), String> {
     check_all(Settings::default(), &[(key, text)])
 }
 
-/// Whether all these texts can be read as the options with these keys, given
+/// Checks that these texts can be read as the options with these keys, given
 /// together on top of `settings`.
 ///
 /// # Errors
-/// One line that names the first that cannot: key, text and what is accepted.
+/// One line about the first text that cannot: its key, the text and what is
+/// accepted.
 pub fn check_all(mut settings: Settings, options: &[(&str, &str)]) -> Result<(), String> {
     for late in [false, true] {
         for (key, text) in options {

@@ -1,9 +1,8 @@
 //! Where options are given, and which of them count.
 //!
-//! Owns the names of the variables and the rule of import. Invariant: what an
-//! environment holds comes out in one order, from the weakest to the
-//! strongest, whatever the order of its variables. Cost: one pass over the
-//! environment.
+//! Owns the names of the variables and the rule of import. Invariant: the
+//! options of an environment come out in one order, from the weakest to the
+//! strongest, whatever the order of its variables.
 
 use std::ffi::{OsStr, OsString};
 
@@ -13,7 +12,7 @@ use super::value::{IMPORTS, SWITCH, named};
 use super::words::{IGNORED, quoted, unknown_option, unknown_variable};
 use super::{Import, Settings, torch};
 
-/// Starts the names of our own variables.
+/// The prefix of our own variables.
 const PREFIX: &str = "VRAMALLOC_";
 
 /// The variable that takes every option.
@@ -23,11 +22,11 @@ const CONF: &str = "VRAMALLOC_CONF";
 /// run`, which sets it.
 pub const NOTES: &str = "VRAMALLOC_RUN";
 
-/// Variables of ours that are not options: the command reads the second, and
-/// sets the third.
+/// Our variables that are not options. The command reads the second and sets
+/// the third.
 const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY", NOTES];
 
-/// Where a text was given; the later beats the earlier.
+/// Where a text was given; a later source beats an earlier one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     Paddle,
@@ -48,7 +47,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Where the warnings say that it was given.
+    /// The place as warnings name it.
     pub(super) fn told(&self) -> String {
         if self.one_of_many {
             format!("{}: {}", self.place, self.row.key)
@@ -57,7 +56,7 @@ impl Given {
         }
     }
 
-    /// The place, and the key where the echo would not show it.
+    /// The place, and the key if the echo would not show it.
     pub(super) fn origin(&self) -> String {
         match self.row.role {
             Role::Sets(_) if self.one_of_many => format!("{} ({})", self.place, self.row.key),
@@ -65,7 +64,7 @@ impl Given {
         }
     }
 
-    /// Reads it into `settings`.
+    /// Reads the text into `settings`.
     pub(super) fn read(&self, settings: &mut Settings) -> Reading {
         if self.in_torch_conf() && !torch::accepts(self.row, &self.text) {
             return Reading::Unreadable;
@@ -73,7 +72,7 @@ impl Given {
         read(self.row, settings, &self.text)
     }
 
-    /// What is accepted there.
+    /// The texts that are accepted there.
     pub(super) fn accepted(&self) -> &'static str {
         if self.in_torch_conf() {
             torch::accepted(self.row)
@@ -94,9 +93,9 @@ pub fn variable(row: &OptionRow) -> String {
 }
 
 /// Splits the text of a variable that takes several options into its entries:
-/// key and value, or the whole entry where it has no colon. A comma between
-/// brackets that open a value belongs to the value; where they are not closed,
-/// so does the rest.
+/// key and value, or the whole entry if it has no colon. A value that begins
+/// with a bracket may contain commas up to the closing bracket; without a
+/// closing bracket it takes the rest.
 fn split(text: &str) -> impl Iterator<Item = Result<(&str, &str), &str>> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -114,7 +113,7 @@ fn split(text: &str) -> impl Iterator<Item = Result<(&str, &str), &str>> {
     })
 }
 
-/// Where the first entry ends.
+/// The end of the first entry.
 fn entry_end(text: &str) -> usize {
     let find = |from: usize, what: char| {
         let rest = text.get(from..)?;
@@ -133,7 +132,7 @@ fn entry_end(text: &str) -> usize {
         .unwrap_or(text.len())
 }
 
-/// Everything that was given and counts in a process like `host`, from the
+/// Every option that is given and counts in a process like `host`, from the
 /// weakest to the strongest.
 pub(super) fn collect(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -153,7 +152,7 @@ pub(super) fn collect(
                 warnings,
             );
         } else if let Some(option) = name.strip_prefix(PREFIX) {
-            // The other variables of ours are not options.
+            // Some variables of ours are not options.
             if OTHERS.contains(&name.as_ref()) {
                 continue;
             }
@@ -169,7 +168,7 @@ pub(super) fn collect(
             push(&mut given, row, &name, &value, source);
         }
     }
-    // The first that is set counts alone, even if it is empty.
+    // Only the first that is set counts, even if it is empty.
     let torch_conf = torch::CONFS
         .iter()
         .zip(torch_confs)
@@ -184,9 +183,9 @@ pub(super) fn collect(
         Source::Torch => read[1],
         Source::Conf | Source::Variable => true,
     });
-    // Later beats earlier: sources by rank; within one source an option's own
-    // name after its other names, and these as the table has them. The sort is
-    // stable, so of duplicates the last wins.
+    // A later entry beats an earlier one: sources by rank; within one source an
+    // option's own name comes after its other names, and those in the order of
+    // the table. The sort is stable, so of duplicates the last wins.
     given.sort_by_key(|given| {
         let own = matches!(given.row.role, Role::Own(_));
         (given.source, own, given.row.place())
@@ -194,14 +193,14 @@ pub(super) fn collect(
     given
 }
 
-/// The option of a variable of ours, by what follows the prefix.
+/// The option of one of our variables, by the name behind the prefix.
 fn of_variable(option: &str) -> Option<&'static OptionRow> {
-    // Only capitals: the names of variables are not folded elsewhere either.
+    // Only capitals: variable names are case-sensitive elsewhere too.
     let capitals = !option.bytes().any(|b| b.is_ascii_lowercase());
     find(&option.to_ascii_lowercase()).filter(|_| capitals)
 }
 
-/// The option of a framework's variable that takes one.
+/// The option that a framework's variable of this name sets.
 fn of_framework(name: &str) -> Option<(&'static OptionRow, Source)> {
     OPTIONS.iter().find_map(|row| {
         if row.paddle == Some(name) {
@@ -213,7 +212,7 @@ fn of_framework(name: &str) -> Option<(&'static OptionRow, Source)> {
     })
 }
 
-/// Notes a variable's text; an empty variable counts as not set.
+/// Adds a variable's text; an empty variable counts as not set.
 fn push(
     given: &mut Vec<Given>,
     row: &'static OptionRow,
@@ -233,7 +232,7 @@ fn push(
     }
 }
 
-/// Notes the entries of a variable that takes several options.
+/// Adds the entries of a variable that takes several options.
 fn entries(
     name: &str,
     source: Source,
@@ -266,7 +265,7 @@ fn entries(
     }
 }
 
-/// Whether a framework's variables are read.
+/// Whether the framework's variables are read.
 fn reads(source: Source, given: &[Given], host: Host) -> bool {
     let chosen = last(given, "import", |text| named(IMPORTS, text));
     match chosen.unwrap_or_default() {
@@ -280,14 +279,15 @@ fn reads(source: Source, given: &[Given], host: Host) -> bool {
     }
 }
 
-/// The strongest text for an option that `read` makes something of.
+/// The strongest text for an option that `read` accepts, as a value.
 fn last<T>(given: &[Given], key: &str, read: fn(&str) -> Option<T>) -> Option<T> {
     let mut given: Vec<&Given> = given.iter().filter(|given| given.row.key == key).collect();
     given.sort_by_key(|given| given.source);
     given.iter().rev().find_map(|given| read(&given.text))
 }
 
-/// Reads a text that may have held what is not UTF-8.
+/// Reads a text. A replacement character in it stands for bytes that were not
+/// UTF-8.
 pub(super) fn read(row: &OptionRow, settings: &mut Settings, text: &str) -> Reading {
     if text.contains(char::REPLACEMENT_CHARACTER) {
         return Reading::Unreadable;

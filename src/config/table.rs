@@ -1,11 +1,11 @@
 //! The one table of options.
 //!
-//! Owns the names, ranges and help texts of all options. Reading an
-//! environment, the warnings, the documentation, `vramalloc options` and the
-//! echo in the statistics are made from these rows, so one more option is one
-//! more row. The rows stand in four rooms: our own, those that bear the names of
-//! Paddle's flags, those of PyTorch's keys, and what both have that has no
-//! effect here. Cost: none, it is constant.
+//! Owns the names, ranges and help texts of all options. The parser, the
+//! warnings, the documentation, `vramalloc options` and the echo in the
+//! statistics are made from these rows, so one more option is one more row.
+//! There are four modules of rows: our own options, those with the names of
+//! Paddle's flags, those of PyTorch's keys, and those of both frameworks that
+//! have no effect here.
 
 mod no_effect;
 mod own;
@@ -14,87 +14,86 @@ mod pytorch;
 
 use super::Settings;
 
-/// What a row is to the settings.
+/// The role of a row.
 #[derive(Copy, Clone, Debug)]
 pub enum Role {
-    /// An option of its own; the function writes its value in a form that
-    /// reading accepts.
+    /// An option of its own. The function returns its value as a text that the
+    /// option accepts.
     Own(fn(&Settings) -> String),
-    /// Another way to set the option with this key. Where both are given in
-    /// one source, that option wins.
+    /// Another way to set the option with this key. If both are given in one
+    /// source, that option wins.
     Sets(&'static str),
-    /// One that cannot mean anything here, as a framework's below it, with the
-    /// reason. It is read and checked, so that nobody takes it for a
-    /// misspelling, and changes nothing.
+    /// An option that cannot have an effect here, such as one of a framework
+    /// above us, with the reason. It is read and checked, so that it is not
+    /// mistaken for a misspelling, and changes nothing.
     NoEffect(&'static str),
 }
 
-/// Where PyTorch has an option.
+/// The name of an option in PyTorch.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Torch {
-    /// It has no such option.
+    /// PyTorch has no such option.
     No,
-    /// Under these keys of its allocator's variable, the usual one first.
+    /// These keys in its allocator's variable, the usual one first.
     Keys(&'static [&'static str]),
-    /// In a variable of its own.
+    /// A variable of its own.
     Variable(&'static str),
 }
 
-/// What became of a text that was given for an option.
+/// The result of reading a text for an option.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Reading {
     /// The option has this value now.
     Set,
-    /// It can be read, and leaves the settings as they are.
+    /// The text can be read, and leaves the settings as they are.
     Kept,
-    /// It cannot be read; the settings are as they were.
+    /// The text cannot be read; the settings are unchanged.
     Unreadable,
 }
 
 /// One option.
 #[derive(Copy, Clone, Debug)]
 pub struct OptionRow {
-    /// Its name in `VRAMALLOC_CONF`; in capitals after `VRAMALLOC_` it is its
-    /// environment variable.
+    /// Its name in `VRAMALLOC_CONF`. Its environment variable is `VRAMALLOC_`
+    /// and this name in capitals.
     pub key: &'static str,
     /// Paddle's variable for it.
     pub paddle: Option<&'static str>,
     /// PyTorch's name for it.
     pub torch: Torch,
-    /// What it is to the settings.
+    /// Its role.
     pub role: Role,
     /// Kind of value, in a word or two.
     pub kind: &'static str,
-    /// What can be read, as a phrase that completes "accepted: ".
+    /// The accepted texts, as a phrase that completes "accepted: ".
     pub accepted: &'static str,
     /// What it does.
     pub help: &'static str,
-    /// What may have been meant by a text that cannot be read.
+    /// A text that may have been meant by one that cannot be read.
     pub(super) meant: fn(&str) -> Option<String>,
-    /// What holds where it is not given, in words, where its default alone
-    /// would not say it.
+    /// What holds if the option is not given, in words, for options whose
+    /// default value alone would not say it.
     pub(super) by_default: &'static str,
-    /// Whether it is read after the others, because what it accepts or does
-    /// depends on what they set.
+    /// Whether the row is read after the others, because what it accepts or
+    /// does depends on what they set.
     pub(super) late: bool,
     /// Reads a text into the settings.
     pub(super) read: fn(&mut Settings, &str) -> Reading,
 }
 
 impl OptionRow {
-    /// The option whose value this row sets: itself, or the one named by
-    /// [`Role::Sets`].
+    /// The option whose value this row sets: the row itself, or the one named
+    /// by [`Role::Sets`].
     #[must_use]
     pub fn target(&'static self) -> &'static OptionRow {
         match self.role {
             Role::Own(_) | Role::NoEffect(_) => self,
-            // The table's test proves that the name is one of the table's.
+            // A test of the table proves that the name exists.
             Role::Sets(key) => find(key).unwrap_or(self),
         }
     }
 
-    /// The value in `settings`, as text; empty where there is none because the
-    /// option has no effect.
+    /// The value in `settings`, as text; empty if the option has no effect.
     #[must_use]
     pub fn show(&'static self, settings: &Settings) -> String {
         match self.target().role {
@@ -103,14 +102,13 @@ impl OptionRow {
         }
     }
 
-    /// The value where nothing is given, as text.
+    /// The default value, as text.
     #[must_use]
     pub fn default_value(&'static self) -> String {
         self.show(&Settings::default())
     }
 
-    /// The keys that PyTorch's allocator variable knows it under, the usual
-    /// one first.
+    /// Its keys in PyTorch's allocator variable, the usual one first.
     #[must_use]
     pub fn torch_keys(&self) -> &'static [&'static str] {
         match self.torch {
@@ -119,7 +117,7 @@ impl OptionRow {
         }
     }
 
-    /// Where it stands in [`OPTIONS`].
+    /// Its index in [`OPTIONS`].
     pub(super) fn place(&self) -> usize {
         OPTIONS
             .iter()
@@ -127,24 +125,24 @@ impl OptionRow {
             .unwrap_or(OPTIONS.len())
     }
 
-    /// Whether it goes by this name: its key, or another of PyTorch's keys.
+    /// Whether the row has this name: its key, or another of PyTorch's keys.
     fn is_called(&self, name: &str) -> bool {
         self.key == name || self.torch_keys().contains(&name)
     }
 }
 
-/// The row with this key, or with this other name of PyTorch's for it.
+/// The row with this key, or with this one of PyTorch's keys.
 #[must_use]
 pub fn find(key: &str) -> Option<&'static OptionRow> {
     OPTIONS.iter().find(|row| row.is_called(key))
 }
 
-/// How many there are.
+/// The number of options.
 const COUNT: usize =
     own::ROWS.len() + paddle::ROWS.len() + pytorch::ROWS.len() + no_effect::ROWS.len();
 
-/// All options: first our own, then those that bear a framework's name, and at
-/// the end those without an effect.
+/// All options: first our own, then those with a framework's name, and at the
+/// end those without an effect.
 pub static OPTIONS: &[OptionRow] = &joined();
 
 const fn joined() -> [OptionRow; COUNT] {
@@ -164,7 +162,7 @@ const fn joined() -> [OptionRow; COUNT] {
     rows
 }
 
-/// What a row need not say.
+/// The defaults of a row's fields.
 const BLANK: OptionRow = OptionRow {
     key: "",
     paddle: None,
@@ -179,7 +177,7 @@ const BLANK: OptionRow = OptionRow {
     read: |_, _| Reading::Unreadable,
 };
 
-/// Stores what was read.
+/// Stores a value that was read.
 fn set<T>(field: &mut T, value: Option<T>) -> Reading {
     match value {
         Some(value) => {
@@ -190,7 +188,7 @@ fn set<T>(field: &mut T, value: Option<T>) -> Reading {
     }
 }
 
-/// What an option without an effect makes of a text.
+/// The result of reading a text for an option without an effect.
 fn kept(readable: bool) -> Reading {
     if readable {
         Reading::Kept
@@ -199,7 +197,7 @@ fn kept(readable: bool) -> Reading {
     }
 }
 
-/// The kind of a truth value.
+/// The kind of a boolean.
 pub(super) const BOOLEAN: &str = "boolean";
 const BOOLEANS: &str = "True, true, TRUE, 1, False, false, FALSE, 0";
 const SHARE: &str = "a size such as 16G or 512MiB, a share such as 0.5 or 50%, or none";

@@ -1,12 +1,12 @@
-//! The choice of the option `stats`.
+//! The value of the option `stats`.
 
 use std::fmt;
 use std::path::Path;
 
-/// The choice of the option `stats`.
+/// Where the option `stats` sends the statistics.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum StatsTarget {
-    /// Nowhere.
+    /// They are not written.
     Off,
     /// To standard error.
     Stderr,
@@ -32,8 +32,8 @@ impl fmt::Display for StatsTarget {
 }
 
 impl StatsTarget {
-    /// The choice that `text` makes; none where it is empty or holds a `%`
-    /// that is followed by none of `e`, `p`, `h`, `r`, `%`.
+    /// The value of `text`; `None` if it is empty or holds a `%` that is not
+    /// followed by one of `e`, `p`, `h`, `r`, `%`.
     #[must_use]
     pub fn read(text: &str) -> Option<StatsTarget> {
         match text {
@@ -55,9 +55,9 @@ impl StatsTarget {
         (!text.is_empty()).then(|| StatsTarget::File(text.to_owned()))
     }
 
-    /// The same with a name that holds wherever the process goes: one that is
-    /// relative begins in this folder. As it is where the folder has no name, or
-    /// none that a pattern can hold.
+    /// Makes a relative file name begin in this folder, so that it holds
+    /// wherever the process goes. Changes nothing if the folder is not an
+    /// absolute path in UTF-8.
     #[must_use]
     pub fn within(self, folder: &Path) -> StatsTarget {
         match (self, folder.to_str()) {

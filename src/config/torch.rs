@@ -1,23 +1,24 @@
 //! PyTorch's grammar: what its allocator's variable may hold beyond
 //! `key:value`.
 //!
-//! Owns nothing. Invariant: what PyTorch reads as the user meant it is read the
-//! same; what it would read as something else, such as `100abc` for 100, is
-//! refused. Cost: a short scan.
+//! Invariant: a text that PyTorch reads as the user meant it is read the same
+//! way; a text that PyTorch would read as something else, such as `100abc` for
+//! 100, is refused.
 
 use super::table::{BOOLEAN, OptionRow};
 use super::value::{NONE, number, power_of_two, up_to};
 
-/// PyTorch's variables, the one that counts first.
+/// PyTorch's variables; the first that is set counts.
 pub(super) const CONFS: &[&str] = &["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
 
 /// How PyTorch spells truth values.
 const BOOLEANS: &str = "True, False";
 
-/// What is above the one before it, in a list of divisions.
+/// The key of an entry for all sizes above the previous entry's, in a list of
+/// divisions.
 const REST: &str = ">";
 
-/// A text as PyTorch sees it: without blanks, even those inside of words.
+/// A text as PyTorch reads it: without blanks, even those inside of words.
 pub(super) fn condensed(text: &str) -> String {
     text.split_whitespace().collect()
 }
@@ -31,16 +32,17 @@ pub(super) fn accepted(row: &OptionRow) -> &'static str {
     }
 }
 
-/// Whether PyTorch reads such a text, as far as it is stricter than we are.
+/// Whether PyTorch accepts such a text; it is stricter than we are.
 pub(super) fn accepts(row: &OptionRow, text: &str) -> bool {
     row.kind != BOOLEAN || BOOLEANS.split(", ").any(|value| value == text)
 }
 
-/// Into how many steps the span between two powers of two is divided, by size:
-/// a number for all sizes, or a list of `MiB:divisions` and `>:divisions`.
+/// The steps between two powers of two, by size: one number for all sizes, or a
+/// list of `MiB:divisions` and `>:divisions`.
 ///
 /// As in PyTorch an entry of a list sets one slot, the first entry also all
-/// below it, and `>` all above the last; what is not named is not rounded.
+/// below it, and `>` all above the last; sizes of the other slots are not
+/// rounded.
 pub(super) fn divisions(text: &str) -> Option<[u32; 16]> {
     if text == NONE {
         return Some([0; 16]);
@@ -70,7 +72,8 @@ pub(super) fn divisions(text: &str) -> Option<[u32; 16]> {
     Some(slots)
 }
 
-/// Divisions as `divisions` reads them: as few entries as say it all.
+/// Divisions as a text that `divisions` reads back, with as few entries as
+/// possible.
 pub(super) fn show_divisions(slots: &[u32; 16]) -> String {
     let first = slots[0];
     let alike = |slots: &[u32]| slots.iter().all(|&divisions| divisions == first);
@@ -81,8 +84,8 @@ pub(super) fn show_divisions(slots: &[u32; 16]) -> String {
             first.to_string()
         };
     }
-    // The first entry stands for all that are alike below it, `>` for all that
-    // are alike at the end.
+    // The first entry stands for all equal slots at the start, `>` for all
+    // equal slots at the end.
     let bottom = slots.iter().take_while(|&&divisions| divisions == first);
     let bottom = bottom.count() - 1;
     let end = slots[15];
@@ -99,7 +102,7 @@ pub(super) fn show_divisions(slots: &[u32; 16]) -> String {
     format!("[{}]", entries.join(","))
 }
 
-/// Whether this is a reserve of addresses: a share of the device, or GiB.
+/// Whether this is a reserve of address space: a share of the device, or GiB.
 pub(super) fn reserve(text: &str) -> bool {
     let amount = text.strip_suffix('G').unwrap_or(text);
     number(amount).is_some_and(|amount| amount > 0.0)
@@ -118,8 +121,8 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(part)
 }
 
-/// The entries of a text in brackets, each a pair with a colon between; none
-/// for an entry that is no pair. A comma may stand at the end.
+/// The entries of a text in brackets, each a pair with a colon between; `None`
+/// for an entry that is not a pair. A trailing comma is allowed.
 fn list(text: &str) -> Option<impl Iterator<Item = Option<(&str, &str)>>> {
     let entries = text.strip_prefix('[')?.strip_suffix(']')?.trim();
     let entries = entries.strip_suffix(',').unwrap_or(entries);
@@ -166,10 +169,11 @@ mod tests {
                 slots(&[(8, 7), (0, 1), (4, 1), (0, 1), (4, 1), (1, 5)]),
             ),
             ("[>:8]", slots(&[(0, 1), (8, 15)])),
-            // Beyond the last slot is the last slot.
+            // Above the last slot is the last slot.
             ("[65536:2]", slots(&[(2, 16)])),
             ("[32768:2,>:4]", slots(&[(2, 16)])),
-            // Only the first entry reaches down, wherever it stands.
+            // Only the first entry applies to sizes below it, wherever it
+            // stands.
             ("[1024:4,64:8]", slots(&[(4, 6), (8, 1), (4, 4), (0, 5)])),
             ("[>:8,4:2]", slots(&[(2, 3), (8, 13)])),
             (" [ 1 : 2 , > : 0 , ] ".trim(), slots(&[(2, 1), (0, 15)])),

@@ -1,21 +1,19 @@
-//! Values that options can have.
-//!
-//! Owns nothing and decides nothing: what a value does is the business of
-//! whoever reads it.
+//! The values that options can have: plain data. Their readers define what they
+//! do.
 
 use std::time::Duration;
 
 use crate::address::Bytes;
 
-/// Whether the frameworks' own variables are read too.
+/// Whether the frameworks' own variables are read as well.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Import {
-    /// Where the framework that obeys them is not the host itself.
+    /// If the framework that obeys them is not loaded in the process.
     #[default]
     Auto,
     /// In any process.
     Always,
-    /// In none.
+    /// In no process.
     Never,
 }
 
@@ -24,7 +22,7 @@ pub enum Import {
 pub enum StrategyKind {
     /// A large chunk in advance, by fraction or by size.
     NaiveBestFit,
-    /// What is needed, when it is needed; frees are cached.
+    /// A chunk for what is needed, when it is needed; freed memory is cached.
     #[default]
     AutoGrowth,
     /// Every call goes to the driver.
@@ -37,29 +35,30 @@ pub enum FreeSync {
     /// When a fence later than the free was reached; the free returns at once.
     #[default]
     Deferred,
-    /// The same, and the free waits for it, as CUDA's own does.
+    /// When a fence later than the free was reached; the free waits for it, as
+    /// CUDA's own does.
     Strict,
-    /// At once. Unsafe where more than one stream is used.
+    /// At once. Unsafe if more than one stream is used.
     Immediate,
 }
 
-/// How much garbage collects before an epoch is closed.
+/// How much freed memory collects before an epoch is closed.
 #[derive(Copy, Clone, PartialEq, Debug, Default)]
 pub enum GarbageThreshold {
-    /// Close at the next opportunity.
+    /// The epoch closes at the next opportunity.
     #[default]
     NextOpportunity,
-    /// Close when this many bytes were freed.
+    /// The epoch closes when this many bytes were freed.
     Bytes(Bytes),
-    /// Close only under memory pressure, at an explicit flush, or when the
-    /// limbo budget is used up.
+    /// The epoch closes only under memory pressure, at an explicit flush, or
+    /// when the limbo budget is used up.
     Pressure,
 }
 
 /// A size that may be given as a share of the device.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub enum DeviceShare {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(Bytes),
     /// This share of the device's total memory, above 0 and up to 1.
     Fraction(f64),
@@ -76,52 +75,54 @@ impl DeviceShare {
     }
 }
 
-/// How requests are rounded before a block is looked for, beyond whole slots:
+/// How requests are rounded, beyond whole slots, before a block is looked for:
 /// sizes that are equal after rounding reuse each other's blocks exactly.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rounding {
-    /// Into how many equal steps the span between two powers of two is
-    /// divided, by size: entry `i` holds for sizes from `2^i` MiB to below
-    /// `2^(i+1)` MiB, the first also for all below and the last for all
-    /// above. 0 and 1: no rounding; else a power of two.
+    /// The number of equal steps between two powers of two, by size: entry `i`
+    /// holds for sizes from `2^i` MiB to below `2^(i+1)` MiB, the first entry
+    /// also for all below and the last for all above. 0 and 1: no rounding;
+    /// else a power of two.
     pub divisions: [u32; 16],
-    /// Sizes above this are not rounded; none: all are.
+    /// Sizes above this are not rounded; `None`: all are.
     pub bypass: Option<Bytes>,
 }
 
-/// How large cached blocks may be cut and used; PyTorch's rules.
+/// Which cached blocks may be cut and which requests they may serve, by
+/// PyTorch's rules.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Splitting {
     /// Requests of at least this size have chunks of their own, which are not
-    /// cut and serve no request below it; none: all may be cut.
+    /// cut and serve no smaller request; `None`: all blocks may be cut.
     pub max_split: Option<Bytes>,
-    /// A request of at least `max_split` is served by no block that is so much
-    /// larger, or more; none: `large_segment`, and where that is none, 20 MiB.
+    /// A block that is larger than the request by this much or more does not
+    /// serve a request of at least `max_split`; `None`: `large_segment`, or 20
+    /// MiB if that is `None` too.
     pub max_non_split_rounding: Option<Bytes>,
-    /// What is taken from the driver for a request above 1 MiB and below
-    /// 10 MiB; none: what is needed.
+    /// The chunk that is taken for a request above 1 MiB and below 10 MiB;
+    /// `None`: as large as needed.
     pub large_segment: Option<Bytes>,
 }
 
-/// What memory that is handed out is filled with, for finding uses of memory
-/// that nobody wrote.
+/// The fill of memory that is handed out, for finding uses of memory that was
+/// never written.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Fill {
     /// The byte.
     pub byte: u8,
-    /// Whether all of the block is filled, or what was asked for.
+    /// Whether the whole block is filled, or only the requested bytes.
     pub whole_block: bool,
 }
 
-/// What is told when a request fails for want of memory.
+/// What is reported when a request fails for want of memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum OomReport {
-    /// Nothing but the count.
+    /// Only the count.
     Off,
     /// A line on standard error and an entry in the statistics.
     #[default]
     Summary,
-    /// The same, with the call stacks of the live blocks, which are then
+    /// As `Summary`, with the call stacks of the live blocks, which are then
     /// taken at every allocation.
     Full,
 }
@@ -129,23 +130,24 @@ pub enum OomReport {
 /// The pool of page-locked host memory.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct PinnedConfig {
-    /// The most that may be reserved, as a share of the machine's memory,
-    /// 0 to 1; 0: nothing is pooled and every call goes to CUDA.
+    /// The most that may be reserved, as a share of the host's memory, 0 to 1;
+    /// 0: nothing is pooled and every call goes to CUDA.
     pub fraction: f64,
-    /// Taken in one piece at the first request and kept; none: nothing is.
+    /// The size of a segment that is taken at the first request and kept;
+    /// `None`: there is no such segment.
     pub reserve_segment: Option<Bytes>,
-    /// Requests up to this size are rounded to a power of two; none: all are
-    /// rounded to whole blocks only.
+    /// Requests up to this size are rounded to a power of two; `None`: requests
+    /// are rounded to whole blocks only.
     pub max_round_threshold: Option<Bytes>,
-    /// Larger blocks go back to CUDA when they are freed; none: all are
+    /// Larger blocks go back to CUDA when they are freed; `None`: all are
     /// cached.
     pub max_cached: Option<Bytes>,
     /// Whether memory is taken from the system, touched and then registered,
     /// rather than allocated by CUDA.
     pub use_host_register: bool,
-    /// How many threads touch it; a power of two up to 128.
+    /// The number of threads that touch it; a power of two up to 128.
     pub register_threads: u32,
-    /// Whether a thread of ours looks after freed blocks.
+    /// Whether a thread of the library processes freed blocks.
     pub background_threads: bool,
 }
 
@@ -166,9 +168,9 @@ impl Default for PinnedConfig {
 /// The pool of pageable host memory behind the C API.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct PageableConfig {
-    /// A chunk is at most this share of a 32nd of the machine's memory.
+    /// A chunk is at most this share of a 32nd of the host's memory.
     pub fraction: f64,
-    /// And at most this.
+    /// A chunk is at most this large.
     pub initial: Bytes,
 }
 
@@ -182,8 +184,8 @@ impl Default for PageableConfig {
 }
 
 impl PageableConfig {
-    /// The size of a chunk on a machine with so much memory: no request above
-    /// it is pooled.
+    /// The size of a chunk on a host with this much memory. Larger requests are
+    /// not pooled.
     #[must_use]
     pub fn chunk(self, memory: Bytes) -> Bytes {
         Bytes::new(memory.scaled(self.fraction).get() / 32).min(self.initial)
@@ -193,10 +195,10 @@ impl PageableConfig {
 /// How the C API packs groups of buffers into few allocations.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct GroupConfig {
-    /// A group ends when it has more members than this; 1 and less: no bound.
+    /// A group ends when it has more members than this; 1 or less: no bound.
     pub most_members: i32,
-    /// A group ends when it has at least so many MiB; 0: all is one group;
-    /// negative: each layer is one.
+    /// A group ends when it has at least this many MiB; 0: all buffers are one
+    /// group; negative: each layer is one.
     pub least_mib: f64,
 }
 
@@ -215,7 +217,7 @@ pub enum Decay {
     /// For good.
     #[default]
     Never,
-    /// So long: then it goes back to the driver at the next opportunity.
+    /// For this time; then it goes back to the driver at the next opportunity.
     After(Duration),
 }
 
@@ -223,7 +225,7 @@ pub enum Decay {
 mod tests {
     use super::*;
 
-    /// The arithmetic of Paddle's CPU allocator, with its hidden 32nd.
+    /// Paddle's formula for its CPU allocator, with its hidden 32nd.
     #[test]
     fn a_chunk_of_pageable_memory_is_the_smaller_of_both() {
         let chunk = |fraction, initial| {

@@ -1,7 +1,7 @@
-//! Texts of options to values and back.
+//! Option texts to values and back.
 //!
-//! Owns nothing. Invariant: no text makes these panic, and what a `show_`
-//! function writes is read back as the same value. Cost: a short scan.
+//! Invariant: no text makes these functions panic, and the text that a `show_`
+//! function writes is read back as the same value.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::address::Bytes;
 
 use super::{Decay, DeviceShare, FreeSync, GarbageThreshold, Import, OomReport, StrategyKind};
 
-/// A value that has a name of its own, with that name.
+/// The values that have a name, with their names.
 pub(super) type Names<T> = &'static [(&'static str, T)];
 
 /// `strategy`.
@@ -41,10 +41,10 @@ pub(super) const IMPORTS: Names<Import> = &[
     ("never", Import::Never),
 ];
 
-/// `no_cuda_memory_caching`: all that PyTorch takes for an answer.
+/// `no_cuda_memory_caching`: the texts that PyTorch recognises.
 pub(super) const SWITCH: Names<bool> = &[("1", true), ("0", false)];
 
-/// Spellings of a boolean, those that the frameworks take as well.
+/// The spellings of a boolean, including those that the frameworks accept.
 const BOOLEANS: Names<bool> = &[
     ("True", true),
     ("true", true),
@@ -59,10 +59,10 @@ const BOOLEANS: Names<bool> = &[
 /// Seconds.
 const DAY: u64 = 86_400;
 
-/// Written for the absence of a value.
+/// The text for an absent value.
 pub(super) const NONE: &str = "none";
 
-/// Unit suffixes, longest power last; `KB` is 1024 bytes as in both
+/// Unit suffixes, the longest of a power last; `KB` is 1024 bytes as in both
 /// frameworks.
 const UNITS: &[(&str, u32)] = &[
     ("b", 0),
@@ -80,7 +80,7 @@ const UNITS: &[(&str, u32)] = &[
     ("tib", 40),
 ];
 
-/// The value of this name.
+/// The value with this name.
 pub(super) fn named<T: Copy>(names: Names<T>, text: &str) -> Option<T> {
     names
         .iter()
@@ -101,7 +101,7 @@ pub(super) fn boolean(text: &str) -> Option<bool> {
     named(BOOLEANS, text)
 }
 
-/// The path of a folder, from the root.
+/// An absolute path of a folder.
 pub(super) fn folder(text: &str) -> Option<PathBuf> {
     (text.starts_with('/') && !text.contains('\0')).then(|| PathBuf::from(text))
 }
@@ -130,7 +130,7 @@ fn size(text: &str) -> Option<Bytes> {
     size_or_zero(text).filter(|size| !size.is_zero())
 }
 
-/// The same, or 0.
+/// A size above 0, or 0.
 pub(super) fn size_or_zero(text: &str) -> Option<Bytes> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -148,14 +148,14 @@ pub(super) fn size_or_zero(text: &str) -> Option<Bytes> {
     Some(Bytes::new(amount.checked_mul(1 << shift)?))
 }
 
-/// `amount * 2^shift` rounded down, if that is a possible size.
+/// `amount * 2^shift` rounded down; `None` if that is not a possible size.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "the range is checked before the cast"
 )]
 fn scaled(amount: f64, shift: u32) -> Option<Bytes> {
-    /// The first number beyond a size, exactly representable.
+    /// The first number above all sizes, exactly representable.
     const END: f64 = 18_446_744_073_709_551_616.0;
     let bytes = amount * 2f64.powi(i32::try_from(shift).ok()?);
     (0.0..END)
@@ -192,8 +192,8 @@ pub(super) fn optional_share(text: &str) -> Option<Option<DeviceShare>> {
     }))
 }
 
-/// The same, but that a bare number is no size below the smallest one worth
-/// having: whoever writes 16 does not mean bytes.
+/// As `optional_share`, but a bare number below 1 MiB is refused: a user who
+/// writes 16 does not mean bytes.
 pub(super) fn limit(text: &str) -> Option<Option<DeviceShare>> {
     /// Bytes.
     const LEAST: u64 = 1 << 20;
@@ -246,7 +246,7 @@ pub(super) fn optional_mebibytes(text: &str) -> Option<Option<Bytes>> {
     mebibytes(text).map(|bytes| Some(bytes).filter(|bytes| !bytes.is_zero()))
 }
 
-/// A whole number of MiB, of which 0 is one, or `none`.
+/// A whole number of MiB, 0 included, or `none`.
 pub(super) fn mebibytes_or_none(text: &str) -> Option<Option<Bytes>> {
     if text == NONE {
         return Some(None);
@@ -264,7 +264,7 @@ pub(super) fn millis(text: &str) -> Option<Duration> {
     up_to(DAY * 1000, text).map(Duration::from_millis)
 }
 
-/// Milliseconds that idle memory is kept; -1 is for good.
+/// Milliseconds for which idle memory is kept; -1: for good.
 pub(super) fn decay(text: &str) -> Option<Decay> {
     match text {
         "-1" => Some(Decay::Never),
@@ -272,16 +272,17 @@ pub(super) fn decay(text: &str) -> Option<Decay> {
     }
 }
 
-/// MiB of a group of buffers; every negative number is -1.
+/// MiB of a group of buffers; every negative number is read as -1.
 pub(super) fn group_mib(text: &str) -> Option<f64> {
-    /// What all of memory has.
+    /// MiB in the whole address space.
     const MOST: f64 = 17_592_186_044_415.0;
     let amount = number(text).filter(|&amount| amount <= MOST)?;
     // Adding zero turns -0 into 0.
     Some(if amount < 0.0 { -1.0 } else { amount + 0.0 })
 }
 
-/// GiB of garbage; negative means only under pressure.
+/// GiB of freed memory before an epoch is closed; negative means only under
+/// pressure.
 pub(super) fn garbage(text: &str) -> Option<GarbageThreshold> {
     let amount = number(text)?;
     if amount < 0.0 {
@@ -305,7 +306,7 @@ pub(super) fn show_optional_size(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| NONE.to_owned(), show_size)
 }
 
-/// A size, a share or `none`. A share always bears a point, or is 1.
+/// A size, a share or `none`. A share is written with a point, or as 1.
 pub(super) fn show_optional_share(share: Option<DeviceShare>) -> String {
     match share {
         None => NONE.to_owned(),
@@ -329,12 +330,12 @@ pub(super) fn show_number_or_none(number: Option<f64>) -> String {
     number.map_or_else(|| NONE.to_owned(), |number| number.to_string())
 }
 
-/// A truth value, as both frameworks read it.
+/// A boolean, as both frameworks read it.
 pub(super) fn show_boolean(value: bool) -> String {
     name_of(BOOLEANS, &value)
 }
 
-/// Milliseconds that idle memory is kept.
+/// Milliseconds for which idle memory is kept.
 pub(super) fn show_decay(decay: Decay) -> String {
     match decay {
         Decay::Never => "-1".to_owned(),
@@ -342,7 +343,7 @@ pub(super) fn show_decay(decay: Decay) -> String {
     }
 }
 
-/// GiB of garbage.
+/// GiB of freed memory.
 #[allow(
     clippy::cast_precision_loss,
     reason = "a threshold of more than 8 PiB is never met"

@@ -1,15 +1,15 @@
-//! The warnings: one line each, that does nothing to a terminal.
+//! The warnings: one line each, without control characters.
 //!
-//! Owns nothing. Invariant: a warning names what was given, and what is
-//! accepted or what may have been meant; it has no control character and a
-//! bounded length, whatever was given. Cost: only where something is wrong.
+//! Invariant: a warning names what was given, and what is accepted or may have
+//! been meant; its length is bounded, whatever was given.
 
 use std::ffi::OsStr;
 
 use super::sources::variable;
 use super::table::{OPTIONS, OptionRow};
 
-/// A text, what may have been meant, and what would have been accepted.
+/// The warning for a text that cannot be read: the text, what may have been
+/// meant, and what is accepted.
 pub(super) fn cannot_read(row: &OptionRow, text: &str, accepted: &str) -> String {
     let meant = match (row.meant)(text) {
         Some(meant) => format!(" (did you mean {meant}?)"),
@@ -18,7 +18,7 @@ pub(super) fn cannot_read(row: &OptionRow, text: &str, accepted: &str) -> String
     format!("cannot read {}{meant}; accepted: {accepted}", quoted(text))
 }
 
-/// The warning for a variable that starts like ours and is none.
+/// The warning for a variable that has our prefix and is none of ours.
 pub(super) fn unknown_variable(name: &str, option: &str, value: &OsStr) -> String {
     let meant = nearest(&option.to_ascii_lowercase(), |_| true).map(variable);
     unknown("variable", name, &value.to_string_lossy(), IGNORED, meant)
@@ -35,11 +35,10 @@ pub(super) fn unknown_option(
     unknown("option", key, value, then, meant)
 }
 
-/// What comes of an unknown name where everything else goes on.
+/// Said of an unknown name when everything else goes on.
 pub(super) const IGNORED: &str = ", ignored";
 
-/// The warning for a name that is no option's, with the option that may have
-/// been meant.
+/// The warning for an unknown name, with the option that may have been meant.
 fn unknown(what: &str, name: &str, value: &str, then: &str, meant: Option<String>) -> String {
     let end = match meant {
         Some(meant) => format!("did you mean {meant}?"),
@@ -52,12 +51,13 @@ fn unknown(what: &str, name: &str, value: &str, then: &str, meant: Option<String
     )
 }
 
-/// A text in quotes, printable and not longer than a line.
+/// A text in quotes, escaped and cut to 80 characters.
 pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", printable(text))
 }
 
-/// A text that does nothing to a terminal and is not longer than a line.
+/// A text, escaped so that a terminal shows it and does nothing else, and cut
+/// to 80 characters.
 pub(super) fn printable(text: &str) -> String {
     const LONGEST: usize = 80;
     let mut short: String = text
@@ -71,13 +71,13 @@ pub(super) fn printable(text: &str) -> String {
     short
 }
 
-/// The `listed` option whose name differs in two letters, or in a third of
-/// them.
+/// The `listed` option whose name is nearest, if it differs in at most two
+/// letters, or a third of them.
 fn nearest(name: &str, listed: impl Fn(&OptionRow) -> bool) -> Option<&'static OptionRow> {
     OPTIONS
         .iter()
         .filter(|row| listed(row))
-        // Spares the comparison with a name of any length.
+        // Avoids the comparison with very long names.
         .filter(|row| row.key.len().abs_diff(name.len()) <= slack(row))
         .map(|row| (distance(row.key.as_bytes(), name.as_bytes()), row))
         .filter(|(distance, row)| *distance <= slack(row))
@@ -85,12 +85,13 @@ fn nearest(name: &str, listed: impl Fn(&OptionRow) -> bool) -> Option<&'static O
         .map(|(_, row)| row)
 }
 
-/// In how many letters a name may differ.
+/// The number of letters in which a name may differ.
 fn slack(row: &OptionRow) -> usize {
     (row.key.len() / 3).max(2)
 }
 
-/// Letters to insert, remove or replace to turn one name into the other.
+/// The edit distance: letters to insert, remove or replace to turn one name
+/// into the other.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, &x) in a.iter().enumerate() {

@@ -1,10 +1,9 @@
 //! Files that appear under their names only when they are complete.
 //!
-//! Owns the names of files while they are written. Invariant: a reader sees all
-//! of a file or none, but of one that the user named in full and that cannot be
-//! replaced; a name that is a process's own never takes another
-//! process's file away; what is no regular file is written to as it is, and
-//! never replaced. Cost: two or three calls to the system beside the writing.
+//! Invariant: a reader sees all of a file or nothing, except of a file that the
+//! user named in full and that cannot be replaced. A process never replaces
+//! another process's file under a name that depends on the process. Something
+//! that is not a regular file is written to as it is, and never replaced.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -15,30 +14,30 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::target::There;
 
-/// Bytes of host memory for what is not yet written: a text can be large, at
-/// the end of a process that may have little left.
+/// The size of the write buffer: a text can be large, at the end of a process
+/// that may have little memory left.
 const BUFFER: usize = 64 << 10;
 
-/// What tells a file from others, and from what others made of it.
+/// What identifies a file, and its contents at one moment.
 type Identity = (u64, u64, i64, i64);
 
-/// The files that a process has written under names that are its own, and may
+/// The files that a process has written under names of its own, and may
 /// replace, by the names that it asked for.
 #[derive(Debug, Default)]
 pub struct Own(BTreeMap<PathBuf, (PathBuf, Identity)>);
 
 impl Own {
-    /// None so far.
+    /// No files yet.
     #[must_use]
     pub const fn new() -> Own {
         Own(BTreeMap::new())
     }
 
-    /// Gives a file its name, or one beside it where a file of that name is
-    /// not this process's, and says which. Takes the temporary name away.
+    /// Moves the temporary file to `path`, or to a name beside it if a file of
+    /// that name is not this process's. Returns the name.
     pub(super) fn put(&mut self, temporary: &Path, path: &Path) -> io::Result<PathBuf> {
         let mine = self.0.iter().find_map(|(asked, (at, file))| {
-            // The folder may have another name since.
+            // The folder may have been renamed since.
             let at = path.with_file_name(at.file_name()?);
             let same = asked.file_name() == path.file_name();
             (same && identity(&at).as_ref() == Some(file)).then_some(at)
@@ -62,15 +61,15 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((found.dev(), found.ino(), found.mtime(), found.mtime_nsec()))
 }
 
-/// Gives a file the first name of those beside `path` that is free.
+/// Moves the file to the first free name among `path` and those beside it.
 fn add(temporary: &Path, path: &Path) -> io::Result<PathBuf> {
     for number in 0..MOST {
         let at = beside(path, number);
         let added = match fs::hard_link(temporary, &at) {
             Ok(()) => fs::remove_file(temporary),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(error),
-            // Not every file system has links. Where one has not, an empty
-            // file holds the name for a moment.
+            // Not every file system has hard links. On one without them, an
+            // empty file reserves the name for a moment.
             Err(_) => File::create_new(&at).and_then(|_| fs::rename(temporary, &at)),
         };
         match added {
@@ -84,8 +83,8 @@ fn add(temporary: &Path, path: &Path) -> io::Result<PathBuf> {
 /// How many names are tried.
 const MOST: u32 = 10_000;
 
-/// The name for a file of which `number` others have taken the name already:
-/// `train.42.json`, `train.42.1.json`, and so on.
+/// The name for a file if `number` names are taken already: `train.42.json`,
+/// `train.42.1.json`, and so on.
 #[must_use]
 pub fn beside(path: &Path, number: u32) -> PathBuf {
     if number == 0 {
@@ -95,8 +94,8 @@ pub fn beside(path: &Path, number: u32) -> PathBuf {
     path.with_extension(format!("{number}.{extension}").trim_end_matches('.'))
 }
 
-/// Has a file written under a temporary name in the same directory, then
-/// renames it: a reader sees all of it or none. What is no regular file is
+/// Writes a file under a temporary name in the same directory, then renames it:
+/// a reader sees all of it or nothing. Something that is not a regular file is
 /// written to as it is.
 ///
 /// # Errors
@@ -117,7 +116,7 @@ pub(super) fn naming(path: &Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// Passes on what is written, in pieces of [`BUFFER`] where it is more.
+/// Writes through a buffer of [`BUFFER`] bytes.
 pub(super) fn buffered(
     to: impl Write,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -127,8 +126,8 @@ pub(super) fn buffered(
     out.flush()
 }
 
-/// Writes to a name that the user gave in full; answers with it where it is now
-/// a file's.
+/// Writes to a name that the user gave in full. Returns the name if it is now a
+/// regular file's.
 pub(super) fn as_named<W: Write>(
     path: &Path,
     open: impl FnOnce(There<'_>) -> io::Result<W>,
@@ -152,8 +151,8 @@ pub(super) fn as_named<W: Write>(
     Ok(Some(path.to_owned()))
 }
 
-/// Gives the file its name, or what is in it to the file that has the name and
-/// cannot be replaced: one that is mounted there, or another user's.
+/// Moves the file to its name. If the file there cannot be replaced, because it
+/// is a mount point or another user's, its contents are overwritten.
 fn replace(temporary: &Path, at: &Path) -> io::Result<()> {
     match fs::rename(temporary, at) {
         Err(error) if is_in_the_way(&error) => {
@@ -165,7 +164,7 @@ fn replace(temporary: &Path, at: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether a folder refuses a new file, or a file its place.
+/// Whether the folder refuses a new file, or the file there cannot be replaced.
 fn is_in_the_way(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -176,16 +175,15 @@ fn is_in_the_way(error: &io::Error) -> bool {
     )
 }
 
-/// A file that is there, with nothing in it.
+/// Opens an existing file and empties it.
 fn emptied(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).truncate(true).open(path)
 }
 
-/// The file, which need not be there, that a name stands for by way of links;
-/// else the open file (`/dev/fd/3`, `/dev/stdout`), which nothing may take the
-/// place of.
+/// Follows a name's links to the file, which need not exist. Returns an error
+/// for an open file (`/dev/fd/3`, `/dev/stdout`), which must not be replaced.
 fn behind(path: &Path) -> Result<PathBuf, There<'_>> {
-    /// As many links as the system follows.
+    /// The number of links that the system follows.
     const LINKS: u32 = 40;
     let mut at = path.to_owned();
     for _ in 0..LINKS {
@@ -208,8 +206,8 @@ fn behind(path: &Path) -> Result<PathBuf, There<'_>> {
     Ok(at)
 }
 
-/// Has a file written under a name of its own in the folder of `path`, then
-/// `put` where it belongs.
+/// Writes a file under a temporary name in the folder of `path`, then calls
+/// `put` to move it to its place.
 pub(super) fn whole<R>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -225,15 +223,15 @@ fn finish<R>(
 ) -> io::Result<R> {
     let result = buffered(file, write).and_then(|()| put(&temporary));
     if result.is_err() {
-        // Best effort: the first error is the one to tell.
+        // Best effort: the first error is the one to report.
         let _ = fs::remove_file(&temporary);
     }
     result
 }
 
-/// Makes a file beside `path` that nobody else has open. A process of the same
-/// id may be writing there (in another container), or have been killed while
-/// it did.
+/// Creates a file beside `path` that no other process has open. A process of
+/// the same id may be writing there (in another container), or have been killed
+/// while it did.
 fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     if path.file_name().is_none() {
@@ -258,7 +256,7 @@ fn create(path: &Path) -> io::Result<(PathBuf, File)> {
 mod tests {
     use super::*;
 
-    /// What was passed on, piece by piece.
+    /// Records the sizes of the writes.
     #[derive(Default)]
     struct Pieces(Vec<usize>);
 

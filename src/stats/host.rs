@@ -1,14 +1,14 @@
 //! PyTorch's statistics of page-locked host memory, under its own keys.
 //!
 //! Owns their names and their meaning for this library: an *allocation* is a
-//! chunk or a direct allocation, a request is active until its block can be
-//! handed out again. Cost: once, at the end of a process.
+//! chunk or a direct allocation; a request is active until its block can be
+//! handed out again.
 
 use std::collections::BTreeMap;
 
 use super::{CallCount, DriverCalls, MemoryStats, Metric};
 
-/// PyTorch tells these times in microseconds.
+/// PyTorch reports these times in microseconds.
 const US: u64 = 1000;
 
 /// Every number under PyTorch's flat key, sorted.

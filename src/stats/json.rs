@@ -2,7 +2,7 @@
 //!
 //! Owns the names of its keys, which docs/statistics.md explains; a test
 //! compares the two. Invariant: keys are added, never renamed or removed,
-//! without a new [`SCHEMA`]. Cost: once, at the end of a process.
+//! without a new [`SCHEMA`].
 
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,20 +20,20 @@ use crate::config::Loaded;
 /// Version of the JSON's schema.
 pub const SCHEMA: u32 = 1;
 
-/// One arena with the device it is on.
+/// One arena and the device it is on.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ArenaReport {
     /// Ordinal of the device.
     pub device: u32,
-    /// Name of the device, if the driver told.
+    /// Name of the device, if the driver said.
     pub device_name: Option<String>,
-    /// Memory of the device, if the driver told.
+    /// Memory of the device, if the driver said.
     pub device_total: Option<Bytes>,
-    /// Where it is an arena of page-locked host memory and not of the device's.
+    /// Which page-locked host memory it is, for an arena of such memory.
     pub pinned: Option<PinnedReport>,
     /// Whether it is the arena of pageable host memory.
     pub pageable: bool,
-    /// Whether it is a lane: memory for the streams that say so.
+    /// Whether it is a lane: an arena that serves one stream.
     pub lane: bool,
     /// Why its chunks are not packed, if they are not; see
     /// `Arena::not_packed`.
@@ -42,7 +42,7 @@ pub struct ArenaReport {
     pub more: u64,
     /// What happened in the arena.
     pub stats: ArenaStats,
-    /// What it asked of the driver.
+    /// Its calls to the driver.
     pub calls: DriverCalls,
     /// The requests that failed for want of memory.
     pub ooms: OomLog,
@@ -53,34 +53,33 @@ pub struct ArenaReport {
 pub struct PinnedReport {
     /// Number of the context that it belongs to, from 0.
     pub context: u32,
-    /// The flags of `cuMemHostAlloc`; none where it was asked for by
-    /// `cuMemAllocHost`.
+    /// The flags of `cuMemHostAlloc`; `None` for `cuMemAllocHost`.
     pub flags: Option<u32>,
 }
 
-/// Everything that a process has to tell.
+/// Everything that a process reports.
 #[derive(Copy, Clone, Debug)]
 pub struct Report<'a> {
-    /// Who tells it.
+    /// The process.
     pub process: &'a Process,
     /// The options that were in force.
     pub loaded: &'a Loaded,
-    /// Whether nothing follows: it is the end of the process.
+    /// Whether this is the last report: the process has come to its end.
     pub last: bool,
-    /// Names of the CUDA functions of ours that were called, sorted.
+    /// Names of the doors that were called, sorted.
     pub doors: &'a [&'static str],
     /// What became of requests for the memory of a stream: `unused` where there
     /// were none, `on` where lanes serve them, else `off: ` and why.
     pub lanes: &'static str,
     /// Every arena, also those whose context is gone.
     pub arenas: &'a [ArenaReport],
-    /// The same arenas block by block, where that is wanted.
+    /// The same arenas block by block, if that is wanted.
     pub snapshots: Option<&'a Snapshots>,
 }
 
 impl Report<'_> {
-    /// The report as JSON, its keys always in the same order. The snapshots,
-    /// which can be large, are in the text alone.
+    /// The report as JSON, its keys always in the same order. Without the
+    /// snapshots, which can be large: only the text has them.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let process = self.process;
@@ -131,14 +130,14 @@ impl Report<'_> {
         String::from_utf8(text).unwrap_or_default()
     }
 
-    /// Writes the text of a file, the snapshots bit by bit.
+    /// Writes the text of a file, the snapshots piece by piece.
     ///
     /// # Errors
     /// What `out` answers.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut text = format!("{:#}", self.to_json());
         if let Some(snapshots) = self.snapshots {
-            // Without its last line, a brace, the object is open again.
+            // Without its last line, a brace, the object can be continued.
             text.truncate(text.rfind('\n').unwrap_or(0));
             text.push_str(",\n  \"snapshot\": ");
             out.write_all(text.as_bytes())?;
@@ -159,7 +158,7 @@ fn unix_ms(time: SystemTime) -> u64 {
         .unwrap_or(0)
 }
 
-/// Calls of all kinds, by the name of the kind.
+/// The calls of every kind, with the name of the kind.
 fn kinds(calls: &DriverCalls) -> [(&'static str, CallCount); 6] {
     [
         ("alloc", calls.alloc),
@@ -275,7 +274,7 @@ fn paddle(stats: &ArenaStats) -> Value {
     })
 }
 
-/// What is counted in any arena.
+/// The keys that every arena has.
 fn counted(arena: &ArenaReport) -> Value {
     let stats = &arena.stats;
     let calls: Map<String, Value> = kinds(&arena.calls)
@@ -288,7 +287,7 @@ fn counted(arena: &ArenaReport) -> Value {
         "live_bytes": gauge(stats.live),
         "cached_bytes": gauge(stats.cached),
         "limbo_bytes": gauge(stats.limbo),
-        // Once what threads kept; readers may still add it.
+        // Former versions counted what threads kept; readers may still add it.
         "thread_cached_bytes": 0,
         "reserved_bytes": gauge(stats.reserved),
         "idle_bytes": stats.idle.get(),
@@ -339,8 +338,7 @@ fn call_count(calls: CallCount) -> Value {
     json!({ "calls": calls.calls, "failures": calls.failures, "total_ns": calls.ns })
 }
 
-/// The classes in which anything happened, by size. The last has no upper
-/// bound.
+/// The size classes that were used, by size. The last has no upper bound.
 fn size_classes(stats: &ArenaStats) -> Vec<Value> {
     let last = stats.classes.len() - 1;
     stats

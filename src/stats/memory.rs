@@ -1,9 +1,9 @@
 //! PyTorch's memory statistics, metric by metric.
 //!
 //! Owns their names and their meaning for this library: a *segment* is a chunk
-//! or a direct allocation, a block waiting in limbo is one whose free was
-//! requested and not completed. Invariant: `current` is `allocated - freed`,
-//! and `all` is the sum of both pools, peaks aside. Cost: plain values.
+//! or a direct allocation; a block in limbo is one whose free was requested and
+//! not completed. Invariant: `current` is `allocated - freed`, and `all` is the
+//! sum of both pools, except for peaks.
 
 use std::collections::BTreeMap;
 use std::ops::{Index, IndexMut};
@@ -13,9 +13,9 @@ use crate::address::Bytes;
 /// One quantity over time, in blocks or in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stat {
-    /// Now.
+    /// The value now.
     pub current: u64,
-    /// The most there has been.
+    /// The highest value so far.
     pub peak: u64,
     /// Sum of all increases.
     pub allocated: u64,
@@ -31,12 +31,13 @@ pub enum Metric {
     Allocation,
     /// Chunks and direct allocations.
     Segment,
-    /// Blocks that the program holds, or freed and the GPU may still use.
+    /// Blocks that the program holds, or freed while the GPU may still use
+    /// them.
     Active,
-    /// Free blocks that share their chunk with another block: the chunk
-    /// cannot go back to the driver on their account.
+    /// Free blocks that share their chunk with another block, so that the chunk
+    /// cannot go back to the driver.
     InactiveSplit,
-    /// Bytes of `Allocation`, rounded as they were handed out.
+    /// Bytes of `Allocation`, in the sizes that were handed out.
     AllocatedBytes,
     /// Bytes of `Segment`.
     ReservedBytes,
@@ -49,10 +50,10 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// How many there are.
+    /// The number of metrics.
     pub const COUNT: usize = 9;
 
-    /// All of them, counts before bytes.
+    /// All metrics, counts before bytes.
     pub const ALL: [Metric; Metric::COUNT] = [
         Metric::Allocation,
         Metric::Segment,
@@ -100,26 +101,26 @@ impl IndexMut<Metric> for PoolStats {
     }
 }
 
-/// What PyTorch's `memory_stats()` would say of an arena.
+/// What PyTorch's `memory_stats()` would report for an arena.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct MemoryStats {
     /// Both pools.
     pub all: PoolStats,
     /// Chunks for requests up to 1 MiB, and direct allocations up to 1 MiB.
     pub small_pool: PoolStats,
-    /// All others.
+    /// All other chunks and direct allocations.
     pub large_pool: PoolStats,
     /// Blocks that the program holds of at least `max_split_size`.
     pub oversize_allocations: Stat,
     /// Chunks and direct allocations of at least `max_split_size`.
     pub oversize_segments: Stat,
-    /// Requests for which the driver was asked again after everything that
-    /// could go back to it had.
+    /// Requests for which the driver was asked again after all idle memory had
+    /// gone back to it.
     pub num_alloc_retries: u64,
     /// Requests that failed for want of memory.
     pub num_ooms: u64,
-    /// Times that all of limbo was waited for at once, because memory was
-    /// short or the cache was to be emptied.
+    /// How often all of limbo was waited for at once, because memory was short
+    /// or the cache was to be emptied.
     pub num_sync_all_streams: u64,
     /// Chunks and direct allocations taken from the driver.
     pub num_device_alloc: u64,
@@ -127,7 +128,7 @@ pub struct MemoryStats {
     pub num_device_free: u64,
     /// Requests that failed on the limit without an attempt to free memory.
     pub num_oom_rejections: u64,
-    /// Blocks of this size and more are not cut; none: all may be.
+    /// Blocks of at least this size are not cut; `None`: all may be.
     pub max_split_size: Option<Bytes>,
 }
 
@@ -144,8 +145,8 @@ impl Stat {
 }
 
 impl MemoryStats {
-    /// Every number under PyTorch's flat key, sorted by key as PyTorch has
-    /// them. `max_split_size` is -1 where there is none.
+    /// Every number under PyTorch's flat key, in PyTorch's order.
+    /// `max_split_size` is -1 if there is none.
     #[must_use]
     pub fn flat(&self) -> BTreeMap<String, i64> {
         let mut flat = BTreeMap::new();

@@ -1,13 +1,14 @@
-//! What a process tells `vramalloc run` of its statistics, a line a note.
+//! What a process tells `vramalloc run` about its statistics: one line per
+//! note, three lines per process.
 //!
-//! Owns the form of a line. The command names a file in its own memory by the
-//! variable [`NOTES`](crate::config::NOTES). Cost: three lines a process.
+//! The command names a file in its own memory by the variable
+//! [`NOTES`](crate::config::NOTES), and processes append to it.
 
 /// The name of the command's file in memory, as the system shows it.
 pub const NOTES_FILE: &str = "/memfd:vramalloc-run";
 
-/// Among the warnings of the statistics: why nothing that came by a runtime was
-/// served.
+/// A warning in the statistics: why no allocation that came through a runtime
+/// was served.
 pub const NOT_SERVED: &str = "look-ups of the driver's functions do not come by this library, \
     since it was opened late or another one exports dlsym before it: CUDA serves what comes by \
     the runtime";
@@ -15,7 +16,7 @@ pub const NOT_SERVED: &str = "look-ups of the driver's functions do not come by 
 /// What a process says.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Note<'a> {
-    /// It came to CUDA memory.
+    /// It used CUDA memory for the first time.
     Seen,
     /// Its statistics could not be written, and why.
     Failed(&'a str),
@@ -26,7 +27,7 @@ pub enum Note<'a> {
 }
 
 impl<'a> Note<'a> {
-    /// The line in which this process says it.
+    /// The note of this process as a line.
     #[must_use]
     pub fn line(self) -> String {
         let (what, text) = match self {
@@ -39,7 +40,7 @@ impl<'a> Note<'a> {
         format!("{} {what}{text}\n", std::process::id())
     }
 
-    /// The note in a line without its end, and whose it is.
+    /// The process and the note of a line, which is given without its end.
     #[must_use]
     pub fn read(line: &'a str) -> Option<(u32, Note<'a>)> {
         let (process, what) = line.split_once(' ')?;

@@ -1,7 +1,7 @@
-//! Requests that failed for want of memory, and what stood in their way.
+//! Requests that failed for want of memory, and why.
 //!
-//! Plain values. Invariant: of many events the first and the last are kept and
-//! the rest is counted. Cost: some 2 KiB an event.
+//! Invariant: of many events the first and the last are kept and the rest is
+//! counted. Cost: some 2 KiB per event.
 
 use std::collections::VecDeque;
 
@@ -13,10 +13,10 @@ use crate::address::Bytes;
 /// How many of the first and how many of the last events are kept.
 const KEPT: usize = 8;
 
-/// Groups of live blocks that an event holds.
+/// The number of groups of live blocks that an event holds.
 const GROUPS: usize = 10;
 
-/// What an arena holds at a moment.
+/// What an arena holds at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct Holdings {
     /// Bytes that the driver gave: live, cached and limbo together.
@@ -25,22 +25,22 @@ pub struct Holdings {
     pub live: Bytes,
     /// Bytes that could be handed out.
     pub cached: Bytes,
-    /// Bytes that the program freed and the device may still use.
+    /// Bytes that the program freed while the device may still use them.
     pub limbo: Bytes,
-    /// Bytes in chunks without any live block.
+    /// Bytes in chunks without a live block.
     pub idle: Bytes,
     /// The largest cached block.
     pub largest_cached: Bytes,
 }
 
-/// Live blocks that have something in common.
+/// Live blocks that have a property in common.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Group<K> {
-    /// What they have in common.
+    /// The common property.
     pub key: K,
-    /// How many they are.
+    /// The number of blocks.
     pub count: u64,
-    /// Their bytes, rounded as they were handed out.
+    /// Their bytes, in the sizes that were handed out.
     pub bytes: Bytes,
 }
 
@@ -49,30 +49,30 @@ pub struct Group<K> {
 pub struct OomEvent {
     /// When, in microseconds since 1970.
     pub time_us: u64,
-    /// What the program asked for.
+    /// The requested size.
     pub request: Bytes,
-    /// The same as it would have been handed out.
+    /// The size that would have been handed out.
     pub rounded: Bytes,
-    /// Whether the option `limit` was in the way, and not the device.
+    /// Whether the option `limit`, and not the device, was the reason.
     pub at_limit: bool,
-    /// What the driver had at the end, if it said.
+    /// Free memory of the device at the end, if the driver said.
     pub driver_free: Option<Bytes>,
-    /// What the device has, if the driver said.
+    /// Memory of the device, if the driver said.
     pub driver_total: Option<Bytes>,
-    /// The option `limit` on this device, if there is one.
+    /// The option `limit` on this device, if it is set.
     pub limit: Option<Bytes>,
     /// Bytes reserved on the device by all arenas of the process.
     pub device_reserved: Bytes,
-    /// The arena when the request could not be served from it, before anything
-    /// was waited for or given back on its account.
+    /// The arena when the request could not be served from it, before the
+    /// request waited for anything or gave anything back.
     pub before: Holdings,
     /// The arena when the request failed.
     pub after: Holdings,
-    /// The sizes with most live bytes, the most first.
+    /// The sizes with the most live bytes, the largest sum first.
     pub sizes: Vec<Group<Bytes>>,
-    /// The call stacks with most live bytes, where call stacks are taken.
+    /// The call stacks with the most live bytes, if call stacks are taken.
     pub stacks: Vec<Group<StackId>>,
-    /// Where the request was made, where call stacks are taken.
+    /// Where the request was made, if call stacks are taken.
     pub stack: StackId,
 }
 
@@ -99,7 +99,7 @@ impl OomEvent {
         self.after.largest_cached.max(self.obtainable())
     }
 
-    /// Whether there was enough memory, but not in one piece.
+    /// Whether the free memory was enough, but not in one piece.
     #[must_use]
     pub fn is_fragmented(&self) -> bool {
         self.free_in_sum() >= self.rounded
@@ -147,8 +147,8 @@ fn holdings(holdings: &Holdings) -> Value {
     })
 }
 
-/// The groups with most bytes of these blocks, each given by what it is
-/// grouped by and its size.
+/// The groups with the most bytes. Each block is given by the key of its group
+/// and its size.
 #[must_use]
 pub fn largest_groups<K: Copy + Ord>(mut blocks: Vec<(K, Bytes)>) -> Vec<Group<K>> {
     blocks.sort_unstable_by_key(|&(key, _)| key);
@@ -177,7 +177,7 @@ pub struct OomLog {
 }
 
 impl OomLog {
-    /// Adds an event; of the last ones, the oldest goes.
+    /// Adds an event; drops the oldest of the last ones if there are too many.
     pub fn push(&mut self, event: OomEvent) {
         if self.first.len() < KEPT {
             return self.first.push(event);
@@ -189,13 +189,13 @@ impl OomLog {
         self.last.push_back(event);
     }
 
-    /// Adds those of another arena, as if they had come later.
+    /// Adds the events of another arena, as if they had come later.
     pub(super) fn add(&mut self, other: &OomLog) {
         other.events().cloned().for_each(|event| self.push(event));
         self.left_out += other.left_out;
     }
 
-    /// Events between the first and the last that were not kept.
+    /// The number of events between the first and the last that were not kept.
     #[must_use]
     pub fn left_out(&self) -> u64 {
         self.left_out
@@ -206,7 +206,7 @@ impl OomLog {
         self.first.iter().chain(&self.last)
     }
 
-    /// The call stacks that the events name, some of them often.
+    /// The call stacks that the events name; one may come several times.
     pub fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
         self.events().flat_map(|event| {
             let groups = event.stacks.iter().map(|group| group.key);
@@ -214,7 +214,7 @@ impl OomLog {
         })
     }
 
-    /// The events as the statistics have them.
+    /// The events as JSON.
     pub(super) fn to_json(&self) -> Value {
         self.events().map(OomEvent::to_json).collect()
     }

@@ -1,12 +1,11 @@
-//! Who writes the statistics.
-//!
-//! Owns nothing. Cost: five small reads below `/proc`, once per process.
+//! The process that writes the statistics. Reading it takes five small reads
+//! below `/proc`, once per process.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// Variables in which launchers say a process's rank, the first that is set
+/// The variables in which launchers set a process's rank; the first that is set
 /// counts.
 const RANKS: &[&str] = &["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"];
 
@@ -21,9 +20,10 @@ pub struct Process {
     pub pid: u32,
     /// Name of the machine.
     pub host: String,
-    /// Rank in a parallel job; `0` where no launcher gave one.
+    /// Rank in a parallel job; `0` if no launcher set one.
     pub rank: String,
-    /// When the process began, or counting where the system does not tell.
+    /// When the process began, or when counting began if the system does not
+    /// say.
     pub started: SystemTime,
     /// When the statistics were taken.
     pub ended: SystemTime,
@@ -44,14 +44,14 @@ impl Default for Process {
 }
 
 impl Process {
-    /// This process, now. What the system does not tell stays empty, or is
-    /// when it `counted` first.
+    /// This process, now. What the system does not say stays empty; the start
+    /// is then `counted`.
     #[must_use]
     pub fn current(counted: SystemTime) -> Process {
         let started = began().map_or(counted, |began| began.min(counted));
         let program = fs::read_link("/proc/self/exe")
             .ok()
-            // Below a root of its own it may have no `/proc`.
+            // A process in a chroot may have no `/proc`.
             .or_else(|| std::env::args_os().next().map(PathBuf::from))
             .and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
             .unwrap_or_default();
@@ -74,7 +74,7 @@ impl Process {
     }
 }
 
-/// The rank that a launcher gave.
+/// The rank that a launcher set.
 fn rank(variable: impl Fn(&str) -> Option<String>) -> String {
     RANKS
         .iter()
@@ -85,9 +85,10 @@ fn rank(variable: impl Fn(&str) -> Option<String>) -> String {
 
 /// When this process began, to a hundredth of a second.
 fn began() -> Option<SystemTime> {
-    // Linux counts in hundredths there, whatever the kernel does.
+    // Linux counts in hundredths of a second there, whatever the kernel's
+    // clock.
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program may hold anything; the 22nd field is the time.
+    // The program's name may contain anything; the 22nd field is the time.
     let (_, fields) = stat.rsplit_once(')')?;
     let start: u64 = fields.split_whitespace().nth(19)?.parse().ok()?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;

@@ -1,10 +1,10 @@
-//! What an arena holds block by block, and what happened in it last.
+//! What an arena holds block by block, and its newest events.
 //!
-//! Plain values, taken under the arena's lock in one go and written outside of
-//! it. Invariant: the blocks of a segment are in the order of their addresses
-//! and tile it exactly; the events end where the segments begin, so that
-//! undoing them one by one, from the newest back, leads through states that
-//! were. Cost: 40 bytes a block and 40 an event.
+//! Plain values, taken under the arena's lock at once and written outside of
+//! it. Invariant: the blocks of a segment are in address order and tile it
+//! exactly; the events end in the state that the segments show, so that undoing
+//! them one by one, from the newest back, leads through states that existed.
+//! Cost: 40 bytes per block and 40 per event.
 
 mod text;
 
@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use crate::address::{Address, Bytes};
 use crate::stats::{StackId, Stacks};
 
-/// What a block is.
+/// The state of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BlockState {
     /// The program holds it.
@@ -43,22 +43,22 @@ pub struct BlockPicture {
     pub address: Address,
     /// Its size in whole slots.
     pub size: Bytes,
-    /// What the program asked for; zero where it is free.
+    /// The requested size; zero for a free block.
     pub requested: Bytes,
-    /// What it is.
+    /// Its state.
     pub state: BlockState,
-    /// Where in the program it was asked for, if that was looked at.
+    /// The call stack of the request, if call stacks are taken.
     pub stack: StackId,
 }
 
-/// Which requests a segment serves.
+/// The requests that a segment serves.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum SegmentKind {
-    /// It is a chunk of the pool for small requests.
+    /// A chunk of the pool for small requests.
     Small,
-    /// It is a chunk of the other pool.
+    /// A chunk of another pool.
     Large,
-    /// It is one block, taken for one request.
+    /// A direct allocation.
     Direct,
 }
 
@@ -81,9 +81,9 @@ pub struct Segment {
     pub address: Address,
     /// Its size.
     pub size: Bytes,
-    /// Which requests it serves.
+    /// The requests that it serves.
     pub kind: SegmentKind,
-    /// The position of its first block in [`Snapshot::blocks`].
+    /// The index of its first block in [`Snapshot::blocks`].
     pub first_block: usize,
     /// How many blocks it has.
     pub block_count: usize,
@@ -104,7 +104,7 @@ pub enum Action {
     SegmentFree(Address),
     /// A request failed for want of memory.
     Oom {
-        /// What the driver had; zero where it did not say.
+        /// Free memory of the device; zero if the driver did not say.
         device_free: Bytes,
     },
 }
@@ -129,12 +129,12 @@ impl Action {
 pub struct Event {
     /// What happened.
     pub action: Action,
-    /// Of a block, what the program asked for; of a segment, its size; of a
-    /// request that failed, its size in whole slots.
+    /// For a block the requested size; for a segment its size; for a failed
+    /// request its size in whole slots.
     pub size: Bytes,
     /// When, in microseconds since 1970.
     pub time_us: u64,
-    /// Where in the program, if that was looked at.
+    /// The call stack, if call stacks are taken.
     pub stack: StackId,
 }
 
@@ -143,22 +143,22 @@ pub struct Event {
 pub struct Snapshot {
     /// All memory that the driver gave, by address.
     pub segments: Vec<Segment>,
-    /// The blocks of all segments, those of one in one row.
+    /// The blocks of all segments, each segment's in a row.
     pub blocks: Vec<BlockPicture>,
     /// The newest events, the oldest of them first.
     pub events: Vec<Event>,
-    /// How many older events there were.
+    /// The number of older events.
     pub events_lost: u64,
     /// When the arena was made, in microseconds since 1970.
     pub made_us: u64,
-    /// When its context ended, if it has: it held this then.
+    /// When its context ended, if it has. The snapshot is as of then.
     pub ended_us: Option<u64>,
-    /// Whether the context has ended and what it held was not kept.
+    /// Whether the context has ended and its blocks were not kept.
     pub forgotten: bool,
 }
 
 impl Snapshot {
-    /// A copy; none where the host has no memory for it.
+    /// A copy; `None` if the host has no memory for it.
     #[must_use]
     pub fn copy(&self) -> Option<Snapshot> {
         let mut copy = Snapshot {
@@ -186,25 +186,25 @@ impl Snapshot {
             .unwrap_or_default()
     }
 
-    /// The call stacks that blocks and events name, some of them often.
+    /// The call stacks that blocks and events name; one may come several times.
     pub fn stacks(&self) -> impl Iterator<Item = StackId> + '_ {
         let blocks = self.blocks.iter().map(|block| block.stack);
         blocks.chain(self.events.iter().map(|event| event.stack))
     }
 }
 
-/// The most blocks that are written down for a process: 2^17. The text of one
-/// is about 100 bytes. Where there are more all are left out, since a list
-/// that ends somewhere would not tile its segments.
+/// The most blocks that are written for a process: 2^17. The text of a block is
+/// about 100 bytes. If there are more, all are left out, since an incomplete
+/// list would not tile its segments.
 pub const MOST_BLOCKS: u64 = 1 << 17;
 
 /// The snapshots of a process's arenas.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Snapshots {
-    /// Blocks that there are.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Whether the segments are left out, because there are more blocks than
-    /// [`MOST_BLOCKS`].
+    /// Whether the segments are left out because there are more than
+    /// [`MOST_BLOCKS`] blocks.
     pub left_out: bool,
     /// Each arena's device and snapshot, in the order of the arenas.
     pub arenas: Vec<(u32, Snapshot)>,
@@ -213,8 +213,8 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
-    /// Writes the snapshots as a JSON object, indented to stand in an object
-    /// at the top of a file.
+    /// Writes the snapshots as a JSON object, indented as a member of the
+    /// top-level object of a file.
     ///
     /// # Errors
     /// What `out` answers.

@@ -1,8 +1,7 @@
 //! Call stacks, by number and in words.
 //!
-//! Owns nothing. Whoever takes call stacks numbers them and keeps them; the
-//! arena only passes the numbers on, and what they stand for is asked when
-//! something is reported. Cost: none.
+//! The code that takes call stacks numbers them and keeps them; the arena only
+//! passes the numbers on. They are resolved when something is reported.
 
 /// The number of a call stack, the same for all arenas of a process.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -18,7 +17,7 @@ impl StackId {
         StackId(number)
     }
 
-    /// The number; none where no stack was taken.
+    /// The number; `None` if no stack was taken.
     #[must_use]
     pub const fn number(self) -> Option<u32> {
         if self.0 == u32::MAX {
@@ -38,21 +37,20 @@ impl Default for StackId {
 /// A place in the program's code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frame {
-    /// The file that the code was loaded from; empty where it came from none.
+    /// The file that the code was loaded from; empty if it came from no file.
     pub object: String,
-    /// The address of the call in that file, as its own tables count; where
-    /// there is no file, in the process.
+    /// The address of the call in that file, as its own tables count; without a
+    /// file, its address in the process.
     pub offset: u64,
-    /// The function, where the file exports its name.
+    /// The function, if the file exports its name.
     pub name: Option<String>,
 }
 
 /// Call stacks that a report refers to.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Stacks {
-    /// Every place once.
+    /// Every place, once.
     pub frames: Vec<Frame>,
-    /// Each stack's places, the innermost first, by their position in
-    /// `frames`.
+    /// Each stack's places, the innermost first, as indexes in `frames`.
     pub stacks: Vec<(StackId, Vec<usize>)>,
 }

@@ -1,20 +1,20 @@
-//! Many arenas whose contexts are gone, as few.
+//! The arenas whose contexts are gone, summed up.
 //!
-//! A program may make and end contexts for as long as it runs. Each has its own
-//! entry in the statistics up to [`APART`] of those that are gone; the others
-//! are summed up, by device and kind. Invariant: what is counted is the exact
-//! sum; of peaks and of what was longest or largest, the highest is told. Cost:
-//! constant for each arena.
+//! A program may make and end contexts for as long as it runs. The first
+//! [`APART`] arenas that are gone have entries of their own in the statistics;
+//! the others are summed up, by device and kind. Invariant: counts are exact
+//! sums; of peaks, and of what was longest or largest, the highest is reported.
+//! Cost: constant per arena.
 
 use super::{
     ArenaReport, ArenaStats, CallCount, DriverCalls, Gauge, MemoryStats, Metric, PoolStats, Stat,
 };
 use crate::address::Bytes;
 
-/// So many that are gone are told of one by one.
+/// How many arenas that are gone are reported one by one.
 const APART: usize = 256;
 
-/// Sums the reports of arenas up.
+/// Sums up the reports of arenas that are gone, except the first [`APART`].
 pub fn sum_up(reports: impl Iterator<Item = ArenaReport>) -> Vec<ArenaReport> {
     let (mut apart, mut sums): (_, Vec<ArenaReport>) = (Vec::new(), Vec::new());
     let mut gone = 0;
@@ -34,14 +34,14 @@ pub fn sum_up(reports: impl Iterator<Item = ArenaReport>) -> Vec<ArenaReport> {
 }
 
 impl ArenaReport {
-    /// Whether anything was asked of it.
+    /// Whether any memory was requested from it.
     #[must_use]
     pub fn has_allocated(&self) -> bool {
         let stats = &self.stats;
         stats.hits + stats.misses + stats.direct + stats.ooms > 0
     }
 
-    /// Whether the other's memory is of the same sort.
+    /// Whether both arenas hold the same kind of memory of the same device.
     fn is_alike(&self, other: &ArenaReport) -> bool {
         let sort = |report: &ArenaReport| {
             let flags = report.pinned.map(|pinned| pinned.flags);

@@ -1,11 +1,11 @@
 //! Where the statistics go.
 //!
 //! Owns the file pattern. Invariant: what is substituted into a pattern never
-//! changes the directory. A name with the process id in it is one process's:
-//! another's file there stays. What stands under a name that others can guess
-//! is neither opened nor followed; what is no regular file (a device, a pipe)
-//! is written to where the user named it in full. Cost: one file per process,
-//! at its end.
+//! changes the directory. A file under a name with the process id in it belongs
+//! to one process; another's file of that name is not replaced. Under a name
+//! that others can guess nothing is opened or followed; something that is not a
+//! regular file (a device, a pipe) is written to only if the user named it in
+//! full. Cost: one file per process, at its end.
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,8 +16,8 @@ use super::file::{Own, as_named, buffered, naming, whole};
 use crate::config::StatsTarget;
 
 impl StatsTarget {
-    /// Whether the file's name depends on something of the process: `%p` alone,
-    /// or anything.
+    /// Whether the file's name depends on the process: on its id, or (unless
+    /// `on_pid_alone`) on any property.
     fn depends(&self, on_pid_alone: bool) -> bool {
         let StatsTarget::File(pattern) = self else {
             return false;
@@ -32,8 +32,8 @@ impl StatsTarget {
         false
     }
 
-    /// The file that `process` writes, if it writes one; where another
-    /// process's file has this name, it writes one [`beside`](super::beside) it.
+    /// The file that `process` writes, if it writes one. If another process's
+    /// file has this name, it writes one [`beside`](super::beside) it.
     #[must_use]
     pub fn path(&self, process: &Process) -> Option<PathBuf> {
         let StatsTarget::File(pattern) = self else {
@@ -58,9 +58,9 @@ impl StatsTarget {
         Some(PathBuf::from(path))
     }
 
-    /// Has the text written to where it belongs, and says which file was made
-    /// of it.
-    /// `open` opens what is not made here.
+    /// Calls `write` and brings the text to its target. Returns the regular
+    /// file that it is in now, if any. `open` opens a target that is not
+    /// created here.
     ///
     /// # Errors
     /// What the system answers, with the file's name in front.
@@ -92,18 +92,18 @@ impl StatsTarget {
     }
 }
 
-/// What is written to as it is.
+/// A target that is written to as it is.
 #[derive(Copy, Clone, Debug)]
 pub enum There<'a> {
     /// Standard error.
     StandardError,
-    /// What the process has open under this number, which the path stands for.
+    /// The open file that the path stands for, and its descriptor.
     Open(&'a Path, i32),
-    /// What stands at this path.
+    /// The file at this path.
     At(&'a Path),
 }
 
-/// A text that is one plain part of a file name.
+/// A text as a part of a file name: without slashes and control characters.
 fn as_name(text: &str) -> String {
     text.chars()
         .map(|c| if c == '/' || c.is_control() { '_' } else { c })
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn a_process_replaces_its_own_file_and_no_other_of_its_name() {
         let folder = Folder::new("beside");
-        // Two processes that know nothing of each other: two containers.
+        // Two processes that do not know of each other, as in two containers.
         let (mut one, mut other) = (Own::new(), Own::new());
         for text in ["one", "one again"] {
             folder.deliver(&mut one, "%p.json", text).unwrap();
@@ -208,18 +208,18 @@ mod tests {
             assert_eq!(folder.read("42.1.json"), "other");
             assert_eq!(folder.count(), 2);
         }
-        // What somebody made of a file is not the process's any more.
+        // A file that was edited is not the process's any more.
         fs::write(folder.0.join("42.1.json"), "edited").unwrap();
         let to = folder.deliver(&mut other, "%p.json", "last").unwrap();
         assert_eq!(to, folder.0.join("42.2.json"));
         assert_eq!(folder.read("42.1.json"), "edited");
-        // So is its file where the folder has another name since.
+        // Its file is still its own if the folder was renamed.
         fs::create_dir(folder.0.join("start")).unwrap();
         folder.deliver(&mut one, "start/%p.json", "one").unwrap();
         fs::rename(folder.0.join("start"), folder.0.join("end")).unwrap();
         let to = folder.deliver(&mut one, "end/%p.json", "last").unwrap();
         assert_eq!(to, folder.0.join("end/42.json"));
-        // A name that is not of one process is for the last that writes it.
+        // A name that is not one process's belongs to the last that writes it.
         for (own, text) in [(&mut one, "first"), (&mut other, "second")] {
             folder.deliver(own, "rank%r.json", text).unwrap();
             assert_eq!(folder.read("rank3.json"), text);
@@ -263,10 +263,10 @@ mod tests {
         }
         assert_eq!(folder.read("target"), "kept");
         assert_eq!(folder.count(), 3);
-        // Whoever names it in full means it.
+        // A user who names it in full means it.
         folder.deliver(own, "py_th_on3.json", "text").unwrap();
         assert_eq!(folder.count(), 3);
-        // A link to a file, also to one that is still to be made, stays too.
+        // A link to a file, even to one that does not exist yet, stays too.
         for target in ["target", "made"] {
             symlink(target, folder.0.join("named")).unwrap();
             folder.deliver(own, "named", target).unwrap();
@@ -274,7 +274,7 @@ mod tests {
             assert!(folder.0.join("named").is_symlink());
             fs::remove_file(folder.0.join("named")).unwrap();
         }
-        // An open file is written to, and its name stays what it is.
+        // An open file is written to, and its name is not replaced.
         let file = File::create(folder.0.join("open")).unwrap();
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&file);
         symlink(format!("/proc/self/fd/{descriptor}"), folder.0.join("link")).unwrap();

@@ -1,10 +1,10 @@
-//! `auto_growth`: what is needed, when it is needed.
+//! `auto_growth`: a chunk for what is needed, when it is needed.
 //!
-//! A chunk is as large as the request in whole pages, because the driver
-//! takes that from the device in any case, or as the configured minimum. The
-//! arena caches what is freed. Requests that `max_split` keeps apart have
-//! chunks of their own, and those between 1 MiB and 10 MiB can have chunks of
-//! a size of theirs (PyTorch's rules).
+//! A chunk is as large as the request in whole pages, because the driver takes
+//! that from the device in any case, or as the configured minimum. The arena
+//! caches what is freed. Requests that `max_split` keeps apart have chunks of
+//! their own, and those between 1 MiB and 10 MiB can have chunks of a
+//! configured size (PyTorch's rules).
 
 use crate::address::Bytes;
 use crate::config::{Config, FreeSync, Splitting};
@@ -13,13 +13,13 @@ use crate::strategy::{Pool, SMALL, pages};
 /// Requests above [`SMALL`] and below this are middling.
 const MIDDLING: Bytes = Bytes::mib(10);
 
-/// What PyTorch takes for a middling request where nothing else is said.
+/// PyTorch's default chunk for a middling request.
 const SEGMENT: Bytes = Bytes::mib(20);
 
-/// Requests above [`SMALL`] and below this share chunks: the last page of each
-/// would be wasted on many of them. Such a chunk is twice the largest of these
-/// requests, and none is taken before that is an eighth of what is held, so
-/// that a small program stays small.
+/// Requests above [`SMALL`] and below this share chunks: a chunk for each would
+/// waste its last page. A shared chunk is twice the largest of these requests,
+/// and is taken only when it is at most an eighth of what is held, so that a
+/// small program stays small.
 const SHARING: Bytes = Bytes::mib(16);
 const SHARED: Bytes = Bytes::mib(32);
 const SHARED_FROM: Bytes = Bytes::mib(256);
@@ -29,13 +29,14 @@ pub(crate) struct AutoGrowth {
     middling: Bytes,
     /// Requests of this size and more are oversize.
     oversize: Bytes,
-    /// Why chunks are not packed; none where they are.
+    /// Why chunks are not packed; `None` if they are.
     not_packed: Option<&'static str>,
 }
 
-/// Why chunks are not packed: an option says which are taken, waited for or
-/// given back; or frees need no fence, and none may be made, since a lane does
-/// not learn of every capture that a fence would disturb.
+/// Why chunks are not packed, if they are not: an option says which are taken,
+/// waited for or given back; or frees need no fence, and such an arena may make
+/// none, since a lane does not learn of every capture that a fence would
+/// disturb.
 fn why_not_packed(config: &Config) -> Option<&'static str> {
     let usual = Config::default();
     let (split, unsplit) = (&config.splitting, &usual.splitting);
@@ -70,13 +71,13 @@ impl AutoGrowth {
         AutoGrowth {
             least,
             middling: segment.max(least),
-            // No request in whole slots is as large as the largest number.
+            // A request in whole slots is never as large as the largest number.
             oversize: config.splitting.max_split.unwrap_or(Bytes::MAX),
             not_packed: why_not_packed(config),
         }
     }
 
-    /// Why what is reserved does not stay near what is live, by our own rules.
+    /// Why reserved memory does not stay near live memory, by our own rules.
     pub(crate) fn not_packed(&self) -> Option<&'static str> {
         self.not_packed
     }
@@ -107,8 +108,7 @@ impl AutoGrowth {
     }
 }
 
-/// What an oversize block may have more than the request that it is handed
-/// out to is below this.
+/// An oversize block serves a request only if it is larger by less than this.
 pub(crate) fn most_waste(splitting: &Splitting) -> Bytes {
     splitting
         .max_non_split_rounding
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(growth.chunk(Bytes::mib(3), before), Bytes::mib(4));
     }
 
-    /// Whoever says how chunks are taken, waited for or given back gets that
+    /// A user who says how chunks are taken, waited for or given back gets that
     /// and nothing else.
     #[test]
     fn an_option_about_chunks_ends_our_own_rules() {

@@ -1,12 +1,11 @@
 //! `naive_best_fit`: a large chunk in advance.
 //!
-//! The first chunk has the configured initial size, later ones the
-//! reallocation size; where a size is not configured, it is a fraction of the
-//! memory available at that moment, of which a twentieth is left alone
-//! (Paddle's formulas, gpu_info.cc). Requests above the larger of both sizes,
-//! as they were at the first request, go to the driver, and all do where the
-//! fraction is zero. Where Paddle gives up (the chunk cannot be had), the
-//! arena halves it.
+//! The first chunk has the configured initial size, later ones the reallocation
+//! size. A size that is not configured is a fraction of the memory available at
+//! that moment, of which a twentieth is left alone (Paddle's formulas,
+//! gpu_info.cc). Requests above the larger of both sizes, as computed at the
+//! first request, go to the driver, and all do if the fraction is zero. If a
+//! chunk cannot be had, Paddle gives up; the arena tries half of it.
 
 use crate::address::Bytes;
 use crate::config::Config;
@@ -22,7 +21,7 @@ pub(crate) struct NaiveBestFit {
     initial: Option<Bytes>,
     reallocate: Option<Bytes>,
     fraction: f64,
-    /// Requests above this go to the driver; settled at the first request.
+    /// Requests above this go to the driver; computed at the first request.
     largest: OnceLock<Bytes>,
 }
 
@@ -36,7 +35,7 @@ impl NaiveBestFit {
         }
     }
 
-    /// Whether not every request is the driver's.
+    /// Whether any request is served from a chunk.
     pub(crate) fn takes_chunks(&self) -> bool {
         self.fraction > 0.0 || self.initial.is_some() || self.reallocate.is_some()
     }

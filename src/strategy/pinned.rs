@@ -1,12 +1,12 @@
-//! Pinned host memory: chunks that keep in proportion with what is in use.
+//! Pinned host memory: chunks that grow in proportion to what is in use.
 //!
-//! To lock memory is slow, and what is locked is taken from everybody else on
-//! the host. So the first chunk is small, each further one is as large as all
+//! Locking memory is slow, and locked memory is lost to all other users of the
+//! host. So the first chunk is small, each further one is as large as all
 //! before it together, and none is larger than Paddle's chunk, a 256th of what
 //! may be reserved. Larger requests go to the driver and, when they are freed,
-//! straight back. What lies idle beyond a small share of the host's memory goes
+//! straight back. Idle memory beyond a small share of the host's memory goes
 //! back as well (the arena does that after a free), because the program may
-//! need it where nobody asks us: in `malloc`.
+//! need it where the library is not asked: in `malloc`.
 //!
 //! Blocks are whole pages of the host: programs hand pinned memory to the
 //! kernel (direct I/O, registrations) and rely on that.
@@ -22,10 +22,10 @@ use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 /// Blocks are multiples of the host's page.
 pub(super) const BLOCK: Bytes = Bytes::kib(4);
 
-/// Chunks are multiples of what the page map can tell apart.
+/// Chunks are multiples of the page map's granularity for them.
 pub(super) const CHUNK: Bytes = Bytes::kib(64);
 
-/// The first chunk, where the request is not larger.
+/// The first chunk, unless the request is larger.
 const FIRST: Bytes = Bytes::kib(256);
 
 /// Paddle's chunk is this part of what may be reserved.
@@ -34,7 +34,7 @@ const CHUNK_PART: u64 = 256;
 /// This part of the host's memory may lie idle, in all arenas together.
 const IDLE_PART: u64 = 64;
 
-/// What all arenas of pinned memory of a process share.
+/// The state that all arenas of pinned memory of a process share.
 pub struct PinnedPlan {
     config: PinnedConfig,
     /// Whether anything is pooled.
@@ -68,7 +68,7 @@ impl PinnedPlan {
         Arc::clone(&self.quota)
     }
 
-    /// Whether anything is pooled; else every call goes to the driver.
+    /// Whether anything is pooled; if not, every call goes to the driver.
     pub(crate) fn pools(&self) -> bool {
         self.pools
     }
@@ -77,13 +77,13 @@ impl PinnedPlan {
 /// The strategy of one arena of pinned memory.
 pub(crate) struct Pinned {
     plan: Arc<PinnedPlan>,
-    /// Size of the segment that this arena takes first and keeps: one of all
+    /// Size of the segment that this arena takes first and keeps; one of all
     /// arenas has it.
     reserve: Option<Bytes>,
 }
 
 impl Pinned {
-    // Relaxed throughout: both stand for themselves.
+    // Relaxed throughout: each of the two stands for itself.
     pub(crate) fn new(plan: &Arc<PinnedPlan>) -> Pinned {
         plan.arenas.fetch_add(1, Ordering::Relaxed);
         let reserve = (plan.config.reserve_segment)
@@ -95,8 +95,8 @@ impl Pinned {
         }
     }
 
-    /// The block that serves a request: whole pages, and a power of two where
-    /// the option says so.
+    /// The block that serves a request: whole pages, and a power of two if the
+    /// option says so.
     pub(crate) fn block(&self, request: Bytes) -> Option<Bytes> {
         let rounds = (self.plan.config.max_round_threshold).is_some_and(|most| request <= most);
         let request = if rounds {
@@ -120,8 +120,8 @@ impl Pinned {
         }
     }
 
-    /// The chunk for a request of `size` bytes while chunks of `held` bytes are
-    /// there.
+    /// The chunk for a request of `size` bytes while `held` bytes are held in
+    /// chunks.
     pub(crate) fn chunk(&self, size: Bytes, held: Bytes) -> Bytes {
         let grown = match self.reserve {
             Some(reserve) if held.is_zero() => reserve,
@@ -131,12 +131,13 @@ impl Pinned {
         least.max(grown.round_down(CHUNK))
     }
 
-    /// Whether the first chunk stays for good.
+    /// Whether the first chunk is never given back.
     pub(crate) fn keeps_first(&self) -> bool {
         self.reserve.is_some()
     }
 
-    /// What may lie idle in this arena, the segment that it keeps included.
+    /// The most that may lie idle in this arena, including the segment that it
+    /// keeps.
     pub(crate) fn most_idle(&self) -> Bytes {
         let arenas = self.plan.arenas.load(Ordering::Relaxed).max(1) as u64;
         let share = Bytes::new(self.plan.idle.get() / arenas).max(FIRST);
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(first.route(Bytes::mib(80)), Route::Pool(Pool::Large));
         assert_eq!(first.route(Bytes::mib(81)), Route::Direct);
         assert_eq!(second.route(Bytes::mib(33)), Route::Direct);
-        // A 64th of 16 GiB for both.
+        // A 64th of 16 GiB for both arenas together.
         assert_eq!(second.most_idle(), Bytes::mib(128));
         assert_eq!(first.most_idle(), Bytes::mib(128 + 96));
     }

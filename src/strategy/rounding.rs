@@ -1,11 +1,11 @@
-//! Rounding of requests, so that sizes which differ a little reuse each
-//! other's blocks exactly.
+//! Rounding of requests, so that sizes which differ a little reuse each other's
+//! blocks exactly.
 //!
-//! PyTorch's arithmetic: a request above 512 bytes times the divisions is
-//! rounded up to a multiple of the greatest power of two in it, divided by the
-//! divisions; so a power of two stays what it is, and a step is never below a
-//! slot. Everything else is whole slots. Cost: nothing where the option is
-//! off; else a few instructions per request.
+//! PyTorch's formula: a request above 512 bytes times the divisions is rounded
+//! up to a multiple of (the greatest power of two in it, divided by the
+//! divisions); so a power of two stays what it is, and a step is never below a
+//! slot. Other requests are rounded to whole slots. Cost: nothing if the option
+//! is off; else a few instructions per request.
 
 use crate::address::Bytes;
 use crate::config::Rounding;
@@ -15,22 +15,22 @@ use crate::page_map::SLOT;
 pub(crate) struct Rounder(Rounding);
 
 impl Rounder {
-    /// None where the option is off, so that nothing is paid for it.
+    /// `None` if the option is off, so that it costs nothing.
     pub(crate) fn new(rounding: &Rounding) -> Option<Rounder> {
         let divides = rounding.divisions.iter().any(|&divisions| divisions > 1);
         divides.then_some(Rounder(*rounding))
     }
 
-    /// The size of the block for a request, in whole slots; none where that is
-    /// no size.
+    /// The size of the block for a request, in whole slots; `None` if that
+    /// overflows.
     pub(crate) fn size(&self, request: Bytes) -> Option<Bytes> {
         let divisions = u64::from(self.divisions(request));
         let bypassed = self.0.bypass.is_some_and(|most| request > most);
         if divisions <= 1 || bypassed || request.get() <= SLOT.get() * divisions {
             return request.round_up(SLOT);
         }
-        // Both are powers of two, the step the smaller one: a multiple of it
-        // that is not below the request is not above the next power of two.
+        // Both are powers of two, the step the smaller one, so the next
+        // multiple of the step is at most the next power of two.
         let power = 1_u64 << request.get().ilog2();
         request.round_up(Bytes::new(power >> divisions.ilog2()))
     }
@@ -64,7 +64,7 @@ mod tests {
         size.unwrap().get()
     }
 
-    /// PyTorch's own answers, for 1, 2, 4, 8 and 16 divisions.
+    /// PyTorch's own results, for 1, 2, 4, 8 and 16 divisions.
     #[test]
     fn the_worked_figures_come_out() {
         let table = [
@@ -138,10 +138,10 @@ mod tests {
         })
         .unwrap();
         for (request, size) in [
-            // The first entry: from nothing to below 2 MiB.
+            // The first entry: everything below 2 MiB.
             (500 * KIB, 512 * KIB),
             (2 * MIB - 1, 2 * MIB),
-            // No entry.
+            // An entry of 0: no rounding.
             (2 * MIB + 1, 2 * MIB + 512),
             (511 * MIB + 1, 511 * MIB + 512),
             // 512 MiB to below 1 GiB.

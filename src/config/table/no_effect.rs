@@ -1,22 +1,22 @@
-//! Options without an effect: those of the frameworks that cannot mean anything
-//! below them, and one of our own.
+//! Options without an effect: those of the frameworks that cannot have one in
+//! an allocator below them, and one of our own.
 //!
-//! They are read and checked, so that nobody takes one for a misspelling, and
-//! each says why nothing comes of it.
+//! They are read and checked, so that they are not mistaken for misspellings,
+//! and each row gives the reason.
 
 use super::super::Settings;
 use super::super::torch::{reserve, reserves};
 use super::super::value::{boolean, mebibytes, number, size_or_zero, up_to};
 use super::{BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, OptionRow, Reading, Role, Torch, kept};
 
-/// Reads a truth value for an option without an effect.
+/// Reads a boolean for an option without an effect.
 const READ_BOOLEAN: fn(&mut Settings, &str) -> Reading = |_, text| kept(boolean(text).is_some());
 
 /// Reads a number of MiB for an option without an effect.
 const READ_MEBIBYTES: fn(&mut Settings, &str) -> Reading =
     |_, text| kept(mebibytes(text).is_some());
 
-// Reasons of several.
+// Reasons that several rows share.
 const MAPPED: &str = "chunks are ordinary device memory, because mapped memory cannot be shared by \
                       cudaIpcGetMemHandle; idle chunks go back to the driver as a whole";
 const ASYNC: &str = "the arena serves every request: the stream of a request is not known below \

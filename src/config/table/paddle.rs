@@ -214,7 +214,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: BOOLEANS,
         help: "Whether the bytes that were asked for are filled with 0xEF before they are \
                handed out. A value of alloc_fill_value counts instead.",
-        // A fill of the whole block stays, and must be known by then.
+        // A fill of the whole block stays, so it must be read before.
         late: true,
         read: |s, text| match (boolean(text), s.config.fill) {
             (None, _) => Reading::Unreadable,

@@ -9,14 +9,14 @@ use super::super::{DeviceShare, Settings};
 use super::{BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, MEBIBYTES_OR_NONE, OptionRow, Role, Torch, set};
 use crate::address::Bytes;
 
-/// What PyTorch takes for a middling request where nothing else is said; the
-/// least value of what is compared with it.
+/// The chunk that PyTorch takes for a request between 1 MiB and 10 MiB by
+/// default; also the least value of the options that are compared with it.
 const LARGE_SEGMENT: Bytes = Bytes::mib(20);
 
 /// The most threads that touch page-locked memory.
 const MOST_THREADS: u32 = 128;
 
-/// MiB that are not less than a large segment, or none.
+/// A number of MiB that is at least a large segment, or `none`.
 fn at_least_a_segment(settings: &Settings, text: &str) -> Option<Option<Bytes>> {
     let least = settings.config.splitting.large_segment;
     mebibytes_or_none(text)

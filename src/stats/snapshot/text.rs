@@ -1,10 +1,9 @@
 //! The snapshots as JSON text.
 //!
-//! Owns the names of their keys, which docs/statistics.md explains. Written
-//! as it is made, one line a block and an event: as JSON values they would take
-//! a kilobyte each, and as one text a hundred bytes, at the end of somebody's
-//! process. Cost: some
-//! 100 ns a line.
+//! Owns the names of their keys, which docs/statistics.md explains. The text is
+//! written while it is made, one line per block and event: at the end of a
+//! process there may be little memory, and JSON values would take a kilobyte
+//! for each, a text in memory a hundred bytes. Cost: some 100 ns per line.
 
 use std::fmt::Arguments;
 use std::io::{self, Write};
@@ -107,7 +106,7 @@ fn frame(out: &mut Lines<'_>, frame: &Frame) -> io::Result<()> {
     out.put(format_args!(" }}"))
 }
 
-/// Text on its way.
+/// A JSON text that is being written.
 struct Lines<'a> {
     out: &'a mut dyn Write,
 }
@@ -150,7 +149,7 @@ impl Lines<'_> {
         }
     }
 
-    /// The key of a call stack, where there is one.
+    /// The key of a call stack, if one was taken.
     fn stack(&mut self, stack: StackId) -> io::Result<()> {
         match stack.number() {
             Some(number) => self.put(format_args!(", \"stack\": {number}")),

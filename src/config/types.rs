@@ -8,7 +8,7 @@ use crate::address::Bytes;
 /// Whether the frameworks' own variables are read as well.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Import {
-    /// If the framework that obeys them is not loaded in the process.
+    /// Unless the framework is loaded and reads them itself.
     #[default]
     Auto,
     /// In any process.

@@ -62,7 +62,7 @@ const DAY: u64 = 86_400;
 /// The text for an absent value.
 pub(super) const NONE: &str = "none";
 
-/// Unit suffixes, the longest of a power last; `KB` is 1024 bytes as in both
+/// Unit suffixes and their powers of two; `KB` is 1024 bytes as in both
 /// frameworks.
 const UNITS: &[(&str, u32)] = &[
     ("b", 0),

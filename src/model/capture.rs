@@ -1,11 +1,11 @@
 //! Stream captures: which streams record a graph instead of working.
 //!
-//! Owns the captures that are open. Invariant: a stream belongs to at most
-//! one; an invalidated capture stays until it is ended. Cost: O(captures).
+//! Owns the open captures. Invariant: a stream belongs to at most one; an
+//! invalidated capture stays until it is ended. Cost: O(captures).
 
 use crate::ids::StreamId;
 
-/// How much a capture forbids to the rest of the process.
+/// Which calls a capture forbids while it is open.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum CaptureMode {
     /// Unsafe calls are forbidden to every thread.
@@ -28,7 +28,7 @@ pub struct Capture {
     pub mode: CaptureMode,
     /// The thread that began it, as the caller names threads.
     pub thread: u64,
-    /// Whether a forbidden call has spoiled it.
+    /// Whether a forbidden call has invalidated it.
     pub invalidated: bool,
     /// All streams that record into it, the origin first.
     pub streams: Vec<StreamId>,
@@ -85,7 +85,8 @@ impl Captures {
         self.open.iter().find(|c| c.id == id)
     }
 
-    /// Spoils every open capture that `which` picks; whether there was one.
+    /// Invalidates every open capture that `which` accepts; returns whether
+    /// there was one.
     pub(crate) fn invalidate(&mut self, which: impl Fn(&Capture) -> bool) -> bool {
         let mut any = false;
         for capture in self.open.iter_mut().filter(|c| which(c)) {

@@ -1,9 +1,9 @@
 //! The memory of one device: which pages are used, by which allocation.
 //!
 //! Owns the device's address space and its page count. Invariant: small
-//! allocations (up to half a page) are packed at 512 bytes into pages that
-//! they share with others of the same context; larger ones take whole pages;
-//! a page is used as long as anything lies in it. Cost: O(log n).
+//! allocations (up to half a page) are packed at 512 bytes into pages that they
+//! share with others of the same context; larger ones take whole pages; a page
+//! is used as long as any allocation lies in it. Cost: O(log n).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const GRAIN: u64 = 512;
 /// A live allocation of the model.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Allocation {
-    /// Where it begins.
+    /// Its first address.
     pub base: Address,
     /// How many bytes were asked for.
     pub size: Bytes,
@@ -25,8 +25,8 @@ pub struct Allocation {
     pub device: u32,
     /// The context that owns it.
     pub context: ContextId,
-    /// Whether it uses up pages of this device; not so for memory that was
-    /// opened from another process.
+    /// Whether it uses pages of this device; false for memory that was opened
+    /// from another process.
     pub(crate) counted: bool,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct DeviceMemory {
     page: u64,
     used: u64,
     peak: u64,
-    /// What somebody else uses.
+    /// Bytes that another process uses.
     pub(crate) occupied: u64,
     pages: Runs,
     small: BTreeMap<ContextId, Runs>,
@@ -71,7 +71,7 @@ impl DeviceMemory {
         self.peak
     }
 
-    /// Room for `size` bytes (above 0), if the device has it.
+    /// Takes a range of `size` bytes (above 0); `None` if the device has none.
     pub(crate) fn take(&mut self, context: ContextId, size: u64) -> Option<u64> {
         if size > self.page / 2 {
             return self.take_pages(size.checked_next_multiple_of(self.page)?);
@@ -87,8 +87,8 @@ impl DeviceMemory {
         small.take(length)
     }
 
-    /// Gives back what `take` returned for `size`; the pages that are unused
-    /// from now on, as start and length.
+    /// Returns a range that `take` gave for `size`. The result is the run of
+    /// pages that are unused from now on, as start and length.
     pub(crate) fn put(&mut self, context: ContextId, start: u64, size: u64) -> Option<(u64, u64)> {
         let page = self.page;
         if size > page / 2 {

@@ -1,7 +1,6 @@
 //! What goes wrong: faults that a test scripts, and violations that it reads.
 //!
-//! Owns the script and the record. Cost: O(scripted faults) per call, nothing
-//! where none is scripted.
+//! Owns the script and the record.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,7 +49,7 @@ impl Call {
     }
 }
 
-/// Something that a real device would have punished.
+/// An error that a real device would punish by corrupted data or a fault.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Violation {
     /// Work touches memory that is not allocated.
@@ -62,31 +61,32 @@ pub enum Violation {
         /// How many bytes.
         size: Bytes,
     },
-    /// Unordered work on two streams touches the same bytes, and one writes.
+    /// Two pieces of work on two streams, in no order, touch the same bytes,
+    /// and one writes.
     Race {
         /// The stream of the later work.
         stream: StreamId,
-        /// The stream of the work that is still going on.
+        /// The stream of the work that is not finished.
         other: StreamId,
         /// The first byte the later work touches.
         start: Address,
     },
-    /// A call that an open stream capture forbids; the capture is spoiled.
+    /// A call that an open stream capture forbids; it invalidates the capture.
     InCapture(String),
     /// A call after the driver was shut down.
     AfterShutdown(String),
     /// A call on a context that is destroyed.
     DeadContext(String),
-    /// A free of something that is not an allocation's beginning.
+    /// A free of an address that is not the start of an allocation.
     UnknownFree(Address),
-    /// Memory was given back without waiting for work that still touches it.
+    /// Memory was freed without waiting for work that still touches it.
     FreedInUse {
         /// The allocation.
         start: Address,
         /// When the last of that work ends.
         until: Nanos,
     },
-    /// What a caller of the model adds of its own.
+    /// A violation that a user of the model records.
     Other(String),
 }
 
@@ -130,7 +130,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Calls counted, and which of them are to fail.
+/// The counts of calls, and the calls that are to fail.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     counts: BTreeMap<Call, u64>,
@@ -139,7 +139,8 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Counts a call; the code that it is to fail with, if it is.
+    /// Counts a call. Returns the error that it is to fail with, if it is to
+    /// fail.
     pub(crate) fn count(&mut self, call: Call, random: &mut Random) -> Result<(), Code> {
         let count = self.counts.entry(call).or_default();
         *count += 1;
@@ -156,7 +157,7 @@ impl Script {
         self.counts.get(&call).copied().unwrap_or(0)
     }
 
-    /// The `n`-th of the calls that follow (1: the next) is to fail.
+    /// Makes the `n`-th of the calls that follow (1: the next) fail.
     pub(crate) fn fail_nth(&mut self, call: Call, n: u64, code: Code) {
         let at = self.counted(call).saturating_add(n);
         self.nth.insert((call, at), code);

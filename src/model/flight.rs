@@ -1,10 +1,10 @@
-//! Work that was submitted and is not finished, and the memory it touches.
+//! Work that was submitted and is not finished, and the memory that it touches.
 //!
 //! Owns the pieces of work in flight. Invariant: a piece is here until the
-//! clock has passed its end; effects come out in the order of their ends, and
-//! in the order of submission where the ends are equal. Cost: O(log n) per
-//! piece and touched range; a range query also looks at every range that
-//! begins within the longest touched length below it.
+//! clock has passed its end; effects come out in the order of the ends, and in
+//! the order of submission if the ends are equal. Cost: O(log n) per piece and
+//! touched range; a range query also looks at every range that begins within
+//! the longest touched length below it.
 
 use std::collections::BTreeMap;
 
@@ -16,14 +16,14 @@ use vramalloc_core::address::{Address, Bytes};
 pub struct Touch {
     /// The first byte.
     pub start: Address,
-    /// How many bytes; none: the touch is void.
+    /// How many bytes; 0: the touch is void.
     pub size: Bytes,
-    /// Whether they are written.
+    /// Whether the work writes them.
     pub writes: bool,
 }
 
 impl Touch {
-    /// Memory that is written.
+    /// A write of this memory.
     #[must_use]
     pub const fn write(start: Address, size: Bytes) -> Touch {
         Touch {
@@ -33,7 +33,7 @@ impl Touch {
         }
     }
 
-    /// Memory that is read.
+    /// A read of this memory.
     #[must_use]
     pub const fn read(start: Address, size: Bytes) -> Touch {
         Touch {
@@ -51,17 +51,17 @@ impl Touch {
 /// A piece of work to be done on a stream.
 #[derive(Clone, Debug)]
 pub struct Work<E> {
-    /// How long it takes once it has begun.
+    /// The time from its beginning to its end.
     pub duration: Nanos,
-    /// What it touches.
+    /// The memory that it touches.
     pub touches: Vec<Touch>,
-    /// What is to be done when it ends; comes back from
-    /// [`Model::take_effects`](crate::Model::take_effects).
+    /// The effect of its end;
+    /// [`Model::take_effects`](crate::Model::take_effects) returns it.
     pub effect: Option<E>,
 }
 
 impl<E> Work<E> {
-    /// Work that takes `duration` and touches nothing.
+    /// Work that takes `duration` and touches no memory.
     #[must_use]
     pub fn lasting(duration: Nanos) -> Work<E> {
         Work {
@@ -83,7 +83,7 @@ pub(crate) struct Using {
 pub(crate) struct Flight<E> {
     by_end: BTreeMap<(Nanos, u64), (Vec<u64>, Option<E>)>,
     by_start: BTreeMap<(u64, u64), Using>,
-    /// No touched range in flight is longer.
+    /// The length of the longest touched range in flight.
     longest: u64,
     submitted: u64,
 }
@@ -114,7 +114,7 @@ impl<E> Flight<E> {
             .insert((ends, self.submitted), (starts, work.effect));
     }
 
-    /// Takes out everything that ends at `now` or before.
+    /// Removes all work that ends at `now` or before.
     pub(crate) fn retire(&mut self, now: Nanos, effects: &mut Vec<E>) {
         while let Some(first) = self.by_end.first_entry() {
             if first.key().0 > now {

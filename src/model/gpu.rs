@@ -1,7 +1,7 @@
 //! A model shared between threads, and the [`Driver`] of one of its contexts.
 //!
-//! Owns the lock. Invariant: each call is one section of it, so that a run is
-//! the order of its calls. Cost: the model's, and one uncontended lock.
+//! Owns the lock. Invariant: each call is one critical section, so that a run
+//! is a sequence of calls.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,14 +26,14 @@ struct State {
     shut_down: bool,
 }
 
-/// A model GPU that threads share; clones are the same machine.
+/// A model GPU that threads share; clones are the same GPU.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     state: Arc<Mutex<State>>,
 }
 
 impl Gpu {
-    /// A machine with these settings.
+    /// A GPU with these settings.
     #[must_use]
     pub fn new(settings: Settings) -> Gpu {
         let state = State {
@@ -54,7 +54,7 @@ impl Gpu {
     /// The driver of a new context on `device`.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] where there is no such device.
+    /// [`Code::INVALID_VALUE`] if there is no such device.
     pub fn driver(&self, device: u32) -> Result<SimDriver, Code> {
         let context = self.lock().model.create_context(device)?;
         Ok(SimDriver {
@@ -63,21 +63,22 @@ impl Gpu {
         })
     }
 
-    /// A new stream of a context.
+    /// Makes a stream of a context.
     ///
     /// # Errors
-    /// [`Code::INVALID_CONTEXT`] where the context is gone.
+    /// [`Code::INVALID_CONTEXT`] if the context is gone.
     pub fn stream(&self, context: ContextId, blocking: bool) -> Result<StreamId, Code> {
         self.lock().model.create_stream(context, blocking)
     }
 
-    /// The legacy default stream of a context; none where it never was.
+    /// The legacy default stream of a context; `None` if there never was such a
+    /// context.
     #[must_use]
     pub fn legacy(&self, context: ContextId) -> Option<StreamId> {
         self.lock().model.legacy(context)
     }
 
-    /// Ends a stream, whose work goes on.
+    /// Destroys a stream; its work goes on.
     pub fn destroy_stream(&self, stream: StreamId) {
         self.lock().model.destroy_stream(stream);
     }
@@ -87,11 +88,11 @@ impl Gpu {
         self.lock().model.destroy_context(context);
     }
 
-    /// Submits work that takes `duration` and writes these ranges; when it
-    /// ends.
+    /// Submits work that takes `duration` and writes these ranges. Returns when
+    /// it ends.
     ///
     /// # Errors
-    /// [`Code::INVALID_CONTEXT`] where the stream is gone.
+    /// [`Code::INVALID_CONTEXT`] if the stream is gone.
     pub fn launch(
         &self,
         stream: StreamId,
@@ -105,48 +106,49 @@ impl Gpu {
         self.lock().model.submit(stream, work)
     }
 
-    /// Lets a stream wait for what another was given so far, as by an event.
+    /// Makes a stream wait for the work that another was given so far, as by an
+    /// event.
     pub fn stream_wait(&self, stream: StreamId, other: StreamId) {
         let state = &mut *self.lock();
         let mark = state.model.stream_mark(other);
         state.model.hold(stream, &mark);
     }
 
-    /// Waits for everything on a stream.
+    /// Waits for all work on a stream.
     pub fn synchronize(&self, stream: StreamId) {
         let state = &mut *self.lock();
         let mark = state.model.stream_mark(stream);
         state.model.wait(&mark);
     }
 
-    /// Waits for everything that a context was given.
+    /// Waits for all work that a context was given.
     pub fn synchronize_context(&self, context: ContextId) {
         let state = &mut *self.lock();
         let mark = state.model.context_mark(context);
         state.model.wait(&mark);
     }
 
-    /// The virtual clock.
+    /// The time of the virtual clock.
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.lock().model.now()
     }
 
-    /// Lets `duration` pass.
+    /// Advances the clock by `duration`.
     pub fn pass(&self, duration: Nanos) {
         let state = &mut *self.lock();
         let time = state.model.now().saturating_add(duration);
         state.model.advance_to(time);
     }
 
-    /// Whether unfinished work touches any of these bytes: an oracle asks
-    /// this for every block that is handed out.
+    /// Whether unfinished work touches any of these bytes. A test asks this for
+    /// every block that is handed out.
     #[must_use]
     pub fn in_use(&self, start: Address, size: Bytes) -> bool {
         self.lock().model.used_until(start, size).is_some()
     }
 
-    /// When everything that a context was given so far is done.
+    /// When all work that a context was given so far is done.
     #[must_use]
     pub fn tail(&self, context: ContextId) -> Nanos {
         self.lock().model.context_tail(context)
@@ -158,13 +160,14 @@ impl Gpu {
         state.model.begin_capture(stream, CaptureMode::Global, 0);
     }
 
-    /// Ends the capture that began on a stream; whether it was still valid.
+    /// Ends the capture that began on a stream; returns whether it was still
+    /// valid.
     pub fn end_capture(&self, stream: StreamId) -> bool {
         let ended = self.lock().model.end_capture(stream);
         ended.is_some_and(|capture| !capture.invalidated)
     }
 
-    /// Lets somebody else use this much of a device's memory (0: no longer).
+    /// Sets how much of a device's memory another process uses.
     pub fn occupy(&self, device: u32, size: Bytes) {
         self.lock().model.occupy(device, size);
     }
@@ -181,7 +184,7 @@ impl Gpu {
         self.lock().model.used_and_peak(device).1
     }
 
-    /// How many driver allocations are live, on all devices.
+    /// The number of live driver allocations, on all devices.
     #[must_use]
     pub fn live_count(&self) -> usize {
         self.lock().model.live_count()
@@ -193,17 +196,17 @@ impl Gpu {
         self.lock().script.counted(call)
     }
 
-    /// Lets the `n`-th of the calls that follow (1: the next) fail.
+    /// Makes the `n`-th of the calls that follow (1: the next) fail.
     pub fn fail_nth(&self, call: Call, n: u64, code: Code) {
         self.lock().script.fail_nth(call, n, code);
     }
 
-    /// Lets `per_mille` of the calls that follow fail, by the seed.
+    /// Makes `per_mille` of the calls that follow fail, chosen by the seed.
     pub fn fail_randomly(&self, call: Call, per_mille: u64, code: Code) {
         self.lock().script.fail_randomly(call, per_mille, code);
     }
 
-    /// What was filled so far, and with which byte.
+    /// The ranges that were filled so far, and with which byte.
     #[must_use]
     pub fn fills(&self) -> Vec<(Address, Bytes, u8)> {
         self.lock().fills.clone()
@@ -239,14 +242,14 @@ impl Streams for SimDriver {
     }
 }
 
-/// A mark in a context's work.
+/// A fence: a mark in a context's work.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SimFence {
     mark: Mark,
 }
 
 impl SimFence {
-    /// When it is reached.
+    /// When the fence is reached.
     #[must_use]
     pub const fn at(&self) -> Nanos {
         self.mark.time()
@@ -261,7 +264,7 @@ pub struct SimDriver {
 }
 
 impl SimDriver {
-    /// The machine below.
+    /// The GPU below.
     #[must_use]
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
@@ -273,12 +276,13 @@ impl SimDriver {
         self.context
     }
 
-    /// Counts a call, lets its time pass, and judges whether it may be made.
+    /// Counts a call, lets its time pass, and refuses it if it may not be made.
     fn enter(&self, call: Call, state: &mut State) -> Result<(), Code> {
         self.enter_on(call, state, |_| true)
     }
 
-    /// The same for a call that disturbs only some captures.
+    /// As `enter`, for a call that disturbs only the captures that `disturbed`
+    /// accepts.
     fn enter_on(
         &self,
         call: Call,
@@ -297,8 +301,8 @@ impl SimDriver {
             return Err(Code::INVALID_CONTEXT);
         }
         match call {
-            // Growth and shrinking are made in relaxed mode, and asking what
-            // is free is always allowed.
+            // Memory calls are made in relaxed mode, and querying free memory
+            // is always allowed.
             Call::Alloc | Call::Free | Call::MemInfo => Ok(()),
             Call::Fence | Call::Reached | Call::Wait | Call::Fill | Call::Synchronize => {
                 model.refuse(call.name(), disturbs)
@@ -362,7 +366,7 @@ impl Driver for SimDriver {
         Ok(state.model.wait_within(&fence.mark, most))
     }
 
-    /// Work on the legacy stream that takes as long as a call.
+    /// A fill is work on the legacy stream that takes as long as a call.
     fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
         let state = &mut *self.gpu.lock();
         self.enter(Call::Fill, state)?;

@@ -1,10 +1,10 @@
-//! What contexts and streams are named by.
+//! The identifiers of contexts and streams.
 
-/// A context of the model; never used twice.
+/// A context of the model; an identifier is never used twice.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ContextId(u32);
 
-/// A stream of the model; never used twice.
+/// A stream of the model; an identifier is never used twice.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamId(u32);
 

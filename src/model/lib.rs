@@ -1,41 +1,42 @@
-//! A model GPU: finite memory in 2 MiB pages, streams that lag behind the
-//! host, a virtual clock, scripted faults, and a strict eye.
+//! A model GPU: finite memory in 2 MiB pages, streams that lag behind the host,
+//! a virtual clock, scripted faults, and strict checks.
 //!
-//! [`Model`] is the machine itself, plain data that one owner drives: it knows
-//! contexts, streams, work in flight, allocations and captures. [`Gpu`] shares
-//! a model between threads for tests, and [`SimDriver`] is the [`Driver`] of
-//! one of its contexts. The simulated `libcuda.so.1` (`tests/sim`) drives the
-//! same [`Model`], with real memory behind its addresses.
+//! [`Model`] is the machine itself, plain data with one owner: contexts,
+//! streams, work in flight, allocations and captures. [`Gpu`] shares a model
+//! between threads for tests, and [`SimDriver`] is the [`Driver`] of one of its
+//! contexts. The simulated `libcuda.so.1` (`tests/sim`) uses the same
+//! [`Model`], with real memory behind its addresses.
 //!
 //! # Time
 //!
-//! There is no sleeping. The clock counts nanoseconds; it passes
+//! Nothing sleeps. The clock counts nanoseconds; it advances by
 //! [`Settings::call_ns`] with every call (a seeded eighth more or less) and
-//! jumps when a call waits. When a piece of work is submitted its beginning
-//! and its end are known at once, because everything it waits for was
-//! submitted before it: a stream is the time at which its last piece of work
-//! ends, an event or a fence is a time, and asking for one is a comparison.
+//! jumps when a call waits. When a piece of work is submitted, its beginning
+//! and its end are known at once, because everything that it waits for was
+//! submitted before it. So a stream is the time at which its last piece of work
+//! ends, an event or a fence is a time, and querying one is a comparison.
 //!
 //! # Strictness
 //!
-//! What a real device answers with corrupted data or a fault is recorded as a
-//! [`Violation`] that tests read: work that touches memory which is not
-//! allocated, a call that a stream capture forbids, a call after shutdown, a
-//! free of something unknown.
+//! An error to which a real device would answer with corrupted data or a fault
+//! is recorded as a [`Violation`] that tests read: work that touches memory
+//! which is not allocated, a call that a stream capture forbids, a call after
+//! shutdown, a free of an unknown address.
 //!
-//! Same settings, same calls, same run. Every operation costs O(log n) in the
-//! live allocations and the work in flight.
+//! The same settings and calls give the same run. Every operation costs O(log
+//! n) in the live allocations and the work in flight.
 //!
 //! # Floors
 //!
 //! From the ground up. A module imports from the floors below it, or from its
 //! own without a circle; `ci/floors` reads this list.
 //!
-//! 1. `settings`, `random`, `ids`, `runs`: what a model GPU is like, seeded numbers,
-//!    what contexts and streams are named by, and runs of free pages.
-//! 2. `device`, `flight`, `faults`, `capture`: the memory of one device, the work on
-//!    its way, what was done wrong or is to fail, and the captures that are open.
-//! 3. `order`: what is known to be done before what.
+//! 1. `settings`, `random`, `ids`, `runs`: the properties of a model GPU,
+//!    seeded numbers, identifiers of contexts and streams, and runs of free
+//!    pages.
+//! 2. `device`, `flight`, `faults`, `capture`: the memory of one device, the
+//!    work in flight, faults and violations, and the open captures.
+//! 3. `order`: which work is known to be done before which.
 //! 4. `model`: the machine.
 //! 5. `gpu`: the machine shared between threads, as a driver.
 //!

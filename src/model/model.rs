@@ -1,9 +1,8 @@
-//! The machine: contexts, streams and the clock over devices' memory.
+//! The machine: contexts, streams and the clock, over the devices' memory.
 //!
-//! Owns everything the submodules hold. Invariant: `now` never goes back; a
-//! stream's tail is the end of its last piece of work, and a context's tail is
-//! the largest its streams ever had (so that a destroyed stream's work still
-//! counts). Cost: O(log n) per call.
+//! Invariant: `now` never goes back; a stream's tail is the end of its last
+//! piece of work, and a context's tail is the largest that its streams ever had
+//! (so that a destroyed stream's work still counts). Cost: O(log n) per call.
 
 mod captures;
 mod memory;
@@ -26,9 +25,9 @@ use vramalloc_core::error::Code;
 pub enum StreamKind {
     /// The legacy default stream itself.
     Legacy,
-    /// Waits for the legacy stream, and that waits for it.
+    /// It waits for the legacy stream, and the legacy stream waits for it.
     Blocking,
-    /// Knows nothing of the legacy stream.
+    /// It has no order with the legacy stream.
     NonBlocking,
 }
 
@@ -51,8 +50,8 @@ struct Stream {
     alive: bool,
 }
 
-/// The model GPU, as plain data that one owner drives. `E` is what is to be
-/// done when a piece of work ends.
+/// The model GPU, as plain data with one owner. `E` is the effect of a piece of
+/// work's end.
 #[derive(Debug)]
 pub struct Model<E> {
     pub(crate) settings: Settings,
@@ -62,10 +61,10 @@ pub struct Model<E> {
     contexts: Vec<Context>,
     streams: Vec<Stream>,
     pub(crate) live: BTreeMap<u64, Allocation>,
-    /// Host memory that devices can reach.
+    /// Host memory that devices can access.
     pub(crate) host: BTreeMap<u64, Bytes>,
     pub(crate) flight: Flight<E>,
-    /// Only where races are looked for.
+    /// `None` unless races are looked for.
     pub(crate) order: Option<Order>,
     effects: Vec<E>,
     pub(crate) captures: Captures,
@@ -101,22 +100,22 @@ impl<E> Model<E> {
         }
     }
 
-    /// What the machine is like.
+    /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The virtual clock.
+    /// The time of the virtual clock.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// A seeded random number below `bound`.
+    /// The generator of seeded random numbers.
     pub(crate) fn random(&mut self) -> &mut Random {
         &mut self.random
     }
 
-    /// Lets the time of one call pass.
+    /// Advances the clock by the time of one call.
     pub fn tick(&mut self) {
         let call = self.settings.call_ns;
         let jitter = self.random.below(call / 4 + 1);
@@ -124,27 +123,27 @@ impl<E> Model<E> {
         self.advance_to(self.now.saturating_add(passed));
     }
 
-    /// Waits until `time`; no wait where that has passed.
+    /// Waits until `time`; does not wait if it has passed.
     pub fn advance_to(&mut self, time: Nanos) {
         self.now = self.now.max(time);
         self.flight.retire(self.now, &mut self.effects);
     }
 
-    /// The effects of the work that has ended since this was last asked, in
-    /// the order in which they are to be done.
+    /// The effects of the work that has ended since the last call, in the order
+    /// of the ends.
     pub fn take_effects(&mut self) -> Vec<E> {
         std::mem::take(&mut self.effects)
     }
 
-    /// How many pieces of work are in flight.
+    /// The number of pieces of work in flight.
     pub fn pending(&self) -> usize {
         self.flight.len()
     }
 
-    /// A new context on `device`, with its legacy stream.
+    /// Makes a context on `device`, with its legacy stream.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] where there is no such device.
+    /// [`Code::INVALID_VALUE`] if there is no such device.
     pub fn create_context(&mut self, device: u32) -> Result<ContextId, Code> {
         if device >= self.settings.devices {
             return Err(Code::INVALID_VALUE);
@@ -162,7 +161,7 @@ impl<E> Model<E> {
     }
 
     /// Waits for the context's work, frees its memory and ends its streams.
-    /// Returns the pages given back, as start and length.
+    /// Returns the unused pages, as start and length.
     pub fn destroy_context(&mut self, context: ContextId) -> Vec<(Address, Bytes)> {
         self.wait(&self.context_mark(context));
         for stream in self.streams.iter_mut().filter(|s| s.context == context) {
@@ -200,10 +199,10 @@ impl<E> Model<E> {
             .map(|c| c.legacy)
     }
 
-    /// A new stream; `blocking` says whether it orders with the legacy one.
+    /// Makes a stream; `blocking`: it is ordered with the legacy stream.
     ///
     /// # Errors
-    /// [`Code::INVALID_CONTEXT`] where the context is not alive.
+    /// [`Code::INVALID_CONTEXT`] if the context is not alive.
     pub fn create_stream(&mut self, context: ContextId, blocking: bool) -> Result<StreamId, Code> {
         if !self.is_alive(context) {
             return Err(Code::INVALID_CONTEXT);
@@ -216,8 +215,8 @@ impl<E> Model<E> {
         Ok(self.push_stream(context, kind))
     }
 
-    /// Ends a stream; its work goes on to its end. False where there is no
-    /// such stream, or it is a legacy one.
+    /// Destroys a stream; its work goes on. Returns false if there is no such
+    /// stream, or it is a legacy one.
     pub fn destroy_stream(&mut self, stream: StreamId) -> bool {
         let (kind, context) = match self.streams.get_mut(stream.number() as usize) {
             Some(s) if s.alive && s.kind != StreamKind::Legacy => {
@@ -257,7 +256,8 @@ impl<E> Model<E> {
         id
     }
 
-    /// When everything on the stream is done, and what it orders with.
+    /// When all work on the stream is done, and the work that it is ordered
+    /// with.
     pub fn stream_tail(&self, stream: StreamId) -> Nanos {
         let Some(s) = self.streams.get(stream.number() as usize) else {
             return 0;
@@ -275,14 +275,15 @@ impl<E> Model<E> {
         }
     }
 
-    /// When everything that the context was given is done.
+    /// When all work that the context was given is done.
     pub fn context_tail(&self, context: ContextId) -> Nanos {
         self.contexts
             .get(context.number() as usize)
             .map_or(0, |c| c.tail)
     }
 
-    /// A mark after everything on the stream so far, and what it orders with.
+    /// A mark after all work on the stream so far, and the work that it is
+    /// ordered with.
     pub fn stream_mark(&self, stream: StreamId) -> Mark {
         Mark {
             time: self.stream_tail(stream),
@@ -290,7 +291,7 @@ impl<E> Model<E> {
         }
     }
 
-    /// A mark after everything that the context was given so far.
+    /// A mark after all work that the context was given so far.
     pub fn context_mark(&self, context: ContextId) -> Mark {
         let own = |s: &StreamId| self.stream(*s).is_some_and(|s| s.context == context);
         Mark {
@@ -312,14 +313,14 @@ impl<E> Model<E> {
         self.has_reached(mark);
     }
 
-    /// Waits until a mark is reached, or `most` is over; whether it is.
+    /// Waits until a mark is reached, for `most` at the longest; returns
+    /// whether it is reached.
     pub fn wait_within(&mut self, mark: &Mark, most: Nanos) -> bool {
         self.advance_to(mark.time.min(self.now.saturating_add(most)));
         self.has_reached(mark)
     }
 
-    /// Whether a mark is reached. Who asks and is told so knows it from now
-    /// on.
+    /// Whether a mark is reached. If it is, the host knows it from now on.
     pub fn has_reached(&mut self, mark: &Mark) -> bool {
         let reached = mark.time <= self.now;
         if let (true, Some(order), Some(known)) = (reached, &mut self.order, &mark.known) {
@@ -328,7 +329,7 @@ impl<E> Model<E> {
         reached
     }
 
-    /// Lets later work on a stream wait for a mark.
+    /// Makes later work on a stream wait for a mark.
     pub fn hold(&mut self, stream: StreamId, mark: &Mark) {
         if let (Some(order), Some(known)) = (&mut self.order, &mark.known) {
             order.tell(stream, known);
@@ -336,7 +337,7 @@ impl<E> Model<E> {
         self.extend_tail(stream, mark.time);
     }
 
-    /// Lets later work on every stream of a context wait for a mark.
+    /// Makes later work on every stream of a context wait for a mark.
     pub fn hold_context(&mut self, context: ContextId, mark: &Mark) {
         let own: Vec<StreamId> = (self.ids())
             .filter(|&s| self.context_of(s) == Some(context))
@@ -346,10 +347,10 @@ impl<E> Model<E> {
         }
     }
 
-    /// Submits work and returns when it ends.
+    /// Submits work. Returns when it ends.
     ///
     /// # Errors
-    /// [`Code::INVALID_CONTEXT`] where the stream or its context is gone.
+    /// [`Code::INVALID_CONTEXT`] if the stream or its context is gone.
     pub fn submit(&mut self, stream: StreamId, work: Work<E>) -> Result<Nanos, Code> {
         let alive = self.context_of(stream).filter(|&c| self.is_alive(c));
         alive.ok_or(Code::INVALID_CONTEXT)?;
@@ -384,7 +385,8 @@ impl<E> Model<E> {
         }
     }
 
-    /// What work on a stream is ordered after, where that is looked for.
+    /// What work on a stream is ordered after; `None` unless races are looked
+    /// for.
     fn known(&self, stream: StreamId) -> Option<Known> {
         let order = self.order.as_ref()?;
         let own = self.stream(stream)?;
@@ -420,7 +422,7 @@ impl<E> Model<E> {
         }
     }
 
-    /// Records a violation that the caller has seen.
+    /// Records a violation that the caller has found.
     pub fn violate(&mut self, violation: Violation) {
         self.violations.push(violation);
     }
@@ -431,7 +433,7 @@ impl<E> Model<E> {
     }
 }
 
-/// Numbers of contexts and streams; more than `u32` holds are never made.
+/// An identifier; there are never more contexts or streams than `u32` holds.
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }

@@ -1,12 +1,12 @@
-//! What is ordered before what, whatever the clock says.
+//! Which work is ordered before which, whatever the clock says.
 //!
-//! Owns, where races are looked for, what each stream and the host know of the
-//! others' work, and the accesses that the host does not know to be done.
-//! Invariant: a stream knows another's work up to a time, and what that knew;
-//! knowledge travels by marks only: events, fences, waits. Two pieces of work
-//! of which neither knows the other are unordered, also where one happens to
-//! have ended before the other began. Cost: linear in the streams and in those
-//! accesses; nothing where races are not looked for.
+//! Used only if races are looked for. Owns what each stream and the host know
+//! of the other streams' work, and the accesses that the host does not know to
+//! be done. Invariant: a stream knows another's work up to a time, and what
+//! that work knew; knowledge travels by marks only: events, fences, waits. Two
+//! pieces of work of which neither knows the other are unordered, even if one
+//! happens to end before the other begins. Cost: linear in the streams and in
+//! those accesses.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::flight::Touch;
 use crate::ids::StreamId;
 use crate::settings::Nanos;
 
-/// A mark in the work of a stream or of more: when it is reached, and what is
+/// A mark in the work of one or more streams: when it is reached, and what is
 /// ordered before it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Mark {
@@ -30,7 +30,7 @@ impl Mark {
     }
 }
 
-/// Until when each stream's work is known, by the streams' numbers.
+/// The time until which each stream's work is known, by the streams' numbers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Known(Vec<Nanos>);
 
@@ -57,7 +57,7 @@ impl Known {
     }
 }
 
-/// Memory that work touched, until the host knows that it is done.
+/// Memory that work touched, until the host knows that the work is done.
 #[derive(Debug)]
 struct Access {
     touch: Touch,
@@ -73,7 +73,7 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    /// What work submitted to these streams so far is ordered after.
+    /// The work that is ordered before anything submitted to these streams now.
     pub(crate) fn known(&self, streams: impl Iterator<Item = StreamId>) -> Known {
         let mut known = Known::default();
         for stream in streams {
@@ -84,14 +84,14 @@ impl Order {
         known
     }
 
-    /// The host learns that a mark was reached.
+    /// Lets the host know what a reached mark knew.
     pub(crate) fn tell_host(&mut self, known: &Known) {
         self.host.join(known);
         let host = &self.host;
         self.accesses.retain(|a| host.of(a.stream) < a.ends);
     }
 
-    /// A stream learns of a mark.
+    /// Lets a stream know what a mark knew.
     pub(crate) fn tell(&mut self, stream: StreamId, known: &Known) {
         let at = stream.number() as usize;
         if self.streams.len() <= at {
@@ -100,8 +100,9 @@ impl Order {
         self.streams[at].join(known);
     }
 
-    /// Work that knows `known` besides what the host does is put on a stream.
-    /// The touches that unordered work touches as well, with its stream.
+    /// Adds work to a stream; it knows `known` and what the host knows. Returns
+    /// the touches that conflict with unordered work, and the stream of that
+    /// work.
     pub(crate) fn submit(
         &mut self,
         stream: StreamId,
@@ -131,7 +132,7 @@ impl Order {
         races
     }
 
-    /// Memory is given back: who touched it does not matter any more.
+    /// Memory was freed: removes its accesses.
     pub(crate) fn forget(&mut self, freed: Touch) {
         let apart =
             |a: &Access| a.touch.end() <= freed.start.get() || freed.end() <= a.touch.start.get();

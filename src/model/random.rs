@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same in every run.
+//! Pseudo-random numbers, the same in every run.
 
-/// A small seeded generator (splitmix64): good enough to vary a test and the
+/// A small seeded generator (splitmix64): good enough to vary a test, and the
 /// same on every machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
@@ -13,7 +13,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 where that is 0.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }

@@ -1,8 +1,8 @@
-//! Free address ranges, by place and by length.
+//! Free address ranges, by address and by length.
 //!
-//! Owns which addresses are free. Invariant: runs do not overlap, two runs
-//! that touch are one (except across a multiple of `edge`), and both indexes
-//! hold the same runs. Cost: O(log n) each.
+//! Invariant: runs do not overlap; two runs that touch are merged (except
+//! across a multiple of `edge`); both indexes hold the same runs. Cost: O(log
+//! n) each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Runs {
     by_start: BTreeMap<u64, u64>,
     by_length: BTreeSet<(u64, u64)>,
-    /// Runs do not merge across multiples of this; none: they always do.
+    /// Runs do not merge across multiples of this; `None`: they always do.
     edge: Option<u64>,
 }
 
@@ -22,7 +22,8 @@ impl Runs {
         }
     }
 
-    /// Takes `length` from the shortest run that has it, lowest first.
+    /// Takes `length` from the shortest run that is long enough, the lowest of
+    /// several.
     pub(crate) fn take(&mut self, length: u64) -> Option<u64> {
         let &(found, start) = self.by_length.range((length, 0)..).next()?;
         self.remove(start, found);
@@ -32,7 +33,7 @@ impl Runs {
         Some(start)
     }
 
-    /// Gives a range back and returns the run that it is now part of.
+    /// Adds a free range. Returns the run that it is now part of.
     pub(crate) fn put(&mut self, start: u64, length: u64) -> (u64, u64) {
         let (mut start, mut length) = (start, length);
         if !self.is_edge(start)

@@ -1,32 +1,32 @@
-//! What a model GPU is like, and its time.
+//! The properties of a model GPU, and its unit of time.
 
 use vramalloc_core::address::{Address, Bytes};
 
 /// A time of the virtual clock, or a duration, in nanoseconds.
 pub type Nanos = u64;
 
-/// What a model GPU is like.
+/// The properties of a model GPU.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// How many devices there are.
     pub devices: u32,
     /// Memory of each device.
     pub memory: Bytes,
-    /// Unit in which a device's memory is used up, a power of two.
+    /// Unit of a device's memory, a power of two.
     pub page: Bytes,
-    /// Where the addresses of the first device begin; a multiple of `page`.
+    /// The first address of the first device; a multiple of `page`.
     pub base: Address,
-    /// How much address space each device has, one after the other.
+    /// The address space of each device; devices follow each other.
     pub span: Bytes,
     /// Simulated time that each call takes.
     pub call_ns: Nanos,
     /// Seed of everything random.
     pub seed: u64,
-    /// Whether work on the same bytes that nothing orders is a violation,
-    /// also where the clock happens to keep it apart.
+    /// Whether unordered work on the same bytes is a violation, even if the
+    /// clock happens to keep it apart.
     pub races: bool,
-    /// Whether what a destroyed stream still does orders with no other stream:
-    /// the least that CUDA promises.
+    /// Whether a destroyed stream's unfinished work is ordered with no other
+    /// stream: the least that CUDA promises.
     pub orphans: bool,
 }
 

@@ -262,7 +262,7 @@ fn memory_falls_by_pages_and_pressure_takes_its_share() {
     assert_eq!(driver.alloc(Bytes::ZERO), Err(Code::INVALID_VALUE));
 }
 
-/// One random run: what was answered, and the time at its end.
+/// One random run: its answers, and the time at its end.
 fn random_run(seed: u64) -> (Vec<u64>, Nanos) {
     let gpu = Gpu::new(Settings {
         seed,

@@ -1,8 +1,8 @@
 //! Files that appear under their names only when they are complete.
 //!
 //! Invariant: a reader sees all of a file or nothing, except of a file that the
-//! user named in full and that cannot be replaced. A process never replaces
-//! another process's file under a name that depends on the process. Something
+//! user named in full and that cannot be replaced. Under a name with the
+//! process id in it, a process never replaces another process's file. Something
 //! that is not a regular file is written to as it is, and never replaced.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Captures of the model's streams, and which calls they forbid.
+//! Captures of the model's streams, and the calls that they forbid.
 
 use super::Model;
 use crate::capture::{Capture, CaptureMode};
@@ -7,7 +7,7 @@ use crate::ids::StreamId;
 use vramalloc_core::error::Code;
 
 impl<E> Model<E> {
-    /// Begins a capture on a stream; its number.
+    /// Begins a capture on a stream. Returns its number.
     pub fn begin_capture(&mut self, stream: StreamId, mode: CaptureMode, thread: u64) -> u64 {
         self.captures.begin(stream, mode, thread)
     }
@@ -17,7 +17,7 @@ impl<E> Model<E> {
         self.captures.end(stream)
     }
 
-    /// All captures that are open.
+    /// All open captures.
     pub fn captures(&self) -> impl Iterator<Item = &Capture> {
         self.captures.all()
     }
@@ -32,7 +32,7 @@ impl<E> Model<E> {
         self.captures.get(id)
     }
 
-    /// Lets a stream record into an open capture as well.
+    /// Makes a stream record into an open capture as well.
     pub fn join_capture(&mut self, id: u64, stream: StreamId) {
         self.captures.join(id, stream);
     }
@@ -42,8 +42,8 @@ impl<E> Model<E> {
         self.captures.any()
     }
 
-    /// Judges an unsafe call of a thread whose own mode is `mode`: refused,
-    /// and the captures that forbid it spoiled, where there are such.
+    /// Checks an unsafe call of a thread whose own mode is `mode`. Captures
+    /// that forbid the call are invalidated, and then it is refused.
     ///
     /// # Errors
     /// [`Code::CAPTURE_UNSUPPORTED`].
@@ -59,11 +59,11 @@ impl<E> Model<E> {
         self.refuse(call, forbids)
     }
 
-    /// Refuses a call that no open capture of the picked ones allows, in
-    /// whatever mode, and spoils them.
+    /// Refuses a call that is forbidden in every mode while a capture that
+    /// `which` accepts is open, and invalidates those captures.
     ///
     /// # Errors
-    /// [`Code::CAPTURE_UNSUPPORTED`] where one was picked.
+    /// [`Code::CAPTURE_UNSUPPORTED`] if there is such a capture.
     pub fn refuse(&mut self, call: &str, which: impl Fn(&Capture) -> bool) -> Result<(), Code> {
         if !self.captures.invalidate(which) {
             return Ok(());

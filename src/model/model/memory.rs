@@ -1,7 +1,7 @@
-//! The model's allocations: live ones by address, over the devices' pages.
+//! The model's allocations: the live ones by address, over the devices' pages.
 //!
-//! Owns no state of its own. Invariant: live allocations do not overlap, and
-//! each that is counted holds room in its device's memory. Cost: O(log n).
+//! Invariant: live allocations do not overlap, and each that is counted uses
+//! its device's memory. Cost: O(log n).
 
 use super::Model;
 use crate::device::Allocation;
@@ -14,18 +14,18 @@ use vramalloc_core::driver::MemInfo;
 use vramalloc_core::error::Code;
 
 impl<E> Model<E> {
-    /// When the last work in flight that touches these bytes ends; `None`
-    /// where none does.
+    /// When the last work in flight that touches these bytes ends; `None` if no
+    /// work does.
     pub fn used_until(&self, start: Address, size: Bytes) -> Option<Nanos> {
         let using = self.flight.overlapping(Touch::read(start, size));
         using.map(|u| u.ends).filter(|&t| t > self.now()).max()
     }
 
-    /// Takes `size` bytes for a context.
+    /// Allocates `size` bytes for a context.
     ///
     /// # Errors
     /// [`Code::OUT_OF_MEMORY`]; [`Code::INVALID_VALUE`] for 0 bytes;
-    /// [`Code::INVALID_CONTEXT`] where the context is not alive.
+    /// [`Code::INVALID_CONTEXT`] if the context is not alive.
     pub fn allocate(&mut self, context: ContextId, size: Bytes) -> Result<Address, Code> {
         if !self.is_alive(context) {
             return Err(Code::INVALID_CONTEXT);
@@ -49,8 +49,7 @@ impl<E> Model<E> {
         Ok(base)
     }
 
-    /// Makes memory known that somebody else counts: opened from another
-    /// process.
+    /// Adds memory that was opened from another process, which counts it.
     pub fn adopt(&mut self, context: ContextId, base: Address, size: Bytes) {
         let device = self.device_of(context).unwrap_or(0);
         self.note(Allocation {
@@ -67,11 +66,12 @@ impl<E> Model<E> {
     }
 
     /// Frees an allocation as the driver does: waits for the work of its
-    /// context and for whatever else touches it. Returns the pages given back.
+    /// context and for all other work that touches it. Returns the pages that
+    /// are unused now.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] where no allocation begins there, which is also
-    /// a violation.
+    /// [`Code::INVALID_VALUE`] if no allocation begins there, which is also a
+    /// violation.
     pub fn free(&mut self, base: Address) -> Result<Option<(Address, Bytes)>, Code> {
         let Some(a) = self.live.get(&base.get()).copied() else {
             self.violations.push(Violation::UnknownFree(base));
@@ -83,11 +83,11 @@ impl<E> Model<E> {
         self.release(base)
     }
 
-    /// Frees an allocation without waiting for anything; a violation where
-    /// work in flight touches it.
+    /// Frees an allocation without waiting; a violation if work in flight
+    /// touches it.
     ///
     /// # Errors
-    /// [`Code::INVALID_VALUE`] where no allocation begins there.
+    /// [`Code::INVALID_VALUE`] if no allocation begins there.
     pub fn release(&mut self, base: Address) -> Result<Option<(Address, Bytes)>, Code> {
         let Some(a) = self.live.get(&base.get()).copied() else {
             return Err(Code::INVALID_VALUE);
@@ -119,7 +119,7 @@ impl<E> Model<E> {
     }
 
     /// Whether these bytes lie in one live allocation, or in one piece of host
-    /// memory that devices can reach.
+    /// memory that devices can access.
     pub fn covers(&self, start: Address, size: Bytes) -> bool {
         let inside = |base: Address, whole: Bytes| {
             let end = start.offset_from(base).checked_add(size);
@@ -134,13 +134,13 @@ impl<E> Model<E> {
         }
     }
 
-    /// Makes host memory known that devices can reach.
+    /// Adds host memory that devices can access.
     pub fn note_host(&mut self, start: Address, size: Bytes) {
         self.host.insert(start.get(), size);
     }
 
-    /// Forgets what `note_host` made known; a violation where work in flight
-    /// touches it.
+    /// Removes host memory that `note_host` added; a violation if work in
+    /// flight touches it.
     pub fn forget_host(&mut self, start: Address) {
         let Some(size) = self.host.remove(&start.get()) else {
             return;
@@ -153,12 +153,12 @@ impl<E> Model<E> {
         }
     }
 
-    /// How many allocations are live.
+    /// The number of live allocations.
     pub fn live_count(&self) -> usize {
         self.live.len()
     }
 
-    /// What a device has; none where there is no such device.
+    /// Free and total memory of a device; `None` if there is no such device.
     pub fn mem_info(&self, device: u32) -> Option<MemInfo> {
         let memory = self.devices.get(device as usize)?;
         Some(MemInfo {
@@ -167,7 +167,7 @@ impl<E> Model<E> {
         })
     }
 
-    /// Bytes of pages in use on a device now, and at most so far.
+    /// Bytes of pages in use on a device: now, and the most so far.
     pub fn used_and_peak(&self, device: u32) -> (Bytes, Bytes) {
         self.devices
             .get(device as usize)
@@ -176,7 +176,7 @@ impl<E> Model<E> {
             })
     }
 
-    /// Lets somebody else use this much of a device, in whole pages.
+    /// Sets how much of a device's memory another process uses, in whole pages.
     pub fn occupy(&mut self, device: u32, size: Bytes) {
         let pages = size.round_up(self.settings.page).unwrap_or(size);
         if let Some(memory) = self.devices.get_mut(device as usize) {

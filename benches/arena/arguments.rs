@@ -1,4 +1,4 @@
-//! What stands behind the question, and the arenas that are asked for there.
+//! The arguments of a question, and the arenas that they ask for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ impl Arguments {
         self.text("doublings", "").parse().unwrap_or(ALL_SIZES)
     }
 
-    /// An arena over a driver that costs nothing, but for events (`event_ns`).
+    /// An arena over a driver that costs nothing, except for events
+    /// (`event_ns`).
     pub(crate) fn arena(&self) -> Arena<Costless> {
         let driver = Costless::new(0, self.number("event_ns", 0));
         arena_with(driver, 0, &Config::default(), &Arc::new(PageMap::new()))

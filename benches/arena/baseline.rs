@@ -1,4 +1,4 @@
-//! What an allocation and a free cost without a pool, on the model device.
+//! The cost of an allocation and a free without a pool, on the model device.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn device() -> SimDriver {
     Gpu::new(Settings::default()).driver(0).unwrap()
 }
 
-/// The model device alone, and through the arena with `passthrough` and with
-/// the default strategy.
+/// Measures the model device alone, and through the arena with `passthrough`
+/// and with the default strategy.
 pub(crate) fn run(arguments: &Arguments) {
     let (rounds, pairs) = (
         arguments.count("rounds", 7),

@@ -1,8 +1,8 @@
-//! Time: of many calls together, and of each for itself.
+//! Time: of many calls together, and of single calls.
 //!
-//! A mean is that of a loop between two readings of the clock. Percentiles
-//! need a reading around every call; that is the processor's time-stamp
-//! counter, whose own cost is measured with nothing in between and subtracted.
+//! A mean is that of a loop between two readings of the clock. Percentiles need
+//! a reading around every call; that is the processor's time-stamp counter,
+//! whose own cost is measured with nothing in between and subtracted.
 //! (Criterion would give means of batches and their spread, but no p99 of
 //! single calls, and no repetition in fresh processes.)
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use quanta::Clock;
 
-/// Readings with nothing in between, to know what a reading costs.
+/// Empty measurements, to know the cost of a reading.
 const EMPTY: usize = 10_001;
 
 /// Nanoseconds that each of `count` calls took on average.
@@ -23,7 +23,7 @@ pub(crate) fn mean(count: usize, mut call: impl FnMut()) -> f64 {
     start.elapsed().as_secs_f64() * 1e9 / count as f64
 }
 
-/// What single calls took, in nanoseconds.
+/// The times of single calls, in nanoseconds.
 pub(crate) struct Spread {
     pub(crate) p50: f64,
     pub(crate) p99: f64,

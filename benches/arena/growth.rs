@@ -1,4 +1,4 @@
-//! How the cost of each operation grows: with live blocks, with chunks, with
+//! How the cost of each operation grows with live blocks, with chunks and with
 //! devices.
 
 use std::hint::black_box;
@@ -15,13 +15,13 @@ use crate::clock::{mean, spread};
 use vramalloc_benches::driver::{Costless, arena_over};
 use vramalloc_benches::workload::{ALL_SIZES, Draws, Live, SMALL_SIZES, get, put};
 
-/// Blocks of the working set where chunks or devices are counted.
+/// Blocks of the working set when chunks or devices are counted.
 const WORKING_SET: usize = 16;
 
-/// Calls of an operation that is no common one.
+/// Calls of a rare operation.
 const FEW: usize = 64;
 
-/// What is measured in an arena, one line an operation.
+/// Measures the operations of an arena, one line each.
 fn operations(
     arena: &Arena<Costless>,
     live: &mut Live<'_, Costless>,
@@ -56,7 +56,7 @@ fn operations(
     });
     print("free and total memory", memory);
     put(arena, kept);
-    // Each larger than all that is cached.
+    // Each request is larger than everything that is cached.
     let mut size = Bytes::mib(128);
     let miss = mean(FEW, || {
         size = size.saturating_add(Bytes::mib(2));
@@ -65,7 +65,7 @@ fn operations(
     print("miss", miss);
 }
 
-/// Powers of ten from `first` to the argument `most`.
+/// Powers of ten from `first` up to the argument `most`.
 fn tens(first: usize, most: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(first), |n| Some(n * 10)).take_while(move |&n| n <= most)
 }
@@ -98,7 +98,7 @@ fn by_chunks(arguments: &Arguments) {
     }
 }
 
-/// One thread that goes around its devices.
+/// One thread that uses its devices in turn.
 fn by_devices(arguments: &Arguments) {
     let pairs = arguments.count("pairs", 200_000);
     for count in [1, 2, 4, 8] {
@@ -124,7 +124,7 @@ fn by_devices(arguments: &Arguments) {
     }
 }
 
-/// All three.
+/// Measures all three.
 pub(crate) fn run(arguments: &Arguments) {
     by_blocks(arguments);
     by_chunks(arguments);

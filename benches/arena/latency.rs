@@ -1,4 +1,4 @@
-//! How long an allocation and a free take.
+//! The latency of an allocation and a free.
 
 use std::time::Instant;
 
@@ -27,12 +27,12 @@ const SIZES: [u64; 8] = [
 /// Numbers of live blocks of the steady loop.
 const LIVE: [usize; 4] = [16, 256, 1000, 4000];
 
-/// A pair: a request that the cache serves, and its free.
+/// A request that the cache serves, and its free.
 fn pair<D: Driver>(arena: &Arena<D>, size: Bytes) {
     put(arena, get(arena, size));
 }
 
-/// The best of so many rounds of pairs.
+/// The best mean of several rounds of pairs.
 pub(crate) fn best_of<D: Driver>(
     arena: &Arena<D>,
     size: Bytes,
@@ -43,7 +43,7 @@ pub(crate) fn best_of<D: Driver>(
     (0..rounds).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// Driver calls about fences, and the time in them.
+/// Driver calls about fences, and the time spent in them.
 fn fence_work(calls: &DriverCalls) -> (u64, u64) {
     let all = [calls.fence, calls.reached, calls.wait];
     (
@@ -52,7 +52,7 @@ fn fence_work(calls: &DriverCalls) -> (u64, u64) {
     )
 }
 
-/// The same size over and over.
+/// Measures requests of one size.
 pub(crate) fn hit(arguments: &Arguments) {
     let (rounds, pairs) = (
         arguments.count("rounds", 7),
@@ -80,7 +80,7 @@ fn print_with_fences(
     println!("{}", line((per_free(calls), per_free(ns))));
 }
 
-/// Random replacement of so many live blocks.
+/// Measures random replacement among a fixed number of live blocks.
 pub(crate) fn steady(arguments: &Arguments) {
     let pairs = arguments.count("pairs", 200_000);
     let doublings = arguments.doublings();
@@ -89,7 +89,7 @@ pub(crate) fn steady(arguments: &Arguments) {
         let mut draws = Draws::new(1, count, doublings);
         let mut live = Live::new(&arena, count, &mut draws);
         let mut step = || live.replace(draws.draw());
-        // Until the cache has what is asked for.
+        // Warms up until the cache has what is asked for.
         mean(pairs, &mut step);
         let mean = mean(pairs, &mut step);
         let each = spread(pairs, &mut step);
@@ -102,8 +102,8 @@ pub(crate) fn steady(arguments: &Arguments) {
     }
 }
 
-/// What RMM's benchmark `random_allocations` does: 73 of 100 steps allocate,
-/// up to so many blocks in all and 16 000 MiB at a time; the others free one
+/// RMM's benchmark `random_allocations`: 73 of 100 steps allocate, up to a
+/// fixed number of blocks in all and 16 000 MiB at a time; the others free one
 /// by swap-remove; sizes are uniform up to a bound.
 struct RmmRandom {
     random: Random,
@@ -116,7 +116,7 @@ const ALLOCATES: u64 = 73;
 const MOST_BYTES: u64 = 16_000 << 20;
 
 impl RmmRandom {
-    /// One step; false when nothing is left to do.
+    /// One step; false when there is nothing left to do.
     fn step(&mut self, arena: &Arena<Costless>, largest: u64) -> bool {
         let size = 1 + self.random.number() % largest;
         let allocate = self.left > 0
@@ -138,7 +138,7 @@ impl RmmRandom {
     }
 }
 
-/// RMM's random allocations, for three bounds of the sizes.
+/// Measures RMM's random allocations, for three bounds of the sizes.
 #[allow(clippy::cast_precision_loss, reason = "a mean")]
 pub(crate) fn random(arguments: &Arguments) {
     let blocks = arguments.count("blocks", 100_000);
@@ -163,8 +163,9 @@ pub(crate) fn random(arguments: &Arguments) {
     }
 }
 
-/// Nothing but so many pairs, for counting instructions: of one size, or where
-/// `live` blocks of drawn sizes are there, replacements of them.
+/// Runs a number of pairs and nothing else, for counting instructions: pairs of
+/// one size or, with `live`, replacements among that many blocks of drawn
+/// sizes.
 pub(crate) fn count(arguments: &Arguments) {
     let arena = arguments.arena();
     let pairs = arguments.count("pairs", 0);
@@ -175,7 +176,8 @@ pub(crate) fn count(arguments: &Arguments) {
         for _ in 0..pairs {
             live.replace(draws.draw());
         }
-        // What is live at the end is none of the pairs.
+        // Blocks that are live at the end are not freed: they belong to no
+        // pair.
         std::process::exit(0);
     }
     let size = Bytes::new(arguments.number("size", 4096));

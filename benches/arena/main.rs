@@ -1,5 +1,5 @@
-//! Measures the arena without the doors: one question a run, one JSON line a
-//! figure. `scripts/bench` runs it; by hand:
+//! Measures the arena without the doors: one question per run, one JSON line
+//! per figure. `scripts/bench` runs it; by hand:
 //!
 //! ```text
 //! cargo run --release -p vramalloc-benches --bin bench-arena -- steady event_ns=175
@@ -10,10 +10,10 @@
 //! From the ground up. A module imports from the floors below it, or from its
 //! own without a circle; `ci/floors` reads this list.
 //!
-//! 1. `clock`: what is measured with.
-//! 2. `arguments`: what stands behind a question.
+//! 1. `clock`: measuring time.
+//! 2. `arguments`: the arguments of a question.
 //! 3. `latency`, `growth`, `memory`, `threads`: the questions.
-//! 4. `baseline`: what a question of latency answers on the model device.
+//! 4. `baseline`: a question of latency on the model device.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,9 +1,10 @@
-//! How much memory real programs need: the smallest model device on which
-//! three passes over a trace complete, and what a roomy one gives up.
+//! How much memory real programs need: the smallest model device on which three
+//! passes over a trace complete, and what happens there and on a device with
+//! ample memory.
 //!
 //! The host runs ahead of the device as far as it can: no time passes between
-//! driver calls, and where the device lags, a kernel of so long is launched
-//! before every fourth event.
+//! driver calls, and if the device lags, a kernel of the given length is
+//! launched before every fourth event.
 
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use vramalloc_tests::traces::{Event, events};
 /// Passes over a trace.
 const PASSES: usize = 3;
 
-/// A device on which nothing is short.
+/// The memory of a device on which there is always enough.
 const ROOMY: Bytes = Bytes::gib(160);
 
 /// Requests up to this size share pages in the page bound.
@@ -30,14 +31,14 @@ const SHARES: Bytes = Bytes::mib(1);
 
 const SLOT: Bytes = Bytes::new(512);
 
-/// A trace, and what it needs at the least.
+/// A trace, and the least memory that it needs.
 struct Trace {
     name: String,
     events: Vec<Event>,
     /// The most bytes live, each block in whole slots of 512.
     live: u64,
-    /// The same with blocks above 1 MiB in whole pages of 2 MiB each, and the
-    /// others packed: what is needed where large blocks do not share pages.
+    /// As `live`, with each block above 1 MiB in whole pages of 2 MiB and the
+    /// others packed: the bound if large blocks do not share pages.
     paged: u64,
 }
 
@@ -138,7 +139,7 @@ impl Program {
         }
     }
 
-    /// All passes; whether the device was large enough.
+    /// Runs all passes; returns whether the device was large enough.
     fn completes(&mut self, trace: &Trace) -> bool {
         let ended = (0..PASSES).try_for_each(|_| self.pass(trace));
         match ended {
@@ -159,16 +160,16 @@ impl Program {
     }
 }
 
-/// The smallest device in whole pages on which all passes complete, and what
-/// happened there. Found by growing steps and then by bisection, as if a
-/// larger device never did worse.
+/// The smallest device in whole pages on which all passes complete, and the
+/// program on it. Found by growing steps and then by bisection, which assumes
+/// that a larger device never does worse.
 fn smallest(trace: &Trace, try_one: &dyn Fn(Bytes) -> Program) -> (u64, Program) {
     let pages = |size: u64| size.div_ceil(PAGE.get());
     let attempt = |count: u64| {
         let mut program = try_one(Bytes::new(count * PAGE.get()));
         program.completes(trace).then_some(program)
     };
-    // The live bytes themselves never do with less.
+    // Less than the live bytes is never enough.
     let mut low = pages(trace.live) - 1;
     let mut step = 1 + low / 256;
     let (mut high, mut best) = loop {
@@ -197,8 +198,9 @@ fn strategy_of(name: &str) -> StrategyKind {
     }
 }
 
-/// One trace under one strategy, with kernels of so long before every fourth
-/// event: `trace=gpt_train strategy=auto_growth kernel_ns=50000`.
+/// Measures one trace under one strategy, with kernels of the given length
+/// before every fourth event:
+/// `trace=gpt_train strategy=auto_growth kernel_ns=50000`.
 pub(crate) fn run(arguments: &Arguments) {
     let trace = Trace::read(arguments.text("trace", "gpt_train"));
     let strategy = arguments.text("strategy", "auto_growth");

@@ -1,4 +1,4 @@
-//! What becomes of it when several threads allocate at a time.
+//! The throughput of several threads that allocate at the same time.
 
 use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
@@ -14,13 +14,13 @@ use vramalloc_benches::workload::{Draws, Live, get, put};
 /// Blocks that each thread has live.
 const LIVE: usize = 64;
 
-/// Blocks that change hands at a time, so that what is measured is not the
-/// channel, and how many batches may be under way.
+/// The blocks that change hands at a time, so that the channel is not what is
+/// measured, and the number of batches under way.
 const BATCH: usize = 64;
 const UNDER_WAY: usize = 16;
 
-/// Each of 1, 2 and 4 threads replaces its own blocks: pairs of all threads
-/// together in a second.
+/// Measures 1, 2 and 4 threads that each replace their own blocks: pairs per
+/// second, all threads together.
 #[allow(clippy::cast_precision_loss, reason = "a rate")]
 pub(crate) fn run(arguments: &Arguments) {
     let pairs = arguments.count("pairs", 200_000);
@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &Arguments) {
                 .map(|thread| thread.join().unwrap())
                 .collect()
         });
-        // From the first that begins to the last that ends.
+        // From the first thread's beginning to the last thread's end.
         let start = times.iter().map(|&(start, _)| start).min().unwrap();
         let end = times.iter().map(|&(_, end)| end).max().unwrap();
         let seconds = (end - start).as_secs_f64();
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) {
     }
 }
 
-/// One thread allocates and another frees.
+/// Measures one thread that allocates and another that frees.
 #[allow(clippy::cast_precision_loss, reason = "a mean")]
 pub(crate) fn exchange(arguments: &Arguments) {
     let batches = arguments.count("pairs", 200_000) / BATCH;
@@ -79,7 +79,7 @@ pub(crate) fn exchange(arguments: &Arguments) {
             scope.spawn(|| {
                 for mut batch in to_free {
                     batch.drain(..).for_each(|block| put(&arena, block));
-                    // The producer may be at its end.
+                    // The producer may have ended.
                     let _ = empty.send(batch);
                 }
             });

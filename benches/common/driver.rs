@@ -1,9 +1,8 @@
-//! A driver that costs nothing, so that what is measured is the arena.
+//! A driver that costs nothing, so that only the arena is measured.
 //!
-//! Owns a counter of addresses. Memory is never short, a free is nothing, and
-//! a fence is reached at once; making or asking one spins as long as it is
-//! told to, which is what an event of a real driver costs. Cost: one relaxed
-//! addition per allocation.
+//! Memory is never short, a free does nothing, and a fence is reached at once;
+//! making or querying one spins for a configured time, which is the cost of an
+//! event of a real driver. Cost: one relaxed addition per allocation.
 
 use std::hint;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use vramalloc_core::{Arena, Driver};
 /// Addresses of one device; the page map holds 48 bits of them.
 const SPAN: u64 = 1 << 43;
 
-/// The memory of one device, which has no end.
+/// The memory of one device, which never ends.
 pub struct Costless {
     first: u64,
     next: AtomicU64,
@@ -39,7 +38,7 @@ impl Costless {
         }
     }
 
-    /// Bytes that it ever gave: no address is given twice.
+    /// The bytes that it gave in all: no address is given twice.
     pub fn given(&self) -> u64 {
         self.next.load(Ordering::Relaxed) - self.first
     }

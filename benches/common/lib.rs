@@ -1,5 +1,4 @@
-//! What the benches share: a driver that costs nothing, and what they measure
-//! with.
+//! What the benches share: a driver that costs nothing, and a workload.
 
 #![allow(clippy::panic, reason = "tools that may fail loudly")]
 

@@ -1,5 +1,5 @@
-//! What all questions draw from: numbers, sizes, and the things that are
-//! measured. `benches/programs/workload.h` draws the same.
+//! The workload of all questions: numbers, sizes, and blocks.
+//! `benches/programs/workload.h` draws the same.
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::{Arena, Driver};
@@ -7,14 +7,14 @@ use vramalloc_core::{Arena, Driver};
 /// The smallest request.
 const SMALLEST: f64 = 512.0;
 
-/// Doublings from there to the largest: 64 MiB.
+/// Doublings from `SMALLEST` to the largest size, 64 MiB.
 pub const ALL_SIZES: f64 = 17.0;
 
-/// Doublings to 64 KiB, where many blocks are to fit.
+/// Doublings to 64 KiB, for many blocks.
 pub const SMALL_SIZES: f64 = 7.0;
 
-/// Draws are made beforehand, so many, and used in turn: a draw is not
-/// measured.
+/// The number of draws, which are made beforehand and used in turn: drawing is
+/// not measured.
 const DRAWS: usize = 1 << 16;
 
 /// A seeded generator (splitmix64).
@@ -29,7 +29,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number from 0 to below 1.
+    /// A number in [0, 1).
     #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
     pub fn unit(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1_u64 << 53) as f64
@@ -41,7 +41,7 @@ impl Random {
     }
 }
 
-/// A slot and the size of the block that comes into it.
+/// A slot and the size of its new block.
 #[derive(Copy, Clone)]
 pub struct Draw {
     /// Which slot.
@@ -57,7 +57,8 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Of `slots` slots, and of sizes from 512 bytes over so many doublings.
+    /// Draws of `slots` slots, and of sizes from 512 bytes over a number of
+    /// doublings.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -75,7 +76,7 @@ impl Draws {
         }
     }
 
-    /// Begins again with the first one.
+    /// Begins again with the first draw.
     pub fn rewind(&mut self) {
         self.next = 0;
     }
@@ -87,20 +88,20 @@ impl Draws {
     }
 }
 
-/// Blocks of a fixed number, which are replaced one at a time.
+/// A fixed number of blocks, which are replaced one at a time.
 pub struct Live<'a, D: Driver> {
     arena: &'a Arena<D>,
     blocks: Vec<Address>,
 }
 
 impl<'a, D: Driver> Live<'a, D> {
-    /// So many blocks, of drawn sizes.
+    /// Allocates `count` blocks of drawn sizes.
     pub fn new(arena: &'a Arena<D>, count: usize, draws: &mut Draws) -> Live<'a, D> {
         let blocks = (0..count).map(|_| get(arena, draws.draw().size)).collect();
         Live { arena, blocks }
     }
 
-    /// Frees the block in a slot and puts another there.
+    /// Frees the block in a slot and allocates another.
     pub fn replace(&mut self, draw: Draw) {
         put(self.arena, self.blocks[draw.slot]);
         self.blocks[draw.slot] = get(self.arena, draw.size);
@@ -115,7 +116,7 @@ impl<D: Driver> Drop for Live<'_, D> {
     }
 }
 
-/// Asks for a block, which there is.
+/// Allocates a block; fails if there is none.
 pub fn get<D: Driver>(arena: &Arena<D>, size: Bytes) -> Address {
     arena
         .allocate(size)

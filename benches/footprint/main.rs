@@ -1,9 +1,9 @@
 //! Measures the host memory that the allocator itself takes: per live block,
-//! and whether a steady state takes more. A program of its own, since every
-//! host allocation is counted here. One JSON line a figure.
+//! and whether a steady state takes more. It is a program of its own, since
+//! every host allocation is counted here. One JSON line per figure.
 //!
-//! What the page map takes is known when the arena is gone and the map is
-//! still there; the books are the rest. The driver below takes nothing.
+//! The share of the page map is what remains when the arena is gone; the rest
+//! is the arena's records. The driver below takes nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,8 @@ const COUNTS: [usize; 8] = [
     1000, 1100, 10_000, 17_000, 100_000, 135_000, 600_000, 1_000_000,
 ];
 
-/// Host bytes for so many live blocks, and at the worst on the way there.
+/// Measures the host bytes for `count` live blocks, and the peak on the way
+/// there.
 fn blocks(count: usize) {
     let mut draws = Draws::new(1, count, SMALL_SIZES);
     let mut live = Vec::with_capacity(count);
@@ -57,26 +58,26 @@ fn blocks(count: usize) {
 /// Blocks that are live in a steady state.
 const LIVE: usize = 4000;
 
-/// Replacements of a pass.
+/// Replacements per pass.
 const PASS: usize = 65_536;
 
-/// Passes. Where free blocks lie differs from pass to pass at first: it takes
-/// some hundred of them until a repeating program touches no new place.
+/// Passes. At first free blocks lie differently after each pass; only after
+/// some hundred passes does a repeating program touch no new place.
 const PASSES: usize = 256;
 
-/// What there is after so many passes.
+/// The state after a number of passes.
 struct Steady {
     books: usize,
     page_map: usize,
     reserved: u64,
-    /// What the driver ever gave.
+    /// The bytes that the driver gave in all.
     given: u64,
 }
 
 impl Steady {
-    /// Passes that are all the same: `LIVE` blocks are allocated, `PASS`
-    /// times one is replaced, and all are freed. Or one long one of ever new
-    /// replacements.
+    /// Runs equal passes: `LIVE` blocks are allocated, one is replaced `PASS`
+    /// times, and all are freed. If not `repeats`, runs one long pass of ever
+    /// new replacements.
     fn after(passes: usize, repeats: bool) -> Steady {
         let mut draws = Draws::new(1, LIVE, ALL_SIZES);
         let mut random = Random(9);
@@ -93,8 +94,8 @@ impl Steady {
             for _ in 0..PASS {
                 let mut draw = draws.draw();
                 if !repeats {
-                    // Another slot each time round, so no step is like one
-                    // before.
+                    // Another slot in each round, so no step is like an earlier
+                    // one.
                     draw.slot = random.below(LIVE);
                 }
                 live.replace(draw);
@@ -117,7 +118,7 @@ impl Steady {
     }
 }
 
-/// What the second half of the passes adds to what the first leaves.
+/// Measures what the second half of the passes adds to the first.
 fn steady() {
     for (name, repeats) in [("repeating", true), ("random", false)] {
         let early = Steady::after(PASSES / 2, repeats);

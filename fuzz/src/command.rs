@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use vramalloc_command::fuzzing;
 
-/// Statistics files, from anywhere, with zero bytes between them.
+/// Statistics files of any content, separated by zero bytes.
 pub fn report(data: &[u8]) {
     let files: Vec<&[u8]> = data.split(|&byte| byte == 0).take(8).collect();
     for merge in [false, true] {
@@ -16,12 +16,12 @@ pub fn report(data: &[u8]) {
     }
 }
 
-/// A statistics file, from anywhere: what is made of it can be undone event by
-/// event, from the newest back.
+/// A statistics file of any content: its snapshot can be undone event by event,
+/// from the newest back.
 pub fn snapshot(data: &[u8]) {
     match fuzzing::snapshot(data) {
         Ok(made) => {
-            // PROTO 4 in front, STOP behind.
+            // PROTO 4 at the start, STOP at the end.
             assert!(made.pickle.starts_with(&[0x80, 4]) && made.pickle.ends_with(b"."));
             super::is_plain(&made.summary);
             undone(&serde_json::from_str(&made.json).unwrap());
@@ -60,7 +60,8 @@ fn undone(snapshot: &Value) {
     }
 }
 
-/// Size of the segments, and whether a block was freed, by where they start.
+/// Undoes one event. `segments` has sizes and `blocks` whether a block was
+/// freed, both by start address.
 fn undo(event: &Value, segments: &mut BTreeMap<u64, u64>, blocks: &mut BTreeMap<u64, bool>) {
     let at = event["addr"].as_u64().unwrap_or(0);
     let size = number(event, "size");
@@ -98,6 +99,6 @@ pub fn names(data: &[u8]) {
         return;
     };
     let fits = |pid| fuzzing::fits(pattern, name, pid);
-    // A name of one process is a name.
+    // A name that fits for one process fits for any.
     assert!(fits(None) || !fits(Some("42")));
 }

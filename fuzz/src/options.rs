@@ -37,7 +37,7 @@ pub fn options(data: &[u8]) {
     }
 }
 
-/// Every value lies in its range.
+/// Checks that every value lies in its range.
 fn valid(settings: &Settings) {
     let config = &settings.config;
     for fraction in [
@@ -81,7 +81,7 @@ fn valid(settings: &Settings) {
     assert!(settings.groups.least_mib >= -1.0 && settings.trace_events <= 1 << 24);
 }
 
-/// The echo has every option once; a warning is one line.
+/// Checks that the echo has every option once, and that a warning is one line.
 fn told(loaded: &Loaded) {
     let effective = || {
         loaded
@@ -101,7 +101,7 @@ fn told(loaded: &Loaded) {
     }
 }
 
-/// What the echo says is read as the same settings.
+/// Checks that the echo is read back as the same settings.
 fn read_back(loaded: &Loaded) {
     let echo = loaded.echo.iter().map(|option| {
         let row = find(option.key).unwrap();
@@ -115,8 +115,8 @@ fn read_back(loaded: &Loaded) {
     }
 }
 
-/// Where the statistics go is a file in a directory that the user named, and
-/// the file can be read back.
+/// Checks that the file of the statistics lies in a directory that the user
+/// named, and that the command reads a report with these settings.
 fn files(loaded: &Loaded) {
     let process = Process {
         program: "a/../b\n".to_owned(),
@@ -143,7 +143,7 @@ fn files(loaded: &Loaded) {
     super::command::reads(report.to_text().as_bytes());
 }
 
-/// What `check` says of a text is what loading it does.
+/// Checks that `check` accepts a text exactly when loading accepts it.
 fn checked(key: &str, text: &str) {
     let result = check(key, text);
     if let Err(error) = &result {
@@ -153,7 +153,7 @@ fn checked(key: &str, text: &str) {
     let Some(row) = find(key) else {
         return assert!(result.is_err());
     };
-    // A variable is trimmed, and an empty one is not set.
+    // A variable is trimmed, and an empty one counts as not set.
     if text.trim() == text && !text.is_empty() {
         let loaded = load([(variable(row).into(), text.into())], Host::default());
         assert_eq!(result.is_ok(), loaded.warnings.is_empty(), "{key}={text:?}");

@@ -1,7 +1,7 @@
 //! Builds what the tests need, once, and runs programs on it.
 //!
-//! Every run has a fresh working directory of its own and a clean
-//! environment, so that tests can run side by side.
+//! Every run has a fresh working directory and a clean environment, so that
+//! tests can run side by side.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,11 +19,11 @@ use serde_json::Value;
 pub enum Kind {
     /// Linked to `libcudart.so`.
     Dynamic,
-    /// The runtime inside, none of its symbols visible.
+    /// With the runtime linked in, none of its symbols visible.
     Static,
-    /// Only the driver API, by `dlopen` and `dlsym`.
+    /// The driver API alone, by `dlopen` and `dlsym`.
     Driver,
-    /// Only the driver API, by `cuGetProcAddress`.
+    /// The driver API alone, by `cuGetProcAddress`.
     Resolver,
 }
 
@@ -41,15 +41,16 @@ impl Kind {
 
 pub const STRATEGIES: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
 
-/// A program that hangs is killed after this long, and its test fails.
+/// A program that runs longer than this is killed, and its test fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The repository.
+/// The root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// The repository, with the library, the simulated CUDA and the programs built.
+/// The root of the repository, once the library, the simulated CUDA and the
+/// programs are built.
 pub fn built() -> &'static Path {
     static BUILT: OnceLock<()> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -68,7 +69,7 @@ fn cargo() -> Command {
     command
 }
 
-/// Where cargo puts what it builds: a test lies in `debug/deps` there.
+/// Cargo's target folder; a test lies in `debug/deps` there.
 fn target() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     test.ancestors().nth(3).unwrap().to_owned()
@@ -87,21 +88,21 @@ pub fn command() -> &'static str {
     })
 }
 
-/// The folder of this name under that of the tests, with what is in it.
+/// A folder with this name below the tests' folder, with its contents.
 pub fn shared(name: &str) -> PathBuf {
     let folder = target().join("tmp").join(name);
     fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-/// The same, empty.
+/// A folder with this name below the tests' folder, empty.
 pub fn folder(name: &str) -> PathBuf {
-    // From the last time.
+    // It is left from an earlier run.
     let _ = fs::remove_dir_all(shared(name));
     shared(name)
 }
 
-/// Runs a command that builds something, at the repository's root.
+/// Runs a build command at the repository's root.
 pub fn build(command: &mut Command) {
     let output = command.current_dir(root()).output().unwrap();
     assert!(
@@ -116,7 +117,7 @@ pub fn simulated_cuda() -> PathBuf {
     built().join("target/sim")
 }
 
-/// The library that is preloaded.
+/// The path of the library that is preloaded.
 pub fn library() -> PathBuf {
     built();
     let library = target().join("release/libvramalloc.so");
@@ -124,7 +125,7 @@ pub fn library() -> PathBuf {
     library
 }
 
-/// The library's debug build, which compares its books after every step.
+/// The library's debug build, which checks its books after every step.
 pub fn debug_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -161,7 +162,8 @@ pub fn trace(name: &str) -> PathBuf {
     plain
 }
 
-/// An empty folder of its own, left behind for whoever looks into a failure.
+/// An empty folder of its own, kept after the test for whoever looks into a
+/// failure.
 pub fn fresh_folder() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -177,12 +179,13 @@ pub struct Run {
     kind: Kind,
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
-    /// What a shell does in its working directory before it starts.
+    /// A shell script that runs in the working directory before the program
+    /// starts.
     before: Option<String>,
 }
 
 impl Run {
-    /// `tests/programs/<program>.c`, as if vramalloc did not exist.
+    /// `tests/programs/<program>.c`, without vramalloc.
     pub fn bare(program: &'static str, kind: Kind) -> Run {
         let run = Run {
             program,
@@ -199,7 +202,7 @@ impl Run {
         .env("LD_LIBRARY_PATH", &libraries.to_string_lossy())
     }
 
-    /// The same under `libvramalloc.so`.
+    /// `tests/programs/<program>.c` under `libvramalloc.so`.
     pub fn preloaded(program: &'static str, kind: Kind) -> Run {
         Run::bare(program, kind).preload()
     }
@@ -208,7 +211,7 @@ impl Run {
         self.env("LD_PRELOAD", &library().to_string_lossy())
     }
 
-    /// Under the debug build of the library.
+    /// Runs under the debug build of the library.
     pub fn preload_debug(self) -> Run {
         self.env("LD_PRELOAD", &debug_library().to_string_lossy())
     }
@@ -227,18 +230,18 @@ impl Run {
         self
     }
 
-    /// Sets all options at once, as `VRAMALLOC_CONF` has them.
+    /// Sets all options at once, in the form of `VRAMALLOC_CONF`.
     pub fn conf(self, options: &str) -> Run {
         self.env("VRAMALLOC_CONF", options)
     }
 
-    /// Lets it have no more than so many bytes of data.
+    /// Limits the program's data to this many bytes.
     pub fn data(self, bytes: u64) -> Run {
         self.before(&format!("ulimit -d {}", bytes >> 10))
     }
 
-    /// Has a shell, which becomes the program, do this in the working
-    /// directory.
+    /// Runs a shell script in the working directory first; the shell then
+    /// becomes the program.
     pub fn before(mut self, script: &str) -> Run {
         self.before = Some(script.to_owned());
         self
@@ -314,7 +317,7 @@ fn written(folder: &Path) -> BTreeMap<String, String> {
     fs::read_dir(folder)
         .unwrap()
         .map(Result::unwrap)
-        // Nobody may write to a pipe.
+        // Not pipes: no process may be writing to one.
         .filter(|entry| entry.file_type().unwrap().is_file())
         .map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
@@ -323,7 +326,7 @@ fn written(folder: &Path) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// What a run came to.
+/// The result of a run.
 pub struct Outcome {
     /// The run, for messages.
     pub what: String,
@@ -336,16 +339,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Exit code, or minus the signal.
+    /// The exit code, or minus the signal.
     pub fn code(&self) -> i32 {
         (self.status.code()).unwrap_or_else(|| -self.status.signal().unwrap())
     }
 
-    /// Standard error without what the simulated driver noted (the report has
-    /// it too) and the one line that we may say of running out of memory.
+    /// Standard error without the notes of the simulated driver (the report has
+    /// them too) and without the one line that the library may print about
+    /// running out of memory.
     ///
-    /// A process that ends amid a write leaves what fits into the page of the
-    /// file: a last line without an end may be the beginning of such a note.
+    /// A process that ends during a write leaves what fits into the file's
+    /// page: a last line without an end may be the beginning of such a note.
     #[track_caller]
     pub fn said(&self) -> Vec<&str> {
         let noted = "simulated CUDA: violation: ";
@@ -361,8 +365,8 @@ impl Outcome {
         rest
     }
 
-    /// Fails unless the program ended with `code` and said nothing on standard
-    /// error.
+    /// Fails unless the program ended with `code` and printed nothing on
+    /// standard error.
     #[track_caller]
     pub fn quiet(&self, code: i32) -> &Outcome {
         let said = self.said().join("\n");
@@ -370,7 +374,7 @@ impl Outcome {
         self
     }
 
-    /// What the simulated driver noted.
+    /// The report of the simulated driver.
     #[track_caller]
     pub fn report(&self) -> Value {
         let text = (self.report.as_deref())
@@ -382,14 +386,14 @@ impl Outcome {
         self.report.is_some()
     }
 
-    /// What the simulated device found wrong, each finding once.
+    /// The violations that the simulated device found, each once.
     #[track_caller]
     pub fn violations(&self) -> BTreeSet<String> {
         let found = self.report()["violations"].as_array().unwrap().clone();
         found.iter().map(Value::to_string).collect()
     }
 
-    /// Fails if the simulated device found anything wrong.
+    /// Fails if the simulated device found a violation.
     #[track_caller]
     pub fn no_violations(&self) -> &Outcome {
         let found = self.violations();
@@ -397,8 +401,8 @@ impl Outcome {
         self
     }
 
-    /// Fails if it found other things wrong than in the other run, in which
-    /// only addresses may differ.
+    /// Fails if the simulated device found more violations than in the other
+    /// run.
     #[track_caller]
     pub fn no_more_violations(&self, than: &Outcome) -> &Outcome {
         let (found, own) = (self.violations(), than.violations());
@@ -432,7 +436,7 @@ impl Outcome {
         text
     }
 
-    /// The statistics, which must be one file of sane contents.
+    /// The statistics, which must be one file with consistent numbers.
     #[track_caller]
     pub fn stats(&self) -> Value {
         let stats = serde_json::from_str(self.statistics()).unwrap();
@@ -447,7 +451,7 @@ fn number(value: &Value, what: &str) -> u64 {
         .unwrap_or_else(|| panic!("{what}: {value} is no count"))
 }
 
-/// What must hold between the numbers of any statistics.
+/// Checks the relations that hold between the numbers of any statistics.
 #[track_caller]
 fn adds_up(stats: &Value, what: &str) {
     assert_eq!(stats["schema"], 1, "{what}");

@@ -8,7 +8,8 @@ use vramalloc_core::address::Bytes;
 
 use crate::stage::root;
 
-/// One event: the number of the allocation, and its size where it is made.
+/// One event: the number of the allocation, and its size if it is an
+/// allocation.
 pub type Event = (u64, Option<Bytes>);
 
 /// All events of a trace, in their order.

@@ -1,10 +1,10 @@
 //! The memory behind device addresses.
 //!
 //! Owns one sparse file per device, mapped twice: at the device addresses,
-//! where the host may not touch it, and at a place of our own, through which
-//! the simulation reads and writes. Invariant: every address of a device's
-//! span has its byte in our place. Cost: memory is used when it is touched and
-//! given back when its pages are freed.
+//! where the host may not touch it, and at an inner address, through which the
+//! simulation reads and writes. Invariant: every address of a device's span has
+//! its byte at an inner address. Cost: host memory is used when it is touched
+//! and given back when its pages are freed.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -20,9 +20,9 @@ struct Foreign {
 }
 
 pub(crate) struct Backing {
-    /// Where the first device's addresses begin.
+    /// The first address of the first device.
     base: u64,
-    /// Where the same bytes are for us.
+    /// The inner address of the same byte.
     inner: u64,
     span: u64,
     files: Vec<RawFd>,
@@ -57,22 +57,22 @@ impl Backing {
         Address::new(self.base)
     }
 
-    /// The device whose addresses hold this one.
+    /// The device that this address belongs to.
     pub(crate) fn device_at(&self, address: u64) -> Option<u32> {
         let device = address.checked_sub(self.base)? / self.span;
         let device = u32::try_from(device).ok()?;
         (usize::try_from(device).ok()? < self.files.len()).then_some(device)
     }
 
-    /// The file of a device, and how far into it an address lies.
+    /// The file of a device, and the offset of an address in it.
     pub(crate) fn file_at(&self, address: u64) -> Option<(RawFd, u64)> {
         let device = self.device_at(address)?;
         let file = *self.files.get(device as usize)?;
         Some((file, (address - self.base) % self.span))
     }
 
-    /// Where the bytes at an address are for us: the same place for memory of
-    /// the host.
+    /// The inner address of a device address; other addresses, which are the
+    /// host's, are their own.
     pub(crate) fn inner(&self, address: u64) -> *mut u8 {
         let ours = if self.device_at(address).is_some() {
             address - self.base + self.inner
@@ -85,8 +85,8 @@ impl Backing {
         ours as *mut u8
     }
 
-    /// Gives the memory behind unused pages back to the machine; they are zero
-    /// when used again.
+    /// Gives the host memory behind unused pages back; they are zero when used
+    /// again.
     pub(crate) fn discard(&self, start: Address, size: Bytes) {
         let Some((file, offset)) = self.file_at(start.get()) else {
             return;
@@ -99,7 +99,7 @@ impl Backing {
         unsafe { libc::fallocate(file, mode, offset, size) };
     }
 
-    /// Lets the host touch these pages (managed memory), or no longer.
+    /// Allows or forbids the host to touch these pages (managed memory).
     pub(crate) fn expose(&self, start: Address, size: Bytes, visible: bool) {
         let protection = if visible { READ_WRITE } else { libc::PROT_NONE };
         let length = usize::try_from(size.get()).unwrap_or(0);
@@ -107,7 +107,7 @@ impl Backing {
         unsafe { libc::mprotect(start.get() as *mut c_void, length, protection) };
     }
 
-    /// Maps `size` bytes of another process's file; the device address.
+    /// Maps `size` bytes of another process's file. Returns the device address.
     pub(crate) fn map_foreign(&mut self, file: RawFd, offset: u64, size: u64) -> Result<u64, Code> {
         let start = reserve(size)?;
         let inner = reserve(size)?;
@@ -116,7 +116,8 @@ impl Backing {
         Ok(start)
     }
 
-    /// Where the mapping that holds an opened address begins.
+    /// The start of the mapping that holds an address opened from another
+    /// process.
     pub(crate) fn foreign_start(&self, address: u64) -> u64 {
         let below = self.foreign.range(..=address).next_back();
         below.map_or(address, |(&start, _)| start)
@@ -137,7 +138,7 @@ impl Backing {
 
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
-/// Address space that nothing else will be put into.
+/// Reserves address space in which nothing else will be mapped.
 fn reserve(size: u64) -> Result<u64, Code> {
     let length = usize::try_from(size).map_err(|_| Code::OUT_OF_MEMORY)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -149,7 +150,7 @@ fn reserve(size: u64) -> Result<u64, Code> {
     Ok(start as u64)
 }
 
-/// A sparse file of this size that has no name.
+/// Creates a sparse file of this size without a name.
 fn create(size: u64) -> Result<RawFd, Code> {
     let length = i64::try_from(size).map_err(|_| Code::OUT_OF_MEMORY)?;
     // SAFETY: the name is NUL-terminated.
@@ -161,7 +162,7 @@ fn create(size: u64) -> Result<RawFd, Code> {
     Ok(file)
 }
 
-/// Puts a file's bytes at `start`, which was reserved.
+/// Maps a file's bytes at `start`, which was reserved.
 fn map_file(file: RawFd, start: u64, size: u64, offset: u64, protection: i32) -> Result<(), Code> {
     let length = usize::try_from(size).map_err(|_| Code::OUT_OF_MEMORY)?;
     let offset = i64::try_from(offset).map_err(|_| Code::INVALID_VALUE)?;

@@ -1,8 +1,7 @@
 //! Stream capture, and graphs as what was captured.
 //!
 //! Owns the graphs. Invariant: a graph is the list of its work in the order of
-//! capture, and a launch does it in that order on one stream. Cost: that of
-//! the work.
+//! capture, and a launch does that work in this order on one stream.
 
 use vramalloc_core::Code;
 use vramalloc_model::CaptureMode;
@@ -17,7 +16,7 @@ use crate::thread;
 
 const ILLEGAL_STATE: Code = code(401);
 
-/// What `cuStreamIsCapturing` answers.
+/// The answers of `cuStreamIsCapturing`.
 const NONE: u32 = 0;
 const ACTIVE: u32 = 1;
 const INVALIDATED: u32 = 2;
@@ -75,7 +74,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// Status and number of the capture that a stream is part of.
+    /// The status and the number of the capture that a stream is part of.
     fn status(&mut self, handle: Handle) -> Result<(u32, u64), Code> {
         let stream = self.stream(handle)?;
         self.sim.check_implicit(stream)?;

@@ -1,4 +1,4 @@
-//! Contexts, primary ones and others, and which is current to a thread.
+//! Contexts, primary ones and others, and which is current on a thread.
 //!
 //! Invariant: the handle of a device's primary context never changes, also when
 //! the context is reset; a context is alive while it has a model context. Cost:
@@ -16,7 +16,7 @@ use crate::thread::{stack, top};
 const CONTEXT_DESTROYED: Code = code(709);
 
 impl Machine {
-    /// Destroys what a context holds; its handle stays.
+    /// Destroys what a context holds; its handle stays valid.
     fn end_context(&mut self, handle: Handle) {
         let Some(context) = self.contexts.get_mut(handle) else {
             return;
@@ -54,7 +54,7 @@ impl Machine {
 }
 
 impl Call<'_> {
-    /// The handle of the current context, which is alive.
+    /// The handle of the current context, which must be alive.
     pub(crate) fn context(&self) -> Result<Handle, Code> {
         match top() {
             0 => Err(Code::INVALID_CONTEXT),
@@ -62,25 +62,26 @@ impl Call<'_> {
         }
     }
 
-    /// The current context in the model.
+    /// The model's context of the current context.
     pub(crate) fn model_context(&self) -> Result<ContextId, Code> {
         self.alive(self.context()?)
     }
 
-    /// The model's context of a handle, if that is alive.
+    /// The model's context of a handle; an error if it is not alive.
     pub(crate) fn alive(&self, handle: Handle) -> Result<ContextId, Code> {
         let context = self.sim.contexts.get(handle);
         let context = context.ok_or(CONTEXT_DESTROYED)?;
         context.model.ok_or(CONTEXT_DESTROYED)
     }
 
-    /// A context that came as an argument.
+    /// The model's context of an argument.
     pub(crate) fn given(&self, handle: Handle) -> Result<ContextId, Code> {
         self.alive(handle).map_err(|_| Code::INVALID_CONTEXT)
     }
 
-    /// A context that is to be current: of a primary one the handle is enough,
-    /// which may be current before the context is made and after it was reset.
+    /// Checks a context that is to be made current. A primary context's handle
+    /// is always accepted: it may be current before the context is made and
+    /// after it was reset.
     fn named(&self, handle: Handle) -> Done {
         match self.sim.contexts.get(handle) {
             Some(context) if context.primary => Ok(()),
@@ -136,7 +137,7 @@ impl Call<'_> {
         Ok(self.primary(device)?.0)
     }
 
-    /// Which context the next release ends, if any.
+    /// The context that the next release ends, if any.
     fn ending_by_release(&mut self, device: i32) -> Result<Option<Handle>, Code> {
         let (handle, context) = self.primary(device)?;
         Ok((context.retained == 1).then_some(handle))
@@ -170,7 +171,7 @@ impl Call<'_> {
         Ok(handle)
     }
 
-    /// A context that the thread may detach from, and its users.
+    /// The count of users of a context that the thread may detach from.
     fn attached(&mut self, handle: Handle) -> Result<&mut u32, Code> {
         let current = self.context()?;
         let context = self.current_mut()?;

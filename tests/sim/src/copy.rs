@@ -1,8 +1,8 @@
 //! Copies between any two places.
 //!
-//! Owns nothing. Invariant: a copy is work on a stream and moves its bytes at
-//! its end; device ranges must lie in live allocations, which is refused and
-//! recorded otherwise. Cost: that of the bytes.
+//! Invariant: a copy is work on a stream and moves its bytes at its end. A
+//! device range that does not lie in a live allocation is refused and recorded
+//! as a violation.
 
 use vramalloc_core::{Address, Bytes, Code};
 use vramalloc_model::{Touch, Violation, Work};
@@ -15,7 +15,7 @@ use crate::ffi::{Done, Handle, In, bytes_at};
 const BUS: u64 = 32;
 const DEVICE: u64 = 1024;
 
-/// Slices that a three-dimensional copy may have.
+/// The most slices of a three-dimensional copy.
 const MAX_DEPTH: u64 = 1 << 20;
 
 /// Memory types of the descriptors of two-dimensional copies.
@@ -45,7 +45,7 @@ pub(crate) struct Copy2D {
     height: u64,
 }
 
-/// `CUDA_MEMCPY3D`, and its twin for peers, which names contexts besides.
+/// `CUDA_MEMCPY3D`, and its variant for peers, which also names contexts.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub(crate) struct Copy3D {
@@ -74,7 +74,7 @@ pub(crate) struct Corner {
 }
 
 impl Corner {
-    /// The same side of the copy of one slice.
+    /// This side of the copy of slice `z`.
     fn slice(&self, z: u64) -> Option<(u64, u64)> {
         let slice = self.z.checked_add(z)?.checked_mul(self.height)?;
         let offset = slice.checked_mul(self.pitch)?;
@@ -109,14 +109,14 @@ impl Move {
     }
 }
 
-/// How long a copy or a set of so many bytes takes.
+/// The duration of a copy or a set of this many bytes.
 pub(crate) fn duration(bytes: u64, over_the_bus: bool) -> u64 {
     let speed = if over_the_bus { BUS } else { DEVICE };
     500 + bytes / speed
 }
 
 impl Call<'_> {
-    /// Refuses a range that device work may not touch, and records that.
+    /// Refuses a range that device work may not touch, and records a violation.
     pub(crate) fn check_range(&mut self, rows: Rows, width: u64, count: u64) -> Done {
         let last = rows.pitch.saturating_mul(count.saturating_sub(1));
         let size = last.saturating_add(width);
@@ -129,7 +129,7 @@ impl Call<'_> {
         Err(Code::INVALID_VALUE)
     }
 
-    /// What work on these rows touches of a device, or of pinned memory.
+    /// The device memory or pinned memory that work on these rows touches.
     pub(crate) fn touch(&self, rows: Rows, width: u64, count: u64, writes: bool) -> Option<Touch> {
         let start = Address::new(rows.start);
         let last = rows.pitch.saturating_mul(count.saturating_sub(1));
@@ -146,12 +146,12 @@ impl Call<'_> {
         self.sim.model.find(Address::new(address)).is_some()
     }
 
-    /// Host memory that the device cannot reach by itself.
+    /// Whether this is host memory that the device cannot access by itself.
     fn is_pageable(&self, address: u64) -> bool {
         !self.is_on_device(address) && self.sim.host.at(address).is_none()
     }
 
-    /// Submits a copy; when it ends, for those that wait.
+    /// Submits a copy.
     fn submit_move(&mut self, stream: Handle, m: Move) -> Done {
         let stream = self.stream(stream)?;
         if m.width == 0 || m.rows == 0 {
@@ -190,7 +190,8 @@ impl Call<'_> {
         self.sim.submit(stream, work)
     }
 
-    /// A copy that is done when the call returns, if the host is part of it.
+    /// Makes a copy. It is done when the call returns, if the host is part of
+    /// it.
     fn copy_now(&mut self, m: Move) -> Done {
         self.context()?;
         self.unsafe_in_capture()?;
@@ -202,8 +203,8 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// A copy on a stream. One to host memory that the device cannot reach by
-    /// itself waits, as the driver's does.
+    /// Makes a copy on a stream. A copy to host memory that the device cannot
+    /// access by itself waits, as the driver's does.
     fn copy_later(&mut self, m: Move, stream: Handle) -> Done {
         self.context()?;
         self.submit_move(stream, m)?;
@@ -222,7 +223,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The copies of the slices of a three-dimensional one.
+    /// The copies of the slices of a three-dimensional copy.
     fn moves_3d(&self, copy: &In<Copy3D>) -> Result<Vec<Move>, Code> {
         let c = copy.get()?;
         let slice = |z| {

@@ -1,13 +1,11 @@
-//! Devices and what they say of themselves: something like an H200.
-//!
-//! Owns nothing. Cost: constant.
+//! Devices and their properties: something like an H200.
 
 use vramalloc_core::Code;
 
 use crate::entry::{Call, driver};
 use crate::ffi::{INVALID_DEVICE, Out, Text, code, put_text};
 
-/// Attribute and value, where the value is not 0.
+/// Attributes and values; all others are 0.
 const ATTRIBUTES: &[(i32, i32)] = &[
     (1, 1024),
     (2, 1024),
@@ -57,7 +55,7 @@ const ATTRIBUTES: &[(i32, i32)] = &[
     (120, 1),
 ];
 
-/// Attributes that have names today.
+/// The attributes that have names today.
 const KNOWN: std::ops::RangeInclusive<i32> = 1..=150;
 
 const PCI_BUS: i32 = 33;
@@ -77,7 +75,7 @@ impl Call<'_> {
     }
 }
 
-/// 16 bytes, another for each device.
+/// The UUID of a device.
 fn uuid(device: u32) -> [u8; 16] {
     let mut uuid = *b"simulated-gp\0\0\0\0";
     uuid[12..].copy_from_slice(&device.to_be_bytes());

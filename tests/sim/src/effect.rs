@@ -12,7 +12,7 @@ pub(crate) enum Callback {
     Stream(extern "C" fn(u64, u32, *mut c_void), u64),
 }
 
-/// Rows of bytes: `rows` times `width`, each `pitch` after the last.
+/// Rows of bytes, each `pitch` after the last.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Rows {
     pub(crate) start: u64,
@@ -36,14 +36,15 @@ pub(crate) enum Effect {
         width: u64,
         rows: u64,
     },
-    /// Writes bytes that were taken when the work was submitted.
+    /// Writes bytes that were read when the work was submitted.
     Write { to: u64, bytes: Vec<u8> },
-    /// Calls the program, which learns from it that the mark is reached.
+    /// Calls a function of the program; the host then knows that the mark is
+    /// reached.
     Call {
         callback: Callback,
         argument: u64,
         mark: Mark,
     },
-    /// Gives memory of a pool back.
+    /// Frees memory of a pool.
     Release(u64),
 }

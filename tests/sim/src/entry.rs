@@ -1,8 +1,8 @@
 //! How every driver function begins and ends.
 //!
-//! Owns the count of each function's calls and its scripted faults.
-//! Invariant: one call at a time is inside the machine; a call is counted even
-//! when it is refused. Cost: two atomics, an uncontended lock and the clock.
+//! Owns the count of each function's calls and its scripted faults. Invariant:
+//! one call at a time is inside the machine; a call is counted even if it is
+//! refused.
 
 use std::ffi::{CString, c_char};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,8 +18,8 @@ use crate::machine::{self, Machine};
 use crate::state::LastWord;
 use crate::thread;
 
-/// One exported function: its name, its calls, and what the environment says
-/// about it.
+/// One exported function: its name, its calls, and its settings in the
+/// environment.
 pub(crate) struct Site {
     pub(crate) name: &'static str,
     calls: AtomicU64,
@@ -35,14 +35,14 @@ struct Plan {
 /// All functions that were called so far.
 static SITES: Mutex<Vec<&'static Site>> = Mutex::new(Vec::new());
 
-/// What the program asked to be called at the beginning of each call, as
-/// profilers do; it may call the driver in turn. 0: nothing.
+/// A function of the program that is called at the beginning of each driver
+/// call, as profilers do; it may call the driver in turn. 0: none.
 static WATCHER: AtomicUsize = AtomicUsize::new(0);
 
-/// A function that gets the name of the call, which ends in zero.
+/// It gets the name of the call, NUL-terminated.
 type Watcher = extern "C" fn(*const c_char);
 
-/// Asks for such calls; none ends them.
+/// Sets the function that is called; `None` ends the calls.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn sim_cuda_watch(watcher: Option<Watcher>) {
     let watcher = watcher.map_or(0, |watcher| watcher as usize);
@@ -50,7 +50,7 @@ pub(crate) extern "C" fn sim_cuda_watch(watcher: Option<Watcher>) {
     WATCHER.store(watcher, Ordering::Release);
 }
 
-/// No lock is held here.
+/// Calls the watcher. No lock is held here.
 fn tell_watcher(name: &str) {
     // Acquire: pairs with the Release in `sim_cuda_watch`.
     let watcher = WATCHER.load(Ordering::Acquire);
@@ -64,7 +64,7 @@ fn tell_watcher(name: &str) {
     }
 }
 
-/// Set in the child of a fork: there the driver is of no use any more.
+/// Set in the child of a fork: the driver cannot be used there.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
 impl Site {
@@ -76,7 +76,7 @@ impl Site {
         }
     }
 
-    /// Counts a call; whether the environment lets it go on.
+    /// Counts a call. Returns an error if the environment scripts one.
     fn count(&'static self) -> Done {
         if is_forked() {
             // Another thread may have held the lock below at the fork.
@@ -110,7 +110,7 @@ impl Site {
     }
 }
 
-/// How often each function was called, by name.
+/// The number of calls of each function, by name.
 pub(crate) fn counts() -> Vec<(&'static str, u64)> {
     let sites = SITES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut counts: Vec<_> = (sites.iter())
@@ -130,8 +130,8 @@ pub(crate) struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Refuses a call that an open capture forbids to this thread, and spoils
-    /// that capture.
+    /// Refuses a call that an open capture forbids to this thread, and
+    /// invalidates that capture.
     pub(crate) fn unsafe_in_capture(&mut self) -> Done {
         let refused = self
             .sim
@@ -144,7 +144,7 @@ impl Call<'_> {
     }
 }
 
-/// The child of a fork begins here.
+/// Called in the child of a fork.
 pub(crate) extern "C" fn forked() {
     // Relaxed: a child has one thread.
     FORKED.store(true, Ordering::Relaxed);
@@ -162,14 +162,13 @@ fn number(done: Done) -> u32 {
     }
 }
 
-/// A function that needs no initialised driver.
+/// Runs a function that needs no initialised driver.
 pub(crate) fn bare(site: &'static Site, body: impl FnOnce() -> Done) -> u32 {
     number(site.count().and_then(|()| body()))
 }
 
-/// Whether a function works although the current context is broken: those that
-/// are about which context is current, about devices, and about the end of the
-/// context.
+/// Whether a function works although the current context is broken: functions
+/// about the current context, about devices, and about the end of the context.
 fn outlives_a_broken_context(name: &str) -> bool {
     const ABOUT_CONTEXTS: [&str; 8] = [
         "cuCtxGetCurrent",
@@ -184,7 +183,7 @@ fn outlives_a_broken_context(name: &str) -> bool {
     name.starts_with("cuDevice") || ABOUT_CONTEXTS.contains(&name)
 }
 
-/// A function of the initialised driver.
+/// Runs a function of the initialised driver.
 pub(crate) fn enter(
     site: &'static Site,
     per_thread: bool,
@@ -193,8 +192,8 @@ pub(crate) fn enter(
     number(site.count().and_then(|()| inside(site, per_thread, body)))
 }
 
-/// A function that ends a context: what the context keeps for others is given
-/// up first, in calls that may come back into the driver.
+/// Runs a function that ends a context. Before that, the destructors of the
+/// values in the context's storage are called; they may call the driver.
 pub(crate) fn enter_ending(
     site: &'static Site,
     ending: impl FnOnce(&mut Call<'_>) -> Result<Option<Handle>, Code>,
@@ -247,8 +246,8 @@ fn inside(site: &'static Site, per_thread: bool, body: impl FnOnce(&mut Call<'_>
 
 /// Defines exported driver functions. `fn name(call, …)` is a function of the
 /// initialised driver; `fn name / twin (call, …)` has a twin for which stream 0
-/// is the thread's own default stream; `bare fn` needs no initialisation; an
-/// `ending fn` says first which context it is going to end.
+/// is the thread's own default stream; `bare fn` needs no initialisation;
+/// `ending fn` first names the context that it is going to end.
 macro_rules! driver {
     () => {};
     (bare fn $name:ident ($($arg:ident : $ty:ty),* $(,)?) $body:block $($rest:tt)*) => {

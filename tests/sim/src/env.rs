@@ -22,15 +22,15 @@
 //! | `SIM_CUDA_VERBOSE` | 0 | 1: name the functions asked for that are not there |
 //! | `SIM_CUDA_REPORT` | | file for the report at exit; `%p` is the process |
 //!
-//! Owns nothing but their reading. Invariant: what cannot be read counts as
-//! not given, with one line on standard error. Cost: once per process, and
-//! once per driver function for faults and lacks.
+//! A value that cannot be read counts as not given, with one line on standard
+//! error. The variables are read once per process; those for faults and lacks,
+//! once per driver function.
 
 use std::time::Duration;
 
 use vramalloc_core::Bytes;
 
-/// What the environment asks for.
+/// The settings of the environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Environment {
     pub(crate) devices: u32,
@@ -74,7 +74,7 @@ fn capability() -> (i32, i32) {
     numbers.unwrap_or((9, 0))
 }
 
-/// Never below what the host's own pages give.
+/// At least the size of the host's pages.
 fn host_align() -> Bytes {
     let page = Bytes::kib(4);
     let asked = size("SIM_CUDA_HOST_ALIGN", page);
@@ -85,7 +85,7 @@ fn host_align() -> Bytes {
     }
 }
 
-/// What the driver says its version is.
+/// The driver's version.
 pub(crate) fn version() -> i32 {
     number("SIM_CUDA_VERSION", 13_000)
 }
@@ -94,7 +94,7 @@ pub(crate) fn flag(name: &str) -> bool {
     std::env::var(name).is_ok_and(|v| v == "1")
 }
 
-/// Whether this driver is to do without the function.
+/// Whether this driver is to lack the function.
 pub(crate) fn lacks(function: &str) -> bool {
     std::env::var("SIM_CUDA_LACKS").is_ok_and(|l| l.split(',').any(|n| n.trim() == function))
 }
@@ -105,11 +105,11 @@ pub(crate) struct Fault {
     /// Which call of the function; 1 is the first.
     pub(crate) n: u64,
     pub(crate) code: u32,
-    /// Whether it breaks the context that is current.
+    /// Whether it breaks the current context.
     pub(crate) sticky: bool,
 }
 
-/// Which calls of the function are to fail.
+/// The calls of the function that are to fail.
 pub(crate) fn faults(function: &str) -> Vec<Fault> {
     std::env::var("SIM_CUDA_FAULT").map_or_else(|_| Vec::new(), |l| faults_in(&l, function))
 }

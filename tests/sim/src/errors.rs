@@ -1,6 +1,4 @@
 //! The names and texts of the codes.
-//!
-//! Owns one table. Cost: a linear search.
 
 use std::ffi::{CStr, c_char};
 
@@ -9,7 +7,7 @@ use vramalloc_core::Code;
 use crate::entry::driver;
 use crate::ffi::Out;
 
-/// Number, name, and what it says.
+/// Number, name and text.
 const CODES: &[(u32, &CStr, &CStr)] = &[
     (0, c"CUDA_SUCCESS", c"no error"),
     (1, c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),

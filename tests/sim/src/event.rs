@@ -24,7 +24,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// An event that is going to be recorded.
+    /// The event that is to be recorded; a violation if it does not exist.
     fn event_to_record(&mut self, handle: Handle) -> Result<&Event, Code> {
         if self.sim.events.get(handle).is_none() {
             self.is_not_there("of event", handle);
@@ -32,7 +32,8 @@ impl Call<'_> {
         self.event(handle)
     }
 
-    /// A real driver looks into whatever lies there now.
+    /// Records a violation: a real driver would read whatever memory is there
+    /// now.
     fn is_not_there(&mut self, what: &str, handle: Handle) {
         let text = format!("{} {what} {handle:#x}, which is not there", self.name);
         self.sim.violate(Violation::Other(text));
@@ -87,7 +88,7 @@ impl Call<'_> {
             return Err(Code::NOT_READY);
         }
         let apart = i128::from(end) - i128::from(start);
-        // Hours of nanoseconds lose nothing that a float could hold.
+        // Converts without loss: a float holds hours of nanoseconds.
         to.set(apart as f32 / 1e6)
     }
 
@@ -101,7 +102,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// This process's view of an event of another.
+    /// Makes this process's handle of another process's event.
     pub(crate) fn shared_event(&mut self) -> Result<Handle, Code> {
         let event = Event {
             context: self.context()?,
@@ -112,7 +113,8 @@ impl Call<'_> {
         Ok(self.sim.events.insert(event))
     }
 
-    /// Refuses what would order with a capture on any stream of a context.
+    /// Refuses a call that would order with a capture on any stream of the
+    /// context.
     fn whole_context(&mut self, handle: Handle) -> Result<vramalloc_model::ContextId, Code> {
         let Ok(context) = self.alive(handle) else {
             self.sim

@@ -1,14 +1,13 @@
 //! The tables of functions that NVIDIA's own runtime asks the driver for,
 //! beside the public interface.
 //!
-//! What runtimes up to 11.6 need of them: the handle of a primary context that
-//! nobody has made yet, modules out of the fat binaries that compilers leave in
+//! They have what runtimes up to 11.6 need: the handle of a primary context
+//! that is not made yet, modules from the fat binaries that compilers leave in
 //! a program, and values that belong to a context, whose destructors run when
 //! it ends. Later runtimes also ask who the driver is; that table is not here.
 //!
-//! Owns the tables and the values. Invariant: a destructor runs once, outside
-//! the machine's lock and before the context's end, and finds it alive. Cost:
-//! O(log n).
+//! Invariant: a destructor runs once, outside the machine's lock and before the
+//! context's end, and finds it alive. Cost: O(log n).
 
 use std::ffi::c_void;
 use std::sync::atomic::AtomicU64;
@@ -21,7 +20,7 @@ use crate::ffi::{Done, Handle, In, NOT_FOUND, Out};
 use crate::state::{Destructor, Storage};
 
 impl Call<'_> {
-    /// The storage of a context; of the current one for 0.
+    /// The storage of a context; 0 is the current one.
     fn storage(&mut self, context: Handle) -> Result<&mut Storage, Code> {
         let context = match context {
             0 => self.context()?,
@@ -31,7 +30,7 @@ impl Call<'_> {
         Ok(&mut found.ok_or(Code::INVALID_CONTEXT)?.storage)
     }
 
-    /// The place of a value, whose former one is forgotten.
+    /// Stores a value, and forgets the one before it.
     fn keep(&mut self, context: Handle, key: u64, value: u64, end: Option<Destructor>) -> Done {
         self.storage(context)?.insert(key, (value, end));
         Ok(())
@@ -71,18 +70,19 @@ hidden! {
     }
 }
 
-/// What a slot that nothing is asked of answers.
+/// The function in slots that need none.
 extern "C" fn hidden_nothing() -> u32 {
     0
 }
 
-/// Says that a tool which is asked after is not there.
+/// Answers that there is no tool.
 extern "C" fn hidden_no_tool(to: Out<u32>) -> u32 {
     to.maybe(0);
     0
 }
 
-/// Room that the runtime keeps addresses of its tools' callbacks in: none.
+/// Where the runtime reads the addresses of its tools' callbacks: there are
+/// none.
 static CALLBACKS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
 static MORE_CALLBACKS: [AtomicU64; 14] = [const { AtomicU64::new(0) }; 14];
 
@@ -100,8 +100,8 @@ extern "C" fn hidden_more_callbacks(to: Out<*const AtomicU64>, count: Out<usize>
     hand_out(&MORE_CALLBACKS, &to, &count)
 }
 
-/// A table as the runtime reads it: functions, and in some of them first the
-/// table's own size in bytes.
+/// A table as the runtime reads it: functions, in some tables after the table's
+/// own size in bytes.
 struct Table {
     id: [u8; 16],
     slots: &'static [Slot],

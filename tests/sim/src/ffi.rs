@@ -1,25 +1,25 @@
-//! What comes in and goes out through the driver's interface.
+//! Arguments and results of the driver's interface.
 //!
 //! Owns the only dereferences of pointers that a caller passed as arguments
 //! ([`Out`], [`In`], [`Text`]); all of them accept NULL and answer
-//! `INVALID_VALUE` as the driver does. Cost: none.
+//! `INVALID_VALUE` as the driver does.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use vramalloc_core::Code;
 
-/// What a driver function answers, before it becomes a number.
+/// The result of a driver function, before it becomes a number.
 pub(crate) type Done = Result<(), Code>;
 
 /// An opaque handle of the driver; 0 is NULL.
 pub(crate) type Handle = u64;
 
-/// A pointer through which a result goes out; may be NULL.
+/// A pointer to which a result is written; may be NULL.
 #[repr(transparent)]
 pub(crate) struct Out<T>(*mut T);
 
 impl<T> Out<T> {
-    /// A result that goes out through a pointer of unknown type.
+    /// A result for a pointer of unknown type.
     pub(crate) fn at(place: *mut T) -> Out<T> {
         Out(place)
     }
@@ -28,7 +28,7 @@ impl<T> Out<T> {
         self.0.is_null()
     }
 
-    /// The same place, for a value of another type.
+    /// The same pointer, for a value of another type.
     pub(crate) fn cast<U>(&self) -> Out<U> {
         Out(self.0.cast())
     }
@@ -41,19 +41,19 @@ impl<T> Out<T> {
         Ok(())
     }
 
-    /// Writes the result, which the caller requires.
+    /// Writes the result; NULL is an error.
     pub(crate) fn set(&self, value: T) -> Done {
         self.required()?;
         self.maybe(value);
         Ok(())
     }
 
-    /// Writes the result if the caller wants it.
+    /// Writes the result if the pointer is not NULL.
     pub(crate) fn maybe(&self, value: T) {
         self.set_at(0, value);
     }
 
-    /// Writes one element of an array, if there is one.
+    /// Writes one element of an array if the pointer is not NULL.
     pub(crate) fn set_at(&self, index: usize, value: T) {
         if !self.0.is_null() {
             // SAFETY: the interface says that a pointer that is not NULL can
@@ -62,7 +62,7 @@ impl<T> Out<T> {
         }
     }
 
-    /// What stands there now.
+    /// Reads the present value.
     pub(crate) fn get(&self) -> Result<T, Code>
     where
         T: Copy,
@@ -71,7 +71,7 @@ impl<T> Out<T> {
     }
 }
 
-/// A pointer through which an argument comes in; may be NULL.
+/// A pointer from which an argument is read; may be NULL.
 #[repr(transparent)]
 pub(crate) struct In<T>(pub(crate) *const T);
 
@@ -91,12 +91,12 @@ impl<T: Copy> In<T> {
     }
 }
 
-/// A NUL-terminated text that comes in; may be NULL.
+/// A NUL-terminated text as an argument; may be NULL.
 #[repr(transparent)]
 pub(crate) struct Text(*const c_char);
 
 impl Text {
-    /// The text at a place.
+    /// The text at an address.
     #[cfg(test)]
     pub(crate) fn at(place: *const c_char) -> Text {
         Text(place)
@@ -112,7 +112,7 @@ impl Text {
     }
 }
 
-/// The bytes at a place, copied.
+/// The bytes at an address, copied.
 pub(crate) fn bytes_at(start: *const c_void, length: usize) -> Vec<u8> {
     if start.is_null() || length == 0 {
         return Vec::new();

@@ -1,10 +1,9 @@
 //! Green contexts: parts of a device, each with streams of its own.
 //!
-//! Owns nothing: a green context is a context that is a part of its device's
-//! primary one, whose memory, streams and end it shares (the model gives it no
-//! order of its own). Invariant: it retains the primary context while it lives,
-//! and is current on one thread at a time. Resources are numbers without
-//! effect. Cost: O(log n).
+//! A green context is a part of its device's primary context, whose memory,
+//! streams and end it shares (the model gives it no order of its own).
+//! Invariant: it retains the primary context while it lives, and is current on
+//! one thread at a time. Resources are numbers without effect.
 
 use vramalloc_core::Code;
 use vramalloc_model::Violation;
@@ -15,12 +14,12 @@ use crate::machine::Machine;
 use crate::state::Context;
 use crate::thread;
 
-/// The sort of resource, and where its count stands in `CUdevResource`.
+/// The kind of resource, and where its count stands in `CUdevResource`.
 const SM: u32 = 1;
 const COUNT_AT: usize = 24;
 
 impl Machine {
-    /// The primary context is gone.
+    /// Ends the parts of a primary context that is gone.
     pub(crate) fn end_parts_of(&mut self, primary: Handle) {
         let all = self.contexts.iter();
         let parts: Vec<Handle> = all
@@ -34,7 +33,7 @@ impl Machine {
         }
     }
 
-    /// A context was made current.
+    /// Notes that a context was made current.
     pub(crate) fn becomes_current(&mut self, handle: Handle) {
         let Some(context) = self.contexts.get_mut(handle) else {
             return;
@@ -49,7 +48,7 @@ impl Machine {
         }
     }
 
-    /// A context is not current any more.
+    /// Notes that a context is not current any more.
     pub(crate) fn is_current_no_more(&mut self, handle: Handle) {
         if let Some(context) = self.contexts.get_mut(handle) {
             context.current_on = None;
@@ -58,7 +57,7 @@ impl Machine {
 }
 
 impl Call<'_> {
-    /// A green context that came as an argument.
+    /// The green context of an argument.
     fn green(&self, handle: Handle) -> Result<&Context, Code> {
         let context = self.sim.contexts.get(handle);
         let context = context.filter(|context| context.part_of.is_some());

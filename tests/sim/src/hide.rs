@@ -1,9 +1,8 @@
-//! Taking functions out of the library's symbol table, so that a driver which
+//! Removes functions from the library's symbol table, so that a driver which
 //! lacks them lacks them for `dlsym` too.
 //!
-//! Owns nothing. Invariant: runs once, when the library is loaded, before
-//! anybody has looked for a symbol. Cost: nothing where nothing is lacking,
-//! else a search per function.
+//! Invariant: it runs once, when the library is loaded, before any code has
+//! looked up a symbol.
 
 use std::ffi::{c_int, c_void};
 

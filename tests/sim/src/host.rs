@@ -1,9 +1,9 @@
-//! Pinned host memory: taken from the system, or the program's own registered.
+//! Pinned host memory: allocated, or the program's own and registered.
 //!
-//! Owns the blocks. Invariant: blocks do not overlap; one that is freed is
-//! unmapped, so that whoever uses it later is found out; none is aligned better
-//! than the environment says, so that whoever relies on more is found out, too.
-//! Cost: a mapping per block.
+//! Owns the blocks. Invariant: blocks do not overlap. A freed block is
+//! unmapped, so that a later use of it is found; no block is aligned better
+//! than the environment says, so that a program that relies on more is found,
+//! too. Cost: a mapping per block.
 
 use std::ffi::c_void;
 
@@ -14,15 +14,16 @@ use crate::ffi::{Done, Handle, NOT_REGISTERED, Out, REGISTERED};
 use crate::machine::Machine;
 use crate::state::{HostBlock, PAGE};
 
-/// Flags that `cuMemHostAlloc` and `cuMemHostRegister` know.
+/// The flags that `cuMemHostAlloc` and `cuMemHostRegister` accept.
 const ALLOC_FLAGS: u32 = 7;
 const REGISTER_FLAGS: u32 = 15;
 
-/// What memory of `cuMemAllocHost` is said to be: for all contexts, and mapped.
+/// The flags that are reported for memory of `cuMemAllocHost`: for all
+/// contexts, and mapped.
 const PLAIN: u32 = 3;
 
 impl Machine {
-    /// Locks a block, if the host lets so much be locked.
+    /// Locks a block, if the host allows so much locked memory.
     fn lock_host(&mut self, start: u64, block: HostBlock) -> Done {
         let used = self.host.used.saturating_add(block.pages());
         if used > self.environment.host_memory.get() {
@@ -36,9 +37,9 @@ impl Machine {
         Ok(())
     }
 
-    /// Lets go of a block. What the driver allocated it frees when the work that
-    /// touches it is done; for what is only registered it does not wait, and
-    /// such work is a violation.
+    /// Unlocks a block. Memory that the driver allocated is freed when the work
+    /// that touches it is done; registered memory is not waited for, and such
+    /// work is a violation.
     fn unlock_host(&mut self, start: u64) {
         let Some(block) = self.host.blocks.remove(&start) else {
             return;
@@ -57,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// Forgets the pinned memory of a context that ends.
+    /// Frees the pinned memory of a context that ends.
     pub(crate) fn drop_host_of(&mut self, context: Handle) {
         let own = |b: &HostBlock| b.context == context;
         let blocks = self.host.blocks.iter();
@@ -65,7 +66,7 @@ impl Machine {
         gone.into_iter().for_each(|start| self.unlock_host(start));
     }
 
-    /// Waits for all work on all devices, which may use host memory.
+    /// Waits for all work on all devices, since any of it may use host memory.
     fn wait_for_all(&mut self) {
         for device in 0..self.environment.devices {
             self.wait_for_device(device);
@@ -81,11 +82,11 @@ fn unmap(start: u64, size: u64) {
     }
 }
 
-/// Whole pages for `size` bytes, aligned to `align` and to no more.
+/// Maps whole pages for `size` bytes, aligned to `align` and to no more.
 fn map(size: u64, align: u64) -> Result<u64, Code> {
     let pages = size.checked_next_multiple_of(PAGE);
     let pages = pages.ok_or(Code::OUT_OF_MEMORY)?;
-    // Among two multiples of `align` that follow each other one is odd.
+    // Of two consecutive multiples of `align` one is odd.
     let all = pages
         .checked_add(2 * align)
         .and_then(|all| usize::try_from(all).ok())

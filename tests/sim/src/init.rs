@@ -1,8 +1,8 @@
 //! The driver's beginning and end.
 //!
-//! Owns nothing. Invariant: after the exit handlers of the process have
-//! reached ours, every call answers `DEINITIALIZED`, unless the environment has
-//! the driver live longer. Cost: the first `cuInit` maps the devices' memory.
+//! Invariant: after the exit handlers of the process have reached ours, every
+//! call answers `DEINITIALIZED`, unless the environment lets the driver live
+//! longer. Cost: the first `cuInit` maps the devices' memory.
 
 use std::sync::Once;
 
@@ -38,7 +38,7 @@ driver! {
     }
 }
 
-/// Lets us know of a fork and of the process's end.
+/// Registers handlers for a fork and for the process's end.
 fn watch_the_process() {
     // SAFETY: both functions live as long as this library, which a driver's
     // user does not unload.
@@ -61,8 +61,8 @@ extern "C" fn end() {
     }
 }
 
-/// A function that the interface has and this driver does not: it says so,
-/// the first time on standard error if that is wanted.
+/// Answers for a function of the interface that this driver does not have; with
+/// `SIM_CUDA_VERBOSE` it prints that once.
 pub(crate) fn unsupported(name: &str, said: &Once) -> Done {
     said.call_once(|| {
         if env::flag("SIM_CUDA_VERBOSE") {

@@ -1,9 +1,10 @@
 //! Memory and events shared between processes.
 //!
-//! Owns nothing. Invariant: a handle names a whole allocation, so that of an
-//! address inside one is the same; a handle that is opened twice in a context is
-//! mapped once, and counted; the bytes are shared in truth, by the device's file. An event of another process is one that was reached. Cost: two
-//! mappings per opened handle of memory.
+//! Invariant: a handle names a whole allocation, so the handles of all its
+//! addresses are the same. A handle that is opened twice in a context is mapped
+//! once, and counted. The bytes are really shared, by the device's file. An
+//! event of another process is one that was reached. Cost: two mappings per
+//! opened handle of memory.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,7 +15,7 @@ use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_HANDLE, Out};
 use crate::state::{Kind, MemHandle, Opened};
 
-/// What stands in the 64 bytes of an event handle.
+/// The contents of the 64 bytes of an event handle.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub(crate) struct EventHandle {
@@ -37,7 +38,7 @@ impl Call<'_> {
         if self.sim.kinds.contains_key(&base) {
             return Err(Code::INVALID_VALUE);
         }
-        // The whole pages: a mapping cannot begin inside one.
+        // Whole pages: a mapping cannot begin inside one.
         let (file, offset) = self.sim.backing.file_at(base).ok_or(Code::INVALID_VALUE)?;
         to.set(MemHandle {
             mark: MARK,
@@ -59,7 +60,7 @@ impl Call<'_> {
         if handle.process == std::process::id() {
             return Err(Code::INVALID_CONTEXT);
         }
-        // A context takes what was opened in it with it.
+        // A context that ended has closed what was opened in it.
         let kinds = &self.sim.kinds;
         (self.sim.opened).retain(|o| kinds.get(&o.address) == Some(&Kind::Foreign));
         let same = |o: &&mut Opened| o.context == context && o.handle == handle;
@@ -91,8 +92,8 @@ impl Call<'_> {
         to.set(address)
     }
 
-    /// Waits for what the event stands for: every process has a clock of its
-    /// own, so that it must lie behind before another process hears of it.
+    /// Waits for the event: every process has a clock of its own, so the event
+    /// must be reached before another process learns of it.
     fn export_event(&mut self, to: &Out<EventHandle>, event: Handle) -> Done {
         to.required()?;
         self.reach_shared_event(event)?;

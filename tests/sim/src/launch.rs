@@ -1,8 +1,8 @@
 //! Launching kernels.
 //!
-//! Owns the meaning of the kernels that have one: `spin(ns)` takes time, and
+//! Two kernels have an effect: `spin(ns)` takes time, and
 //! `fill(pointer, value, count, ns)` takes time and then writes words. Every
-//! other kernel takes a moment and does nothing. Cost: reading the parameters.
+//! other kernel takes a fixed time and does nothing.
 
 use std::ffi::c_void;
 
@@ -51,9 +51,9 @@ impl Shape {
 
 /// A launch's parameters, in either form.
 struct Arguments {
-    /// Where each one is.
+    /// The address of each parameter.
     list: In<*const c_void>,
-    /// All of them behind each other.
+    /// All parameters, packed.
     packed: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ impl Arguments {
         Ok(Arguments { list, packed })
     }
 
-    /// The number that the `index`-th parameter holds.
+    /// The value of parameter `index` as a number.
     fn number(&self, index: usize, layout: &[(u64, u64)]) -> Result<u64, Code> {
         let &(offset, size) = layout.get(index).ok_or(Code::INVALID_VALUE)?;
         let size = usize::try_from(size.min(8)).unwrap_or(8);
@@ -142,7 +142,7 @@ fn fill(start: u64, value: u32, count: u64, duration: u64) -> Work<Effect> {
     }
 }
 
-/// How many blocks of so many threads a multiprocessor holds.
+/// The number of blocks of `block` threads that a multiprocessor holds.
 fn resident(block: i32) -> Result<i32, Code> {
     if block <= 0 {
         return Err(Code::INVALID_VALUE);

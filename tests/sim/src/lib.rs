@@ -1,21 +1,22 @@
 //! A simulated `libcuda.so.1` for tests: the driver's interface over the model
 //! GPU of the `vramalloc` crate.
 //!
-//! The model knows time, streams, pages and captures; this library adds what a
+//! The model has time, streams, pages and captures; this library adds what a
 //! program sees of them: handles, real memory behind the device addresses
-//! (which the host cannot touch, as on a real machine), modules, kernels that
-//! do something, and the look-up of functions by name and version. It answers
-//! as a driver does, also to bad arguments; what a real device would punish is
+//! (which the host cannot touch, as on a real machine), modules, kernels with
+//! an effect, and the look-up of functions by name and version. It answers as a
+//! driver does, also to bad arguments; what a real device would punish is
 //! printed on standard error and counted in the report at exit.
 //!
 //! # What is not modelled
 //!
 //! Arrays, textures and surfaces; virtual memory; memory operations of streams;
-//! time between processes, whose clocks are their own; graphs other than captured ones, and their edges;
-//! errors that stay with a context after a faulting kernel (a violation is
-//! recorded instead; `SIM_CUDA_FAULT` makes such errors); captures that end before a forked stream was joined. The
-//! host learns of finished work through the driver only: a program that spins
-//! on memory which the device is to write waits for ever, because no simulated
+//! time between processes, whose clocks are their own; graphs other than
+//! captured ones, and their edges; errors that stay with a context after a
+//! faulting kernel (a violation is recorded instead; `SIM_CUDA_FAULT` makes
+//! such errors); captures that end before a forked stream was joined. The host
+//! learns of finished work through the driver only: a program that spins on
+//! memory which the device is to write waits for ever, because no simulated
 //! time passes. Host functions run inside the driver's lock.
 //!
 //! # Floors
@@ -23,16 +24,17 @@
 //! From the ground up. A module imports from the floors below it, or from its
 //! own without a circle; `ci/floors` reads this list.
 //!
-//! 1. `env`, `ffi`, `backing`, `effect`: what the environment asks for, how
-//!    arguments are read, the bytes of the memory, and what work does to them.
-//! 2. `thread`, `ptx`: what the calling thread has, and the kernels of an image.
-//! 3. `state`: what handles stand for.
+//! 1. `env`, `ffi`, `backing`, `effect`: the settings of the environment,
+//!    reading arguments, the bytes of the memory, and what work does to them.
+//! 2. `thread`, `ptx`: the state of each thread, and the kernels of an image.
+//! 3. `state`: the things behind handles.
 //! 4. `machine`: all state behind one lock.
 //! 5. `entry`: how a call begins and ends.
-//! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`, `event`,
-//!    `capture`, `memory`, `host`, `pool`, `copy`, `memset`, `pointer`, `ipc`, `module`,
-//!    `launch`, `export_table`: the functions, by theme.
-//! 7. `table`, `report`: every function with its versions; what is told at exit.
+//! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`,
+//!    `event`, `capture`, `memory`, `host`, `pool`, `copy`, `memset`,
+//!    `pointer`, `ipc`, `module`, `launch`, `export_table`: the functions, by
+//!    theme.
+//! 7. `table`, `report`: every function with its versions; the report at exit.
 //! 8. `hide`: functions that are to be lacking.
 
 #![recursion_limit = "512"]

@@ -1,7 +1,7 @@
 //! All state of the simulated driver, behind one lock.
 //!
-//! Owns the model, the handles and what they stand for. Invariant: what has
-//! become due is done before anything is asked. Cost: O(log n).
+//! Owns the model, the handles and the things behind them. Invariant: effects
+//! that are due are done before any question is answered. Cost: O(log n).
 
 mod settle;
 
@@ -24,12 +24,12 @@ use crate::state::{
 };
 use crate::thread::top;
 
-/// So many of them are kept.
+/// How many entries of `taken` are kept.
 const MOST_TAKEN: usize = 4096;
 
 static MACHINE: Mutex<Option<Machine>> = Mutex::new(None);
 
-/// The machine, once the driver is initialised.
+/// The machine; `None` before the driver is initialised.
 pub(crate) fn lock() -> MutexGuard<'static, Option<Machine>> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -40,7 +40,7 @@ pub(crate) struct Machine {
     pub(crate) backing: Backing,
     pub(crate) shut_down: bool,
     pub(crate) contexts: Handles<Context>,
-    /// The primary context of each device: its handle stays the same.
+    /// The primary context of each device; its handle never changes.
     pub(crate) primaries: Vec<Handle>,
     pub(crate) streams: Handles<Stream>,
     pub(crate) events: Handles<Event>,
@@ -48,26 +48,25 @@ pub(crate) struct Machine {
     pub(crate) kernels: Handles<Kernel>,
     pub(crate) linkers: Handles<Linker>,
     pub(crate) pools: Handles<Pool>,
-    /// The pool that each device had first, and the one it has now.
+    /// The pool that each device had first, and its present one.
     pub(crate) default_pools: Vec<Handle>,
     pub(crate) current_pools: Vec<Handle>,
     pub(crate) graphs: Handles<Graph>,
     pub(crate) graph_execs: Handles<Graph>,
-    /// What the open captures have recorded, by their number.
+    /// The work that the open captures have recorded, by their number.
     pub(crate) captured: BTreeMap<u64, Graph>,
-    /// What each device allocation is, where it is not a plain one.
+    /// The kind of each device allocation that is not a plain one.
     pub(crate) kinds: BTreeMap<u64, Kind>,
     /// Memory of other processes that is open here.
     pub(crate) opened: Vec<Opened>,
     /// Pinned host memory.
     pub(crate) host: HostMemory,
-    /// What the program took and gave back (less than 0) by calls of its own,
-    /// in bytes.
+    /// Sizes that the program allocated, or freed (negative), by calls of its
+    /// own, in bytes.
     pub(crate) taken: Vec<i64>,
-    /// When what stands in each context's queue will be done, where queues
-    /// have an end.
+    /// The ends of the work in each context's queue, if queues have a limit.
     queues: BTreeMap<ContextId, VecDeque<Nanos>>,
-    /// How many violations were printed.
+    /// The number of violations that were printed.
     announced: usize,
 }
 
@@ -127,13 +126,13 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Waits for a mark, and does what became due.
+    /// Waits for a mark, and does the effects that are due.
     pub(crate) fn wait(&mut self, mark: &Mark) {
         self.model.wait(mark);
         self.settle();
     }
 
-    /// Waits for everything that a device was given.
+    /// Waits for all work that a device was given.
     pub(crate) fn wait_for_device(&mut self, device: u32) {
         for mark in self.model.device_marks(device) {
             self.wait(&mark);
@@ -163,7 +162,7 @@ impl Machine {
         done
     }
 
-    /// Waits until a context's queue has room for one thing more.
+    /// Waits until a context's queue has room for one more entry.
     pub(crate) fn wait_for_room(&mut self, context: ContextId) {
         let (most, now) = (self.environment.queue, self.model.now());
         let Some(queue) = self.queues.get_mut(&context) else {
@@ -178,7 +177,7 @@ impl Machine {
         }
     }
 
-    /// A thing stands in a context's queue until it is done.
+    /// Adds an entry to a context's queue, which stays until it is done.
     pub(crate) fn stands_in_queue(&mut self, context: ContextId, ends: Nanos) {
         if self.environment.queue != usize::MAX {
             self.queues.entry(context).or_default().push_back(ends);
@@ -221,7 +220,8 @@ impl Machine {
         }
     }
 
-    /// Keeps in mind what the program took or gave back; not without end.
+    /// Notes a size that the program allocated or freed, up to [`MOST_TAKEN`]
+    /// of them.
     pub(crate) fn note_taken(&mut self, size: Bytes, sign: i64) {
         if self.taken.len() < MOST_TAKEN {
             let size = i64::try_from(size.get()).unwrap_or(i64::MAX);
@@ -229,19 +229,19 @@ impl Machine {
         }
     }
 
-    /// Breaks the current context: until its end every call in it fails.
+    /// Breaks the current context: from now on every call in it fails.
     pub(crate) fn break_current(&mut self, code: Code) {
         if let Some(context) = self.contexts.get_mut(top()) {
             context.broken = Some(code);
         }
     }
 
-    /// What the current context was broken by.
+    /// The error that broke the current context.
     pub(crate) fn current_fault(&self) -> Option<Code> {
         self.contexts.get(top())?.broken
     }
 
-    /// Takes what a context keeps, when it ends.
+    /// Takes the values out of the storage of a context that ends.
     pub(crate) fn last_words(&mut self, context: Handle) -> Vec<LastWord> {
         let kept = self.contexts.get_mut(context);
         let kept = kept.map(|c| std::mem::take(&mut c.storage));
@@ -265,7 +265,7 @@ impl Machine {
         }
     }
 
-    /// Forgets what was known of a freed allocation, and gives its pages back.
+    /// Forgets the kind of a freed allocation, and gives its pages back.
     pub(crate) fn forget(&mut self, address: u64, pages: Option<(Address, Bytes)>) {
         let kind = self.kinds.remove(&address);
         if let Some((start, size)) = pages {
@@ -285,7 +285,7 @@ impl Machine {
     pub(crate) fn announce(&mut self) {
         let all = self.model.violations();
         for violation in all.get(self.announced..).unwrap_or(&[]) {
-            // In one piece: the process may end meanwhile.
+            // In one write: the process may end meanwhile.
             let line = format!("simulated CUDA: violation: {violation}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
         }

@@ -1,8 +1,8 @@
-//! Device memory: taking it, giving it back, asking about it.
+//! Device memory: allocation, free, queries.
 //!
-//! Owns nothing; the model has the allocations and the machine what kind they
-//! are. Invariant: a free waits for everything on the device. Cost: O(log n),
-//! and the unmapping of whole pages.
+//! The model has the allocations, and the machine their kinds. Invariant: a
+//! free waits for everything on the device. Cost: O(log n), and the unmapping
+//! of whole pages.
 
 use vramalloc_core::{Address, Bytes, Code};
 
@@ -58,8 +58,9 @@ impl Call<'_> {
         Ok(())
     }
 
-    /// The rest of a free that waits for no copy between devices but those of
-    /// the current context: whether CUDA's does is nowhere written.
+    /// Completes a free that waits for no copy between devices except those of
+    /// the current context. Whether CUDA's free waits for them is documented
+    /// nowhere.
     fn give_back_narrowly(&mut self, address: u64) -> Done {
         let mark = self.sim.model.context_mark(self.model_context()?);
         self.sim.wait(&mark);
@@ -106,7 +107,7 @@ driver! {
         if !(1..=4).contains(&flags) {
             return Err(Code::INVALID_VALUE);
         }
-        // Whole pages, so that the host can be let in.
+        // Whole pages, so that the host can be allowed to touch them.
         let page = call.sim.model.settings().page;
         let pages = Bytes::new(size).round_up(page).ok_or(Code::OUT_OF_MEMORY)?;
         let address = call.take(&to, pages.get())?;

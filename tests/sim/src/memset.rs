@@ -1,8 +1,7 @@
 //! Setting device memory to a value.
 //!
-//! Owns nothing. Invariant: a set is work on a stream, also where the call
-//! names none: that is the default stream, and the host does not wait. Cost:
-//! that of the bytes.
+//! Invariant: a set is work on a stream, also if the call names none: then on
+//! the default stream, and the host does not wait.
 
 use vramalloc_core::Code;
 use vramalloc_model::Work;
@@ -12,12 +11,12 @@ use crate::effect::{Effect, Rows};
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle};
 
-/// What to set.
+/// The memory to set.
 #[derive(Copy, Clone)]
 struct Area {
     start: u64,
     pitch: u64,
-    /// Elements of a row, and rows.
+    /// The elements of a row, and the number of rows.
     width: u64,
     rows: u64,
 }

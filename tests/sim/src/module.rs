@@ -1,8 +1,8 @@
 //! Modules, libraries and linkers, and the kernels in them.
 //!
-//! Owns the handles of all of these. Invariant: a library is a module that
-//! belongs to no context, and a function of the driver is the same handle as
-//! the kernel it is made from. Cost: linear in a module's kernels.
+//! Owns their handles. Invariant: a library is a module that belongs to no
+//! context, and a function of the driver has the same handle as the kernel that
+//! it is made from. Cost: linear in a module's kernels.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char, c_void};
@@ -19,7 +19,7 @@ const FILE_NOT_FOUND: Code = code(301);
 /// The reference to every texture of a binary image.
 const TEXTURE: Handle = 0x5170_0000_0000;
 
-/// Attributes of a kernel that are not 0, by number.
+/// The attributes of a kernel that are not 0, by number.
 const ATTRIBUTES: &[(i32, i32)] = &[(0, 1024), (4, 32), (5, 90), (6, 90), (8, 49_152), (9, -1)];
 
 impl Call<'_> {
@@ -228,7 +228,7 @@ driver! {
         to.required()?;
         let found = call.sim.modules.get(module).ok_or(INVALID_HANDLE)?;
         name.get()?;
-        // One reference is like another: nothing can be bound to it.
+        // All texture references are alike: nothing can be bound to them.
         if found.image.opaque { to.set(TEXTURE) } else { Err(NOT_FOUND) }
     }
 

@@ -1,7 +1,7 @@
-//! What the driver says of a pointer.
+//! The properties of a pointer.
 //!
-//! Owns nothing. Invariant: it is the driver's truth, so an address inside an
-//! allocation belongs to the whole of it. Cost: O(log n).
+//! Invariant: they are those of the driver, so an address inside an allocation
+//! has the allocation's.
 
 use std::ffi::c_void;
 
@@ -14,7 +14,7 @@ use crate::state::Kind;
 const HOST: u32 = 1;
 const DEVICE: u32 = 2;
 
-/// What is known of an address.
+/// The properties of an address.
 struct Known {
     base: u64,
     size: u64,
@@ -51,7 +51,7 @@ impl Call<'_> {
     }
 }
 
-/// Writes one attribute where the caller wants it.
+/// Writes one attribute, if the caller wants it.
 fn answer(known: &Known, attribute: u32, address: u64, to: *mut c_void) -> Done {
     let long = |value: u64| cast::<u64>(to).set(value);
     let int = |value: u32| cast::<u32>(to).set(value);

@@ -1,8 +1,8 @@
 //! Stream-ordered allocation, and the pools that it comes from.
 //!
-//! Owns the pools' attributes. Invariant: memory of a pool is the device's
-//! like any other, taken when asked for and given back when the stream reaches
-//! the free; pools keep nothing. Cost: that of device memory.
+//! Owns the pools' attributes. Invariant: a pool's memory is device memory like
+//! any other, allocated when requested and freed when the stream reaches the
+//! free; pools keep nothing.
 
 use vramalloc_core::{Address, Bytes, Code};
 use vramalloc_model::Work;
@@ -15,7 +15,7 @@ use crate::state::{Kind, Pool};
 const ALL: std::ops::RangeInclusive<u32> = 1..=8;
 const FIRST_COUNTER: u32 = 5;
 
-/// What is asked of `CUmemPoolProps`: where the pool lies.
+/// The part of `CUmemPoolProps` that is read: where the pool lies.
 #[repr(C)]
 #[derive(Copy, Clone)]
 pub(crate) struct PoolProps {
@@ -54,7 +54,7 @@ impl Call<'_> {
         let size = Bytes::new(size);
         let address = match self.sim.model.allocate(context, size) {
             Err(Code::OUT_OF_MEMORY) => {
-                // What streams have yet to give back counts as well.
+                // Memory that streams are going to free counts as well.
                 self.sim.wait_for_device(device);
                 self.sim.model.allocate(context, size)?
             }

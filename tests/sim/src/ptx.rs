@@ -1,8 +1,8 @@
-//! What a module image says of its kernels and globals.
+//! The kernels and globals of a module image.
 //!
-//! Owns nothing. Invariant: of PTX text, exactly the entries and globals it
-//! declares exist; of anything else (a binary image), nothing is known and
-//! every kernel name is taken to be there. Cost: linear in the text.
+//! Invariant: of PTX text, exactly the entries and globals that it declares
+//! exist; of any other image (a binary) nothing is known, and every kernel name
+//! is assumed to exist. Cost: linear in the text.
 
 use std::ffi::{CStr, c_void};
 
@@ -18,10 +18,10 @@ pub(crate) struct Entry {
     pub(crate) parameters: Vec<(u64, u64)>,
 }
 
-/// What an image holds.
+/// The contents of an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// Whether any kernel name is to be taken as being there.
+    /// Whether every kernel name is assumed to exist.
     pub(crate) opaque: bool,
     pub(crate) entries: Vec<Entry>,
     /// Name and size of each global.
@@ -29,12 +29,12 @@ pub(crate) struct Image {
 }
 
 const ELF: &[u8] = b"\x7fELF";
-/// Begins a fat binary, and the record that points to one.
+/// The first bytes of a fat binary, and of the record that points to one.
 const FAT: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 const WRAPPER: [u8; 4] = 0x4662_43b1_u32.to_le_bytes();
 
 impl Image {
-    /// Reads the image at a place that a caller passed.
+    /// Reads the image at an address that a caller passed.
     pub(crate) fn at(start: *const c_void) -> Result<Image, Code> {
         if start.is_null() {
             return Err(Code::INVALID_VALUE);
@@ -52,7 +52,7 @@ impl Image {
         Image::of_text(&text.to_string_lossy()).ok_or(INVALID_IMAGE)
     }
 
-    /// Reads PTX; none where it is not.
+    /// Reads PTX; `None` if the text is none.
     pub(crate) fn of_text(text: &str) -> Option<Image> {
         let text = without_comments(text);
         if !text.contains(".version") {

@@ -1,14 +1,14 @@
 //! The report at exit.
 //!
-//! Owns nothing. Invariant: written once, by the process that initialised the
-//! driver, after everything else of the process is done. Cost: one small file.
+//! Invariant: it is written once, by the process that initialised the driver,
+//! after all other code of the process is done.
 
 use std::fmt::Write;
 
 use crate::entry::{counts, is_forked};
 use crate::machine::{self, Machine};
 
-/// Runs when the library's end has come, after the exit handlers.
+/// Runs at the end of the library, after the exit handlers.
 extern "C" fn at_the_end() {
     let Ok(path) = std::env::var("SIM_CUDA_REPORT") else {
         return;

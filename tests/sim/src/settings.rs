@@ -1,6 +1,4 @@
-//! What can be set of a context: limits, caches, and which peers it reaches.
-//!
-//! Cost: O(log n).
+//! The settings of a context: limits, caches, and access to peers.
 
 use vramalloc_core::Code;
 

@@ -1,5 +1,4 @@
-//! What the machine keeps of each theme: what handles stand for, and what else
-//! is known of memory.
+//! The things behind handles, and what else the machine keeps of memory.
 //!
 //! Plain data; the functions of a theme work on it. Invariant: a handle names
 //! at most one thing at a time, and is used again at once. Cost: O(log n).
@@ -14,8 +13,8 @@ use crate::effect::Effect;
 use crate::ffi::Handle;
 use crate::ptx::{Entry, Image};
 
-/// Things by handle. A handle looks like an address, is never NULL nor a
-/// special stream, and is used again after its thing is gone.
+/// Things by handle. A handle looks like an address, is never NULL or a special
+/// stream, and is used again after its thing is gone.
 pub(crate) struct Handles<T> {
     kind: u64,
     made: u64,
@@ -64,7 +63,7 @@ impl<T> Handles<T> {
         self.things.iter().map(|(&h, t)| (h, t))
     }
 
-    /// Removes what `gone` picks, and returns it.
+    /// Removes the things that `gone` accepts, and returns them.
     pub(crate) fn remove_if(&mut self, gone: impl Fn(&T) -> bool) -> Vec<T> {
         let picked: Vec<Handle> = (self.things.iter())
             .filter(|(_, t)| gone(t))
@@ -74,7 +73,7 @@ impl<T> Handles<T> {
     }
 }
 
-/// Limits of a context by number, with what they are at first.
+/// The limits of a context by number, with their initial values.
 const LIMITS: &[(u32, u64)] = &[
     (0, 1024),
     (1, 1 << 20),
@@ -90,30 +89,31 @@ pub(crate) struct Context {
     pub(crate) device: u32,
     /// The model's context, while this one is alive.
     pub(crate) model: Option<ContextId>,
-    /// The primary context that a green one is a part of, and shares the
+    /// The primary context that a green context is a part of, and shares the
     /// model's context with.
     pub(crate) part_of: Option<Handle>,
-    /// The thread that a green context is current on.
+    /// The thread on which a green context is current.
     pub(crate) current_on: Option<u64>,
     pub(crate) primary: bool,
     pub(crate) retained: u32,
-    /// Users of one that is not primary: its maker, and who attached to it.
+    /// The users of a context that is not primary: its maker, and those that
+    /// attached to it.
     pub(crate) attached: u32,
     pub(crate) flags: u32,
     pub(crate) cache_config: u32,
     pub(crate) shared_config: u32,
     pub(crate) limits: BTreeMap<u32, u64>,
     pub(crate) peers: BTreeSet<Handle>,
-    /// What every call in it answers, after an error that stays.
+    /// The error that every call in it returns, after an error that stays.
     pub(crate) broken: Option<Code>,
-    /// Each thread's own default stream, as they come to be used.
+    /// Each thread's own default stream, if it was used.
     pub(crate) thread_streams: BTreeMap<u64, StreamId>,
-    /// What others keep in it.
+    /// Values that other libraries keep in it.
     pub(crate) storage: Storage,
 }
 
 impl Context {
-    /// The primary context of a device, which nobody has retained yet.
+    /// The primary context of a device, not retained yet.
     pub(crate) fn primary(device: u32) -> Context {
         Context {
             device,
@@ -146,7 +146,7 @@ impl Context {
         self.thread_streams.values().copied()
     }
 
-    /// The default stream of one thread, where it was used before.
+    /// The default stream of one thread, if it was used before.
     pub(crate) fn thread_stream(&self, thread: u64) -> Option<StreamId> {
         self.thread_streams.get(&thread).copied()
     }
@@ -159,7 +159,7 @@ impl Context {
 /// Called with the context, the key and the value.
 pub(crate) type Destructor = extern "C" fn(Handle, u64, u64);
 
-/// What a context keeps for others, by key.
+/// The values that other libraries keep in a context, by key.
 pub(crate) type Storage = BTreeMap<u64, (u64, Option<Destructor>)>;
 
 /// A value whose context ends.
@@ -204,12 +204,12 @@ pub(crate) struct Graph {
 }
 
 pub(crate) struct Module {
-    /// The context that it is loaded into; none for a library.
+    /// The context that it is loaded into; `None` for a library.
     pub(crate) context: Option<Handle>,
     pub(crate) image: Image,
-    /// Handles that were given out, by kernel name.
+    /// Handles that were returned, by kernel name.
     pub(crate) kernels: BTreeMap<String, Handle>,
-    /// Addresses that were given out, by global and context.
+    /// Addresses that were returned, by global and context.
     pub(crate) globals: BTreeMap<(String, Handle), u64>,
 }
 
@@ -221,16 +221,16 @@ pub(crate) struct Kernel {
     pub(crate) attributes: BTreeMap<i32, i32>,
 }
 
-/// Inputs that are being linked; the image is the last PTX among them.
+/// The inputs that are being linked; the image is the last PTX among them.
 #[derive(Default)]
 pub(crate) struct Linker {
     pub(crate) image: Vec<u8>,
 }
 
-/// What an allocation is, where it is not a plain one.
+/// The kind of an allocation that is not a plain one.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// The host can touch it as well.
+    /// Managed memory: the host can touch it as well.
     Managed,
     /// It belongs to a pool.
     Pool(Handle),
@@ -238,7 +238,7 @@ pub(crate) enum Kind {
     Global,
     /// It was opened from another process.
     Foreign,
-    /// A stream will give it back.
+    /// A stream is going to free it.
     Leaving,
 }
 
@@ -259,7 +259,7 @@ impl Pool {
     }
 }
 
-/// What stands in the 64 bytes of a memory handle.
+/// The contents of the 64 bytes of a memory handle.
 #[repr(C)]
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct MemHandle {
@@ -272,7 +272,7 @@ pub(crate) struct MemHandle {
     pub(crate) rest: [u64; 3],
 }
 
-/// A handle that is open.
+/// A memory handle that is open.
 pub(crate) struct Opened {
     pub(crate) context: ContextId,
     pub(crate) handle: MemHandle,
@@ -280,7 +280,7 @@ pub(crate) struct Opened {
     pub(crate) count: u64,
 }
 
-/// The host's own pages.
+/// The size of the host's pages.
 pub(crate) const PAGE: u64 = 4096;
 
 #[derive(Copy, Clone, Debug)]
@@ -292,13 +292,13 @@ pub(crate) struct HostBlock {
 }
 
 impl HostBlock {
-    /// What it takes of the host.
+    /// The host memory that it takes, in bytes of whole pages.
     pub(crate) fn pages(&self) -> u64 {
         self.size.next_multiple_of(PAGE)
     }
 }
 
-/// All blocks, by their beginning.
+/// All blocks, by their start.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
     pub(crate) blocks: BTreeMap<u64, HostBlock>,
@@ -317,7 +317,7 @@ impl HostMemory {
         self.blocks.len()
     }
 
-    /// Bytes in whole pages, now and at most so far.
+    /// Bytes in whole pages: now, and the most so far.
     pub(crate) fn used(&self) -> u64 {
         self.used
     }

@@ -1,4 +1,4 @@
-//! Streams, and what a stream argument means.
+//! Streams, and the meaning of a stream argument.
 //!
 //! Owns the streams' handles. Invariant: 0 is the legacy stream, or the
 //! thread's own for the per-thread twins; 1 is the legacy stream, 2 the
@@ -20,7 +20,7 @@ const PER_THREAD: Handle = 2;
 const CAPTURE_MERGE: Code = code(902);
 
 impl Call<'_> {
-    /// The stream that an argument means.
+    /// The stream of an argument.
     pub(crate) fn stream(&mut self, handle: Handle) -> Result<StreamId, Code> {
         match handle {
             0 if self.per_thread => self.thread_stream(),
@@ -87,8 +87,8 @@ impl Call<'_> {
         to.set(self.sim.streams.insert(stream))
     }
 
-    /// A mark after the work of a stream; refused where it captures, or orders
-    /// with one that does.
+    /// A mark after the work of a stream. Refused if the stream captures, or
+    /// orders with one that does.
     fn ask(&mut self, handle: Handle) -> Result<Mark, Code> {
         let stream = self.stream(handle)?;
         self.sim.check_implicit(stream)?;

@@ -1,9 +1,9 @@
-//! Every function of the interface: its name, the version that it came with,
-//! and the symbol that this ABI of it has.
+//! Every function of the interface: its name, the version that introduced it,
+//! and the symbol of this ABI.
 //!
-//! Owns the one table that look-ups, exports and the functions that are not
-//! there come from. Invariant: a name that the interface knows is exported,
-//! also where this driver answers `NOT_SUPPORTED`. Cost: a look-up is a linear
+//! Owns the one table from which look-ups, exports and the functions that are
+//! not implemented are made. Invariant: a name of the interface is exported,
+//! also if this driver answers `NOT_SUPPORTED`. Cost: a look-up is a linear
 //! search.
 
 mod absent;
@@ -32,16 +32,17 @@ fn names() -> impl Iterator<Item = &'static Name> {
     SERVED.iter().chain(ABSENT)
 }
 
-/// What the look-up says: found, not there at all, or newer than asked for.
+/// The results of a look-up: found, unknown, or newer than the requested
+/// version.
 const FOUND: u32 = 0;
 const NOT_FOUND: u32 = 1;
 const TOO_NEW: u32 = 2;
 
-/// Flag of a look-up that asks for the twins.
+/// The flag of a look-up that asks for the twins.
 const PER_THREAD: u64 = 2;
 
-/// The newest ABI of a function that is no newer than `version`, and what to
-/// say about it.
+/// The newest ABI of a function that is not newer than `version`, and the
+/// result to report.
 fn find(base: &str, version: i32, flags: u64) -> (*const c_void, u32) {
     let driver = *DRIVER.get_or_init(env::version);
     let named = || names().filter(|n| n.base == base && n.version <= driver);
@@ -56,8 +57,8 @@ fn find(base: &str, version: i32, flags: u64) -> (*const c_void, u32) {
     }
 }
 
-/// The functions that this driver is to lack: by the environment's word, or
-/// because they are newer than it says it is.
+/// The functions that this driver is to lack: those that the environment names,
+/// and those that are newer than its version.
 pub(crate) fn lacking() -> Vec<*const c_void> {
     let driver = env::version();
     let there = |n: &Name| {

@@ -43,7 +43,7 @@ const KERNELS: &str = ".version 6.0\n.target sm_50\n.address_size 64\n\
 
 static ONE: Mutex<()> = Mutex::new(());
 
-/// The machine for one test, with a context current and its kernels loaded.
+/// The machine for one test, with a current context and loaded kernels.
 struct Program {
     context: Handle,
     module: Handle,
@@ -58,7 +58,7 @@ fn none<T>() -> Out<T> {
     Out::at(std::ptr::null_mut())
 }
 
-/// What a function with one result answers.
+/// The result of a function that has one.
 fn made<T: Default>(make: impl FnOnce(Out<T>) -> u32) -> T {
     let mut thing = T::default();
     assert_eq!(make(out(&mut thing)), 0);

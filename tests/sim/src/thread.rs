@@ -1,7 +1,5 @@
-//! What each thread of the program has of its own: a number, a capture mode,
-//! and a stack of contexts.
-//!
-//! Invariant: a number is given once. Cost: none.
+//! The state of each thread of the program: a number, a capture mode, and a
+//! stack of contexts. A number is given once.
 
 use std::cell::{Cell, RefCell};
 use std::mem::ManuallyDrop;
@@ -16,12 +14,12 @@ thread_local! {
     static CAPTURE_MODE: Cell<CaptureMode> = const { Cell::new(CaptureMode::Global) };
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
     // Never dropped: a destructor of a thread is registered under the linker's
-    // lock, which the real driver does without.
+    // lock, which the real driver does not take here.
     static STACK: RefCell<ManuallyDrop<Vec<Handle>>> =
         const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-/// A number of the calling thread, from 1.
+/// The number of the calling thread, from 1.
 pub(crate) fn number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     let known = NUMBER.get();
@@ -52,8 +50,8 @@ pub(crate) fn is_in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
-/// Works on the thread's stack of contexts; as if it were empty where that is
-/// being worked on.
+/// Works on the thread's stack of contexts, or on an empty one if the stack is
+/// in use.
 pub(crate) fn stack<R>(work: impl FnOnce(&mut Vec<Handle>) -> R) -> R {
     let mut work = Some(work);
     let done = STACK.try_with(|s| {
@@ -63,12 +61,12 @@ pub(crate) fn stack<R>(work: impl FnOnce(&mut Vec<Handle>) -> R) -> R {
     match (done, work) {
         (Ok(Some(result)), _) => result,
         (_, Some(work)) => work(&mut Vec::new()),
-        // The work was done, so the first arm had it.
+        // The work was done, so the first arm had its result.
         (_, None) => std::process::abort(),
     }
 }
 
-/// The current context; 0 where there is none.
+/// The current context; 0 if there is none.
 pub(crate) fn top() -> Handle {
     stack(|s| s.last().copied().unwrap_or(0))
 }

@@ -1,9 +1,9 @@
 //! Doing what work does to memory, when it ends.
 //!
-//! Owns the only writes to device memory. Invariant: device ranges were
-//! checked against live allocations when the work was submitted, and are
-//! checked again here, since they may have been freed since; host ranges are
-//! the caller's word, as they are for a real driver. Cost: that of the bytes.
+//! Owns the only writes to device memory. Invariant: device ranges were checked
+//! against live allocations when the work was submitted, and are checked again
+//! here, since they may have been freed since; host ranges are trusted, as a
+//! real driver trusts them.
 
 use std::ffi::c_void;
 
@@ -16,7 +16,7 @@ use crate::effect::{Callback, Effect, Rows};
 use crate::thread::in_callback;
 
 impl Machine {
-    /// Does what has become due.
+    /// Does the effects that are due.
     pub(crate) fn settle(&mut self) {
         for effect in self.model.take_effects() {
             self.apply(effect);
@@ -73,7 +73,7 @@ impl Machine {
         }
     }
 
-    /// Where each row begins; none, and a violation, where one is not
+    /// The start of each row; no rows, and a violation, if a row is not
     /// accessible any more.
     fn rows(&mut self, rows: Rows, width: u64, count: u64) -> Vec<u64> {
         let start = |row: u64| rows.start.wrapping_add(row.wrapping_mul(rows.pitch));
@@ -88,7 +88,7 @@ impl Machine {
         Vec::new()
     }
 
-    /// Whether these bytes are the host's, or lie in a live allocation.
+    /// Whether these bytes are host memory, or lie in a live allocation.
     pub(crate) fn is_accessible(&self, start: u64, size: u64) -> bool {
         if size == 0 {
             return true;
@@ -105,8 +105,8 @@ fn set(backing: &Backing, start: u64, unit: usize, value: u32, width: u64) {
     let length = usize::try_from(width).unwrap_or(0);
     let bytes = value.to_le_bytes();
     let unit = &bytes[..unit.min(bytes.len())];
-    // SAFETY: `is_accessible` was asked for these bytes, and the machine's
-    // lock keeps everybody else of this process away from them.
+    // SAFETY: `is_accessible` was asked for these bytes, and the machine's lock
+    // keeps all other threads of this process away from them.
     let room = unsafe { std::slice::from_raw_parts_mut(to, length) };
     if unit.iter().all(|b| b == &unit[0]) {
         room.fill(unit[0]);
@@ -121,6 +121,6 @@ fn copy(backing: &Backing, to: u64, from: u64, width: u64) {
     let (to, from) = (backing.inner(to), backing.inner(from).cast_const());
     let length = usize::try_from(width).unwrap_or(0);
     // SAFETY: `is_accessible` was asked for device ranges; host ranges are
-    // valid by the caller's word. They may overlap, so this is a move.
+    // valid by the caller's promise. They may overlap, so this is a move.
     unsafe { std::ptr::copy(from, to, length) };
 }

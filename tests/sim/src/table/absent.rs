@@ -1,7 +1,5 @@
-//! The functions that this driver does without: name, version, and the symbol
-//! of this ABI, which says `NOT_SUPPORTED`.
-//!
-//! Owns a table and a function for each row. Cost: none.
+//! The functions that this driver does not implement: name, version, and the
+//! symbol of this ABI, which answers `NOT_SUPPORTED`.
 
 use std::sync::Once;
 

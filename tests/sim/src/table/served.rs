@@ -1,7 +1,5 @@
-//! The functions that this driver serves: name, version, the symbol of this ABI,
-//! and its twin for which stream 0 is the thread's own default stream.
-//!
-//! Owns a table. Cost: none.
+//! The functions that this driver implements: name, version, the symbol of this
+//! ABI, and its twin for which stream 0 is the thread's own default stream.
 
 #![allow(clippy::wildcard_imports, reason = "the table names every function")]
 

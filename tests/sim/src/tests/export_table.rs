@@ -1,4 +1,4 @@
-//! What NVIDIA's runtime finds in the tables: read as it reads them, by slot.
+//! The tables of NVIDIA's runtime, read as it reads them, by slot.
 
 #![allow(clippy::wildcard_imports, reason = "a program sees every function")]
 
@@ -34,7 +34,7 @@ macro_rules! function {
 static FREED: AtomicU64 = AtomicU64::new(0);
 static BLOCK: AtomicU64 = AtomicU64::new(0);
 
-/// A destructor that gives back memory, as the runtime's own may.
+/// A destructor that frees memory, as the runtime's own may.
 extern "C" fn give_back(_context: Handle, key: u64, value: u64) {
     assert_eq!((key, value), (7, 70));
     let code = cuMemFree_v2(BLOCK.load(Ordering::SeqCst));

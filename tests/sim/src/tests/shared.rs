@@ -17,8 +17,7 @@ fn bytes_of(text: &str) -> Vec<u8> {
     text.split(',').map(|b| b.parse().unwrap()).collect()
 }
 
-/// The other process of the test below: does nothing unless it was given a
-/// handle.
+/// The other process of the test below; without a handle it does nothing.
 #[test]
 fn opens_what_it_is_given() {
     let Ok(handle) = std::env::var(CHILD) else {
@@ -51,7 +50,7 @@ fn memory_is_shared_between_processes() {
     let event = made(|to| cuEventCreate(to, 2 | 4));
     assert_eq!(program.fill(NULL, block + 1024, 41, 1, 5 * MS), 0);
     assert_eq!(cuEventRecord(event, NULL), 0);
-    // The handle is what waits for the fill: nothing else here does.
+    // Exporting the event waits for the fill: nothing else here does.
     let mut event_bytes = [0_u8; 64];
     let to = Out::at((&raw mut event_bytes).cast::<EventHandle>());
     assert_eq!(cuIpcGetEventHandle(to, event), 0);

@@ -1,4 +1,4 @@
-//! Order: streams, events, marks, the twins, and what the host is called for.
+//! Order: streams, events, marks, the twins, and host functions.
 
 #![allow(clippy::wildcard_imports, reason = "a program sees every function")]
 

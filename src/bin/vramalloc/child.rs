@@ -1,8 +1,8 @@
-//! A program that runs under the command as if it ran without it: signals
-//! reach it, and its status comes back.
+//! Runs a program as if it ran without the command: signals reach it, and its
+//! exit status is returned.
 //!
-//! Invariant: a signal is only sent while the child has not been collected,
-//! so it cannot reach another process of the same id.
+//! Invariant: a signal is only sent while the child has not been reaped, so it
+//! cannot reach another process with the same id.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use rustix::termios::tcgetpgrp;
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
-/// Signals that are passed on.
+/// The signals that are passed on.
 const PASSED_ON: &[i32] = &[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
 /// A child that ended.
@@ -27,7 +27,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// The status as a shell gives it: 128 and the number for a signal.
+    /// The status as a shell reports it: 128 plus the number for a signal.
     pub(super) fn code(&self) -> u8 {
         let code = match (self.status.code(), self.status.signal()) {
             (Some(code), _) => code,
@@ -43,14 +43,15 @@ impl Ended {
 /// # Errors
 /// Why it could not be started.
 pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
-    // Handlers stand before the child does, so that no signal is lost. What
-    // is ignored stays so, here and (by inheritance) in the child: nohup.
+    // Handlers are installed before the child starts, so that no signal is
+    // lost. A signal that is ignored stays ignored, here and (by inheritance)
+    // in the child: nohup.
     let ignored = ignored();
     let handled = PASSED_ON
         .iter()
         .filter(|&&signal| ignored & (1 << (signal - 1)) == 0)
-        // Where this is ignored, the system collects children by itself and
-        // their status is lost.
+        // If this is ignored, the system reaps children by itself and their
+        // status is lost.
         .chain(&[SIGCHLD]);
     let mut signals = Signals::new(handled)?;
     let handle = signals.handle();
@@ -63,13 +64,13 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
                 && signal != Signal::CHILD
                 && !sent_by_terminal(signal)
             {
-                // The child may have ended: then there is nobody to tell.
+                // The child may have ended: then the signal has no receiver.
                 let _ = kill_process(pid, signal);
             }
         }
     });
     if let Some(pid) = pid {
-        // Waits without collecting the child; an interrupted wait goes on.
+        // Waits without reaping the child; an interrupted wait goes on.
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(
             waitid(WaitId::Pid(pid), ended),
@@ -84,8 +85,8 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
     })
 }
 
-/// Whether the child has had this signal already: the terminal sends what is
-/// typed to every process of its foreground group.
+/// Whether the child has had this signal already: the terminal sends signals
+/// that are typed to every process of its foreground group.
 fn sent_by_terminal(signal: Signal) -> bool {
     (signal == Signal::INT || signal == Signal::QUIT)
         && fs::File::open("/dev/tty")

@@ -1,9 +1,8 @@
-//! `vramalloc doctor`: what would be caught and how, and what stands in the
-//! way.
+//! `vramalloc doctor`: how a program would be caught, and what prevents it.
 //!
-//! Looks first and runs last: whatever can be known from files and the
-//! environment is said before the program is started. Each module below
-//! examines one thing and adds its findings.
+//! The checks come first and the trial run last: everything that files and the
+//! environment tell is said before the program is started. Each module below
+//! checks one thing and adds its findings.
 
 pub(crate) mod cache;
 mod driver;
@@ -29,7 +28,7 @@ use self::program::{Program, Ways};
 use super::library;
 use super::output::show;
 
-/// Runtimes that are looked for where no program says which it wants.
+/// The runtimes that are looked for if no program says which it wants.
 const RUNTIMES: [&str; 5] = [
     "libcudart.so.13",
     "libcudart.so.12",
@@ -62,7 +61,7 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
-/// Prints the findings and answers with the exit status.
+/// Prints the findings. Returns the exit status.
 pub(crate) fn doctor(arguments: &Arguments) -> u8 {
     let mut findings = Findings::default();
     let loader = Loader::new(env::var_os("LD_LIBRARY_PATH"));
@@ -104,7 +103,7 @@ fn find_library(arguments: &Arguments, findings: &mut Findings) -> Option<Loaded
     }
 }
 
-/// Without a program: what any would find here.
+/// The checks without a program: what any program would find here.
 fn machine(library: &Loaded, loader: &Loader, findings: &mut Findings) {
     driver::examine(library, true, &library.path, loader, findings);
     let mut seen = BTreeSet::new();
@@ -132,7 +131,7 @@ fn machine(library: &Loaded, loader: &Loader, findings: &mut Findings) {
     }
 }
 
-/// What does not depend on how a program speaks to CUDA.
+/// The checks that do not depend on how a program calls CUDA.
 fn surroundings(library: &Loaded, program: &Loaded, loader: &Loader, findings: &mut Findings) {
     preloads::examine(
         env::var_os("LD_PRELOAD"),
@@ -144,7 +143,7 @@ fn surroundings(library: &Loaded, program: &Loaded, loader: &Loader, findings: &
     settings::examine(findings);
 }
 
-/// With a program: everything about it.
+/// The checks of a program.
 fn patient(
     program: &Program,
     arguments: &Arguments,
@@ -198,7 +197,7 @@ fn patient(
     verdict(program, &ways, served, findings);
 }
 
-/// Which file runs.
+/// Says which file runs.
 fn name_program(program: &Program, findings: &mut Findings) {
     let path = program.path.display();
     let machine = program.file.image.machine.name();
@@ -219,8 +218,8 @@ fn name_program(program: &Program, findings: &mut Findings) {
     );
 }
 
-/// Whether the loader finds what the library itself needs: where it does not,
-/// no program starts.
+/// Whether the loader finds the libraries that our library needs: if not, no
+/// program starts.
 fn needs(library: &Loaded, loader: &Loader, findings: &mut Findings) {
     for name in &library.image.needed {
         if loader.find(OsStr::new(name), library).is_none() {
@@ -236,7 +235,7 @@ fn needs(library: &Loaded, loader: &Loader, findings: &mut Findings) {
     }
 }
 
-/// How it speaks to CUDA, and how that is caught.
+/// Says how the program calls CUDA, and how that is caught.
 fn kinds(ways: &Ways, findings: &mut Findings) {
     let mut kind = |names: &[String], what: &str, how: &str| {
         if names.is_empty() {
@@ -271,7 +270,7 @@ fn kinds(ways: &Ways, findings: &mut Findings) {
     );
 }
 
-/// Whether the library can get into the program.
+/// Whether the library can be loaded into the program.
 fn enters(program: &Program, uses_cuda: bool, library: &Loaded, findings: &mut Findings) -> bool {
     let image = &program.file.image;
     let name = program.file.name();
@@ -311,7 +310,7 @@ fn enters(program: &Program, uses_cuda: bool, library: &Loaded, findings: &mut F
     hindrance.is_none()
 }
 
-/// Which shared runtimes there are.
+/// Lists the shared runtimes.
 fn runtimes(closure: &Closure, findings: &mut Findings) {
     for file in &closure.files {
         if file.image.is_runtime() {
@@ -320,7 +319,7 @@ fn runtimes(closure: &Closure, findings: &mut Findings) {
     }
 }
 
-/// What the program is linked to and the loader would not find.
+/// Lists the libraries that the program needs and the loader would not find.
 fn missing(closure: &Closure, findings: &mut Findings) {
     for (name, by) in &closure.missing {
         // The driver has a finding of its own.
@@ -345,7 +344,7 @@ fn asker<'a>(closure: &'a Closure, program: &'a Loaded) -> &'a Loaded {
         .unwrap_or(program)
 }
 
-/// What it comes to.
+/// The conclusion.
 fn verdict(program: &Program, ways: &Ways, served: Option<u64>, findings: &mut Findings) {
     let name = program.path.file_name().unwrap_or(program.path.as_os_str());
     let name = name.to_string_lossy();

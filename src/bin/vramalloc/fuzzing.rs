@@ -1,4 +1,4 @@
-//! The parsers, for the fuzz targets: what comes from files of others.
+//! The parsers of files that others may have written, for the fuzz targets.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -10,13 +10,13 @@ use crate::doctor::{cache, image, loader, preloads, program};
 use crate::snapshot::made;
 use crate::{output, report, written};
 
-/// A text that does nothing to a terminal.
+/// A text without control characters.
 #[must_use]
 pub fn plain(text: &str) -> String {
     output::plain(text)
 }
 
-/// What `vramalloc report` answers for these files, and what it complains of;
+/// The output and the complaints of `vramalloc report` for these files;
 /// `merge`: as the ranks of one job.
 #[must_use]
 pub fn report(files: &[&[u8]], merge: bool) -> (String, Vec<String>) {
@@ -35,7 +35,7 @@ pub struct SnapshotFiles {
     pub pickle: Vec<u8>,
     /// As JSON.
     pub json: String,
-    /// What is said of it.
+    /// The summary line.
     pub summary: String,
 }
 
@@ -57,7 +57,7 @@ pub fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
     written::fits(pattern, name, pid)
 }
 
-/// The machine that an ELF file is for, and what it exports.
+/// The machine that an ELF file is for, and its exports.
 ///
 /// # Errors
 /// What is wrong with the file.
@@ -73,7 +73,8 @@ pub fn cached(data: &[u8], name: &str) -> Vec<PathBuf> {
     cache.files(OsStr::new(name)).collect()
 }
 
-/// The names in a list of libraries to preload, of a process and of a machine.
+/// The names in a list of libraries to preload, read as a process's list and as
+/// the machine-wide list.
 #[must_use]
 pub fn preloads(data: &[u8]) -> Vec<OsString> {
     let names = preloads::names(data);
@@ -86,7 +87,7 @@ pub fn interpreter(data: &[u8]) -> Option<OsString> {
     program::interpreter(data)
 }
 
-/// The directories of a search path in a file that lies in a directory.
+/// The directories of a search path in a file that lies in `origin`.
 #[must_use]
 pub fn directories(data: &[u8], origin: &Path) -> Vec<PathBuf> {
     loader::directories(OsStr::from_bytes(data), origin)

@@ -1,17 +1,17 @@
-//! The command `vramalloc`: runs programs under the library and reads what
-//! it wrote.
+//! The command `vramalloc`: runs programs under the library and reads what it
+//! wrote.
 //!
-//! Every subcommand is a module with one function that answers with the exit
-//! status. What the command has to say beside its result goes to standard
-//! error, each line with `vramalloc:` in front.
+//! Every subcommand is a module with one function that returns the exit status.
+//! Everything but the result goes to standard error, each line with
+//! `vramalloc:` in front.
 //!
 //! # Floors
 //!
 //! From the ground up. A module imports from the floors below it, or from its
 //! own without a circle; `ci/floors` reads this list.
 //!
-//! 1. `output`, `units`, `library`, `child`, `notes`, `written`: what is printed,
-//!    and how numbers look; the library's file, the program that runs under it,
+//! 1. `output`, `units`, `library`, `child`, `notes`, `written`: printing, and
+//!    the form of numbers; the library's file, the program that runs under it,
 //!    and what its processes said and wrote.
 //! 2. `run`, `doctor`, `options`, `snapshot`: three subcommands, and what
 //!    `vramalloc report --snapshot` writes.

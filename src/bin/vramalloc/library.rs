@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 /// The library's file name.
 const NAME: &str = "libvramalloc.so";
 
-/// Names the library, where it is not beside the command.
+/// The variable that names the library, if it is not beside the command.
 const VARIABLE: &str = "VRAMALLOC_LIBRARY";
 
-/// Where the library may be, seen from the directory of the command: beside
+/// Where the library may be, relative to the directory of the command: beside
 /// it (a build tree, an unpacked archive) or in an installation's `lib`.
 const PLACES: &[&str] = &[".", "../lib", "../lib64"];
 
@@ -41,13 +41,13 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
         })
 }
 
-/// The path in the form that a preload needs.
+/// The path in a form that can be preloaded.
 fn usable(path: &Path) -> Result<PathBuf, String> {
     let path = path.canonicalize().map_err(|error| error.to_string())?;
     if !path.is_file() {
         return Err("not a file".to_owned());
     }
-    // LD_PRELOAD is a list that both of these separate.
+    // Both separate the entries of LD_PRELOAD.
     let separators = [b' ', b':'];
     if path
         .as_os_str()
@@ -60,7 +60,7 @@ fn usable(path: &Path) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// The value of `LD_PRELOAD` with `library` in front of what it holds.
+/// The value of `LD_PRELOAD` with `library` in front.
 pub(super) fn in_front(library: &Path, preload: Option<&OsStr>) -> std::ffi::OsString {
     let mut value = library.as_os_str().to_owned();
     if let Some(rest) = preload.filter(|rest| !rest.is_empty()) {

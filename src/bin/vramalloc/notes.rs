@@ -1,7 +1,7 @@
-//! What the processes of a run said of their statistics.
+//! What the processes of a run said about their statistics.
 //!
-//! Owns a file in memory, which the processes reach by its place below `/proc`:
-//! none inherits a descriptor, and no disk can be too full for it.
+//! Owns a file in memory, which the processes open by its path below `/proc`:
+//! no process inherits a descriptor, and no disk can be too full for it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use rustix::fs::{MemfdFlags, memfd_create};
 use vramalloc_core::stats::{NOTES_FILE, Note};
 
-/// The most that is read of them, in bytes.
+/// The most bytes that are read.
 const MOST: u64 = 4 << 20;
 
 /// See the module.
@@ -25,28 +25,28 @@ pub(super) struct Said {
     pub(super) failures: Vec<String>,
     /// Files that hold statistics.
     pub(super) wrote: Vec<PathBuf>,
-    /// Processes that came to CUDA memory and not, so far, to their end.
+    /// Processes that used CUDA memory and have not come to their end so far.
     pub(super) lost: BTreeSet<u32>,
 }
 
 impl Notes {
-    /// None where the system has no room for a file in memory.
+    /// `None` if the system has no memory for the file.
     pub(super) fn new() -> Option<Notes> {
         let name = NOTES_FILE.trim_start_matches("/memfd:");
         let file = memfd_create(name, MemfdFlags::CLOEXEC).ok()?;
         Some(Notes(file.into()))
     }
 
-    /// Where they are written to, as long as this process runs.
+    /// The path to which processes write, valid as long as this process runs.
     pub(super) fn place(&self) -> PathBuf {
         let (process, descriptor) = (std::process::id(), self.0.as_raw_fd());
         PathBuf::from(format!("/proc/{process}/fd/{descriptor}"))
     }
 
-    /// What was said so far.
+    /// Reads the notes so far.
     pub(super) fn said(mut self) -> Said {
         let mut bytes = Vec::new();
-        // What cannot be read was not said.
+        // Notes that cannot be read are missing.
         let _ = (self.0.rewind()).and_then(|()| self.0.take(MOST).read_to_end(&mut bytes));
         let mut said = Said::default();
         for line in String::from_utf8_lossy(&bytes).lines() {

@@ -7,13 +7,13 @@ use vramalloc_core::config::{self, Effective, Host, OPTIONS, OptionRow, Role, To
 
 use super::output::{plain, say, show};
 
-/// Width that the texts are broken to.
+/// The width of the text.
 const WIDTH: usize = 80;
 
-/// What stands before a line of text below an option.
+/// The indentation of text below an option.
 const INDENT: &str = "    ";
 
-/// What the list does not say of itself.
+/// What follows the list.
 const NOTES: &str = "
 Give them as VRAMALLOC_<OPTION>=value, all in VRAMALLOC_CONF=\"option:value,...\",
 or with vramalloc run --option option=value. FLAGS_... are Paddle's variables,
@@ -21,8 +21,8 @@ and PyTorch's keys stand in PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF. A
 program that loads the framework leaves them to it, unless import is always.
 ";
 
-/// Prints the list and answers with the exit status. What the environment
-/// holds that cannot be read is said on standard error.
+/// Prints the list. Returns the exit status. What cannot be read in the
+/// environment is reported on standard error.
 pub(super) fn options() -> u8 {
     let loaded = config::load(env::vars_os(), Host::default());
     let mut text = String::new();
@@ -37,13 +37,14 @@ pub(super) fn options() -> u8 {
     show(&text)
 }
 
-/// One option: its value, then what it takes and does.
+/// One option: its value, then what it accepts and does.
 fn entry(text: &mut String, row: &'static OptionRow, echo: &[Effective]) {
     text.push('\n');
     let target = row.target().key;
     let (value, origin) = match echo.iter().find(|effective| effective.key == target) {
         Some(effective) if target == row.key => (effective.value.clone(), &*effective.origin),
-        // What it would have set, in that option's own form.
+        // The value that it would have set, in the form that this option
+        // accepts.
         Some(effective) => (
             format!("{target} = {}", effective.value),
             &*effective.origin,
@@ -74,7 +75,7 @@ fn entry(text: &mut String, row: &'static OptionRow, echo: &[Effective]) {
     }
 }
 
-/// Three columns; where they are too wide, the last stands below.
+/// Three columns; if they are too wide, the last stands on a line of its own.
 fn line(text: &mut String, [option, value, origin]: [&str; 3]) {
     let columns = format!("{option:<34}  {value:<22}  {origin}");
     if columns.chars().count() <= WIDTH {

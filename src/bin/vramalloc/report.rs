@@ -1,7 +1,7 @@
-//! `vramalloc report`: what a program wrote, as people read it.
+//! `vramalloc report`: the statistics of a program, in words.
 //!
-//! A file may come from anywhere: whatever it holds, the answer is a report
-//! or one line that says what is wrong with it.
+//! A file may come from anywhere: the answer is a report or one line that says
+//! what is wrong with it.
 
 mod advice;
 mod failed;
@@ -43,11 +43,10 @@ pub(crate) struct Arguments {
     value: Vec<String>,
 }
 
-/// What was read of a file of this name, or why it was not.
+/// A file's name and its contents, or why it could not be read.
 pub(crate) type Read = (String, Result<Vec<u8>, String>);
 
-/// Prints a report of each file, or one of all, and answers with the exit
-/// status.
+/// Prints a report of each file, or one of all. Returns the exit status.
 pub(crate) fn report(arguments: &Arguments) -> u8 {
     let targets = [&arguments.snapshot, &arguments.snapshot_json].map(Option::as_deref);
     if targets != [None, None] {
@@ -69,7 +68,7 @@ pub(crate) fn report(arguments: &Arguments) -> u8 {
     show(&text).max(status)
 }
 
-/// The reports of all files that have one, and a line for each other.
+/// The reports of the files that have one, and a line for each other file.
 pub(crate) fn each(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
     let (files, errors) = read(files);
     let reports: Vec<String> = files.iter().map(|named| whole(&named.file)).collect();
@@ -77,7 +76,7 @@ pub(crate) fn each(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
 }
 
 /// The ranks of one job in one table, and a line for each file that cannot be
-/// read. Where one is of another job there is no table.
+/// read. If a file is of another job there is no table.
 pub(crate) fn merged(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
     let (mut files, mut errors) = read(files);
     let text = merge::merged(&mut files).unwrap_or_else(|strangers| {

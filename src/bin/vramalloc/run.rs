@@ -1,5 +1,5 @@
-//! `vramalloc run`: a program under the library, and where its statistics
-//! are.
+//! `vramalloc run`: runs a program under the library, and says where its
+//! statistics are.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,7 +17,7 @@ use super::notes::{Notes, Said};
 use super::output::{USAGE, say};
 use super::written::Files;
 
-/// Exit statuses where the program cannot be started, as of a shell.
+/// The exit statuses if the program cannot be started, as of a shell.
 const NOT_FOUND: u8 = 127;
 const NOT_STARTED: u8 = 126;
 
@@ -63,7 +63,7 @@ pub(super) struct Arguments {
     program: Vec<OsString>,
 }
 
-/// Runs the program and answers with its exit status.
+/// Runs the program. Returns its exit status.
 pub(super) fn run(arguments: &Arguments) -> u8 {
     match prepare(arguments) {
         Ok((command, stats)) => execute(command, &stats),
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
     }
 }
 
-/// The command with everything set, and where the statistics will go.
+/// The command with its environment, and where the statistics will be written.
 fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
     let chosen = chosen(arguments)?;
     let library = library::find(arguments.library.as_deref())?;
@@ -112,7 +112,7 @@ fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
         if arguments.stats.is_some() {
             in_directory(pattern)?;
         }
-        // A value that cannot be read is left for the library to warn of.
+        // A value that cannot be read is left for the library to warn about.
         if stated.is_none_or(|text| readable(&text)) {
             command.env("VRAMALLOC_STATS", pattern);
         }
@@ -120,7 +120,7 @@ fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
     Ok((command, stats))
 }
 
-/// The options of the command line, in the order in which they count.
+/// The options of the command line, from the weakest to the strongest.
 fn chosen(arguments: &Arguments) -> Result<Vec<(&str, &str)>, String> {
     let mut chosen = Vec::new();
     for option in &arguments.options {
@@ -141,13 +141,14 @@ fn chosen(arguments: &Arguments) -> Result<Vec<(&str, &str)>, String> {
             chosen.push((key, value.trim()));
         }
     }
-    // What some accept depends on others, which the environment may hold.
+    // What some options accept depends on others, which the environment may
+    // set.
     let settings = config::load(env::vars_os(), Host::default()).settings;
     config::check_all(settings, &chosen)?;
     Ok(chosen)
 }
 
-/// The other variables that set the same option as `key` and could beat it.
+/// The other variables that set the option `key` and could beat it.
 fn other_names(key: &str) -> impl Iterator<Item = String> {
     let target = config::find(key).map(|row| row.target().key);
     config::OPTIONS
@@ -156,7 +157,7 @@ fn other_names(key: &str) -> impl Iterator<Item = String> {
         .map(config::variable)
 }
 
-/// Whether a value of `VRAMALLOC_STATS` counts.
+/// Whether a value of `VRAMALLOC_STATS` can be read.
 fn readable(text: &OsStr) -> bool {
     text.is_empty()
         || text
@@ -164,7 +165,7 @@ fn readable(text: &OsStr) -> bool {
             .is_some_and(|text| StatsTarget::read(text).is_some())
 }
 
-/// Makes sure that the file can be made, as far as its name is known.
+/// Checks that the file can be created, as far as its name is known.
 fn in_directory(pattern: &str) -> Result<(), String> {
     let known = |path: &Path| !path.to_string_lossy().contains('%');
     let file = Path::new(pattern);
@@ -183,8 +184,7 @@ fn in_directory(pattern: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs the program, says where its statistics are, and answers with its
-/// status.
+/// Runs the program and says where its statistics are. Returns its exit status.
 fn execute(mut command: Command, stats: &StatsTarget) -> u8 {
     let files = match stats {
         StatsTarget::File(pattern) => Some(Files::now(pattern)),
@@ -211,7 +211,7 @@ fn execute(mut command: Command, stats: &StatsTarget) -> u8 {
     ended.code()
 }
 
-/// Where the statistics are and how to read them.
+/// Says where the statistics are and how to read them.
 fn last_line(
     program: &str,
     ended: &Ended,
@@ -220,7 +220,7 @@ fn last_line(
     said: Option<Said>,
 ) -> String {
     let mut written = files.map_or_else(Vec::new, |files| files.written_since(ended.pid));
-    // The program may have chosen another place.
+    // The program may have chosen another file.
     for path in said.iter().flat_map(|said| &said.wrote) {
         if !written.contains(path) && path.is_file() {
             written.push(path.clone());
@@ -257,7 +257,7 @@ fn last_line(
 const NO_END: &str = "ended without exit handlers, as by _exit; \
      --option stats_interval_s=60 writes them meanwhile";
 
-/// What to say where no file was found.
+/// What to say if no file was found.
 fn without_files(program: &str, ended: &Ended, stats: &StatsTarget, said: Option<Said>) -> String {
     if *stats == StatsTarget::Off {
         return "no statistics were kept: they are switched off".to_owned();
@@ -281,7 +281,7 @@ fn without_files(program: &str, ended: &Ended, stats: &StatsTarget, said: Option
     }
 }
 
-/// A path as a shell reads it.
+/// A path in a form that a shell reads back.
 fn quoted(path: &Path) -> String {
     let path = path.to_string_lossy();
     let plain = |c: char| c.is_alphanumeric() || "/._-+@%:,=".contains(c);

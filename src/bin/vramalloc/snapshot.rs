@@ -1,11 +1,11 @@
 //! `vramalloc report --snapshot`: what a program held, block by block, and its
 //! newest events, in the form of `PyTorch`'s memory snapshots.
 //!
-//! One structure in two forms: a pickle, which `PyTorch`'s page memory_viz and
-//! its `_memory_viz.py` open, and JSON; each where it is asked for. Invariant: whatever the
-//! statistics hold, what is written keeps to the rules that these tools rely
-//! on; what would not is left out and counted. Each file is replaced as a whole
-//! or not at all.
+//! One structure is written in one or both of two forms: a pickle, which
+//! `PyTorch`'s page memory_viz and its `_memory_viz.py` open, and JSON.
+//! Invariant: whatever the statistics hold, the output keeps to the rules that
+//! these tools rely on; what would not is left out and counted. Each file is
+//! replaced as a whole or not at all.
 
 mod json;
 pub(crate) mod made;
@@ -23,8 +23,8 @@ use vramalloc_core::stats::write_whole;
 use self::made::Made;
 use super::output::{USAGE, say, show};
 
-/// Writes the snapshot of a statistics file, as a pickle and as JSON where there
-/// is a name for it, and answers with the exit status.
+/// Writes the snapshot of a statistics file, as a pickle and as JSON if a name
+/// for it is given. Returns the exit status.
 pub(super) fn report(targets: [Option<&Path>; 2], files: &[PathBuf]) -> u8 {
     let [file] = files else {
         say("a snapshot is made of one file");

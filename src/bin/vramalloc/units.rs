@@ -1,4 +1,4 @@
-//! Numbers as people read them.
+//! Numbers in the form that people read.
 
 /// A number of bytes with one digit after the point: `1.5 GiB`.
 pub(super) fn bytes(n: u64) -> String {
@@ -11,15 +11,15 @@ pub(super) fn duration(ns: u64) -> String {
     let ms = ns as f64 / 1e6;
     match ns {
         0 => "0 ms".to_owned(),
-        // What would be shown as nothing.
+        // It would be shown as zero.
         1..50_000 => "<0.1 ms".to_owned(),
-        // What would be shown as a whole second.
+        // It would be shown as a whole second.
         _ if ms < 999.95 => format!("{ms:.1} ms"),
         _ => format!("{:.1} s", ms / 1e3),
     }
 }
 
-/// So many of something that has an ordinary plural: `1 block`, `2 blocks`.
+/// A number of things with a regular plural: `1 block`, `2 blocks`.
 pub(super) fn count(n: u64, what: &str) -> String {
     match n {
         1 => format!("1 {what}"),
@@ -32,7 +32,7 @@ pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// `part` of `whole` as a percentage, `-` where there is nothing.
+/// `part` of `whole` as a percentage, `-` if `whole` is zero.
 #[allow(clippy::cast_precision_loss, reason = "a ratio with one digit")]
 pub(super) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
@@ -45,7 +45,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 fn scaled(n: u64, step: u64, units: &[&str]) -> String {
     let mut unit = 0;
     let mut value = n as f64;
-    // What would be shown as a whole step belongs to the next unit.
+    // A value that would be shown as a whole step belongs to the next unit.
     while value >= step as f64 - 0.05 && unit + 1 < units.len() {
         value /= step as f64;
         unit += 1;

@@ -1,9 +1,9 @@
 //! Which statistics files a run wrote.
 //!
 //! A run may be many processes, of programs and ids that the command does not
-//! know. It looks at all files that fit the pattern, before and after:
-//! statistics are renamed into place, so a file that was written in between
-//! is a new one.
+//! know. It compares all files that fit the pattern before and after:
+//! statistics are renamed into place, so a file that was written in between is
+//! a new one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use vramalloc_core::stats::beside;
 
-/// What tells one file from a later one of the same name.
+/// What distinguishes a file from a later one of the same name.
 type Identity = (u64, i64, i64);
 
 /// The files that fit a pattern at one moment.
@@ -34,7 +34,7 @@ impl Files {
         }
     }
 
-    /// The files that were written since, that of process `pid` first.
+    /// The files that were written since, those of process `pid` first.
     pub(crate) fn written_since(&self, pid: u32) -> Vec<PathBuf> {
         let mut written: Vec<PathBuf> = Files::now(&self.pattern)
             .found
@@ -54,7 +54,7 @@ impl Files {
     }
 }
 
-/// Follows a pattern's parts down from `directory`.
+/// Collects the files below `directory` that fit the parts of a pattern.
 fn collect(directory: &Path, parts: &[&str], found: &mut BTreeMap<PathBuf, Identity>) {
     let Some((part, rest)) = parts.split_first() else {
         return;
@@ -77,7 +77,7 @@ fn collect(directory: &Path, parts: &[&str], found: &mut BTreeMap<PathBuf, Ident
     }
 }
 
-/// The name that was taken, of a file that stands beside it: `a.42.json` of
+/// The name that was taken when a file was written beside it: `a.42.json` of
 /// `a.42.1.json`.
 fn taken(path: &Path) -> Option<PathBuf> {
     let extension = path.extension()?.to_string_lossy();
@@ -99,12 +99,13 @@ fn visit(path: PathBuf, rest: &[&str], found: &mut BTreeMap<PathBuf, Identity>) 
     }
 }
 
-/// Whether a name can have come from a pattern; with `pid`, from a process of
-/// this id. Follows all ways to read the name at once, so that no pattern
+/// Whether a name can have come from a pattern; with `pid`, from the process
+/// with this id. Tries all ways to read the name at once, so that no pattern
 /// takes longer than its length times the name's.
 pub(crate) fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
     let name = name.as_bytes();
-    // Whether the pattern up to here can have given so many bytes.
+    // For each length, whether the pattern up to here can have given the name's
+    // first bytes of that length.
     let mut reached = vec![false; name.len() + 1];
     if let Some(start) = reached.first_mut() {
         *start = true;
@@ -122,7 +123,7 @@ pub(crate) fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
     reached.last().copied().unwrap_or(false)
 }
 
-/// What can be reached with `text` more.
+/// The lengths that can be reached by adding `text`.
 fn after_text(reached: &[bool], name: &[u8], text: &str) -> Vec<bool> {
     let mut next = vec![false; reached.len()];
     for (start, _) in reached.iter().enumerate().filter(|(_, reached)| **reached) {
@@ -136,7 +137,7 @@ fn after_text(reached: &[bool], name: &[u8], text: &str) -> Vec<bool> {
     next
 }
 
-/// What can be reached with any number of bytes more, all of which fit.
+/// The lengths that can be reached by adding any number of bytes that all fit.
 fn after_any(reached: &[bool], name: &[u8], fits: impl Fn(u8) -> bool) -> Vec<bool> {
     let mut inside = false;
     let mut next = Vec::with_capacity(reached.len());
@@ -171,7 +172,7 @@ mod tests {
         assert!(fits("ü%e", "üö", None));
         assert!(fits("%e%e%p", "", None) && !fits("%e", "a/b", None));
         assert!(fits("%p-%p", "42-42", Some("42")) && !fits("%p-%p", "42-43", Some("42")));
-        // Of so many ways to read a name none is tried alone.
+        // The many ways to read a name are not tried one by one.
         assert!(!fits(
             &format!("{}b", "%e".repeat(40)),
             &"a".repeat(200),

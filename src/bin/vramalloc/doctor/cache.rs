@@ -1,26 +1,25 @@
 //! The dynamic loader's cache, `/etc/ld.so.cache`: which file has a library
 //! name.
 //!
-//! Owns the text of the cache. Invariant: whatever the file holds, a name
-//! leads to texts of the file or to none. Cost: read once; a look-up goes
-//! through all entries.
+//! Invariant: whatever the file holds, a look-up returns texts of the file or
+//! nothing. Cost: read once; a look-up goes through all entries.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Begins the table in the form that glibc has written since 2.2, alone or
-/// after one in the older form. Offsets are counted from here.
+/// The start of the table in the form that glibc has written since 2.2, alone
+/// or after a table in the older form. Offsets count from here.
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 
-/// Where the number of entries stands, where the entries begin, and how long
-/// one is.
+/// The offset of the number of entries, the offset of the entries, and the size
+/// of an entry.
 const COUNT: usize = 20;
 const ENTRIES: usize = 48;
 const ENTRY: usize = 24;
 
-/// Where in an entry the offsets of name and path stand.
+/// The offsets in an entry at which the offsets of name and path are.
 const NAME: usize = 4;
 const PATH: usize = 8;
 
@@ -31,12 +30,12 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// This machine's; empty where there is none.
+    /// The cache of this machine; empty if there is none.
     pub(crate) fn of_machine() -> Cache {
         Cache::new(&fs::read("/etc/ld.so.cache").unwrap_or_default())
     }
 
-    /// The cache in a file's bytes.
+    /// Reads the cache in a file's bytes.
     pub(crate) fn new(bytes: &[u8]) -> Cache {
         let table = memchr::memmem::find(bytes, MAGIC).and_then(|start| bytes.get(start..));
         Cache {
@@ -44,15 +43,15 @@ impl Cache {
         }
     }
 
-    /// The files that have this name, in the order in which the loader
-    /// prefers them: one for each machine and variant of one.
+    /// The files with this name, in the order in which the loader prefers them:
+    /// one for each machine and each of its variants.
     pub(crate) fn files<'a>(&'a self, name: &'a OsStr) -> impl Iterator<Item = PathBuf> + 'a {
         let count = self.number(COUNT).unwrap_or(0);
         (0..count)
             .map_while(|n| {
                 let entry = ENTRIES.checked_add(n.checked_mul(ENTRY)?)?;
                 let text = |offset| self.text(self.number(entry.checked_add(offset)?)?);
-                // Ends at the first entry that lies outside the file.
+                // Stops at the first entry that lies outside the file.
                 self.number(entry)?;
                 Some(text(NAME).zip(text(PATH)))
             })
@@ -77,7 +76,7 @@ impl Cache {
 mod tests {
     use super::*;
 
-    /// A cache that holds these names and paths.
+    /// Makes a cache of these names and paths.
     fn cache(files: &[(&str, &str)]) -> Vec<u8> {
         let mut strings = Vec::new();
         let start = ENTRIES + files.len() * ENTRY;
@@ -133,7 +132,7 @@ mod tests {
     #[test]
     fn this_machines_cache_is_read() {
         let cache = Cache::of_machine();
-        // A machine of another C library has no cache of this form.
+        // A machine with another C library has no cache of this form.
         if !cache.table.is_empty() {
             assert!(cache.files(OsStr::new("libc.so.6")).next().is_some());
         }

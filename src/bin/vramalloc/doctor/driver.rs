@@ -1,8 +1,8 @@
 //! Which driver there is, and what it answers.
 //!
-//! The driver is asked by a process of its own, `vramalloc-probe`: foreign
-//! code is loaded there, not here. Owns nothing. Cost: the driver's start,
-//! seconds on some machines.
+//! A process of its own, `vramalloc-probe`, loads the driver and asks it, so
+//! that no foreign code is loaded here. Cost: the driver's start, seconds on
+//! some machines.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ use super::loader::{Loaded, Loader};
 /// The name by which every program and runtime loads the driver.
 pub(super) const DRIVER: &str = "libcuda.so.1";
 
-/// The process that asks the driver.
+/// The program that asks the driver.
 const PROBE: &str = "vramalloc-probe";
 
 /// How long the driver may take to answer.
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Says which driver a file of the process would load, and what it answers.
 ///
-/// Without a driver nothing that `uses_cuda` can run.
+/// Without a driver a program that `uses_cuda` cannot run.
 pub(super) fn examine(
     from: &Loaded,
     uses_cuda: bool,
@@ -71,7 +71,7 @@ pub(super) fn examine(
     }
 }
 
-/// The version that NVIDIA writes behind the file's name.
+/// The version, which NVIDIA appends to the file's name.
 fn version(real: &Path) -> String {
     let name = real.file_name().unwrap_or_default().to_string_lossy();
     match name.strip_prefix("libcuda.so.") {
@@ -80,7 +80,7 @@ fn version(real: &Path) -> String {
     }
 }
 
-/// Where the probe lies.
+/// The path of the probe.
 fn probe(library: &Path) -> Option<PathBuf> {
     let command = env::current_exe().ok();
     [command.as_deref(), Some(library)]
@@ -103,7 +103,7 @@ fn ask(probe: &Path, path: &Path, uses_cuda: bool, findings: &mut Findings) {
     }
 }
 
-/// What the probe prints.
+/// The output of the probe.
 fn answer(probe: &Path, path: &Path) -> Result<String, String> {
     let mut child = Command::new(probe)
         .arg(path)
@@ -115,7 +115,7 @@ fn answer(probe: &Path, path: &Path) -> Result<String, String> {
     let mut out = child.stdout.take().ok_or("no output")?;
     let reading = thread::spawn(move || {
         let mut text = Vec::new();
-        // What came before an error is looked at all the same.
+        // What came before an error is used all the same.
         let _ = out.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
@@ -181,7 +181,7 @@ fn tell(text: &str, uses_cuda: bool, findings: &mut Findings) {
     }
 }
 
-/// Names of the codes with which a driver refuses to start.
+/// The names of the codes with which a driver refuses to start.
 fn reason(code: &str) -> String {
     let name = match code {
         "3" => "not initialized",
@@ -198,7 +198,7 @@ fn reason(code: &str) -> String {
     format!("{name} ({code})")
 }
 
-/// What to do about it.
+/// What the user can do about a code.
 fn advice(code: &str) -> &'static str {
     match code {
         "100" | "101" => {

@@ -1,13 +1,12 @@
-//! What the doctor has found, a line each.
+//! The doctor's findings, one line each.
 //!
-//! Owns the text until it is shown. Invariant: one finding is one line, and
-//! nothing in it does anything to a terminal.
+//! Invariant: one finding is one line without control characters.
 
 use std::fmt::Display;
 
 use super::super::output::plain;
 
-/// Findings, in the order in which they were made.
+/// The findings, in the order in which they were made.
 #[derive(Default)]
 pub(crate) struct Findings {
     text: String,
@@ -15,23 +14,24 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Something that is as it should be.
+    /// Adds something that is as it should be.
     pub(crate) fn ok(&mut self, subject: &str, text: impl Display) {
         self.line("ok", subject, text);
     }
 
-    /// Something to know, which stands in nobody's way.
+    /// Adds something to know that prevents nothing.
     pub(crate) fn note(&mut self, subject: &str, text: impl Display) {
         self.line("note", subject, text);
     }
 
-    /// Something that stands in the way, and what to do about it.
+    /// Adds something that prevents the program from being served, and what to
+    /// do about it.
     pub(crate) fn problem(&mut self, subject: &str, text: impl Display) {
         self.problems += 1;
         self.line("problem", subject, text);
     }
 
-    /// What stands in the way only where the program uses CUDA.
+    /// Adds a problem, or a note if the program does not use CUDA.
     pub(crate) fn hindrance(&mut self, uses_cuda: bool, subject: &str, text: impl Display) {
         if uses_cuda {
             self.problem(subject, text);
@@ -40,12 +40,12 @@ impl Findings {
         }
     }
 
-    /// How many problems there were, those shown before counted.
+    /// The number of problems, including those already shown.
     pub(crate) fn problems(&self) -> usize {
         self.problems
     }
 
-    /// The lines since this was last asked.
+    /// The lines since the last call.
     pub(crate) fn take(&mut self) -> String {
         std::mem::take(&mut self.text)
     }

@@ -1,9 +1,9 @@
-//! What an ELF file says of itself: who loads it, what it needs, which of
-//! CUDA's names it defines or mentions.
+//! What an ELF file contains: its loader, the libraries that it needs, and the
+//! CUDA names that it defines or mentions.
 //!
-//! A file may be anything: whatever it holds, the answer is an image or one
-//! line that says what is wrong with it. Owns nothing. Cost: its tables and
-//! its constants are read once, piece by piece, never the GPU code in it.
+//! For any file the answer is an image or one line that says what is wrong.
+//! Cost: its tables and its constants are read once, piece by piece, never the
+//! GPU code in it.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,11 +19,12 @@ use object::read::{ReadCache, ReadRef};
 /// The most of a table that is read; the largest libraries have less.
 const LARGEST_TABLE: u64 = 1 << 29;
 
-/// The most constants of a file that are searched.
+/// The most bytes of constants that are searched in a file.
 const MOST_SEARCHED: u64 = 1 << 28;
 
-/// Names of the runtime's errors, of which a runtime inside a program has its
-/// table for `cudaGetErrorName`. One may stand in any program's messages.
+/// Names of the runtime's errors. A runtime that is linked in has a table of
+/// them for `cudaGetErrorName`; a single one may stand in any program's
+/// messages.
 const ERROR_NAMES: [&str; 4] = [
     "cudaErrorInvalidValue",
     "cudaErrorMemoryAllocation",
@@ -31,40 +32,40 @@ const ERROR_NAMES: [&str; 4] = [
     "cudaErrorInsufficientDriver",
 ];
 
-/// What the constants of a runtime, or of a program that looks for one, name.
+/// Names in the constants of a runtime, or of a program that looks for one.
 const DRIVER_FILE: &str = "libcuda.so";
 const RUNTIME_FILE: &str = "libcudart.so";
 
-/// Functions by which a runtime is known that was linked in and not stripped.
+/// Functions that show a linked-in runtime in a file that is not stripped.
 const RUNTIME_FUNCTIONS: [&str; 2] = ["__cudaRegisterFatBinary", "cudaGetDeviceCount"];
 
-/// What an ELF file says of itself.
+/// The contents of an ELF file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Image {
     /// Word size and processor.
     pub(crate) machine: Machine,
-    /// The loader that it asks for; none in libraries and where everything
-    /// was linked in.
+    /// The loader that it names; `None` for libraries and static programs.
     pub(crate) interpreter: Option<String>,
-    /// The name under which libraries need it.
+    /// The name by which other files need it.
     pub(crate) soname: Option<String>,
-    /// Libraries that it needs, by name.
+    /// The names of the libraries that it needs.
     pub(crate) needed: Vec<String>,
-    /// Where it has its libraries looked for, before `LD_LIBRARY_PATH`.
+    /// Where its libraries are looked for before `LD_LIBRARY_PATH`.
     pub(crate) rpath: Option<String>,
-    /// The same, after `LD_LIBRARY_PATH`; then the other is ignored.
+    /// Where its libraries are looked for after `LD_LIBRARY_PATH`; then `rpath`
+    /// is ignored.
     pub(crate) runpath: Option<String>,
-    /// Names of CUDA's functions, and `dlsym`, that it defines for others.
+    /// The names of CUDA's functions, and `dlsym`, that it exports.
     pub(crate) exports: BTreeSet<String>,
-    /// It has a CUDA runtime inside.
+    /// Whether a CUDA runtime is linked into it.
     pub(crate) runtime_inside: bool,
-    /// It names the driver's library.
+    /// Whether it names the driver's library.
     pub(crate) mentions_driver: bool,
-    /// It names a shared runtime's library.
+    /// Whether it names a shared runtime's library.
     pub(crate) mentions_runtime: bool,
 }
 
-/// Word size and processor, which all of a process have in common.
+/// Word size and processor, which all files of a process have in common.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Machine {
     class: u8,
@@ -72,7 +73,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// A name for people.
+    /// The name that is shown.
     pub(crate) fn name(self) -> String {
         let bits = if self.class == elf::ELFCLASS32.0 {
             32
@@ -92,7 +93,7 @@ impl Image {
     /// Reads the file at `path`.
     ///
     /// # Errors
-    /// What the system answers, or that it is no ELF file that can be read.
+    /// What the system answers, or that it is not an ELF file that can be read.
     pub(crate) fn open(path: &Path) -> Result<Image, String> {
         let mut file = File::open(path).map_err(|error| error.to_string())?;
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
@@ -101,14 +102,14 @@ impl Image {
         Image::read(&mut file)
     }
 
-    /// Reads a file.
+    /// Reads an open file.
     ///
     /// # Errors
     /// As of [`Image::open`].
     pub(crate) fn read(file: &mut (impl Read + Seek)) -> Result<Image, String> {
         let machine = machine(file)?;
         if machine.class != elf::ELFCLASS64.0 {
-            // Nothing else is asked of another machine's file.
+            // Of a file for another machine nothing else is needed.
             return Ok(Image {
                 machine,
                 ..Image::default()
@@ -129,7 +130,8 @@ impl Image {
         }
         image.mentions_driver = mentions.driver;
         image.mentions_runtime = mentions.runtime;
-        // Stripped, a runtime inside is known by what it says and opens.
+        // In a stripped file a linked-in runtime is recognised by its messages
+        // and the library that it opens.
         image.runtime_inside |= mentions.driver && mentions.errors.len() > 1;
         Ok(image)
     }
@@ -169,7 +171,7 @@ fn machine(file: &mut (impl Read + Seek)) -> Result<Machine, String> {
     Ok(Machine { class, processor })
 }
 
-/// Reads the tables, and notes in `places` where the constants lie.
+/// Reads the tables, and adds the ranges of the constants to `places`.
 fn tables<'data>(
     data: impl ReadRef<'data>,
     places: &mut Vec<(u64, u64)>,
@@ -186,8 +188,7 @@ fn tables<'data>(
             dynamic(entries, segments, endian, data, &mut image);
         }
     }
-    // Sections are not needed to run: a file without them is told by its
-    // segments alone.
+    // Sections are not needed to run: without them the segments are searched.
     match header.sections(endian, data) {
         Ok(sections) if !sections.is_empty() => {
             names(&sections, endian, data, &mut image);
@@ -210,8 +211,8 @@ fn tables<'data>(
 
 type Segment = elf::ProgramHeader64<Endianness>;
 
-/// Notes what the dynamic section asks the loader for. Entries that lead
-/// nowhere are left out, as the loader's other readers do.
+/// Reads what the dynamic section asks the loader for. Entries that point
+/// outside the file are left out, as other readers do.
 fn dynamic<'data>(
     entries: &[elf::Dyn64<Endianness>],
     segments: &[Segment],
@@ -250,7 +251,7 @@ fn dynamic<'data>(
     }
 }
 
-/// Where in the file an address of the loaded image lies.
+/// The file offset of an address of the loaded image.
 fn in_file(address: u64, segments: &[Segment], endian: Endianness) -> Option<u64> {
     segments
         .iter()
@@ -262,13 +263,13 @@ fn in_file(address: u64, segments: &[Segment], endian: Endianness) -> Option<u64
         })
 }
 
-/// The string at an offset of a table.
+/// The string at an offset of a string table.
 fn string(table: &[u8], offset: u64) -> Option<&[u8]> {
     let rest = table.get(usize::try_from(offset).ok()?..)?;
     rest.get(..memchr::memchr(0, rest)?)
 }
 
-/// Notes CUDA's names among the symbols that are defined here.
+/// Adds the CUDA names among the symbols that are defined here.
 fn names<'data, R: ReadRef<'data>>(
     sections: &SectionTable<'data, FileHeader64<Endianness>, R>,
     endian: Endianness,
@@ -308,7 +309,7 @@ fn names<'data, R: ReadRef<'data>>(
     }
 }
 
-/// What the constants of a file name.
+/// The names in the constants of a file.
 #[derive(Default)]
 struct Mentions {
     driver: bool,
@@ -317,7 +318,7 @@ struct Mentions {
 }
 
 impl Mentions {
-    /// Searches a part of a file, as far as there is one.
+    /// Searches a range of a file, as far as the file goes.
     fn search(
         &mut self,
         file: &mut (impl Read + Seek),
@@ -325,7 +326,7 @@ impl Mentions {
         size: u64,
     ) -> std::io::Result<()> {
         const PIECE: usize = 1 << 20;
-        // The end of one piece is looked at again with the next.
+        // The end of one piece is searched again with the next.
         const OVERLAP: usize = 64;
         file.seek(SeekFrom::Start(start))?;
         let mut rest = file.take(size);
@@ -399,7 +400,7 @@ mod tests {
             bytes[at..at + text.len()].copy_from_slice(text.as_bytes());
         };
         put(0, "libcuda.so.1");
-        // Across the edge of a piece.
+        // Across the boundary of two pieces.
         put((1 << 20) - 5, ERROR_NAMES[1]);
         put((2 << 20) + 100, ERROR_NAMES[2]);
         let size = bytes.len() as u64;

@@ -1,9 +1,9 @@
 //! Where the dynamic loader would find a library.
 //!
-//! Repeats its search: the places that a file and those that brought it in
-//! name (`DT_RPATH`), `LD_LIBRARY_PATH`, the places that the file alone names
-//! (`DT_RUNPATH`), the cache, the standard directories. Owns what was read of
-//! the environment. Cost: a file is opened for each candidate.
+//! Repeats the loader's search: the directories named by a file and by the
+//! files that need it (`DT_RPATH`), `LD_LIBRARY_PATH`, the directories named by
+//! the file alone (`DT_RUNPATH`), the cache, the standard directories. Cost: a
+//! file is opened for each candidate.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use super::cache::Cache;
 use super::image::{Image, Machine};
 
-/// Directories that every loader looks into, of the distributions in use.
+/// The standard directories of the loaders of all common distributions.
 const STANDARD: [&str; 8] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -31,16 +31,16 @@ const MOST_LOADED: usize = 10_000;
 /// A file that the loader would map.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
-    /// Where it lies.
+    /// Its path.
     pub(crate) path: PathBuf,
-    /// What it says of itself.
+    /// Its contents.
     pub(crate) image: Image,
-    /// What it and those that brought it in name as places, nearest first.
+    /// The `DT_RPATH` of the file and of those that need it, nearest first.
     rpaths: Vec<PathBuf>,
 }
 
 impl Loaded {
-    /// A file that the loader starts with, or that is loaded by its name.
+    /// A file with which the loader starts, or that is loaded by its name.
     pub(crate) fn new(path: PathBuf, image: Image) -> Loaded {
         Loaded::below(&[], path, image)
     }
@@ -66,11 +66,11 @@ impl Loaded {
     }
 }
 
-/// What a program needs, all together.
+/// A program and everything that it needs.
 pub(crate) struct Closure {
-    /// The program itself, then what it brings in, nearest first.
+    /// The program itself, then the libraries, nearest first.
     pub(crate) files: Vec<Loaded>,
-    /// Names that were not found, each with the file that needs it.
+    /// The names that were not found, each with the file that needs it.
     pub(crate) missing: Vec<(String, String)>,
 }
 
@@ -89,7 +89,7 @@ impl Loader {
         }
     }
 
-    /// The file that `name` leads to, asked for by `from`.
+    /// The file that `from` gets if it asks for `name`.
     pub(crate) fn find(&self, name: &OsStr, from: &Loaded) -> Option<Loaded> {
         let machine = from.image.machine;
         let load = |path: PathBuf| fitting(&path, machine).map(|image| (path, image));
@@ -101,7 +101,7 @@ impl Loader {
         Some(Loaded::below(&from.rpaths, path, image))
     }
 
-    /// Files that could be meant, in the order of the search.
+    /// The candidates, in the order of the search.
     fn candidates<'a>(
         &'a self,
         name: &'a OsStr,
@@ -152,15 +152,15 @@ impl Loader {
     }
 }
 
-/// The image of a file that can be loaded into a process of `machine`.
+/// The image of a file, if it can be loaded into a process of `machine`.
 fn fitting(path: &Path, machine: Machine) -> Option<Image> {
     Image::open(path)
         .ok()
         .filter(|image| image.machine == machine)
 }
 
-/// The directories of a list with colons or, as in `LD_LIBRARY_PATH`,
-/// semicolons between. An empty one is the working directory.
+/// The directories of a list, separated by colons or, as in `LD_LIBRARY_PATH`,
+/// semicolons. An empty one is the working directory.
 pub(crate) fn directories(list: &OsStr, from: &Path) -> Vec<PathBuf> {
     list.as_bytes()
         .split(|&byte| byte == b':' || byte == b';')
@@ -171,8 +171,8 @@ pub(crate) fn directories(list: &OsStr, from: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// A path with the directory of the file that names it in the place of
-/// `$ORIGIN`.
+/// A path in which `$ORIGIN` is replaced by the directory of the file that
+/// names it.
 fn expanded(path: &OsStr, from: &Path) -> PathBuf {
     let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
     let origin = from.parent().unwrap_or(Path::new("/"));

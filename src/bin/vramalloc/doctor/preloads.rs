@@ -1,6 +1,5 @@
-//! Other libraries that are preloaded, and whether they want the same calls.
-//!
-//! Owns nothing. Cost: each library's tables are read once.
+//! The other libraries that are preloaded, and whether they define the same
+//! functions.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use super::findings::Findings;
 use super::loader::{Loaded, Loader};
 
-/// The list of the machine, which the loader takes after `LD_PRELOAD`.
+/// The machine-wide list, which the loader reads after `LD_PRELOAD`.
 const MACHINE_WIDE: &str = "/etc/ld.so.preload";
 
 /// How many names a finding lists.
@@ -22,7 +21,7 @@ struct Entry {
     list: &'static str,
 }
 
-/// Says what else is preloaded, in the order of the loader.
+/// Says which other libraries are preloaded, in the order of the loader.
 pub(crate) fn examine(
     preload: Option<OsString>,
     library: &Loaded,
@@ -78,7 +77,7 @@ pub(crate) fn examine(
     }
 }
 
-/// Says what another library does to ours.
+/// Says how another library interferes with ours.
 fn other(
     found: &Loaded,
     list: &str,
@@ -147,15 +146,15 @@ fn same(a: &Loaded, b: &Loaded) -> bool {
     }
 }
 
-/// The names in a list as `LD_PRELOAD` has them, with spaces or colons
-/// between.
+/// The names in a list in the form of `LD_PRELOAD`, separated by spaces or
+/// colons.
 pub(crate) fn names(list: &[u8]) -> impl Iterator<Item = OsString> {
     list.split(|byte| byte.is_ascii_whitespace() || *byte == b':')
         .filter(|name| !name.is_empty())
         .map(|name| OsString::from_vec(name.to_owned()))
 }
 
-/// The names in the machine's list, in which `#` begins a remark.
+/// The names in the machine-wide list, in which `#` begins a comment.
 pub(crate) fn machine_wide(text: &[u8]) -> impl Iterator<Item = OsString> {
     text.split(|&byte| byte == b'\n')
         .filter_map(|line| line.split(|&byte| byte == b'#').next())

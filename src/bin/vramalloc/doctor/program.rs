@@ -1,8 +1,6 @@
-//! What a program is: the file that runs in the end, and how it speaks to
-//! CUDA.
+//! What a program is: the file that runs in the end, and how it calls CUDA.
 //!
-//! Owns nothing. Cost: the program and every library that it needs are read
-//! once.
+//! Cost: the program and every library that it needs are read once.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,14 +13,14 @@ use std::path::{Path, PathBuf};
 use super::image::Image;
 use super::loader::{Closure, Loaded};
 
-/// As many scripts as the kernel follows from one to the next.
+/// The number of scripts that the kernel follows from one to the next.
 const MOST_SCRIPTS: usize = 4;
 
 /// The most that the kernel reads of a script's first line.
 const FIRST_LINE: u64 = 256;
 
-/// Programs that load or start, while they run, what they are told to. With
-/// these, a name may go on with a version.
+/// Programs that load or start other programs as their arguments say. A version
+/// may follow the name.
 const TOLD: &[&str] = &[
     "python", "pypy", "bash", "dash", "sh", "zsh", "ksh", "fish", "busybox", "perl", "ruby",
     "node", "julia", "R", "Rscript", "java", "lua", "php", "octave", "matlab", "env", "nice",
@@ -38,8 +36,8 @@ const SET_GROUP: u32 = 0o2010;
 pub(crate) struct Program {
     /// The file that was named.
     pub(crate) path: PathBuf,
-    /// The interpreters of the scripts on the way, the last one being the
-    /// file that runs; empty where the program is that itself.
+    /// The interpreters of the scripts on the way; the last one is the file
+    /// that runs. Empty if the program is not a script.
     pub(crate) interpreters: Vec<PathBuf>,
     /// The file that runs.
     pub(crate) file: Loaded,
@@ -76,8 +74,8 @@ impl Program {
         })
     }
 
-    /// Whether it loads or starts what it is told to, so that the file does
-    /// not say what will be in the process.
+    /// Whether it loads or starts what its arguments say, so that the file does
+    /// not tell what will be in the process.
     pub(crate) fn is_told(&self) -> bool {
         let path = &self.file.path;
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
@@ -88,8 +86,8 @@ impl Program {
         })
     }
 
-    /// Why the loader ignores `LD_PRELOAD` when this process starts it, if it
-    /// does.
+    /// Why the loader ignores `LD_PRELOAD` when this process starts the
+    /// program; `None` if it does not.
     pub(crate) fn privileged(&self) -> Option<String> {
         let metadata = fs::metadata(&self.file.path).ok()?;
         let user = rustix::process::getuid().as_raw();
@@ -119,7 +117,7 @@ fn in_path(name: &OsStr) -> Option<PathBuf> {
     env::split_paths(&env::var_os("PATH")?).find_map(|directory| runs(directory.join(name)))
 }
 
-/// What runs a file, if that is a script.
+/// The interpreter of a file, if the file is a script.
 fn interpreter_of(path: &Path) -> Result<Option<OsString>, String> {
     let mut start = Vec::new();
     File::open(path)
@@ -128,8 +126,8 @@ fn interpreter_of(path: &Path) -> Result<Option<OsString>, String> {
     Ok(interpreter(&start))
 }
 
-/// The interpreter that a script's first line names; behind `env`, the
-/// program that this will look for.
+/// The interpreter that a script's first line names; after `env`, the program
+/// that `env` looks for.
 pub(crate) fn interpreter(start: &[u8]) -> Option<OsString> {
     let line = start.strip_prefix(b"#!")?;
     let line = line.split(|&byte| byte == b'\n').next()?;
@@ -146,22 +144,22 @@ pub(crate) fn interpreter(start: &[u8]) -> Option<OsString> {
     Some(OsStr::from_bytes(program).to_owned())
 }
 
-/// How a program and its libraries speak to CUDA: names of files, the
-/// program's own first.
+/// How a program and its libraries call CUDA: names of files, the program's own
+/// first.
 #[derive(Default)]
 pub(crate) struct Ways {
     /// Linked to a shared runtime.
     pub(crate) shared: Vec<String>,
-    /// A runtime inside.
+    /// With a runtime linked in.
     pub(crate) inside: Vec<String>,
     /// Looking for a shared runtime by its name, while running.
     pub(crate) by_name: Vec<String>,
-    /// Speaking to the driver alone.
+    /// Calling the driver alone.
     pub(crate) driver: Vec<String>,
 }
 
 impl Ways {
-    /// Those of a program and all that it needs.
+    /// The ways of a program and everything that it needs.
     pub(crate) fn of(closure: &Closure) -> Ways {
         let mut ways = Ways::default();
         for file in &closure.files {
@@ -186,7 +184,7 @@ impl Ways {
         ways
     }
 
-    /// Whether there is any.
+    /// Whether anything calls CUDA.
     pub(crate) fn any(&self) -> bool {
         [&self.shared, &self.inside, &self.by_name, &self.driver]
             .iter()

@@ -1,21 +1,22 @@
-//! Libraries that look past preloaded ones: opened with RTLD_DEEPBIND, they and
-//! what they bring find their own functions first, and libc's `dlsym`.
+//! Libraries that look past preloaded ones: a library that is opened with
+//! RTLD_DEEPBIND, and those that it brings in, find their own functions first,
+//! and libc's `dlsym`.
 //!
-//! The loader itself tells, where glibc's is asked to (`LD_DEBUG`), in which
-//! order each object looks for symbols. Owns nothing. Cost: a text of some
-//! kilobytes for each library of each process of a trial.
+//! glibc's loader can be asked to print in which order each object looks for
+//! symbols (`LD_DEBUG`). Cost: some kilobytes of text for each library of each
+//! process of a trial.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::image::Image;
 
-/// What the loader is asked to tell, and what it does with it.
+/// What the loader is asked to print, and where it prints it.
 pub(super) const WHAT: (&str, &str) = ("LD_DEBUG", "scopes");
 pub(super) const WHERE: &str = "LD_DEBUG_OUTPUT";
 
-/// The runtimes, and libraries with one inside, that look past preloads, of
-/// what the loader has told of one process.
+/// From the loader's output for one process: the runtimes, and the libraries
+/// with a runtime linked in, that look past preloads.
 pub(super) fn runtimes_past_us(told: &str) -> BTreeSet<String> {
     let mut objects = deep(told);
     objects.retain(|path| {
@@ -24,14 +25,14 @@ pub(super) fn runtimes_past_us(told: &str) -> BTreeSet<String> {
     objects
 }
 
-/// The objects that look into more than themselves before they look where
-/// everybody does, which begins with the program.
+/// The objects that look into other objects than themselves before the global
+/// scope, which begins with the program.
 fn deep(told: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut program: Option<&str> = None;
     let mut object = None;
     let mut before = false;
-    // Each line begins with the process's number.
+    // Each line begins with the process id.
     for line in told.lines().filter_map(|line| line.split_once('\t')) {
         let line = line.1.trim_start();
         if let Some(name) = line.strip_prefix("object=") {
@@ -44,7 +45,7 @@ fn deep(told: &str) -> BTreeSet<String> {
             object,
         ) {
             before &= !list.starts_with(program);
-            // A library that binds its own symbols to itself has a list of
+            // A library that binds its own symbols to itself has a scope of
             // itself in front.
             if before && list.trim_end() != name {
                 found.insert(name.to_owned());

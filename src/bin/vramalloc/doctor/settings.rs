@@ -1,7 +1,4 @@
 //! The options in force, and whether the statistics can be written.
-//!
-//! Owns nothing. Cost: one pass over the environment, one question to the
-//! file system.
 
 use std::env;
 use std::path::Path;
@@ -12,7 +9,7 @@ use vramalloc_core::config::{self, Host, StatsTarget};
 use super::findings::Findings;
 
 /// Says every option with its origin, what could not be read, and where the
-/// statistics go.
+/// statistics are written.
 pub(super) fn examine(findings: &mut Findings) {
     let loaded = config::load(env::vars_os(), Host::default());
     for option in &loaded.echo {
@@ -47,8 +44,8 @@ fn statistics(target: &StatsTarget, findings: &mut Findings) {
         true => "the working directory".to_owned(),
         false => directory.display().to_string(),
     };
-    // A part of the name that each process fills in for itself cannot be
-    // looked at here.
+    // A part of the name that each process fills in itself cannot be checked
+    // here.
     if shown.contains('%') {
         return findings.note(
             "stats",

@@ -1,8 +1,7 @@
-//! A trial run: the program under the library, and what came through which
-//! door.
+//! A trial run: the program under the library, and which doors it called.
 //!
-//! Owns a directory, private to the user, for the statistics of the run; it
-//! goes when the trial is over.
+//! Owns a directory, private to the user, for the statistics of the run; it is
+//! removed after the trial.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -22,14 +21,14 @@ use super::super::{child, library};
 use super::findings::Findings;
 use super::scopes;
 
-/// What the names of the loader's files begin with.
+/// The prefix of the names of the loader's files.
 const SCOPES: &str = "scopes";
 
-/// How many processes are told of one by one.
+/// How many processes are reported one by one.
 const TOLD: usize = 16;
 
-/// Runs the program and says how it went. Answers how many allocations were
-/// served in all its processes; none if it could not be run.
+/// Runs the program and reports how it went. Returns how many allocations were
+/// served in all its processes; `None` if it could not be run.
 pub(super) fn run(
     program: &[std::ffi::OsString],
     library: &Path,
@@ -56,14 +55,14 @@ pub(super) fn run(
         .env("VRAMALLOC_STATS", place.pattern())
         .env(scopes::WHAT.0, scopes::WHAT.1)
         .env(scopes::WHERE, place.0.join(SCOPES))
-        // The findings alone are on standard output.
+        // Only the findings are on standard output.
         .stdout(Stdio::from(io::stderr()));
     if config::load(env::vars_os(), Host::default())
         .settings
         .stats_interval
         .is_zero()
     {
-        // Tells also of a program that is interrupted here.
+        // So that a program that is interrupted here has statistics too.
         command.env("VRAMALLOC_STATS_INTERVAL_S", "1");
     }
     let ended = match child::run(&mut command) {
@@ -119,7 +118,7 @@ pub(super) fn run(
     Some(served)
 }
 
-/// Says what one process did.
+/// Reports what one process did.
 fn tell(process: &Value, findings: &mut Findings) {
     let text = |pointer: &str| {
         process
@@ -182,7 +181,7 @@ fn count(process: &Value, pointer: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// A directory of this trial's own.
+/// A directory of this trial.
 struct Place(PathBuf);
 
 impl Place {
@@ -191,12 +190,12 @@ impl Place {
         let now = now.map_or(0, |since| since.as_nanos());
         let name = format!("vramalloc-doctor.{}.{now}", std::process::id());
         let path = env::temp_dir().join(name);
-        // Fails where anything is in its place already.
+        // Fails if anything is in its place already.
         DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Place(path))
     }
 
-    /// Where the statistics go.
+    /// The pattern of the files of statistics.
     fn pattern(&self) -> String {
         let directory = self.0.to_string_lossy().replace('%', "%%");
         format!("{directory}/%p.%e.json")
@@ -225,7 +224,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // What cannot be removed from a temporary directory is left to it.
+        // What cannot be removed stays in the temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,9 +1,9 @@
-//! Which option would have helped, and the figure that says so.
+//! Which option would have helped, and the figure that shows it.
 //!
-//! One rule for each piece of advice. A rule looks at numbers of the file
-//! alone and stays silent unless what it saw cost memory, time or a request;
-//! so most runs get no advice. What it names is an option of this library with
-//! a value that the option accepts.
+//! Each piece of advice has a rule. A rule uses the numbers of the file alone
+//! and gives no advice unless what it finds cost memory, time or a request; so
+//! most runs get none. It names an option of this library with a value that the
+//! option accepts.
 
 mod space;
 #[cfg(test)]
@@ -21,15 +21,15 @@ pub(super) struct Advice {
     pub(super) why: String,
 }
 
-/// What the rules look at.
+/// The input of the rules.
 struct Case<'a> {
     file: &'a File,
     arena: &'a Arena,
     details: &'a Details,
 }
 
-/// In the order in which the advice is given: what failed, what was held, what
-/// took time.
+/// In the order in which advice is given: what failed, what was held, what took
+/// time.
 const RULES: &[fn(&Case<'_>) -> Option<Advice>] = &[
     space::limit,
     space::fail_at_limit,
@@ -53,7 +53,7 @@ impl Case<'_> {
         self.file.option(key)
     }
 
-    /// Whether the library has this option, and it was left alone.
+    /// Whether the library has this option, and it was not set.
     fn is_unset(&self, key: &str) -> bool {
         self.option(key) == Some("none")
     }
@@ -62,19 +62,19 @@ impl Case<'_> {
         self.option("strategy").unwrap_or_default()
     }
 
-    /// Whether so much time is worth a word: a twentieth of the run, and more
-    /// than anybody would overlook.
+    /// Whether this time is worth advice: a twentieth of the run, and at least
+    /// 0.1 s.
     fn took(&self, ns: u64) -> bool {
         ns >= 100_000_000 && ns.saturating_mul(20) >= self.file.ran_ns()
     }
 }
 
-/// Whether `part` is at least one in `parts` of `whole`, and anything at all.
+/// Whether `part` is above 0 and at least one in `parts` of `whole`.
 fn is_part(part: u64, whole: u64, parts: u64) -> bool {
     part > 0 && part.saturating_mul(parts) >= whole
 }
 
-/// A size as options are given, in whole MiB and no less.
+/// A size in the form of an option, rounded up to whole MiB.
 fn size(bytes: u64) -> String {
     let mib = bytes.div_ceil(1 << 20).max(1);
     if mib.is_multiple_of(1024) {
@@ -84,7 +84,7 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// What would have helped an arena.
+/// The advice for an arena.
 fn advice(file: &File, arena: &Arena, details: &Details) -> Vec<Advice> {
     let case = Case {
         file,
@@ -94,7 +94,7 @@ fn advice(file: &File, arena: &Arena, details: &Details) -> Vec<Advice> {
     RULES.iter().filter_map(|rule| rule(&case)).collect()
 }
 
-/// Why there is no advice, or what helps where no option does.
+/// Why there is no advice, or what helps if no option does.
 fn without(arena: &Arena) -> String {
     let Some(oom) = arena.failed.events.last() else {
         return "Nothing: no number here asks for another option.".to_owned();
@@ -113,7 +113,7 @@ fn without(arena: &Arena) -> String {
     )
 }
 
-/// Says what would have helped an arena.
+/// Writes the advice for an arena.
 pub(super) fn tell(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     let advice = advice(file, arena, details);
     if advice.is_empty() {

@@ -1,14 +1,14 @@
 //! Requests that failed for want of memory, in words.
 //!
-//! The first and the last are told in full: the first is what went wrong, the
-//! last is what the program ended on. What happened in between is in the file.
+//! The first and the last are described in full: the first is what went wrong,
+//! the last is what the program ended on. Those in between are in the file.
 
 use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, File};
 use super::lines::Lines;
 use super::ooms::{Holdings, Oom};
 
-/// Tells of the first and of the last, where there are any.
+/// Describes the first and the last, if there are any.
 pub(super) fn tell(file: &File, arena: &Arena, out: &mut Lines) {
     let failed = &arena.failed;
     let [first, rest @ ..] = failed.events.as_slice() else {
@@ -26,7 +26,7 @@ pub(super) fn tell(file: &File, arena: &Arena, out: &mut Lines) {
     }
 }
 
-/// One of them, the `which` of so many.
+/// Describes one of them, the `which` of `all`.
 fn one(file: &File, oom: &Oom, (which, all): (u64, u64), out: &mut Lines) {
     let of_all = match all {
         1 => String::new(),
@@ -57,7 +57,7 @@ fn one(file: &File, oom: &Oom, (which, all): (u64, u64), out: &mut Lines) {
     blocks(file, oom, out);
 }
 
-/// How long after the start of the process, in ns.
+/// The time since the start of the process, in ns.
 pub(super) fn after_ns(file: &File, oom: &Oom) -> u64 {
     let start_us = file.started.saturating_mul(1000);
     oom.time_us.saturating_sub(start_us).saturating_mul(1000)
@@ -70,7 +70,7 @@ fn why(oom: &Oom) -> String {
     }
 }
 
-/// What the driver said of the device, and who has the rest.
+/// What the driver said about the device, and who holds the rest.
 fn device(oom: &Oom, out: &mut Lines) {
     let (Some(free), Some(total)) = (oom.driver_free, oom.driver_total) else {
         out.fact("device", "the driver did not say how much was free");
@@ -129,7 +129,7 @@ fn fragmentation(oom: &Oom) -> String {
     )
 }
 
-/// Who held memory: by size, and by call stack where these were taken.
+/// Who held memory: by size, and by call stack if these were taken.
 fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
     let place = |stack: u64| {
         let place = file.stacks.get(&stack);

@@ -1,8 +1,8 @@
 //! A statistics file, as values.
 //!
-//! Invariant: what is here was in the file; nothing else is read later, so a
-//! file is wrong from the start or not at all. Keys that a later version of
-//! the schema's first added are `None` where the file is older.
+//! Invariant: all values are read at once, so a file is found to be wrong from
+//! the start or not at all. Keys that were added to the schema's first version
+//! later are `None` if the file is older.
 
 use std::collections::BTreeMap;
 
@@ -28,12 +28,12 @@ pub(super) struct File {
     pub(super) last: bool,
     pub(super) options: Vec<Setting>,
     pub(super) warnings: Vec<String>,
-    /// Whether lanes serve streams, or why not; none in older files.
+    /// Whether lanes serve streams, or why not; `None` in older files.
     pub(super) lanes: Option<String>,
     pub(super) arenas: Vec<Arena>,
-    /// Of page-locked host memory.
+    /// Arenas of page-locked host memory.
     pub(super) hosts: Vec<HostArena>,
-    /// Of pageable host memory.
+    /// The arena of pageable host memory.
     pub(super) pageable: Option<Arena>,
     /// Call stacks by number, in words.
     pub(super) stacks: BTreeMap<u64, String>,
@@ -67,9 +67,9 @@ pub(super) struct Arena {
     pub(super) device_name: Option<String>,
     pub(super) device_total: Option<u64>,
     pub(super) lane: bool,
-    /// Whether its chunks are packed, or why not; none in older files.
+    /// Whether its chunks are packed, or why not; `None` in older files.
     pub(super) packing: Option<String>,
-    /// When its context ended, Unix time in ms, if it did before.
+    /// When its context ended, Unix time in ms, if it ended before the process.
     pub(super) ended: Option<u64>,
     pub(super) live: Gauge,
     pub(super) cached: Gauge,
@@ -93,15 +93,15 @@ pub(super) struct Arena {
     pub(super) details: Option<Details>,
 }
 
-/// Page-locked memory of one context, asked for in one way.
+/// Page-locked memory of one context, requested with the same flags.
 pub(super) struct HostArena {
     pub(super) context: u64,
-    /// None: without flags.
+    /// `None`: without flags.
     pub(super) flags: Option<u64>,
     pub(super) arena: Arena,
 }
 
-/// What files have since they have PyTorch's statistics.
+/// The values of files that have PyTorch's statistics.
 pub(super) struct Details {
     pub(super) idle_low: u64,
     /// When the most was reserved.
@@ -112,14 +112,15 @@ pub(super) struct Details {
     pub(super) budget_waits: u64,
     pub(super) budget_wait_ns: u64,
     pub(super) fragmented_ooms: u64,
-    /// How many a higher limit serves, and which; none in older files.
+    /// How many failed requests a higher limit serves, and how much the largest
+    /// needs; `None` in older files.
     pub(super) raisable: Option<(u64, u64)>,
     pub(super) largest_oom: u64,
     pub(super) classes: Vec<Class>,
     pub(super) memory: Memory,
 }
 
-/// What reserved memory was used for; `idle` are chunks without a live block.
+/// What reserved memory was used for; `idle` is chunks without a live block.
 pub(super) struct Parts {
     pub(super) live: u64,
     pub(super) cached: u64,
@@ -129,7 +130,7 @@ pub(super) struct Parts {
 
 /// What was live at the peak of one size class.
 pub(super) struct Class {
-    /// The largest request; none: no bound.
+    /// The largest request; `None`: no bound.
     pub(super) up_to: Option<u64>,
     pub(super) live_blocks: u64,
     pub(super) peak_blocks: u64,
@@ -171,7 +172,7 @@ impl Arena {
     }
 }
 
-/// A file, of its snapshot only the call stacks.
+/// The contents of a file; of its snapshot only the call stacks.
 #[derive(Deserialize)]
 struct Contents {
     snapshot: Option<Stacks>,
@@ -186,7 +187,7 @@ impl File {
     /// One line that says what is wrong with it.
     pub(super) fn read(bytes: &[u8]) -> Result<File, String> {
         let Contents { value, snapshot } = serde_json::from_slice(bytes).map_err(|error| {
-            // The error may name what the file holds.
+            // The error may quote the file.
             format!("not statistics of vramalloc: {}", plain(&error.to_string()))
         })?;
         let value = Value::Object(value);
@@ -253,7 +254,7 @@ impl File {
             .saturating_mul(1_000_000)
     }
 
-    /// The value of an option; none where the library had no such option.
+    /// The value of an option; `None` if the library had no such option.
     pub(super) fn option(&self, key: &str) -> Option<&str> {
         let option = self.options.iter().find(|option| option.key == key)?;
         Some(&option.value)
@@ -272,14 +273,14 @@ fn host(value: &Value) -> Result<HostArena, String> {
     })
 }
 
-/// An arena of whatever memory, for the device of this ordinal.
+/// An arena of any memory, for the device with this ordinal.
 fn counted(value: &Value, device: u64) -> Result<Arena, String> {
     let fragmentation = value.get("fragmentation").and_then(Value::as_f64);
     Ok(Arena {
         device,
         device_name: value.get("device_name").and_then(Value::as_str).map(plain),
         device_total: value.get("device_total_bytes").and_then(Value::as_u64),
-        // Files of older libraries do not say: they have none.
+        // Files of older libraries, which had no lanes, do not say.
         lane: value.get("lane").and_then(Value::as_bool).unwrap_or(false),
         packing: value.get("packing").and_then(Value::as_str).map(plain),
         ended: value.get("ended_unix_ms").and_then(Value::as_u64),
@@ -392,7 +393,7 @@ fn memory(stats: &Value) -> Result<Memory, String> {
     })
 }
 
-/// What lies at a path of keys with points between.
+/// The value at a path of keys with points between.
 fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(value, |value, key| value.get(key))
 }

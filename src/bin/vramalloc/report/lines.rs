@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write};
 
-/// The width of everything but what has a form of its own.
+/// The width of all text that has no form of its own.
 const WIDTH: usize = 80;
 
 /// A text in the making.
@@ -12,14 +12,14 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// A line as it is.
+    /// Adds a line as it is.
     pub(super) fn exact(&mut self, line: impl Display) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
     }
 
-    /// A line that is broken between words where it is too long, and goes on
-    /// `indent` further in than it began.
+    /// Adds a line, broken between words if it is too long; its continuation is
+    /// indented by `indent` more.
     pub(super) fn wrapped(&mut self, line: impl Display, indent: usize) {
         let line = line.to_string();
         let start = line.len() - line.trim_start().len();
@@ -45,17 +45,17 @@ impl Lines {
         self.exact(out);
     }
 
-    /// A sentence of a list.
+    /// Adds a sentence of a list.
     pub(super) fn item(&mut self, text: impl Display) {
         self.wrapped(format_args!("  - {text}"), 2);
     }
 
-    /// A name and what is to be said of it.
+    /// Adds a name and a text about it.
     pub(super) fn fact(&mut self, name: &str, fact: impl Display) {
         self.wrapped_fact(&format!("  {name:<16}"), &fact.to_string());
     }
 
-    /// Keeps the blanks of the name, which make a column.
+    /// Keeps the blanks of the name, which align a column.
     fn wrapped_fact(&mut self, name: &str, fact: &str) {
         let mut rest = Lines::default();
         let width = name.chars().count();
@@ -65,7 +65,7 @@ impl Lines {
     }
 }
 
-/// The words of a line; a number and the unit behind it are one.
+/// The words of a line; a number and its unit are one word.
 fn words(line: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in line.split(' ').filter(|word| !word.is_empty()) {

@@ -1,7 +1,7 @@
-//! What the numbers of an arena mean, in plain words.
+//! What the numbers of an arena mean, in words.
 //!
-//! Every sentence is made from numbers of the file and says them; a sentence
-//! that has nothing to say is left out.
+//! Every sentence is made from numbers of the file and states them; a sentence
+//! without content is left out.
 
 use vramalloc_core::stats::Metric;
 
@@ -9,10 +9,10 @@ use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, Class, Details, File, Parts};
 use super::lines::Lines;
 
-/// Size classes that are listed; the others are summed up.
+/// How many size classes are listed; the others are summed up.
 const ROWS: usize = 6;
 
-/// Everything that is to be said of an arena.
+/// Writes all sentences about an arena.
 pub(super) fn meaning(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     end(file, arena, out);
     peak(file, arena, details, out);
@@ -26,7 +26,7 @@ pub(super) fn meaning(file: &File, arena: &Arena, details: &Details, out: &mut L
     left(file, arena, details, out);
 }
 
-/// Whether its context was gone before the process, with all that it held.
+/// Whether its context, and all its memory, ended before the process.
 fn end(file: &File, arena: &Arena, out: &mut Lines) {
     if let Some(ended) = arena.ended {
         let after = ended.saturating_sub(file.started).saturating_mul(1_000_000);
@@ -38,14 +38,14 @@ fn end(file: &File, arena: &Arena, out: &mut Lines) {
     }
 }
 
-/// How much was held and what for.
+/// How much was held, and what for.
 fn peak(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     let (live, reserved) = (arena.live.peak, arena.reserved.peak);
     let memory = &details.memory;
     let rounding = memory
         .peak(Metric::ActiveBytes)
         .saturating_sub(memory.peak(Metric::RequestedBytes));
-    // What the driver rounds by itself nobody tells.
+    // What the driver rounds itself is not known.
     let rounded = match file.option("strategy") {
         Some("passthrough") => String::new(),
         _ => format!(
@@ -95,7 +95,7 @@ fn fragmentation(arena: &Arena, details: &Details, out: &mut Lines) {
         .map(|values| values[1]);
     if details.fragmented_misses == 0 {
         if details.fragmented_ooms > 0 {
-            // What failed is told below.
+            // The failures are described below.
             return;
         }
         out.item(
@@ -144,7 +144,7 @@ fn idle(arena: &Arena, details: &Details, out: &mut Lines) {
     }
 }
 
-/// What it cost to wait for the device.
+/// The cost of waiting for the device.
 fn waits(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     if arena.waits == 0 {
         out.item("No call waited for the device.");
@@ -165,8 +165,8 @@ fn waits(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     ));
 }
 
-/// A time as a share of the run. Threads spend theirs side by side, so all of
-/// it together can be longer than the run.
+/// A time as a share of the run. Threads run side by side, so the sum of their
+/// times can exceed the run.
 pub(super) fn of_run(ns: u64, file: &File) -> String {
     let ran = file.ran_ns();
     if ns > ran {
@@ -182,7 +182,7 @@ fn calls(count: u64) -> String {
     }
 }
 
-/// What the driver cost.
+/// The cost of the driver.
 fn driver(file: &File, arena: &Arena, out: &mut Lines) {
     let ns = arena.driver_ns(&[]);
     out.item(format_args!(
@@ -234,7 +234,7 @@ fn left(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
     }
 }
 
-/// What was live at the peak, by size, the most first.
+/// What was live at the peak, by size, the largest sum first.
 pub(super) fn held(arena: &Arena, details: &Details, out: &mut Lines) {
     let mut classes: Vec<&Class> = (details.classes.iter())
         .filter(|class| class.peak_blocks > 0)

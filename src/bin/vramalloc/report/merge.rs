@@ -1,8 +1,8 @@
 //! The ranks of one job in one table.
 //!
-//! Files belong together where they are of the same program and the same
-//! library and their processes ran at the same time. Whatever does not is an
-//! error that names the file: sums over different jobs mean nothing.
+//! Files belong together if they are of the same program and the same library
+//! and their processes ran at the same time. Any other file is an error that
+//! names it: sums over different jobs mean nothing.
 
 use std::collections::BTreeMap;
 
@@ -20,19 +20,19 @@ pub(super) struct Named {
 /// One row: an arena of a rank.
 struct Row<'a> {
     named: &'a Named,
-    /// The device, with the number of the context where it has several.
+    /// The device, with the number of the context if it has several.
     device: String,
     values: [u64; COLUMNS.len()],
 }
 
-/// A column: its heading, how it is read and written, and its name in the
-/// sentence on the imbalance.
+/// A column: its heading, how its value is read and written, and its name in
+/// the sentence on the imbalance.
 struct Column {
     heading: &'static str,
     of: fn(&Arena) -> u64,
     written: fn(u64) -> String,
     told: &'static str,
-    /// Where no rank has so much, it does not matter how far they differ.
+    /// If no rank reaches this value, differences do not matter.
     least: u64,
 }
 
@@ -81,14 +81,14 @@ const COLUMNS: [Column; 6] = [
     },
 ];
 
-/// What a rank may differ from the others before it is told, in percent of
-/// the largest.
+/// The difference between ranks from which it is reported, in percent of the
+/// largest.
 const EVEN: u64 = 10;
 
-/// Everything about the ranks of a job.
+/// The report on the ranks of a job.
 ///
 /// # Errors
-/// One line for each file that is not of the job of the first.
+/// One line for each file that is not of the first file's job.
 pub(super) fn merged(files: &mut [Named]) -> Result<String, Vec<String>> {
     one_job(files)?;
     files.sort_by_key(|named| (number(named).unwrap_or(u64::MAX), named.name.clone()));
@@ -123,7 +123,7 @@ fn one_job(files: &[Named]) -> Result<(), Vec<String>> {
     let Some((first, others)) = files.split_first() else {
         return Ok(());
     };
-    // Process ids of one host are not its own where containers share its name.
+    // Process ids of one host are not unique if containers share its name.
     let process = |file: &File| (file.host.clone(), file.pid, file.started);
     let mut seen = BTreeMap::from([(process(&first.file), &first.name)]);
     let mut errors = Vec::new();
@@ -155,12 +155,13 @@ fn one_job(files: &[Named]) -> Result<(), Vec<String>> {
     }
 }
 
-/// The rank, where it is a number, as launchers give it.
+/// The rank, if it is a number, as launchers give it.
 fn number(named: &Named) -> Option<u64> {
     named.file.rank.parse().ok()
 }
 
-/// Files that do not tell all, ranks without a file, and ranks with several.
+/// Notes files that are not complete, ranks without a file, and ranks with
+/// several.
 fn remarks(files: &[Named], out: &mut Lines) {
     for Named { name, file } in files.iter().filter(|named| !named.file.last) {
         out.item(format_args!(
@@ -216,7 +217,7 @@ fn rows(files: &[Named]) -> Vec<Row<'_>> {
     rows
 }
 
-/// A text of at most so many columns.
+/// A text of at most `most` columns.
 fn short(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();
@@ -227,7 +228,7 @@ fn short(text: &str, most: usize) -> String {
 }
 
 fn table(rows: &[Row<'_>], out: &mut Lines) {
-    // Where a program has many arenas on a device, their numbers are told whole.
+    // If a program has many arenas on a device, their numbers are shown whole.
     let devices = rows.iter().map(|row| row.device.len());
     let wide = devices.fold("dev".len(), usize::max);
     let mut line = |[rank, host, device]: [&str; 3], values: [String; COLUMNS.len()]| {
@@ -267,7 +268,7 @@ fn table(rows: &[Row<'_>], out: &mut Lines) {
     line(["min", "", ""], written(all(u64::MAX, u64::min)));
 }
 
-/// The rank of a row, and where it has several what tells this one from them.
+/// The rank of a row, and if it has several rows what distinguishes this one.
 fn who(row: &Row<'_>, rows: &[Row<'_>]) -> String {
     let file = &row.named.file;
     let of_rank = rows.iter().filter(|row| row.named.file.rank == file.rank);

@@ -1,7 +1,7 @@
-//! Requests that failed for want of memory: what the file holds of them.
+//! The requests that failed for want of memory, as the file describes them.
 //!
-//! Invariant: as that of the file. A call stack that is named and not there is
-//! none, as where the library could not take it.
+//! Invariant: as that of the file. A call stack that is named but missing
+//! counts as none, as if the library could not take it.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use serde_json::Value;
 use super::super::output::plain;
 use super::file::{list, number};
 
-/// Places of a call stack that are named, from the innermost on.
+/// How many places of a call stack are shown, from the innermost on.
 const PLACES: usize = 8;
 
 /// The failed requests of an arena, in their order.
 #[derive(Default)]
 pub(super) struct Ooms {
     pub(super) events: Vec<Oom>,
-    /// How many there were amid these.
+    /// How many requests in the middle were left out.
     pub(super) left_out: u64,
 }
 
-/// One of them.
+/// A failed request.
 pub(super) struct Oom {
     /// Microseconds since 1970.
     pub(super) time_us: u64,
@@ -52,7 +52,7 @@ pub(super) struct Holdings {
     pub(super) limbo: u64,
 }
 
-/// Live blocks of a size, or of a call stack.
+/// Live blocks of one size, or of one call stack.
 pub(super) struct Group {
     /// The size, or the number of the call stack.
     pub(super) key: u64,
@@ -61,8 +61,8 @@ pub(super) struct Group {
 }
 
 impl Ooms {
-    /// Those of an arena; none where the library that wrote it did not
-    /// describe them.
+    /// The failed requests of an arena; none if the library that wrote the file
+    /// did not describe them.
     ///
     /// # Errors
     /// One line that says what is wrong.
@@ -129,8 +129,8 @@ fn groups(event: &Value, name: &str, key: &str) -> Result<Vec<Group>, String> {
         .collect()
 }
 
-/// The call stacks of a file. What else its snapshot holds is passed over: it
-/// can be large.
+/// The call stacks of a file. The rest of its snapshot, which can be large, is
+/// skipped.
 #[derive(Default, Deserialize)]
 pub(super) struct Stacks {
     #[serde(default)]
@@ -153,13 +153,13 @@ struct Stack {
 }
 
 impl Stacks {
-    /// The innermost places of the stacks, by the stacks' numbers.
+    /// The innermost places of the stacks as text, by the stacks' numbers.
     pub(super) fn in_words(&self) -> BTreeMap<u64, String> {
         let place = |&at: &usize| {
             let frame = self.frames.get(at)?;
             Some(match &frame.name {
                 Some(name) => plain(name),
-                // As addr2line takes it.
+                // In the form that addr2line accepts.
                 None => {
                     let file = frame.object.rsplit('/').next().unwrap_or_default();
                     format!("{}+{:#x}", plain(file), frame.offset)

@@ -1,10 +1,10 @@
-//! Who wrote a file, and what was counted in it, number by number.
+//! The process that wrote a file, and its counts, number by number.
 
 use super::super::units::{bytes, duration, percent, share};
 use super::file::{Arena, File, HostArena};
 use super::lines::Lines;
 
-/// The process, and the options that were chosen.
+/// The process, and the options that were set.
 pub(super) fn process(file: &File, out: &mut Lines) {
     let File {
         program,
@@ -14,7 +14,7 @@ pub(super) fn process(file: &File, out: &mut Lines) {
         ..
     } = file;
     let ran = match file.ran_ns() {
-        // The file tells whole ones.
+        // The file has whole milliseconds.
         0 => "less than 1 ms".to_owned(),
         ns => duration(ns),
     };
@@ -41,7 +41,7 @@ pub(super) fn process(file: &File, out: &mut Lines) {
     }
 }
 
-/// The device of an arena; `which` of how many contexts of it.
+/// The device of an arena, which is the context `which` of `alike` on it.
 pub(super) fn device(arena: &Arena, (which, alike): (usize, usize), out: &mut Lines) {
     let name = arena.device_name.as_ref();
     let name = name.map_or_else(String::new, |name| format!(": {name}"));
@@ -58,7 +58,7 @@ pub(super) fn device(arena: &Arena, (which, alike): (usize, usize), out: &mut Li
     ));
 }
 
-/// Page-locked memory: whose it is, how it was asked for, and what was counted.
+/// Page-locked memory: its context, how it was requested, and the counts.
 pub(super) fn host(host: &HostArena, out: &mut Lines) {
     let flags = match host.flags {
         Some(flags) => format!(", flags {flags:#x}"),
@@ -71,7 +71,7 @@ pub(super) fn host(host: &HostArena, out: &mut Lines) {
     counts(&host.arena, out);
 }
 
-/// What was counted.
+/// The counts.
 pub(super) fn counts(arena: &Arena, out: &mut Lines) {
     let end = match arena.ended {
         None => "at the end",
@@ -122,7 +122,7 @@ pub(super) fn counts(arena: &Arena, out: &mut Lines) {
     );
 }
 
-/// Calls to the driver, all together and by kind.
+/// Calls to the driver, in all and by kind.
 fn driver_calls(arena: &Arena, out: &mut Lines) {
     let sum = |numbers: &mut dyn Iterator<Item = u64>| numbers.fold(0, u64::saturating_add);
     let count = sum(&mut arena.calls.iter().map(|calls| calls.calls));

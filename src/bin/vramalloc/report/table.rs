@@ -1,7 +1,7 @@
 //! PyTorch's `memory_summary()`, character by character.
 //!
-//! Every line has 77 columns: a bar, 75, a bar. A column's unit is chosen by
-//! the first row of its group, so that the rows can be compared.
+//! Every line has 77 columns: a bar, 75 columns, a bar. The unit of a column is
+//! chosen by the first row of its group, so that the rows can be compared.
 
 use vramalloc_core::stats::Metric;
 
@@ -27,7 +27,7 @@ const GROUPS: [(Metric, &str, Unit); Metric::COUNT] = [
 /// How numbers of a group are written.
 #[derive(Copy, Clone)]
 struct Unit {
-    /// The next unit is taken from here on.
+    /// From this value on the next unit is used.
     most: f64,
     step: u64,
     width: usize,
@@ -49,8 +49,8 @@ const COUNT: Unit = Unit {
 };
 
 impl Unit {
-    /// `value` in the unit that fits `leading`, which `PyTorch` divides in
-    /// floating point: above 2^53 that rounds.
+    /// `value` in the unit that fits `leading`. `PyTorch` divides in floating
+    /// point, which rounds above 2^53.
     #[allow(clippy::cast_precision_loss, reason = "as in PyTorch")]
     fn written(self, mut value: u64, leading: u64) -> String {
         let mut leading = leading as f64;

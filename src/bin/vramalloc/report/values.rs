@@ -1,12 +1,13 @@
-//! Single values of a statistics file, for scripts: by JSON pointers (RFC 6901).
+//! Single values of a statistics file, for scripts: by JSON pointers (RFC
+//! 6901).
 
 use serde_json::Value;
 
 use super::super::output::plain;
 use super::Read;
 
-/// A line for each file that is JSON, with the values that the pointers lead to,
-/// and a line for each that is not.
+/// A line with the values of the pointers for each file that is JSON, and a
+/// line for each that is not.
 pub(super) fn values(
     files: impl Iterator<Item = Read>,
     pointers: &[String],
@@ -28,7 +29,7 @@ pub(super) fn values(
     (text, errors)
 }
 
-/// A text without its quotes, and in one line; all else as JSON has it.
+/// A text without its quotes, in one line; any other value as JSON.
 fn shown(file: &Value, pointer: &str) -> String {
     match file.pointer(pointer) {
         None => "-".to_owned(),

@@ -1,5 +1,4 @@
-//! A structure as JSON, with one line for each entry of a list. Cost: constant
-//! for each value.
+//! Writes a structure as JSON, with one line for each entry of a list.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! A snapshot in both forms, made of a file's contents. Cost: the contents in
-//! memory, and both forms.
+//! A snapshot in both forms, made from a file's contents. All of them are in
+//! memory.
 
 use super::json::Json;
 use super::pickle::Pickle;
@@ -9,11 +9,11 @@ use super::shape;
 
 /// See the module.
 pub(crate) struct Made {
-    /// What `PyTorch`'s tools open.
+    /// The form that `PyTorch`'s tools open.
     pub(crate) pickle: Vec<u8>,
-    /// The same structure.
+    /// The same structure as JSON.
     pub(crate) json: String,
-    /// One line about it.
+    /// The summary line.
     pub(crate) summary: String,
 }
 

@@ -1,10 +1,10 @@
-//! A structure as a Python pickle.
+//! Writes a structure as a Python pickle.
 //!
-//! Only what the viewer of `PyTorch`'s page can read: protocol 4 without
-//! frames, and of its opcodes those named here. Lists are filled in batches,
-//! because the viewer takes a batch as the arguments of one call. Texts are
-//! remembered and repeated by number; lists and dictionaries never are, because
-//! the viewer changes them. Cost: constant for each value.
+//! It uses only what the viewer of `PyTorch`'s page can read: protocol 4
+//! without frames, and of its opcodes those named here. Lists are filled in
+//! batches, because the viewer takes a batch as the arguments of one call.
+//! Texts are memoized; lists and dictionaries never are, because the viewer
+//! changes them.
 
 use std::collections::HashMap;
 
@@ -32,13 +32,13 @@ const MEMOIZE: u8 = 0x94;
 const BINGET: u8 = b'h';
 const LONG_BINGET: u8 = b'j';
 
-/// Entries that are added to a list at a time.
+/// How many entries are added to a list at a time.
 const BATCH: usize = 1000;
 
 /// A pickle that is being written.
 pub(super) struct Pickle {
     bytes: Vec<u8>,
-    /// The numbers of the texts so far.
+    /// The memo numbers of the texts so far.
     texts: HashMap<String, u32>,
 }
 
@@ -101,7 +101,7 @@ impl Sink for Pickle {
         match u8::try_from(text.len()) {
             Ok(length) => self.put(SHORT_BINUNICODE, &[length]),
             Err(_) => {
-                // Nobody's text has 4 GiB.
+                // No text has 4 GiB.
                 let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
                 self.put(BINUNICODE, &length.to_le_bytes());
             }

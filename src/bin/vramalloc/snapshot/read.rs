@@ -1,24 +1,25 @@
 //! The part of a statistics file that a snapshot is made from.
 //!
-//! Owns no rule but those of the file's own form: the blocks of a segment tile
-//! it, a call stack's places are there, every number is exact where numbers
-//! are floating. Cost: about the size of the file in memory.
+//! Checks the rules of the file's own form: the blocks of a segment tile it, a
+//! call stack's places exist, and every number is exact in floating point.
+//! Cost: about the size of the file in memory.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use vramalloc_core::stats::SCHEMA;
 
-/// The largest number that `JavaScript` holds exactly, and a snapshot.
+/// The largest number that `JavaScript`, and so a snapshot, holds exactly.
 const LARGEST: u64 = (1 << 53) - 1;
 
 /// More devices than a machine has; the lists of a snapshot are by device.
 const MOST_DEVICES: u32 = 1024;
 
-/// More places than a call stack has here; they are written for each block.
+/// More places than a call stack of the library has; they are written for each
+/// block.
 const MOST_FRAMES: usize = 128;
 
-/// A number up to 2^53.
+/// A number below 2^53.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
 #[serde(try_from = "u64")]
 pub(super) struct Exact(u64);
@@ -40,7 +41,7 @@ impl TryFrom<u64> for Exact {
     }
 }
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Debug, Deserialize)]
 pub(super) struct Statistics {
     #[serde(default)]
@@ -74,7 +75,7 @@ pub(super) struct ArenaSnapshot {
     pub(super) device: u32,
     #[serde(default)]
     pub(super) made_us: Exact,
-    /// None while its context was there, and in files of older libraries.
+    /// `None` if its context had not ended, and in files of older libraries.
     pub(super) ended_us: Option<Exact>,
     pub(super) segments: Vec<Segment>,
     pub(super) events: Vec<Event>,
@@ -149,7 +150,7 @@ struct Stack {
     frames: Vec<usize>,
 }
 
-/// Only the version, so that a newer file is named as one.
+/// The version alone, so that a newer file is recognised.
 #[derive(Deserialize)]
 struct Version {
     schema: Option<u64>,
@@ -160,7 +161,7 @@ impl Statistics {
     /// One line that says what is wrong with the file.
     pub(super) fn parse(bytes: &[u8]) -> Result<Statistics, String> {
         let wrong = |error: serde_json::Error| {
-            // The error may name what the file holds.
+            // The error may quote the file.
             let error = super::super::output::plain(&error.to_string());
             format!("not statistics of vramalloc: {error}")
         };
@@ -224,7 +225,7 @@ impl Snapshot {
 }
 
 impl Segment {
-    /// The address behind its last byte.
+    /// The address after its last byte.
     pub(super) fn end(&self) -> u64 {
         self.address.get() + self.size.get()
     }

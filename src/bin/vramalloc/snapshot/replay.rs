@@ -1,12 +1,12 @@
-//! The events of a device in one row, as far as they can be undone.
+//! The events of a device in one sequence, as far as they can be undone.
 //!
-//! `PyTorch`'s viewer begins with the segments as they are at the end and
-//! undoes event after event, from the newest back; what does not fit makes it
-//! fail. The events of one arena fit by themselves, however many older ones
-//! were lost. Those of several arenas on one device are put in one row by their
-//! times, which may be equal, and a file may have been edited: so everything is
-//! undone here first, and what does not fit is left out. Of a context that ended
-//! before another began, the end is told by events of its own. Cost: a search in a
+//! `PyTorch`'s viewer begins with the final segments and undoes event after
+//! event, from the newest back; an event that does not fit makes it fail. The
+//! events of one arena fit by themselves, however many older ones were lost.
+//! But several arenas on one device are merged by the times of their events,
+//! which may be equal, and a file may have been edited. So everything is undone
+//! here first, and what does not fit is left out. If a context ended before
+//! another began, events are added that free its memory. Cost: a search in a
 //! tree for each event.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub(super) struct Replayed {
 pub(super) struct Device {
     /// By address.
     pub(super) segments: Vec<Segment>,
-    /// The oldest first, with the time by which it is in its place.
+    /// The oldest first, each with the time by which it is ordered.
     pub(super) events: Vec<(u64, Event)>,
 }
 
@@ -38,7 +38,7 @@ impl Replayed {
         for arena in &snapshot.arenas {
             let number = usize::try_from(arena.device).unwrap_or(usize::MAX);
             if let Some(device) = replayed.devices.get_mut(number) {
-                // An arena's own order counts, also where its clock stood.
+                // An arena's own order counts, even if its clock stood still.
                 let mut latest = 0;
                 device.events.extend(arena.events.iter().map(|&event| {
                     latest = event.time_us.get().max(latest);
@@ -58,7 +58,7 @@ impl Replayed {
         replayed
     }
 
-    /// One line about it.
+    /// The summary line.
     pub(super) fn summary(&self) -> String {
         let segments: usize = self.devices.iter().map(|d| d.segments.len()).sum();
         let events: usize = self.devices.iter().map(|d| d.events.len()).sum();
@@ -71,8 +71,8 @@ impl Replayed {
 }
 
 impl Device {
-    /// Brings segments and events into their order and leaves out what does
-    /// not fit; returns how many that were.
+    /// Sorts segments and events and leaves out those that do not fit. Returns
+    /// how many were left out.
     fn order(&mut self) -> usize {
         let before = self.segments.len() + self.events.len();
         self.segments.sort_by_key(|segment| segment.address);
@@ -100,7 +100,7 @@ impl Snapshot {
     }
 }
 
-/// What the end of a context did to all that it held, as events.
+/// The end of a context as events that free everything it held.
 fn ends(arena: &ArenaSnapshot) -> impl Iterator<Item = Event> + '_ {
     let event = move |action, address, size| Event {
         action,
@@ -130,7 +130,7 @@ struct Active {
 
 /// The memory of a device at a moment, going back in time.
 struct Memory {
-    /// End by start.
+    /// The segments' ends, by their starts.
     segments: BTreeMap<u64, u64>,
     blocks: BTreeMap<u64, Active>,
 }
@@ -154,8 +154,8 @@ impl Memory {
         }
     }
 
-    /// Undoes an event; false, and nothing changed, where it cannot have been
-    /// the last that happened.
+    /// Undoes an event. Returns false, and changes nothing, if it cannot have
+    /// been the last event.
     fn undo(&mut self, event: &Event) -> bool {
         let start = event.address.get();
         let end = start + event.size.get();
@@ -198,7 +198,7 @@ impl Memory {
         }
     }
 
-    /// A block that is not free and touches these addresses.
+    /// A block that is not free and overlaps these addresses.
     fn block_in(&self, start: u64, end: u64) -> Option<&Active> {
         let (_, block) = self.blocks.range(..end).next_back()?;
         (block.end > start).then_some(block)

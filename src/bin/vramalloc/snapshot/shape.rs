@@ -1,8 +1,8 @@
 //! The structure of `PyTorch`'s memory snapshots.
 //!
 //! Owns the names and the order of its keys, which are `PyTorch`'s. There is
-//! one stream, since nobody told which stream uses a block, and one pool id.
-//! Cost: a pass over blocks and events.
+//! one stream, since it is not known which stream uses a block, and one pool
+//! id.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use super::replay::Replayed;
 /// Requests up to this size are `PyTorch`'s small ones.
 const SMALL: u64 = 1 << 20;
 
-/// Into how many steps spans between two powers of two are divided.
+/// The option for the steps between two powers of two.
 const DIVISIONS: &str = "roundup_power2_divisions";
 
-/// What a structure is written to. A dictionary is a row of keys, each with
-/// its value behind it.
+/// The writer of a structure. A dictionary is a sequence of keys, each followed
+/// by its value.
 pub(super) trait Sink {
     fn dictionary(&mut self, fill: impl FnOnce(&mut Self));
     fn key(&mut self, key: &str);
@@ -42,7 +42,7 @@ pub(super) trait Sink {
         self.text(word);
     }
 
-    /// A key with a switch.
+    /// A key with a boolean.
     fn switch(&mut self, key: &str, on: bool) {
         self.key(key);
         self.flag(on);
@@ -82,7 +82,7 @@ fn segment(device: usize, segment: &Segment, stacks: &Stacks<'_>, out: &mut impl
     };
     let active = |state| state != State::Inactive;
     let size = |block: &Block| block.size.get();
-    // Of a direct allocation the request says which pool it would be in.
+    // For a direct allocation the request decides which pool it would be in.
     let small = match segment.kind {
         Kind::Small => true,
         Kind::Large => false,
@@ -176,8 +176,8 @@ fn frames(stack: Option<u32>, stacks: &Stacks<'_>, out: &mut impl Sink) {
     });
 }
 
-/// What the option says of each size, as the library itself read it; where a
-/// file names no value that it reads, nothing is rounded.
+/// The divisions of each size, as the library itself reads the option; if the
+/// file has no value that it reads, nothing is rounded.
 fn divisions(value: Option<&String>) -> [u32; 16] {
     let given = find(DIVISIONS).zip(value);
     let given = given.map(|(row, value)| (variable(row).into(), value.into()));
@@ -185,7 +185,7 @@ fn divisions(value: Option<&String>) -> [u32; 16] {
     loaded.settings.config.rounding.divisions
 }
 
-/// The settings that `PyTorch` names, with what the options say about them.
+/// The settings that `PyTorch` names, with the values of our options.
 fn settings(statistics: &Statistics, out: &mut impl Sink) {
     let option = |key: &str| statistics.options.get(key).map(|option| &option.value);
     let number = |key: &str| option(key).and_then(|value| value.parse::<f64>().ok());
@@ -216,7 +216,7 @@ fn settings(statistics: &Statistics, out: &mut impl Sink) {
         out.switch("graph_capture_record_stream_reuse", false);
         out.key(DIVISIONS);
         out.dictionary(|out| {
-            // Each under the MiB from which on it holds.
+            // Each entry under the MiB from which it applies.
             for (slot, divisions) in divisions(option(DIVISIONS)).into_iter().enumerate() {
                 out.size(&(1u64 << slot).to_string(), divisions.into());
             }

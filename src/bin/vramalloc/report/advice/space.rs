@@ -1,5 +1,5 @@
-//! Advice on memory: requests that failed, and memory that was held for
-//! nothing.
+//! Advice on memory: requests that failed, and memory that was held without
+//! use.
 
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{Config, DeviceShare, Host, find, load, variable};
@@ -10,20 +10,21 @@ use super::{Advice, Case, bytes, is_part, size};
 
 const MIB: u64 = 1 << 20;
 
-/// Less than this is not worth a word.
+/// Less than this is not worth advice.
 const WORTH: u64 = 64 * MIB;
 
-/// The least size of blocks that are worth keeping whole.
+/// The smallest size of blocks that are worth keeping whole.
 const LARGE: u64 = 32 * MIB;
 
-/// Requests failed on the limit for want of memory. Where there was enough in
-/// pieces, other advice may be better; what the device cannot have, no limit
+/// Requests failed on the limit for want of memory. If enough was free in
+/// pieces, other advice may be better; what the device does not have, no limit
 /// gives.
 pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
     let limit = case.option("limit").filter(|&limit| limit != "none")?;
     let (failed, needed) = case.details.raisable.or_else(|| limit_from_sums(case))?;
     let enough = needed.checked_next_multiple_of(256 * MIB).unwrap_or(needed);
-    // Where it is no more, something else of the device was in the way.
+    // If it is no more than the limit, other memory of the device was the
+    // reason.
     let is_more = in_force(case, "limit", |config| config.limit).is_none_or(|limit| enough > limit);
     (failed > 0 && is_more).then(|| Advice {
         option: "limit",
@@ -37,7 +38,8 @@ pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// The same in files that do not tell of each failure.
+/// As `raisable`, from files that do not count these requests: how many a
+/// higher limit serves, and which.
 fn limit_from_sums(case: &Case<'_>) -> Option<(u64, u64)> {
     let pieces = case.details.fragmented_ooms;
     let failed = case.arena.limit_ooms.saturating_sub(pieces);
@@ -46,7 +48,7 @@ fn limit_from_sums(case: &Case<'_>) -> Option<(u64, u64)> {
     holds.then_some((failed, needed))
 }
 
-/// Requests failed at the limit without an attempt to make room.
+/// Requests failed at the limit without an attempt to free memory.
 pub(super) fn fail_at_limit(case: &Case<'_>) -> Option<Advice> {
     let rejected = case.details.memory.rejections;
     (rejected > 0).then(|| Advice {
@@ -66,8 +68,8 @@ pub(super) fn collect_before_the_limit(case: &Case<'_>) -> Option<Advice> {
     let retries = case.details.memory.retries;
     let helped = retries.saturating_sub(case.arena.ooms);
     let has_cache = case.strategy() != "passthrough";
-    // Where requests wait for others' frees, these served them, and it would
-    // not have come to less.
+    // If requests wait for other threads' frees, those frees served them;
+    // collecting earlier would not have helped.
     let waits = case
         .option("gpu_allocator_retry_time")
         .is_some_and(|ms| ms != "0");
@@ -87,7 +89,7 @@ pub(super) fn collect_before_the_limit(case: &Case<'_>) -> Option<Advice> {
     )
 }
 
-/// The chunk in advance was far more than was needed.
+/// The first chunk was much larger than needed.
 pub(super) fn naive_chunk(case: &Case<'_>) -> Option<Advice> {
     if case.strategy() != "naive_best_fit" {
         return None;
@@ -97,7 +99,7 @@ pub(super) fn naive_chunk(case: &Case<'_>) -> Option<Advice> {
     if unused < 1024 * MIB || !is_part(unused, reserved, 2) {
         return None;
     }
-    // A tenth more than the peak, for what lies between the blocks.
+    // A tenth more than the peak, for the gaps between the blocks.
     let enough = live.saturating_add(live / 10);
     let why = format!(
         "{} were reserved in advance and at most {} live; so much still holds that and a tenth \
@@ -123,8 +125,8 @@ pub(super) fn naive_chunk(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// The size from which on blocks are worth keeping whole: above half of the
-/// smallest class of large requests that had a tenth of the peak.
+/// The size from which blocks are worth keeping whole: half of the smallest
+/// class of large requests that held a tenth of the peak.
 fn large_blocks(case: &Case<'_>) -> Option<u64> {
     let bounds = case.details.classes.iter().filter_map(|class| {
         is_part(class.peak_bytes, case.arena.live.peak, 10).then_some(class.up_to?)
@@ -154,14 +156,14 @@ pub(super) fn keep_large_blocks_whole(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// How much less could have been reserved with `part` of it given up: never
-/// less than the most that was live.
+/// How much less could have been reserved by giving up `part` of it: never
+/// below the peak of live memory.
 fn saved(case: &Case<'_>, part: u64) -> u64 {
     let arena = case.arena;
     part.min(arena.reserved.peak.saturating_sub(arena.live.peak))
 }
 
-/// Whether that is worth an option.
+/// Whether that saving is worth an option.
 fn is_worth(case: &Case<'_>, part: u64) -> bool {
     let saved = saved(case, part);
     saved >= WORTH && is_part(saved, case.arena.reserved.peak, 5)
@@ -170,7 +172,7 @@ fn is_worth(case: &Case<'_>, part: u64) -> bool {
 /// Chunks of the wrong sizes were kept while others were taken.
 pub(super) fn give_back_what_does_not_fit(case: &Case<'_>) -> Option<Advice> {
     let (at_peak, reserved) = (&case.details.at_peak, case.arena.reserved.peak);
-    // What of it was in limbo could not have gone back.
+    // The part of it in limbo could not have gone back.
     let idle = at_peak.idle.saturating_sub(at_peak.limbo);
     let keeps =
         case.strategy() == "auto_growth" && case.option("free_when_no_cache_hit") == Some("False");
@@ -191,7 +193,7 @@ pub(super) fn give_back_what_does_not_fit(case: &Case<'_>) -> Option<Advice> {
 pub(super) fn round_alike(case: &Case<'_>) -> Option<Advice> {
     let (at_peak, reserved) = (&case.details.at_peak, case.arena.reserved.peak);
     let pieces = at_peak.cached.saturating_sub(at_peak.idle);
-    // Each fits a block that was freed; the ends of chunks it cannot.
+    // A miss could only have been served by a block that was freed.
     let at_peak_blocks = case.details.classes.iter().map(|class| class.peak_blocks);
     let freed = (case.arena.allocations).saturating_sub(at_peak_blocks.sum());
     let missed = case.details.fragmented_misses.min(freed);
@@ -211,7 +213,7 @@ pub(super) fn round_alike(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// Rounding took much.
+/// Rounding cost much memory.
 pub(super) fn round_less(case: &Case<'_>) -> Option<Advice> {
     let divisions: u64 = case.option("roundup_power2_divisions")?.parse().ok()?;
     let memory = &case.details.memory;
@@ -229,9 +231,9 @@ pub(super) fn round_less(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// Whether the budget of limbo is far above the one that the library chooses
-/// where nothing is set: less is of use only then, and not after the advice to
-/// give it more.
+/// Whether the limbo budget is far above the one that the library chooses by
+/// default: only then does a smaller one help, and it does not contradict the
+/// advice to enlarge it.
 fn has_large_budget(case: &Case<'_>) -> bool {
     let usual = (case.arena.reserved.peak / 16).max(WORTH);
     let budget = in_force(case, "limbo_budget", |config| config.limbo_budget);
@@ -250,8 +252,8 @@ fn in_force(case: &Case<'_>, key: &str, of: fn(&Config) -> Option<DeviceShare>) 
     of(&loaded.settings.config).map(|share| share.of(total).get())
 }
 
-/// Memory was taken while much waited for the device, and a budget far above
-/// the one that would do let it.
+/// Memory was taken while much lay in limbo, which a budget far above the
+/// default allowed.
 pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
     let limbo = case.details.at_peak.limbo;
     let reserved = case.arena.reserved.peak;
@@ -270,7 +272,7 @@ pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
 }
 
 /// The most that limbo can be given: what the device, or the limit, leaves
-/// beside what is live.
+/// beside live memory.
 pub(super) fn room_for_limbo(case: &Case<'_>) -> u64 {
     let live = case.arena.live.peak;
     let limit = in_force(case, "limit", |config| config.limit);
@@ -278,11 +280,11 @@ pub(super) fn room_for_limbo(case: &Case<'_>) -> u64 {
     total.map_or(u64::MAX, |total| total.saturating_sub(live))
 }
 
-/// Idle memory was kept that nobody wanted.
+/// Idle memory was kept without use.
 pub(super) fn give_idle_back(case: &Case<'_>) -> Option<Advice> {
     let (idle, reserved) = (case.details.idle_low, case.arena.reserved.current);
     let kept_for_good = case.option("decay_ms") == Some("-1");
-    // In a shorter run ten seconds of rest say nothing.
+    // In a shorter run ten seconds without use mean nothing.
     let long = case.file.ran_ns() >= 60_000_000_000;
     (kept_for_good && long && idle >= WORTH && is_part(idle, reserved, 4)).then(|| Advice {
         option: "decay_ms",

@@ -71,12 +71,12 @@ fn calls(calls: u64, ns: u64) -> CallCount {
     }
 }
 
-/// What is advised where `conf` was given and `happened` made the difference.
+/// The advice for a healthy run with the options `conf`, changed by `happened`.
 fn advised(conf: &str, happened: impl FnOnce(&mut ArenaReport)) -> Vec<String> {
     advised_after(100, conf, happened)
 }
 
-/// The same of a run of so many seconds.
+/// As `advised`, for a run of so many seconds.
 fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaReport)) -> Vec<String> {
     let mut arena = healthy();
     happened(&mut arena);
@@ -98,7 +98,7 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
     let arena = &file.arenas[0];
     let all = advice(&file, arena, arena.details.as_ref().unwrap());
     for advice in &all {
-        // What is advised is an option, and can be given so.
+        // The advice is an option with a value that it accepts.
         assert_eq!(check(advice.option, &advice.value), Ok(()));
     }
     let said = |advice: &super::Advice| format!("{}:{}", advice.option, advice.value);
@@ -123,7 +123,8 @@ fn a_limit_that_was_too_low() {
         arena.stats.limit_needed = Bytes::mib(9192);
     };
     assert_eq!(advised("limit:8704M", failed), ["limit:9G"]);
-    // One that no device holds hides none that this one does.
+    // A request that no device could serve does not hide one that this device
+    // could.
     let absurd = |arena: &mut ArenaReport| {
         failed(arena);
         arena.stats.ooms = 3;
@@ -131,9 +132,9 @@ fn a_limit_that_was_too_low() {
         arena.stats.largest_oom = Bytes::gib(1 << 20);
     };
     assert_eq!(advised("limit:8704M", absurd), ["limit:9G"]);
-    // Less than there was is no advice.
+    // Less than the present limit is no advice.
     assert_eq!(advised("limit:10G", failed), NONE);
-    // Not where the device itself was full.
+    // Not if the device itself was full.
     let full = |arena: &mut ArenaReport| {
         failed(arena);
         arena.stats.limit_ooms = 0;
@@ -161,9 +162,9 @@ fn a_cache_that_had_to_be_emptied() {
         ["garbage_collection_threshold:0.8"]
     );
     assert_eq!(advised("garbage_collection_threshold:0.9", retried), NONE);
-    // What other threads' frees have served it would not have.
+    // The option would not have served what other threads' frees served.
     assert_eq!(advised("gpu_allocator_retry_time:1000", retried), NONE);
-    // Requests that failed all the same were not helped by it.
+    // It did not help requests that failed all the same.
     let in_vain = |arena: &mut ArenaReport| {
         retried(arena);
         arena.stats.ooms = 4;
@@ -199,7 +200,7 @@ fn large_blocks_that_were_cut_up() {
     };
     assert_eq!(advised("limit:8704M", failed), ["max_split_size_mb:128"]);
     assert_eq!(advised("limit:8704M,max_split_size_mb:64", failed), NONE);
-    // Where nothing large is live, there is nothing to keep whole.
+    // If nothing large is live, there is nothing to keep whole.
     let small = |arena: &mut ArenaReport| {
         failed(arena);
         arena.stats.classes_at_peak[19] = ClassLive::default();
@@ -215,7 +216,7 @@ fn chunks_of_the_wrong_size() {
         arena.stats.at_reserved_peak.idle = Bytes::mib(2700);
     };
     assert_eq!(advised("", idle), ["free_when_no_cache_hit:True"]);
-    // What the device still uses cannot go back.
+    // Memory that the device still uses cannot go back.
     let in_use = |arena: &mut ArenaReport| {
         idle(arena);
         arena.stats.at_reserved_peak.limbo = Bytes::mib(2700);
@@ -224,7 +225,7 @@ fn chunks_of_the_wrong_size() {
     assert_eq!(advised("", in_use), NONE);
     assert_eq!(advised("free_when_no_cache_hit:True", idle), NONE);
     assert_eq!(advised("strategy:naive_best_fit", idle), NONE);
-    // Less than the most that was live cannot be reserved.
+    // Less than the peak of live memory cannot be reserved.
     let needed = |arena: &mut ArenaReport| {
         idle(arena);
         arena.stats.live = gauge(4096, 9000);
@@ -247,7 +248,7 @@ fn sizes_that_differ_a_little() {
         arena.stats.fragmented_misses = 10;
     };
     assert_eq!(advised("", unmissed), NONE);
-    // Nothing was freed that anything could have fitted.
+    // No freed block could have served a miss.
     let unfreed = |arena: &mut ArenaReport| {
         pieces(arena);
         for class in [15, 19] {
@@ -277,16 +278,16 @@ fn limbo_that_memory_was_taken_for() {
         arena.stats.at_reserved_peak.limbo = Bytes::mib(2400);
     };
     assert_eq!(advised("limbo_budget:8G", behind), ["limbo_budget:600M"]);
-    // A budget that is hardly larger does the same already.
+    // A budget that is hardly larger than the default does the same already.
     assert_eq!(advised("", behind), NONE);
-    // Not in both directions at once.
+    // Advice never goes in both directions at once.
     let both = |arena: &mut ArenaReport| {
         behind(arena);
         arena.stats.budget_waits = 50;
         arena.stats.budget_wait_ns = 9000 * MS;
     };
     assert_eq!(advised("limbo_budget:8G", both), ["limbo_budget:600M"]);
-    // What was advised against waits is not taken back.
+    // Advice against waits is not taken back.
     assert_eq!(advised("limbo_budget:2G", behind), NONE);
     let unmissed = |arena: &mut ArenaReport| {
         behind(arena);
@@ -304,14 +305,14 @@ fn waits_for_the_limbo_budget() {
         arena.stats.budget_wait_ns = 9000 * MS;
     };
     assert_eq!(advised("", waited), ["limbo_budget:2G"]);
-    // No more than the device has.
+    // Not more than the device has.
     let full = |arena: &mut ArenaReport| {
         waited(arena);
         arena.device_total = Some(Bytes::mib(8192 + 1200));
     };
     assert_eq!(advised("", full), NONE);
     assert_eq!(advised("limit:9G", waited), NONE);
-    // More limbo is no help where memory is short.
+    // More limbo does not help if memory is short.
     let short = |arena: &mut ArenaReport| {
         waited(arena);
         arena.stats.ooms = 1;
@@ -356,7 +357,7 @@ fn everything_through_the_driver() {
         ["strategy:auto_growth"]
     );
     assert_eq!(advised("dedicated_min:1M", slow), ["dedicated_min:none"]);
-    // Other calls than for memory are not saved.
+    // Calls that are not for memory are not saved.
     let fences = |arena: &mut ArenaReport| arena.calls.fence = calls(90_000, 9000 * MS);
     assert_eq!(advised("strategy:passthrough", fences), NONE);
     assert_eq!(advised("dedicated_min:1M", fences), NONE);
@@ -371,7 +372,7 @@ fn growth_in_many_steps() {
     };
     assert_eq!(advised("", steps), ["auto_growth_chunk_size_in_mb:64"]);
     assert_eq!(advised("auto_growth_chunk_size_in_mb:128", steps), NONE);
-    // A few slow ones would not be fewer.
+    // A few slow calls would not be fewer.
     let slow = |arena: &mut ArenaReport| {
         steps(arena);
         arena.stats.misses = 50;

@@ -12,8 +12,7 @@ const MEMORY: [&str; 2] = ["alloc", "free"];
 pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
     let ns = case.details.budget_wait_ns;
     let limbo = case.arena.limbo.peak;
-    // More limbo is more memory, which there must be; and not where less was
-    // advised.
+    // More limbo needs memory that is there; and if less was advised, more is not.
     let larger = limbo.saturating_mul(2).min(room_for_limbo(case));
     let is_more = larger >= limbo.saturating_add(limbo / 2);
     let may = case.arena.ooms == 0 && is_more && smaller_limbo(case).is_none();
@@ -47,7 +46,7 @@ pub(super) fn do_not_wait_in_free(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// What taking and giving back memory cost, where it is worth a word.
+/// The cost of allocating and freeing in the driver, if it is worth advice.
 fn driver_time(case: &Case<'_>) -> Option<(u64, String)> {
     let ns = case.arena.driver_ns(&MEMORY);
     case.took(ns).then(|| {
@@ -81,7 +80,7 @@ pub(super) fn fewer_dedicated(case: &Case<'_>) -> Option<Advice> {
         .filter(|&least| least != "none")?;
     let (calls, took) = driver_time(case)?;
     let direct = case.arena.direct;
-    // Each is taken and, mostly, given back.
+    // Each is an allocation and, mostly, a free.
     let most = is_part(direct, calls, 4);
     (most && case.strategy() != "passthrough").then(|| Advice {
         option: "dedicated_min",

@@ -299,7 +299,7 @@ fn enters(program: &Program, uses_cuda: bool, library: &Loaded, findings: &mut F
                  preloaded; link it to the shared C library"
             )),
             Some(interpreter) if interpreter.contains("ld-musl") => Some(format!(
-                "{name} uses the C library musl, the library glibc; build the program for glibc"
+                "{name} uses the C library musl, but the library needs glibc; build it for glibc"
             )),
             Some(_) => None,
         }
@@ -353,7 +353,7 @@ fn verdict(program: &Program, ways: &Ways, served: Option<u64>, findings: &mut F
         Some(0) if ways.any() => findings.note(
             "verdict",
             format_args!(
-                "no allocation of {name} was seen: it made none, or only such as are not caught \
+                "no allocation of {name} was seen: it made none, or only kinds that are not caught \
                  (managed memory, CUDA's own pools, mapped memory)"
             ),
         ),

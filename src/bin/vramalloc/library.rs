@@ -55,7 +55,7 @@ fn usable(path: &Path) -> Result<PathBuf, String> {
         .iter()
         .any(|b| separators.contains(b))
     {
-        return Err("the path holds a space or a colon, which LD_PRELOAD cannot".to_owned());
+        return Err("the path holds a space or a colon, which LD_PRELOAD cannot hold".to_owned());
     }
     Ok(path)
 }

@@ -66,7 +66,7 @@ pub(super) fn examine(
         Some(probe) => ask(&probe, &path, uses_cuda, findings),
         None => findings.note(
             "devices",
-            format_args!("not asked for: {PROBE} is not beside this command or the library"),
+            format_args!("not examined: {PROBE} is beside neither this command nor the library"),
         ),
     }
 }

@@ -50,7 +50,7 @@ fn statistics(target: &StatsTarget, findings: &mut Findings) {
         return findings.note(
             "stats",
             format_args!(
-                "statistics go to {}; its directory must be there",
+                "statistics go to {}; its directory must exist",
                 pattern.display()
             ),
         );

@@ -39,7 +39,7 @@ pub(super) fn run(
         Err(error) => {
             findings.problem(
                 "trial",
-                format_args!("no place for the trial's statistics: {error}; set TMPDIR"),
+                format_args!("no directory for the trial's statistics: {error}; set TMPDIR"),
             );
             return None;
         }

@@ -30,8 +30,8 @@ pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
         option: "limit",
         value: size(enough),
         why: format!(
-            "{} failed on the limit ({limit}) that the device has memory for; with what the \
-             program held then the largest needs {}. This is that, up to the next 256 MiB.",
+            "{} failed on the limit ({limit}) although the device has the memory; the largest \
+             and what the program held then need {}. This value is that, rounded up to 256 MiB.",
             count(failed, "request"),
             bytes(needed),
         ),
@@ -102,7 +102,7 @@ pub(super) fn naive_chunk(case: &Case<'_>) -> Option<Advice> {
     // A tenth more than the peak, for the gaps between the blocks.
     let enough = live.saturating_add(live / 10);
     let why = format!(
-        "{} were reserved in advance and at most {} live; so much still holds that and a tenth \
+        "{} were reserved in advance, but at most {} were live; this value holds them and a tenth \
          more.",
         bytes(reserved),
         bytes(live),
@@ -181,8 +181,8 @@ pub(super) fn give_back_what_does_not_fit(case: &Case<'_>) -> Option<Advice> {
         value: "True".to_owned(),
         why: format!(
             "When the most was reserved ({}), {} of it lay in chunks that nothing was live in and \
-             that were too small for what was asked for; they would have gone back first, for \
-             more calls to the driver.",
+             that were too small for the requests; with this option they go back first, which \
+             takes more driver calls.",
             bytes(reserved),
             bytes(idle),
         ),
@@ -204,7 +204,7 @@ pub(super) fn round_alike(case: &Case<'_>) -> Option<Advice> {
         why: format!(
             "When the most was reserved ({}), {} of it were free pieces of chunks in use, and {} \
              of {} that took more found enough in pieces; sizes that are rounded alike \
-             fit each other's blocks, at an eighth more memory for each at the worst.",
+             fit each other's blocks; each takes at most an eighth more memory.",
             bytes(reserved),
             bytes(pieces),
             case.details.fragmented_misses,
@@ -224,7 +224,7 @@ pub(super) fn round_less(case: &Case<'_>) -> Option<Advice> {
         option: "roundup_power2_divisions",
         value: finer.to_string(),
         why: format!(
-            "{} of {} in use were rounding; with {finer} divisions it is half as much at the worst.",
+            "{} of {} in use came from rounding; {finer} divisions halve it in the worst case.",
             bytes(rounding),
             bytes(active),
         ),
@@ -264,7 +264,7 @@ pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
         value: size(smaller),
         why: format!(
             "When the most was reserved ({}), {} of it were freed and waited for the device; \
-             with less, requests wait rather than take more.",
+             with a smaller budget, requests wait rather than take more.",
             bytes(reserved),
             bytes(limbo),
         ),

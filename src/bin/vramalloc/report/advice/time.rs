@@ -21,8 +21,8 @@ pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
         value: size(larger),
         why: format!(
             "{} waited {} for the device, {}, because limbo (up to {}) was \
-             over its budget; with more, they take memory instead, until the device has come \
-             after.",
+             over its budget; with a larger one, they take memory instead until the device has \
+             caught up.",
             count(case.details.budget_waits, "request"),
             duration(ns),
             of_run(ns, case.file),
@@ -101,6 +101,6 @@ pub(super) fn larger_chunks(case: &Case<'_>) -> Option<Advice> {
     (case.strategy() == "auto_growth" && by_need && many).then(|| Advice {
         option: "auto_growth_chunk_size_in_mb",
         value: "64".to_owned(),
-        why: format!("{took}, {misses} of them to grow; larger steps are fewer."),
+        why: format!("{took}; {misses} requests took a new chunk. Larger chunks are fewer."),
     })
 }

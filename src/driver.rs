@@ -142,9 +142,10 @@ pub trait Driver: Send + Sync {
         true
     }
 
-    /// Whether the process has no other context. The driver's free may
-    /// wait for another context's work, also for work that began after the last
-    /// look, and that work may end only by what the calling thread does next.
+    /// Whether the process has no other context than this one. The driver's
+    /// free may wait for another context's work, also for work that began after
+    /// the last look, and that work may end only by what the calling thread
+    /// does next.
     fn is_alone(&self) -> bool {
         true
     }

@@ -105,9 +105,8 @@ mod waits {
         }
     }
 
-    /// Sleeps for about as long as it takes to wake up. It waits on a condition
-    /// variable whose wait is no cancellation point; `std::thread::sleep` is
-    /// one.
+    /// Sleeps for about as long as it takes to wake up. It waits on a futex,
+    /// which is no cancellation point; `std::thread::sleep` is one.
     #[cfg(not(loom))]
     pub(super) fn nap() {
         use std::sync::{Condvar, Mutex, PoisonError};

@@ -252,8 +252,8 @@ impl Quota {
         let before = reserved.now;
         reserved.now = before.saturating_add(size);
         let size = reserved.now.saturating_sub(before);
-        // Under the lock, so that a request that these bytes stand in the way
-        // of sees the flight.
+        // Under the lock, so that a request that fails because of these bytes
+        // sees the flight.
         let (flight, taken) = (self.fly(), Bytes::ZERO);
         Some(Asked {
             flight,
@@ -291,8 +291,8 @@ impl Quota {
         &self.waiters
     }
 
-    /// Begins a flight. Called before the memory leaves the books, so that no
-    /// thread finds it in neither.
+    /// Begins a flight. Called before other threads can see that the memory
+    /// left the books, so that they find it in one or the other.
     pub(crate) fn fly(&self) -> Flight<'_> {
         own(|own| own.flights += 1);
         let mut flights = self.flights.lock();
@@ -382,8 +382,8 @@ mod loom_tests {
         });
     }
 
-    /// Memory is asked for by one arena and refused by the driver. An arena
-    /// whose request it stood in the way of, at the limit, sees that.
+    /// One arena asks the driver for memory and is refused. Another arena,
+    /// whose request failed at the limit because of it, sees that.
     #[test]
     fn loom_what_is_refused_to_another_is_seen() {
         loom::model(|| {

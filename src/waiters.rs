@@ -62,9 +62,9 @@ impl Waiters {
 }
 
 impl Waiter<'_> {
-    /// Sleeps until a block was freed since the last call. Returns false when
-    /// the time is over, even if blocks were freed: other threads' frees may
-    /// come faster than the caller looks.
+    /// Sleeps until a block was freed since `begin` or the last call. Returns
+    /// false when the time is over, even if blocks were freed: other threads'
+    /// frees may come faster than the caller looks.
     pub(crate) fn wait(&mut self) -> bool {
         let mut freed = self.waiters.freed();
         loop {

@@ -286,8 +286,8 @@ fn last<T>(given: &[Given], key: &str, read: fn(&str) -> Option<T>) -> Option<T>
     given.iter().rev().find_map(|given| read(&given.text))
 }
 
-/// Reads a text. A replacement character in it stands for bytes that were not
-/// UTF-8.
+/// Reads a text. Refuses one with a replacement character, which stands for
+/// bytes that were not UTF-8.
 pub(super) fn read(row: &OptionRow, settings: &mut Settings, text: &str) -> Reading {
     if text.contains(char::REPLACEMENT_CHARACTER) {
         return Reading::Unreadable;

@@ -114,8 +114,8 @@ pub struct MemoryStats {
     pub oversize_allocations: Stat,
     /// Chunks and direct allocations of at least `max_split_size`.
     pub oversize_segments: Stat,
-    /// Requests for which the driver was asked again after all idle memory had
-    /// gone back to it.
+    /// Requests for which the driver was asked again after everything that
+    /// could go back to it had.
     pub num_alloc_retries: u64,
     /// Requests that failed for want of memory.
     pub num_ooms: u64,

@@ -4,8 +4,9 @@
 //! size. A size that is not configured is a fraction of the memory available at
 //! that moment, of which a twentieth is left alone (Paddle's formulas,
 //! gpu_info.cc). Requests above the larger of both sizes, as computed at the
-//! first request, go to the driver, and all do if the fraction is zero. If a
-//! chunk cannot be had, Paddle gives up; the arena tries half of it.
+//! first request, go to the driver, and all do if no size is configured and the
+//! fraction is zero. If a chunk cannot be had, Paddle gives up; the arena tries
+//! half of it.
 
 use crate::address::Bytes;
 use crate::config::Config;

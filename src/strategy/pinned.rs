@@ -77,13 +77,13 @@ impl PinnedPlan {
 /// The strategy of one arena of pinned memory.
 pub(crate) struct Pinned {
     plan: Arc<PinnedPlan>,
-    /// Size of the segment that this arena takes first and keeps; one of all
-    /// arenas has it.
+    /// Size of the segment that this arena takes first and keeps; only one of
+    /// all arenas has one.
     reserve: Option<Bytes>,
 }
 
 impl Pinned {
-    // Relaxed throughout: each of the two stands for itself.
+    // Relaxed throughout: the two atomics are independent.
     pub(crate) fn new(plan: &Arc<PinnedPlan>) -> Pinned {
         plan.arenas.fetch_add(1, Ordering::Relaxed);
         let reserve = (plan.config.reserve_segment)

@@ -1,4 +1,5 @@
-//! `vramalloc doctor`: how a program would be caught, and what prevents it.
+//! `vramalloc doctor`: which calls of a program would be caught and how, and
+//! what prevents it.
 //!
 //! The checks come first and the trial run last: everything that files and the
 //! environment tell is said before the program is started. Each module below
@@ -299,7 +300,8 @@ fn enters(program: &Program, uses_cuda: bool, library: &Loaded, findings: &mut F
                  preloaded; link it to the shared C library"
             )),
             Some(interpreter) if interpreter.contains("ld-musl") => Some(format!(
-                "{name} uses the C library musl, but the library needs glibc; build it for glibc"
+                "{name} uses the C library musl, but the library needs glibc; build the program \
+                 for glibc"
             )),
             Some(_) => None,
         }

@@ -96,7 +96,6 @@ pub(super) fn name_of<T: PartialEq>(names: Names<T>, value: &T) -> String {
         .map_or_else(String::new, |(name, _)| (*name).to_owned())
 }
 
-/// A boolean.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     named(BOOLEANS, text)
 }
@@ -301,7 +300,6 @@ fn show_size(bytes: Bytes) -> String {
     bytes.to_string().replace(' ', "")
 }
 
-/// A size or `none`.
 pub(super) fn show_optional_size(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| NONE.to_owned(), show_size)
 }
@@ -315,17 +313,14 @@ pub(super) fn show_optional_share(share: Option<DeviceShare>) -> String {
     }
 }
 
-/// A whole number of MiB.
 pub(super) fn show_mebibytes(bytes: Bytes) -> String {
     (bytes.get() >> 20).to_string()
 }
 
-/// A whole number of MiB or `none`.
 pub(super) fn show_mebibytes_or_none(bytes: Option<Bytes>) -> String {
     bytes.map_or_else(|| NONE.to_owned(), show_mebibytes)
 }
 
-/// A number or `none`.
 pub(super) fn show_number_or_none(number: Option<f64>) -> String {
     number.map_or_else(|| NONE.to_owned(), |number| number.to_string())
 }

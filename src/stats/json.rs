@@ -213,7 +213,6 @@ fn requested(classes: &[ClassCount]) -> u64 {
     sum(classes.iter().map(|class| class.requested))
 }
 
-/// One arena.
 fn arena(arena: &ArenaReport) -> Value {
     let mut value = json!({
         "device": arena.device,
@@ -233,7 +232,6 @@ fn arena(arena: &ArenaReport) -> Value {
     value
 }
 
-/// One arena of page-locked memory.
 fn host_arena(arena: &ArenaReport) -> Value {
     let PinnedReport { context, flags } = arena.pinned.unwrap_or_default();
     let mut value = json!({
@@ -252,7 +250,6 @@ fn host_arena(arena: &ArenaReport) -> Value {
     value
 }
 
-/// The arena of pageable memory.
 fn pageable(arena: &ArenaReport) -> Value {
     let mut value = counted(arena);
     add(&mut value, json!({ "paddle": paddle(&arena.stats) }));

@@ -214,7 +214,6 @@ impl OomLog {
         })
     }
 
-    /// The events as JSON.
     pub(super) fn to_json(&self) -> Value {
         self.events().map(OomEvent::to_json).collect()
     }

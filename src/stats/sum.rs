@@ -174,7 +174,6 @@ impl DriverCalls {
 }
 
 impl CallCount {
-    /// No call.
     pub(crate) const NONE: CallCount = CallCount {
         calls: 0,
         failures: 0,
@@ -183,7 +182,6 @@ impl CallCount {
         shortest_ns: 0,
     };
 
-    /// One call.
     pub(crate) fn one(ns: u64, failed: bool) -> CallCount {
         CallCount {
             calls: 1,

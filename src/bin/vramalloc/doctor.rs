@@ -346,7 +346,6 @@ fn asker<'a>(closure: &'a Closure, program: &'a Loaded) -> &'a Loaded {
         .unwrap_or(program)
 }
 
-/// The conclusion.
 fn verdict(program: &Program, ways: &Ways, served: Option<u64>, findings: &mut Findings) {
     let name = program.path.file_name().unwrap_or(program.path.as_os_str());
     let name = name.to_string_lossy();

@@ -151,7 +151,6 @@ impl Call<'_> {
         !self.is_on_device(address) && self.sim.host.at(address).is_none()
     }
 
-    /// Submits a copy.
     fn submit_move(&mut self, stream: Handle, m: Move) -> Done {
         let stream = self.stream(stream)?;
         if m.width == 0 || m.rows == 0 {

@@ -75,7 +75,6 @@ impl Call<'_> {
     }
 }
 
-/// The UUID of a device.
 fn uuid(device: u32) -> [u8; 16] {
     let mut uuid = *b"simulated-gp\0\0\0\0";
     uuid[12..].copy_from_slice(&device.to_be_bytes());

@@ -85,7 +85,6 @@ fn host_align() -> Bytes {
     }
 }
 
-/// The driver's version.
 pub(crate) fn version() -> i32 {
     number("SIM_CUDA_VERSION", 13_000)
 }

@@ -13,7 +13,6 @@ use crate::effect::{Effect, Rows};
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, In, Out, bytes_at};
 
-/// The shape of a launch.
 #[derive(Copy, Clone)]
 struct Shape {
     grid: [u32; 3],

@@ -84,7 +84,6 @@ const LIMITS: &[(u32, u64)] = &[
     (6, 0),
 ];
 
-/// A context.
 pub(crate) struct Context {
     pub(crate) device: u32,
     /// The model's context, while this one is alive.

@@ -84,7 +84,6 @@ fn size(bytes: u64) -> String {
     }
 }
 
-/// The advice for an arena.
 fn advice(file: &File, arena: &Arena, details: &Details) -> Vec<Advice> {
     let case = Case {
         file,

@@ -71,7 +71,6 @@ pub(super) fn host(host: &HostArena, out: &mut Lines) {
     counts(&host.arena, out);
 }
 
-/// The counts.
 pub(super) fn counts(arena: &Arena, out: &mut Lines) {
     let end = match arena.ended {
         None => "at the end",

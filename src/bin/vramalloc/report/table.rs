@@ -81,7 +81,6 @@ impl Unit {
     }
 }
 
-/// The table of one device.
 pub(super) fn table(device: u64, memory: &Memory, out: &mut Lines) {
     let mut line = |text: String| out.exact(format_args!("|{text}|"));
     let (double, single) = ("=".repeat(WIDTH), "-".repeat(WIDTH));

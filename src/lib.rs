@@ -42,6 +42,10 @@
 //! * *page map*: from an address to its arena and block;
 //! * *quota*: what all arenas of a device may reserve together (the option
 //!   `limit`);
+//! * *flight*: memory on its way between the driver and an arena, which neither
+//!   counts as its own;
+//! * *hit*, *miss*: a request that a cached block serves, and one for which none
+//!   fits;
 //! * *ladder*: the steps that are tried, in order, before a request fails for
 //!   want of memory;
 //! * *exchange*: giving idle chunks back to take one that fits better;

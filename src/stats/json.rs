@@ -68,8 +68,8 @@ pub struct Report<'a> {
     pub last: bool,
     /// Names of the doors that were called, sorted.
     pub doors: &'a [&'static str],
-    /// What became of requests for the memory of a stream: `unused` where there
-    /// were none, `on` where lanes serve them, else `off: ` and why.
+    /// Whether lanes serve requests for the memory of a stream: `unused` if
+    /// there were none, `on` if lanes serve them, else `off: ` and the reason.
     pub lanes: &'static str,
     /// Every arena, also those whose context is gone.
     pub arenas: &'a [ArenaReport],

@@ -10,26 +10,26 @@
 //! below, never from above (`ci/floors` reads this list).
 //!
 //! 1. [`types`]: CUDA's types.
-//! 2. [`linker`]: where the dynamic linker finds a function, who calls, and from
-//!    where.
-//! 3. [`process`]: the process that we are in: its start, its options, what a
-//!    thread is doing, what is said to people.
+//! 2. [`linker`]: what the dynamic linker has loaded, where it finds a
+//!    function, and which library called us.
+//! 3. [`process`]: the process that we are in: its start, its options, what
+//!    each of its threads is doing here, and what we print.
 //! 4. [`real`]: the real functions of CUDA, and the list of those that we
 //!    intercept.
 //! 5. [`driver`]: contexts, streams, captures and events of the driver, as an
 //!    arena needs them.
 //! 6. [`pools`]: the arenas of contexts, of streams and of the host.
 //! 7. [`ipc`]: memory shared with other processes.
-//! 8. [`report`]: statistics, and what can be asked by name.
-//! 9. [`doors`]: the functions by which programs come; a few lines each.
+//! 8. [`report`]: statistics, and what programs read and set by name.
+//! 9. [`doors`]: the exported functions of CUDA; a few lines each.
 //! 10. [`api`]: the C API.
 //! 11. [`exit`]: the end of the process.
 //!
 //! # How to intercept one more function
 //!
-//! One line in `real/intercepted.rs`, and a function of that name in the module
-//! of [`doors`] that the line names. The export list, the swap in `dlsym` and
-//! the one in `cuGetProcAddress` follow from the line.
+//! Add a line to `real/intercepted.rs`, and a function of that name to the
+//! module of [`doors`] that the line names. The export list and the swaps in
+//! `dlsym` and `cuGetProcAddress` follow from the line.
 
 #![allow(
     non_snake_case,

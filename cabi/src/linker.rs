@@ -1,5 +1,5 @@
-//! What the linker knows: the objects that are loaded, the functions in them,
-//! and who has called.
+//! What the dynamic linker knows: the objects that are loaded, the functions in
+//! them, and which library called us.
 
 pub(crate) mod callers;
 pub(crate) mod objects;

@@ -1,8 +1,7 @@
-//! The library in a process: its start, its forks, and the options in force.
+//! The library in its process: the start, forks, and the options in force.
 //!
-//! Until the first request for device memory nothing here has run but one
-//! look-up of a symbol. Owns the options in force. Cost: the environment is read
-//! once.
+//! Until the first request for device memory only `loaded` has run here. Cost:
+//! the environment is read once.
 
 pub(crate) mod cancel;
 pub(crate) mod guard;
@@ -26,26 +25,26 @@ use crate::linker::resolve;
 use guard::Service;
 use say::warn;
 
-/// What the process started with.
+/// What is recorded when the process first asks for device memory.
 pub(crate) struct Start {
     /// The options that were in force then.
     loaded: Loaded,
     /// When counting began.
     pub(crate) began: SystemTime,
-    /// The process that counts; a child that was made by other means than
-    /// `fork` is told apart by it.
+    /// The process id then. A child that was made by other means than `fork`
+    /// has another.
     pub(crate) process: u32,
-    /// Where `vramalloc run` wants to be told of the process.
+    /// Where `vramalloc run` wants notes about the process.
     pub(crate) notes: Option<PathBuf>,
 }
 
 static START: OnceLock<Start> = OnceLock::new();
 
-/// What else begins then.
+/// What to call when the process starts to use us.
 static THEN: OnceLock<fn(&'static Start)> = OnceLock::new();
 
-/// Has this done when the process asks for memory for the first time. Said when
-/// the library is loaded; where the process was faster, it is done at once.
+/// Has `then` called when the process first asks for memory. Registered when
+/// the library is loaded; if the process was faster, called at once.
 pub(crate) fn when_started(then: fn(&'static Start)) {
     let is_first = THEN.set(then).is_ok();
     if let (true, Some(start)) = (is_first, START.get()) {
@@ -55,7 +54,7 @@ pub(crate) fn when_started(then: fn(&'static Start)) {
 
 ctor::declarative::ctor! {
     /// Finds the next `dlsym`, and what standard error and the working folder
-    /// are, while nothing else goes on. Whoever comes earlier looks itself.
+    /// are, before other code runs. Earlier calls find them themselves.
     #[ctor(unsafe)]
     fn loaded() {
         resolve::next_dlsym();
@@ -64,7 +63,7 @@ ctor::declarative::ctor! {
     }
 }
 
-/// What tells a folder from others: device and inode.
+/// What identifies a folder: device and inode.
 type Identity = Option<(u64, u64)>;
 
 fn identity(folder: &Path) -> Identity {
@@ -72,10 +71,11 @@ fn identity(folder: &Path) -> Identity {
     Some((found.dev(), found.ino()))
 }
 
-/// Relative names of the options begin here, wherever the program goes.
+/// The folder that the program was started in, by its name then. Relative names
+/// in options begin there, wherever the program goes.
 static START_FOLDER: OnceLock<(PathBuf, Identity)> = OnceLock::new();
 
-/// Where the program was started, and by what name.
+/// The folder that the program was started in, and its name.
 fn start_folder() -> &'static (PathBuf, Identity) {
     START_FOLDER.get_or_init(|| {
         let name = std::env::current_dir().unwrap_or_default();
@@ -83,9 +83,10 @@ fn start_folder() -> &'static (PathBuf, Identity) {
     })
 }
 
-/// The name of where the program was started; empty where it has none, or none
-/// any more (it was renamed, or is no part of a new root) and the program is
-/// there still. One that was removed holds no files: its name may, made anew.
+/// The name of the folder that the program was started in. Empty if it has no
+/// name, or the name no longer leads to it (it was renamed, or is no part of a
+/// new root), and the program is still in it. If it was removed it holds no
+/// files, but a new one of its name may: then that is returned.
 pub(crate) fn first_folder() -> &'static Path {
     let (name, folder) = start_folder();
     let here = Path::new(".");
@@ -105,18 +106,18 @@ pub(crate) fn started() -> Option<&'static Start> {
 /// The options in force, once the program has changed one.
 static CHANGED: RwLock<Option<Box<Loaded>>, Brief> = RwLock::new(None);
 
-/// What `read` finds in the options that are in force. It is quick, and calls
-/// nothing that could come back here.
+/// Runs `read` on the options in force. It must be quick, and call nothing that
+/// could come back here.
 pub(crate) fn options<R>(read: impl FnOnce(&Loaded) -> R) -> R {
     let start = start();
     let changed = CHANGED.read();
     read(changed.as_deref().unwrap_or(&start.loaded))
 }
 
-/// Changes options; nothing where `change` fails.
+/// Changes options; changes none if `change` fails.
 ///
 /// # Errors
-/// What `change` answers.
+/// What `change` returns.
 pub(crate) fn change_options<E>(
     change: impl FnOnce(&mut Loaded) -> Result<(), E>,
 ) -> Result<(), E> {
@@ -143,7 +144,7 @@ pub(crate) fn start() -> &'static Start {
         process: std::process::id(),
         notes: notes::place(),
     };
-    // Of several threads that come together one wins; only it has effects.
+    // Of several threads that race here one wins; only it has effects.
     let mut won = false;
     let start = START.get_or_init(|| {
         won = true;
@@ -164,7 +165,7 @@ pub(crate) fn start() -> &'static Start {
     start
 }
 
-/// Which framework the process is, as far as options depend on it.
+/// Which frameworks are loaded, as far as options depend on them.
 fn host() -> Host {
     let loaded = |prefix: &[u8]| !resolve::loaded_files(prefix).is_empty();
     Host {
@@ -173,14 +174,13 @@ fn host() -> Host {
     }
 }
 
-/// Whether this is the process that has asked for memory, and no child of it.
+/// Whether this is the process that asked for memory, and not a child of it.
 pub(crate) fn is_own_process() -> bool {
     let is_own = |start: &Start| start.process == std::process::id();
     guard::service() != Service::Inherited && started().is_some_and(is_own)
 }
 
-/// In a forked child: CUDA does not survive a fork, and the arenas are the
-/// parent's.
+/// In a forked child: CUDA does not survive a fork; arenas are the parent's.
 unsafe extern "C" fn forked() {
     guard::end_service(Service::Inherited);
 }

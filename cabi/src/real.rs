@@ -1,9 +1,8 @@
-//! The real functions of CUDA: those behind the doors, and those that only we
-//! call.
+//! The real functions of CUDA: those behind the doors, and others we call.
 //!
-//! Owns the address of each, found when it is first wanted, or all of them as
-//! soon as a context is seen ([`find_all`]). Invariant: what is called here is
-//! never one of ours. Cost: an atomic load for each call.
+//! Owns the address of each, found on first use, or together as soon as a
+//! context is seen ([`find_all`]). Invariant: none of them is ours. Cost: an
+//! atomic load for each call.
 
 #![allow(non_snake_case, non_upper_case_globals, reason = "CUDA's names")]
 
@@ -23,7 +22,7 @@ use crate::types::{
 pub(crate) use intercepted::intercepted;
 use reach::Reach;
 
-/// A name with the zero that C wants, checked when compiled.
+/// `name`, which ends in zero, as a C string; checked when compiled.
 const fn c_name(name: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
@@ -31,8 +30,7 @@ const fn c_name(name: &'static str) -> &'static CStr {
     }
 }
 
-/// Functions of the real libraries. Each answers [`MISSING`] where there is
-/// none.
+/// Functions of the real libraries. Each returns [`MISSING`] if there is none.
 macro_rules! real_functions {
     (
         $place:ident $find:ident
@@ -45,7 +43,7 @@ macro_rules! real_functions {
                     Real::new(Library::$library, c_name(concat!(stringify!($name), "\0")));
             )*
 
-            /// Finds those of a library.
+            /// Finds the functions of a library.
             pub(super) fn find_all(library: Library) {
                 $(
                     if Library::$library == library {
@@ -127,11 +125,11 @@ real_functions! {
 }
 
 /// Finds every function that we may ever call, as soon as a context is seen:
-/// later the linker may be busy with whoever waits for us. False where that was
-/// done, or there is no driver yet.
+/// later the linker may be busy with a thread that waits for us. Returns false
+/// if that was done before, or no driver is loaded yet.
 pub(crate) fn find_all() -> bool {
     static FOUND: AtomicBool = AtomicBool::new(false);
-    // Relaxed: it stands for itself; what is found twice is the same.
+    // Relaxed: it guards no other memory; to find a function twice is harmless.
     if FOUND.load(Ordering::Relaxed) || reach::reach() == Reach::Unknown {
         return false;
     }
@@ -140,8 +138,9 @@ pub(crate) fn find_all() -> bool {
     !FOUND.swap(true, Ordering::Relaxed)
 }
 
-/// The same when a runtime has been loaded: it begins by looking for the
-/// driver, and holds the linker's lock where it has to.
+/// Finds the runtime's functions when a runtime has been loaded. It is called
+/// when that runtime looks for the driver, which it does first; if the linker's
+/// lock has to be held for that, its thread holds it.
 pub(crate) fn find_runtime() {
     find_in(Library::Runtime);
 }

@@ -1,10 +1,10 @@
 //! CUDA's type names, from one place.
 //!
-//! `cuda-driver-sys` dates from CUDA 10.2 and its functions must never be
-//! called from here: they would bind to our own exports and recurse. Nor its
-//! result type, a Rust enum, for which an unknown code is undefined behaviour:
-//! results are plain integers here. Its pointer and integer types are stable
-//! ABI; their sizes are asserted below.
+//! `cuda-driver-sys` dates from CUDA 10.2. Its functions must never be called
+//! from here: they would bind to our own exports and recurse. Its result type
+//! is not used either: it is a Rust enum, for which an unknown code is
+//! undefined behaviour, so results are plain integers here. Its pointer and
+//! integer types are stable ABI; their sizes are asserted below.
 
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -12,7 +12,7 @@ pub(crate) use cuda_driver_sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUipcMemHandle, CUstream,
 };
 
-/// What a driver or runtime function answers; 0 is success.
+/// What a driver or runtime function returns; 0 is success.
 pub(crate) type CudaResult = u32;
 
 /// `CUstreamCaptureMode` and `CUstreamCaptureStatus`: integers, so that values
@@ -32,7 +32,7 @@ pub(crate) const PROC_PER_THREAD_STREAM: u64 = 2;
 /// A C string that belongs to the caller.
 pub(crate) type Text = *const c_char;
 
-/// Writes an answer where one is wanted.
+/// Writes `value` to `place`, unless that is null.
 ///
 /// # Safety
 /// `place` is null or may be written to.

@@ -1,16 +1,15 @@
-//! Which runtime a call belongs to that came by a runtime's door.
+//! Finds the CUDA runtime of the library that called a runtime's door.
 //!
-//! Several runtimes can be in one process, each brought by a library for
-//! itself; but the doors have the runtime's names, and whoever calls such a
-//! name comes to the same door. What is handed on, and the last error after a
+//! Several runtimes can be in one process, each brought by a library for its
+//! own use. Since the doors have the runtime's names, all these libraries call
+//! the same doors. A call that is handed on, and the last error after a
 //! failure, belong to the caller's own runtime: the one that the linker would
 //! have found for it without us.
 //!
-//! Owns what was found for the libraries that have called, as long as nothing
-//! is unloaded; it holds none of them, as the one that calls is there anyway,
-//! with all that it needs. Cost: a look at the stack, some microseconds, and
-//! never the linker's lock; nothing of it on the path of a request that is
-//! served.
+//! Results are kept for each calling library until the linker unloads anything.
+//! No library is held: the one that calls is loaded anyway, with all that it
+//! needs. Cost: a look at the stack, some microseconds, and never the linker's
+//! lock; nothing on the path of a request that is served.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -20,15 +19,15 @@ use vramalloc_core::patience::Brief;
 
 use super::{objects, unwind};
 
-/// What a library finds.
+/// What a library finds under a name.
 struct Known {
     library: Range<usize>,
     name: &'static CStr,
-    /// None where it has no such function of its own.
+    /// `None` if it has no such function of its own.
     address: Option<usize>,
 }
 
-/// What was found since so many libraries were unloaded.
+/// What was found while the linker had unloaded this many objects.
 struct Book {
     unloads: u64,
     known: Vec<Known>,
@@ -39,8 +38,8 @@ static BOOK: SpinMutex<Book, Brief> = SpinMutex::new(Book {
     known: Vec::new(),
 });
 
-/// The address of the function `name` as the library finds it that called the
-/// door which this thread is behind; none where it has no runtime of its own.
+/// Returns the address of `name` as seen by the library that called the current
+/// door, or `None` if it has no runtime of its own.
 pub(crate) fn function(name: &'static CStr) -> Option<usize> {
     found_by(caller()?, name)
 }
@@ -55,10 +54,10 @@ pub(crate) fn caller() -> Option<usize> {
     found
 }
 
-/// The function as the library around this address finds it.
+/// Returns the function as the library around the address `caller` finds it.
 fn found_by(caller: usize, name: &'static CStr) -> Option<usize> {
-    // Of a library that was unloaded nothing is believed: another may lie
-    // where it lay. The one that calls is not unloaded meanwhile.
+    // An unload voids what is known: another library may lie where the old one
+    // lay. The calling library is not unloaded meanwhile.
     let unloads = objects::unloads();
     let known = |book: &Book| {
         let mut known = book.known.iter();
@@ -88,7 +87,7 @@ mod tests {
 
     #[test]
     fn the_program_itself_finds_nothing_of_its_own() {
-        // A test is one: all of its stack but the end of it is its own.
+        // A unit test is the program: all of its stack but the end is its own.
         assert_eq!(found_by(caller as *const () as usize, c"getpid"), None);
         let getpid = libc::getpid as *const () as usize;
         for _ in 0..2 {

@@ -1,10 +1,9 @@
 //! The program and the libraries that are loaded, as the linker knows them.
 //!
-//! Owns nothing: what is asked is asked of the linker. Its lock, which it holds
-//! while it runs the constructors and destructors of libraries, is taken by
-//! [`info`] and [`function_around`] alone. Everything else looks for itself, in
-//! a walk over the linker's list that only its changes are kept from. Cost: a
-//! walk, or a search through the symbols of one library.
+//! [`info`] and [`function_around`] take the linker's lock, which it holds
+//! while it runs the constructors and destructors of libraries. All other
+//! functions walk the linker's list, and that keeps only changes to the list
+//! waiting. Cost: a walk, or a search through the symbols of one library.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ops::Range;
@@ -19,23 +18,23 @@ use tables::Tables;
 pub(crate) struct Object {
     /// Its path; the program's own is empty.
     pub(crate) path: CString,
-    /// What its addresses in memory have more than those in its file.
+    /// Its load bias: addresses in memory minus addresses in its file.
     pub(crate) bias: usize,
-    /// Where it lies in memory.
+    /// The addresses that it occupies.
     pub(crate) range: Range<usize>,
 }
 
-/// An object that the walk has come to; it stays until the walk goes on.
+/// The object that the walk is at; it stays loaded until the walk goes on.
 struct Visited<'a> {
     info: &'a libc::dl_phdr_info,
-    /// How many there were before it.
+    /// How many objects come before it.
     place: usize,
 }
 
 impl Visited<'_> {
     fn headers(&self) -> &[libc::Elf64_Phdr] {
-        // SAFETY: the linker's table of as many headers as it says; `walk`
-        // has seen that there is one.
+        // SAFETY: the linker's table has as many headers as it says; `walk` has
+        // checked that it is not null.
         unsafe { slice::from_raw_parts(self.info.dlpi_phdr, self.info.dlpi_phnum.into()) }
     }
 
@@ -44,7 +43,7 @@ impl Visited<'_> {
     }
 
     fn path(&self) -> &CStr {
-        // SAFETY: the linker's names end in zero; there is one, as above.
+        // SAFETY: the linker's names end in zero; `walk` has checked for null.
         unsafe { CStr::from_ptr(self.info.dlpi_name) }
     }
 
@@ -58,14 +57,14 @@ impl Visited<'_> {
     fn tables(&self) -> Option<Tables> {
         let dynamic = |h: &&libc::Elf64_Phdr| h.p_type == libc::PT_DYNAMIC;
         let dynamic = self.headers().iter().find(dynamic)?;
-        // SAFETY: that header says where the list lies, of something that
-        // stays while it is visited.
+        // SAFETY: the header says where the dynamic section lies, and the
+        // object stays loaded while it is visited.
         unsafe { Tables::read(self.at(dynamic.p_vaddr), self.at(0)) }
     }
 }
 
-/// Visits everything that is loaded, in the linker's order, as long as `visit`
-/// answers true. It must not panic, nor load or look up anything.
+/// Visits every loaded object in the linker's order, as long as `visit` returns
+/// true. `visit` must not panic, nor load or look up anything.
 fn walk<F: FnMut(&Visited<'_>) -> bool>(mut visit: F) {
     struct Walk<'a, F> {
         place: usize,
@@ -94,7 +93,7 @@ fn walk<F: FnMut(&Visited<'_>) -> bool>(mut visit: F) {
     unsafe { libc::dl_iterate_phdr(Some(next::<F>), (&raw mut walk).cast()) };
 }
 
-/// Everything that is loaded, in the linker's order.
+/// All loaded objects, in the linker's order.
 pub(crate) fn loaded() -> Vec<Object> {
     let mut objects = Vec::new();
     walk(|object| {
@@ -108,7 +107,7 @@ pub(crate) fn loaded() -> Vec<Object> {
     objects
 }
 
-/// What lies around an address.
+/// The loaded object that contains an address.
 pub(crate) fn around(address: usize) -> Option<Object> {
     let mut found = None;
     walk(|object| {
@@ -125,7 +124,7 @@ pub(crate) fn around(address: usize) -> Option<Object> {
     found
 }
 
-/// Where this library lies.
+/// The addresses of this library.
 pub(crate) fn own() -> Range<usize> {
     static OWN: OnceLock<Range<usize>> = OnceLock::new();
     let found = OWN.get_or_init(|| {
@@ -140,7 +139,7 @@ pub(crate) fn is_own(address: usize) -> bool {
     own().contains(&address)
 }
 
-/// How often something was unloaded so far.
+/// How many objects the linker has unloaded so far.
 pub(crate) fn unloads() -> u64 {
     let mut unloads = 0;
     walk(|object| {
@@ -150,7 +149,7 @@ pub(crate) fn unloads() -> u64 {
     unloads
 }
 
-/// Where we stand in the linker's order, and where libc does.
+/// The positions of this library and of libc in the linker's order.
 #[derive(Copy, Clone)]
 struct Places {
     us: usize,
@@ -173,10 +172,10 @@ impl Places {
         places
     }
 
-    /// Whether everybody who looks for something passes whatever stands before
-    /// us before he comes to us. It was all there when the program started
-    /// then, and that is in the order in which everybody looks; of what comes
-    /// before a library that was opened later, little is for everybody.
+    /// Whether a global look-up passes every object before us before it reaches
+    /// us. If we stand before libc, all objects before us were there when the
+    /// program started, and those are in the order of global look-ups. If we
+    /// were opened later, few of the objects before us are in that order.
     fn is_in_order(self) -> bool {
         self.us < self.libc
     }
@@ -187,8 +186,8 @@ fn is_us(range: &Range<usize>) -> bool {
 }
 
 /// The path of an object whose file name starts with `prefix` and which exports
-/// a function of this name: the first after us, or else one before us that
-/// need not lead to us.
+/// the function `name`: the first one after us, or else one before us that need
+/// not lead to us.
 pub(crate) fn exporting(prefix: &[u8], name: &CStr) -> Option<CString> {
     let places = Places::now();
     let (mut before, mut after) = (None, None);
@@ -208,18 +207,19 @@ pub(crate) fn exporting(prefix: &[u8], name: &CStr) -> Option<CString> {
     after.or(before)
 }
 
-/// A function as the library finds it that calls it.
+/// A function as the library that calls it finds it.
 pub(crate) struct InScope {
-    /// Where the library lies.
+    /// The addresses of the calling library.
     pub(crate) of: Range<usize>,
-    /// The function; none where it is to be looked for after us.
+    /// The function; `None` if it must be looked up after us.
     pub(crate) address: Option<usize>,
 }
 
-/// What the library around an address finds under this name, among its own
-/// functions and those of what it needs, in the linker's order. The function of
-/// somebody who stands before us is none: whoever gets to us has passed it, and
-/// it may lead to us. The address is good while the library is there.
+/// What the library around an address finds under this name among its own
+/// functions and those of the libraries that it needs, in the linker's order. A
+/// function of an object before us does not count: a look-up that reaches us
+/// has passed it, and it may lead to us. The address is valid while the library
+/// is loaded.
 pub(crate) fn in_scope_of(address: usize, name: &CStr) -> Option<InScope> {
     let places = Places::now();
     let (mut caller, mut found, mut wanted) = (None, None, Vec::new());
@@ -228,7 +228,7 @@ pub(crate) fn in_scope_of(address: usize, name: &CStr) -> Option<InScope> {
         if !range.contains(&address) {
             return true;
         }
-        // The program sees what everybody sees.
+        // The program itself searches the global order.
         if object.place != 0
             && let Some(tables) = object.tables()
         {
@@ -269,13 +269,13 @@ pub(crate) fn in_scope_of(address: usize, name: &CStr) -> Option<InScope> {
     })
 }
 
-/// What follows the last slash of a path.
+/// The part of a path after its last slash.
 pub(crate) fn file_name(path: &CStr) -> &[u8] {
     let path = path.to_bytes();
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// What the linker says of an address in something that is loaded.
+/// What the linker says of an address; `None` outside of every loaded object.
 pub(crate) fn info(address: usize) -> Option<libc::Dl_info> {
     let mut info = libc::Dl_info {
         dli_fname: ptr::null(),
@@ -283,20 +283,20 @@ pub(crate) fn info(address: usize) -> Option<libc::Dl_info> {
         dli_sname: ptr::null(),
         dli_saddr: ptr::null_mut(),
     };
-    // SAFETY: dladdr takes any address and fills the record where it answers
-    // other than 0.
+    // SAFETY: dladdr takes any address, and fills the record if it returns
+    // non-zero.
     let known = unsafe { libc::dladdr(ptr::without_provenance(address), &raw mut info) } != 0;
     known.then_some(info)
 }
 
-/// The exported function that an address lies in.
+/// The name of the exported function that contains an address.
 pub(crate) fn function_around(address: usize) -> Option<String> {
     let name = info(address)?.dli_sname;
     if name.is_null() {
         return None;
     }
-    // SAFETY: a name in the tables of a library that was there a moment ago;
-    // nobody closes libraries at the end of a process.
+    // SAFETY: a name in the tables of a library that was loaded a moment ago;
+    // libraries are not closed at the end of a process.
     let name = unsafe { CStr::from_ptr(name) };
     Some(name.to_string_lossy().into_owned())
 }
@@ -312,7 +312,7 @@ mod tests {
         assert!(own.path.is_empty() && here > own.bias);
         let there = libc::getpid as *const () as usize;
         assert!(around(there).unwrap().path.to_bytes().ends_with(b".so.6"));
-        // By one of its names.
+        // One of its names, such as `__getpid`.
         assert!(function_around(there).unwrap().ends_with("getpid"));
         assert!(around(8).is_none() && function_around(8).is_none());
     }

@@ -1,15 +1,15 @@
-//! Finding the real functions, without loading a CUDA library: the program
-//! does that, unless it asks the C API for a device's memory first.
+//! Finds the real functions without loading a CUDA library: the program loads
+//! them, unless its first request is for device memory from the C API.
 //!
 //! A plain `dlsym` inside this library would be our own export, so every
-//! look-up here goes through the real one. Invariant: what is found is never
-//! one of ours, and what is kept is held: the driver, and a runtime, for
-//! the life of the process; a library that calls us never. Cost: one look-up
-//! per function, then one atomic load.
+//! look-up here goes through the real one. Invariant: no function found here is
+//! one of ours. The driver and a runtime that were found stay loaded for the
+//! life of the process; a library that calls us is never held. Cost: one
+//! look-up per function, then one atomic load.
 //!
-//! Look-ups take the linker's lock, which is held while constructors run; one
-//! of those may wait for a thread that calls us. So all functions are found as
-//! soon as the first context is seen ([`crate::real::find_all`]).
+//! A look-up takes the linker's lock, which is held while constructors run, and
+//! a constructor may wait for a thread that calls us. So all functions are
+//! found as soon as the first context is seen ([`crate::real::find_all`]).
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -29,17 +29,17 @@ pub(crate) enum Library {
     Runtime,
 }
 
-/// What a function answers that is not there: "not supported", as the driver
-/// and the runtime both name it.
+/// The result of a function that is missing: "not supported", as both the
+/// driver and the runtime name it.
 pub(crate) const MISSING: CudaResult = 801;
 
-/// Stands for the address of a function that the driver does not have.
+/// Stands for the address of a function that the driver lacks.
 const ABSENT: usize = 1;
 
-/// The names that glibc gives the version of its `dlsym`, the newest first.
+/// The versions under which glibc exports its `dlsym`, the newest first.
 const DLSYM_VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"];
 
-/// How the files of drivers are called.
+/// How the file names of drivers begin.
 pub(crate) const DRIVER_FILE: &[u8] = b"libcuda.so";
 
 /// The prototype of `dlsym`.
@@ -50,8 +50,8 @@ pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut
 pub(crate) struct Real<F> {
     library: Library,
     name: &'static CStr,
-    // 0: not found yet; or ABSENT. Relaxed throughout: it is the address of code, which
-    // was there before it could be found.
+    // 0: not found yet; or `ABSENT`. Relaxed throughout: it is the address of
+    // code, which was there before it could be found.
     address: AtomicUsize,
     prototype: PhantomData<F>,
 }
@@ -84,7 +84,7 @@ impl<F: Copy> Real<F> {
         }
         let found = match self.library {
             Library::Driver => {
-                // What the driver lacks it will not have later.
+                // A function that the driver lacks now it will not have later.
                 let driver = driver()?;
                 Some(look_up(driver, self.name).unwrap_or(ABSENT))
             }
@@ -96,8 +96,8 @@ impl<F: Copy> Real<F> {
         (address != ABSENT).then(|| unsafe { Self::at(address) })
     }
 
-    /// The same; of the runtimes in the process, that of the library which
-    /// called the door.
+    /// Returns the function of the caller's own runtime if it has one, else
+    /// that of [`get`](Self::get).
     pub(crate) fn of_caller(&self) -> Option<F> {
         if self.library == Library::Runtime
             && let Some(address) = callers::function(self.name)
@@ -120,8 +120,8 @@ impl<F: Copy> Real<F> {
     }
 }
 
-/// The real `dlsym`, that of libc: a look-up of its version passes over those
-/// that other preloaded libraries may export.
+/// The real `dlsym`, that of libc. A look-up by version passes over any `dlsym`
+/// of other preloaded libraries.
 pub(crate) fn real_dlsym() -> Option<Dlsym> {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
     dlsym_at(&FOUND, || {
@@ -157,8 +157,8 @@ fn dlsym_at(place: &AtomicUsize, find: impl FnOnce() -> Option<*mut c_void>) -> 
     unsafe { std::mem::transmute::<usize, Option<Dlsym>>(address) }
 }
 
-/// Looks `name` up in the library of `handle`, or after ourselves for
-/// `RTLD_NEXT`; never finds one of ours.
+/// Looks `name` up in the library of `handle`, or after this library for
+/// `RTLD_NEXT`. Returns `None` instead of a function of ours.
 pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> Option<usize> {
     let dlsym = real_dlsym()?;
     // SAFETY: the handle is a pseudo handle or one that dlopen returned and
@@ -170,7 +170,7 @@ pub(crate) fn look_up(handle: *mut c_void, name: &CStr) -> Option<usize> {
 /// The prototype of `dlopen`.
 type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-/// The real `dlopen`, that of libc: another preloaded library's may look
+/// The real `dlopen`, that of libc: one of another preloaded library may look
 /// functions up, and so come back to us.
 fn real_dlopen() -> Dlopen {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
@@ -192,7 +192,7 @@ fn real_dlopen() -> Dlopen {
     found.unwrap_or(libc::dlopen)
 }
 
-/// The handle of the library at `path`, if it is loaded; it stays open.
+/// The handle of the library at `path`, if it is loaded; it then stays open.
 fn loaded(path: &CStr) -> Option<*mut c_void> {
     // SAFETY: the path ends in zero; RTLD_NOLOAD runs no constructor.
     let handle = unsafe { real_dlopen()(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
@@ -221,29 +221,29 @@ pub(crate) fn driver_function(name: &CStr) -> Option<usize> {
     look_up(driver()?, name)
 }
 
-/// What this `dlsym` finds in the loaded driver.
+/// What `find` returns for a name in the loaded driver.
 pub(crate) fn driver_function_by(find: Dlsym, name: &CStr) -> Option<usize> {
     // SAFETY: a handle that nothing closes and a name ending in zero.
     Some(unsafe { find(driver()?, name.as_ptr()) }.addr())
 }
 
-/// Whether there is a driver.
+/// Whether a driver is loaded.
 pub(crate) fn driver_is_loaded() -> bool {
     driver_function(c"cuInit").is_some()
 }
 
-/// Loads the driver for a program that has asked for a device's memory before
-/// anything else of CUDA; false where there is none.
+/// Loads the driver, for a program that asks for device memory before any other
+/// use of CUDA. Returns false if there is no driver.
 pub(crate) fn load_driver() -> bool {
     // SAFETY: the name ends in zero; what is loaded stays.
     let handle = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
     !handle.is_null()
 }
 
-/// A function of a loaded runtime: the next one in the order of the linker,
-/// or else that of a runtime which was loaded for some library alone. Whoever
-/// makes a wheel may have renamed it or put it inside another library, so in
-/// the end every library is asked: the call came from somewhere.
+/// A function of a loaded runtime: the next one in the linker's order, or else
+/// one that was loaded for some library alone. Tools that make wheels may have
+/// renamed that or put it inside another library, so in the end every object is
+/// searched: the call came from one of them.
 fn runtime_function(name: &CStr) -> Option<usize> {
     look_up(libc::RTLD_NEXT, name)
         .and_then(|found| held(&objects::around(found)?.path, name))
@@ -257,8 +257,8 @@ pub(crate) fn function_of(prefix: &[u8], name: &CStr) -> Option<usize> {
     held(&objects::exporting(prefix, name)?, name)
 }
 
-/// The function that the object at this path exports; the object stays open.
-/// An empty path is the program's.
+/// Returns the function that the object at `path` exports, and keeps the object
+/// open. An empty path is the program.
 fn held(path: &CStr, name: &CStr) -> Option<usize> {
     let handle = if path.is_empty() {
         libc::RTLD_DEFAULT
@@ -287,9 +287,8 @@ fn library_around(address: usize) -> Option<&'static CStr> {
     if info.dli_fname.is_null() {
         return None;
     }
-    // SAFETY: the linker's name of a loaded library, which ends in zero. The
-    // caller holds an address inside that library, so it stays loaded while
-    // the caller looks at the name.
+    // SAFETY: the linker's name of a loaded library ends in zero. The caller
+    // holds an address inside that library, so it stays loaded meanwhile.
     Some(unsafe { CStr::from_ptr(info.dli_fname) })
 }
 

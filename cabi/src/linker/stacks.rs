@@ -1,10 +1,10 @@
 //! Call stacks of the threads that ask for memory, for `oom_report:full`.
 //!
-//! Owns every call stack that was seen, once, for the life of the process.
-//! Invariant: a number stays what it is; no file is read and no name looked up
-//! before something is reported, and no lock is held while a stack is walked.
-//! Cost: without the option none; with it a walk of the stack for each
-//! allocation, some microseconds, and up to 300 bytes for each distinct one.
+//! Owns every distinct call stack that was seen, for the life of the process.
+//! Invariant: the number of a stack never changes; no file is read and no name
+//! looked up before a report is made, and no lock is held while a stack is
+//! walked. Cost: none without the option; with it a walk of the stack for each
+//! allocation, some microseconds, and up to 300 bytes for each distinct stack.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -17,14 +17,14 @@ use vramalloc_core::stats::{Frame, StackId, Stacks};
 use super::objects::{self, Object};
 use super::unwind;
 
-/// The most places of a stack that are kept, the innermost.
+/// The most return addresses kept of a stack: the innermost ones.
 const DEEPEST: usize = 32;
 
-/// The most stacks that are kept; a request beyond has none.
+/// The most stacks that are kept; requests beyond get none.
 const MOST_STACKS: usize = 1 << 16;
 
-/// The most places whose names are looked up: the loader compares all symbols
-/// of a library for each.
+/// The most addresses whose names are looked up: for each, the linker compares
+/// all symbols of a library.
 const MOST_NAMES: usize = 4096;
 
 type Places = &'static [usize];
@@ -39,7 +39,7 @@ static TABLE: SpinMutex<Table, Brief> = SpinMutex::new(Table {
     stacks: Vec::new(),
 });
 
-/// The call stack of this thread, without our own part of it.
+/// The call stack of this thread, without our own frames.
 pub(crate) fn take() -> StackId {
     let (mut places, mut count) = ([0; DEEPEST], 0);
     unwind::callers(|place| {
@@ -52,7 +52,7 @@ pub(crate) fn take() -> StackId {
     places.get(..count).map_or(StackId::NONE, number)
 }
 
-/// The number of a stack; none where there are too many.
+/// The number of a stack; [`StackId::NONE`] if there are too many.
 fn number(places: &[usize]) -> StackId {
     if places.is_empty() {
         return StackId::NONE;
@@ -77,7 +77,7 @@ fn number(places: &[usize]) -> StackId {
     }
 }
 
-/// These stacks in words.
+/// Describes these stacks, with the names of their functions.
 pub(crate) fn described(numbers: &BTreeSet<StackId>) -> Stacks {
     let stacks: Vec<(StackId, Places)> = {
         let table = TABLE.lock();
@@ -107,9 +107,9 @@ pub(crate) fn described(numbers: &BTreeSet<StackId>) -> Stacks {
     Stacks { frames, stacks }
 }
 
-/// A place in words.
+/// Describes one return address.
 fn frame(place: usize, objects: &[Object], program: &str, named: bool) -> Frame {
-    // A call returns behind itself, which may be another function.
+    // A call returns behind itself, which may be in another function.
     let call = place - 1;
     let around = objects.iter().find(|object| object.range.contains(&call));
     let Some(object) = around else {

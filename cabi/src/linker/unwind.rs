@@ -1,20 +1,20 @@
-//! Who has called us: the addresses on the stack of this thread.
+//! The return addresses on this thread's stack.
 //!
-//! Owns nothing. The walk is that of the unwinder which comes with this
-//! library's own code: nothing is loaded on its account. It follows the tables
-//! that compilers leave for exceptions, and ends where code has none. Cost: up
-//! to a microsecond for each place.
+//! The walk is done by the unwinder that is part of this library's own code, so
+//! nothing is loaded for it. It follows the tables that compilers emit for
+//! exceptions, and ends at code without them. Cost: up to a microsecond per
+//! frame.
 
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
 use super::objects;
 
-/// "Go on", and any other: "enough", as the unwinder has them.
+/// What a visit returns to the unwinder: go on, or (any other value) stop.
 const GO_ON: c_int = 0;
 const ENOUGH: c_int = 5;
 
-/// What the unwinder knows of a frame.
+/// A frame, opaque to us.
 #[repr(C)]
 struct Frame {
     _opaque: [u8; 0],
@@ -28,9 +28,8 @@ unsafe extern "C" {
     fn _Unwind_GetIP(frame: *mut Frame) -> usize;
 }
 
-/// Shows the addresses to which calls return, from the one in whatever called
-/// this library on outwards, as long as `more` answers true. It must not
-/// panic.
+/// Passes each return address to `more`, from the one in the caller of this
+/// library outwards, as long as `more` returns true. `more` must not panic.
 pub(crate) fn callers<F: FnMut(usize) -> bool>(more: F) {
     struct Walk<F> {
         own: Range<usize>,
@@ -66,7 +65,7 @@ mod tests {
 
     #[test]
     fn callers_are_those_that_are_not_us() {
-        // A test is the program: all of its stack but the end is its own.
+        // A unit test is the program: all of its stack but the end is its own.
         let own = objects::own();
         assert!(own.contains(&(callers_are_those_that_are_not_us as *const () as usize)));
         let mut first = None;

@@ -1,12 +1,11 @@
-//! Threads that are cancelled (`pthread_cancel`) while they are in our code.
+//! Holds back the cancellation (`pthread_cancel`) of threads in our code.
 //!
-//! A cancelled thread is unwound at the next call that can wait, and its frames
-//! are not prepared for that where they are ours: the process would be aborted.
-//! So wherever such a call can be reached (the driver's functions, files, a
-//! sleep, a line on standard error) cancellation is held back; the thread is
-//! cancelled at the next such call of its own. A hit reaches none.
-//!
-//! Owns nothing. Cost: two calls into libc, some 10 ns each.
+//! A cancelled thread is unwound at the next call that can wait. Our frames are
+//! not prepared for that, and the process would be aborted. So cancellation is
+//! disabled wherever our code can reach such a call (the driver's functions,
+//! files, a sleep, a line on standard error), and the thread is cancelled at
+//! the next one outside of it. A hit reaches none. Cost: two calls of libc,
+//! some 10 ns each.
 
 use std::ffi::c_int;
 use std::marker::PhantomData;
@@ -18,17 +17,17 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// Holds the cancellation of the calling thread back while it lives.
+/// Disables the cancellation of the calling thread while it lives.
 pub(crate) struct Held {
     before: c_int,
-    /// It is the thread's own.
+    /// Keeps it on the thread whose state it restores.
     _stays: PhantomData<*const ()>,
 }
 
 impl Held {
     pub(crate) fn back() -> Held {
         let mut before = DISABLED;
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the old state to a local.
         unsafe { pthread_setcancelstate(DISABLED, &raw mut before) };
         Held {
             before,
@@ -41,8 +40,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         if self.before == ENABLED {
             let mut held = DISABLED;
-            // SAFETY: a place for the answer. By itself it cancels nothing,
-            // unless the program asked for cancellation at any instruction.
+            // SAFETY: writes the old state to a local. It cancels nothing
+            // itself, unless the program asked for asynchronous cancellation.
             unsafe { pthread_setcancelstate(ENABLED, &raw mut held) };
         }
     }

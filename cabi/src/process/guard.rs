@@ -1,16 +1,15 @@
-//! Who may pass a door, and what happens when our own code fails behind it.
+//! Decides whether we serve a call, and catches failures of our own code.
 //!
 //! Owns one word per thread (what the thread is doing) and one per process
-//! (whether we still serve). Invariant: a panic never crosses a door; after
-//! one we serve nothing more; and memory of ours never reaches a real free,
+//! (whether we still serve). Invariant: a panic never crosses a door, and after
+//! one we serve no more requests; our memory never reaches a real free,
 //! whatever the thread is doing. Cost: one thread-local read and one atomic
 //! load per call.
 //!
-//! A driver may call the program back from inside a call of ours (profilers
-//! ask it to), and the program may free there. Such a free is taken into the
-//! books and makes no driver call of its own: the thread may be holding a turn,
-//! or passing a gate, that another driver call would wait for. See
-//! [`is_called_back`].
+//! A driver may call the program back from inside a call of ours (profilers ask
+//! it to), and the program may free memory there. Such a free is only recorded
+//! and makes no driver call: the thread may be growing an arena, or be inside a
+//! gate, and another driver call could wait for that. See [`is_called_back`].
 
 use std::any::Any;
 use std::cell::Cell;
@@ -22,28 +21,28 @@ use vramalloc_core::Code;
 use super::{cancel, say};
 use crate::types::CudaResult;
 
-/// When a door asks our function rather than the real one.
+/// When a door calls our function rather than the real one.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[allow(non_camel_case_types, reason = "words of the symbol table")]
 pub(crate) enum Entry {
-    /// Not while a call of our own to the real function is going on.
+    /// Not while a call of ours to the real function is under way.
     serve,
-    /// In any state, for what is ours: the function asks the page map first,
-    /// and leaves all else to the real one. Memory that a call of ours gives
-    /// back has left the page map before.
+    /// Whatever the thread is doing, for memory of ours: our function asks the
+    /// page map first and leaves all else to the real one. Memory that a call
+    /// of ours gives back has left the page map before.
     free,
     /// As `free`, but a failure of ours refuses the call: the real function
     /// would answer for more than the program's memory.
     share,
-    /// As `serve`, but never answered for a real function: these calls change
-    /// what we must know of.
+    /// As `serve`, but while [`failing_with`] is under way the real function is
+    /// called, not answered for: these calls change what we must know of.
     watch,
-    /// In any state.
+    /// Always.
     always,
 }
 
-/// Whether a door has been passed: written once, so that threads which come
-/// after share the line that it lies in. Relaxed: it stands for itself.
+/// Whether the program has come through a door. Written once: later threads
+/// share its cache line. Relaxed: it guards no other memory.
 pub(crate) struct Passed(AtomicBool);
 
 impl Passed {
@@ -65,7 +64,7 @@ impl Passed {
 /// What the thread is doing.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Inside {
-    /// The program's own business.
+    /// Code of the program.
     Program,
     /// Our function behind a door.
     Serving,
@@ -74,7 +73,7 @@ enum Inside {
     /// A call of ours to a real runtime function whose driver call is to fail
     /// with this code, so that the runtime notes the failure as its own.
     Failing(Code),
-    /// Our function behind a door that was called from inside a call of ours.
+    /// Our function behind a door, called from inside a call of ours.
     CalledBack,
 }
 
@@ -82,22 +81,22 @@ thread_local! {
     static INSIDE: Cell<Inside> = const { Cell::new(Inside::Program) };
 }
 
-/// How far the process still serves.
+/// What we still serve in this process.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Service {
-    /// All of it.
+    /// Everything.
     Full = 0,
-    /// Our code panicked: no more requests; blocks that come back are kept.
+    /// No requests, as our code panicked; blocks that come back are kept.
     Broken = 1,
-    /// A forked child of a process with arenas: nothing here is its own.
+    /// Nothing: this is a forked child, and the arenas are its parent's.
     Inherited = 2,
 }
 
 static SERVICE: AtomicU8 = AtomicU8::new(Service::Full as u8);
 
-/// How far the process still serves.
-// Relaxed: the value stands for itself and guards no other memory.
+/// What we still serve in this process.
+// Relaxed: it guards no other memory.
 pub(crate) fn service() -> Service {
     match SERVICE.load(Ordering::Relaxed) {
         0 => Service::Full,
@@ -111,9 +110,9 @@ pub(crate) fn end_service(service: Service) {
     SERVICE.store(service as u8, Ordering::Relaxed);
 }
 
-/// Runs `serve` if the state of the thread and the process allow it. `None`
-/// asks the door to call the real function. What the program comes by is
-/// noted as `passed`.
+/// Runs `serve` if the state of the thread and the process allow it. Returns
+/// `None` if the door has to call the real function. A call that comes from the
+/// program sets `passed`.
 pub(crate) fn enter(
     entry: Entry,
     passed: &Passed,
@@ -142,17 +141,17 @@ pub(crate) fn enter(
         Inside::OwnCall | Inside::Failing(_) if of_ours => {
             Some(Restore(INSIDE.replace(Inside::CalledBack)))
         }
-        // A call of our own stays one, whatever door it comes by.
+        // Other doors inside a call leave its state as it is.
         _ => None,
     };
-    // All other doors lead to calls of the driver, a hit and a free do not.
+    // All other doors lead to driver calls; a hit and a free do not.
     let _held = (!matches!(entry, Entry::serve | Entry::free)).then(cancel::Held::back);
-    // What is shared behind a door is marked broken as a whole after a panic,
-    // so no half-made change is looked at again.
+    // After a panic all shared state behind the doors counts as broken, so no
+    // half-made change is looked at again.
     let answer = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|payload| {
         give_up(payload);
         match entry {
-            // A block that was being freed may be ours: it is kept.
+            // The block may be ours, so it is kept.
             Entry::free => Some(0),
             Entry::share => Some(Code::NOT_SUPPORTED.get()),
             Entry::serve | Entry::watch | Entry::always => None,
@@ -176,7 +175,7 @@ pub(crate) enum Shut {
     Forked,
 }
 
-/// Runs a function of the C API, which nobody else could answer.
+/// Runs a function of the C API, which has no real function behind it.
 ///
 /// # Errors
 /// Why it was not run, or not to its end.
@@ -196,7 +195,7 @@ pub(crate) fn serve<R>(call: impl FnOnce() -> R) -> Result<R, Shut> {
     })
 }
 
-/// After a panic: nothing that is shared is looked at again.
+/// Called after a panic: nothing that is shared is looked at again.
 fn give_up(payload: Box<dyn Any + Send>) {
     end_service(Service::Broken);
     // Dropping a panic's payload may panic in turn; leaking it cannot.
@@ -209,14 +208,14 @@ pub(crate) fn is_serving() -> bool {
     INSIDE.get() != Inside::Program
 }
 
-/// Whether this thread may wait for what another one does behind a door: it is
-/// behind one itself, and in no call to the driver.
+/// Whether this thread may wait for what another one does behind a door: only
+/// if it is behind one itself and in no driver call.
 pub(crate) fn may_wait() -> bool {
     INSIDE.get() == Inside::Serving
 }
 
-/// Whether the driver has called the program back from inside a call of ours,
-/// and the program has called us: no driver call may be made.
+/// Whether the driver has called the program back from inside a call of ours
+/// and the program has called us: then no driver call may be made.
 pub(crate) fn is_called_back() -> bool {
     INSIDE.get() == Inside::CalledBack
 }
@@ -247,7 +246,7 @@ pub(crate) fn failing_with<R>(code: Code, call: impl FnOnce() -> R) -> R {
     inside(Inside::Failing(code), call)
 }
 
-/// Makes a panic say one line instead of the usual report. Every panic of
+/// Makes a panic print one line instead of the usual report. Every panic of
 /// this library is caught at a door.
 pub(crate) fn quiet_panics() {
     std::panic::set_hook(Box::new(|info| {
@@ -260,8 +259,7 @@ pub(crate) fn quiet_panics() {
     }));
 }
 
-/// Service belongs to the process: tests that end it, and those that want it,
-/// take turns.
+/// Service belongs to the process: tests that end or need it take turns.
 #[cfg(test)]
 pub(crate) fn turn() -> std::sync::MutexGuard<'static, ()> {
     static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -297,7 +295,7 @@ mod tests {
             for entry in [Entry::serve, Entry::watch] {
                 assert_eq!(come(entry, || SERVED), None);
             }
-            // What is ours is so here as well; all else is the real one's.
+            // Our memory is served here too, the rest by the real function.
             for entry in [Entry::free, Entry::share] {
                 assert!(!is_called_back());
                 assert_eq!(come(entry, || is_called_back().then_some(0)), SERVED);

@@ -1,12 +1,12 @@
-//! What `vramalloc run` is told of this process: that it came to CUDA memory,
-//! where its statistics are or why they are nowhere, and that it came to its end. What
-//! ends by `_exit` leaves no statistics, and the command cannot tell it from
-//! what used no CUDA.
+//! Tells `vramalloc run` of this process: that it used CUDA memory, where its
+//! statistics are or why there are none, and that it ended. A process that ends
+//! by `_exit` leaves no statistics, and the command could not tell it from one
+//! that used no CUDA.
 //!
-//! Owns nothing. The variable names a file in the command's memory, by way of
-//! `/proc`: no descriptor is inherited, and what is no such file (the command
-//! is gone, another has its id) is not opened. Cost: nothing without the
-//! variable, else a few calls to the system for each of at most three notes.
+//! The variable names a file in the command's memory by way of `/proc`. So no
+//! descriptor is inherited, and a name that is no such file (the command is
+//! gone, another process has its id) is not opened. Cost: nothing without the
+//! variable, else a few system calls for each of at most three notes.
 
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -23,7 +23,7 @@ pub(crate) fn place() -> Option<PathBuf> {
     env::var_os(NOTES).map(PathBuf::from)
 }
 
-/// Notes something of this process, if somebody asked for it.
+/// Writes a note, if `vramalloc run` asked for notes.
 pub(crate) fn note(note: Note<'_>) {
     let place = super::started().and_then(|start| start.notes.as_ref());
     let Some(place) = place.filter(|place| {
@@ -32,7 +32,7 @@ pub(crate) fn note(note: Note<'_>) {
     }) else {
         return;
     };
-    // In one piece: others write there as well.
+    // In one write: other processes write there as well.
     let _ = (OpenOptions::new().append(true).open(place))
         .and_then(|mut file| quietly(|| file.write_all(note.line().as_bytes())));
 }

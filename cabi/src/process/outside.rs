@@ -1,11 +1,11 @@
-//! Writing to what is the program's: standard error, and a pipe or a device
+//! Writes to descriptors of the program: standard error, and a pipe or a device
 //! that the option `stats` names.
 //!
-//! Owns what descriptors 1 and 2 were when the library was loaded. Invariant: no
-//! signal is raised and no flag of the program's is changed; nothing goes to one
-//! of them that was closed, or stands for something else by now; a line
-//! never waits for its reader longer than [`PATIENCE`]. Cost: some calls to the
-//! system for each line.
+//! Owns what descriptors 1 and 2 were when the library was loaded. Invariant:
+//! no signal is raised and no flag of a descriptor is changed; nothing is
+//! written to either of them after it was closed or came to stand for something
+//! else; a line never waits for its reader longer than [`PATIENCE`]. Cost: some
+//! system calls for each line.
 
 use std::ffi::c_int;
 use std::fs::{File, OpenOptions};
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 
 use vramalloc_core::stats::There;
 
-/// How long a line waits for a reader who lags behind.
+/// How long a line waits for a slow reader.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Bytes that a pipe takes in one piece, and without waiting where it takes
-/// any.
+/// Bytes that a pipe takes in one piece; if it takes any, it takes these
+/// without waiting.
 const PIECE: usize = libc::PIPE_BUF;
 
 const NO_TIME: libc::timespec = libc::timespec {
@@ -31,31 +31,31 @@ const NO_TIME: libc::timespec = libc::timespec {
     tv_nsec: 0,
 };
 
-/// What a descriptor stands for: device, inode, type, and of a device which.
+/// What a descriptor stands for: device, inode, type, number of a device.
 type Identity = (libc::dev_t, libc::ino_t, libc::mode_t, libc::dev_t);
 
-/// What descriptors 1 and 2 were, where they were open.
+/// What descriptors 1 and 2 were, if they were open.
 static STANDARD: OnceLock<[Option<Identity>; 2]> = OnceLock::new();
 
-/// Looks what standard output and standard error are, the first time.
+/// Records what standard output and standard error are, the first time.
 pub(crate) fn remember() -> [Option<Identity>; 2] {
     *STANDARD.get_or_init(|| [libc::STDOUT_FILENO, libc::STDERR_FILENO].map(identity))
 }
 
 fn identity(descriptor: RawFd) -> Option<Identity> {
     let mut found = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: a place for what is found.
+    // SAFETY: fstat fills a local.
     if unsafe { libc::fstat(descriptor, found.as_mut_ptr()) } != 0 {
         return None;
     }
-    // SAFETY: it was filled.
+    // SAFETY: fstat has filled it.
     let found = unsafe { found.assume_init() };
     let kind = found.st_mode & libc::S_IFMT;
     Some((found.st_dev, found.st_ino, kind, found.st_rdev))
 }
 
-/// Whether a descriptor stands for what it did. Of those above 2 nobody knows
-/// but who names them.
+/// Whether a descriptor still stands for what it did. Those above 2 were not
+/// recorded: the user who names one in an option has to know.
 fn is_as_before(descriptor: RawFd) -> bool {
     let [output, error] = remember();
     match descriptor {
@@ -69,7 +69,7 @@ fn standard_error() -> Option<RawFd> {
     is_as_before(libc::STDERR_FILENO).then_some(libc::STDERR_FILENO)
 }
 
-/// Says a line on standard error, in one piece, if somebody can hear it.
+/// Prints a line on standard error, in one piece, if that is still open.
 pub(crate) fn say(mut line: String) {
     while line.len() >= PIECE {
         line.pop();
@@ -79,30 +79,30 @@ pub(crate) fn say(mut line: String) {
         return;
     };
     let until = Some(Instant::now() + PATIENCE);
-    // What cannot be said is not.
+    // A line that cannot be written is dropped.
     let _ = quietly(|| Outlet::Borrowed(descriptor, until).write_all(line.as_bytes()));
 }
 
-/// What takes bytes without raising a signal, inside [`quietly`].
+/// A writer that raises no signal, if used inside [`quietly`].
 pub(crate) enum Outlet {
-    /// Somebody else's descriptor, and until when to wait for it.
+    /// A descriptor of the program, and until when to wait for it.
     Borrowed(RawFd, Option<Instant>),
-    /// Whoever named it in full waits for it as long as it takes.
+    /// A file that the options name; it is waited for as long as it takes.
     Opened(File),
 }
 
 impl Outlet {
-    /// Opens what is written to as it is: without waiting for a reader.
+    /// Opens a target as it is, without waiting for a reader.
     ///
     /// # Errors
-    /// What the system answers.
+    /// What the system returns.
     pub(crate) fn open(there: There<'_>) -> io::Result<Outlet> {
         match there {
             There::StandardError => standard_error()
                 .map(|descriptor| Outlet::Borrowed(descriptor, None))
                 .ok_or_else(|| io::Error::other("standard error was closed")),
             // Not opened anew: the program goes on writing where this ends, and
-            // what is no file (a socket) has no name to be opened by.
+            // a socket has no name to be opened by.
             There::Open(_, descriptor) if is_as_before(descriptor) => {
                 Ok(Outlet::Borrowed(descriptor, None))
             }
@@ -142,7 +142,7 @@ impl Write for Outlet {
     }
 }
 
-/// Waits until a write would not.
+/// Waits until a write would not block.
 fn ready(descriptor: RawFd, until: Option<Instant>) -> io::Result<()> {
     let mut asked = libc::pollfd {
         fd: descriptor,
@@ -152,7 +152,7 @@ fn ready(descriptor: RawFd, until: Option<Instant>) -> io::Result<()> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.map_or(-1, |left| c_int::try_from(left.as_millis()).unwrap_or(0));
-        // SAFETY: one entry of this function.
+        // SAFETY: one entry, a local.
         match unsafe { libc::poll(&raw mut asked, 1, left) } {
             0 => return Err(ErrorKind::TimedOut.into()),
             1 => return Ok(()),
@@ -165,9 +165,9 @@ fn ready(descriptor: RawFd, until: Option<Instant>) -> io::Result<()> {
     }
 }
 
-/// Runs `work`, in which a write raises no signal: neither where nobody reads,
-/// nor where a file may not grow, nor where a terminal stops whoever writes
-/// from the background.
+/// Runs `work` so that its writes raise no signal: neither if nothing reads a
+/// pipe, nor if a file may not grow, nor if a terminal stops writers in the
+/// background.
 pub(crate) fn quietly<R>(work: impl FnOnce() -> R) -> R {
     let signals = set(&[libc::SIGPIPE, libc::SIGXFSZ, libc::SIGTTOU]);
     let before = masked(libc::SIG_BLOCK, &signals);
@@ -184,12 +184,11 @@ pub(crate) fn quietly<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Runs `work` while no signal is taken by this thread, nor by those that it
-/// starts.
+/// Runs `work` with all signals blocked for this thread and those it starts.
 pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
     // SAFETY: a set is plain data.
     let mut all = unsafe { zeroed() };
-    // SAFETY: a set of this function.
+    // SAFETY: fills a local.
     unsafe { libc::sigfillset(&raw mut all) };
     let before = masked(libc::SIG_SETMASK, &all);
     let result = work();
@@ -197,7 +196,7 @@ pub(crate) fn with_signals_blocked<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Changes what the thread takes, and answers with what it was.
+/// Changes the thread's signal mask and returns the old one.
 fn masked(how: c_int, signals: &libc::sigset_t) -> libc::sigset_t {
     // SAFETY: a set is plain data; it is filled below.
     let mut before = unsafe { zeroed() };
@@ -209,10 +208,10 @@ fn masked(how: c_int, signals: &libc::sigset_t) -> libc::sigset_t {
 fn set(signals: &[c_int]) -> libc::sigset_t {
     // SAFETY: a set is plain data.
     let mut set = unsafe { zeroed() };
-    // SAFETY: a set of this function.
+    // SAFETY: fills a local.
     unsafe { libc::sigemptyset(&raw mut set) };
     for &signal in signals {
-        // SAFETY: as above, and a signal that there is.
+        // SAFETY: a local, and a signal that exists.
         unsafe { libc::sigaddset(&raw mut set, signal) };
     }
     set
@@ -221,12 +220,12 @@ fn set(signals: &[c_int]) -> libc::sigset_t {
 fn pending() -> libc::sigset_t {
     // SAFETY: a set is plain data.
     let mut pending = unsafe { zeroed() };
-    // SAFETY: a set of this function.
+    // SAFETY: fills a local.
     unsafe { libc::sigpending(&raw mut pending) };
     pending
 }
 
 fn holds(set: &libc::sigset_t, signal: c_int) -> bool {
-    // SAFETY: a set that was filled, and a signal that there is.
+    // SAFETY: a filled set, and a signal that exists.
     unsafe { libc::sigismember(ptr::from_ref(set), signal) == 1 }
 }

@@ -1,12 +1,10 @@
-//! The few lines that the library may say in somebody's process.
-//!
-//! Owns what was said already. Cost: a line on standard error.
+//! The few lines that the library prints on standard error.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{cancel, outside};
 
-/// Things that are said at most once.
+/// Lines that are printed at most once, by what happened.
 #[derive(Copy, Clone)]
 #[repr(u32)]
 pub(crate) enum Once {
@@ -24,21 +22,21 @@ pub(crate) enum Once {
     Arenas = 256,
 }
 
-/// Says a line, the first time that this happens.
+/// Prints a line, the first time that this happens.
 pub(crate) fn warn_once(what: Once, text: &str) {
     if first(what) {
         warn(text);
     }
 }
 
-/// Whether this is the first time.
+/// Whether this happens for the first time.
 pub(crate) fn first(what: Once) -> bool {
     static SAID: AtomicU32 = AtomicU32::new(0);
     let bit = what as u32;
     SAID.fetch_or(bit, Ordering::Relaxed) & bit == 0
 }
 
-/// Says one line on standard error.
+/// Prints one line on standard error.
 pub(crate) fn warn(text: &str) {
     let _held = cancel::Held::back();
     let text = text.replace(char::is_control, "\u{fffd}");

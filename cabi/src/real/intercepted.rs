@@ -1,12 +1,13 @@
 //! The list of the symbols that we intercept.
 //!
-//! A line reads: library, when our function is asked
-//! ([`Entry`](crate::process::guard::Entry)), its module among the doors, the CUDA
-//! version at which `cuGetProcAddress` gives out this ABI under the base name
-//! (0: never), and the prototype. From it come the real functions
-//! ([`real`](crate::real)) and the doors ([`table`](crate::doors::table)).
+//! A line reads: library, when our function is called
+//! ([`Entry`](crate::process::guard::Entry)), its module among the doors, the
+//! CUDA version at which `cuGetProcAddress` gives out this ABI under the base
+//! name (0: never), and the prototype. The real functions
+//! ([`real`](crate::real)) and the doors ([`table`](crate::doors::table)) are
+//! made from it.
 
-/// Gives the list to the macro `then`.
+/// Passes the list to the macro `then`.
 macro_rules! intercepted {
     ($then:ident) => {
         $then! {

@@ -1,4 +1,4 @@
-//! Which doors the program has come through.
+//! Which doors the program has come through, for the statistics.
 
 use crate::process::guard::Passed;
 use crate::real::intercepted;
@@ -13,7 +13,7 @@ macro_rules! flags {
             pub(crate) static $name: Passed = Passed::new();
         )*
 
-        /// Their names, in the order of the list.
+        /// The names of these doors, in the order of the list.
         pub(crate) fn names() -> Vec<&'static str> {
             let all = [$((stringify!($name), &$name)),*];
             let passed = all.iter().filter(|(_, passed)| passed.get());

@@ -1,6 +1,4 @@
-//! Whether who looks CUDA's functions up comes to ours.
-//!
-//! Owns what was found out, once. Cost: a look-up or two, then a load.
+//! Whether look-ups of CUDA's functions reach ours. Found out once.
 
 use std::ffi::{CStr, c_void};
 use std::sync::OnceLock;
@@ -14,36 +12,36 @@ use crate::process;
 use crate::process::guard::own_call;
 use crate::process::say::warn;
 
-/// The `dlsym` that the program finds.
+/// The `dlsym` that a global look-up finds.
 fn first_dlsym() -> Option<Dlsym> {
     // SAFETY: a pseudo handle and a name ending in zero.
     let first = unsafe { real_dlsym()?(libc::RTLD_DEFAULT, c"dlsym".as_ptr()) };
-    // SAFETY: null or a function of that name.
+    // SAFETY: null, or a function of that name.
     unsafe { std::mem::transmute::<*mut c_void, Option<Dlsym>>(first) }
 }
 
-/// Whether the program's look-ups come by here: the library was preloaded, or
-/// the program is linked with it. Where it was only loaded later, by `dlopen`,
-/// the program and its libraries found their `dlsym` before us.
+/// Whether the program's look-ups reach our `dlsym`: the library was preloaded,
+/// or the program is linked with it. If it was loaded later, by `dlopen`, the
+/// program and its libraries found their `dlsym` before us.
 pub(crate) fn is_in_front() -> bool {
     static FIRST: OnceLock<bool> = OnceLock::new();
     *FIRST.get_or_init(|| first_dlsym().is_some_and(|first| is_own(first as *const () as usize)))
 }
 
-/// Whether who looks the driver's functions up comes to our doors.
+/// Whether look-ups of the driver's functions reach our doors.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Reach {
-    /// There is no driver to ask for yet.
+    /// No driver is loaded yet.
     Unknown = 0,
     Doors = 1,
-    /// Another `dlsym` answers, and not with them: the end of a context, a
-    /// capture, a handle for another process are nothing that we hear of.
+    /// Another `dlsym` answers, and not with our doors: we do not hear of the
+    /// end of a context, a capture, or a handle for another process.
     PastUs = 2,
 }
 
-/// Found once, by doing what a runtime does. Relaxed throughout: the value
-/// stands for itself.
+/// Found once, by the look-up that a runtime does. Relaxed throughout: the
+/// value guards no other memory.
 static REACH: AtomicU8 = AtomicU8::new(Reach::Unknown as u8);
 
 pub(crate) fn reach() -> Reach {
@@ -76,13 +74,12 @@ fn find_reach() -> Reach {
 
 static HANDED_ON: AtomicBool = AtomicBool::new(false);
 
-/// Whether requests were handed on because the driver's doors are not reached.
+/// Whether requests were handed on because look-ups do not reach our doors.
 pub(crate) fn handed_on() -> bool {
     HANDED_ON.load(Ordering::Relaxed)
 }
 
-/// Notes that a request is handed on; said aloud only where the program counts
-/// on something.
+/// Notes that a request is handed on. Warns only if there is a limit.
 #[cold]
 pub(crate) fn hand_on() {
     if reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {

@@ -1,15 +1,14 @@
-//! What a loaded object says of itself: its name, what it needs, and the
-//! functions that it exports.
+//! What the ELF tables of a loaded object say: its name, the libraries that it
+//! needs, and the functions that it exports.
 //!
-//! Owns nothing: these are the object's own tables, read where they lie, as
-//! the linker reads them. Cost: a few loads for a function where the object
-//! has the usual table of hashes, a look at each symbol where it has the old
-//! one alone.
+//! The tables are read where they lie, as the linker reads them. Cost: a few
+//! loads for a function if the object has a GNU hash table, a look at each
+//! symbol if it has only the old one.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
 
-/// Kinds of entries.
+/// Tags of entries in an object's dynamic section.
 const END: i64 = 0;
 const NEEDED: i64 = 1;
 const HASH: i64 = 4;
@@ -19,10 +18,10 @@ const NAME: i64 = 14;
 const GNU_HASH: i64 = 0x6fff_fef5;
 const VERSIONS: i64 = 0x6fff_fff0;
 
-/// Of a symbol's version: only who asks for that version finds it.
+/// Marks a symbol's version: only a look-up of that version finds the symbol.
 const HIDDEN: u16 = 0x8000;
 
-/// One entry of an object's list.
+/// One entry of an object's dynamic section.
 #[derive(Copy, Clone)]
 #[repr(C)]
 struct Entry {
@@ -36,25 +35,25 @@ pub(super) struct Tables {
     entries: *const Entry,
     strings: *const c_char,
     symbols: *const libc::Elf64_Sym,
-    /// Null where the object has none of the kind.
+    /// Null if the object has no such table, as the two below.
     gnu_hash: *const u32,
     hash: *const u32,
     versions: *const u16,
 }
 
 impl Tables {
-    /// Finds the tables of the object whose list lies at this address; none
-    /// where it has no names.
+    /// Finds the tables of the object whose dynamic section lies at `list`.
+    /// Returns `None` if the object has no names.
     ///
     /// # Safety
-    /// It is that of an object which is loaded with this bias, and stays so
-    /// while the tables are looked at.
+    /// The section is that of an object which is loaded with this bias and
+    /// stays loaded while the tables are read.
     pub(super) unsafe fn read(list: usize, bias: usize) -> Option<Tables> {
         let entries: *const Entry = ptr::with_exposed_provenance(list);
         let at = |value: u64| {
             let value = usize::try_from(value).unwrap_or(0);
-            // Most linkers write addresses in memory into the list; those of
-            // objects that they did not load themselves are in the file's.
+            // Most linkers write addresses in memory into the section. In
+            // objects that they did not load, addresses are the file's.
             let address = if value < bias { value + bias } else { value };
             ptr::with_exposed_provenance::<u8>(address)
         };
@@ -84,19 +83,19 @@ impl Tables {
     fn entries(&self) -> impl Iterator<Item = Entry> + use<> {
         let entries = self.entries;
         (0..)
-            // SAFETY: the list goes on to the entry that ends it.
+            // SAFETY: the section has an entry that ends it, where this stops.
             .map(move |n| unsafe { *entries.add(n) })
             .take_while(|entry| entry.kind != END)
     }
 
     fn text(&self, offset: u64) -> &CStr {
         let offset = usize::try_from(offset).unwrap_or(0);
-        // SAFETY: the entries of an object point into its own text, in which
-        // each name ends in zero.
+        // SAFETY: the entries of an object point into its own string table, in
+        // which each name ends in zero.
         unsafe { CStr::from_ptr(self.strings.wrapping_add(offset)) }
     }
 
-    /// The names of what the object needs, in its order.
+    /// The names of the libraries that the object needs, in its order.
     pub(super) fn needed(&self) -> Vec<CString> {
         let needed = self.entries().filter(|entry| entry.kind == NEEDED);
         needed
@@ -104,8 +103,7 @@ impl Tables {
             .collect()
     }
 
-    /// Which of these names is that of this object, which lies in the file at
-    /// `path`.
+    /// The position in `names` of this object, whose file is `path`.
     pub(super) fn is_called(&self, path: &CStr, names: &[CString]) -> Option<usize> {
         let own = self.entries().find(|entry| entry.kind == NAME);
         let own = own.map(|entry| self.text(entry.value));
@@ -123,15 +121,14 @@ impl Tables {
         } else {
             self.by_hash(name)
         }?;
-        // SAFETY: a number out of the object's own table of hashes.
+        // SAFETY: the number comes from the object's own hash table.
         let value = unsafe { (*self.symbols.add(number)).st_value };
         Some(usize::try_from(value).ok()?.wrapping_add(self.bias))
     }
 
-    /// The number of the symbol, by the table of hashes that is usual today:
-    /// four words, a filter of 64-bit words, buckets, and the hashes of all
-    /// symbols from the first that it covers on, the last of a bucket marked
-    /// by its lowest bit.
+    /// The number of the symbol, by the GNU hash table: four words, a filter of
+    /// 64-bit words, buckets, and the hashes of all symbols from the first that
+    /// it covers. The last hash of a bucket is marked by its lowest bit.
     fn by_hash(&self, name: &CStr) -> Option<usize> {
         let hash = name.to_bytes().iter().fold(5381_u32, |hash, &byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
@@ -156,7 +153,8 @@ impl Tables {
         }
     }
 
-    /// The same by the old table, whose second word is the number of symbols.
+    /// The number of the symbol, by the old hash table. Its second word is the
+    /// number of symbols.
     fn by_symbols(&self, name: &CStr) -> Option<usize> {
         if self.hash.is_null() {
             return None;
@@ -166,11 +164,11 @@ impl Tables {
         (1..count).find(|&number| self.is_function(number, name))
     }
 
-    /// Whether the symbol is a function of this name for everybody.
+    /// Whether the symbol is a function of this name that any look-up finds.
     fn is_function(&self, number: usize, name: &CStr) -> bool {
         const NO_TYPE: u8 = 0;
         const FUNCTION: u8 = 2;
-        // SAFETY: a number out of the object's own table of hashes.
+        // SAFETY: the number comes from the object's own hash table.
         let symbol = unsafe { &*self.symbols.add(number) };
         // SAFETY: as above; there are as many versions as symbols.
         let hidden =

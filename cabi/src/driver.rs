@@ -1,4 +1,4 @@
-//! Contexts of the driver, and marks in their work.
+//! Contexts of the driver, and events in their work.
 
 pub(crate) mod capture;
 pub(crate) mod context;

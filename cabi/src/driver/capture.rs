@@ -1,15 +1,14 @@
 //! Which streams capture a graph, so that no fence is made meanwhile.
 //!
 //! Recording an event over a whole context invalidates every capture in it,
-//! whatever mode the thread is in. Owns the list of captures (the streams
-//! they began on) and the gate that they close. Invariant: from before the real
-//! begin until after the real end no event is recorded by us; a thread
-//! that is just recording one holds a beginning capture back for that moment,
-//! also where its context is another: a capture spreads to streams of others by
-//! the events that they wait for. But a mark may itself be waiting in the driver
-//! (a full queue, a profiler's callback) for what the beginning thread does
-//! next, so it is waited for no longer than marks take that do not.
-//! Cost: passing the gate, per fence; one load per free.
+//! whatever mode the thread is in. Owns the list of captures (the streams they
+//! began on) and the gate that they close. Invariant: we record no event from
+//! before the real begin of a capture until after its real end. So a capture
+//! that begins waits for a thread that is recording an event, also in another
+//! context: a capture spreads to streams of other contexts by the events that
+//! they wait for. But that thread may itself be waiting in the driver (a full
+//! queue, a profiler's callback) for what the beginning thread does next, so
+//! the wait is bounded by [`MOST`]. Cost: a gate per fence, a load per free.
 
 use std::ptr;
 use std::time::Duration;
@@ -27,29 +26,29 @@ use crate::process::guard::{self, own_call};
 use crate::real;
 use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUstream, CaptureStatus, CudaResult};
 
-/// Handles that mean a stream of the calling thread: 0 for the functions with
-/// `_ptsz`, 2 for all.
+/// The handle of the calling thread's own stream: 2 in all functions, and 0 in
+/// those with `_ptsz`.
 const PER_THREAD_STREAM: usize = 2;
 
-/// Closed once by each capture; fences pass it.
+/// Closed once by each capture; a thread that makes a fence passes it.
 static FENCES: Gate = Gate::new();
 
-/// A mark that is being made is waited for no longer than this: most take a
-/// microsecond, and one whose thread was put aside some milliseconds.
+/// The longest wait for an event that is being recorded: most take a
+/// microsecond, and some milliseconds if the thread is descheduled.
 const MOST: Duration = Duration::from_secs(1);
 
 /// A stream on which a capture began.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Origin {
     stream: usize,
-    /// Whose stream it is, where the handle means one per thread; else 0.
+    /// The thread whose stream it is, if the handle means one per thread; or 0.
     thread: usize,
 }
 
-/// A capture that goes on.
+/// A capture that is under way.
 struct Capture {
     origin: Origin,
-    /// The context it began in; its end ends the capture.
+    /// The context it began in, whose end ends the capture.
     context: usize,
 }
 
@@ -60,8 +59,8 @@ pub(crate) fn any() -> bool {
     FENCES.is_closed()
 }
 
-/// Runs `record` while no capture can begin; `None` where one goes on, or no
-/// driver call may be made.
+/// Runs `record` while no capture can begin. Returns `None` if one is under
+/// way, or if no driver call may be made.
 pub(crate) fn outside<R>(record: impl FnOnce() -> R) -> Option<R> {
     if guard::is_called_back() {
         return None;
@@ -77,7 +76,7 @@ pub(crate) unsafe fn begin(
 ) -> Option<CudaResult> {
     reserve::prepare_capture(contexts::all);
     let context = context_of(stream);
-    // Where the mark stays, the capture is the driver's to begin or refuse.
+    // If the event takes longer, the driver decides whether the capture begins.
     let _nobody_marks = FENCES.close_within(MOST);
     let result = call();
     if result == 0 {
@@ -91,8 +90,9 @@ pub(crate) unsafe fn begin(
     Some(result)
 }
 
-/// The context in which a capture on a stream begins: the stream's; the current
-/// one where the driver does not say, or where that is a part of it.
+/// The context in which a capture on a stream begins: that of the stream. The
+/// current one, if the driver does not say or if that is a part of the
+/// stream's.
 fn context_of(stream: CUstream) -> CUcontext {
     let (mut context, mut current) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: the caller's own stream, and places for the answers.
@@ -106,9 +106,9 @@ fn context_of(stream: CUstream) -> CUcontext {
     context
 }
 
-/// Ends a capture with the real function `call`. A failing end may leave the
-/// capture open (another thread's, say) or not (it was invalid): the driver
-/// is asked.
+/// Ends a capture with the real function `call`. After a failure the capture
+/// may be open (it is another thread's, say) or over (it was invalid): the
+/// driver is asked.
 pub(crate) unsafe fn end(
     stream: CUstream,
     twin: bool,
@@ -126,7 +126,7 @@ pub(crate) unsafe fn end(
     Some(result)
 }
 
-/// A stream was destroyed; a capture that began on it is over.
+/// Ends the capture that began on a stream, which was destroyed.
 pub(crate) fn destroyed(stream: CUstream) {
     if any() {
         let origin = origin(stream, false);
@@ -134,19 +134,19 @@ pub(crate) fn destroyed(stream: CUstream) {
     }
 }
 
-/// Whether a stream surely captures nothing.
+/// Whether a stream certainly captures nothing.
 pub(crate) fn has_ended_on(stream: CUstream) -> bool {
     // SAFETY: the caller's own stream, as below.
     unsafe { captures_no_more(stream, false) }
 }
 
-/// The number of the capture that a stream is part of, if it is.
+/// The number of the capture that a stream is part of, if any.
 pub(crate) fn number_on(stream: CUstream) -> Option<u64> {
     let (mut status, mut number) = (CAPTURE_STATUS_NONE, 0);
     let (to, nothing) = (&raw mut number, ptr::null_mut());
-    // SAFETY: a live stream by the caller's promise to us, and places for the
-    // answers or null. Older drivers have the first form alone, and those
-    // without any have no captures.
+    // SAFETY: a live stream by the caller's promise to us; the other pointers
+    // are to locals, or null. Older drivers have the first form alone, and
+    // those without any have no captures.
     let result = own_call(|| unsafe {
         let status = &raw mut status;
         let none = ptr::null_mut();
@@ -172,22 +172,22 @@ pub(crate) fn number_on(stream: CUstream) -> Option<u64> {
     (result == 0 && status != CAPTURE_STATUS_NONE).then_some(number)
 }
 
-/// Whether a call failed because a stream captures.
+/// Whether a code says that a call failed because a stream captures.
 pub(crate) fn is_about(code: Code) -> bool {
     (900..=908).contains(&code.get())
 }
 
-/// The captures of a context that is gone are over.
+/// Ends the captures of a context that is gone.
 pub(crate) fn forget_context(context: CUcontext) {
     if any() {
         forget(|capture| capture.context == context.addr());
     }
 }
 
-/// The captures of a part that is gone are over, but for those that began on a
-/// stream of the whole while the part was current. Such a stream lives; one of
-/// the part's own answers with an error. Of another thread's own stream nobody
-/// can ask.
+/// Ends the captures of a green context that is gone, except those that began
+/// on a stream of the primary context while the part was current. Such a stream
+/// lives, while one of the part's own returns an error. Another thread's own
+/// stream cannot be asked: its captures count as over.
 pub(crate) fn forget_part(part: CUcontext) {
     if !any() {
         return;
@@ -200,8 +200,8 @@ pub(crate) fn forget_part(part: CUcontext) {
     let over = |origin: &Origin| {
         let stream = ptr::without_provenance_mut(origin.stream);
         let is_asked = origin.thread == 0 || origin.thread == this_thread();
-        // SAFETY: a handle that the driver knows, alive or as one of a part that
-        // is gone.
+        // SAFETY: a handle that the driver knows, of a live stream or of a part
+        // that is gone.
         !is_asked || unsafe { status(stream, false) }.is_none_or(|s| s == CAPTURE_STATUS_NONE)
     };
     let over: Vec<Origin> = began.into_iter().filter(over).collect();
@@ -235,12 +235,12 @@ fn this_thread() -> usize {
 }
 
 unsafe fn captures_no_more(stream: CUstream, twin: bool) -> bool {
-    // SAFETY: the caller's own promise.
+    // SAFETY: the caller's promise.
     let status = unsafe { status(stream, twin) };
     status == Some(CAPTURE_STATUS_NONE)
 }
 
-/// Whether a stream captures; none where the driver does not say.
+/// The capture status of a stream; `None` if the driver does not say.
 unsafe fn status(stream: CUstream, twin: bool) -> Option<CaptureStatus> {
     let mut status = CAPTURE_STATUS_NONE;
     // SAFETY: a stream by the caller's promise, and a place for the answer.
@@ -280,7 +280,7 @@ mod tests {
             assert_eq!(end(stream(32), false, ok), Some(0));
             assert_eq!(end(stream(16), false, ok), Some(0));
             assert!(any());
-            // The same stream by its other name.
+            // The per-thread stream by its other handle.
             assert_eq!(end(stream(2), false, ok), Some(0));
         }
         assert_eq!(outside(|| 7), Some(7));

@@ -1,13 +1,13 @@
-//! Marks in the work of one context.
+//! Calls in one context, and events in its work.
 //!
-//! Owns the context's events, which are recycled and never destroyed (they
-//! end with the context). Invariant: every call finds the context current and
+//! Owns the context's events, which are recycled and never destroyed (they end
+//! with the context). Invariant: every call finds the context current and
 //! alive, disturbs no stream capture, passes our own doors, and leaves the
 //! thread as it was; a context does not end while a call is made in it. A
-//! thread that asks for nothing in a context does not wait for its end: marks
-//! are made and asked by [`Context::call_now`], which is answered at once. Cost:
-//! three cheap driver calls and the passing of a gate around each; nothing of
-//! this is on the path of a hit.
+//! thread that asks for nothing in a context does not wait for its end, so
+//! events are recorded and queried by [`Context::call_now`], which returns at
+//! once. Cost: three cheap driver calls and the passing of a gate around each
+//! call; none of it on the path of a hit.
 
 mod current;
 mod stay;
@@ -32,59 +32,59 @@ use crate::types::{CUcontext, CUevent, CUstream, CudaResult, EVENT_DISABLE_TIMIN
 
 use current::{Relaxed, ask_current};
 
-/// Makes calls in a context, and marks in its work.
+/// Makes calls in a context, and records events in its work.
 pub(crate) struct Context {
-    /// A `CUcontext`, as a number: it is handed back to the driver and never
-    /// looked into.
+    /// A `CUcontext`, as a number: it goes back to the driver and is never
+    /// dereferenced.
     handle: usize,
-    /// Events that mark nothing at present.
+    /// Events that are free for use.
     idle: SpinMutex<Vec<usize>, Brief>,
-    /// Marks that were made here for others' fences and that nobody has found
-    /// reached yet, the oldest first.
+    /// Events that were recorded here for other contexts' fences and were not
+    /// found reached yet, the oldest first.
     queued: SpinMutex<VecDeque<Events>, Brief>,
     /// Every call in the context passes it. Closed while the context may be
     /// ending, and for good when it has ended.
     calls: Gate,
-    /// Threads whose call is held back.
+    /// How many threads have a call that is held back.
     waiting: AtomicUsize,
     /// When its latest end began, or was over. Its lock is taken alone.
     since: SpinMutex<Instant, Brief>,
     /// The context is gone, with its work and its events.
     ended: AtomicBool,
-    /// And nothing of ours knows its memory any more.
+    /// The context is gone, and nothing of ours refers to its memory any more.
     forgotten: AtomicBool,
-    /// How often it turned out that the context had not ended.
+    /// How often an end that was under way left the context alive.
     survived: AtomicUsize,
     /// How many ends are under way that began when all work was done.
-    // Relaxed: it stands for itself.
+    // Relaxed: it guards no other memory.
     quiet: AtomicUsize,
-    /// Memory of it that is there to be waited with.
+    /// Memory of the context that is kept back for waits.
     reserve: Reserve,
-    /// The error that has ended its work, where a call met one; else 0.
-    // Relaxed: it stands for itself.
+    /// The lasting error that has ended its work, if a call met one; else 0.
+    // Relaxed: it guards no other memory.
     error: AtomicU32,
 }
 
-/// Marks for others' fences that stand in a context's queue. Devices have room
-/// for some thousand things; programs rarely run as far ahead as to feel these.
+/// The most events for other contexts' fences in a context's queue. Devices
+/// have room for some thousand entries; programs rarely run that far ahead.
 const MOST_QUEUED: usize = 64;
 
-/// An end is waited for so long after it began, by whomever and however often:
-/// what it takes for it to end may be something that one of them does next.
+/// How long an end is waited for after it began, by all threads together: it
+/// may depend on what one of them does next.
 const MOST_OPEN: Duration = Duration::from_secs(5);
 
-/// What is known of a context that was perhaps ending.
+/// What is known of a context that may have been ending.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Decision {
     /// It has not ended.
     Lives,
-    /// It is gone, and forgotten.
+    /// It is gone and forgotten.
     Ended,
-    /// Nothing yet.
+    /// It is not decided yet.
     Open,
 }
 
-/// Whether an error stays: all work of the context has ended by it.
+/// Whether an error lasts: it has ended all work of the context.
 pub(crate) fn lasts(code: Code) -> bool {
     matches!(code.get(), 214 | 700 | 702 | 710 | 714..=719)
 }
@@ -107,7 +107,7 @@ impl Context {
         })
     }
 
-    /// The last error that a call has met of those that stay.
+    /// The last lasting error that a call has met.
     pub(crate) fn lasting_error(&self) -> Option<Code> {
         Code::check(self.error.load(Ordering::Relaxed)).err()
     }
@@ -120,16 +120,16 @@ impl Context {
         ptr::with_exposed_provenance_mut(self.handle)
     }
 
-    /// The context has ended: what was marked in it counts as done. False
-    /// where that was known.
-    // Relaxed, here and where it is read: who reads an old value finds the
-    // gate closed and reads again.
+    /// Notes that the context has ended: what was recorded in it counts as
+    /// done. Returns false if that was known.
+    // Relaxed, here and where it is read: a thread that reads an old value
+    // finds the gate closed and reads again.
     pub(crate) fn end(&self) -> bool {
         let is_new = !self.ended.swap(true, Ordering::Relaxed);
         if is_new {
             *self.since.lock() = Instant::now();
             self.calls.close();
-            // They hold the context in turn.
+            // These events hold the context, so the cycle is broken here.
             let queued = std::mem::take(&mut *self.queued.lock());
             drop(queued);
             self.reserve.forget();
@@ -137,14 +137,14 @@ impl Context {
         is_new
     }
 
-    /// The context may end: waits for the calls that other threads are making
-    /// in it, and holds back further ones until `resume`, or for good after
-    /// `end`. Those that were held back before come first: a thread that asks
-    /// for the end again and again must not keep them out for ever. `quiet`: it
-    /// surely ends, and all its work is done.
+    /// Called when the context may end. Waits for the calls that other threads
+    /// make in it, and holds back further ones until `resume`, or for good
+    /// after `end`. Calls that were held back before come first: a thread that
+    /// tries to end the context again and again must not keep them out for
+    /// ever. `quiet`: the context certainly ends, and all its work is done.
     pub(crate) fn pause(&self, quiet: bool) {
         let mut patience = Patience::new();
-        // Relaxed: it stands for itself.
+        // Relaxed: it guards no other memory.
         while self.waiting.load(Ordering::Relaxed) > 0 && !self.calls.is_closed() {
             patience.pause();
         }
@@ -153,20 +153,20 @@ impl Context {
         self.calls.close();
     }
 
-    /// Takes one `pause` back.
+    /// Undoes one `pause`.
     pub(crate) fn resume(&self, quiet: bool) {
         self.quiet.fetch_sub(usize::from(quiet), Ordering::Relaxed);
         if !self.has_ended() {
-            // Relaxed: it stands for itself.
+            // Relaxed: it guards no other memory.
             self.survived.fetch_add(1, Ordering::Relaxed);
         }
         self.calls.open(1);
     }
 
-    /// Waits until it is known whether the context, which may be ending, has
-    /// ended. Its end waits for no thread that waits here, unless the driver
-    /// makes it wait: for work whose callbacks ask for something, say, which
-    /// they must not. So the wait has an end.
+    /// Waits until it is decided whether the context, which may be ending, has
+    /// ended. The end itself waits for no thread that waits here, unless the
+    /// driver makes it wait: for work whose callbacks ask for memory, say,
+    /// which they must not. So the wait is bounded.
     pub(crate) fn await_decision(&self) -> Decision {
         let before = self.survived.load(Ordering::Relaxed);
         if !self.is_paused() {
@@ -186,7 +186,7 @@ impl Context {
         decided().unwrap_or(Decision::Open)
     }
 
-    /// Waits until `done` says yes, for as long as an end is waited for.
+    /// Waits until `done` returns true, or [`MOST_OPEN`] after the end began.
     fn while_open(&self, done: impl FnMut() -> bool) {
         let left = MOST_OPEN.saturating_sub(self.since.lock().elapsed());
         wait_within(left, done);
@@ -197,18 +197,18 @@ impl Context {
         self.calls.is_closed()
     }
 
-    /// Whether it is ending with all its work done: nobody gives it any more.
+    /// Whether it is ending with all its work done; none is added any more.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet.load(Ordering::Relaxed) > 0
     }
 
-    /// All is forgotten that was known of the context, which has ended.
+    /// Whether the context has ended and nothing is known of it any more.
     pub(crate) fn is_forgotten(&self) -> bool {
         // Acquire: pairs with the Release in `forgot`.
         self.forgotten.load(Ordering::Acquire)
     }
 
-    /// Notes that.
+    /// Notes that nothing is known of the context any more.
     pub(crate) fn forgot(&self) {
         // Release: pairs with the Acquire in `is_forgotten`.
         self.forgotten.store(true, Ordering::Release);
@@ -218,19 +218,18 @@ impl Context {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Makes `call` in the context, with the thread's calls disturbing no
-    /// capture.
+    /// Makes `call` in the context; the thread's calls disturb no capture.
     ///
     /// # Errors
-    /// What the driver answers; [`Code::INVALID_CONTEXT`] where the context is
-    /// gone, [`Code::NOT_READY`] where nobody can tell for too long.
+    /// What the driver returns; [`Code::INVALID_CONTEXT`] if the context is
+    /// gone; [`Code::NOT_READY`] if that stays undecided for too long.
     pub(crate) fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
         let made = self.stay(IfEnding::Wait, |within| within.call(call));
         made.unwrap_or_else(|| Err(self.not_made()))
     }
 
-    /// The same from whatever context is current, and at once: for memory of
-    /// this context that the program itself gives back from there.
+    /// Makes `call` from whatever context is current, without waiting: for
+    /// memory of this context that the program itself frees from there.
     ///
     /// # Errors
     /// As `call_now`.
@@ -245,17 +244,17 @@ impl Context {
         made.unwrap_or_else(|| Err(self.not_made()))
     }
 
-    /// As `call`, for a thread that need not have asked for anything in the
-    /// context: it does not wait where that may be ending.
+    /// Makes `call` for a thread that need not have asked for anything in the
+    /// context: it does not wait if the context may be ending.
     ///
     /// # Errors
-    /// As `call`; [`Code::NOT_READY`] where the context may be ending, and the
+    /// As `call`; [`Code::NOT_READY`] if the context may be ending, and the
     /// call was not made.
     pub(crate) fn call_now(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
         self.within_now(|| Code::check(call()))
     }
 
-    /// The same for several calls.
+    /// Makes several calls, as `call_now` makes one.
     ///
     /// # Errors
     /// As `call_now`.
@@ -273,7 +272,7 @@ impl Context {
         }
     }
 
-    /// Notes an error that stays.
+    /// Notes a lasting error.
     fn noted(&self, result: Result<(), Code>) -> Result<(), Code> {
         if let Err(code) = result
             && lasts(code)
@@ -283,8 +282,8 @@ impl Context {
         result
     }
 
-    /// Whether another context's fence may mark this one: few such marks are
-    /// standing in its queue.
+    /// Whether another context's fence may record events here: few such events
+    /// stand unreached in the queue.
     pub(crate) fn has_room(&self) -> bool {
         loop {
             let oldest = {
@@ -308,14 +307,14 @@ impl Context {
         }
     }
 
-    /// These marks were made here for another context's fence.
+    /// Notes events that were recorded here for another context's fence.
     pub(crate) fn stands_in_queue(&self, marks: &Events) {
         if !marks.is_empty() {
             self.queued.lock().push_back(Arc::clone(marks));
         }
     }
 
-    /// Marks the whole context with one event.
+    /// Records one event over the whole context.
     pub(crate) fn record(self: &Arc<Context>) -> Result<Arc<Event>, Code> {
         let mark = self.blank()?;
         // SAFETY: the context, and an event of it.
@@ -323,7 +322,7 @@ impl Context {
         Ok(mark)
     }
 
-    /// Marks one stream of the context, which must stay alive meanwhile.
+    /// Records an event on a stream of the context, which must stay alive.
     pub(crate) fn record_in(self: &Arc<Context>, stream: CUstream) -> Result<Arc<Event>, Code> {
         let mark = self.blank()?;
         // SAFETY: an event of the context; the stream is the caller's promise.
@@ -331,8 +330,7 @@ impl Context {
         Ok(mark)
     }
 
-    /// Waits for the whole context: the last resort where no mark can be
-    /// made.
+    /// Waits for the whole context: the last resort without an event.
     pub(crate) fn synchronize(&self) -> Result<(), Code> {
         // SAFETY: no arguments.
         self.call_now(|| unsafe { real::cuCtxSynchronize() })
@@ -352,13 +350,13 @@ impl Context {
             return Ok(event);
         }
         let mut event: CUevent = ptr::null_mut();
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         self.call_now(|| unsafe { real::cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING) })?;
         Ok(event.expose_provenance())
     }
 }
 
-/// An event that was recorded. Back to its context with the value.
+/// A recorded event. Dropping it gives it back to its context.
 pub(crate) struct Event {
     event: usize,
     context: Arc<Context>,
@@ -375,14 +373,15 @@ impl Event {
         ptr::with_exposed_provenance_mut(self.event)
     }
 
-    /// Whether the work before the mark is done, as far as that can be told now.
+    /// Whether the work before the event is done, as far as is known now.
     pub(crate) fn reached(&self) -> Result<bool, Code> {
         // SAFETY: an event of the context that is never destroyed.
         self.ask(|| unsafe { real::cuEventQuery(self.event()) })
     }
 
-    /// Waits until the work before the mark is done; false where nobody can
-    /// tell, because the context is ending and does not come to its end.
+    /// Waits until the work before the event is done. Returns false if that
+    /// cannot be told, because the context is ending and its end stays
+    /// undecided.
     pub(crate) fn wait(&self) -> Result<bool, Code> {
         // SAFETY: an event of the context that is never destroyed.
         let wait = || self.ask(|| unsafe { real::cuEventSynchronize(self.event()) });
@@ -423,12 +422,13 @@ mod tests {
         let context = Context::new(ptr::null_mut());
         assert_eq!(wait(&context), Decision::Lives);
         context.pause(false);
-        // From inside a call to the driver nobody waits.
+        // A thread inside a driver call does not wait.
         let asked = guard::serve(|| own_call(|| context.await_decision()));
         assert_eq!(asked, Ok(Decision::Open));
         thread::scope(|scope| {
             let waiting = scope.spawn(|| wait(&context));
-            // It misses no end that was none, however soon the next begins.
+            // It sees that the context survived, however soon the next end
+            // begins.
             while !waiting.is_finished() {
                 context.resume(false);
                 context.pause(false);

@@ -1,17 +1,16 @@
-//! The contexts of the process, any of which may be using the memory of any
-//! other.
+//! The contexts of the process. Each may be using the memory of any other.
 //!
-//! CUDA's own free waits for whoever still uses the memory, so a fence has to
-//! cover every context that could: one that was given access to the memory,
-//! and just as well one that was not, because a copy between devices (or from
-//! a device to the host, in whatever context) needs no access. Such a context
-//! need never have allocated through us; therefore contexts are noted when
-//! they are made, and those made behind our back when they first come by.
+//! CUDA's own free waits for all work that still uses the memory, so a fence
+//! has to cover every context that could use it: one that was given access to
+//! the memory, and also one that was not, because a copy between devices (or
+//! from a device to the host, in whatever context) needs no access. Such a
+//! context need never have allocated through us. So contexts are noted when
+//! they are made, and those made without our knowledge when we first see them.
 //!
-//! Owns the list of contexts that are alive, whose lock is taken alone and
-//! spans no driver call. Invariant: a context has one [`Context`] from its
-//! beginning to its end. Cost: a look at the list per fence; a mark more per
-//! fence for each context beyond the first.
+//! Owns the list of live contexts, whose lock is taken alone and spans no
+//! driver call. Invariant: a context has one [`Context`] from its beginning to
+//! its end. Cost: a look at the list per fence, and an event more per fence for
+//! each context beyond the first.
 
 use std::ptr;
 use std::sync::Arc;
@@ -34,39 +33,39 @@ struct Known {
     primary_of: Option<CUdevice>,
 }
 
-/// Whether two contexts were alive at once. Relaxed: a thread to which another
-/// context is current has learned of it from whoever made it.
+/// Whether two contexts were alive at once. Relaxed: a thread that has another
+/// context current learned of it from the thread that made it.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 static CONTEXTS: RwLock<Vec<Known>, Brief> = RwLock::new(Vec::new());
 
-/// Changes when an arena is retired, and when a handle stands for another context
-/// from now on: what threads remember of either may be old then.
+/// Changes when an arena is retired, and when a handle comes to stand for
+/// another context: what threads remember of either may then be out of date.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 
-/// Of what threads remember.
+/// The generation of what threads remember.
 pub(crate) fn generation() -> u64 {
     // Acquire: pairs with the Release in `forget_remembered`.
     GENERATION.load(Ordering::Acquire)
 }
 
-/// What threads remember is old.
+/// Makes threads forget what they remember.
 pub(crate) fn forget_remembered() {
     // Release: pairs with the Acquire in `generation`.
     GENERATION.fetch_add(1, Ordering::Release);
 }
 
-/// What is known of a context, and whether it is its device's
-/// primary one.
+/// What is known of a context, and whether it is its device's primary one.
 pub(crate) fn known(handle: CUcontext) -> Option<(Arc<Context>, bool)> {
     let contexts = CONTEXTS.read();
     let known = contexts.iter().find(|k| k.context.handle() == handle)?;
     Some((Arc::clone(&known.context), known.primary_of.is_some()))
 }
 
-/// The same of one that may not have come by yet; none where it is the primary
-/// context of this device and not made: it may be current before it is made,
-/// and after a reset. Any other one is noted when it is made.
+/// Like [`known`], for a context that may not have been seen yet. Returns
+/// `None` for the primary context of this device while it does not exist: it
+/// may be current before it is made, and after a reset. Any other context is
+/// noted when it is made.
 pub(crate) fn learn(handle: CUcontext, device: CUdevice) -> Option<(Arc<Context>, bool)> {
     if let Some(known) = known(handle) {
         return Some(known);
@@ -79,7 +78,8 @@ pub(crate) fn learn(handle: CUcontext, device: CUdevice) -> Option<(Arc<Context>
     Some((context, primary))
 }
 
-/// The context with this handle.
+/// The context with this handle, noted now if it is new; `primary_of` then
+/// names the device whose primary context it is.
 pub(crate) fn context(
     handle: CUcontext,
     primary_of: impl FnOnce() -> Option<CUdevice>,
@@ -115,7 +115,7 @@ pub(crate) fn context(
 /// The context that is current on this thread.
 pub(crate) fn current() -> Option<Arc<Context>> {
     let mut handle: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let result = unsafe { real::cuCtxGetCurrent(&raw mut handle) };
     if result != 0 || handle.is_null() {
         return None;
@@ -125,7 +125,7 @@ pub(crate) fn current() -> Option<Arc<Context>> {
         return Some(context);
     }
     let mut device: CUdevice = 0;
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     if unsafe { real::cuCtxGetDevice(&raw mut device) } != 0 {
         return Some(context(handle, || None));
     }
@@ -140,7 +140,7 @@ pub(crate) fn are_several() -> bool {
 /// Whether this is the context that is current on this thread, or a part of it is.
 pub(crate) fn is_current(handle: CUcontext) -> bool {
     let mut current: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let asked = unsafe { real::cuCtxGetCurrent(&raw mut current) };
     asked == 0 && green::whole(current) == handle
 }
@@ -151,12 +151,12 @@ pub(crate) fn all() -> Vec<Arc<Context>> {
     contexts.iter().map(|k| Arc::clone(&k.context)).collect()
 }
 
-/// A context that may not have come by yet.
+/// The context with this handle, which may not have been seen yet.
 pub(crate) fn of(handle: CUcontext) -> Arc<Context> {
     context(handle, || {
         let mut device: CUdevice = 0;
         let passing = Context::new(handle);
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let told = passing.call(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
         (told.is_ok() && primary::is_primary(handle, device)).then_some(device)
     })
@@ -171,20 +171,20 @@ pub(crate) fn others_than(own: CUcontext) -> Vec<Arc<Context>> {
         .collect()
 }
 
-/// This context is gone; another one may have its handle now.
+/// Forgets a context that is gone; another one may have its handle now.
 pub(crate) fn forget(context: &Arc<Context>) {
     let mut contexts = CONTEXTS.write();
     contexts.retain(|known| !Arc::ptr_eq(&known.context, context));
 }
 
-/// The device whose primary context this is.
+/// The device whose primary context this is, if it is one.
 pub(crate) fn device_of_primary(context: &Arc<Context>) -> Option<CUdevice> {
     let contexts = CONTEXTS.read();
     let known = contexts.iter().find(|k| Arc::ptr_eq(&k.context, context))?;
     known.primary_of
 }
 
-/// The device's primary context, if it was made.
+/// The device's primary context, if it is known.
 pub(crate) fn primary(device: CUdevice) -> Option<Arc<Context>> {
     let contexts = CONTEXTS.read();
     let known = (contexts.iter()).find(|known| known.primary_of == Some(device))?;

@@ -1,8 +1,8 @@
-//! What is the same for all arenas of a device: its name, its size, the limit.
+//! What all arenas of a device share: its name, its size, its limit.
 //!
-//! Owns what is known of each device, from the first arena on it until the
-//! process ends. Its lock is taken alone and spans no driver call. Cost: a few
-//! driver calls for the first arena of a device.
+//! Owns the record of each device, from the first arena on it until the process
+//! ends. Its lock is taken alone and spans no driver call. Cost: a few driver
+//! calls for the first arena of a device.
 
 use std::ffi::{CStr, c_char};
 use std::sync::Arc;
@@ -33,8 +33,7 @@ impl Device {
     }
 }
 
-/// The device with this handle; what is known of it is asked of the driver the
-/// first time.
+/// The device with this handle; the first call asks the driver about it.
 pub(crate) fn device(handle: CUdevice) -> &'static Device {
     let known = |devices: &[&'static Device]| {
         devices
@@ -46,7 +45,7 @@ pub(crate) fn device(handle: CUdevice) -> &'static Device {
         return device;
     }
     let mut total = 0_usize;
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let told = unsafe { real::cuDeviceTotalMem_v2(&raw mut total, handle) } == 0;
     let total = told.then(|| Bytes::new(total as u64));
     let device = Device {
@@ -75,8 +74,7 @@ fn limit(total: Option<Bytes>) -> Bytes {
     limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
 }
 
-/// Puts a limit in force that was changed; the devices on which more is reserved
-/// than that.
+/// Puts a changed limit in force. Returns the devices that are beyond it.
 pub(crate) fn obey_limit() -> Vec<&'static Device> {
     let mut devices = DEVICES.lock().clone();
     devices.retain(|device| {
@@ -89,7 +87,7 @@ pub(crate) fn obey_limit() -> Vec<&'static Device> {
 
 fn name(device: CUdevice) -> Option<String> {
     let mut name: [c_char; 256] = [0; 256];
-    // SAFETY: room for as many bytes as are named; the last stays zero.
+    // SAFETY: the buffer has room for that many bytes; its last stays zero.
     let told = unsafe { real::cuDeviceGetName(name.as_mut_ptr(), 255, device) } == 0;
     if !told {
         return None;

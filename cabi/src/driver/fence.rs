@@ -1,17 +1,17 @@
 //! Fences over all contexts of the process.
 //!
-//! A context's own work is marked when its fence is made. Work of others is
-//! marked then too, as long as few such marks stand unreached in their queues:
-//! a queue has an end, a call that finds it full waits for the device, and what
-//! runs there may end only by what the calling thread does next. Our own marks
-//! must not be what fills it. Where there is no room, the mark is made when the
-//! fence is asked for: later, and so after all that the fence stands for. The
-//! same where a context may be ending: until that is decided its part counts as
-//! not reached, unless it surely ends and had no work any more.
+//! A fence records events in its own context when it is made, and in the others
+//! too, as long as few such events stand unreached in their queues. A queue is
+//! bounded: a call that finds it full waits for the device, and what runs there
+//! may end only by what the calling thread does next. Our own events must not
+//! be what fills it. If there is no room, the event is recorded when the fence
+//! is queried: later, and so after all that the fence stands for. The same
+//! holds for a context that may be ending: until that is decided its part
+//! counts as not reached, unless it certainly ends and had no work left.
 //!
-//! Owns the marks of each fence. Invariant: a fence is reached only after the
-//! work that every context had when it was made. Cost: a mark for each context;
-//! a question more for each that is full.
+//! Owns the events of each fence. Invariant: a fence is reached only after the
+//! work that every context had when it was made. Cost: an event for each
+//! context, and another query for each that is full.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,7 +24,7 @@ use crate::driver::contexts;
 use crate::driver::streams;
 use crate::types::CUstream;
 
-/// Marks in the work of one context.
+/// Events in the work of one context.
 pub(crate) type Events = Arc<[Arc<Event>]>;
 
 /// See the module.
@@ -37,12 +37,12 @@ pub(crate) struct Fence {
 /// Another context's part of a fence.
 struct Other {
     context: Arc<Context>,
-    /// Nothing yet where its queue had no room, or it may have been ending.
+    /// Empty while its queue has no room, or while it may be ending.
     marks: OnceLock<Events>,
 }
 
 impl Fence {
-    /// A mark on one stream of the context.
+    /// A fence on one stream of the context.
     pub(crate) fn of_stream(context: &Arc<Context>, stream: CUstream) -> Result<Fence, Code> {
         Ok(Fence {
             own: [context.record_in(stream)?].into(),
@@ -50,14 +50,14 @@ impl Fence {
         })
     }
 
-    /// A mark on all work of the context, and of all others.
+    /// A fence on all work of the context, and of all others.
     pub(crate) fn of_all(context: &Arc<Context>) -> Result<Fence, Code> {
         let own = streams::mark(context)?.into();
         let Fence { others, .. } = Fence::of_others(context)?;
         Ok(Fence { own, others })
     }
 
-    /// A mark on the work of all contexts but this one.
+    /// A fence on the work of all contexts but this one.
     pub(crate) fn of_others(context: &Arc<Context>) -> Result<Fence, Code> {
         let others = contexts::others_than(context.handle()).into_iter();
         let others = others.map(|context| Other {
@@ -67,7 +67,7 @@ impl Fence {
         let others: Arc<[Other]> = others.collect();
         for other in others.iter().filter(|other| other.context.has_room()) {
             match other.mark() {
-                // It may be ending.
+                // The context may be ending.
                 Err(Code::NOT_READY) => {}
                 marked => {
                     marked?;
@@ -97,7 +97,7 @@ impl Fence {
         Ok(true)
     }
 
-    /// Waits for the work that is `whose`; whether all of it is done then.
+    /// Waits for the work that is `whose`. Returns whether all is done then.
     pub(crate) fn wait(&self, whose: Whose) -> Result<bool, Code> {
         if !wait_for(&self.own)? {
             return Ok(false);
@@ -112,7 +112,7 @@ impl Fence {
 }
 
 impl Other {
-    /// Marks it, if that was not done.
+    /// Records the events, if that was not done.
     fn mark(&self) -> Result<&Events, Code> {
         if let Some(known) = self.marks.get() {
             return Ok(known);
@@ -132,7 +132,7 @@ impl Other {
                 return Ok(false);
             }
             match outside(|| self.mark()) {
-                // It may be ending.
+                // The context may be ending.
                 Err(Code::NOT_READY) => return Ok(self.context.is_quiet()),
                 marked => {
                     marked?;
@@ -144,7 +144,7 @@ impl Other {
             .map_or(Ok(false), |marks| all_reached(marks))
     }
 
-    /// Waits for it; where the context is ending, for that to be decided.
+    /// Waits for the other context's work, or for its end to be decided.
     fn wait(&self) -> Result<(), Code> {
         loop {
             match outside(|| self.mark()) {
@@ -162,7 +162,7 @@ fn outside<R>(record: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
     capture::outside(record).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
 }
 
-/// Waits for all these marks; false where one of them cannot be waited for.
+/// Waits for all these events. Returns false if one cannot be waited for.
 pub(crate) fn wait_for(marks: &[Arc<Event>]) -> Result<bool, Code> {
     for mark in marks {
         if !mark.wait()? {
@@ -172,7 +172,7 @@ pub(crate) fn wait_for(marks: &[Arc<Event>]) -> Result<bool, Code> {
     Ok(true)
 }
 
-/// Whether all these marks are reached.
+/// Whether all these events are reached.
 pub(crate) fn all_reached(marks: &[Arc<Event>]) -> Result<bool, Code> {
     for mark in marks {
         if !mark.reached()? {
@@ -182,8 +182,8 @@ pub(crate) fn all_reached(marks: &[Arc<Event>]) -> Result<bool, Code> {
     Ok(true)
 }
 
-/// Whether a context that answers so has no work any more: it is gone, or an
-/// error that lasts has ended all of it.
+/// Whether a code means that a context has no work any more: it is gone, or a
+/// lasting error has ended all of it.
 pub(crate) fn runs_nothing(code: Code) -> bool {
     matches!(code.get(), 4 | 201 | 709) || lasts(code)
 }

@@ -1,16 +1,15 @@
-//! Green contexts: parts of a device, for which a program asks by functions of
-//! their own.
+//! Green contexts: parts of a device, made by functions of their own.
 //!
-//! The driver counts each as a part of its device's primary context: it retains
-//! that one while it lives, shares its memory, and a mark or a wait for the
-//! primary context covers it. So to us it *is* that context: what is asked for
-//! in it comes from the primary context's arena, and stays when the green one
-//! goes. Nor is it ever made current by us, which it can be on one thread
-//! alone.
+//! The driver treats each as a part of its device's primary context: it retains
+//! that one while it lives, shares its memory, and an event or a wait over the
+//! primary context covers it. So to us it *is* that context: memory that is
+//! asked for in it comes from the primary context's arena, and stays when the
+//! green one goes. We never make a green context current, as it can be current
+//! on one thread alone.
 //!
-//! Owns the list of those that are alive; its lock is taken alone and spans no
-//! driver call. Invariant: a primary context with a green one is known.
-//! Cost: an atomic load for each context that is looked up anew.
+//! Owns the list of live green contexts; its lock is taken alone and spans no
+//! driver call. Invariant: a primary context with a green one is known. Cost:
+//! an atomic load for each context that is looked up anew.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -29,20 +28,20 @@ use crate::types::{CUcontext, CUdevice};
 /// A green context that is alive.
 struct Part {
     green: usize,
-    /// By which it can be current, once that was asked for; else 0.
+    /// The handle by which it can be current, if the program has it; else 0.
     handle: usize,
-    /// The context that it is a part of, and that one's device.
+    /// The context that it is a part of, and the device of both.
     primary: usize,
     device: CUdevice,
 }
 
 static PARTS: SpinMutex<Vec<Part>, Brief> = SpinMutex::new(Vec::new());
-/// Whether there is or was one. Relaxed: whoever has a green context's handle
+/// Whether there is or was one. Relaxed: a thread with a green context's handle
 /// learned of it from the thread that made it, and so sees this set.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// The context whose memory and work a context's are: its device's primary one
-/// for a green one, else itself.
+/// The context whose memory and work this one shares: its device's primary
+/// context for a green one, else itself.
 pub(crate) fn whole(handle: CUcontext) -> CUcontext {
     if !ANY.load(Ordering::Relaxed) {
         return handle;
@@ -54,11 +53,11 @@ pub(crate) fn whole(handle: CUcontext) -> CUcontext {
     })
 }
 
-/// Notes a green context, and the primary one that it has retained.
+/// Notes a green context, and the primary context that it has retained.
 pub(crate) fn note(green: *mut c_void, device: CUdevice) {
     let mut primary: CUcontext = ptr::null_mut();
     own_call(|| {
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         if unsafe { real::cuDevicePrimaryCtxRetain(&raw mut primary, device) } == 0 {
             primary::release_primary(device);
         }
@@ -69,7 +68,7 @@ pub(crate) fn note(green: *mut c_void, device: CUdevice) {
     contexts::context(primary, || Some(device));
     ANY.store(true, Ordering::Relaxed);
     let mut parts = PARTS.lock();
-    // One that had the handle is gone.
+    // An earlier one with this handle is gone.
     parts.retain(|part| part.green != green.addr());
     parts.push(Part {
         green: green.addr(),
@@ -79,7 +78,7 @@ pub(crate) fn note(green: *mut c_void, device: CUdevice) {
     });
 }
 
-/// Notes the context by which a green one can be current.
+/// Notes the handle by which a green context can be current.
 pub(crate) fn note_context(green: *mut c_void, handle: CUcontext) {
     let mut parts = PARTS.lock();
     if let Some(part) = parts.iter_mut().find(|part| part.green == green.addr()) {
@@ -94,9 +93,9 @@ pub(crate) fn device_of(green: *mut c_void) -> Option<CUdevice> {
     Some(part.device)
 }
 
-/// A green context is gone: captures on its streams are over.
+/// Forgets a green context that is gone, and ends the captures on its streams.
 pub(crate) fn gone(green: *mut c_void, device: CUdevice) {
-    // With the primary context all streams are gone: of none is asked.
+    // If the primary context is gone too, so are all streams: none is asked.
     let is_left = primary::is_active(device) == Some(true);
     let over = if is_left {
         capture::forget_part
@@ -106,18 +105,18 @@ pub(crate) fn gone(green: *mut c_void, device: CUdevice) {
     forget(|part| part.green == green.addr(), over);
 }
 
-/// The primary context of this device is gone, and every part of it.
+/// Forgets every part of a device whose primary context is gone.
 pub(crate) fn forget_device(device: CUdevice) {
     forget(|part| part.device == device, capture::forget_context);
 }
 
-/// The driver has just made a context of this handle: a part that had it is
-/// gone.
+/// Forgets a part that had this handle: the driver has just made a context with
+/// it, so the part is gone.
 pub(crate) fn forget_handle(handle: CUcontext) {
     forget(|part| part.handle == handle.addr(), capture::forget_context);
 }
 
-/// Forgets the parts that are gone; their captures are `over`.
+/// Forgets the parts that are gone, and calls `over` with the handle of each.
 fn forget(is_gone: impl Fn(&Part) -> bool, over: fn(CUcontext)) {
     if !ANY.load(Ordering::Relaxed) {
         return;

@@ -1,4 +1,4 @@
-//! The primary contexts of devices, as the driver tells of them.
+//! Questions to the driver about the primary contexts of devices.
 
 use std::ffi::{c_int, c_uint};
 use std::ptr;
@@ -9,27 +9,27 @@ use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice};
 
-/// Whether the primary context of a device exists; none where the driver does
-/// not say.
+/// Whether a device's primary context exists; `None` if the driver does not
+/// say.
 pub(crate) fn is_active(device: CUdevice) -> Option<bool> {
     let mut flags: c_uint = 0;
     let mut active: c_int = 0;
-    // SAFETY: places for both answers.
+    // SAFETY: writes both answers to locals.
     let state =
         || unsafe { real::cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) };
     let result = own_call(state);
     (result == 0).then_some(active != 0)
 }
 
-/// Whether a context is its device's primary one. Asks by retaining it, and
-/// only while it exists, so that it is not made by the question.
+/// Whether a context is its device's primary one. It is retained to find out,
+/// and only while it exists, so that the question does not make it.
 pub(crate) fn is_primary(context: CUcontext, device: CUdevice) -> bool {
     users::ask(device, || {
         if is_active(device) != Some(true) {
             return false;
         }
         let mut primary: CUcontext = ptr::null_mut();
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         if unsafe { real::cuDevicePrimaryCtxRetain(&raw mut primary, device) } != 0 {
             return false;
         }
@@ -38,10 +38,10 @@ pub(crate) fn is_primary(context: CUcontext, device: CUdevice) -> bool {
     })
 }
 
-/// Gives back a device's primary context, which was retained just now and is
-/// retained elsewhere.
+/// Releases a device's primary context, which was retained just now and is
+/// retained elsewhere too.
 pub(crate) fn release_primary(device: CUdevice) {
-    // SAFETY: as above. Drivers before CUDA 11 have the first form alone.
+    // SAFETY: undoes that retain. Drivers before CUDA 11 lack `_v2`.
     unsafe {
         if real::cuDevicePrimaryCtxRelease_v2(device) == MISSING {
             real::cuDevicePrimaryCtxRelease(device);

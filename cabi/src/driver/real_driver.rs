@@ -1,8 +1,8 @@
 //! `trait Driver` over the real libcuda, for one context.
 //!
-//! Owns nothing. Invariant: a [`fence`](crate::driver::fence) covers every context of
-//! the process ([`peers`]): all who can still be using a block. Cost: a mark for
-//! each of them per fence.
+//! Invariant: a [`fence`](crate::driver::fence) covers every context of the
+//! process ([`contexts`]), any of which can still be using a block. Cost: an
+//! event for each of them per fence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::types::CudaResult;
 /// One context of the real driver.
 pub(crate) struct RealDriver {
     own: Arc<Context>,
-    /// The context to which an address is given by what is known of the memory
+    /// Finds the context that an address belongs to, by what is known of memory
     /// that the driver gave before.
     known: fn(Address) -> Option<&'static Arc<Context>>,
 }
@@ -39,7 +39,7 @@ impl RealDriver {
         RealDriver { own, known }
     }
 
-    /// Makes calls in the context.
+    /// The context in which calls are made.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.own
     }
@@ -48,9 +48,8 @@ impl RealDriver {
         self.own.call(call)
     }
 
-    /// Waits for all work of the context that there is after `submit`. No
-    /// capture begins before the work is marked; while it is waited for, one
-    /// may.
+    /// Waits for all work of the context, including what `submit` adds. No
+    /// capture begins before the events are recorded; during the wait, one may.
     fn own_work_after(&self, submit: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
         let mark = || {
             submit()?;
@@ -60,9 +59,9 @@ impl RealDriver {
         wait_for(&marks)?.then_some(()).ok_or(Code::NOT_READY)
     }
 
-    /// An error of an earlier launch that ended all work of the context and
-    /// that every call answers from then on. Costs a driver call where one of
-    /// ours has met it, and none elsewhere.
+    /// The error of an earlier launch that has ended all work of the context,
+    /// and that every call returns from then on. Costs a driver call if a call
+    /// of ours has met such an error, and none otherwise.
     pub(crate) fn lasting_error(&self) -> Option<Code> {
         self.own.lasting_error().filter(|_| self.may_give_back())?;
         // A reset of the device ends it.
@@ -104,7 +103,7 @@ impl Driver for RealDriver {
         // SAFETY: a number that the driver checks.
         let freed = (self.own).call_from_here(|| unsafe { real::cuMemFree_v2(address.get()) });
         match freed {
-            // None is current.
+            // No context is current.
             Err(Code::INVALID_CONTEXT) => self.free(address),
             freed => freed,
         }
@@ -117,7 +116,7 @@ impl Driver for RealDriver {
 
     fn mem_info(&self) -> Result<MemInfo, Code> {
         let (mut free, mut total) = (0_usize, 0_usize);
-        // SAFETY: places for both answers.
+        // SAFETY: writes both answers to locals.
         self.call(|| unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
         Ok(MemInfo {
             free: Bytes::new(free as u64),
@@ -148,7 +147,7 @@ impl Driver for RealDriver {
         }
         let others = || Fence::of_others(&self.own);
         let fence = capture::outside(others).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
-        // As CUDA's own free waits, which orders no streams.
+        // Waits as CUDA's own free does, which orders no streams.
         match wait_by_free(&self.own, Beyond::Refused) {
             Ok(()) => Ok(fence),
             // Nothing is left to wait with.
@@ -165,7 +164,7 @@ impl Driver for RealDriver {
     }
 
     fn wait_within(&self, fence: &Fence, most: Duration) -> Result<bool, Code> {
-        // It sleeps.
+        // The thread sleeps here.
         let _held = cancel::Held::back();
         ask_until(most, || Ok(!self.may_fence() || fence.is_reached_by_own()?))?;
         Ok(self.may_fence() && fence.is_reached()?)
@@ -174,8 +173,8 @@ impl Driver for RealDriver {
     fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
         let size = usize::try_from(size.get()).map_err(|_| Code::INVALID_VALUE)?;
         self.own_work_after(|| {
-            // SAFETY: memory of the context that nobody else has yet. The
-            // driver takes it for work of the legacy stream.
+            // SAFETY: memory of the context that was not handed out yet. To the
+            // driver it is work of the legacy stream.
             self.own
                 .call_now(|| unsafe { real::cuMemsetD8_v2(address.get(), byte, size) })
         })
@@ -192,7 +191,7 @@ impl Driver for RealDriver {
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
         let others = self.others();
         if whose == Whose::Own && !others.is_empty() {
-            // Nothing can be asked about them now.
+            // Nothing can be asked about the others now.
             return Ok(false);
         }
         wait_by_free(&self.own, Beyond::Allowed)?;
@@ -206,8 +205,8 @@ impl Driver for RealDriver {
     }
 }
 
-/// Waits for all work of a context; where that is ending, for its end to be
-/// decided first.
+/// Waits for all work of a context. If it may be ending, its end is decided
+/// first.
 fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
     match reserve::wait_by_free(context, beyond) {
         Err(Code::NOT_READY) if context.await_decision() != Decision::Open => {

@@ -1,18 +1,19 @@
 //! A page of driver memory that each context keeps back, to wait with while a
 //! stream captures a graph.
 //!
-//! The only call that waits for a device and that a capture allows is the
-//! driver's own free, and a free needs memory to give back. When memory is
-//! short there is none to be had for it; so a page is taken before the first
-//! chunk, and given back and taken again at each wait.
+//! The driver's own free is the only call that waits for a device and that a
+//! capture allows, and it needs memory to free. When memory is short there is
+//! none to be had for that. So a page is taken before the first chunk, and
+//! freed and taken again at each wait.
 //!
-//! Owns that page, one for each context with a pool and, from the first
-//! capture on, for every other context too. It counts towards the limit, since
-//! the device has lost it, but is in no books and no statistics of an arena: the
+//! Owns that page, one for each context with a pool and, from the first capture
+//! on, for every other context too. It counts towards the limit, since the
+//! device has lost it, but not in the counters and statistics of an arena: the
 //! program never had it. Below a small limit there is none. It goes with its
 //! context. Invariant: one thread at a time has it, and puts back what there is
-//! of it, whatever happens; what it counts for is what there is. Cost: 2 MiB for
-//! each such context; two driver calls when it is taken, three at each wait.
+//! of it, whatever happens; it counts for the bytes that there are. Cost: 2 MiB
+//! for each such context; two driver calls when it is taken, three at each
+//! wait.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -28,30 +29,30 @@ use crate::driver::devices;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr};
 
-/// Less than a page: the driver may have room for it where it has no page.
+/// Less than a page: the driver may have room for it and not for a page.
 const LITTLE: Bytes = Bytes::new(512);
 
-/// A limit below this has no page to spare. It is then the limit that is short
-/// and not the device, which has a page for a wait.
+/// Below this limit no page is kept back. Then the limit is short and not the
+/// device, which has a page for a wait.
 const LEAST_LIMIT: Bytes = Bytes::mib(32);
 
 /// Whether the process has a pool, so that waits may be needed.
-// Relaxed: it stands for itself.
+// Relaxed: it guards no other memory.
 static POOLED: AtomicBool = AtomicBool::new(false);
 
-/// Memory that counts towards the limit with its size.
+/// Memory that counts towards the limit by its size.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Kept {
     address: Address,
     size: Bytes,
 }
 
-/// What is kept back.
+/// What a reserve holds.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum State {
     Nothing,
     Memory(Kept),
-    /// It is in the hands of a thread.
+    /// A thread has taken it out.
     TakenOut,
     /// It went with its context.
     Gone,
@@ -60,7 +61,7 @@ enum State {
 /// The memory that a context keeps back.
 pub(crate) struct Reserve {
     state: SpinMutex<State, Brief>,
-    /// That of the context's device; none where the driver does not name it.
+    /// The quota of the context's device; `None` if that is unknown.
     quota: OnceLock<Option<Arc<Quota>>>,
 }
 
@@ -76,19 +77,19 @@ impl Reserve {
     fn quota(&self, context: &Context) -> Option<&Arc<Quota>> {
         if self.quota.get().is_none() {
             let mut device: CUdevice = 0;
-            // SAFETY: a place for the answer.
+            // SAFETY: writes the answer to a local.
             let told = context.call_now(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
             if told == Err(Code::NOT_READY) {
                 return None;
             }
-            // Another thread may have been faster, with the same.
+            // Another thread may have been faster, with the same quota.
             let _ = (self.quota).set(told.is_ok().then(|| devices::quota_of(device)));
         }
         self.quota.get()?.as_ref()
     }
 
-    /// Takes out what there is, for as long as the result lives; waits while
-    /// another thread has it.
+    /// Takes out what there is until the result is dropped; waits while another
+    /// thread has it.
     fn take_out(&self) -> Held<'_> {
         let mut patience = Patience::new();
         loop {
@@ -112,7 +113,7 @@ impl Reserve {
         }
     }
 
-    /// The context is gone, and what it kept back with it.
+    /// Forgets what a context kept back: it is gone with the context.
     pub(crate) fn forget(&self) {
         let before = std::mem::replace(&mut *self.state.lock(), State::Gone);
         if let State::Memory(kept) = before {
@@ -134,14 +135,14 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// Takes a page of the current context, or where the driver has none, a
-    /// little. It counts for `counted` bytes already.
+    /// Takes a page of the current context, or [`LITTLE`] if the driver has no
+    /// page. The quota has counted `counted` bytes for it already.
     fn refill(&mut self, counted: Bytes) {
         self.memory = any().ok();
         self.recount(counted);
     }
 
-    /// What counts for `counted` bytes is to count for what it is.
+    /// Replaces `counted` bytes in the quota by the true size.
     fn recount(&self, counted: Bytes) {
         let size = self.memory.map_or(Bytes::ZERO, |kept| kept.size);
         if let Some(Some(quota)) = self.reserve.quota.get() {
@@ -165,16 +166,16 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Memory of the context.
+/// Allocates in a context.
 pub(crate) fn alloc(context: &Context, size: Bytes) -> Result<Address, Code> {
     let size = bytes(size)?;
     let mut address: CUdeviceptr = 0;
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     context.call(|| unsafe { real::cuMemAlloc_v2(&raw mut address, size) })?;
     Ok(Address::new(address))
 }
 
-/// Gives it back.
+/// Frees in a context.
 pub(crate) fn free(context: &Context, address: Address) -> Result<(), Code> {
     // SAFETY: a number that the driver checks.
     context.call(|| unsafe { real::cuMemFree_v2(address.get()) })
@@ -184,18 +185,18 @@ fn bytes(size: Bytes) -> Result<usize, Code> {
     usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)
 }
 
-/// Memory of the current context.
+/// Allocates in the current context.
 fn take(size: Bytes) -> Result<Address, Code> {
     let size = bytes(size)?;
     let mut address: CUdeviceptr = 0;
     told::alloc(|| {
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         Code::check(unsafe { real::cuMemAlloc_v2(&raw mut address, size) })
     })?;
     Ok(Address::new(address))
 }
 
-/// Gives it back.
+/// Frees in the current context.
 fn give(address: Address) -> Result<(), Code> {
     // SAFETY: a number that the driver checks.
     told::free(|| Code::check(unsafe { real::cuMemFree_v2(address.get()) }))
@@ -209,14 +210,14 @@ fn any() -> Result<Kept, Code> {
     }
 }
 
-/// A pool is going to be made in the context.
+/// Keeps a page back in a context, in which a pool is about to be made.
 pub(crate) fn prepare_pool(context: &Context) {
     POOLED.store(true, Ordering::Relaxed);
     keep_back(context);
 }
 
-/// A capture is going to begin, and contexts without a reserve may need one. Not
-/// those that may be ending.
+/// Keeps a page back in every context without one, since a capture is about to
+/// begin: except those that may be ending.
 pub(crate) fn prepare_capture(contexts: impl FnOnce() -> Vec<Arc<Context>>) {
     if POOLED.load(Ordering::Relaxed) {
         contexts().iter().for_each(|context| keep_back(context));
@@ -232,7 +233,7 @@ fn keep_back(context: &Context) {
         quota.limit().is_none_or(|limit| limit >= LEAST_LIMIT) && quota.take(PAGE)
     };
     if !reserve.quota(context).is_some_and(has_room) {
-        // A wait has to do without.
+        // A wait has to do without a reserve.
         return;
     }
     let mut held = reserve.take_out();
@@ -241,18 +242,18 @@ fn keep_back(context: &Context) {
         reserve.uncount(PAGE);
         return;
     }
-    // Without it a wait tries again.
+    // If this fails, a wait tries again.
     let _ = context.within_now(|| any().map(|kept| held.memory = Some(kept)));
     held.recount(PAGE);
 }
 
-/// A page that counts towards a quota for as long as this lives. It goes back
-/// to where it came from: of which device a reserve is may become known only
-/// after a wait began without that.
+/// A page that counts towards a quota while this lives. It goes back to that
+/// quota: the device of a reserve may become known only after a wait began
+/// without it.
 struct Charge<'a>(&'a Quota);
 
 impl Charge<'_> {
-    /// None where no page is left.
+    /// Returns `None` if no page is left.
     fn of_page(quota: &Quota) -> Option<Charge<'_>> {
         quota.take(PAGE).then_some(Charge(quota))
     }
@@ -264,39 +265,38 @@ impl Drop for Charge<'_> {
     }
 }
 
-/// Waits by the free of memory that is taken for it.
+/// Waits by allocating memory and freeing it again.
 fn wait_with(size: Bytes) -> Result<(), Code> {
     give(take(size)?)
 }
 
-/// Whether a wait may pass the limit for a moment, where neither that nor what
-/// is kept back has a page for it.
+/// Whether a wait may exceed the limit for a moment, if neither the limit nor
+/// the reserve has a page for it.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Beyond {
     /// There is no other way to wait.
     Allowed,
-    /// There is.
+    /// There is another way.
     Refused,
 }
 
 /// Waits for the context by the driver's own free.
 ///
 /// # Errors
-/// What the driver answers; [`Code::NOT_READY`] where the context may be
-/// ending, [`Code::OUT_OF_MEMORY`] where there is nothing to wait with.
+/// What the driver returns; [`Code::NOT_READY`] if the context may be ending,
+/// [`Code::OUT_OF_MEMORY`] if there is nothing to wait with.
 pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code> {
     let reserve = context.reserve();
     let mut held = reserve.take_out();
     let quota = reserve.quota(context);
-    // In one go: it cannot begin to end before all is given back.
+    // In one stay: the context cannot begin to end before all is given back.
     context.within_now(|| {
         let charge = quota.map(|quota| Charge::of_page(quota));
         let below = charge.as_ref().is_none_or(Option::is_some);
         if !below && held.memory.is_none() && beyond == Beyond::Refused {
             return Err(Code::OUT_OF_MEMORY);
         }
-        // Where nothing is kept back, a page beyond the limit for a moment is
-        // better than no wait.
+        // Without a reserve, a page beyond the limit is better than no wait.
         if below || held.memory.is_none() {
             let waited = wait_with(PAGE);
             drop(charge);

@@ -1,24 +1,24 @@
-//! Marks in the work of a context where the driver cannot mark all of it at
-//! once (before CUDA 12.5), stream by stream.
+//! Records events in a context stream by stream, where the driver cannot record
+//! one over all of it (before CUDA 12.5).
 //!
 //! An event on the legacy default stream comes after all earlier work of that
-//! stream and of every stream that orders with it, the threads' own default
-//! streams among them, which nobody else could name. Streams that do not order
-//! with it get an event each. The event on the legacy stream orders the
-//! others among each other at that point; that costs some overlap and changes
-//! no result, and the alternative would be to stop the host. A stream that is
-//! destroyed with work pending leaves an event behind, of whichever sort it
-//! was, and fences cover that until it is reached.
+//! stream and of every stream that orders with it, among them the threads' own
+//! default streams, which no other thread can name. Streams that do not order
+//! with it get an event each. The event on the legacy stream orders the others
+//! among each other at that point; that costs some overlap and changes no
+//! result, and the alternative would be to stop the host. A stream of either
+//! sort that is destroyed with work pending leaves an event behind, and fences
+//! cover that until it is reached.
 //!
-//! Where anything of this fails, and where streams came to be that cannot be
-//! marked, the whole context is waited for instead.
+//! If any of this fails, and if there are streams that cannot be marked, the
+//! whole context is waited for instead.
 //!
-//! Owns the list of the streams that are alive and of what destroyed ones left
-//! behind; its lock is taken alone and spans no driver call. Invariant: a
-//! stream is in one of the two from the return of its making until its work is
-//! done, and is not destroyed while a mark is being put on it. Cost: an entry
-//! per stream and an event per destroyed one; a mark per stream and fence.
-//! Nothing of this on drivers that can mark a context.
+//! Owns the list of live streams and of what destroyed ones left behind; its
+//! lock is taken alone and spans no driver call. Invariant: a stream is in one
+//! of the two from the return of its making until its work is done, and is not
+//! destroyed while an event is being recorded on it. Cost: an entry per stream
+//! and an event per destroyed one; an event per stream and fence. Nothing of
+//! this on drivers that can record over a context.
 
 use std::ffi::{CStr, c_uint};
 use std::ptr;
@@ -38,16 +38,16 @@ use crate::types::{CUstream, CudaResult};
 /// The flag of a stream that does not order with the legacy default stream.
 const NON_BLOCKING: c_uint = 1;
 
-/// Events left behind in a context before it is looked which were reached.
+/// How many events are left in a context before reached ones are looked for.
 const MOST_LEFT: usize = 64;
 
-/// How work is marked.
+/// How events are recorded.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum Way {
-    /// Nobody has asked the driver yet.
+    /// The driver was not asked yet.
     Unknown = 0,
-    /// The whole context at once.
+    /// One for the whole context.
     Context = 1,
     /// Stream by stream.
     Streams = 2,
@@ -55,11 +55,11 @@ enum Way {
     Wait = 3,
 }
 
-// Relaxed throughout: the value stands for itself.
+// Relaxed throughout: the value guards no other memory.
 static WAY: AtomicU8 = AtomicU8::new(Way::Unknown as u8);
 
-/// How this driver's work is marked. Known before the first stream is made, so
-/// that none is missed.
+/// How events are recorded with this driver. Known before the first stream is
+/// made, so that none is missed.
 fn way() -> Way {
     match WAY.load(Ordering::Relaxed) {
         1 => Way::Context,
@@ -80,12 +80,12 @@ fn way() -> Way {
     }
 }
 
-/// Whether a mark orders a context's streams with each other.
+/// Whether events order a context's streams with each other.
 pub(crate) fn marks_order() -> bool {
     way() == Way::Streams
 }
 
-/// Finds it out now.
+/// Finds out now how events are recorded.
 pub(crate) fn find_way() {
     way();
 }
@@ -100,11 +100,11 @@ struct Stream {
     context: Arc<Context>,
     /// Orders with the legacy default stream.
     blocking: bool,
-    /// Threads that are putting a mark on it.
+    /// Threads that are recording an event on it.
     users: Arc<AtomicUsize>,
 }
 
-/// What is left of a stream that was destroyed.
+/// What is left of a destroyed stream.
 struct Left {
     number: u64,
     context: Arc<Context>,
@@ -112,9 +112,9 @@ struct Left {
 }
 
 enum Trace {
-    /// Work before this mark.
+    /// Work before this event.
     Marked(Arc<Event>),
-    /// Work that no mark could be put after.
+    /// Work after which no event could be recorded.
     Unmarked,
     /// Perhaps the stream itself.
     Unwatched,
@@ -146,7 +146,7 @@ impl Book {
         (self.left.iter()).filter(move |left| Arc::ptr_eq(&left.context, context))
     }
 
-    /// Forgets what was left in a context before the number was given and is
+    /// Forgets what was left in a context before `number` was given out and is
     /// known to be done.
     fn forget_before(&mut self, context: &Arc<Context>, number: u64) {
         self.left.retain(|left| {
@@ -164,14 +164,14 @@ impl Book {
     }
 }
 
-/// A stream on which a mark is being put: it is not destroyed meanwhile.
+/// A stream on which an event is being recorded: it is not destroyed meanwhile.
 struct InUse {
     handle: usize,
     users: Arc<AtomicUsize>,
 }
 
 impl InUse {
-    /// The lock of the book is held, so that the stream is still in it.
+    /// The caller holds the lock of the book, so the stream is still in it.
     fn of(stream: &Stream) -> InUse {
         stream.users.fetch_add(1, Ordering::Relaxed);
         InUse {
@@ -183,16 +183,16 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `leave`; the mark is made.
+        // Release: pairs with the Acquire in `leave`; the event is recorded.
         self.users.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// Marks all work that the context was given so far; no marks where that was
-/// waited for instead, or the context is gone.
+/// Records events after all work that the context was given so far. Returns
+/// none if that was waited for instead, or if the context is gone.
 ///
 /// # Errors
-/// What the driver answers; [`Code::NOT_READY`] where the context may be ending.
+/// What the driver returns; [`Code::NOT_READY`] if the context may be ending.
 pub(crate) fn mark(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
     match mark_at_once(context) {
         Err(code)
@@ -205,10 +205,10 @@ pub(crate) fn mark(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
     }
 }
 
-/// The same without a wait.
+/// Records events as `mark` does, but never waits.
 ///
 /// # Errors
-/// As `mark`, and where only a wait would do.
+/// As `mark`; also if only a wait would do.
 pub(crate) fn mark_at_once(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
     let way = way();
     let marked = match way {
@@ -220,7 +220,7 @@ pub(crate) fn mark_at_once(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Co
         return Ok(Vec::new());
     }
     if way == Way::Context && matches!(marked, Err(Code::NOT_SUPPORTED)) {
-        // It exports a function that it does not have; no stream was watched.
+        // The driver does not support what it exports; no stream was tracked.
         take(Way::Wait);
     }
     marked
@@ -237,7 +237,7 @@ fn wait(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
     }
 }
 
-/// One mark per stream that needs its own, and those that were left behind.
+/// An event for each stream that needs one, and those left behind.
 fn mark_streams(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
     let (streams, left) = look(context).ok_or(Code::NOT_SUPPORTED)?;
     let mut marks = Vec::with_capacity(1 + streams.len() + left.len());
@@ -255,10 +255,10 @@ fn mark_streams(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
     Ok(marks)
 }
 
-/// The streams of a context that need a mark of their own, and the marks that
-/// others have left; none where marks cannot cover all of the work. Both at
-/// the same moment: a stream that is no longer among the first has left its
-/// mark among the second.
+/// The streams of a context that need an event of their own, and the events
+/// that destroyed ones left. Returns `None` if events cannot cover all of the
+/// work. Both are taken at the same moment: a stream that is no longer among
+/// the first has left its event among the second.
 fn look(context: &Arc<Context>) -> Option<(Vec<InUse>, Vec<Arc<Event>>)> {
     let book = BOOK.lock();
     let left = book.left_in(context).map(|left| match &left.trace {
@@ -278,16 +278,16 @@ pub(crate) fn forget_ended() {
     book.left.retain(|left| !left.context.has_ended());
 }
 
-/// Notes a stream that was made where `result` is success.
+/// Notes a stream that was made, if `result` is success.
 ///
 /// # Safety
-/// Where `result` is success, a stream was written to `stream`.
+/// If `result` is success, a stream was written to `stream`.
 pub(crate) unsafe fn made(result: CudaResult, stream: *mut CUstream, flags: c_uint) {
     if result != 0 {
         return;
     }
     let Some(context) = contexts::current() else {
-        // It was made in some context that cannot be told.
+        // It was made in a context that is not known.
         take(Way::Wait);
         return;
     };
@@ -302,8 +302,8 @@ pub(crate) unsafe fn made(result: CudaResult, stream: *mut CUstream, flags: c_ui
     });
 }
 
-/// Takes a stream that is going to be destroyed off the list, with a mark left
-/// behind; its context, if the stream was on the list.
+/// Takes a stream that is about to be destroyed off the list and leaves an
+/// event behind. Returns its context, if the stream was on the list.
 fn leave(stream: CUstream) -> Option<Arc<Context>> {
     let handle = stream.addr();
     let context = {
@@ -324,7 +324,7 @@ fn leave(stream: CUstream) -> Option<Arc<Context>> {
         let at = book.streams.iter().position(|s| s.handle == handle)?;
         let known = book.streams.swap_remove(at);
         if matches!(trace, Trace::Unmarked) {
-            // One is as good as many, if it is the latest.
+            // The latest one stands for all of them.
             let same = |left: &Left| {
                 matches!(left.trace, Trace::Unmarked) && Arc::ptr_eq(&left.context, &context)
             };
@@ -341,8 +341,8 @@ fn leave(stream: CUstream) -> Option<Arc<Context>> {
     Some(context)
 }
 
-/// Forgets the marks left in a context that were reached, where there are
-/// many: nobody may be making fences.
+/// Forgets the reached events left in a context, if there are many: fences
+/// would forget them, but perhaps none are made.
 fn tidy(context: &Arc<Context>) {
     let marks: Vec<Arc<Event>> = {
         let book = BOOK.lock();
@@ -362,17 +362,17 @@ fn tidy(context: &Arc<Context>) {
     }
 }
 
-/// A green context is going to be made. Its streams are made by functions of its
-/// own, and its work is no work of the legacy stream; waiting for the primary
-/// context covers it. Drivers that have green contexts and lack marks of
-/// contexts are few.
+/// Called before a green context is made. Its streams are made by functions of
+/// its own, and its work is no work of the legacy stream; waiting for the
+/// primary context covers it. Few drivers have them and cannot record over a
+/// context.
 pub(crate) fn expect_parts() {
     if way() == Way::Streams {
         take(Way::Wait);
     }
 }
 
-/// Whether each stream has to be known.
+/// Whether every stream has to be tracked.
 pub(crate) fn are_watched() -> bool {
     way() == Way::Streams
 }
@@ -388,7 +388,7 @@ pub(crate) fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Op
     if result == 0 {
         capture::destroyed(stream);
     } else if let Some(context) = left {
-        // Whether it lives on, only the driver knows.
+        // Only the driver knows whether the stream lives on.
         BOOK.lock().leave(&context, Trace::Unwatched);
     }
     Some(result)

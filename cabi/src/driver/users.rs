@@ -1,11 +1,11 @@
-//! Who holds the contexts of which the driver counts the users: the devices'
-//! primary ones, and others that are attached to.
+//! Counts the users of contexts whose users the driver counts: the devices'
+//! primary contexts, and others that are attached to.
 //!
-//! The driver does not tell its counts. So the program's own calls are counted
-//! here; what was not seen makes a count too small and never too large, so that
-//! a release or a detachment which ends the context is always known as one that
-//! may. Ours are not counted: they are given back at once, and not made while
-//! the context may be ending.
+//! The driver does not tell its counts, so the program's own calls are counted
+//! here. A call that we did not see makes a count too small and never too
+//! large, so a release or a detachment that ends the context is always known as
+//! one that may. Our own calls are not counted: they are undone at once, and
+//! not made while the context may be ending.
 //!
 //! Owns the counts. Its lock is taken alone and spans no driver call.
 //! Invariant: while a thread is alone with a context, no other becomes a user
@@ -22,14 +22,14 @@ use crate::types::{CUdevice, CudaResult};
 /// A context whose users are counted.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// A device's primary one.
+    /// A device's primary context.
     Primary(CUdevice),
-    /// The one with this handle.
+    /// The context with this handle.
     Handle(usize),
 }
 
 impl Counted {
-    /// Users that nobody tells us of: who made it.
+    /// Users that no call of the program shows: the one that made it.
     fn unseen(self) -> usize {
         match self {
             Counted::Primary(_) => 0,
@@ -40,9 +40,9 @@ impl Counted {
 
 struct Users {
     of: Counted,
-    /// How many there are, at the least.
+    /// How many users there are at least.
     held: usize,
-    /// Threads that come or go, without ending the context.
+    /// Threads that join or leave without ending the context.
     passing: usize,
     /// Threads that may be ending it.
     ending: usize,
@@ -52,12 +52,11 @@ static USERS: SpinMutex<Vec<Users>, Brief> = SpinMutex::new(Vec::new());
 
 thread_local! {
     /// How often this thread is passing: the driver may call back from there,
-    /// and a thread does not wait for itself.
+    /// and a thread must not wait for itself.
     static PASSING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Looks at the users of a context; of one that has none that are known,
-/// nothing is kept.
+/// Runs `work` on the users of a context. Keeps no entry for one without any.
 fn with<R>(of: Counted, work: impl FnOnce(&mut Users) -> R) -> R {
     let mut all = USERS.lock();
     let at = all.iter().position(|users| users.of == of);
@@ -77,12 +76,12 @@ fn with<R>(of: Counted, work: impl FnOnce(&mut Users) -> R) -> R {
     result
 }
 
-/// Keeps others from being alone with a context while it lives.
+/// Keeps other threads from being alone with a context, while it lives.
 pub(crate) struct Passing(Counted);
 
 impl Passing {
     fn enter(of: Counted) -> Passing {
-        // Whoever wants to be alone waits for this thread, if it is passing.
+        // A thread that wants to be alone waits for this one, if it is passing.
         let inside = PASSING.get() > 0;
         let mut patience = Patience::new();
         while !with(of, |users| (inside || users.ending == 0) && users.pass()) {
@@ -116,7 +115,7 @@ pub(crate) fn retain(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Cud
     join(Counted::Primary(device), call)
 }
 
-/// Makes the program one more user of a context by `call`.
+/// Makes the program one more user of a context, by `call`.
 pub(crate) fn join(of: Counted, call: impl FnOnce() -> CudaResult) -> CudaResult {
     let _passing = Passing::enter(of);
     let result = call();
@@ -126,14 +125,13 @@ pub(crate) fn join(of: Counted, call: impl FnOnce() -> CudaResult) -> CudaResult
     result
 }
 
-/// Makes calls of ours about the primary context of a device, which leave it as
-/// it was.
+/// Makes calls of ours about a device's primary context, whose count stays.
 pub(crate) fn ask<R>(device: CUdevice, calls: impl FnOnce() -> R) -> R {
     let _passing = Passing::enter(Counted::Primary(device));
     own_call(calls)
 }
 
-/// The program is going to let go of a context; none where that may end it.
+/// The program is going to let go of a context. `None` if that may end it.
 pub(crate) fn leave(of: Counted) -> Option<Passing> {
     let stays = with(of, |users| {
         let stays = users.held > 1 && users.ending == 0;
@@ -146,16 +144,16 @@ pub(crate) fn leave(of: Counted) -> Option<Passing> {
     stays.then(|| Passing::entered(of))
 }
 
-/// The program has let go of a context, alone with it.
+/// Notes that the program has let go of a context, alone with it.
 pub(crate) fn left(of: Counted) {
     with(of, |users| users.held = users.held.saturating_sub(1));
 }
 
-/// Keeps others from coming to a context and from leaving it while it lives.
+/// Keeps other threads from joining and from leaving a context, while it lives.
 pub(crate) struct Alone(Counted);
 
 impl Alone {
-    /// Waits for those who are at it.
+    /// Waits for the threads that are joining or leaving.
     pub(crate) fn begin(of: Counted) -> Alone {
         with(of, |users| users.ending += 1);
         let mut patience = Patience::new();
@@ -165,7 +163,7 @@ impl Alone {
         Alone(of)
     }
 
-    /// The context is gone: nobody holds it.
+    /// Notes that the context is gone: it has no users.
     pub(crate) fn forget(&self) {
         with(self.0, |users| users.held = 0);
     }
@@ -190,7 +188,7 @@ mod tests {
     #[test]
     fn a_release_counts() {
         assert_eq!(retain(DEVICE, || 0), 0);
-        // It may be the last one, also where others were not seen.
+        // It may be the last release: other users may not have been seen.
         assert!(leave(PRIMARY).is_none());
         assert_eq!(retain(DEVICE, || 2), 2);
         assert!(leave(PRIMARY).is_none());
@@ -200,7 +198,7 @@ mod tests {
         }
         retain(DEVICE, || 0);
         let alone = Alone::begin(PRIMARY);
-        // Another end goes on: who releases meanwhile may be the last.
+        // Another end is under way: a release meanwhile may be the last.
         assert!(leave(PRIMARY).is_none());
         alone.forget();
         drop(alone);
@@ -228,7 +226,7 @@ mod tests {
     fn nobody_retains_while_a_thread_is_alone() {
         const DEVICE: CUdevice = 78;
         const PRIMARY: Counted = Counted::Primary(DEVICE);
-        // Whoever is inside does not wait for itself.
+        // A thread inside does not wait for itself.
         retain(DEVICE, || {
             drop(Alone::begin(PRIMARY));
             ask(DEVICE, || 0)

@@ -1,14 +1,14 @@
-//! Whose memory is while contexts may be ending.
+//! Who owns an address while contexts may be ending.
 //!
 //! The driver takes a context's memory back, and may hand it out again, before
-//! anybody has told us that the context is gone: its end is still under way
-//! here, and the page maps give its addresses to it. So where the owner of an
-//! address may be ending, the driver says whose the memory is now; and memory
-//! that it has just given us is nobody else's.
+//! we have heard that the context is gone: its end is still under way here, and
+//! the page maps still name it for its addresses. So if the owner of an address
+//! may be ending, the driver is asked whose the memory is now; and memory that
+//! it has just given us belongs to no other context.
 //!
-//! Owns the count of the ends that are under way. Invariant: what the driver has given to somebody else is not
-//! taken for memory of ours. Cost: a load for each look-up of an owner; a
-//! question to the driver where that one may be ending.
+//! Owns the count of the ends that are under way. Invariant: memory that the
+//! driver has given to another owner is not taken for ours. Cost: a load for
+//! each look-up of an owner; a question to the driver if it may be ending.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -24,18 +24,17 @@ use crate::process::guard::{self, own_call};
 use crate::real;
 use crate::types::CUcontext;
 
-/// Ends that are under way.
+/// How many ends are under way.
 static ENDS: AtomicUsize = AtomicUsize::new(0);
 
-/// What is done where a context turns out to be gone.
+/// What to call when a context turns out to be gone.
 static GONE: OnceLock<fn(&Arc<Context>)> = OnceLock::new();
 
-/// An end of a context, while it is under way.
+/// An end of a context that is under way, while it lives.
 pub(crate) struct Ending;
 
 impl Ending {
-    /// It begins. Where it turns out to have come to its end meanwhile, `gone` is
-    /// done.
+    /// Begins it. `gone` is called if the context turns out to have ended.
     pub(crate) fn begin(gone: fn(&Arc<Context>)) -> Ending {
         GONE.get_or_init(|| gone);
         // Acquire and Release: pair with each other and with the loads below,
@@ -58,17 +57,17 @@ const CONTEXT: c_int = 1;
 /// Chunks begin at multiples of this.
 const STEP: Bytes = Bytes::kib(64);
 
-/// The owner of an address that `look` finds in a page map; nobody of ours,
-/// where the driver has given the memory to somebody else than the context that
-/// `context` says the owner is of.
+/// The owner of an address that `look` finds in a page map. Returns
+/// [`Owner::Foreign`] if the driver has given the memory to another context
+/// than the one that `context` names for that owner.
 #[inline]
 pub(crate) fn owner<'a>(
     address: Address,
     look: impl FnOnce() -> Owner,
     context: impl FnOnce(Owner) -> Option<&'a Arc<Context>>,
 ) -> Owner {
-    // Acquire: pairs with the Release in `Ending`. It comes before the look:
-    // whoever got the memory from the driver after it had left its context
+    // Acquire: pairs with the Release in `Ending`. It comes before the look: a
+    // thread that got the memory from the driver after it had left its context
     // either finds that end under way here, or finds the map without it.
     let may_be_ending = ENDS.load(Ordering::Acquire) != 0;
     let owner = look();
@@ -78,8 +77,9 @@ pub(crate) fn owner<'a>(
     owner
 }
 
-/// Whether the driver says that memory is another context's than this one's,
-/// which may be ending. It is not asked from inside a call of its own.
+/// Whether the driver says that memory belongs to another context than this
+/// one, which may be ending. The driver is not asked from inside a call of its
+/// own.
 #[cold]
 fn has_lost(context: &Context, address: Address) -> bool {
     if !context.is_paused() || guard::is_called_back() {
@@ -87,19 +87,19 @@ fn has_lost(context: &Context, address: Address) -> bool {
     }
     let mut handle: CUcontext = ptr::null_mut();
     let to = (&raw mut handle).cast();
-    // SAFETY: a place for the answer, and a number that the driver checks.
+    // SAFETY: writes the answer to a local; the driver checks the address.
     let asked = own_call(|| unsafe { real::cuPointerGetAttribute(to, CONTEXT, address.get()) });
     asked == 0 && green::whole(handle) != context.handle()
 }
 
-/// The driver has just given this memory: where a page map gives it to a
-/// context which is ending, that is gone. `context` finds that one there.
+/// Called with memory that the driver has just given. If a page map names an
+/// ending context for it, found by `context`, that context is gone.
 pub(crate) fn took<'a>(
     address: Address,
     size: Bytes,
     context: impl Fn(Address) -> Option<&'a Arc<Context>>,
 ) {
-    // Acquire: as above.
+    // Acquire: as in `owner`.
     if ENDS.load(Ordering::Acquire) == 0 {
         return;
     }

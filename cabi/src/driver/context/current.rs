@@ -1,8 +1,6 @@
-//! What a call of ours changes of the thread that makes it, and puts back.
-//!
-//! Owns nothing. Invariant: the thread goes on with the context and in the mode
-//! that it had. Cost: two cheap driver calls each, fewer where the context is
-//! current already.
+//! What a call of ours changes on its thread and puts back: the current context
+//! and the capture mode. Cost: two cheap driver calls each, fewer if the
+//! context is current already.
 
 use std::ptr;
 
@@ -11,28 +9,28 @@ use vramalloc_core::Code;
 use crate::real;
 use crate::types::{CAPTURE_MODE_RELAXED, CUcontext, CaptureMode};
 
-/// The context that is current; null for none, and where the driver does not
-/// say: a question of ours that fails is no failure of the call that follows.
+/// Returns the current context; null if there is none, or if the driver does
+/// not say: a failure of this question is no failure of the call that follows.
 ///
 /// # Errors
 /// [`Code::DEINITIALIZED`]: the process is at its end, and the driver takes no
 /// calls any more.
 pub(super) fn ask_current() -> Result<CUcontext, Code> {
     let mut current: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     match Code::check(unsafe { real::cuCtxGetCurrent(&raw mut current) }) {
         Err(Code::DEINITIALIZED) => Err(Code::DEINITIALIZED),
         _ => Ok(current),
     }
 }
 
-/// Keeps a context current while it lives, if it was not so already.
+/// Keeps a context current while it lives.
 pub(super) enum Current {
-    /// It was.
+    /// It was current before.
     Already,
-    /// It was pushed onto the thread's stack, above this one.
+    /// It was pushed onto the thread's stack, above this context.
     Pushed(CUcontext),
-    /// It could only be put in the place of this one.
+    /// It could only replace this context.
     Replaced(CUcontext),
 }
 
@@ -58,7 +56,7 @@ impl Drop for Current {
             Current::Already => return,
             Current::Pushed(before) => {
                 let mut popped: CUcontext = ptr::null_mut();
-                // SAFETY: a place for the answer; pops what `make` pushed.
+                // SAFETY: writes the answer to a local; pops what `make` pushed.
                 if unsafe { real::cuCtxPopCurrent_v2(&raw mut popped) } == 0 {
                     return;
                 }
@@ -74,7 +72,7 @@ impl Drop for Current {
 
 /// Keeps the thread's calls from disturbing captures while it lives.
 pub(super) struct Relaxed {
-    /// The mode before; none where the driver has no captures.
+    /// The mode before; `None` if the driver has no captures.
     before: Option<CaptureMode>,
 }
 
@@ -96,7 +94,7 @@ impl Drop for Relaxed {
 
 /// Sets the thread's mode and returns the one before.
 fn exchange_mode(mut mode: CaptureMode) -> Option<CaptureMode> {
-    // SAFETY: a mode to read and a place for the one before.
+    // SAFETY: reads a mode from a local and writes the old one there.
     let result = unsafe { real::cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     (result == 0).then_some(mode)
 }

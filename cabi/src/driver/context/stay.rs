@@ -1,9 +1,8 @@
-//! Being in a context that does not end meanwhile.
+//! Staying in a context, which does not end meanwhile.
 //!
-//! Owns nothing but the count of those who wait to come in. Invariant: whoever
-//! is inside has passed the gate, and never passes it again: a thread that ends
-//! the context waits for who is inside, and who comes later waits for that end.
-//! Cost: the passing of a gate.
+//! Invariant: a thread that is inside has passed the gate, and does not pass it
+//! again: a thread that ends the context waits for those inside, and those that
+//! come later wait for that end. Cost: the passing of a gate.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,9 +15,9 @@ use crate::process::guard::{self, own_call};
 use crate::types::CudaResult;
 
 impl Context {
-    /// Does `work` in the context, which does not end meanwhile; none where it
-    /// has ended, or may be ending: for how long that is waited for says
-    /// `ending`.
+    /// Runs `work` in the context, which does not end meanwhile. Returns `None`
+    /// if the context has ended, or may be ending; `ending` says whether to
+    /// wait for that to be decided.
     #[inline]
     pub(crate) fn stay<R>(
         &self,
@@ -39,7 +38,7 @@ impl Context {
         self.come_in(pass)
     }
 
-    /// Passes as soon as that can be.
+    /// Passes the gate as soon as that is possible.
     #[cold]
     fn come_in<R>(&self, mut pass: impl FnMut() -> Option<R>) -> Option<R> {
         if guard::is_called_back() {
@@ -59,10 +58,10 @@ impl Context {
 pub(crate) struct Within<'a>(&'a Context);
 
 impl Within<'_> {
-    /// Makes a call there, as [`Context::call`].
+    /// Makes a call in the context, as [`Context::call`].
     ///
     /// # Errors
-    /// What the driver answers.
+    /// What the driver returns.
     pub(crate) fn call(&self, call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
         self.calls(|| Code::check(call()))
     }
@@ -80,7 +79,7 @@ impl Within<'_> {
     }
 }
 
-/// A thread whose call is held back, while it lives.
+/// Counts a thread whose call is held back, while it lives.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Waiting<'_> {

@@ -1,11 +1,10 @@
-//! The thread that ends scopes in the background, where the option
-//! `eager_delete_scope` asks for that.
+//! The thread that ends scopes in the background, if the option
+//! `eager_delete_scope` is off.
 //!
-//! Owns what is still to be freed. The thread is started when it is first
-//! wanted; the program's signals are for its own threads. At the end of the
-//! process it is left where it stands, and what it has not freed goes with the
-//! process. Invariant: no lock is held while something is freed. Cost: a
-//! hand-over per scope.
+//! Owns the queue of what is to be freed. The thread is started on first use,
+//! with signals blocked: the program's signals are for its own threads. At the
+//! end of the process it is left as it is, and what it has not freed goes with
+//! the process. Invariant: no lock is held during a free.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,19 +27,19 @@ static QUEUE: Mutex<Queue> = Mutex::new(Queue {
     busy: false,
     ended: false,
 });
-/// There is something to be freed, or an end of it.
+/// Notified when there is something to free, when it is freed, and at the end.
 static CHANGED: Condvar = Condvar::new();
 
 fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hands items over to be freed; gives all back that waits where there is no
-/// thread.
+/// Hands items over to be freed. Returns everything that is queued if the
+/// thread cannot be started.
 pub(crate) fn free_later(items: Vec<Item>) -> Result<(), Vec<Item>> {
     let first = !std::mem::replace(&mut queue().running, true);
     if first && threads::spawn("scopes", work).is_err() {
-        // Others may have relied on the thread.
+        // Other callers may have relied on the thread.
         let mut queue = queue();
         queue.running = false;
         return Err(queue.items.drain(..).chain(items).collect());
@@ -52,19 +51,19 @@ pub(crate) fn free_later(items: Vec<Item>) -> Result<(), Vec<Item>> {
 
 fn work() {
     while let Some(item) = next() {
-        // Nobody is left to hear of a failure.
+        // No caller is left to hear of a failure.
         let freed = guard::serve(|| free_item(item));
         let mut queue = queue();
         queue.busy = false;
         if freed.is_err() {
-            // Broken, or the process is ending: what is left is kept.
+            // Our code is broken, or the process ends: what is left is kept.
             queue.ended = true;
         }
         CHANGED.notify_all();
     }
 }
 
-/// Waits for the next item; none at the end.
+/// Waits for the next item; `None` at the end.
 fn next() -> Option<Item> {
     let mut queue = queue();
     loop {
@@ -96,9 +95,9 @@ pub(crate) fn finish() {
     }
 }
 
-/// The process ends.
+/// Called at the end of the process: frees no more.
 pub(crate) fn stop() {
-    // Whoever ends the process from inside a hand-over must not wait for it.
+    // A thread that ends the process inside a hand-over must not wait for it.
     if let Ok(mut queue) = QUEUE.try_lock() {
         queue.ended = true;
         CHANGED.notify_all();

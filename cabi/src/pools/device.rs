@@ -1,14 +1,13 @@
 //! Contexts and their arenas.
 //!
 //! Owns every arena of the process, from the first request in a context until
-//! the process ends: a retired arena keeps its statistics, and a pointer to
-//! one never dangles. Invariant: a context has at most one arena that serves,
-//! and a context that comes back under an old handle gets a new one. Cost: a
-//! hit is one thread-local look-up; a free finds its arena with the page map
-//! and one load.
+//! the process ends: a retired arena keeps its statistics, and a pointer to one
+//! never dangles. Invariant: a context has at most one arena that serves, and a
+//! context that is made under an old handle gets a new one. Cost: a hit is one
+//! thread-local look-up; a free finds its arena with the page map and one load.
 //!
-//! Lock order: `NEW`, then `SERVING` or that of `POOLS`. No driver call is made
-//! under any of them.
+//! Lock order: `NEW`, then `SERVING` or the lock in `POOLS`. No driver call is
+//! made under any of them.
 
 use std::cell::Cell;
 use std::ptr;
@@ -49,20 +48,20 @@ use settings::{config, watch};
 /// An arena over the real driver.
 pub(crate) type DeviceArena = vramalloc_core::Arena<RealDriver>;
 
-/// As many arenas as a process can have, in segments of the registry, retired
-/// ones counted: 262144. Contexts beyond are left to CUDA.
+/// Segments of the registry for the arenas of a process, retired ones included:
+/// room for 262144. Contexts beyond that are left to CUDA.
 const MOST_ARENAS: usize = 256;
 
-/// Who wants memory.
+/// Who asks for memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asking {
-    /// A door: CUDA's functions are ours.
+    /// A door: look-ups of CUDA's functions reach ours.
     Door,
-    /// The C API, which is there also where they are not.
+    /// The C API, which can also be called when they do not.
     Api,
 }
 
-/// A context with its arena, or one of its lanes.
+/// A context with its arena, or a lane of a context.
 pub(crate) struct DevicePool {
     handle: usize,
     device: &'static Device,
@@ -72,17 +71,17 @@ pub(crate) struct DevicePool {
     role: Role,
 }
 
-/// What a pool is to its context.
+/// What a pool is for its context.
 enum Role {
-    /// The context's own.
+    /// The context's own pool.
     Context(Box<ContextPools>),
-    /// A lane's; this is its context's.
+    /// A lane's pool; this is the pool of its context.
     Lane(&'static DevicePool),
 }
 
-/// What a context has beside its arena.
+/// What a context has besides its arena.
 struct ContextPools {
-    /// Memory of streams, each lane with a pool of its own.
+    /// Lanes: memory of streams, each lane with a pool of its own.
     lanes: Lanes<RealDriver>,
     pinned: Pools,
 }
@@ -117,7 +116,7 @@ impl DevicePool {
         matches!(self.role, Role::Lane(_))
     }
 
-    /// Whether the other one's context is this one's.
+    /// Whether both belong to the same context.
     pub(crate) fn is_of_context(&self, other: &DevicePool) -> bool {
         self.handle == other.handle
     }
@@ -130,7 +129,7 @@ impl DevicePool {
         Arc::ptr_eq(self.context(), context)
     }
 
-    /// Whether its context may be ending: nothing is asked of it then.
+    /// Whether its context may be ending: it is asked nothing then.
     fn is_paused(&self) -> bool {
         self.context().is_paused()
     }
@@ -144,7 +143,8 @@ impl DevicePool {
         }
     }
 
-    /// The same in the order of a stream; see [`DeviceArena::free_in_order`].
+    /// Frees a block of this pool in the order of a stream; see
+    /// [`DeviceArena::free_in_order`].
     pub(crate) fn free_in_order(
         &self,
         address: Address,
@@ -157,9 +157,9 @@ impl DevicePool {
         }
     }
 
-    /// Free and total memory of the device as the program should see them: what
-    /// lies idle in any arena of the device is given back before a request
-    /// fails, and so it is free.
+    /// Free and total memory of the device as the program should see them. Idle
+    /// memory in any arena of the device is given back before a request fails,
+    /// so it counts as free.
     pub(crate) fn mem_info(&self) -> Result<MemInfo, Code> {
         let MemInfo { free, total } = self.arena.mem_info()?;
         let elsewhere = pools_on(self.device()).into_iter().map(|pool| {
@@ -171,7 +171,7 @@ impl DevicePool {
         Ok(MemInfo { free, total })
     }
 
-    /// Gives everything back that no block lies in; how many bytes that were.
+    /// Gives back memory in which no block lies; returns how many bytes.
     pub(crate) fn trim(&self) -> Bytes {
         self.lanes().trim().saturating_add(self.arena.trim())
     }
@@ -195,8 +195,8 @@ thread_local! {
         const { Cell::new(Remembered { generation: 0, handle: 0, pool: None }) };
 }
 
-/// The arena of the context that is current on this thread, with the device
-/// it is on; none where no context is current.
+/// The arena of the context that is current on this thread, and its device;
+/// `None` if no context is current.
 pub(crate) fn current() -> Option<(&'static DeviceArena, CUdevice)> {
     let pool = current_pool(Asking::Door)?;
     Some((&pool.arena, pool.device.handle))
@@ -205,12 +205,12 @@ pub(crate) fn current() -> Option<(&'static DeviceArena, CUdevice)> {
 /// The pool of the context that is current on this thread.
 pub(crate) fn current_pool(asking: Asking) -> Option<&'static DevicePool> {
     let mut handle: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let result = unsafe { real::cuCtxGetCurrent(&raw mut handle) };
     if result != 0 || handle.is_null() {
         return None;
     }
-    // A thread that was told of a context's end does not find its arena again.
+    // After the end of a context, threads do not find its arena again.
     let generation = contexts::generation();
     let last = LAST.get();
     match last.pool {
@@ -218,7 +218,7 @@ pub(crate) fn current_pool(asking: Asking) -> Option<&'static DevicePool> {
         _ => {
             let pool = find(green::whole(handle), asking, || {
                 let mut device: CUdevice = 0;
-                // SAFETY: a place for the answer.
+                // SAFETY: writes the answer to a local.
                 let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
                 told.then_some(device)
             })?;
@@ -232,7 +232,7 @@ pub(crate) fn current_pool(asking: Asking) -> Option<&'static DevicePool> {
     }
 }
 
-/// The pool of a context of this device, whatever context is current.
+/// The pool of a context of this device, whichever context is current.
 pub(crate) fn pool_of(
     handle: CUcontext,
     device: CUdevice,
@@ -241,8 +241,8 @@ pub(crate) fn pool_of(
     find(green::whole(handle), asking, || Some(device))
 }
 
-/// The pool that serves a context, or a new one. Where the context may be
-/// ending, it is waited for that to be decided.
+/// The pool that serves a context, or a new one. If the context may be ending,
+/// waits for that to be decided.
 fn find(
     handle: CUcontext,
     asking: Asking,
@@ -259,14 +259,14 @@ fn find(
             Err(context) => context,
         };
         match context.await_decision() {
-            // One that was found before the next end begins will do.
+            // A pool that is found before the next end begins will do.
             Decision::Lives => {
                 if let Some(pool) = serving(handle.addr()).filter(|pool| pool.is_of(&context)) {
                     return Some(pool);
                 }
             }
             Decision::Ended => {}
-            // What it is asked for meanwhile is the driver's.
+            // Meanwhile requests go to the driver.
             Decision::Open => return None,
         }
     }
@@ -275,12 +275,12 @@ fn find(
 /// Whether a context is current on this thread.
 ///
 /// # Errors
-/// What the driver would answer a call that needs one.
+/// What the driver would return to a call that needs one.
 pub(crate) fn check_current() -> Result<(), Code> {
     let mut handle: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let asked = unsafe { real::cuCtxGetCurrent(&raw mut handle) };
-    // A question of ours that fails is no failure of the program's.
+    // A failure of our question is no failure of the program's.
     if asked == 0 && handle.is_null() {
         return Err(Code::INVALID_CONTEXT);
     }
@@ -295,8 +295,7 @@ fn serving(handle: usize) -> Option<&'static DevicePool> {
         .copied()
 }
 
-/// Makes the arena of a context of this device; or the one that may
-/// be ending.
+/// Makes the arena of a context. Fails with the context if that may be ending.
 fn create(
     handle: CUcontext,
     ordinal: CUdevice,
@@ -365,9 +364,9 @@ fn create(
     Ok(Some(pool))
 }
 
-/// Makes a lane of a context: no fence, and chunks as they are needed,
-/// whatever the strategy. Memory is filled and waited for in no stream's order,
-/// so not here.
+/// Makes a lane of a context: it needs no fence and takes chunks as they are
+/// needed, whatever the strategy. Filling and waiting follow no stream's order,
+/// so a lane does neither.
 pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
     let pages = PAGES.get()?;
     let (mut config, watch) = process::options(|loaded| {
@@ -397,8 +396,7 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
     Some(Arc::clone(&lane.arena))
 }
 
-/// Puts a limit in force that was changed, and gives idle memory beyond it
-/// back.
+/// Puts a changed limit in force, and gives back idle memory beyond it.
 pub(crate) fn obey_limit() {
     for device in devices::obey_limit() {
         for pool in pools_on(device.handle) {
@@ -428,28 +426,26 @@ pub(crate) fn pools_on(device: CUdevice) -> Vec<&'static DevicePool> {
     pools
 }
 
-/// Every pool there has been on a device, lanes too; the memory of those that
-/// are gone counts for nothing.
+/// Every pool there has been on a device, lanes too; dead ones have no memory.
 pub(crate) fn all_on(device: CUdevice) -> impl Iterator<Item = &'static DevicePool> {
     POOLS.all().filter(move |pool| pool.device.handle == device)
 }
 
-/// The pools of the context that serve.
+/// The pools of this context that serve.
 pub(crate) fn pools_of(context: &Arc<Context>) -> Vec<&'static DevicePool> {
     let mut pools = pools();
     pools.retain(|pool| pool.is_of(context));
     pools
 }
 
-/// After a context was paused: whoever looks for a pool from
-/// now on finds none in it, and none is made.
+/// After a context was paused: from now on no pool in it is found or made.
 pub(crate) fn close_pools() {
-    // Whoever was making one has made it when this is passed.
+    // A thread that was making one is done when this lock is free.
     drop(NEW.lock());
     contexts::forget_remembered();
 }
 
-/// This context is gone: its arenas forget everything.
+/// Retires the arenas of a context that is gone.
 pub(crate) fn retire(context: &Arc<Context>) -> Leftovers {
     let retired: Vec<&'static DevicePool> = {
         let mut serving = SERVING.write();

@@ -1,10 +1,10 @@
-//! What is freed together: scopes and groups.
+//! Memory that is freed together: scopes and groups.
 //!
 //! Owns the groups and each thread's innermost scope. Invariant: a group's
 //! allocations are freed with it and not one by one, although the first
-//! member's address is an allocation's own; and nothing is held that is gone,
-//! whichever function freed it. Cost: in a process that never had a scope or a
-//! group, a free costs an atomic load more.
+//! member's address is that of an allocation; nothing is held that was freed,
+//! by whichever function. Cost: an atomic load per free in a process that never
+//! had a scope or a group.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,15 +29,16 @@ pub(crate) enum Item {
 
 static SCOPES: LazyLock<Scopes<Item>> = LazyLock::new(Scopes::new);
 
-/// Whether there is or was a scope or a group. Relaxed: whoever has an address
-/// of one learned of it from the thread that made it, and so sees this set.
+/// Whether there is or was a scope or a group. Relaxed: a thread that has an
+/// address of one learned of it from the thread that made it, and so sees this
+/// set.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static INNERMOST: Cell<Option<ScopeId>> = const { Cell::new(None) };
 }
 
-/// Enters what the calling thread got in its innermost scope.
+/// Enters an item in the calling thread's innermost scope.
 pub(crate) fn enter(item: Item) {
     if let Some(scope) = INNERMOST.get() {
         SCOPES.enter(scope, item);
@@ -53,7 +54,7 @@ pub(crate) fn begin_scope() -> u64 {
 }
 
 /// Ends the calling thread's innermost scope and returns what has to be freed;
-/// none where the innermost scope is another.
+/// `None` if `scope` is not the innermost.
 pub(crate) fn end_scope(scope: u64) -> Option<Vec<Item>> {
     let scope = ScopeId(scope);
     if INNERMOST.get() != Some(scope) {
@@ -64,10 +65,10 @@ pub(crate) fn end_scope(scope: u64) -> Option<Vec<Item>> {
     Some(items)
 }
 
-/// Frees what a scope held. What is gone already went with its context.
+/// Frees an item of a scope. If it is gone, it went with its context.
 ///
 /// # Errors
-/// What CUDA answers.
+/// What CUDA returns.
 pub(crate) fn free_item(item: Item) -> Result<(), FreeError> {
     let freed = match item {
         Item::Block(address) => memory::free_anywhere(address),
@@ -112,11 +113,10 @@ pub(crate) fn group_size(group: u64) -> Option<usize> {
     Some(GROUPS.lock().allocations.get(&group)?.len())
 }
 
-/// Frees all allocations of a group. Those that CUDA refuses to free are the
-/// group's still.
+/// Frees the allocations of a group. Those that CUDA refuses to free stay.
 ///
 /// # Errors
-/// [`FreeError::NotLive`] where there is no such group; else the first failure.
+/// [`FreeError::NotLive`] if there is no such group; else the first failure.
 pub(crate) fn free_group(group: u64) -> Result<(), FreeError> {
     let allocations = {
         let mut groups = GROUPS.lock();
@@ -148,12 +148,12 @@ pub(crate) fn free_group(group: u64) -> Result<(), FreeError> {
     result
 }
 
-/// Frees the block that starts at an address, by this call. It leaves its scope
-/// before that, since the address may be somebody else's at once; where CUDA
-/// refuses to free it, it is there again.
+/// Frees the block that starts at an address, by `free`. It leaves its scope
+/// before that, since the address may become another block's at once; if CUDA
+/// refuses to free it, it is put back.
 ///
 /// # Errors
-/// Those of the call; [`FreeError::NotLive`] for one of a group's allocations,
+/// Those of `free`; [`FreeError::NotLive`] for one of a group's allocations,
 /// which is not freed by itself.
 pub(crate) fn free_by(
     address: Address,
@@ -175,8 +175,9 @@ pub(crate) fn free_by(
     freed
 }
 
-/// A context is gone, and its memory with it: what the allocator does not know
-/// any more is held no longer, since its address may become somebody else's.
+/// Called when a context is gone, and its memory with it: forgets what the
+/// allocator does not know any more, since the address may become another
+/// block's.
 pub(crate) fn forget_dead() {
     if !ANY.load(Ordering::Relaxed) {
         return;

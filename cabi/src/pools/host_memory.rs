@@ -4,9 +4,9 @@
 //! context may be reading or writing a block when it is freed, so it is handed
 //! out again only after a fence later than the free was reached everywhere.
 //!
-//! `pools` has one arena for each context and each way of asking for memory;
-//! `source` is where their chunks come from, `registered` what of that is the
-//! system's; `watcher` is a thread that some options ask for.
+//! `pools` has one arena for each context and kind of request; `source` is
+//! where their chunks come from, `registered` the part of those that is the
+//! system's memory; `watcher` is a thread that some options ask for.
 
 mod pools;
 mod registered;
@@ -30,8 +30,8 @@ pub(crate) use registered::{Leftovers, stand_in};
 use source::CHUNK_ALIGN;
 pub(crate) use source::Kind;
 
-/// Memory of the current context's pool. Where that has none left, the real
-/// function is asked: beyond the cap it serves, and a failure is its own.
+/// Allocates in the current context's pool. If that has no memory left, the
+/// real function is called: beyond the cap it serves, and a failure is its own.
 ///
 /// # Safety
 /// `to` is null or may be written to.
@@ -41,7 +41,7 @@ pub(crate) unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> 
     }
     let arena = device::current_pool(Asking::Door)?.pinned().arena(kind)?;
     let request = Bytes::new(size as u64);
-    // Registered memory would be no memory to the real free.
+    // The real free would not know registered memory.
     let allocated = if arena.driver().registers() {
         arena.allocate(request)
     } else {
@@ -65,8 +65,7 @@ pub(crate) unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> 
     if asked.is_ok() {
         // SAFETY: the real function has just written there.
         let address = Address::new(unsafe { *to }.addr() as u64);
-        // Where it cannot be adopted it stays the driver's, and the free of it
-        // finds its way there.
+        // If not adopted it stays the driver's, and its free goes there.
         let _adopted: bool = arena.adopt(address, request);
     } else if let Err(code) = asked {
         note_failure(arena, request, error, code);
@@ -74,18 +73,18 @@ pub(crate) unsafe fn allocate(to: *mut *mut c_void, size: usize, kind: Kind) -> 
     Some(result)
 }
 
-/// What the arena had none for, the driver has none for either.
+/// Notes a shortage of the arena that the driver could not help with either.
 fn note_failure(arena: &HostArena, request: Bytes, error: AllocError, code: Code) {
-    // Any other shortage the arena has noted itself.
+    // The arena has noted any other shortage itself.
     if error == AllocError::Limit && code == Code::OUT_OF_MEMORY {
         arena.note_refusal(request);
     }
 }
 
-/// Memory for every context, of the pool of this one: for the C API.
+/// Allocates memory for every context, in the pool of this one: for the C API.
 ///
 /// # Errors
-/// What CUDA answers.
+/// What CUDA returns.
 pub(crate) fn allocate_portable(pool: &DevicePool, size: Bytes) -> Result<Address, Code> {
     let arena = pool.pinned().arena(Kind::PORTABLE);
     let arena = arena.ok_or(Code::OUT_OF_MEMORY)?;
@@ -98,8 +97,8 @@ pub(crate) fn allocate_portable(pool: &DevicePool, size: Bytes) -> Result<Addres
     if arena.adopt(address, size) {
         return Ok(address);
     }
-    // Nobody would know it when it is freed. What is aligned as chunks are
-    // can be entered.
+    // It would not be known when it is freed. Memory that is aligned as chunks
+    // are can be entered.
     arena.return_past(|| arena.driver().free(address))?;
     let whole = size.round_up(CHUNK_ALIGN).ok_or(Code::OUT_OF_MEMORY)?;
     let address = arena.ask_past(|| arena.driver().alloc_chunk(whole))?;
@@ -115,8 +114,7 @@ pub(crate) fn free(address: u64) -> Freed {
     free_if(address, || Ok(()))
 }
 
-/// Frees an address if `check` lets it, which is asked for addresses of ours
-/// alone.
+/// Frees an address if `check`, asked for addresses of ours alone, allows it.
 pub(crate) fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     let address = Address::new(address);
     Freed::at(pools::owner(address), check, |id| {
@@ -128,7 +126,7 @@ pub(crate) fn free_if(address: u64, check: impl FnOnce() -> Result<(), Code>) ->
     })
 }
 
-/// Gives everything back that is not in use; how many bytes that were.
+/// Gives back all memory that is not in use; returns how many bytes that was.
 pub(crate) fn trim() -> Bytes {
     let released = pools::all().map(|arena| arena.trim());
     released.fold(Bytes::ZERO, Bytes::saturating_add)
@@ -139,8 +137,7 @@ pub(crate) fn owns(address: u64) -> bool {
     pools::owner(Address::new(address)) != Owner::Foreign
 }
 
-/// The same as far as the page map knows, also where the memory's context may
-/// be ending.
+/// Whether the page map knows the address, even if its context may be ending.
 pub(crate) fn knows(address: u64) -> bool {
     pools::in_map(Address::new(address)) != Owner::Foreign
 }
@@ -154,8 +151,8 @@ pub(crate) fn is_live(address: u64) -> bool {
     pools::arena(id).is_some_and(|arena| arena.locate(address).is_some())
 }
 
-/// A block that is not all of what the driver has given around it, as start
-/// and size.
+/// Start and size of the block around an address; `None` if it is all that the
+/// driver has given there.
 pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
     let address = Address::new(address);
     let Owner::Arena(id) = pools::owner(address) else {

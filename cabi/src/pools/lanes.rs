@@ -1,10 +1,10 @@
-//! Memory of streams: which lane serves a request, and marks on streams.
+//! Memory of streams: which lane serves a request, and events on streams.
 //!
-//! A stream is known by the number that its driver never gives to another.
-//! Drivers without such numbers (before CUDA 12) leave us the handle, which is
-//! good as long as we hear of its end; where we do not, and for what is no
-//! stream of its own, the context's arena serves. Owns nothing but whether
-//! there are lanes. Cost: two driver calls per request that look something up.
+//! A stream is known by its id, which the driver never gives to another.
+//! Drivers without ids (before CUDA 12) leave us the handle, which is good as
+//! long as we hear of the stream's end. If we do not, and for handles that
+//! stand for no stream of their own, the context's arena serves. Cost: two
+//! driver calls per request, to look the stream up.
 
 use std::ptr;
 use std::sync::Arc;
@@ -31,19 +31,19 @@ use crate::real;
 use crate::real::reach;
 use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUdevice, CUstream, CudaResult};
 
-/// Handles below stand for streams of the context or the thread.
+/// Handles up to these stand for streams of the context or the thread.
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
-/// A thread's own stream.
+/// The handle of a thread's own stream.
 pub(crate) fn per_thread() -> CUstream {
     ptr::without_provenance_mut(PER_THREAD)
 }
 
-/// Asks whether a stream that is named is one.
+/// Checks that a stream which is named exists.
 ///
 /// # Errors
-/// What the driver answers to a handle of none.
+/// What the driver returns for a handle that is no stream.
 pub(crate) fn check(stream: CUstream) -> Result<(), Code> {
     if stream.addr() <= PER_THREAD {
         return Ok(());
@@ -53,12 +53,12 @@ pub(crate) fn check(stream: CUstream) -> Result<(), Code> {
     let asked = own_call(|| unsafe { real::cuStreamGetCtx(stream, &raw mut context) });
     match Code::check(asked) {
         Err(Code::INVALID_HANDLE) => Err(Code::INVALID_HANDLE),
-        // A question of ours that fails otherwise is no failure of the program's.
+        // Any other failure of our question is no failure of the program's.
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
-/// Whether there is or was a lane. Relaxed: it only spares work.
+/// Whether there is or was a lane. Relaxed: it only saves work.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Why the context's arena served the latest request that a lane did not, if
@@ -79,7 +79,7 @@ pub(crate) fn mode() -> &'static str {
     }
 }
 
-/// A stream as it is marked.
+/// A stream on which events are recorded.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct Stream {
     handle: usize,
@@ -87,19 +87,18 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The stream of this handle, which is current or of the pool's context.
+    /// The stream of this handle; a default one is of the pool's context.
     fn of(handle: CUstream, pool: &DevicePool) -> Stream {
         let mut context: CUcontext = ptr::null_mut();
-        // SAFETY: a live stream by the caller's promise, and a place for the
-        // answer.
+        // SAFETY: a live stream by the caller's promise; writes to a local.
         let ask = || unsafe { real::cuStreamGetCtx(handle, &raw mut context) };
         let context = match ask_of(handle, pool, ask) {
             Ok(()) => context,
             Err(_) => pool.arena().driver().context().handle(),
         };
         Stream {
-            // A thread's own stream cannot be named by others; it orders with
-            // the legacy one, which is marked in its place.
+            // A thread's own stream cannot be named by others. It orders with
+            // the legacy one, on which the event is recorded instead.
             handle: if handle.addr() <= PER_THREAD {
                 0
             } else {
@@ -126,8 +125,8 @@ impl Streams for RealDriver {
         if reach::is_in_front() {
             return capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED));
         }
-        // Nobody tells us of captures; but what captures is the stream itself,
-        // or the mark disturbs nothing.
+        // We do not hear of captures here. But either the stream itself
+        // captures, or the event disturbs nothing.
         let quiet = stream.context().call_now(|| captures(stream.handle()));
         quiet.and_then(|()| mark())
     }
@@ -140,12 +139,12 @@ impl Streams for RealDriver {
     }
 }
 
-/// An error where the stream captures, or orders with one that does.
+/// Returns an error if the stream captures, or orders with one that does.
 fn captures(stream: CUstream) -> u32 {
     let mut status = CAPTURE_STATUS_NONE;
-    // SAFETY: a live stream, and a place for the answer.
+    // SAFETY: a live stream; writes the answer to a local.
     match unsafe { real::cuStreamIsCapturing(stream, &raw mut status) } {
-        // Drivers without captures.
+        // The driver has no captures.
         MISSING => 0,
         0 if status == CAPTURE_STATUS_NONE => 0,
         0 => Code::CAPTURE_UNSUPPORTED.get(),
@@ -153,20 +152,20 @@ fn captures(stream: CUstream) -> u32 {
     }
 }
 
-/// What is known of the uses of a block.
+/// What is known of other streams' uses of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Uses {
-    /// Every use on another stream is recorded.
+    /// Each of them is recorded.
     Recorded,
-    /// They are not told.
+    /// They are not reported.
     Unknown,
 }
 
-/// Memory for a stream. `shared` stands for the capture where several share
-/// memory.
+/// Allocates memory for a stream. If several captures share memory, `shared` is
+/// the number to use for all of them.
 ///
 /// # Errors
-/// What CUDA answers.
+/// What CUDA returns.
 pub(crate) fn allocate(
     pool: &'static DevicePool,
     stream: CUstream,
@@ -178,7 +177,7 @@ pub(crate) fn allocate(
         number: shared.unwrap_or(number),
         told: uses == Uses::Recorded,
     });
-    // Without pools the driver's own free waits for whoever uses a block.
+    // Without pools the driver's own free waits for all uses of a block.
     let pools = || process::options(|loaded| loaded.settings.config.strategy) != Passthrough;
     let why_not = match uses {
         _ if capture.is_some() => None,
@@ -198,13 +197,13 @@ pub(crate) fn allocate(
         pool.lanes().serve(key, make, request)
     });
     served.unwrap_or_else(|| match capture {
-        // Memory of a graph would be somebody else's one day.
+        // Elsewhere, memory of a graph would be handed out again one day.
         Some(_) => Err(Code::NOT_SUPPORTED),
         None => places::allocate_in(pool.arena(), size),
     })
 }
 
-/// The capture that a stream is part of.
+/// The number of the capture that a stream is part of.
 fn capture_on(pool: &DevicePool, stream: CUstream) -> Option<u64> {
     if reach::is_in_front() && !capture::any() {
         return None;
@@ -212,12 +211,11 @@ fn capture_on(pool: &DevicePool, stream: CUstream) -> Option<u64> {
     in_context(pool, || capture::number_on(stream))
 }
 
-/// A number that the stream has and no other ever has, or none while this one
-/// lives and we hear of its end.
+/// The stream's id, or else a number that no other stream has while this one
+/// lives, if we hear of its end.
 fn number(pool: &DevicePool, stream: CUstream) -> Option<u64> {
     let mut number = 0;
-    // SAFETY: a live stream by the caller's promise, and a place for the
-    // answer.
+    // SAFETY: a live stream by the caller's promise; writes to a local.
     let ask = || unsafe { real::cuStreamGetId(stream, &raw mut number) };
     match (ask_of(stream, pool, ask), stream.addr()) {
         (Ok(()), _) => Some(number),
@@ -226,9 +224,10 @@ fn number(pool: &DevicePool, stream: CUstream) -> Option<u64> {
     }
 }
 
-/// Asks something of a stream. What stands for one of the pool's context, with
-/// that current; one of its own wherever the thread is, or in any context: it
-/// is the same everywhere, and the end of none is waited for.
+/// Asks the driver about a stream: for the handle of a default stream with the
+/// pool's context current; for any other in the current context, or else in
+/// any. The answer is the same in all of them, and no context's end is waited
+/// for.
 fn ask_of(
     stream: CUstream,
     pool: &DevicePool,
@@ -251,7 +250,7 @@ fn ask_of(
     answer.unwrap_or(told)
 }
 
-/// Looks something up with the pool's context current.
+/// Runs `look` with the pool's context current.
 fn in_context<R>(pool: &DevicePool, look: impl FnOnce() -> Option<R>) -> Option<R> {
     let mut found = None;
     let called = pool.arena().driver().context().call(|| {
@@ -261,11 +260,11 @@ fn in_context<R>(pool: &DevicePool, look: impl FnOnce() -> Option<R>) -> Option<
     called.ok().and(found)
 }
 
-/// Notes that a stream uses a block besides the stream that it was made for.
-/// What is nobody's stream's waits for all streams in any case.
+/// Notes that a stream uses a block which was made for another. A block that
+/// was made for no stream waits for all of them in any case.
 ///
 /// # Errors
-/// [`FreeError::NotLive`] where no block of ours starts there.
+/// [`FreeError::NotLive`] if no block of ours starts there.
 pub(crate) fn record(address: u64, stream: CUstream) -> Result<(), FreeError> {
     let Owner::Arena(id) = device::owner(address) else {
         return Err(FreeError::NotLive);
@@ -277,7 +276,7 @@ pub(crate) fn record(address: u64, stream: CUstream) -> Result<(), FreeError> {
     record_in(pool, Address::new(address), stream)
 }
 
-/// The same of a block of this lane.
+/// Notes that a stream uses a block of this lane.
 ///
 /// # Errors
 /// As `record`.
@@ -292,8 +291,8 @@ pub(crate) fn record_in(
     };
     let known = number(pool, stream).unwrap_or(u64::MAX);
     note(known, Stream::of(stream, pool))?;
-    // A default stream's handle is the same in all contexts: what is current
-    // may mean another one than the block's.
+    // A default stream's handle is the same in all contexts: it may mean that
+    // of the current context, and not that of the block's.
     match device::current_pool(Asking::Api) {
         Some(current) if stream.addr() <= PER_THREAD && !current.is_of_context(pool) => {
             note(u64::MAX, Stream::of(stream, current))
@@ -302,12 +301,12 @@ pub(crate) fn record_in(
     }
 }
 
-/// A stream is going to be destroyed.
+/// Called before a stream is destroyed.
 pub(crate) fn end_stream(handle: CUstream) {
     if !ANY.load(Ordering::Relaxed) {
         return;
     }
-    // Also those whose context may be ending: it may live on, and its lanes.
+    // Also pools whose context may be ending: it may live on, with its lanes.
     let pools = device::serving_pools();
     let Some(any) = pools.first() else { return };
     let Some(number) = number(any, handle) else {
@@ -320,10 +319,10 @@ pub(crate) fn end_stream(handle: CUstream) {
     }
 }
 
-/// Gives back what is idle elsewhere on a device, in whatever context, for an
-/// arena that is short; whether it is worth asking again. It is where another
-/// context has an arena, even one that gave nothing: what somebody else made it
-/// give is with the driver by now.
+/// Gives back idle memory elsewhere on a device, in whatever context, for an
+/// arena that is short. Returns whether to ask again: also if another context
+/// has an arena that gave nothing, because what another thread made it give is
+/// with the driver by now.
 pub(crate) fn relieve(device: CUdevice, asking: ArenaId) -> bool {
     background::finish();
     let mut released = Bytes::ZERO;
@@ -338,14 +337,15 @@ pub(crate) fn relieve(device: CUdevice, asking: ArenaId) -> bool {
     has_others || !released.is_zero()
 }
 
-/// Whether some of what is live on a device was freed by the program: it waits
-/// for other streams, or to be freed in the background.
+/// Whether some of the live memory on a device was freed by the program: it
+/// waits for other streams, or to be freed in the background.
 pub(crate) fn has_freed(device: CUdevice) -> bool {
     let pools = device::pools_on(device);
     background::is_busy() || pools.iter().any(|pool| pool.lanes().has_uses())
 }
 
-/// The graphs of these captures on a device are gone. How many bytes went back.
+/// Releases the memory of these captures on a device, as their graphs are gone.
+/// Returns how many bytes went back.
 pub(crate) fn release_captures(device: CUdevice, gone: impl Fn(u64) -> bool) -> Bytes {
     let pools = device::pools_on(device);
     let released = pools

@@ -1,9 +1,9 @@
-//! Memory by its address: asked for, and freed whatever it is.
+//! Memory by its address: allocated from an arena, and freed wherever it lies.
 //!
 //! A free finds the arena by the page map and asks, in this order, whether the
-//! calling thread may free (`check`), whether a scope or a group holds the block,
-//! and the arena itself. Whoever let other processes use a block hears of its
-//! free before ([`when_freed`]).
+//! calling thread may free (`check`), whether a scope or a group holds the
+//! block, and the arena itself. Before each free a listener is called
+//! ([`when_freed`]), which knows the blocks that other processes use.
 
 use std::sync::OnceLock;
 
@@ -17,13 +17,13 @@ use crate::types::{CUdeviceptr, CudaResult};
 
 /// Why a request was not served.
 pub(crate) enum Refusal {
-    /// It would pass the option `limit`.
+    /// It would exceed the option `limit`.
     Limit,
     /// The real function failed too, with this result.
     Real(CudaResult),
 }
 
-/// Memory from the arena; where the driver has none left for it, from `last`,
+/// Allocates from the arena. If the driver has none left for it, calls `last`,
 /// the real function, so that the failure is CUDA's own.
 pub(crate) fn allocate(
     arena: &DeviceArena,
@@ -53,16 +53,16 @@ pub(crate) fn allocate(
 
 /// What became of an address that was to be freed.
 pub(crate) enum Freed {
-    /// It is not ours: the real function's business.
+    /// It is not ours: the real function frees it.
     Foreign,
-    /// It is free.
+    /// It is freed.
     Done,
-    /// It is ours, and this is the answer: never the real function's business.
+    /// It is ours, and this is the answer; the real function is never called.
     Refused(Code),
 }
 
 impl Freed {
-    /// What a door of the driver answers; none where the real function is to.
+    /// What a door of the driver answers; `None` to call the real function.
     pub(crate) fn answer(self) -> Option<CudaResult> {
         match self {
             Freed::Foreign => None,
@@ -90,8 +90,7 @@ impl Freed {
         }
     }
 
-    /// What became of a block that an arena was told to free, in a context with
-    /// this lasting error.
+    /// The outcome of a free by an arena, in a context with this lasting error.
     pub(crate) fn by(result: Result<(), FreeError>, error: impl FnOnce() -> Option<Code>) -> Freed {
         match result {
             Ok(()) => error().map_or(Freed::Done, Freed::Refused),
@@ -111,13 +110,12 @@ pub(crate) fn free(address: CUdeviceptr) -> Freed {
     free_if(address, || Ok(()))
 }
 
-/// Frees an address if `check` lets it, which is asked
-/// for addresses of ours alone.
+/// Frees an address if `check`, asked for addresses of ours alone, allows it.
 pub(crate) fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Freed {
     free_by(address, check, |pool, address| pool.free(address))
 }
 
-/// As [`free_if`], by this way of freeing.
+/// As [`free_if`], with `free` to free the block.
 pub(crate) fn free_by(
     address: CUdeviceptr,
     check: impl FnOnce() -> Result<(), Code>,
@@ -127,7 +125,7 @@ pub(crate) fn free_by(
         let pool = device::pool_with(id)?;
         let address = Address::new(address);
         let freed = holdings::free_by(address, || {
-            // What others know of is a part of a chunk, which no driver refuses.
+            // A block that others know of is part of a chunk: no driver refuses it.
             if let Some(then) = WHEN_FREED.get() {
                 then(address.get());
             }
@@ -137,21 +135,21 @@ pub(crate) fn free_by(
     })
 }
 
-/// Who hears of each block of a device before it is freed.
+/// Called before each block of a device is freed.
 static WHEN_FREED: OnceLock<fn(u64)> = OnceLock::new();
 
-/// Has this called with the address of each block of a device that is about to
-/// be freed; there is one such listener.
+/// Registers the one listener that is called with the address of each block of
+/// a device before it is freed.
 pub(crate) fn when_freed(then: fn(u64)) {
     let _again = WHEN_FREED.set(then);
 }
 
-/// Frees what begins at an address, on a device or on the host. A scope lets go
-/// of it; a group does not.
+/// Frees the block that begins at an address, on a device or on the host. It
+/// leaves its scope; a block of a group stays.
 ///
 /// # Errors
-/// [`FreeError::NotLive`] where no block of ours begins there, or a group has it;
-/// or what CUDA answers.
+/// [`FreeError::NotLive`] if no block of ours begins there, or a group has it;
+/// or what CUDA returns.
 pub(crate) fn free_anywhere(address: usize) -> Result<(), FreeError> {
     for free in [free, host_memory::free] {
         match free(address as u64) {

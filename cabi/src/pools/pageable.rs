@@ -1,14 +1,13 @@
 //! Pageable host memory for the C API: Paddle's pool of CPU memory.
 //!
-//! Chunks are anonymous mappings of one size (see `PageableConfig::chunk`);
-//! what is larger gets a mapping of its own. The arena is the one that serves
-//! devices, over a driver that maps memory: what a chunk costs is address
-//! space until it is written to. No GPU uses pageable memory by itself, so a
-//! freed block can be handed out again at once.
+//! Chunks are anonymous mappings of one size (see `PageableConfig::chunk`); a
+//! larger request gets a mapping of its own. The arena is that of devices, over
+//! a driver that maps memory: a chunk costs address space alone until it is
+//! written to. No GPU uses pageable memory by itself, so a freed block can be
+//! handed out again at once.
 //!
 //! Owns the pool, from the first request until the process ends, and the
-//! lengths of its mappings. Cost: that of the arena; a call of the system for
-//! each chunk.
+//! lengths of its mappings. Cost: the arena's, and a system call per chunk.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -25,8 +24,7 @@ use vramalloc_core::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError,
 
 use crate::process;
 
-/// Chunks are aligned to this, which is also what the system makes huge pages
-/// of.
+/// Chunks are aligned to this, the size of the system's huge pages.
 const ALIGNMENT: usize = 2 << 20;
 
 static POOL: OnceLock<Pool> = OnceLock::new();
@@ -38,7 +36,7 @@ struct Pool {
 
 fn pool() -> &'static Pool {
     POOL.get_or_init(|| {
-        // Addresses of a simulated device need not be apart from the host's.
+        // Its own map: addresses of a simulated device may equal the host's.
         let pages = Arc::new(PageMap::new());
         let pageable = process::options(|loaded| loaded.settings.pageable);
         let arena = Arena::new(
@@ -64,7 +62,7 @@ fn config(pageable: PageableConfig, total: Bytes) -> Config {
     }
 }
 
-/// Memory of the host.
+/// Allocates memory of the host.
 ///
 /// # Errors
 /// Out of memory.
@@ -72,7 +70,7 @@ pub(crate) fn allocate(size: Bytes) -> Result<Address, AllocError> {
     pool().arena.allocate(size)
 }
 
-/// Frees what `allocate` gave; none where the address is not of this pool.
+/// Frees what `allocate` gave; `None` if the address is not of this pool.
 pub(crate) fn free(address: Address) -> Option<Result<(), FreeError>> {
     let pool = POOL.get()?;
     match pool.pages.owner(address) {
@@ -87,17 +85,17 @@ pub(crate) fn owns(address: Address) -> bool {
         .is_some_and(|pool| pool.pages.owner(address) != Owner::Foreign)
 }
 
-/// Whether anything was asked for.
+/// Whether the pool was ever asked for memory.
 pub(crate) fn is_in_use() -> bool {
     POOL.get().is_some()
 }
 
-/// Gives back to the system what no block lies in; how many bytes that were.
+/// Gives back memory in which no block lies; returns how many bytes.
 pub(crate) fn trim() -> Bytes {
     POOL.get().map_or(Bytes::ZERO, |pool| pool.arena.trim())
 }
 
-/// A report of the pool, where anything was asked of it.
+/// A report of the pool, if it was ever asked for memory.
 pub(crate) fn report() -> Option<ArenaReport> {
     POOL.get().map(|Pool { arena, .. }| ArenaReport {
         pageable: true,
@@ -108,7 +106,7 @@ pub(crate) fn report() -> Option<ArenaReport> {
     })
 }
 
-/// Memory of the machine.
+/// How much memory the machine has.
 fn total() -> Bytes {
     // SAFETY: numbers in and out.
     let (pages, page) = unsafe {

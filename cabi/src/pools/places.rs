@@ -1,9 +1,9 @@
 //! The places of the C API: which context a device means, and memory there.
 //!
-//! A call may name a device that no context is current on, or come before
-//! anything of CUDA did. Then the device's primary context serves, made where
-//! need be, as the runtime's own first call makes it. Owns nothing. Cost: as the
-//! driver's door; the making of a context, once.
+//! A call may name a device of which no context is current, or come before any
+//! use of CUDA. Then the device's primary context serves, made if need be, as
+//! by the runtime's own first call. Cost: as the driver's door; once, the
+//! making of a context.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -21,24 +21,24 @@ use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr};
 
-/// Memory of a device.
+/// Allocates memory of a device.
 ///
 /// # Errors
-/// What CUDA answers, for the device's context or for the memory.
+/// What CUDA returns, for the device's context or for the memory.
 pub(crate) fn allocate(device: Option<c_int>, size: Bytes) -> Result<Address, Code> {
     allocate_in(pool(device)?.arena(), size)
 }
 
-/// Memory of an arena.
+/// Allocates memory from an arena.
 ///
 /// # Errors
-/// What CUDA answers.
+/// What CUDA returns.
 pub(crate) fn allocate_in(arena: &DeviceArena, size: Bytes) -> Result<Address, Code> {
     let last = || {
         let mut answer: CUdeviceptr = 0;
         let size = usize::try_from(size.get()).unwrap_or(usize::MAX);
         let context = arena.driver().context();
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let result = context.call(|| unsafe { real::cuMemAlloc_v2(&raw mut answer, size) });
         (result.err().map_or(0, Code::get), answer)
     };
@@ -48,25 +48,25 @@ pub(crate) fn allocate_in(arena: &DeviceArena, size: Bytes) -> Result<Address, C
         Refusal::Real(result) => code(result),
     })?;
     if device::owner(address.get()) == Owner::Foreign {
-        // The driver's, in a frame that another arena has a direct allocation
-        // in: nobody could free it by this API.
+        // It is the driver's, in a frame of the page map in which another arena
+        // has a direct allocation: this API could not free it.
         let context = arena.driver().context();
-        // SAFETY: an address that the driver gave just now, which nobody knows.
+        // SAFETY: an address that the driver gave just now, known only here.
         let _ = context.call(|| unsafe { real::cuMemFree_v2(address.get()) });
         return Err(Code::OUT_OF_MEMORY);
     }
     Ok(address)
 }
 
-/// What a failing call answered.
+/// The code of a failed call.
 fn code(result: u32) -> Code {
     Code::check(result).err().unwrap_or(Code::UNKNOWN)
 }
 
-/// The pool of a device's memory; of the current one where none is named.
+/// The pool of a device, or the current one if none is named.
 ///
 /// # Errors
-/// What CUDA answers; [`Code::NOT_SUPPORTED`] where none of it is loaded.
+/// What CUDA returns; [`Code::NOT_SUPPORTED`] if none of it is loaded.
 pub(crate) fn pool(device: Option<c_int>) -> Result<&'static DevicePool, Code> {
     if let Some(pool) = current_on(device) {
         return Ok(pool);
@@ -76,7 +76,7 @@ pub(crate) fn pool(device: Option<c_int>) -> Result<&'static DevicePool, Code> {
         return current_on(None).ok_or(Code::INVALID_CONTEXT);
     };
     let mut handle: CUdevice = 0;
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let mut get = || Code::check(unsafe { real::cuDeviceGet(&raw mut handle, ordinal) });
     if get().is_err() {
         begin()?;
@@ -86,7 +86,7 @@ pub(crate) fn pool(device: Option<c_int>) -> Result<&'static DevicePool, Code> {
     device::pool_of(context, handle, Asking::Api).ok_or(Code::INVALID_CONTEXT)
 }
 
-/// The current context's pool, if that is on the device.
+/// The current context's pool, if it is on the device.
 fn current_on(device: Option<c_int>) -> Option<&'static DevicePool> {
     let pool = device::current_pool(Asking::Api)?;
     // The driver's number of a device is its ordinal.
@@ -100,11 +100,11 @@ pub(crate) fn current_device() -> Option<CUdevice> {
     device::current_pool(Asking::Api).map(DevicePool::device)
 }
 
-/// Lets CUDA begin, as any first call of the program would: the runtime, where
-/// one can be called; else the driver.
+/// Initialises CUDA, as any first call of the program would: by the runtime, if
+/// one can be called, else by the driver.
 fn begin() -> Result<(), Code> {
-    // SAFETY: the free of nothing. Not a call of our own: the contexts that it
-    // makes are the program's, and the doors below are to see them.
+    // SAFETY: frees nothing. It is not marked as a call of ours: the contexts
+    // that it makes are the program's, and the doors below have to see them.
     let begun = unsafe { real::cudaFree(ptr::null_mut()) };
     if begun != MISSING {
         return Code::check(begun);
@@ -116,13 +116,13 @@ fn begin() -> Result<(), Code> {
     Code::check(unsafe { real::cuInit(0) })
 }
 
-/// The primary context of a device. Where the program has not made it yet it
-/// is kept from then on, as the runtime keeps it.
+/// The primary context of a device. If the program has not made it yet it is
+/// kept from then on, as the runtime keeps it.
 fn primary(device: CUdevice) -> Result<CUcontext, Code> {
     own_call(|| {
         let was_there = primary::is_active(device) == Some(true);
         let mut context: CUcontext = ptr::null_mut();
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         Code::check(unsafe { real::cuDevicePrimaryCtxRetain(&raw mut context, device) })?;
         if was_there {
             primary::release_primary(device);
@@ -131,15 +131,15 @@ fn primary(device: CUdevice) -> Result<CUcontext, Code> {
     })
 }
 
-/// Page-locked memory of the host.
+/// Allocates page-locked memory of the host.
 ///
 /// # Errors
-/// What CUDA answers.
+/// What CUDA returns.
 pub(crate) fn allocate_pinned(size: Bytes) -> Result<Address, Code> {
     host_memory::allocate_portable(any_pool()?, size)
 }
 
-/// The pool of any context: to portable memory they are alike.
+/// The pool of any context: for portable memory they are alike.
 fn any_pool() -> Result<&'static DevicePool, Code> {
     pool(None).or_else(|_| pool(Some(0)))
 }

@@ -1,9 +1,8 @@
-//! Things that are made one after the other, go by a number and stay until the
+//! Values that are made one after the other, have a number and stay until the
 //! process ends, so that a reference to one never dangles.
 //!
-//! Owns them. Invariant: every number below the count has its thing. Cost:
-//! three loads to find one; no lock but for making one, and 8 KiB for each 1024
-//! of them.
+//! Invariant: every number below the count has its value. Cost: three loads to
+//! find one; a lock only to make one, and 8 KiB for each 1024 of them.
 
 use std::ptr;
 use std::sync::OnceLock;
@@ -13,16 +12,16 @@ use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
 
 const SHIFT: u32 = 10;
-/// Things of a segment.
+/// Values in a segment.
 pub(crate) const SEGMENT: usize = 1 << SHIFT;
 
 type Segment<T> = Box<[AtomicPtr<T>; SEGMENT]>;
 
-/// See the module; there can be `SEGMENTS` times [`SEGMENT`] of them.
+/// See the module. There can be `SEGMENTS` times [`SEGMENT`] values.
 pub(crate) struct Registry<T: 'static, const SEGMENTS: usize> {
     segments: [OnceLock<Segment<T>>; SEGMENTS],
-    /// Numbers given out. Release on a store, with the thing in place before
-    /// it; pairs with the Acquire in `count`.
+    /// Numbers given out. Stored with Release when the value is in place; pairs
+    /// with the Acquire in `count`.
     count: AtomicUsize,
     making: SpinMutex<(), Brief>,
 }
@@ -36,8 +35,8 @@ impl<T: Send + Sync + 'static, const SEGMENTS: usize> Registry<T, SEGMENTS> {
         }
     }
 
-    /// Makes the thing of the next number, from 0; none where there are as many
-    /// as there can be. `make` calls nobody.
+    /// Makes the value of the next number, from 0; `None` if there are as many
+    /// as there can be. `make` runs under a lock: it must not wait.
     pub(crate) fn add(&self, make: impl FnOnce(u32) -> T) -> Option<&'static T> {
         let _making = self.making.lock();
         let number = self.count.load(Ordering::Relaxed);
@@ -50,7 +49,7 @@ impl<T: Send + Sync + 'static, const SEGMENTS: usize> Registry<T, SEGMENTS> {
         Some(thing)
     }
 
-    /// The thing with this number.
+    /// The value with this number.
     pub(crate) fn get(&self, number: u32) -> Option<&'static T> {
         let number = usize::try_from(number).ok()?;
         if number >= self.count() {
@@ -58,11 +57,11 @@ impl<T: Send + Sync + 'static, const SEGMENTS: usize> Registry<T, SEGMENTS> {
         }
         let segment = self.segments.get(number >> SHIFT)?.get()?;
         let thing = segment.get(number % SEGMENT)?.load(Ordering::Relaxed);
-        // SAFETY: numbers below the count have a thing, which is never dropped.
+        // SAFETY: numbers below the count have a value, which is never dropped.
         unsafe { thing.as_ref() }
     }
 
-    /// All things so far, by their numbers.
+    /// All values so far, by their numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = &'static T> {
         (0..self.count()).filter_map(|number| self.get(u32::try_from(number).ok()?))
     }

@@ -1,4 +1,4 @@
-//! What the program holds on a device. Cost: the locks of all books there, twice.
+//! What the program holds on a device. Cost: each arena's lock there, twice.
 
 use vramalloc_core::Bytes;
 use vramalloc_core::arena::live_at;
@@ -8,10 +8,10 @@ use super::{DeviceArena, pools_on};
 use crate::pools::lanes;
 use crate::types::CUdevice;
 
-/// What the program holds there besides the arena that asks and lanes, at the
-/// least, at a moment of the call; none while [`lanes::has_freed`]. What was freed
-/// and not entered yet is looked for at that moment: it is found, or in the
-/// books by the second look.
+/// What the program holds there at least, at a moment of the call, without
+/// lanes and the arena that asks; `None` while [`lanes::has_freed`]. Frees that
+/// are not recorded yet are looked for at that moment: they are found, or
+/// recorded by the second look.
 pub(super) fn live(device: CUdevice, asking: ArenaId) -> Option<Bytes> {
     let pools = pools_on(device);
     let arenas = pools.iter().map(|pool| &*pool.arena);

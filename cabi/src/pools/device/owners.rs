@@ -1,6 +1,5 @@
-//! Whose an address is, and what is behind the number of an arena.
-//!
-//! Owns nothing. Cost: see [`PAGES`](super::PAGES) and [`POOLS`](super::POOLS).
+//! Who owns an address, and which pool has an arena's number. Cost: see
+//! [`PAGES`](super::PAGES) and [`POOLS`](super::POOLS).
 
 use std::sync::Arc;
 
@@ -12,19 +11,19 @@ use crate::driver::context::Context;
 use crate::driver::whose;
 use crate::types::CUdeviceptr;
 
-/// Whose an address is.
+/// Who owns an address.
 pub(crate) fn owner(address: CUdeviceptr) -> Owner {
     whose::owner(Address::new(address), || in_map(address), context_of)
 }
 
-/// The same as far as the page map knows.
+/// Who owns an address as far as the page map knows.
 pub(crate) fn in_map(address: CUdeviceptr) -> Owner {
     PAGES
         .get()
         .map_or(Owner::Foreign, |pages| pages.owner(Address::new(address)))
 }
 
-/// The context that the page map gives an address to.
+/// The context that the page map names for an address.
 pub(crate) fn context_at(address: Address) -> Option<&'static Arc<Context>> {
     context_of(in_map(address.get()))
 }
@@ -46,7 +45,7 @@ pub(crate) fn pool_with(id: ArenaId) -> Option<&'static DevicePool> {
     POOLS.get(id.0)
 }
 
-/// The pools that serve, or may do so again after an end that is under way.
+/// The pools that serve, or may again after an end that is under way.
 pub(crate) fn serving_pools() -> Vec<&'static DevicePool> {
     super::SERVING.read().clone()
 }

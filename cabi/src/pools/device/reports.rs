@@ -1,9 +1,9 @@
-//! What is told of all arenas that there have been, lanes too.
+//! Reports of all arenas that there have been, lanes too.
 //!
-//! Owns the list of those of which blocks and events are kept although their
+//! Owns the list of arenas whose blocks and events are kept although their
 //! contexts have ended: the newest ones, so that a program that makes and ends
-//! contexts for ever takes no more host memory for it than its last ones are
-//! worth. Cost: a copy of every arena's counters.
+//! contexts for ever needs host memory for the last ones alone. Cost: a copy of
+//! every arena's counters.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,15 +15,14 @@ use vramalloc_core::stats::{ArenaReport, MOST_BLOCKS, sum_up};
 use super::{DeviceArena, DevicePool, POOLS};
 use crate::pools::host_memory;
 
-/// As many arenas whose contexts have ended are told of block by block: more
-/// than the contexts that end together with a process.
+/// How many arenas of ended contexts are reported block by block: more than the
+/// contexts that end together with a process.
 const MOST_ENDS: usize = 64;
 
-/// The newest, at the end, with how many blocks they had.
+/// The newest is last; with the number of blocks of each.
 static ENDS: SpinMutex<VecDeque<(Arc<DeviceArena>, u64)>, Brief> = SpinMutex::new(VecDeque::new());
 
-/// A context has ended, with its arena and its lanes: their ends are kept, and
-/// for that perhaps older ones forgotten.
+/// Keeps the ends of a context's arena and lanes; forgets surplus older ones.
 pub(super) fn keep_the_end(own: &Arc<DeviceArena>, lanes: Vec<Arc<DeviceArena>>) {
     for arena in lanes.into_iter().chain([Arc::clone(own)]) {
         let blocks = arena.blocks_at_the_end();
@@ -34,7 +33,7 @@ pub(super) fn keep_the_end(own: &Arc<DeviceArena>, lanes: Vec<Arc<DeviceArena>>)
     }
 }
 
-/// The oldest, where there are too many; never the newest.
+/// Takes out the oldest if there are too many; never the newest.
 fn take_surplus() -> Option<(Arc<DeviceArena>, u64)> {
     let mut ends = ENDS.lock();
     let blocks = ends
@@ -45,8 +44,8 @@ fn take_surplus() -> Option<(Arc<DeviceArena>, u64)> {
     surplus.then(|| ends.pop_front()).flatten()
 }
 
-/// A report of every arena there has been that was asked for anything; of many
-/// contexts that are gone, a sum.
+/// A report of every arena there has been that was asked for anything; arenas
+/// of many ended contexts are summed up.
 pub(crate) fn reports() -> Vec<ArenaReport> {
     let devices = POOLS.all().map(|pool| ArenaReport {
         device: ordinal(pool),

@@ -1,6 +1,4 @@
-//! What the arenas of contexts obey.
-//!
-//! Owns nothing. Cost: a copy of the options for each arena.
+//! The options of an arena. Cost: a copy of them for each arena.
 
 use vramalloc_core::arena::Watch;
 use vramalloc_core::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
@@ -9,9 +7,9 @@ use super::Asking;
 use crate::linker::stacks;
 use crate::real::reach;
 
-/// What an arena obeys. Where the library was only loaded for the C API, by
-/// `dlopen`, nobody tells us when a capture begins, and a fence could break
-/// one: then every call is the driver's.
+/// The options of an arena. If the library was only loaded for the C API, by
+/// `dlopen`, we do not hear when a capture begins, and a fence could break one:
+/// then every call goes to the driver.
 pub(super) fn config(config: &Config, asking: Asking) -> Config {
     let mut config = config.clone();
     if asking == Asking::Api && !reach::is_in_front() {
@@ -21,7 +19,7 @@ pub(super) fn config(config: &Config, asking: Asking) -> Config {
     config
 }
 
-/// What the options want to be kept of an arena's past.
+/// What the options ask to keep of an arena's past.
 pub(super) fn watch(settings: &Settings) -> Watch {
     Watch {
         events: settings.trace_events,

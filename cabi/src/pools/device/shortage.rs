@@ -1,4 +1,4 @@
-//! What is said where memory ran out.
+//! The line that is printed when memory runs out.
 
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{OomReport, StrategyKind};
@@ -8,8 +8,8 @@ use super::DeviceArena;
 use crate::process::options;
 use crate::process::say::{Once, first, warn};
 
-/// Says once that memory ran out, why, and how the arena stood, unless nothing
-/// is to be told.
+/// Prints once that memory ran out, why, and how the arena stood, unless
+/// `oom_report` is off.
 pub(crate) fn out_of_memory(arena: &DeviceArena, request: Bytes, why: &str) {
     let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
     if !wanted || !first(Once::OutOfMemory) {
@@ -24,7 +24,7 @@ pub(crate) fn out_of_memory(arena: &DeviceArena, request: Bytes, why: &str) {
     ));
 }
 
-/// What was there and could not serve the request.
+/// What memory there was, which could not serve the request.
 fn stood(event: &OomEvent) -> String {
     let before = &event.before;
     let (free, enough) = (event.free_in_sum(), event.is_fragmented());

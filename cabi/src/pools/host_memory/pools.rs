@@ -1,10 +1,10 @@
-//! The arenas of page-locked memory: one for each context and each way of
-//! asking for memory.
+//! The arenas of page-locked memory: one for each context and kind of request.
 //!
 //! Owns them, from the first request of their kind until the process ends, and
-//! a page map of their own: addresses of the host. Invariant: an arena serves
-//! one context alone, whose end it is told of. Cost: a hit is two loads beyond
-//! the context's; a free finds its arena with the page map and one load.
+//! a page map of their own, for addresses of the host. Invariant: an arena
+//! serves one context alone, and is told of its end. Cost: a hit is two loads
+//! beyond finding the context's pool; a free finds its arena with the page map
+//! and one load.
 
 use std::sync::{Arc, OnceLock};
 
@@ -24,15 +24,15 @@ use crate::types::CUdevice;
 /// An arena of page-locked memory.
 pub(crate) type HostArena = vramalloc_core::Arena<HostDriver>;
 
-/// As many as a process can have, in segments of the registry, retired ones
-/// counted: 262144. What is beyond is left to CUDA.
+/// Segments of the registry for these arenas, retired ones included: room for
+/// 262144. Contexts beyond that are left to CUDA.
 const MOST: usize = 256;
 
 static POOLS: Registry<Pool, MOST> = Registry::new();
 static PAGES: OnceLock<Arc<PageMap>> = OnceLock::new();
 static PLAN: OnceLock<Arc<PinnedPlan>> = OnceLock::new();
 
-/// An arena, and whose it is.
+/// An arena and its owner.
 struct Pool {
     arena: HostArena,
     of: PoolOwner,
@@ -57,7 +57,7 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// The context has no arena yet.
+    /// The arenas of a context; none is made yet.
     pub(crate) fn new(context: Arc<Context>, config: Config, of: PoolOwner) -> Pools {
         Pools {
             context,
@@ -73,7 +73,7 @@ impl Pools {
         if let Some(arena) = place.get() {
             return *arena;
         }
-        // Read before the arena is made: nobody waits for a file.
+        // Read before the arena is made: no thread waits for a file.
         let plan = plan();
         *place.get_or_init(|| {
             let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
@@ -88,7 +88,7 @@ impl Pools {
         })
     }
 
-    /// How many threads touch memory that is to be registered, where it is.
+    /// How many threads touch memory before it is registered, if it is.
     fn threads(&self) -> Option<u32> {
         let pools = self.config.strategy != StrategyKind::Passthrough;
         process::options(|loaded| {
@@ -101,25 +101,25 @@ impl Pools {
         self.by_kind.iter().filter_map(|place| *place.get()?)
     }
 
-    /// Whether the device may still be using what was freed.
+    /// Whether the device may still be using freed memory.
     pub(crate) fn has_limbo(&self) -> bool {
         self.all()
             .any(|arena| !arena.limbo().is_zero() || arena.driver().has_leaving())
     }
 
-    /// Makes available what the device is done with.
+    /// Makes memory available that the device is done with.
     pub(crate) fn flush(&self) {
         self.all().for_each(HostArena::flush);
     }
 
-    /// Gives everything back that is not in use.
+    /// Gives back all memory that is not in use.
     pub(crate) fn give_back_idle(&self) {
         self.all().for_each(|arena| {
             arena.give_back_idle();
         });
     }
 
-    /// The context ends, and its memory with it, but for these leftovers.
+    /// Ends the arenas with their context; returns what memory is left.
     pub(crate) fn retire(&self) -> Leftovers {
         self.all().fold(Leftovers::default(), |left, arena| {
             arena.retire();
@@ -133,25 +133,25 @@ fn plan() -> &'static Arc<PinnedPlan> {
         return plan;
     }
     let _held = cancel::Held::back();
-    // PoolOwner a host that does not say what it has, nothing is kept.
+    // If the host does not say how much memory it has, none is kept.
     let memory = host::memory().unwrap_or(Bytes::ZERO);
     let plan = process::options(|loaded| PinnedPlan::new(&loaded.settings.pinned, memory));
     PLAN.get_or_init(|| Arc::new(plan))
 }
 
-/// Whose an address of the host is.
+/// Who owns an address of the host.
 pub(crate) fn owner(address: Address) -> Owner {
     whose::owner(address, || in_map(address), context_of)
 }
 
-/// The same as far as the page map knows.
+/// Who owns an address as far as the page map knows.
 pub(crate) fn in_map(address: Address) -> Owner {
     PAGES
         .get()
         .map_or(Owner::Foreign, |pages| pages.owner(address))
 }
 
-/// The context that the page map gives an address to.
+/// The context that the page map names for an address.
 pub(crate) fn context_at(address: Address) -> Option<&'static Arc<Context>> {
     context_of(in_map(address))
 }

@@ -1,19 +1,19 @@
 //! Page-locked memory that is taken from the system, touched by several threads
-//! at once and then registered with the driver, which some drivers do sooner
-//! than they allocate it.
+//! at once and then registered, which some drivers do faster than they
+//! allocate.
 //!
 //! Owns the mappings. A program must not be able to tell: to it, this is memory
-//! of `cuMemHostAlloc`. So for each way of asking there is one page that really
-//! is, the *stand-in*, and what programs ask of a block that the driver would
-//! answer differently for registered memory is asked of that.
+//! of `cuMemHostAlloc`. So for each kind of request there is one page that
+//! really is, the *stand-in*. Questions about a block that the driver would
+//! answer differently for registered memory are asked about that page.
 //!
 //! The mappings are shared ones, as the driver's own memory is: a fork leaves
 //! them where the device sees them.
 //!
 //! Invariant: a mapping is registered as long as it is in the list, and is
-//! unmapped when it is not registered any more: after the driver's word, or
-//! after the end of its context. Cost: a look-up in a small tree for each
-//! question and each free; nothing where the option is off.
+//! unmapped only after the driver has unregistered it or its context has ended.
+//! Cost: a look-up in a small tree for each question and each free; nothing if
+//! the option is off.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -29,10 +29,10 @@ use crate::driver::context::Context;
 use crate::process::threads;
 use crate::real;
 
-/// The host's own pages.
+/// The size of the host's pages.
 const PAGE: usize = 4096;
 
-/// Less than this is touched by one thread.
+/// One thread touches at least this much.
 const PART: usize = 8 << 20;
 
 /// A mapping that is registered.
@@ -44,19 +44,18 @@ struct Mapping {
 }
 
 static MAPPINGS: RwLock<BTreeMap<usize, Mapping>, Brief> = RwLock::new(BTreeMap::new());
-/// Whether there was ever one: asked before anything else. Relaxed: whoever
-/// asks of a block got it from the thread that stored here before.
+/// Whether there ever was one: asked before anything else. Relaxed: a thread
+/// that asks about a block got it from the thread that stored here before.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// For all contexts, and mapped: as far as the program can tell, memory of the
-/// driver is both.
+/// For all contexts, and mapped: to a program, the driver's memory is both.
 const FLAGS: u32 = 3;
 
-/// Takes `size` bytes, aligned to `align`, and registers them in the context of
-/// the context, after so many `threads` have touched them.
+/// Takes `size` bytes, aligned to `align`, and registers them in the context
+/// after `threads` threads have touched them.
 ///
 /// # Errors
-/// Out of memory, or what the driver answers; then nothing is held.
+/// Out of memory, or what the driver returns; then nothing is held.
 pub(crate) fn take(
     context: &Context,
     size: usize,
@@ -70,7 +69,7 @@ pub(crate) fn take(
     let start = map(size, align)?;
     touch(start, size, threads);
     let host = ptr::with_exposed_provenance_mut(start);
-    // SAFETY: a mapping of this size, which nobody else knows yet.
+    // SAFETY: a mapping of this size, which no other code knows yet.
     let register = || unsafe { real::cuMemHostRegister_v2(host, size, FLAGS) };
     if let Err(code) = context.call(register) {
         unmap(start, size);
@@ -89,11 +88,10 @@ pub(crate) fn begins_at(address: Address) -> bool {
     ANY.load(Ordering::Relaxed) && MAPPINGS.read().contains_key(&start)
 }
 
-/// Gives a mapping back, which the device is done with.
+/// Gives back a mapping that the device is done with.
 ///
 /// # Errors
-/// What the driver answers; then the memory stays where it is, since the device
-/// may reach it.
+/// What the driver returns; the memory stays then: the device may reach it.
 pub(crate) fn give_back(context: &Context, address: Address) -> Result<(), Code> {
     let start = number(address).ok_or(Code::INVALID_VALUE)?;
     let removed = MAPPINGS.write().remove(&start);
@@ -101,13 +99,13 @@ pub(crate) fn give_back(context: &Context, address: Address) -> Result<(), Code>
         return Err(Code::INVALID_VALUE);
     };
     let host = ptr::with_exposed_provenance_mut(start);
-    // SAFETY: what `take` registered; nobody uses it any more.
+    // SAFETY: what `take` registered; it is not used any more.
     context.call(|| unsafe { real::cuMemHostUnregister(host) })?;
     unmap(start, size);
     Ok(())
 }
 
-/// The page that answers for the memory around this address.
+/// The stand-in for the memory around this address.
 pub(crate) fn stand_in(address: *mut c_void) -> Option<*mut c_void> {
     if !ANY.load(Ordering::Relaxed) {
         return None;
@@ -125,13 +123,13 @@ pub(crate) fn stand_in(address: *mut c_void) -> Option<*mut c_void> {
 pub(crate) struct Leftovers(Vec<(usize, usize)>);
 
 impl Leftovers {
-    /// These and others.
+    /// Adds others to these.
     pub(crate) fn and(mut self, mut others: Leftovers) -> Leftovers {
         self.0.append(&mut others.0);
         self
     }
 
-    /// The context is gone.
+    /// Unmaps them, once the context is gone.
     pub(crate) fn unmap(self) {
         for (start, size) in self.0 {
             unmap(start, size);
@@ -139,7 +137,7 @@ impl Leftovers {
     }
 }
 
-/// The context of the mappings with this stand-in ends.
+/// Takes the mappings with this stand-in off the list: their context ends.
 pub(crate) fn end(stand_in: usize) -> Leftovers {
     let mut ended = Leftovers::default();
     MAPPINGS.write().retain(|&start, mapping| {
@@ -176,12 +174,12 @@ fn map(size: usize, align: usize) -> Result<usize, Code> {
 
 fn unmap(start: usize, size: usize) {
     if size > 0 {
-        // SAFETY: pages of `map` that nobody knows any more.
+        // SAFETY: pages of `map` that nothing refers to any more.
         unsafe { libc::munmap(ptr::with_exposed_provenance_mut(start), size) };
     }
 }
 
-/// Brings all pages into memory, a part for each thread.
+/// Brings all pages into memory, a part by each thread.
 fn touch(start: usize, size: usize, threads: u32) {
     let threads = usize::try_from(threads).unwrap_or(1);
     let parts = threads.min(size / PART).max(1);
@@ -201,7 +199,7 @@ fn touch(start: usize, size: usize, threads: u32) {
 fn touch_pages(from: usize, to: usize) {
     for page in (from..to).step_by(PAGE) {
         let page: *mut u8 = ptr::with_exposed_provenance_mut(page);
-        // SAFETY: a page of our own that nobody else knows yet; it holds
+        // SAFETY: a page of our own that no other code knows yet; it holds
         // zeros, and does so afterwards.
         unsafe { page.write_volatile(0) };
     }

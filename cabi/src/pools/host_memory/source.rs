@@ -1,15 +1,15 @@
 //! Where page-locked memory comes from: `trait Driver` over the driver's own
-//! functions for it, for one context and one way of asking.
+//! functions for it, for one context and one kind of request.
 //!
-//! Where the option `pinned_use_cuda_host_register` asks for it, memory is taken
-//! from the system and registered instead ([`registered`]); where the driver
-//! does not want that, it is asked for memory of its own all the same.
+//! If the option `pinned_use_cuda_host_register` asks for it, memory is taken
+//! from the system and registered instead ([`registered`]); if the driver
+//! refuses that, it is asked for memory of its own all the same.
 //!
-//! Owns the record of chunks that begin elsewhere than the driver's memory:
-//! the arena's page map wants chunks at multiples of 64 KiB, and the driver
-//! promises no such thing, so where it does not give it a chunk is cut out of
-//! something larger. Invariant: what is cut out is in the record as long as the
-//! driver's memory is ours. Cost: a look at a short list per driver free.
+//! Owns the record of chunks that begin elsewhere than the driver's memory. The
+//! arena's page map wants chunks at multiples of 64 KiB, which the driver does
+//! not promise; if need be, a chunk is cut out of something larger. Invariant:
+//! a cut is in the record as long as the driver's memory is ours. Cost: a look
+//! at a short list per driver free.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -34,7 +34,7 @@ use crate::types::{CUdevice, CudaResult};
 /// Chunks begin at multiples of this.
 pub(super) const CHUNK_ALIGN: Bytes = Bytes::kib(64);
 
-/// What every pointer of the driver is a multiple of.
+/// Every pointer of the driver is a multiple of this.
 const LEAST_ALIGN: Bytes = Bytes::new(256);
 
 /// Flags of `cuMemHostAlloc` that have names: for all contexts, mapped,
@@ -42,15 +42,15 @@ const LEAST_ALIGN: Bytes = Bytes::new(256);
 const FLAGS: c_uint = 7;
 const WRITE_COMBINED: c_uint = 4;
 
-/// Attributes of a device: one address for host and device, and that also for
-/// registered memory.
+/// Attributes of a device: host and device share addresses, and they do so for
+/// registered memory too.
 const UNIFIED_ADDRESSING: c_int = 41;
 const REGISTERED_AT_HOST_ADDRESS: c_int = 91;
 
-/// Bytes of the page that answers for registered memory.
+/// Bytes of a stand-in.
 const STAND_IN: Bytes = Bytes::kib(4);
 
-/// A way of asking for page-locked memory.
+/// A kind of request for page-locked memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// `cuMemAllocHost`.
@@ -60,19 +60,19 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// For every context.
+    /// Memory for every context.
     pub(crate) const PORTABLE: Kind = Kind::Flags(1);
 
-    /// How many there are.
+    /// How many kinds there are.
     pub(crate) const COUNT: usize = FLAGS as usize + 2;
 
-    /// That of `cuMemHostAlloc` with these flags; none for flags that have no
-    /// name yet.
+    /// The kind of `cuMemHostAlloc` with these flags; `None` for flags that
+    /// have no name yet.
     pub(crate) fn of_flags(flags: c_uint) -> Option<Kind> {
         (flags & !FLAGS == 0).then_some(Kind::Flags(flags))
     }
 
-    /// Those of `cuMemHostAlloc`, if it was that.
+    /// The flags of `cuMemHostAlloc`, if it was that.
     pub(crate) fn flags(self) -> Option<c_uint> {
         match self {
             Kind::Plain => None,
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// A number of its own, below `COUNT`.
+    /// A number for each kind, below `COUNT`.
     pub(crate) fn index(self) -> usize {
         match self {
             Kind::Plain => 0,
@@ -88,12 +88,12 @@ impl Kind {
         }
     }
 
-    /// Whether registered memory can be the same.
+    /// Whether registered memory can take its place.
     fn can_be_registered(self) -> bool {
         !matches!(self, Kind::Flags(flags) if flags & WRITE_COMBINED != 0)
     }
 
-    /// Asks the real function.
+    /// Calls the real function.
     ///
     /// # Safety
     /// `to` is null or may be written to.
@@ -117,33 +117,32 @@ struct Cut {
 /// Registered memory on its way back to the system.
 struct Leaving {
     address: Address,
-    /// None where it could not be made yet: a stream captures.
+    /// `None` if it could not be made yet: a stream captures.
     fence: Option<Fence>,
 }
 
 /// See the module.
 pub(crate) struct HostDriver {
     context: Arc<Context>,
-    /// Fences are the same whatever memory they are for: host memory, too, can
-    /// be in use in every context.
+    /// Makes fences. They are the same for all memory: host memory, too, can be
+    /// in use in every context.
     device: RealDriver,
     kind: Kind,
     cuts: SpinMutex<Vec<Cut>, Brief>,
-    /// How many threads touch memory before it is registered; none where it is
-    /// not registered.
+    /// How many threads touch memory before it is registered; `None` if it is
+    /// not.
     threads: Option<u32>,
-    /// The page that answers for registered memory; none inside where memory
-    /// cannot be registered.
+    /// The stand-in, once wanted; `None` inside if memory cannot be registered.
     stand_in: OnceLock<Option<usize>>,
     leaving: SpinMutex<Vec<Leaving>, Brief>,
-    /// The largest size that came at an odd address: up to it, more is asked
-    /// for at once. Relaxed: it stands for itself.
+    /// The largest size that came at an unaligned address: up to it, more is
+    /// asked for at once. Relaxed: it guards no other memory.
     odd: AtomicU64,
 }
 
 impl HostDriver {
-    /// Memory of this kind in the context, registered after so many
-    /// `threads` have touched it, or allocated by the driver.
+    /// Memory of this kind in the context, registered after `threads` threads
+    /// have touched it, or allocated by the driver.
     pub(crate) fn new(context: Arc<Context>, kind: Kind, threads: Option<u32>) -> HostDriver {
         HostDriver {
             device: RealDriver::new(Arc::clone(&context), context_at),
@@ -157,12 +156,12 @@ impl HostDriver {
         }
     }
 
-    /// Makes calls in the context.
+    /// The context in which calls are made.
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// An error that every call in the context answers from now on.
+    /// An error that every call in the context returns from now on.
     pub(crate) fn lasting_error(&self) -> Option<Code> {
         self.device.lasting_error()
     }
@@ -172,7 +171,7 @@ impl HostDriver {
         self.cuts.lock().iter().any(|cut| cut.chunk == chunk)
     }
 
-    /// The context is gone, and its memory with it.
+    /// Forgets all memory: the context is gone.
     pub(crate) fn forget(&self) -> Leftovers {
         self.cuts.lock().clear();
         self.leaving.lock().clear();
@@ -182,7 +181,7 @@ impl HostDriver {
         }
     }
 
-    /// The page that answers for registered memory, made the first time.
+    /// The stand-in, made on first use.
     fn stand_in(&self) -> Option<usize> {
         if let Some(&known) = self.stand_in.get() {
             return known;
@@ -193,8 +192,7 @@ impl HostDriver {
         // Made before it is put in place: no lock spans a driver call.
         let kept = *self.stand_in.get_or_init(|| mine);
         if let Some(page) = page.filter(|_| kept != mine) {
-            // Another thread was faster; what becomes of the page matters to
-            // nobody.
+            // Another thread was faster; whether this is freed does not matter.
             let _ = self.give_back(page);
         }
         kept
@@ -205,7 +203,7 @@ impl HostDriver {
         let has = |attribute| {
             let (mut device, mut value): (CUdevice, c_int) = (0, 0);
             let asked = self.context.call(|| {
-                // SAFETY: places for the answers.
+                // SAFETY: writes the answers to locals.
                 unsafe {
                     match real::cuCtxGetDevice(&raw mut device) {
                         0 => real::cuDeviceGetAttribute(&raw mut value, attribute, device),
@@ -218,13 +216,13 @@ impl HostDriver {
         has(UNIFIED_ADDRESSING) && has(REGISTERED_AT_HOST_ADDRESS)
     }
 
-    /// Whether memory may be the system's, registered.
+    /// Whether memory may be registered memory of the system.
     pub(crate) fn registers(&self) -> bool {
         self.threads.is_some() && self.kind.can_be_registered()
     }
 
-    /// Memory of the system, registered; none where it has to be the driver's.
-    /// It is aligned as chunks are, so that the page map can hold it.
+    /// Takes registered memory of the system, aligned as chunks are so that the
+    /// page map can hold it. Returns `None` if the driver has to allocate it.
     fn register(&self, size: Bytes) -> Option<Address> {
         let threads = self.threads.filter(|_| self.kind.can_be_registered())?;
         self.see_off();
@@ -239,10 +237,9 @@ impl HostDriver {
         !self.leaving.lock().is_empty()
     }
 
-    /// Gives registered memory back that the devices are done with. The driver
-    /// waits in frees of its own memory, but need not where memory is no longer
-    /// to be registered; and to wait for everybody here might be to wait for
-    /// ever.
+    /// Gives back registered memory that the devices are done with. The driver
+    /// waits in frees of its own memory, but need not when memory is
+    /// unregistered; and a wait for all contexts here might never end.
     fn see_off(&self) {
         let leaving = std::mem::take(&mut *self.leaving.lock());
         for mut leaves in leaving {
@@ -251,7 +248,7 @@ impl HostDriver {
             }
             let fence = leaves.fence.as_ref();
             if fence.is_some_and(|fence| self.reached(fence) == Ok(true)) {
-                // Nobody is left to hear of a failure; the memory stays then.
+                // No caller hears of a failure; the memory stays then.
                 let _ = registered::give_back(&self.context, leaves.address);
             } else {
                 self.leaving.lock().push(leaves);
@@ -262,7 +259,7 @@ impl HostDriver {
     fn take(&self, size: Bytes) -> Result<Address, Code> {
         let length = usize::try_from(size.get()).map_err(|_| Code::OUT_OF_MEMORY)?;
         let mut address: *mut c_void = ptr::null_mut();
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let take = || unsafe { self.kind.take(&raw mut address, length) };
         told::alloc(|| self.context.call(take))?;
         let address = Address::new(address.expose_provenance() as u64);
@@ -278,7 +275,7 @@ impl HostDriver {
         told::free(|| self.context.call(free))
     }
 
-    /// A chunk of the driver's memory.
+    /// Takes a chunk of the driver's memory.
     fn take_chunk(&self, size: Bytes) -> Result<Address, Code> {
         if size.get() > self.odd.load(Ordering::Relaxed) {
             let chunk = self.take(size)?;
@@ -291,15 +288,15 @@ impl HostDriver {
         self.cut(size)
     }
 
-    /// Asks, and where there is none while registered memory waits to be given
-    /// back, waits for the context's own work, as the driver's free would have,
-    /// and asks once more.
+    /// Calls `ask`. If memory is short while registered memory waits to be
+    /// given back, waits for the context's own work, as the driver's free would
+    /// have, and calls `ask` once more.
     fn again_with_room(&self, ask: impl Fn() -> Result<Address, Code>) -> Result<Address, Code> {
         let asked = ask();
         let last = || self.leaving.lock().last()?.fence.clone();
         match (asked, last()) {
             (Err(Code::OUT_OF_MEMORY), Some(fence)) => {
-                // What cannot be waited for stays; the second answer tells.
+                // If that fails the memory stays, as the second answer shows.
                 let _ = self.wait(&fence, Whose::Own);
                 self.see_off();
                 ask()
@@ -308,8 +305,7 @@ impl HostDriver {
         }
     }
 
-    /// A chunk of `size` bytes out of as many and so much more as it takes to
-    /// align it.
+    /// Cuts an aligned chunk of `size` bytes out of a larger allocation.
     fn cut(&self, size: Bytes) -> Result<Address, Code> {
         let slack = CHUNK_ALIGN.saturating_sub(LEAST_ALIGN);
         let whole = self.take(size.saturating_add(slack))?;
@@ -357,8 +353,7 @@ impl Driver for HostDriver {
         })
     }
 
-    /// Of the host, as far as anybody asks: what a share of a device is a share
-    /// of here.
+    /// Memory of the host: a share of a device is a share of this here.
     fn mem_info(&self) -> Result<MemInfo, Code> {
         let total = vramalloc_core::host::memory().ok_or(Code::NOT_SUPPORTED)?;
         Ok(MemInfo { free: total, total })
@@ -388,7 +383,7 @@ impl Driver for HostDriver {
         let number = |n: u64| usize::try_from(n).map_err(|_| Code::INVALID_VALUE);
         let (start, size) = (number(address.get())?, number(size.get())?);
         let start: *mut u8 = ptr::with_exposed_provenance_mut(start);
-        // SAFETY: memory of the host that nobody else has yet.
+        // SAFETY: memory of the host that was not handed out yet.
         unsafe { start.write_bytes(byte, size) };
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! A thread that looks after freed page-locked memory, where the option
-//! `pinned_use_background_threads` asks for one: blocks become available when
-//! the device is done with them, and not only when somebody asks for memory.
+//! A thread that looks after freed page-locked memory, if the option
+//! `pinned_use_background_threads` asks for it: blocks become available when
+//! the device is done with them, and not only at the next request.
 //!
 //! Owns the thread. Invariant: it begins with the first free; it takes no
-//! signals and waits for no device; and before the driver shuts down it is
-//! outside of it for good. Cost: nothing where the option is off; else a poll
-//! every 100 microseconds while the device may be using what was freed, more
-//! seldom the longer that takes.
+//! signals and waits for no device; before the driver shuts down it has left
+//! the driver for good. Cost: nothing if the option is off; else a poll every
+//! 100 microseconds while the device may be using freed memory, less often the
+//! longer that takes.
 
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
@@ -21,20 +21,20 @@ use crate::pools::host_memory::pools;
 use crate::process::guard::{self, Service};
 use crate::process::{self, threads};
 
-/// As long as PyTorch's own thread sleeps.
+/// How long the thread sleeps: at first as PyTorch's own does, then longer.
 const INTERVAL: Duration = Duration::from_micros(100);
 const LONGEST: Duration = Duration::from_millis(10);
 
 static THREAD: OnceLock<Option<Thread>> = OnceLock::new();
-/// Whether the thread sleeps until it is told. It stores before it looks for
-/// work a last time, and whoever frees looks here after the free, each with a
-/// fence between the two: at least one sees the other, also where the arena is
-/// new to the thread.
+/// Whether the thread sleeps until it is woken. It stores this before it looks
+/// for work a last time, and a thread that frees looks here after the free,
+/// each with a fence between the two: at least one sees the other, even if the
+/// arena is new to the thread.
 static ASLEEP: AtomicBool = AtomicBool::new(false);
 /// The thread passes it to work; closed for good at the end of the process.
 static WORK: Gate = Gate::new();
 
-/// Something was freed.
+/// Wakes the thread after a free.
 pub(crate) fn notice() {
     if !process::options(|loaded| loaded.settings.pinned.background_threads) {
         return;
@@ -48,9 +48,8 @@ pub(crate) fn notice() {
     }
 }
 
-/// Starts the thread, to be stopped before whatever handler the driver has
-/// registered for the end of the process: this one comes later, and runs
-/// earlier.
+/// Starts the thread. `stop` is registered later than any handler that the
+/// driver has for the end of the process, and so runs earlier.
 fn start() -> Option<Thread> {
     // SAFETY: the handler takes nothing and lives as long as the process.
     if unsafe { libc::atexit(stop) } != 0 {
@@ -77,8 +76,8 @@ fn watch() {
         if left.is_zero() {
             sleep_until_told();
         } else {
-            // What does not come back soon may be waiting for a long kernel,
-            // for a capture, or for a context that is broken.
+            // Memory that does not come back soon may be waiting for a long
+            // kernel, for a capture, or for a context that is broken.
             pause = if left < before { INTERVAL } else { pause };
             thread::sleep(pause);
             pause = (pause * 2).min(LONGEST);
@@ -103,7 +102,7 @@ fn sleep_until_told() {
     }
 }
 
-/// Makes available what the device is done with; what is left.
+/// Makes memory available that the device is done with; returns what is left.
 fn look_after() -> Bytes {
     for arena in pools::all().filter(|arena| !arena.limbo().is_zero()) {
         arena.flush();

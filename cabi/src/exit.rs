@@ -1,8 +1,8 @@
 //! The end of the process, and versions of the statistics before it.
 //!
-//! An end that runs no handlers leaves what was written last: with the option
-//! `stats_interval_s` a thread writes the statistics in between. Cost: nothing
-//! until the end, and with the option a thread that sleeps.
+//! A process that ends without running handlers leaves what was written last:
+//! with the option `stats_interval_s` a thread writes the statistics in
+//! between. Cost: nothing until the end; with the option, a sleeping thread.
 
 use std::panic::catch_unwind;
 use std::thread;
@@ -21,7 +21,7 @@ use crate::report::dump;
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = ended;
 
-/// At the end of the process: takes back what others could open, and writes
+/// Runs at the end of the process: removes what others could open, and writes
 /// the last version.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
@@ -37,7 +37,7 @@ extern "C" fn ended() {
         notes::note(Note::Failed(why));
         return;
     }
-    // A panic must not leave a function of C; it has said its line.
+    // A panic must not leave a C function; it has printed its line.
     let _caught = catch_unwind(|| {
         ipc::end_process();
         dump::write_last(start);

@@ -1,18 +1,18 @@
 //! Handles to memory for other processes.
 //!
-//! The driver's handle names a whole allocation: opened, it gives the
-//! beginning of that, and where in it a block lies is lost. So
+//! The driver's handle names a whole allocation: opening it gives the beginning
+//! of that, and where a block lies in it is lost. So
 //!
 //! * a block that starts its allocation has the driver's own handle, which is
 //!   right in every process, with us or without;
-//! * any other block has a [`token`] of ours. Whoever has us opens the
-//!   allocation behind it and gets the block; whoever has not is refused by
-//!   the driver, for it never made such a handle.
+//! * any other block has a [`token`] of ours. A process with us opens the
+//!   allocation behind it and gets the block; in one without us the driver
+//!   refuses it, for it never made such a handle.
 //!
-//! `exports` keeps what we let others use, [`mappings`] what they let us,
+//! `exports` keeps what we let others use, [`mappings`] what others let us use,
 //! `range` makes what the driver says of an address agree with the handles.
-//! Invariant: right bytes or an error, never other bytes.
-//! Cost: a file per exported block and two look-ups per opened one.
+//! Invariant: right bytes or an error, never other bytes. Cost: a file per
+//! exported block and two look-ups per opened one.
 
 mod exports;
 mod folder;
@@ -39,14 +39,14 @@ use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUipcMemHandle, CudaResult}
 
 pub(crate) use exports::end as end_process;
 
-/// What the driver answers to a handle that it does not know.
+/// What the driver returns for a handle that it does not know.
 const INVALID_HANDLE: CudaResult = Code::INVALID_HANDLE.get();
 
-/// A handle to the block at an address; none where the driver's own is right.
+/// A handle to the block at an address; `None` if the driver's own is right.
 ///
 /// # Errors
-/// What the driver answers; "not supported" where the system does not let us
-/// leave others what they need.
+/// What the driver returns; "not supported" if the system does not let us leave
+/// the record that other processes need.
 pub(crate) fn export(address: CUdeviceptr) -> Option<Result<CUipcMemHandle, CudaResult>> {
     let Owner::Arena(id) = device::owner(address) else {
         return None;
@@ -80,13 +80,13 @@ pub(crate) fn export(address: CUdeviceptr) -> Option<Result<CUipcMemHandle, Cuda
 
 /// Why there is no token.
 enum Refused {
-    /// The driver gives no handle of the allocation.
+    /// The driver gives no handle to the allocation.
     Real(CudaResult),
-    /// What the token stands for cannot be left for others.
+    /// The record behind the token cannot be left for others.
     System(io::Error),
 }
 
-/// The token of a block: always the same while it lives, since programs
+/// The token of a block: always the same while the block lives, since programs
 /// compare handles.
 fn token_of(found: &Located) -> Result<Token, Refused> {
     if let Some(token) = exports::token(found.block.get()) {
@@ -94,7 +94,7 @@ fn token_of(found: &Located) -> Result<Token, Refused> {
     }
     let mut real = token::handle_of([0; 64]);
     let allocation = found.allocation.get();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let result = own_call(|| unsafe { real::cuIpcGetMemHandle(&raw mut real, allocation) });
     if result != 0 {
         return Err(Refused::Real(result));
@@ -107,11 +107,11 @@ fn token_of(found: &Located) -> Result<Token, Refused> {
     exports::add(found.block.get(), &record).map_err(Refused::System)
 }
 
-/// Opens a handle, whichever it is; none where no context is current.
-/// `real_open` is called with a place for its answer.
+/// Opens a handle of either kind; `None` if no context is current. `real_open`
+/// is called with a place for its answer.
 ///
 /// # Errors
-/// What the driver answers, or would answer to a handle that it does not know.
+/// What the driver returns, or would return for a handle that it does not know.
 pub(crate) fn open(
     handle: &CUipcMemHandle,
     flags: u32,
@@ -170,8 +170,8 @@ fn open_first(
 ) -> Result<u64, CudaResult> {
     let mut base: CUdeviceptr = 0;
     let result = own_call(|| real_open(&raw mut base, token::handle_of(source.handle)));
-    // Another thread may have been faster: a driver that opens a handle only
-    // once has refused then, any other is told to close again.
+    // Another thread may have been faster. Then a driver that opens a handle
+    // only once has refused, and any other has to close it again.
     match mappings::open(&source, part) {
         Found::Closed if result != 0 => return Err(result),
         Found::Closed => {}
@@ -195,11 +195,11 @@ fn open_first(
     Ok(address)
 }
 
-/// The size of the allocation that was opened at `base`, if the driver says
-/// so: a record that does not fit must not lead to bytes that nobody meant.
+/// The size of the allocation opened at `base`, if the driver tells it: a
+/// record that does not fit must not lead to other bytes.
 fn extent(base: CUdeviceptr) -> Option<u64> {
     let (mut start, mut size) = (0, 0);
-    // SAFETY: places for both answers.
+    // SAFETY: writes both answers to locals.
     let result =
         own_call(|| unsafe { real::cuMemGetAddressRange_v2(&raw mut start, &raw mut size, base) });
     // The driver counts bytes, a block is made of whole slots.
@@ -215,7 +215,7 @@ fn really_close(base: CUdeviceptr) -> CudaResult {
     own_call(|| unsafe { real::cuIpcCloseMemHandle(base) })
 }
 
-/// Closes what a handle was opened to; none where it was not by us.
+/// Closes what a handle was opened to; `None` if we did not open it.
 pub(crate) fn close(address: CUdeviceptr) -> Option<CudaResult> {
     match mappings::close(address) {
         Closed::Unknown => None,
@@ -224,11 +224,11 @@ pub(crate) fn close(address: CUdeviceptr) -> Option<CudaResult> {
     }
 }
 
-/// The current context; the one that it is a part of, whose mappings these are
-/// too, and end with it.
+/// The current context, or the one that it is a part of: the part's mappings
+/// belong to that one, and end with it.
 fn current() -> Option<CUcontext> {
     let mut context: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let result = unsafe { real::cuCtxGetCurrent(&raw mut context) };
     (result == 0 && !context.is_null()).then(|| green::whole(context))
 }
@@ -236,20 +236,20 @@ fn current() -> Option<CUcontext> {
 /// The device of the current context, if it is that device's primary context.
 fn primary_of(context: usize) -> Option<CUdevice> {
     let mut device: CUdevice = 0;
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
     let context = ptr::without_provenance_mut(context);
     (told && primary::is_primary(context, device)).then_some(device)
 }
 
-/// A context is gone: so is what it had opened, and what it let others use.
+/// Forgets what a context had opened, and what it let others use: it is gone.
 /// Its arena was retired before.
 pub(crate) fn end(context: CUcontext) {
     mappings::end(context.addr());
     exports::forget_dead();
 }
 
-/// The same of the device's primary context.
+/// As `end`, for the device's primary context.
 pub(crate) fn end_primary(device: CUdevice) {
     mappings::end_primary(device);
     exports::forget_dead();

@@ -1,4 +1,4 @@
-//! What is told of the process.
+//! What is reported of the process.
 
 pub(crate) mod control;
 pub(crate) mod dump;

@@ -14,13 +14,13 @@ use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::ptr;
 
-/// What the driver does not answer: a function and why.
+/// A function of the driver that failed, and why.
 type Failure = (&'static str, String);
 
 fn main() -> ExitCode {
     let driver = env::args_os().nth(1).map(OsString::into_vec);
     let Some(driver) = driver.and_then(|path| CString::new(path).ok()) else {
-        // Nobody listens where standard error is closed.
+        // If standard error is closed, nothing can be printed.
         let _ = writeln!(io::stderr(), "usage: vramalloc-probe DRIVER");
         return ExitCode::from(2);
     };
@@ -53,7 +53,7 @@ impl Driver {
         Err(("dlopen", why.unwrap_or_default()))
     }
 
-    /// Writes what the driver answers.
+    /// Writes the driver's answers.
     fn tell(&self, text: &mut String) -> Result<(), Failure> {
         // SAFETY: the prototypes that CUDA documents for these names, and in
         // each call places for the answers, of the sizes that are named.

@@ -1,4 +1,4 @@
-//! The blocks that this process lets others use, and what others let us.
+//! The blocks that this process lets others use, and the records of theirs.
 //!
 //! Owns the list of exported blocks and their files in the user's [`Folder`].
 //! Invariant: a token opens exactly while its block is live: the block is
@@ -6,14 +6,14 @@
 //! a free one atomic load while nothing is exported, else a look at the list.
 //!
 //! A process first makes a *seat*: a file of its own whose lock it holds while
-//! it lives. Its blocks' files bear the seat's name in front. Who makes a seat
-//! removes the files of all seats that nobody holds: what a crash leaves
-//! behind is gone after the next run.
+//! it lives. The names of its blocks' files begin with the seat's name. A
+//! process that makes a seat removes the files of all seats that are not
+//! locked: what a crash leaves behind is gone after the next run.
 //!
-//! A process that changes its user takes another seat, and may no longer be let
-//! into the folder of the first. It can write to what it holds open: blocks
-//! whose files it cannot remove are named in the seat itself, which whoever
-//! opens a token reads.
+//! A process that changes its user takes another seat, and may no longer be
+//! allowed into the folder of the first. It can still write to the file that it
+//! holds open: blocks whose files it cannot remove are named in the seat
+//! itself, which every process reads before it opens a token.
 //!
 //! Lock order: `SEATS` and `EXPORTS` each alone; no file is touched under them.
 
@@ -36,18 +36,18 @@ use crate::pools::{device, memory};
 use crate::process::outside::quietly;
 use crate::process::{self, cancel};
 
-/// The place of a process among those of a user that export.
+/// A process's seat in the folder of a user: see the module.
 #[derive(Clone)]
 struct Seat {
     key: Key,
     user: User,
-    /// Open for its lock, and for blocks that end and whose files stay.
+    /// Open for its lock, and to name blocks that end while their files stay.
     file: Arc<File>,
-    /// Programs close what they did not open: device and inode of the file.
+    /// Device and inode of the file: programs close what they did not open.
     identity: (u64, u64),
 }
 
-/// Those of the process, one for each user that it exported as.
+/// The seats of the process, one for each user that it exported as.
 static SEATS: SpinMutex<Vec<Seat>, Brief> = SpinMutex::new(Vec::new());
 
 /// The exported blocks, by where they start.
@@ -68,10 +68,10 @@ pub(crate) fn token(block: u64) -> Option<Token> {
     EXPORTS.lock().get(&block).copied()
 }
 
-/// Lets others use the block at `block`, where `record` says.
+/// Lets others use the block at `block`, which lies where `record` says.
 ///
 /// # Errors
-/// What the system answers where the record cannot be left for them.
+/// What the system returns if the record cannot be left for them.
 pub(crate) fn add(block: u64, record: &Record) -> io::Result<Token> {
     let (folder, process) = sit_down(&parent())?;
     let block_key = Key::random().ok_or_else(|| io::Error::other(NO_RANDOMNESS))?;
@@ -97,7 +97,7 @@ pub(crate) fn add(block: u64, record: &Record) -> io::Result<Token> {
     }))
 }
 
-/// The block at `block` is about to be freed: its token opens no more.
+/// Called before the block at `block` is freed: its token opens no more.
 pub(crate) fn forget(block: u64) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -127,16 +127,16 @@ fn seats() -> Vec<Seat> {
 }
 
 impl Seat {
-    /// Names a block that has ended, for those who find its file.
+    /// Names a block that has ended, for processes that find its file.
     fn name_ended(&self, block: Key) {
         if identity(&self.file).is_ok_and(|found| found == self.identity) {
-            // Without room on the disk there is nothing left to be done.
+            // If the disk is full, nothing more can be done.
             let _ = quietly(|| (&*self.file).write_all(block.text().as_bytes()));
         }
     }
 }
 
-/// What tells a file from others.
+/// What identifies a file: device and inode.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
     file.metadata().map(|found| (found.dev(), found.ino()))
 }
@@ -147,7 +147,7 @@ fn has_ended(named: &[u8], block: Key) -> bool {
     (named.chunks(name.len())).any(|named| named == name.as_bytes())
 }
 
-/// A context is gone: so are its blocks.
+/// Forgets the blocks of contexts that are gone.
 pub(crate) fn forget_dead() {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
@@ -157,7 +157,7 @@ pub(crate) fn forget_dead() {
     all.into_iter().filter(dead).for_each(forget);
 }
 
-/// The process ends: nothing of it stays.
+/// Removes everything that the process, which ends, has left.
 pub(crate) fn end() {
     let seats = std::mem::take(&mut *SEATS.lock());
     if seats.is_empty() {
@@ -167,7 +167,7 @@ pub(crate) fn end() {
     let parent = parent();
     for seat in seats {
         // What is in a folder that the process may not enter any more is
-        // removed by whoever comes next: the lock goes with the process.
+        // removed by the next process: the lock goes with this one.
         if let Ok(folder) = Folder::open(&parent, seat.user) {
             for token in exports.values().filter(|token| token.process == seat.key) {
                 folder.remove(&token.file());
@@ -175,7 +175,7 @@ pub(crate) fn end() {
             folder.remove(&seat.key.text());
             Folder::remove_empty(&parent, seat.user);
         }
-        // It stays open: the program may have closed it, and its number be
+        // It stays open: the program may have closed it, and its number may be
         // another file's.
         let _left_open = ManuallyDrop::new(seat.file);
     }
@@ -184,7 +184,7 @@ pub(crate) fn end() {
 /// What another process left for the token.
 ///
 /// # Errors
-/// What the system answers, or that nothing sane is there.
+/// What the system returns, or that no valid record is there.
 pub(crate) fn read(token: Token) -> io::Result<Record> {
     let folder = Folder::open(&parent(), User::now())?;
     let bytes = folder.read(&token.file(), Record::LENGTH)?;
@@ -198,7 +198,7 @@ pub(crate) fn read(token: Token) -> io::Result<Record> {
 /// A seat that names more than this many bytes of blocks vouches for none.
 const MOST_NAMED: usize = 1 << 20;
 
-/// The folder, and the process's seat in it, made the first time.
+/// The folder, and the process's seat in it, made on first use.
 fn sit_down(parent: &Path) -> io::Result<(Folder, Key)> {
     let user = User::now();
     let own = |seats: &[Seat]| {
@@ -232,8 +232,8 @@ fn sit_down(parent: &Path) -> io::Result<(Folder, Key)> {
     })
 }
 
-/// Makes a seat. Others may remove the empty folder, or take a seat that is
-/// not locked yet for one left behind; then it is tried again.
+/// Makes a seat. Other processes may remove the empty folder, or take a seat
+/// that is not locked yet for an abandoned one; then it is tried again.
 fn take_seat(parent: &Path, user: User) -> io::Result<(Folder, Seat)> {
     const TRIES: usize = 8;
     let mut last = io::Error::from(io::ErrorKind::WouldBlock);
@@ -262,7 +262,7 @@ fn take_seat(parent: &Path, user: User) -> io::Result<(Folder, Seat)> {
     Err(last)
 }
 
-/// Removes what processes left behind that ended without a word. Files with
+/// Removes what processes left behind that ended without notice. Files with
 /// other names than ours are left alone.
 fn sweep(folder: &Folder, own: Key) {
     let Ok(names) = folder.names() else {
@@ -275,7 +275,7 @@ fn sweep(folder: &Folder, own: Key) {
     };
     let seats: BTreeSet<Key> = names.iter().filter_map(|name| seat(name)).collect();
     for key in seats.into_iter().filter(|&key| key != own) {
-        // Held until its files are gone, so that nobody takes it for new.
+        // Held until its files are gone: no process takes it for a new seat.
         let lock = match folder.open_file(&key.text()) {
             Ok(file) if folder::lock(&file) => Some(file),
             // A seat is made before its first file and removed after its

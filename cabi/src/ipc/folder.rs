@@ -1,11 +1,11 @@
 //! A user's private folder, in which records wait for other processes.
 //!
-//! Owns nothing but an open folder. Invariant: the folder belongs to the user
-//! whose name it has, nobody else can enter it, and everything in it is opened by a plain name in
-//! that very folder; a symbolic link, another user's file, one that others can
-//! read, or a file under two names is refused. So whoever is not the user can
-//! at worst keep us from using it. Cost: a few system calls each time: nothing
-//! is kept open, because programs close what they did not open.
+//! Invariant: the folder belongs to the user whose name it has, no other user
+//! can enter it, and everything in it is opened by a plain name in that very
+//! folder. A symbolic link, another user's file, one that others can read, or a
+//! file under two names is refused. So another user can at worst keep us from
+//! using it. Cost: a few system calls each time: nothing is kept open, because
+//! programs close what they did not open.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -17,21 +17,21 @@ use std::path::Path;
 
 use crate::process::outside::quietly;
 
-/// What others could do to a file: it must be nothing.
+/// The permissions that others must not have on a file.
 const OTHERS: u32 = 0o077;
 
-/// Whom a folder belongs to. A process may change its user while it runs.
+/// The user that a folder belongs to. A process may change its user.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct User(libc::uid_t);
 
 impl User {
-    /// Whose rights the process has now.
+    /// The user whose rights the process has now.
     pub(crate) fn now() -> User {
         // SAFETY: has no conditions.
         User(unsafe { libc::geteuid() })
     }
 
-    /// What the user's folder is called.
+    /// The name of the user's folder.
     fn folder(self) -> io::Result<CString> {
         c_text(format!("vramalloc-{}", self.0).as_bytes())
     }
@@ -47,7 +47,7 @@ impl Folder {
     /// The user's folder inside `parent`.
     ///
     /// # Errors
-    /// What the system answers, or that the folder is not the user's alone.
+    /// What the system returns, or that the folder is not the user's alone.
     pub(crate) fn open(parent: &Path, user: User) -> io::Result<Folder> {
         let above = c_text(parent.as_os_str().as_bytes())?;
         let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
@@ -57,15 +57,15 @@ impl Folder {
         Ok(Folder { file, user })
     }
 
-    /// The same, made if there is none.
+    /// Opens the user's folder inside `parent`, and makes it if there is none.
     ///
     /// # Errors
     /// As `open`.
     pub(crate) fn make(parent: &Path, user: User) -> io::Result<Folder> {
         let above = c_text(parent.as_os_str().as_bytes())?;
         let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
-        // SAFETY: an open folder and a name that ends in zero. Where there is
-        // something of that name, `open` says whether it will do.
+        // SAFETY: an open folder and a name that ends in zero. If something of
+        // that name exists, `open` decides whether it will do.
         unsafe { libc::mkdirat(above.as_raw_fd(), user.folder()?.as_ptr(), 0o700) };
         Folder::open(parent, user)
     }
@@ -87,7 +87,7 @@ impl Folder {
     /// Makes a file that was not there and writes it.
     ///
     /// # Errors
-    /// What the system answers.
+    /// What the system returns.
     pub(crate) fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let how = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let mut file = open_at(self.file.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
@@ -103,16 +103,16 @@ impl Folder {
     /// Opens a file of ours.
     ///
     /// # Errors
-    /// What the system answers, or that the file is not the user's alone.
+    /// What the system returns, or that the file is not the user's alone.
     pub(crate) fn open_file(&self, name: &str) -> io::Result<File> {
-        // Not blocking: what has the name may be a pipe.
+        // Not blocking: a pipe may have that name.
         let how = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let file = open_at(self.file.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
         check(&file, libc::S_IFREG, self.user)?;
         Ok(file)
     }
 
-    /// The first `N` bytes of a file of ours, and one more if there are.
+    /// The first `most` bytes of a file of ours, and one more if there is one.
     ///
     /// # Errors
     /// As `open_file`.
@@ -123,8 +123,8 @@ impl Folder {
         Ok(bytes)
     }
 
-    /// Removes a file; whether it is gone. What cannot be removed stays until
-    /// the next process looks after it.
+    /// Removes a file; returns whether it is gone. One that cannot be removed
+    /// stays until the next process sweeps.
     pub(crate) fn remove(&self, name: &str) -> bool {
         let Ok(name) = c_text(name.as_bytes()) else {
             return false;
@@ -134,10 +134,10 @@ impl Folder {
         removed == 0 || io::Error::last_os_error().kind() == io::ErrorKind::NotFound
     }
 
-    /// The names of everything in it.
+    /// The names of everything in the folder.
     ///
     /// # Errors
-    /// What the system answers.
+    /// What the system returns.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let again = open_at(self.file.as_raw_fd(), c".", FOLDER)?;
         // SAFETY: an open folder, which the stream takes over on success.
@@ -165,7 +165,7 @@ impl Folder {
 }
 
 /// Takes the lock of an open file, which ends with the process however that
-/// ends; false where somebody has it.
+/// ends. Returns false if it is taken.
 pub(crate) fn lock(file: &File) -> bool {
     // SAFETY: an open file.
     unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) == 0 }
@@ -179,12 +179,12 @@ fn c_text(text: &[u8]) -> io::Result<CString> {
 
 fn open_at(folder: RawFd, name: &CStr, how: i32) -> io::Result<File> {
     let how = how | libc::O_CLOEXEC;
-    // SAFETY: the name ends in zero; the mode is there for a file to be made.
+    // SAFETY: the name ends in zero; the mode is given in case a file is made.
     let file = unsafe { libc::openat(folder, name.as_ptr(), how, 0o600) };
     if file < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: just opened, and nobody else's.
+    // SAFETY: just opened, and owned by nothing else.
     Ok(unsafe { File::from_raw_fd(file) })
 }
 

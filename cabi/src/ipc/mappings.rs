@@ -1,11 +1,11 @@
 //! Memory of other processes that is open here.
 //!
-//! The driver maps whole allocations; several blocks of one may be open at
+//! The driver maps whole allocations, and several blocks of one may be open at
 //! once. So an allocation is opened once per context, and closed with the last
-//! of what was handed out from it; CUDA counts its openings in the same way.
+//! part that was handed out of it; CUDA counts its openings in the same way.
 //! Owns the list, whose lock is taken alone and spans no driver call.
-//! Invariant: an allocation on the list is mapped, and something of it is in
-//! the program's hands; nothing is handed out beyond its end. Cost: a look at all that is open.
+//! Invariant: an allocation on the list is mapped, and the program holds a part
+//! of it; no part reaches beyond its end. Cost: a look at all that is open.
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
@@ -13,15 +13,15 @@ use vramalloc_core::patience::Brief;
 use crate::ipc::token::HandleBytes;
 use crate::types::CUdevice;
 
-/// What the driver is asked for, and in which context: what is open under the
-/// same key is opened no second time.
+/// What the driver is asked to open, and in which context. What is open under
+/// the same key is not opened again.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Source {
     /// The context that opens it.
     pub(crate) context: usize,
     /// The driver's handle.
     pub(crate) handle: HandleBytes,
-    /// How it is opened.
+    /// The flags it is opened with.
     pub(crate) flags: u32,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Source {
 pub(crate) struct Part {
     /// How far into the allocation it starts.
     pub(crate) offset: u64,
-    /// Its size; none where it is the whole allocation, whose size only the
-    /// driver knows.
+    /// Its size; `None` for the whole allocation, whose size only the driver
+    /// knows.
     pub(crate) size: Option<u64>,
 }
 
 impl Part {
-    /// Where it is in an allocation at `base`; none where it is not inside.
+    /// Its address in an allocation at `base`; `None` if it is not inside.
     pub(crate) fn inside(self, base: u64, extent: Option<u64>) -> Option<u64> {
         if let Some(size) = self.size {
             let end = self.offset.checked_add(size)?;
@@ -68,7 +68,7 @@ pub(crate) enum Found {
     Closed,
     /// It is open, and has no such part.
     Outside,
-    /// The part is here.
+    /// The part is open at this address.
     Open(u64),
 }
 
@@ -77,9 +77,9 @@ pub(crate) enum Found {
 pub(crate) enum Closed {
     /// Nothing of ours starts there.
     Unknown,
-    /// The allocation stays open for others of its parts.
+    /// Other parts keep the allocation open.
     Counted,
-    /// The driver is to close the allocation that starts here.
+    /// The driver has to close the allocation that starts here.
     Last(u64),
 }
 
@@ -144,7 +144,7 @@ impl List {
     }
 }
 
-/// Opens a part of what is open already.
+/// Opens a part of an allocation that is open already.
 pub(crate) fn open(source: &Source, part: Part) -> Found {
     MAPPINGS.lock().open(source, part)
 }
@@ -172,13 +172,13 @@ pub(crate) fn close(address: u64) -> Closed {
     MAPPINGS.lock().close(address)
 }
 
-/// The open part around an address, as start and size; none for a whole
-/// allocation, of which the driver tells the truth.
+/// The open part around an address, as start and size; `None` for a whole
+/// allocation, about which the driver's answer is right.
 pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
     MAPPINGS.lock().around(address)
 }
 
-/// The context ends, and with it what was opened in it.
+/// Forgets what was opened in a context, which ends.
 pub(crate) fn end(context: usize) {
     let mut mappings = MAPPINGS.lock();
     mappings
@@ -186,7 +186,7 @@ pub(crate) fn end(context: usize) {
         .retain(|mapping| mapping.source.context != context);
 }
 
-/// The device's primary context ends.
+/// Forgets what was opened in a primary context, which ends.
 pub(crate) fn end_primary(device: CUdevice) {
     let mut mappings = MAPPINGS.lock();
     mappings

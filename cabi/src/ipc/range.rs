@@ -3,10 +3,10 @@
 //! Programs that share a part of an allocation ask the driver where the
 //! allocation begins and send the distance along with the handle, which CUDA
 //! makes for the whole of it; some ask for the handle at the address itself,
-//! some at the beginning. Our handles stand for blocks, so to them a block is
-//! the allocation: anything else would put the distance from the chunk's
-//! beginning on top of the block's own. And what was freed has no range, though
-//! the driver has it still.
+//! some at the beginning. Our handles stand for blocks, so to these programs a
+//! block is the allocation: otherwise the distance from the chunk's beginning
+//! would be added to the block's own. And freed memory has no range, though the
+//! driver still has it.
 
 use vramalloc_core::Address;
 use vramalloc_core::page_map::Owner;
@@ -17,26 +17,25 @@ use crate::pools::host_memory;
 use crate::process::guard::{Service, service};
 use crate::types::CUdeviceptr;
 
-/// An address where nobody has memory: what the driver answers there is right
-/// for what was freed.
+/// An address without memory: the driver's answer is right for freed memory.
 pub(crate) const NOWHERE: CUdeviceptr = 1;
 
-/// A block that is not all of its allocation, as start and size.
+/// The block around an address, if it is not all of its allocation.
 pub(crate) enum Around {
     /// None: the driver's answer is right.
     Nothing,
-    /// This one, of device memory.
+    /// A block of device memory, as start and size.
     Block(u64, u64),
-    /// This one, of page-locked host memory.
+    /// A block of page-locked host memory, as start and size.
     HostBlock(u64, u64),
-    /// None, in memory of ours: nothing is there for the program.
+    /// None, in memory of ours: to the program, nothing is there.
     Freed,
-    /// Ours, but our books cannot be trusted any more.
+    /// It is ours, but after a failure of our code nothing certain is known.
     Unsure,
 }
 
 impl Around {
-    /// Where the driver is asked.
+    /// The address to ask the driver about.
     pub(crate) fn asked(&self, address: CUdeviceptr) -> CUdeviceptr {
         match self {
             Around::Freed => NOWHERE,
@@ -61,7 +60,7 @@ pub(crate) fn around(address: u64) -> Around {
     }
 }
 
-/// Around what is no memory of ours on a device.
+/// What is around an address that is not device memory of ours.
 fn around_others(address: u64) -> Around {
     if let Some((start, size)) = mappings::around(address) {
         return Around::Block(start, size);

@@ -1,21 +1,21 @@
-//! What a program holds in place of a driver's handle, and what it stands for.
+//! The handles that we make, and what they stand for.
 //!
-//! A *token* is 64 bytes of ours: two random keys that nobody can guess. They
-//! name a file that only the user can read; in it is the *record*: the real
-//! handle of the driver's allocation, and where in it the block lies. A driver
-//! without us knows no such handle and refuses it. Owns nothing. Invariant:
-//! what is read is as it was written, or it is nothing. Cost: a copy.
+//! A *token* is 64 bytes of ours: two random keys that cannot be guessed. They
+//! name a file that only the user can read. It holds the *record*: the driver's
+//! handle of the allocation, and where in it the block lies. The driver knows
+//! no such handle and refuses a token. Invariant: a record is read as it was
+//! written, or not at all.
 
 use crate::types::CUipcMemHandle;
 
-/// Starts a token and a record. As the process id or the number of a driver's
+/// Begins a token and a record. As the process id or the number in a driver's
 /// handle it would be far out of range.
 const MARK: [u8; 16] = *b"vramalloc-ipc-v1";
 
 /// Length of CUDA's handle.
 const HANDLE: usize = 64;
 
-/// The 64 bytes of a handle, which nobody but their maker understands.
+/// The 64 bytes of a handle, opaque to everyone but their maker.
 pub(crate) type HandleBytes = [u8; HANDLE];
 
 /// The bytes of CUDA's handle.
@@ -37,10 +37,10 @@ pub(crate) fn handle_of(bytes: HandleBytes) -> CUipcMemHandle {
 pub(crate) struct Key([u8; 16]);
 
 impl Key {
-    /// A new one; none where the system has no randomness to give.
+    /// A new key; `None` if the system gives no random numbers.
     pub(crate) fn random() -> Option<Key> {
         let mut key = [0_u8; 16];
-        // SAFETY: room for as many bytes as are named.
+        // SAFETY: the buffer has room for that many bytes.
         let filled = unsafe { libc::getrandom(key.as_mut_ptr().cast(), key.len(), 0) };
         (usize::try_from(filled) == Ok(key.len())).then_some(Key(key))
     }
@@ -50,7 +50,7 @@ impl Key {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What `text` wrote, and nothing else.
+    /// Reads what `text` wrote, and nothing else.
     pub(crate) fn read(text: &str) -> Option<Key> {
         let digit = |byte: u8| match byte {
             b'0'..=b'9' => Some(byte - b'0'),
@@ -79,7 +79,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// The token that a handle is; none where the handle is the driver's own.
+    /// Reads a token; `None` if the handle is the driver's own.
     pub(crate) fn read(handle: &HandleBytes) -> Option<Token> {
         let mut fields = Fields(handle);
         let (mark, process, block) = (fields.take()?, fields.take()?, fields.take()?);
@@ -117,7 +117,7 @@ impl Record {
     /// Length of a record's file.
     pub(crate) const LENGTH: usize = 16 + 16 + HANDLE + 8 + 8;
 
-    /// What stands in the file of `token`.
+    /// The content of the file of `token`.
     pub(crate) fn bytes(&self, token: Token) -> [u8; Record::LENGTH] {
         let mut bytes = [0; Record::LENGTH];
         let (offset, size) = (self.offset.to_le_bytes(), self.size.to_le_bytes());
@@ -128,7 +128,7 @@ impl Record {
         bytes
     }
 
-    /// What `bytes` wrote for the same token, with a block that has an end.
+    /// Reads what `bytes` wrote for the same token; the block must have an end.
     pub(crate) fn read(bytes: &[u8], token: Token) -> Option<Record> {
         let mut fields = Fields(bytes);
         let (mark, block) = (fields.take()?, Key(fields.take()?));

@@ -1,7 +1,7 @@
-//! What a program can ask by name, and tell.
+//! What a program can ask and set by name.
 //!
-//! Cost: questions take a lock for as long as a copy takes; what gives memory
-//! back waits for the device.
+//! Cost: a question takes a lock while something is copied; giving memory back
+//! waits for the device.
 
 use std::ffi::c_int;
 use std::io;
@@ -30,7 +30,7 @@ const CHANGEABLE: [&str; 5] = [
 /// A number of an arena.
 type Of = fn(&ArenaStats) -> Bytes;
 
-/// What can be asked of a device's memory, summed over its contexts.
+/// Values of a device's memory, summed over its contexts.
 const OF_DEVICE: [(&str, Of); 5] = [
     ("live", |stats| stats.live.current),
     ("cached", |stats| stats.cached.current),
@@ -39,7 +39,7 @@ const OF_DEVICE: [(&str, Of); 5] = [
     ("reserved", |stats| stats.reserved.current),
 ];
 
-/// Why nothing was answered or done.
+/// Why a request by name failed.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// There is nothing of this name.
@@ -100,8 +100,7 @@ impl Name<'_> {
     }
 }
 
-/// Answers what is asked by name, or does it, or sets it where a value is
-/// given.
+/// Answers a question by name, does something, or sets a value that is given.
 ///
 /// # Errors
 /// [`Refused`].
@@ -124,7 +123,7 @@ pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused
 
 fn option(key: &str, value: Option<&str>) -> Result<String, Refused> {
     if let Some(text) = value {
-        // What was made obeys the options of that moment.
+        // An existing arena keeps the options that it was made with.
         let early = !device::any() && !pageable::is_in_use();
         let may_change = |row: &OptionRow| early || CHANGEABLE.contains(&row.key);
         process::change_options(|loaded| loaded.change(key, text, may_change))?;

@@ -1,8 +1,7 @@
 //! Writing the statistics.
 //!
-//! Owns the right to write. Invariant: one file, replaced as a whole by the
-//! process that allocated; nothing is written after the last version; no CUDA
-//! call is made.
+//! Invariant: one file, replaced as a whole by the process that allocated;
+//! nothing is written after the last version; no CUDA call is made.
 
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +21,7 @@ use crate::process::{self, Start, cancel, notes};
 use crate::real::{passed, reach};
 use crate::report::snapshots;
 
-/// Whoever holds it writes.
+/// Held by the thread that writes.
 static WRITER: Mutex<Writer> = Mutex::new(Writer {
     last: false,
     own: Own::new(),
@@ -45,7 +44,7 @@ pub(crate) fn write_last(start: &Start) {
     write(start, &mut writer);
 }
 
-/// Writes a version in between; whether there may be another.
+/// Writes a version in between; returns whether there may be another.
 pub(crate) fn write_between(start: &Start) -> bool {
     let mut writer = writer();
     if writer.last || guard::service() != Service::Full {
@@ -74,13 +73,13 @@ fn write(start: &Start, writer: &mut Writer) {
     }
 }
 
-/// What the option `stats` says, wherever the program has gone since.
+/// The target of the option `stats`, wherever the program has gone since.
 pub(crate) fn target() -> StatsTarget {
     let said = process::options(|loaded| loaded.settings.stats.clone());
     said.within(process::first_folder())
 }
 
-/// Writes everything there is to where it belongs, and says which file that is.
+/// Writes everything to the target, and returns which file that is.
 fn deliver(
     target: &StatsTarget,
     start: &Start,
@@ -95,7 +94,7 @@ fn deliver(
     })
 }
 
-/// What is done with the report of this process.
+/// Makes the report of this process and passes it to `then`.
 fn report<R>(
     start: &Start,
     last: bool,
@@ -119,8 +118,8 @@ fn report<R>(
     })
 }
 
-/// The statistics as they are now, without every block: whoever asks often
-/// wants numbers.
+/// The statistics as they are now, without single blocks: a program that asks
+/// often wants numbers.
 pub(crate) fn text() -> String {
     report(process::start(), false, &used_arenas(), None, |report| {
         report.to_text()
@@ -130,7 +129,7 @@ pub(crate) fn text() -> String {
 /// Writes the statistics as they are now.
 ///
 /// # Errors
-/// What the system answers.
+/// What the system returns.
 pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
     let snapshots = snapshots::take(&arenas);

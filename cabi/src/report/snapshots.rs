@@ -1,7 +1,6 @@
-//! Every arena of the process, block by block.
-//!
-//! Owns nothing. Cost: each arena's lock for a few ns a block; what it takes of
-//! host memory is bounded, except by the number of events that was asked for.
+//! Every arena of the process, block by block. Cost: each arena's lock for a
+//! few ns a block. Host memory for it is bounded, except by the number of
+//! events that was asked for.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +11,9 @@ use crate::pools::device;
 use crate::pools::device::DeviceArena;
 
 /// The snapshots of all arenas there have been, with the call stacks that they
-/// and the reports refer to. Of an arena there are the events alone where the
-/// blocks are too many, or the host has no memory for them; contexts that have
-/// ended are bounded by themselves.
+/// and the reports refer to. If there are too many blocks, or the host has no
+/// memory for them, only the events of the arenas; ended contexts have a bound
+/// of their own.
 pub(crate) fn take(reports: &[ArenaReport]) -> Snapshots {
     let all = |take: fn(&DeviceArena) -> Option<Snapshot>| {
         device::arenas().map(move |(device, arena)| Some((device, take(arena)?)))

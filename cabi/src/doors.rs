@@ -1,4 +1,4 @@
-//! The functions by which programs come.
+//! The exported functions of CUDA, which programs call.
 
 pub(crate) mod capture;
 pub(crate) mod contexts;

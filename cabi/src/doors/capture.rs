@@ -12,7 +12,7 @@ unsafe fn begin(
     twin: bool,
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
-    // The end of a context that has an arena is noticed, if only by it.
+    // The context gets an arena, so that its end is noticed.
     device::current();
     // SAFETY: the caller's own promise.
     unsafe { capture::begin(stream, twin, call) }

@@ -32,10 +32,10 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
     }))
 }
 
-/// Notes a context that was made where `result` is success.
+/// Notes a context that was made, if `result` is success.
 ///
 /// # Safety
-/// Where `result` is success, a context was written to `context`.
+/// If `result` is success, a context was written to `handle`.
 unsafe fn made(result: CudaResult, handle: *mut CUcontext) -> Option<CudaResult> {
     if result == 0 {
         // SAFETY: the caller's promise.

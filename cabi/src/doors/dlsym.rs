@@ -1,28 +1,28 @@
 //! The exported `dlsym`.
 //!
-//! Everyone's look-ups pass here, so it takes no lock, allocates nothing and
-//! reads no environment; and it must leave no trace: a look-up relative to
-//! its caller (`RTLD_NEXT`, `RTLD_DEFAULT`) has to see the true caller, and a
-//! failure has to leave `dlerror` as the real one leaves it. So the export is
-//! a naked function that *tail-jumps* to the next `dlsym`, and only where the
-//! answer is known to be a driver function that has a door does it return
-//! that door instead.
+//! All look-ups of the process pass here, so it takes no lock, allocates
+//! nothing and reads no environment. It must also leave no trace: a look-up
+//! relative to its caller (`RTLD_NEXT`, `RTLD_DEFAULT`) has to see the true
+//! caller, and a failure has to leave `dlerror` as the real one leaves it. So
+//! the export is a naked function that *tail-jumps* to the next `dlsym`. Only
+//! if the answer is known to be a driver function that has a door does it
+//! return that door instead.
 //!
-//! The next one is the real one, or another preloaded library's: what the
-//! program would reach without us. A library that exports `dlsym` and stands
-//! before us may hide the swap, and where we were opened late nobody's look-ups
-//! come by: [`reach`](crate::real::reach) says so, and the runtime's doors hand
-//! everything on then.
+//! The next one is the real one, or another preloaded library's: the one that
+//! the program would reach without us. A library that exports `dlsym` and
+//! stands before us may hide the swap, and if we were opened late no look-ups
+//! pass here: [`reach`](crate::real::reach) says so, and then the runtime's
+//! doors hand everything on.
 //!
-//! What a driver looks up for itself is never swapped. One that only stands
-//! before another (a shim for virtual GPUs) fills its table so: whatever lies
-//! in the other is left alone, too, whoever asks.
+//! What a driver looks up for itself is never swapped. A driver that only
+//! stands before another (a shim for virtual GPUs) fills its table in this way,
+//! so functions of the other one are left alone, whoever asks.
 //!
 //! Cost: a few instructions for names that are not ours; a second real
 //! look-up for those that are.
 //!
-//! On other processors than x86-64 the symbol is not exported: the runtime's
-//! doors and programs linked with the driver still reach us there.
+//! On processors other than x86-64 the symbol is not exported: there the
+//! runtime's doors and programs linked with the driver still reach us.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -41,7 +41,7 @@ pub(crate) struct Choice {
     replacement: usize,
 }
 
-/// Stands in for the real `dlsym` where there is none.
+/// Used if there is no real `dlsym`.
 unsafe extern "C" fn no_dlsym(_handle: *mut c_void, _name: Text) -> *mut c_void {
     ptr::null_mut()
 }

@@ -38,8 +38,7 @@ pub(crate) unsafe fn cuCtxFromGreenCtx(
     Some(result)
 }
 
-/// It releases the primary context, and ends that if it was the last to hold
-/// it.
+/// Releases the primary context too, which ends if this was its last user.
 pub(crate) unsafe fn cuGreenCtxDestroy(green: *mut c_void) -> Option<CudaResult> {
     let device = parts::device_of(green)?;
     lifecycle::release(device, || {

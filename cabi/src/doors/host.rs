@@ -1,10 +1,9 @@
 //! Page-locked host memory behind the driver's doors. The runtime's functions
-//! (`cudaMallocHost`, `cudaHostAlloc`, `cudaFreeHost`) come by here as well, so
-//! that argument checks, initialisation and the last error stay the runtime's.
+//! (`cudaMallocHost`, `cudaHostAlloc`, `cudaFreeHost`) come through here too,
+//! so that argument checks, initialisation and the last error stay its own.
 //!
 //! `cuMemAllocHost` of the first interface has no door, like all of that
-//! interface: what it hands out is the driver's own, and the free finds its way
-//! there.
+//! interface: what it hands out is the driver's own, and its free goes there.
 
 use std::ffi::{c_uint, c_void};
 
@@ -35,8 +34,8 @@ pub(crate) unsafe fn cuMemFreeHost(address: *mut c_void) -> Option<CudaResult> {
     host_memory::free_if(address.addr() as u64, device::check_current).answer()
 }
 
-/// Registered memory has no flags of this sort, the program's block has; and
-/// memory that was freed has none, though it is the driver's still.
+/// The program's block has flags of this sort and registered memory has none;
+/// freed memory has none either, though the driver still has it.
 pub(crate) unsafe fn cuMemHostGetFlags(
     flags: *mut c_uint,
     address: *mut c_void,
@@ -55,6 +54,6 @@ pub(crate) unsafe fn cuMemHostGetFlags(
 /// Memory that we have registered is not the program's to unregister.
 pub(crate) unsafe fn cuMemHostUnregister(address: *mut c_void) -> Option<CudaResult> {
     let stand_in = host_memory::stand_in(address)?;
-    // SAFETY: a page that was never registered: it is refused.
+    // SAFETY: a page that was never registered: the driver refuses it.
     Some(own_call(|| unsafe { real::cuMemHostUnregister(stand_in) }))
 }

@@ -1,26 +1,26 @@
 //! The ends of contexts.
 //!
 //! A context takes its memory with it, and its handle may come back for the
-//! next one. But which call ends a context, only the driver knows: it refuses
+//! next one. But only the driver knows which call ends a context: it refuses
 //! some, and counts the users of others. So a call that may end one is made in
-//! three steps. First nothing of ours is under way in the context any more, and
-//! nothing begins: our calls in it are held back, and its pools are not found.
-//! Other contexts go on, and wait for nothing in this one. Then the real function is called. Then the context is forgotten, with
-//! all that appeared meanwhile; or, where it is still there, everything goes on
-//! as it was.
+//! three steps. First, our calls in the context are over and further ones are
+//! held back, and its pools are not found; other contexts go on, and wait for
+//! nothing in this one. Then the real function is called. Then the context is
+//! forgotten, with all that appeared meanwhile; or, if it is still there,
+//! everything goes on as it was.
 //!
 //! Meanwhile nothing is known of the context. A thread that asks for something
-//! in it waits until the end is decided ([`Context::await_decision`]); of an
-//! address that was the context's the driver says whose it is now ([`whose`]).
-//! A callback of the driver that is made on the thread which ends the context
-//! finds a call of ours going on (see [`guard`](crate::process::guard)): it waits for
-//! nothing, a free in it is only noted, and a request is the driver's own.
+//! in it waits until the end is decided ([`Context::await_decision`]). The
+//! driver is asked who owns an address that was the context's
+//! ([`whose`](crate::driver::whose)). A callback that the driver makes on the
+//! ending thread finds a call of ours under way (see
+//! [`guard`](crate::process::guard)): it waits for nothing, a free in it is
+//! only recorded, and a request goes to the driver.
 //!
-//! A context that is gone is known by its [`Context`], not by its handle. Whoever
-//! sees that the driver hands its handle or its memory out again, forgets it
-//! at once. Owns nothing but the number of ends under way; [`users`] counts who
-//! holds contexts. Cost: a few stores for an end; a look at one number for each
-//! chunk and each free.
+//! A context that is gone is known by its [`Context`], not by its handle. A
+//! thread that sees the driver hand its handle or its memory out again forgets
+//! it at once. [`users`] counts the users of contexts. Cost: a few stores for
+//! an end; a look at one number for each chunk and each free.
 
 mod parting;
 
@@ -60,7 +60,7 @@ impl What {
         }
     }
 
-    /// As its users are counted.
+    /// How its users are counted.
     fn counted(self) -> Counted {
         match self {
             What::Context(handle) => Counted::Handle(handle.addr()),
@@ -69,10 +69,10 @@ impl What {
     }
 
     /// Before the call: waits for others' uses of memory that was freed here.
-    /// Whether it surely ends the context, and that one's work is done.
+    /// Returns whether the call certainly ends the context, with its work done.
     fn prepare(self, sure: Sure) -> bool {
         let known = match self {
-            // The driver refuses to end a primary context so.
+            // The driver refuses to end a primary context in this way.
             What::Context(handle) => contexts::known(handle).filter(|&(_, primary)| !primary),
             What::Primary(device) => contexts::primary(device).map(|context| (context, true)),
         };
@@ -84,12 +84,12 @@ impl What {
     }
 }
 
-/// Whether a call ends a context, as far as anybody can say before.
+/// Whether a call ends a context, as far as that is known before.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Sure {
     /// It does, unless the driver fails.
     Yes,
-    /// It does where there is no other user that we have not seen.
+    /// It does if there is no other user that we have not seen.
     No,
 }
 
@@ -103,10 +103,10 @@ pub(crate) unsafe fn cuCtxDestroy_v2(handle: CUcontext) -> Option<CudaResult> {
     destroy(handle, || unsafe { real::cuCtxDestroy_v2(handle) })
 }
 
-/// One more user of the current context.
+/// Adds a user to the current context.
 pub(crate) unsafe fn cuCtxAttach(to: *mut CUcontext, flags: c_uint) -> Option<CudaResult> {
     let mut current: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     unsafe { real::cuCtxGetCurrent(&raw mut current) };
     let of = Counted::Handle(current.addr());
     // SAFETY: the caller's own arguments.
@@ -169,8 +169,8 @@ pub(crate) fn release(device: CUdevice, call: impl FnOnce() -> CudaResult) -> Op
     }))
 }
 
-/// Makes a call by which a user lets go of a context. While there are others it
-/// ends nothing, and nobody is waited for.
+/// Makes a call by which a user lets go of a context. While there are other
+/// users it ends nothing, and nothing is waited for.
 fn leave(
     what: What,
     call: impl FnOnce() -> CudaResult,
@@ -209,7 +209,7 @@ fn end(
     result
 }
 
-/// Keeps everything of ours out of a context while it lives.
+/// Keeps all calls of ours out of a context, while it lives.
 struct UnderWay<'a> {
     context: Option<&'a Arc<Context>>,
     quiet: bool,
@@ -248,7 +248,7 @@ fn gone_already(context: &Arc<Context>) {
     gone(context, what);
 }
 
-/// This context is gone, and its memory with it.
+/// Forgets a context that is gone, and its memory.
 fn gone(context: &Arc<Context>, what: What) {
     struct Forgetting<'a>(&'a Context);
     impl Drop for Forgetting<'_> {
@@ -257,7 +257,7 @@ fn gone(context: &Arc<Context>, what: What) {
         }
     }
     if !context.end() {
-        // Another thread has seen it, and is at it: that calls nobody.
+        // Another thread is forgetting it, which waits for nothing.
         let mut patience = Patience::new();
         while !context.is_forgotten() {
             patience.pause();
@@ -272,7 +272,7 @@ fn gone(context: &Arc<Context>, what: What) {
     forget(what);
 }
 
-/// What else is known of a context.
+/// Forgets what else is known of a context.
 fn forget(what: What) {
     match what {
         What::Context(handle) => ipc::end(handle),
@@ -283,8 +283,8 @@ fn forget(what: What) {
     }
 }
 
-/// The driver has just made a context of this handle: one that had it before
-/// and was ending is gone.
+/// Called when the driver has just made a context with this handle: one that
+/// had it before and was ending is gone.
 pub(crate) fn made(handle: CUcontext) {
     if let Some((context, false)) = contexts::known(handle)
         && context.is_paused()
@@ -295,13 +295,13 @@ pub(crate) fn made(handle: CUcontext) {
 
 fn is_current(handle: CUcontext) -> bool {
     let mut current: CUcontext = ptr::null_mut();
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let asked = own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut current) });
     asked == 0 && !current.is_null() && current == handle
 }
 
-/// Whether a context is gone, where a call that was to end it answered so: the
-/// driver counts, or tells of an earlier failure.
+/// Whether a context is gone after a call that was to end it returned `result`.
+/// The driver may only have counted, or report an earlier failure.
 fn is_gone(handle: CUcontext, result: CudaResult) -> bool {
     if says_nothing(result) || handle.is_null() || contexts::known(handle).is_none() {
         return false;
@@ -312,8 +312,8 @@ fn is_gone(handle: CUcontext, result: CudaResult) -> bool {
     matches!(answer, INVALID_CONTEXT | CONTEXT_IS_DESTROYED)
 }
 
-/// Whether a primary context is not there, where a call that was to end it
-/// answered so.
+/// Whether a primary context does not exist, after a call that was to end it
+/// returned `result`.
 fn is_unmade(device: CUdevice, result: CudaResult) -> bool {
     !says_nothing(result) && primary::is_active(device) == Some(false)
 }

@@ -1,5 +1,5 @@
-//! The driver's memory functions. Everything that allocates, whatever runtime
-//! it uses and however that was linked, comes by here.
+//! The driver's memory functions. Everything that allocates, with whatever
+//! runtime and however that was linked, comes through here.
 //!
 //! Functions of the first interface (32-bit addresses: `cuMemAlloc`,
 //! `cuMemFree`) have no door: what they could hand out does not fit our
@@ -24,7 +24,7 @@ pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Op
     let (arena, _) = device::current()?;
     let served = memory::allocate(arena, Bytes::new(size as u64), || {
         let mut answer: CUdeviceptr = 0;
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let result = unsafe { real::cuMemAlloc_v2(&raw mut answer, size) };
         (result, answer)
     });
@@ -39,8 +39,8 @@ pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Op
     }
 }
 
-/// Rows are padded as the driver pads them, and the whole is a request like
-/// any other: passed through it would escape the limit and the statistics.
+/// Rows are padded as the driver pads them, and the whole is a request like any
+/// other: passed through, it would escape the limit and the statistics.
 pub(crate) unsafe fn cuMemAllocPitch_v2(
     address: *mut CUdeviceptr,
     pitch: *mut usize,
@@ -63,15 +63,15 @@ pub(crate) unsafe fn cuMemAllocPitch_v2(
     Some(result)
 }
 
-/// We know whose the memory is; but where no context is current the driver
-/// refuses, and programs may count on that.
+/// We know whose the memory is; but without a current context the driver
+/// refuses, and programs may rely on that.
 pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
     memory::free_if(address, device::check_current).answer()
 }
 
 /// Limbo waits for the whole context, so also for the work on `stream`; a block
-/// of another stream's waits for it besides; what is the driver's own allocation
-/// goes back in the order of the stream.
+/// of another stream waits for `stream` besides. A direct allocation of the
+/// driver goes back in the order of the stream.
 pub(crate) unsafe fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
     free_in_order(address, stream, || unsafe {
@@ -129,8 +129,8 @@ pub(crate) unsafe fn cuMemGetInfo(free: *mut u32, total: *mut u32) -> Option<Cud
     }
 }
 
-/// What the current context has, as the program should see it; none where
-/// the driver is to say what is wrong.
+/// What the current context has, as the program should see it; `None` if the
+/// driver has to say what is wrong.
 ///
 /// # Safety
 /// Each place is null or may be written to.

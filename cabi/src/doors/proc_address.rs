@@ -1,12 +1,12 @@
 //! `cuGetProcAddress`: the runtime's way to every driver function.
 //!
-//! The real one is asked first, so versions, flags, "not found" and the
-//! status stay exactly its own; then its answer is swapped through a map from
-//! real address to door. The map holds the resolver itself, because the
-//! runtime asks it for itself and uses that pointer from then on.
+//! The real one is called first, so versions, flags, "not found" and the status
+//! stay exactly its own. Then its answer is swapped by a map from real address
+//! to door. The map holds the resolver itself, because the runtime asks for it
+//! and uses that pointer from then on.
 //!
-//! What a driver asks for itself is not swapped. Only one that stands before
-//! another comes by here, so only then it is looked who asks.
+//! What a driver asks for itself is not swapped. Only a driver that stands
+//! before another comes through here, so only then the caller is looked at.
 //!
 //! Owns the map, made once the driver answers for the first time. Cost: a
 //! binary search per look-up.
@@ -55,7 +55,7 @@ pub(crate) unsafe fn cuGetProcAddress_v2(
 /// Puts the door in place of the real function that was found.
 ///
 /// # Safety
-/// Where `result` is success, `name` was read and `function` is null or was
+/// If `result` is success, `name` was read and `function` is null or was
 /// written to.
 unsafe fn swap(result: CudaResult, name: Text, function: *mut *mut c_void) {
     if result != 0 || name.is_null() || function.is_null() {
@@ -76,15 +76,15 @@ unsafe fn swap(result: CudaResult, name: Text, function: *mut *mut c_void) {
     // SAFETY: as above.
     unsafe { *function = ptr::with_exposed_provenance_mut(door) };
     if name == c"cuGetProcAddress" {
-        // This is a runtime that begins.
+        // A runtime that starts asks for this first.
         real::find_runtime();
     }
 }
 
 fn map() -> &'static Map {
     static MAP: OnceLock<Map> = OnceLock::new();
-    // Made before it is put in place: no lock spans a driver call. Of threads
-    // that come together one's stands; they are the same.
+    // Made before it is put in place: no lock spans a driver call. If several
+    // threads make one, one stays; they are equal.
     match MAP.get() {
         Some(map) => map,
         None => {
@@ -103,9 +103,9 @@ struct Map {
 }
 
 impl Map {
-    /// The map of the loaded driver. A function is entered under the address
-    /// that it is exported with, and under the one that the resolver gives
-    /// for the same ABI, should that be one that is not exported.
+    /// The map of the loaded driver. A function is entered under its exported
+    /// address, and under the one that the resolver gives for the same ABI, in
+    /// case that one is not exported.
     fn of_driver() -> Map {
         let drivers = || {
             TABLE
@@ -120,7 +120,7 @@ impl Map {
         map
     }
 
-    /// A map in which the first of several pairs with one address stands.
+    /// A map in which the first of several pairs with one address stays.
     fn new(pairs: impl Iterator<Item = (usize, usize)>) -> Map {
         let mut pairs: Vec<_> = pairs.collect();
         pairs.sort_by_key(|pair| pair.0);
@@ -137,12 +137,12 @@ impl Map {
     }
 }
 
-/// Where the driver exports the symbol.
+/// The address at which the driver exports the symbol.
 fn exported(symbol: &Symbol) -> Option<usize> {
     driver_function(&CString::new(symbol.name).ok()?)
 }
 
-/// What the driver's resolver gives for the symbol.
+/// The address that the driver's resolver gives for the symbol.
 fn resolved(symbol: &Symbol) -> Option<usize> {
     let (base, flags) = request(symbol.name);
     let base = CString::new(base).ok()?;

@@ -21,7 +21,7 @@ pub(crate) unsafe fn cuMemGetAddressRange_v2(
         // SAFETY: the caller's places for the answers.
         Around::Freed => Some(unsafe { real::cuMemGetAddressRange_v2(base, size, NOWHERE) }),
         Around::Nothing => None,
-        // Only asked whether anything is there.
+        // The program only asks whether anything is there.
         _ if base.is_null() && size.is_null() => None,
         Around::Unsure => Some(Code::NOT_SUPPORTED.get()),
         Around::Block(start, length) => {
@@ -29,7 +29,7 @@ pub(crate) unsafe fn cuMemGetAddressRange_v2(
             unsafe { put_block(base, size, start, length) }
         }
         Around::HostBlock(start, length) => {
-            // Whether it answers for host memory is the driver's business.
+            // The driver decides whether it answers for host memory.
             // SAFETY: the caller's own arguments.
             match unsafe { real::cuMemGetAddressRange_v2(base, size, address) } {
                 // SAFETY: as above.
@@ -127,7 +127,7 @@ fn correct(around: &Around, write: impl FnOnce(u64, u64)) -> CudaResult {
     }
 }
 
-/// Writes the one or the other.
+/// Writes the start or the size, as the attribute asks.
 ///
 /// # Safety
 /// `to` is null or a place for the answer to this attribute.

@@ -1,13 +1,12 @@
-//! The runtime's memory functions, a short cut past the runtime to the arena.
+//! The runtime's memory functions: a short cut past the runtime to the arena.
 //!
-//! Everything that is not plain goes the long way, through the real runtime
-//! and from there to the driver's door: no context yet, another device set
-//! than the context's, odd arguments. So initialisation, argument checks and
-//! the runtime's last error stay the runtime's own. The runtime's other memory
-//! functions (`cudaMallocPitch`, `cudaFreeAsync` …) have no door here: they
-//! always go that way.
+//! A call that is not plain goes through the real runtime, and from there to
+//! the driver's door: no context yet, another device set than the context's,
+//! odd arguments. So initialisation, argument checks and the last error stay
+//! the runtime's own. The runtime's other memory functions (`cudaMallocPitch`,
+//! `cudaFreeAsync` …) have no door here: they always go that way.
 //!
-//! Cost: as the driver's door, and the runtime's current device.
+//! Cost: as the driver's door, and a query of the runtime's current device.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -21,8 +20,8 @@ use crate::real;
 use crate::real::reach::{self, Reach};
 use crate::types::CudaResult;
 
-/// More than any device has, and an address where none has memory: what the
-/// real runtime is asked for when it is to fail.
+/// More than any device has, and an address without memory: arguments with
+/// which the real runtime is called when it is to fail.
 const TOO_MUCH: usize = 1 << 60;
 const NOWHERE: *mut c_void = ptr::without_provenance_mut(1);
 
@@ -33,7 +32,7 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
     let arena = arena()?;
     let served = memory::allocate(arena, Bytes::new(size as u64), || {
         let mut answer = ptr::null_mut();
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let result = unsafe { real::cudaMalloc(&raw mut answer, size) };
         (result, answer.addr() as u64)
     });
@@ -46,7 +45,7 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
         }
         Err(Refusal::Limit) => {
             let mut none = ptr::null_mut();
-            // SAFETY: a place for an answer.
+            // SAFETY: writes the answer to a local.
             Some(fail(Code::OUT_OF_MEMORY, || unsafe {
                 real::cudaMalloc(&raw mut none, TOO_MUCH)
             }))
@@ -57,7 +56,7 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
 
 pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
     if memory::is_ours(pointer.addr() as u64) && device::check_current().is_err() {
-        // The runtime makes its context current in whatever thread calls it,
+        // The runtime makes its context current on whatever thread calls it,
         // and the next call may be one that needs it.
         // SAFETY: freeing nothing does that and no more.
         let result = unsafe { real::cudaFree(ptr::null_mut()) };
@@ -68,7 +67,7 @@ pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
     match memory::free(pointer.addr() as u64) {
         Freed::Foreign => None,
         Freed::Done => Some(0),
-        // SAFETY: an address that is nobody's.
+        // SAFETY: an address without memory.
         Freed::Refused(code) => Some(fail(code, || unsafe { real::cudaFree(NOWHERE) })),
     }
 }
@@ -92,9 +91,9 @@ fn arena() -> Option<&'static DeviceArena> {
     pool().map(|pool| &**pool.arena())
 }
 
-/// The pool of the current context, if it is on the device that the runtime
-/// was set to. None where the driver's doors are not reached: we would not hear
-/// when what is served here ends, is shared or is captured.
+/// The pool of the current context, if it is on the runtime's current device.
+/// `None` if look-ups do not reach the driver's doors: we would not hear when
+/// memory that is served here ends, is shared or is captured.
 fn pool() -> Option<&'static DevicePool> {
     if reach::reach() != Reach::Doors {
         reach::hand_on();
@@ -102,14 +101,14 @@ fn pool() -> Option<&'static DevicePool> {
     }
     let pool = device::current_pool(Asking::Door)?;
     let mut set: c_int = 0;
-    // SAFETY: a place for the answer.
+    // SAFETY: writes the answer to a local.
     let result = unsafe { real::cudaGetDevice(&raw mut set) };
     (result == 0 && set == pool.device()).then_some(pool)
 }
 
-/// A failure with `code`, noted by the runtime as its own: the real function
-/// is called with arguments that fail, and its driver call is answered with
-/// the code.
+/// Fails with `code`, and has the runtime note that as its own failure: the
+/// real function is called with arguments that fail, and its driver call is
+/// answered with the code.
 fn fail(code: Code, call: impl FnOnce() -> CudaResult) -> CudaResult {
     match failing_with(code, call) {
         0 => code.get(),

@@ -7,7 +7,7 @@ use crate::pools::lanes;
 use crate::real;
 use crate::types::{CUstream, CudaResult};
 
-/// Destroys a stream; its lanes hear of it before.
+/// Destroys a stream; its lanes are told before.
 fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
     lanes::end_stream(stream);
     streams::destroy(stream, call)

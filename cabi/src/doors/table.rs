@@ -1,11 +1,11 @@
 //! The table of the doors.
 //!
-//! It comes from the list of intercepted symbols
-//! (`real/intercepted.rs`): the exported doors, the names that `dlsym` swaps and
-//! the addresses that `cuGetProcAddress` swaps. To intercept one more symbol: add
-//! its line there, in alphabetical order, and a function of its name in the
-//! module that the line names. That function answers `Some(result)`, or `None`
-//! to have the real function called with the same arguments.
+//! The exported doors, the names that `dlsym` swaps and the addresses that
+//! `cuGetProcAddress` swaps are made from the list of intercepted symbols
+//! (`real/intercepted.rs`). To intercept one more symbol, add its line there,
+//! in alphabetical order, and a function of its name to the module that the
+//! line names. That function returns `Some(result)`, or `None` to have the real
+//! function called with the same arguments.
 //!
 //! Invariant: sorted by name (tested), each name the exact ABI name. Cost: a
 //! binary search per look-up; no lock, no allocation.
@@ -52,7 +52,7 @@ pub(crate) struct Symbol {
     pub(crate) name: &'static str,
     /// Which library it belongs to.
     pub(crate) library: Library,
-    /// The CUDA version that asks `cuGetProcAddress` for this ABI; 0: none.
+    /// The CUDA version at which `cuGetProcAddress` gives this ABI; 0: never.
     pub(crate) since: c_int,
     /// Our function.
     pub(crate) door: Door,
@@ -63,7 +63,7 @@ macro_rules! doors {
         $library:ident $entry:ident $module:ident $since:literal
         $name:ident($($argument:ident: $type:ty),* $(,)?);
     )*) => {
-        /// The doors: a guard, a call, a conversion.
+        /// The exported functions: a guard, a call, a conversion.
         #[allow(non_snake_case, reason = "CUDA's names")]
         mod exported {
             use super::*;
@@ -84,7 +84,7 @@ macro_rules! doors {
             )*
         }
 
-        /// All of them, sorted by name.
+        /// All doors, sorted by name.
         pub(crate) static TABLE: &[Symbol] = &[$(
             Symbol {
                 name: stringify!($name),

@@ -1,17 +1,16 @@
-//! What is waited for before a context ends.
+//! Waits before a context ends.
 //!
-//! The program relies on its free having waited for whoever used the memory,
-//! and the end of a context waits for the context's own work alone: so others
+//! The program relies on its free having waited for all that used the memory,
+//! and the end of a context waits for the context's own work alone. So others
 //! that may still be using memory which was freed here are waited for before.
-//! But not for ever. What another context does may have begun after the free,
-//! and end only by what this thread does after the call; nobody can tell it
-//! from work that began before. So chunks in which nothing lives go to the
-//! driver's own free, which waits for exactly those who use them. For the rest
-//! the others are waited for as long as an ordinary copy or kernel takes, and
-//! no longer.
+//! But not for ever: work of another context may have begun after the free, and
+//! end only by what this thread does after the call; it cannot be told from
+//! work that began before. So chunks in which nothing lives go to the driver's
+//! own free, which waits for exactly the work that uses them. For the rest the
+//! others are waited for as long as an ordinary copy or kernel takes.
 //!
-//! Owns nothing. Cost: where something is in limbo and there is another
-//! context, a fence; five seconds where the others' work does not end.
+//! Cost: if something is in limbo and there is another context, a fence; five
+//! seconds if the others' work does not end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,16 +26,16 @@ use crate::driver::fence::{Fence, all_reached, runs_nothing};
 use crate::driver::streams;
 use crate::pools::device::{self, DevicePool};
 
-/// So long work is waited for that may end only by what is done after the call;
-/// all waits before an end together.
+/// The longest that all waits before an end take together, because work may end
+/// only by what is done after the call.
 const MOST: Duration = Duration::from_secs(5);
 
-/// Before a context ends: waits for the others where they can still be using
+/// Before a context ends, waits for the others if they can still be using
 /// memory that was freed.
 pub(super) fn wait_for_peers(context: &Arc<Context>, sure: Sure) {
     let start = Instant::now();
     for pool in device::pools_of(context) {
-        // Whether they are over makes no difference to what comes.
+        // Whether they are over makes no difference to what follows.
         let _over = within(start, || Ok(pool.lanes().are_uses_over()));
         if contexts::others_than(context.handle()).is_empty() || !has_limbo(pool) {
             continue;
@@ -54,13 +53,13 @@ fn has_limbo(pool: &DevicePool) -> bool {
 }
 
 fn see_off(pool: &DevicePool, context: &Arc<Context>, sure: Sure, start: Instant) {
-    // A capture must not hear of it, and contexts that cannot be marked are
+    // A capture must not be disturbed, and contexts that refuse events are
     // broken: then nothing can be done.
     let Some(Ok(fence)) = capture::outside(|| Fence::of_all(context)) else {
         return;
     };
     let own = match sure {
-        // So does the end itself.
+        // The end itself waits for it too.
         Sure::Yes => fence.wait(Whose::Own).map(|_all| true),
         Sure::No => within(start, || fence.is_reached_by_own()),
     };
@@ -71,13 +70,13 @@ fn see_off(pool: &DevicePool, context: &Arc<Context>, sure: Sure, start: Instant
     pool.arena().give_back_idle();
     pool.pinned().give_back_idle();
     if has_limbo(pool) {
-        // Whether it was reached makes no difference to what comes.
+        // Whether it was reached makes no difference to what follows.
         let _reached = within(start, || fence.is_reached());
     }
 }
 
-/// Whether all work of a context that surely ends is done, where others may ask;
-/// the end itself waits for that, but nobody can tell then.
+/// Whether all work of a context that certainly ends is done, if others may
+/// ask. The end itself waits for that, but it cannot be asked then.
 pub(super) fn is_quiet(context: &Arc<Context>) -> bool {
     if contexts::others_than(context.handle()).is_empty() {
         return false;
@@ -89,7 +88,7 @@ pub(super) fn is_quiet(context: &Arc<Context>) -> bool {
     }
 }
 
-/// Waits until the answer is yes, for no longer than `MOST` from the start on;
+/// Waits until the answer is yes, until `MOST` after `start` at most. Returns
 /// the last answer.
 fn within(start: Instant, mut ask: impl FnMut() -> Result<bool, Code>) -> Result<bool, Code> {
     let mut last = false;

@@ -1,11 +1,11 @@
 //! The C API: what `include/vramalloc.h` declares.
 //!
 //! Each function here is a guard, a check of its arguments, one call and a
-//! conversion; the header is made from these items and their comments, by
-//! cbindgen, and `ci/header` compares it with them. No panic crosses, and
-//! nothing here decides where memory comes from.
+//! conversion. cbindgen makes the header from these items and their comments,
+//! and `ci/header` compares the two. No panic crosses, and nothing here decides
+//! where memory comes from.
 //!
-//! Owns nothing. Cost: of a call, a thread-local read and an atomic load.
+//! Cost of a call: a thread-local read and an atomic load.
 
 #![allow(
     unreachable_pub,
@@ -34,20 +34,20 @@ use crate::linker::resolve::{MISSING, driver_is_loaded};
 use crate::process::guard::{self, Shut};
 use crate::real;
 
-/// The version that this header is of: 10000 times the major version, 100
-/// times the minor one and the patch.
+/// The version of this header: 10000 times the major version, plus 100 times
+/// the minor one, plus the patch.
 pub const VRAMALLOC_VERSION: c_int = 200;
 
-/// What a function of this library answers: `VRAMALLOC_SUCCESS`; above it the
-/// code of CUDA that the driver answered with, unchanged (2 is "out of
-/// memory"); below it one of the library's own.
+/// The result of a function of this library: `VRAMALLOC_SUCCESS`; above it
+/// CUDA's code, as the driver returned it (2 is "out of memory"); below it a
+/// code of the library's own.
 pub type vramalloc_result = c_int;
 
-/// It is done.
+/// The call succeeded.
 pub const VRAMALLOC_SUCCESS: c_int = 0;
 /// An argument is null that must not be, or out of its range.
 pub const VRAMALLOC_INVALID_ARGUMENT: c_int = -1;
-/// No block that this library handed out begins at the address: it is of
+/// No block that this library handed out begins at the address: it belongs to
 /// another allocator, was freed before, or points into a block.
 pub const VRAMALLOC_NOT_OURS: c_int = -2;
 /// The buffer is too small for the text; the length it needs was written.
@@ -56,18 +56,18 @@ pub const VRAMALLOC_TOO_SMALL: c_int = -3;
 pub const VRAMALLOC_UNKNOWN_NAME: c_int = -4;
 /// It cannot be set, or cannot be set any more.
 pub const VRAMALLOC_READ_ONLY: c_int = -5;
-/// The text cannot be read as a value of what it was given for.
+/// The text is no valid value of what it was given for.
 pub const VRAMALLOC_INVALID_VALUE: c_int = -6;
 /// There is no CUDA driver.
 pub const VRAMALLOC_NO_CUDA: c_int = -7;
-/// The process is a child by fork of one that used this library: memory is
-/// its parent's.
+/// The process is a child by fork of one that used this library: memory is its
+/// parent's.
 pub const VRAMALLOC_FORKED: c_int = -8;
-/// The thread is inside another call of this library: from a signal handler
-/// or a callback of the driver nothing can be asked.
+/// The thread is inside another call of this library: nothing can be asked from
+/// a signal handler or a callback of the driver.
 pub const VRAMALLOC_REENTERED: c_int = -9;
-/// The library met an error of its own, and has said a line about it on
-/// standard error. It serves no more; what it holds, it keeps.
+/// The library met an error of its own, and has printed a line about it on
+/// standard error. It serves no more requests, and keeps what it holds.
 pub const VRAMALLOC_BROKEN: c_int = -10;
 /// A file could not be written; errno says why.
 pub const VRAMALLOC_IO: c_int = -11;
@@ -75,7 +75,7 @@ pub const VRAMALLOC_IO: c_int = -11;
 /// thread that began them.
 pub const VRAMALLOC_WRONG_SCOPE: c_int = -12;
 
-/// The codes of our own, with their names.
+/// The library's own codes, with their names.
 const NAMES: [(c_int, &CStr); 13] = [
     (VRAMALLOC_SUCCESS, c"VRAMALLOC_SUCCESS"),
     (VRAMALLOC_INVALID_ARGUMENT, c"VRAMALLOC_INVALID_ARGUMENT"),
@@ -98,8 +98,8 @@ struct Failure(vramalloc_result);
 
 impl From<Code> for Failure {
     fn from(code: Code) -> Failure {
-        // What a function answers that is not there, and the driver's "not
-        // supported": which of the two only the driver could say.
+        // `MISSING` stands for a missing function, but is also the driver's
+        // "not supported": only a driver could say which.
         if code.get() == MISSING && !driver_is_loaded() {
             return Failure(VRAMALLOC_NO_CUDA);
         }
@@ -131,7 +131,7 @@ fn serve<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     guard::serve(call)?
 }
 
-/// Serves a call that answers with its code alone.
+/// Serves a call that returns its code alone.
 fn answer(call: impl FnOnce() -> Result<(), Failure>) -> vramalloc_result {
     match serve(call) {
         Ok(()) => VRAMALLOC_SUCCESS,
@@ -139,7 +139,7 @@ fn answer(call: impl FnOnce() -> Result<(), Failure>) -> vramalloc_result {
     }
 }
 
-/// A pointer that must not be null.
+/// Fails if the pointer is null.
 fn given<T>(pointer: *mut T) -> Result<*mut T, Failure> {
     if pointer.is_null() {
         return Err(Failure(VRAMALLOC_INVALID_ARGUMENT));
@@ -149,9 +149,9 @@ fn given<T>(pointer: *mut T) -> Result<*mut T, Failure> {
 
 /// The version of the library that is loaded, such as "0.2.0".
 ///
-/// The text is the library's own and stays. May be called at any time, also
-/// before CUDA is initialised, in a forked child, during a capture and from a
-/// signal handler.
+/// The text belongs to the library and stays valid. May be called at any time,
+/// also before CUDA is initialised, in a forked child, during a capture and
+/// from a signal handler.
 #[unsafe(no_mangle)]
 pub extern "C" fn vramalloc_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
@@ -184,8 +184,9 @@ const fn decimal(text: &str) -> c_int {
 }
 
 /// The name of a code: "VRAMALLOC_NOT_OURS", or CUDA's own name for one of
-/// CUDA's codes, or "unknown" for what neither knows (CUDA's are known once
-/// its driver is loaded). The text stays and belongs to whoever names it.
+/// CUDA's codes, or "unknown" for what neither knows (CUDA's are known once its
+/// driver is loaded). The text stays valid and belongs to the library or the
+/// driver.
 ///
 /// May be called at any time, but not from a signal handler.
 #[unsafe(no_mangle)]
@@ -202,18 +203,18 @@ pub extern "C" fn vramalloc_error_name(code: vramalloc_result) -> *const c_char 
 fn cuda_name(code: vramalloc_result) -> *const c_char {
     let mut name = ptr::null();
     if let Ok(code) = u32::try_from(code) {
-        // SAFETY: a place for the answer; the driver looks into a table.
+        // SAFETY: writes the answer to a local; the driver looks into a table.
         unsafe { real::cuGetErrorName(code, &raw mut name) };
     }
     name
 }
 
-/// An address of ours as the program has it.
+/// An address of ours as a pointer.
 fn pointer(address: vramalloc_core::Address) -> Result<*mut c_void, Failure> {
     Ok(ptr::with_exposed_provenance_mut(number(address)?))
 }
 
-/// The same as a number.
+/// An address of ours as a number.
 fn number(address: vramalloc_core::Address) -> Result<usize, Failure> {
     Ok(usize::try_from(address.get()).map_err(|_| Code::UNKNOWN)?)
 }

@@ -1,4 +1,4 @@
-//! What a program may ask of the library and tell it.
+//! What a program may ask of the library and set.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr;
@@ -35,10 +35,10 @@ impl From<Refused> for Failure {
     }
 }
 
-/// Gives what is cached at `place` and no block lies in back to CUDA (or to
-/// the system), and writes how many bytes that were to `*released`, where that
-/// is not null. On a device it first waits until all that was freed there is
-/// out of use, in all contexts of this process.
+/// Gives cached memory at `place` in which no block lies back to CUDA (or to
+/// the system), and writes how many bytes that was to `*released`, if that is
+/// not null. On a device it first waits until all memory that was freed there
+/// is out of use, in all contexts of this process.
 ///
 /// May be called before CUDA is initialised (0 bytes, and nothing is
 /// initialised), by any thread, and during a capture, which it does not
@@ -46,7 +46,7 @@ impl From<Refused> for Failure {
 ///
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for an unknown place.
 ///
-/// The caller promises that `released`, where it is not null, may be written to.
+/// The caller promises that `released`, if it is not null, may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_empty_cache(
     place: vramalloc_place,
@@ -73,8 +73,8 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
 }
 
 /// Writes the statistics of this process as they are now to `*text`: the JSON
-/// that docs/statistics.md explains, with "final" false and without the
-/// snapshot, which `vramalloc_dump` writes, ending in zero. The caller owns the
+/// that docs/statistics.md explains, with a zero at its end, "final" false and
+/// without the snapshot, which `vramalloc_dump` writes. The caller owns the
 /// text until `vramalloc_free_text`.
 ///
 /// May be called before CUDA is initialised, by any thread, and during a
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn vramalloc_empty_cache(
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `text`; `*text` is null
 /// after any error.
 ///
-/// The caller promises that `text`, where it is not null, may be written to.
+/// The caller promises that `text`, if it is not null, may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_statistics(text: *mut *mut c_char) -> vramalloc_result {
     answer(|| {
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn vramalloc_statistics(text: *mut *mut c_char) -> vramall
     })
 }
 
-/// Frees a text that `vramalloc_statistics` wrote; null is nothing to free.
+/// Frees a text that `vramalloc_statistics` wrote; for null it does nothing.
 /// May be called at any time but from a signal handler.
 ///
 /// The caller promises that it is such a text, and frees it once.
@@ -112,15 +112,16 @@ pub unsafe extern "C" fn vramalloc_free_text(text: *mut c_char) {
 
 /// Writes the statistics of this process as they are now to the file that
 /// `pattern` names, as the option `stats` does ("%e" program, "%p" process,
-/// "%h" host, "%r" rank, "%%" a percent sign; also "stderr" and "off"). Null: to
-/// where that option says. The file appears under its name when it is whole.
+/// "%h" host, "%r" rank, "%%" a percent sign; also "stderr" and "off"). If it
+/// is null, they go to where that option says. The file appears under its name
+/// when it is whole.
 ///
 /// May be called when `vramalloc_statistics` may.
 ///
 /// Errors: `VRAMALLOC_INVALID_VALUE` for a pattern that cannot be read,
 /// `VRAMALLOC_IO`.
 ///
-/// The caller promises that `pattern`, where it is not null, ends in zero.
+/// The caller promises that `pattern`, if it is not null, ends in zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_dump(pattern: *const c_char) -> vramalloc_result {
     answer(|| {
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn vramalloc_dump(pattern: *const c_char) -> vramalloc_res
     })
 }
 
-/// Asks the library for something by name, has it done, or sets it.
+/// Asks the library for a value by name, runs an action, or sets an option.
 ///
 /// | name | without a value | with one |
 /// |---|---|---|
@@ -153,21 +154,20 @@ pub unsafe extern "C" fn vramalloc_dump(pattern: *const c_char) -> vramalloc_res
 /// `stats`, `fuse_parameter_groups_size`, `fuse_parameter_memory_size` and
 /// `eager_delete_scope`.
 ///
-/// The answer is a text (a number in decimal, or nothing), written to `buffer`
-/// with a zero at its end, and its length with the zero to `*length`. Each of
-/// the two may be null, where it is not wanted.
+/// The answer is a text (a number in decimal, or nothing). It is written to
+/// `buffer` with a zero at its end, and its length with the zero to `*length`.
+/// Each of the two may be null if it is not wanted.
 ///
 /// May be called before CUDA is initialised, by any thread, and during a
 /// capture; not in a forked child and not from a signal handler.
 ///
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `name`,
 /// `VRAMALLOC_UNKNOWN_NAME`, `VRAMALLOC_READ_ONLY`, `VRAMALLOC_INVALID_VALUE`,
-/// `VRAMALLOC_IO`; `VRAMALLOC_TOO_SMALL` where the answer does not fit into
+/// `VRAMALLOC_IO`; `VRAMALLOC_TOO_SMALL` if the answer does not fit into
 /// `capacity` bytes: what was asked for is done then, and the length written.
 ///
 /// The caller promises that texts end in zero, that `buffer` has room for
-/// `capacity` bytes and that `length` may be written to, where they are not
-/// null.
+/// `capacity` bytes and that `length` may be written to, if they are not null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_ctl(
     name: *const c_char,
@@ -186,10 +186,10 @@ pub unsafe extern "C" fn vramalloc_ctl(
     })
 }
 
-/// A text of the caller; none for null.
+/// The caller's text; `None` for null.
 ///
 /// # Safety
-/// It ends in zero, where it is not null, and is not changed meanwhile.
+/// It ends in zero, if it is not null, and is not changed meanwhile.
 unsafe fn text_of<'a>(text: *const c_char) -> Result<Option<&'a str>, Failure> {
     if text.is_null() {
         return Ok(None);
@@ -202,8 +202,8 @@ unsafe fn text_of<'a>(text: *const c_char) -> Result<Option<&'a str>, Failure> {
 /// Writes an answer into the caller's buffer.
 ///
 /// # Safety
-/// The buffer has that capacity and the length may be written to, where they
-/// are not null.
+/// The buffer has that capacity and the length may be written to, if they are
+/// not null.
 unsafe fn write_text(
     text: &str,
     buffer: *mut c_char,
@@ -233,7 +233,7 @@ mod tests {
     use crate::api::VRAMALLOC_SUCCESS;
     use crate::process::guard;
 
-    /// The answer, with room for so many bytes, and the length that was told.
+    /// The answer, with room for this many bytes, and the length written.
     fn ctl(name: &CStr, value: Option<&CStr>, room: usize) -> (vramalloc_result, String, usize) {
         let mut buffer = vec![0_u8; room];
         let mut length = 0;

@@ -15,43 +15,44 @@ use crate::pools::holdings;
 use crate::pools::memory::free_anywhere;
 use crate::process;
 
-/// A buffer that is asked for as the member of a group.
+/// A buffer to be allocated as the member of a group.
 #[repr(C)]
 pub struct vramalloc_member {
     /// Its size in bytes, above 0.
     pub size: usize,
     /// Its name, or null. The part before its first dot is its layer.
     pub name: *const c_char,
-    /// The number of its layer, where it has no name.
+    /// The number of its layer, if it has no name.
     pub layer: u64,
 }
 
 /// A group, by its number; 0 is none.
 pub type vramalloc_group = u64;
 
-/// Gets memory at `place` for `count` buffers that live and die together,
-/// packed into few allocations, and writes their addresses to `addresses`, in
-/// the order of `members`, and the group's number to `*group`.
+/// Allocates memory at `place` for `count` buffers that live and die together,
+/// packed into few allocations. Writes their addresses to `addresses`, in the
+/// order of `members`, and the group's number to `*group`.
 ///
 /// Members of one layer lie in one allocation; how many layers share one is
-/// said by the options `fuse_parameter_memory_size` (negative: one; 0: all;
-/// else as many as it takes to reach so many MiB) and
+/// Members of one layer lie in one allocation. How many layers share one is
+/// said by two options, as in Paddle: `fuse_parameter_memory_size` (negative:
+/// one; 0: all; else as many as it takes to reach so many MiB) and
 /// `fuse_parameter_groups_size` (above 1: an allocation also ends with the
-/// layer that makes it more members than this), as in Paddle. With a size of 0
-/// members lie in the order of their names. Each starts at a multiple of 256.
+/// layer that makes it more members than this). With a size of 0 members lie in
+/// the order of their names. Each starts at a multiple of 256.
 ///
-/// The caller owns the group until `vramalloc_group_free`; a member is not
-/// freed by itself, and CUDA's functions refuse it where the library stands in
-/// front of them.
+/// The caller owns the group until `vramalloc_group_free`. A member is not
+/// freed by itself, and CUDA's functions refuse it if the library stands before
+/// them.
 ///
 /// May be called when `vramalloc_malloc` may.
 ///
-/// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null argument, no members, one
-/// of 0 bytes, or an unknown place; else as `vramalloc_malloc`. `*group` is 0
-/// then and nothing is held.
+/// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null argument, no members, one of
+/// 0 bytes, or an unknown place; else as `vramalloc_malloc`. After an error
+/// `*group` is 0 and nothing is held.
 ///
 /// The caller promises `count` members with names that end in zero, and room
-/// for as many addresses and a group, where they are not null.
+/// for as many addresses and a group, if they are not null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_group_malloc(
     members: *const vramalloc_member,
@@ -78,7 +79,7 @@ pub unsafe extern "C" fn vramalloc_group_malloc(
                 Ok(start) => starts.push(start),
                 Err(failure) => {
                     for start in starts {
-                        // The failure to tell is the one that came first.
+                        // The failure to report is the one that came first.
                         let _ = free_anywhere(number(start)?);
                     }
                     return Err(failure);
@@ -103,7 +104,7 @@ pub unsafe extern "C" fn vramalloc_group_malloc(
 /// The members as the caller gave them.
 ///
 /// # Safety
-/// So many members are there, whose names end in zero, where they are not null.
+/// There are that many members, whose names end in zero, if they are not null.
 unsafe fn read<'a>(
     members: *const vramalloc_member,
     count: usize,
@@ -137,10 +138,10 @@ unsafe fn read<'a>(
 /// Writes to `*count` how many allocations a group has.
 ///
 /// May be called when `vramalloc_malloc` may. Errors:
-/// `VRAMALLOC_INVALID_ARGUMENT` for a null `count`, `VRAMALLOC_NOT_OURS` where
+/// `VRAMALLOC_INVALID_ARGUMENT` for a null `count`, `VRAMALLOC_NOT_OURS` if
 /// there is no such group.
 ///
-/// The caller promises that `count`, where it is not null, may be written to.
+/// The caller promises that `count`, if it is not null, may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_group_allocations(
     group: vramalloc_group,
@@ -155,12 +156,12 @@ pub unsafe extern "C" fn vramalloc_group_allocations(
     })
 }
 
-/// Frees all members of a group, as `vramalloc_free` would, and the group. 0 is
-/// nothing to free.
+/// Frees all members of a group, as `vramalloc_free` would, and the group. For
+/// 0 it does nothing.
 ///
-/// May be called when `vramalloc_free` may. Errors: `VRAMALLOC_NOT_OURS` where
-/// there is no such group; or the code of the first free that failed, after
-/// all others.
+/// May be called when `vramalloc_free` may. Errors: `VRAMALLOC_NOT_OURS` if
+/// there is no such group; or the code of the first free that failed, after all
+/// others were tried.
 ///
 /// The caller promises that nothing which comes after the call uses the memory.
 #[unsafe(no_mangle)]
@@ -204,7 +205,7 @@ mod tests {
 
     fn allocations(group: u64) -> (vramalloc_result, usize) {
         let mut count = 0;
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let result = unsafe { vramalloc_group_allocations(group, &raw mut count) };
         (result, count)
     }
@@ -215,7 +216,7 @@ mod tests {
         let members = [member(1000, c"a.w"), member(1, c"b.w"), member(256, c"a.b")];
         let (result, number, at) = group(&members, VRAMALLOC_PAGEABLE);
         assert_eq!(result, VRAMALLOC_SUCCESS);
-        // One allocation to a layer, as the options stand.
+        // The options say one allocation to a layer.
         assert_eq!(allocations(number), (VRAMALLOC_SUCCESS, 2));
         assert_eq!(at[2] - at[0], 1024);
         for (address, member) in at.iter().zip(&members) {

@@ -15,40 +15,41 @@ use crate::pools::places;
 /// in this process), or one of this library's own places.
 pub type vramalloc_place = c_int;
 
-/// The device of the context that is current on the calling thread. Where
-/// none is, a shared CUDA runtime in the process is initialised as by a first
-/// call of its own, and its device is the place; without one the answer is
-/// 201, CUDA's code for no context.
+/// The device of the context that is current on the calling thread. If there is
+/// none, a shared CUDA runtime in the process is initialised as by a first call
+/// of its own, and its device is the place; without such a runtime the result
+/// is 201, CUDA's code for no context.
 pub const VRAMALLOC_CURRENT_DEVICE: c_int = -1;
 /// Host memory that is page-locked, for every context.
 pub const VRAMALLOC_PINNED: c_int = -2;
 /// Host memory as malloc gives it. CUDA is not needed for it.
 pub const VRAMALLOC_PAGEABLE: c_int = -3;
 
-/// Gets `size` bytes of memory at `place` and writes their address to
+/// Allocates `size` bytes of memory at `place` and writes their address to
 /// `*address`.
 ///
-/// The address is a multiple of 512 on a device and for pageable memory, of
-/// 256 at least for pinned memory; the contents are undefined. On a device
-/// the block counts against the option `limit` and can be used by every
-/// stream of its context. The caller owns it until `vramalloc_free`. Where
-/// `size` is 0, null is written.
+/// The address is a multiple of 512 on a device and for pageable memory, of 256
+/// at least for pinned memory; the contents are undefined. On a device the
+/// block counts against the option `limit` and can be used by every stream of
+/// its context. The caller owns it until `vramalloc_free`. If `size` is 0, null
+/// is written.
 ///
-/// Device memory comes from the context that is current on the thread, if
-/// that is on the device, else from the device's primary context; what is
-/// current does not change. It is pooled where the library was preloaded or
-/// the program is linked with it. Where it was loaded by dlopen, each call
-/// here is one of the driver's.
+/// Device memory comes from the context that is current on the thread, if that
+/// is on the device, else from the device's primary context; what is current
+/// does not change. It is pooled if the library was preloaded or the program is
+/// linked with it. If it was loaded by dlopen, each call here is one of the
+/// driver's.
 ///
-/// May be called before CUDA is initialised, which it then is; during a
+/// May be called before CUDA is initialised, and then initialises it; during a
 /// capture, which it does not disturb; by any thread; not in a forked child
-/// (pageable memory neither) and not from a signal handler.
+/// (not even for pageable memory) and not from a signal handler.
 ///
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `address` or an unknown
-/// place, `VRAMALLOC_NO_CUDA`, or CUDA's code, as 2 for out of memory (which
-/// for pageable memory the system says); `*address` is null then.
+/// place, `VRAMALLOC_NO_CUDA`, or CUDA's code, such as 2 for out of memory
+/// (also for pageable memory, if the system has none). After an error
+/// `*address` is null.
 ///
-/// The caller promises that `address`, where it is not null, may be written to.
+/// The caller promises that `address`, if it is not null, may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_malloc(
     size: usize,
@@ -70,10 +71,10 @@ pub unsafe extern "C" fn vramalloc_malloc(
 }
 
 /// Frees memory that this library handed out: by `vramalloc_malloc` at any
-/// place, or by CUDA's functions where it stands in front of them. Which place
-/// it is in, the address says; whichever device is current. Null is nothing to
-/// free. Where the library stands in front, CUDA's own functions free it just as
-/// well.
+/// place, or by CUDA's functions if it stands in front of them. The address
+/// says which place it is in, whichever device is current. For null it does
+/// nothing. If the library stands in front, CUDA's own functions free the
+/// memory just as well.
 ///
 /// Work on the device that was submitted before the call may still use
 /// the memory: it is handed out again only when all of that is done. The host
@@ -83,8 +84,8 @@ pub unsafe extern "C" fn vramalloc_malloc(
 /// May be called during a capture and by any thread; not in a forked child
 /// and not from a signal handler.
 ///
-/// Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed (also for a member of
-/// a group, which goes with it); or CUDA's code.
+/// Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed (also for a member of a
+/// group, which is freed with it); or CUDA's code.
 ///
 /// The caller promises that nothing which comes after the call uses the memory.
 #[unsafe(no_mangle)]
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn vramalloc_free(address: *mut c_void) -> vramalloc_resul
     })
 }
 
-/// A place that can be asked.
+/// A place, as an argument names it.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Place {
     /// This device, or the current one.
@@ -117,7 +118,7 @@ impl Place {
         }
     }
 
-    /// Memory in this place; address 0 for no bytes.
+    /// Allocates in this place; address 0 for no bytes.
     pub(super) fn allocate(self, size: usize) -> Result<Address, Failure> {
         let size = Bytes::new(size as u64);
         if size.is_zero() {
@@ -142,7 +143,7 @@ mod tests {
 
     fn malloc(size: usize, place: c_int) -> (c_int, *mut c_void) {
         let mut address = ptr::without_provenance_mut(1);
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let result = unsafe { vramalloc_malloc(size, place, &raw mut address) };
         (result, address)
     }
@@ -158,7 +159,7 @@ mod tests {
             assert_eq!(malloc(1, place), refused);
         }
         assert_eq!(malloc(0, 0), (VRAMALLOC_SUCCESS, ptr::null_mut()));
-        // SAFETY: addresses that are nobody's.
+        // SAFETY: null, and an address without memory.
         unsafe {
             assert_eq!(vramalloc_free(ptr::null_mut()), VRAMALLOC_SUCCESS);
             let nobodys = ptr::without_provenance_mut(4096);

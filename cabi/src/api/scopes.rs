@@ -15,10 +15,10 @@ pub type vramalloc_scope = u64;
 ///
 /// What the thread gets from then on from `vramalloc_malloc`,
 /// `vramalloc_malloc_on_stream` and `vramalloc_group_malloc`, until it ends the
-/// scope or begins another inside it, belongs to the scope. It may be freed one
-/// by one before, by any thread, and by CUDA's functions where the library
-/// stands in front of them; what is left is freed with the scope. Other threads
-/// do not notice. What CUDA's functions give belongs to no scope.
+/// scope or begins another inside it, belongs to the scope. Any thread may free
+/// it before, one by one, also by CUDA's functions if the library stands in
+/// front of them; what is left is freed with the scope. Other threads are not
+/// affected. What CUDA's functions give belongs to no scope.
 ///
 /// A scope that its thread has not ended when the thread ends is never ended,
 /// and its memory stays live.
@@ -28,7 +28,7 @@ pub type vramalloc_scope = u64;
 ///
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `scope`.
 ///
-/// The caller promises that `scope`, where it is not null, may be written to.
+/// The caller promises that `scope`, if it is not null, may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_scope_begin(scope: *mut vramalloc_scope) -> vramalloc_result {
     answer(|| {
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn vramalloc_scope_begin(scope: *mut vramalloc_scope) -> v
 }
 
 /// Ends the calling thread's innermost scope, which must be `scope`, and frees
-/// all that belongs to it, as `vramalloc_free` would: before it returns, or
+/// all that belongs to it, as `vramalloc_free` would: before it returns or,
 /// with the option `eager_delete_scope` off, by a thread of the library.
 /// `vramalloc_empty_cache`, the control `trim` and a request that finds no
 /// memory wait for that thread.
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn vramalloc_scope_begin(scope: *mut vramalloc_scope) -> v
 /// May be called when `vramalloc_scope_begin` may.
 ///
 /// Errors: `VRAMALLOC_WRONG_SCOPE`, and nothing is changed; or the code of the
-/// first free that failed, after all others.
+/// first free that failed, after all others were tried.
 ///
 /// The caller promises that nothing which comes after the call uses the memory.
 #[unsafe(no_mangle)]
@@ -84,7 +84,7 @@ mod tests {
 
     fn begin() -> vramalloc_scope {
         let mut scope = 0;
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let result = unsafe { vramalloc_scope_begin(&raw mut scope) };
         assert_eq!(result, VRAMALLOC_SUCCESS);
         scope
@@ -97,7 +97,7 @@ mod tests {
 
     fn malloc() -> *mut c_void {
         let mut address = ptr::null_mut();
-        // SAFETY: a place for the answer.
+        // SAFETY: writes the answer to a local.
         let result = unsafe { vramalloc_malloc(1000, VRAMALLOC_PAGEABLE, &raw mut address) };
         assert_eq!(result, VRAMALLOC_SUCCESS);
         address
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(end(inner), VRAMALLOC_SUCCESS);
         assert_eq!(end(inner), VRAMALLOC_WRONG_SCOPE);
         assert_eq!(free(left), VRAMALLOC_NOT_OURS);
-        // Freed by another thread, and not once more at the end.
+        // Freed by another thread, and not again at the end.
         let address = early.expose_provenance();
         let other = thread::spawn(move || free(ptr::with_exposed_provenance_mut(address)));
         assert_eq!(other.join().unwrap(), VRAMALLOC_SUCCESS);

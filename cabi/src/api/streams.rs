@@ -21,28 +21,28 @@ pub struct CUstream_st {
 /// a thread's own default stream is cudaStreamPerThread.
 pub type vramalloc_stream = *mut CUstream_st;
 
-/// Gets `size` bytes on a device for one stream and writes their address to
-/// `*address`.
+/// Allocates `size` bytes on a device for one stream and writes their address
+/// to `*address`.
 ///
 /// The block is used on `stream`. If other streams use it too,
-/// `vramalloc_record_stream` must be told of each before the block is freed.
-/// In return the stream can get it again at once after `vramalloc_free`, without
-/// any waiting: its own order protects the block. Other streams get the memory
-/// only after its stream, and the recorded ones, are done with it. Memory is
-/// pooled for each stream and taken as it is needed, whatever the strategy
-/// (under `passthrough` each call is the driver's); where the driver has no
-/// more, what is idle in other pools goes back to it.
+/// `vramalloc_record_stream` must be called for each before the block is freed.
+/// In return the stream can get it again at once after `vramalloc_free`,
+/// without any waiting: its own order protects the block. Other streams get the
+/// memory only after its stream, and the recorded ones, are done with it.
+/// Memory is pooled for each stream and taken as it is needed, whatever the
+/// strategy (under `passthrough` each call is the driver's); if the driver has
+/// no more, idle memory of other pools goes back to it.
 ///
 /// While the stream captures a graph the block becomes part of the graph. Once
-/// freed it serves the same stream in the same capture, and after that nobody
-/// until `vramalloc_release_captures`.
+/// freed it serves the same stream in the same capture, and after that no
+/// request until `vramalloc_release_captures`.
 ///
 /// Place, alignment, ownership and errors are those of `vramalloc_malloc`;
 /// places of the host are invalid. The block belongs to the calling thread's
-/// scope, if it is in one. It may be called when that may.
+/// scope, if it is in one. May be called when `vramalloc_malloc` may.
 ///
-/// The caller promises that `address`, where it is not null, may be written
-/// to, and that the stream is alive.
+/// The caller promises that `address`, if it is not null, may be written to,
+/// and that the stream is alive.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_malloc_on_stream(
     size: usize,
@@ -77,18 +77,18 @@ fn device(place: vramalloc_place) -> Result<Option<c_int>, Failure> {
     }
 }
 
-/// Says that work on `stream` uses the block at `address`, which
-/// `vramalloc_malloc_on_stream` gave for another stream: after its free it
-/// waits for all that `stream` was given until then. For other memory of
+/// Tells the library that work on `stream` uses the block at `address`, which
+/// `vramalloc_malloc_on_stream` gave for another stream: once freed, the block
+/// waits for all work that `stream` was given until then. For other memory of
 /// this library it does nothing, as its free waits for every stream.
 ///
-/// The stream may be destroyed before the block is freed where the library was
-/// preloaded or linked with; where it was loaded by dlopen it may not.
+/// If the library was preloaded or linked with, the stream may be destroyed
+/// before the block is freed; if it was loaded by dlopen, it may not.
 ///
 /// May be called during a capture and by any thread; not in a forked child and
 /// not from a signal handler.
 ///
-/// Errors: `VRAMALLOC_NOT_OURS` where no block of this library begins there.
+/// Errors: `VRAMALLOC_NOT_OURS` if no block of this library begins there.
 ///
 /// The caller promises that the stream is alive.
 #[unsafe(no_mangle)]
@@ -99,10 +99,10 @@ pub unsafe extern "C" fn vramalloc_record_stream(
     answer(|| Ok(lanes::record(address.addr() as u64, stream.cast())?))
 }
 
-/// Says that no graph which was captured so far on the device will be launched
-/// again: what was allocated in these captures and is free can be used
-/// otherwise. Writes how many bytes went back to CUDA to `*released`, where
-/// that is not null.
+/// Tells the library that no graph which was captured so far on the device will
+/// be launched again: memory that was allocated in these captures and is free
+/// can be used for anything. Writes how many bytes went back to CUDA to
+/// `*released`, if that is not null.
 ///
 /// May be called by any thread; not in a forked child, not from a signal
 /// handler and not while the device's streams capture.
@@ -110,8 +110,8 @@ pub unsafe extern "C" fn vramalloc_record_stream(
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for an unknown place or one of the
 /// host.
 ///
-/// The caller promises what it says, and that `released`, where it is not
-/// null, may be written to.
+/// The caller promises what it says, and that `released`, if it is not null,
+/// may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_release_captures(
     place: vramalloc_place,

@@ -1,4 +1,4 @@
-//! Memory for PyTorch, by the prototypes of its `CUDAPluggableAllocator`.
+//! Memory for PyTorch, with the prototypes of its `CUDAPluggableAllocator`.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -23,20 +23,21 @@ use crate::pools::places;
 /// at the same moment is served as before.
 static TELLS_USES: AtomicBool = AtomicBool::new(false);
 
-/// Gets memory for a tensor that is used on `stream` of the device with this
-/// ordinal. Fits as the first function of `torch.cuda.memory.CUDAPluggableAllocator`.
+/// Allocates memory for a tensor that is used on `stream` of the device with
+/// this ordinal. Fits as the first function of
+/// `torch.cuda.memory.CUDAPluggableAllocator`.
 ///
-/// PyTorch does not tell an allocator of `Tensor.record_stream` unless it was
-/// given a function for that. Until `vramalloc_torch_hook` was asked for that
-/// function memory comes as from `vramalloc_malloc`, which is safe with any
-/// number of streams; from then on as from `vramalloc_malloc_on_stream`, which
-/// is faster and needs no preload. While the stream captures a graph memory is
-/// kept for the graph in both cases, as `vramalloc_malloc_on_stream` says.
+/// PyTorch tells an allocator of `Tensor.record_stream` only if it was given a
+/// function for that. Until `vramalloc_torch_hook` is asked for that function,
+/// memory comes as from `vramalloc_malloc`, which is safe with any number of
+/// streams; from then on as from `vramalloc_malloc_on_stream`, which is faster
+/// and needs no preload. While the stream captures a graph, memory is kept for
+/// the graph in both cases, as `vramalloc_malloc_on_stream` says.
 ///
-/// PyTorch does not look whether it got memory. So where there is none, this
+/// PyTorch does not check whether it got memory. So if there is none, this
 /// function throws std::bad_alloc, which becomes an exception of Python, if the
-/// C++ library is in the process; else it answers null. Null is also the
-/// answer to 0 bytes.
+/// C++ library is in the process; else it returns null. For 0 bytes it returns
+/// null too.
 ///
 /// May be called when `vramalloc_malloc` may.
 ///
@@ -73,7 +74,7 @@ fn allocate(size: isize, device: c_int, stream: vramalloc_stream) -> *mut c_void
     served.unwrap_or(ptr::null_mut())
 }
 
-/// Throws C++'s `std::bad_alloc`, where the process has that.
+/// Throws C++'s `std::bad_alloc`, if the process has that.
 fn throw_bad_alloc() {
     static THROW: AtomicUsize = AtomicUsize::new(0);
     /// `std::__throw_bad_alloc()` of the GNU C++ library.
@@ -94,7 +95,7 @@ fn throw_bad_alloc() {
 
 /// Frees memory of `vramalloc_torch_malloc`. Fits as the second function of
 /// `torch.cuda.memory.CUDAPluggableAllocator`. All but the address is ignored;
-/// null is nothing to free.
+/// for null it does nothing.
 ///
 /// May be called when `vramalloc_free` may.
 ///
@@ -107,14 +108,13 @@ pub unsafe extern "C" fn vramalloc_torch_free(
     _stream: vramalloc_stream,
 ) {
     if !address.is_null() {
-        // PyTorch has nobody to tell of a failure.
+        // PyTorch has no way to hear of a failure.
         let _ = serve(|| Ok(free_anywhere(address.addr())?));
     }
 }
 
-/// A further function for PyTorch's allocator object, by its name: the address
-/// to be given to the `set_` method in the second column, or null for any other
-/// name.
+/// A further function for PyTorch's allocator object, by its name. Returns the
+/// address for the method in the second column, or null for any other name.
 ///
 /// | name | method | what it does |
 /// |---|---|---|
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn vramalloc_torch_free(
 ///
 /// May be called at any time but from a signal handler.
 ///
-/// The caller promises that `name`, where it is not null, ends in zero.
+/// The caller promises that `name`, if it is not null, ends in zero.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vramalloc_torch_hook(name: *const c_char) -> *mut c_void {
     if name.is_null() {
@@ -162,13 +162,13 @@ extern "C" fn empty_cache() {
     });
 }
 
-/// A pool of PyTorch's, in which graphs share memory.
+/// A pool of PyTorch, in which graphs share memory.
 struct Pool {
-    /// What stands for it in the place of the captures' numbers.
+    /// The number that takes the place of the captures' numbers.
     number: u64,
     /// Graphs that were captured in it and are not gone.
     graphs: u64,
-    /// Captures in it that go on.
+    /// Captures in it that are under way.
     open: u64,
 }
 
@@ -177,11 +177,10 @@ type Name = (c_int, u64, u64);
 
 static POOLS: SpinMutex<BTreeMap<Name, Pool>, Brief> = SpinMutex::new(BTreeMap::new());
 
-/// Numbers of pools are apart from those of CUDA's captures, which count up
-/// from the bottom.
+/// Pools are numbered from here, and CUDA's captures from the bottom.
 const FIRST_POOL: u64 = 1 << 63;
 
-/// The pool that captures on a device allocate in now.
+/// The number of the pool in which captures on a device allocate now.
 fn pool_of_captures(device: c_int) -> Option<u64> {
     let pools = POOLS.lock();
     let mut open = pools
@@ -190,8 +189,8 @@ fn pool_of_captures(device: c_int) -> Option<u64> {
     open.next().map(|(_, pool)| pool.number)
 }
 
-/// PyTorch's own pair of numbers comes in two registers, and its function of
-/// the streams that are meant by reference: captures tell that better.
+/// PyTorch's pair of numbers comes in two registers, and by reference its
+/// function that says which streams are meant: captures tell that better.
 extern "C" fn begin_pool(device: c_int, first: u64, second: u64, _streams: *mut c_void) {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(FIRST_POOL);
     let mut pools = POOLS.lock();

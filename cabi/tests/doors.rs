@@ -1,4 +1,4 @@
-//! The corners of the driver's door, over the simulated driver: the program
+//! The corners of the driver's doors, over the simulated driver: the program
 //! that visits them prints the same bare and preloaded.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -1,7 +1,7 @@
-//! The library among others in a process: what the dynamic linker says with
-//! it is what it says without it, the driver's functions aside.
+//! The library among others in a process: the dynamic linker says the same with
+//! it as without it, except about the driver's functions.
 //!
-//! Compiles the pieces in `tests/loader` with the C compiler; its driver has
+//! Compiles the pieces in `tests/loader` with the C compiler; their driver has
 //! four functions and no CUDA in it.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -61,7 +61,7 @@ fn asks(preloads: &[&str]) -> Vec<String> {
     asks_of(pieces().to_str().unwrap(), preloads)
 }
 
-/// The same with libraries from these folders.
+/// What `asks` prints with libraries from these folders.
 fn asks_of(folders: &str, preloads: &[&str]) -> Vec<String> {
     let preload: Vec<String> = preloads
         .iter()
@@ -91,7 +91,7 @@ fn differences(without: &[String], with: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// What the library is there for, and all that it changes.
+/// The lines that the library is there to change; it changes no others.
 const SWAPPED: [&str; 7] = [
     "driver cuMemAlloc_v2: libvramalloc.so, no error",
     "driver cuMemFree_v2: libvramalloc.so, no error",
@@ -121,7 +121,7 @@ fn failures_the_drivers_own_look_ups_and_other_libraries_are_left_alone() {
     }
 }
 
-/// A driver that stands before another looks the other's functions up.
+/// A driver that stands before another looks up the other's functions.
 #[test]
 fn a_driver_before_another_finds_the_other() {
     let folder = pieces().to_str().unwrap();

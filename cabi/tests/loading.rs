@@ -1,5 +1,5 @@
-//! Libraries that come and go while CUDA is used, over the simulated CUDA:
-//! what the linker does, and when, is as without us.
+//! Libraries that come and go while CUDA is used, over the simulated CUDA: the
+//! linker does the same, at the same time, as without us.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -10,8 +10,8 @@ use vramalloc_tests::stage;
 
 const STRATEGIES: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
 
-/// A folder with the program, and with the library of each name, source and
-/// sign in it, which use the shared runtime.
+/// A folder with the program and these libraries, each with a name, a source
+/// and a sign; they use the shared runtime.
 fn built(test: &str, libraries: &[(&str, &str, u32)]) -> PathBuf {
     let cuda = stage::simulated_cuda();
     let folder = stage::shared(&format!("loading/{test}"));
@@ -35,7 +35,7 @@ fn built(test: &str, libraries: &[(&str, &str, u32)]) -> PathBuf {
     folder
 }
 
-/// The program, with these steps. One that hangs is ended.
+/// The program with these steps. It is ended if it hangs.
 fn host(folder: &Path, steps: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     command
@@ -48,7 +48,7 @@ fn host(folder: &Path, steps: &[&str]) -> Command {
     command
 }
 
-/// What a program prints, and what of us it says.
+/// What a program prints, and the lines of ours on standard error.
 fn outcome(command: &mut Command) -> (String, Vec<String>) {
     let output = command.output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -65,7 +65,7 @@ fn outcome(command: &mut Command) -> (String, Vec<String>) {
     (text, said.map(str::to_owned).collect())
 }
 
-/// What it prints, and nothing that it says.
+/// What it prints, if it prints nothing on standard error.
 #[track_caller]
 fn printed(command: &mut Command) -> String {
     let (text, said) = outcome(command);
@@ -73,7 +73,7 @@ fn printed(command: &mut Command) -> String {
     text
 }
 
-/// What it prints bare, and so it does under every strategy.
+/// What it prints bare, and prints under every strategy too.
 #[track_caller]
 fn same_as_bare(folder: &Path, steps: &[&str]) -> String {
     let bare = printed(&mut host(folder, steps));
@@ -110,7 +110,7 @@ fn a_plugin_and_its_runtime_come_and_go() {
         let text = same_as_bare(&folder, &[&[how][..], &plugin].concat());
         assert_eq!(text, "use 7\nclose 0\nuse 7\nclose 0\n", "{how}");
     }
-    // The runtime by itself, for everybody; then something else lies there.
+    // The runtime by itself, in global scope; then something else lies there.
     let runtime = ["global", "+libcudart.so.13", "*", "-", "#"];
     let text = same_as_bare(&folder, &[&runtime[..], &runtime[1..3]].concat());
     assert_eq!(text, "own use 0\nclose 0\nown use 0\n");
@@ -146,7 +146,7 @@ fn a_plugin_that_is_replaced_is_loaded_anew() {
     }
 }
 
-/// Where look-ups of the driver's functions do not come by us: opened late, or
+/// Look-ups of the driver's functions pass us if we are opened late, or stand
 /// behind another library with a `dlsym`.
 #[test]
 fn what_cannot_be_watched_is_handed_on() {

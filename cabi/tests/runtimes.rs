@@ -1,6 +1,5 @@
 //! Runtimes that libraries brought for themselves alone, under whatever name:
-//! the real function behind a runtime's door is that of the library which
-//! calls.
+//! the real function behind a runtime's door is that of the calling library.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +34,7 @@ fn use_of(folder: &Path, users: &[PathBuf]) -> String {
     use_among(&[stage::debug_library().to_owned()], folder, users)
 }
 
-/// The same under these preloads.
+/// What `opens` prints under these preloads.
 fn use_among(preloads: &[PathBuf], folder: &Path, users: &[PathBuf]) -> String {
     let preloads: Vec<_> = preloads.iter().map(|path| path.to_str().unwrap()).collect();
     let program = folder.join("opens");
@@ -51,8 +50,7 @@ fn use_among(preloads: &[PathBuf], folder: &Path, users: &[PathBuf]) -> String {
 
 #[test]
 fn a_runtime_is_found_under_any_name() {
-    // As CUDA names it, as the tools that make wheels do, and inside of
-    // something else.
+    // Named as by CUDA, as by tools that make wheels, and in another library.
     for name in [
         "libcudart.so.12",
         "libcudart-9335f6a2.so.12",
@@ -76,8 +74,8 @@ fn a_call_ends_in_the_callers_own_runtime() {
     assert_eq!(use_of(&folder, &users), "0\n0\n0\n");
 }
 
-/// What stands before us is not found again from there, however many there
-/// are; what stands behind is next.
+/// Wrappers before us are not found again from behind us, however many there
+/// are; those behind us are next.
 #[test]
 fn a_wrapper_of_the_runtime_is_not_led_back_to_itself() {
     let folder = stage::shared("runtimes/wrapped");

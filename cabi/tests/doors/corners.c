@@ -1,7 +1,7 @@
 /*
- * Corners of the driver's memory and context functions: what they answer to
- * odd arguments, at the ends of contexts, and to whom. Prints one line for
- * each; they are the same whatever is below, those of the handles aside.
+ * Corners of the driver's memory and context functions: what they return for
+ * odd arguments, at the ends of contexts, and to which caller. Prints a line
+ * for each, the same with the library and without, but for handles.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /*
  * Asks the dynamic linker for everything that a preloaded dlsym could get
- * wrong and prints, line by line, what it says.
+ * wrong and prints the answers, line by line.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ int main(void) {
         find("libc", libc, names[i]);
         find("driver", driver, names[i]);
     }
-    /* A library of somebody's that has a function of that name. */
+    /* Another library that has a function of that name. */
     find("other", dlopen("libother.so", RTLD_NOW), "cuMemAlloc_v2");
     find("next", RTLD_NEXT, "getpid");
     find("next", RTLD_NEXT, "no_such_name");
@@ -60,7 +60,7 @@ int main(void) {
     find("default", RTLD_DEFAULT, "no_such_name");
     find("program", program, "no_such_name");
 
-    /* A failure that nobody asked about yet stays to be asked about. */
+    /* A failure that was not read yet can still be read. */
     dlsym(libc, "no_such_name");
     printf("pending: %s\n", dlerror());
     printf("and then: %s\n", dlerror() ? "an error" : "none");

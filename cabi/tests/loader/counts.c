@@ -1,6 +1,6 @@
 /*
- * A preload that wraps a runtime's function by the next in line, and has
- * something to do after it; whoever leads it back to itself gets an error.
+ * A preload that wraps a runtime's function by the next in line, and does
+ * something after it. A call that comes back to it from inside gets an error.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

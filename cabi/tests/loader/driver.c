@@ -1,5 +1,5 @@
 /*
- * A driver of a few functions, for what concerns the dynamic linker alone:
+ * A driver of a few functions, for tests of the dynamic linker alone:
  * built as libcuda.so.1, or as NAME. It looks itself up, as the real one does,
  * and its resolver gives some functions at addresses that are not exported.
  */
@@ -62,7 +62,7 @@ int cuGetProcAddress_v2(const char *name, void **function, int version,
     return 0;
 }
 
-/* What the driver finds where it asks for its own function. */
+/* What the driver finds if it looks up its own function. */
 void *driver_finds(void) {
     void *self = dlopen(NAME, RTLD_NOLOAD | RTLD_NOW);
     return dlsym(self, "cuMemAlloc_v2");

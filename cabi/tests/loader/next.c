@@ -1,6 +1,6 @@
 /*
  * A preload that stands between a program and libc, and finds the next one in
- * line by RTLD_NEXT, as such libraries do: isatty answers 1000 more.
+ * line by RTLD_NEXT, as such libraries do: isatty returns 1000 more.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

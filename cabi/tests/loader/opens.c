@@ -1,6 +1,6 @@
 /*
  * Opens the libraries that it is given, each for itself alone, as Python does,
- * and prints what their functions answer.
+ * and prints what their functions return.
  */
 #include <dlfcn.h>
 #include <stdio.h>

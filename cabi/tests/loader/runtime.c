@@ -1,4 +1,4 @@
-/* As much of a CUDA runtime as a program needs to be served by it. SIGN tells
+/* As much of a CUDA runtime as a program needs for an allocation. SIGN tells
  * one from another. */
 #ifndef SIGN
 #define SIGN 0

@@ -39,7 +39,7 @@ int cuMemFree_v2(unsigned long long address) {
     return release(address);
 }
 
-/* As the driver itself. */
+/* What it finds if it looks up the other's function. */
 void *driver_finds(void) {
     return dlsym(dlopen("libcuda.so.7", RTLD_NOLOAD | RTLD_NOW), "cuMemAlloc_v2");
 }

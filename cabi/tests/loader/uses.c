@@ -1,5 +1,5 @@
-/* A library that is linked to a runtime, as the extensions of Python are; it
- * knows the sign of its own. */
+/* A library that is linked with a runtime, as Python's extensions are, and
+ * knows the sign of that runtime. */
 #ifndef SIGN
 #define SIGN 0
 #endif

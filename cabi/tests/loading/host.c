@@ -4,10 +4,10 @@
  *   host local|global STEP...
  *
  * A step is "+PATH" (open), "-" (close what was opened last), "=FROM:TO" (the
- * file TO is replaced by FROM), "!PATH" (open for everybody, whatever the first
- * argument says), "." (what the library's own function answers), "*" (what the
- * program itself finds allocates and frees) or "#" (take the room where a
- * library has been).
+ * file TO is replaced by FROM), "!PATH" (open in global scope, whatever the
+ * first argument says), "." (call the library's own function), "*" (allocate
+ * and free by the functions that the program itself finds) or "#" (occupy the
+ * addresses where a library was).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,7 +17,7 @@
 
 enum { PIECE = 4096, PIECES = 1 << 14 };
 
-/* The same whatever it finds; 0 where all went well. */
+/* Allocates and frees by the functions that it finds; 0 for success. */
 static int own_use(void) {
     int (*allocate)(void **, size_t), (*release)(void *);
     void *block = NULL;

@@ -1,7 +1,7 @@
 /*
  * A library whose constructor waits for a thread that calls CUDA: meanwhile
- * the linker is busy with the library, and whoever asks it for anything waits
- * for the constructor.
+ * the linker is busy with the library, and a thread that asks it for anything
+ * waits for the constructor.
  */
 #include "calls.h"
 
@@ -15,7 +15,7 @@ static void failed(const char *what, int code) {
 static void *work(void *unused) {
     void *blocks[4] = {0}, *huge = NULL, *host = NULL;
     size_t total = 0;
-    /* Served from what is there, by the driver, and not at all. */
+    /* Served from cached memory, by the driver, and not at all. */
     printf("small %d\n", cudaMalloc(&blocks[0], 4096));
     printf("large %d\n", cudaMalloc(&blocks[1], (size_t)300 << 20));
     printf("another %d\n", cudaMalloc(&blocks[2], (size_t)1 << 30));

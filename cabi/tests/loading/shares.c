@@ -1,6 +1,6 @@
 /*
- * A plugin whose work goes wrong where memory is served and the end of a
- * context, a handle for another process, or a capture is not heard of. Answers
+ * A plugin whose work goes wrong if memory is served while the end of a
+ * context, a handle for another process, or a capture goes unnoticed. Returns
  * which of them went wrong, a bit each.
  */
 #include "calls.h"

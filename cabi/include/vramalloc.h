@@ -21,13 +21,13 @@
 #include <stdint.h>
 
 /**
- * The version that this header is of: 10000 times the major version, 100
- * times the minor one and the patch.
+ * The version of this header: 10000 times the major version, plus 100 times
+ * the minor one, plus the patch.
  */
 #define VRAMALLOC_VERSION 200
 
 /**
- * It is done.
+ * The call succeeded.
  */
 #define VRAMALLOC_SUCCESS 0
 
@@ -37,7 +37,7 @@
 #define VRAMALLOC_INVALID_ARGUMENT -1
 
 /**
- * No block that this library handed out begins at the address: it is of
+ * No block that this library handed out begins at the address: it belongs to
  * another allocator, was freed before, or points into a block.
  */
 #define VRAMALLOC_NOT_OURS -2
@@ -58,7 +58,7 @@
 #define VRAMALLOC_READ_ONLY -5
 
 /**
- * The text cannot be read as a value of what it was given for.
+ * The text is no valid value of what it was given for.
  */
 #define VRAMALLOC_INVALID_VALUE -6
 
@@ -68,20 +68,20 @@
 #define VRAMALLOC_NO_CUDA -7
 
 /**
- * The process is a child by fork of one that used this library: memory is
- * its parent's.
+ * The process is a child by fork of one that used this library: memory is its
+ * parent's.
  */
 #define VRAMALLOC_FORKED -8
 
 /**
- * The thread is inside another call of this library: from a signal handler
- * or a callback of the driver nothing can be asked.
+ * The thread is inside another call of this library: nothing can be asked from
+ * a signal handler or a callback of the driver.
  */
 #define VRAMALLOC_REENTERED -9
 
 /**
- * The library met an error of its own, and has said a line about it on
- * standard error. It serves no more; what it holds, it keeps.
+ * The library met an error of its own, and has printed a line about it on
+ * standard error. It serves no more requests, and keeps what it holds.
  */
 #define VRAMALLOC_BROKEN -10
 
@@ -97,10 +97,10 @@
 #define VRAMALLOC_WRONG_SCOPE -12
 
 /**
- * The device of the context that is current on the calling thread. Where
- * none is, a shared CUDA runtime in the process is initialised as by a first
- * call of its own, and its device is the place; without one the answer is
- * 201, CUDA's code for no context.
+ * The device of the context that is current on the calling thread. If there is
+ * none, a shared CUDA runtime in the process is initialised as by a first call
+ * of its own, and its device is the place; without such a runtime the result
+ * is 201, CUDA's code for no context.
  */
 #define VRAMALLOC_CURRENT_DEVICE -1
 
@@ -120,9 +120,9 @@
 typedef struct CUstream_st CUstream_st;
 
 /**
- * What a function of this library answers: `VRAMALLOC_SUCCESS`; above it the
- * code of CUDA that the driver answered with, unchanged (2 is "out of
- * memory"); below it one of the library's own.
+ * The result of a function of this library: `VRAMALLOC_SUCCESS`; above it
+ * CUDA's code, as the driver returned it (2 is "out of memory"); below it a
+ * code of the library's own.
  */
 typedef int vramalloc_result;
 
@@ -139,7 +139,7 @@ typedef int vramalloc_place;
 typedef struct CUstream_st *vramalloc_stream;
 
 /**
- * A buffer that is asked for as the member of a group.
+ * A buffer to be allocated as the member of a group.
  */
 typedef struct vramalloc_member {
     /**
@@ -151,7 +151,7 @@ typedef struct vramalloc_member {
      */
     const char *name;
     /**
-     * The number of its layer, where it has no name.
+     * The number of its layer, if it has no name.
      */
     uint64_t layer;
 } vramalloc_member;
@@ -173,9 +173,9 @@ extern "C" {
 /**
  * The version of the library that is loaded, such as "0.2.0".
  *
- * The text is the library's own and stays. May be called at any time, also
- * before CUDA is initialised, in a forked child, during a capture and from a
- * signal handler.
+ * The text belongs to the library and stays valid. May be called at any time,
+ * also before CUDA is initialised, in a forked child, during a capture and
+ * from a signal handler.
  */
 const char *vramalloc_version(void);
 
@@ -188,47 +188,49 @@ int vramalloc_version_number(void);
 
 /**
  * The name of a code: "VRAMALLOC_NOT_OURS", or CUDA's own name for one of
- * CUDA's codes, or "unknown" for what neither knows (CUDA's are known once
- * its driver is loaded). The text stays and belongs to whoever names it.
+ * CUDA's codes, or "unknown" for what neither knows (CUDA's are known once its
+ * driver is loaded). The text stays valid and belongs to the library or the
+ * driver.
  *
  * May be called at any time, but not from a signal handler.
  */
 const char *vramalloc_error_name(vramalloc_result code);
 
 /**
- * Gets `size` bytes of memory at `place` and writes their address to
+ * Allocates `size` bytes of memory at `place` and writes their address to
  * `*address`.
  *
- * The address is a multiple of 512 on a device and for pageable memory, of
- * 256 at least for pinned memory; the contents are undefined. On a device
- * the block counts against the option `limit` and can be used by every
- * stream of its context. The caller owns it until `vramalloc_free`. Where
- * `size` is 0, null is written.
+ * The address is a multiple of 512 on a device and for pageable memory, of 256
+ * at least for pinned memory; the contents are undefined. On a device the
+ * block counts against the option `limit` and can be used by every stream of
+ * its context. The caller owns it until `vramalloc_free`. If `size` is 0, null
+ * is written.
  *
- * Device memory comes from the context that is current on the thread, if
- * that is on the device, else from the device's primary context; what is
- * current does not change. It is pooled where the library was preloaded or
- * the program is linked with it. Where it was loaded by dlopen, each call
- * here is one of the driver's.
+ * Device memory comes from the context that is current on the thread, if that
+ * is on the device, else from the device's primary context; what is current
+ * does not change. It is pooled if the library was preloaded or the program is
+ * linked with it. If it was loaded by dlopen, each call here is one of the
+ * driver's.
  *
- * May be called before CUDA is initialised, which it then is; during a
+ * May be called before CUDA is initialised, and then initialises it; during a
  * capture, which it does not disturb; by any thread; not in a forked child
- * (pageable memory neither) and not from a signal handler.
+ * (not even for pageable memory) and not from a signal handler.
  *
  * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `address` or an unknown
- * place, `VRAMALLOC_NO_CUDA`, or CUDA's code, as 2 for out of memory (which
- * for pageable memory the system says); `*address` is null then.
+ * place, `VRAMALLOC_NO_CUDA`, or CUDA's code, such as 2 for out of memory
+ * (also for pageable memory, if the system has none). After an error
+ * `*address` is null.
  *
- * The caller promises that `address`, where it is not null, may be written to.
+ * The caller promises that `address`, if it is not null, may be written to.
  */
 vramalloc_result vramalloc_malloc(size_t size, vramalloc_place place, void **address);
 
 /**
  * Frees memory that this library handed out: by `vramalloc_malloc` at any
- * place, or by CUDA's functions where it stands in front of them. Which place
- * it is in, the address says; whichever device is current. Null is nothing to
- * free. Where the library stands in front, CUDA's own functions free it just as
- * well.
+ * place, or by CUDA's functions if it stands in front of them. The address
+ * says which place it is in, whichever device is current. For null it does
+ * nothing. If the library stands in front, CUDA's own functions free the
+ * memory just as well.
  *
  * Work on the device that was submitted before the call may still use
  * the memory: it is handed out again only when all of that is done. The host
@@ -238,36 +240,36 @@ vramalloc_result vramalloc_malloc(size_t size, vramalloc_place place, void **add
  * May be called during a capture and by any thread; not in a forked child
  * and not from a signal handler.
  *
- * Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed (also for a member of
- * a group, which goes with it); or CUDA's code.
+ * Errors: `VRAMALLOC_NOT_OURS`, and nothing is changed (also for a member of a
+ * group, which is freed with it); or CUDA's code.
  *
  * The caller promises that nothing which comes after the call uses the memory.
  */
 vramalloc_result vramalloc_free(void *address);
 
 /**
- * Gets `size` bytes on a device for one stream and writes their address to
- * `*address`.
+ * Allocates `size` bytes on a device for one stream and writes their address
+ * to `*address`.
  *
  * The block is used on `stream`. If other streams use it too,
- * `vramalloc_record_stream` must be told of each before the block is freed.
- * In return the stream can get it again at once after `vramalloc_free`, without
- * any waiting: its own order protects the block. Other streams get the memory
- * only after its stream, and the recorded ones, are done with it. Memory is
- * pooled for each stream and taken as it is needed, whatever the strategy
- * (under `passthrough` each call is the driver's); where the driver has no
- * more, what is idle in other pools goes back to it.
+ * `vramalloc_record_stream` must be called for each before the block is freed.
+ * In return the stream can get it again at once after `vramalloc_free`,
+ * without any waiting: its own order protects the block. Other streams get the
+ * memory only after its stream, and the recorded ones, are done with it.
+ * Memory is pooled for each stream and taken as it is needed, whatever the
+ * strategy (under `passthrough` each call is the driver's); if the driver has
+ * no more, idle memory of other pools goes back to it.
  *
  * While the stream captures a graph the block becomes part of the graph. Once
- * freed it serves the same stream in the same capture, and after that nobody
- * until `vramalloc_release_captures`.
+ * freed it serves the same stream in the same capture, and after that no
+ * request until `vramalloc_release_captures`.
  *
  * Place, alignment, ownership and errors are those of `vramalloc_malloc`;
  * places of the host are invalid. The block belongs to the calling thread's
- * scope, if it is in one. It may be called when that may.
+ * scope, if it is in one. May be called when `vramalloc_malloc` may.
  *
- * The caller promises that `address`, where it is not null, may be written
- * to, and that the stream is alive.
+ * The caller promises that `address`, if it is not null, may be written to,
+ * and that the stream is alive.
  */
 vramalloc_result vramalloc_malloc_on_stream(size_t size,
                                             vramalloc_place place,
@@ -275,28 +277,28 @@ vramalloc_result vramalloc_malloc_on_stream(size_t size,
                                             void **address);
 
 /**
- * Says that work on `stream` uses the block at `address`, which
- * `vramalloc_malloc_on_stream` gave for another stream: after its free it
- * waits for all that `stream` was given until then. For other memory of
+ * Tells the library that work on `stream` uses the block at `address`, which
+ * `vramalloc_malloc_on_stream` gave for another stream: once freed, the block
+ * waits for all work that `stream` was given until then. For other memory of
  * this library it does nothing, as its free waits for every stream.
  *
- * The stream may be destroyed before the block is freed where the library was
- * preloaded or linked with; where it was loaded by dlopen it may not.
+ * If the library was preloaded or linked with, the stream may be destroyed
+ * before the block is freed; if it was loaded by dlopen, it may not.
  *
  * May be called during a capture and by any thread; not in a forked child and
  * not from a signal handler.
  *
- * Errors: `VRAMALLOC_NOT_OURS` where no block of this library begins there.
+ * Errors: `VRAMALLOC_NOT_OURS` if no block of this library begins there.
  *
  * The caller promises that the stream is alive.
  */
 vramalloc_result vramalloc_record_stream(void *address, vramalloc_stream stream);
 
 /**
- * Says that no graph which was captured so far on the device will be launched
- * again: what was allocated in these captures and is free can be used
- * otherwise. Writes how many bytes went back to CUDA to `*released`, where
- * that is not null.
+ * Tells the library that no graph which was captured so far on the device will
+ * be launched again: memory that was allocated in these captures and is free
+ * can be used for anything. Writes how many bytes went back to CUDA to
+ * `*released`, if that is not null.
  *
  * May be called by any thread; not in a forked child, not from a signal
  * handler and not while the device's streams capture.
@@ -304,35 +306,36 @@ vramalloc_result vramalloc_record_stream(void *address, vramalloc_stream stream)
  * Errors: `VRAMALLOC_INVALID_ARGUMENT` for an unknown place or one of the
  * host.
  *
- * The caller promises what it says, and that `released`, where it is not
- * null, may be written to.
+ * The caller promises what it says, and that `released`, if it is not null,
+ * may be written to.
  */
 vramalloc_result vramalloc_release_captures(vramalloc_place place, uint64_t *released);
 
 /**
- * Gets memory at `place` for `count` buffers that live and die together,
- * packed into few allocations, and writes their addresses to `addresses`, in
- * the order of `members`, and the group's number to `*group`.
+ * Allocates memory at `place` for `count` buffers that live and die together,
+ * packed into few allocations. Writes their addresses to `addresses`, in the
+ * order of `members`, and the group's number to `*group`.
  *
  * Members of one layer lie in one allocation; how many layers share one is
- * said by the options `fuse_parameter_memory_size` (negative: one; 0: all;
- * else as many as it takes to reach so many MiB) and
+ * Members of one layer lie in one allocation. How many layers share one is
+ * said by two options, as in Paddle: `fuse_parameter_memory_size` (negative:
+ * one; 0: all; else as many as it takes to reach so many MiB) and
  * `fuse_parameter_groups_size` (above 1: an allocation also ends with the
- * layer that makes it more members than this), as in Paddle. With a size of 0
- * members lie in the order of their names. Each starts at a multiple of 256.
+ * layer that makes it more members than this). With a size of 0 members lie in
+ * the order of their names. Each starts at a multiple of 256.
  *
- * The caller owns the group until `vramalloc_group_free`; a member is not
- * freed by itself, and CUDA's functions refuse it where the library stands in
- * front of them.
+ * The caller owns the group until `vramalloc_group_free`. A member is not
+ * freed by itself, and CUDA's functions refuse it if the library stands before
+ * them.
  *
  * May be called when `vramalloc_malloc` may.
  *
- * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null argument, no members, one
- * of 0 bytes, or an unknown place; else as `vramalloc_malloc`. `*group` is 0
- * then and nothing is held.
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null argument, no members, one of
+ * 0 bytes, or an unknown place; else as `vramalloc_malloc`. After an error
+ * `*group` is 0 and nothing is held.
  *
  * The caller promises `count` members with names that end in zero, and room
- * for as many addresses and a group, where they are not null.
+ * for as many addresses and a group, if they are not null.
  */
 vramalloc_result vramalloc_group_malloc(const struct vramalloc_member *members,
                                         size_t count,
@@ -344,20 +347,20 @@ vramalloc_result vramalloc_group_malloc(const struct vramalloc_member *members,
  * Writes to `*count` how many allocations a group has.
  *
  * May be called when `vramalloc_malloc` may. Errors:
- * `VRAMALLOC_INVALID_ARGUMENT` for a null `count`, `VRAMALLOC_NOT_OURS` where
+ * `VRAMALLOC_INVALID_ARGUMENT` for a null `count`, `VRAMALLOC_NOT_OURS` if
  * there is no such group.
  *
- * The caller promises that `count`, where it is not null, may be written to.
+ * The caller promises that `count`, if it is not null, may be written to.
  */
 vramalloc_result vramalloc_group_allocations(vramalloc_group group, size_t *count);
 
 /**
- * Frees all members of a group, as `vramalloc_free` would, and the group. 0 is
- * nothing to free.
+ * Frees all members of a group, as `vramalloc_free` would, and the group. For
+ * 0 it does nothing.
  *
- * May be called when `vramalloc_free` may. Errors: `VRAMALLOC_NOT_OURS` where
- * there is no such group; or the code of the first free that failed, after
- * all others.
+ * May be called when `vramalloc_free` may. Errors: `VRAMALLOC_NOT_OURS` if
+ * there is no such group; or the code of the first free that failed, after all
+ * others were tried.
  *
  * The caller promises that nothing which comes after the call uses the memory.
  */
@@ -369,10 +372,10 @@ vramalloc_result vramalloc_group_free(vramalloc_group group);
  *
  * What the thread gets from then on from `vramalloc_malloc`,
  * `vramalloc_malloc_on_stream` and `vramalloc_group_malloc`, until it ends the
- * scope or begins another inside it, belongs to the scope. It may be freed one
- * by one before, by any thread, and by CUDA's functions where the library
- * stands in front of them; what is left is freed with the scope. Other threads
- * do not notice. What CUDA's functions give belongs to no scope.
+ * scope or begins another inside it, belongs to the scope. Any thread may free
+ * it before, one by one, also by CUDA's functions if the library stands in
+ * front of them; what is left is freed with the scope. Other threads are not
+ * affected. What CUDA's functions give belongs to no scope.
  *
  * A scope that its thread has not ended when the thread ends is never ended,
  * and its memory stays live.
@@ -382,13 +385,13 @@ vramalloc_result vramalloc_group_free(vramalloc_group group);
  *
  * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `scope`.
  *
- * The caller promises that `scope`, where it is not null, may be written to.
+ * The caller promises that `scope`, if it is not null, may be written to.
  */
 vramalloc_result vramalloc_scope_begin(vramalloc_scope *scope);
 
 /**
  * Ends the calling thread's innermost scope, which must be `scope`, and frees
- * all that belongs to it, as `vramalloc_free` would: before it returns, or
+ * all that belongs to it, as `vramalloc_free` would: before it returns or,
  * with the option `eager_delete_scope` off, by a thread of the library.
  * `vramalloc_empty_cache`, the control `trim` and a request that finds no
  * memory wait for that thread.
@@ -396,17 +399,17 @@ vramalloc_result vramalloc_scope_begin(vramalloc_scope *scope);
  * May be called when `vramalloc_scope_begin` may.
  *
  * Errors: `VRAMALLOC_WRONG_SCOPE`, and nothing is changed; or the code of the
- * first free that failed, after all others.
+ * first free that failed, after all others were tried.
  *
  * The caller promises that nothing which comes after the call uses the memory.
  */
 vramalloc_result vramalloc_scope_end(vramalloc_scope scope);
 
 /**
- * Gives what is cached at `place` and no block lies in back to CUDA (or to
- * the system), and writes how many bytes that were to `*released`, where that
- * is not null. On a device it first waits until all that was freed there is
- * out of use, in all contexts of this process.
+ * Gives cached memory at `place` in which no block lies back to CUDA (or to
+ * the system), and writes how many bytes that was to `*released`, if that is
+ * not null. On a device it first waits until all memory that was freed there
+ * is out of use, in all contexts of this process.
  *
  * May be called before CUDA is initialised (0 bytes, and nothing is
  * initialised), by any thread, and during a capture, which it does not
@@ -414,14 +417,14 @@ vramalloc_result vramalloc_scope_end(vramalloc_scope scope);
  *
  * Errors: `VRAMALLOC_INVALID_ARGUMENT` for an unknown place.
  *
- * The caller promises that `released`, where it is not null, may be written to.
+ * The caller promises that `released`, if it is not null, may be written to.
  */
 vramalloc_result vramalloc_empty_cache(vramalloc_place place, uint64_t *released);
 
 /**
  * Writes the statistics of this process as they are now to `*text`: the JSON
- * that docs/statistics.md explains, with "final" false and without the
- * snapshot, which `vramalloc_dump` writes, ending in zero. The caller owns the
+ * that docs/statistics.md explains, with a zero at its end, "final" false and
+ * without the snapshot, which `vramalloc_dump` writes. The caller owns the
  * text until `vramalloc_free_text`.
  *
  * May be called before CUDA is initialised, by any thread, and during a
@@ -431,12 +434,12 @@ vramalloc_result vramalloc_empty_cache(vramalloc_place place, uint64_t *released
  * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `text`; `*text` is null
  * after any error.
  *
- * The caller promises that `text`, where it is not null, may be written to.
+ * The caller promises that `text`, if it is not null, may be written to.
  */
 vramalloc_result vramalloc_statistics(char **text);
 
 /**
- * Frees a text that `vramalloc_statistics` wrote; null is nothing to free.
+ * Frees a text that `vramalloc_statistics` wrote; for null it does nothing.
  * May be called at any time but from a signal handler.
  *
  * The caller promises that it is such a text, and frees it once.
@@ -446,20 +449,21 @@ void vramalloc_free_text(char *text);
 /**
  * Writes the statistics of this process as they are now to the file that
  * `pattern` names, as the option `stats` does ("%e" program, "%p" process,
- * "%h" host, "%r" rank, "%%" a percent sign; also "stderr" and "off"). Null: to
- * where that option says. The file appears under its name when it is whole.
+ * "%h" host, "%r" rank, "%%" a percent sign; also "stderr" and "off"). If it
+ * is null, they go to where that option says. The file appears under its name
+ * when it is whole.
  *
  * May be called when `vramalloc_statistics` may.
  *
  * Errors: `VRAMALLOC_INVALID_VALUE` for a pattern that cannot be read,
  * `VRAMALLOC_IO`.
  *
- * The caller promises that `pattern`, where it is not null, ends in zero.
+ * The caller promises that `pattern`, if it is not null, ends in zero.
  */
 vramalloc_result vramalloc_dump(const char *pattern);
 
 /**
- * Asks the library for something by name, has it done, or sets it.
+ * Asks the library for a value by name, runs an action, or sets an option.
  *
  * | name | without a value | with one |
  * |---|---|---|
@@ -482,21 +486,20 @@ vramalloc_result vramalloc_dump(const char *pattern);
  * `stats`, `fuse_parameter_groups_size`, `fuse_parameter_memory_size` and
  * `eager_delete_scope`.
  *
- * The answer is a text (a number in decimal, or nothing), written to `buffer`
- * with a zero at its end, and its length with the zero to `*length`. Each of
- * the two may be null, where it is not wanted.
+ * The answer is a text (a number in decimal, or nothing). It is written to
+ * `buffer` with a zero at its end, and its length with the zero to `*length`.
+ * Each of the two may be null if it is not wanted.
  *
  * May be called before CUDA is initialised, by any thread, and during a
  * capture; not in a forked child and not from a signal handler.
  *
  * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `name`,
  * `VRAMALLOC_UNKNOWN_NAME`, `VRAMALLOC_READ_ONLY`, `VRAMALLOC_INVALID_VALUE`,
- * `VRAMALLOC_IO`; `VRAMALLOC_TOO_SMALL` where the answer does not fit into
+ * `VRAMALLOC_IO`; `VRAMALLOC_TOO_SMALL` if the answer does not fit into
  * `capacity` bytes: what was asked for is done then, and the length written.
  *
  * The caller promises that texts end in zero, that `buffer` has room for
- * `capacity` bytes and that `length` may be written to, where they are not
- * null.
+ * `capacity` bytes and that `length` may be written to, if they are not null.
  */
 vramalloc_result vramalloc_ctl(const char *name,
                                const char *value,
@@ -505,20 +508,21 @@ vramalloc_result vramalloc_ctl(const char *name,
                                size_t *length);
 
 /**
- * Gets memory for a tensor that is used on `stream` of the device with this
- * ordinal. Fits as the first function of `torch.cuda.memory.CUDAPluggableAllocator`.
+ * Allocates memory for a tensor that is used on `stream` of the device with
+ * this ordinal. Fits as the first function of
+ * `torch.cuda.memory.CUDAPluggableAllocator`.
  *
- * PyTorch does not tell an allocator of `Tensor.record_stream` unless it was
- * given a function for that. Until `vramalloc_torch_hook` was asked for that
- * function memory comes as from `vramalloc_malloc`, which is safe with any
- * number of streams; from then on as from `vramalloc_malloc_on_stream`, which
- * is faster and needs no preload. While the stream captures a graph memory is
- * kept for the graph in both cases, as `vramalloc_malloc_on_stream` says.
+ * PyTorch tells an allocator of `Tensor.record_stream` only if it was given a
+ * function for that. Until `vramalloc_torch_hook` is asked for that function,
+ * memory comes as from `vramalloc_malloc`, which is safe with any number of
+ * streams; from then on as from `vramalloc_malloc_on_stream`, which is faster
+ * and needs no preload. While the stream captures a graph, memory is kept for
+ * the graph in both cases, as `vramalloc_malloc_on_stream` says.
  *
- * PyTorch does not look whether it got memory. So where there is none, this
+ * PyTorch does not check whether it got memory. So if there is none, this
  * function throws std::bad_alloc, which becomes an exception of Python, if the
- * C++ library is in the process; else it answers null. Null is also the
- * answer to 0 bytes.
+ * C++ library is in the process; else it returns null. For 0 bytes it returns
+ * null too.
  *
  * May be called when `vramalloc_malloc` may.
  *
@@ -529,7 +533,7 @@ void *vramalloc_torch_malloc(ptrdiff_t size, int device, vramalloc_stream stream
 /**
  * Frees memory of `vramalloc_torch_malloc`. Fits as the second function of
  * `torch.cuda.memory.CUDAPluggableAllocator`. All but the address is ignored;
- * null is nothing to free.
+ * for null it does nothing.
  *
  * May be called when `vramalloc_free` may.
  *
@@ -541,9 +545,8 @@ void vramalloc_torch_free(void *address,
                           vramalloc_stream _stream);
 
 /**
- * A further function for PyTorch's allocator object, by its name: the address
- * to be given to the `set_` method in the second column, or null for any other
- * name.
+ * A further function for PyTorch's allocator object, by its name. Returns the
+ * address for the method in the second column, or null for any other name.
  *
  * | name | method | what it does |
  * |---|---|---|
@@ -555,7 +558,7 @@ void vramalloc_torch_free(void *address,
  *
  * May be called at any time but from a signal handler.
  *
- * The caller promises that `name`, where it is not null, ends in zero.
+ * The caller promises that `name`, if it is not null, ends in zero.
  */
 void *vramalloc_torch_hook(const char *name);
 

@@ -476,7 +476,7 @@ fn what_does_not_fit_is_left_out() {
         ),
         (
             ("/arenas/0/segments/0/size", (1u64 << 60).into()),
-            "not statistics",
+            "snapshot.arenas[0].segments[0].size: ",
         ),
         (
             ("/arenas/0/segments/0/blocks/0/address", 512.into()),
@@ -484,7 +484,7 @@ fn what_does_not_fit_is_left_out() {
         ),
         (
             ("/arenas/0/events/0/action", "leave".into()),
-            "not statistics",
+            "snapshot.arenas[0].events[0].action: ",
         ),
         (
             ("/stacks", serde_json::json!([{"stack": 0, "frames": [0]}])),

@@ -206,12 +206,15 @@ fn a_broken_description_is_one_clear_line() {
     };
     let whole = one_process(&[failed([event])]);
     for (key, complaint) in [
-        ("request_bytes", "request_bytes is missing or not a number"),
-        ("at_limit", "at_limit is missing or neither true nor false"),
-        ("before", "before.reserved_bytes is missing"),
-        ("after/live_bytes", "after.live_bytes is missing"),
-        ("live_sizes", "live_sizes is missing or not a list"),
-        ("live_sizes/0/count", "live_sizes[0].count is missing"),
+        ("request_bytes", "request_bytes: invalid type: string"),
+        ("at_limit", "at_limit: invalid type: string"),
+        ("before", "before: invalid type: string"),
+        ("after/live_bytes", "after.live_bytes: invalid type: string"),
+        ("live_sizes", "live_sizes: invalid type: string"),
+        (
+            "live_sizes/0/count",
+            "live_sizes[0].count: invalid type: string",
+        ),
     ] {
         let mut value = whole.clone();
         let place = format!("/arenas/0/oom_events/0/{key}");

@@ -83,11 +83,19 @@ fn host_memory_is_told_apart() {
         ]
     );
     assert_eq!(flat(&out).matches("live 1.5 GiB 1.5 GiB").count(), 4);
-    let mut broken = value;
+    let mut broken = value.clone();
     broken["pageable"]["hits"] = Value::Null;
-    let answer = report(&directory(&[("s.json", &broken.to_string())]), &["s.json"]);
-    let complaint = "vramalloc: s.json: pageable.hits is missing or not a number\n";
-    assert_eq!((answer.code, &*answer.errors), (Some(2), complaint));
+    let mut lacks = value;
+    lacks["pageable"].as_object_mut().unwrap().remove("hits");
+    for (wrong, complaint) in [
+        (broken, "pageable.hits: invalid type: null, expected u64"),
+        (lacks, "pageable: missing field `hits`"),
+    ] {
+        let answer = report(&directory(&[("s.json", &wrong.to_string())]), &["s.json"]);
+        assert_eq!((answer.code, answer.errors.lines().count()), (Some(2), 1));
+        let expected = format!("vramalloc: s.json: {complaint} at line 1 column ");
+        assert!(answer.errors.starts_with(&expected), "{}", answer.errors);
+    }
 }
 
 /// What is said of a run in which everything happened that is worth a word.

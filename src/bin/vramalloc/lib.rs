@@ -10,9 +10,9 @@
 //! From the ground up. A module imports from the floors below it, or from its
 //! own without a circle; `ci/floors` reads this list.
 //!
-//! 1. `output`, `units`, `library`, `child`, `notes`, `written`: printing, and
-//!    the form of numbers; the library's file, the program that runs under it,
-//!    and what its processes said and wrote.
+//! 1. `output`, `lines`, `units`, `library`, `child`, `notes`, `written`,
+//!    `statistics`: printing, and the form of numbers; the library's file, the
+//!    program that runs under it, and what its processes said and wrote.
 //! 2. `run`, `doctor`, `options`, `snapshot`: three subcommands, and what
 //!    `vramalloc report --snapshot` writes.
 //! 3. `report`: the subcommand of this name.
@@ -23,12 +23,14 @@ mod doctor;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod library;
+mod lines;
 mod notes;
 mod options;
 mod output;
 mod report;
 mod run;
 mod snapshot;
+mod statistics;
 mod units;
 mod written;
 

@@ -6,7 +6,6 @@
 mod advice;
 mod failed;
 mod file;
-mod lines;
 mod meaning;
 mod merge;
 mod ooms;
@@ -17,9 +16,9 @@ mod values;
 use std::fs;
 use std::path::PathBuf;
 
+use super::lines::Lines;
 use super::output::{USAGE, plain, say, show};
 use file::{Arena, File};
-use lines::Lines;
 use merge::Named;
 
 #[derive(clap::Args)]
@@ -123,19 +122,19 @@ fn whole(file: &File) -> String {
 
 /// Everything about one arena.
 fn one(file: &File, arena: &Arena, out: &mut Lines) {
-    if let Some(details) = &arena.details {
-        table::table(arena.device, &details.memory, out);
+    if let Some(memory) = &arena.memory {
+        table::table(arena.device, memory, out);
         out.exact("what it means");
-        meaning::meaning(file, arena, details, out);
+        meaning::meaning(file, arena, memory, out);
         out.exact("what held memory when the most was live");
-        meaning::held(arena, details, out);
+        meaning::held(arena, out);
     } else {
         out.exact("  (written by a library that did not count as PyTorch does)");
     }
     failed::tell(file, arena, out);
-    if let Some(details) = &arena.details {
+    if let Some(memory) = &arena.memory {
         out.exact("what would have helped");
-        advice::tell(file, arena, details, out);
+        advice::tell(file, arena, memory, out);
     }
     out.exact("what was counted");
     summary::counts(arena, out);

@@ -10,9 +10,9 @@ mod space;
 mod tests;
 mod time;
 
+use super::super::lines::Lines;
 use super::super::units::bytes;
-use super::file::{Arena, Details, File};
-use super::lines::Lines;
+use super::file::{Arena, File, Memory};
 
 /// A change that would have helped.
 pub(super) struct Advice {
@@ -25,7 +25,7 @@ pub(super) struct Advice {
 struct Case<'a> {
     file: &'a File,
     arena: &'a Arena,
-    details: &'a Details,
+    memory: &'a Memory,
 }
 
 /// In the order in which advice is given: what failed, what was held, what took
@@ -84,18 +84,18 @@ fn size(bytes: u64) -> String {
     }
 }
 
-fn advice(file: &File, arena: &Arena, details: &Details) -> Vec<Advice> {
+fn advice(file: &File, arena: &Arena, memory: &Memory) -> Vec<Advice> {
     let case = Case {
         file,
         arena,
-        details,
+        memory,
     };
     RULES.iter().filter_map(|rule| rule(&case)).collect()
 }
 
 /// Why there is no advice, or what helps if no option does.
 fn without(arena: &Arena) -> String {
-    let Some(oom) = arena.failed.events.last() else {
+    let Some(oom) = arena.oom_events.last() else {
         return "Nothing: no number here asks for another option.".to_owned();
     };
     let (live, request) = (bytes(oom.after.live), bytes(oom.request));
@@ -113,8 +113,8 @@ fn without(arena: &Arena) -> String {
 }
 
 /// Writes the advice for an arena.
-pub(super) fn tell(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
-    let advice = advice(file, arena, details);
+pub(super) fn tell(file: &File, arena: &Arena, memory: &Memory, out: &mut Lines) {
+    let advice = advice(file, arena, memory);
     if advice.is_empty() {
         out.item(without(arena));
         return;

@@ -3,22 +3,22 @@
 //! The first and the last are described in full: the first is what went wrong,
 //! the last is what the program ended on. Those in between are in the file.
 
+use super::super::lines::Lines;
 use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, File};
-use super::lines::Lines;
 use super::ooms::{Holdings, Oom};
 
 /// Describes the first and the last, if there are any.
 pub(super) fn tell(file: &File, arena: &Arena, out: &mut Lines) {
-    let failed = &arena.failed;
-    let [first, rest @ ..] = failed.events.as_slice() else {
+    let (events, left_out) = (arena.oom_events.as_slice(), arena.oom_events_left_out);
+    let [first, rest @ ..] = events else {
         return;
     };
     out.exact("requests that failed for want of memory");
-    let all = failed.left_out.saturating_add(failed.events.len() as u64);
+    let all = left_out.saturating_add(events.len() as u64);
     one(file, first, (1, all), out);
     if let Some((last, between)) = rest.split_last() {
-        let between = failed.left_out.saturating_add(between.len() as u64);
+        let between = left_out.saturating_add(between.len() as u64);
         if between > 0 {
             out.item(format_args!("{between} more in between"));
         }
@@ -131,12 +131,8 @@ fn fragmentation(oom: &Oom) -> String {
 
 /// Who held memory: by size, and by call stack if these were taken.
 fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
-    let place = |stack: u64| {
-        let place = file.stacks.get(&stack);
-        place.map_or("a call stack that is not in the file", String::as_str)
-    };
     if let Some(stack) = oom.stack {
-        out.fact("asked for by", place(stack));
+        out.fact("asked for by", file.place(stack));
     }
     if !oom.sizes.is_empty() {
         out.exact("  live blocks by size, those that held most:");
@@ -154,7 +150,7 @@ fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
         out.exact("  live blocks by call stack, those that held most:");
     }
     for group in &oom.stacks {
-        let (size, place) = (bytes(group.bytes), place(group.key));
+        let (size, place) = (bytes(group.bytes), file.place(group.key));
         let blocks = count(group.count, "block");
         out.wrapped(format_args!("    {size} in {blocks}: {place}"), 4);
     }

@@ -5,25 +5,25 @@
 
 use vramalloc_core::stats::Metric;
 
+use super::super::lines::Lines;
 use super::super::units::{bytes, count, duration, share};
-use super::file::{Arena, Class, Details, File, Parts};
-use super::lines::Lines;
+use super::file::{Arena, Class, File, Memory, Parts};
 
 /// How many size classes are listed; the others are summed up.
 const ROWS: usize = 6;
 
 /// Writes all sentences about an arena.
-pub(super) fn meaning(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
+pub(super) fn meaning(file: &File, arena: &Arena, memory: &Memory, out: &mut Lines) {
     end(file, arena, out);
-    peak(file, arena, details, out);
+    peak(file, arena, memory, out);
     packing(file, arena, out);
-    fragmentation(arena, details, out);
-    limbo(arena, details, out);
-    idle(arena, details, out);
-    waits(file, arena, details, out);
+    fragmentation(arena, memory, out);
+    limbo(arena, out);
+    idle(arena, out);
+    waits(file, arena, out);
     driver(file, arena, out);
-    failures(arena, details, out);
-    left(file, arena, details, out);
+    failures(arena, out);
+    left(file, arena, out);
 }
 
 /// Whether its context, and all its memory, ended before the process.
@@ -39,9 +39,8 @@ fn end(file: &File, arena: &Arena, out: &mut Lines) {
 }
 
 /// How much was held, and what for.
-fn peak(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
+fn peak(file: &File, arena: &Arena, memory: &Memory, out: &mut Lines) {
     let (live, reserved) = (arena.live.peak, arena.reserved.peak);
-    let memory = &details.memory;
     let rounding = memory
         .peak(Metric::ActiveBytes)
         .saturating_sub(memory.peak(Metric::RequestedBytes));
@@ -62,7 +61,7 @@ fn peak(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
         cached,
         idle,
         limbo,
-    } = &details.at_peak;
+    } = &arena.at_peak;
     out.item(format_args!(
         "At most {} were reserved, {} more than that; at that moment {} of it were live, {} \
          cached and {} in limbo; {} lay in chunks that nothing was live in.",
@@ -88,13 +87,12 @@ fn packing(file: &File, arena: &Arena, out: &mut Lines) {
 }
 
 /// Whether free memory lay in pieces, and in which.
-fn fragmentation(arena: &Arena, details: &Details, out: &mut Lines) {
-    let [all, large, small] = details
-        .memory
+fn fragmentation(arena: &Arena, memory: &Memory, out: &mut Lines) {
+    let [all, large, small] = memory
         .pools(Metric::InactiveSplitBytes)
         .map(|values| values[1]);
-    if details.fragmented_misses == 0 {
-        if details.fragmented_ooms > 0 {
+    if arena.fragmented_misses == 0 {
+        if arena.fragmented_ooms > 0 {
             // The failures are described below.
             return;
         }
@@ -113,19 +111,19 @@ fn fragmentation(arena: &Arena, details: &Details, out: &mut Lines) {
         "Fragmentation: {} of {} that took more from the driver found enough cached, \
          but not in one piece. Up to {} lay free in chunks that were in use, most of it between \
          blocks of {whose}.",
-        details.fragmented_misses,
+        arena.fragmented_misses,
         count(arena.misses, "request"),
         bytes(all),
     ));
 }
 
 /// Whether more was reserved because the device was behind.
-fn limbo(arena: &Arena, details: &Details, out: &mut Lines) {
-    if details.limbo_misses > 0 {
+fn limbo(arena: &Arena, out: &mut Lines) {
+    if arena.limbo_misses > 0 {
         out.item(format_args!(
             "{} of {} that took more from the driver came while as much was in \
              limbo: freed, and still in use by the device. Limbo held up to {}.",
-            details.limbo_misses,
+            arena.limbo_misses,
             count(arena.misses, "request"),
             bytes(arena.limbo.peak),
         ));
@@ -133,24 +131,24 @@ fn limbo(arena: &Arena, details: &Details, out: &mut Lines) {
 }
 
 /// Whether more was kept than was used.
-fn idle(arena: &Arena, details: &Details, out: &mut Lines) {
-    if details.idle_low > 0 {
+fn idle(arena: &Arena, out: &mut Lines) {
+    if arena.idle_low > 0 {
         out.item(format_args!(
             "{} of the {} reserved were kept for nothing: ever since memory was last taken or \
              given back, so much has been idle.",
-            bytes(details.idle_low),
+            bytes(arena.idle_low),
             bytes(arena.reserved.current),
         ));
     }
 }
 
 /// The cost of waiting for the device.
-fn waits(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
+fn waits(file: &File, arena: &Arena, out: &mut Lines) {
     if arena.waits == 0 {
         out.item("No call waited for the device.");
         return;
     }
-    let reason = match (details.budget_waits, arena.waits) {
+    let reason = match (arena.budget_waits, arena.waits) {
         (0, _) => "none of them".to_owned(),
         (some, all) if some == all => "all of them".to_owned(),
         (some, _) => format!("{some} of them"),
@@ -161,7 +159,7 @@ fn waits(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
         calls(arena.waits),
         duration(arena.wait_ns),
         of_run(arena.wait_ns, file),
-        duration(details.longest_wait_ns),
+        duration(arena.longest_wait_ns),
     ));
 }
 
@@ -193,7 +191,7 @@ fn driver(file: &File, arena: &Arena, out: &mut Lines) {
 }
 
 /// What went wrong.
-fn failures(arena: &Arena, details: &Details, out: &mut Lines) {
+fn failures(arena: &Arena, out: &mut Lines) {
     if arena.ooms > 0 {
         out.item(format_args!(
             "{} out of memory, {} of them at the limit; the largest asked for {}. For {} of them \
@@ -203,8 +201,8 @@ fn failures(arena: &Arena, details: &Details, out: &mut Lines) {
                 n => format!("{n} requests ran"),
             },
             arena.limit_ooms,
-            bytes(details.largest_oom),
-            details.fragmented_ooms,
+            bytes(arena.largest_oom),
+            arena.fragmented_ooms,
         ));
     }
     if arena.bad_frees > 0 {
@@ -217,8 +215,8 @@ fn failures(arena: &Arena, details: &Details, out: &mut Lines) {
 }
 
 /// What was never freed.
-fn left(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
-    let blocks = details.classes.iter().map(|class| class.live_blocks);
+fn left(file: &File, arena: &Arena, out: &mut Lines) {
+    let blocks = arena.classes.iter().map(|class| class.live_blocks);
     let blocks = blocks.fold(0, u64::saturating_add);
     let live = bytes(arena.live.current);
     if arena.ended.is_some() && blocks > 0 {
@@ -235,8 +233,8 @@ fn left(file: &File, arena: &Arena, details: &Details, out: &mut Lines) {
 }
 
 /// What was live at the peak, by size, the largest sum first.
-pub(super) fn held(arena: &Arena, details: &Details, out: &mut Lines) {
-    let mut classes: Vec<&Class> = (details.classes.iter())
+pub(super) fn held(arena: &Arena, out: &mut Lines) {
+    let mut classes: Vec<&Class> = (arena.classes.iter())
         .filter(|class| class.peak_blocks > 0)
         .collect();
     classes.sort_by_key(|class| std::cmp::Reverse(class.peak_bytes));

@@ -6,10 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use super::super::lines::Lines;
+use super::super::output::plain;
 use super::super::units::{bytes, duration, share};
 use super::failed;
 use super::file::{Arena, File};
-use super::lines::Lines;
 
 /// A file and its name.
 pub(super) struct Named {
@@ -146,7 +147,7 @@ fn one_job(files: &[Named]) -> Result<(), Vec<String>> {
         } else {
             continue;
         };
-        errors.push(format!("{name}: {wrong}"));
+        errors.push(plain(&format!("{name}: {wrong}")));
     }
     if errors.is_empty() {
         Ok(())
@@ -283,7 +284,7 @@ fn who(row: &Row<'_>, rows: &[Row<'_>]) -> String {
 fn first_to_fail(files: &[Named], out: &mut Lines) {
     let first = files.iter().flat_map(|named| {
         let arenas = named.file.arenas.iter();
-        arenas.filter_map(move |arena| Some((named, arena.failed.events.first()?)))
+        arenas.filter_map(move |arena| Some((named, arena.oom_events.first()?)))
     });
     if let Some((Named { name, file }, oom)) = first.min_by_key(|(_, oom)| oom.time_us) {
         out.item(format_args!(

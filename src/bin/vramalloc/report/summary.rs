@@ -1,8 +1,9 @@
 //! The process that wrote a file, and its counts, number by number.
 
+use super::super::lines::Lines;
+use super::super::statistics::Setting;
 use super::super::units::{bytes, duration, percent, share};
-use super::file::{Arena, File, HostArena};
-use super::lines::Lines;
+use super::file::{Arena, File};
 
 /// The process, and the options that were set.
 pub(super) fn process(file: &File, out: &mut Lines) {
@@ -24,9 +25,8 @@ pub(super) fn process(file: &File, out: &mut Lines) {
     if !file.last {
         out.exact("  taken while it ran, not at its end");
     }
-    for option in &file.options {
-        if option.key == "strategy" || option.origin != "default" {
-            let (key, value, origin) = (&option.key, &option.value, &option.origin);
+    for (key, Setting { value, origin }) in &file.options {
+        if key == "strategy" || origin != "default" {
             out.exact(format_args!("  {key} = {value} ({origin})"));
         }
     }
@@ -59,16 +59,16 @@ pub(super) fn device(arena: &Arena, (which, alike): (usize, usize), out: &mut Li
 }
 
 /// Page-locked memory: its context, how it was requested, and the counts.
-pub(super) fn host(host: &HostArena, out: &mut Lines) {
+pub(super) fn host(host: &Arena, out: &mut Lines) {
     let flags = match host.flags {
         Some(flags) => format!(", flags {flags:#x}"),
         None => String::new(),
     };
     out.exact(format_args!(
         "page-locked host memory of device {}, context {}{flags}",
-        host.arena.device, host.context
+        host.device, host.context
     ));
-    counts(&host.arena, out);
+    counts(host, out);
 }
 
 pub(super) fn counts(arena: &Arena, out: &mut Lines) {
@@ -124,13 +124,13 @@ pub(super) fn counts(arena: &Arena, out: &mut Lines) {
 /// Calls to the driver, in all and by kind.
 fn driver_calls(arena: &Arena, out: &mut Lines) {
     let sum = |numbers: &mut dyn Iterator<Item = u64>| numbers.fold(0, u64::saturating_add);
-    let count = sum(&mut arena.calls.iter().map(|calls| calls.calls));
-    let failures = sum(&mut arena.calls.iter().map(|calls| calls.failures));
+    let count = sum(&mut arena.calls.values().map(|calls| calls.calls));
+    let failures = sum(&mut arena.calls.values().map(|calls| calls.failures));
     let kinds: Vec<String> = arena
         .calls
         .iter()
-        .filter(|calls| calls.calls > 0)
-        .map(|calls| format!("{} {}", calls.calls, calls.kind))
+        .filter(|(_, calls)| calls.calls > 0)
+        .map(|(kind, calls)| format!("{} {kind}", calls.calls))
         .collect();
     let kinds = match kinds.len() {
         0 => String::new(),

@@ -5,8 +5,8 @@
 
 use vramalloc_core::stats::Metric;
 
+use super::super::lines::Lines;
 use super::file::{Four, Memory};
-use super::lines::Lines;
 
 /// Columns between the bars.
 const WIDTH: usize = 75;
@@ -92,22 +92,26 @@ pub(super) fn table(device: u64, memory: &Memory, out: &mut Lines) {
     line(single.clone());
     line(format!(
         "  {:9} CUDA OOMs: {:<12} | {:6} cudaMalloc retries: {:<8}  ",
-        "", memory.ooms, "", memory.retries
+        "",
+        memory.number("num_ooms"),
+        "",
+        memory.number("num_alloc_retries")
     ));
     line(double.clone());
     line("        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  ".to_owned());
     for (metric, name, unit) in GROUPS {
         line(single.clone());
-        let [all, large, small] = *memory.pools(metric);
+        let [all, large, small] = memory.pools(metric);
         line(unit.row(name, all, all));
         line(unit.row("      from large pool", large, all));
         line(unit.row("      from small pool", small, all));
     }
-    for (name, values) in [
-        ("Oversize allocations", memory.oversize_allocations),
-        ("Oversize GPU segments", memory.oversize_segments),
+    for (name, key) in [
+        ("Oversize allocations", "oversize_allocations"),
+        ("Oversize GPU segments", "oversize_segments"),
     ] {
         line(single.clone());
+        let values = memory.four(key);
         line(COUNT.row(name, values, values));
     }
     line(double);

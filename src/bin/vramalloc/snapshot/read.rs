@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use vramalloc_core::stats::SCHEMA;
+
+use super::super::statistics::{self, Frame, Setting, Stack};
 
 /// The largest number that `JavaScript`, and so a snapshot, holds exactly.
 const LARGEST: u64 = (1 << 53) - 1;
@@ -45,16 +46,9 @@ impl TryFrom<u64> for Exact {
 #[derive(Debug, Deserialize)]
 pub(super) struct Statistics {
     #[serde(default)]
-    pub(super) options: BTreeMap<String, Effective>,
+    pub(super) options: BTreeMap<String, Setting>,
     #[serde(default)]
     pub(super) snapshot: Snapshot,
-}
-
-/// An option that was in force.
-#[derive(Debug, Deserialize)]
-pub(super) struct Effective {
-    pub(super) value: String,
-    pub(super) origin: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -137,45 +131,11 @@ pub(super) enum Action {
     Oom,
 }
 
-#[derive(Debug, Deserialize)]
-pub(super) struct Frame {
-    pub(super) object: String,
-    pub(super) offset: u64,
-    pub(super) name: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Stack {
-    stack: u32,
-    frames: Vec<usize>,
-}
-
-/// The version alone, so that a newer file is recognised.
-#[derive(Deserialize)]
-struct Version {
-    schema: Option<u64>,
-}
-
 impl Statistics {
     /// # Errors
     /// One line that says what is wrong with the file.
     pub(super) fn parse(bytes: &[u8]) -> Result<Statistics, String> {
-        let wrong = |error: serde_json::Error| {
-            // The error may quote the file.
-            let error = super::super::output::plain(&error.to_string());
-            format!("not statistics of vramalloc: {error}")
-        };
-        let version: Version = serde_json::from_slice(bytes).map_err(wrong)?;
-        match version.schema {
-            Some(schema) if schema == u64::from(SCHEMA) => {}
-            Some(schema) => {
-                return Err(format!(
-                    "schema {schema}, but this command reads schema {SCHEMA}"
-                ));
-            }
-            None => return Err("not statistics of vramalloc: no schema".to_owned()),
-        }
-        let statistics: Statistics = serde_json::from_slice(bytes).map_err(wrong)?;
+        let statistics: Statistics = statistics::read(bytes)?;
         statistics.snapshot.check()?;
         Ok(statistics)
     }

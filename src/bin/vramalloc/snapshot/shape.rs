@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use vramalloc_core::config::{Host, find, load, variable};
 
-use super::read::{Action, Block, Event, Frame, Kind, Segment, State, Statistics};
+use super::super::statistics::Frame;
+use super::read::{Action, Block, Event, Kind, Segment, State, Statistics};
 use super::replay::Replayed;
 
 /// Requests up to this size are `PyTorch`'s small ones.

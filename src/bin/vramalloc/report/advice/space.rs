@@ -21,7 +21,8 @@ const LARGE: u64 = 32 * MIB;
 /// gives.
 pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
     let limit = case.option("limit").filter(|&limit| limit != "none")?;
-    let (failed, needed) = case.details.raisable.or_else(|| limit_from_sums(case))?;
+    let told = case.arena.raisable_ooms.zip(case.arena.limit_needed);
+    let (failed, needed) = told.or_else(|| limit_from_sums(case))?;
     let enough = needed.checked_next_multiple_of(256 * MIB).unwrap_or(needed);
     // If it is no more than the limit, other memory of the device was the
     // reason.
@@ -38,19 +39,19 @@ pub(super) fn limit(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
-/// As `raisable`, from files that do not count these requests: how many a
+/// As `raisable_ooms`, from files that do not count these requests: how many a
 /// higher limit serves, and which.
 fn limit_from_sums(case: &Case<'_>) -> Option<(u64, u64)> {
-    let pieces = case.details.fragmented_ooms;
+    let pieces = case.arena.fragmented_ooms;
     let failed = case.arena.limit_ooms.saturating_sub(pieces);
-    let needed = (case.arena.live.peak).saturating_add(case.details.largest_oom);
+    let needed = (case.arena.live.peak).saturating_add(case.arena.largest_oom);
     let holds = case.arena.device_total.is_none_or(|total| needed <= total);
     holds.then_some((failed, needed))
 }
 
 /// Requests failed at the limit without an attempt to free memory.
 pub(super) fn fail_at_limit(case: &Case<'_>) -> Option<Advice> {
-    let rejected = case.details.memory.rejections;
+    let rejected = case.memory.number("num_oom_rejections");
     (rejected > 0).then(|| Advice {
         option: "throw_on_cudamalloc_oom",
         value: "False".to_owned(),
@@ -65,7 +66,7 @@ pub(super) fn fail_at_limit(case: &Case<'_>) -> Option<Advice> {
 
 /// The whole cache had to be emptied for a request.
 pub(super) fn collect_before_the_limit(case: &Case<'_>) -> Option<Advice> {
-    let retries = case.details.memory.retries;
+    let retries = case.memory.number("num_alloc_retries");
     let helped = retries.saturating_sub(case.arena.ooms);
     let has_cache = case.strategy() != "passthrough";
     // If requests wait for other threads' frees, those frees served them;
@@ -128,7 +129,7 @@ pub(super) fn naive_chunk(case: &Case<'_>) -> Option<Advice> {
 /// The size from which blocks are worth keeping whole: half of the smallest
 /// class of large requests that held a tenth of the peak.
 fn large_blocks(case: &Case<'_>) -> Option<u64> {
-    let bounds = case.details.classes.iter().filter_map(|class| {
+    let bounds = case.arena.classes.iter().filter_map(|class| {
         is_part(class.peak_bytes, case.arena.live.peak, 10).then_some(class.up_to?)
     });
     bounds
@@ -139,7 +140,7 @@ fn large_blocks(case: &Case<'_>) -> Option<u64> {
 
 /// Requests failed because large blocks had been cut up for smaller ones.
 pub(super) fn keep_large_blocks_whole(case: &Case<'_>) -> Option<Advice> {
-    let failed = case.details.fragmented_ooms;
+    let failed = case.arena.fragmented_ooms;
     let from = large_blocks(case)?;
     let can_cut = case.strategy() == "auto_growth" && case.is_unset("max_split_size_mb");
     (failed > 0 && can_cut).then(|| Advice {
@@ -150,7 +151,7 @@ pub(super) fn keep_large_blocks_whole(case: &Case<'_>) -> Option<Advice> {
              {}); blocks from {} on would have stayed whole and could have gone back to the \
              driver.",
             count(failed, "request"),
-            bytes(case.details.memory.peak(Metric::InactiveSplitBytes)),
+            bytes(case.memory.peak(Metric::InactiveSplitBytes)),
             bytes(from),
         ),
     })
@@ -171,7 +172,7 @@ fn is_worth(case: &Case<'_>, part: u64) -> bool {
 
 /// Chunks of the wrong sizes were kept while others were taken.
 pub(super) fn give_back_what_does_not_fit(case: &Case<'_>) -> Option<Advice> {
-    let (at_peak, reserved) = (&case.details.at_peak, case.arena.reserved.peak);
+    let (at_peak, reserved) = (&case.arena.at_peak, case.arena.reserved.peak);
     // The part of it in limbo could not have gone back.
     let idle = at_peak.idle.saturating_sub(at_peak.limbo);
     let keeps =
@@ -191,12 +192,12 @@ pub(super) fn give_back_what_does_not_fit(case: &Case<'_>) -> Option<Advice> {
 
 /// Sizes that differ a little do not fit each other's blocks.
 pub(super) fn round_alike(case: &Case<'_>) -> Option<Advice> {
-    let (at_peak, reserved) = (&case.details.at_peak, case.arena.reserved.peak);
+    let (at_peak, reserved) = (&case.arena.at_peak, case.arena.reserved.peak);
     let pieces = at_peak.cached.saturating_sub(at_peak.idle);
     // A miss could only have been served by a block that was freed.
-    let at_peak_blocks = case.details.classes.iter().map(|class| class.peak_blocks);
+    let at_peak_blocks = case.arena.classes.iter().map(|class| class.peak_blocks);
     let freed = (case.arena.allocations).saturating_sub(at_peak_blocks.sum());
-    let missed = case.details.fragmented_misses.min(freed);
+    let missed = case.arena.fragmented_misses.min(freed);
     let cut = case.strategy() == "auto_growth" && is_part(missed, case.arena.misses, 10);
     (cut && is_worth(case, pieces) && case.is_unset("roundup_power2_divisions")).then(|| Advice {
         option: "roundup_power2_divisions",
@@ -207,7 +208,7 @@ pub(super) fn round_alike(case: &Case<'_>) -> Option<Advice> {
              fit each other's blocks; each takes at most an eighth more memory.",
             bytes(reserved),
             bytes(pieces),
-            case.details.fragmented_misses,
+            case.arena.fragmented_misses,
             count(case.arena.misses, "request"),
         ),
     })
@@ -216,9 +217,8 @@ pub(super) fn round_alike(case: &Case<'_>) -> Option<Advice> {
 /// Rounding cost much memory.
 pub(super) fn round_less(case: &Case<'_>) -> Option<Advice> {
     let divisions: u64 = case.option("roundup_power2_divisions")?.parse().ok()?;
-    let memory = &case.details.memory;
-    let active = memory.peak(Metric::ActiveBytes);
-    let rounding = active.saturating_sub(memory.peak(Metric::RequestedBytes));
+    let active = case.memory.peak(Metric::ActiveBytes);
+    let rounding = active.saturating_sub(case.memory.peak(Metric::RequestedBytes));
     let finer = divisions.saturating_mul(2);
     (divisions > 1 && rounding >= WORTH && is_part(rounding, active, 10)).then(|| Advice {
         option: "roundup_power2_divisions",
@@ -255,10 +255,10 @@ fn in_force(case: &Case<'_>, key: &str, of: fn(&Config) -> Option<DeviceShare>) 
 /// Memory was taken while much lay in limbo, which a budget far above the
 /// default allowed.
 pub(super) fn smaller_limbo(case: &Case<'_>) -> Option<Advice> {
-    let limbo = case.details.at_peak.limbo;
+    let limbo = case.arena.at_peak.limbo;
     let reserved = case.arena.reserved.peak;
     let smaller = (limbo / 4).max(WORTH);
-    let missed = case.details.limbo_misses > 0 && smaller < limbo;
+    let missed = case.arena.limbo_misses > 0 && smaller < limbo;
     (missed && has_large_budget(case) && is_worth(case, limbo)).then(|| Advice {
         option: "limbo_budget",
         value: size(smaller),
@@ -282,7 +282,7 @@ pub(super) fn room_for_limbo(case: &Case<'_>) -> u64 {
 
 /// Idle memory was kept without use.
 pub(super) fn give_idle_back(case: &Case<'_>) -> Option<Advice> {
-    let (idle, reserved) = (case.details.idle_low, case.arena.reserved.current);
+    let (idle, reserved) = (case.arena.idle_low, case.arena.reserved.current);
     let kept_for_good = case.option("decay_ms") == Some("-1");
     // In a shorter run ten seconds without use mean nothing.
     let long = case.file.ran_ns() >= 60_000_000_000;

@@ -96,7 +96,7 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
     let file = File::read(json.to_string().as_bytes()).unwrap();
     assert!(file.warnings.is_empty(), "{:?}", file.warnings);
     let arena = &file.arenas[0];
-    let all = advice(&file, arena, arena.details.as_ref().unwrap());
+    let all = advice(&file, arena, arena.memory.as_ref().unwrap());
     for advice in &all {
         // The advice is an option with a value that it accepts.
         assert_eq!(check(advice.option, &advice.value), Ok(()));

@@ -10,7 +10,7 @@ const MEMORY: [&str; 2] = ["alloc", "free"];
 
 /// Requests waited because limbo was over its budget.
 pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
-    let ns = case.details.budget_wait_ns;
+    let ns = case.arena.budget_wait_ns;
     let limbo = case.arena.limbo.peak;
     // More limbo needs memory that is there; and if less was advised, more is not.
     let larger = limbo.saturating_mul(2).min(room_for_limbo(case));
@@ -23,7 +23,7 @@ pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
             "{} waited {} for the device, {}, because limbo (up to {}) was \
              over its budget; with a larger one, they take memory instead until the device has \
              caught up.",
-            count(case.details.budget_waits, "request"),
+            count(case.arena.budget_waits, "request"),
             duration(ns),
             of_run(ns, case.file),
             bytes(limbo),
@@ -50,8 +50,7 @@ pub(super) fn do_not_wait_in_free(case: &Case<'_>) -> Option<Advice> {
 fn driver_time(case: &Case<'_>) -> Option<(u64, String)> {
     let ns = case.arena.driver_ns(&MEMORY);
     case.took(ns).then(|| {
-        let calls = case.arena.calls.iter();
-        let calls = calls.filter(|calls| MEMORY.contains(&calls.kind.as_str()));
+        let calls = MEMORY.iter().filter_map(|&kind| case.arena.calls.get(kind));
         let number = calls.fold(0u64, |sum, calls| sum.saturating_add(calls.calls));
         let words = format!(
             "{} for memory took {}, {}",

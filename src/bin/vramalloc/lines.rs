@@ -1,9 +1,13 @@
 //! Text that grows by lines of at most 80 columns.
+//!
+//! Invariant: no line does anything to a terminal, whatever it was made from.
 
 use std::fmt::{Display, Write};
 
+use super::output::plain;
+
 /// The width of all text that has no form of its own.
-const WIDTH: usize = 80;
+pub(super) const WIDTH: usize = 80;
 
 /// A text in the making.
 #[derive(Default)]
@@ -15,14 +19,14 @@ impl Lines {
     /// Adds a line as it is.
     pub(super) fn exact(&mut self, line: impl Display) {
         // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{line}");
+        let _ = writeln!(self.text, "{}", plain(&line.to_string()));
     }
 
     /// Adds a line, broken between words if it is too long; its continuation is
     /// indented by `indent` more.
     pub(super) fn wrapped(&mut self, line: impl Display, indent: usize) {
         let line = line.to_string();
-        let start = line.len() - line.trim_start().len();
+        let start = line.len() - line.trim_start_matches(' ').len();
         let mut at = start;
         let mut out = " ".repeat(start);
         let mut first = true;
@@ -95,6 +99,17 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn every_line_is_plain() {
+        let mut lines = Lines::default();
+        lines.exact("a\nb");
+        lines.item("\u{1b}[31m c\td");
+        lines.fact("name", "\n\r e");
+        let rows: Vec<&str> = lines.text.lines().collect();
+        let name = format!("  {:<16}\u{fffd}\u{fffd} e", "name");
+        assert_eq!(rows, ["a\u{fffd}b", "  - \u{fffd}[31m c\u{fffd}d", &name]);
     }
 
     #[test]

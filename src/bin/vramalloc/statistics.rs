@@ -1,0 +1,66 @@
+//! What the readers of a statistics file have in common.
+//!
+//! A reader's types describe what it reads. Invariant: a file is found to be
+//! wrong from the start or not at all. Keys that the types do not name are
+//! skipped, so that a snapshot, which can be large, is held by nobody who does
+//! not need it.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Deserializer;
+use vramalloc_core::stats::SCHEMA;
+
+use super::output::plain;
+
+/// An option that was in force.
+#[derive(Debug, Deserialize)]
+pub(super) struct Setting {
+    pub(super) value: String,
+    pub(super) origin: String,
+}
+
+/// A place in a program, of call stacks.
+#[derive(Debug, Deserialize)]
+pub(super) struct Frame {
+    pub(super) object: String,
+    pub(super) offset: u64,
+    pub(super) name: Option<String>,
+}
+
+/// A call stack: its number, and its places by theirs, the innermost first.
+#[derive(Debug, Deserialize)]
+pub(super) struct Stack {
+    pub(super) stack: u32,
+    pub(super) frames: Vec<usize>,
+}
+
+/// The version alone, so that a newer file is recognised.
+#[derive(Deserialize)]
+struct Version {
+    schema: Option<u64>,
+}
+
+/// Reads what a `T` describes.
+///
+/// # Errors
+/// One line that says what is wrong with the file, and where.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    let foreign = |error: &str| format!("not statistics of vramalloc: {error}");
+    // The errors may quote the file.
+    let version: Version =
+        serde_json::from_slice(bytes).map_err(|error| foreign(&plain(&error.to_string())))?;
+    match version.schema {
+        Some(schema) if schema == u64::from(SCHEMA) => {}
+        Some(schema) => {
+            return Err(format!(
+                "schema {schema}, but this command reads schema {SCHEMA}"
+            ));
+        }
+        None => return Err(foreign("no schema")),
+    }
+    // To know the place takes time, which only a file with a fault is worth.
+    serde_json::from_slice(bytes).or_else(|_| {
+        serde_path_to_error::deserialize(&mut Deserializer::from_slice(bytes))
+            .map_err(|error| plain(&error.to_string()))
+    })
+}

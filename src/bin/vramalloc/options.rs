@@ -1,17 +1,12 @@
 //! `vramalloc options`: all options with the values in force here.
 
 use std::env;
-use std::fmt::Write;
+use std::fmt::Display;
 
 use vramalloc_core::config::{self, Effective, Host, OPTIONS, OptionRow, Role, Torch};
 
-use super::output::{plain, say, show};
-
-/// The width of the text.
-const WIDTH: usize = 80;
-
-/// The indentation of text below an option.
-const INDENT: &str = "    ";
+use super::lines::{Lines, WIDTH};
+use super::output::{say, show};
 
 /// What follows the list.
 const NOTES: &str = "
@@ -25,21 +20,20 @@ program that loads the framework leaves them to it, unless import is always.
 /// environment is reported on standard error.
 pub(super) fn options() -> u8 {
     let loaded = config::load(env::vars_os(), Host::default());
-    let mut text = String::new();
-    line(&mut text, ["OPTION", "VALUE", "FROM"]);
+    let mut out = Lines::default();
+    line(&mut out, ["OPTION", "VALUE", "FROM"]);
     for row in OPTIONS {
-        entry(&mut text, row, &loaded.echo);
+        entry(&mut out, row, &loaded.echo);
     }
-    text.push_str(NOTES);
     for warning in &loaded.warnings {
         say(warning);
     }
-    show(&text)
+    show(&(out.text + NOTES))
 }
 
 /// One option: its value, then what it accepts and does.
-fn entry(text: &mut String, row: &'static OptionRow, echo: &[Effective]) {
-    text.push('\n');
+fn entry(out: &mut Lines, row: &'static OptionRow, echo: &[Effective]) {
+    out.exact("");
     let target = row.target().key;
     let (value, origin) = match echo.iter().find(|effective| effective.key == target) {
         Some(effective) if target == row.key => (effective.value.clone(), &*effective.origin),
@@ -51,61 +45,42 @@ fn entry(text: &mut String, row: &'static OptionRow, echo: &[Effective]) {
         ),
         None => ("not given".to_owned(), ""),
     };
-    line(text, [row.key, &plain(&value), origin]);
+    line(out, [row.key, &value, origin]);
     match row.torch {
-        Torch::Keys(keys) => wrapped(text, &format!("PyTorch: {}", keys.join(", "))),
-        Torch::Variable(variable) => wrapped(text, variable),
+        Torch::Keys(keys) => below(out, format_args!("PyTorch: {}", keys.join(", "))),
+        Torch::Variable(variable) => below(out, variable),
         Torch::No => {}
     }
     if let Some(flag) = row.paddle {
-        wrapped(text, flag);
+        below(out, flag);
     }
     let role = match row.role {
         Role::Own(_) => format!("default {}", row.default_value()),
         Role::Sets(key) => format!("another way to set {key}"),
         Role::NoEffect(_) => "without effect".to_owned(),
     };
-    wrapped(
-        text,
-        &format!("{}; {role}; accepted: {}", row.kind, row.accepted),
+    below(
+        out,
+        format_args!("{}; {role}; accepted: {}", row.kind, row.accepted),
     );
-    wrapped(text, row.help);
+    below(out, row.help);
     if let Role::NoEffect(why) = row.role {
-        wrapped(text, &format!("It has no effect here: {why}."));
+        below(out, format_args!("It has no effect here: {why}."));
     }
 }
 
 /// Three columns; if they are too wide, the last stands on a line of its own.
-fn line(text: &mut String, [option, value, origin]: [&str; 3]) {
+fn line(out: &mut Lines, [option, value, origin]: [&str; 3]) {
     let columns = format!("{option:<34}  {value:<22}  {origin}");
     if columns.chars().count() <= WIDTH {
-        text.push_str(columns.trim_end());
+        out.exact(columns.trim_end());
     } else {
-        let columns = format!("{option:<34}  {value}");
-        text.push_str(columns.trim_end());
-        // Writing to a string cannot fail.
-        let _ = write!(text, "\n{:<34}  from {origin}", "");
+        out.exact(format!("{option:<34}  {value}").trim_end());
+        out.exact(format_args!("{:<34}  from {origin}", ""));
     }
-    text.push('\n');
 }
 
 /// A text broken at spaces, indented.
-fn wrapped(text: &mut String, words: &str) {
-    let mut column = 0;
-    for word in words.split_whitespace() {
-        let width = word.chars().count();
-        if column == 0 || column + 1 + width > WIDTH {
-            if column > 0 {
-                text.push('\n');
-            }
-            text.push_str(INDENT);
-            column = INDENT.len();
-        } else {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += width;
-    }
-    text.push('\n');
+fn below(out: &mut Lines, text: impl Display) {
+    out.wrapped(format_args!("    {text}"), 0);
 }

@@ -4,12 +4,12 @@
 
 use std::fmt::Display;
 
-use super::super::output::plain;
+use super::super::lines::Lines;
 
 /// The findings, in the order in which they were made.
 #[derive(Default)]
 pub(crate) struct Findings {
-    text: String,
+    lines: Lines,
     problems: usize,
 }
 
@@ -47,13 +47,12 @@ impl Findings {
 
     /// The lines since the last call.
     pub(crate) fn take(&mut self) -> String {
-        std::mem::take(&mut self.text)
+        std::mem::take(&mut self.lines).text
     }
 
     fn line(&mut self, level: &str, subject: &str, text: impl Display) {
-        let line = format!("{level:<9}{subject:<9}{text}");
-        self.text.push_str(&plain(&line));
-        self.text.push('\n');
+        let line = format_args!("{level:<9}{subject:<9}{text}");
+        self.lines.exact(line);
     }
 }
 

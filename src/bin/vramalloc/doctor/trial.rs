@@ -13,10 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
+use serde::Deserialize;
 use vramalloc_core::config::{self, Host};
 use vramalloc_core::stats::NOT_SERVED;
 
+use super::super::statistics::{self, Setting};
 use super::super::{child, library};
 use super::findings::Findings;
 use super::scopes;
@@ -107,7 +108,7 @@ pub(super) fn run(
         tell(process, findings);
     }
     for process in &processes {
-        served = served.saturating_add(count(process, "/totals/allocations"));
+        served = served.saturating_add(process.totals.allocations);
     }
     if let Some(more) = processes.len().checked_sub(TOLD).filter(|&more| more > 0) {
         findings.note(
@@ -118,51 +119,62 @@ pub(super) fn run(
     Some(served)
 }
 
+/// What is reported of one process.
+#[derive(Deserialize)]
+struct Process {
+    program: String,
+    pid: u64,
+    options: Options,
+    warnings: Vec<String>,
+    doors: Vec<String>,
+    totals: Totals,
+}
+
+#[derive(Deserialize)]
+struct Options {
+    strategy: Setting,
+}
+
+#[derive(Deserialize)]
+struct Totals {
+    allocations: u64,
+    hits: u64,
+    ooms: u64,
+    bad_frees: u64,
+}
+
 /// Reports what one process did.
-fn tell(process: &Value, findings: &mut Findings) {
-    let text = |pointer: &str| {
-        process
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or("?")
-    };
-    let doors = process.get("doors").and_then(Value::as_array);
-    let doors: Vec<&str> = doors
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    let program = text("/program");
-    let pid = count(process, "/pid");
+fn tell(process: &Process, findings: &mut Findings) {
+    let Process { program, pid, .. } = process;
+    let totals = &process.totals;
     findings.ok(
         "trial",
         format_args!(
             "{program} (process {pid}): {} allocations served by {}, {} of them without the driver",
-            count(process, "/totals/allocations"),
-            text("/options/strategy/value"),
-            count(process, "/totals/hits"),
+            totals.allocations, process.options.strategy.value, totals.hits,
         ),
     );
     findings.ok(
         "doors",
-        format_args!("{program} (process {pid}) came by {}", doors.join(", ")),
+        format_args!(
+            "{program} (process {pid}) came by {}",
+            process.doors.join(", ")
+        ),
     );
-    let warnings = process.get("warnings").and_then(Value::as_array);
-    let mut warnings = warnings.into_iter().flatten();
-    if warnings.any(|warning| warning.as_str() == Some(NOT_SERVED)) {
+    if process.warnings.iter().any(|warning| warning == NOT_SERVED) {
         findings.problem(
             "doors",
             format_args!("{program} (process {pid}): {NOT_SERVED}"),
         );
     }
-    let ooms = count(process, "/totals/ooms");
+    let ooms = totals.ooms;
     if ooms > 0 {
         findings.note(
             "trial",
             format_args!("{program} (process {pid}): {ooms} requests failed for want of memory"),
         );
     }
-    let bad = count(process, "/totals/bad_frees");
+    let bad = totals.bad_frees;
     if bad > 0 {
         findings.note(
             "trial",
@@ -172,13 +184,6 @@ fn tell(process: &Value, findings: &mut Findings) {
             ),
         );
     }
-}
-
-fn count(process: &Value, pointer: &str) -> u64 {
-    process
-        .pointer(pointer)
-        .and_then(Value::as_u64)
-        .unwrap_or(0)
 }
 
 /// A directory of this trial.
@@ -211,13 +216,13 @@ impl Place {
     }
 
     /// The statistics of every process, in a fixed order.
-    fn processes(&self) -> Vec<Value> {
+    fn processes(&self) -> Vec<Process> {
         let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let mut files: Vec<PathBuf> = files.map(|file| file.path()).collect();
         files.sort();
         files
             .iter()
-            .filter_map(|file| serde_json::from_slice(&fs::read(file).ok()?).ok())
+            .filter_map(|file| statistics::read(&fs::read(file).ok()?).ok())
             .collect()
     }
 }

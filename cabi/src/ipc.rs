@@ -20,15 +20,13 @@ mod mappings;
 pub(crate) mod range;
 mod token;
 
-use std::io;
-use std::ptr;
+use std::{io, ptr};
 
 use vramalloc_core::arena::Located;
 use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Address, Bytes, Code};
 
-use crate::driver::green;
-use crate::driver::primary;
+use crate::driver::{green, primary};
 use crate::ipc::mappings::{Closed, Found, Part, Source};
 use crate::ipc::token::{HandleBytes, Record, Token};
 use crate::pools::device;

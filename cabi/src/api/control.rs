@@ -9,11 +9,7 @@ use super::{
     VRAMALLOC_READ_ONLY, VRAMALLOC_TOO_SMALL, VRAMALLOC_UNKNOWN_NAME, answer, given,
     vramalloc_result,
 };
-use crate::pools::background;
-use crate::pools::device;
-use crate::pools::host_memory;
-use crate::pools::pageable;
-use crate::pools::places;
+use crate::pools::{background, device, host_memory, pageable, places};
 use crate::report::control::{self, Refused};
 use crate::report::dump;
 use crate::types::put;

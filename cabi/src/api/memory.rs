@@ -7,9 +7,7 @@ use vramalloc_core::{Address, AllocError, Bytes, Code};
 
 use super::{Failure, VRAMALLOC_INVALID_ARGUMENT, answer, given, pointer, vramalloc_result};
 use crate::pools::holdings::{self, Item};
-use crate::pools::memory;
-use crate::pools::pageable;
-use crate::pools::places;
+use crate::pools::{memory, pageable, places};
 
 /// Where memory lies: the ordinal of a device (0 and up, as CUDA counts them
 /// in this process), or one of this library's own places.

@@ -12,12 +12,9 @@ use vramalloc_core::{Bytes, Code};
 use super::streams::vramalloc_stream;
 use super::{pointer, serve};
 use crate::linker::resolve;
-use crate::pools::background;
-use crate::pools::device;
 use crate::pools::lanes::{self, Uses};
 use crate::pools::memory::free_anywhere;
-use crate::pools::pageable;
-use crate::pools::places;
+use crate::pools::{background, device, pageable, places};
 
 /// Whether PyTorch tells us of `record_stream`. Relaxed: a request that comes
 /// at the same moment is served as before.

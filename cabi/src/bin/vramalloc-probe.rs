@@ -7,12 +7,11 @@
 //! each, `failed` (function, code or reason) where the driver does not
 //! answer. Makes no context. Cost: the driver's start.
 
-use std::env;
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
-use std::ptr;
+use std::{env, ptr};
 
 /// A function of the driver that failed, and why.
 type Failure = (&'static str, String);

@@ -1,8 +1,7 @@
 //! The doors by which processes share memory.
 
-use crate::ipc;
-use crate::real;
 use crate::types::{CUdeviceptr, CUipcMemHandle, CudaResult};
+use crate::{ipc, real};
 
 pub(crate) unsafe fn cuIpcGetMemHandle(
     handle: *mut CUipcMemHandle,

@@ -31,19 +31,14 @@ use std::sync::Arc;
 use vramalloc_core::Code;
 use vramalloc_core::patience::Patience;
 
-use crate::driver::capture;
 use crate::driver::context::Context;
-use crate::driver::contexts;
-use crate::driver::green;
-use crate::driver::primary;
-use crate::driver::streams;
 use crate::driver::users::{self, Alone, Counted};
 use crate::driver::whose::Ending;
-use crate::ipc;
+use crate::driver::{capture, contexts, green, primary, streams};
 use crate::pools::device;
 use crate::process::guard::own_call;
-use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
+use crate::{ipc, real};
 
 /// What a call may end.
 #[derive(Copy, Clone)]

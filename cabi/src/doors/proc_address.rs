@@ -17,8 +17,7 @@ use std::sync::OnceLock;
 
 use crate::doors::table::{Symbol, TABLE};
 use crate::linker::callers;
-use crate::linker::resolve::Library;
-use crate::linker::resolve::{DRIVER_FILE, driver_function, is_in_driver, loaded_files};
+use crate::linker::resolve::{DRIVER_FILE, Library, driver_function, is_in_driver, loaded_files};
 use crate::real;
 use crate::types::{CudaResult, PROC_PER_THREAD_STREAM, Text};
 

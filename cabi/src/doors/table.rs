@@ -12,17 +12,9 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::doors::capture;
-use crate::doors::contexts;
-use crate::doors::green;
-use crate::doors::host;
-use crate::doors::ipc;
-use crate::doors::lifecycle;
-use crate::doors::memory;
-use crate::doors::proc_address;
-use crate::doors::ranges;
-use crate::doors::runtime;
-use crate::doors::streams;
+use crate::doors::{
+    capture, contexts, green, host, ipc, lifecycle, memory, proc_address, ranges, runtime, streams,
+};
 use crate::linker::resolve::Library;
 use crate::process::cancel;
 use crate::process::guard::{self, Entry};

@@ -18,9 +18,7 @@ use vramalloc_core::Code;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 
-use crate::driver::contexts;
-use crate::driver::green;
-use crate::driver::reserve;
+use crate::driver::{contexts, green, reserve};
 use crate::linker::resolve::MISSING;
 use crate::process::guard::{self, own_call};
 use crate::real;

@@ -20,9 +20,7 @@ use spin::rwlock::RwLock;
 use vramalloc_core::patience::Brief;
 
 use crate::driver::context::Context;
-use crate::driver::green;
-use crate::driver::primary;
-use crate::driver::streams;
+use crate::driver::{green, primary, streams};
 use crate::real;
 use crate::types::{CUcontext, CUdevice};
 

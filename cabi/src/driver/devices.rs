@@ -12,9 +12,8 @@ use vramalloc_core::Bytes;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Quota;
 
-use crate::process;
-use crate::real;
 use crate::types::CUdevice;
+use crate::{process, real};
 
 static DEVICES: SpinMutex<Vec<&'static Device>, Brief> = SpinMutex::new(Vec::new());
 

@@ -18,10 +18,8 @@ use std::sync::{Arc, OnceLock};
 use vramalloc_core::Code;
 use vramalloc_core::driver::Whose;
 
-use crate::driver::capture;
 use crate::driver::context::{Context, Decision, Event, lasts};
-use crate::driver::contexts;
-use crate::driver::streams;
+use crate::driver::{capture, contexts, streams};
 use crate::types::CUstream;
 
 /// Events in the work of one context.

@@ -18,9 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
 
-use crate::driver::capture;
-use crate::driver::contexts;
-use crate::driver::primary;
+use crate::driver::{capture, contexts, primary};
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice};

@@ -10,14 +10,10 @@ use std::time::Duration;
 use vramalloc_core::driver::{IfEnding, Whose, ask_until};
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
-use crate::driver::capture;
 use crate::driver::context::{Context, Decision, lasts};
-use crate::driver::contexts;
 use crate::driver::fence::{Fence, runs_nothing, wait_for};
-use crate::driver::reserve;
 use crate::driver::reserve::Beyond;
-use crate::driver::streams;
-use crate::driver::whose;
+use crate::driver::{capture, contexts, reserve, streams, whose};
 use crate::process::{cancel, guard};
 use crate::real;
 use crate::types::CudaResult;

@@ -29,9 +29,8 @@ use spin::mutex::SpinMutex;
 use vramalloc_core::Code;
 use vramalloc_core::patience::{Brief, Patience};
 
-use crate::driver::capture;
 use crate::driver::context::{Context, Event};
-use crate::driver::contexts;
+use crate::driver::{capture, contexts};
 use crate::linker::resolve::driver_function;
 use crate::types::{CUstream, CudaResult};
 

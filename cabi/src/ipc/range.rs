@@ -12,8 +12,7 @@ use vramalloc_core::Address;
 use vramalloc_core::page_map::Owner;
 
 use crate::ipc::mappings;
-use crate::pools::device;
-use crate::pools::host_memory;
+use crate::pools::{device, host_memory};
 use crate::process::guard::{Service, service};
 use crate::types::CUdeviceptr;
 

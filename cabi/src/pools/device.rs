@@ -22,14 +22,12 @@ use vramalloc_core::patience::Brief;
 use vramalloc_core::{Address, Bytes, Code, FreeError, MemInfo};
 
 use crate::driver::context::{Context, Decision};
-use crate::driver::contexts;
 use crate::driver::devices::{self, Device, device};
-use crate::driver::green;
 use crate::driver::real_driver::RealDriver;
-use crate::pools::holdings;
+use crate::driver::{contexts, green};
 use crate::pools::host_memory::{Leftovers, PoolOwner, Pools};
-use crate::pools::lanes;
 use crate::pools::registry::Registry;
+use crate::pools::{holdings, lanes};
 use crate::process::say::{Once, warn_once};
 use crate::process::{self, cancel};
 use crate::real;

@@ -16,20 +16,17 @@ use vramalloc_core::lanes::{Capture, LaneKey, Streams};
 use vramalloc_core::page_map::{ArenaId, Owner};
 use vramalloc_core::{Address, Bytes, Code, FreeError};
 
-use crate::driver::capture;
 use crate::driver::context::Context;
-use crate::driver::contexts;
 use crate::driver::fence::{Fence, runs_nothing};
 use crate::driver::real_driver::RealDriver;
+use crate::driver::{capture, contexts};
 use crate::linker::resolve::MISSING;
-use crate::pools::background;
 use crate::pools::device::{self, Asking, DeviceArena, DevicePool};
-use crate::pools::places;
-use crate::process;
+use crate::pools::{background, places};
 use crate::process::guard::own_call;
-use crate::real;
 use crate::real::reach;
 use crate::types::{CAPTURE_STATUS_NONE, CUcontext, CUdevice, CUstream, CudaResult};
+use crate::{process, real};
 
 /// Handles up to these stand for streams of the context or the thread.
 const LEGACY: usize = 1;

@@ -11,9 +11,7 @@ use vramalloc_core::config::{OptionRow, StatsTarget, Unchanged};
 use vramalloc_core::stats::ArenaStats;
 
 use crate::driver::devices;
-use crate::pools::background;
-use crate::pools::device;
-use crate::pools::pageable;
+use crate::pools::{background, device, pageable};
 use crate::process;
 use crate::report::dump;
 

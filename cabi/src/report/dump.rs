@@ -11,9 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::{ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
-use crate::pools::device;
-use crate::pools::lanes;
-use crate::pools::pageable;
+use crate::pools::{device, lanes, pageable};
 use crate::process::guard::{self, Service};
 use crate::process::outside::{Outlet, quietly};
 use crate::process::say::{Once, warn_once};

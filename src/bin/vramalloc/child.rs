@@ -4,11 +4,9 @@
 //! Invariant: a signal is only sent while the child has not been reaped, so it
 //! cannot reach another process with the same id.
 
-use std::fs;
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
-use std::thread;
+use std::{fs, io, thread};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use rustix::termios::tcgetpgrp;

@@ -2,12 +2,11 @@
 //! statistics are.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, io};
 
 use vramalloc_core::config::{self, Host, NOTES, StatsTarget};
 

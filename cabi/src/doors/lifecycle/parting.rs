@@ -19,11 +19,9 @@ use vramalloc_core::Code;
 use vramalloc_core::driver::{Whose, ask_until};
 
 use super::Sure;
-use crate::driver::capture;
 use crate::driver::context::Context;
-use crate::driver::contexts;
 use crate::driver::fence::{Fence, all_reached, runs_nothing};
-use crate::driver::streams;
+use crate::driver::{capture, contexts, streams};
 use crate::pools::device::{self, DevicePool};
 
 /// The longest that all waits before an end take together, because work may end

@@ -17,9 +17,8 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use std::{ptr, thread};
 
 use spin::rwlock::RwLock;
 use vramalloc_core::patience::Brief;

@@ -4,13 +4,12 @@
 //! that no foreign code is loaded here. Cost: the driver's start, seconds on
 //! some machines.
 
-use std::env;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, thread};
 
 use super::super::units::bytes;
 use super::findings::Findings;

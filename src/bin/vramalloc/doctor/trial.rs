@@ -4,14 +4,13 @@
 //! removed after the trial.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fs::{self, DirBuilder};
-use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
+use std::{env, io};
 
 use serde::Deserialize;
 use vramalloc_core::config::{self, Host};

@@ -14,6 +14,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use spin::rwlock::RwLock;
@@ -46,8 +47,19 @@ static THEN: OnceLock<fn(&'static Start)> = OnceLock::new();
 /// Has `then` called when the process first asks for memory. Registered when
 /// the library is loaded; if the process was faster, called at once.
 pub(crate) fn when_started(then: fn(&'static Start)) {
-    let is_first = THEN.set(then).is_ok();
-    if let (true, Some(start)) = (is_first, START.get()) {
+    let _again = THEN.set(then);
+    if let Some(start) = START.get() {
+        begin(start);
+    }
+}
+
+/// Calls what was registered, once: two threads may each find both there.
+fn begin(start: &'static Start) {
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    // Relaxed: it stands for itself.
+    if let Some(then) = THEN.get()
+        && !BEGUN.swap(true, Ordering::Relaxed)
+    {
         then(start);
     }
 }
@@ -158,9 +170,7 @@ pub(crate) fn start() -> &'static Start {
             warn(warning);
         }
         notes::note(Note::Seen);
-        if let Some(then) = THEN.get() {
-            then(start);
-        }
+        begin(start);
     }
     start
 }

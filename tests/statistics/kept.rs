@@ -10,30 +10,8 @@ use vramalloc_core::config::OPTIONS;
 use vramalloc_core::stats::ArenaReport;
 use vramalloc_tests::stage::root;
 
+use crate::page::paths;
 use crate::sample::{arena, host_arena, snapshots, text};
-
-/// The paths of all keys; those of options are named by the options.
-fn paths(value: &Value, path: &str, found: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map {
-                let key = match path {
-                    "" => key.clone(),
-                    "options" => "options.<option>".to_owned(),
-                    _ => format!("{path}.{key}"),
-                };
-                paths(value, &key, found);
-                found.insert(key);
-            }
-        }
-        Value::Array(values) => {
-            for value in values {
-                paths(value, &format!("{path}[]"), found);
-            }
-        }
-        _ => {}
-    }
-}
 
 /// The names of a sort in the list.
 fn listed(sort: &str) -> BTreeSet<String> {
@@ -66,7 +44,11 @@ fn every_key_of_0_1_is_there() {
     let arenas = [arena(0), host_arena(), pageable];
     let json: Value = serde_json::from_str(&text(&arenas, Some(&snapshots()))).unwrap();
     let mut found = BTreeSet::new();
-    paths(&json, "", &mut found);
+    let named = |path: &str, key: &str| {
+        let called = if path == "options" { "<option>" } else { key };
+        called.to_owned()
+    };
+    paths(&json, "", &named, &mut found);
     let gone: Vec<_> = listed("key").difference(&found).cloned().collect();
     assert_eq!(gone, [""; 0]);
 }

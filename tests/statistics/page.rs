@@ -8,34 +8,47 @@ use vramalloc_core::stats::ArenaReport;
 
 use crate::sample::{arena, host_arena, json, snapshots, text};
 
-/// The paths of all keys below `value`, with what differs from file to file
-/// replaced by what the page calls it.
-fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+/// The paths of all keys below `value`; `named` is what a key below a path is
+/// called.
+pub(crate) fn paths(
+    value: &Value,
+    path: &str,
+    named: &impl Fn(&str, &str) -> String,
+    found: &mut BTreeSet<String>,
+) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
                 let key = match path {
                     "" => key.clone(),
-                    "options" => format!("{path}.<option>"),
-                    "arenas[].driver_calls" | "host_arenas[].driver_calls" => {
-                        format!("{path}.<kind>")
-                    }
-                    "arenas[].memory_stats" | "host_arenas[].host_memory_stats" => {
-                        format!("{path}.<key>")
-                    }
-                    _ => format!("{path}.{key}"),
+                    _ => format!("{path}.{}", named(path, key)),
                 };
-                keys(value, &key, found);
+                paths(value, &key, named, found);
                 found.insert(key);
             }
         }
         Value::Array(values) => {
             for value in values {
-                keys(value, &format!("{path}[]"), found);
+                paths(value, &format!("{path}[]"), named, found);
             }
         }
         _ => {}
     }
+}
+
+/// The paths of all keys below `value`, with what differs from file to file
+/// replaced by what the page calls it.
+fn keys(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    let named = |path: &str, key: &str| {
+        let called = match path {
+            "options" => "<option>",
+            "arenas[].driver_calls" | "host_arenas[].driver_calls" => "<kind>",
+            "arenas[].memory_stats" | "host_arenas[].host_memory_stats" => "<key>",
+            _ => key,
+        };
+        called.to_owned()
+    };
+    paths(value, path, &named, found);
 }
 
 /// First cells, in code quotes, of the rows below a heading of the page.

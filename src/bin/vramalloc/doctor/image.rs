@@ -109,7 +109,7 @@ impl Image {
     pub(crate) fn read(file: &mut (impl Read + Seek)) -> Result<Image, String> {
         let machine = machine(file)?;
         if machine.class != elf::ELFCLASS64.0 {
-            // Of a file for another machine nothing else is needed.
+            // Of a file that is not 64-bit only the machine is reported.
             return Ok(Image {
                 machine,
                 ..Image::default()

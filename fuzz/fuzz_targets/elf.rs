@@ -1,4 +1,4 @@
-//! See `vramalloc_fuzz::elf`.
+//! See `vramalloc_parsers::elf`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_fuzz::elf(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_parsers::elf(data));

@@ -1,4 +1,4 @@
-//! See `vramalloc_fuzz::loader`.
+//! See `vramalloc_parsers::loader`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_fuzz::loader(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_parsers::loader(data));

@@ -1,4 +1,4 @@
-//! See `vramalloc_fuzz::names`.
+//! See `vramalloc_parsers::names`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_fuzz::names(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_parsers::names(data));

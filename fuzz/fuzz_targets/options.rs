@@ -1,4 +1,4 @@
-//! See `vramalloc_fuzz::options`.
+//! See `vramalloc_parsers::options`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_fuzz::options(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_parsers::options(data));

@@ -1,4 +1,4 @@
-//! See `vramalloc_fuzz::report`.
+//! See `vramalloc_parsers::report`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_fuzz::report(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_parsers::report(data));

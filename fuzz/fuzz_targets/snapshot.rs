@@ -1,4 +1,4 @@
-//! See `vramalloc_fuzz::snapshot`.
+//! See `vramalloc_parsers::snapshot`.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_fuzz::snapshot(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| vramalloc_parsers::snapshot(data));

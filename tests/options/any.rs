@@ -5,10 +5,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use proptest::prelude::{Strategy, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
-use vramalloc_core::Bytes;
-use vramalloc_core::config::{
-    DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, OptionRow, Settings, load, variable,
-};
+use vramalloc_core::config::{Host, Loaded, OPTIONS, OptionRow, load, variable};
+use vramalloc_parsers::valid;
 
 fn row() -> impl Strategy<Value = &'static OptionRow> {
     prop::sample::select(OPTIONS.iter().collect::<Vec<_>>())
@@ -42,59 +40,6 @@ fn name() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// What those who read the settings take for granted.
-fn assert_valid(settings: &Settings) {
-    let config = &settings.config;
-    for share in [
-        config.chunk_fraction,
-        config.garbage_fraction,
-        settings.pinned.fraction,
-        settings.pageable.fraction,
-    ] {
-        assert!((0.0..=1.0).contains(&share));
-    }
-    for share in [config.limit, config.limbo_budget].into_iter().flatten() {
-        match share {
-            DeviceShare::Fraction(f) => assert!(f > 0.0 && f <= 1.0),
-            DeviceShare::Bytes(bytes) => assert!(!bytes.is_zero()),
-        }
-    }
-    for size in [
-        config.dedicated_min,
-        config.initial_chunk,
-        config.reallocate_chunk,
-        settings.pinned.reserve_segment,
-    ]
-    .into_iter()
-    .flatten()
-    {
-        assert!(!size.is_zero());
-    }
-    if let GarbageThreshold::Bytes(bytes) = config.garbage_threshold {
-        assert!(!bytes.is_zero());
-    }
-    if let Some(threshold) = config.garbage_collection_threshold {
-        assert!(threshold > 0.0 && threshold < 1.0);
-    }
-    for divisions in config.rounding.divisions {
-        assert!(divisions == 0 || divisions.is_power_of_two());
-    }
-    let splitting = config.splitting;
-    assert!(
-        splitting
-            .large_segment
-            .is_none_or(|size| size > Bytes::mib(10))
-    );
-    let least = splitting.large_segment.unwrap_or(Bytes::mib(20));
-    for size in [splitting.max_split, splitting.max_non_split_rounding] {
-        assert!(size.is_none_or(|size| size >= least));
-    }
-    let threads = settings.pinned.register_threads;
-    assert!(threads.is_power_of_two() && threads <= 128);
-    assert!(settings.groups.least_mib >= -1.0);
-    assert!(settings.trace_events <= 1 << 24);
-}
-
 proptest! {
     #[test]
     fn any_environment_gives_a_valid_config(
@@ -117,7 +62,7 @@ proptest! {
             .collect();
         let host = Host { paddle, torch };
         let loaded = load(environment.clone(), host);
-        assert_valid(&loaded.settings);
+        valid(&loaded.settings);
         // The order of the variables says nothing.
         let mut names = HashSet::new();
         if environment.iter().all(|(name, _)| names.insert(name)) {

@@ -16,17 +16,17 @@
 //! 2. `run`, `doctor`, `options`, `snapshot`: three subcommands, and what
 //!    `vramalloc report --snapshot` writes.
 //! 3. `report`: the subcommand of this name.
-//! 4. `fuzzing`: the parsers, for the fuzz targets.
+//! 4. `parsers`: those of files, for tests.
 
 mod child;
 mod doctor;
-#[cfg(fuzzing)]
-pub mod fuzzing;
 mod library;
 mod lines;
 mod notes;
 mod options;
 mod output;
+#[doc(hidden)]
+pub mod parsers;
 mod report;
 mod run;
 mod snapshot;

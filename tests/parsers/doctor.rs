@@ -3,11 +3,11 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use vramalloc_command::fuzzing;
+use vramalloc_command::parsers;
 
 /// An ELF file.
 pub fn elf(data: &[u8]) {
-    match fuzzing::image(data) {
+    match parsers::image(data) {
         Ok((machine, exports)) => {
             crate::is_plain(&machine);
             assert!(exports.iter().all(|name| !name.contains('\0')));
@@ -19,15 +19,15 @@ pub fn elf(data: &[u8]) {
 /// A cache of the loader, and lists of libraries and of directories.
 pub fn loader(data: &[u8]) {
     for name in ["libcuda.so.1", ""] {
-        for path in fuzzing::cached(data, name) {
+        for path in parsers::cached(data, name) {
             assert!(!path.as_os_str().as_bytes().contains(&0));
         }
     }
-    for name in fuzzing::preloads(data) {
+    for name in parsers::preloads(data) {
         assert!(!name.is_empty());
     }
-    if let Some(interpreter) = fuzzing::interpreter(data) {
+    if let Some(interpreter) = parsers::interpreter(data) {
         assert!(!interpreter.is_empty());
     }
-    assert!(!fuzzing::directories(data, Path::new("/a/b")).is_empty());
+    assert!(!parsers::directories(data, Path::new("/a/b")).is_empty());
 }

@@ -37,8 +37,9 @@ pub fn options(data: &[u8]) {
     }
 }
 
-/// Checks that every value lies in its range.
-fn valid(settings: &Settings) {
+/// Checks that every value lies in its range, as those who read it take for
+/// granted.
+pub fn valid(settings: &Settings) {
     let config = &settings.config;
     for fraction in [
         config.chunk_fraction,

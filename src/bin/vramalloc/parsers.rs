@@ -1,4 +1,5 @@
-//! The parsers of files that others may have written, for the fuzz targets.
+//! The parsers of files that others may have written, for the tests that give
+//! them any input.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use vramalloc_command::fuzzing;
+use vramalloc_command::parsers;
 
 /// Statistics files of any content, separated by zero bytes.
 pub fn report(data: &[u8]) {
     let files: Vec<&[u8]> = data.split(|&byte| byte == 0).take(8).collect();
     for merge in [false, true] {
-        let (text, errors) = fuzzing::report(&files, merge);
+        let (text, errors) = parsers::report(&files, merge);
         assert!(errors.len() <= files.len());
         text.lines().for_each(super::is_plain);
         errors.iter().for_each(|error| super::is_plain(error));
@@ -19,7 +19,7 @@ pub fn report(data: &[u8]) {
 /// A statistics file of any content: its snapshot can be undone event by event,
 /// from the newest back.
 pub fn snapshot(data: &[u8]) {
-    match fuzzing::snapshot(data) {
+    match parsers::snapshot(data) {
         Ok(made) => {
             // PROTO 4 at the start, STOP at the end.
             assert!(made.pickle.starts_with(&[0x80, 4]) && made.pickle.ends_with(b"."));
@@ -86,7 +86,7 @@ fn undo(event: &Value, segments: &mut BTreeMap<u64, u64>, blocks: &mut BTreeMap<
 pub(crate) fn reads(data: &[u8]) {
     report(data);
     for merge in [false, true] {
-        let (text, errors) = fuzzing::report(&[data], merge);
+        let (text, errors) = parsers::report(&[data], merge);
         assert_eq!(errors, [""; 0]);
         assert!(!text.is_empty());
     }
@@ -98,7 +98,7 @@ pub fn names(data: &[u8]) {
     let Some((pattern, name)) = text.split_once('\n') else {
         return;
     };
-    let fits = |pid| fuzzing::fits(pattern, name, pid);
+    let fits = |pid| parsers::fits(pattern, name, pid);
     // A name that fits for one process fits for any.
     assert!(fits(None) || !fits(Some("42")));
 }

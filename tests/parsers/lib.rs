@@ -11,7 +11,7 @@ mod options;
 
 pub use command::{names, report, snapshot};
 pub use doctor::{elf, loader};
-pub use options::options;
+pub use options::{options, valid};
 
 /// Checks that a text is one line without control characters.
 fn is_plain(text: &str) {

@@ -21,6 +21,7 @@ pub(crate) enum Beside {
 }
 
 /// One program in all its cells.
+#[derive(Copy, Clone)]
 pub(crate) struct Case {
     /// Numbers of the hazards, as in `docs/compatibility.md`.
     pub(crate) hazards: &'static [u8],

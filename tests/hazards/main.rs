@@ -33,12 +33,12 @@ mod table;
 
 use std::process::ExitCode;
 
-use run::Pool;
+use run::{Extent, Pool};
 use table::Table;
 
 const USAGE: &str = "\
 usage: hazards [--quick] [--list] [--ours | --naive] [NAME…]
-  --quick  the two strategies with pools, without passthrough
+  --quick  each kind, mode and strategy of a case once, not every combination
   --list   name the cases and what they stand for
   --ours   leave the naive pool out
   --naive  only run the naive pool and say where it fails
@@ -87,15 +87,20 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     run::keep_panics_quiet();
+    let extent = if asked.quick {
+        Extent::Each
+    } else {
+        Extent::All
+    };
     let mut table = Table::default();
     if !asked.naive {
-        table.take(run::all(&cases, Pool::Ours, asked.quick));
+        table.take(run::all(&cases, Pool::Ours, extent));
         if asked.names.is_empty() {
             table.take_checks(checks::all());
         }
     }
     if !asked.ours {
-        table.take_naive(&naive::judge(&cases));
+        table.take_naive(&naive::judge(&cases, extent));
     }
     table.print();
     if table.failed() == 0 {

@@ -90,19 +90,71 @@ pub(crate) fn caught(what: impl FnOnce()) -> Option<String> {
         .map(|_| LAST_PANIC.take())
 }
 
-/// Runs these cases; the verdicts in the order of the cases.
-pub(crate) fn all(cases: &[Case], pool: Pool, quick: bool) -> Vec<Verdict> {
-    stage::library();
+/// How many of a case's cells are run.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Every combination of a kind, a mode and a strategy.
+    All,
+    /// Each of them once at least; the combinations change from case to case.
+    Each,
+}
+
+/// One kind in one mode, and the strategies under which it runs.
+struct Group<'a> {
+    case: &'a Case,
+    kind: Kind,
+    mode: Mode,
+    strategies: Vec<&'static str>,
+}
+
+/// What is run of the case of this number.
+fn groups(number: usize, case: &Case, pool: Pool, extent: Extent) -> Vec<Group<'_>> {
+    let strategies: Vec<_> = match pool {
+        Pool::Naive(_) => vec!["naive"],
+        Pool::Ours => STRATEGIES.into_iter().filter(|s| case.takes(s)).collect(),
+    };
+    let takes_part = |kind, mode: Mode| match pool {
+        Pool::Ours => mode.has(kind),
+        Pool::Naive(_) => naive::takes_part(kind, mode),
+    };
+    let group = |kind, mode, strategies| Group {
+        case,
+        kind,
+        mode,
+        strategies,
+    };
     let mut groups = Vec::new();
-    for case in cases {
-        for &mode in case.modes {
-            let kinds = case.kinds.iter().filter(|&&kind| match pool {
-                Pool::Ours => mode.has(kind),
-                Pool::Naive(_) => naive::takes_part(kind, mode),
-            });
-            groups.extend(kinds.map(|&kind| (case, kind, mode)));
+    match extent {
+        Extent::All => {
+            for &mode in case.modes {
+                let kinds = case.kinds.iter().filter(|&&kind| takes_part(kind, mode));
+                groups.extend(kinds.map(|&kind| group(kind, mode, strategies.clone())));
+            }
+        }
+        Extent::Each => {
+            let lengths = [case.kinds.len(), case.modes.len(), strategies.len()];
+            for turn in 0..lengths.into_iter().max().unwrap_or(0) {
+                let kind = case.kinds[turn % case.kinds.len()];
+                let strategy = strategies[(turn + number / 3) % strategies.len()];
+                // The next mode that this kind can run in.
+                let modes = case.modes.iter().cycle().skip(turn + number);
+                let mut modes = modes.take(case.modes.len()).copied();
+                if let Some(mode) = modes.find(|&mode| takes_part(kind, mode)) {
+                    groups.push(group(kind, mode, vec![strategy]));
+                }
+            }
         }
     }
+    groups
+}
+
+/// Runs these cases; the verdicts in their order.
+pub(crate) fn all(cases: &[Case], pool: Pool, extent: Extent) -> Vec<Verdict> {
+    stage::library();
+    let cases = cases.iter().enumerate();
+    let groups: Vec<_> = cases
+        .flat_map(|(number, case)| groups(number, case, pool, extent))
+        .collect();
     let next = AtomicUsize::new(0);
     let verdicts = Mutex::new(BTreeMap::new());
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -111,10 +163,10 @@ pub(crate) fn all(cases: &[Case], pool: Pool, quick: bool) -> Vec<Verdict> {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(&(case, kind, mode)) = groups.get(index) else {
+                    let Some(group) = groups.get(index) else {
                         break;
                     };
-                    let found = group(case, kind, mode, pool, quick);
+                    let found = verdicts_of(group, pool);
                     verdicts.lock().unwrap().insert(index, found);
                 }
             });
@@ -125,7 +177,10 @@ pub(crate) fn all(cases: &[Case], pool: Pool, quick: bool) -> Vec<Verdict> {
 }
 
 /// One kind in one mode: bare once, then under each strategy.
-fn group(case: &Case, kind: Kind, mode: Mode, pool: Pool, quick: bool) -> Vec<Verdict> {
+fn verdicts_of(group: &Group<'_>, pool: Pool) -> Vec<Verdict> {
+    let &Group {
+        case, kind, mode, ..
+    } = group;
     let plain = || {
         let mut run = Run::bare(case.program, kind).env("SIM_CUDA_LACKS", mode.lacks());
         for argument in case.arguments {
@@ -138,12 +193,6 @@ fn group(case: &Case, kind: Kind, mode: Mode, pool: Pool, quick: bool) -> Vec<Ve
     };
     let mut bare = None;
     let bare_failure = caught(|| bare = Some(case.bare(plain()).go()));
-    let strategies: &[&str] = match pool {
-        Pool::Naive(_) => &["naive"],
-        Pool::Ours if quick => &["naive_best_fit", "auto_growth"],
-        Pool::Ours => &STRATEGIES,
-    };
-    let strategies = strategies.iter().filter(|s| case.takes(s));
     let verdict = |&strategy: &&'static str| {
         let failure = bare_failure.clone().or_else(|| {
             caught(|| {
@@ -154,7 +203,9 @@ fn group(case: &Case, kind: Kind, mode: Mode, pool: Pool, quick: bool) -> Vec<Ve
                 let mut run = case.with(plain(), &preload);
                 run = match pool {
                     Pool::Ours => run.conf(&case.conf(strategy)),
-                    Pool::Naive(variant) => run.env("NAIVE_POOL", variant.name()),
+                    Pool::Naive(variant) => run
+                        .env("NAIVE_POOL", variant.name())
+                        .patience(naive::PATIENCE),
                 };
                 let seen = Seen {
                     bare: bare.as_ref().unwrap(),
@@ -174,5 +225,5 @@ fn group(case: &Case, kind: Kind, mode: Mode, pool: Pool, quick: bool) -> Vec<Ve
             failure,
         }
     };
-    strategies.map(verdict).collect()
+    group.strategies.iter().map(verdict).collect()
 }

@@ -104,7 +104,7 @@ impl Table {
         if !self.lines.is_empty() {
             println!(
                 "kinds: d dynamic, s static, v driver, r driver by cuGetProcAddress; \
-                 each under every strategy; passed/tried by driver mode\n"
+                 passed/tried by driver mode\n"
             );
             let mut head = format!("{:<12} {:<46} {:<5}", "hazards", "case", "kinds");
             for mode in Mode::ALL {

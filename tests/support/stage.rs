@@ -41,7 +41,8 @@ impl Kind {
 
 pub const STRATEGIES: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
 
-/// A program that runs longer than this is killed, and its test fails.
+/// A program that runs longer than this is killed, and its test fails, unless
+/// the test says another time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The root of the repository.
@@ -182,6 +183,7 @@ pub struct Run {
     /// A shell script that runs in the working directory before the program
     /// starts.
     before: Option<String>,
+    patience: Duration,
 }
 
 impl Run {
@@ -193,6 +195,7 @@ impl Run {
             arguments: Vec::new(),
             environment: BTreeMap::new(),
             before: None,
+            patience: PATIENCE,
         };
         let libraries = simulated_cuda();
         match kind {
@@ -233,6 +236,11 @@ impl Run {
     /// Sets all options at once, in the form of `VRAMALLOC_CONF`.
     pub fn conf(self, options: &str) -> Run {
         self.env("VRAMALLOC_CONF", options)
+    }
+
+    /// Kills the program, and fails, after this long.
+    pub fn patience(self, patience: Duration) -> Run {
+        Run { patience, ..self }
     }
 
     /// Limits the program's data to this many bytes.
@@ -280,7 +288,7 @@ impl Run {
             .stderr(fs::File::create(side.join("stderr")).unwrap())
             .spawn()
             .unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + self.patience;
         let status = loop {
             if let Some(status) = child.try_wait().unwrap() {
                 break status;

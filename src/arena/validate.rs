@@ -4,7 +4,6 @@
 //! build; a debug build does it at the end of an allocation and of a free, the
 //! more seldom the more blocks there are.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use crate::address::{Address, Bytes};
@@ -75,10 +74,24 @@ struct Sums {
     oversize_allocations: u64,
     oversize_segments: u64,
     classes: [ClassLive; SIZE_CLASSES],
-    seen: HashSet<u32>,
+    /// By the number of the block.
+    seen: Vec<bool>,
 }
 
 impl Sums {
+    /// Notes a block; false: it was before.
+    fn see(&mut self, id: BlockId) -> bool {
+        let at = id.0 as usize;
+        if at >= self.seen.len() {
+            self.seen.resize(at + 1, false);
+        }
+        !std::mem::replace(&mut self.seen[at], true)
+    }
+
+    fn saw(&self, id: BlockId) -> bool {
+        self.seen.get(id.0 as usize) == Some(&true)
+    }
+
     fn add(&mut self, pool: Pool, metric: Metric, by: u64) {
         let sums = match pool {
             Pool::Small => &mut self.small,
@@ -239,7 +252,7 @@ impl<F: Clone> Books<F> {
                 block.previous == before,
                 "{id:?} does not know its neighbour below"
             );
-            ensure!(sums.seen.insert(id.0), "{id:?} occurs twice");
+            ensure!(sums.see(id), "{id:?} occurs twice");
             let free = block.state == State::Free;
             ensure!(
                 !(free && was_free),
@@ -321,7 +334,7 @@ impl<F: Clone> Books<F> {
             if block.state == State::Gone {
                 continue;
             }
-            sums.seen.insert(id.0);
+            sums.see(id);
             let (piece, oversize) = (self.piece(block), self.tally.is_oversize(block.size));
             sums.add_segment(piece.pool, block.size, oversize);
             sums.add_block(block, piece, oversize);
@@ -348,7 +361,7 @@ impl<F: Clone> Books<F> {
                         direct = direct.saturating_add(block.size);
                     }
                 }
-                State::Gone => ensure!(!sums.seen.contains(&id.0), "{id:?} is gone and in a chunk"),
+                State::Gone => ensure!(!sums.saw(id), "{id:?} is gone and in a chunk"),
                 state => ensure!(false, "{id:?} is in limbo and {state:?}"),
             }
         }

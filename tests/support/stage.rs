@@ -130,7 +130,9 @@ pub fn library() -> PathBuf {
 pub fn debug_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        build(cargo().args(["--package", "vramalloc-cabi"]));
+        // With the command, whose features of their dependencies the tests are
+        // built with too.
+        build(cargo().args(["--package", "vramalloc-cabi", "--package", "vramalloc"]));
         target().join("debug/libvramalloc.so")
     })
 }

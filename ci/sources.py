@@ -21,12 +21,13 @@ NO_CODE = re.compile(
 FOR_TESTS = re.compile(
     r"""
     \#\[cfg\((?:all\()?test\b[^]]*\] (?:\s*\#\[[^]]*\])*
-    \s*(?:pub|mod|use|fn|impl|struct|enum|const|static|type|trait|unsafe|macro_rules)\b [^;{]*
+    \s*(?:pub(?:\s*\([^)]*\))?\s+)?
+    (?:mod|use|fn|impl|struct|enum|const|static|type|trait|unsafe|extern|async|macro_rules)\b [^;{]*
     """,
     re.VERBOSE,
 )
 # A macro may leave the name to its caller.
-MODULE = re.compile(r"\bmod\s+\$?(\w+)\s*([;{])")
+MODULE = re.compile(r"\bmod\s+(?:r#|\$)?(\w+)\s*([;{])")
 PATH = re.compile(r'#\[path = "([^"]+)"\]\s*(?:pub(?:\([^)]*\))?\s+)?$')
 
 

@@ -17,6 +17,15 @@ LOGS = ROOT / "target/test-logs"
 
 # The lines in which a runner says how it ended.
 CLOSING = re.compile(r"^(test result: |[0-9]+ passed, [0-9]+ failed)")
+FAILURES = re.compile(r"\b[1-9][0-9]* failed|FAILED")
+
+# In seconds, how long a step may take to end when it is told to.
+GRACE_S = 10
+
+# What somebody set for programs of their own is no part of a test.
+FOREIGN = re.compile(
+    r"(VRAMALLOC|FLAGS|SIM_CUDA|PYTORCH)_|LD_PRELOAD$|CARGO_(BUILD_)?TARGET_DIR$"
+)
 
 # How many of the slowest steps are named at the end.
 SLOWEST = 5
@@ -118,13 +127,24 @@ def show(name):
             print(text, end="", flush=True)
 
 
+def signalled(step, number):
+    """Sends a signal to the step's processes, if any is left."""
+    try:
+        os.killpg(step.process.pid, number)
+    except ProcessLookupError:
+        pass
+
+
 def stop(running):
     """Ends what still runs, with all that it has started."""
     for step in running.values():
+        signalled(step, signal.SIGTERM)
+    for step in running.values():
         try:
-            os.killpg(step.process.pid, signal.SIGTERM)
-        except ProcessLookupError:
+            step.process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
             pass
+        signalled(step, signal.SIGKILL)
         step.process.wait()
 
 
@@ -159,14 +179,24 @@ def run(names, whole):
                 if end is None:
                     continue
                 status, busy = end
-                seconds = round(time.monotonic() - running.pop(name).began)
+                step = running.pop(name)
+                signalled(step, signal.SIGKILL)
+                seconds = round(time.monotonic() - step.began)
                 took[name] = seconds
-                if status:
+                if status or any(FAILURES.search(line) for line in closing_lines(name)):
                     raise Failed(name, status, seconds)
                 print(f"ok {name}: {seconds} s, {busy} s of processor time", flush=True)
     finally:
         stop(running)
     return took
+
+
+def not_entered():
+    """The scripts of ci/ that are no steps, and steps without a script."""
+    helpers = {"pages"}
+    scripts = {path.name for path in (ROOT / "ci").iterdir() if os.access(path, os.X_OK)}
+    scripts = {name for name in scripts if (ROOT / "ci" / name).is_file()}
+    return sorted((scripts - helpers) ^ set(STEPS))
 
 
 def closing_lines(name):
@@ -186,20 +216,24 @@ def summary(took, seconds):
 
 
 def main():
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     arguments = sys.argv[1:]
     whole = "--long" in arguments
     asked = [name for name in arguments if name != "--long"]
+    asked = list(dict.fromkeys(asked))
     unknown = [name for name in asked if name not in STEPS]
     if unknown:
         known = " ".join(STEPS)
         print(f"scripts/test: no step '{unknown[0]}'; steps: {known}", file=sys.stderr)
         return 2
+    if wrong := not_entered():
+        print(f"scripts/test: ci/{wrong[0]} and STEPS in ci/steps.py disagree", file=sys.stderr)
+        return 2
     if asked == []:
         asked = [name for name, step in STEPS.items() if whole or not step.long]
-    # What somebody set for programs of their own is no part of a test.
-    for name in list(os.environ):
-        if name.startswith(("VRAMALLOC_", "FLAGS_", "SIM_CUDA_")):
-            del os.environ[name]
+    for name in filter(FOREIGN.match, list(os.environ)):
+        del os.environ[name]
     LOGS.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     try:

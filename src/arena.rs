@@ -2,15 +2,17 @@
 //!
 //! Owns the memory that it took from its [`Driver`]. The paths that programs
 //! are on all the time, a hit and a free, take the lock once and make no
-//! driver call. Everything else is in the modules below: `growth` (misses, the
-//! out-of-memory ladder), `reclaim` (epochs and what goes back to the driver).
+//! driver call. Everything else is in the modules below, of which the first to
+//! read are `growth` (misses), `ladder` (out of memory) and `reclaim` (epochs and
+//! what goes back to the driver).
 //!
 //! # Lock order
 //!
 //! There is one lock, around the books. It is a spin lock and no driver
 //! call, environment read, log or I/O happens under it; nor is any other lock
-//! taken (the page map is lock-free, its first-use initialisation aside). The
-//! list of requests that failed has a lock of its own, taken by itself.
+//! taken but, for a moment, that of the quota's flights (the page map is
+//! lock-free, its first-use initialisation aside). The list of requests that
+//! failed has a lock of its own, taken by itself.
 //!
 //! # Invariant
 //!

@@ -1,6 +1,6 @@
 /*
  * What the questions of pairs.c draw from, and how they take time: the same
- * as benches/arena/workload.rs and clock.rs do.
+ * as benches/common/workload.rs and benches/arena/clock.rs do.
  */
 #ifndef BENCHES_WORKLOAD_H
 #define BENCHES_WORKLOAD_H

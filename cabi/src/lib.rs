@@ -1,7 +1,7 @@
 //! libvramalloc.so: CUDA's functions over the vramalloc arena.
 //!
-//! All of the project's unsafe code and all of its foreign functions, and no
-//! policy: when memory is taken, kept or handed out again is the arena's
+//! All of the unsafe code that goes into a program and all foreign functions,
+//! and no policy: when memory is taken, kept or handed out again is the arena's
 //! business.
 //!
 //! # Floors

@@ -121,13 +121,6 @@ impl Gpu {
         state.model.wait(&mark);
     }
 
-    /// Waits for all work that a context was given.
-    pub fn synchronize_context(&self, context: ContextId) {
-        let state = &mut *self.lock();
-        let mark = state.model.context_mark(context);
-        state.model.wait(&mark);
-    }
-
     /// The time of the virtual clock.
     #[must_use]
     pub fn now(&self) -> Nanos {

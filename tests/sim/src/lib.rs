@@ -1,5 +1,5 @@
 //! A simulated `libcuda.so.1` for tests: the driver's interface over the model
-//! GPU of the `vramalloc` crate.
+//! GPU of `vramalloc-model`.
 //!
 //! The model has time, streams, pages and captures; this library adds what a
 //! program sees of them: handles, real memory behind the device addresses

@@ -28,7 +28,11 @@ FOR_TESTS = re.compile(
 )
 # A macro may leave the name to its caller.
 MODULE = re.compile(r"\bmod\s+(?:r#|\$)?(\w+)\s*([;{])")
-PATH = re.compile(r'#\[path = "([^"]+)"\]\s*(?:pub(?:\([^)]*\))?\s+)?$')
+FILE = re.compile(r'#\[path = "([^"]+)"\]\s*(?:pub(?:\([^)]*\))?\s+)?$')
+
+USE = re.compile(r"\buse\s+([^;]+);")
+WORD = re.compile(r"\w+|[{},]")
+PATH = re.compile(r"(?<![\w:])(?:self\s*::\s*)?(?:crate|super)(?:\s*::\s*\w+)+")
 
 
 class Crate(typing.NamedTuple):
@@ -47,6 +51,31 @@ class Module(typing.NamedTuple):
 
     def line(self, offset):
         return self.code.count("\n", 0, offset) + 1
+
+    def imports(self):
+        """What the module imports: (path, name that it gets, offset)."""
+        for found in USE.finditer(self.code):
+            for path, name, at in _leaves(found[1]):
+                yield path, name, found.start(1) + at
+
+    def named(self):
+        """What the module imports or names by a path: (path, offset)."""
+        for path, _, at in self.imports():
+            yield path, at
+        for found in PATH.finditer(USE.sub(lambda found: " " * len(found[0]), self.code)):
+            yield re.findall(r"\w+", found[0]), found.start()
+
+    def from_root(self, path):
+        """A path as it is at the root of the crate; None if it does not begin
+        with crate, self or super."""
+        if path[0] == "crate":
+            return path[1:]
+        place = list(self.path)
+        if path[0] not in ("self", "super"):
+            return None
+        while path and path[0] in ("self", "super"):
+            place, path = (place if path[0] == "self" else place[:-1]), path[1:]
+        return place + path
 
 
 def crates():
@@ -84,7 +113,7 @@ def _of_code(path, file, text, code, folder):
             own = own[:start] + _blank(own[start:end]) + own[end:]
             inner.append(_of_code(path + (name,), file, text, body, folder / name))
             continue
-        given = PATH.search(text[: found.start()])
+        given = FILE.search(text[: found.start()])
         places = [folder / f"{name}.rs", folder / name / "mod.rs"]
         place = file.parent / given[1] if given else next(p for p in places if p.exists())
         below = place.parent if place.name == "mod.rs" else place.with_suffix("")
@@ -92,6 +121,28 @@ def _of_code(path, file, text, code, folder):
     yield Module(path, file, own)
     for module in inner:
         yield from module
+
+
+def _leaves(tree):
+    """What a `use` names: (path, name that it gets, offset)."""
+    stack, path, alias, at = [[]], [], None, 0
+    for word in WORD.finditer(tree + ","):
+        if word[0] == "{":
+            stack.append(path)
+        elif word[0] in ",}":
+            if len(path) > len(stack[-1]):
+                while len(path) > 1 and path[-1] == "self":
+                    path = path[:-1]
+                yield path, alias or path[-1], at
+            if word[0] == "}":
+                stack.pop()
+            path, alias = stack[-1], None
+        elif alias == "":
+            alias = word[0]
+        elif word[0] == "as":
+            alias = ""
+        else:
+            path, at = path + [word[0]], word.start()
 
 
 def _blank(text):

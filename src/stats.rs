@@ -3,7 +3,7 @@
 //! An arena gives an [`ArenaStats`], a consistent picture taken under its lock;
 //! the stage that counts the driver's calls gives [`DriverCalls`]. A [`Report`]
 //! holds both for a whole process and becomes the documented JSON; a
-//! [`StatsTarget`](crate::config::StatsTarget) says where that is written.
+//! [`StatsTarget`](crate::config::StatsTarget) says where [`deliver`] writes that.
 //! [`Snapshots`] hold every block and the newest events, and an [`OomLog`] the
 //! requests that failed.
 
@@ -32,7 +32,7 @@ pub use snapshot::{
 };
 pub use stacks::{Frame, StackId, Stacks};
 pub use sum::sum_up;
-pub use target::There;
+pub use target::{There, deliver, file_of};
 
 /// A quantity and its peak.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

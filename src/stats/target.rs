@@ -15,81 +15,73 @@ use super::Process;
 use super::file::{Own, as_named, buffered, naming, whole};
 use crate::config::StatsTarget;
 
-impl StatsTarget {
-    /// Whether the file's name depends on the process: on its id, or (unless
-    /// `on_pid_alone`) on any property.
-    fn depends(&self, on_pid_alone: bool) -> bool {
-        let StatsTarget::File(pattern) = self else {
-            return false;
-        };
-        let mut rest = pattern.chars();
-        while let Some(c) = rest.next() {
-            let code = if c == '%' { rest.next() } else { None };
-            if code == Some('p') || code.is_some_and(|code| code != '%') && !on_pid_alone {
-                return true;
-            }
+/// Whether the name of a pattern's file depends on the process: on its id, or
+/// (unless `on_pid_alone`) on any property.
+fn depends(pattern: &str, on_pid_alone: bool) -> bool {
+    let mut rest = pattern.chars();
+    while let Some(c) = rest.next() {
+        let code = if c == '%' { rest.next() } else { None };
+        if code == Some('p') || code.is_some_and(|code| code != '%') && !on_pid_alone {
+            return true;
         }
-        false
     }
+    false
+}
 
-    /// The file that `process` writes, if it writes one. If another process's
-    /// file has this name, it writes one [`beside`](super::beside) it.
-    #[must_use]
-    pub fn path(&self, process: &Process) -> Option<PathBuf> {
-        let StatsTarget::File(pattern) = self else {
-            return None;
-        };
-        let mut path = String::new();
-        let mut rest = pattern.chars();
-        while let Some(c) = rest.next() {
-            if c != '%' {
-                path.push(c);
-                continue;
-            }
-            match rest.next() {
-                Some('e') => path.push_str(&as_name(&process.program)),
-                Some('p') => path.push_str(&process.pid.to_string()),
-                Some('h') => path.push_str(&as_name(&process.host)),
-                Some('r') => path.push_str(&as_name(&process.rank)),
-                Some(other) => path.push(other),
-                None => {}
-            }
+/// The file of a pattern that `process` writes. If another process's file has
+/// this name, it writes one [`beside`](super::beside) it.
+#[must_use]
+pub fn file_of(pattern: &str, process: &Process) -> PathBuf {
+    let mut path = String::new();
+    let mut rest = pattern.chars();
+    while let Some(c) = rest.next() {
+        if c != '%' {
+            path.push(c);
+            continue;
         }
-        Some(PathBuf::from(path))
+        match rest.next() {
+            Some('e') => path.push_str(&as_name(&process.program)),
+            Some('p') => path.push_str(&process.pid.to_string()),
+            Some('h') => path.push_str(&as_name(&process.host)),
+            Some('r') => path.push_str(&as_name(&process.rank)),
+            Some(other) => path.push(other),
+            None => {}
+        }
     }
+    PathBuf::from(path)
+}
 
-    /// Calls `write` and brings the text to its target. Returns the regular
-    /// file that it is in now, if any. `open` opens a target that is not
-    /// created here.
-    ///
-    /// # Errors
-    /// What the system answers, with the file's name in front.
-    pub fn deliver<W: Write>(
-        &self,
-        process: &Process,
-        own: &mut Own,
-        open: impl FnOnce(There<'_>) -> io::Result<W>,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> io::Result<Option<PathBuf>> {
-        if *self == StatsTarget::Stderr {
+/// Calls `write` and brings the text to the target. Returns the regular file
+/// that it is in now, if any. `open` opens a target that is not created here.
+///
+/// # Errors
+/// What the system answers, with the file's name in front.
+pub fn deliver<W: Write>(
+    target: &StatsTarget,
+    process: &Process,
+    own: &mut Own,
+    open: impl FnOnce(There<'_>) -> io::Result<W>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> io::Result<Option<PathBuf>> {
+    let pattern = match target {
+        StatsTarget::Off => return Ok(None),
+        StatsTarget::Stderr => {
             let out = open(There::StandardError)?;
             return buffered(out, write).map(|()| None);
         }
-        let Some(path) = self.path(process) else {
-            return Ok(None);
-        };
-        let delivered = if !self.depends(false) {
-            as_named(&path, open, write)
-        } else if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
-            Err(io::Error::other("it is there and no regular file"))
-        } else if self.depends(true) {
-            whole(&path, write, |temporary| own.put(temporary, &path)).map(Some)
-        } else {
-            whole(&path, write, |temporary| fs::rename(temporary, &path))
-                .map(|()| Some(path.clone()))
-        };
-        delivered.map_err(|error| naming(&path, &error))
-    }
+        StatsTarget::File(pattern) => pattern,
+    };
+    let path = file_of(pattern, process);
+    let delivered = if !depends(pattern, false) {
+        as_named(&path, open, write)
+    } else if fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+        Err(io::Error::other("it is there and no regular file"))
+    } else if depends(pattern, true) {
+        whole(&path, write, |temporary| own.put(temporary, &path)).map(Some)
+    } else {
+        whole(&path, write, |temporary| fs::rename(temporary, &path)).map(|()| Some(path.clone()))
+    };
+    delivered.map_err(|error| naming(&path, &error))
 }
 
 /// A target that is written to as it is.
@@ -134,21 +126,24 @@ mod tests {
 
     #[test]
     fn patterns() {
-        let path = |text: &str| StatsTarget::read(text).and_then(|t| t.path(&process()));
+        let path = |pattern: &str| file_of(pattern, &process());
         assert_eq!(
             path("/tmp/%e.%p/%h-%r.100%%"),
-            Some(PathBuf::from("/tmp/py_th_on3.42/node_7-3.100%"))
+            PathBuf::from("/tmp/py_th_on3.42/node_7-3.100%")
         );
         let within = |folder: &str, text: &str| {
             let target = StatsTarget::read(text).unwrap();
-            target.within(Path::new(folder)).path(&process())
+            match target.within(Path::new(folder)) {
+                StatsTarget::File(pattern) => Some(path(&pattern)),
+                StatsTarget::Off | StatsTarget::Stderr => None,
+            }
         };
         assert_eq!(within("/50%e", "s.%p"), Some("/50%e/s.42".into()));
         assert_eq!(within("/", "s"), Some("/s".into()));
         assert_eq!(within("/a", "/s"), Some("/s".into()));
         assert_eq!(within("", "s"), Some("s".into()));
-        assert_eq!(path("off"), None);
-        assert_eq!(path("stderr"), None);
+        assert_eq!(within("/a", "off"), None);
+        assert_eq!(within("/a", "stderr"), None);
         for bad in ["", "%", "a%x", "100%", "%p%"] {
             assert_eq!(StatsTarget::read(bad), None, "{bad}");
         }
@@ -169,7 +164,7 @@ mod tests {
         fn deliver(&self, own: &mut Own, pattern: &str, text: &str) -> io::Result<PathBuf> {
             let pattern = self.0.join(pattern);
             let target = StatsTarget::read(pattern.to_str().unwrap()).unwrap();
-            let to = target.deliver(&process(), own, opened, put(text))?;
+            let to = deliver(&target, &process(), own, opened, put(text))?;
             Ok(to.unwrap_or_default())
         }
 
@@ -299,9 +294,7 @@ mod tests {
     fn a_device_is_written_to_and_not_replaced() {
         let target = StatsTarget::read("/dev/null").unwrap();
         let own = &mut Own::new();
-        target
-            .deliver(&process(), own, opened, put("text"))
-            .unwrap();
+        deliver(&target, &process(), own, opened, put("text")).unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
     }
 
@@ -309,9 +302,7 @@ mod tests {
     fn an_error_names_the_file() {
         let target = StatsTarget::read("/nowhere/at/all.json").unwrap();
         let own = &mut Own::new();
-        let error = target
-            .deliver(&process(), own, opened, put("text"))
-            .unwrap_err();
+        let error = deliver(&target, &process(), own, opened, put("text")).unwrap_err();
         assert!(
             error.to_string().starts_with("/nowhere/at/all.json: "),
             "{error}"

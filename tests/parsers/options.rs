@@ -9,7 +9,7 @@ use vramalloc_core::config::{
     DeviceShare, GarbageThreshold, Host, Loaded, OPTIONS, Role, Settings, StatsTarget, check, find,
     load, variable,
 };
-use vramalloc_core::stats::{Process, Report};
+use vramalloc_core::stats::{Process, Report, file_of};
 
 /// The longest that one warning may be, in characters.
 const LONGEST: usize = 4096;
@@ -125,9 +125,8 @@ fn files(loaded: &Loaded) {
         rank: "..".to_owned(),
         ..Process::default()
     };
-    if let (StatsTarget::File(pattern), Some(path)) =
-        (&loaded.settings.stats, loaded.settings.stats.path(&process))
-    {
+    if let StatsTarget::File(pattern) = &loaded.settings.stats {
+        let path = file_of(pattern, &process);
         let slashes = |text: &str| text.bytes().filter(|&byte| byte == b'/').count();
         assert_eq!(slashes(pattern), slashes(&path.to_string_lossy()));
         assert!(!path.as_os_str().as_bytes().contains(&0));

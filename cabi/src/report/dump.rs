@@ -9,7 +9,7 @@ use std::path::{self, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vramalloc_core::config::{Loaded, StatsTarget};
-use vramalloc_core::stats::{ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
+use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
 use crate::pools::{device, lanes, pageable};
 use crate::process::guard::{self, Service};
@@ -88,7 +88,7 @@ fn deliver(
     let _held = cancel::Held::back();
     report(start, writer.last, arenas, Some(snapshots), |report| {
         let write = |out: &mut dyn Write| report.write(out);
-        quietly(|| target.deliver(report.process, &mut writer.own, Outlet::open, write))
+        quietly(|| stats::deliver(target, report.process, &mut writer.own, Outlet::open, write))
     })
 }
 

@@ -33,7 +33,8 @@
 //! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`,
 //!    `event`, `capture`, `memory`, `host`, `pool`, `copy`, `memset`,
 //!    `pointer`, `ipc`, `module`, `launch`, `export_table`: the functions, by
-//!    theme.
+//!    theme. They are methods of `Machine` and of a call, and may call each
+//!    other's, in circles too.
 //! 7. `table`, `report`: every function with its versions; the report at exit.
 //! 8. `hide`: functions that are to be lacking.
 

@@ -1,26 +1,26 @@
 //! From an address to the arena and the block that it belongs to.
 //!
 //! Owns a radix tree over the 48 bits of a device address: *regions* of
-//! 4 GiB, in them *pages* of 2 MiB, in them *frames* of 64 KiB, in them one
+//! 4 GiB, in them *pages* of 2 MiB, in them *subpages* of 64 KiB, in them one
 //! slot for each 512 bytes. One map serves all arenas of a process, so that a
 //! pointer is found whatever device is current when it is freed.
 //!
 //! Addresses are *held* by an arena in one of two ways. What lies in a chunk
-//! is held whole, by pages, and by frames where the chunk does not fill a
+//! is held whole, by pages, and by subpages where the chunk does not fill a
 //! page: any address in it is ours, live or not, and must never reach the real
-//! free. A frame in which direct allocations start is shared by the arenas
+//! free. A subpage in which direct allocations start is shared by the arenas
 //! that made them and whatever else the driver put there: only the exact
 //! addresses are ours, and each slot says whose.
 //!
 //! Invariant: a slot is non-zero exactly while a live block starts there, and
-//! only the arena of that block, under its lock, empties it. A page or frame
+//! only the arena of that block, under its lock, empties it. A page or subpage
 //! is held whole or counts the direct allocations in it, never both: one word
 //! decides, so that of two arenas that race for it one is told that it lost.
 //!
 //! Cost: whose an address is takes two dependent loads where it lies in a
 //! chunk, the block four, and no lock. To hold a chunk is one store per page.
 //! Host memory: 24 bytes for each page of a touched region (48 KiB for 4 GiB),
-//! 768 bytes for each page and 1 KiB for each frame in which blocks ever
+//! 768 bytes for each page and 1 KiB for each subpage in which blocks ever
 //! started: at the most 1.6 % of the addresses that arenas ever held, and none
 //! of it is given back.
 
@@ -42,7 +42,7 @@ const SLOT_SHIFT: u32 = 9;
 #[cfg(not(loom))]
 const BITS: Bits = Bits {
     slots: 7,
-    frames: 5,
+    subpages: 5,
     pages: 11,
     regions: 16,
 };
@@ -50,27 +50,27 @@ const BITS: Bits = Bits {
 #[cfg(loom)]
 const BITS: Bits = Bits {
     slots: 1,
-    frames: 1,
+    subpages: 1,
     pages: 1,
     regions: 1,
 };
 
 struct Bits {
     slots: u32,
-    frames: u32,
+    subpages: u32,
     pages: u32,
     regions: u32,
 }
 
 const SLOTS: usize = 1 << BITS.slots;
-const FRAMES: usize = 1 << BITS.frames;
+const SUBPAGES: usize = 1 << BITS.subpages;
 const PAGES: usize = 1 << BITS.pages;
 const REGIONS: usize = 1 << BITS.regions;
-const FRAME_SHIFT: u32 = SLOT_SHIFT + BITS.slots;
-const PAGE_SHIFT: u32 = FRAME_SHIFT + BITS.frames;
+const SUBPAGE_SHIFT: u32 = SLOT_SHIFT + BITS.slots;
+const PAGE_SHIFT: u32 = SUBPAGE_SHIFT + BITS.subpages;
 const REGION_SHIFT: u32 = PAGE_SHIFT + BITS.pages;
 const PAGE: Bytes = Bytes::new(1 << PAGE_SHIFT);
-const FRAME: Bytes = Bytes::new(1 << FRAME_SHIFT);
+const SUBPAGE: Bytes = Bytes::new(1 << SUBPAGE_SHIFT);
 
 /// Names an arena in a process; the doors' registry gives them out, from 0 and
 /// below 2^30.
@@ -127,7 +127,7 @@ impl Spot<'_> {
     }
 }
 
-struct Frame {
+struct Subpage {
     tenure: Tenure,
     slots: OnceLock<Box<[Slot; SLOTS]>>,
 }
@@ -138,12 +138,12 @@ struct Page {
     /// alone reads and writes it, under its lock: plain loads and stores will
     /// do, and who holds the page next sees them by way of the tenure.
     starts: AtomicU32,
-    frames: OnceLock<Box<[Frame; FRAMES]>>,
+    subpages: OnceLock<Box<[Subpage; SUBPAGES]>>,
 }
 
-impl Frame {
-    fn new() -> Frame {
-        Frame {
+impl Subpage {
+    fn new() -> Subpage {
+        Subpage {
             tenure: Tenure::new(),
             slots: OnceLock::new(),
         }
@@ -164,7 +164,7 @@ impl Page {
         Page {
             tenure: Tenure::new(),
             starts: AtomicU32::new(0),
-            frames: OnceLock::new(),
+            subpages: OnceLock::new(),
         }
     }
 
@@ -178,13 +178,13 @@ impl Page {
         }
     }
 
-    fn frame(&self, address: Address) -> Option<&Frame> {
-        Some(&self.frames.get()?[index(address, FRAME_SHIFT, FRAMES)])
+    fn subpage(&self, address: Address) -> Option<&Subpage> {
+        Some(&self.subpages.get()?[index(address, SUBPAGE_SHIFT, SUBPAGES)])
     }
 
-    fn frame_made(&self, address: Address) -> &Frame {
-        let made = || Box::new(std::array::from_fn(|_| Frame::new()));
-        &self.frames.get_or_init(made)[index(address, FRAME_SHIFT, FRAMES)]
+    fn subpage_made(&self, address: Address) -> &Subpage {
+        let made = || Box::new(std::array::from_fn(|_| Subpage::new()));
+        &self.subpages.get_or_init(made)[index(address, SUBPAGE_SHIFT, SUBPAGES)]
     }
 }
 
@@ -217,7 +217,7 @@ impl PageMap {
         };
         let holder = match page.tenure.holder() {
             Holder::Whole(arena) => return Owner::Arena(arena),
-            Holder::Shared => page.frame(address).map(|frame| frame.tenure.holder()),
+            Holder::Shared => page.subpage(address).map(|subpage| subpage.tenure.holder()),
         };
         let arena = match holder {
             Some(Holder::Whole(arena)) => Some(arena),
@@ -240,16 +240,16 @@ impl PageMap {
             return None;
         }
         let page = self.page(address)?;
-        let slot = page.frame(address)?.slot(address)?;
+        let slot = page.subpage(address)?.slot(address)?;
         Some(Spot { page, slot })
     }
 
     /// Holds all of a chunk. Fails, changing nothing, where the addresses are
     /// beyond what the map can hold, somebody holds one of them, or the chunk
-    /// does not fill its frames: then others' addresses would be taken for
+    /// does not fill its subpages: then others' addresses would be taken for
     /// ours.
     pub(crate) fn hold_chunk(&self, arena: ArenaId, address: Address, size: Bytes) -> bool {
-        if !address.is_aligned(FRAME) || size.round_down(FRAME) != size {
+        if !address.is_aligned(SUBPAGE) || size.round_down(SUBPAGE) != size {
             return false;
         }
         let mut held = Bytes::ZERO;
@@ -273,7 +273,7 @@ impl PageMap {
         if !page.tenure.share() {
             return false;
         }
-        let held = page.frame_made(part.start).tenure.hold(arena, begins);
+        let held = page.subpage_made(part.start).tenure.hold(arena, begins);
         if !held {
             page.tenure.unshare();
         }
@@ -288,8 +288,8 @@ impl PageMap {
             };
             if part.size == PAGE {
                 page.tenure.release();
-            } else if let Some(frame) = page.frame(part.start) {
-                frame.tenure.release();
+            } else if let Some(subpage) = page.subpage(part.start) {
+                subpage.tenure.release();
                 page.tenure.unshare();
             }
         }
@@ -298,7 +298,7 @@ impl PageMap {
     /// Enters the block of a chunk that this arena holds.
     pub(crate) fn set_block(&self, address: Address, block: u32) {
         if let Some(page) = self.page(address) {
-            let slot = page.frame_made(address).slot_made(address);
+            let slot = page.subpage_made(address).slot_made(address);
             if slot.load(Ordering::Relaxed) == Entry::NONE.word() {
                 page.count(1);
             }
@@ -325,14 +325,14 @@ impl PageMap {
         if !page.tenure.share() {
             return false;
         }
-        let frame = page.frame_made(address);
-        if !frame.tenure.share() {
+        let subpage = page.subpage_made(address);
+        if !subpage.tenure.share() {
             page.tenure.unshare();
             return false;
         }
         let entry = Entry::direct_of(arena, block).word();
         // Release: pairs with the Acquire in `entry`.
-        let exchange = frame.slot_made(address).compare_exchange(
+        let exchange = subpage.slot_made(address).compare_exchange(
             Entry::NONE.word(),
             entry,
             Ordering::Release,
@@ -340,7 +340,7 @@ impl PageMap {
         );
         let entered = exchange.is_ok();
         if !entered {
-            frame.tenure.unshare();
+            subpage.tenure.unshare();
             page.tenure.unshare();
         }
         entered
@@ -349,12 +349,12 @@ impl PageMap {
     /// Takes out a direct allocation that this arena entered.
     pub(crate) fn release_direct(&self, address: Address) {
         let page = self.page(address);
-        if let Some((page, frame)) = page.and_then(|page| Some((page, page.frame(address)?))) {
-            if let Some(slot) = frame.slot(address) {
+        if let Some((page, subpage)) = page.and_then(|page| Some((page, page.subpage(address)?))) {
+            if let Some(slot) = subpage.slot(address) {
                 // Release: pairs with the Acquire in `entry`.
                 slot.store(Entry::NONE.word(), Ordering::Release);
             }
-            frame.tenure.unshare();
+            subpage.tenure.unshare();
             page.tenure.unshare();
         }
     }
@@ -382,13 +382,13 @@ impl Default for PageMap {
     }
 }
 
-/// A page or a frame of a chunk.
+/// A page or a subpage of a chunk.
 struct Part {
     start: Address,
     size: Bytes,
 }
 
-/// A chunk as whole pages, and frames where it does not fill a page.
+/// A chunk as whole pages, and subpages where it does not fill a page.
 fn parts(address: Address, size: Bytes) -> impl Iterator<Item = Part> {
     let mut start = address;
     let mut left = size;
@@ -396,7 +396,7 @@ fn parts(address: Address, size: Bytes) -> impl Iterator<Item = Part> {
         let page = start.is_aligned(PAGE) && left >= PAGE;
         let part = Part {
             start,
-            size: if page { PAGE } else { FRAME },
+            size: if page { PAGE } else { SUBPAGE },
         };
         if left.is_zero() {
             return None;

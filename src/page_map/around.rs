@@ -9,7 +9,7 @@
 use crate::address::Address;
 use crate::page_map::tenure::Holder;
 use crate::page_map::{
-    ArenaId, FRAME_SHIFT, Frame, PAGE, PAGE_SHIFT, PageMap, SLOT_SHIFT, SLOTS, index,
+    ArenaId, PAGE, PAGE_SHIFT, PageMap, SLOT_SHIFT, SLOTS, SUBPAGE_SHIFT, Subpage, index,
 };
 use crate::sync::atomic::Ordering;
 
@@ -29,16 +29,16 @@ impl PageMap {
             let (start, begins) = if empty {
                 (round_down(last, PAGE_SHIFT), page.tenure.is_begin())
             } else {
-                let frame = page.frame(last)?;
-                if !whole && frame.tenure.holder() != Holder::Whole(arena) {
+                let subpage = page.subpage(last)?;
+                if !whole && subpage.tenure.holder() != Holder::Whole(arena) {
                     return None;
                 }
-                if let Some(found) = frame.start_below(last) {
+                if let Some(found) = subpage.start_below(last) {
                     return Some(found);
                 }
-                let start = round_down(last, FRAME_SHIFT);
+                let start = round_down(last, SUBPAGE_SHIFT);
                 let is_first = start.is_aligned(PAGE) && page.tenure.is_begin();
-                (start, is_first || frame.tenure.is_begin())
+                (start, is_first || subpage.tenure.is_begin())
             };
             if begins {
                 return None;
@@ -48,13 +48,13 @@ impl PageMap {
     }
 }
 
-impl Frame {
+impl Subpage {
     fn start_below(&self, last: Address) -> Option<Address> {
         let slots = self.slots.get()?.get(..=index(last, SLOT_SHIFT, SLOTS))?;
         let is_start = |slot: &super::Slot| slot.load(Ordering::Relaxed) != 0;
         let at = slots.iter().rposition(is_start)?;
-        let frame = round_down(last, FRAME_SHIFT).get();
-        Some(Address::new(frame | (at as u64) << SLOT_SHIFT))
+        let subpage = round_down(last, SUBPAGE_SHIFT).get();
+        Some(Address::new(subpage | (at as u64) << SLOT_SHIFT))
     }
 }
 

@@ -9,8 +9,8 @@ use super::*;
 const BASE: Address = Address::new(0x7f00_0000_0000);
 const ARENAS: [ArenaId; 2] = [ArenaId(0), ArenaId(1)];
 
-fn at(frames: u64, slots: u64) -> Address {
-    Address::new(BASE.get() + (frames << FRAME_SHIFT) + (slots << SLOT_SHIFT))
+fn at(subpages: u64, slots: u64) -> Address {
+    Address::new(BASE.get() + (subpages << SUBPAGE_SHIFT) + (slots << SLOT_SHIFT))
 }
 
 /// A chunk: whose it is, and its first and last byte.
@@ -28,11 +28,14 @@ fn naive(chunks: &[Chunk], starts: &BTreeMap<u64, u32>, asked: (ArenaId, u64)) -
         .map(|(&start, _)| start)
 }
 
-/// Chunks of some frames each, one after the other: whose, how many frames are
-/// left out before it, and its frames.
+/// Chunks of some subpages each, one after the other: whose, how many subpages
+/// are left out before it, and its subpages.
 fn chunks() -> impl Strategy<Value = Vec<(usize, u64, u64)>> {
-    let frames = prop_oneof![1..4_u64, 28..36_u64, Just(32), Just(64), 90..140_u64];
-    prop::collection::vec((0..2_usize, prop_oneof![Just(0), 0..40_u64], frames), 1..6)
+    let subpages = prop_oneof![1..4_u64, 28..36_u64, Just(32), Just(64), 90..140_u64];
+    prop::collection::vec(
+        (0..2_usize, prop_oneof![Just(0), 0..40_u64], subpages),
+        1..6,
+    )
 }
 
 proptest! {
@@ -44,16 +47,16 @@ proptest! {
     ) {
         let map = PageMap::new();
         let mut held: Vec<Chunk> = Vec::new();
-        let mut frame = 0;
-        for &(owner, gap, frames) in &laid {
-            frame += gap;
-            let (start, size) = (at(frame, 0), Bytes::new(frames << FRAME_SHIFT));
+        let mut subpage = 0;
+        for &(owner, gap, subpages) in &laid {
+            subpage += gap;
+            let (start, size) = (at(subpage, 0), Bytes::new(subpages << SUBPAGE_SHIFT));
             prop_assert!(map.hold_chunk(ARENAS[owner], start, size));
             held.push((ARENAS[owner], start.get(), start.get() + size.get() - 1));
-            frame += frames;
+            subpage += subpages;
         }
         // Not in a chunk, and of another arena: never an answer.
-        let direct = at(frame + 1, 3);
+        let direct = at(subpage + 1, 3);
         prop_assert!(map.hold_direct(ARENAS[0], direct, 9));
         let mut starts = BTreeMap::new();
         for (which, slot, leaves) in enters {

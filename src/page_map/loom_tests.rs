@@ -1,4 +1,4 @@
-//! Races for one frame, under every interleaving.
+//! Races for one subpage, under every interleaving.
 
 use super::*;
 use loom::sync::Arc;
@@ -13,15 +13,15 @@ fn made() -> Arc<PageMap> {
     let map = PageMap::new();
     map.page_made(FIRST)
         .unwrap()
-        .frame_made(FIRST)
+        .subpage_made(FIRST)
         .slot_made(FIRST);
     Arc::new(map)
 }
 
-/// Two arenas enter direct allocations in one frame: each gets its own, and a
+/// Two arenas enter direct allocations in one subpage: each gets its own, and a
 /// reader sees nothing or the one that is there.
 #[test]
-fn loom_arenas_share_a_frame() {
+fn loom_arenas_share_a_subpage() {
     loom::model(|| {
         let map = made();
         let racers = [(ArenaId(0), FIRST), (ArenaId(1), SECOND)].map(|(arena, address)| {
@@ -43,7 +43,7 @@ fn loom_arenas_share_a_frame() {
 /// has stays its own.
 #[test]
 fn loom_one_arena_wins_where_a_chunk_is_held() {
-    for size in [FRAME, PAGE] {
+    for size in [SUBPAGE, PAGE] {
         loom::model(move || {
             let map = made();
             let direct = {
@@ -58,10 +58,10 @@ fn loom_one_arena_wins_where_a_chunk_is_held() {
     }
 }
 
-/// A frame that passes from direct allocations to a chunk carries no block of
+/// A subpage that passes from direct allocations to a chunk carries no block of
 /// theirs.
 #[test]
-fn loom_a_frame_changes_hands_empty() {
+fn loom_a_subpage_changes_hands_empty() {
     loom::model(|| {
         let map = made();
         assert!(map.hold_direct(ArenaId(0), FIRST, 1));
@@ -69,7 +69,7 @@ fn loom_a_frame_changes_hands_empty() {
             let map = Arc::clone(&map);
             thread::spawn(move || map.release_direct(FIRST))
         };
-        let held = map.hold_chunk(ArenaId(1), FIRST, FRAME);
+        let held = map.hold_chunk(ArenaId(1), FIRST, SUBPAGE);
         if held {
             assert_eq!(map.block(ArenaId(1), FIRST), None);
             assert_eq!(map.owner(FIRST), Owner::Arena(ArenaId(1)));

@@ -1,4 +1,4 @@
-//! Who holds a page or a frame of the page map.
+//! Who holds a page or a subpage of the page map.
 //!
 //! Invariant: it is held whole by one arena, or shared by any number of users,
 //! or neither; all changes go through the one word that says so. Cost: one
@@ -14,10 +14,10 @@ const WHOLE: u32 = 1 << 31;
 /// Set where a chunk of that arena begins.
 const BEGINS: u32 = 1 << 30;
 
-/// The word of a page or a frame.
+/// The word of a page or a subpage.
 pub(super) struct Tenure(AtomicU32);
 
-/// Whose a page or a frame is.
+/// Whose a page or a subpage is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
     /// All addresses in it are of this arena.

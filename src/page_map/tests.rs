@@ -50,7 +50,7 @@ fn of_a_direct_allocation_only_the_start_is_ours() {
 }
 
 #[test]
-fn arenas_share_a_frame_and_each_has_its_own_blocks() {
+fn arenas_share_a_subpage_and_each_has_its_own_blocks() {
     let map = PageMap::new();
     let second = Address::new(CHUNK.get() + 512);
     assert!(map.hold_direct(A, CHUNK, 1));
@@ -72,22 +72,22 @@ fn arenas_share_a_frame_and_each_has_its_own_blocks() {
 #[test]
 fn no_chunk_is_held_where_a_direct_allocation_starts() {
     let map = PageMap::new();
-    let frame = Bytes::kib(64);
+    let subpage = Bytes::kib(64);
     let second = Address::new(CHUNK.get() + 512);
     assert!(map.hold_direct(A, CHUNK, 1));
     assert!(map.hold_direct(B, second, 1));
     for direct in [CHUNK, second] {
         assert!(!map.hold_chunk(B, CHUNK, Bytes::mib(2)));
-        assert!(!map.hold_chunk(B, CHUNK, frame));
+        assert!(!map.hold_chunk(B, CHUNK, subpage));
         map.release_direct(direct);
     }
-    assert!(map.hold_chunk(B, CHUNK, frame));
+    assert!(map.hold_chunk(B, CHUNK, subpage));
     assert!(!map.hold_direct(A, second, 1), "it lies in B's chunk");
     assert!(!map.hold_chunk(A, CHUNK, Bytes::mib(2)));
-    map.release_chunk(CHUNK, frame);
+    map.release_chunk(CHUNK, subpage);
     assert!(map.hold_chunk(A, CHUNK, Bytes::mib(2)));
     assert!(!map.hold_direct(B, second, 1), "it lies in A's chunk");
-    assert!(!map.hold_chunk(B, CHUNK, frame));
+    assert!(!map.hold_chunk(B, CHUNK, subpage));
     map.release_chunk(CHUNK, Bytes::mib(2));
     assert!(map.hold_direct(B, second, 1));
 }
@@ -103,7 +103,7 @@ fn a_failed_hold_changes_nothing() {
 }
 
 #[test]
-fn a_chunk_that_does_not_fill_its_frames_is_not_held() {
+fn a_chunk_that_does_not_fill_its_subpages_is_not_held() {
     let map = PageMap::new();
     let odd = Address::new(CHUNK.get() + 512);
     assert!(!map.hold_chunk(A, odd, Bytes::mib(2)));

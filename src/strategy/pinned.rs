@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn small_hosts_have_small_chunks_and_none_below_a_frame() {
+    fn small_hosts_have_small_chunks_and_none_below_a_subpage() {
         let chunk = |memory| pinned(PinnedConfig::default(), memory).chunk(BLOCK, Bytes::gib(1));
         assert_eq!(chunk(Bytes::gib(1)), Bytes::mib(2));
         assert_eq!(chunk(Bytes::mib(100)), Bytes::kib(192));

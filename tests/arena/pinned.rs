@@ -175,7 +175,7 @@ fn small_allocations_of_two_arenas_are_told_apart() {
         }
     }
     let near = |pair: &[(_, Address)]| pair[1].1.get().abs_diff(pair[0].1.get()) < 64 << 10;
-    assert!(live.windows(2).any(near), "some share a frame");
+    assert!(live.windows(2).any(near), "some share a subpage");
     for (arena, address) in live {
         let [mine, other] = if std::ptr::eq(arena, &raw const arenas[0]) {
             [&arenas[0], &arenas[1]]

@@ -48,8 +48,8 @@ pub(crate) fn allocate_in(arena: &DeviceArena, size: Bytes) -> Result<Address, C
         Refusal::Real(result) => code(result),
     })?;
     if device::owner(address.get()) == Owner::Foreign {
-        // It is the driver's, in a frame of the page map in which another arena
-        // has a direct allocation: this API could not free it.
+        // It is the driver's, in a subpage of the page map in which another
+        // arena has a direct allocation: this API could not free it.
         let context = arena.driver().context();
         // SAFETY: an address that the driver gave just now, known only here.
         let _ = context.call(|| unsafe { real::cuMemFree_v2(address.get()) });

@@ -1,12 +1,12 @@
 //! What programs and scripts may rely on since 0.1 stays: `ci/interface.0.1`
-//! has every option and every key of the JSON of then; `ci/exports` looks for
-//! its symbols and controls.
+//! has every option of then under each of its names, and every key of the JSON;
+//! `ci/exports` looks for its symbols and controls.
 
 use std::collections::BTreeSet;
 use std::fs;
 
 use serde_json::Value;
-use vramalloc_core::config::OPTIONS;
+use vramalloc_core::config::{OPTIONS, Torch};
 use vramalloc_core::stats::ArenaReport;
 use vramalloc_tests::stage::root;
 
@@ -26,11 +26,15 @@ fn listed(sort: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_option_of_0_1_is_there() {
-    let names = OPTIONS.iter().flat_map(|row| {
-        let own = std::iter::once(row.key.to_owned());
-        own.chain(row.paddle.map(str::to_owned))
-    });
-    let names: BTreeSet<String> = names.collect();
+    let mut names = BTreeSet::new();
+    for row in OPTIONS {
+        names.insert(row.key.to_owned());
+        names.extend(row.paddle.map(str::to_owned));
+        names.extend(row.torch_keys().iter().map(|key| (*key).to_owned()));
+        if let Torch::Variable(variable) = row.torch {
+            names.insert(variable.to_owned());
+        }
+    }
     let gone: Vec<_> = listed("option").difference(&names).cloned().collect();
     assert_eq!(gone, [""; 0]);
 }

@@ -24,7 +24,8 @@
 //! * *block*: a piece of a chunk, free or live, in whole *slots* of 512 bytes;
 //! * *slab*: a chunk of 2 MiB for requests up to 1 MiB, in `auto_growth`;
 //! * *direct allocation*: a driver allocation that serves one request;
-//! * *pool*: the chunks for requests of one kind: small, large or oversize;
+//! * *pool*: of an arena, the chunks for requests of one kind: small, large or
+//!   oversize; of the whole library, an arena with what it takes chunks from;
 //! * *live*, *cached*, *limbo*: the three states of a block's bytes: held by
 //!   the program, free to be handed out, or freed while the GPU may still use
 //!   them. *Reserved* is their sum;
@@ -60,8 +61,8 @@
 //!
 //! When memory may be used again:
 //!
-//! * *fence*: a mark in the work of a whole context that can be queried and
-//!   waited for;
+//! * *fence*: marks in the work of every context that may use the memory,
+//!   which can be queried and waited for together;
 //! * *epoch*: the batch of limbo blocks behind one fence;
 //! * *limbo budget*: the most that may lie in limbo before an allocation waits
 //!   for it;

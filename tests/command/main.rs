@@ -352,6 +352,23 @@ fn the_library_is_found_near_the_command() {
     assert_eq!(run(Some(&spaced)).0, Some(2));
 }
 
+/// `LD_PRELOAD` cannot name it, and the message says so.
+#[test]
+fn a_library_in_a_folder_with_a_space_is_named() {
+    let place = Place::new("library-spaced");
+    let folder = place.path("my programs");
+    fs::create_dir(&folder).unwrap();
+    let installed = folder.join("vramalloc");
+    fs::hard_link(command(), &installed).unwrap();
+    fs::write(folder.join("libvramalloc.so"), "").unwrap();
+    let mut run = Command::new(&installed);
+    run.args(["run", "true"]).env_remove("VRAMALLOC_LIBRARY");
+    let (code, _, errors) = output(run);
+    assert_eq!(code, Some(2));
+    let expected = "my programs/./libvramalloc.so: the path holds a space or a colon";
+    assert!(errors.contains(expected), "{errors}");
+}
+
 #[test]
 fn options_lists_values_in_force_and_where_they_come_from() {
     let place = Place::new("options");

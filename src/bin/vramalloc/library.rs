@@ -29,16 +29,15 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, String> {
     }
     let command = env::current_exe().map_err(|error| format!("where this command is: {error}"))?;
     let directory = command.parent().unwrap_or(Path::new("/"));
-    PLACES
-        .iter()
-        .find_map(|place| usable(&directory.join(place).join(NAME)).ok())
-        .ok_or_else(|| {
-            format!(
-                "{NAME} is neither in {} nor in the lib directory beside it; name it with \
-                 --library or {VARIABLE}",
-                directory.display()
-            )
-        })
+    let mut places = PLACES.iter().map(|place| directory.join(place).join(NAME));
+    match places.find(|path| path.exists()) {
+        Some(path) => usable(&path).map_err(|error| format!("{}: {error}", path.display())),
+        None => Err(format!(
+            "{NAME} is neither in {} nor in the lib directory beside it; name it with --library \
+             or {VARIABLE}",
+            directory.display()
+        )),
+    }
 }
 
 /// The path in a form that can be preloaded.

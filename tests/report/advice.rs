@@ -333,7 +333,9 @@ fn what_is_advised_for_an_initial_size_is_enough_and_less() {
 }
 
 /// Nothing is advised where nothing is wrong: nor is it where chunks are packed
-/// and are as short of memory as above.
+/// and are as short of memory as above. The replay does nothing between its
+/// requests, so how much of a run the driver took is decided by the machine's
+/// other work: the run is told to be as long as it would be with a device.
 #[test]
 fn a_run_that_went_well_is_left_alone() {
     for (name, conf) in [
@@ -344,6 +346,9 @@ fn a_run_that_went_well_is_left_alone() {
     ] {
         let outcome = replay(name, conf);
         outcome.quiet(0).no_violations();
-        assert_eq!(advice(&outcome.stats()), [""; 0], "{name} {conf}");
+        let mut stats = outcome.stats();
+        let started = stats["started_unix_ms"].as_u64().unwrap();
+        stats["started_unix_ms"] = (started - 20_000).into();
+        assert_eq!(advice(&stats), [""; 0], "{name} {conf}");
     }
 }

@@ -202,6 +202,8 @@ fn paddles_allocation_waits_for_the_device() {
 #[test]
 fn a_capture_is_spoilt_by_no_option() {
     let run = Run::bare("capture", Kind::Dynamic).arg("12");
+    // It fills or frees a quarter of the device 24 times.
+    let run = run.env("SIM_CUDA_MEMORY", "128M");
     let bare = run.go();
     let run = run.preload();
     for (name, value) in [

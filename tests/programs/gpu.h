@@ -40,6 +40,12 @@ __asm__(".section .rodata\n"
         ".previous\n");
 extern const char gpu_kernels[] __attribute__((visibility("hidden")));
 
+/* Whether all of these bytes, which are one at least, are `value`. */
+static inline int gpu_is_all(const void *bytes, unsigned char value, size_t size) {
+    const unsigned char *first = bytes;
+    return *first == value && !memcmp(first, first + 1, size - 1);
+}
+
 /* The calling thread's own default stream. */
 #define GPU_THREAD_STREAM ((gpu_stream)2)
 

@@ -32,13 +32,6 @@ static gpu_stream make_stream(const char *how) {
     return stream;
 }
 
-static int holds(const unsigned char *bytes, int value, size_t size) {
-    for (size_t i = 0; i < size; i++)
-        if (bytes[i] != value)
-            return 0;
-    return 1;
-}
-
 static int check(const char *how, size_t size, gpu_stream captured) {
     const int device = is(how, "peer");
     unsigned char *read, *written, *blocks[BLOCKS], *seen = malloc(size);
@@ -83,10 +76,10 @@ static int check(const char *how, size_t size, gpu_stream captured) {
     int ran_on = gpu_event_query(event) == GPU_NOT_READY;
     GPU(gpu_event_sync(event));
     for (int i = 0; i < BLOCKS; i++)
-        damaged += !holds(blocks[i], AFTER, size);
+        damaged += !gpu_is_all(blocks[i], AFTER, size);
     GPU(gpu_set_device(device));
     GPU(gpu_copy_out(seen, to, size));
-    early = !holds(seen, BEFORE, size);
+    early = !gpu_is_all(seen, BEFORE, size);
 
     GPU(gpu_free(to));
     GPU(gpu_free(from));

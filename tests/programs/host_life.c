@@ -39,7 +39,7 @@ static void fill(int value) {
 static int count_right(int value) {
     int right = 0;
     for (int i = 0; i < BLOCKS; i++) {
-        size_t size = size_of(i), byte = 0;
+        size_t size = size_of(i);
         void *device;
         GPU(gpu_malloc(&device, size));
         GPU(gpu_copy_unified(device, blocks[i], size, NULL));
@@ -48,9 +48,7 @@ static int count_right(int value) {
         GPU(gpu_copy_unified(blocks[i], device, size, NULL));
         GPU(gpu_sync());
         GPU(gpu_free(device));
-        while (byte < size && blocks[i][byte] == value + i)
-            byte++;
-        right += byte == size;
+        right += gpu_is_all(blocks[i], value + i, size);
     }
     return right;
 }

@@ -34,7 +34,7 @@ static int check(const char *how, gpu_stream stream, gpu_stream captured,
     const int to_host = !strcmp(how, "host");
     unsigned char *host = malloc(size);
     void *from, *to, *blocks[BLOCKS];
-    int right = 1;
+    int right;
     if (!host)
         exit(1);
     memset(host, BEFORE, size);
@@ -68,8 +68,7 @@ static int check(const char *how, gpu_stream stream, gpu_stream captured,
         memcpy(host, to, size);
     else
         GPU(gpu_copy_out(host, to, size));
-    for (size_t byte = 0; byte < size && right; byte++)
-        right = host[byte] == BEFORE;
+    right = gpu_is_all(host, BEFORE, size);
 
     GPU(to_host ? gpu_free_host(to) : gpu_free(to));
     GPU(gpu_set_device(0));

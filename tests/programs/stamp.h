@@ -18,11 +18,8 @@ static int count_damaged(void *const blocks[], int count, size_t size) {
     if (!host)
         exit(1);
     for (int i = 0; i < count; i++) {
-        int intact = 1;
         GPU(gpu_copy_out(host, blocks[i], size));
-        for (size_t byte = 0; byte < size && intact; byte++)
-            intact = host[byte] == STAMP;
-        damaged += !intact;
+        damaged += !gpu_is_all(host, STAMP, size);
     }
     free(host);
     return damaged;

@@ -50,11 +50,8 @@ int main(int argc, char **argv) {
     }
     GPU(gpu_sync());
     for (int i = 0; i < LATE; i++) {
-        int same = 1;
         GPU(gpu_copy_out(host, others[i], BLOCK));
-        for (int byte = 0; byte < BLOCK && same; byte++)
-            same = host[byte] == STAMP;
-        right += same;
+        right += gpu_is_all(host, STAMP, BLOCK);
         GPU(gpu_free(others[i]));
     }
     printf("%d of %d blocks right\n", right, LATE);

@@ -136,6 +136,22 @@ impl Backing {
     }
 }
 
+/// Gets the host's pages for memory that is about to be written, all in one
+/// call: one by one, as they are touched, they cost several times as much. For
+/// few it is not worth the call; a kernel that cannot do it refuses.
+pub(crate) fn populate(start: *mut u8, length: usize) {
+    const PAGE: usize = 4096;
+    const WORTH: usize = 16 * PAGE;
+    let before = start.addr() % PAGE;
+    let length = length.saturating_add(before) / PAGE * PAGE;
+    if length >= WORTH {
+        let start = start.wrapping_sub(before).cast();
+        // SAFETY: these pages are about to be written, all but the last in
+        // full or in part; getting them changes no byte.
+        unsafe { libc::madvise(start, length, libc::MADV_POPULATE_WRITE) };
+    }
+}
+
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// Reserves address space in which nothing else will be mapped.

@@ -11,7 +11,7 @@ use vramalloc_core::{Address, Bytes};
 use vramalloc_model::Violation;
 
 use super::Machine;
-use crate::backing::Backing;
+use crate::backing::{Backing, populate};
 use crate::effect::{Callback, Effect, Rows};
 use crate::thread::in_callback;
 
@@ -100,9 +100,14 @@ impl Machine {
     }
 }
 
+/// As many bytes as are copied at once when memory is set: a multiple of any
+/// unit, and small enough for the processor's first cache.
+const PIECE: usize = 16 << 10;
+
 fn set(backing: &Backing, start: u64, unit: usize, value: u32, width: u64) {
     let to = backing.inner(start);
     let length = usize::try_from(width).unwrap_or(0);
+    populate(to, length);
     let bytes = value.to_le_bytes();
     let unit = &bytes[..unit.min(bytes.len())];
     // SAFETY: `is_accessible` was asked for these bytes, and the machine's lock
@@ -112,14 +117,20 @@ fn set(backing: &Backing, start: u64, unit: usize, value: u32, width: u64) {
         room.fill(unit[0]);
         return;
     }
-    for part in room.chunks_mut(unit.len()) {
-        part.copy_from_slice(&unit[..part.len()]);
+    let mut done = unit.len().min(length);
+    room[..done].copy_from_slice(&unit[..done]);
+    // What is written is a whole number of units.
+    while done < length {
+        let more = done.min(length - done).min(PIECE);
+        room.copy_within(..more, done);
+        done += more;
     }
 }
 
 fn copy(backing: &Backing, to: u64, from: u64, width: u64) {
     let (to, from) = (backing.inner(to), backing.inner(from).cast_const());
     let length = usize::try_from(width).unwrap_or(0);
+    populate(to, length);
     // SAFETY: `is_accessible` was asked for device ranges; host ranges are
     // valid by the caller's promise. They may overlap, so this is a move.
     unsafe { std::ptr::copy(from, to, length) };

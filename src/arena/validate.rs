@@ -151,7 +151,7 @@ impl<F: Clone> Books<F> {
     /// looked at per step, on average.
     fn is_due(&self) -> bool {
         let steps = self.tally.steps();
-        steps.is_multiple_of(1 + u64::from(self.blocks.used() / 16))
+        steps.is_multiple_of(1 + u64::from(self.blocks.used() / 4))
     }
 
     /// Compares everything that is kept twice.

@@ -468,8 +468,14 @@ impl<D: Streams> Lanes<D> {
             (serving, std::mem::take(&mut books.ended))
         };
         self.captures.store(0, Ordering::Relaxed);
-        self.uses.clear();
-        let serving = serving.into_values().map(|lane| lane.arena);
+        self.uses.retire();
+        let serving = serving.into_values().map(|Lane { arena, kept, .. }| {
+            for address in kept {
+                // It was live: nothing else frees what is kept.
+                let _ = arena.note_free(address);
+            }
+            arena
+        });
         let ended = ended.into_iter().map(|ended| ended.arena);
         let arenas: Vec<_> = serving.chain(ended).collect();
         arenas.iter().for_each(|arena| arena.retire());

@@ -115,16 +115,22 @@ impl<D: Driver> Arena<D> {
         self.quota.put_back(given.saturating_sub(kept));
         self.quota.take_anyway(kept.saturating_sub(given));
         match result {
-            Err(Code::NOT_READY) => {
-                let release = Release::AfterFence {
-                    quiet: true,
-                    elsewhere: self.driver.is_elsewhere(),
-                };
-                let mut books = self.books.lock();
-                books.free(direct.region.address, release).map(|_noted| ())
-            }
+            Err(Code::NOT_READY) => self.note_free(direct.region.address),
             result => result.map_err(FreeError::Driver),
         }
+    }
+
+    /// Notes a free and makes no call of the driver: the context may be ending.
+    ///
+    /// # Errors
+    /// [`FreeError::NotLive`] where no live block starts there.
+    pub(crate) fn note_free(&self, address: Address) -> Result<(), FreeError> {
+        let release = Release::AfterFence {
+            quiet: true,
+            elsewhere: self.driver.is_elsewhere(),
+        };
+        let noted = self.books.lock().free(address, release);
+        noted.map(|_limbo| ())
     }
 
     /// As [`Arena::free`], in the order of a stream: nobody is waited for. A

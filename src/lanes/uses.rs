@@ -255,12 +255,18 @@ impl<D: Streams> Uses<D> {
         }
     }
 
-    /// Forgets everything: the memory is gone.
-    pub(super) fn clear(&self) {
-        let mut books = self.books.lock();
-        books.notes.clear();
-        books.waiting.clear();
-        self.noted.store(0, Ordering::Relaxed);
+    /// Forgets everything: the memory is gone. Who waited was freed.
+    pub(super) fn retire(&self) {
+        let waiting = {
+            let mut books = self.books.lock();
+            books.notes.clear();
+            self.noted.store(0, Ordering::Relaxed);
+            std::mem::take(&mut books.waiting)
+        };
+        for Waiting { arena, address, .. } in waiting {
+            // It was live: nobody else frees what waits.
+            let _ = arena.note_free(address);
+        }
     }
 }
 

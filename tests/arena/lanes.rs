@@ -292,6 +292,32 @@ fn what_outlives_its_graph_is_its_streams_still() {
     streams.is_clean();
 }
 
+/// The context ends while the stream of another one uses a freed block, and
+/// before the graph that keeps another is gone.
+#[test]
+fn what_was_freed_counts_as_freed_when_its_context_ends() {
+    let streams = Streams::new(2, Bytes::gib(1));
+    let (lane, used) = streams.get(0, SIZE, MS);
+    streams.launch(1, used, SIZE, 50 * MS);
+    streams.record(&lane, used, 1).unwrap();
+    streams.free(&lane, used);
+    let of_capture = streams.lane(0, Some(told(7)));
+    let kept = streams.allocate(&of_capture, SIZE);
+    streams.record(&of_capture, kept, 1).unwrap();
+    streams.free(&of_capture, kept);
+    let live = streams.allocate(&lane, SIZE);
+    let frees = |lane: &Lane| -> u64 {
+        let classes = lane.stats().classes;
+        classes.iter().map(|class| class.frees).sum()
+    };
+    assert_eq!((frees(&lane), frees(&of_capture)), (0, 0));
+    assert!(streams.lanes.has_uses());
+    streams.lanes.retire();
+    assert!(!streams.lanes.has_uses());
+    assert_eq!((frees(&lane), frees(&of_capture)), (1, 1));
+    assert_eq!(streams.lanes.free(&lane, live), Err(FreeError::NotLive));
+}
+
 /// The look for unused lanes comes between a request's look for its lane and
 /// its memory.
 #[test]

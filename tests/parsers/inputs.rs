@@ -16,7 +16,7 @@ use proptest::test_runner::{Config, TestRunner};
 enum Change {
     /// One byte is another.
     Byte(Index, u8),
-    /// So many bytes, at the most, are gone.
+    /// At most so many bytes are gone.
     Gone(Index, usize),
     /// Something stands between two bytes.
     Put(Index, Vec<u8>),

@@ -26,6 +26,8 @@ static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 /* Of device memory, and of page-locked memory of the host. */
 static struct pool {
     const char *take, *give;
+    /* For the host, the last argument means all contexts. */
+    int (*taken_by)(address *, size_t, unsigned);
     address free_blocks[CLASSES][KNOWN];
     int free_count[CLASSES];
     struct { address at; int class; } known[KNOWN];
@@ -77,14 +79,13 @@ static void wait_first(void) {
 }
 
 static int allocate(struct pool *pool, address *out, size_t size) {
-    /* The last argument is for the host's alone: for all contexts. */
-    int (*more)(address *, size_t, unsigned);
     int class, code = 0;
-    *(void **)&more = real(pool->take);
-    if (!more)
+    if (!pool->taken_by)
+        *(void **)&pool->taken_by = real(pool->take);
+    if (!pool->taken_by)
         return 35;
     if (!out || !size || size > (size_t)1 << MOST_POOLED)
-        return more(out, size, 1);
+        return pool->taken_by(out, size, 1);
     class = class_of(size);
     pthread_mutex_lock(&lock);
     if (pool->free_count[class]) {
@@ -93,7 +94,7 @@ static int allocate(struct pool *pool, address *out, size_t size) {
     } else {
         size_t rounded = (size_t)1 << class;
         if (pool->bump + rounded > pool->bump_end) {
-            code = more(&pool->bump, chunk, 1);
+            code = pool->taken_by(&pool->bump, chunk, 1);
             pool->bump_end = code ? 0 : pool->bump + chunk;
             pool->bump = code ? 0 : pool->bump;
         }

@@ -13,7 +13,7 @@
  *
  * Exit: 0 safe, 3 something was seen too early, 1 something failed.
  */
-#include "gpu.h"
+#include "stamp.h"
 
 enum { BLOCKS = 16, BEFORE = 0x5a, AFTER = 0xa5, FROM_DEVICE = 0x3c };
 
@@ -34,6 +34,7 @@ static gpu_stream make_stream(const char *how) {
 
 static int check(const char *how, size_t size, gpu_stream captured) {
     const int device = is(how, "peer");
+    const size_t edge = edge_of(size);
     unsigned char *read, *written, *blocks[BLOCKS], *seen = malloc(size);
     void *to, *from;
     gpu_event event;
@@ -67,7 +68,8 @@ static int check(const char *how, size_t size, gpu_stream captured) {
     GPU(gpu_free_host(written));
     for (int i = 0; i < BLOCKS; i++) {
         GPU(gpu_host_alloc((void **)&blocks[i], size, 1));
-        memset(blocks[i], AFTER, size);
+        memset(blocks[i], AFTER, edge);
+        memset(blocks[i] + size - edge, AFTER, edge);
     }
     if (captured) {
         gpu_graph graph;
@@ -76,7 +78,8 @@ static int check(const char *how, size_t size, gpu_stream captured) {
     int ran_on = gpu_event_query(event) == GPU_NOT_READY;
     GPU(gpu_event_sync(event));
     for (int i = 0; i < BLOCKS; i++)
-        damaged += !gpu_is_all(blocks[i], AFTER, size);
+        damaged += !gpu_is_all(blocks[i], AFTER, edge) ||
+                   !gpu_is_all(blocks[i] + size - edge, AFTER, edge);
     GPU(gpu_set_device(device));
     GPU(gpu_copy_out(seen, to, size));
     early = !gpu_is_all(seen, BEFORE, size);

@@ -13,7 +13,7 @@
  *
  * Exit: 0 right, 3 the copy read what came later, 1 something failed.
  */
-#include "gpu.h"
+#include "stamp.h"
 
 enum { BLOCKS = 16, BEFORE = 0x5a, AFTER = 0xa5 };
 
@@ -53,10 +53,9 @@ static int check(const char *how, gpu_stream stream, gpu_stream captured,
         GPU(gpu_capture_begin(captured, GPU_CAPTURE_RELAXED));
     if (!there)
         GPU(gpu_free(from));
-    memset(host, AFTER, size);
     for (int i = 0; i < BLOCKS; i++) {
         GPU(gpu_malloc(&blocks[i], size));
-        GPU(gpu_copy_in(blocks[i], host, size));
+        stamp(blocks[i], AFTER, size);
     }
     if (captured) {
         gpu_graph graph;

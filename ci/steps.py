@@ -159,7 +159,8 @@ def may_begin(name, running, slots):
 
 def run(names, whole):
     """Runs the steps; how many seconds each took."""
-    slots = max(2, len(os.sched_getaffinity(0)))
+    # One more than there are processors: programs under test also wait.
+    slots = len(os.sched_getaffinity(0)) + 1
     waiting, running, took = list(names), {}, {}
     shown = None
     try:

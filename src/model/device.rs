@@ -1,18 +1,34 @@
 //! The memory of one device: which pages are used, by which allocation.
 //!
-//! Owns the device's address space and its page count. Invariant: small
-//! allocations (up to half a page) are packed at 512 bytes into pages that they
-//! share with others of the same context; larger ones take whole pages; a page
-//! is used as long as any allocation lies in it. Cost: O(log n).
+//! Owns the device's address space and the count of bytes in use, by family.
+//! Invariant: small allocations (up to half a page) are packed at 512 bytes
+//! into pages that they share with others of the same context; larger ones take
+//! whole pages; a page is used as long as any allocation lies in it. Addresses
+//! can be taken without memory, and memory without addresses. Cost: O(log n).
 
 use std::collections::BTreeMap;
 
+use crate::family::{Amount, Family};
 use crate::ids::ContextId;
 use crate::runs::Runs;
 use vramalloc_core::address::{Address, Bytes};
 
 /// Alignment and granularity of small allocations.
 const GRAIN: u64 = 512;
+
+/// What an allocation gives back when it ends.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// Its pages, which it may share with others.
+    Pages,
+    /// The span of addresses that begins with it.
+    Span,
+    /// Nothing: its memory belongs to a pool, or to another process.
+    Nothing,
+    /// Nothing; and it is mapped, so that work may run on into the mapped
+    /// memory behind it.
+    Mapped,
+}
 
 /// A live allocation of the model.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -23,21 +39,22 @@ pub struct Allocation {
     pub size: Bytes,
     /// The device that it lies on.
     pub device: u32,
-    /// The context that owns it.
-    pub context: ContextId,
-    /// Whether it uses pages of this device; false for memory that was opened
-    /// from another process.
-    pub(crate) counted: bool,
+    /// The context that it ends with, if any.
+    pub context: Option<ContextId>,
+    /// What it gives back when it ends.
+    pub holds: Holds,
 }
 
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     pub(crate) total: u64,
     page: u64,
-    used: u64,
-    peak: u64,
+    used: Amount,
+    families: [Amount; Family::ALL.len()],
     /// Bytes that another process uses.
     pub(crate) occupied: u64,
+    /// How much this process may use, without its managed memory.
+    pub(crate) limit: u64,
     pages: Runs,
     small: BTreeMap<ContextId, Runs>,
 }
@@ -49,26 +66,54 @@ impl DeviceMemory {
         DeviceMemory {
             total,
             page,
-            used: 0,
-            peak: 0,
+            used: Amount::default(),
+            families: Default::default(),
             occupied: 0,
+            limit: u64::MAX,
             pages,
             small: BTreeMap::new(),
         }
     }
 
     pub(crate) fn free_bytes(&self) -> u64 {
-        self.total
-            .saturating_sub(self.used)
-            .saturating_sub(self.occupied)
+        let there = self.total.saturating_sub(self.used.now);
+        let there = there.saturating_sub(self.occupied);
+        let limited = self.used.now - self.amount(Family::Managed).now;
+        there.min(self.limit.saturating_sub(limited))
     }
 
-    pub(crate) fn used(&self) -> u64 {
+    /// Bytes in use.
+    pub(crate) fn used(&self) -> Amount {
         self.used
     }
 
-    pub(crate) fn peak(&self) -> u64 {
-        self.peak
+    /// Bytes in use by a family.
+    pub(crate) fn amount(&self, family: Family) -> Amount {
+        self.families[family as usize]
+    }
+
+    /// Takes memory without addresses; returns false if there is not so much.
+    pub(crate) fn charge(&mut self, family: Family, bytes: u64) -> bool {
+        if bytes > self.free_bytes() {
+            return false;
+        }
+        self.used.add(bytes);
+        self.families[family as usize].add(bytes);
+        true
+    }
+
+    pub(crate) fn uncharge(&mut self, family: Family, bytes: u64) {
+        self.used.subtract(bytes);
+        self.families[family as usize].subtract(bytes);
+    }
+
+    /// Takes whole pages of addresses without memory.
+    pub(crate) fn take_addresses(&mut self, length: u64) -> Option<u64> {
+        self.pages.take(length)
+    }
+
+    pub(crate) fn put_addresses(&mut self, start: u64, length: u64) {
+        self.pages.put(start, length);
     }
 
     /// Takes a range of `size` bytes (above 0); `None` if the device has none.
@@ -117,15 +162,14 @@ impl DeviceMemory {
         if length > self.free_bytes() {
             return None;
         }
-        let start = self.pages.take(length)?;
-        self.used += length;
-        self.peak = self.peak.max(self.used);
+        let start = self.take_addresses(length)?;
+        self.charge(Family::Plain, length);
         Some(start)
     }
 
     fn put_pages(&mut self, start: u64, length: u64) {
-        self.pages.put(start, length);
-        self.used -= length;
+        self.put_addresses(start, length);
+        self.uncharge(Family::Plain, length);
     }
 }
 
@@ -147,13 +191,13 @@ mod tests {
         let first = d.take(A, 1).unwrap();
         let second = d.take(A, 513).unwrap();
         assert_eq!(second, first + 512);
-        assert_eq!(d.used(), PAGE);
+        assert_eq!(d.used().now, PAGE);
         d.take(A, PAGE / 2 + 1).unwrap();
-        assert_eq!(d.used(), 2 * PAGE);
+        assert_eq!(d.used().now, 2 * PAGE);
         d.take(A, PAGE + 1).unwrap();
-        assert_eq!(d.used(), 4 * PAGE);
+        assert_eq!(d.used().now, 4 * PAGE);
         d.take(B, 1).unwrap();
-        assert_eq!(d.used(), 5 * PAGE, "contexts do not share pages");
+        assert_eq!(d.used().now, 5 * PAGE, "contexts do not share pages");
     }
 
     #[test]
@@ -164,9 +208,9 @@ mod tests {
         assert_eq!(d.take(A, PAGE), None);
         assert_eq!(d.put(A, first, 1000), None);
         assert_eq!(d.put(A, second, PAGE / 2), Some((first, PAGE)));
-        assert_eq!(d.used(), 0);
+        assert_eq!(d.used().now, 0);
         assert_eq!(d.take(B, PAGE), Some(first));
-        assert_eq!(d.peak(), PAGE);
+        assert_eq!(d.used().peak, PAGE);
     }
 
     #[test]

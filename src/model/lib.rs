@@ -31,12 +31,13 @@
 //! From the ground up. A module imports from the floors below it, or from its
 //! own without a circle; `ci/floors` reads this list.
 //!
-//! 1. `settings`, `random`, `ids`, `runs`: the properties of a model GPU,
-//!    seeded numbers, identifiers of contexts and streams, and runs of free
-//!    pages.
+//! 1. `settings`, `random`, `ids`, `runs`, `family`: the properties of a model
+//!    GPU, seeded numbers, identifiers of contexts and streams, runs of free
+//!    pages, and what memory is used for.
 //! 2. `device`, `flight`, `faults`, `capture`: the memory of one device, the
 //!    work in flight, faults and violations, and the open captures.
-//! 3. `order`: which work is known to be done before which.
+//! 3. `order`, `pool`: which work is known to be done before which, and memory
+//!    that is handed out in the order of streams.
 //! 4. `model`: the machine.
 //! 5. `gpu`: the machine shared between threads, as a driver.
 //!
@@ -44,24 +45,28 @@
 
 mod capture;
 mod device;
+mod family;
 mod faults;
 mod flight;
 mod gpu;
 mod ids;
 mod model;
 mod order;
+mod pool;
 mod random;
 mod runs;
 mod settings;
 
 pub use capture::{Capture, CaptureMode};
-pub use device::Allocation;
+pub use device::{Allocation, Holds};
+pub use family::Family;
 pub use faults::{Call, Violation};
 pub use flight::{Touch, Work};
 pub use gpu::{Gpu, SimDriver, SimFence};
 pub use ids::{ContextId, StreamId};
 pub use model::{Model, StreamKind};
 pub use order::Mark;
+pub use pool::{Pending, Pool};
 pub use settings::{Nanos, Settings};
 
 #[cfg(test)]

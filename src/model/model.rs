@@ -6,6 +6,7 @@
 
 mod captures;
 mod memory;
+mod spans;
 
 use crate::capture::Captures;
 use crate::device::{Allocation, DeviceMemory};
@@ -61,6 +62,7 @@ pub struct Model<E> {
     contexts: Vec<Context>,
     streams: Vec<Stream>,
     pub(crate) live: BTreeMap<u64, Allocation>,
+    pub(crate) spans: BTreeMap<u64, spans::Span>,
     /// Host memory that devices can access.
     pub(crate) host: BTreeMap<u64, Bytes>,
     pub(crate) flight: Flight<E>,
@@ -90,6 +92,7 @@ impl<E> Model<E> {
             contexts: Vec::new(),
             streams: Vec::new(),
             live: BTreeMap::new(),
+            spans: BTreeMap::new(),
             host: BTreeMap::new(),
             flight: Flight::new(),
             order: settings.races.then(Order::default),
@@ -171,7 +174,7 @@ impl<E> Model<E> {
             context.alive = false;
         }
         let owned: Vec<u64> = (self.live.iter())
-            .filter(|(_, a)| a.context == context)
+            .filter(|(_, a)| a.context == Some(context))
             .map(|(&base, _)| base)
             .collect();
         let freed = owned.into_iter().filter_map(|base| self.drop_live(base));

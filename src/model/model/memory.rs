@@ -1,10 +1,10 @@
 //! The model's allocations: the live ones by address, over the devices' pages.
 //!
-//! Invariant: live allocations do not overlap, and each that is counted uses
-//! its device's memory. Cost: O(log n).
+//! Invariant: live allocations do not overlap. Cost: O(log n).
 
 use super::Model;
-use crate::device::Allocation;
+use crate::device::{Allocation, DeviceMemory, Holds};
+use crate::family::Family;
 use crate::faults::Violation;
 use crate::flight::Touch;
 use crate::ids::ContextId;
@@ -39,29 +39,18 @@ impl<E> Model<E> {
             .and_then(|m| m.take(context, size.get()))
             .map(Address::new)
             .ok_or(Code::OUT_OF_MEMORY)?;
-        self.note(Allocation {
+        self.place(Allocation {
             base,
             size,
             device,
-            context,
-            counted: true,
+            context: Some(context),
+            holds: Holds::Pages,
         });
         Ok(base)
     }
 
-    /// Adds memory that was opened from another process, which counts it.
-    pub fn adopt(&mut self, context: ContextId, base: Address, size: Bytes) {
-        let device = self.device_of(context).unwrap_or(0);
-        self.note(Allocation {
-            base,
-            size,
-            device,
-            context,
-            counted: false,
-        });
-    }
-
-    fn note(&mut self, allocation: Allocation) {
+    /// Adds an allocation whose memory is there already.
+    pub fn place(&mut self, allocation: Allocation) {
         self.live.insert(allocation.base.get(), allocation);
     }
 
@@ -78,7 +67,9 @@ impl<E> Model<E> {
             return Err(Code::INVALID_VALUE);
         };
         let used = self.used_until(base, a.size).unwrap_or(0);
-        self.wait(&self.context_mark(a.context));
+        if let Some(context) = a.context {
+            self.wait(&self.context_mark(context));
+        }
         self.advance_to(used);
         self.release(base)
     }
@@ -101,15 +92,29 @@ impl<E> Model<E> {
 
     pub(crate) fn drop_live(&mut self, base: u64) -> Option<(Address, Bytes)> {
         let a = self.live.remove(&base)?;
+        self.forget_accesses(a.base, a.size);
+        match a.holds {
+            Holds::Nothing | Holds::Mapped => None,
+            Holds::Span => self.drop_span(a.base),
+            Holds::Pages => {
+                let memory = self.devices.get_mut(a.device as usize)?;
+                let (start, length) = memory.put(a.context?, base, a.size.get())?;
+                Some((Address::new(start), Bytes::new(length)))
+            }
+        }
+    }
+
+    /// Ends an allocation that holds nothing, whatever work still does with it.
+    pub fn vacate(&mut self, base: Address) -> Option<Allocation> {
+        self.live.remove(&base.get())
+    }
+
+    /// Whatever is done with these bytes from now on is ordered after what was
+    /// done with them so far.
+    pub fn forget_accesses(&mut self, start: Address, size: Bytes) {
         if let Some(order) = &mut self.order {
-            order.forget(Touch::write(a.base, a.size));
+            order.forget(Touch::write(start, size));
         }
-        if !a.counted {
-            return None;
-        }
-        let memory = self.devices.get_mut(a.device as usize)?;
-        let (start, length) = memory.put(a.context, base, a.size.get())?;
-        Some((Address::new(start), Bytes::new(length)))
     }
 
     /// The live allocation that holds the byte at `address`.
@@ -118,20 +123,34 @@ impl<E> Model<E> {
         (address.offset_from(a.base) < a.size).then_some(a)
     }
 
-    /// Whether these bytes lie in one live allocation, or in one piece of host
-    /// memory that devices can access.
+    /// Whether these bytes lie in one live allocation, in mapped ones that
+    /// follow each other, or in one piece of host memory that devices can
+    /// access.
     pub fn covers(&self, start: Address, size: Bytes) -> bool {
         let inside = |base: Address, whole: Bytes| {
             let end = start.offset_from(base).checked_add(size);
             end.is_some_and(|end| end <= whole)
         };
         match self.find(start) {
+            Some(a) if a.holds == Holds::Mapped => self.is_mapped(start, size),
             Some(a) => inside(a.base, a.size),
             None => {
                 let below = self.host.range(..=start.get()).next_back();
                 below.is_some_and(|(&base, &whole)| inside(Address::new(base), whole))
             }
         }
+    }
+
+    fn is_mapped(&self, start: Address, size: Bytes) -> bool {
+        let end = start.get().saturating_add(size.get());
+        let mut at = start;
+        while let Some(a) = self.find(at).filter(|a| a.holds == Holds::Mapped) {
+            at = Address::new(a.base.get() + a.size.get());
+            if at.get() >= end {
+                return true;
+            }
+        }
+        false
     }
 
     /// Adds host memory that devices can access.
@@ -163,17 +182,29 @@ impl<E> Model<E> {
         let memory = self.devices.get(device as usize)?;
         Some(MemInfo {
             free: Bytes::new(memory.free_bytes()),
-            total: Bytes::new(memory.total),
+            total: Bytes::new(memory.total.min(memory.limit)),
         })
     }
 
-    /// Bytes of pages in use on a device: now, and the most so far.
+    /// Bytes in use on a device: now, and the most so far.
     pub fn used_and_peak(&self, device: u32) -> (Bytes, Bytes) {
-        self.devices
-            .get(device as usize)
-            .map_or((Bytes::ZERO, Bytes::ZERO), |m| {
-                (Bytes::new(m.used()), Bytes::new(m.peak()))
-            })
+        let used = self.devices.get(device as usize).map(DeviceMemory::used);
+        let used = used.unwrap_or_default();
+        (Bytes::new(used.now), Bytes::new(used.peak))
+    }
+
+    /// Bytes in use on a device by a family: now, and the most so far.
+    pub fn family(&self, device: u32, family: Family) -> (Bytes, Bytes) {
+        let memory = self.devices.get(device as usize);
+        let amount = memory.map(|m| m.amount(family)).unwrap_or_default();
+        (Bytes::new(amount.now), Bytes::new(amount.peak))
+    }
+
+    /// Limits what this process may use of a device, managed memory apart.
+    pub fn limit(&mut self, device: u32, limit: Bytes) {
+        if let Some(memory) = self.devices.get_mut(device as usize) {
+            memory.limit = limit.get();
+        }
     }
 
     /// Sets how much of a device's memory another process uses, in whole pages.

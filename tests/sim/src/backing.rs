@@ -108,7 +108,7 @@ impl Backing {
     }
 
     /// Maps `size` bytes of another process's file. Returns the device address.
-    pub(crate) fn map_foreign(&mut self, file: RawFd, offset: u64, size: u64) -> Result<u64, Code> {
+    fn map_foreign(&mut self, file: RawFd, offset: u64, size: u64) -> Result<u64, Code> {
         let start = reserve(size)?;
         let inner = reserve(size)?;
         map_file(file, inner, size, offset, READ_WRITE)?;
@@ -116,11 +116,28 @@ impl Backing {
         Ok(start)
     }
 
-    /// The start of the mapping that holds an address opened from another
-    /// process.
-    pub(crate) fn foreign_start(&self, address: u64) -> u64 {
-        let below = self.foreign.range(..=address).next_back();
-        below.map_or(address, |(&start, _)| start)
+    /// Maps the whole pages that hold `size` bytes at `offset` of another
+    /// process's file. Returns the device address of the first byte.
+    pub(crate) fn map_inside(
+        &mut self,
+        file: RawFd,
+        offset: u64,
+        size: u64,
+        page: Bytes,
+    ) -> Result<u64, Code> {
+        let first = Bytes::new(offset).round_down(page).get();
+        let inside = offset - first;
+        let all = inside.checked_add(size).map(Bytes::new);
+        let all = all.and_then(|all| all.round_up(page));
+        let start = self.map_foreign(file, first, all.ok_or(Code::INVALID_VALUE)?.get())?;
+        Ok(start + inside)
+    }
+
+    /// The start of the mapping of another process's memory that holds an
+    /// address.
+    pub(crate) fn foreign_start(&self, address: u64) -> Option<u64> {
+        let (&start, f) = self.foreign.range(..=address).next_back()?;
+        (address - start < f.size).then_some(start)
     }
 
     pub(crate) fn unmap_foreign(&mut self, start: u64) {

@@ -37,6 +37,7 @@ impl Machine {
             .filter(|&s| model.context_of(s) == Some(id))
             .collect();
         self.drop_captures(|s| own.contains(&s));
+        self.drop_pool_memory_of(id);
         let pages = self.model.destroy_context(id);
         for (start, size) in pages {
             self.backing.expose(start, size, false);
@@ -212,6 +213,7 @@ impl Call<'_> {
         self.sim.announce();
         refused?;
         self.sim.wait(&self.sim.model.context_mark(context));
+        self.sim.settle_pools();
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! | `SIM_CUDA_MEMORY` | `16G` | memory of each device; K, M, G |
 //! | `SIM_CUDA_HOST_MEMORY` | | how much host memory can be page-locked; all of it where nothing is said |
 //! | `SIM_CUDA_HOST_ALIGN` | `4K` | how page-locked memory is aligned, and no better; a power of two |
+//! | `SIM_CUDA_POOL_GRAIN` | `32M` | pools of stream-ordered memory reserve multiples of this; whole pages of 2 MiB |
 //! | `SIM_CUDA_SEED` | 1 | seed of the clock's jitter |
 //! | `SIM_CUDA_KERNEL_NS` | 1000 | simulated time of a kernel without a meaning |
 //! | `SIM_CUDA_CALL_NS` | 1000 | simulated time of a driver call |
@@ -37,6 +38,7 @@ pub(crate) struct Environment {
     pub(crate) memory: Bytes,
     pub(crate) host_memory: Bytes,
     pub(crate) host_align: Bytes,
+    pub(crate) pool_grain: Bytes,
     pub(crate) seed: u64,
     pub(crate) kernel_ns: u64,
     pub(crate) call_ns: u64,
@@ -55,6 +57,7 @@ impl Environment {
             memory: size("SIM_CUDA_MEMORY", Bytes::gib(16)),
             host_memory: size("SIM_CUDA_HOST_MEMORY", Bytes::MAX),
             host_align: host_align(),
+            pool_grain: pool_grain(),
             seed: number("SIM_CUDA_SEED", 1),
             kernel_ns: number("SIM_CUDA_KERNEL_NS", 1_000),
             call_ns: number("SIM_CUDA_CALL_NS", 1_000),
@@ -83,6 +86,13 @@ fn host_align() -> Bytes {
     } else {
         page
     }
+}
+
+/// At least one page of a device.
+fn pool_grain() -> Bytes {
+    let page = Bytes::mib(2);
+    let asked = size("SIM_CUDA_POOL_GRAIN", Bytes::mib(32));
+    asked.max(page).round_up(page).unwrap_or(page)
 }
 
 pub(crate) fn version() -> i32 {

@@ -170,6 +170,7 @@ driver! {
     fn cuEventSynchronize(call, handle: Handle) {
         let mark = call.mark_of(handle)?;
         call.sim.wait(&mark);
+        call.sim.settle_pools();
         Ok(())
     }
 

@@ -10,6 +10,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use vramalloc_core::{Address, Bytes, Code};
+use vramalloc_model::{Allocation, Holds};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_HANDLE, Out};
@@ -72,16 +73,15 @@ impl Call<'_> {
         let file = File::options().read(true).write(true).open(path);
         let file = file.map_err(|_| INVALID_HANDLE)?;
         let page = self.sim.model.settings().page;
-        let first = Bytes::new(handle.offset).round_down(page).get();
-        let inside = handle.offset - first;
-        let size = Bytes::new(inside + handle.size).round_up(page);
-        let size = size.ok_or(Code::INVALID_VALUE)?.get();
-        let start = self
-            .sim
-            .backing
-            .map_foreign(file.as_raw_fd(), first, size)?;
-        let address = start + inside;
-        (self.sim.model).adopt(context, Address::new(address), Bytes::new(handle.size));
+        let file = file.as_raw_fd();
+        let address = (self.sim.backing).map_inside(file, handle.offset, handle.size, page)?;
+        self.sim.model.place(Allocation {
+            base: Address::new(address),
+            size: Bytes::new(handle.size),
+            device: self.sim.model.device_of(context).unwrap_or(0),
+            context: Some(context),
+            holds: Holds::Nothing,
+        });
         self.sim.kinds.insert(address, Kind::Foreign);
         self.sim.opened.push(Opened {
             context,
@@ -119,8 +119,6 @@ impl Call<'_> {
         }
         self.sim.wait(&self.sim.model.context_mark(context));
         self.sim.release(address);
-        let start = self.sim.backing.foreign_start(address);
-        self.sim.backing.unmap_foreign(start);
         Ok(())
     }
 }

@@ -24,17 +24,18 @@
 //! From the ground up. A module imports from the floors below it, or from its
 //! own without a circle; `ci/floors` reads this list.
 //!
-//! 1. `env`, `ffi`, `backing`, `effect`: the settings of the environment,
-//!    reading arguments, the bytes of the memory, and what work does to them.
+//! 1. `env`, `ffi`, `backing`, `descriptor`, `effect`: the settings of the
+//!    environment, reading arguments, the bytes of the memory, descriptors that
+//!    name them to other processes, and what work does to them.
 //! 2. `thread`, `ptx`: the state of each thread, and the kernels of an image.
 //! 3. `state`: the things behind handles.
 //! 4. `machine`: all state behind one lock.
 //! 5. `entry`: how a call begins and ends.
 //! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`,
-//!    `event`, `capture`, `memory`, `host`, `pool`, `copy`, `memset`,
-//!    `pointer`, `ipc`, `module`, `launch`, `export_table`: the functions, by
-//!    theme. They are methods of `Machine` and of a call, and may call each
-//!    other's, in circles too.
+//!    `event`, `capture`, `memory`, `host`, `pool`, `pool_attributes`, `copy`,
+//!    `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
+//!    functions, by theme. They are methods
+//!    of `Machine` and of a call, and may call each other's, in circles too.
 //! 7. `table`, `report`: every function with its versions; the report at exit.
 //! 8. `hide`: functions that are to be lacking.
 
@@ -50,6 +51,7 @@ mod backing;
 mod capture;
 mod context;
 mod copy;
+mod descriptor;
 mod device;
 mod effect;
 mod entry;
@@ -70,6 +72,7 @@ mod memset;
 mod module;
 mod pointer;
 mod pool;
+mod pool_attributes;
 mod ptx;
 mod report;
 mod settings;

@@ -51,6 +51,8 @@ pub(crate) struct Machine {
     /// The pool that each device had first, and its present one.
     pub(crate) default_pools: Vec<Handle>,
     pub(crate) current_pools: Vec<Handle>,
+    /// Destroyed pools whose memory is still in use.
+    pub(crate) dying_pools: Vec<Handle>,
     pub(crate) graphs: Handles<Graph>,
     pub(crate) graph_execs: Handles<Graph>,
     /// The work that the open captures have recorded, by their number.
@@ -105,6 +107,7 @@ impl Machine {
             pools: Handles::new(9),
             default_pools: Vec::new(),
             current_pools: Vec::new(),
+            dying_pools: Vec::new(),
             graphs: Handles::new(7),
             graph_execs: Handles::new(8),
             captured: BTreeMap::new(),
@@ -119,7 +122,8 @@ impl Machine {
         for device in 0..machine.environment.devices {
             let handle = machine.contexts.insert(Context::primary(device));
             machine.primaries.push(handle);
-            let pool = machine.pools.insert(Pool::new(device));
+            let grain = machine.environment.pool_grain.get();
+            let pool = machine.pools.insert(Pool::new(device, grain));
             machine.default_pools.push(pool);
             machine.current_pools.push(pool);
         }
@@ -273,6 +277,8 @@ impl Machine {
                 self.backing.expose(start, size, false);
             }
             self.backing.discard(start, size);
+        } else if let Some(start) = self.backing.foreign_start(address) {
+            self.backing.unmap_foreign(start);
         }
     }
 

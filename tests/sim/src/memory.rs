@@ -34,8 +34,13 @@ impl Call<'_> {
             return Ok(());
         }
         self.unsafe_in_capture()?;
-        if let Some(Kind::Foreign | Kind::Leaving) = self.sim.kinds.get(&address) {
-            return Err(Code::INVALID_VALUE);
+        match self.sim.kinds.get(&address).copied() {
+            Some(Kind::Foreign | Kind::Leaving) => return Err(Code::INVALID_VALUE),
+            Some(Kind::Pool(pool)) => {
+                self.sim.give_to_pool(address, pool, None);
+                return Ok(());
+            }
+            _ => {}
         }
         if let Some(a) = self.sim.model.find(Address::new(address)) {
             self.sim.wait_for_device(a.device);

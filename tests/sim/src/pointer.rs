@@ -28,7 +28,7 @@ impl Call<'_> {
     fn known(&self, address: u64) -> Option<Known> {
         if let Some(a) = self.sim.model.find(Address::new(address)) {
             let owner = self.sim.contexts.iter();
-            let mut owner = owner.filter(|(_, c)| c.model == Some(a.context));
+            let mut owner = owner.filter(|(_, c)| c.model.is_some() && c.model == a.context);
             return Some(Known {
                 base: a.base.get(),
                 size: a.size.get(),

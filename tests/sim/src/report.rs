@@ -1,9 +1,14 @@
-//! The report at exit.
+//! The report at exit, and what a test can ask at any time.
 //!
-//! Invariant: it is written once, by the process that initialised the driver,
-//! after all other code of the process is done.
+//! Invariant: the report is written once, by the process that initialised the
+//! driver, after all other code of the process is done. The bytes are the
+//! driver's own: what `cuMemGetInfo` falls by.
 
+use std::ffi::{CStr, c_char};
 use std::fmt::Write;
+
+use vramalloc_core::Bytes;
+use vramalloc_model::Family;
 
 use crate::entry::{counts, is_forked};
 use crate::machine::{self, Machine};
@@ -42,11 +47,13 @@ fn report(sim: &Machine) -> String {
     let devices: Vec<String> = (0..sim.environment.devices)
         .map(|d| {
             let (used, peak) = sim.model.used_and_peak(d);
-            format!(
-                "\n    {{\"used_bytes\": {}, \"peak_bytes\": {}}}",
-                used.get(),
-                peak.get()
-            )
+            let families = Family::ALL.map(|f| {
+                let (used, peak) = sim.model.family(d, f);
+                format!("\"{}\": {}", f.name(), amounts(used, peak))
+            });
+            let all = amounts(used, peak);
+            let all = all.trim_end_matches('}');
+            format!("\n    {all}, \"families\": {{{}}}}}", families.join(", "))
         })
         .collect();
     let taken: Vec<String> = sim.taken.iter().map(i64::to_string).collect();
@@ -63,6 +70,48 @@ fn report(sim: &Machine) -> String {
         taken.join(", "),
         texts.join(","),
     )
+}
+
+fn amounts(used: Bytes, peak: Bytes) -> String {
+    let (used, peak) = (used.get(), peak.get());
+    format!("{{\"used_bytes\": {used}, \"peak_bytes\": {peak}}}")
+}
+
+/// The bytes in use and the most so far, of a family by its name in the report
+/// or of all (`NULL`), on a device or on all (-1); 0 where there is no driver.
+fn bytes_of(family: *const c_char, device: i32) -> (u64, u64) {
+    let mut lock = machine::lock();
+    let Some(sim) = lock.as_mut().filter(|_| !is_forked()) else {
+        return (0, 0);
+    };
+    sim.settle();
+    let name = (!family.is_null()).then(|| {
+        // SAFETY: the caller's text is NUL-terminated.
+        unsafe { CStr::from_ptr(family) }.to_bytes()
+    });
+    let device = u32::try_from(device).ok();
+    let devices = (0..sim.environment.devices).filter(|d| device.is_none_or(|one| one == *d));
+    let amounts = devices.map(|d| match name {
+        None => sim.model.used_and_peak(d),
+        Some(name) => (Family::ALL.into_iter())
+            .find(|f| f.name().as_bytes() == name)
+            .map_or((Bytes::ZERO, Bytes::ZERO), |f| sim.model.family(d, f)),
+    });
+    amounts.fold((0, 0), |(used, peak), (u, p)| {
+        (used + u.get(), peak + p.get())
+    })
+}
+
+/// The bytes in use, for tests: `bytes_of`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn sim_cuda_bytes(family: *const c_char, device: i32) -> u64 {
+    bytes_of(family, device).0
+}
+
+/// The most bytes in use so far, for tests: `bytes_of`.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn sim_cuda_peak_bytes(family: *const c_char, device: i32) -> u64 {
+    bytes_of(family, device).1
 }
 
 fn escape(text: &str) -> String {

@@ -13,6 +13,10 @@ use crate::effect::Effect;
 use crate::ffi::Handle;
 use crate::ptx::{Entry, Image};
 
+mod pool;
+
+pub(crate) use pool::{Exporter, Pool};
+
 /// Things by handle. A handle looks like an address, is never NULL or a special
 /// stream, and is used again after its thing is gone.
 pub(crate) struct Handles<T> {
@@ -237,25 +241,10 @@ pub(crate) enum Kind {
     Global,
     /// It was opened from another process.
     Foreign,
+    /// It belongs to another process's pool.
+    Imported,
     /// A stream is going to free it.
     Leaving,
-}
-
-pub(crate) struct Pool {
-    pub(crate) device: u32,
-    pub(crate) attributes: BTreeMap<u32, u64>,
-}
-
-impl Pool {
-    /// Attributes that are 32 bits wide; the others have 64.
-    pub(crate) const NARROW: std::ops::RangeInclusive<u32> = 1..=3;
-
-    pub(crate) fn new(device: u32) -> Pool {
-        Pool {
-            device,
-            attributes: Pool::NARROW.map(|a| (a, 1)).collect(),
-        }
-    }
 }
 
 /// The contents of the 64 bytes of a memory handle.

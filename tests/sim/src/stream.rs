@@ -161,6 +161,7 @@ driver! {
     fn cuStreamSynchronize / cuStreamSynchronize_ptsz(call, handle: Handle) {
         let done = call.ask(handle)?;
         call.sim.wait(&done);
+        call.sim.settle_pools();
         Ok(())
     }
 

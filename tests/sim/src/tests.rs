@@ -7,6 +7,7 @@ mod captures;
 mod export_table;
 mod interface;
 mod memory;
+mod pools;
 mod shared;
 mod streams;
 
@@ -28,6 +29,8 @@ use crate::memset::*;
 use crate::module::*;
 use crate::pointer::*;
 use crate::pool::*;
+use crate::pool_attributes::*;
+use crate::report::*;
 use crate::state::MemHandle;
 use crate::stream::*;
 use crate::table::look_up::*;
@@ -52,6 +55,10 @@ struct Program {
 
 fn out<T>(to: &mut T) -> Out<T> {
     Out::at(to)
+}
+
+fn given<T>(thing: &T) -> In<T> {
+    In(thing)
 }
 
 fn none<T>() -> Out<T> {
@@ -133,6 +140,11 @@ fn read(from: u64) -> u32 {
     let mut word = 0_u32;
     assert_eq!(cuMemcpyDtoH_v2((&raw mut word) as u64, from, 4), 0);
     word
+}
+
+/// Bytes of the first device that a family uses.
+fn bytes(family: &std::ffi::CStr) -> u64 {
+    sim_cuda_bytes(family.as_ptr(), 0)
 }
 
 fn info() -> u64 {

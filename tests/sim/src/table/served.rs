@@ -22,6 +22,7 @@ use crate::memset::*;
 use crate::module::*;
 use crate::pointer::*;
 use crate::pool::*;
+use crate::pool_attributes::*;
 use crate::settings::*;
 use crate::stream::*;
 
@@ -182,7 +183,9 @@ served! {
     cuMemFreeAsync 11020 cuMemFreeAsync / cuMemFreeAsync_ptsz;
     cuMemFreeHost 2000 cuMemFreeHost;
     cuMemGetAddressRange 3020 cuMemGetAddressRange_v2;
+    cuMemGetDefaultMemPool 13000 cuMemGetDefaultMemPool;
     cuMemGetInfo 3020 cuMemGetInfo_v2;
+    cuMemGetMemPool 13000 cuMemGetMemPool;
     cuMemHostAlloc 2020 cuMemHostAlloc;
     cuMemHostGetDevicePointer 3020 cuMemHostGetDevicePointer_v2;
     cuMemHostGetFlags 2030 cuMemHostGetFlags;
@@ -191,13 +194,18 @@ served! {
     cuMemHostUnregister 4000 cuMemHostUnregister;
     cuMemPoolCreate 11020 cuMemPoolCreate;
     cuMemPoolDestroy 11020 cuMemPoolDestroy;
+    cuMemPoolExportPointer 11020 cuMemPoolExportPointer;
+    cuMemPoolExportToShareableHandle 11020 cuMemPoolExportToShareableHandle;
     cuMemPoolGetAccess 11020 cuMemPoolGetAccess;
     cuMemPoolGetAttribute 11020 cuMemPoolGetAttribute;
+    cuMemPoolImportFromShareableHandle 11020 cuMemPoolImportFromShareableHandle;
+    cuMemPoolImportPointer 11020 cuMemPoolImportPointer;
     cuMemPoolSetAccess 11020 cuMemPoolSetAccess;
     cuMemPoolSetAttribute 11020 cuMemPoolSetAttribute;
     cuMemPoolTrimTo 11020 cuMemPoolTrimTo;
     cuMemPrefetchAsync 8000 cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz;
     cuMemPrefetchAsync 12020 cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz;
+    cuMemSetMemPool 13000 cuMemSetMemPool;
     cuMemcpy 4000 cuMemcpy / cuMemcpy_ptds;
     cuMemcpy2D 3020 cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds;
     cuMemcpy2DAsync 3020 cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz;

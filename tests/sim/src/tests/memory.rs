@@ -1,4 +1,4 @@
-//! Device memory, stream-ordered memory, copies, pinned memory.
+//! Device memory, copies, pinned memory.
 
 #![allow(clippy::wildcard_imports, reason = "a program sees every function")]
 
@@ -21,20 +21,6 @@ fn memory_falls_by_pages_and_a_context_takes_its_own_with_it() {
     assert_eq!(cuMemAlloc_v2(out(&mut 0), 1 << 50), 2);
     assert_eq!(cuMemAlloc_v2(out(&mut 0), 0), 1);
     assert_eq!(cuMemAlloc_v2(none(), 1), 1);
-}
-
-#[test]
-fn stream_ordered_memory_goes_back_when_the_stream_says_so() {
-    let program = Program::new();
-    let s = stream(1);
-    let before = info();
-    let block = made(|to| cuMemAllocAsync(to, 8 * MIB, s));
-    assert_eq!(program.fill(s, block, 1, 1, 5 * MS), 0);
-    assert_eq!(cuMemFreeAsync(block, s), 0);
-    assert_eq!(cuMemFreeAsync(block, s), 1);
-    assert_eq!(before - info(), 8 * MIB);
-    assert_eq!(cuStreamSynchronize(s), 0);
-    assert_eq!(before, info());
 }
 
 #[test]

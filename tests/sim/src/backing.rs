@@ -27,6 +27,8 @@ pub(crate) struct Backing {
     span: u64,
     files: Vec<RawFd>,
     foreign: BTreeMap<u64, Foreign>,
+    /// Addresses that the program reserved, to map memory there by itself.
+    ranges: BTreeMap<u64, Foreign>,
 }
 
 impl Backing {
@@ -50,6 +52,7 @@ impl Backing {
             span,
             files,
             foreign: BTreeMap::new(),
+            ranges: BTreeMap::new(),
         })
     }
 
@@ -77,10 +80,10 @@ impl Backing {
         let ours = if self.device_at(address).is_some() {
             address - self.base + self.inner
         } else {
-            match self.foreign.range(..=address).next_back() {
-                Some((&start, f)) if address - start < f.size => address - start + f.inner,
-                _ => address,
-            }
+            let inside = |all| inner_of(all, address);
+            inside(&self.ranges)
+                .or_else(|| inside(&self.foreign))
+                .unwrap_or(address)
         };
         ours as *mut u8
     }
@@ -142,13 +145,8 @@ impl Backing {
 
     pub(crate) fn unmap_foreign(&mut self, start: u64) {
         if let Some(f) = self.foreign.remove(&start) {
-            let length = usize::try_from(f.size).unwrap_or(0);
-            // SAFETY: both ranges were reserved by `map_foreign` and nothing
-            // refers to them any more.
-            unsafe {
-                libc::munmap(start as *mut c_void, length);
-                libc::munmap(f.inner as *mut c_void, length);
-            }
+            unreserve(start, f.size);
+            unreserve(f.inner, f.size);
         }
     }
 }
@@ -169,6 +167,102 @@ pub(crate) fn populate(start: *mut u8, length: usize) {
     }
 }
 
+/// Addresses that the program reserves, and what it maps there.
+impl Backing {
+    /// Reserves addresses, at `hint` if they are free there.
+    pub(crate) fn reserve_range(
+        &mut self,
+        size: u64,
+        alignment: u64,
+        hint: u64,
+    ) -> Result<u64, Code> {
+        let start = match reserve_at(hint, size) {
+            Some(start) if start.is_multiple_of(alignment) => start,
+            other => {
+                other.into_iter().for_each(|start| unreserve(start, size));
+                reserve_aligned(size, alignment)?
+            }
+        };
+        let inner = reserve(size)?;
+        self.ranges.insert(start, Foreign { inner, size });
+        Ok(start)
+    }
+
+    /// The reservation that holds an address: its start and size.
+    pub(crate) fn range_at(&self, address: u64) -> Option<(u64, u64)> {
+        let (&start, range) = self.ranges.range(..=address).next_back()?;
+        (address - start < range.size).then_some((start, range.size))
+    }
+
+    /// Ends a reservation in which nothing is mapped.
+    pub(crate) fn free_range(&mut self, start: u64) {
+        if let Some(range) = self.ranges.remove(&start) {
+            unreserve(start, range.size);
+            unreserve(range.inner, range.size);
+        }
+    }
+
+    /// Maps a file's bytes inside a reservation; the host may not touch them.
+    pub(crate) fn map_range(
+        &self,
+        start: u64,
+        size: u64,
+        file: RawFd,
+        offset: u64,
+    ) -> Result<(), Code> {
+        let inner = inner_of(&self.ranges, start).ok_or(Code::INVALID_VALUE)?;
+        map_file(file, start, size, offset, libc::PROT_NONE)?;
+        map_file(file, inner, size, offset, READ_WRITE)
+    }
+
+    /// Makes a mapped part of a reservation free again.
+    pub(crate) fn unmap_range(&self, start: u64, size: u64) {
+        let inner = inner_of(&self.ranges, start);
+        for at in [Some(start), inner].into_iter().flatten() {
+            let length = usize::try_from(size).unwrap_or(0);
+            let flags =
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            // SAFETY: replaces what `map_range` mapped there.
+            unsafe { libc::mmap(at as *mut c_void, length, libc::PROT_NONE, flags, -1, 0) };
+        }
+    }
+}
+
+/// The inner address of an address in one of these mappings.
+fn inner_of(all: &BTreeMap<u64, Foreign>, address: u64) -> Option<u64> {
+    let (&start, f) = all.range(..=address).next_back()?;
+    (address - start < f.size).then(|| address - start + f.inner)
+}
+
+/// Reserves address space at this place, if it is free there.
+fn reserve_at(place: u64, size: u64) -> Option<u64> {
+    let length = usize::try_from(size).ok().filter(|_| place != 0)?;
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    let at = place as *mut c_void;
+    // SAFETY: a new mapping, which replaces nothing.
+    let start = unsafe { libc::mmap(at, length, libc::PROT_NONE, flags, -1, 0) };
+    (start != libc::MAP_FAILED).then_some(start as u64)
+}
+
+fn reserve_aligned(size: u64, alignment: u64) -> Result<u64, Code> {
+    let all = size.checked_add(alignment).ok_or(Code::OUT_OF_MEMORY)?;
+    let reserved = reserve(all)?;
+    let start = reserved.next_multiple_of(alignment);
+    unreserve(reserved, start - reserved);
+    unreserve(start + size, reserved + all - start - size);
+    Ok(start)
+}
+
+/// Gives address space back that was reserved.
+fn unreserve(start: u64, size: u64) {
+    let length = usize::try_from(size).unwrap_or(0);
+    if length > 0 {
+        // SAFETY: reserved by us, and nothing refers to it any more.
+        unsafe { libc::munmap(start as *mut c_void, length) };
+    }
+}
+
 const READ_WRITE: i32 = libc::PROT_READ | libc::PROT_WRITE;
 
 /// Reserves address space in which nothing else will be mapped.
@@ -184,7 +278,7 @@ fn reserve(size: u64) -> Result<u64, Code> {
 }
 
 /// Creates a sparse file of this size without a name.
-fn create(size: u64) -> Result<RawFd, Code> {
+pub(crate) fn create(size: u64) -> Result<RawFd, Code> {
     let length = i64::try_from(size).map_err(|_| Code::OUT_OF_MEMORY)?;
     // SAFETY: the name is NUL-terminated.
     let file = unsafe { libc::memfd_create(c"simulated-device".as_ptr(), libc::MFD_CLOEXEC) };

@@ -32,8 +32,8 @@
 //! 4. `machine`: all state behind one lock.
 //! 5. `entry`: how a call begins and ends.
 //! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`,
-//!    `event`, `capture`, `memory`, `host`, `pool`, `pool_attributes`, `copy`,
-//!    `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
+//!    `event`, `capture`, `memory`, `host`, `pool`, `pool_attributes`,
+//!    `virtual_memory`, `copy`, `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
 //!    functions, by theme. They are methods
 //!    of `Machine` and of a call, and may call each other's, in circles too.
 //! 7. `table`, `report`: every function with its versions; the report at exit.
@@ -80,6 +80,7 @@ mod state;
 mod stream;
 mod table;
 mod thread;
+mod virtual_memory;
 
 #[cfg(test)]
 mod tests;

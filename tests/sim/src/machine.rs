@@ -3,6 +3,7 @@
 //! Owns the model, the handles and the things behind them. Invariant: effects
 //! that are due are done before any question is answered. Cost: O(log n).
 
+mod access;
 mod settle;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,8 +20,8 @@ use crate::effect::Effect;
 use crate::env::Environment;
 use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle, NO_DEVICE};
 use crate::state::{
-    Context, Event, Graph, Handles, HostMemory, Kernel, Kind, LastWord, Linker, Module, Opened,
-    Pool, Stream,
+    Context, Event, Graph, Handles, HostMemory, Kernel, Kind, LastWord, Linker, Mapping, Module,
+    Opened, Physical, Pool, Stream,
 };
 use crate::thread::top;
 
@@ -59,6 +60,10 @@ pub(crate) struct Machine {
     pub(crate) captured: BTreeMap<u64, Graph>,
     /// The kind of each device allocation that is not a plain one.
     pub(crate) kinds: BTreeMap<u64, Kind>,
+    /// Physical memory that the program maps by itself, and its mappings by
+    /// their start.
+    pub(crate) physicals: Handles<Physical>,
+    pub(crate) mappings: BTreeMap<u64, Mapping>,
     /// Memory of other processes that is open here.
     pub(crate) opened: Vec<Opened>,
     /// Pinned host memory.
@@ -112,6 +117,8 @@ impl Machine {
             graph_execs: Handles::new(8),
             captured: BTreeMap::new(),
             kinds: BTreeMap::new(),
+            physicals: Handles::new(10),
+            mappings: BTreeMap::new(),
             opened: Vec::new(),
             host: HostMemory::default(),
             taken: Vec::new(),
@@ -144,7 +151,7 @@ impl Machine {
     }
 
     /// Gives work to a stream, or to the graph that the stream records.
-    pub(crate) fn submit(&mut self, stream: StreamId, work: Work<Effect>) -> Done {
+    pub(crate) fn submit(&mut self, stream: StreamId, mut work: Work<Effect>) -> Done {
         self.check_implicit(stream)?;
         if let Some(capture) = self.model.capture_of(stream) {
             if capture.invalidated {
@@ -154,6 +161,7 @@ impl Machine {
             self.captured.entry(id).or_default().work.push(work);
             return Ok(());
         }
+        self.check_access(stream, &mut work);
         let context = self.model.context_of(stream);
         context.into_iter().for_each(|c| self.wait_for_room(c));
         let done = self.model.submit(stream, work);

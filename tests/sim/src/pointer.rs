@@ -22,6 +22,12 @@ struct Known {
     device: i32,
     on_device: bool,
     kind: Option<Kind>,
+    /// The reserved addresses that it lies in, if the program reserved them.
+    range: Option<(u64, u64)>,
+    /// The physical memory that is mapped there, and the kinds of handles that
+    /// it can have.
+    memory: Handle,
+    handles: u32,
 }
 
 impl Call<'_> {
@@ -29,6 +35,12 @@ impl Call<'_> {
         if let Some(a) = self.sim.model.find(Address::new(address)) {
             let owner = self.sim.contexts.iter();
             let mut owner = owner.filter(|(_, c)| c.model.is_some() && c.model == a.context);
+            let memory = self.sim.mapping_at(address).map_or(0, |(_, m)| m.memory);
+            let handles = self
+                .sim
+                .physicals
+                .get(memory)
+                .map_or(0, |m| m.props.handles);
             return Some(Known {
                 base: a.base.get(),
                 size: a.size.get(),
@@ -36,6 +48,22 @@ impl Call<'_> {
                 device: i32::try_from(a.device).unwrap_or(-1),
                 on_device: true,
                 kind: self.sim.kinds.get(&a.base.get()).copied(),
+                range: self.sim.backing.range_at(address),
+                memory,
+                handles,
+            });
+        }
+        if let Some((base, size)) = self.sim.backing.range_at(address) {
+            return Some(Known {
+                base,
+                size,
+                context: 0,
+                device: -1,
+                on_device: true,
+                kind: None,
+                range: Some((base, size)),
+                memory: 0,
+                handles: 0,
             });
         }
         let (base, block) = self.sim.host.at(address)?;
@@ -47,6 +75,9 @@ impl Call<'_> {
             device: i32::try_from(device).unwrap_or(-1),
             on_device: false,
             kind: None,
+            range: None,
+            memory: 0,
+            handles: 0,
         })
     }
 }
@@ -57,6 +88,10 @@ fn answer(known: &Known, attribute: u32, address: u64, to: *mut c_void) -> Done 
     let int = |value: u32| cast::<u32>(to).set(value);
     let yes = |value: bool| cast::<u8>(to).set(u8::from(value));
     let managed = known.kind == Some(Kind::Managed);
+    let unmapped = known.range.is_some() && known.memory == 0;
+    if unmapped && !(11..=13).contains(&attribute) {
+        return Err(Code::INVALID_VALUE);
+    }
     match attribute {
         1 => long(known.context),
         2 => int(if known.on_device { DEVICE } else { HOST }),
@@ -69,16 +104,19 @@ fn answer(known: &Known, attribute: u32, address: u64, to: *mut c_void) -> Done 
         8 => yes(managed),
         9 => cast::<i32>(to).set(known.device),
         10 => yes(known.on_device && known.kind.is_none()),
-        11 => long(known.base),
-        12 => long(known.size),
-        13 => yes(true),
-        14 => long(0),
+        11 => long(known.range.map_or(known.base, |(start, _)| start)),
+        12 => long(known.range.map_or(known.size, |(_, size)| size)),
+        13 => yes(!unmapped),
+        14 => long(u64::from(known.handles)),
         15 => yes(false),
         16 => int(3),
         17 => match known.kind {
             Some(Kind::Pool(pool)) => long(pool),
             _ => long(0),
         },
+        18 if known.memory != 0 => long(known.size),
+        19 if known.memory != 0 => long(known.base),
+        20 => long(known.memory),
         18..=21 => long(0),
         _ => Err(Code::INVALID_VALUE),
     }

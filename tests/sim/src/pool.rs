@@ -14,18 +14,7 @@ use crate::effect::Effect;
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_DEVICE, INVALID_HANDLE, In, Out};
 use crate::machine::Machine;
-use crate::state::{Kind, Pool};
-
-/// `CUmemLocation`.
-#[repr(C)]
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Location {
-    pub(crate) kind: u32,
-    pub(crate) id: i32,
-}
-
-pub(crate) const ON_DEVICE: u32 = 1;
-pub(crate) const PINNED: u32 = 1;
+use crate::state::{Kind, Location, ON_DEVICE, PINNED, Pool};
 
 /// `CUmemPoolProps`.
 #[repr(C)]
@@ -249,7 +238,7 @@ impl Call<'_> {
         let found = self.sim.model.find(Address::new(address));
         let base = found.ok_or(Code::INVALID_VALUE)?.base.get();
         let kind = self.sim.kinds.get(&base).copied();
-        if base != address || matches!(kind, Some(Kind::Leaving | Kind::Foreign)) {
+        if base != address || matches!(kind, Some(Kind::Leaving | Kind::Foreign | Kind::Mapped)) {
             return Err(Code::INVALID_VALUE);
         }
         if let Some(Kind::Pool(pool)) = kind {

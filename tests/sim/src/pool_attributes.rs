@@ -12,22 +12,13 @@ use crate::descriptor::{self, Notice, POSIX};
 use crate::entry::{Call, driver};
 use crate::env;
 use crate::ffi::{Done, Handle, In, Out};
-use crate::pool::{Location, ON_DEVICE, PINNED};
-use crate::state::{Exporter, Kind, Pool};
+use crate::state::{Access, Exporter, Kind, Location, ON_DEVICE, PINNED, Pool};
 
 /// What a descriptor of a pool says that it is.
 const POOL: u64 = 1;
 
 /// The version from which on a pool's properties can be asked for.
 const WITH_PROPERTIES: i32 = 13_000;
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Access {
-    pub(crate) location: Location,
-    pub(crate) flags: u32,
-}
 
 /// The contents of the 64 bytes of an exported pointer.
 #[repr(C)]

@@ -13,8 +13,13 @@ use crate::effect::Effect;
 use crate::ffi::Handle;
 use crate::ptx::{Entry, Image};
 
+mod physical;
 mod pool;
 
+pub(crate) use physical::{
+    Access, AllocationProps, IN_DEVICE, Location, Mapping, ON_DEVICE, ON_HOST, ON_HOST_NODE,
+    PINNED, Physical,
+};
 pub(crate) use pool::{Exporter, Pool};
 
 /// Things by handle. A handle looks like an address, is never NULL or a special
@@ -237,6 +242,8 @@ pub(crate) enum Kind {
     Managed,
     /// It belongs to a pool.
     Pool(Handle),
+    /// The program mapped it by itself.
+    Mapped,
     /// It belongs to a module.
     Global,
     /// It was opened from another process.

@@ -10,6 +10,7 @@ mod memory;
 mod pools;
 mod shared;
 mod streams;
+mod virtual_memory;
 
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,9 +32,10 @@ use crate::pointer::*;
 use crate::pool::*;
 use crate::pool_attributes::*;
 use crate::report::*;
-use crate::state::MemHandle;
+use crate::state::{Access, AllocationProps, Location, MemHandle};
 use crate::stream::*;
 use crate::table::look_up::*;
+use crate::virtual_memory::*;
 
 const MS: u64 = 1_000_000;
 const MIB: u64 = 1 << 20;

@@ -100,7 +100,8 @@ impl Machine {
         if size == 0 {
             return true;
         }
-        if self.backing.device_at(start).is_none() {
+        let known = self.backing.device_at(start).is_some();
+        if !known && self.backing.range_at(start).is_none() {
             return start != 0;
         }
         self.model.covers(Address::new(start), Bytes::new(size))

@@ -25,6 +25,7 @@ use crate::pool::*;
 use crate::pool_attributes::*;
 use crate::settings::*;
 use crate::stream::*;
+use crate::virtual_memory::*;
 
 macro_rules! served {
     ($($base:ident $version:literal $symbol:ident $(/ $twin:ident)?;)*) => {
@@ -171,6 +172,8 @@ served! {
     cuLinkComplete 5050 cuLinkComplete;
     cuLinkCreate 6050 cuLinkCreate_v2;
     cuLinkDestroy 5050 cuLinkDestroy;
+    cuMemAddressFree 10020 cuMemAddressFree;
+    cuMemAddressReserve 10020 cuMemAddressReserve;
     cuMemAdvise 8000 cuMemAdvise;
     cuMemAdvise 12020 cuMemAdvise_v2;
     cuMemAlloc 3020 cuMemAlloc_v2;
@@ -179,10 +182,15 @@ served! {
     cuMemAllocHost 3020 cuMemAllocHost_v2;
     cuMemAllocManaged 6000 cuMemAllocManaged;
     cuMemAllocPitch 3020 cuMemAllocPitch_v2;
+    cuMemCreate 10020 cuMemCreate;
+    cuMemExportToShareableHandle 10020 cuMemExportToShareableHandle;
     cuMemFree 3020 cuMemFree_v2;
     cuMemFreeAsync 11020 cuMemFreeAsync / cuMemFreeAsync_ptsz;
     cuMemFreeHost 2000 cuMemFreeHost;
+    cuMemGetAccess 10020 cuMemGetAccess;
     cuMemGetAddressRange 3020 cuMemGetAddressRange_v2;
+    cuMemGetAllocationGranularity 10020 cuMemGetAllocationGranularity;
+    cuMemGetAllocationPropertiesFromHandle 10020 cuMemGetAllocationPropertiesFromHandle;
     cuMemGetDefaultMemPool 13000 cuMemGetDefaultMemPool;
     cuMemGetInfo 3020 cuMemGetInfo_v2;
     cuMemGetMemPool 13000 cuMemGetMemPool;
@@ -192,6 +200,8 @@ served! {
     cuMemHostRegister 4000 cuMemHostRegister;
     cuMemHostRegister 6050 cuMemHostRegister_v2;
     cuMemHostUnregister 4000 cuMemHostUnregister;
+    cuMemImportFromShareableHandle 10020 cuMemImportFromShareableHandle;
+    cuMemMap 10020 cuMemMap;
     cuMemPoolCreate 11020 cuMemPoolCreate;
     cuMemPoolDestroy 11020 cuMemPoolDestroy;
     cuMemPoolExportPointer 11020 cuMemPoolExportPointer;
@@ -205,7 +215,11 @@ served! {
     cuMemPoolTrimTo 11020 cuMemPoolTrimTo;
     cuMemPrefetchAsync 8000 cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz;
     cuMemPrefetchAsync 12020 cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz;
+    cuMemRelease 10020 cuMemRelease;
+    cuMemRetainAllocationHandle 11000 cuMemRetainAllocationHandle;
+    cuMemSetAccess 10020 cuMemSetAccess;
     cuMemSetMemPool 13000 cuMemSetMemPool;
+    cuMemUnmap 10020 cuMemUnmap;
     cuMemcpy 4000 cuMemcpy / cuMemcpy_ptds;
     cuMemcpy2D 3020 cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds;
     cuMemcpy2DAsync 3020 cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz;

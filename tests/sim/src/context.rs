@@ -44,8 +44,9 @@ impl Machine {
             self.backing.discard(start, size);
         }
         let model = &self.model;
-        self.kinds
-            .retain(|&base, _| model.find(vramalloc_core::Address::new(base)).is_some());
+        let lives = |base: u64| model.find(vramalloc_core::Address::new(base)).is_some();
+        self.kinds.retain(|&base, _| lives(base));
+        self.managed.retain(|&base, _| lives(base));
         self.streams.remove_if(|s| s.context == handle);
         self.events.remove_if(|e| e.context == handle);
         self.modules.remove_if(|m| m.context == Some(handle));

@@ -33,7 +33,7 @@
 //! 5. `entry`: how a call begins and ends.
 //! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`,
 //!    `event`, `capture`, `memory`, `host`, `pool`, `pool_attributes`,
-//!    `virtual_memory`, `copy`, `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
+//!    `virtual_memory`, `managed`, `copy`, `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
 //!    functions, by theme. They are methods
 //!    of `Machine` and of a call, and may call each other's, in circles too.
 //! 7. `table`, `report`: every function with its versions; the report at exit.
@@ -67,6 +67,7 @@ mod init;
 mod ipc;
 mod launch;
 mod machine;
+mod managed;
 mod memory;
 mod memset;
 mod module;

@@ -20,8 +20,8 @@ use crate::effect::Effect;
 use crate::env::Environment;
 use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle, NO_DEVICE};
 use crate::state::{
-    Context, Event, Graph, Handles, HostMemory, Kernel, Kind, LastWord, Linker, Mapping, Module,
-    Opened, Physical, Pool, Stream,
+    Context, Event, Graph, Handles, HostMemory, Kernel, Kind, LastWord, Linker, Managed, Mapping,
+    Module, Opened, Physical, Pool, Stream,
 };
 use crate::thread::top;
 
@@ -64,6 +64,8 @@ pub(crate) struct Machine {
     /// their start.
     pub(crate) physicals: Handles<Physical>,
     pub(crate) mappings: BTreeMap<u64, Mapping>,
+    /// Managed memory, by its start.
+    pub(crate) managed: BTreeMap<u64, Managed>,
     /// Memory of other processes that is open here.
     pub(crate) opened: Vec<Opened>,
     /// Pinned host memory.
@@ -119,6 +121,7 @@ impl Machine {
             kinds: BTreeMap::new(),
             physicals: Handles::new(10),
             mappings: BTreeMap::new(),
+            managed: BTreeMap::new(),
             opened: Vec::new(),
             host: HostMemory::default(),
             taken: Vec::new(),
@@ -279,9 +282,9 @@ impl Machine {
 
     /// Forgets the kind of a freed allocation, and gives its pages back.
     pub(crate) fn forget(&mut self, address: u64, pages: Option<(Address, Bytes)>) {
-        let kind = self.kinds.remove(&address);
+        self.kinds.remove(&address);
         if let Some((start, size)) = pages {
-            if kind == Some(Kind::Managed) {
+            if self.managed.remove(&address).is_some() {
                 self.backing.expose(start, size, false);
             }
             self.backing.discard(start, size);

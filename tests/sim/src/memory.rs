@@ -7,7 +7,7 @@
 use vramalloc_core::{Address, Bytes, Code};
 
 use crate::entry::{Call, driver};
-use crate::ffi::{Done, Handle, Out};
+use crate::ffi::{Done, Out};
 use crate::state::Kind;
 
 /// Rows of a pitched allocation begin at multiples of this.
@@ -108,19 +108,6 @@ driver! {
         pitch.set(row)
     }
 
-    fn cuMemAllocManaged(call, to: Out<u64>, size: u64, flags: u32) {
-        if !(1..=4).contains(&flags) {
-            return Err(Code::INVALID_VALUE);
-        }
-        // Whole pages, so that the host can be allowed to touch them.
-        let page = call.sim.model.settings().page;
-        let pages = Bytes::new(size).round_up(page).ok_or(Code::OUT_OF_MEMORY)?;
-        let address = call.take(&to, pages.get())?;
-        call.sim.kinds.insert(address, Kind::Managed);
-        call.sim.backing.expose(Address::new(address), pages, true);
-        Ok(())
-    }
-
     fn cuMemGetAddressRange_v2(call, base: Out<u64>, size: Out<u64>, address: u64) {
         call.context()?;
         let found = call.sim.model.find(Address::new(address));
@@ -128,43 +115,5 @@ driver! {
         base.maybe(found.base.get());
         size.maybe(found.size.get());
         Ok(())
-    }
-
-    fn cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz(
-        call, address: u64, size: u64, _device: i32, stream: Handle,
-    ) {
-        call.managed(address, size)?;
-        call.stream(stream).map(|_| ())
-    }
-
-    fn cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz(
-        call, address: u64, size: u64, _location: u64, _flags: u32, stream: Handle,
-    ) {
-        call.managed(address, size)?;
-        call.stream(stream).map(|_| ())
-    }
-
-    fn cuMemAdvise(call, address: u64, size: u64, _advice: u32, _device: i32) {
-        call.managed(address, size)
-    }
-
-    fn cuMemAdvise_v2(call, address: u64, size: u64, _advice: u32, _location: u64) {
-        call.managed(address, size)
-    }
-}
-
-impl Call<'_> {
-    /// Refuses a range that is not managed memory.
-    fn managed(&self, address: u64, size: u64) -> Done {
-        let found = self.sim.model.find(Address::new(address));
-        let base = found.ok_or(Code::INVALID_VALUE)?.base.get();
-        let inside = self
-            .sim
-            .model
-            .covers(Address::new(address), Bytes::new(size));
-        if inside && self.sim.kinds.get(&base) == Some(&Kind::Managed) {
-            return Ok(());
-        }
-        Err(Code::INVALID_VALUE)
     }
 }

@@ -13,9 +13,11 @@ use crate::effect::Effect;
 use crate::ffi::Handle;
 use crate::ptx::{Entry, Image};
 
+mod managed;
 mod physical;
 mod pool;
 
+pub(crate) use managed::{CPU, Managed, ManagedPage, NO_DEVICE};
 pub(crate) use physical::{
     Access, AllocationProps, IN_DEVICE, Location, Mapping, ON_DEVICE, ON_HOST, ON_HOST_NODE,
     PINNED, Physical,

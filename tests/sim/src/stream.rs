@@ -227,12 +227,6 @@ driver! {
         call.stream(from).map(|_| ())
     }
 
-    fn cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz(
-        call, handle: Handle, _address: u64, _size: u64, _flags: u32,
-    ) {
-        call.stream(handle).map(|_| ())
-    }
-
     fn cuStreamGetId / cuStreamGetId_ptsz(call, handle: Handle, id: Out<u64>) {
         let stream = call.stream(handle)?;
         id.set(u64::from(stream.number()) + 1)

@@ -6,6 +6,7 @@
 mod captures;
 mod export_table;
 mod interface;
+mod managed;
 mod memory;
 mod pools;
 mod shared;
@@ -25,6 +26,7 @@ use crate::host::*;
 use crate::init::*;
 use crate::ipc::*;
 use crate::launch::*;
+use crate::managed::*;
 use crate::memory::*;
 use crate::memset::*;
 use crate::module::*;

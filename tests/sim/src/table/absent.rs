@@ -257,8 +257,6 @@ absent! {
     cuMemHostGetDevicePointer 2000 cuMemHostGetDevicePointer;
     cuMemMapArrayAsync 11010 cuMemMapArrayAsync;
     cuMemPrefetchBatchAsync 13000 cuMemPrefetchBatchAsync;
-    cuMemRangeGetAttribute 8000 cuMemRangeGetAttribute;
-    cuMemRangeGetAttributes 8000 cuMemRangeGetAttributes;
     cuMemcpy2D 2000 cuMemcpy2D;
     cuMemcpy2DAsync 2000 cuMemcpy2DAsync;
     cuMemcpy2DUnaligned 2000 cuMemcpy2DUnaligned;

@@ -17,6 +17,7 @@ use crate::host::*;
 use crate::init::*;
 use crate::ipc::*;
 use crate::launch::*;
+use crate::managed::*;
 use crate::memory::*;
 use crate::memset::*;
 use crate::module::*;
@@ -215,6 +216,8 @@ served! {
     cuMemPoolTrimTo 11020 cuMemPoolTrimTo;
     cuMemPrefetchAsync 8000 cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz;
     cuMemPrefetchAsync 12020 cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz;
+    cuMemRangeGetAttribute 8000 cuMemRangeGetAttribute;
+    cuMemRangeGetAttributes 8000 cuMemRangeGetAttributes;
     cuMemRelease 10020 cuMemRelease;
     cuMemRetainAllocationHandle 11000 cuMemRetainAllocationHandle;
     cuMemSetAccess 10020 cuMemSetAccess;

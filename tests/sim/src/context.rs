@@ -47,6 +47,7 @@ impl Machine {
         let lives = |base: u64| model.find(vramalloc_core::Address::new(base)).is_some();
         self.kinds.retain(|&base, _| lives(base));
         self.managed.retain(|&base, _| lives(base));
+        self.drop_arrays();
         self.streams.remove_if(|s| s.context == handle);
         self.events.remove_if(|e| e.context == handle);
         self.modules.remove_if(|m| m.context == Some(handle));

@@ -21,6 +21,7 @@ const MAX_DEPTH: u64 = 1 << 20;
 /// Memory types of the descriptors of two-dimensional copies.
 const HOST: u32 = 1;
 const ON_DEVICE: u32 = 2;
+const IN_ARRAY: u32 = 3;
 const UNIFIED: u32 = 4;
 
 /// `CUDA_MEMCPY2D`.
@@ -202,6 +203,20 @@ impl Call<'_> {
         Ok(())
     }
 
+    pub(crate) fn copy_bytes_now(&mut self, to: u64, from: u64, size: u64) -> Done {
+        self.copy_now(Move::flat(to, from, size))
+    }
+
+    pub(crate) fn copy_bytes_later(
+        &mut self,
+        to: u64,
+        from: u64,
+        size: u64,
+        stream: Handle,
+    ) -> Done {
+        self.copy_later(Move::flat(to, from, size), stream)
+    }
+
     /// Makes a copy on a stream. A copy to host memory that the device cannot
     /// access by itself waits, as the driver's does.
     fn copy_later(&mut self, m: Move, stream: Handle) -> Done {
@@ -224,7 +239,9 @@ impl Call<'_> {
 
     /// The copies of the slices of a three-dimensional copy.
     fn moves_3d(&self, copy: &In<Copy3D>) -> Result<Vec<Move>, Code> {
-        let c = copy.get()?;
+        let mut c = copy.get()?;
+        self.resolve_corner(&mut c.from)?;
+        self.resolve_corner(&mut c.to)?;
         let slice = |z| {
             let (from_host, from_device) = c.from.slice(z)?;
             let (to_host, to_device) = c.to.slice(z)?;
@@ -255,7 +272,37 @@ impl Call<'_> {
             .collect()
     }
 
-    fn move_2d(&self, c: Copy2D) -> Result<Move, Code> {
+    /// Replaces an array by its place in memory.
+    fn resolve_corner(&self, corner: &mut Corner) -> Done {
+        if corner.kind == IN_ARRAY {
+            let array = self.array(corner.array)?;
+            corner.kind = ON_DEVICE;
+            corner.device = array.base;
+            corner.pitch = array.shape.row().ok_or(Code::INVALID_VALUE)?;
+            corner.height = array.shape.height.max(1);
+        }
+        Ok(())
+    }
+
+    /// Replaces arrays by their places in memory.
+    fn resolve_2d(&self, c: &mut Copy2D) -> Done {
+        if c.from_type == IN_ARRAY {
+            let array = self.array(c.from_array)?;
+            c.from_type = ON_DEVICE;
+            c.from_device = array.base;
+            c.from_pitch = array.shape.row().ok_or(Code::INVALID_VALUE)?;
+        }
+        if c.to_type == IN_ARRAY {
+            let array = self.array(c.to_array)?;
+            c.to_type = ON_DEVICE;
+            c.to_device = array.base;
+            c.to_pitch = array.shape.row().ok_or(Code::INVALID_VALUE)?;
+        }
+        Ok(())
+    }
+
+    fn move_2d(&self, mut c: Copy2D) -> Result<Move, Code> {
+        self.resolve_2d(&mut c)?;
         let place = |kind, host, device| match kind {
             HOST => Ok(host),
             ON_DEVICE | UNIFIED => Ok(device),

@@ -33,7 +33,7 @@
 //! 5. `entry`: how a call begins and ends.
 //! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`,
 //!    `event`, `capture`, `memory`, `host`, `pool`, `pool_attributes`,
-//!    `virtual_memory`, `managed`, `copy`, `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
+//!    `virtual_memory`, `managed`, `array`, `copy`, `array_copy`, `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
 //!    functions, by theme. They are methods
 //!    of `Machine` and of a call, and may call each other's, in circles too.
 //! 7. `table`, `report`: every function with its versions; the report at exit.
@@ -47,6 +47,8 @@
 )]
 #![allow(clippy::print_stderr, reason = "a test tool that says what it saw")]
 
+mod array;
+mod array_copy;
 mod backing;
 mod capture;
 mod context;

@@ -20,8 +20,8 @@ use crate::effect::Effect;
 use crate::env::Environment;
 use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle, NO_DEVICE};
 use crate::state::{
-    Context, Event, Graph, Handles, HostMemory, Kernel, Kind, LastWord, Linker, Managed, Mapping,
-    Module, Opened, Physical, Pool, Stream,
+    Array, Context, Event, Graph, Handles, HostMemory, Kernel, Kind, LastWord, Linker, Managed,
+    Mapping, Mipmap, Module, Opened, Physical, Pool, Stream,
 };
 use crate::thread::top;
 
@@ -64,6 +64,8 @@ pub(crate) struct Machine {
     /// their start.
     pub(crate) physicals: Handles<Physical>,
     pub(crate) mappings: BTreeMap<u64, Mapping>,
+    pub(crate) arrays: Handles<Array>,
+    pub(crate) mipmaps: Handles<Mipmap>,
     /// Managed memory, by its start.
     pub(crate) managed: BTreeMap<u64, Managed>,
     /// Memory of other processes that is open here.
@@ -121,6 +123,8 @@ impl Machine {
             kinds: BTreeMap::new(),
             physicals: Handles::new(10),
             mappings: BTreeMap::new(),
+            arrays: Handles::new(11),
+            mipmaps: Handles::new(12),
             managed: BTreeMap::new(),
             opened: Vec::new(),
             host: HostMemory::default(),

@@ -35,7 +35,9 @@ impl Call<'_> {
         }
         self.unsafe_in_capture()?;
         match self.sim.kinds.get(&address).copied() {
-            Some(Kind::Foreign | Kind::Leaving | Kind::Mapped) => return Err(Code::INVALID_VALUE),
+            Some(Kind::Foreign | Kind::Leaving | Kind::Mapped | Kind::Array) => {
+                return Err(Code::INVALID_VALUE);
+            }
             Some(Kind::Pool(pool)) => {
                 self.sim.give_to_pool(address, pool, None);
                 return Ok(());

@@ -238,7 +238,12 @@ impl Call<'_> {
         let found = self.sim.model.find(Address::new(address));
         let base = found.ok_or(Code::INVALID_VALUE)?.base.get();
         let kind = self.sim.kinds.get(&base).copied();
-        if base != address || matches!(kind, Some(Kind::Leaving | Kind::Foreign | Kind::Mapped)) {
+        if base != address
+            || matches!(
+                kind,
+                Some(Kind::Leaving | Kind::Foreign | Kind::Mapped | Kind::Array)
+            )
+        {
             return Err(Code::INVALID_VALUE);
         }
         if let Some(Kind::Pool(pool)) = kind {

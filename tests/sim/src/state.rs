@@ -13,10 +13,14 @@ use crate::effect::Effect;
 use crate::ffi::Handle;
 use crate::ptx::{Entry, Image};
 
+mod array;
 mod managed;
 mod physical;
 mod pool;
 
+pub(crate) use array::{
+    ALL_FLAGS, Array, CUBEMAP, DEFERRED, LAYERED, Mipmap, SPARSE, Shape, Shape2D,
+};
 pub(crate) use managed::{CPU, Managed, ManagedPage, NO_DEVICE};
 pub(crate) use physical::{
     Access, AllocationProps, IN_DEVICE, Location, Mapping, ON_DEVICE, ON_HOST, ON_HOST_NODE,
@@ -244,6 +248,8 @@ pub(crate) enum Kind {
     Managed,
     /// It belongs to a pool.
     Pool(Handle),
+    /// It is an array.
+    Array,
     /// The program mapped it by itself.
     Mapped,
     /// It belongs to a module.

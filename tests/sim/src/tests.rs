@@ -3,6 +3,7 @@
 
 #![allow(clippy::wildcard_imports, reason = "a program sees every function")]
 
+mod arrays;
 mod captures;
 mod export_table;
 mod interface;
@@ -16,6 +17,8 @@ mod virtual_memory;
 use std::ffi::{CString, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::array::*;
+use crate::array_copy::*;
 use crate::capture::*;
 use crate::context::*;
 use crate::copy::*;
@@ -34,7 +37,7 @@ use crate::pointer::*;
 use crate::pool::*;
 use crate::pool_attributes::*;
 use crate::report::*;
-use crate::state::{Access, AllocationProps, Location, MemHandle};
+use crate::state::{Access, AllocationProps, Location, MemHandle, Shape, Shape2D};
 use crate::stream::*;
 use crate::table::look_up::*;
 use crate::virtual_memory::*;

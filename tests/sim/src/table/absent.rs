@@ -31,15 +31,9 @@ macro_rules! absent {
 
 absent! {
     cuArray3DCreate 2000 cuArray3DCreate;
-    cuArray3DCreate 3020 cuArray3DCreate_v2;
     cuArray3DGetDescriptor 2000 cuArray3DGetDescriptor;
-    cuArray3DGetDescriptor 3020 cuArray3DGetDescriptor_v2;
     cuArrayCreate 2000 cuArrayCreate;
-    cuArrayCreate 3020 cuArrayCreate_v2;
-    cuArrayDestroy 2000 cuArrayDestroy;
     cuArrayGetDescriptor 2000 cuArrayGetDescriptor;
-    cuArrayGetDescriptor 3020 cuArrayGetDescriptor_v2;
-    cuArrayGetMemoryRequirements 11060 cuArrayGetMemoryRequirements;
     cuArrayGetPlane 11020 cuArrayGetPlane;
     cuArrayGetSparseProperties 11010 cuArrayGetSparseProperties;
     cuCheckpointOperationComplete 13041 cuCheckpointOperationComplete;
@@ -266,25 +260,18 @@ absent! {
     cuMemcpy3DBatchAsync 13000 cuMemcpy3DBatchAsync_v2;
     cuMemcpy3DWithAttributesAsync 13020 cuMemcpy3DWithAttributesAsync;
     cuMemcpyAtoA 2000 cuMemcpyAtoA;
-    cuMemcpyAtoA 3020 cuMemcpyAtoA_v2;
     cuMemcpyAtoD 2000 cuMemcpyAtoD;
-    cuMemcpyAtoD 3020 cuMemcpyAtoD_v2;
     cuMemcpyAtoH 2000 cuMemcpyAtoH;
-    cuMemcpyAtoH 3020 cuMemcpyAtoH_v2;
     cuMemcpyAtoHAsync 2000 cuMemcpyAtoHAsync;
-    cuMemcpyAtoHAsync 3020 cuMemcpyAtoHAsync_v2;
     cuMemcpyBatchAsync 12080 cuMemcpyBatchAsync;
     cuMemcpyBatchAsync 13000 cuMemcpyBatchAsync_v2;
     cuMemcpyDtoA 2000 cuMemcpyDtoA;
-    cuMemcpyDtoA 3020 cuMemcpyDtoA_v2;
     cuMemcpyDtoD 2000 cuMemcpyDtoD;
     cuMemcpyDtoDAsync 2000 cuMemcpyDtoDAsync;
     cuMemcpyDtoH 2000 cuMemcpyDtoH;
     cuMemcpyDtoHAsync 2000 cuMemcpyDtoHAsync;
     cuMemcpyHtoA 2000 cuMemcpyHtoA;
-    cuMemcpyHtoA 3020 cuMemcpyHtoA_v2;
     cuMemcpyHtoAAsync 2000 cuMemcpyHtoAAsync;
-    cuMemcpyHtoAAsync 3020 cuMemcpyHtoAAsync_v2;
     cuMemcpyHtoD 2000 cuMemcpyHtoD;
     cuMemcpyHtoDAsync 2000 cuMemcpyHtoDAsync;
     cuMemcpyWithAttributesAsync 13020 cuMemcpyWithAttributesAsync;
@@ -294,10 +281,6 @@ absent! {
     cuMemsetD2D8 2000 cuMemsetD2D8;
     cuMemsetD32 2000 cuMemsetD32;
     cuMemsetD8 2000 cuMemsetD8;
-    cuMipmappedArrayCreate 5000 cuMipmappedArrayCreate;
-    cuMipmappedArrayDestroy 5000 cuMipmappedArrayDestroy;
-    cuMipmappedArrayGetLevel 5000 cuMipmappedArrayGetLevel;
-    cuMipmappedArrayGetMemoryRequirements 11060 cuMipmappedArrayGetMemoryRequirements;
     cuMipmappedArrayGetSparseProperties 11010 cuMipmappedArrayGetSparseProperties;
     cuModuleGetGlobal 2000 cuModuleGetGlobal;
     cuModuleGetSurfRef 3000 cuModuleGetSurfRef;

@@ -5,6 +5,8 @@
 
 use super::Name;
 use super::look_up::*;
+use crate::array::*;
+use crate::array_copy::*;
 use crate::capture::*;
 use crate::context::*;
 use crate::copy::*;
@@ -45,6 +47,12 @@ macro_rules! served {
 }
 
 served! {
+    cuArray3DCreate 3020 cuArray3DCreate_v2;
+    cuArray3DGetDescriptor 3020 cuArray3DGetDescriptor_v2;
+    cuArrayCreate 3020 cuArrayCreate_v2;
+    cuArrayDestroy 2000 cuArrayDestroy;
+    cuArrayGetDescriptor 3020 cuArrayGetDescriptor_v2;
+    cuArrayGetMemoryRequirements 11060 cuArrayGetMemoryRequirements;
     cuCtxAttach 2000 cuCtxAttach;
     cuCtxCreate 3020 cuCtxCreate_v2;
     cuCtxCreate 11040 cuCtxCreate_v3;
@@ -232,10 +240,17 @@ served! {
     cuMemcpy3DPeer 4000 cuMemcpy3DPeer / cuMemcpy3DPeer_ptds;
     cuMemcpy3DPeerAsync 4000 cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz;
     cuMemcpyAsync 4000 cuMemcpyAsync / cuMemcpyAsync_ptsz;
+    cuMemcpyAtoA 3020 cuMemcpyAtoA_v2 / cuMemcpyAtoA_v2_ptds;
+    cuMemcpyAtoD 3020 cuMemcpyAtoD_v2 / cuMemcpyAtoD_v2_ptds;
+    cuMemcpyAtoH 3020 cuMemcpyAtoH_v2 / cuMemcpyAtoH_v2_ptds;
+    cuMemcpyAtoHAsync 3020 cuMemcpyAtoHAsync_v2 / cuMemcpyAtoHAsync_v2_ptsz;
+    cuMemcpyDtoA 3020 cuMemcpyDtoA_v2 / cuMemcpyDtoA_v2_ptds;
     cuMemcpyDtoD 3020 cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds;
     cuMemcpyDtoDAsync 3020 cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz;
     cuMemcpyDtoH 3020 cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds;
     cuMemcpyDtoHAsync 3020 cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz;
+    cuMemcpyHtoA 3020 cuMemcpyHtoA_v2 / cuMemcpyHtoA_v2_ptds;
+    cuMemcpyHtoAAsync 3020 cuMemcpyHtoAAsync_v2 / cuMemcpyHtoAAsync_v2_ptsz;
     cuMemcpyHtoD 3020 cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds;
     cuMemcpyHtoDAsync 3020 cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz;
     cuMemcpyPeer 4000 cuMemcpyPeer / cuMemcpyPeer_ptds;
@@ -252,6 +267,10 @@ served! {
     cuMemsetD32Async 3020 cuMemsetD32Async / cuMemsetD32Async_ptsz;
     cuMemsetD8 3020 cuMemsetD8_v2 / cuMemsetD8_v2_ptds;
     cuMemsetD8Async 3020 cuMemsetD8Async / cuMemsetD8Async_ptsz;
+    cuMipmappedArrayCreate 5000 cuMipmappedArrayCreate;
+    cuMipmappedArrayDestroy 5000 cuMipmappedArrayDestroy;
+    cuMipmappedArrayGetLevel 5000 cuMipmappedArrayGetLevel;
+    cuMipmappedArrayGetMemoryRequirements 11060 cuMipmappedArrayGetMemoryRequirements;
     cuModuleEnumerateFunctions 12040 cuModuleEnumerateFunctions;
     cuModuleGetFunction 2000 cuModuleGetFunction;
     cuModuleGetFunctionCount 12040 cuModuleGetFunctionCount;

@@ -1,15 +1,14 @@
-//! Stream capture, and graphs as what was captured.
+//! Stream capture.
 //!
-//! Owns the graphs. Invariant: a graph is the list of its work in the order of
-//! capture, and a launch does that work in this order on one stream.
+//! Owns what the open captures record. Invariant: a captured graph is the list
+//! of the work in the order of capture.
 
 use vramalloc_core::Code;
 use vramalloc_model::CaptureMode;
 
 use crate::entry::{Call, driver};
 use crate::ffi::{
-    CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_WRONG_THREAD, Done, Handle, INVALID_HANDLE,
-    Out, code,
+    CAPTURE_INVALIDATED, CAPTURE_UNMATCHED, CAPTURE_WRONG_THREAD, Done, Handle, Out, code,
 };
 use crate::state::Graph;
 use crate::thread;
@@ -65,12 +64,13 @@ impl Call<'_> {
         }
         let (id, invalidated) = (capture.id, capture.invalidated);
         self.sim.model.end_capture(stream);
-        let graph = self.sim.captured.remove(&id).unwrap_or_default();
         if invalidated {
+            self.sim.drop_captured(id);
             to.maybe(0);
             return Err(CAPTURE_INVALIDATED);
         }
-        to.maybe(self.sim.graphs.insert(graph));
+        let graph = self.sim.captured.remove(&id).unwrap_or_default();
+        to.maybe(self.sim.add_graph(graph));
         Ok(())
     }
 
@@ -83,13 +83,6 @@ impl Call<'_> {
             Some(c) if c.invalidated => (INVALIDATED, c.id),
             Some(c) => (ACTIVE, c.id),
         })
-    }
-
-    fn instantiate(&mut self, to: &Out<Handle>, graph: Handle) -> Done {
-        to.required()?;
-        let graph = self.sim.graphs.get(graph).cloned();
-        let graph = graph.ok_or(Code::INVALID_VALUE)?;
-        to.set(self.sim.graph_execs.insert(graph))
     }
 }
 
@@ -149,65 +142,5 @@ driver! {
         let before = thread::mode();
         thread::set_mode(wanted);
         mode.set(number_of(before))
-    }
-
-    fn cuGraphInstantiate(
-        call, to: Out<Handle>, graph: Handle, _node: Out<Handle>, _log: Out<u8>, _length: u64,
-    ) {
-        call.instantiate(&to, graph)
-    }
-
-    fn cuGraphInstantiate_v2(
-        call, to: Out<Handle>, graph: Handle, _node: Out<Handle>, _log: Out<u8>, _length: u64,
-    ) {
-        call.instantiate(&to, graph)
-    }
-
-    fn cuGraphInstantiateWithFlags(call, to: Out<Handle>, graph: Handle, _flags: u64) {
-        call.instantiate(&to, graph)
-    }
-
-    fn cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz(
-        call, to: Out<Handle>, graph: Handle, _params: Out<u64>,
-    ) {
-        call.instantiate(&to, graph)
-    }
-
-    fn cuGraphLaunch / cuGraphLaunch_ptsz(call, exec: Handle, stream: Handle) {
-        let stream = call.stream(stream)?;
-        let graph = call.sim.graph_execs.get(exec).cloned();
-        for work in graph.ok_or(INVALID_HANDLE)?.work {
-            call.sim.submit(stream, work)?;
-        }
-        Ok(())
-    }
-
-    fn cuGraphUpload / cuGraphUpload_ptsz(call, exec: Handle, stream: Handle) {
-        call.stream(stream)?;
-        call.sim.graph_execs.get(exec).map(|_| ()).ok_or(INVALID_HANDLE)
-    }
-
-    fn cuGraphCreate(call, to: Out<Handle>, flags: u32) {
-        to.required()?;
-        if flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        to.set(call.sim.graphs.insert(Graph::default()))
-    }
-
-    fn cuGraphGetNodes(call, graph: Handle, nodes: Out<Handle>, count: Out<u64>) {
-        let graph = call.sim.graphs.get(graph).ok_or(INVALID_HANDLE)?;
-        if !nodes.is_null() {
-            return Err(Code::NOT_SUPPORTED);
-        }
-        count.set(graph.work.len() as u64)
-    }
-
-    fn cuGraphDestroy(call, graph: Handle) {
-        call.sim.graphs.remove(graph).map(|_| ()).ok_or(INVALID_HANDLE)
-    }
-
-    fn cuGraphExecDestroy(call, exec: Handle) {
-        call.sim.graph_execs.remove(exec).map(|_| ()).ok_or(INVALID_HANDLE)
     }
 }

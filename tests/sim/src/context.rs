@@ -38,6 +38,7 @@ impl Machine {
             .collect();
         self.drop_captures(|s| own.contains(&s));
         self.drop_pool_memory_of(id);
+        self.drop_blocks_of(id);
         let pages = self.model.destroy_context(id);
         for (start, size) in pages {
             self.backing.expose(start, size, false);

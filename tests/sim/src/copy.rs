@@ -121,7 +121,8 @@ impl Call<'_> {
     pub(crate) fn check_range(&mut self, rows: Rows, width: u64, count: u64) -> Done {
         let last = rows.pitch.saturating_mul(count.saturating_sub(1));
         let size = last.saturating_add(width);
-        if self.sim.is_accessible(rows.start, size) {
+        // What a graph allocates is checked when the graph is launched.
+        if self.sim.is_accessible(rows.start, size) || self.sim.is_graph_memory(rows.start, size) {
             return Ok(());
         }
         let text = format!("{} of {size} bytes at {:#x}", self.name, rows.start);
@@ -135,7 +136,7 @@ impl Call<'_> {
         let start = Address::new(rows.start);
         let last = rows.pitch.saturating_mul(count.saturating_sub(1));
         let size = Bytes::new(last.saturating_add(width));
-        let known = self.sim.model.find(start).is_some() || self.sim.model.covers(start, size);
+        let known = self.is_on_device(rows.start) || self.sim.model.covers(start, size);
         known.then_some(Touch {
             start,
             size,
@@ -144,7 +145,8 @@ impl Call<'_> {
     }
 
     fn is_on_device(&self, address: u64) -> bool {
-        self.sim.model.find(Address::new(address)).is_some()
+        let found = self.sim.model.find(Address::new(address)).is_some();
+        found || self.sim.is_graph_memory(address, 1)
     }
 
     /// Whether this is host memory that the device cannot access by itself.

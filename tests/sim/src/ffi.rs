@@ -33,6 +33,11 @@ impl<T> Out<T> {
         Out(self.0.cast())
     }
 
+    /// The place behind the value, for one of another type.
+    pub(crate) fn following<U>(&self) -> Out<U> {
+        Out(self.0.wrapping_add(1).cast())
+    }
+
     /// Refuses NULL, before anything is done.
     pub(crate) fn required(&self) -> Done {
         if self.0.is_null() {

@@ -32,7 +32,7 @@
 //! 4. `machine`: all state behind one lock.
 //! 5. `entry`: how a call begins and ends.
 //! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`,
-//!    `event`, `capture`, `memory`, `host`, `pool`, `pool_attributes`,
+//!    `event`, `capture`, `graph`, `graph_memory`, `memory`, `host`, `pool`, `pool_attributes`,
 //!    `virtual_memory`, `managed`, `array`, `copy`, `array_copy`, `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
 //!    functions, by theme. They are methods
 //!    of `Machine` and of a call, and may call each other's, in circles too.
@@ -62,6 +62,8 @@ mod errors;
 mod event;
 mod export_table;
 mod ffi;
+mod graph;
+mod graph_memory;
 mod green;
 mod hide;
 mod host;

@@ -20,8 +20,9 @@ use crate::effect::Effect;
 use crate::env::Environment;
 use crate::ffi::{CAPTURE_IMPLICIT, CAPTURE_INVALIDATED, Done, Handle, NO_DEVICE};
 use crate::state::{
-    Array, Context, Event, Graph, Handles, HostMemory, Kernel, Kind, LastWord, Linker, Managed,
-    Mapping, Mipmap, Module, Opened, Physical, Pool, Stream,
+    Array, Context, Event, Exec, Graph, GraphBlock, GraphPool, Handles, HostMemory, Kernel, Kind,
+    LastWord, Linker, Managed, Mapping, Mipmap, Module, Node, NodeAt, Opened, Physical, Pool,
+    Stream,
 };
 use crate::thread::top;
 
@@ -55,7 +56,14 @@ pub(crate) struct Machine {
     /// Destroyed pools whose memory is still in use.
     pub(crate) dying_pools: Vec<Handle>,
     pub(crate) graphs: Handles<Graph>,
-    pub(crate) graph_execs: Handles<Graph>,
+    pub(crate) graph_execs: Handles<Exec>,
+    pub(crate) nodes: Handles<NodeAt>,
+    /// How many graphs there were.
+    graph_count: u64,
+    /// The memory that graphs allocate, by its start, and what each device has
+    /// reserved for it.
+    pub(crate) graph_blocks: BTreeMap<u64, GraphBlock>,
+    pub(crate) graph_pools: Vec<GraphPool>,
     /// The work that the open captures have recorded, by their number.
     pub(crate) captured: BTreeMap<u64, Graph>,
     /// The kind of each device allocation that is not a plain one.
@@ -119,6 +127,10 @@ impl Machine {
             dying_pools: Vec::new(),
             graphs: Handles::new(7),
             graph_execs: Handles::new(8),
+            nodes: Handles::new(13),
+            graph_count: 0,
+            graph_blocks: BTreeMap::new(),
+            graph_pools: Vec::new(),
             captured: BTreeMap::new(),
             kinds: BTreeMap::new(),
             physicals: Handles::new(10),
@@ -140,6 +152,7 @@ impl Machine {
             let pool = machine.pools.insert(Pool::new(device, grain));
             machine.default_pools.push(pool);
             machine.current_pools.push(pool);
+            machine.graph_pools.push(GraphPool::default());
         }
         Ok(machine)
     }
@@ -165,7 +178,8 @@ impl Machine {
                 return Err(CAPTURE_INVALIDATED);
             }
             let id = capture.id;
-            self.captured.entry(id).or_default().work.push(work);
+            let graph = self.captured.entry(id).or_default();
+            graph.nodes.push(Node::Work(work));
             return Ok(());
         }
         self.check_access(stream, &mut work);
@@ -234,9 +248,23 @@ impl Machine {
             .collect();
         for origin in gone {
             if let Some(capture) = self.model.end_capture(origin) {
-                self.captured.remove(&capture.id);
+                self.drop_captured(capture.id);
             }
         }
+    }
+
+    /// Ends what a capture has recorded.
+    pub(crate) fn drop_captured(&mut self, id: u64) {
+        if let Some(graph) = self.captured.remove(&id) {
+            self.let_blocks_go(&graph.taken());
+        }
+    }
+
+    /// Adds a graph. Returns its handle.
+    pub(crate) fn add_graph(&mut self, mut graph: Graph) -> Handle {
+        self.graph_count += 1;
+        graph.id = self.graph_count;
+        self.graphs.insert(graph)
     }
 
     /// Notes a size that the program allocated or freed, up to [`MOST_TAKEN`]
@@ -279,7 +307,9 @@ impl Machine {
 
     /// Frees device memory without waiting.
     pub(crate) fn release(&mut self, address: u64) {
-        if let Ok(pages) = self.model.release(Address::new(address)) {
+        if self.graph_blocks.contains_key(&address) {
+            self.drop_block(address);
+        } else if let Ok(pages) = self.model.release(Address::new(address)) {
             self.forget(address, pages);
         }
     }

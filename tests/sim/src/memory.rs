@@ -42,6 +42,7 @@ impl Call<'_> {
                 self.sim.give_to_pool(address, pool, None);
                 return Ok(());
             }
+            Some(Kind::Graph) => return self.free_block(address, None),
             _ => {}
         }
         if let Some(a) = self.sim.model.find(Address::new(address)) {

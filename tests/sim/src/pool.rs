@@ -28,6 +28,23 @@ pub(crate) struct PoolProps {
     pub(crate) rest: [u8; 56],
 }
 
+impl PoolProps {
+    /// Those of a plain pool of a device.
+    pub(crate) fn of(device: u32) -> PoolProps {
+        PoolProps {
+            kind: PINNED,
+            handles: 0,
+            location: Location {
+                kind: ON_DEVICE,
+                id: i32::try_from(device).unwrap_or(-1),
+            },
+            security: 0,
+            most: 0,
+            rest: [0; 56],
+        }
+    }
+}
+
 impl Machine {
     /// The stream's capture, which must be valid.
     fn open_capture(&mut self, stream: StreamId) -> Result<Option<u64>, Code> {
@@ -227,14 +244,24 @@ impl Call<'_> {
         if size == 0 || self.pool(pool)?.imported.is_some() {
             return Err(Code::INVALID_VALUE);
         }
-        if self.sim.open_capture(stream)?.is_some() {
-            return Err(crate::ffi::code(801));
+        if let Some(id) = self.sim.open_capture(stream)? {
+            let device = self.pool(pool)?.device;
+            let mut graph = self.sim.captured.remove(&id).unwrap_or_default();
+            let taken = self.sim.add_take(&mut graph, device, size);
+            self.sim.captured.insert(id, graph);
+            return to.set(taken?);
         }
         to.set(self.sim.take_from_pool(pool, stream, context, size)?)
     }
 
     fn give_back_ordered(&mut self, address: u64, stream: Handle) -> Done {
         let stream = self.stream(stream)?;
+        if let Some(id) = self.sim.open_capture(stream)? {
+            let mut graph = self.sim.captured.remove(&id).unwrap_or_default();
+            let given = self.sim.add_give(&mut graph, address);
+            self.sim.captured.insert(id, graph);
+            return given;
+        }
         let found = self.sim.model.find(Address::new(address));
         let base = found.ok_or(Code::INVALID_VALUE)?.base.get();
         let kind = self.sim.kinds.get(&base).copied();
@@ -245,6 +272,9 @@ impl Call<'_> {
             )
         {
             return Err(Code::INVALID_VALUE);
+        }
+        if kind == Some(Kind::Graph) {
+            return self.free_block(address, Some(stream));
         }
         if let Some(Kind::Pool(pool)) = kind {
             self.sim.submit(stream, Work::lasting(0))?;

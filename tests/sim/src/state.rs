@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 
 use vramalloc_core::Code;
-use vramalloc_model::{ContextId, Mark, StreamId, Work};
+use vramalloc_model::{ContextId, Mark, StreamId};
 
-use crate::effect::Effect;
 use crate::ffi::Handle;
 use crate::ptx::{Entry, Image};
 
 mod array;
+mod graph;
 mod managed;
 mod physical;
 mod pool;
@@ -21,6 +21,7 @@ mod pool;
 pub(crate) use array::{
     ALL_FLAGS, Array, CUBEMAP, DEFERRED, LAYERED, Mipmap, SPARSE, Shape, Shape2D,
 };
+pub(crate) use graph::{Exec, Graph, GraphBlock, GraphPool, Node, NodeAt};
 pub(crate) use managed::{CPU, Managed, ManagedPage, NO_DEVICE};
 pub(crate) use physical::{
     Access, AllocationProps, IN_DEVICE, Location, Mapping, ON_DEVICE, ON_HOST, ON_HOST_NODE,
@@ -72,6 +73,10 @@ impl<T> Handles<T> {
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.things.values()
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.things.values_mut()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Handle, &T)> {
@@ -211,12 +216,6 @@ pub(crate) struct Event {
     pub(crate) shared: bool,
 }
 
-/// Work that was captured.
-#[derive(Clone, Default)]
-pub(crate) struct Graph {
-    pub(crate) work: Vec<Work<Effect>>,
-}
-
 pub(crate) struct Module {
     /// The context that it is loaded into; `None` for a library.
     pub(crate) context: Option<Handle>,
@@ -248,6 +247,8 @@ pub(crate) enum Kind {
     Managed,
     /// It belongs to a pool.
     Pool(Handle),
+    /// A graph has allocated it.
+    Graph,
     /// It is an array.
     Array,
     /// The program mapped it by itself.

@@ -6,6 +6,7 @@
 mod arrays;
 mod captures;
 mod export_table;
+mod graphs;
 mod interface;
 mod managed;
 mod memory;
@@ -25,6 +26,8 @@ use crate::copy::*;
 use crate::event::*;
 use crate::export_table::*;
 use crate::ffi::{Handle, In, Out, Text};
+use crate::graph::*;
+use crate::graph_memory::*;
 use crate::host::*;
 use crate::init::*;
 use crate::ipc::*;

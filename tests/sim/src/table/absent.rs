@@ -65,15 +65,12 @@ absent! {
     cuDeviceGetCliqueInfo 13041 cuDeviceGetCliqueInfo;
     cuDeviceGetExecAffinitySupport 11040 cuDeviceGetExecAffinitySupport;
     cuDeviceGetFabricClusterUuid 13041 cuDeviceGetFabricClusterUuid;
-    cuDeviceGetGraphMemAttribute 11040 cuDeviceGetGraphMemAttribute;
     cuDeviceGetHostAtomicCapabilities 13000 cuDeviceGetHostAtomicCapabilities;
     cuDeviceGetNvSciSyncAttributes 10020 cuDeviceGetNvSciSyncAttributes;
     cuDeviceGetP2PAtomicCapabilities 13000 cuDeviceGetP2PAtomicCapabilities;
     cuDeviceGetProperties 2000 cuDeviceGetProperties;
     cuDeviceGetTexture1DLinearMaxWidth 11010 cuDeviceGetTexture1DLinearMaxWidth;
-    cuDeviceGraphMemTrim 11040 cuDeviceGraphMemTrim;
     cuDeviceRegisterAsyncNotification 12040 cuDeviceRegisterAsyncNotification;
-    cuDeviceSetGraphMemAttribute 11040 cuDeviceSetGraphMemAttribute;
     cuDeviceTotalMem 2000 cuDeviceTotalMem;
     cuDeviceUnregisterAsyncNotification 12040 cuDeviceUnregisterAsyncNotification;
     cuEGLStreamConsumerAcquireFrame 7000 cuEGLStreamConsumerAcquireFrame;
@@ -115,13 +112,7 @@ absent! {
     cuGraphAddHostNode 10000 cuGraphAddHostNode;
     cuGraphAddKernelNode 10000 cuGraphAddKernelNode;
     cuGraphAddKernelNode 12000 cuGraphAddKernelNode_v2;
-    cuGraphAddMemAllocNode 11040 cuGraphAddMemAllocNode;
-    cuGraphAddMemFreeNode 11040 cuGraphAddMemFreeNode;
     cuGraphAddMemcpyNode 10000 cuGraphAddMemcpyNode;
-    cuGraphAddMemsetNode 10000 cuGraphAddMemsetNode;
-    cuGraphAddNode 12020 cuGraphAddNode;
-    cuGraphAddNode 12030 cuGraphAddNode_v2;
-    cuGraphAddNode 13041 cuGraphAddNode_v3;
     cuGraphBatchMemOpNodeGetParams 11070 cuGraphBatchMemOpNodeGetParams;
     cuGraphBatchMemOpNodeSetParams 11070 cuGraphBatchMemOpNodeSetParams;
     cuGraphChildGraphNodeGetGraph 10000 cuGraphChildGraphNodeGetGraph;
@@ -166,8 +157,6 @@ absent! {
     cuGraphKernelNodeSetAttribute 11000 cuGraphKernelNodeSetAttribute;
     cuGraphKernelNodeSetParams 10000 cuGraphKernelNodeSetParams;
     cuGraphKernelNodeSetParams 12000 cuGraphKernelNodeSetParams_v2;
-    cuGraphMemAllocNodeGetParams 11040 cuGraphMemAllocNodeGetParams;
-    cuGraphMemFreeNodeGetParams 11040 cuGraphMemFreeNodeGetParams;
     cuGraphMemcpyNodeGetParams 10000 cuGraphMemcpyNodeGetParams;
     cuGraphMemcpyNodeSetParams 10000 cuGraphMemcpyNodeSetParams;
     cuGraphMemsetNodeGetParams 10000 cuGraphMemsetNodeGetParams;

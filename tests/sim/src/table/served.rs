@@ -14,6 +14,8 @@ use crate::device::*;
 use crate::errors::*;
 use crate::event::*;
 use crate::export_table::*;
+use crate::graph::*;
+use crate::graph_memory::*;
 use crate::green::*;
 use crate::host::*;
 use crate::init::*;
@@ -93,6 +95,7 @@ served! {
     cuDeviceGetCount 2000 cuDeviceGetCount;
     cuDeviceGetDefaultMemPool 11020 cuDeviceGetDefaultMemPool;
     cuDeviceGetDevResource 12040 cuDeviceGetDevResource;
+    cuDeviceGetGraphMemAttribute 11040 cuDeviceGetGraphMemAttribute;
     cuDeviceGetLuid 10000 cuDeviceGetLuid;
     cuDeviceGetMemPool 11020 cuDeviceGetMemPool;
     cuDeviceGetName 2000 cuDeviceGetName;
@@ -100,6 +103,7 @@ served! {
     cuDeviceGetPCIBusId 4010 cuDeviceGetPCIBusId;
     cuDeviceGetUuid 9020 cuDeviceGetUuid;
     cuDeviceGetUuid 11040 cuDeviceGetUuid_v2;
+    cuDeviceGraphMemTrim 11040 cuDeviceGraphMemTrim;
     cuDevicePrimaryCtxGetState 7000 cuDevicePrimaryCtxGetState;
     cuDevicePrimaryCtxRelease 7000 cuDevicePrimaryCtxRelease;
     cuDevicePrimaryCtxRelease 11000 cuDevicePrimaryCtxRelease_v2;
@@ -108,6 +112,7 @@ served! {
     cuDevicePrimaryCtxRetain 7000 cuDevicePrimaryCtxRetain;
     cuDevicePrimaryCtxSetFlags 7000 cuDevicePrimaryCtxSetFlags;
     cuDevicePrimaryCtxSetFlags 11000 cuDevicePrimaryCtxSetFlags_v2;
+    cuDeviceSetGraphMemAttribute 11040 cuDeviceSetGraphMemAttribute;
     cuDeviceSetMemPool 11020 cuDeviceSetMemPool;
     cuDeviceTotalMem 3020 cuDeviceTotalMem_v2;
     cuDriverGetVersion 2020 cuDriverGetVersion;
@@ -135,6 +140,12 @@ served! {
     cuGetExportTable 3000 cuGetExportTable;
     cuGetProcAddress 11030 cuGetProcAddress;
     cuGetProcAddress 12000 cuGetProcAddress_v2;
+    cuGraphAddMemAllocNode 11040 cuGraphAddMemAllocNode;
+    cuGraphAddMemFreeNode 11040 cuGraphAddMemFreeNode;
+    cuGraphAddMemsetNode 10000 cuGraphAddMemsetNode;
+    cuGraphAddNode 12020 cuGraphAddNode;
+    cuGraphAddNode 12030 cuGraphAddNode_v2;
+    cuGraphAddNode 13041 cuGraphAddNode_v3;
     cuGraphCreate 10000 cuGraphCreate;
     cuGraphDestroy 10000 cuGraphDestroy;
     cuGraphExecDestroy 10000 cuGraphExecDestroy;
@@ -145,6 +156,8 @@ served! {
     cuGraphInstantiateWithFlags 11040 cuGraphInstantiateWithFlags;
     cuGraphInstantiateWithParams 12000 cuGraphInstantiateWithParams / cuGraphInstantiateWithParams_ptsz;
     cuGraphLaunch 10000 cuGraphLaunch / cuGraphLaunch_ptsz;
+    cuGraphMemAllocNodeGetParams 11040 cuGraphMemAllocNodeGetParams;
+    cuGraphMemFreeNodeGetParams 11040 cuGraphMemFreeNodeGetParams;
     cuGraphUpload 11010 cuGraphUpload / cuGraphUpload_ptsz;
     cuGreenCtxCreate 12040 cuGreenCtxCreate;
     cuGreenCtxDestroy 12040 cuGreenCtxDestroy;

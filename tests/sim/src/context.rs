@@ -5,7 +5,7 @@
 //! O(log n).
 
 use vramalloc_core::Code;
-use vramalloc_model::{ContextId, StreamId};
+use vramalloc_model::{ContextId, Family, StreamId};
 
 use crate::entry::{Call, driver};
 use crate::ffi::{CONTEXT_IN_USE, Done, Handle, In, Out, code};
@@ -26,6 +26,7 @@ impl Machine {
         context.storage.clear();
         context.thread_streams.clear();
         context.peers.clear();
+        let (device, whole) = (context.device, context.part_of.is_none());
         let Some(id) = context.model.take() else {
             return;
         };
@@ -44,6 +45,10 @@ impl Machine {
             self.backing.expose(start, size, false);
             self.backing.discard(start, size);
         }
+        if whole {
+            let size = self.environment.context_size;
+            self.model.uncharge(device, Family::Context, size);
+        }
         let model = &self.model;
         let lives = |base: u64| model.find(vramalloc_core::Address::new(base)).is_some();
         self.kinds.retain(|&base, _| lives(base));
@@ -54,6 +59,19 @@ impl Machine {
         self.modules.remove_if(|m| m.context == Some(handle));
         self.kernels.remove_if(|k| k.context == Some(handle));
         self.drop_host_of(handle);
+    }
+}
+
+impl Machine {
+    /// Makes a context in the model, if the device has room for it.
+    fn begin_context(&mut self, device: u32) -> Result<ContextId, Code> {
+        let size = self.environment.context_size;
+        self.model.charge(device, Family::Context, size)?;
+        let made = self.model.create_context(device);
+        if made.is_err() {
+            self.model.uncharge(device, Family::Context, size);
+        }
+        made
     }
 }
 
@@ -112,7 +130,7 @@ impl Call<'_> {
         let mut context = Context::primary(device);
         context.primary = false;
         context.flags = flags;
-        context.model = Some(self.sim.model.create_context(device)?);
+        context.model = Some(self.sim.begin_context(device)?);
         let handle = self.sim.contexts.insert(context);
         stack(|s| s.push(handle));
         to.set(handle)
@@ -129,7 +147,7 @@ impl Call<'_> {
     pub(crate) fn retain(&mut self, device: i32) -> Result<Handle, Code> {
         let ordinal = self.device(device)?;
         if self.primary(device)?.1.model.is_none() {
-            let model = self.sim.model.create_context(ordinal)?;
+            let model = self.sim.begin_context(ordinal)?;
             self.primary(device)?.1.model = Some(model);
         }
         let (handle, context) = self.primary(device)?;

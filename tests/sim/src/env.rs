@@ -4,6 +4,9 @@
 //! |---|---|---|
 //! | `SIM_CUDA_DEVICES` | 2 | devices |
 //! | `SIM_CUDA_MEMORY` | `16G` | memory of each device; K, M, G |
+//! | `SIM_CUDA_CONTEXT_SIZE` | 0 | what each context takes of its device, in whole pages of 2 MiB |
+//! | `SIM_CUDA_HARD_LIMIT` | | how much of each device this process may use, managed memory apart, as the kernel would limit it; all of it where nothing is said |
+//! | `SIM_CUDA_SOFT_LIMIT` | 0 | the limit that the simulated NVML tells beside it |
 //! | `SIM_CUDA_HOST_MEMORY` | | how much host memory can be page-locked; all of it where nothing is said |
 //! | `SIM_CUDA_HOST_ALIGN` | `4K` | how page-locked memory is aligned, and no better; a power of two |
 //! | `SIM_CUDA_POOL_GRAIN` | `32M` | pools of stream-ordered memory reserve multiples of this; whole pages of 2 MiB |
@@ -36,6 +39,8 @@ use vramalloc_core::Bytes;
 pub(crate) struct Environment {
     pub(crate) devices: u32,
     pub(crate) memory: Bytes,
+    pub(crate) context_size: Bytes,
+    pub(crate) hard_limit: Bytes,
     pub(crate) host_memory: Bytes,
     pub(crate) host_align: Bytes,
     pub(crate) pool_grain: Bytes,
@@ -55,9 +60,11 @@ impl Environment {
         Environment {
             devices: number("SIM_CUDA_DEVICES", 2),
             memory: size("SIM_CUDA_MEMORY", Bytes::gib(16)),
+            context_size: pages(size("SIM_CUDA_CONTEXT_SIZE", Bytes::ZERO)),
+            hard_limit: size("SIM_CUDA_HARD_LIMIT", Bytes::MAX),
             host_memory: size("SIM_CUDA_HOST_MEMORY", Bytes::MAX),
             host_align: host_align(),
-            pool_grain: pool_grain(),
+            pool_grain: pages(size("SIM_CUDA_POOL_GRAIN", Bytes::mib(32)).max(Bytes::mib(2))),
             seed: number("SIM_CUDA_SEED", 1),
             kernel_ns: number("SIM_CUDA_KERNEL_NS", 1_000),
             call_ns: number("SIM_CUDA_CALL_NS", 1_000),
@@ -88,11 +95,9 @@ fn host_align() -> Bytes {
     }
 }
 
-/// At least one page of a device.
-fn pool_grain() -> Bytes {
-    let page = Bytes::mib(2);
-    let asked = size("SIM_CUDA_POOL_GRAIN", Bytes::mib(32));
-    asked.max(page).round_up(page).unwrap_or(page)
+/// In whole pages of a device.
+fn pages(asked: Bytes) -> Bytes {
+    asked.round_up(Bytes::mib(2)).unwrap_or(asked)
 }
 
 pub(crate) fn version() -> i32 {

@@ -148,6 +148,7 @@ impl Machine {
         for device in 0..machine.environment.devices {
             let handle = machine.contexts.insert(Context::primary(device));
             machine.primaries.push(handle);
+            machine.model.limit(device, machine.environment.hard_limit);
             let grain = machine.environment.pool_grain.get();
             let pool = machine.pools.insert(Pool::new(device, grain));
             machine.default_pools.push(pool);

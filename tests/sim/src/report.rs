@@ -114,6 +114,14 @@ pub(crate) extern "C" fn sim_cuda_peak_bytes(family: *const c_char, device: i32)
     bytes_of(family, device).1
 }
 
+/// Limits what this process may use of a device, as NVML does.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn sim_cuda_limit(device: i32, limit: u64) {
+    if let (Ok(device), Some(sim)) = (u32::try_from(device), machine::lock().as_mut()) {
+        sim.model.limit(device, Bytes::new(limit));
+    }
+}
+
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }

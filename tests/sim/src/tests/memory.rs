@@ -120,3 +120,52 @@ fn pinned_memory_is_waited_for_where_a_device_uses_it() {
     assert_eq!(cuCtxSetCurrent(program.context), 0);
     assert_eq!(program.violations(), before);
 }
+
+#[test]
+fn a_context_takes_its_own_room_while_it_lives() {
+    let _program = Program::new();
+    let before = info();
+    let own = |size| {
+        let mut lock = crate::machine::lock();
+        lock.as_mut().unwrap().environment.context_size = vramalloc_core::Bytes::new(size);
+    };
+    own(300 * MIB);
+    let other = made(|to| cuCtxCreate_v2(to, 0, 0));
+    assert_eq!(before - info(), 300 * MIB);
+    assert_eq!(bytes(c"context"), 300 * MIB);
+    let primary: Handle = made(|to| cuDevicePrimaryCtxRetain(to, 0));
+    assert_eq!(before - info(), 600 * MIB);
+    assert_eq!(
+        made::<Handle>(|to| cuDevicePrimaryCtxRetain(to, 0)),
+        primary
+    );
+    assert_eq!(cuDevicePrimaryCtxReset_v2(0), 0);
+    let block = alloc(info() - 299 * MIB);
+    assert_eq!(cuCtxCreate_v2(out(&mut 0), 0, 0), 2);
+    assert_eq!(cuDevicePrimaryCtxRetain(out(&mut 0), 0), 2);
+    assert_eq!(cuMemFree_v2(block), 0);
+    assert_eq!(cuCtxDestroy_v2(other), 0);
+    own(0);
+    assert_eq!(info(), before);
+}
+
+#[test]
+fn a_limit_leaves_managed_memory_alone() {
+    let _program = Program::new();
+    let before = bytes(c"plain");
+    sim_cuda_limit(0, 100 * MIB + before);
+    let told = || {
+        let (mut free, mut total) = (0, 0);
+        assert_eq!(cuMemGetInfo_v2(out(&mut free), out(&mut total)), 0);
+        (free, total - before)
+    };
+    assert_eq!(told(), (100 * MIB, 100 * MIB));
+    let block = alloc(60 * MIB);
+    let managed: u64 = made(|to| cuMemAllocManaged(to, 200 * MIB, 1));
+    assert_eq!(cuMemAlloc_v2(out(&mut 0), 50 * MIB), 2);
+    assert_eq!(cuMemAllocAsync(out(&mut 0), 41 * MIB, NULL), 2);
+    assert_eq!(told().0, 40 * MIB);
+    assert_eq!(cuMemFree_v2(managed), 0);
+    assert_eq!(cuMemFree_v2(block), 0);
+    sim_cuda_limit(0, u64::MAX);
+}

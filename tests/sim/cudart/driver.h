@@ -24,9 +24,22 @@ typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUmemPoolHandle_st *CUmemoryPool;
+typedef struct CUarray_st *CUarray;
+typedef struct CUmipmappedArray_st *CUmipmappedArray;
 
 typedef struct { char bytes[16]; } CUuuid;
 typedef struct { char reserved[64]; } CUipcHandle;
+typedef struct { int type, id; } CUmemLocation;
+
+typedef struct {
+    size_t width, height;
+    unsigned format, channels;
+} CUarrayShape2D;
+
+typedef struct {
+    size_t width, height, depth;
+    unsigned format, channels, flags;
+} CUarrayShape;
 
 typedef struct {
     size_t src_x, src_y;
@@ -56,7 +69,12 @@ typedef struct {
 typedef void (*CUhostFn)(void *data);
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
 
-enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_UNIFIED = 4 };
+enum {
+    MEMORY_HOST = 1,
+    MEMORY_DEVICE = 2,
+    MEMORY_ARRAY = 3,
+    MEMORY_UNIFIED = 4,
+};
 
 /*
  * F(name, version of the plain function, version of its per-thread twin or 0,
@@ -106,6 +124,41 @@ enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_UNIFIED = 4 };
     F(cuMemPoolGetAttribute, 11020, 0, (CUmemoryPool, int, void *))            \
     F(cuMemPoolSetAttribute, 11020, 0, (CUmemoryPool, int, void *))            \
     F(cuMemPoolSetAccess, 11020, 0, (CUmemoryPool, const void *, size_t))      \
+    F(cuDeviceGetMemPool, 11020, 0, (CUmemoryPool *, CUdevice))                \
+    F(cuDeviceSetMemPool, 11020, 0, (CUdevice, CUmemoryPool))                  \
+    F(cuMemGetDefaultMemPool, 13000, 0, (CUmemoryPool *, void *, int))         \
+    F(cuMemGetMemPool, 13000, 0, (CUmemoryPool *, void *, int))                \
+    F(cuMemSetMemPool, 13000, 0, (void *, int, CUmemoryPool))                  \
+    F(cuMemPoolCreate, 11020, 0, (CUmemoryPool *, const void *))               \
+    F(cuMemPoolDestroy, 11020, 0, (CUmemoryPool))                              \
+    F(cuMemPoolGetAccess, 11020, 0, (int *, CUmemoryPool, void *))             \
+    F(cuMemPoolExportToShareableHandle, 11020, 0,                              \
+      (void *, CUmemoryPool, int, unsigned long long))                         \
+    F(cuMemPoolImportFromShareableHandle, 11020, 0,                            \
+      (CUmemoryPool *, void *, int, unsigned long long))                       \
+    F(cuMemPoolExportPointer, 11020, 0, (void *, CUdeviceptr))                 \
+    F(cuMemPoolImportPointer, 11020, 0, (CUdeviceptr *, CUmemoryPool, void *)) \
+    F(cuMemAdvise, 12020, 0, (CUdeviceptr, size_t, int, CUmemLocation))        \
+    F(cuMemPrefetchAsync, 12020, 12020,                                        \
+      (CUdeviceptr, size_t, CUmemLocation, unsigned, CUstream))                \
+    F(cuMemRangeGetAttribute, 8000, 0,                                         \
+      (void *, size_t, int, CUdeviceptr, size_t))                              \
+    F(cuMemRangeGetAttributes, 8000, 0,                                        \
+      (void **, size_t *, int *, size_t, CUdeviceptr, size_t))                 \
+    F(cuStreamAttachMemAsync, 6000, 7000,                                      \
+      (CUstream, CUdeviceptr, size_t, unsigned))                               \
+    F(cuArrayCreate, 3020, 0, (CUarray *, const CUarrayShape2D *))             \
+    F(cuArray3DCreate, 3020, 0, (CUarray *, const CUarrayShape *))             \
+    F(cuArray3DGetDescriptor, 3020, 0, (CUarrayShape *, CUarray))              \
+    F(cuArrayDestroy, 2000, 0, (CUarray))                                      \
+    F(cuArrayGetMemoryRequirements, 11060, 0, (void *, CUarray, CUdevice))     \
+    F(cuMipmappedArrayCreate, 5000, 0,                                         \
+      (CUmipmappedArray *, const CUarrayShape *, unsigned))                    \
+    F(cuMipmappedArrayGetLevel, 5000, 0,                                       \
+      (CUarray *, CUmipmappedArray, unsigned))                                 \
+    F(cuMipmappedArrayDestroy, 5000, 0, (CUmipmappedArray))                    \
+    F(cuMipmappedArrayGetMemoryRequirements, 11060, 0,                         \
+      (void *, CUmipmappedArray, CUdevice))                                    \
     F(cuMemcpy, 4000, 7000, (CUdeviceptr, CUdeviceptr, size_t))                \
     F(cuMemcpyHtoD, 3020, 7000, (CUdeviceptr, const void *, size_t))           \
     F(cuMemcpyDtoH, 3020, 7000, (void *, CUdeviceptr, size_t))                 \
@@ -159,6 +212,23 @@ enum { MEMORY_HOST = 1, MEMORY_DEVICE = 2, MEMORY_UNIFIED = 4 };
     F(cuGraphExecDestroy, 10000, 0, (CUgraphExec))                             \
     F(cuGraphGetNodes, 10000, 0, (CUgraph, CUgraphNode *, size_t *))           \
     F(cuGraphDebugDotPrint, 11030, 0, (CUgraph, const char *, unsigned))       \
+    F(cuGraphInstantiateWithParams, 12000, 12000,                              \
+      (CUgraphExec *, CUgraph, void *))                                        \
+    F(cuGraphAddMemAllocNode, 11040, 0,                                        \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, void *))           \
+    F(cuGraphMemAllocNodeGetParams, 11040, 0, (CUgraphNode, void *))           \
+    F(cuGraphAddMemFreeNode, 11040, 0,                                         \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, CUdeviceptr))      \
+    F(cuGraphMemFreeNodeGetParams, 11040, 0, (CUgraphNode, void *))            \
+    F(cuGraphAddMemsetNode, 10000, 0,                                          \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, size_t, const void *,      \
+       CUcontext))                                                             \
+    F(cuGraphAddNode, 12030, 0,                                                \
+      (CUgraphNode *, CUgraph, const CUgraphNode *, const void *, size_t,      \
+       void *))                                                                \
+    F(cuDeviceGraphMemTrim, 11040, 0, (CUdevice))                              \
+    F(cuDeviceGetGraphMemAttribute, 11040, 0, (CUdevice, int, void *))         \
+    F(cuDeviceSetGraphMemAttribute, 11040, 0, (CUdevice, int, void *))         \
     F(cuProfilerStart, 4000, 0, (void))                                        \
     F(cuProfilerStop, 4000, 0, (void))                                         \
     F(cuPointerGetAttributes, 7000, 0,                                         \

@@ -17,6 +17,7 @@ static const struct {
     {9, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
     {12, "cudaErrorInvalidPitchValue", "invalid pitch argument"},
     {13, "cudaErrorInvalidSymbol", "invalid device symbol"},
+    {20, "cudaErrorInvalidChannelDescriptor", "invalid channel descriptor"},
     {21, "cudaErrorInvalidMemcpyDirection",
      "invalid copy direction for memcpy"},
     {35, "cudaErrorInsufficientDriver",

@@ -4,7 +4,6 @@
  */
 #include "runtime.h"
 
-typedef struct { size_t width, height, depth; } cudaExtent;
 typedef struct { void *ptr; size_t pitch, xsize, ysize; } cudaPitchedPtr;
 
 struct cudaPointerAttributes {
@@ -77,20 +76,6 @@ cudaError_t cudaMalloc3D(cudaPitchedPtr *out, cudaExtent extent) {
     IN_CONTEXT(allocate_3d(out, extent));
 }
 
-static cudaError_t allocate_managed(void **out, size_t size, unsigned flags) {
-    CUdeviceptr at = 0;
-    if (!out)
-        return cudaErrorInvalidValue;
-    cudaError_t code = DRIVER(cuMemAllocManaged)(&at, size, flags);
-    if (!code)
-        *out = pointer(at);
-    return code;
-}
-
-cudaError_t cudaMallocManaged(void **out, size_t size, unsigned flags) {
-    IN_CONTEXT(allocate_managed(out, size, flags));
-}
-
 static cudaError_t allocate_async(int twin, void **out, size_t size,
                                   cudaMemPool_t pool, cudaStream_t stream) {
     cudaError_t code = simrt_need_context();
@@ -121,30 +106,6 @@ static cudaError_t free_async(int twin, void *device, cudaStream_t stream) {
 
 EXPORT_WITH_TWIN(cudaFreeAsync, _ptsz, free_async,
                  (void *device, cudaStream_t stream), device, stream)
-
-cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device) {
-    IN_DRIVER(DRIVER(cuDeviceGetDefaultMemPool)(pool, device));
-}
-
-cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep) {
-    IN_DRIVER(DRIVER(cuMemPoolTrimTo)(pool, keep));
-}
-
-cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t pool, int which,
-                                    void *value) {
-    IN_DRIVER(DRIVER(cuMemPoolGetAttribute)(pool, which, value));
-}
-
-cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, int which,
-                                    void *value) {
-    IN_DRIVER(DRIVER(cuMemPoolSetAttribute)(pool, which, value));
-}
-
-/* The runtime's description of an access is the driver's. */
-cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const void *accesses,
-                                 size_t count) {
-    IN_DRIVER(DRIVER(cuMemPoolSetAccess)(pool, accesses, count));
-}
 
 static cudaError_t allocate_host(void **out, size_t size, unsigned flags) {
     if (!out)

@@ -24,9 +24,13 @@ typedef CUgraphNode cudaGraphNode_t;
 typedef CUlibrary cudaLibrary_t;
 typedef CUkernel cudaKernel_t;
 typedef CUmemoryPool cudaMemPool_t;
+typedef CUarray cudaArray_t;
+typedef CUmipmappedArray cudaMipmappedArray_t;
+typedef CUmemLocation cudaMemLocation;
 typedef CUipcHandle cudaIpcMemHandle_t;
 typedef CUipcHandle cudaIpcEventHandle_t;
 typedef struct { unsigned x, y, z; } dim3;
+typedef struct { size_t width, height, depth; } cudaExtent;
 
 enum {
     cudaSuccess = 0,
@@ -35,6 +39,7 @@ enum {
     cudaErrorCudartUnloading = 4,
     cudaErrorInvalidConfiguration = 9,
     cudaErrorInvalidSymbol = 13,
+    cudaErrorInvalidChannelDescriptor = 20,
     cudaErrorInvalidMemcpyDirection = 21,
     cudaErrorInsufficientDriver = 35,
     cudaErrorCallRequiresNewerDriver = 36,
@@ -75,6 +80,16 @@ cudaError_t simrt_find_kernel(CUkernel *kernel, const void *name);
         cudaError_t needed = simrt_need_driver();                              \
         return simrt_record(needed ? needed : (call));                         \
     } while (0)
+
+/*
+ * A function on a stream that exists twice: the body is the driver's function
+ * of the matching slot.
+ */
+#define ON_STREAM(name, driver_name, parameters, ...)                          \
+    cudaError_t name parameters { IN_CONTEXT(DRIVER(driver_name)(__VA_ARGS__)); } \
+    cudaError_t name##_ptsz parameters {                                       \
+        IN_CONTEXT(DRIVER_OF(driver_name, 1)(__VA_ARGS__));                    \
+    }
 
 /*
  * Exports `name` and its twin for programs compiled for per-thread default

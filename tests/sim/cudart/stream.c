@@ -21,16 +21,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     IN_CONTEXT(DRIVER(cuStreamDestroy)(stream));
 }
 
-/*
- * A function on a stream that exists twice: the body is the driver's function
- * of the matching slot.
- */
-#define ON_STREAM(name, driver_name, parameters, ...)                          \
-    cudaError_t name parameters { IN_CONTEXT(DRIVER(driver_name)(__VA_ARGS__)); } \
-    cudaError_t name##_ptsz parameters {                                       \
-        IN_CONTEXT(DRIVER_OF(driver_name, 1)(__VA_ARGS__));                    \
-    }
-
 ON_STREAM(cudaStreamSynchronize, cuStreamSynchronize, (cudaStream_t stream),
           stream)
 ON_STREAM(cudaStreamQuery, cuStreamQuery, (cudaStream_t stream), stream)
@@ -134,6 +124,10 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable,
                                           unsigned long long flags) {
     IN_CONTEXT(DRIVER(cuGraphInstantiate)(executable, graph, flags));
 }
+
+ON_STREAM(cudaGraphInstantiateWithParams, cuGraphInstantiateWithParams,
+          (cudaGraphExec_t * executable, cudaGraph_t graph, void *params),
+          executable, graph, params)
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
     IN_DRIVER(DRIVER(cuGraphExecDestroy)(executable));

@@ -10,14 +10,29 @@
 //!
 //! # What is not modelled
 //!
-//! Arrays, textures and surfaces; virtual memory; memory operations of streams;
-//! time between processes, whose clocks are their own; graphs other than
-//! captured ones, and their edges; errors that stay with a context after a
+//! Textures and surfaces; memory operations of streams; time between processes,
+//! whose clocks are their own; graphs with other nodes than captured work, sets,
+//! and memory, and the edges of graphs; errors that stay with a context after a
 //! faulting kernel (a violation is recorded instead; `SIM_CUDA_FAULT` makes
 //! such errors); captures that end before a forked stream was joined. The host
 //! learns of finished work through the driver only: a program that spins on
 //! memory which the device is to write waits for ever, because no simulated
 //! time passes. Host functions run inside the driver's lock.
+//!
+//! Of the families of memory:
+//!
+//! - pools: of host memory or managed memory; use of an allocation before its
+//!   stream has reached it; a stream whose work happens to begin after a free
+//!   counts as one that depends on it;
+//! - virtual memory: multicast, memory that is exported as anything but a
+//!   descriptor, a descriptor that keeps its memory (the exporter has to);
+//! - managed memory: pages that move because they are touched, or to make room
+//!   (they lie on the device from the beginning, as far as they fit, and only a
+//!   prefetch moves them, by pages of 2 MiB, when it is called); attachment to
+//!   streams; memory that the host may not touch while the device works;
+//! - arrays: formats other than integers, floats and normalised integers;
+//!   memory that is mapped later; alignment of rows;
+//! - graphs: blocks on another device than that of the launch's stream.
 //!
 //! # Floors
 //!

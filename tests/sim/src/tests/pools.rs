@@ -284,3 +284,15 @@ fn access_is_set_by_device() {
     assert_eq!(set(9, 3), 101);
     assert_eq!(cuMemPoolDestroy(p), 0);
 }
+
+#[test]
+fn plain_memory_that_an_idle_stream_frees_is_free() {
+    let _program = Program::new();
+    let before = info();
+    let block = alloc(4 * MIB);
+    assert_eq!(cuMemFreeAsync(block, NULL), 0);
+    assert_eq!(cuCtxSynchronize(), 0);
+    assert_eq!(info(), before);
+    assert_eq!(alloc(4 * MIB), block);
+    assert_eq!(cuMemFree_v2(block), 0);
+}

@@ -26,3 +26,4 @@ mod results;
 mod reuse;
 mod settings;
 mod shortage;
+mod simulated;

@@ -46,11 +46,13 @@
 //! 3. `state`: the things behind handles.
 //! 4. `machine`: all state behind one lock.
 //! 5. `entry`: how a call begins and ends.
-//! 6. `init`, `device`, `context`, `green`, `settings`, `errors`, `stream`,
-//!    `event`, `capture`, `graph`, `graph_memory`, `memory`, `host`, `pool`, `pool_attributes`,
-//!    `virtual_memory`, `managed`, `array`, `copy`, `array_copy`, `memset`, `pointer`, `ipc`, `module`, `launch`, `export_table`: the
-//!    functions, by theme. They are methods
-//!    of `Machine` and of a call, and may call each other's, in circles too.
+//! 6. `init`, `device`, `context`, `green`, `settings`, `errors`,
+//!    `stream`, `event`, `capture`, `graph`, `graph_memory`, `memory`,
+//!    `host`, `pool`, `pool_attributes`, `virtual_memory`, `managed`,
+//!    `array`, `copy`, `array_copy`, `memset`, `pointer`, `ipc`, `module`,
+//!    `launch`, `export_table`: the functions, by theme. They are methods
+//!    of `Machine` and of a call, and may call each other's, in circles
+//!    too.
 //! 7. `table`, `report`: every function with its versions; the report at exit.
 //! 8. `hide`: functions that are to be lacking.
 

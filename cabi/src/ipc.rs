@@ -15,7 +15,6 @@
 //! exported block and two look-ups per opened one.
 
 mod exports;
-mod folder;
 mod mappings;
 pub(crate) mod range;
 mod token;

@@ -4,7 +4,9 @@
 //! the environment is read once.
 
 pub(crate) mod cancel;
+pub(crate) mod folder;
 pub(crate) mod guard;
+pub(crate) mod key;
 pub(crate) mod notes;
 pub(crate) mod outside;
 pub(crate) mod say;

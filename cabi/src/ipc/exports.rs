@@ -30,9 +30,10 @@ use spin::mutex::SpinMutex;
 use vramalloc_core::page_map::Owner;
 use vramalloc_core::patience::Brief;
 
-use crate::ipc::folder::{self, Folder, User};
-use crate::ipc::token::{Key, Record, Token};
+use crate::ipc::token::{Record, Token};
 use crate::pools::{device, memory};
+use crate::process::folder::{self, Folder, User};
+use crate::process::key::Key;
 use crate::process::outside::quietly;
 use crate::process::{self, cancel};
 
@@ -56,8 +57,6 @@ static EXPORTS: SpinMutex<BTreeMap<u64, Token>, Brief> = SpinMutex::new(BTreeMap
 /// exported learned of that from the other, and so sees it counted.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-const NO_RANDOMNESS: &str = "the system gives no random numbers";
-
 /// What the option `ipc_dir` says.
 pub(super) fn parent() -> PathBuf {
     process::options(|loaded| loaded.settings.ipc_dir.clone())
@@ -74,7 +73,7 @@ pub(crate) fn token(block: u64) -> Option<Token> {
 /// What the system returns if the record cannot be left for them.
 pub(crate) fn add(block: u64, record: &Record) -> io::Result<Token> {
     let (folder, process) = sit_down(&parent())?;
-    let block_key = Key::random().ok_or_else(|| io::Error::other(NO_RANDOMNESS))?;
+    let block_key = Key::random().ok_or_else(|| io::Error::other(Key::NONE))?;
     let new = Token {
         process,
         block: block_key,
@@ -240,7 +239,7 @@ fn take_seat(parent: &Path, user: User) -> io::Result<(Folder, Seat)> {
     for _ in 0..TRIES {
         let folder = Folder::make(parent, user)?;
         let Some(key) = Key::random() else {
-            return Err(io::Error::other(NO_RANDOMNESS));
+            return Err(io::Error::other(Key::NONE));
         };
         match folder.write_new(&key.text(), &[]) {
             Ok(file) => {

@@ -6,6 +6,7 @@
 //! no such handle and refuses a token. Invariant: a record is read as it was
 //! written, or not at all.
 
+use crate::process::key::Key;
 use crate::types::CUipcMemHandle;
 
 /// Begins a token and a record. As the process id or the number in a driver's
@@ -29,43 +30,6 @@ pub(crate) fn bytes_of(handle: &CUipcMemHandle) -> HandleBytes {
 pub(crate) fn handle_of(bytes: HandleBytes) -> CUipcMemHandle {
     CUipcMemHandle {
         reserved: bytes.map(|byte| std::ffi::c_char::from_ne_bytes(byte.to_ne_bytes())),
-    }
-}
-
-/// A name that cannot be guessed.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Key([u8; 16]);
-
-impl Key {
-    /// A new key; `None` if the system gives no random numbers.
-    pub(crate) fn random() -> Option<Key> {
-        let mut key = [0_u8; 16];
-        // SAFETY: the buffer has room for that many bytes.
-        let filled = unsafe { libc::getrandom(key.as_mut_ptr().cast(), key.len(), 0) };
-        (usize::try_from(filled) == Ok(key.len())).then_some(Key(key))
-    }
-
-    /// As part of a file's name: 32 hexadecimal digits.
-    pub(crate) fn text(self) -> String {
-        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// Reads what `text` wrote, and nothing else.
-    pub(crate) fn read(text: &str) -> Option<Key> {
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
-        let mut key = [0_u8; 16];
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        if pairs.len() != key.len() || !rest.is_empty() {
-            return None;
-        }
-        for (byte, [high, low]) in key.iter_mut().zip(pairs) {
-            *byte = digit(*high)? << 4 | digit(*low)?;
-        }
-        Some(Key(key))
     }
 }
 
@@ -180,22 +144,11 @@ mod tests {
     }
 
     #[test]
-    fn tokens_and_keys_are_read_as_they_were_written() {
+    fn tokens_are_read_as_they_were_written() {
         let (one, other) = (token(), token());
         assert_ne!(one, other);
         assert_eq!(Token::read(&one.handle()), Some(one));
         assert_eq!(bytes_of(&handle_of(one.handle())), one.handle());
-        assert_eq!(Key::read(&one.block.text()), Some(one.block));
-        for bad in [
-            "",
-            "0",
-            &"g".repeat(32),
-            &"A".repeat(32),
-            &"a".repeat(31),
-            &"a".repeat(34),
-        ] {
-            assert_eq!(Key::read(bad), None, "{bad}");
-        }
     }
 
     #[test]

@@ -15,6 +15,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+use vramalloc_core::control::folder_name;
+
 use crate::process::outside::quietly;
 
 /// The permissions that others must not have on a file.
@@ -33,7 +35,7 @@ impl User {
 
     /// The name of the user's folder.
     fn folder(self) -> io::Result<CString> {
-        c_text(format!("vramalloc-{}", self.0).as_bytes())
+        c_text(folder_name(self.0).as_bytes())
     }
 }
 

@@ -1,0 +1,56 @@
+//! The words of a page: memory of the process that owns it, or a file.
+
+use std::io;
+
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Words that others read and write too. A single word is read and written
+/// whole in memory; of a file nothing is promised that a record does not check.
+pub trait Cells {
+    /// Reads the words from a place on.
+    ///
+    /// # Errors
+    /// That there are none, or what the system answers.
+    fn load(&self, place: usize, to: &mut [u64]) -> io::Result<()>;
+
+    /// Writes words to a place on.
+    ///
+    /// # Errors
+    /// As `load`.
+    fn store(&self, place: usize, words: &[u64]) -> io::Result<()>;
+}
+
+/// Memory. Relaxed throughout: the fences of a record order its words.
+impl Cells for [AtomicU64] {
+    fn load(&self, place: usize, to: &mut [u64]) -> io::Result<()> {
+        let from = self.get(place..).unwrap_or_default();
+        if from.len() < to.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        for (to, from) in to.iter_mut().zip(from) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn store(&self, place: usize, words: &[u64]) -> io::Result<()> {
+        let to = self.get(place..).unwrap_or_default();
+        if to.len() < words.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        for (to, word) in to.iter().zip(words) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+impl<C: Cells + ?Sized> Cells for &C {
+    fn load(&self, place: usize, to: &mut [u64]) -> io::Result<()> {
+        (**self).load(place, to)
+    }
+
+    fn store(&self, place: usize, words: &[u64]) -> io::Result<()> {
+        (**self).store(place, words)
+    }
+}

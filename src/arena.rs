@@ -22,6 +22,7 @@
 //! back to the driver.
 
 mod again;
+mod asked;
 mod block;
 mod books;
 mod chunk;
@@ -56,6 +57,7 @@ use crate::strategy::{Pinned, PinnedPlan, Rounder, Route, Strategy};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{Lock, OnceLock};
 
+pub use asked::Glance;
 pub use books::Located;
 use books::{Books, Freed, Release, Search, Want};
 use direct::Kind;
@@ -95,6 +97,10 @@ pub struct Arena<D: Driver> {
     holds: AtomicBool,
     /// Whether any option has something to do after a free.
     follows_frees: bool,
+    /// Whether idle memory is to go back at the program's next free.
+    owes: AtomicBool,
+    /// Called at the end of calls; see [`Arena::followed_by`].
+    then: Option<fn()>,
     watch: Watch,
     books: Lock<Books<D::Fence>>,
     ooms: Lock<OomLog>,
@@ -177,6 +183,8 @@ impl<D: Driver> Arena<D> {
             watch: Watch::default(),
             neighbours: None,
             holds: AtomicBool::new(false),
+            owes: AtomicBool::new(false),
+            then: None,
             books: Lock::new(books),
             ooms: Lock::new(OomLog::default()),
         }
@@ -277,11 +285,14 @@ impl<D: Driver> Arena<D> {
             Freed::Done => Ok(()),
             Freed::GiveBack(direct) => {
                 let address = direct.region.address;
-                self.give_back_freed(direct, || self.driver.free_from_here(address))
+                let freed = self.give_back_freed(direct, || self.driver.free_from_here(address));
+                self.pay();
+                freed
             }
             Freed::Limbo if self.free_sync == FreeSync::Strict => {
                 self.wait_in_free();
                 self.decay();
+                self.pay();
                 Ok(())
             }
             Freed::Limbo => {
@@ -289,6 +300,7 @@ impl<D: Driver> Arena<D> {
                     self.close(Extent::Share);
                     self.poll_for_later();
                     self.decay();
+                    self.pay();
                 }
                 Ok(())
             }

@@ -18,6 +18,7 @@
 //! among the lanes, of which there are as many as streams, per request; a
 //! mark per stream for a block that other streams used.
 
+mod idle;
 mod uses;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -421,29 +422,6 @@ impl<D: Streams> Lanes<D> {
             self.books.lock().ended.push(Ended { arena, fence });
         }
         bytes
-    }
-
-    /// Waits for blocks that other streams used, and gives what no block lies
-    /// in back to the driver, except memory of captures. How many bytes that
-    /// were.
-    pub fn trim(&self) -> Bytes {
-        self.uses.wait_for_all();
-        let trimmed = self.idle_arenas().into_iter().map(|arena| arena.trim());
-        trimmed.fold(Bytes::ZERO, Bytes::saturating_add)
-    }
-
-    /// Bytes that `trim` would give back if it had nothing to wait for.
-    #[must_use]
-    pub fn idle(&self) -> Bytes {
-        let idle = self.idle_arenas().into_iter().map(|arena| arena.idle());
-        idle.fold(Bytes::ZERO, Bytes::saturating_add)
-    }
-
-    /// All but the lanes of captures.
-    fn idle_arenas(&self) -> Vec<Arc<Arena<D>>> {
-        let books = self.books.lock();
-        let ended = books.ended.iter().map(|ended| &ended.arena);
-        books.for_streams().chain(ended).cloned().collect()
     }
 
     /// Whether freed blocks wait for other streams.

@@ -24,6 +24,7 @@ mod tally;
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
+use crate::arena::Glance;
 use crate::arena::block::{Block, BlockId, Blocks, ChunkId, State};
 use crate::arena::chunk::{Chunk, Chunks};
 use crate::arena::limbo::Limbo;
@@ -189,6 +190,11 @@ impl<F: Clone> Books<F> {
     /// Bytes that the driver gave.
     pub(crate) fn reserved(&self) -> Bytes {
         self.tally.reserved()
+    }
+
+    /// How they stand.
+    pub(crate) fn glance(&self) -> Glance {
+        self.tally.glance()
     }
 
     /// Whether the program holds a block.

@@ -52,9 +52,10 @@ impl Drop for Ending {
     }
 }
 
-/// Runs a call of the program and says how long it waited, if it did. What is
-/// part of another call, also on another arena, counts there.
-pub(super) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<Waited>) {
+/// Runs a call of the program and says that it has ended, and how long it
+/// waited, if it did. What is part of another call, also on another arena,
+/// counts there and is no end.
+pub(super) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<Option<Waited>>) {
     if CALL.get() != Call::None {
         return (work(), None);
     }
@@ -62,8 +63,8 @@ pub(super) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<Waited>) {
     CALL.set(Call::Running);
     let result = work();
     match CALL.get() {
-        Call::Waited(waited) => (result, Some(waited)),
-        Call::None | Call::Running => (result, None),
+        Call::Waited(waited) => (result, Some(Some(waited))),
+        Call::None | Call::Running => (result, Some(None)),
     }
 }
 
@@ -239,6 +240,14 @@ impl<D: Driver> Metered<D> {
     }
 
     /// The counts so far.
+    /// How many calls there were.
+    pub(crate) fn calls(&self) -> u64 {
+        let meters = [&self.alloc, &self.free, &self.mem_info];
+        let rest = [&self.fence, &self.reached, &self.wait];
+        let calls = |meter: &&Meter| meter.calls.load(Ordering::Relaxed);
+        meters.iter().chain(&rest).map(calls).sum()
+    }
+
     pub(crate) fn read(&self) -> DriverCalls {
         DriverCalls {
             alloc: self.alloc.read(),

@@ -152,12 +152,18 @@ impl<D: Driver> Arena<D> {
         false
     }
 
-    /// Runs what a call of the program does besides the books, and counts the
-    /// call where it waits for the device.
+    /// Runs what a call of the program does besides the books, counts the call
+    /// where it waits for the device, and lets others know of its end.
     pub(super) fn counted<R>(&self, work: impl FnOnce() -> R) -> R {
-        let (result, waited) = call(work);
+        let (result, ended) = call(work);
+        let Some(waited) = ended else {
+            return result;
+        };
         if let Some(waited) = waited {
             self.books.lock().tally().waited(waited);
+        }
+        if let Some(then) = self.then {
+            then();
         }
         result
     }

@@ -66,7 +66,7 @@ impl<D: Driver> Arena<D> {
 
     /// No chunk stays without a live block. What of it is in limbo goes with
     /// it, since the driver's own free waits for the device.
-    fn release_all_idle(&self) {
+    pub(super) fn release_all_idle(&self) {
         if self.books.lock().idle().is_zero() || !self.driver.may_fence() {
             return;
         }

@@ -8,6 +8,7 @@
     reason = "a test may fail loudly"
 )]
 
+mod asked;
 mod batches;
 mod conformance;
 mod history;

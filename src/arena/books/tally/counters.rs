@@ -125,6 +125,12 @@ impl Counters {
             .wrapping_add(self.large[metric].current)
     }
 
+    /// Of both pools together, now and at the most.
+    pub(super) fn both(&self, metric: Metric) -> (u64, u64) {
+        let current = self.current(metric);
+        (current, self.peaks[metric as usize].max(current))
+    }
+
     /// Sums of all increases and of all decreases, of both pools together.
     pub(super) fn ways(&self, metric: Metric) -> (u64, u64) {
         let [small, large] = [&self.small, &self.large].map(|pool| pool[metric as usize].stat());

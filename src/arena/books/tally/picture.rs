@@ -5,6 +5,7 @@
 //! itself; some hundred for a whole picture.
 
 use crate::address::Bytes;
+use crate::arena::Glance;
 use crate::arena::books::Tally;
 use crate::stats::{ArenaStats, ClassCount, Gauge, MemoryStats, Metric};
 
@@ -54,6 +55,23 @@ impl Tally {
     pub(crate) fn steps(&self) -> u64 {
         let steps = |class: &ClassCount| class.allocations + class.frees;
         self.stats.classes.iter().map(steps).sum()
+    }
+
+    /// The counters that matter most.
+    pub(crate) fn glance(&self) -> Glance {
+        let of = |metric| {
+            let (current, peak) = self.counters.both(metric);
+            (Bytes::new(current), Bytes::new(peak))
+        };
+        let (live, live_peak) = of(Metric::AllocatedBytes);
+        let (reserved, reserved_peak) = of(Metric::ReservedBytes);
+        Glance {
+            live,
+            live_peak,
+            reserved,
+            reserved_peak,
+            driver_calls: 0,
+        }
     }
 
     /// A copy of the counters.

@@ -43,6 +43,9 @@ pub struct Settings {
     /// The folder that holds one folder per user, for what memory handles carry
     /// between processes.
     pub ipc_dir: PathBuf,
+    /// Whether the process has a page that others of its user read, and leave
+    /// orders on.
+    pub control: bool,
     /// What is reported when memory runs out.
     pub oom_report: OomReport,
     /// How many of the newest events of an arena's history are kept; 0: none.
@@ -69,6 +72,7 @@ impl Default for Settings {
             stats: StatsTarget::default(),
             stats_interval: Duration::ZERO,
             ipc_dir: PathBuf::from("/dev/shm"),
+            control: true,
             oom_report: OomReport::default(),
             trace_events: 0,
             pinned: PinnedConfig::default(),

@@ -6,15 +6,16 @@
 
 use std::panic::catch_unwind;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use vramalloc_core::config::StatsTarget;
 use vramalloc_core::stats::Note;
 
-use crate::ipc;
 use crate::pools::background;
 use crate::process::say::warn;
 use crate::process::{self, Start, guard, notes, threads};
-use crate::report::dump;
+use crate::report::{dump, orders};
+use crate::{ipc, page};
 
 #[cfg(not(test))]
 #[used]
@@ -29,6 +30,7 @@ extern "C" fn ended() {
     let Some(start) = process::started().filter(|_| process::is_own_process()) else {
         return;
     };
+    page::remove();
     if guard::is_serving() {
         // A signal handler ends the process from inside one of our calls,
         // which may hold what the statistics would wait for.
@@ -52,8 +54,24 @@ ctor::declarative::ctor! {
     }
 }
 
-/// Starts the thread that writes in between, if the options ask for one.
+/// Sleeps for so long, and looks for orders meanwhile.
+fn sleep(interval: Duration) {
+    const NAP: Duration = Duration::from_secs(1);
+    let start = Instant::now();
+    loop {
+        let left = interval.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        let looks = orders::look_from_outside();
+        thread::sleep(if looks { left.min(NAP) } else { left });
+    }
+}
+
+/// Has orders looked for, and starts the thread that writes in between, if the
+/// options ask for one.
 fn keep_writing(start: &'static Start) {
+    orders::begin(start);
     let (interval, to_file) = process::options(|loaded| {
         let settings = &loaded.settings;
         let to_file = matches!(settings.stats, StatsTarget::File(_));
@@ -64,7 +82,7 @@ fn keep_writing(start: &'static Start) {
     }
     let write = move || {
         loop {
-            thread::sleep(interval);
+            sleep(interval);
             if !dump::write_between(start) {
                 return;
             }

@@ -19,8 +19,10 @@
 //! 5. [`driver`]: contexts, streams, captures and events of the driver, as an
 //!    arena needs them.
 //! 6. [`pools`]: the arenas of contexts, of streams and of the host.
-//! 7. [`ipc`]: memory shared with other processes.
-//! 8. [`report`]: statistics, and what programs read and set by name.
+//! 7. [`ipc`], [`page`]: memory shared with other processes, and what they read
+//!    of this one.
+//! 8. [`report`]: statistics, what programs read and set by name, and what
+//!    others order.
 //! 9. [`doors`]: the exported functions of CUDA; a few lines each.
 //! 10. [`api`]: the C API.
 //! 11. [`exit`]: the end of the process.
@@ -42,6 +44,7 @@ mod driver;
 mod exit;
 mod ipc;
 mod linker;
+mod page;
 mod pools;
 mod process;
 mod real;

@@ -92,6 +92,8 @@ real_functions! {
         value: *mut c_int, attribute: c_int, device: CUdevice,
     );
     Driver cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
+    Driver cuDeviceGetUuid(uuid: *mut [u8; 16], device: CUdevice);
+    Driver cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
     Driver cuDevicePrimaryCtxGetState(
         device: CUdevice, flags: *mut c_uint, active: *mut c_int,
     );

@@ -2,4 +2,5 @@
 
 pub(crate) mod control;
 pub(crate) mod dump;
+pub(crate) mod orders;
 pub(crate) mod snapshots;

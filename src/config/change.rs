@@ -1,7 +1,7 @@
-//! Options that a program changes while it runs, by the C API.
+//! Options that are changed while a program runs, by its C API or from outside.
 //!
 //! Invariant: a text that cannot be read changes nothing, and the echo names
-//! the C API as the origin of a changed option.
+//! who changed an option as its origin.
 
 use super::Settings;
 use super::load::Loaded;
@@ -48,6 +48,20 @@ impl Loaded {
         text: &str,
         may_change: impl FnOnce(&OptionRow) -> bool,
     ) -> Result<(), Unchanged> {
+        self.change_by(ORIGIN, name, text, may_change)
+    }
+
+    /// As `change`, with another origin for the echo.
+    ///
+    /// # Errors
+    /// [`Unchanged`].
+    pub fn change_by(
+        &mut self,
+        origin: &str,
+        name: &str,
+        text: &str,
+        may_change: impl FnOnce(&OptionRow) -> bool,
+    ) -> Result<(), Unchanged> {
         let row = find(name).ok_or(Unchanged::Unknown)?;
         let target = row.target();
         if matches!(target.role, Role::NoEffect(_)) || !may_change(target) {
@@ -68,7 +82,7 @@ impl Loaded {
         self.settings = settings;
         if let Some(option) = self.echo.iter_mut().find(|option| option.key == target.key) {
             option.value = target.show(&self.settings);
-            option.origin = ORIGIN.to_owned();
+            option.origin = origin.to_owned();
         }
         Ok(())
     }

@@ -41,6 +41,9 @@ pub(super) const IMPORTS: Names<Import> = &[
     ("never", Import::Never),
 ];
 
+/// `control`.
+pub(super) const ON_OFF: Names<bool> = &[("on", true), ("off", false)];
+
 /// `no_cuda_memory_caching`: the texts that PyTorch recognises.
 pub(super) const SWITCH: Names<bool> = &[("1", true), ("0", false)];
 

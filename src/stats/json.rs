@@ -71,6 +71,9 @@ pub struct Report<'a> {
     /// Whether lanes serve requests for the memory of a stream: `unused` if
     /// there were none, `on` if lanes serve them, else `off: ` and the reason.
     pub lanes: &'static str,
+    /// Whether the process had a page: `unused` if it took no memory, `on`, or
+    /// `off: ` and the reason.
+    pub control: &'a str,
     /// Every arena, also those whose context is gone.
     pub arenas: &'a [ArenaReport],
     /// The same arenas block by block, if that is wanted.
@@ -114,6 +117,7 @@ impl Report<'_> {
             "warnings": self.loaded.warnings,
             "doors": self.doors,
             "lanes": self.lanes,
+            "control": self.control,
             "totals": totals(&devices),
             "arenas": devices.into_iter().map(arena).collect::<Vec<_>>(),
             "host_arenas": hosts.into_iter().map(host_arena).collect::<Vec<_>>(),

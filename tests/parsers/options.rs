@@ -137,6 +137,7 @@ fn files(loaded: &Loaded) {
         last: true,
         doors: &[],
         lanes: "unused",
+        control: "unused",
         arenas: &[],
         snapshots: None,
     };

@@ -113,6 +113,7 @@ pub(crate) fn statistics(process: Process, arenas: &[ArenaReport]) -> Value {
         last: true,
         doors: &["cudaMalloc"],
         lanes: "unused",
+        control: "unused",
         arenas,
         snapshots: None,
     }

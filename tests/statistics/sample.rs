@@ -199,6 +199,7 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         last: true,
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
+        control: "unused",
         arenas,
         snapshots,
     }
@@ -223,6 +224,7 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         last: true,
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
+        control: "unused",
         arenas,
         snapshots: None,
     }

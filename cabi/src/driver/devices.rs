@@ -21,6 +21,8 @@ static DEVICES: SpinMutex<Vec<&'static Device>, Brief> = SpinMutex::new(Vec::new
 pub(crate) struct Device {
     pub(crate) handle: CUdevice,
     pub(crate) name: Option<String>,
+    /// The driver's number for it among all devices; 0 if it does not say.
+    pub(crate) uuid: u128,
     pub(crate) total: Option<Bytes>,
     pub(crate) quota: Arc<Quota>,
 }
@@ -50,6 +52,7 @@ pub(crate) fn device(handle: CUdevice) -> &'static Device {
     let device = Device {
         handle,
         name: name(handle),
+        uuid: uuid(handle),
         total,
         quota: Arc::new(Quota::new(limit(total))),
     };
@@ -82,6 +85,22 @@ pub(crate) fn obey_limit() -> Vec<&'static Device> {
         device.is_beyond_limit()
     });
     devices
+}
+
+/// All devices that memory was asked for on.
+pub(crate) fn all() -> Vec<&'static Device> {
+    DEVICES.lock().clone()
+}
+
+fn uuid(device: CUdevice) -> u128 {
+    let mut uuid = [0; 16];
+    let to = &raw mut uuid;
+    // SAFETY: writes the answer to a local. Only the newer function tells parts
+    // of a device apart.
+    let told = unsafe {
+        real::cuDeviceGetUuid_v2(to, device) == 0 || real::cuDeviceGetUuid(to, device) == 0
+    };
+    if told { u128::from_be_bytes(uuid) } else { 0 }
 }
 
 fn name(device: CUdevice) -> Option<String> {

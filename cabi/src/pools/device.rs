@@ -22,7 +22,7 @@ use vramalloc_core::patience::Brief;
 use vramalloc_core::{Address, Bytes, Code, FreeError, MemInfo};
 
 use crate::driver::context::{Context, Decision};
-use crate::driver::devices::{self, Device, device};
+use crate::driver::devices::{Device, device};
 use crate::driver::real_driver::RealDriver;
 use crate::driver::{contexts, green};
 use crate::pools::host_memory::{Leftovers, PoolOwner, Pools};
@@ -33,12 +33,15 @@ use crate::process::{self, cancel};
 use crate::real;
 use crate::types::{CUcontext, CUdevice};
 
+mod asked;
 mod held;
 mod owners;
 mod reports;
 mod settings;
 pub(crate) mod shortage;
 
+use asked::settled;
+pub(crate) use asked::{obey_limit, when_settled};
 pub(crate) use owners::{arena, context_at, in_map, owner, pool_with, serving_pools};
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
@@ -167,11 +170,6 @@ impl DevicePool {
         });
         let free = elsewhere.fold(free, Bytes::saturating_add).min(total);
         Ok(MemInfo { free, total })
-    }
-
-    /// Gives back memory in which no block lies; returns how many bytes.
-    pub(crate) fn trim(&self) -> Bytes {
-        self.lanes().trim().saturating_add(self.arena.trim())
     }
 }
 
@@ -329,7 +327,12 @@ fn create(
             handle: handle.addr(),
             device,
             primary,
-            arena: Arc::new(arena.watched(watch).relieved_by(relieve, live)),
+            arena: Arc::new(
+                arena
+                    .watched(watch)
+                    .relieved_by(relieve, live)
+                    .followed_by(settled),
+            ),
             role: Role::Context(Box::new(ContextPools {
                 lanes: Lanes::new(),
                 pinned: Pools::new(
@@ -387,22 +390,16 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
             handle: pool.handle,
             device,
             primary: pool.primary,
-            arena: Arc::new(arena.watched(watch).relieved_by(relieve, live)),
+            arena: Arc::new(
+                arena
+                    .watched(watch)
+                    .relieved_by(relieve, live)
+                    .followed_by(settled),
+            ),
             role: Role::Lane(pool),
         }
     })?;
     Some(Arc::clone(&lane.arena))
-}
-
-/// Puts a changed limit in force, and gives back idle memory beyond it.
-pub(crate) fn obey_limit() {
-    for device in devices::obey_limit() {
-        for pool in pools_on(device.handle) {
-            if device.is_beyond_limit() {
-                pool.trim();
-            }
-        }
-    }
 }
 
 /// Whether there is or was an arena.

@@ -39,6 +39,10 @@ pub(crate) fn first(what: Once) -> bool {
 /// Prints one line on standard error.
 pub(crate) fn warn(text: &str) {
     let _held = cancel::Held::back();
-    let text = text.replace(char::is_control, "\u{fffd}");
-    outside::say(format!("vramalloc: {text}"));
+    outside::say(format!("vramalloc: {}", one_line(text)));
+}
+
+/// A text without control characters.
+pub(crate) fn one_line(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
 }

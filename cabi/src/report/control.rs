@@ -11,6 +11,7 @@ use vramalloc_core::config::{OptionRow, StatsTarget, Unchanged};
 use vramalloc_core::stats::ArenaStats;
 
 use crate::driver::devices;
+use crate::pools::device::DevicePool;
 use crate::pools::{background, device, pageable};
 use crate::process;
 use crate::report::dump;
@@ -125,7 +126,7 @@ fn option(key: &str, value: Option<&str>) -> Result<String, Refused> {
         let early = !device::any() && !pageable::is_in_use();
         let may_change = |row: &OptionRow| early || CHANGEABLE.contains(&row.key);
         process::change_options(|loaded| loaded.change(key, text, may_change))?;
-        device::obey_limit();
+        device::obey_limit(DevicePool::trim);
     }
     process::options(|loaded| loaded.value(key)).ok_or(Refused::Unknown)
 }
@@ -149,6 +150,32 @@ fn flush() -> String {
         pool.pinned().flush();
     }
     String::new()
+}
+
+/// Sets the limit for somebody outside of the program, who may not make it
+/// wait. Returns the limit in force.
+///
+/// # Errors
+/// [`Refused`].
+pub(crate) fn set_limit(text: &str) -> Result<String, Refused> {
+    const KEY: &str = "limit";
+    process::change_options(|loaded| loaded.change_by(ORDERED, KEY, text, |_| true))?;
+    device::obey_limit(DevicePool::trim_when_quiet);
+    process::options(|loaded| loaded.value(KEY)).ok_or(Refused::Unknown)
+}
+
+/// The origin of an option that was changed so.
+const ORDERED: &str = "vramalloc limit";
+
+/// Gives idle memory back for somebody outside of the program, who may not make
+/// it wait. Returns how many bytes went, and how many will with the program's
+/// next frees.
+pub(crate) fn trim_quietly() -> (u64, u64) {
+    let pools = device::pools();
+    let given = pools.iter().map(|pool| pool.trim_when_quiet().get());
+    let given = given.sum::<u64>() + pageable::trim().get();
+    let owed = pools.iter().map(|pool| pool.idle().get()).sum();
+    (given, owed)
 }
 
 fn trim() -> String {

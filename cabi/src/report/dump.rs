@@ -3,6 +3,7 @@
 //! Invariant: one file, replaced as a whole by the process that allocated;
 //! nothing is written after the last version; no CUDA call is made.
 
+use std::fs;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{self, PathBuf};
@@ -11,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
+use crate::page;
 use crate::pools::{device, lanes, pageable};
 use crate::process::guard::{self, Service};
 use crate::process::outside::{Outlet, quietly};
@@ -105,12 +107,14 @@ fn report<R>(
     if reach::handed_on() {
         loaded.warnings.push(NOT_SERVED.to_owned());
     }
+    let control = page::mode();
     then(&Report {
         process: &process,
         loaded: &loaded,
         last,
         doors: &passed::names(),
         lanes: lanes::mode(),
+        control: &control,
         arenas,
         snapshots,
     })
@@ -132,6 +136,29 @@ pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
     let snapshots = snapshots::take(&arenas);
     deliver(target, process::start(), &mut writer(), &arenas, &snapshots).map(|_| ())
+}
+
+/// Writes the statistics as they are now to the file that the option `stats`
+/// names, and returns it. Nothing that a reader could keep waiting is written to.
+///
+/// # Errors
+/// In words.
+pub(crate) fn write_file(start: &Start) -> Result<PathBuf, String> {
+    let target = target();
+    let StatsTarget::File(pattern) = &target else {
+        return Err(format!("the option stats is {target} there"));
+    };
+    let file = stats::file_of(pattern, &Process::current(start.began));
+    if fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
+        return Err(format!("{} is no regular file", file.display()));
+    }
+    let arenas = used_arenas();
+    let snapshots = snapshots::take(&arenas);
+    let delivered = deliver(&target, start, &mut writer(), &arenas, &snapshots);
+    let file = delivered
+        .map_err(|error| error.to_string())?
+        .unwrap_or(file);
+    Ok(path::absolute(&file).unwrap_or(file))
 }
 
 fn used_arenas() -> Vec<ArenaReport> {

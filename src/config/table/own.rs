@@ -1,7 +1,7 @@
 //! Options of our own.
 
 use super::super::value::{
-    FREE_SYNCS, IMPORTS, OOM_REPORTS, STRATEGIES, decay, folder, limit, name_of, named,
+    FREE_SYNCS, IMPORTS, ON_OFF, OOM_REPORTS, STRATEGIES, decay, folder, limit, name_of, named,
     optional_share, optional_size, seconds, show_decay, show_optional_share, show_optional_size,
     size_meant, up_to,
 };
@@ -126,10 +126,21 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| s.ipc_dir.display().to_string()),
         kind: "folder",
         accepted: "the path of a folder, from the root",
-        help: "Where what CUDA's memory handles cannot carry is left for the other process, in \
-               a folder that only the user can enter. All processes that share memory need \
-               the same.",
+        help: "Where what CUDA's memory handles cannot carry is left for the other process, and \
+               the page of the option control, in a folder that only the user can enter. All \
+               processes that share memory need the same.",
         read: |s, text| set(&mut s.ipc_dir, folder(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "control",
+        role: Role::Own(|s| name_of(ON_OFF, &s.control)),
+        kind: "choice",
+        accepted: "on, off",
+        help: "Whether a process that uses CUDA memory has a small file in the folder of \
+               ipc_dir, by which the user's vramalloc status, dump, trim and limit reach it \
+               while it runs.",
+        read: |s, text| set(&mut s.control, named(ON_OFF, text)),
         ..BLANK
     },
     OptionRow {

@@ -1,0 +1,54 @@
+//! What the page tells of the devices.
+
+use std::collections::BTreeMap;
+
+use spin::mutex::SpinMutex;
+use vramalloc_core::Bytes;
+use vramalloc_core::arena::Glance;
+use vramalloc_core::control::{DeviceFigures, Figures};
+use vramalloc_core::patience::Brief;
+
+use crate::driver::devices;
+use crate::pools::device;
+use crate::types::CUdevice;
+
+/// The most that was live and reserved, by device.
+static PEAKS: SpinMutex<BTreeMap<CUdevice, [Bytes; 2]>, Brief> = SpinMutex::new(BTreeMap::new());
+
+/// What the process has now.
+pub(super) fn take(at_ms: u64) -> Figures {
+    let pools = device::pools();
+    let mut driver_calls = 0;
+    let devices = devices::all().into_iter().map(|device| {
+        let of_device = pools.iter().filter(|pool| pool.device() == device.handle);
+        let sum = of_device.map(|pool| pool.glance()).reduce(Glance::and);
+        let sum = sum.unwrap_or_default();
+        driver_calls += sum.driver_calls;
+        let [live_peak, reserved_peak] = {
+            let mut peaks = PEAKS.lock();
+            let peaks = peaks.entry(device.handle).or_default();
+            let now = [sum.live_peak, sum.reserved_peak];
+            for (peak, now) in peaks.iter_mut().zip(now) {
+                *peak = now.max(*peak);
+            }
+            *peaks
+        };
+        DeviceFigures {
+            ordinal: u64::try_from(device.handle).unwrap_or(0),
+            uuid: device.uuid,
+            name: device.name.clone().unwrap_or_default(),
+            total: device.total,
+            live: sum.live,
+            live_peak,
+            reserved: sum.reserved,
+            reserved_peak,
+            limit: device.quota.limit(),
+        }
+    });
+    let devices = devices.collect();
+    Figures {
+        at_ms,
+        driver_calls,
+        devices,
+    }
+}

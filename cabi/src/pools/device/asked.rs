@@ -1,0 +1,61 @@
+//! What the program by name, and others from outside, ask of the pools. Cost:
+//! each arena's lock; giving memory back, the driver's frees.
+
+use std::sync::OnceLock;
+
+use vramalloc_core::Bytes;
+use vramalloc_core::arena::Glance;
+
+use super::{DevicePool, pools_on};
+use crate::driver::devices;
+
+impl DevicePool {
+    /// Gives back memory in which no block lies; returns how many bytes.
+    pub(crate) fn trim(&self) -> Bytes {
+        self.lanes().trim().saturating_add(self.arena.trim())
+    }
+
+    /// The same without a wait: now if the device is quiet, else with the
+    /// program's next frees.
+    pub(crate) fn trim_when_quiet(&self) -> Bytes {
+        let lanes = self.lanes().idle_arenas();
+        let given = lanes.iter().map(|lane| lane.give_back_when_quiet());
+        given.fold(self.arena.give_back_when_quiet(), Bytes::saturating_add)
+    }
+
+    /// Bytes in which no block lies.
+    pub(crate) fn idle(&self) -> Bytes {
+        self.lanes().idle().saturating_add(self.arena.idle())
+    }
+
+    /// How its arena and its lanes stand.
+    pub(crate) fn glance(&self) -> Glance {
+        self.arena.glance().and(self.lanes().glance())
+    }
+}
+
+/// Puts a changed limit in force; `trim` gives back idle memory beyond it.
+pub(crate) fn obey_limit(trim: fn(&DevicePool) -> Bytes) {
+    for device in devices::obey_limit() {
+        for pool in pools_on(device.handle) {
+            if device.is_beyond_limit() {
+                trim(pool);
+            }
+        }
+    }
+}
+
+/// Called when a call to an arena that was no hit is over.
+static WHEN_SETTLED: OnceLock<fn()> = OnceLock::new();
+
+/// Registers the one listener that is called at the end of each call to an
+/// arena that did more than take a block or put one back, when nothing is held.
+pub(crate) fn when_settled(then: fn()) {
+    let _again = WHEN_SETTLED.set(then);
+}
+
+pub(super) fn settled() {
+    if let Some(then) = WHEN_SETTLED.get() {
+        then();
+    }
+}

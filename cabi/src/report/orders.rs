@@ -1,0 +1,80 @@
+//! Orders that others of the user leave on the page: to write the statistics,
+//! to give idle memory back, to change the limit.
+//!
+//! Invariant: an order is served by a call of the program that is over with its
+//! own work and holds nothing, or by the thread that writes the statistics in
+//! between; in no signal handler and no callback of the driver. Nothing waits
+//! for the device, and no call of the program where bare CUDA would not. Cost:
+//! a few loads for a call that is no hit.
+
+use vramalloc_core::control::{Order, OrderKind, Outcome};
+
+use crate::pools::device;
+use crate::process::guard;
+use crate::process::say::one_line;
+use crate::process::{self, Start, cancel};
+use crate::report::control::{self, Refused};
+use crate::report::dump;
+
+use crate::page::{self, Page};
+
+/// Has the end of calls that are no hits looked at from now on.
+pub(crate) fn begin(_: &'static Start) {
+    device::when_settled(after_arena);
+    guard::when_watched(after_watched);
+}
+
+/// After a call that took memory or gave some back, or may have.
+fn after_arena() {
+    look(page::ready);
+}
+
+/// After a call that changed what we must know of. It makes no page: a process
+/// that takes no memory has none.
+fn after_watched() {
+    look(page::made);
+}
+
+/// The same from a thread of ours. Whether it is worth looking again.
+pub(crate) fn look_from_outside() -> bool {
+    guard::serve(|| look(page::made)).is_ok() && !page::is_off()
+}
+
+fn look(page: fn() -> Option<&'static Page>) {
+    if !guard::may_wait() {
+        return;
+    }
+    let Some(page) = page() else {
+        return;
+    };
+    page.publish();
+    let Some((order, turn)) = page.take_order() else {
+        return;
+    };
+    let _held = cancel::Held::back();
+    let (outcome, text) = match serve(&order) {
+        Ok(text) => (Outcome::Done, text),
+        Err(why) => (Outcome::Refused, why),
+    };
+    page.publish();
+    page.reply(&order, outcome, &one_line(&text));
+    drop(turn);
+}
+
+/// Does what an order says.
+fn serve(order: &Order) -> Result<String, String> {
+    match order.kind {
+        OrderKind::Dump => {
+            let path = dump::write_file(process::start())?;
+            Ok(path.to_string_lossy().into_owned())
+        }
+        OrderKind::Trim => {
+            let (given, owed) = control::trim_quietly();
+            Ok(format!("{given} {owed}"))
+        }
+        OrderKind::Limit => control::set_limit(&order.argument).map_err(|refused| match refused {
+            Refused::Unreadable => format!("{:?} cannot be read there", order.argument),
+            _ => "the limit cannot be changed".to_owned(),
+        }),
+    }
+}

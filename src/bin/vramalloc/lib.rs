@@ -11,11 +11,13 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `output`, `lines`, `units`, `library`, `child`, `notes`, `written`,
-//!    `statistics`: printing, and the form of numbers; the library's file, the
-//!    program that runs under it, and what its processes said and wrote.
-//! 2. `run`, `doctor`, `options`, `snapshot`: three subcommands, and what
-//!    `vramalloc report --snapshot` writes.
-//! 3. `report`: the subcommand of this name.
+//!    `statistics`, `pages`: printing, and the form of numbers; the library's
+//!    file, the program that runs under it, and what its processes said and
+//!    wrote; processes that run now.
+//! 2. `run`, `doctor`, `options`, `status`, `snapshot`: four subcommands, and
+//!    what `vramalloc report --snapshot` writes.
+//! 3. `report`, `order`: the subcommand of this name, and those that ask
+//!    something of a running process.
 //! 4. `parsers`: those of files, for tests.
 
 mod child;
@@ -24,13 +26,16 @@ mod library;
 mod lines;
 mod notes;
 mod options;
+mod order;
 mod output;
+mod pages;
 #[doc(hidden)]
 pub mod parsers;
 mod report;
 mod run;
 mod snapshot;
 mod statistics;
+mod status;
 mod units;
 mod written;
 
@@ -59,6 +64,14 @@ enum Action {
     Options,
     /// Summarise statistics that a program wrote
     Report(report::Arguments),
+    /// Show what your running processes have on their GPUs
+    Status(status::Arguments),
+    /// Have a running process write its statistics, and print the file's name
+    Dump(order::DumpArguments),
+    /// Have a running process give memory back that it does not use
+    Trim(order::TrimArguments),
+    /// Set the limit of a running process
+    Limit(order::LimitArguments),
 }
 
 /// Does what the arguments of the process say.
@@ -68,6 +81,10 @@ pub fn main() -> ExitCode {
         Action::Doctor(arguments) => doctor::doctor(&arguments),
         Action::Options => options::options(),
         Action::Report(arguments) => report::report(&arguments),
+        Action::Status(arguments) => status::status(&arguments),
+        Action::Dump(arguments) => order::dump(&arguments),
+        Action::Trim(arguments) => order::trim(&arguments),
+        Action::Limit(arguments) => order::limit(&arguments),
     };
     ExitCode::from(status)
 }

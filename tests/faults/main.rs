@@ -18,6 +18,8 @@
     reason = "a test that cannot set its stage has failed"
 )]
 
+mod killed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
@@ -127,9 +129,14 @@ fn calls(outcome: &Outcome) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// Whether everything is tried.
+fn all() -> bool {
+    std::env::var("FAULTS").is_ok_and(|which| which == "all")
+}
+
 /// The calls of a function that are to fail, one at a time.
 fn picked(count: u64) -> Vec<u64> {
-    if std::env::var("FAULTS").is_ok_and(|which| which == "all") {
+    if all() {
         return (1..=count).collect();
     }
     let mut picked = vec![1, count / 2, count];
@@ -355,7 +362,7 @@ fn sweep(setting: Setting) -> (usize, Vec<String>) {
 }
 
 /// Does `work` for each fault, as many at a time as there are processors.
-fn side_by_side(faults: &[Fault], work: impl Fn(&Fault) + Sync) {
+fn side_by_side<T: Sync>(faults: &[T], work: impl Fn(&T) + Sync) {
     let next = Mutex::new(faults.iter());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {

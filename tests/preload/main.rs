@@ -13,6 +13,7 @@
 )]
 
 mod absent;
+mod control;
 mod counts;
 mod ending;
 mod fences;

@@ -1,6 +1,8 @@
 /*
  * Does what its arguments say, one after the other, and prints what comes of
  * it. Blocks are numbered from 0, in the order in which they were asked for.
+ * With the argument "stdin" it reads them there, a line each, and prints a
+ * line with a point when it has done one.
  *
  *   +SIZE  allocates so many bytes (with K, M or G after the number)
  *   -N     frees block N
@@ -14,6 +16,9 @@
  *   s      waits for the device
  *   i      asks what is free
  *   mMS    sleeps MS milliseconds
+ *   c      begins a capture of the stream that `w` works on, or ends it
+ *   f      forks a child that does nothing, and shows its id
+ *   eFILE  becomes the program in this file
  */
 #include "gpu.h"
 
@@ -79,40 +84,82 @@ static void work_on(gpu_stream stream, const char *ns) {
     printf("work beside it: %d\n", gpu_event_query(end));
 }
 
-int main(int argc, char **argv) {
-    gpu_stream stream, ordered[2];
-    gpu_event event;
+static gpu_stream stream, ordered[2];
+static gpu_event event;
+
+static void capture(void) {
+    static int open;
+    gpu_graph graph;
+    if (open)
+        printf("capture: %d\n", gpu_capture_end(stream, &graph));
+    else
+        GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
+    open = !open;
+}
+
+static void fork_child(void) {
+    int child = fork();
+    if (!child)
+        for (;;)
+            pause();
+    printf("child: %d\n", child);
+}
+
+/* Nothing if it cannot be read. */
+static int do_step(const char *step) {
+    const char *value = step + 1;
     size_t available, total;
+    int n = atoi(value);
+    switch (step[0]) {
+    case '+': allocate(size_of(value)); break;
+    case '-': GPU(gpu_free(blocks[n].address)); break;
+    case 'a': GPU(gpu_free_async(blocks[n].address, stream)); break;
+    case '~':
+        pthread_create(&threads[started++], NULL, free_later,
+                       blocks[n].address);
+        break;
+    case 'b': show(n); break;
+    case 'w':
+        GPU(gpu_spin(stream, strtoull(value, NULL, 10)));
+        GPU(gpu_event_record(event, stream));
+        break;
+    case 'x': GPU(gpu_spin(ordered[0], strtoull(value, NULL, 10))); break;
+    case 'y': work_on(ordered[1], value); break;
+    case 'q': printf("work: %d\n", gpu_event_query(event)); break;
+    case 's': GPU(gpu_sync()); break;
+    case 'i': GPU(gpu_mem_info(&available, &total)); break;
+    case 'm': usleep((unsigned)n * 1000); break;
+    case 'c': capture(); break;
+    case 'f': fork_child(); break;
+    case 'e': execl(value, value, NULL); return 0;
+    default: return 0;
+    }
+    return 1;
+}
+
+static int do_lines(void) {
+    char line[256];
+    while (count < MOST && fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = 0;
+        if (!do_step(line))
+            return 0;
+        printf(".\n");
+        fflush(stdout);
+    }
+    return 1;
+}
+
+int main(int argc, char **argv) {
     GPU(gpu_set_device(0));
     GPU(gpu_stream_create(&stream));
     for (int i = 0; i < 2; i++)
         GPU(gpu_stream_create_blocking(&ordered[i]));
     GPU(gpu_event_create(&event));
-    for (int i = 1; i < argc && count < MOST; i++) {
-        const char *value = argv[i] + 1;
-        int n = atoi(value);
-        switch (argv[i][0]) {
-        case '+': allocate(size_of(value)); break;
-        case '-': GPU(gpu_free(blocks[n].address)); break;
-        case 'a': GPU(gpu_free_async(blocks[n].address, stream)); break;
-        case '~':
-            pthread_create(&threads[started++], NULL, free_later,
-                           blocks[n].address);
-            break;
-        case 'b': show(n); break;
-        case 'w':
-            GPU(gpu_spin(stream, strtoull(value, NULL, 10)));
-            GPU(gpu_event_record(event, stream));
-            break;
-        case 'x': GPU(gpu_spin(ordered[0], strtoull(value, NULL, 10))); break;
-        case 'y': work_on(ordered[1], value); break;
-        case 'q': printf("work: %d\n", gpu_event_query(event)); break;
-        case 's': GPU(gpu_sync()); break;
-        case 'i': GPU(gpu_mem_info(&available, &total)); break;
-        case 'm': usleep((unsigned)n * 1000); break;
-        default: return 2;
-        }
-    }
+    if (argc == 2 && !strcmp(argv[1], "stdin"))
+        return do_lines() ? 0 : 2;
+    for (int i = 1; i < argc && count < MOST; i++)
+        if (!do_step(argv[i]))
+            return 2;
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
     return 0;

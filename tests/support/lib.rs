@@ -1,5 +1,6 @@
-//! The stage of the tests: programs that run under the library, and traces of
-//! real programs.
+//! The stage of the tests: programs that run under the library, some of them
+//! told what to do while they run, and traces of real programs.
 
+pub mod outside;
 pub mod stage;
 pub mod traces;

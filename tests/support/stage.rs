@@ -271,20 +271,28 @@ impl Run {
         command
     }
 
-    /// Runs it to its end.
-    pub fn go(&self) -> Outcome {
-        let folder = fresh_folder();
+    /// The program, to run in a folder; its working directory, and one for what
+    /// it prints.
+    pub(crate) fn prepared(&self, folder: &Path) -> (Command, PathBuf, PathBuf) {
         let (cwd, side) = (folder.join("cwd"), folder.join("side"));
         fs::create_dir_all(&cwd).unwrap();
         fs::create_dir_all(&side).unwrap();
-        let mut child = self
-            .command()
+        let mut command = self.command();
+        command
             .args(&self.arguments)
             .current_dir(&cwd)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("SIM_CUDA_REPORT", side.join("report.json"))
-            .envs(&self.environment)
+            .envs(&self.environment);
+        (command, cwd, side)
+    }
+
+    /// Runs it to its end.
+    pub fn go(&self) -> Outcome {
+        let folder = fresh_folder();
+        let (mut command, cwd, side) = self.prepared(&folder);
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(fs::File::create(side.join("stdout")).unwrap())
             .stderr(fs::File::create(side.join("stderr")).unwrap())

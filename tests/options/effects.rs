@@ -50,6 +50,11 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "a_killed_process_leaves_what_was_written_in_between",
     ),
     (
+        "control",
+        "tests/preload/control.rs",
+        "a_process_without_a_page_runs_as_it_would",
+    ),
+    (
         "ipc_dir",
         "tests/preload/ipc.rs",
         "a_planted_folder_is_not_used",

@@ -89,6 +89,7 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
         last: true,
         doors: &[],
         lanes: "unused",
+        control: "unused",
         arenas: &[arena],
         snapshots: None,
     }

@@ -26,8 +26,8 @@ pub use sources::{NOTES, variable};
 pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use target::StatsTarget;
 pub use types::{
-    Decay, DeviceShare, Fill, FreeSync, GarbageThreshold, GroupConfig, Import, OomReport,
-    PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind,
+    Decay, DeviceShare, FamiliesConfig, Fill, FreeSync, GarbageThreshold, GroupConfig, Import,
+    OomReport, PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind,
 };
 
 /// The values of all options.
@@ -46,6 +46,8 @@ pub struct Settings {
     /// Whether the process has a page that others of its user read, and leave
     /// orders on.
     pub control: bool,
+    /// What is done about memory that the program takes past the arenas.
+    pub families: FamiliesConfig,
     /// What is reported when memory runs out.
     pub oom_report: OomReport,
     /// How many of the newest events of an arena's history are kept; 0: none.
@@ -73,6 +75,7 @@ impl Default for Settings {
             stats_interval: Duration::ZERO,
             ipc_dir: PathBuf::from("/dev/shm"),
             control: true,
+            families: FamiliesConfig::default(),
             oom_report: OomReport::default(),
             trace_events: 0,
             pinned: PinnedConfig::default(),

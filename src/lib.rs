@@ -86,7 +86,8 @@
 //! 5. [`config`]: the options.
 //! 6. [`group`], [`stats`]: buffers packed together; what is counted, as plain
 //!    values and JSON.
-//! 7. [`driver`]: the seam to CUDA, and the stage that counts its calls.
+//! 7. [`driver`], [`families`]: the seam to CUDA, and the stage that counts its
+//!    calls; what the program takes from CUDA past the arenas.
 //! 8. `strategy`: when to take chunks and how large.
 //! 9. [`arena`]: the chunks, blocks, free index and limbo of one context.
 //! 10. [`lanes`]: arenas for single streams, for memory whose users say where
@@ -100,6 +101,7 @@ pub mod config;
 pub mod control;
 pub mod driver;
 pub mod error;
+pub mod families;
 pub mod gate;
 pub mod group;
 pub mod host;

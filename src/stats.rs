@@ -7,6 +7,7 @@
 //! [`Snapshots`] hold every block and the newest events, and an [`OomLog`] the
 //! requests that failed.
 
+mod family;
 mod file;
 mod host;
 mod json;
@@ -21,6 +22,7 @@ mod target;
 
 use crate::address::Bytes;
 
+pub use family::{Family, FamilyReport, FamilyStats, ImportReport};
 pub use file::{Own, beside, write_whole};
 pub use json::{ArenaReport, PinnedReport, Report, SCHEMA};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};

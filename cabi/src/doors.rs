@@ -1,15 +1,22 @@
 //! The exported functions of CUDA, which programs call.
 
+pub(crate) mod arrays;
+pub(crate) mod async_pools;
 pub(crate) mod capture;
 pub(crate) mod contexts;
+pub(crate) mod devices;
 pub(crate) mod dlsym;
+pub(crate) mod graphs;
 pub(crate) mod green;
 pub(crate) mod host;
+pub(crate) mod imports;
 pub(crate) mod ipc;
 pub(crate) mod lifecycle;
+pub(crate) mod managed;
 pub(crate) mod memory;
 pub(crate) mod proc_address;
 pub(crate) mod ranges;
 pub(crate) mod runtime;
 pub(crate) mod streams;
 pub(crate) mod table;
+pub(crate) mod virtual_memory;

@@ -19,13 +19,15 @@
 //! 5. [`driver`]: contexts, streams, captures and events of the driver, as an
 //!    arena needs them.
 //! 6. [`pools`]: the arenas of contexts, of streams and of the host.
-//! 7. [`ipc`], [`page`]: memory shared with other processes, and what they read
+//! 7. [`families`]: memory that programs take from CUDA past our pools: counted
+//!    and capped.
+//! 8. [`ipc`], [`page`]: memory shared with other processes, and what they read
 //!    of this one.
-//! 8. [`report`]: statistics, what programs read and set by name, and what
+//! 9. [`report`]: statistics, what programs read and set by name, and what
 //!    others order.
-//! 9. [`doors`]: the exported functions of CUDA; a few lines each.
-//! 10. [`api`]: the C API.
-//! 11. [`exit`]: the end of the process.
+//! 10. [`doors`]: the exported functions of CUDA; a few lines each.
+//! 11. [`api`]: the C API.
+//! 12. [`exit`]: the end of the process.
 //!
 //! # How to intercept one more function
 //!
@@ -42,6 +44,7 @@ mod api;
 mod doors;
 mod driver;
 mod exit;
+mod families;
 mod ipc;
 mod linker;
 mod page;

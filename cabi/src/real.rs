@@ -15,8 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::linker::resolve::{Library, MISSING, Real};
 use crate::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUipcMemHandle, CUstream,
-    CaptureMode, CaptureStatus, CudaResult, Text,
+    ArrayDescription, CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec,
+    CUgraphNode, CUipcMemHandle, CUmemoryPool, CUstream, CaptureMode, CaptureStatus, CudaResult,
+    ExternalMemory, FlatDescription, MemHandle, MemNode, MemProperties, NodeParameters, Text,
 };
 
 pub(crate) use intercepted::intercepted;
@@ -88,6 +89,12 @@ real_functions! {
     Driver cuCtxRecordEvent(context: CUcontext, event: CUevent);
     Driver cuCtxSynchronize();
     Driver cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
+    Driver cuDeviceGetCount(count: *mut c_int);
+    Driver cuDeviceGetDefaultMemPool(pool: *mut CUmemoryPool, device: CUdevice);
+    Driver cuDeviceGetGraphMemAttribute(
+        device: CUdevice, attribute: c_int, value: *mut c_void,
+    );
+    Driver cuDeviceGetMemPool(pool: *mut CUmemoryPool, device: CUdevice);
     Driver cuDeviceGetAttribute(
         value: *mut c_int, attribute: c_int, device: CUdevice,
     );
@@ -97,7 +104,6 @@ real_functions! {
     Driver cuDevicePrimaryCtxGetState(
         device: CUdevice, flags: *mut c_uint, active: *mut c_int,
     );
-    Driver cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
     Driver cuEventCreate(event: *mut CUevent, flags: c_uint);
     Driver cuEventRecord(event: CUevent, stream: CUstream);
     Driver cuEventQuery(event: CUevent);
@@ -105,6 +111,9 @@ real_functions! {
     Driver cuGetErrorName(error: CudaResult, name: *mut *const c_char);
     Driver cuInit(flags: c_uint);
     Driver cuMemHostRegister_v2(host: *mut c_void, size: usize, flags: c_uint);
+    Driver cuMemPoolGetAttribute(
+        pool: CUmemoryPool, attribute: c_int, value: *mut c_void,
+    );
     Driver cuMemsetD8_v2(address: CUdeviceptr, byte: u8, size: usize);
     Driver cuStreamGetCaptureInfo(
         stream: CUstream, status: *mut CaptureStatus, number: *mut u64,

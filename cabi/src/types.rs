@@ -6,7 +6,7 @@
 //! undefined behaviour, so results are plain integers here. Its pointer and
 //! integer types are stable ABI; their sizes are asserted below.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 pub(crate) use cuda_driver_sys::{
     CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUipcMemHandle, CUstream,
@@ -32,6 +32,128 @@ pub(crate) const PROC_PER_THREAD_STREAM: u64 = 2;
 /// A C string that belongs to the caller.
 pub(crate) type Text = *const c_char;
 
+/// `CUmemoryPool`, `CUarray`, `CUmipmappedArray`, `CUgraphExec`,
+/// `CUexternalMemory`: handles that nobody but the driver looks behind.
+pub(crate) type CUmemoryPool = *mut c_void;
+pub(crate) type CUarray = *mut c_void;
+pub(crate) type CUgraphExec = *mut c_void;
+
+/// `CUmemGenericAllocationHandle`.
+pub(crate) type MemHandle = u64;
+
+/// `CUmemLocation`: which memory is meant.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct Location {
+    /// `CUmemLocationType`.
+    pub(crate) kind: c_int,
+    /// The ordinal of a device, for the kind of that name.
+    pub(crate) id: c_int,
+}
+
+impl Location {
+    /// `CU_MEM_LOCATION_TYPE_DEVICE`.
+    const DEVICE: c_int = 1;
+
+    /// The device, if it is one.
+    pub(crate) fn device(self) -> Option<CUdevice> {
+        (self.kind == Location::DEVICE).then_some(self.id)
+    }
+}
+
+/// The first fields of `CUmemAllocationProp` and of `CUmemPoolProps`, which
+/// begin alike.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct MemProperties {
+    pub(crate) kind: c_int,
+    pub(crate) handle_kinds: c_int,
+    pub(crate) location: Location,
+}
+
+/// `CUDA_ARRAY_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct FlatDescription {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) format: c_uint,
+    pub(crate) channels: c_uint,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct ArrayDescription {
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) depth: usize,
+    pub(crate) format: c_uint,
+    pub(crate) channels: c_uint,
+    pub(crate) flags: c_uint,
+}
+
+/// The first fields of `CUDA_MEM_ALLOC_NODE_PARAMS`, up to the size.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct MemNode {
+    pub(crate) properties: PoolProperties,
+    /// `accessDescs` and `accessDescCount`.
+    pub(crate) access: *const c_void,
+    pub(crate) access_count: usize,
+    pub(crate) bytes: usize,
+    pub(crate) address: CUdeviceptr,
+}
+
+/// `CUmemPoolProps`, which is padded for fields to come.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct PoolProperties {
+    pub(crate) begin: MemProperties,
+    pub(crate) security: *mut c_void,
+    pub(crate) most: usize,
+    pub(crate) rest: [u8; 56],
+}
+
+/// The first fields of `CUgraphNodeParams`, and what the node of an allocation
+/// has behind them.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct NodeParameters {
+    /// `CUgraphNodeType`.
+    pub(crate) kind: c_int,
+    pub(crate) reserved: [c_int; 3],
+    pub(crate) memory: MemNode,
+}
+
+impl NodeParameters {
+    /// `CU_GRAPH_NODE_TYPE_MEM_ALLOC`.
+    const MEM_ALLOC: c_int = 10;
+
+    /// What an allocation's node asks for; null for other nodes.
+    ///
+    /// # Safety
+    /// `node` is null, or a node's parameters can be read there.
+    pub(crate) unsafe fn memory(node: *const NodeParameters) -> *const MemNode {
+        // SAFETY: the caller's promise. A node has 256 bytes, whatever its kind.
+        unsafe {
+            if node.is_null() || (*node).kind != NodeParameters::MEM_ALLOC {
+                return std::ptr::null();
+            }
+            &raw const (*node).memory
+        }
+    }
+}
+
+/// The first fields of `CUDA_EXTERNAL_MEMORY_HANDLE_DESC`, up to the size.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct ExternalMemory {
+    pub(crate) kind: c_int,
+    pub(crate) handle: [*const c_void; 2],
+    pub(crate) size: u64,
+}
+
 /// Writes `value` to `place`, unless that is null.
 ///
 /// # Safety
@@ -44,6 +166,10 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) {
 }
 
 const _: () = {
+    assert!(size_of::<MemProperties>() == 16);
+    assert!(size_of::<PoolProperties>() == 88);
+    assert!(std::mem::offset_of!(MemNode, bytes) == 104);
+    assert!(std::mem::offset_of!(ArrayDescription, flags) == 32);
     assert!(size_of::<CUcontext>() == size_of::<usize>());
     assert!(size_of::<CUstream>() == size_of::<usize>());
     assert!(size_of::<CUevent>() == size_of::<usize>());

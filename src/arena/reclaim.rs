@@ -5,6 +5,8 @@
 //! books while its fence is being made, so nobody takes limbo for empty, and
 //! one that has ended meanwhile is not missed.
 
+use std::time::Duration;
+
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::books::{Books, Region, Wait};
@@ -258,6 +260,36 @@ impl<D: Driver> Arena<D> {
         }
         let released = self.release_if(ending, Books::take_idle);
         released.unwrap_or(Bytes::ZERO)
+    }
+
+    /// Gives everything that no live block holds back to the driver, for a call
+    /// of the program's to CUDA that found no memory, and returns how many bytes
+    /// that were. That call need not wait for the device, so this waits for
+    /// `most` at the longest. If the device is not done then, nothing goes back,
+    /// since the driver's own free would wait on. While no fence may be made,
+    /// only spare chunks go.
+    pub fn give_room(&self, most: Duration) -> Bytes {
+        let has_some = {
+            let books = self.books.lock();
+            !books.obtainable().is_zero()
+        };
+        if !has_some || self.holds() || !self.driver.may_give_back() {
+            return Bytes::ZERO;
+        }
+        self.counted(|| {
+            if !self.driver.may_fence() {
+                let spare = self.release_if(IfEnding::Leave, Books::take_spare);
+                return spare.unwrap_or(Bytes::ZERO);
+            }
+            let done = self
+                .driver
+                .fence()
+                .and_then(|fence| self.driver.wait_within(&fence, most));
+            if done != Ok(true) {
+                return Bytes::ZERO;
+            }
+            self.release_idle_if(IfEnding::Leave)
+        })
     }
 
     /// Gives free oversize chunks back to the driver, for `need` bytes; false

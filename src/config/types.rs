@@ -127,6 +127,30 @@ pub enum OomReport {
     Full,
 }
 
+/// What is done about memory that the program takes from CUDA past the arenas.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct FamiliesConfig {
+    /// Whether idle memory goes back where a call of CUDA's finds none.
+    pub room: bool,
+    /// How long such a call waits for the device.
+    pub room_wait: Duration,
+    /// Whether managed memory counts.
+    pub managed: bool,
+    /// Whether NVML's answers about memory agree with the limit.
+    pub nvml: bool,
+}
+
+impl Default for FamiliesConfig {
+    fn default() -> FamiliesConfig {
+        FamiliesConfig {
+            room: true,
+            room_wait: Duration::from_secs(1),
+            managed: true,
+            nvml: true,
+        }
+    }
+}
+
 /// The pool of page-locked host memory.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct PinnedConfig {

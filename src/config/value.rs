@@ -41,8 +41,14 @@ pub(super) const IMPORTS: Names<Import> = &[
     ("never", Import::Never),
 ];
 
-/// `control`.
+/// `control`, `room`.
 pub(super) const ON_OFF: Names<bool> = &[("on", true), ("off", false)];
+
+/// `managed`: whether it counts.
+pub(super) const COUNTED: Names<bool> = &[("counted", true), ("uncounted", false)];
+
+/// `nvml`: whether its answers are changed where a limit is in force.
+pub(super) const LIMITED: Names<bool> = &[("limited", true), ("off", false)];
 
 /// `no_cuda_memory_caching`: the texts that PyTorch recognises.
 pub(super) const SWITCH: Names<bool> = &[("1", true), ("0", false)];

@@ -1,6 +1,7 @@
 //! How lanes stand, and what lies idle in them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::address::Bytes;
 use crate::arena::{Arena, Glance};
@@ -15,6 +16,15 @@ impl<D: Streams> Lanes<D> {
         self.uses.wait_for_all();
         let trimmed = self.idle_arenas().into_iter().map(|arena| arena.trim());
         trimmed.fold(Bytes::ZERO, Bytes::saturating_add)
+    }
+
+    /// Gives back what no block lies in, as [`Arena::give_room`] does, except
+    /// memory of captures; `left` says how long that may still take.
+    pub fn give_room(&self, left: impl Fn() -> Duration) -> Bytes {
+        self.uses.look_at_all();
+        let arenas = self.idle_arenas().into_iter();
+        let gave = arenas.map(|arena| arena.give_room(left()));
+        gave.fold(Bytes::ZERO, Bytes::saturating_add)
     }
 
     /// Bytes that `trim` would give back if it had nothing to wait for.

@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 
 use super::host::host_memory_stats;
 use super::{
-    ArenaStats, CallCount, ClassCount, DriverCalls, Gauge, OomLog, Process, Snapshots,
-    size_class_limit,
+    ArenaStats, CallCount, ClassCount, DriverCalls, FamilyReport, Gauge, ImportReport, OomLog,
+    Process, Snapshots, size_class_limit,
 };
 use crate::address::Bytes;
 use crate::config::Loaded;
@@ -76,6 +76,10 @@ pub struct Report<'a> {
     pub control: &'a str,
     /// Every arena, also those whose context is gone.
     pub arenas: &'a [ArenaReport],
+    /// What the program took past the arenas.
+    pub families: &'a [FamilyReport],
+    /// Memory that came from elsewhere.
+    pub imports: &'a [ImportReport],
     /// The same arenas block by block, if that is wanted.
     pub snapshots: Option<&'a Snapshots>,
 }
@@ -119,6 +123,8 @@ impl Report<'_> {
             "lanes": self.lanes,
             "control": self.control,
             "totals": totals(&devices),
+            "families": self.families.iter().map(|of| of.to_json()).collect::<Vec<_>>(),
+            "imports": self.imports.iter().map(|of| of.to_json()).collect::<Vec<_>>(),
             "arenas": devices.into_iter().map(arena).collect::<Vec<_>>(),
             "host_arenas": hosts.into_iter().map(host_arena).collect::<Vec<_>>(),
             "pageable": pageable.first().copied().map(self::pageable),
@@ -331,7 +337,7 @@ fn counted(arena: &ArenaReport) -> Value {
     })
 }
 
-fn gauge(gauge: Gauge) -> Value {
+pub(super) fn gauge(gauge: Gauge) -> Value {
     json!({ "current": gauge.current.get(), "peak": gauge.peak.get() })
 }
 

@@ -139,6 +139,8 @@ fn files(loaded: &Loaded) {
         lanes: "unused",
         control: "unused",
         arenas: &[],
+        families: &[],
+        imports: &[],
         snapshots: None,
     };
     super::command::reads(report.to_text().as_bytes());

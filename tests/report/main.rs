@@ -114,6 +114,8 @@ pub(crate) fn statistics(process: Process, arenas: &[ArenaReport]) -> Value {
         doors: &["cudaMalloc"],
         lanes: "unused",
         control: "unused",
+        families: &[],
+        imports: &[],
         arenas,
         snapshots: None,
     }

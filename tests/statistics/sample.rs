@@ -200,6 +200,8 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
         control: "unused",
+        families: &[],
+        imports: &[],
         arenas,
         snapshots,
     }
@@ -225,6 +227,8 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
         control: "unused",
+        families: &[],
+        imports: &[],
         arenas,
         snapshots: None,
     }

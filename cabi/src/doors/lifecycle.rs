@@ -38,7 +38,7 @@ use crate::driver::{capture, contexts, green, primary, streams};
 use crate::pools::device;
 use crate::process::guard::own_call;
 use crate::types::{CUcontext, CUdevice, CudaResult};
-use crate::{ipc, real};
+use crate::{families, ipc, real};
 
 /// What a call may end.
 #[derive(Copy, Clone)]
@@ -270,8 +270,12 @@ fn gone(context: &Arc<Context>, what: What) {
 /// Forgets what else is known of a context.
 fn forget(what: What) {
     match what {
-        What::Context(handle) => ipc::end(handle),
+        What::Context(handle) => {
+            families::end_context(|context| context.handle == handle.addr());
+            ipc::end(handle);
+        }
         What::Primary(device) => {
+            families::end_context(|context| context.primary_of == Some(device));
             ipc::end_primary(device);
             green::forget_device(device);
         }

@@ -7,6 +7,7 @@
 
 use vramalloc_core::{Bytes, Code};
 
+use crate::families::managed;
 use crate::pools::device::{self, Asking};
 use crate::pools::lanes;
 use crate::pools::memory::{self, Refusal};
@@ -66,7 +67,11 @@ pub(crate) unsafe fn cuMemAllocPitch_v2(
 /// We know whose the memory is; but without a current context the driver
 /// refuses, and programs may rely on that.
 pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
-    memory::free_if(address, device::check_current).answer()
+    let freed = memory::free_if(address, device::check_current).answer();
+    freed.or_else(|| {
+        // SAFETY: the caller's own argument.
+        managed::free(address, || unsafe { real::cuMemFree_v2(address) })
+    })
 }
 
 /// Limbo waits for the whole context, so also for the work on `stream`; a block

@@ -10,18 +10,20 @@
 //! Invariant: sorted by name (tested), each name the exact ABI name. Cost: a
 //! binary search per look-up; no lock, no allocation.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::doors::{
-    capture, contexts, green, host, ipc, lifecycle, memory, proc_address, ranges, runtime, streams,
+    arrays, async_pools, capture, contexts, devices, graphs, green, host, imports, ipc, lifecycle,
+    managed, memory, proc_address, ranges, runtime, streams, virtual_memory,
 };
 use crate::linker::resolve::Library;
 use crate::process::cancel;
 use crate::process::guard::{self, Entry};
 use crate::real::{self, intercepted, passed};
 use crate::types::{
-    CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphNode, CUipcMemHandle, CUstream, CaptureMode,
-    CudaResult, Text,
+    ArrayDescription, CUarray, CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode,
+    CUipcMemHandle, CUmemoryPool, CUstream, CaptureMode, CudaResult, ExternalMemory,
+    FlatDescription, MemHandle, MemNode, MemProperties, NodeParameters, Text,
 };
 
 /// The address of a door.

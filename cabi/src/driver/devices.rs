@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
+use vramalloc_core::families::Families;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Quota;
 
@@ -25,6 +26,8 @@ pub(crate) struct Device {
     pub(crate) uuid: u128,
     pub(crate) total: Option<Bytes>,
     pub(crate) quota: Arc<Quota>,
+    /// What the program takes past our pools.
+    pub(crate) families: Families,
 }
 
 impl Device {
@@ -55,6 +58,7 @@ pub(crate) fn device(handle: CUdevice) -> &'static Device {
         uuid: uuid(handle),
         total,
         quota: Arc::new(Quota::new(limit(total))),
+        families: Families::new(),
     };
     let mut devices = DEVICES.lock();
     if let Some(device) = known(&devices) {
@@ -63,6 +67,11 @@ pub(crate) fn device(handle: CUdevice) -> &'static Device {
     let device: &'static Device = Box::leak(Box::new(device));
     devices.push(device);
     device
+}
+
+/// All devices on which there is or was something.
+pub(crate) fn known() -> Vec<&'static Device> {
+    DEVICES.lock().clone()
 }
 
 /// The quota of the device with this handle.
@@ -113,6 +122,12 @@ fn name(device: CUdevice) -> Option<String> {
     // SAFETY: the text ends in zero at the latest in its last byte.
     let name = unsafe { CStr::from_ptr(name.as_ptr()) };
     Some(name.to_string_lossy().into_owned())
+}
+
+/// The limit for a device, if the options set one.
+pub(crate) fn limit_for(handle: CUdevice) -> Option<Bytes> {
+    let is_set = process::options(|loaded| loaded.settings.config.limit.is_some());
+    is_set.then(|| device(handle).quota.limit()).flatten()
 }
 
 /// The limit in force on a device, if there is one.

@@ -21,7 +21,7 @@ use crate::driver::fence::{Fence, runs_nothing};
 use crate::driver::real_driver::RealDriver;
 use crate::driver::{capture, contexts};
 use crate::linker::resolve::MISSING;
-use crate::pools::device::{self, Asking, DeviceArena, DevicePool};
+use crate::pools::device::{self, Asking, DeviceArena, DevicePool, shortage};
 use crate::pools::{background, places};
 use crate::process::guard::own_call;
 use crate::real::reach;
@@ -331,7 +331,8 @@ pub(crate) fn relieve(device: CUdevice, asking: ArenaId) -> bool {
             pool.arena().trim();
         }
     }
-    has_others || !released.is_zero()
+    let elsewhere = shortage::give_back_elsewhere(device);
+    has_others || elsewhere || !released.is_zero()
 }
 
 /// Whether some of the live memory on a device was freed by the program: it

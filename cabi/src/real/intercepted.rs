@@ -11,6 +11,9 @@
 macro_rules! intercepted {
     ($then:ident) => {
         $then! {
+            Driver watch arrays 3020 cuArray3DCreate_v2(array: *mut CUarray, description: *const ArrayDescription);
+            Driver watch arrays 3020 cuArrayCreate_v2(array: *mut CUarray, description: *const FlatDescription);
+            Driver watch arrays 2000 cuArrayDestroy(array: CUarray);
             Driver watch lifecycle 2000 cuCtxAttach(context: *mut CUcontext, flags: c_uint);
             Driver watch contexts 2000 cuCtxCreate(context: *mut CUcontext, flags: c_uint, device: CUdevice);
             Driver watch contexts 3020 cuCtxCreate_v2(
@@ -28,21 +31,60 @@ macro_rules! intercepted {
             Driver watch lifecycle 2000 cuCtxDetach(context: CUcontext);
             Driver watch contexts 4000 cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint);
             Driver watch green 12040 cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut c_void);
+            Driver watch devices 11040 cuDeviceGraphMemTrim(device: CUdevice);
             Driver watch lifecycle 7000 cuDevicePrimaryCtxRelease(device: CUdevice);
             Driver watch lifecycle 11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice);
             Driver watch lifecycle 7000 cuDevicePrimaryCtxReset(device: CUdevice);
             Driver watch lifecycle 11000 cuDevicePrimaryCtxReset_v2(device: CUdevice);
             Driver watch contexts 7000 cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
+            Driver watch devices 2000 cuDeviceTotalMem(bytes: *mut u32, device: CUdevice);
+            Driver watch devices 3020 cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
             Driver always proc_address 11030 cuGetProcAddress(
                 name: Text, function: *mut *mut c_void, version: c_int, flags: u64,
             );
             Driver always proc_address 12000 cuGetProcAddress_v2(
                 name: Text, function: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int,
             );
+            Driver watch graphs 11040 cuGraphAddMemAllocNode(
+                node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
+                parameters: *mut MemNode,
+            );
+            Driver watch graphs 12020 cuGraphAddNode(
+                node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, count: usize,
+                parameters: *mut NodeParameters,
+            );
+            Driver watch graphs 12030 cuGraphAddNode_v2(
+                node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, edges: *const c_void,
+                count: usize, parameters: *mut NodeParameters,
+            );
+            Driver watch graphs 10000 cuGraphInstantiate(
+                executable: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char,
+                length: usize,
+            );
+            Driver watch graphs 11040 cuGraphInstantiateWithFlags(
+                executable: *mut CUgraphExec, graph: CUgraph, flags: u64,
+            );
+            Driver watch graphs 12000 cuGraphInstantiateWithParams(
+                executable: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void,
+            );
+            Driver watch graphs 12000 cuGraphInstantiateWithParams_ptsz(
+                executable: *mut CUgraphExec, graph: CUgraph, parameters: *mut c_void,
+            );
+            Driver watch graphs 11000 cuGraphInstantiate_v2(
+                executable: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char,
+                length: usize,
+            );
+            Driver watch graphs 10000 cuGraphLaunch(executable: CUgraphExec, stream: CUstream);
+            Driver watch graphs 10000 cuGraphLaunch_ptsz(executable: CUgraphExec, stream: CUstream);
+            Driver watch graphs 11010 cuGraphUpload(executable: CUgraphExec, stream: CUstream);
+            Driver watch graphs 11010 cuGraphUpload_ptsz(executable: CUgraphExec, stream: CUstream);
             Driver watch green 12040 cuGreenCtxCreate(
                 green: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint,
             );
             Driver watch green 12040 cuGreenCtxDestroy(green: *mut c_void);
+            Driver watch imports 10000 cuImportExternalMemory(
+                memory: *mut *mut c_void, description: *const ExternalMemory,
+            );
             Driver watch ipc 4010 cuIpcCloseMemHandle(address: CUdeviceptr);
             Driver share ipc 4010 cuIpcGetMemHandle(handle: *mut CUipcMemHandle, address: CUdeviceptr);
             Driver watch ipc 4010 cuIpcOpenMemHandle(
@@ -51,11 +93,29 @@ macro_rules! intercepted {
             Driver watch ipc 11000 cuIpcOpenMemHandle_v2(
                 address: *mut CUdeviceptr, handle: CUipcMemHandle, flags: c_uint,
             );
+            Driver watch async_pools 11020 cuMemAllocAsync(
+                address: *mut CUdeviceptr, size: usize, stream: CUstream,
+            );
+            Driver watch async_pools 11020 cuMemAllocAsync_ptsz(
+                address: *mut CUdeviceptr, size: usize, stream: CUstream,
+            );
+            Driver watch async_pools 11020 cuMemAllocFromPoolAsync(
+                address: *mut CUdeviceptr, size: usize, pool: CUmemoryPool, stream: CUstream,
+            );
+            Driver watch async_pools 11020 cuMemAllocFromPoolAsync_ptsz(
+                address: *mut CUdeviceptr, size: usize, pool: CUmemoryPool, stream: CUstream,
+            );
             Driver serve host 3020 cuMemAllocHost_v2(to: *mut *mut c_void, size: usize);
+            Driver watch managed 6000 cuMemAllocManaged(
+                address: *mut CUdeviceptr, size: usize, flags: c_uint,
+            );
             Driver serve memory 3020 cuMemAllocPitch_v2(
                 address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: u32,
             );
             Driver serve memory 3020 cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize);
+            Driver watch virtual_memory 10020 cuMemCreate(
+                handle: *mut MemHandle, size: usize, properties: *const MemProperties, flags: u64,
+            );
             Driver free memory 11020 cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
             Driver free memory 11020 cuMemFreeAsync_ptsz(address: CUdeviceptr, stream: CUstream);
             Driver free host 2000 cuMemFreeHost(address: *mut c_void);
@@ -70,6 +130,29 @@ macro_rules! intercepted {
             );
             Driver share host 2030 cuMemHostGetFlags(flags: *mut c_uint, address: *mut c_void);
             Driver share host 4000 cuMemHostUnregister(address: *mut c_void);
+            Driver watch virtual_memory 10020 cuMemImportFromShareableHandle(
+                handle: *mut MemHandle, shared: *mut c_void, kind: c_int,
+            );
+            Driver watch virtual_memory 10020 cuMemMap(
+                address: CUdeviceptr, size: usize, offset: usize, handle: MemHandle, flags: u64,
+            );
+            Driver watch async_pools 11020 cuMemPoolCreate(
+                pool: *mut CUmemoryPool, properties: *const MemProperties,
+            );
+            Driver watch async_pools 11020 cuMemPoolDestroy(pool: CUmemoryPool);
+            Driver watch async_pools 11020 cuMemPoolImportFromShareableHandle(
+                pool: *mut CUmemoryPool, shared: *mut c_void, kind: c_int, flags: u64,
+            );
+            Driver watch async_pools 11020 cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
+            Driver watch virtual_memory 10020 cuMemRelease(handle: MemHandle);
+            Driver watch virtual_memory 11000 cuMemRetainAllocationHandle(
+                handle: *mut MemHandle, address: *mut c_void,
+            );
+            Driver watch virtual_memory 10020 cuMemUnmap(address: CUdeviceptr, size: usize);
+            Driver watch arrays 5000 cuMipmappedArrayCreate(
+                array: *mut CUarray, description: *const ArrayDescription, levels: c_uint,
+            );
+            Driver watch arrays 5000 cuMipmappedArrayDestroy(array: CUarray);
             Driver share ranges 4000 cuPointerGetAttribute(
                 to: *mut c_void, attribute: c_int, address: CUdeviceptr,
             );

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
+use crate::families;
 use crate::page;
 use crate::pools::{device, lanes, pageable};
 use crate::process::guard::{self, Service};
@@ -55,7 +56,8 @@ pub(crate) fn write_between(start: &Start) -> bool {
 
 fn write(start: &Start, writer: &mut Writer) {
     let arenas = used_arenas();
-    if arenas.is_empty() && !reach::handed_on() {
+    let is_past_us = reach::handed_on() || !families::reports().is_empty();
+    if arenas.is_empty() && !is_past_us {
         return;
     }
     let snapshots = snapshots::take(&arenas);
@@ -116,6 +118,8 @@ fn report<R>(
         lanes: lanes::mode(),
         control: &control,
         arenas,
+        families: &families::reports(),
+        imports: &families::imports(),
         snapshots,
     })
 }

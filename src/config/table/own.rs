@@ -1,9 +1,9 @@
 //! Options of our own.
 
 use super::super::value::{
-    FREE_SYNCS, IMPORTS, ON_OFF, OOM_REPORTS, STRATEGIES, decay, folder, limit, name_of, named,
-    optional_share, optional_size, seconds, show_decay, show_optional_share, show_optional_size,
-    size_meant, up_to,
+    COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STRATEGIES, decay, folder, limit,
+    millis, name_of, named, optional_share, optional_size, seconds, show_decay,
+    show_optional_share, show_optional_size, size_meant, up_to,
 };
 use super::{BLANK, OptionRow, Role, SHARE, set};
 use crate::config::StatsTarget;
@@ -28,11 +28,53 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_optional_share(s.config.limit)),
         kind: "size or share",
         accepted: SHARE,
-        help: "The most that may be reserved on each device; a request beyond it is out of \
-               memory, and cudaMemGetInfo tells of a device that small.",
+        help: "The most that this process may have of each device, whichever function of CUDA \
+               gives it (not: what contexts, modules and NVIDIA's libraries take for \
+               themselves); a request beyond it is out of memory, and CUDA and NVML tell of a \
+               device that small.",
         meant: size_meant,
         by_default: "no limit is in force",
         read: |s, text| set(&mut s.config.limit, limit(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "managed",
+        role: Role::Own(|s| name_of(COUNTED, &s.families.managed)),
+        kind: "choice",
+        accepted: "counted, uncounted",
+        help: "Whether managed memory counts towards the limit, in whole on the device that is \
+               current when it is asked for, although CUDA may keep it on the host.",
+        read: |s, text| set(&mut s.families.managed, named(COUNTED, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "nvml",
+        role: Role::Own(|s| name_of(LIMITED, &s.families.nvml)),
+        kind: "choice",
+        accepted: "limited, off",
+        help: "Whether NVML tells this process of a device as small as the limit says, where \
+               there is one.",
+        read: |s, text| set(&mut s.families.nvml, named(LIMITED, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "room",
+        role: Role::Own(|s| name_of(ON_OFF, &s.families.room)),
+        kind: "choice",
+        accepted: "on, off",
+        help: "Whether idle memory goes back to the driver where a call of CUDA's, other than \
+               a kernel's launch, finds none; the call is then made once more.",
+        read: |s, text| set(&mut s.families.room, named(ON_OFF, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "room_wait_ms",
+        role: Role::Own(|s| s.families.room_wait.as_millis().to_string()),
+        kind: "milliseconds",
+        accepted: "a whole number from 0 to 86400000",
+        help: "How long such a call waits for the device, whose work may still use the idle \
+               memory, before it fails.",
+        read: |s, text| set(&mut s.families.room_wait, millis(text)),
         ..BLANK
     },
     OptionRow {

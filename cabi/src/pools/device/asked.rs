@@ -2,6 +2,7 @@
 //! each arena's lock; giving memory back, the driver's frees.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use vramalloc_core::Bytes;
 use vramalloc_core::arena::Glance;
@@ -21,6 +22,13 @@ impl DevicePool {
         let lanes = self.lanes().idle_arenas();
         let given = lanes.iter().map(|lane| lane.give_back_when_quiet());
         given.fold(self.arena.give_back_when_quiet(), Bytes::saturating_add)
+    }
+
+    /// Gives back memory in which no block lies to make room for a call of
+    /// CUDA's; returns how many bytes. `left` says how long that may still take.
+    pub(crate) fn give_room(&self, left: impl Fn() -> Duration) -> Bytes {
+        let lanes = self.lanes().give_room(&left);
+        lanes.saturating_add(self.arena.give_room(left()))
     }
 
     /// Bytes in which no block lies.

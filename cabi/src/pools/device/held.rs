@@ -4,6 +4,7 @@ use vramalloc_core::Bytes;
 use vramalloc_core::arena::live_at;
 use vramalloc_core::page_map::ArenaId;
 
+use super::shortage::held_elsewhere;
 use super::{DeviceArena, pools_on};
 use crate::pools::lanes;
 use crate::types::CUdevice;
@@ -16,5 +17,6 @@ pub(super) fn live(device: CUdevice, asking: ArenaId) -> Option<Bytes> {
     let pools = pools_on(device);
     let arenas = pools.iter().map(|pool| &*pool.arena);
     let others: Vec<&DeviceArena> = arenas.filter(|arena| arena.id() != asking).collect();
-    live_at(&others, || (!lanes::has_freed(device)).then_some(()))
+    let live = live_at(&others, || (!lanes::has_freed(device)).then_some(()))?;
+    Some(live.saturating_add(held_elsewhere(device)))
 }

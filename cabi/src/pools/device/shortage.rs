@@ -1,12 +1,61 @@
-//! The line that is printed when memory runs out.
+//! When memory runs out: what else there is on the device, and the line that is
+//! printed.
+
+use std::sync::OnceLock;
 
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{OomReport, StrategyKind};
-use vramalloc_core::stats::OomEvent;
+use vramalloc_core::stats::{Family, OomEvent};
 
 use super::DeviceArena;
 use crate::process::options;
 use crate::process::say::{Once, first, warn};
+use crate::types::CUdevice;
+
+/// What the program has on a device past our pools.
+#[derive(Copy, Clone)]
+pub(crate) struct Elsewhere {
+    /// Gives back what CUDA keeps there and the program does not use; whether
+    /// anything went.
+    pub(crate) give_back: fn(CUdevice) -> bool,
+    /// How many bytes the program holds, at least.
+    pub(crate) held: fn(CUdevice) -> Bytes,
+}
+
+static ELSEWHERE: OnceLock<Elsewhere> = OnceLock::new();
+
+/// Registers what there is past our pools.
+pub(crate) fn join(elsewhere: Elsewhere) {
+    let _again = ELSEWHERE.set(elsewhere);
+}
+
+/// Makes CUDA give back what it keeps on a device past our pools; whether
+/// anything went.
+pub(crate) fn give_back_elsewhere(device: CUdevice) -> bool {
+    (ELSEWHERE.get()).is_some_and(|elsewhere| (elsewhere.give_back)(device))
+}
+
+/// How many bytes of a device the program holds past our pools, at least.
+pub(super) fn held_elsewhere(device: CUdevice) -> Bytes {
+    (ELSEWHERE.get()).map_or(Bytes::ZERO, |elsewhere| (elsewhere.held)(device))
+}
+
+/// Prints once that a call of CUDA's was refused because of the limit.
+pub(crate) fn of_family(family: Family, size: Bytes, limit: Option<Bytes>) {
+    let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
+    let limit = limit.unwrap_or(Bytes::MAX);
+    if wanted && first(Once::FamilyRefused) {
+        let also = match family {
+            Family::Managed => " (managed:uncounted leaves managed memory out of the limit)",
+            _ => "",
+        };
+        warn(&format!(
+            "out of memory: {size} asked for as {}, and the option limit ({limit}) leaves less\
+             {also}; said once, the statistics tell the rest",
+            family.name(),
+        ));
+    }
+}
 
 /// Prints once that memory ran out, why, and how the arena stood, unless
 /// `oom_report` is off.

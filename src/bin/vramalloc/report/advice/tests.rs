@@ -91,6 +91,8 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
         lanes: "unused",
         control: "unused",
         arenas: &[arena],
+        families: &[],
+        imports: &[],
         snapshots: None,
     }
     .to_json();

@@ -1,0 +1,77 @@
+//! The doors of virtual memory.
+
+use std::ffi::{c_int, c_void};
+
+use crate::families::virtual_memory;
+use crate::process::guard::own_call;
+use crate::real;
+use crate::types::{CUdeviceptr, CudaResult, MemHandle, MemProperties};
+
+pub(crate) unsafe fn cuMemCreate(
+    handle: *mut MemHandle,
+    size: usize,
+    properties: *const MemProperties,
+    flags: u64,
+) -> Option<CudaResult> {
+    if handle.is_null() || properties.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's own arguments, here and below.
+    let device = unsafe { (*properties).location.device() };
+    let call = || unsafe { real::cuMemCreate(handle, size, properties, flags) };
+    // SAFETY: read after the real function has written there.
+    let made = || unsafe { *handle };
+    Some(virtual_memory::create(device, size, call, made))
+}
+
+pub(crate) unsafe fn cuMemImportFromShareableHandle(
+    handle: *mut MemHandle,
+    shared: *mut c_void,
+    kind: c_int,
+) -> Option<CudaResult> {
+    // SAFETY: as above.
+    let result = own_call(|| unsafe { real::cuMemImportFromShareableHandle(handle, shared, kind) });
+    if result == 0 {
+        // SAFETY: the real function has just written there.
+        virtual_memory::imported(unsafe { *handle });
+    }
+    Some(result)
+}
+
+pub(crate) unsafe fn cuMemRelease(handle: MemHandle) -> Option<CudaResult> {
+    // SAFETY: as above.
+    virtual_memory::release(handle, || unsafe { real::cuMemRelease(handle) })
+}
+
+pub(crate) unsafe fn cuMemRetainAllocationHandle(
+    handle: *mut MemHandle,
+    address: *mut c_void,
+) -> Option<CudaResult> {
+    // SAFETY: as above.
+    let result = own_call(|| unsafe { real::cuMemRetainAllocationHandle(handle, address) });
+    if result == 0 {
+        // SAFETY: the real function has just written there.
+        virtual_memory::retained(address.addr() as u64, unsafe { *handle });
+    }
+    Some(result)
+}
+
+pub(crate) unsafe fn cuMemMap(
+    address: CUdeviceptr,
+    size: usize,
+    offset: usize,
+    handle: MemHandle,
+    flags: u64,
+) -> Option<CudaResult> {
+    Some(virtual_memory::map(address, size, handle, || {
+        // SAFETY: as above.
+        unsafe { real::cuMemMap(address, size, offset, handle, flags) }
+    }))
+}
+
+pub(crate) unsafe fn cuMemUnmap(address: CUdeviceptr, size: usize) -> Option<CudaResult> {
+    Some(virtual_memory::unmap(address, size, || {
+        // SAFETY: as above.
+        unsafe { real::cuMemUnmap(address, size) }
+    }))
+}

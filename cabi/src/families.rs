@@ -1,0 +1,128 @@
+//! Memory of a device that the program takes from CUDA past our pools.
+//!
+//! It stays CUDA's own: who asks for it gets what the driver gives, at the
+//! driver's speed. Here it is counted ([`vramalloc_core::families`]), it comes
+//! out of the quota that the pools' chunks come out of, and where the driver
+//! has none left while our pools hold some that is idle, that goes back and the
+//! driver is asked once more ([`relief`]).
+//!
+//! A call beyond the limit is answered with CUDA's own out of memory, and the
+//! driver hears nothing of it. Memory that another process made counts nothing
+//! here; it is listed ([`imports`]).
+//!
+//! Invariant: bytes leave the quota before the driver is asked for them, and
+//! return after the driver took the memory back. Nothing is found again by a
+//! name (a handle, an address) that the driver may have given to somebody else:
+//! it is forgotten before the call that ends it, and remembered again if that
+//! call fails. No lock spans a driver call. Cost: a few short locks for each of
+//! these calls; a read of an attribute for a memory pool.
+
+pub(crate) mod arrays;
+pub(crate) mod async_pools;
+pub(crate) mod graphs;
+pub(crate) mod imports;
+pub(crate) mod managed;
+mod owned;
+pub(crate) mod relief;
+pub(crate) mod virtual_memory;
+
+use vramalloc_core::families::Order;
+use vramalloc_core::stats::{Family, FamilyReport, ImportReport};
+use vramalloc_core::{Bytes, Code};
+
+use crate::driver::devices::{self, Device};
+use crate::pools::device::shortage;
+use crate::process::guard::own_call;
+use crate::real;
+use crate::types::{CUdevice, CudaResult};
+
+/// What the driver rounds to: the pages of a device.
+const PAGE: Bytes = Bytes::mib(2);
+
+/// The device of the context that is current on this thread.
+pub(crate) fn current_device() -> Option<&'static Device> {
+    let mut device: CUdevice = 0;
+    // SAFETY: writes the answer to a local.
+    let told = own_call(|| unsafe { real::cuCtxGetDevice(&raw mut device) }) == 0;
+    told.then(|| devices::device(device))
+}
+
+/// Makes a call to the driver that takes so many bytes of a device. The answer
+/// is the driver's, or out of memory because of the limit.
+fn take(
+    device: &'static Device,
+    family: Family,
+    size: Bytes,
+    mut call: impl FnMut() -> CudaResult,
+) -> CudaResult {
+    relief::join();
+    let Some(order) = ask(device, family, size) else {
+        return refuse(device, family, size);
+    };
+    let result = relief::with_room(Some(device.handle), &mut call);
+    if result == 0 {
+        order.got();
+    }
+    result
+}
+
+/// Takes the bytes out of the quota; if it has not so many, idle memory goes
+/// back first.
+fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Order<'static>> {
+    let ask = || device.families.ask(&device.quota, family, size);
+    ask().or_else(|| {
+        relief::below_limit(device, size);
+        ask()
+    })
+}
+
+/// Refuses a call because of the limit.
+fn refuse(device: &'static Device, family: Family, size: Bytes) -> CudaResult {
+    device.families.refuse(family);
+    shortage::of_family(family, size, device.quota.limit());
+    Code::OUT_OF_MEMORY.get()
+}
+
+/// Puts bytes back that the driver took back.
+fn put_back(device: &'static Device, family: Family, size: Bytes) {
+    device.families.put_back(&device.quota, family, size);
+}
+
+/// How many bytes of a device the program holds in all families, at least.
+fn held(device: CUdevice) -> Bytes {
+    let families = &devices::device(device).families;
+    let whole = [Family::Virtual, Family::Managed, Family::Arrays];
+    let whole = whole.map(|family| families.stats(family).bytes.current);
+    let pools = [async_pools::used(device), graphs::used(device)];
+    (whole.into_iter().chain(pools)).fold(Bytes::ZERO, Bytes::saturating_add)
+}
+
+/// What was counted on all devices, of the families that the program used.
+pub(crate) fn reports() -> Vec<FamilyReport> {
+    let devices = devices::known().into_iter();
+    let of = devices.flat_map(|device| {
+        Family::ALL.map(|family| FamilyReport {
+            device: u32::try_from(device.handle).unwrap_or(0),
+            family,
+            stats: device.families.stats(family),
+        })
+    });
+    of.filter(FamilyReport::is_used).collect()
+}
+
+/// What came from other processes and other interfaces.
+pub(crate) fn imports() -> Vec<ImportReport> {
+    let counts = imports::counts();
+    let report = |(way, count, bytes)| ImportReport { way, count, bytes };
+    counts.map(report).collect()
+}
+
+/// Called when a context is gone, with what was made in it; see
+/// [`owned::end`].
+pub(crate) fn end_context(of: impl Fn(Context) -> bool) {
+    owned::end(of);
+    async_pools::read_all(|_| true);
+    graphs::read_all();
+}
+
+pub(crate) use owned::Context;

@@ -1,0 +1,112 @@
+//! What a context owns of a family's memory, by its address or handle.
+//!
+//! Owns the list; its lock is taken alone. Invariant: an entry stands for
+//! memory that counts, from the return of the call that made it until just
+//! before the call that ends it, or until its context is gone. Cost: a search
+//! among the entries.
+
+use std::collections::BTreeMap;
+use std::ptr;
+
+use spin::mutex::SpinMutex;
+use vramalloc_core::Bytes;
+use vramalloc_core::patience::Brief;
+use vramalloc_core::stats::Family;
+
+use super::{put_back, take};
+use crate::driver::devices::Device;
+use crate::driver::{contexts, green};
+use crate::process::guard::own_call;
+use crate::real;
+use crate::types::{CUcontext, CUdevice, CudaResult};
+
+/// The context in which something was made.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Context {
+    /// Its handle, as a number.
+    pub(crate) handle: usize,
+    /// The device whose primary context it is, if it is one.
+    pub(crate) primary_of: Option<CUdevice>,
+}
+
+impl Context {
+    /// The one that is current on this thread.
+    fn current(device: &Device) -> Context {
+        let mut handle: CUcontext = ptr::null_mut();
+        // SAFETY: writes the answer to a local.
+        own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut handle) });
+        let handle = green::whole(handle);
+        let is_primary = contexts::learn(handle, device.handle).is_some_and(|(_, primary)| primary);
+        Context {
+            handle: handle.addr(),
+            primary_of: is_primary.then_some(device.handle),
+        }
+    }
+}
+
+struct Item {
+    device: &'static Device,
+    size: Bytes,
+    context: Context,
+}
+
+/// By family and address or handle.
+type Key = (Family, u64);
+
+static ITEMS: SpinMutex<BTreeMap<Key, Item>, Brief> = SpinMutex::new(BTreeMap::new());
+
+/// Makes a call that takes so many bytes and writes the memory's address or
+/// handle to where `made` finds it.
+pub(super) fn make(
+    device: &'static Device,
+    family: Family,
+    size: Bytes,
+    call: impl FnMut() -> CudaResult,
+    made: impl FnOnce() -> u64,
+) -> CudaResult {
+    let result = take(device, family, size, call);
+    if result == 0 {
+        let context = Context::current(device);
+        let item = Item {
+            device,
+            size,
+            context,
+        };
+        ITEMS.lock().insert((family, made()), item);
+    }
+    result
+}
+
+/// Makes the call that ends what is known by `name`; `None`, without a call, if
+/// nothing is.
+pub(super) fn end_by(
+    family: Family,
+    name: u64,
+    call: impl FnOnce() -> CudaResult,
+) -> Option<CudaResult> {
+    let item = ITEMS.lock().remove(&(family, name))?;
+    let result = own_call(call);
+    if result == 0 {
+        put_back(item.device, family, item.size);
+    } else {
+        ITEMS.lock().insert((family, name), item);
+    }
+    Some(result)
+}
+
+/// Forgets what was made in the contexts that `of` says are gone.
+pub(super) fn end(of: impl Fn(Context) -> bool) {
+    let gone: Vec<(Key, Item)> = {
+        let mut items = ITEMS.lock();
+        let keys: Vec<Key> = (items.iter())
+            .filter(|(_, item)| of(item.context))
+            .map(|(key, _)| *key)
+            .collect();
+        keys.into_iter()
+            .filter_map(|key| items.remove_entry(&key))
+            .collect()
+    };
+    for ((family, _), item) in gone {
+        put_back(item.device, family, item.size);
+    }
+}

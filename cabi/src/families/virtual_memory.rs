@@ -1,0 +1,228 @@
+//! Virtual memory: `cuMemCreate`, and what is mapped at reserved addresses.
+//!
+//! Memory lives as long as a handle of it was not released, or a mapping of it
+//! is left. It counts on the device that the request names, not on the current
+//! one; memory of the host, and memory that another process made, counts
+//! nothing.
+//!
+//! Owns what is known of each memory, its handles and its mappings; its lock is
+//! taken alone. Cost: a few searches in ordered maps for each call.
+
+use std::collections::BTreeMap;
+
+use spin::mutex::SpinMutex;
+use vramalloc_core::Bytes;
+use vramalloc_core::patience::Brief;
+use vramalloc_core::stats::Family;
+
+use super::{imports, put_back, relief, take};
+use crate::driver::devices::{self, Device};
+use crate::process::guard::own_call;
+use crate::types::{CUdevice, CUdeviceptr, CudaResult, MemHandle};
+
+/// What the driver was asked for.
+#[derive(Copy, Clone)]
+struct Memory {
+    /// Its device, and how much counts there; `None` if nothing does.
+    counts: Option<(&'static Device, Bytes)>,
+    /// How often its handles have to be released.
+    references: u64,
+    mappings: u64,
+}
+
+struct Mapping {
+    size: u64,
+    memory: u64,
+}
+
+struct Book {
+    /// The number of the next memory.
+    next: u64,
+    memories: BTreeMap<u64, Memory>,
+    /// The memory of each handle.
+    handles: BTreeMap<MemHandle, u64>,
+    /// By the first address.
+    mappings: BTreeMap<CUdeviceptr, Mapping>,
+}
+
+static BOOK: SpinMutex<Book, Brief> = SpinMutex::new(Book {
+    next: 0,
+    memories: BTreeMap::new(),
+    handles: BTreeMap::new(),
+    mappings: BTreeMap::new(),
+});
+
+impl Book {
+    fn enter(&mut self, handle: MemHandle, counts: Option<(&'static Device, Bytes)>) {
+        let number = self.next;
+        self.next += 1;
+        self.handles.insert(handle, number);
+        let (references, mappings) = (1, 0);
+        let memory = Memory {
+            counts,
+            references,
+            mappings,
+        };
+        self.memories.insert(number, memory);
+    }
+
+    /// Changes what is known of a memory. If nothing refers to it any more, it
+    /// is taken out.
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut Memory)) -> Option<Memory> {
+        let memory = self.memories.get_mut(&number)?;
+        change(memory);
+        if memory.references > 0 || memory.mappings > 0 {
+            return None;
+        }
+        self.memories.remove(&number)
+    }
+
+    /// The memory that is mapped at an address.
+    fn mapped_at(&self, address: CUdeviceptr) -> Option<u64> {
+        let (start, mapping) = self.mappings.range(..=address).next_back()?;
+        (address - start < mapping.size).then_some(mapping.memory)
+    }
+}
+
+/// Makes memory on a device by `call`; its handle is at `made`. `None`: it is
+/// not a device's.
+pub(crate) fn create(
+    device: Option<CUdevice>,
+    size: usize,
+    call: impl FnMut() -> CudaResult,
+    made: impl FnOnce() -> MemHandle,
+) -> CudaResult {
+    let size = Bytes::new(size as u64);
+    let counts = device.map(|device| (devices::device(device), size));
+    let result = match counts {
+        Some((device, size)) => take(device, Family::Virtual, size, call),
+        None => own_call(call),
+    };
+    if result == 0 {
+        BOOK.lock().enter(made(), counts);
+    }
+    result
+}
+
+/// Notes memory that another process made.
+pub(crate) fn imported(handle: MemHandle) {
+    imports::note(imports::Way::Virtual, Bytes::ZERO);
+    BOOK.lock().enter(handle, None);
+}
+
+/// Releases a handle by `call`.
+pub(crate) fn release(handle: MemHandle, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    let (number, last) = {
+        let mut book = BOOK.lock();
+        let number = *book.handles.get(&handle)?;
+        let memory = book.memories.get(&number).copied()?;
+        if memory.references == 1 {
+            book.handles.retain(|_, of| *of != number);
+        }
+        let gone = book.change(number, |memory| memory.references -= 1);
+        (number, gone)
+    };
+    let result = own_call(call);
+    if result == 0 {
+        gone(last);
+        return Some(result);
+    }
+    let mut book = BOOK.lock();
+    match last {
+        Some(memory) => {
+            let references = memory.references + 1;
+            book.memories.insert(
+                number,
+                Memory {
+                    references,
+                    ..memory
+                },
+            );
+        }
+        None => {
+            book.change(number, |memory| memory.references += 1);
+        }
+    }
+    book.handles.insert(handle, number);
+    Some(result)
+}
+
+/// Adds a user of what is mapped at an address; `made` finds the handle.
+pub(crate) fn retained(address: u64, made: MemHandle) {
+    let mut book = BOOK.lock();
+    if let Some(number) = book.mapped_at(address) {
+        book.change(number, |memory| memory.references += 1);
+        book.handles.insert(made, number);
+    }
+}
+
+/// Maps memory by `call`.
+pub(crate) fn map(
+    address: CUdeviceptr,
+    size: usize,
+    handle: MemHandle,
+    mut call: impl FnMut() -> CudaResult,
+) -> CudaResult {
+    let device = {
+        let book = BOOK.lock();
+        let number = book.handles.get(&handle);
+        let memory = number.and_then(|number| book.memories.get(number));
+        memory.and_then(|memory| memory.counts)
+    };
+    let result = relief::with_room(device.map(|(device, _)| device.handle), &mut call);
+    if result == 0 {
+        let mut book = BOOK.lock();
+        if let Some(&memory) = book.handles.get(&handle) {
+            let size = size as u64;
+            book.change(memory, |memory| memory.mappings += 1);
+            book.mappings.insert(address, Mapping { size, memory });
+        }
+    }
+    result
+}
+
+/// Takes a range of addresses away from what is mapped there, by `call`.
+pub(crate) fn unmap(
+    address: CUdeviceptr,
+    size: usize,
+    call: impl FnOnce() -> CudaResult,
+) -> CudaResult {
+    let end = address.saturating_add(size as u64);
+    let (taken, ended) = {
+        let mut book = BOOK.lock();
+        let starts: Vec<u64> = (book.mappings.range(address..end))
+            .map(|(start, _)| *start)
+            .collect();
+        let taken: Vec<(u64, Mapping)> = (starts.into_iter())
+            .filter_map(|start| book.mappings.remove_entry(&start))
+            .collect();
+        let ended: Vec<(u64, Memory)> = (taken.iter())
+            .filter_map(|(_, mapping)| {
+                let gone = book.change(mapping.memory, |memory| memory.mappings -= 1)?;
+                Some((mapping.memory, gone))
+            })
+            .collect();
+        (taken, ended)
+    };
+    let result = own_call(call);
+    if result == 0 {
+        for (_, memory) in ended {
+            gone(Some(memory));
+        }
+        return result;
+    }
+    let mut book = BOOK.lock();
+    book.memories.extend(ended);
+    for (start, mapping) in taken {
+        book.change(mapping.memory, |memory| memory.mappings += 1);
+        book.mappings.insert(start, mapping);
+    }
+    result
+}
+
+/// The driver took memory back.
+fn gone(memory: Option<Memory>) {
+    if let Some((device, size)) = memory.and_then(|memory| memory.counts) {
+        put_back(device, Family::Virtual, size);
+    }
+}

@@ -1,0 +1,276 @@
+//! What the program takes of a device's memory past the arenas, by the family
+//! of CUDA's functions that gave it.
+//!
+//! An arena serves `cudaMalloc`. What `cudaMallocAsync`, `cuMemCreate`, managed
+//! memory, arrays and graphs take stays CUDA's own; here it is counted, and it
+//! comes out of the same [`Quota`] as the arenas' chunks, so that the limit
+//! holds for the sum.
+//!
+//! Two ways to count. Where a call takes a size and memory of that size is
+//! given back one day, the size is asked for before the call
+//! ([`Families::ask`]) and put back after the memory is gone
+//! ([`Families::put_back`]). Pools of CUDA's own reserve what they like and
+//! give it back when they like: their reserved bytes are read after each call
+//! that may have changed them ([`Reading`]).
+//!
+//! Invariant: what is counted of all families is part of what the quota has
+//! reserved. Cost: the quota's lock and one of a family's for each call; none
+//! of it on the path of a hit.
+
+use crate::address::Bytes;
+use crate::quota::{Asked, Quota};
+use crate::stats::{Family, FamilyStats};
+use crate::sync::Lock;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// The families of one device.
+pub struct Families {
+    counts: [Lock<FamilyStats>; Family::ALL.len()],
+}
+
+impl Default for Families {
+    fn default() -> Families {
+        Families::new()
+    }
+}
+
+impl Families {
+    /// Nothing was taken yet.
+    #[must_use]
+    pub fn new() -> Families {
+        Families {
+            counts: std::array::from_fn(|_| Lock::new(FamilyStats::default())),
+        }
+    }
+
+    fn count(&self, family: Family) -> &Lock<FamilyStats> {
+        &self.counts[family as usize]
+    }
+
+    /// Takes `size` bytes out of the quota for a call to CUDA that is about to
+    /// be made; `None` if the limit leaves less.
+    #[must_use]
+    pub fn ask<'a>(&'a self, quota: &'a Quota, family: Family, size: Bytes) -> Option<Order<'a>> {
+        let asked = quota.ask(size)?;
+        let count = self.count(family);
+        Some(Order { asked, count, size })
+    }
+
+    /// Notes a call that was refused because of the limit.
+    pub fn refuse(&self, family: Family) {
+        self.count(family).lock().refused += 1;
+    }
+
+    /// Notes that CUDA served a call.
+    pub fn served(&self, family: Family) {
+        self.count(family).lock().calls += 1;
+    }
+
+    /// Notes that `size` bytes went back to the device.
+    pub fn put_back(&self, quota: &Quota, family: Family, size: Bytes) {
+        self.count(family).lock().bytes.sub(size);
+        quota.put_back(size);
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn stats(&self, family: Family) -> FamilyStats {
+        *self.count(family).lock()
+    }
+}
+
+/// Bytes that CUDA is being asked for. When the value is dropped, they return
+/// to the quota, unless CUDA gave them.
+pub struct Order<'a> {
+    asked: Asked<'a>,
+    count: &'a Lock<FamilyStats>,
+    size: Bytes,
+}
+
+impl Order<'_> {
+    /// CUDA gave the memory.
+    pub fn got(mut self) {
+        {
+            let mut count = self.count.lock();
+            count.bytes.add(self.size);
+            count.calls += 1;
+        }
+        self.asked.got(self.size);
+    }
+}
+
+/// How many bytes something of CUDA's own has reserved, as it was last read:
+/// one of its memory pools, or the memory of a device's graphs.
+///
+/// Whoever changes the amount reads it afterwards. Readings that overlap are
+/// put in the order in which they began, so the last one to begin stays, and
+/// that one saw all changes that were over when it began.
+pub struct Reading {
+    begun: AtomicU64,
+    now: Lock<Latest>,
+}
+
+#[derive(Copy, Clone)]
+struct Latest {
+    begun: u64,
+    bytes: Bytes,
+}
+
+impl Default for Reading {
+    fn default() -> Reading {
+        Reading::new()
+    }
+}
+
+impl Reading {
+    /// Nothing is reserved.
+    #[must_use]
+    pub fn new() -> Reading {
+        Reading {
+            begun: AtomicU64::new(0),
+            now: Lock::new(Latest {
+                begun: 0,
+                bytes: Bytes::ZERO,
+            }),
+        }
+    }
+
+    /// The bytes that count.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.now.lock().bytes
+    }
+
+    /// Reads the bytes by `read` and counts them; if they cannot be read, what
+    /// is counted stays. Returns what is counted now. `asked` is what was taken
+    /// out of the quota for a growth; it returns there when the growth counts.
+    pub fn take(
+        &self,
+        families: &Families,
+        quota: &Quota,
+        family: Family,
+        asked: Option<Asked<'_>>,
+        read: impl FnOnce() -> Option<Bytes>,
+    ) -> Bytes {
+        // AcqRel: a reading that begins later, by any thread, has a higher
+        // number, and sees what was changed before this one began.
+        let begun = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
+        let read = read();
+        let mut now = self.now.lock();
+        if let Some(bytes) = read.filter(|_| begun > now.begun) {
+            let before = now.bytes;
+            *now = Latest { begun, bytes };
+            let mut count = families.count(family).lock();
+            if bytes > before {
+                count.bytes.add(bytes.saturating_sub(before));
+                quota.take_anyway(bytes.saturating_sub(before));
+            } else {
+                count.bytes.sub(before.saturating_sub(bytes));
+                quota.put_back(before.saturating_sub(bytes));
+            }
+        }
+        let bytes = now.bytes;
+        drop(now);
+        drop(asked);
+        bytes
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn mib(count: u64) -> Bytes {
+        Bytes::new(count * MIB)
+    }
+
+    #[test]
+    fn what_is_asked_for_counts_when_it_is_there() {
+        let (families, quota) = (Families::new(), Quota::new(mib(10)));
+        let ask = |size| families.ask(&quota, Family::Virtual, size);
+        ask(mib(6)).unwrap().got();
+        assert!(ask(mib(5)).is_none());
+        families.refuse(Family::Virtual);
+        // CUDA refuses: nothing counts.
+        drop(ask(mib(4)));
+        assert_eq!(quota.reserved(), mib(6));
+        families.put_back(&quota, Family::Virtual, mib(6));
+        let stats = families.stats(Family::Virtual);
+        assert_eq!(stats.bytes.current, Bytes::ZERO);
+        assert_eq!(stats.bytes.peak, mib(6));
+        assert_eq!((stats.calls, stats.refused), (1, 1));
+        assert_eq!(quota.reserved(), Bytes::ZERO);
+        assert_eq!(families.stats(Family::Managed), FamilyStats::default());
+    }
+
+    #[test]
+    fn a_reading_replaces_the_last_one() {
+        let (families, quota) = (Families::new(), Quota::new(mib(64)));
+        let reading = Reading::new();
+        let take = |bytes: Option<Bytes>| {
+            let asked = quota.ask(mib(2));
+            reading.take(&families, &quota, Family::AsyncPools, asked, || bytes)
+        };
+        assert_eq!(take(Some(mib(32))), mib(32));
+        assert_eq!(quota.reserved(), mib(32));
+        assert_eq!(take(None), mib(32));
+        assert_eq!(take(Some(mib(8))), mib(8));
+        assert_eq!(quota.reserved(), mib(8));
+        let stats = families.stats(Family::AsyncPools);
+        assert_eq!((stats.bytes.current, stats.bytes.peak), (mib(8), mib(32)));
+    }
+
+    /// One that began before another, and ends after it, may have seen less.
+    #[test]
+    fn an_older_reading_changes_nothing() {
+        let (families, quota) = (Families::new(), Quota::new(Bytes::MAX));
+        let reading = Reading::new();
+        let take = |read: &dyn Fn() -> Option<Bytes>| {
+            reading.take(&families, &quota, Family::Graphs, None, read)
+        };
+        let older = take(&|| {
+            take(&|| Some(mib(4)));
+            Some(mib(2))
+        });
+        assert_eq!(older, mib(4));
+        assert_eq!(quota.reserved(), mib(4));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// Two threads change an amount and read it; what counts in the end is what
+    /// is there.
+    #[test]
+    fn loom_the_last_reading_is_right() {
+        loom::model(|| {
+            let all = Arc::new((
+                Families::new(),
+                Quota::new(Bytes::MAX),
+                Reading::new(),
+                AtomicU64::new(0),
+            ));
+            let grow = |all: &(Families, Quota, Reading, AtomicU64)| {
+                let (families, quota, reading, driver) = all;
+                driver.fetch_add(8, Ordering::AcqRel);
+                reading.take(families, quota, Family::AsyncPools, None, || {
+                    Some(Bytes::new(driver.load(Ordering::Acquire)))
+                });
+            };
+            let other = {
+                let all = Arc::clone(&all);
+                thread::spawn(move || grow(&all))
+            };
+            grow(&all);
+            other.join().unwrap();
+            assert_eq!(all.2.bytes(), Bytes::new(16));
+            assert_eq!(all.1.reserved(), Bytes::new(16));
+        });
+    }
+}

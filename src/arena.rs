@@ -31,6 +31,7 @@ mod finish;
 mod free_index;
 mod growth;
 mod history;
+mod info;
 mod ladder;
 mod limbo;
 mod meter;
@@ -48,7 +49,7 @@ use std::time::Duration;
 use crate::address::{Address, Bytes};
 use crate::arena::growth::Stray;
 use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
-use crate::driver::{Driver, IfEnding, MemInfo, PAGE, Whose};
+use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::{AllocError, Code, FreeError};
 use crate::page_map::{ArenaId, PageMap};
 use crate::quota::Quota;
@@ -341,43 +342,6 @@ impl<D: Driver> Arena<D> {
         if !self.retry_time.is_zero() {
             self.quota.waiters().notify();
         }
-    }
-
-    /// Free and total memory as the program should see them: what the driver
-    /// has, with what the arena could hand out in whole chunks, and never more
-    /// than the limit leaves in whole pages.
-    ///
-    /// # Errors
-    /// What the driver answers.
-    pub fn mem_info(&self) -> Result<MemInfo, Code> {
-        self.flush();
-        if self.strategy.takes_chunks() {
-            // What is kept back for waits can be had by nobody.
-            self.driver.prepare_to_settle();
-        }
-        let MemInfo { free, total } = self.driver.mem_info()?;
-        let ours = {
-            let books = self.books.lock();
-            let parts = if self.strategy.offers_parts_of_chunks() {
-                books.obtainable_parts()
-            } else {
-                Bytes::ZERO
-            };
-            books.obtainable().saturating_add(parts)
-        };
-        let free = free.saturating_add(ours).min(total);
-        Ok(match self.quota.limit() {
-            None => MemInfo { free, total },
-            Some(limit) => MemInfo {
-                free: free.min(
-                    limit
-                        .saturating_sub(self.quota.reserved())
-                        .round_down(PAGE)
-                        .saturating_add(ours),
-                ),
-                total: total.min(limit),
-            },
-        })
     }
 
     /// Closes the open epoch and makes available what the device is done

@@ -14,6 +14,7 @@ pub(crate) mod ipc;
 pub(crate) mod lifecycle;
 pub(crate) mod managed;
 pub(crate) mod memory;
+pub(crate) mod nvml;
 pub(crate) mod proc_address;
 pub(crate) mod ranges;
 pub(crate) mod runtime;

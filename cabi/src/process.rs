@@ -128,6 +128,23 @@ pub(crate) fn options<R>(read: impl FnOnce(&Loaded) -> R) -> R {
     read(changed.as_deref().unwrap_or(&start.loaded))
 }
 
+/// As [`options`], but for a process that may never ask for device memory: this
+/// does not begin it, and says no warnings.
+pub(crate) fn options_unbegun<R>(read: impl FnOnce(&Loaded) -> R) -> R {
+    static UNBEGUN: OnceLock<Loaded> = OnceLock::new();
+    if START.get().is_some() {
+        return options(read);
+    }
+    match UNBEGUN.get() {
+        Some(loaded) => read(loaded),
+        // Read before it is put in place: no lock spans it.
+        None => {
+            let loaded = config::load(std::env::vars_os(), host());
+            read(UNBEGUN.get_or_init(|| loaded))
+        }
+    }
+}
+
 /// Changes options; changes none if `change` fails.
 ///
 /// # Errors

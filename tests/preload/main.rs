@@ -21,6 +21,7 @@ mod frameworks;
 mod history;
 mod host;
 mod ipc;
+mod nvml;
 mod options;
 mod paddle;
 mod results;

@@ -1,6 +1,7 @@
 /*
  * Tells what NVML says of each device that CUDA has, found by its UUID, after
- * 100 MiB were taken on the first one.
+ * 100 MiB were taken on the first one; and of that one again, beside what CUDA
+ * says, after they were given back.
  *
  *   nvml [SOFT HARD]   sets limits in MiB on the first device before
  *
@@ -56,6 +57,13 @@ static void tell(int device) {
                                          (void *, void *), handle, &second));
 }
 
+static void tell_beside_cuda(void) {
+    size_t available, total;
+    GPU(gpu_mem_info(&available, &total));
+    printf("CUDA: total %zu, free %zu\n", total >> 20, available >> 20);
+    tell(0);
+}
+
 static void limit(u64 soft, u64 hard) {
     char uuid[UUID];
     void *handle = NULL;
@@ -72,7 +80,7 @@ static void limit(u64 soft, u64 hard) {
 }
 
 int main(int argc, char **argv) {
-    void *block;
+    void *block = NULL;
     unsigned count = 0;
     library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
     if (!library) {
@@ -89,6 +97,10 @@ int main(int argc, char **argv) {
     printf("100 MiB: %d\n", gpu_malloc(&block, (size_t)100 << 20));
     for (unsigned device = 0; device < count; device++)
         tell((int)device);
+    tell_beside_cuda();
+    if (block)
+        GPU(gpu_free(block));
+    tell_beside_cuda();
     GPU(NVML("nvmlShutdown", (void)));
     return 0;
 }

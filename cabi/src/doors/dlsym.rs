@@ -14,6 +14,8 @@
 //! pass here: [`reach`](crate::real::reach) says so, and then the runtime's
 //! doors hand everything on.
 //!
+//! Two functions of NVML are swapped as well ([`nvml`]).
+//!
 //! What a driver looks up for itself is never swapped. A driver that only
 //! stands before another (a shim for virtual GPUs) fills its table in this way,
 //! so functions of the other one are left alone, whoever asks.
@@ -27,6 +29,7 @@
 use std::ffi::{CStr, c_void};
 use std::ptr;
 
+use crate::doors::nvml;
 use crate::doors::table::driver_symbol;
 use crate::linker::resolve::{driver_function, is_in_driver, next_dlsym, real_dlsym};
 use crate::types::Text;
@@ -60,7 +63,15 @@ unsafe extern "C" fn choose(handle: *mut c_void, name: Text, caller: usize) -> C
 
 /// The door to return instead of what `dlsym` would.
 unsafe fn replacement(handle: *mut c_void, name: Text, caller: usize) -> Option<usize> {
-    if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT || name.is_null() {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the name ends in zero.
+    if unsafe { *name.cast::<u8>() } == b'n' {
+        // SAFETY: as above, and the handle is the caller's.
+        return unsafe { nvml::replacement(handle, CStr::from_ptr(name), caller) };
+    }
+    if handle == libc::RTLD_DEFAULT || handle == libc::RTLD_NEXT {
         return None;
     }
     // SAFETY: the name ends in zero; each byte is read only after those

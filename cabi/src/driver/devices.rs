@@ -96,6 +96,18 @@ pub(crate) fn obey_limit() -> Vec<&'static Device> {
     devices
 }
 
+/// The device with this number of the driver's, if memory was asked for on it.
+pub(crate) fn with_uuid(uuid: u128) -> Option<&'static Device> {
+    let devices = DEVICES.lock();
+    (devices.iter().find(|device| device.uuid == uuid)).copied()
+}
+
+/// The limit of the options for a device that is not used so far.
+pub(crate) fn limit_unused(_uuid: u128, total: Bytes) -> Option<Bytes> {
+    let limit = process::options_unbegun(|loaded| loaded.settings.config.limit);
+    limit.map(|limit| limit.of(total))
+}
+
 /// All devices that memory was asked for on.
 pub(crate) fn all() -> Vec<&'static Device> {
     DEVICES.lock().clone()

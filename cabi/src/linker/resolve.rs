@@ -42,6 +42,9 @@ const DLSYM_VERSIONS: [&CStr; 3] = [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"
 /// How the file names of drivers begin.
 pub(crate) const DRIVER_FILE: &[u8] = b"libcuda.so";
 
+/// How the file names of NVML begin.
+const NVML_FILE: &[u8] = b"libnvidia-ml.so";
+
 /// The prototype of `dlsym`.
 pub(crate) type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
@@ -280,6 +283,11 @@ pub(crate) fn loaded_files(prefix: &[u8]) -> Vec<CString> {
 /// one that stands behind it.
 pub(crate) fn is_in_driver(address: usize) -> bool {
     library_around(address).is_some_and(|path| file_name(path).starts_with(DRIVER_FILE))
+}
+
+/// Whether an address lies in NVIDIA's library for management, NVML.
+pub(crate) fn is_in_nvml(address: usize) -> bool {
+    library_around(address).is_some_and(|path| file_name(path).starts_with(NVML_FILE))
 }
 
 fn library_around(address: usize) -> Option<&'static CStr> {

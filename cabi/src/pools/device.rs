@@ -19,7 +19,7 @@ use vramalloc_core::config::{FreeSync, StrategyKind};
 use vramalloc_core::lanes::Lanes;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::patience::Brief;
-use vramalloc_core::{Address, Bytes, Code, FreeError, MemInfo};
+use vramalloc_core::{Address, Code, FreeError};
 
 use crate::driver::context::{Context, Decision};
 use crate::driver::devices::{Device, device};
@@ -39,12 +39,14 @@ mod owners;
 mod reports;
 mod settings;
 pub(crate) mod shortage;
+mod told;
 
 use asked::settled;
 pub(crate) use asked::{obey_limit, when_settled};
 pub(crate) use owners::{arena, context_at, in_map, owner, pool_with, serving_pools};
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
+pub(crate) use told::told;
 
 /// An arena over the real driver.
 pub(crate) type DeviceArena = vramalloc_core::Arena<RealDriver>;
@@ -156,20 +158,6 @@ impl DevicePool {
             Role::Context(_) => free(),
             Role::Lane(pool) => pool.lanes().free_by(&self.arena, address, free),
         }
-    }
-
-    /// Free and total memory of the device as the program should see them. Idle
-    /// memory in any arena of the device is given back before a request fails,
-    /// so it counts as free.
-    pub(crate) fn mem_info(&self) -> Result<MemInfo, Code> {
-        let MemInfo { free, total } = self.arena.mem_info()?;
-        let elsewhere = pools_on(self.device()).into_iter().map(|pool| {
-            let own = pool.arena.id() == self.arena.id();
-            let idle = if own { Bytes::ZERO } else { pool.arena.idle() };
-            idle.saturating_add(pool.lanes().idle())
-        });
-        let free = elsewhere.fold(free, Bytes::saturating_add).min(total);
-        Ok(MemInfo { free, total })
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod change;
 mod load;
+mod scheduler;
 mod sources;
 mod table;
 mod target;
@@ -96,6 +97,8 @@ pub struct Config {
     /// The most that may be reserved on a device; `None`: no limit but the
     /// device's memory.
     pub limit: Option<DeviceShare>,
+    /// Limits of single devices, by CUDA's number; they hold in place of `limit`.
+    pub device_limits: Vec<(u32, DeviceShare)>,
     /// When freed memory may be handed out again.
     pub free_sync: FreeSync,
     /// How much freed memory collects before an epoch is closed.
@@ -144,11 +147,28 @@ pub struct Config {
     pub sync_after_alloc: bool,
 }
 
+impl Config {
+    /// The limit for the device of this number, if there is one.
+    #[must_use]
+    pub fn limit_of(&self, device: Option<u32>) -> Option<DeviceShare> {
+        let mut own = self.device_limits.iter();
+        let own = own.find(|(number, _)| Some(*number) == device);
+        own.map(|(_, limit)| *limit).or(self.limit)
+    }
+
+    /// Whether there is a limit for any device.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.limit.is_some() || !self.device_limits.is_empty()
+    }
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
             strategy: StrategyKind::default(),
             limit: None,
+            device_limits: Vec::new(),
             free_sync: FreeSync::default(),
             garbage_threshold: GarbageThreshold::default(),
             garbage_fraction: 1.0,

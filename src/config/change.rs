@@ -79,10 +79,18 @@ impl Loaded {
         {
             return Err(Unchanged::Unreadable);
         }
+        let mut changed = vec![target];
+        if target.key == "limit" && !settings.config.device_limits.is_empty() {
+            // Who sets a limit now means every device.
+            settings.config.device_limits.clear();
+            changed.extend(find("device_limits"));
+        }
         self.settings = settings;
-        if let Some(option) = self.echo.iter_mut().find(|option| option.key == target.key) {
-            option.value = target.show(&self.settings);
-            option.origin = origin.to_owned();
+        for row in changed {
+            if let Some(option) = self.echo.iter_mut().find(|option| option.key == row.key) {
+                option.value = row.show(&self.settings);
+                option.origin = origin.to_owned();
+            }
         }
         Ok(())
     }

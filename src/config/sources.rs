@@ -9,8 +9,8 @@ use std::ffi::{OsStr, OsString};
 use super::load::Host;
 use super::table::{OPTIONS, OptionRow, Reading, Role, Torch, find};
 use super::value::{IMPORTS, SWITCH, named};
-use super::words::{IGNORED, quoted, unknown_option, unknown_variable};
-use super::{Import, Settings, torch};
+use super::words::{IGNORED, cannot_read, quoted, unknown_option, unknown_variable};
+use super::{Import, Settings, scheduler, torch};
 
 /// The prefix of our own variables.
 const PREFIX: &str = "VRAMALLOC_";
@@ -22,6 +22,10 @@ const CONF: &str = "VRAMALLOC_CONF";
 /// run`, which sets it.
 pub const NOTES: &str = "VRAMALLOC_RUN";
 
+/// The option for which schedulers have variables, and that for single devices.
+const LIMIT: &str = "limit";
+const DEVICE_LIMITS: &str = "device_limits";
+
 /// Our variables that are not options. The command reads the second and sets
 /// the third.
 const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY", NOTES];
@@ -31,6 +35,8 @@ const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY", NOTES];
 enum Source {
     Paddle,
     Torch,
+    /// What a scheduler allows holds over what a framework would like.
+    Scheduler,
     Conf,
     Variable,
 }
@@ -69,6 +75,9 @@ impl Given {
         if self.in_torch_conf() && !torch::accepts(self.row, &self.text) {
             return Reading::Unreadable;
         }
+        if self.is_schedulers_limit() {
+            return scheduler::read(settings, &self.text);
+        }
         read(self.row, settings, &self.text)
     }
 
@@ -76,9 +85,15 @@ impl Given {
     pub(super) fn accepted(&self) -> &'static str {
         if self.in_torch_conf() {
             torch::accepted(self.row)
+        } else if self.is_schedulers_limit() {
+            scheduler::ACCEPTED
         } else {
             self.row.accepted
         }
+    }
+
+    fn is_schedulers_limit(&self) -> bool {
+        self.source == Source::Scheduler && self.row.key == LIMIT
     }
 
     fn in_torch_conf(&self) -> bool {
@@ -141,6 +156,7 @@ pub(super) fn collect(
 ) -> Vec<Given> {
     let mut given = Vec::new();
     let mut torch_confs = vec![None; torch::CONFS.len()];
+    let mut by_device = Vec::new();
     for (name, value) in environment {
         let name = name.to_string_lossy();
         if name == CONF {
@@ -164,7 +180,9 @@ pub(super) fn collect(
             if let Some(conf) = torch_confs.get_mut(at) {
                 *conf = Some(value);
             }
-        } else if let Some((row, source)) = of_framework(&name) {
+        } else if let Some(device) = scheduler::device_of(&name) {
+            by_device.push((device, name.into_owned(), value));
+        } else if let Some((row, source)) = of_others(&name) {
             push(&mut given, row, &name, &value, source);
         }
     }
@@ -177,10 +195,15 @@ pub(super) fn collect(
         let text = torch::condensed(&value.to_string_lossy());
         entries(name, Source::Torch, &text, &mut given, warnings);
     }
-    let read = [Source::Paddle, Source::Torch].map(|source| reads(source, &given, host));
+    let sources = [Source::Paddle, Source::Torch, Source::Scheduler];
+    let read = sources.map(|source| reads(source, &given, host));
+    if read[2] {
+        device_limits(by_device, &mut given, warnings);
+    }
     given.retain(|given| match given.source {
         Source::Paddle => read[0],
         Source::Torch => read[1],
+        Source::Scheduler => read[2],
         Source::Conf | Source::Variable => true,
     });
     // A later entry beats an earlier one: sources by rank; within one source an
@@ -188,7 +211,8 @@ pub(super) fn collect(
     // the table. The sort is stable, so of duplicates the last wins.
     given.sort_by_key(|given| {
         let own = matches!(given.row.role, Role::Own(_));
-        (given.source, own, given.row.place())
+        let rank = scheduler::rank(&given.place);
+        (given.source, own, given.row.place(), rank)
     });
     given
 }
@@ -200,11 +224,58 @@ fn of_variable(option: &str) -> Option<&'static OptionRow> {
     find(&option.to_ascii_lowercase()).filter(|_| capitals)
 }
 
-/// The option that a framework's variable of this name sets.
-fn of_framework(name: &str) -> Option<(&'static OptionRow, Source)> {
+/// Puts a scheduler's limits of single devices together to one option, unless
+/// the user has set a limit.
+fn device_limits(
+    mut by_device: Vec<(u32, String, OsString)>,
+    given: &mut Vec<Given>,
+    warnings: &mut Vec<String>,
+) {
+    let is_set = |given: &Given| {
+        let is_own = matches!(given.source, Source::Conf | Source::Variable);
+        is_own
+            && [LIMIT, DEVICE_LIMITS].contains(&given.row.target().key)
+            && given.read(&mut Settings::default()) != Reading::Unreadable
+    };
+    let Some(row) = find(DEVICE_LIMITS).filter(|_| !given.iter().any(is_set)) else {
+        return;
+    };
+    by_device.sort();
+    let (mut entries, mut places) = (Vec::new(), Vec::new());
+    for (device, name, value) in by_device {
+        let text = value.to_string_lossy().trim().to_owned();
+        match scheduler::entry(device, &text) {
+            _ if text.is_empty() => {}
+            Some(entry) if entry.is_empty() => {}
+            Some(entry) => {
+                entries.push(entry);
+                places.push(name);
+            }
+            None => warnings.push(format!(
+                "{name}: {}; ignored",
+                cannot_read(row, &text, scheduler::ACCEPTED)
+            )),
+        }
+    }
+    if let Some(first) = places.first() {
+        let more = if places.len() > 1 { ", …" } else { "" };
+        given.push(Given {
+            row,
+            text: format!("[{}]", entries.join(",")),
+            source: Source::Scheduler,
+            place: format!("{first}{more}"),
+            one_of_many: false,
+        });
+    }
+}
+
+/// The option that a framework's or a scheduler's variable of this name sets.
+fn of_others(name: &str) -> Option<(&'static OptionRow, Source)> {
     OPTIONS.iter().find_map(|row| {
         if row.paddle == Some(name) {
             Some((row, Source::Paddle))
+        } else if row.schedulers.contains(&name) {
+            Some((row, Source::Scheduler))
         } else {
             matches!(row.torch, Torch::Variable(variable) if variable == name)
                 .then_some((row, Source::Torch))
@@ -265,12 +336,13 @@ fn entries(
     }
 }
 
-/// Whether the framework's variables are read.
+/// Whether the variables of this source are read.
 fn reads(source: Source, given: &[Given], host: Host) -> bool {
     let chosen = last(given, "import", |text| named(IMPORTS, text));
     match chosen.unwrap_or_default() {
         Import::Always => true,
         Import::Never => false,
+        Import::Auto if source == Source::Scheduler => true,
         Import::Auto if source == Source::Paddle => !host.paddle,
         Import::Auto => {
             let uncached = last(given, "no_cuda_memory_caching", |text| named(SWITCH, text));

@@ -61,6 +61,8 @@ pub struct OptionRow {
     pub paddle: Option<&'static str>,
     /// PyTorch's name for it.
     pub torch: Torch,
+    /// The variables of schedulers and container runtimes for it.
+    pub schedulers: &'static [&'static str],
     /// Its role.
     pub role: Role,
     /// Kind of value, in a word or two.
@@ -167,6 +169,7 @@ const BLANK: OptionRow = OptionRow {
     key: "",
     paddle: None,
     torch: Torch::No,
+    schedulers: &[],
     role: Role::NoEffect(""),
     kind: "",
     accepted: "",
@@ -178,7 +181,7 @@ const BLANK: OptionRow = OptionRow {
 };
 
 /// Stores a value that was read.
-fn set<T>(field: &mut T, value: Option<T>) -> Reading {
+pub(super) fn set<T>(field: &mut T, value: Option<T>) -> Reading {
     match value {
         Some(value) => {
             *field = value;

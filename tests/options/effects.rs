@@ -24,6 +24,16 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "a_limit_makes_the_device_small",
     ),
     (
+        "device_limits",
+        "tests/preload/nvml.rs",
+        "a_device_may_have_its_own_limit",
+    ),
+    (
+        "nvml",
+        "tests/preload/nvml.rs",
+        "nvmls_own_answers_stay_without_a_limit_and_where_the_option_says_so",
+    ),
+    (
         "free_sync",
         "tests/preload/reuse.rs",
         "only_strict_frees_wait",

@@ -10,6 +10,7 @@ mod import;
 mod paddle;
 mod page;
 mod pytorch;
+mod schedulers;
 mod sources;
 mod warnings;
 

@@ -13,6 +13,9 @@ fn documented_table() -> String {
         for other in row.paddle.iter().chain(row.torch_keys().iter().skip(1)) {
             name += &format!("<br>`{other}`");
         }
+        for variable in row.schedulers {
+            name += &format!("<br>`{variable}`");
+        }
         match row.torch {
             Torch::Keys(_) => name += "<br>PyTorch",
             Torch::Variable(variable) => name += &format!("<br>`{variable}`"),

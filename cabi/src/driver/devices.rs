@@ -57,7 +57,7 @@ pub(crate) fn device(handle: CUdevice) -> &'static Device {
         name: name(handle),
         uuid: uuid(handle),
         total,
-        quota: Arc::new(Quota::new(limit(total))),
+        quota: Arc::new(Quota::new(limit(handle, total))),
         families: Families::new(),
     };
     let mut devices = DEVICES.lock();
@@ -80,8 +80,9 @@ pub(crate) fn quota_of(handle: CUdevice) -> Arc<Quota> {
 }
 
 /// The limit for a device of this size.
-fn limit(total: Option<Bytes>) -> Bytes {
-    let limit = process::options(|loaded| loaded.settings.config.limit);
+fn limit(handle: CUdevice, total: Option<Bytes>) -> Bytes {
+    let number = u32::try_from(handle).ok();
+    let limit = process::options(|loaded| loaded.settings.config.limit_of(number));
     limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
 }
 
@@ -89,7 +90,7 @@ fn limit(total: Option<Bytes>) -> Bytes {
 pub(crate) fn obey_limit() -> Vec<&'static Device> {
     let mut devices = DEVICES.lock().clone();
     devices.retain(|device| {
-        let limit = limit(device.total);
+        let limit = limit(device.handle, device.total);
         device.quota.set_limit(limit);
         device.is_beyond_limit()
     });
@@ -103,9 +104,23 @@ pub(crate) fn with_uuid(uuid: u128) -> Option<&'static Device> {
 }
 
 /// The limit of the options for a device that is not used so far.
-pub(crate) fn limit_unused(_uuid: u128, total: Bytes) -> Option<Bytes> {
-    let limit = process::options_unbegun(|loaded| loaded.settings.config.limit);
+pub(crate) fn limit_unused(number: u128, total: Bytes) -> Option<Bytes> {
+    let is_by_device =
+        process::options_unbegun(|loaded| !loaded.settings.config.device_limits.is_empty());
+    let device = is_by_device.then(|| numbered(number)).flatten();
+    let limit = process::options_unbegun(|loaded| loaded.settings.config.limit_of(device));
     limit.map(|limit| limit.of(total))
+}
+
+/// CUDA's number of a device; `None` before the process has initialised CUDA.
+fn numbered(number: u128) -> Option<u32> {
+    let mut count = 0;
+    // SAFETY: writes the answer to a local.
+    let told = unsafe { real::cuDeviceGetCount(&raw mut count) } == 0;
+    let handles = 0..if told { count } else { 0 };
+    (handles.into_iter())
+        .find(|&handle| uuid(handle) == number)
+        .and_then(|handle| u32::try_from(handle).ok())
 }
 
 /// All devices that memory was asked for on.
@@ -138,8 +153,12 @@ fn name(device: CUdevice) -> Option<String> {
 
 /// The limit for a device, if the options set one.
 pub(crate) fn limit_for(handle: CUdevice) -> Option<Bytes> {
-    let is_set = process::options(|loaded| loaded.settings.config.limit.is_some());
-    is_set.then(|| device(handle).quota.limit()).flatten()
+    let number = u32::try_from(handle).ok();
+    let is_set = process::options(|loaded| loaded.settings.config.limit_of(number).is_some());
+    if !is_set {
+        return limit_on(handle);
+    }
+    device(handle).quota.limit()
 }
 
 /// The limit in force on a device, if there is one.

@@ -85,7 +85,7 @@ pub(crate) fn hand_on() {
     if reach() != Reach::PastUs || HANDED_ON.swap(true, Ordering::Relaxed) {
         return;
     }
-    let limit = process::options(|loaded| loaded.settings.config.limit.is_some());
+    let limit = process::options(|loaded| loaded.settings.config.is_limited());
     if limit {
         warn(&format!("limit is not in force: {NOT_SERVED}"));
     }

@@ -54,6 +54,9 @@ fn entry(out: &mut Lines, row: &'static OptionRow, echo: &[Effective]) {
     if let Some(flag) = row.paddle {
         below(out, flag);
     }
+    for variable in row.schedulers {
+        below(out, variable);
+    }
     let role = match row.role {
         Role::Own(_) => format!("default {}", row.default_value()),
         Role::Sets(key) => format!("another way to set {key}"),

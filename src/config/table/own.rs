@@ -1,5 +1,6 @@
 //! Options of our own.
 
+use super::super::scheduler;
 use super::super::value::{
     COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STRATEGIES, decay, folder, limit,
     millis, name_of, named, optional_share, optional_size, seconds, show_decay,
@@ -25,6 +26,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     },
     OptionRow {
         key: "limit",
+        schedulers: scheduler::LIMITS,
         role: Role::Own(|s| show_optional_share(s.config.limit)),
         kind: "size or share",
         accepted: SHARE,
@@ -35,6 +37,20 @@ pub(super) const ROWS: &[OptionRow] = &[
         meant: size_meant,
         by_default: "no limit is in force",
         read: |s, text| set(&mut s.config.limit, limit(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "device_limits",
+        schedulers: scheduler::DEVICE_LIMITS,
+        role: Role::Own(|s| scheduler::show_device_limits(&s.config.device_limits)),
+        kind: "list",
+        accepted: "a list [device:limit,...] of CUDA's numbers, each with a size or a share, or \
+                   none",
+        help: "Limits of single devices, in place of limit.",
+        read: |s, text| {
+            let limits = scheduler::device_limits(text);
+            set(&mut s.config.device_limits, limits)
+        },
         ..BLANK
     },
     OptionRow {
@@ -190,8 +206,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| name_of(IMPORTS, &s.import)),
         kind: "choice",
         accepted: "auto, always, never",
-        help: "Whether the frameworks' own variables are read; auto: not those that the \
-               program itself obeys.",
+        help: "Whether the variables of frameworks and schedulers are read; auto: not those \
+               that the program itself obeys.",
         read: |s, text| set(&mut s.import, named(IMPORTS, text)),
         ..BLANK
     },

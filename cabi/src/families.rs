@@ -69,6 +69,7 @@ fn take(
 /// Takes the bytes out of the quota; if it has not so many, idle memory goes
 /// back first.
 fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Order<'static>> {
+    relief::below_soft(device, size);
     let ask = || device.families.ask(&device.quota, family, size);
     ask().or_else(|| {
         relief::below_limit(device, size);
@@ -79,7 +80,7 @@ fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Order<'st
 /// Refuses a call because of the limit.
 fn refuse(device: &'static Device, family: Family, size: Bytes) -> CudaResult {
     device.families.refuse(family);
-    shortage::of_family(family, size, device.quota.limit());
+    shortage::of_family(family, size, device);
     Code::OUT_OF_MEMORY.get()
 }
 

@@ -101,6 +101,7 @@ real_functions! {
     Driver cuDeviceGetName(name: *mut c_char, length: c_int, device: CUdevice);
     Driver cuDeviceGetUuid(uuid: *mut [u8; 16], device: CUdevice);
     Driver cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: CUdevice);
+    Driver cuDriverGetVersion(version: *mut c_int);
     Driver cuDevicePrimaryCtxGetState(
         device: CUdevice, flags: *mut c_uint, active: *mut c_int,
     );

@@ -104,9 +104,15 @@ impl<D: Driver> Arena<D> {
             if is_worth(Bytes::MAX) {
                 self.release_surplus(Books::take_spare);
             }
-        } else if let Some(threshold) = self.surplus.threshold {
-            let surplus = self.garbage(threshold);
-            if is_worth(surplus) {
+        } else {
+            let garbage = self
+                .surplus
+                .threshold
+                .map(|threshold| self.garbage(threshold));
+            let surplus = garbage
+                .unwrap_or(Bytes::ZERO)
+                .max(self.quota.beyond_soft(request));
+            if !surplus.is_zero() && is_worth(surplus) {
                 self.release_surplus(|books| books.take_oldest(surplus));
             }
         }

@@ -128,7 +128,9 @@ mod tests {
             assert_eq!(bytes(text), Some(Bytes::mib(mib)), "{text}");
         }
         assert_eq!(size("0"), Some(None));
-        for bad in ["4096", "0.5", "50%", "none", "-1", "g", "4x", "", "1", "4 g", "4gii"] {
+        for bad in [
+            "4096", "0.5", "50%", "none", "-1", "g", "4x", "", "1", "4 g", "4gii",
+        ] {
             assert_eq!(size(bad), None, "{bad}");
         }
     }
@@ -142,7 +144,16 @@ mod tests {
             assert_eq!(again, device_limits(text), "{text}");
             assert!(again.is_some(), "{text}");
         }
-        for bad in ["", "4G", "[]", "[4G]", "[0:4G,0:5G]", "[x:4G]", "[0:16]", "[0:none]"] {
+        for bad in [
+            "",
+            "4G",
+            "[]",
+            "[4G]",
+            "[0:4G,0:5G]",
+            "[x:4G]",
+            "[0:16]",
+            "[0:none]",
+        ] {
             assert_eq!(device_limits(bad), None, "{bad}");
         }
         assert_eq!(device_of("CUDA_DEVICE_MEMORY_LIMIT_3"), Some(3));

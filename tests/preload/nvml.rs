@@ -75,3 +75,111 @@ fn a_monitor_without_cuda_is_told_of_a_limited_device() {
         assert_eq!(lines, expected);
     }
 }
+
+/// The numbers are CUDA's, also for a device that is not used yet.
+#[test]
+fn a_device_may_have_its_own_limit() {
+    let run = Run::preloaded("nvml", Kind::Driver).env("SIM_CUDA_NVML_REVERSED", "1");
+    let run = run.env("CUDA_DEVICE_MEMORY_LIMIT_0", "1g");
+    let outcome = run.env("CUDA_DEVICE_MEMORY_LIMIT_1", "2048m").go();
+    outcome.quiet(0).no_violations();
+    let told = &outcome.stdout;
+    assert!(told.contains("CUDA: total 1024, free 922\n"), "{told}");
+    for line in [
+        "0 is 1: total 1024, free 922",
+        "1 is 0: total 2048, free 2048",
+    ] {
+        assert!(told.contains(&format!("device {line}, ")), "{told}");
+    }
+    let option = &outcome.stats()["options"]["device_limits"];
+    assert_eq!(option["value"], "[0:1GiB,1:2GiB]");
+    assert_eq!(
+        option["origin"], "CUDA_DEVICE_MEMORY_LIMIT_0, …",
+        "{option}"
+    );
+}
+
+/// A process in a control group that NVIDIA's driver limits, as its container
+/// says. These steps are taken there.
+fn in_group(conf: &str, steps: &[&str]) -> Run {
+    let run = Run::preloaded("families", Kind::Driver).conf(conf);
+    let run = run.env("SIM_CUDA_VERSION", "13040");
+    let run = run.env("NVIDIA_GPU_MEMORY_REQUEST", "256Mi");
+    steps.iter().fold(run, |run, step| run.arg(step))
+}
+
+#[test]
+fn nvidias_hard_limit_holds_like_ours_and_is_named() {
+    let nvidia = "NVIDIA's limit for this control group";
+    for (conf, steps, said) in [
+        (
+            "",
+            ["plain:600M", "virtual:600M"],
+            format!("{nvidia} (1 GiB) leaves less"),
+        ),
+        (
+            "",
+            ["virtual:600M", "plain:600M"],
+            format!("{nvidia} was reached"),
+        ),
+        (
+            "limit:800M",
+            ["plain:600M", "virtual:600M"],
+            "the option limit (800 MiB) leaves".to_owned(),
+        ),
+        (
+            "limit:2G",
+            ["virtual:600M", "plain:600M"],
+            format!("{nvidia} was reached"),
+        ),
+    ] {
+        let run = in_group(conf, &steps)
+            .arg("info")
+            .env("SIM_CUDA_HARD_LIMIT", "1G");
+        let outcome = run.go();
+        outcome.no_violations();
+        let all = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(outcome.stderr.contains(&said), "{conf} {steps:?}: {all}");
+        let total = if conf == "limit:800M" {
+            800 << 10
+        } else {
+            1 << 20
+        };
+        assert!(outcome.stdout.contains(&total.to_string()), "{all}");
+    }
+}
+
+/// The driver counts what we do not; where it refuses first, that is said.
+#[test]
+fn the_drivers_own_refusal_says_whose_it_is() {
+    let refused = |run: Run| {
+        let outcome = run.env("SIM_CUDA_HARD_LIMIT", "1G").go();
+        outcome.no_violations();
+        outcome.stderr
+    };
+    // Taken past the count: managed memory apart, the driver limits it.
+    let steps = ["virtual:600M", "plain:600M"];
+    let unasked = refused(in_group("", &steps).env("SIM_CUDA_VERSION", "13000"));
+    assert!(unasked.contains("the device has no more"), "{unasked}");
+}
+
+#[test]
+fn idle_memory_goes_back_before_nvidias_soft_limit_is_passed() {
+    let held = |soft: &str, steps: &[&str]| {
+        let run = in_group("", steps)
+            .arg("own")
+            .env("SIM_CUDA_SOFT_LIMIT", soft);
+        let outcome = run.go();
+        outcome.quiet(0).no_violations();
+        let line = outcome.stdout.lines().last().unwrap();
+        let all = line.rsplit_once("all ").unwrap().1;
+        all.parse::<u64>().unwrap() >> 10
+    };
+    let own = ["plain:150M", "give", "plain:200M"];
+    let other = ["plain:150M", "give", "virtual:200M"];
+    for steps in [own, other] {
+        let (without, with) = (held("1G", &steps), held("256M", &steps));
+        assert!(without >= 350, "{steps:?}: {without}");
+        assert!((200..=210).contains(&with), "{steps:?}: {with}");
+    }
+}

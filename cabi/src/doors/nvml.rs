@@ -243,7 +243,11 @@ mod tests {
         let part = device.replace("GPU", "MIG");
         assert_eq!(number(&part), number(device));
         // The old form names a part by its device's number, and two more.
-        for other in ["", "GPU-", "MIG-GPU-73696d75-6c61-7465-642d-677000000001/1/0"] {
+        for other in [
+            "",
+            "GPU-",
+            "MIG-GPU-73696d75-6c61-7465-642d-677000000001/1/0",
+        ] {
             assert_eq!(number(other), None, "{other}");
         }
     }

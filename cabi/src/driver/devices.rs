@@ -13,6 +13,7 @@ use vramalloc_core::families::Families;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Quota;
 
+use crate::driver::partition::{self, Partition};
 use crate::types::CUdevice;
 use crate::{process, real};
 
@@ -25,12 +26,35 @@ pub(crate) struct Device {
     /// The driver's number for it among all devices; 0 if it does not say.
     pub(crate) uuid: u128,
     pub(crate) total: Option<Bytes>,
+    /// NVIDIA's own limits for the process's control group.
+    pub(crate) partition: Option<Partition>,
     pub(crate) quota: Arc<Quota>,
     /// What the program takes past our pools.
     pub(crate) families: Families,
 }
 
 impl Device {
+    /// Whose the limit is that is in force, in words.
+    pub(crate) fn limits_name(&self) -> &'static str {
+        let hard = self.partition.and_then(|partition| partition.hard);
+        if hard.is_some_and(|hard| hard < option_limit(self.handle, self.total)) {
+            "NVIDIA's limit for this control group"
+        } else {
+            "the option limit"
+        }
+    }
+
+    /// Whether the driver refuses `size` bytes because of NVIDIA's limit, and
+    /// not because the device has no more: what the group's contexts and other
+    /// processes have is in no book of ours.
+    pub(crate) fn is_beyond_partition(&self, size: Bytes) -> bool {
+        let now = self.partition.and_then(|_| partition::of(self.uuid));
+        now.is_some_and(|now| {
+            let hard = now.hard.unwrap_or(Bytes::MAX);
+            now.used.saturating_add(size) > hard
+        })
+    }
+
     /// Whether more is reserved than the limit allows.
     pub(crate) fn is_beyond_limit(&self) -> bool {
         (self.quota.limit()).is_some_and(|limit| self.quota.reserved() > limit)
@@ -52,12 +76,25 @@ pub(crate) fn device(handle: CUdevice) -> &'static Device {
     // SAFETY: writes the answer to a local.
     let told = unsafe { real::cuDeviceTotalMem_v2(&raw mut total, handle) } == 0;
     let total = told.then(|| Bytes::new(total as u64));
+    let uuid = uuid(handle);
+    let partition = partition::of(uuid);
+    let quota = Quota::new(limit(handle, total, partition));
+    if let Some(Partition {
+        soft: Some(soft),
+        used,
+        ..
+    }) = partition
+    {
+        // What others of the group and contexts have is not in our books.
+        quota.set_soft(soft.saturating_sub(used));
+    }
     let device = Device {
         handle,
         name: name(handle),
-        uuid: uuid(handle),
+        uuid,
         total,
-        quota: Arc::new(Quota::new(limit(handle, total))),
+        partition,
+        quota: Arc::new(quota),
         families: Families::new(),
     };
     let mut devices = DEVICES.lock();
@@ -79,8 +116,14 @@ pub(crate) fn quota_of(handle: CUdevice) -> Arc<Quota> {
     Arc::clone(&device(handle).quota)
 }
 
-/// The limit for a device of this size.
-fn limit(handle: CUdevice, total: Option<Bytes>) -> Bytes {
+/// The limit for a device of this size: the lesser of the option and NVIDIA's.
+fn limit(handle: CUdevice, total: Option<Bytes>, partition: Option<Partition>) -> Bytes {
+    let hard = partition.and_then(|partition| partition.hard);
+    option_limit(handle, total).min(hard.unwrap_or(Bytes::MAX))
+}
+
+/// The same by the options alone.
+fn option_limit(handle: CUdevice, total: Option<Bytes>) -> Bytes {
     let number = u32::try_from(handle).ok();
     let limit = process::options(|loaded| loaded.settings.config.limit_of(number));
     limit.map_or(Bytes::MAX, |limit| limit.of(total.unwrap_or(Bytes::MAX)))
@@ -90,7 +133,7 @@ fn limit(handle: CUdevice, total: Option<Bytes>) -> Bytes {
 pub(crate) fn obey_limit() -> Vec<&'static Device> {
     let mut devices = DEVICES.lock().clone();
     devices.retain(|device| {
-        let limit = limit(device.handle, device.total);
+        let limit = limit(device.handle, device.total, device.partition);
         device.quota.set_limit(limit);
         device.is_beyond_limit()
     });

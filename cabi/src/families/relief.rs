@@ -12,7 +12,7 @@
 //! captures, nothing is waited for, and only what is in no limbo goes back.
 //! Cost: a comparison where the driver has memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vramalloc_core::{Bytes, Code};
 
@@ -51,6 +51,17 @@ pub(super) fn below_limit(device: &Device, size: Bytes) {
     // Bare CUDA would refuse it as well.
     if limit.is_some_and(|limit| size <= limit) {
         give_back(device.handle);
+    }
+}
+
+/// Gives back what lies idle and needs no wait, where `size` bytes more would
+/// pass NVIDIA's soft limit.
+pub(super) fn below_soft(device: &Device, size: Bytes) {
+    if device.quota.beyond_soft(size).is_zero() || guard::is_called_back() {
+        return;
+    }
+    for pool in device::pools_on(device.handle) {
+        pool.give_room(|| Duration::ZERO);
     }
 }
 

@@ -243,6 +243,17 @@ pub(crate) fn load_driver() -> bool {
     !handle.is_null()
 }
 
+/// The handle of NVML; if it is not loaded, `may_load` says whether to.
+pub(crate) fn nvml(may_load: bool) -> Option<*mut c_void> {
+    const FILE: &CStr = c"libnvidia-ml.so.1";
+    loaded(FILE).or_else(|| {
+        let flags = libc::RTLD_LAZY | libc::RTLD_LOCAL;
+        // SAFETY: the name ends in zero; what is loaded stays.
+        let handle = may_load.then(|| unsafe { real_dlopen()(FILE.as_ptr(), flags) })?;
+        (!handle.is_null()).then_some(handle)
+    })
+}
+
 /// A function of a loaded runtime: the next one in the linker's order, or else
 /// one that was loaded for some library alone. Tools that make wheels may have
 /// renamed that or put it inside another library, so in the end every object is

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use vramalloc_core::page_map::{ArenaId, Owner};
 use vramalloc_core::{Address, AllocError, Bytes, Code, FreeError};
 
+use crate::pools::device::shortage::Refuser;
 use crate::pools::device::{self, DeviceArena, DevicePool, shortage};
 use crate::pools::{holdings, host_memory, pageable};
 use crate::process::guard::{Service, own_call, service};
@@ -39,12 +40,12 @@ pub(crate) fn allocate(
     };
     served.map_err(|error| match error {
         AllocError::Limit => {
-            shortage::out_of_memory(arena, size, "the option limit was reached");
+            shortage::out_of_memory(arena, size, Refuser::Limit);
             Refusal::Limit
         }
         AllocError::Driver(code) => {
             if code == Code::OUT_OF_MEMORY {
-                shortage::out_of_memory(arena, size, "the device has no more");
+                shortage::out_of_memory(arena, size, Refuser::Driver);
             }
             Refusal::Real(code.get())
         }

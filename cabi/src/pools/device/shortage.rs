@@ -7,7 +7,8 @@ use vramalloc_core::Bytes;
 use vramalloc_core::config::{OomReport, StrategyKind};
 use vramalloc_core::stats::{Family, OomEvent};
 
-use super::DeviceArena;
+use super::{DeviceArena, pool_with};
+use crate::driver::devices::Device;
 use crate::process::options;
 use crate::process::say::{Once, first, warn};
 use crate::types::CUdevice;
@@ -41,29 +42,53 @@ pub(super) fn held_elsewhere(device: CUdevice) -> Bytes {
 }
 
 /// Prints once that a call of CUDA's was refused because of the limit.
-pub(crate) fn of_family(family: Family, size: Bytes, limit: Option<Bytes>) {
+pub(crate) fn of_family(family: Family, size: Bytes, device: &Device) {
     let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
-    let limit = limit.unwrap_or(Bytes::MAX);
+    let limit = device.quota.limit().unwrap_or(Bytes::MAX);
     if wanted && first(Once::FamilyRefused) {
         let also = match family {
             Family::Managed => " (managed:uncounted leaves managed memory out of the limit)",
             _ => "",
         };
         warn(&format!(
-            "out of memory: {size} asked for as {}, and the option limit ({limit}) leaves less\
-             {also}; said once, the statistics tell the rest",
+            "out of memory: {size} asked for as {}, and {} ({limit}) leaves less{also}; said once, \
+             the statistics tell the rest",
             family.name(),
+            device.limits_name(),
         ));
+    }
+}
+
+/// Who refused a request of an arena.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Refuser {
+    /// A limit: the option's or NVIDIA's, whichever is less.
+    Limit,
+    Driver,
+}
+
+/// Who refused, in words.
+fn why(arena: &DeviceArena, request: Bytes, refuser: Refuser) -> String {
+    let device = pool_with(arena.id()).map(|pool| pool.device);
+    let of_nvidia = |device: &&Device| device.is_beyond_partition(request);
+    match (refuser, device) {
+        (Refuser::Limit, Some(device)) => format!("{} was reached", device.limits_name()),
+        (Refuser::Limit, None) => "the option limit was reached".to_owned(),
+        (Refuser::Driver, device) if device.as_ref().is_some_and(of_nvidia) => {
+            "NVIDIA's limit for this control group leaves less".to_owned()
+        }
+        (Refuser::Driver, _) => "the device has no more".to_owned(),
     }
 }
 
 /// Prints once that memory ran out, why, and how the arena stood, unless
 /// `oom_report` is off.
-pub(crate) fn out_of_memory(arena: &DeviceArena, request: Bytes, why: &str) {
+pub(crate) fn out_of_memory(arena: &DeviceArena, request: Bytes, refuser: Refuser) {
     let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
     if !wanted || !first(Once::OutOfMemory) {
         return;
     }
+    let why = why(arena, request, refuser);
     let ooms = arena.ooms();
     let event = ooms.events().rev().find(|event| event.request == request);
     let stood = event.map_or_else(String::new, stood);

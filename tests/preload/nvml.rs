@@ -157,9 +157,17 @@ fn the_drivers_own_refusal_says_whose_it_is() {
         outcome.no_violations();
         outcome.stderr
     };
-    // Taken past the count: managed memory apart, the driver limits it.
-    let steps = ["virtual:600M", "plain:600M"];
-    let unasked = refused(in_group("", &steps).env("SIM_CUDA_VERSION", "13000"));
+    // There is room below the limit, but for the context.
+    let steps = ["virtual:600M", "plain:400M"];
+    let run = |version: &str| {
+        let run = in_group("", &steps).env("SIM_CUDA_VERSION", version);
+        refused(run.env("SIM_CUDA_CONTEXT_SIZE", "128M"))
+    };
+    let asked = run("13040");
+    let nvidia = "NVIDIA's limit for this control group leaves less";
+    assert!(asked.contains(nvidia), "{asked}");
+    // A driver without such limits is not asked for them.
+    let unasked = run("13000");
     assert!(unasked.contains("the device has no more"), "{unasked}");
 }
 
@@ -171,8 +179,10 @@ fn idle_memory_goes_back_before_nvidias_soft_limit_is_passed() {
             .env("SIM_CUDA_SOFT_LIMIT", soft);
         let outcome = run.go();
         outcome.quiet(0).no_violations();
-        let line = outcome.stdout.lines().last().unwrap();
-        let all = line.rsplit_once("all ").unwrap().1;
+        let mut lines = outcome.stdout.lines();
+        let all = lines
+            .find_map(|line| Some(line.rsplit_once(", all ")?.1))
+            .unwrap();
         all.parse::<u64>().unwrap() >> 10
     };
     let own = ["plain:150M", "give", "plain:200M"];

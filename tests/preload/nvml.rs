@@ -187,9 +187,10 @@ fn idle_memory_goes_back_before_nvidias_soft_limit_is_passed() {
     };
     let own = ["plain:150M", "give", "plain:200M"];
     let other = ["plain:150M", "give", "virtual:200M"];
-    for steps in [own, other] {
+    let pool = ["plain:150M", "give", "pool:200M"];
+    for steps in [own, other, pool] {
         let (without, with) = (held("1G", &steps), held("256M", &steps));
         assert!(without >= 350, "{steps:?}: {without}");
-        assert!((200..=210).contains(&with), "{steps:?}: {with}");
+        assert!((200..=230).contains(&with), "{steps:?}: {with}");
     }
 }

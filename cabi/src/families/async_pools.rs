@@ -149,6 +149,7 @@ pub(crate) fn allocate(
         return graphs::add(pool.device, size, call);
     }
     let device = pool.device;
+    relief::below_soft(device, size);
     // What a request may make the pool reserve comes out of the quota first.
     let asked = match device.quota.limit() {
         None => None,

@@ -72,6 +72,13 @@ impl Families {
         quota.put_back(size);
     }
 
+    /// Bytes of all families together.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        let each = Family::ALL.map(|family| self.stats(family).bytes.current);
+        each.into_iter().fold(Bytes::ZERO, Bytes::saturating_add)
+    }
+
     /// What was counted so far.
     #[must_use]
     pub fn stats(&self, family: Family) -> FamilyStats {
@@ -189,13 +196,17 @@ mod tests {
     #[test]
     fn what_is_asked_for_counts_when_it_is_there() {
         let (families, quota) = (Families::new(), Quota::new(mib(10)));
-        let ask = |size| families.ask(&quota, Family::Virtual, size);
+        let ask_of = |family, size| families.ask(&quota, family, size);
+        let ask = |size| ask_of(Family::Virtual, size);
         ask(mib(6)).unwrap().got();
         assert!(ask(mib(5)).is_none());
         families.refuse(Family::Virtual);
         // CUDA refuses: nothing counts.
         drop(ask(mib(4)));
         assert_eq!(quota.reserved(), mib(6));
+        ask_of(Family::Arrays, mib(1)).unwrap().got();
+        assert_eq!(families.bytes(), mib(7));
+        families.put_back(&quota, Family::Arrays, mib(1));
         families.put_back(&quota, Family::Virtual, mib(6));
         let stats = families.stats(Family::Virtual);
         assert_eq!(stats.bytes.current, Bytes::ZERO);

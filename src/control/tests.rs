@@ -20,6 +20,8 @@ fn figures(number: u64) -> Figures {
         reserved: Bytes::mib(number),
         reserved_peak: Bytes::mib(number),
         limit: (ordinal == 1).then_some(Bytes::gib(8)),
+        past: Bytes::gib(number),
+        past_peak: Bytes::gib(number + 1),
     };
     Figures {
         at_ms: number,

@@ -52,6 +52,11 @@ pub struct DeviceFigures {
     pub reserved_peak: Bytes,
     /// The limit in force.
     pub limit: Option<Bytes>,
+    /// What went past the pool: memory of `cudaMallocAsync`, `cuMemCreate` and
+    /// the like.
+    pub past: Bytes,
+    /// The most that was, as far as it was seen.
+    pub past_peak: Bytes,
 }
 
 /// What can be asked of a process.
@@ -137,6 +142,8 @@ pub(super) fn write_device(words: &mut Vec<u64>, device: &DeviceFigures) {
         device.reserved.get(),
         device.reserved_peak.get(),
         word(device.limit),
+        device.past.get(),
+        device.past_peak.get(),
     ]);
     pack(words, &device.name, NAME);
 }
@@ -152,6 +159,8 @@ fn read_device(words: &[u64]) -> Option<DeviceFigures> {
         reserved: Bytes::new(from.word()?),
         reserved_peak: Bytes::new(from.word()?),
         limit: optional(from.word()?),
+        past: Bytes::new(from.word()?),
+        past_peak: Bytes::new(from.word()?),
         name: from.text()?,
     })
 }

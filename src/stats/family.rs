@@ -44,6 +44,25 @@ impl Family {
         }
     }
 
+    /// What a reader calls what takes such memory: the function of the runtime,
+    /// or of the driver if the runtime has none.
+    #[must_use]
+    pub fn taken_by(self) -> &'static str {
+        match self {
+            Family::AsyncPools => "cudaMallocAsync",
+            Family::Virtual => "cuMemCreate",
+            Family::Managed => "cudaMallocManaged",
+            Family::Arrays => "cudaMallocArray",
+            Family::Graphs => "graphs",
+        }
+    }
+
+    /// The family with this key, if it is known.
+    #[must_use]
+    pub fn with_key(key: &str) -> Option<Family> {
+        Family::ALL.into_iter().find(|family| family.key() == key)
+    }
+
     /// Its key in the statistics.
     #[must_use]
     pub fn key(self) -> &'static str {

@@ -273,6 +273,72 @@ os._exit(0)
     report.finds("ok", "verdict", "1 allocations of python3 were served");
 }
 
+/// A program that never calls `cudaMalloc` has something to do with us all the
+/// same.
+#[test]
+fn memory_past_the_pool_is_named_and_counted() {
+    let place = Place::new("past");
+    let past = |name: &str| [program(name), "pool:8M".to_owned(), "virtual:4M".to_owned()];
+    for (name, is_told_before) in [
+        ("families.driver", true),
+        ("families.dynamic", true),
+        // A runtime that is linked in names all functions itself.
+        ("families.static", false),
+    ] {
+        let past = past(name);
+        let report = place.doctor(&["--", &past[0], &past[1], &past[2]]);
+        report.no_problem();
+        let before = "it can take memory past the pool, by ";
+        assert_eq!(report.text.contains(before), is_told_before, "{report:#?}");
+        if is_told_before {
+            let functions = report.finds("note", "cuda", before);
+            for function in ["cuMemAllocAsync, ", "cuMemCreate: ", "and not pooled"] {
+                assert!(functions.contains(function), "{functions}");
+            }
+            report.finds("note", "cuda", "managed:uncounted leaves it out");
+        }
+        let trial = "took memory past the pool: 1 by cuMemCreate, 1 by cudaMallocAsync";
+        report.finds("ok", "trial", trial);
+        let verdict = format!("2 allocations of {name} went past the pool, and none to it");
+        report.finds("ok", "verdict", &verdict);
+        report.has_no("0 allocations");
+    }
+    // What a shell starts is seen in the trial alone.
+    let command = past("families.driver").join(" ");
+    let report = place.doctor(&["--", "sh", "-c", &command]);
+    report.finds("ok", "verdict", "2 allocations of sh went past the pool");
+    let both = place.doctor(&["--", &program("families.driver"), "plain:4M", "virtual:4M"]);
+    let verdict = "1 allocations of families.driver were served; 1 more went past the pool";
+    both.finds("ok", "verdict", verdict);
+    place
+        .doctor(&["--", &program("basics.driver")])
+        .has_no("went past the pool");
+
+    let place = Place::new("past-limit").env("VRAMALLOC_LIMIT", "16M");
+    let report = place.doctor(&["--", &program("families.driver"), "virtual:64M"]);
+    let refused = "refused because of the limit: 1 by cuMemCreate";
+    report.finds("note", "trial", refused);
+}
+
+/// Functions that a program is linked to, and none that it only speaks of.
+#[test]
+fn functions_past_the_pool_are_found_in_what_a_program_imports() {
+    let place = Place::new("past-linked");
+    let source = place.path("linked.c");
+    let text = "int cudaMallocManaged(void **, unsigned long, unsigned);\n\
+        int puts(const char *);\n\
+        int main(void) { void *p; puts(\"cudaMallocAsync: no\");\n\
+        return cudaMallocManaged(&p, 4096, 1); }";
+    fs::write(&source, text).unwrap();
+    let linked = place.path("linked");
+    let runtime = built().join("target/sim/libcudart.so.13");
+    build(Command::new("gcc").args(["-o", &linked, &source, runtime.to_str().unwrap()]));
+    let report = place.doctor(&["--no-trial", "--", &linked]);
+    report.no_problem();
+    report.finds("note", "cuda", "past the pool, by cudaMallocManaged: CUDA");
+    report.has_no("cudaMallocAsync");
+}
+
 #[test]
 fn without_a_program_the_machine_is_examined() {
     let report = Place::new("machine").doctor(&[]);

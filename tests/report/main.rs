@@ -12,6 +12,7 @@ mod counts;
 mod failed;
 mod files;
 mod merge;
+mod past;
 mod table;
 
 use std::fs;
@@ -22,7 +23,9 @@ use std::time::{Duration, UNIX_EPOCH};
 use serde_json::Value;
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{Host, load};
-use vramalloc_core::stats::{ArenaReport, CallCount, ClassCount, Process, Report};
+use vramalloc_core::stats::{
+    ArenaReport, CallCount, ClassCount, FamilyReport, ImportReport, Process, Report,
+};
 use vramalloc_tests::stage;
 
 /// What the command answered.
@@ -98,6 +101,16 @@ pub(crate) fn arena() -> ArenaReport {
 
 /// Statistics of a process that ran for ten seconds.
 pub(crate) fn statistics(process: Process, arenas: &[ArenaReport]) -> Value {
+    statistics_past(process, arenas, &[], &[])
+}
+
+/// The same with memory that went past the pool, or came from elsewhere.
+pub(crate) fn statistics_past(
+    process: Process,
+    arenas: &[ArenaReport],
+    families: &[FamilyReport],
+    imports: &[ImportReport],
+) -> Value {
     let environment = [("VRAMALLOC_LIMIT", "8G"), ("VRAMALLOC_CONF", "nothing:1")];
     Report {
         process: &Process {
@@ -114,8 +127,8 @@ pub(crate) fn statistics(process: Process, arenas: &[ArenaReport]) -> Value {
         doors: &["cudaMalloc"],
         lanes: "unused",
         control: "unused",
-        families: &[],
-        imports: &[],
+        families,
+        imports,
         arenas,
         snapshots: None,
     }

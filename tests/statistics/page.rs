@@ -85,6 +85,7 @@ fn the_page_holds_every_key_and_no_other() {
         "The process",
         "All arenas together",
         "One arena",
+        "Memory past the pool",
         "A request that failed",
         "The snapshot",
         "Page-locked host memory",

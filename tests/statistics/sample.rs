@@ -6,8 +6,9 @@ use serde_json::Value;
 use vramalloc_core::config::{Host, Loaded, load};
 use vramalloc_core::stats::{
     Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
-    Event, Frame, Gauge, Group, Holdings, Metric, OomEvent, Parts, PinnedReport, Process, Report,
-    SIZE_CLASSES, Segment, SegmentKind, Snapshot, Snapshots, StackId, Stacks,
+    Event, Family, FamilyReport, FamilyStats, Frame, Gauge, Group, Holdings, ImportReport, Metric,
+    OomEvent, Parts, PinnedReport, Process, Report, SIZE_CLASSES, Segment, SegmentKind, Snapshot,
+    Snapshots, StackId, Stacks,
 };
 use vramalloc_core::{Address, Bytes};
 
@@ -192,6 +193,27 @@ pub(crate) fn snapshots() -> Snapshots {
     }
 }
 
+/// What went past the pool.
+fn family() -> FamilyReport {
+    FamilyReport {
+        device: 1,
+        family: Family::Virtual,
+        stats: FamilyStats {
+            bytes: gauge(31, 32),
+            calls: 33,
+            refused: 34,
+        },
+    }
+}
+
+fn import() -> ImportReport {
+    ImportReport {
+        way: "ipc",
+        count: 35,
+        bytes: Bytes::new(36),
+    }
+}
+
 pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> String {
     Report {
         process: &process(),
@@ -200,8 +222,8 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
         control: "unused",
-        families: &[],
-        imports: &[],
+        families: &[family()],
+        imports: &[import()],
         arenas,
         snapshots,
     }
@@ -227,8 +249,8 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
         control: "unused",
-        families: &[],
-        imports: &[],
+        families: &[family()],
+        imports: &[import()],
         arenas,
         snapshots: None,
     }

@@ -12,8 +12,8 @@ use crate::driver::devices;
 use crate::pools::device;
 use crate::types::CUdevice;
 
-/// The most that was live and reserved, by device.
-static PEAKS: SpinMutex<BTreeMap<CUdevice, [Bytes; 2]>, Brief> = SpinMutex::new(BTreeMap::new());
+/// The most that was live, reserved, and past the pool, by device.
+static PEAKS: SpinMutex<BTreeMap<CUdevice, [Bytes; 3]>, Brief> = SpinMutex::new(BTreeMap::new());
 
 /// What the process has now.
 pub(super) fn take(at_ms: u64) -> Figures {
@@ -24,10 +24,11 @@ pub(super) fn take(at_ms: u64) -> Figures {
         let sum = of_device.map(|pool| pool.glance()).reduce(Glance::and);
         let sum = sum.unwrap_or_default();
         driver_calls += sum.driver_calls;
-        let [live_peak, reserved_peak] = {
+        let past = device.families.bytes();
+        let [live_peak, reserved_peak, past_peak] = {
             let mut peaks = PEAKS.lock();
             let peaks = peaks.entry(device.handle).or_default();
-            let now = [sum.live_peak, sum.reserved_peak];
+            let now = [sum.live_peak, sum.reserved_peak, past];
             for (peak, now) in peaks.iter_mut().zip(now) {
                 *peak = now.max(*peak);
             }
@@ -43,6 +44,8 @@ pub(super) fn take(at_ms: u64) -> Figures {
             reserved: sum.reserved,
             reserved_peak,
             limit: device.quota.limit(),
+            past,
+            past_peak,
         }
     });
     let devices = devices.collect();

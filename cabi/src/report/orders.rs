@@ -9,6 +9,7 @@
 
 use vramalloc_core::control::{Order, OrderKind, Outcome};
 
+use crate::driver::devices;
 use crate::pools::device;
 use crate::process::guard;
 use crate::process::say::one_line;
@@ -29,10 +30,10 @@ fn after_arena() {
     look(page::ready);
 }
 
-/// After a call that changed what we must know of. It makes no page: a process
-/// that takes no memory has none.
+/// After a call that changed what we must know of: some of these take memory
+/// past the pools. A process that takes no memory has no page.
 fn after_watched() {
-    look(page::made);
+    look(|| page::made().or_else(|| devices::any_past().then(page::ready)?));
 }
 
 /// The same from a thread of ours. Whether it is worth looking again.
@@ -40,7 +41,7 @@ pub(crate) fn look_from_outside() -> bool {
     guard::serve(|| look(page::made)).is_ok() && !page::is_off()
 }
 
-fn look(page: fn() -> Option<&'static Page>) {
+fn look(page: impl FnOnce() -> Option<&'static Page>) {
     if !guard::may_wait() {
         return;
     }

@@ -10,6 +10,7 @@ mod driver;
 pub(crate) mod findings;
 pub(crate) mod image;
 pub(crate) mod loader;
+mod past;
 pub(crate) mod preloads;
 pub(crate) mod program;
 mod scopes;
@@ -26,6 +27,7 @@ use self::findings::Findings;
 use self::image::Image;
 use self::loader::{Closure, Loaded, Loader};
 use self::program::{Program, Ways};
+use self::trial::Served;
 use super::library;
 use super::output::show;
 
@@ -37,6 +39,9 @@ const RUNTIMES: [&str; 5] = [
     "libcudart.so.10.2",
     "libcudart.so",
 ];
+
+/// What is done about memory past the pool.
+const PAST: &str = "CUDA serves that itself; it is counted and capped, and not pooled";
 
 /// How many names a finding lists.
 const LISTED: usize = 3;
@@ -269,6 +274,29 @@ fn kinds(ways: &Ways, findings: &mut Findings) {
         "driver API (no runtime)",
         "where it asks for the driver's functions",
     );
+    past_the_pool(ways, findings);
+}
+
+/// Says by which functions the program can take memory past the pool.
+fn past_the_pool(ways: &Ways, findings: &mut Findings) {
+    if ways.past.is_empty() {
+        return;
+    }
+    let functions: Vec<&str> = ways.past.iter().copied().collect();
+    findings.note(
+        "cuda",
+        format_args!(
+            "it can take memory past the pool, by {}: {PAST}",
+            functions.join(", ")
+        ),
+    );
+    if functions.iter().any(|function| past::is_managed(function)) {
+        findings.note(
+            "cuda",
+            "managed memory counts in whole on the device that is current when it is asked for; \
+             managed:uncounted leaves it out of the limit",
+        );
+    }
 }
 
 /// Whether the library can be loaded into the program.
@@ -346,26 +374,38 @@ fn asker<'a>(closure: &'a Closure, program: &'a Loaded) -> &'a Loaded {
         .unwrap_or(program)
 }
 
-fn verdict(program: &Program, ways: &Ways, served: Option<u64>, findings: &mut Findings) {
+fn verdict(program: &Program, ways: &Ways, served: Option<Served>, findings: &mut Findings) {
     let name = program.path.file_name().unwrap_or(program.path.as_os_str());
     let name = name.to_string_lossy();
     match served {
         _ if findings.problems() > 0 => {}
-        Some(0) if ways.any() => findings.note(
+        Some(Served { pool: 0, past: 0 }) if ways.any() => findings.note(
             "verdict",
-            format_args!(
-                "no allocation of {name} was seen: it made none, or only kinds that are not caught \
-                 (managed memory, CUDA's own pools, mapped memory)"
-            ),
+            format_args!("no allocation of {name} was seen in this run"),
         ),
-        Some(0) => findings.ok(
+        Some(Served { pool: 0, past: 0 }) => findings.ok(
             "verdict",
             format_args!("nothing to do: {name} uses no CUDA memory"),
         ),
-        Some(n) => findings.ok(
+        Some(Served { pool: 0, past }) => findings.ok(
             "verdict",
-            format_args!("nothing stands in the way: {n} allocations of {name} were served"),
+            format_args!(
+                "nothing stands in the way: {past} allocations of {name} went past the pool, and \
+                 none to it; {PAST}"
+            ),
         ),
+        Some(Served { pool, past }) => {
+            let more = match past {
+                0 => String::new(),
+                _ => format!("; {past} more went past the pool, counted and capped"),
+            };
+            findings.ok(
+                "verdict",
+                format_args!(
+                    "nothing stands in the way: {pool} allocations of {name} were served{more}"
+                ),
+            );
+        }
         None if ways.any() => findings.ok(
             "verdict",
             format_args!("nothing stands in the way of {name}"),

@@ -11,9 +11,9 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `output`, `lines`, `units`, `library`, `child`, `notes`, `written`,
-//!    `statistics`, `pages`: printing, and the form of numbers; the library's
-//!    file, the program that runs under it, and what its processes said and
-//!    wrote; processes that run now.
+//!    `statistics`, `families`, `pages`: printing, and the form of numbers; the
+//!    library's file, the program that runs under it, and what its processes
+//!    said and wrote; processes that run now.
 //! 2. `run`, `doctor`, `options`, `status`, `snapshot`: four subcommands, and
 //!    what `vramalloc report --snapshot` writes.
 //! 3. `report`, `order`: the subcommand of this name, and those that ask
@@ -22,6 +22,7 @@
 
 mod child;
 mod doctor;
+mod families;
 mod library;
 mod lines;
 mod notes;

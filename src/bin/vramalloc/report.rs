@@ -9,6 +9,7 @@ mod file;
 mod meaning;
 mod merge;
 mod ooms;
+mod past;
 mod summary;
 mod table;
 mod values;
@@ -108,6 +109,7 @@ fn whole(file: &File) -> String {
         summary::device(arena, (which, alike), &mut out);
         one(file, arena, &mut out);
     }
+    past::tell(file, &mut out);
     for host in &file.hosts {
         out.exact("");
         summary::host(host, &mut out);

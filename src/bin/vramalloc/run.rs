@@ -35,8 +35,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "STRATEGY")]
     strategy: Option<String>,
 
-    /// The most that may be reserved per device: 16G, 512MiB, or a share (0.5,
-    /// 50%)
+    /// The most that each process may have of a device: 16G, 512MiB, or a share
+    /// (0.5, 50%)
     #[arg(long, value_name = "SIZE")]
     limit: Option<String>,
 

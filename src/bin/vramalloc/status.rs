@@ -13,7 +13,9 @@ use super::units;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Live is what the program holds, reserved what was taken from the driver for it.
+Live is what the program holds of the pool, reserved what was taken from the
+driver for that. Past the pool is what CUDA gave by other functions than
+cudaMalloc (cudaMallocAsync, cuMemCreate and the like). The limit is for both.
 The figures are as old as the last column says: a process writes them when it
 takes memory or gives some back, and with every few frees.
 
@@ -58,10 +60,19 @@ pub(super) fn now_ms() -> u64 {
     u64::try_from(now.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX)
 }
 
-const COLUMNS: usize = 9;
+const COLUMNS: usize = 10;
 
 const HEADS: [&str; COLUMNS] = [
-    "PID", "PROGRAM", "DEVICE", "LIVE", "PEAK", "RESERVED", "LIMIT", "UP", "AGE",
+    "PID",
+    "PROGRAM",
+    "DEVICE",
+    "LIVE",
+    "PEAK",
+    "RESERVED",
+    "PAST POOL",
+    "LIMIT",
+    "UP",
+    "AGE",
 ];
 
 /// Columns of texts; numbers stand to the right.
@@ -110,7 +121,7 @@ fn process(peer: &Peer, now: u64) -> Vec<[String; COLUMNS]> {
         .map(|figures| span(now.saturating_sub(figures.at_ms)));
     let age = age.unwrap_or_else(|| "-".to_owned());
     let devices = figures.map(|figures| figures.devices).unwrap_or_default();
-    let mut cells: Vec<[String; 5]> = devices.iter().map(device).collect();
+    let mut cells: Vec<[String; 6]> = devices.iter().map(device).collect();
     if cells.is_empty() {
         cells.push(std::array::from_fn(|_| "-".to_owned()));
     }
@@ -124,7 +135,7 @@ fn process(peer: &Peer, now: u64) -> Vec<[String; COLUMNS]> {
                 String::new()
             }
         };
-        let [device, live, peak, reserved, limit] = cells;
+        let [device, live, peak, reserved, past, limit] = cells;
         let (pid, program) = (first(&pid), first(&program));
         [
             pid,
@@ -133,6 +144,7 @@ fn process(peer: &Peer, now: u64) -> Vec<[String; COLUMNS]> {
             live,
             peak,
             reserved,
+            past,
             limit,
             first(&up),
             first(&age),
@@ -141,7 +153,7 @@ fn process(peer: &Peer, now: u64) -> Vec<[String; COLUMNS]> {
     rows.collect()
 }
 
-fn device(device: &DeviceFigures) -> [String; 5] {
+fn device(device: &DeviceFigures) -> [String; 6] {
     let bytes = |bytes: Bytes| units::bytes(bytes.get());
     [
         format!("{} {}", device.ordinal, device.name)
@@ -150,6 +162,7 @@ fn device(device: &DeviceFigures) -> [String; 5] {
         bytes(device.live),
         bytes(device.live_peak),
         bytes(device.reserved),
+        bytes(device.past),
         device.limit.map_or_else(|| "none".to_owned(), bytes),
     ]
 }
@@ -194,6 +207,7 @@ fn device_json(device: &DeviceFigures) -> Value {
             "current": device.reserved.get(),
             "peak": device.reserved_peak.get(),
         },
+        "past_pool_bytes": { "current": device.past.get(), "peak": device.past_peak.get() },
         "limit_bytes": device.limit.map(Bytes::get),
     })
 }

@@ -16,6 +16,8 @@ use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, SectionTable, Sym};
 use object::read::{ReadCache, ReadRef};
 
+use super::past;
+
 /// The most of a table that is read; the largest libraries have less.
 const LARGEST_TABLE: u64 = 1 << 29;
 
@@ -63,6 +65,9 @@ pub(crate) struct Image {
     pub(crate) mentions_driver: bool,
     /// Whether it names a shared runtime's library.
     pub(crate) mentions_runtime: bool,
+    /// The functions that take device memory past the pool, as far as it is
+    /// linked to them or names them.
+    pub(crate) past: BTreeSet<&'static str>,
 }
 
 /// Word size and processor, which all files of a process have in common.
@@ -130,9 +135,14 @@ impl Image {
         }
         image.mentions_driver = mentions.driver;
         image.mentions_runtime = mentions.runtime;
+        image.past.extend(mentions.past);
         // In a stripped file a linked-in runtime is recognised by its messages
         // and the library that it opens.
         image.runtime_inside |= mentions.driver && mentions.errors.len() > 1;
+        if image.runtime_inside || image.is_runtime() || image.is_driver() {
+            // They name what they offer, and not what is used.
+            image.past.clear();
+        }
         Ok(image)
     }
 
@@ -269,7 +279,7 @@ fn string(table: &[u8], offset: u64) -> Option<&[u8]> {
     rest.get(..memchr::memchr(0, rest)?)
 }
 
-/// Adds the CUDA names among the symbols that are defined here.
+/// Adds the CUDA names among the symbols.
 fn names<'data, R: ReadRef<'data>>(
     sections: &SectionTable<'data, FileHeader64<Endianness>, R>,
     endian: Endianness,
@@ -292,12 +302,13 @@ fn names<'data, R: ReadRef<'data>>(
             .and_then(|strings| strings.data(endian, data).ok())
             .unwrap_or_default();
         for symbol in symbols {
-            if symbol.is_undefined(endian) {
-                continue;
-            }
             let Some(name) = string(strings, symbol.st_name(endian).into()) else {
                 continue;
             };
+            if symbol.is_undefined(endian) {
+                image.past.extend(past::function(name));
+                continue;
+            }
             image.runtime_inside |= RUNTIME_FUNCTIONS
                 .iter()
                 .any(|function| function.as_bytes() == name);
@@ -315,6 +326,7 @@ struct Mentions {
     driver: bool,
     runtime: bool,
     errors: BTreeSet<&'static str>,
+    past: BTreeSet<&'static str>,
 }
 
 impl Mentions {
@@ -354,6 +366,7 @@ impl Mentions {
                 .find(|name| here.starts_with(name.as_bytes()));
             self.errors.extend(error);
         }
+        past::named(bytes, &mut self.past);
     }
 }
 

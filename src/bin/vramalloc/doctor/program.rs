@@ -2,6 +2,7 @@
 //!
 //! Cost: the program and every library that it needs are read once.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -156,6 +157,8 @@ pub(crate) struct Ways {
     pub(crate) by_name: Vec<String>,
     /// Calling the driver alone.
     pub(crate) driver: Vec<String>,
+    /// The functions that take memory past the pool, in any of these files.
+    pub(crate) past: BTreeSet<&'static str>,
 }
 
 impl Ways {
@@ -177,6 +180,7 @@ impl Ways {
                 () => continue,
             };
             way.push(file.name());
+            ways.past.extend(&image.past);
             if image.runtime_inside && shared {
                 ways.shared.push(file.name());
             }

@@ -17,7 +17,7 @@ use vramalloc_core::config::{self, Host};
 use vramalloc_core::stats::NOT_SERVED;
 
 use super::super::statistics::{self, Setting};
-use super::super::{child, library};
+use super::super::{child, families, library};
 use super::findings::Findings;
 use super::scopes;
 
@@ -27,13 +27,22 @@ const SCOPES: &str = "scopes";
 /// How many processes are reported one by one.
 const TOLD: usize = 16;
 
-/// Runs the program and reports how it went. Returns how many allocations were
-/// served in all its processes; `None` if it could not be run.
+/// The allocations of all processes of a trial.
+#[derive(Copy, Clone, Default)]
+pub(super) struct Served {
+    /// Those that the pool served.
+    pub(super) pool: u64,
+    /// Those that went past it and were counted.
+    pub(super) past: u64,
+}
+
+/// Runs the program and reports how it went. Returns how many allocations it
+/// made; `None` if it could not be run.
 pub(super) fn run(
     program: &[std::ffi::OsString],
     library: &Path,
     findings: &mut Findings,
-) -> Option<u64> {
+) -> Option<Served> {
     let place = match Place::new() {
         Ok(place) => place,
         Err(error) => {
@@ -101,13 +110,15 @@ pub(super) fn run(
             ),
         );
     }
-    let mut served = 0_u64;
+    let mut served = Served::default();
     let processes = place.processes();
     for process in processes.iter().take(TOLD) {
         tell(process, findings);
     }
     for process in &processes {
-        served = served.saturating_add(process.totals.allocations);
+        served.pool = served.pool.saturating_add(process.totals.allocations);
+        let past = process.families.iter().map(|taken| taken.calls);
+        served.past = past.fold(served.past, u64::saturating_add);
     }
     if let Some(more) = processes.len().checked_sub(TOLD).filter(|&more| more > 0) {
         findings.note(
@@ -127,6 +138,17 @@ struct Process {
     warnings: Vec<String>,
     doors: Vec<String>,
     totals: Totals,
+    /// What went past the pool.
+    #[serde(default)]
+    families: Vec<Taken>,
+}
+
+/// What went past the pool by one family of functions, on one device.
+#[derive(Deserialize)]
+struct Taken {
+    family: String,
+    calls: u64,
+    refused: u64,
 }
 
 #[derive(Deserialize)]
@@ -146,13 +168,31 @@ struct Totals {
 fn tell(process: &Process, findings: &mut Findings) {
     let Process { program, pid, .. } = process;
     let totals = &process.totals;
-    findings.ok(
-        "trial",
-        format_args!(
-            "{program} (process {pid}): {} allocations served by {}, {} of them without the driver",
-            totals.allocations, process.options.strategy.value, totals.hits,
-        ),
-    );
+    let past = &process.families;
+    if totals.allocations > 0 || past.is_empty() {
+        findings.ok(
+            "trial",
+            format_args!(
+                "{program} (process {pid}): {} allocations served by {}, {} of them without the \
+                 driver",
+                totals.allocations, process.options.strategy.value, totals.hits,
+            ),
+        );
+    }
+    if !past.is_empty() {
+        let calls = by_family(past, |taken| taken.calls);
+        findings.ok(
+            "trial",
+            format_args!("{program} (process {pid}) took memory past the pool: {calls}"),
+        );
+    }
+    let refused = by_family(past, |taken| taken.refused);
+    if !refused.is_empty() {
+        findings.note(
+            "trial",
+            format_args!("{program} (process {pid}): refused because of the limit: {refused}"),
+        );
+    }
     findings.ok(
         "doors",
         format_args!(
@@ -183,6 +223,12 @@ fn tell(process: &Process, findings: &mut Findings) {
             ),
         );
     }
+}
+
+/// These numbers by family, in words.
+fn by_family(taken: &[Taken], of: fn(&Taken) -> u64) -> String {
+    let numbers = taken.iter().map(|taken| (&*taken.family, of(taken)));
+    families::in_words(numbers, |number| number.to_string())
 }
 
 /// A directory of this trial.

@@ -12,6 +12,7 @@ use vramalloc_core::stats::Metric;
 
 use super::super::statistics::{self, Setting};
 use super::ooms::{Oom, Stacks};
+use super::past::{Imported, Taken};
 
 /// One process.
 #[derive(Deserialize)]
@@ -36,6 +37,13 @@ pub(super) struct File {
     pub(super) warnings: Vec<String>,
     /// Whether lanes serve streams, or why not; `None` in older files.
     pub(super) lanes: Option<String>,
+    /// What went past the pool, by device and family; as the next, none in older
+    /// files.
+    #[serde(default, rename = "families")]
+    pub(super) past: Vec<Taken>,
+    /// Memory that came from elsewhere.
+    #[serde(default)]
+    pub(super) imports: Vec<Imported>,
     pub(super) arenas: Vec<Arena>,
     /// Arenas of page-locked host memory.
     #[serde(default, rename = "host_arenas")]

@@ -11,6 +11,7 @@ use super::super::output::plain;
 use super::super::units::{bytes, duration, share};
 use super::failed;
 use super::file::{Arena, File};
+use super::past::{self, PastRow};
 
 /// A file and its name.
 pub(super) struct Named {
@@ -107,15 +108,20 @@ pub(super) fn merged(files: &mut [Named]) -> Result<String, Vec<String>> {
     ));
     remarks(files, &mut out);
     let rows = rows(files);
-    if rows.is_empty() {
+    let past = files.iter().flat_map(|named| PastRow::of(&named.file));
+    let past: Vec<PastRow<'_>> = past.collect();
+    if rows.is_empty() && past.is_empty() {
         out.exact("  no device memory was allocated");
         return Ok(out.text);
     }
-    out.exact("");
-    table(&rows, &mut out);
-    out.exact("");
-    first_to_fail(files, &mut out);
-    imbalance(&rows, &mut out);
+    if !rows.is_empty() {
+        out.exact("");
+        table(&rows, &mut out);
+        out.exact("");
+        first_to_fail(files, &mut out);
+        imbalance(&rows, &mut out);
+    }
+    past::ranks(&past, short, &mut out);
     Ok(out.text)
 }
 

@@ -4,6 +4,7 @@ use super::super::lines::Lines;
 use super::super::statistics::Setting;
 use super::super::units::{bytes, duration, percent, share};
 use super::file::{Arena, File};
+use super::past;
 
 /// The process, and the options that were set.
 pub(super) fn process(file: &File, out: &mut Lines) {
@@ -36,8 +37,17 @@ pub(super) fn process(file: &File, out: &mut Lines) {
     if let Some(lanes) = file.lanes.as_ref().filter(|lanes| lanes.starts_with("off")) {
         out.wrapped(format_args!("  lanes for streams: {lanes}"), 2);
     }
-    if file.arenas.is_empty() {
-        out.exact("  no device memory was allocated");
+    let past = past::in_short(&file.past);
+    match (past, file.arenas.is_empty()) {
+        (Some(past), false) => out.wrapped(format_args!("  past the pool: {past}"), 2),
+        (Some(past), true) => {
+            out.wrapped(
+                format_args!("  all device memory went past the pool: {past}"),
+                2,
+            );
+        }
+        (None, true) => out.exact("  no device memory was allocated"),
+        (None, false) => {}
     }
 }
 

@@ -1,0 +1,259 @@
+//! Device memory that went past the pool: what `cudaMallocAsync`,
+//! `cuMemCreate` and the like took, and what came from other processes.
+//!
+//! Peaks of several families need not have been at the same moment, so their sum
+//! is told as a bound ("at most").
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use vramalloc_core::stats::Family;
+
+use super::super::families;
+use super::super::lines::Lines;
+use super::super::units::bytes;
+use super::file::{File, Gauge};
+
+/// What one family took of one device.
+#[derive(Deserialize)]
+pub(super) struct Taken {
+    pub(super) device: u64,
+    /// Its key; a newer library may have families that are not known here.
+    family: String,
+    pub(super) bytes: Gauge,
+    calls: u64,
+    pub(super) refused: u64,
+}
+
+/// Memory that other processes or interfaces made, by the way it came.
+#[derive(Deserialize)]
+pub(super) struct Imported {
+    way: String,
+    count: u64,
+    bytes: u64,
+}
+
+/// The ways by which memory comes from other processes, by their keys.
+const FROM_PROCESSES: [(&str, &str); 3] = [
+    ("ipc", "cuIpcOpenMemHandle"),
+    ("virtual", "cuMemImportFromShareableHandle"),
+    ("async_pools", "cuMemPoolImportFromShareableHandle"),
+];
+
+impl Taken {
+    fn is(&self, family: Family) -> bool {
+        self.family == family.key()
+    }
+
+    /// Its name for a reader.
+    fn name(&self) -> &str {
+        families::called(&self.family)
+    }
+}
+
+/// The sum of these numbers.
+pub(super) fn sum(taken: &[&Taken], of: fn(&Taken) -> u64) -> u64 {
+    let numbers = taken.iter().map(|taken| of(taken));
+    numbers.fold(0, u64::saturating_add)
+}
+
+/// These numbers by family, in words.
+fn parts(taken: &[&Taken], of: fn(&Taken) -> u64, written: fn(u64) -> String) -> String {
+    let numbers = taken.iter().map(|taken| (&*taken.family, of(taken)));
+    families::in_words(numbers, written)
+}
+
+/// What went past the pool, on all devices: `at most 2.1 GiB (1.5 GiB by …)`;
+/// `None` if nothing did.
+pub(super) fn in_short(taken: &[Taken]) -> Option<String> {
+    let taken: Vec<&Taken> = taken.iter().collect();
+    let peak = sum(&taken, |taken| taken.bytes.peak);
+    (peak > 0).then(|| {
+        let parts = parts(&taken, |taken| taken.bytes.peak, bytes);
+        format!("at most {} ({parts})", bytes(peak))
+    })
+}
+
+/// The devices on which something went past the pool.
+pub(super) fn devices(file: &File) -> BTreeMap<u64, Vec<&Taken>> {
+    let mut devices: BTreeMap<u64, Vec<&Taken>> = BTreeMap::new();
+    for taken in &file.past {
+        devices.entry(taken.device).or_default().push(taken);
+    }
+    devices
+}
+
+/// Writes a part for each of these devices, and one about memory that came from
+/// elsewhere.
+pub(super) fn tell(file: &File, out: &mut Lines) {
+    for (device, taken) in devices(file) {
+        out.exact("");
+        out.exact(format_args!("device {device}: memory past the pool"));
+        rows(&taken, out);
+        meaning(file, &taken, out);
+    }
+    imports(&file.imports, out);
+}
+
+/// The counts of a device.
+fn rows(taken: &[&Taken], out: &mut Lines) {
+    let mut row = |[name, end, peak, calls, refused]: [&str; 5]| {
+        out.exact(format_args!(
+            "  {name:<20}{end:>12}{peak:>12}{calls:>12}{refused:>12}"
+        ));
+    };
+    row(["", "at the end", "peak", "calls", "refused"]);
+    for taken in taken {
+        row([
+            taken.name(),
+            &bytes(taken.bytes.current),
+            &bytes(taken.bytes.peak),
+            &taken.calls.to_string(),
+            &taken.refused.to_string(),
+        ]);
+    }
+}
+
+/// What the counts mean.
+fn meaning(file: &File, taken: &[&Taken], out: &mut Lines) {
+    let has = |family| taken.iter().any(|taken| taken.is(family));
+    let refused = sum(taken, |taken| taken.refused);
+    if refused > 0 {
+        let limit = file.option("limit").unwrap_or("none");
+        out.item(format_args!(
+            "{} because of the limit ({limit}): {}.",
+            match refused {
+                1 => "One request was refused".to_owned(),
+                n => format!("{n} requests were refused"),
+            },
+            parts(taken, |taken| taken.refused, |n| n.to_string()),
+        ));
+    }
+    if has(Family::AsyncPools) {
+        out.item(
+            "By cudaMallocAsync counts what CUDA's memory pools have reserved, which can be more \
+             than the program asked for.",
+        );
+    }
+    if has(Family::Managed) {
+        out.item(
+            "Managed memory counts in whole, although CUDA may keep it on the host; \
+             managed:uncounted leaves it out.",
+        );
+    }
+    out.item(
+        "CUDA itself gave this memory: it is counted, also towards the limit, and not pooled. What \
+         CUDA takes for contexts, modules and its libraries is not counted.",
+    );
+}
+
+/// Memory that came from elsewhere.
+fn imports(imports: &[Imported], out: &mut Lines) {
+    if imports.is_empty() {
+        return;
+    }
+    out.exact("");
+    out.exact("imported memory");
+    let (mut processes, mut others) = (Vec::new(), Vec::new());
+    for import in imports {
+        let size = match import.bytes {
+            0 => String::new(),
+            size => format!(" ({})", bytes(size)),
+        };
+        let known = FROM_PROCESSES.iter().find(|(key, _)| *key == import.way);
+        match known {
+            Some((_, function)) => {
+                processes.push(format!("{} by {function}{size}", import.count));
+            }
+            None if import.way == "external" => {
+                others.push(format!("{} by cuImportExternalMemory{size}", import.count));
+            }
+            None => others.push(format!("{} by {}{size}", import.count, import.way)),
+        }
+    }
+    for (whose, list) in [("other processes", processes), ("other interfaces", others)] {
+        if !list.is_empty() {
+            out.item(format_args!("From {whose}: {}.", list.join(", ")));
+        }
+    }
+    out.item("It counts where it was made, and not here.");
+}
+
+/// What went past the pool in one row of the ranks: a rank's device.
+pub(super) struct PastRow<'a> {
+    pub(super) rank: &'a str,
+    pub(super) host: &'a str,
+    pub(super) device: u64,
+    taken: Vec<&'a Taken>,
+}
+
+impl<'a> PastRow<'a> {
+    /// The rows of a rank.
+    pub(super) fn of(file: &'a File) -> impl Iterator<Item = PastRow<'a>> {
+        devices(file).into_iter().map(|(device, taken)| PastRow {
+            rank: &file.rank,
+            host: &file.host,
+            device,
+            taken,
+        })
+    }
+
+    fn peak(&self) -> u64 {
+        sum(&self.taken, |taken| taken.bytes.peak)
+    }
+}
+
+/// The table of what went past the pool in all ranks.
+pub(super) fn ranks(rows: &[PastRow<'_>], short: fn(&str, usize) -> String, out: &mut Lines) {
+    if rows.is_empty() {
+        return;
+    }
+    out.exact("");
+    out.exact("memory past the pool");
+    let mut line = |[rank, host, device]: [&str; 3], [peak, end]: [String; 2], refused: &str| {
+        out.exact(format_args!(
+            "{:>4} {:<12} {device:>3} {peak:>10} {end:>10} {refused:>7}",
+            short(rank, 4),
+            short(host, 12),
+        ));
+    };
+    let heads = ["peak", "at the end"].map(str::to_owned);
+    line(["rank", "host", "dev"], heads, "refused");
+    let all = |row: &PastRow<'_>, of: fn(&Taken) -> u64| sum(&row.taken, of);
+    for row in rows {
+        line(
+            [row.rank, row.host, &row.device.to_string()],
+            [row.peak(), all(row, |taken| taken.bytes.current)].map(bytes),
+            &all(row, |taken| taken.refused).to_string(),
+        );
+    }
+    let taken: Vec<&Taken> = rows
+        .iter()
+        .flat_map(|row| row.taken.iter().copied())
+        .collect();
+    line(
+        ["sum", "", ""],
+        [
+            sum(&taken, |taken| taken.bytes.peak),
+            sum(&taken, |taken| taken.bytes.current),
+        ]
+        .map(bytes),
+        &sum(&taken, |taken| taken.refused).to_string(),
+    );
+    out.exact("");
+    let peaks = parts(&taken, |taken| taken.bytes.peak, bytes);
+    if !peaks.is_empty() {
+        out.item(format_args!("Past the pool went at most {peaks}."));
+    }
+    let refused = sum(&taken, |taken| taken.refused);
+    if refused > 0 {
+        out.item(format_args!(
+            "Because of the limit, {} refused: {}.",
+            match refused {
+                1 => "one request past the pool was".to_owned(),
+                n => format!("{n} requests past the pool were"),
+            },
+            parts(&taken, |taken| taken.refused, |n| n.to_string()),
+        ));
+    }
+}

@@ -41,8 +41,10 @@
 //! * *strategy*: the policy that says when to take a chunk and how large;
 //! * *free index*: the free blocks by size;
 //! * *page map*: from an address to its arena and block;
-//! * *quota*: what all arenas of a device may reserve together (the option
-//!   `limit`);
+//! * *quota*: what a process may have of a device, in all arenas and past the
+//!   pool together (the option `limit`);
+//! * *past the pool*: how memory comes that CUDA itself gives, by functions that
+//!   no arena serves; a *family* of them gives one kind of memory;
 //! * *flight*: memory on its way between the driver and an arena, which neither
 //!   counts as its own;
 //! * *hit*, *miss*: a request that a cached block serves, and one for which none
@@ -82,7 +84,7 @@
 //!    threads share: the threads that wait for a free, a gate that can be
 //!    closed, what ends together, and whose an address is; and the page that
 //!    processes share.
-//! 4. [`quota`]: how much all arenas of a device may reserve together.
+//! 4. [`quota`]: how much a process may have of a device.
 //! 5. [`config`]: the options.
 //! 6. [`group`], [`stats`]: buffers packed together; what is counted, as plain
 //!    values and JSON.

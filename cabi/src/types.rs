@@ -180,3 +180,19 @@ const _: () = {
     assert!(size_of::<CUipcMemHandle>() == 64);
     assert!(size_of::<usize>() == 8);
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kinds of a location up to CUDA 13: none, a device, the host and its
+    /// NUMA nodes; and one to come.
+    #[test]
+    fn only_memory_of_a_device_counts() {
+        let counts = |kind| Location { kind, id: 3 }.device();
+        assert_eq!(counts(1), Some(3));
+        for kind in [0, 2, 3, 4, 0x7fff_ffff] {
+            assert_eq!(counts(kind), None, "{kind}");
+        }
+    }
+}

@@ -52,6 +52,38 @@ fn a_running_program_is_seen_and_leaves_nothing() {
     assert!(!place.private().exists());
 }
 
+/// What CUDA gave past the pool stands beside what the pool has, also where
+/// that has nothing.
+#[test]
+fn a_running_program_is_seen_that_only_goes_past_the_pool() {
+    let place = Place::new();
+    let mut program = place.talk("limit:1G");
+    program.tell("v64M").unwrap();
+    let told = |place: &Place, pid| {
+        let device = &place.status(pid).unwrap()["devices"][0];
+        ["live_bytes", "reserved_bytes", "past_pool_bytes"]
+            .map(|key| device[key]["current"].as_u64().unwrap())
+    };
+    assert_eq!(told(&place, program.pid()), [0, 0, 64 << 20]);
+    let table = place.go(&["status"]).out;
+    let row = table.lines().nth(1).unwrap();
+    assert!(
+        table.contains("PAST POOL") && row.contains("64.0 MiB"),
+        "{table}"
+    );
+    for step in ["-0", "v2M"] {
+        program.tell(step).unwrap();
+    }
+    assert_eq!(told(&place, program.pid()), [0, 0, 2 << 20]);
+    let device = &place.status(program.pid()).unwrap()["devices"][0];
+    assert_eq!(device["past_pool_bytes"]["peak"], 64 << 20);
+    let said = place.order(&mut program, &["limit", "1M"]);
+    let beyond = "device 0: 0 B are reserved, and 2.0 MiB are past the pool; no more is taken";
+    assert!(said.out.contains(beyond), "{said:?}");
+    assert!(program.end().success());
+    assert_eq!(place.left(), [""; 0]);
+}
+
 #[test]
 fn a_running_program_is_trimmed() {
     let place = Place::new();

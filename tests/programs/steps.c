@@ -5,6 +5,7 @@
  * line with a point when it has done one.
  *
  *   +SIZE  allocates so many bytes (with K, M or G after the number)
+ *   vSIZE  allocates managed memory
  *   -N     frees block N
  *   aN     frees block N in the order of the stream that `w` works on
  *   ~N     lets another thread free block N in a tenth of a second
@@ -20,6 +21,7 @@
  *   f      forks a child that does nothing, and shows its id
  *   eFILE  becomes the program in this file
  */
+#include "find.h"
 #include "gpu.h"
 
 #include <pthread.h>
@@ -46,8 +48,13 @@ static size_t size_of(const char *text) {
     return size;
 }
 
-static void allocate(size_t size) {
-    int code = gpu_malloc(&blocks[count].address, size);
+static int malloc_managed(void **to, size_t size) {
+    int (*take)(void **, size_t, unsigned) = find("cuMemAllocManaged");
+    return take(to, size, 1);
+}
+
+static void allocate(int (*take)(void **, size_t), size_t size) {
+    int code = take(&blocks[count].address, size);
     if (code) {
         gpu_last_error();
         blocks[count].address = NULL;
@@ -111,7 +118,8 @@ static int do_step(const char *step) {
     size_t available, total;
     int n = atoi(value);
     switch (step[0]) {
-    case '+': allocate(size_of(value)); break;
+    case '+': allocate(gpu_malloc, size_of(value)); break;
+    case 'v': allocate(malloc_managed, size_of(value)); break;
     case '-': GPU(gpu_free(blocks[n].address)); break;
     case 'a': GPU(gpu_free_async(blocks[n].address, stream)); break;
     case '~':

@@ -51,7 +51,7 @@ fn what_went_past_the_pool_is_told_by_function() {
     for part in [
         "past the pool: at most 2.1 GiB (1.5 GiB by cudaMallocAsync, 512.0 MiB by cuMemCreate, \
          64.0 MiB by cudaMallocManaged)",
-        "device 0: memory past the pool at the end peak calls refused \
+        "device 0: memory past the pool at the end peak served refused \
          cudaMallocAsync 0 B 1.5 GiB 12 3 \
          cuMemCreate 256.0 MiB 512.0 MiB 12 0 \
          cudaMallocManaged 64.0 MiB 64.0 MiB 12 1",

@@ -107,12 +107,17 @@ fn in_force(peer: &Peer, limit: String) -> String {
     };
     let devices = peer.figures().map(|figures| figures.devices);
     for device in devices.unwrap_or_default() {
-        if device.limit.is_some_and(|limit| device.reserved > limit) {
+        let all = device.reserved.saturating_add(device.past);
+        if device.limit.is_some_and(|limit| all > limit) {
             let reserved = units::bytes(device.reserved.get());
             let ordinal = device.ordinal;
+            let past = match device.past.get() {
+                0 => String::new(),
+                past => format!(", and {} are past the pool", units::bytes(past)),
+            };
             text += &format!(
-                "\ndevice {ordinal}: {reserved} are reserved; no more is taken until \
-                              that is below the limit"
+                "\ndevice {ordinal}: {reserved} are reserved{past}; no more is taken until that \
+                 is below the limit"
             );
         }
     }

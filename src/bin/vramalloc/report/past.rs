@@ -102,7 +102,7 @@ fn rows(taken: &[&Taken], out: &mut Lines) {
             "  {name:<20}{end:>12}{peak:>12}{calls:>12}{refused:>12}"
         ));
     };
-    row(["", "at the end", "peak", "calls", "refused"]);
+    row(["", "at the end", "peak", "served", "refused"]);
     for taken in taken {
         row([
             taken.name(),
@@ -131,8 +131,8 @@ fn meaning(file: &File, taken: &[&Taken], out: &mut Lines) {
     }
     if has(Family::AsyncPools) {
         out.item(
-            "By cudaMallocAsync counts what CUDA's memory pools have reserved, which can be more \
-             than the program asked for.",
+            "For cudaMallocAsync the figures are what CUDA's memory pools have reserved, which can \
+             be more than the program asked for.",
         );
     }
     if has(Family::Managed) {

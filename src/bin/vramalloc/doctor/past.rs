@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(found.into_iter().collect::<Vec<_>>(), expected);
         for name in FUNCTIONS {
             let begins = |start: &&[u8]| name.as_bytes().starts_with(start);
-            assert!(BEGINNINGS.iter().any(|start| begins(start)), "{name}");
+            assert!(BEGINNINGS.iter().any(begins), "{name}");
         }
         assert!(is_managed("cuMemAllocManaged") && !is_managed("cuMemCreate"));
     }

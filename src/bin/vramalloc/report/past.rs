@@ -17,12 +17,12 @@ use super::file::{File, Gauge};
 /// What one family took of one device.
 #[derive(Deserialize)]
 pub(super) struct Taken {
-    pub(super) device: u64,
+    device: u64,
     /// Its key; a newer library may have families that are not known here.
     family: String,
-    pub(super) bytes: Gauge,
+    bytes: Gauge,
     calls: u64,
-    pub(super) refused: u64,
+    refused: u64,
 }
 
 /// Memory that other processes or interfaces made, by the way it came.
@@ -52,7 +52,7 @@ impl Taken {
 }
 
 /// The sum of these numbers.
-pub(super) fn sum(taken: &[&Taken], of: fn(&Taken) -> u64) -> u64 {
+fn sum(taken: &[&Taken], of: fn(&Taken) -> u64) -> u64 {
     let numbers = taken.iter().map(|taken| of(taken));
     numbers.fold(0, u64::saturating_add)
 }
@@ -75,7 +75,7 @@ pub(super) fn in_short(taken: &[Taken]) -> Option<String> {
 }
 
 /// The devices on which something went past the pool.
-pub(super) fn devices(file: &File) -> BTreeMap<u64, Vec<&Taken>> {
+fn devices(file: &File) -> BTreeMap<u64, Vec<&Taken>> {
     let mut devices: BTreeMap<u64, Vec<&Taken>> = BTreeMap::new();
     for taken in &file.past {
         devices.entry(taken.device).or_default().push(taken);
@@ -181,9 +181,9 @@ fn imports(imports: &[Imported], out: &mut Lines) {
 
 /// What went past the pool in one row of the ranks: a rank's device.
 pub(super) struct PastRow<'a> {
-    pub(super) rank: &'a str,
-    pub(super) host: &'a str,
-    pub(super) device: u64,
+    rank: &'a str,
+    host: &'a str,
+    device: u64,
     taken: Vec<&'a Taken>,
 }
 

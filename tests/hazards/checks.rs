@@ -51,7 +51,6 @@ fn names_that_are_left_alone() {
         "cudaPointer",
         "ExportTable",
         "cuMemAddress",
-        "cuMemSetAccess",
         "LaunchKernel",
         "cuMemHostRegister",
     ] {

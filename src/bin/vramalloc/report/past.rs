@@ -37,7 +37,7 @@ pub(super) struct Imported {
 const FROM_PROCESSES: [(&str, &str); 3] = [
     ("ipc", "cuIpcOpenMemHandle"),
     ("virtual", "cuMemImportFromShareableHandle"),
-    ("async_pools", "cuMemPoolImportFromShareableHandle"),
+    ("async_pools", "cuMemPoolImportPointer and its like"),
 ];
 
 impl Taken {

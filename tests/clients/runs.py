@@ -65,9 +65,14 @@ class Run:
         self.statistics = by_process(file, "stats")
         own = self.statistics.get(process.pid, {})
         self.totals, self.arenas = own.get("totals", {}), own.get("arenas", [])
+        self.past = own.get("families", [])
 
     def calls(self, name):
         return self.report.get("calls", {}).get(name, 0)
+
+    def families(self, name):
+        """What is counted of a family that goes past the pools, by device."""
+        return [each for each in self.past if each["family"] == name]
 
     def said(self):
         return [line for line in self.output.splitlines() if not line.startswith("number ")]

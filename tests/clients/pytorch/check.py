@@ -18,9 +18,17 @@ STAND_INS = ROOT / "target" / "pytorch" / "stubs"
 RESULTS = ROOT / "target" / "pytorch" / "results"
 SECONDS = 120
 SMALL = "256M"
-# Ways for PyTorch to get memory: from its own cache, from CUDA each time, or
-# from the memory pool of CUDA's own, which the library leaves alone.
-CACHED, UNCACHED, POOL = "cached", "uncached", "pool"
+# Ways for PyTorch to get memory: from its own cache, from CUDA each time, from
+# CUDA's own memory pool, or as virtual memory. The last two go past the
+# library's pools.
+CACHED, UNCACHED, POOL, EXPANDABLE = "cached", "uncached", "pool", "expandable"
+# What the library and the simulated driver call their memory; and functions of
+# the driver that PyTorch then calls as often as bare.
+PAST = {POOL: ("async_pools", "pool"), EXPANDABLE: ("virtual", "virtual")}
+PAST_CALLS = {
+    POOL: ("cuMemAllocAsync", "cuMemFreeAsync"),
+    EXPANDABLE: ("cuMemCreate", "cuMemMap"),
+}
 # By its pluggable allocator: with all functions that it can call, with none but
 # the two that it must have, and by a program that does not tell of a stream.
 PLUGGED, FENCED, FORGETFUL = "plugged", "fenced", "forgetful"
@@ -28,6 +36,7 @@ SETTINGS = {
     CACHED: {},
     UNCACHED: {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
     POOL: {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+    EXPANDABLE: {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
     PLUGGED: {"PLUGGABLE": str(LIBRARY)},
     FENCED: {"PLUGGABLE": str(LIBRARY), "PLUGGABLE_HOOKS": ""},
     FORGETFUL: {"PLUGGABLE": str(LIBRARY), "PLUGGABLE_FORGETS": "1"},
@@ -36,14 +45,14 @@ SETTINGS = {
 # so bare either: allocations would invalidate the capture of a graph, and
 # PyTorch lends only what is in its cache to other processes.
 PROGRAMS = {
-    "train": (CACHED, UNCACHED, POOL),
-    "streams": (CACHED, UNCACHED, POOL),
-    "two_devices": (CACHED, UNCACHED, POOL),
+    "train": (CACHED, UNCACHED, POOL, EXPANDABLE),
+    "streams": (CACHED, UNCACHED, POOL, EXPANDABLE),
+    "two_devices": (CACHED, UNCACHED, POOL, EXPANDABLE),
     "threads": (CACHED, UNCACHED),
     "loader": (CACHED, UNCACHED),
-    "graphs": (CACHED,),
+    "graphs": (CACHED, EXPANDABLE),
     "sharing": (CACHED,),
-    "shortage": (CACHED, UNCACHED),
+    "shortage": (CACHED, UNCACHED, POOL, EXPANDABLE),
     # On PyTorch's own cache, and plugged in.
     "pluggable": (CACHED,),
 }
@@ -75,16 +84,6 @@ def served_as_many(run, bare, way, short):
     counted that it did not make."""
     served, freed = run.totals.get("allocations", 0), run.totals.get("frees", 0)
     counts = run.numbers("counts")
-    if way == POOL:
-        # All that is left to serve is what PyTorch stages copies in.
-        arenas = [arena for each in run.statistics.values() for arena in each["arenas"]]
-        check(f"{run.name}: no device memory served", arenas == [], str(arenas))
-        hosts = [arena for each in run.statistics.values() for arena in each["host_arenas"]]
-        pinned, asked = sum(each["allocations"] for each in hosts), bare.calls("cuMemHostAlloc")
-        check(f"{run.name}: page-locked memory served: {pinned}", pinned == asked, f"{asked} asked")
-        for name in ("cuMemAllocAsync", "cuMemFreeAsync"):
-            same_number(f"{run.name}: {name}", bare.calls(name), run.calls(name))
-        return
     if way == CACHED:
         same_number(f"{run.name}: allocations served", counts.get("num_device_alloc"), served)
         least = counts.get("num_device_free", 0)
@@ -103,12 +102,36 @@ def served_as_many(run, bare, way, short):
         check(f"{run.name}: allocations of the driver: {calls}", few, f"{served} served")
 
 
-def ran_short(run, bare):
+def counted_past(run, bare, way, short):
+    """All that is left to serve is what PyTorch stages copies in; what went past
+    the pools is counted as the driver counts it."""
+    arenas = [arena for each in run.statistics.values() for arena in each["arenas"]]
+    check(f"{run.name}: no device memory served", arenas == [], str(arenas))
+    hosts = [arena for each in run.statistics.values() for arena in each["host_arenas"]]
+    pinned, asked = sum(each["allocations"] for each in hosts), bare.calls("cuMemHostAlloc")
+    check(f"{run.name}: page-locked memory served: {pinned}", pinned == asked, f"{asked} asked")
+    for name in () if short else PAST_CALLS[way]:
+        same_number(f"{run.name}: {name}", bare.calls(name), run.calls(name))
+    ours, drivers = PAST[way]
+    for family in run.families(ours):
+        device = run.report["devices"][family["device"]]
+        for at, key in (("peak", "peak_bytes"), ("current", "used_bytes")):
+            own = device["families"][drivers][key]
+            counted = family["bytes"][at]
+            what = f"{run.name}: device {family['device']}: {at} bytes counted: {counted}"
+            check(what, counted == own, f"{own} by the driver")
+    check(f"{run.name}: {ours} counted", run.families(ours) != [])
+
+
+def ran_short(run, bare, way):
     """It was told as bare, got about as much as bare, and the library said so."""
     held, held_bare = (each.numbers("held").get("tensors", 0) for each in (run, bare))
     near = held_bare // 2 <= held <= held_bare + 1
     check(f"{run.name}: tensors before memory ran out: {held}", near, f"{held_bare} bare")
-    ooms = run.totals.get("ooms", 0)
+    if way in PAST:
+        ooms = sum(family["refused"] for family in run.families(PAST[way][0]))
+    else:
+        ooms = run.totals.get("ooms", 0)
     check(f"{run.name}: failures counted: {ooms}", ooms > 0)
     strange = [line for line in run.complaints() if not line.startswith(OUT_OF_MEMORY)]
     check(f"{run.name}: nothing said but that", strange == [], str(strange))
@@ -119,9 +142,12 @@ def preloaded(program, way, strategy, bare):
     ended_well(run)
     prints_the_same(run, bare)
     short = program == "shortage"
-    served_as_many(run, bare, way, short)
+    if way in PAST:
+        counted_past(run, bare, way, short)
+    else:
+        served_as_many(run, bare, way, short)
     if short:
-        ran_short(run, bare)
+        ran_short(run, bare, way)
     else:
         check(f"{run.name}: no complaint", run.complaints() == [], str(run.complaints()))
 

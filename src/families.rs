@@ -150,13 +150,13 @@ impl Reading {
 
     /// Reads the bytes by `read` and counts them; if they cannot be read, what
     /// is counted stays. Returns what is counted now. `asked` is what was taken
-    /// out of the quota for a growth; it returns there when the growth counts.
+    /// out of the quota for a growth; what did not come of it returns there.
     pub fn take(
         &self,
         families: &Families,
         quota: &Quota,
         family: Family,
-        asked: Option<Asked<'_>>,
+        mut asked: Option<Asked<'_>>,
         read: impl FnOnce() -> Option<Bytes>,
     ) -> Bytes {
         // AcqRel: a reading that begins later, by any thread, has a higher
@@ -167,14 +167,18 @@ impl Reading {
         if let Some(bytes) = read.filter(|_| begun > now.begun) {
             let before = now.bytes;
             *now = Latest { begun, bytes };
+            let (more, less) = (bytes.saturating_sub(before), before.saturating_sub(bytes));
             let mut count = families.count(family).lock();
-            if bytes > before {
-                count.bytes.add(bytes.saturating_sub(before));
-                quota.take_anyway(bytes.saturating_sub(before));
-            } else {
-                count.bytes.sub(before.saturating_sub(bytes));
-                quota.put_back(before.saturating_sub(bytes));
-            }
+            count.bytes.add(more);
+            count.bytes.sub(less);
+            drop(count);
+            // What was taken for the growth already is not taken again: another
+            // thread could be refused meanwhile.
+            let taken = asked
+                .as_mut()
+                .map_or(Bytes::ZERO, |asked| asked.got_of(more));
+            quota.take_anyway(more.saturating_sub(taken));
+            quota.put_back(less);
         }
         let bytes = now.bytes;
         drop(now);

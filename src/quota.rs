@@ -166,6 +166,13 @@ impl Asked<'_> {
         self.taken = taken;
     }
 
+    /// As [`Asked::got`], for as many of `bytes` as were asked for; returns how
+    /// many that are.
+    pub(crate) fn got_of(&mut self, bytes: Bytes) -> Bytes {
+        self.taken = bytes.min(self.size);
+        self.taken
+    }
+
     /// The memory is in the books, and other requests may have what this one
     /// leaves.
     pub(crate) fn lands(&self) {

@@ -17,6 +17,7 @@ pub(crate) mod memory;
 pub(crate) mod nvml;
 pub(crate) mod proc_address;
 pub(crate) mod ranges;
+pub(crate) mod room;
 pub(crate) mod runtime;
 pub(crate) mod streams;
 pub(crate) mod table;

@@ -34,7 +34,7 @@ use crate::driver::devices::{self, Device};
 use crate::pools::device::shortage;
 use crate::process::guard::own_call;
 use crate::real;
-use crate::types::{CUdevice, CudaResult};
+use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
 /// What the driver rounds to: the pages of a device.
 const PAGE: Bytes = Bytes::mib(2);
@@ -89,13 +89,19 @@ fn put_back(device: &'static Device, family: Family, size: Bytes) {
     device.families.put_back(&device.quota, family, size);
 }
 
+/// Frees an address by `call`, if it is known here.
+pub(crate) fn free(address: CUdeviceptr, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
+    let of = |family| (family, address);
+    owned::end_by([of(Family::Managed), of(Family::AsyncPools)], call)
+}
+
 /// How many bytes of a device the program holds in all families, at least.
 fn held(device: CUdevice) -> Bytes {
     let families = &devices::device(device).families;
     let whole = [Family::Virtual, Family::Managed, Family::Arrays];
     let whole = whole.map(|family| families.stats(family).bytes.current);
-    let pools = [async_pools::used(device), graphs::used(device)];
-    (whole.into_iter().chain(pools)).fold(Bytes::ZERO, Bytes::saturating_add)
+    // What graphs hold and do not run, the driver gives back.
+    (whole.into_iter()).fold(async_pools::used(device), Bytes::saturating_add)
 }
 
 /// What was counted on all devices, of the families that the program used.

@@ -26,6 +26,7 @@ use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::{green, primary};
+use crate::families::{imports, relief};
 use crate::ipc::mappings::{Closed, Found, Part, Source};
 use crate::ipc::token::{HandleBytes, Record, Token};
 use crate::pools::device;
@@ -166,7 +167,8 @@ fn open_first(
     real_open: impl Fn(*mut CUdeviceptr, CUipcMemHandle) -> CudaResult,
 ) -> Result<u64, CudaResult> {
     let mut base: CUdeviceptr = 0;
-    let result = own_call(|| real_open(&raw mut base, token::handle_of(source.handle)));
+    let mut call = || real_open(&raw mut base, token::handle_of(source.handle));
+    let result = relief::with_room(None, &mut call);
     // Another thread may have been faster. Then a driver that opens a handle
     // only once has refused, and any other has to close it again.
     match mappings::open(&source, part) {
@@ -187,6 +189,7 @@ fn open_first(
         really_close(base);
         return Err(INVALID_HANDLE);
     };
+    imports::note(imports::Way::Ipc, Bytes::new(extent.unwrap_or(0)));
     let primary_of = primary_of(source.context);
     mappings::add(source, primary_of, base, extent, part);
     Ok(address)

@@ -105,7 +105,6 @@ real_functions! {
     Driver cuDevicePrimaryCtxGetState(
         device: CUdevice, flags: *mut c_uint, active: *mut c_int,
     );
-    Driver cuEventCreate(event: *mut CUevent, flags: c_uint);
     Driver cuEventRecord(event: CUevent, stream: CUstream);
     Driver cuEventQuery(event: CUevent);
     Driver cuEventSynchronize(event: CUevent);

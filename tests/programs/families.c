@@ -7,170 +7,53 @@
  *   plain:N pool:N virtual:N managed:N array:N graph:N
  *           takes N bytes (K, M, G behind the number) that way; a graph frees
  *           what it takes
+ *   fill-WAY:N
+ *           takes N bytes that way again and again, until that fails
  *   give    gives the last one back that is there
+ *   all     gives all of them back
  *   sync    waits for the device
  *   trim    trims the pool and the graphs' memory
  *   info    free and total memory, in KiB, and the device's size
  *   own     what the simulated driver counts by families, in KiB
+ *   peak    the most that it counted at once, in KiB
+ *   enter   makes a context, in which the next steps are done
+ *   leave   destroys it, and forgets what was taken there
+ *   mine    makes a pool, which is the device's from then on
+ *   end     destroys that pool
+ *   begin:N begins a capture, globally (0), for the thread (1) or relaxed (2),
+ *           on the stream that pools serve from then on
+ *   done    ends it
+ *   work:N  N nanoseconds of work on a stream
+ *   import  exports memory and a pool, and imports both
+ *   NAME:V  sets the limit of a context (stack), or makes a stream, or an event
  *
  * Each step prints a line with the first code that was not 0.
  */
-#include "find.h"
-#include "gpu.h"
+#include "families.h"
 
-enum { MOST = 64, WAYS = 6 };
-
-typedef unsigned long long address;
-
-struct location { int kind, id; };
-struct access { struct location location; int flags; };
-struct properties {
-    int kind, handles;
-    struct location location;
-    void *security;
-    union { size_t most; unsigned char flags[8]; };
-    char rest[56];
-};
-struct taking {
-    struct properties pool;
-    void *accesses;
-    size_t access_count, size;
-    address at;
-};
-struct shape { size_t width, height; int format; unsigned channels; };
-
-struct taken {
-    int way;
-    address at;
-    size_t size;
-    void *handle, *graph;
-};
+enum { MOST = 8192 };
 
 static struct taken taken[MOST];
-static int count;
+static int count, entered;
+static void *own_pool, *context;
 
-/* A function of the driver by its name, called with these types. */
-#define CALL(name, parameters, ...)                                            \
-    (((int(*) parameters)find(name))(__VA_ARGS__))
-
-static const struct properties here = {.kind = 1, .location = {1, 0}};
-
-static int take_plain(struct taken *to) {
-    return CALL("cuMemAlloc_v2", (address *, size_t), &to->at, to->size);
-}
-
-static int give_plain(struct taken *from) {
-    return CALL("cuMemFree_v2", (address), from->at);
-}
-
-static int take_in_order(struct taken *to) {
-    return CALL("cuMemAllocAsync", (address *, size_t, gpu_stream), &to->at,
-                to->size, NULL);
-}
-
-static int give_in_order(struct taken *from) {
-    return CALL("cuMemFreeAsync", (address, gpu_stream), from->at, NULL);
-}
-
-static int take_managed(struct taken *to) {
-    return CALL("cuMemAllocManaged", (address *, size_t, unsigned), &to->at,
-                to->size, 1);
-}
-
-static int take_virtual(struct taken *to) {
-    struct access all = {{1, 0}, 3};
-    size_t unit = 0;
-    int code = CALL("cuMemGetAllocationGranularity",
-                    (size_t *, const void *, int), &unit, &here, 0);
+static int take_way(int way, size_t size) {
+    struct taken *to = &taken[count];
+    *to = (struct taken){.way = way, .size = size};
+    int code = ways[way].take(to);
     if (code)
-        return code;
-    to->size = (to->size + unit - 1) / unit * unit;
-    code = CALL("cuMemCreate", (void **, size_t, const void *, address),
-                &to->handle, to->size, &here, 0);
-    if (code)
-        return code;
-    GPU(CALL("cuMemAddressReserve",
-             (address *, size_t, size_t, address, address), &to->at, to->size,
-             0, 0, 0));
-    GPU(CALL("cuMemMap", (address, size_t, size_t, void *, address), to->at,
-             to->size, 0, to->handle, 0));
-    return CALL("cuMemSetAccess", (address, size_t, const void *, size_t),
-                to->at, to->size, &all, 1);
+        gpu_last_error();
+    count += !code;
+    return code;
 }
 
-static int give_virtual(struct taken *from) {
-    int code = CALL("cuMemUnmap", (address, size_t), from->at, from->size);
-    if (!code)
-        code = CALL("cuMemRelease", (void *), from->handle);
-    return code ? code
-                : CALL("cuMemAddressFree", (address, size_t), from->at,
-                       from->size);
-}
-
-static int take_array(struct taken *to) {
-    struct shape shape = {to->size / 1024, 1024, 1, 1};
-    return CALL("cuArrayCreate_v2", (void **, const void *), &to->handle,
-                &shape);
-}
-
-static int give_array(struct taken *from) {
-    return CALL("cuArrayDestroy", (void *), from->handle);
-}
-
-static int take_graph(struct taken *to) {
-    struct taking taking = {.pool = here, .size = to->size};
-    void *node;
-    GPU(CALL("cuGraphCreate", (void **, unsigned), &to->graph, 0));
-    int code = CALL("cuGraphAddMemAllocNode",
-                    (void **, void *, void *const *, size_t, void *), &node,
-                    to->graph, NULL, 0, &taking);
-    if (!code)
-        code = CALL("cuGraphAddMemFreeNode",
-                    (void **, void *, void *const *, size_t, address), &node,
-                    to->graph, &node, 1, taking.at);
-    if (!code)
-        code = CALL("cuGraphInstantiateWithFlags", (void **, void *, address),
-                    &to->handle, to->graph, 0);
-    return code ? code
-                : CALL("cuGraphLaunch", (void *, gpu_stream), to->handle, NULL);
-}
-
-static int give_graph(struct taken *from) {
-    int code = CALL("cuGraphExecDestroy", (void *), from->handle);
-    return code ? code : CALL("cuGraphDestroy", (void *), from->graph);
-}
-
-static const struct {
-    const char *name;
-    int (*take)(struct taken *), (*give)(struct taken *);
-} ways[WAYS] = {
-    {"plain", take_plain, give_plain},
-    {"pool", take_in_order, give_in_order},
-    {"virtual", take_virtual, give_virtual},
-    {"managed", take_managed, give_plain},
-    {"array", take_array, give_array},
-    {"graph", take_graph, give_graph},
-};
-
-static size_t size_of(const char *text) {
-    char *end;
-    size_t number = strtoull(text, &end, 10);
-    return number << (*end == 'G' ? 30 : *end == 'M' ? 20 : *end == 'K' ? 10 : 0);
-}
-
-static int take(const char *step) {
-    for (int way = 0; way < WAYS; way++) {
-        size_t length = strlen(ways[way].name);
-        if (strncmp(step, ways[way].name, length) || step[length] != ':')
-            continue;
-        struct taken *to = &taken[count];
-        *to = (struct taken){.way = way, .size = size_of(step + length + 1)};
-        int code = ways[way].take(to);
-        count += !code;
-        return code;
-    }
-    fprintf(stderr, "what is %s?\n", step);
-    exit(2);
+static int fill(const char *step) {
+    size_t size = size_of(strchr(step, ':') + 1), all = 0;
+    int way = way_of(step, ':'), code = 0;
+    while (count < MOST && !(code = take_way(way, size)))
+        all += size;
+    printf("%zu KiB, ", all >> 10);
+    return code;
 }
 
 static int give(void) {
@@ -180,45 +63,138 @@ static int give(void) {
     return ways[from->way].give(from);
 }
 
-static int trim(void) {
-    void *pool;
-    int code = CALL("cuDeviceGetMemPool", (void **, int), &pool, 0);
-    if (!code)
-        code = CALL("cuMemPoolTrimTo", (void *, size_t), pool, 0);
-    return code ? code : CALL("cuDeviceGraphMemTrim", (int), 0);
+static int give_all(void) {
+    int code = 0;
+    while (count && !code)
+        code = give();
+    return code;
 }
 
 static int tell_info(void) {
     size_t available = 0, total = 0, size = 0;
     int code = gpu_mem_info(&available, &total);
     if (!code)
-        code = CALL("cuDeviceTotalMem_v2", (size_t *, int), &size, 0);
+        code = device_size(&size);
     printf("free %zu, total %zu, size %zu\n", available >> 10, total >> 10,
            size >> 10);
     return code;
 }
 
-static int tell_own(void) {
+static int tell_own(const char *function) {
     uint64_t (*bytes)(const char *, int);
-    *(void **)&bytes = find("sim_cuda_bytes");
+    *(void **)&bytes = find(function);
     for (int way = 0; way < WAYS; way++)
         printf("%s %zu, ", ways[way].name, (size_t)bytes(ways[way].name, 0) >> 10);
     printf("all %zu\n", (size_t)bytes(NULL, 0) >> 10);
     return 0;
 }
 
+static int enter(void) {
+    entered = count;
+    return CALL("cuCtxCreate_v2", (void **, unsigned, int), &context, 0, 0);
+}
+
+static int leave(void) {
+    count = entered;
+    int code = CALL("cuCtxDestroy_v2", (void *), context);
+    return code ? code : gpu_set_device(0);
+}
+
+static int make_pool(void) {
+    int code = CALL("cuMemPoolCreate", (void **, const void *), &own_pool, &here);
+    return code ? code
+                : CALL("cuDeviceSetMemPool", (int, void *), 0, own_pool);
+}
+
+static int end_pool(void) {
+    return CALL("cuMemPoolDestroy", (void *), own_pool);
+}
+
+/* Memory and a pool that the process exports and imports itself. */
+static int import(void) {
+    struct properties shared = here;
+    void *memory, *again, *pool, *imported;
+    address at, same;
+    char pointer[64];
+    int file = 0;
+    shared.handles = 1;
+    GPU(CALL("cuMemCreate", (void **, size_t, const void *, address), &memory,
+             (size_t)2 << 20, &shared, 0));
+    GPU(CALL("cuMemExportToShareableHandle", (int *, void *, int, address),
+             &file, memory, 1, 0));
+    GPU(CALL("cuMemImportFromShareableHandle", (void **, void *, int), &again,
+             (void *)(intptr_t)file, 1));
+    GPU(CALL("cuMemPoolCreate", (void **, const void *), &pool, &shared));
+    GPU(CALL("cuMemAllocFromPoolAsync", (address *, size_t, void *, gpu_stream),
+             &at, (size_t)1 << 20, pool, ordered));
+    GPU(CALL("cuMemPoolExportToShareableHandle", (int *, void *, int, address),
+             &file, pool, 1, 0));
+    GPU(CALL("cuMemPoolExportPointer", (void *, address), pointer, at));
+    GPU(CALL("cuMemPoolImportFromShareableHandle",
+             (void **, void *, int, address), &imported,
+             (void *)(intptr_t)file, 1, 0));
+    return CALL("cuMemPoolImportPointer", (address *, void *, void *), &same,
+                imported, pointer);
+}
+
+static int begin(int mode) {
+    if (!ordered)
+        GPU(gpu_stream_create(&ordered));
+    return gpu_capture_begin(ordered, mode);
+}
+
+static int done(void) {
+    gpu_graph graph = NULL;
+    return gpu_capture_end(ordered, &graph);
+}
+
+static int other(const char *step) {
+    const char *colon = strchr(step, ':');
+    size_t number = colon ? size_of(colon + 1) : 0;
+    gpu_stream stream;
+    void *event;
+    if (!strncmp(step, "fill-", 5))
+        return fill(step + 5);
+    if (!strncmp(step, "begin:", 6))
+        return begin((int)number);
+    if (!strncmp(step, "work:", 5))
+        return gpu_spin(ordered, number);
+    if (!strncmp(step, "stack:", 6))
+        return CALL("cuCtxSetLimit", (int, size_t), 0, number);
+    if (!strncmp(step, "stream:", 7))
+        return CALL("cuStreamCreate", (gpu_stream *, unsigned), &stream, 1);
+    if (!strncmp(step, "event:", 6))
+        return CALL("cuEventCreate", (void **, unsigned), &event, 2);
+    int way = way_of(step, ':');
+    if (way >= 0)
+        return take_way(way, number);
+    fprintf(stderr, "what is %s?\n", step);
+    exit(2);
+}
+
+static int run(const char *step) {
+    return !strcmp(step, "give")    ? give()
+           : !strcmp(step, "all")   ? give_all()
+           : !strcmp(step, "sync")  ? gpu_sync()
+           : !strcmp(step, "trim")  ? trim()
+           : !strcmp(step, "info")  ? tell_info()
+           : !strcmp(step, "own")   ? tell_own("sim_cuda_bytes")
+           : !strcmp(step, "peak")  ? tell_own("sim_cuda_peak_bytes")
+           : !strcmp(step, "enter") ? enter()
+           : !strcmp(step, "leave") ? leave()
+           : !strcmp(step, "mine")  ? make_pool()
+           : !strcmp(step, "end")   ? end_pool()
+           : !strcmp(step, "done")  ? done()
+           : !strcmp(step, "import") ? import()
+                                     : other(step);
+}
+
 int main(int argc, char **argv) {
     GPU(gpu_set_device(0));
     GPU(gpu_sync());
-    for (int i = 1; i < argc && count < MOST; i++) {
-        const char *step = argv[i];
-        int code = !strcmp(step, "give")   ? give()
-                   : !strcmp(step, "sync") ? gpu_sync()
-                   : !strcmp(step, "trim") ? trim()
-                   : !strcmp(step, "info") ? tell_info()
-                   : !strcmp(step, "own")  ? tell_own()
-                                           : take(step);
-        printf("%s: %d\n", step, code);
+    for (int i = 1; i < argc; i++) {
+        int code = run(argv[i]);
+        printf("%s: %d\n", argv[i], code);
         fflush(stdout);
     }
     return 0;

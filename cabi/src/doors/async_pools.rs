@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use vramalloc_core::Bytes;
 
-use crate::families::{async_pools, imports};
+use crate::families::{async_pools, imports, relief};
 use crate::pools::lanes;
 use crate::process::guard::own_call;
 use crate::real;
@@ -15,10 +15,11 @@ pub(crate) unsafe fn cuMemAllocAsync(
     size: usize,
     stream: CUstream,
 ) -> Option<CudaResult> {
-    Some(async_pools::allocate(None, size, stream, || {
-        // SAFETY: the caller's own arguments, here and below.
-        unsafe { real::cuMemAllocAsync(address, size, stream) }
-    }))
+    // SAFETY: the caller's own arguments, here and below.
+    let call = || unsafe { real::cuMemAllocAsync(address, size, stream) };
+    // SAFETY: read after the real function has written there, here and below.
+    let made = || unsafe { *address };
+    Some(async_pools::allocate(None, size, stream, call, made))
 }
 
 pub(crate) unsafe fn cuMemAllocAsync_ptsz(
@@ -26,10 +27,12 @@ pub(crate) unsafe fn cuMemAllocAsync_ptsz(
     size: usize,
     stream: CUstream,
 ) -> Option<CudaResult> {
-    Some(async_pools::allocate(None, size, of_thread(stream), || {
-        // SAFETY: as above.
-        unsafe { real::cuMemAllocAsync_ptsz(address, size, stream) }
-    }))
+    let named = of_thread(stream);
+    // SAFETY: as above.
+    let call = || unsafe { real::cuMemAllocAsync_ptsz(address, size, stream) };
+    // SAFETY: as above.
+    let made = || unsafe { *address };
+    Some(async_pools::allocate(None, size, named, call, made))
 }
 
 pub(crate) unsafe fn cuMemAllocFromPoolAsync(
@@ -38,10 +41,11 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Option<CudaResult> {
-    Some(async_pools::allocate(Some(pool), size, stream, || {
-        // SAFETY: as above.
-        unsafe { real::cuMemAllocFromPoolAsync(address, size, pool, stream) }
-    }))
+    // SAFETY: as above.
+    let call = || unsafe { real::cuMemAllocFromPoolAsync(address, size, pool, stream) };
+    // SAFETY: as above.
+    let made = || unsafe { *address };
+    Some(async_pools::allocate(Some(pool), size, stream, call, made))
 }
 
 pub(crate) unsafe fn cuMemAllocFromPoolAsync_ptsz(
@@ -51,10 +55,11 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync_ptsz(
     stream: CUstream,
 ) -> Option<CudaResult> {
     let named = of_thread(stream);
-    Some(async_pools::allocate(Some(pool), size, named, || {
-        // SAFETY: as above.
-        unsafe { real::cuMemAllocFromPoolAsync_ptsz(address, size, pool, stream) }
-    }))
+    // SAFETY: as above.
+    let call = || unsafe { real::cuMemAllocFromPoolAsync_ptsz(address, size, pool, stream) };
+    // SAFETY: as above.
+    let made = || unsafe { *address };
+    Some(async_pools::allocate(Some(pool), size, named, call, made))
 }
 
 /// What a stream is called elsewhere that a function with `_ptsz` is given.
@@ -99,6 +104,21 @@ pub(crate) unsafe fn cuMemPoolImportFromShareableHandle(
     // SAFETY: as above.
     let result =
         own_call(|| unsafe { real::cuMemPoolImportFromShareableHandle(pool, shared, kind, flags) });
+    if result == 0 {
+        imports::note(imports::Way::Pool, Bytes::ZERO);
+    }
+    Some(result)
+}
+
+/// Memory of such a pool, which another process took.
+pub(crate) unsafe fn cuMemPoolImportPointer(
+    address: *mut CUdeviceptr,
+    pool: CUmemoryPool,
+    data: *mut c_void,
+) -> Option<CudaResult> {
+    // SAFETY: as above.
+    let mut call = || unsafe { real::cuMemPoolImportPointer(address, pool, data) };
+    let result = relief::with_room(None, &mut call);
     if result == 0 {
         imports::note(imports::Way::Pool, Bytes::ZERO);
     }

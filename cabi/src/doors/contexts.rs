@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use crate::doors::lifecycle;
 use crate::driver::{contexts, green, users};
+use crate::families::relief;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 
@@ -21,7 +22,7 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
     handle: *mut CUcontext,
     device: CUdevice,
 ) -> Option<CudaResult> {
-    Some(users::retain(device, || {
+    let retain = || {
         // SAFETY: the caller's own arguments.
         let result = unsafe { real::cuDevicePrimaryCtxRetain(handle, device) };
         if result == 0 {
@@ -29,14 +30,22 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
             contexts::context(unsafe { *handle }, || Some(device));
         }
         result
+    };
+    Some(relief::retry(Some(device), &mut || {
+        users::retain(device, retain)
     }))
 }
 
-/// Notes a context that was made, if `result` is success.
+/// Makes a context by `call`, and notes it.
 ///
 /// # Safety
-/// If `result` is success, a context was written to `handle`.
-unsafe fn made(result: CudaResult, handle: *mut CUcontext) -> Option<CudaResult> {
+/// `call` writes a context to `handle` when it succeeds.
+unsafe fn make(
+    device: CUdevice,
+    handle: *mut CUcontext,
+    mut call: impl FnMut() -> CudaResult,
+) -> Option<CudaResult> {
+    let result = relief::retry(Some(device), &mut call);
     if result == 0 {
         // SAFETY: the caller's promise.
         let handle = unsafe { *handle };
@@ -52,8 +61,8 @@ pub(crate) unsafe fn cuCtxCreate(
     flags: c_uint,
     device: CUdevice,
 ) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    unsafe { made(real::cuCtxCreate(handle, flags, device), handle) }
+    // SAFETY: the caller's own arguments, here and below.
+    unsafe { make(device, handle, || real::cuCtxCreate(handle, flags, device)) }
 }
 
 pub(crate) unsafe fn cuCtxCreate_v2(
@@ -61,8 +70,12 @@ pub(crate) unsafe fn cuCtxCreate_v2(
     flags: c_uint,
     device: CUdevice,
 ) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    unsafe { made(real::cuCtxCreate_v2(handle, flags, device), handle) }
+    // SAFETY: as above.
+    unsafe {
+        make(device, handle, || {
+            real::cuCtxCreate_v2(handle, flags, device)
+        })
+    }
 }
 
 pub(crate) unsafe fn cuCtxCreate_v3(
@@ -72,10 +85,12 @@ pub(crate) unsafe fn cuCtxCreate_v3(
     flags: c_uint,
     device: CUdevice,
 ) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuCtxCreate_v3(handle, affinity, count, flags, device) };
     // SAFETY: as above.
-    unsafe { made(result, handle) }
+    unsafe {
+        make(device, handle, || {
+            real::cuCtxCreate_v3(handle, affinity, count, flags, device)
+        })
+    }
 }
 
 pub(crate) unsafe fn cuCtxCreate_v4(
@@ -84,8 +99,10 @@ pub(crate) unsafe fn cuCtxCreate_v4(
     flags: c_uint,
     device: CUdevice,
 ) -> Option<CudaResult> {
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuCtxCreate_v4(handle, parameters, flags, device) };
     // SAFETY: as above.
-    unsafe { made(result, handle) }
+    unsafe {
+        make(device, handle, || {
+            real::cuCtxCreate_v4(handle, parameters, flags, device)
+        })
+    }
 }

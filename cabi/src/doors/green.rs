@@ -4,6 +4,7 @@ use std::ffi::{c_uint, c_void};
 
 use crate::doors::lifecycle;
 use crate::driver::{green as parts, streams, users};
+use crate::families::relief;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 
@@ -14,7 +15,7 @@ pub(crate) unsafe fn cuGreenCtxCreate(
     flags: c_uint,
 ) -> Option<CudaResult> {
     streams::expect_parts();
-    Some(users::retain(device, || {
+    let make = || {
         // SAFETY: the caller's own arguments.
         let result = unsafe { real::cuGreenCtxCreate(green, description, device, flags) };
         if result == 0 {
@@ -22,6 +23,9 @@ pub(crate) unsafe fn cuGreenCtxCreate(
             parts::note(unsafe { *green }, device);
         }
         result
+    };
+    Some(relief::retry(Some(device), &mut || {
+        users::retain(device, make)
     }))
 }
 

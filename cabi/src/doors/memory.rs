@@ -7,7 +7,7 @@
 
 use vramalloc_core::{Bytes, Code};
 
-use crate::families::managed;
+use crate::families;
 use crate::pools::device::{self, Asking};
 use crate::pools::lanes;
 use crate::pools::memory::{self, Refusal};
@@ -70,7 +70,7 @@ pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
     let freed = memory::free_if(address, device::check_current).answer();
     freed.or_else(|| {
         // SAFETY: the caller's own argument.
-        managed::free(address, || unsafe { real::cuMemFree_v2(address) })
+        families::free(address, || unsafe { real::cuMemFree_v2(address) })
     })
 }
 
@@ -102,7 +102,7 @@ pub(crate) unsafe fn cuMemFreeAsync_ptsz(
 fn free_in_order(
     address: CUdeviceptr,
     stream: CUstream,
-    call: impl FnOnce() -> CudaResult,
+    call: impl Fn() -> CudaResult,
 ) -> Option<CudaResult> {
     let check = || device::check_current().and_then(|()| lanes::check(stream));
     let freed = memory::free_by(address, check, |pool, address| {
@@ -110,9 +110,9 @@ fn free_in_order(
             lanes::record_in(pool, address, stream)?;
         }
         let context = pool.arena().driver().context();
-        pool.free_in_order(address, || context.call_from_here(call))
+        pool.free_in_order(address, || context.call_from_here(&call))
     });
-    freed.answer()
+    freed.answer().or_else(|| families::free(address, &call))
 }
 
 pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Option<CudaResult> {

@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::driver::streams;
+use crate::families::relief;
 use crate::pools::lanes;
 use crate::real;
 use crate::types::{CUstream, CudaResult};
@@ -13,15 +14,26 @@ fn destroy(stream: CUstream, call: impl FnOnce() -> CudaResult) -> Option<CudaRe
     streams::destroy(stream, call)
 }
 
-pub(crate) unsafe fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> Option<CudaResult> {
-    if !streams::are_watched() {
-        return None;
+/// Makes a stream by `call`, and notes it.
+///
+/// # Safety
+/// `call` writes a stream to `stream` when it succeeds.
+unsafe fn make(
+    stream: *mut CUstream,
+    flags: c_uint,
+    mut call: impl FnMut() -> CudaResult,
+) -> Option<CudaResult> {
+    let result = relief::retry(None, &mut call);
+    if streams::are_watched() {
+        // SAFETY: the caller's promise.
+        unsafe { streams::made(result, stream, flags) };
     }
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuStreamCreate(stream, flags) };
-    // SAFETY: the real function has just written there.
-    unsafe { streams::made(result, stream, flags) };
     Some(result)
+}
+
+pub(crate) unsafe fn cuStreamCreate(stream: *mut CUstream, flags: c_uint) -> Option<CudaResult> {
+    // SAFETY: the caller's own arguments, here and below.
+    unsafe { make(stream, flags, || real::cuStreamCreate(stream, flags)) }
 }
 
 pub(crate) unsafe fn cuStreamCreateWithPriority(
@@ -29,14 +41,12 @@ pub(crate) unsafe fn cuStreamCreateWithPriority(
     flags: c_uint,
     priority: c_int,
 ) -> Option<CudaResult> {
-    if !streams::are_watched() {
-        return None;
+    // SAFETY: as above.
+    unsafe {
+        make(stream, flags, || {
+            real::cuStreamCreateWithPriority(stream, flags, priority)
+        })
     }
-    // SAFETY: the caller's own arguments.
-    let result = unsafe { real::cuStreamCreateWithPriority(stream, flags, priority) };
-    // SAFETY: the real function has just written there.
-    unsafe { streams::made(result, stream, flags) };
-    Some(result)
 }
 
 pub(crate) unsafe fn cuStreamDestroy(stream: CUstream) -> Option<CudaResult> {

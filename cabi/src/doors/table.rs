@@ -14,15 +14,15 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::doors::{
     arrays, async_pools, capture, contexts, devices, graphs, green, host, imports, ipc, lifecycle,
-    managed, memory, proc_address, ranges, runtime, streams, virtual_memory,
+    managed, memory, proc_address, ranges, room, runtime, streams, virtual_memory,
 };
 use crate::linker::resolve::Library;
 use crate::process::cancel;
 use crate::process::guard::{self, Entry};
 use crate::real::{self, intercepted, passed};
 use crate::types::{
-    ArrayDescription, CUarray, CUcontext, CUdevice, CUdeviceptr, CUgraph, CUgraphExec, CUgraphNode,
-    CUipcMemHandle, CUmemoryPool, CUstream, CaptureMode, CudaResult, ExternalMemory,
+    ArrayDescription, CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec,
+    CUgraphNode, CUipcMemHandle, CUmemoryPool, CUstream, CaptureMode, CudaResult, ExternalMemory,
     FlatDescription, MemHandle, MemNode, MemProperties, NodeParameters, Text,
 };
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::families::virtual_memory;
+use crate::families::{relief, virtual_memory};
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUdeviceptr, CudaResult, MemHandle, MemProperties};
@@ -18,6 +18,7 @@ pub(crate) unsafe fn cuMemCreate(
     }
     // SAFETY: the caller's own arguments, here and below.
     let device = unsafe { (*properties).location.device() };
+    // SAFETY: as above.
     let call = || unsafe { real::cuMemCreate(handle, size, properties, flags) };
     // SAFETY: read after the real function has written there.
     let made = || unsafe { *handle };
@@ -30,7 +31,8 @@ pub(crate) unsafe fn cuMemImportFromShareableHandle(
     kind: c_int,
 ) -> Option<CudaResult> {
     // SAFETY: as above.
-    let result = own_call(|| unsafe { real::cuMemImportFromShareableHandle(handle, shared, kind) });
+    let mut call = || unsafe { real::cuMemImportFromShareableHandle(handle, shared, kind) };
+    let result = relief::with_room(None, &mut call);
     if result == 0 {
         // SAFETY: the real function has just written there.
         virtual_memory::imported(unsafe { *handle });

@@ -35,7 +35,7 @@ pub(crate) fn make(
 
 /// Destroys an array by `call`, if it counts.
 pub(crate) fn destroy(handle: u64, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    owned::end_by(Family::Arrays, handle, call)
+    owned::end_by([(Family::Arrays, handle)], call)
 }
 
 /// What an array takes of the device.

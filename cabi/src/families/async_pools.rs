@@ -6,30 +6,38 @@
 //! not what the program asked for; it also survives frees that nobody sees. It
 //! is read after each call that may have changed it.
 //!
-//! Under a limit the growth that a request may cause is taken out of the quota
-//! before the call. A pool takes pieces of 32 MiB or so even for little, so it
-//! can overshoot the limit by one piece, of which the next request hears.
+//! Under a limit a request needs room in what its pool has reserved, or the
+//! pieces by which the pool may grow for it are taken out of the quota before
+//! the call. Where the pool has room, but not in one piece, it grows all the
+//! same: if the limit is passed by that, the memory goes back in the order of
+//! the stream, and the request is out of memory. So the limit may be passed for
+//! a moment, by one piece or one request.
 //!
-//! Owns the list of pools; its lock is taken alone. Cost: two or three
-//! questions to the driver for each request, one more without a limit.
+//! Owns the list of pools; its lock is taken alone. Cost: two questions to the
+//! driver for each request, or five under a limit.
 
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
 use vramalloc_core::families::Reading;
+use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
+use vramalloc_core::quota::Asked;
 use vramalloc_core::stats::Family;
 
-use super::{PAGE, current_device, graphs, refuse, relief};
+use super::{PAGE, current_device, graphs, owned, refuse, relief};
 use crate::driver::devices::{self, Device};
 use crate::driver::{capture, contexts};
 use crate::process::guard::own_call;
 use crate::real;
-use crate::types::{CUcontext, CUdevice, CUmemoryPool, CUstream, CudaResult};
+use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUstream, CudaResult};
+
+/// What pools of all drivers so far consist of.
+const PIECE: Bytes = Bytes::mib(32);
 
 /// `CUmemPool_attribute`.
 const RESERVED: c_int = 5;
@@ -40,11 +48,24 @@ const PER_THREAD: usize = 2;
 
 const FAMILY: Family = Family::AsyncPools;
 
-/// A pool whose memory lies on a device.
+/// A pool whose memory lies on a device. It lives until it is destroyed and all
+/// of its memory is freed, as the driver's does.
 struct Pool {
     handle: usize,
     device: &'static Device,
+    /// Whether the program made it, and may destroy it.
+    is_own: bool,
+    /// Passed by calls of ours about it; closed when it is destroyed.
+    calls: Gate,
     reserved: Reading,
+    /// The size of the pieces in which it grows. Relaxed: an estimate, which only
+    /// falls.
+    piece: AtomicU64,
+    /// Whether it has memory beyond the limit that goes back before anything
+    /// else is served from it. Relaxed: whoever misses it adds a piece at most.
+    is_beyond: AtomicBool,
+    /// Bytes of requests that it is to serve from what it has reserved.
+    flying: AtomicU64,
 }
 
 static POOLS: SpinMutex<Vec<Arc<Pool>>, Brief> = SpinMutex::new(Vec::new());
@@ -56,12 +77,54 @@ impl Pool {
         ptr::with_exposed_provenance_mut(self.handle)
     }
 
+    /// Makes a call of ours about it; `None` if it is not alive any more.
+    fn call(&self, call: impl FnOnce(CUmemoryPool) -> CudaResult) -> Option<CudaResult> {
+        self.calls.pass(|| own_call(|| call(self.handle())))
+    }
+
     fn attribute(&self, attribute: c_int) -> Option<Bytes> {
         let mut bytes = 0_u64;
         let to = (&raw mut bytes).cast();
         // SAFETY: a pool that is alive, and a place for a number of 64 bits.
-        let ask = || unsafe { real::cuMemPoolGetAttribute(self.handle(), attribute, to) };
-        (own_call(ask) == 0).then(|| Bytes::new(bytes))
+        let result = self.call(|pool| unsafe { real::cuMemPoolGetAttribute(pool, attribute, to) });
+        (result == Some(0)).then(|| Bytes::new(bytes))
+    }
+
+    /// Makes it give back what it does not use. Returns how many bytes that
+    /// were.
+    fn trim(&self) -> Bytes {
+        let before = self.reserved.bytes();
+        // SAFETY: a pool that is alive.
+        self.call(|pool| unsafe { real::cuMemPoolTrimTo(pool, 0) });
+        before.saturating_sub(self.read())
+    }
+
+    /// By how much it may have to grow for a request.
+    fn growth(&self, size: Bytes) -> Bytes {
+        let piece = Bytes::new(self.piece.load(Ordering::Relaxed));
+        size.round_up(piece).unwrap_or(Bytes::MAX)
+    }
+
+    /// Notes what it has reserved: that is made of pieces, whose size is a power
+    /// of two.
+    fn consists_of(&self, reserved: Bytes) {
+        let piece = 1 << reserved.get().trailing_zeros().min(63);
+        if piece >= PAGE.get() {
+            self.piece.fetch_min(piece, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether what it has beyond the limit is back.
+    fn is_within_limit(&self) -> bool {
+        if self.is_beyond.load(Ordering::Relaxed) {
+            if !capture::any() {
+                self.trim();
+            }
+            let is_beyond = self.device.is_beyond_limit();
+            self.is_beyond.store(is_beyond, Ordering::Relaxed);
+            return !is_beyond;
+        }
+        true
     }
 
     /// Reads what it has reserved, and counts that.
@@ -72,8 +135,16 @@ impl Pool {
     }
 }
 
+impl Drop for Pool {
+    /// Nothing of it is left.
+    fn drop(&mut self) {
+        let (families, quota) = (&self.device.families, &self.device.quota);
+        (self.reserved).take(families, quota, FAMILY, None, || Some(Bytes::ZERO));
+    }
+}
+
 /// The pool with this handle; one that is new has its memory on `device`.
-fn pool(handle: CUmemoryPool, device: &'static Device) -> Arc<Pool> {
+fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool> {
     let mut pools = POOLS.lock();
     let known = pools.iter().find(|pool| pool.handle == handle.addr());
     if let Some(known) = known {
@@ -82,9 +153,15 @@ fn pool(handle: CUmemoryPool, device: &'static Device) -> Arc<Pool> {
     let pool = Arc::new(Pool {
         handle: handle.expose_provenance(),
         device,
+        is_own,
+        calls: Gate::new(),
         reserved: Reading::new(),
+        piece: AtomicU64::new(PIECE.get()),
+        is_beyond: AtomicBool::new(false),
+        flying: AtomicU64::new(0),
     });
     pools.push(Arc::clone(&pool));
+    drop(pools);
     relief::join();
     ANY.store(true, Ordering::Relaxed);
     pool
@@ -117,13 +194,8 @@ pub(crate) fn read_all(on: impl Fn(CUdevice) -> bool) {
 /// bytes that were.
 pub(super) fn trim(device: CUdevice) -> Bytes {
     let all = pools(|on| on == device).into_iter();
-    let gave = all.map(|pool| {
-        let before = pool.reserved.bytes();
-        // SAFETY: a pool that is alive.
-        own_call(|| unsafe { real::cuMemPoolTrimTo(pool.handle(), 0) });
-        before.saturating_sub(pool.read())
-    });
-    gave.fold(Bytes::ZERO, Bytes::saturating_add)
+    all.map(|pool| pool.trim())
+        .fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
 /// How many bytes of a device the program holds in pools, at least.
@@ -140,6 +212,7 @@ pub(crate) fn allocate(
     size: usize,
     stream: CUstream,
     mut call: impl FnMut() -> CudaResult,
+    made: impl FnOnce() -> CUdeviceptr,
 ) -> CudaResult {
     let Some(pool) = pool_for(named, stream) else {
         return own_call(call);
@@ -150,43 +223,81 @@ pub(crate) fn allocate(
     }
     let device = pool.device;
     relief::below_soft(device, size);
-    // What a request may make the pool reserve comes out of the quota first.
-    let asked = match device.quota.limit() {
-        None => None,
-        Some(_) => {
-            let growth = || growth(&pool, size);
-            let ask = || match growth() {
-                Bytes::ZERO => Some(None),
-                growth => device.quota.ask(growth).map(Some),
-            };
-            let asked = ask().or_else(|| {
-                read_all(|on| on == device.handle);
-                relief::below_limit(device, growth());
-                ask()
-            });
-            match asked {
-                Some(asked) => asked,
-                None => return refuse(device, FAMILY, size),
-            }
-        }
+    let Some((within, asked)) = leave(&pool, size) else {
+        return refuse(device, FAMILY, size);
     };
+    let before = pool.reserved.bytes();
     let result = relief::with_room(Some(device.handle), &mut call);
     let (families, quota) = (&device.families, &device.quota);
-    (pool.reserved).take(families, quota, FAMILY, asked, || pool.attribute(RESERVED));
-    if result == 0 {
-        families.served(FAMILY);
+    let now = (pool.reserved).take(families, quota, FAMILY, asked, || pool.attribute(RESERVED));
+    let growth = now.saturating_sub(before);
+    if result != 0 {
+        return result;
+    }
+    pool.consists_of(now);
+    if within.is_some() && !growth.is_zero() && device.is_beyond_limit() {
+        give_back(&pool, made(), stream);
+        return refuse(device, FAMILY, size);
+    }
+    families.served(FAMILY);
+    if pool.is_own {
+        owned::keep((FAMILY, made()), device, Arc::clone(&pool) as _);
     }
     result
 }
 
-/// By how much a pool may have to grow for a request.
-fn growth(pool: &Pool, size: Bytes) -> Bytes {
-    let used = pool.attribute(USED).unwrap_or(Bytes::ZERO);
-    let room = pool.read().saturating_sub(used);
-    if size <= room {
-        return Bytes::ZERO;
+/// Gives memory back in the order of its stream that a pool has taken beyond the
+/// limit.
+fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream) {
+    // SAFETY: memory that the program does not know of, in the order of the
+    // stream that it was taken for.
+    own_call(|| unsafe { real::cuMemFreeAsync(address, stream) });
+    pool.is_beyond.store(true, Ordering::Relaxed);
+    pool.is_within_limit();
+}
+
+/// What lets a request through: that the pool has room for it, or that what it
+/// may make the pool reserve was taken out of the quota. Without a limit, neither.
+type Leave<'a> = (Option<Within<'a>>, Option<Asked<'a>>);
+
+/// A request that is in `flying`, until the driver has served it.
+struct Within<'a>(&'a AtomicU64, Bytes);
+
+impl Drop for Within<'_> {
+    fn drop(&mut self) {
+        // Release: what the request uses is there for whoever finds it gone in
+        // `within`.
+        self.0.fetch_sub(self.1.get(), Ordering::Release);
     }
-    size.round_up(PAGE).unwrap_or(Bytes::MAX)
+}
+
+/// Lets a request through, if its pool has room for it or the limit leaves so
+/// much; if not, idle memory goes back first.
+fn leave(pool: &Pool, size: Bytes) -> Option<Leave<'_>> {
+    let device = pool.device;
+    if device.quota.limit().is_none() {
+        return Some((None, None));
+    }
+    let ask = || match within(pool, size) {
+        Some(within) => Some((Some(within), None)),
+        None => Some((None, Some(device.quota.ask(pool.growth(size))?))),
+    };
+    ask().or_else(|| {
+        relief::below_limit(device, pool.growth(size));
+        ask()
+    })
+}
+
+/// Whether a pool has room for a request besides those that are under way.
+fn within(pool: &Pool, size: Bytes) -> Option<Within<'_>> {
+    if !pool.is_within_limit() {
+        return None;
+    }
+    // AcqRel: of two requests one sees the other; Release where it is gone.
+    let others = pool.flying.fetch_add(size.get(), Ordering::AcqRel);
+    let within = Within(&pool.flying, size);
+    let used = pool.attribute(USED)?.saturating_add(Bytes::new(others));
+    (size <= pool.read().saturating_sub(used)).then_some(within)
 }
 
 /// The pool that serves a request; `None` where its memory is no device's, or
@@ -221,7 +332,7 @@ fn default_pool(handle: CUmemoryPool) -> Option<Arc<Pool>> {
         own_call(ask) == 0 && own == handle
     };
     let device = (0..count).find(is_of)?;
-    Some(pool(handle, devices::device(device)))
+    Some(pool(handle, devices::device(device), false))
 }
 
 /// The device of a stream.
@@ -251,8 +362,15 @@ fn captures(stream: CUstream) -> bool {
 /// Notes a pool that was made with this location.
 pub(crate) fn made(handle: CUmemoryPool, device: CUdevice) {
     // One that had the handle before is gone.
-    POOLS.lock().retain(|pool| pool.handle != handle.addr());
-    pool(handle, devices::device(device));
+    drop(forget(|pool| pool.handle == handle.addr()));
+    pool(handle, devices::device(device), true);
+}
+
+/// Takes the pool that `is` it off the list.
+fn forget(is: impl Fn(&Pool) -> bool) -> Option<Arc<Pool>> {
+    let mut pools = POOLS.lock();
+    let at = pools.iter().position(|pool| is(pool))?;
+    Some(pools.swap_remove(at))
 }
 
 /// Trims a pool by the program's own call.
@@ -264,20 +382,19 @@ pub(crate) fn trimmed(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -
     result
 }
 
-/// Destroys a pool. What of it is in use then lives on, and counts until the
-/// process ends: the driver answers for the pool no more.
+/// Destroys a pool. If any of it is in use, all of it counts on until that is
+/// freed: the driver answers for the pool no more.
 pub(crate) fn destroy(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -> CudaResult {
     let Some(pool) = known(handle) else {
         return own_call(call);
     };
-    let used = pool.attribute(USED).unwrap_or(Bytes::ZERO);
-    POOLS.lock().retain(|other| !Arc::ptr_eq(other, &pool));
+    pool.read();
+    drop(forget(|other| ptr::eq(other, &*pool)));
+    // Other threads may be asking about it for requests of theirs.
+    pool.calls.close();
     let result = own_call(call);
-    if result == 0 {
-        let (families, quota) = (&pool.device.families, &pool.device.quota);
-        let left = used.min(pool.reserved.bytes());
-        (pool.reserved).take(families, quota, FAMILY, None, || Some(left));
-    } else {
+    if result != 0 {
+        pool.calls.open(1);
         POOLS.lock().push(pool);
     }
     result

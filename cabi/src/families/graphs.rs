@@ -27,7 +27,6 @@ use crate::real;
 use crate::types::{CUdevice, CudaResult};
 
 /// `CUgraphMem_attribute`.
-const USED: c_int = 0;
 const RESERVED: c_int = 2;
 
 const FAMILY: Family = Family::Graphs;
@@ -43,11 +42,11 @@ static GRAPHS: SpinMutex<Vec<Arc<Graphs>>, Brief> = SpinMutex::new(Vec::new());
 /// launches the graph learned of it from the thread that added the node.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-fn attribute(device: CUdevice, attribute: c_int) -> Option<Bytes> {
+fn reserved(device: CUdevice) -> Option<Bytes> {
     let mut bytes = 0_u64;
     let to = (&raw mut bytes).cast();
     // SAFETY: a place for a number of 64 bits.
-    let ask = || unsafe { real::cuDeviceGetGraphMemAttribute(device, attribute, to) };
+    let ask = || unsafe { real::cuDeviceGetGraphMemAttribute(device, RESERVED, to) };
     (own_call(ask) == 0).then(|| Bytes::new(bytes))
 }
 
@@ -61,7 +60,7 @@ fn all() -> Vec<Arc<Graphs>> {
 impl Graphs {
     fn read(&self) {
         let (families, quota) = (&self.device.families, &self.device.quota);
-        let read = || attribute(self.device.handle, RESERVED);
+        let read = || reserved(self.device.handle);
         self.reserved.take(families, quota, FAMILY, None, read);
     }
 }
@@ -87,13 +86,6 @@ pub(super) fn trim(device: CUdevice) -> Bytes {
         before.saturating_sub(graphs.reserved.bytes())
     });
     gave.fold(Bytes::ZERO, Bytes::saturating_add)
-}
-
-/// How many bytes of a device the program's graphs hold, at least.
-pub(super) fn used(device: CUdevice) -> Bytes {
-    let has = all().iter().any(|graphs| graphs.device.handle == device);
-    let used = has.then(|| attribute(device, USED)).flatten();
-    used.unwrap_or(Bytes::ZERO)
 }
 
 /// Adds a node for so many bytes of a device by `call`.
@@ -138,7 +130,8 @@ pub(crate) fn add_on(
     add(devices::device(device), Bytes::new(size as u64), call)
 }
 
-/// Makes a call that prepares a graph, which may reserve memory for it.
+/// Makes a call that may reserve memory for a graph. A launch that finds none has
+/// begun nothing, so it can be made again as well.
 pub(crate) fn prepare(mut call: impl FnMut() -> CudaResult) -> CudaResult {
     let result = relief::with_room(None, &mut call);
     read_all();
@@ -147,11 +140,6 @@ pub(crate) fn prepare(mut call: impl FnMut() -> CudaResult) -> CudaResult {
 
 /// Makes a call after which graphs may have reserved memory, or given it back;
 /// `None`, without a call, if no graph has any.
-pub(crate) fn run(call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    if !ANY.load(Ordering::Relaxed) {
-        return None;
-    }
-    let result = own_call(call);
-    read_all();
-    Some(result)
+pub(crate) fn run(call: impl FnMut() -> CudaResult) -> Option<CudaResult> {
+    ANY.load(Ordering::Relaxed).then(|| prepare(call))
 }

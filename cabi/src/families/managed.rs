@@ -9,10 +9,12 @@
 use vramalloc_core::Bytes;
 use vramalloc_core::stats::Family;
 
-use super::{current_device, owned};
+use super::{PAGE, current_device, owned};
 use crate::process;
 use crate::process::guard::own_call;
 use crate::types::{CUdeviceptr, CudaResult};
+
+const HALF: Bytes = Bytes::mib(1);
 
 /// Makes the call of a request; its answer is at `made`.
 pub(crate) fn allocate(
@@ -23,13 +25,11 @@ pub(crate) fn allocate(
     let is_counted = process::options(|loaded| loaded.settings.families.managed);
     let device = if is_counted { current_device() } else { None };
     let size = Bytes::new(size as u64);
+    // From half a page on it takes whole ones; less shares them.
+    let pages = || size.round_up(PAGE).unwrap_or(Bytes::MAX);
+    let size = if size < HALF { size } else { pages() };
     match device {
         Some(device) => owned::make(device, Family::Managed, size, call, made),
         None => own_call(call),
     }
-}
-
-/// Frees an address by `call`, if managed memory begins there.
-pub(crate) fn free(address: CUdeviceptr, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    owned::end_by(Family::Managed, address, call)
 }

@@ -5,8 +5,11 @@
 //! before the call that ends it, or until its context is gone. Cost: a search
 //! among the entries.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
@@ -48,12 +51,38 @@ struct Item {
     device: &'static Device,
     size: Bytes,
     context: Context,
+    /// What it keeps alive.
+    _keeps: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// By family and address or handle.
-type Key = (Family, u64);
+pub(super) type Key = (Family, u64);
 
 static ITEMS: SpinMutex<BTreeMap<Key, Item>, Brief> = SpinMutex::new(BTreeMap::new());
+/// Whether there is or was one. Relaxed: a thread that ends what another one
+/// made learned of it from there.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Enters what was made just now.
+fn enter(
+    key: Key,
+    device: &'static Device,
+    size: Bytes,
+    keeps: Option<Arc<dyn Any + Send + Sync>>,
+) {
+    let item = Item {
+        device,
+        size,
+        context: Context::current(device),
+        _keeps: keeps,
+    };
+    ANY.store(true, Ordering::Relaxed);
+    let before = ITEMS.lock().insert(key, item);
+    // Its end was not seen, and the driver gave the name to somebody else.
+    if let Some(gone) = before {
+        put_back(gone.device, key.0, gone.size);
+    }
+}
 
 /// Makes a call that takes so many bytes and writes the memory's address or
 /// handle to where `made` finds it.
@@ -66,30 +95,34 @@ pub(super) fn make(
 ) -> CudaResult {
     let result = take(device, family, size, call);
     if result == 0 {
-        let context = Context::current(device);
-        let item = Item {
-            device,
-            size,
-            context,
-        };
-        ITEMS.lock().insert((family, made()), item);
+        enter((family, made()), device, size, None);
     }
     result
 }
 
-/// Makes the call that ends what is known by `name`; `None`, without a call, if
-/// nothing is.
-pub(super) fn end_by(
-    family: Family,
-    name: u64,
+/// Enters something that is counted elsewhere and keeps `keeps` until it ends.
+pub(super) fn keep(key: Key, device: &'static Device, keeps: Arc<dyn Any + Send + Sync>) {
+    enter(key, device, Bytes::ZERO, Some(keeps));
+}
+
+/// Makes the call that ends what is known by one of these names; `None`, without
+/// a call, if nothing is.
+pub(super) fn end_by<const N: usize>(
+    names: [Key; N],
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
-    let item = ITEMS.lock().remove(&(family, name))?;
+    if !ANY.load(Ordering::Relaxed) {
+        return None;
+    }
+    let (key, item) = {
+        let mut items = ITEMS.lock();
+        names.iter().find_map(|name| items.remove_entry(name))?
+    };
     let result = own_call(call);
     if result == 0 {
-        put_back(item.device, family, item.size);
+        put_back(item.device, key.0, item.size);
     } else {
-        ITEMS.lock().insert((family, name), item);
+        ITEMS.lock().insert(key, item);
     }
     Some(result)
 }

@@ -24,22 +24,27 @@ use crate::process;
 use crate::process::guard::{self, own_call};
 use crate::types::{CUdevice, CudaResult};
 
-/// Makes a call to the driver, and once more if it found no memory on a device
-/// and some went back there. Without a device, it is the current one.
-pub(crate) fn with_room(
-    device: Option<CUdevice>,
-    call: &mut dyn FnMut() -> CudaResult,
-) -> CudaResult {
-    let result = own_call(&mut *call);
+/// Makes a call, and once more if it found no memory on a device and some went
+/// back there. Without a device, it is the current one.
+pub(crate) fn retry(device: Option<CUdevice>, call: &mut dyn FnMut() -> CudaResult) -> CudaResult {
+    let result = call();
     if result == Code::OUT_OF_MEMORY.get() && make_room(device) {
-        return own_call(call);
+        return call();
     }
     result
 }
 
+/// As [`retry`], for a call during which doors pass everything through.
+pub(crate) fn with_room(
+    device: Option<CUdevice>,
+    call: &mut dyn FnMut() -> CudaResult,
+) -> CudaResult {
+    retry(device, &mut || own_call(&mut *call))
+}
+
 /// Gives idle memory of a device back; whether any went.
 #[cold]
-pub(crate) fn make_room(device: Option<CUdevice>) -> bool {
+fn make_room(device: Option<CUdevice>) -> bool {
     let device = device.or_else(|| current_device().map(|device| device.handle));
     device.is_some_and(|device| !give_back(device).is_zero())
 }
@@ -70,7 +75,11 @@ fn give_back(device: CUdevice) -> Bytes {
         let families = &loaded.settings.families;
         (families.room, families.room_wait)
     });
-    if !is_on || guard::is_called_back() {
+    if guard::is_called_back() {
+        return Bytes::ZERO;
+    }
+    if !is_on {
+        look(device);
         return Bytes::ZERO;
     }
     let end = Instant::now() + most;
@@ -85,6 +94,7 @@ fn give_back(device: CUdevice) -> Bytes {
 /// device. Returns how many bytes went.
 fn trim(device: CUdevice) -> Bytes {
     if capture::any() {
+        look(device);
         return Bytes::ZERO;
     }
     async_pools::trim(device).saturating_add(graphs::trim(device))
@@ -96,5 +106,11 @@ pub(crate) fn join() {
     shortage::join(shortage::Elsewhere {
         give_back: |device| !trim(device).is_zero(),
         held: super::held,
+        look,
     });
+}
+
+/// Counts what CUDA's own pools gave back by themselves.
+fn look(device: CUdevice) {
+    async_pools::read_all(|on| on == device);
 }

@@ -107,7 +107,12 @@ pub(crate) fn create(
 /// Notes memory that another process made.
 pub(crate) fn imported(handle: MemHandle) {
     imports::note(imports::Way::Virtual, Bytes::ZERO);
-    BOOK.lock().enter(handle, None);
+    let mut book = BOOK.lock();
+    match book.handles.get(&handle).copied() {
+        // This process made it itself.
+        Some(number) => drop(book.change(number, |memory| memory.references += 1)),
+        None => book.enter(handle, None),
+    }
 }
 
 /// Releases a handle by `call`.

@@ -18,8 +18,6 @@ pub(crate) enum Once {
     IpcUnknown = 8,
     /// The events of an arena cannot be kept.
     Trace = 16,
-    /// A call of CUDA's that takes memory past our pools was refused.
-    FamilyRefused = 32,
     /// There are as many arenas as there can be.
     Arenas = 256,
 }

@@ -31,6 +31,7 @@ macro_rules! intercepted {
             Driver watch lifecycle 2000 cuCtxDetach(context: CUcontext);
             Driver watch contexts 4000 cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint);
             Driver watch green 12040 cuCtxFromGreenCtx(context: *mut CUcontext, green: *mut c_void);
+            Driver watch room 3010 cuCtxSetLimit(limit: c_int, value: usize);
             Driver watch devices 11040 cuDeviceGraphMemTrim(device: CUdevice);
             Driver watch lifecycle 7000 cuDevicePrimaryCtxRelease(device: CUdevice);
             Driver watch lifecycle 11000 cuDevicePrimaryCtxRelease_v2(device: CUdevice);
@@ -39,6 +40,7 @@ macro_rules! intercepted {
             Driver watch contexts 7000 cuDevicePrimaryCtxRetain(context: *mut CUcontext, device: CUdevice);
             Driver watch devices 2000 cuDeviceTotalMem(bytes: *mut u32, device: CUdevice);
             Driver watch devices 3020 cuDeviceTotalMem_v2(bytes: *mut usize, device: CUdevice);
+            Driver watch room 2000 cuEventCreate(event: *mut CUevent, flags: c_uint);
             Driver always proc_address 11030 cuGetProcAddress(
                 name: Text, function: *mut *mut c_void, version: c_int, flags: u64,
             );
@@ -78,6 +80,12 @@ macro_rules! intercepted {
             Driver watch graphs 10000 cuGraphLaunch_ptsz(executable: CUgraphExec, stream: CUstream);
             Driver watch graphs 11010 cuGraphUpload(executable: CUgraphExec, stream: CUstream);
             Driver watch graphs 11010 cuGraphUpload_ptsz(executable: CUgraphExec, stream: CUstream);
+            Driver watch room 3000 cuGraphicsMapResources(
+                count: c_uint, resources: *mut *mut c_void, stream: CUstream,
+            );
+            Driver watch room 7000 cuGraphicsMapResources_ptsz(
+                count: c_uint, resources: *mut *mut c_void, stream: CUstream,
+            );
             Driver watch green 12040 cuGreenCtxCreate(
                 green: *mut *mut c_void, description: *mut c_void, device: CUdevice, flags: c_uint,
             );
@@ -143,16 +151,37 @@ macro_rules! intercepted {
             Driver watch async_pools 11020 cuMemPoolImportFromShareableHandle(
                 pool: *mut CUmemoryPool, shared: *mut c_void, kind: c_int, flags: u64,
             );
+            Driver watch async_pools 11020 cuMemPoolImportPointer(
+                address: *mut CUdeviceptr, pool: CUmemoryPool, data: *mut c_void,
+            );
             Driver watch async_pools 11020 cuMemPoolTrimTo(pool: CUmemoryPool, keep: usize);
             Driver watch virtual_memory 10020 cuMemRelease(handle: MemHandle);
             Driver watch virtual_memory 11000 cuMemRetainAllocationHandle(
                 handle: *mut MemHandle, address: *mut c_void,
+            );
+            Driver watch room 10020 cuMemSetAccess(
+                address: CUdeviceptr, size: usize, access: *const c_void, count: usize,
             );
             Driver watch virtual_memory 10020 cuMemUnmap(address: CUdeviceptr, size: usize);
             Driver watch arrays 5000 cuMipmappedArrayCreate(
                 array: *mut CUarray, description: *const ArrayDescription, levels: c_uint,
             );
             Driver watch arrays 5000 cuMipmappedArrayDestroy(array: CUarray);
+            Driver watch room 12010 cuMulticastBindAddr(
+                multicast: MemHandle, offset: usize, address: CUdeviceptr, size: usize, flags: u64,
+            );
+            Driver watch room 13010 cuMulticastBindAddr_v2(
+                multicast: MemHandle, device: CUdevice, offset: usize, address: CUdeviceptr,
+                size: usize, flags: u64,
+            );
+            Driver watch room 12010 cuMulticastBindMem(
+                multicast: MemHandle, offset: usize, memory: MemHandle, from: usize, size: usize,
+                flags: u64,
+            );
+            Driver watch room 13010 cuMulticastBindMem_v2(
+                multicast: MemHandle, device: CUdevice, offset: usize, memory: MemHandle,
+                from: usize, size: usize, flags: u64,
+            );
             Driver share ranges 4000 cuPointerGetAttribute(
                 to: *mut c_void, attribute: c_int, address: CUdeviceptr,
             );

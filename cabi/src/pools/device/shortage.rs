@@ -21,6 +21,8 @@ pub(crate) struct Elsewhere {
     pub(crate) give_back: fn(CUdevice) -> bool,
     /// How many bytes the program holds, at least.
     pub(crate) held: fn(CUdevice) -> Bytes,
+    /// Counts what changed there without a call that we follow.
+    pub(crate) look: fn(CUdevice),
 }
 
 static ELSEWHERE: OnceLock<Elsewhere> = OnceLock::new();
@@ -41,17 +43,24 @@ pub(super) fn held_elsewhere(device: CUdevice) -> Bytes {
     (ELSEWHERE.get()).map_or(Bytes::ZERO, |elsewhere| (elsewhere.held)(device))
 }
 
+/// Counts what the program has there now, past our pools.
+pub(super) fn look_elsewhere(device: CUdevice) {
+    if let Some(elsewhere) = ELSEWHERE.get() {
+        (elsewhere.look)(device);
+    }
+}
+
 /// Prints once that a call of CUDA's was refused because of the limit.
 pub(crate) fn of_family(family: Family, size: Bytes, device: &Device) {
     let wanted = options(|loaded| loaded.settings.oom_report != OomReport::Off);
     let limit = device.quota.limit().unwrap_or(Bytes::MAX);
-    if wanted && first(Once::FamilyRefused) {
+    if wanted && first(Once::OutOfMemory) {
         let also = match family {
             Family::Managed => " (managed:uncounted leaves managed memory out of the limit)",
             _ => "",
         };
         warn(&format!(
-            "out of memory: {size} asked for as {}, and {} ({limit}) leaves less{also}; said once, \
+            "out of memory: {size} needed for {}, and {} ({limit}) leaves less{also}; said once, \
              the statistics tell the rest",
             family.name(),
             device.limits_name(),

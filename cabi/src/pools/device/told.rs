@@ -6,12 +6,15 @@
 
 use vramalloc_core::{Bytes, Code, MemInfo};
 
-use super::{DevicePool, pools_on};
+use super::{DevicePool, pools_on, shortage};
 use crate::driver::devices;
 
 impl DevicePool {
     /// Free and total memory of the device as the program should see them.
     pub(crate) fn mem_info(&self) -> Result<MemInfo, Code> {
+        if self.device.quota.limit().is_some() {
+            shortage::look_elsewhere(self.device());
+        }
         Ok(self.with_idle_elsewhere(self.arena.mem_info()?))
     }
 

@@ -1,0 +1,130 @@
+//! Risk: a call of CUDA's fails for lack of memory that lies idle in our pools,
+//! or ours for lack of what lies idle in CUDA's.
+
+use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES};
+
+fn run(kind: Kind, strategy: &str, steps: &str) -> Run {
+    let run = Run::preloaded("families", kind)
+        .conf(&format!("strategy:{strategy}"))
+        .env("SIM_CUDA_MEMORY", "1G");
+    steps.split_whitespace().fold(run, Run::arg)
+}
+
+/// The code of the last step of a run to an end without violations.
+#[track_caller]
+fn last(run: &Run) -> u32 {
+    let outcome: Outcome = run.go();
+    outcome.quiet(0).no_violations();
+    let line = outcome.stdout.lines().last().expect(&outcome.what);
+    let (_, code) = line.rsplit_once(": ").unwrap();
+    code.parse().unwrap()
+}
+
+/// A program that gave 90 % of the device back gets half of it by each family.
+#[test]
+fn freed_memory_can_be_had_by_each_family() {
+    for kind in Kind::ALL {
+        for strategy in STRATEGIES {
+            for way in ["pool", "virtual", "managed", "array", "graph"] {
+                let run = run(kind, strategy, &format!("plain:900M give {way}:500M"));
+                assert_eq!(last(&run), 0, "{run}");
+            }
+        }
+    }
+}
+
+/// The same where the device still works with the memory.
+#[test]
+fn freed_memory_is_waited_for() {
+    for way in ["pool", "virtual", "array", "graph"] {
+        let steps = format!("plain:900M work:1000000 give {way}:500M");
+        let run = run(Kind::Driver, "auto_growth", &steps);
+        assert_eq!(last(&run), 0, "{run}");
+        // The simulated driver's own pools wait by themselves.
+        let impatient = run.env("VRAMALLOC_ROOM_WAIT_MS", "0");
+        let expected = if way == "pool" { 0 } else { 2 };
+        assert_eq!(last(&impatient), expected, "{impatient}");
+    }
+}
+
+#[test]
+fn freed_memory_can_be_had_by_another_context() {
+    for kind in Kind::ALL {
+        for strategy in STRATEGIES {
+            let run = run(kind, strategy, "plain:600M give enter");
+            let run = run.env("SIM_CUDA_CONTEXT_SIZE", "300M");
+            assert_eq!(last(&run), 0, "{run}");
+        }
+    }
+}
+
+/// Without the option the calls fail.
+#[test]
+fn without_the_option_nothing_goes_back() {
+    for step in ["virtual:500M", "array:500M", "graph:500M", "enter"] {
+        let run = run(
+            Kind::Driver,
+            "auto_growth",
+            &format!("plain:600M give {step}"),
+        )
+        .env("SIM_CUDA_CONTEXT_SIZE", "300M")
+        .env("VRAMALLOC_ROOM", "off");
+        assert_eq!(last(&run), 2, "{run}");
+    }
+}
+
+/// Calls that take memory for CUDA's own use are made once more, if something
+/// went back.
+#[test]
+fn calls_that_find_no_memory_are_made_once_more() {
+    for (function, step) in [
+        ("cuCtxSetLimit", "stack:4096"),
+        ("cuEventCreate", "event:0"),
+        ("cuStreamCreate", "stream:0"),
+        ("cuCtxCreate_v2", "enter"),
+        ("cuMemMap", "virtual:2M"),
+        ("cuMemImportFromShareableHandle", "import"),
+        ("cuMemPoolImportPointer", "import"),
+    ] {
+        let after = |first: &str| {
+            let run = run(Kind::Driver, "auto_growth", &format!("{first} {step}"));
+            run.env("SIM_CUDA_FAULT", &format!("{function}:1:2"))
+        };
+        let run = after("plain:900M give");
+        assert_eq!(last(&run), 0, "{run}");
+    }
+}
+
+/// Nothing idle, no second call: the driver's answer stands.
+#[test]
+fn a_call_is_not_repeated_for_nothing() {
+    let run = run(Kind::Driver, "auto_growth", "array:900M array:500M");
+    let outcome = run.go();
+    outcome.no_violations();
+    assert_eq!(outcome.driver_calls("cuArrayCreate_v2"), 2, "{run}");
+}
+
+/// Our own pool gets what CUDA's pools and graphs keep.
+#[test]
+fn what_the_driver_keeps_can_be_had_by_our_pools() {
+    for kind in Kind::ALL {
+        for strategy in STRATEGIES {
+            for way in ["pool", "graph"] {
+                let run = run(kind, strategy, &format!("{way}:900M give plain:500M"));
+                assert_eq!(last(&run), 0, "{run}");
+            }
+        }
+    }
+}
+
+/// The same below a limit, on a device that has enough.
+#[test]
+fn what_the_driver_keeps_leaves_the_limit() {
+    for (first, then) in [("plain", "array"), ("pool", "plain"), ("graph", "plain")] {
+        let steps = format!("{first}:900M give {then}:500M");
+        let run = run(Kind::Static, "auto_growth", &steps)
+            .env("SIM_CUDA_MEMORY", "4G")
+            .env("VRAMALLOC_LIMIT", "1G");
+        assert_eq!(last(&run), 0, "{run}");
+    }
+}

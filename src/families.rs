@@ -11,7 +11,7 @@
 //! ([`Families::ask`]) and put back after the memory is gone
 //! ([`Families::put_back`]). Pools of CUDA's own reserve what they like and
 //! give it back when they like: their reserved bytes are read after each call
-//! that may have changed them ([`Reading`]).
+//! that may have changed them ([`Reserved`]).
 //!
 //! Invariant: what is counted of all families is part of what the quota has
 //! reserved. Cost: the quota's lock and one of a family's for each call; none
@@ -50,10 +50,10 @@ impl Families {
     /// Takes `size` bytes out of the quota for a call to CUDA that is about to
     /// be made; `None` if the limit leaves less.
     #[must_use]
-    pub fn ask<'a>(&'a self, quota: &'a Quota, family: Family, size: Bytes) -> Option<Order<'a>> {
+    pub fn ask<'a>(&'a self, quota: &'a Quota, family: Family, size: Bytes) -> Option<Pending<'a>> {
         let asked = quota.ask(size)?;
         let count = self.count(family);
-        Some(Order { asked, count, size })
+        Some(Pending { asked, count, size })
     }
 
     /// Notes a call that was refused because of the limit.
@@ -88,13 +88,13 @@ impl Families {
 
 /// Bytes that CUDA is being asked for. When the value is dropped, they return
 /// to the quota, unless CUDA gave them.
-pub struct Order<'a> {
+pub struct Pending<'a> {
     asked: Asked<'a>,
     count: &'a Lock<FamilyStats>,
     size: Bytes,
 }
 
-impl Order<'_> {
+impl Pending<'_> {
     /// CUDA gave the memory.
     pub fn got(mut self) {
         {
@@ -112,7 +112,7 @@ impl Order<'_> {
 /// Whoever changes the amount reads it afterwards. Readings that overlap are
 /// put in the order in which they began, so the last one to begin stays, and
 /// that one saw all changes that were over when it began.
-pub struct Reading {
+pub struct Reserved {
     begun: AtomicU64,
     now: Lock<Latest>,
 }
@@ -123,17 +123,17 @@ struct Latest {
     bytes: Bytes,
 }
 
-impl Default for Reading {
-    fn default() -> Reading {
-        Reading::new()
+impl Default for Reserved {
+    fn default() -> Reserved {
+        Reserved::new()
     }
 }
 
-impl Reading {
+impl Reserved {
     /// Nothing is reserved.
     #[must_use]
-    pub fn new() -> Reading {
-        Reading {
+    pub fn new() -> Reserved {
+        Reserved {
             begun: AtomicU64::new(0),
             now: Lock::new(Latest {
                 begun: 0,
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_reading_replaces_the_last_one() {
         let (families, quota) = (Families::new(), Quota::new(mib(64)));
-        let reading = Reading::new();
+        let reading = Reserved::new();
         let take = |bytes: Option<Bytes>| {
             let asked = quota.ask(mib(2));
             reading.take(&families, &quota, Family::AsyncPools, asked, || bytes)
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn an_older_reading_changes_nothing() {
         let (families, quota) = (Families::new(), Quota::new(Bytes::MAX));
-        let reading = Reading::new();
+        let reading = Reserved::new();
         let take = |read: &dyn Fn() -> Option<Bytes>| {
             reading.take(&families, &quota, Family::Graphs, None, read)
         };
@@ -268,10 +268,10 @@ mod loom_tests {
             let all = Arc::new((
                 Families::new(),
                 Quota::new(Bytes::MAX),
-                Reading::new(),
+                Reserved::new(),
                 AtomicU64::new(0),
             ));
-            let grow = |all: &(Families, Quota, Reading, AtomicU64)| {
+            let grow = |all: &(Families, Quota, Reserved, AtomicU64)| {
                 let (families, quota, reading, driver) = all;
                 driver.fetch_add(8, Ordering::AcqRel);
                 reading.take(families, quota, Family::AsyncPools, None, || {

@@ -26,12 +26,12 @@ mod owned;
 pub(crate) mod relief;
 pub(crate) mod virtual_memory;
 
-use vramalloc_core::families::Order;
+use vramalloc_core::families::Pending;
 use vramalloc_core::stats::{Family, FamilyReport, ImportReport};
 use vramalloc_core::{Bytes, Code};
 
 use crate::driver::devices::{self, Device};
-use crate::pools::device::shortage;
+use crate::pools::device::{settled, shortage};
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
@@ -62,13 +62,14 @@ fn take(
     let result = relief::with_room(Some(device.handle), &mut call);
     if result == 0 {
         order.got();
+        settled();
     }
     result
 }
 
 /// Takes the bytes out of the quota; if it has not so many, idle memory goes
 /// back first.
-fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Order<'static>> {
+fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Pending<'static>> {
     relief::below_soft(device, size);
     let ask = || device.families.ask(&device.quota, family, size);
     ask().or_else(|| {
@@ -126,10 +127,10 @@ pub(crate) fn imports() -> Vec<ImportReport> {
 
 /// Called when a context is gone, with what was made in it; see
 /// [`owned::end`].
-pub(crate) fn end_context(of: impl Fn(Context) -> bool) {
+pub(crate) fn end_context(of: impl Fn(MadeIn) -> bool) {
     owned::end(of);
     async_pools::read_all(|_| true);
     graphs::read_all();
 }
 
-pub(crate) use owned::Context;
+pub(crate) use owned::MadeIn;

@@ -111,13 +111,6 @@ pub(crate) fn known() -> Vec<&'static Device> {
     DEVICES.lock().clone()
 }
 
-/// Whether there is something past the pools on any device.
-pub(crate) fn any_past() -> bool {
-    known()
-        .iter()
-        .any(|device| !device.families.bytes().is_zero())
-}
-
 /// The quota of the device with this handle.
 pub(crate) fn quota_of(handle: CUdevice) -> Arc<Quota> {
     Arc::clone(&device(handle).quota)

@@ -23,13 +23,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
-use vramalloc_core::families::Reading;
+use vramalloc_core::families::Reserved;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Asked;
 use vramalloc_core::stats::Family;
 
-use super::{PAGE, current_device, graphs, owned, refuse, relief};
+use super::{PAGE, current_device, graphs, owned, refuse, relief, settled};
 use crate::driver::devices::{self, Device};
 use crate::driver::{capture, contexts};
 use crate::process::guard::own_call;
@@ -57,7 +57,7 @@ struct Pool {
     is_own: bool,
     /// Passed by calls of ours about it; closed when it is destroyed.
     calls: Gate,
-    reserved: Reading,
+    reserved: Reserved,
     /// The size of the pieces in which it grows. Relaxed: an estimate, which only
     /// falls.
     piece: AtomicU64,
@@ -155,7 +155,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         device,
         is_own,
         calls: Gate::new(),
-        reserved: Reading::new(),
+        reserved: Reserved::new(),
         piece: AtomicU64::new(PIECE.get()),
         is_beyond: AtomicBool::new(false),
         flying: AtomicU64::new(0),
@@ -242,6 +242,9 @@ pub(crate) fn allocate(
     families.served(FAMILY);
     if pool.is_own {
         owned::keep((FAMILY, made()), device, Arc::clone(&pool) as _);
+    }
+    if now != before {
+        settled();
     }
     result
 }

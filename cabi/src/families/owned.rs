@@ -16,7 +16,7 @@ use vramalloc_core::Bytes;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
 
-use super::{put_back, take};
+use super::{put_back, settled, take};
 use crate::driver::devices::Device;
 use crate::driver::{contexts, green};
 use crate::process::guard::own_call;
@@ -25,22 +25,22 @@ use crate::types::{CUcontext, CUdevice, CudaResult};
 
 /// The context in which something was made.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Context {
+pub(crate) struct MadeIn {
     /// Its handle, as a number.
     pub(crate) handle: usize,
     /// The device whose primary context it is, if it is one.
     pub(crate) primary_of: Option<CUdevice>,
 }
 
-impl Context {
+impl MadeIn {
     /// The one that is current on this thread.
-    fn current(device: &Device) -> Context {
+    fn current(device: &Device) -> MadeIn {
         let mut handle: CUcontext = ptr::null_mut();
         // SAFETY: writes the answer to a local.
         own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut handle) });
         let handle = green::whole(handle);
         let is_primary = contexts::learn(handle, device.handle).is_some_and(|(_, primary)| primary);
-        Context {
+        MadeIn {
             handle: handle.addr(),
             primary_of: is_primary.then_some(device.handle),
         }
@@ -50,22 +50,22 @@ impl Context {
 struct Item {
     device: &'static Device,
     size: Bytes,
-    context: Context,
+    context: MadeIn,
     /// What it keeps alive.
     _keeps: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// By family and address or handle.
-pub(super) type Key = (Family, u64);
+pub(super) type ItemKey = (Family, u64);
 
-static ITEMS: SpinMutex<BTreeMap<Key, Item>, Brief> = SpinMutex::new(BTreeMap::new());
+static ITEMS: SpinMutex<BTreeMap<ItemKey, Item>, Brief> = SpinMutex::new(BTreeMap::new());
 /// Whether there is or was one. Relaxed: a thread that ends what another one
 /// made learned of it from there.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Enters what was made just now.
 fn enter(
-    key: Key,
+    key: ItemKey,
     device: &'static Device,
     size: Bytes,
     keeps: Option<Arc<dyn Any + Send + Sync>>,
@@ -73,7 +73,7 @@ fn enter(
     let item = Item {
         device,
         size,
-        context: Context::current(device),
+        context: MadeIn::current(device),
         _keeps: keeps,
     };
     ANY.store(true, Ordering::Relaxed);
@@ -101,14 +101,14 @@ pub(super) fn make(
 }
 
 /// Enters something that is counted elsewhere and keeps `keeps` until it ends.
-pub(super) fn keep(key: Key, device: &'static Device, keeps: Arc<dyn Any + Send + Sync>) {
+pub(super) fn keep(key: ItemKey, device: &'static Device, keeps: Arc<dyn Any + Send + Sync>) {
     enter(key, device, Bytes::ZERO, Some(keeps));
 }
 
 /// Makes the call that ends what is known by one of these names; `None`, without
 /// a call, if nothing is.
 pub(super) fn end_by<const N: usize>(
-    names: [Key; N],
+    names: [ItemKey; N],
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
     if !ANY.load(Ordering::Relaxed) {
@@ -121,6 +121,7 @@ pub(super) fn end_by<const N: usize>(
     let result = own_call(call);
     if result == 0 {
         put_back(item.device, key.0, item.size);
+        settled();
     } else {
         ITEMS.lock().insert(key, item);
     }
@@ -128,10 +129,10 @@ pub(super) fn end_by<const N: usize>(
 }
 
 /// Forgets what was made in the contexts that `of` says are gone.
-pub(super) fn end(of: impl Fn(Context) -> bool) {
-    let gone: Vec<(Key, Item)> = {
+pub(super) fn end(of: impl Fn(MadeIn) -> bool) {
+    let gone: Vec<(ItemKey, Item)> = {
         let mut items = ITEMS.lock();
-        let keys: Vec<Key> = (items.iter())
+        let keys: Vec<ItemKey> = (items.iter())
             .filter(|(_, item)| of(item.context))
             .map(|(key, _)| *key)
             .collect();

@@ -15,7 +15,7 @@ use vramalloc_core::Bytes;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
 
-use super::{imports, put_back, relief, take};
+use super::{imports, put_back, relief, settled, take};
 use crate::driver::devices::{self, Device};
 use crate::process::guard::own_call;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult, MemHandle};
@@ -229,5 +229,6 @@ pub(crate) fn unmap(
 fn gone(memory: Option<Memory>) {
     if let Some((device, size)) = memory.and_then(|memory| memory.counts) {
         put_back(device, Family::Virtual, size);
+        settled();
     }
 }

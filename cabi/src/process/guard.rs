@@ -14,7 +14,6 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use vramalloc_core::Code;
@@ -149,14 +148,6 @@ pub(crate) fn enter(
     let _held = (!matches!(entry, Entry::serve | Entry::free)).then(cancel::Held::back);
     // After a panic all shared state behind the doors counts as broken, so no
     // half-made change is looked at again.
-    let is_watched = entry == Entry::watch && within == Inside::Program;
-    let serve = || {
-        let answer = serve();
-        if is_watched && let Some(then) = WHEN_WATCHED.get() {
-            then();
-        }
-        answer
-    };
     let answer = catch_unwind(AssertUnwindSafe(serve)).unwrap_or_else(|payload| {
         give_up(payload);
         match entry {
@@ -170,15 +161,6 @@ pub(crate) fn enter(
         (Inside::Failing(code), None) if entry == Entry::free => Some(code.get()),
         (_, answer) => answer,
     }
-}
-
-/// Called after our function behind a door that only watches.
-static WHEN_WATCHED: OnceLock<fn()> = OnceLock::new();
-
-/// Registers the one listener that is called when the program's call of a door
-/// that only watches was looked at.
-pub(crate) fn when_watched(then: fn()) {
-    let _again = WHEN_WATCHED.set(then);
 }
 
 /// Why a function of the C API is not served.

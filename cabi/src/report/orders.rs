@@ -9,7 +9,6 @@
 
 use vramalloc_core::control::{Order, OrderKind, Outcome};
 
-use crate::driver::devices;
 use crate::pools::device;
 use crate::process::guard;
 use crate::process::say::one_line;
@@ -21,19 +20,12 @@ use crate::page::{self, Page};
 
 /// Has the end of calls that are no hits looked at from now on.
 pub(crate) fn begin(_: &'static Start) {
-    device::when_settled(after_arena);
-    guard::when_watched(after_watched);
+    device::when_settled(after_call);
 }
 
 /// After a call that took memory or gave some back, or may have.
-fn after_arena() {
+fn after_call() {
     look(page::ready);
-}
-
-/// After a call that changed what we must know of: some of these take memory
-/// past the pools. A process that takes no memory has no page.
-fn after_watched() {
-    look(|| page::made().or_else(|| devices::any_past().then(page::ready)?));
 }
 
 /// The same from a thread of ours. Whether it is worth looking again.

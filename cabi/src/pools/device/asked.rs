@@ -57,12 +57,14 @@ pub(crate) fn obey_limit(trim: fn(&DevicePool) -> Bytes) {
 static WHEN_SETTLED: OnceLock<fn()> = OnceLock::new();
 
 /// Registers the one listener that is called at the end of each call to an
-/// arena that did more than take a block or put one back, when nothing is held.
+/// arena that did more than take a block or put one back, and of each call that
+/// changed what there is past the pools; when nothing is held.
 pub(crate) fn when_settled(then: fn()) {
     let _again = WHEN_SETTLED.set(then);
 }
 
-pub(super) fn settled() {
+/// A call is over that changed what the program holds.
+pub(crate) fn settled() {
     if let Some(then) = WHEN_SETTLED.get() {
         then();
     }

@@ -11,7 +11,7 @@
 //! ([`Families::ask`]) and put back after the memory is gone
 //! ([`Families::put_back`]). Pools of CUDA's own reserve what they like and
 //! give it back when they like: their reserved bytes are read after each call
-//! that may have changed them ([`Reserved`]).
+//! that may have changed them ([`LastRead`]).
 //!
 //! Invariant: what is counted of all families is part of what the quota has
 //! reserved. Cost: the quota's lock and one of a family's for each call; none
@@ -50,10 +50,10 @@ impl Families {
     /// Takes `size` bytes out of the quota for a call to CUDA that is about to
     /// be made; `None` if the limit leaves less.
     #[must_use]
-    pub fn ask<'a>(&'a self, quota: &'a Quota, family: Family, size: Bytes) -> Option<Pending<'a>> {
+    pub fn ask<'a>(&'a self, quota: &'a Quota, family: Family, size: Bytes) -> Option<Charge<'a>> {
         let asked = quota.ask(size)?;
         let count = self.count(family);
-        Some(Pending { asked, count, size })
+        Some(Charge { asked, count, size })
     }
 
     /// Notes a call that was refused because of the limit.
@@ -88,13 +88,13 @@ impl Families {
 
 /// Bytes that CUDA is being asked for. When the value is dropped, they return
 /// to the quota, unless CUDA gave them.
-pub struct Pending<'a> {
+pub struct Charge<'a> {
     asked: Asked<'a>,
     count: &'a Lock<FamilyStats>,
     size: Bytes,
 }
 
-impl Pending<'_> {
+impl Charge<'_> {
     /// CUDA gave the memory.
     pub fn got(mut self) {
         {
@@ -112,7 +112,7 @@ impl Pending<'_> {
 /// Whoever changes the amount reads it afterwards. Readings that overlap are
 /// put in the order in which they began, so the last one to begin stays, and
 /// that one saw all changes that were over when it began.
-pub struct Reserved {
+pub struct LastRead {
     begun: AtomicU64,
     now: Lock<Latest>,
 }
@@ -123,17 +123,17 @@ struct Latest {
     bytes: Bytes,
 }
 
-impl Default for Reserved {
-    fn default() -> Reserved {
-        Reserved::new()
+impl Default for LastRead {
+    fn default() -> LastRead {
+        LastRead::new()
     }
 }
 
-impl Reserved {
+impl LastRead {
     /// Nothing is reserved.
     #[must_use]
-    pub fn new() -> Reserved {
-        Reserved {
+    pub fn new() -> LastRead {
+        LastRead {
             begun: AtomicU64::new(0),
             now: Lock::new(Latest {
                 begun: 0,
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_reading_replaces_the_last_one() {
         let (families, quota) = (Families::new(), Quota::new(mib(64)));
-        let reading = Reserved::new();
+        let reading = LastRead::new();
         let take = |bytes: Option<Bytes>| {
             let asked = quota.ask(mib(2));
             reading.take(&families, &quota, Family::AsyncPools, asked, || bytes)
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn an_older_reading_changes_nothing() {
         let (families, quota) = (Families::new(), Quota::new(Bytes::MAX));
-        let reading = Reserved::new();
+        let reading = LastRead::new();
         let take = |read: &dyn Fn() -> Option<Bytes>| {
             reading.take(&families, &quota, Family::Graphs, None, read)
         };
@@ -268,10 +268,10 @@ mod loom_tests {
             let all = Arc::new((
                 Families::new(),
                 Quota::new(Bytes::MAX),
-                Reserved::new(),
+                LastRead::new(),
                 AtomicU64::new(0),
             ));
-            let grow = |all: &(Families, Quota, Reserved, AtomicU64)| {
+            let grow = |all: &(Families, Quota, LastRead, AtomicU64)| {
                 let (families, quota, reading, driver) = all;
                 driver.fetch_add(8, Ordering::AcqRel);
                 reading.take(families, quota, Family::AsyncPools, None, || {

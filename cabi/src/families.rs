@@ -26,7 +26,7 @@ mod owned;
 pub(crate) mod relief;
 pub(crate) mod virtual_memory;
 
-use vramalloc_core::families::Pending;
+use vramalloc_core::families::Charge;
 use vramalloc_core::stats::{Family, FamilyReport, ImportReport};
 use vramalloc_core::{Bytes, Code};
 
@@ -69,7 +69,7 @@ fn take(
 
 /// Takes the bytes out of the quota; if it has not so many, idle memory goes
 /// back first.
-fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Pending<'static>> {
+fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Charge<'static>> {
     relief::below_soft(device, size);
     let ask = || device.families.ask(&device.quota, family, size);
     ask().or_else(|| {

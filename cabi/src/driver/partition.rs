@@ -101,7 +101,12 @@ fn found() -> Option<(Nvml, Vec<PathBuf>)> {
 /// `/proc/PID/cgroup`.
 fn groups(root: &Path, own: &str) -> Option<Vec<PathBuf>> {
     let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let own = root.join(path);
+    // A path that ends in a slash is another name than the folder's.
+    let own = if path.is_empty() {
+        root.to_owned()
+    } else {
+        root.join(path)
+    };
     let all = own
         .ancestors()
         .take_while(|folder| folder.starts_with(root));
@@ -179,12 +184,12 @@ impl Nvml {
     /// The least hard limit of the groups, and the soft one of the first.
     fn limits(&self, uuid: u128, groups: &[PathBuf]) -> Option<Partition> {
         own_call(|| {
+            let uuid = CString::new(text(uuid)).ok()?;
             // SAFETY: takes no argument; the end below belongs to it.
             if unsafe { (self.begin)() } != 0 {
                 return None;
             }
             let mut device = std::ptr::null_mut();
-            let uuid = CString::new(text(uuid)).ok()?;
             // SAFETY: a text ending in zero, and a local for the answer.
             let known = unsafe { (self.device)(uuid.as_ptr(), &raw mut device) } == 0;
             let all = groups.iter().filter(|_| known).filter_map(|group| {

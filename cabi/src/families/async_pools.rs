@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
-use vramalloc_core::families::Reserved;
+use vramalloc_core::families::LastRead;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Asked;
@@ -57,7 +57,7 @@ struct Pool {
     is_own: bool,
     /// Passed by calls of ours about it; closed when it is destroyed.
     calls: Gate,
-    reserved: Reserved,
+    reserved: LastRead,
     /// The size of the pieces in which it grows. Relaxed: an estimate, which only
     /// falls.
     piece: AtomicU64,
@@ -155,7 +155,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         device,
         is_own,
         calls: Gate::new(),
-        reserved: Reserved::new(),
+        reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
         is_beyond: AtomicBool::new(false),
         flying: AtomicU64::new(0),
@@ -261,12 +261,12 @@ fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream) {
 
 /// What lets a request through: that the pool has room for it, or that what it
 /// may make the pool reserve was taken out of the quota. Without a limit, neither.
-type Leave<'a> = (Option<Within<'a>>, Option<Asked<'a>>);
+type Leave<'a> = (Option<InRoom<'a>>, Option<Asked<'a>>);
 
 /// A request that is in `flying`, until the driver has served it.
-struct Within<'a>(&'a AtomicU64, Bytes);
+struct InRoom<'a>(&'a AtomicU64, Bytes);
 
-impl Drop for Within<'_> {
+impl Drop for InRoom<'_> {
     fn drop(&mut self) {
         // Release: what the request uses is there for whoever finds it gone in
         // `within`.
@@ -292,13 +292,13 @@ fn leave(pool: &Pool, size: Bytes) -> Option<Leave<'_>> {
 }
 
 /// Whether a pool has room for a request besides those that are under way.
-fn within(pool: &Pool, size: Bytes) -> Option<Within<'_>> {
+fn within(pool: &Pool, size: Bytes) -> Option<InRoom<'_>> {
     if !pool.is_within_limit() {
         return None;
     }
     // AcqRel: of two requests one sees the other; Release where it is gone.
     let others = pool.flying.fetch_add(size.get(), Ordering::AcqRel);
-    let within = Within(&pool.flying, size);
+    let within = InRoom(&pool.flying, size);
     let used = pool.attribute(USED)?.saturating_add(Bytes::new(others));
     (size <= pool.read().saturating_sub(used)).then_some(within)
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
-use vramalloc_core::families::Reserved;
+use vramalloc_core::families::LastRead;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
 
@@ -34,7 +34,7 @@ const FAMILY: Family = Family::Graphs;
 /// What the graphs of a device have reserved.
 struct Graphs {
     device: &'static Device,
-    reserved: Reserved,
+    reserved: LastRead,
 }
 
 static GRAPHS: SpinMutex<Vec<Arc<Graphs>>, Brief> = SpinMutex::new(Vec::new());
@@ -112,7 +112,7 @@ pub(crate) fn add(
             .iter()
             .any(|graphs| graphs.device.handle == device.handle)
         {
-            let reserved = Reserved::new();
+            let reserved = LastRead::new();
             graphs.push(Arc::new(Graphs { device, reserved }));
         }
         ANY.store(true, Ordering::Relaxed);

@@ -56,16 +56,16 @@ struct Item {
 }
 
 /// By family and address or handle.
-pub(super) type ItemKey = (Family, u64);
+pub(super) type Made = (Family, u64);
 
-static ITEMS: SpinMutex<BTreeMap<ItemKey, Item>, Brief> = SpinMutex::new(BTreeMap::new());
+static ITEMS: SpinMutex<BTreeMap<Made, Item>, Brief> = SpinMutex::new(BTreeMap::new());
 /// Whether there is or was one. Relaxed: a thread that ends what another one
 /// made learned of it from there.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Enters what was made just now.
 fn enter(
-    key: ItemKey,
+    key: Made,
     device: &'static Device,
     size: Bytes,
     keeps: Option<Arc<dyn Any + Send + Sync>>,
@@ -101,14 +101,14 @@ pub(super) fn make(
 }
 
 /// Enters something that is counted elsewhere and keeps `keeps` until it ends.
-pub(super) fn keep(key: ItemKey, device: &'static Device, keeps: Arc<dyn Any + Send + Sync>) {
+pub(super) fn keep(key: Made, device: &'static Device, keeps: Arc<dyn Any + Send + Sync>) {
     enter(key, device, Bytes::ZERO, Some(keeps));
 }
 
 /// Makes the call that ends what is known by one of these names; `None`, without
 /// a call, if nothing is.
 pub(super) fn end_by<const N: usize>(
-    names: [ItemKey; N],
+    names: [Made; N],
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
     if !ANY.load(Ordering::Relaxed) {
@@ -130,9 +130,9 @@ pub(super) fn end_by<const N: usize>(
 
 /// Forgets what was made in the contexts that `of` says are gone.
 pub(super) fn end(of: impl Fn(MadeIn) -> bool) {
-    let gone: Vec<(ItemKey, Item)> = {
+    let gone: Vec<(Made, Item)> = {
         let mut items = ITEMS.lock();
-        let keys: Vec<ItemKey> = (items.iter())
+        let keys: Vec<Made> = (items.iter())
             .filter(|(_, item)| of(item.context))
             .map(|(key, _)| *key)
             .collect();

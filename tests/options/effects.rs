@@ -34,6 +34,21 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "nvmls_own_answers_stay_without_a_limit_and_where_the_option_says_so",
     ),
     (
+        "managed",
+        "tests/preload/families.rs",
+        "uncounted_managed_memory_passes_the_limit",
+    ),
+    (
+        "room",
+        "tests/preload/room.rs",
+        "without_the_option_nothing_goes_back",
+    ),
+    (
+        "room_wait_ms",
+        "tests/preload/room.rs",
+        "freed_memory_is_waited_for",
+    ),
+    (
         "free_sync",
         "tests/preload/reuse.rs",
         "only_strict_frees_wait",

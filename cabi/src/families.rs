@@ -118,6 +118,11 @@ pub(crate) fn reports() -> Vec<FamilyReport> {
     of.filter(FamilyReport::is_used).collect()
 }
 
+/// Whether there is anything to report.
+pub(crate) fn any() -> bool {
+    imports::counts().next().is_some() || !reports().is_empty()
+}
+
 /// What came from other processes and other interfaces.
 pub(crate) fn imports() -> Vec<ImportReport> {
     let counts = imports::counts();

@@ -135,6 +135,21 @@ fn an_exporter_without_us_is_read_as_bare() {
     }
 }
 
+/// What the other process opens is in its statistics.
+#[test]
+fn what_is_opened_is_listed() {
+    for kind in Kind::ALL {
+        let outcome = run(kind, "auto_growth", "share").0.go();
+        let files = outcome.written.values();
+        let imports = files.filter_map(|text| {
+            let stats: serde_json::Value = serde_json::from_str(text).ok()?;
+            let import = stats["imports"].get(0)?.clone();
+            (import["way"] == "ipc").then_some(import["count"].as_u64()?)
+        });
+        assert!(imports.sum::<u64>() > 0, "{}", outcome.what);
+    }
+}
+
 /// The blocks inside chunks; what starts a chunk has the driver's own handle.
 #[test]
 fn what_was_freed_opens_no_more() {

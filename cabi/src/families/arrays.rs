@@ -47,8 +47,9 @@ fn size_of(description: &ArrayDescription, is_mipmap: bool) -> Bytes {
     // No rows, or no layers, are one.
     let elements = elements.into_iter().map(|count| (count as u64).max(1));
     let elements = elements.fold(1, u64::saturating_mul);
-    let bits = bits(description.format).saturating_mul(u64::from(description.channels));
-    let bytes = elements.saturating_mul(bits).div_ceil(8);
+    let bits = u128::from(bits(description.format)) * u128::from(description.channels);
+    let bytes = u128::from(elements).saturating_mul(bits).div_ceil(8);
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     let levels = if is_mipmap { bytes / 3 } else { 0 };
     let size = Bytes::new(bytes.saturating_add(levels));
     size.round_up(GRAIN).unwrap_or(Bytes::MAX)

@@ -56,7 +56,7 @@ pub(crate) fn write_between(start: &Start) -> bool {
 
 fn write(start: &Start, writer: &mut Writer) {
     let arenas = used_arenas();
-    let is_past_us = reach::handed_on() || !families::reports().is_empty();
+    let is_past_us = reach::handed_on() || families::any();
     if arenas.is_empty() && !is_past_us {
         return;
     }

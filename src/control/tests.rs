@@ -173,7 +173,7 @@ fn a_writer_that_dies_leaves_nothing_torn() {
             assert_eq!(page.figures().unwrap(), Seen::Whole(figures(3)));
         },
     );
-    assert_eq!(stores, 4 + 4 + 2 * 16);
+    assert_eq!(stores, 4 + 4 + 2 * 18);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The doors of CUDA's memory pools.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 use vramalloc_core::Bytes;
@@ -16,10 +17,9 @@ pub(crate) unsafe fn cuMemAllocAsync(
     stream: CUstream,
 ) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments, here and below.
-    let call = || unsafe { real::cuMemAllocAsync(address, size, stream) };
-    // SAFETY: read after the real function has written there, here and below.
-    let made = || unsafe { *address };
-    Some(async_pools::allocate(None, size, stream, call, made))
+    let call = |to| unsafe { real::cuMemAllocAsync(to, size, stream) };
+    // SAFETY: as above.
+    unsafe { allocate(address, None, size, stream, call) }
 }
 
 pub(crate) unsafe fn cuMemAllocAsync_ptsz(
@@ -27,12 +27,10 @@ pub(crate) unsafe fn cuMemAllocAsync_ptsz(
     size: usize,
     stream: CUstream,
 ) -> Option<CudaResult> {
-    let named = of_thread(stream);
     // SAFETY: as above.
-    let call = || unsafe { real::cuMemAllocAsync_ptsz(address, size, stream) };
+    let call = |to| unsafe { real::cuMemAllocAsync_ptsz(to, size, stream) };
     // SAFETY: as above.
-    let made = || unsafe { *address };
-    Some(async_pools::allocate(None, size, named, call, made))
+    unsafe { allocate(address, None, size, of_thread(stream), call) }
 }
 
 pub(crate) unsafe fn cuMemAllocFromPoolAsync(
@@ -42,10 +40,9 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync(
     stream: CUstream,
 ) -> Option<CudaResult> {
     // SAFETY: as above.
-    let call = || unsafe { real::cuMemAllocFromPoolAsync(address, size, pool, stream) };
+    let call = |to| unsafe { real::cuMemAllocFromPoolAsync(to, size, pool, stream) };
     // SAFETY: as above.
-    let made = || unsafe { *address };
-    Some(async_pools::allocate(Some(pool), size, stream, call, made))
+    unsafe { allocate(address, Some(pool), size, stream, call) }
 }
 
 pub(crate) unsafe fn cuMemAllocFromPoolAsync_ptsz(
@@ -54,12 +51,34 @@ pub(crate) unsafe fn cuMemAllocFromPoolAsync_ptsz(
     pool: CUmemoryPool,
     stream: CUstream,
 ) -> Option<CudaResult> {
-    let named = of_thread(stream);
     // SAFETY: as above.
-    let call = || unsafe { real::cuMemAllocFromPoolAsync_ptsz(address, size, pool, stream) };
+    let call = |to| unsafe { real::cuMemAllocFromPoolAsync_ptsz(to, size, pool, stream) };
     // SAFETY: as above.
-    let made = || unsafe { *address };
-    Some(async_pools::allocate(Some(pool), size, named, call, made))
+    unsafe { allocate(address, Some(pool), size, of_thread(stream), call) }
+}
+
+/// Makes a request by `call`, which writes to the place that it is given. The
+/// caller's own is written when the request is served, and only then.
+///
+/// # Safety
+/// `address` is null, or what `call` writes may be written there.
+unsafe fn allocate(
+    address: *mut CUdeviceptr,
+    pool: Option<CUmemoryPool>,
+    size: usize,
+    stream: CUstream,
+    call: impl Fn(*mut CUdeviceptr) -> CudaResult,
+) -> Option<CudaResult> {
+    if address.is_null() {
+        return None;
+    }
+    let made = Cell::new(0);
+    let result = async_pools::allocate(pool, size, stream, || call(made.as_ptr()), || made.get());
+    if result == 0 {
+        // SAFETY: the caller's promise.
+        unsafe { *address = made.get() };
+    }
+    Some(result)
 }
 
 /// What a stream is called elsewhere that a function with `_ptsz` is given.

@@ -63,19 +63,31 @@ impl Device {
 
 /// The device with this handle; the first call asks the driver about it.
 pub(crate) fn device(handle: CUdevice) -> &'static Device {
-    let known = |devices: &[&'static Device]| {
-        devices
-            .iter()
-            .find(|device| device.handle == handle)
-            .copied()
-    };
-    if let Some(device) = known(&DEVICES.lock()) {
-        return device;
-    }
+    find(handle).unwrap_or_else(|| make(handle, size(handle)))
+}
+
+/// The device with a handle that the program named, if the driver knows one:
+/// before it was initialised it knows none.
+pub(crate) fn named(handle: CUdevice) -> Option<&'static Device> {
+    find(handle).or_else(|| Some(make(handle, Some(size(handle)?))))
+}
+
+fn find(handle: CUdevice) -> Option<&'static Device> {
+    let devices = DEVICES.lock();
+    let device = devices.iter().find(|device| device.handle == handle);
+    device.copied()
+}
+
+/// How much memory a device has, if the driver says.
+fn size(handle: CUdevice) -> Option<Bytes> {
     let mut total = 0_usize;
     // SAFETY: writes the answer to a local.
     let told = unsafe { real::cuDeviceTotalMem_v2(&raw mut total, handle) } == 0;
-    let total = told.then(|| Bytes::new(total as u64));
+    told.then(|| Bytes::new(total as u64))
+}
+
+/// Asks the driver about a device, and keeps what it says.
+fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
     let uuid = uuid(handle);
     let partition = partition::of(uuid);
     let quota = Quota::new(limit(handle, total, partition));
@@ -98,7 +110,7 @@ pub(crate) fn device(handle: CUdevice) -> &'static Device {
         families: Families::new(),
     };
     let mut devices = DEVICES.lock();
-    if let Some(device) = known(&devices) {
+    if let Some(device) = devices.iter().find(|known| known.handle == handle) {
         return device;
     }
     let device: &'static Device = Box::leak(Box::new(device));

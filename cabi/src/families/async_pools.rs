@@ -29,7 +29,7 @@ use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Asked;
 use vramalloc_core::stats::Family;
 
-use super::{PAGE, current_device, graphs, owned, refuse, relief, settled};
+use super::{MadeIn, PAGE, current_device, graphs, owned, refuse, relief, settled};
 use crate::driver::devices::{self, Device};
 use crate::driver::{capture, contexts};
 use crate::process::guard::own_call;
@@ -241,7 +241,8 @@ pub(crate) fn allocate(
     }
     families.served(FAMILY);
     if pool.is_own {
-        owned::keep((FAMILY, made()), device, Arc::clone(&pool) as _);
+        let context = MadeIn::of_stream(stream, device);
+        owned::keep((FAMILY, made()), device, context, Arc::clone(&pool) as _);
     }
     if now != before {
         settled();
@@ -388,7 +389,8 @@ pub(crate) fn trimmed(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -
 /// Destroys a pool. If any of it is in use, all of it counts on until that is
 /// freed: the driver answers for the pool no more.
 pub(crate) fn destroy(handle: CUmemoryPool, call: impl FnOnce() -> CudaResult) -> CudaResult {
-    let Some(pool) = known(handle) else {
+    // The driver keeps a device's own pool.
+    let Some(pool) = known(handle).filter(|pool| pool.is_own) else {
         return own_call(call);
     };
     pool.read();

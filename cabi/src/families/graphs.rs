@@ -127,7 +127,10 @@ pub(crate) fn add_on(
     size: usize,
     call: impl FnOnce() -> CudaResult,
 ) -> CudaResult {
-    add(devices::device(device), Bytes::new(size as u64), call)
+    match devices::named(device) {
+        Some(device) => add(device, Bytes::new(size as u64), call),
+        None => own_call(call),
+    }
 }
 
 /// Makes a call that may reserve memory for a graph. A launch that finds none has

@@ -21,7 +21,7 @@ use crate::driver::devices::Device;
 use crate::driver::{contexts, green};
 use crate::process::guard::own_call;
 use crate::real;
-use crate::types::{CUcontext, CUdevice, CudaResult};
+use crate::types::{CUcontext, CUdevice, CUstream, CudaResult};
 
 /// The context in which something was made.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -38,6 +38,22 @@ impl MadeIn {
         let mut handle: CUcontext = ptr::null_mut();
         // SAFETY: writes the answer to a local.
         own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut handle) });
+        MadeIn::of(handle, device)
+    }
+
+    /// The one that a stream belongs to.
+    pub(super) fn of_stream(stream: CUstream, device: &Device) -> MadeIn {
+        let mut handle: CUcontext = ptr::null_mut();
+        // SAFETY: the program's own stream, and a local for the answer.
+        let told = own_call(|| unsafe { real::cuStreamGetCtx(stream, &raw mut handle) });
+        if told == 0 {
+            MadeIn::of(handle, device)
+        } else {
+            MadeIn::current(device)
+        }
+    }
+
+    fn of(handle: CUcontext, device: &Device) -> MadeIn {
         let handle = green::whole(handle);
         let is_primary = contexts::learn(handle, device.handle).is_some_and(|(_, primary)| primary);
         MadeIn {
@@ -68,12 +84,13 @@ fn enter(
     key: Made,
     device: &'static Device,
     size: Bytes,
+    context: MadeIn,
     keeps: Option<Arc<dyn Any + Send + Sync>>,
 ) {
     let item = Item {
         device,
         size,
-        context: MadeIn::current(device),
+        context,
         _keeps: keeps,
     };
     ANY.store(true, Ordering::Relaxed);
@@ -95,14 +112,25 @@ pub(super) fn make(
 ) -> CudaResult {
     let result = take(device, family, size, call);
     if result == 0 {
-        enter((family, made()), device, size, None);
+        enter(
+            (family, made()),
+            device,
+            size,
+            MadeIn::current(device),
+            None,
+        );
     }
     result
 }
 
 /// Enters something that is counted elsewhere and keeps `keeps` until it ends.
-pub(super) fn keep(key: Made, device: &'static Device, keeps: Arc<dyn Any + Send + Sync>) {
-    enter(key, device, Bytes::ZERO, Some(keeps));
+pub(super) fn keep(
+    key: Made,
+    device: &'static Device,
+    context: MadeIn,
+    keeps: Arc<dyn Any + Send + Sync>,
+) {
+    enter(key, device, Bytes::ZERO, context, Some(keeps));
 }
 
 /// Makes the call that ends what is known by one of these names; `None`, without

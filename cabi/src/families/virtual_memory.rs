@@ -21,13 +21,14 @@ use crate::process::guard::own_call;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult, MemHandle};
 
 /// What the driver was asked for.
-#[derive(Copy, Clone)]
 struct Memory {
     /// Its device, and how much counts there; `None` if nothing does.
     counts: Option<(&'static Device, Bytes)>,
     /// How often its handles have to be released.
     references: u64,
     mappings: u64,
+    /// Its handles in the book; as a rule one.
+    handles: Vec<MemHandle>,
 }
 
 struct Mapping {
@@ -56,14 +57,34 @@ impl Book {
     fn enter(&mut self, handle: MemHandle, counts: Option<(&'static Device, Bytes)>) {
         let number = self.next;
         self.next += 1;
-        self.handles.insert(handle, number);
-        let (references, mappings) = (1, 0);
         let memory = Memory {
             counts,
-            references,
-            mappings,
+            references: 1,
+            mappings: 0,
+            handles: Vec::new(),
         };
         self.memories.insert(number, memory);
+        self.name(number, handle);
+    }
+
+    /// Notes that a handle is this memory's.
+    fn name(&mut self, number: u64, handle: MemHandle) {
+        if let Some(memory) = self.memories.get_mut(&number)
+            && self.handles.insert(handle, number) != Some(number)
+        {
+            memory.handles.push(handle);
+        }
+    }
+
+    /// Forgets the handles of a memory: the driver may give them to another.
+    fn forget_handles(&mut self, number: u64) {
+        let memory = self.memories.get_mut(&number);
+        let handles = memory.map(|memory| std::mem::take(&mut memory.handles));
+        for handle in handles.into_iter().flatten() {
+            if self.handles.get(&handle) == Some(&number) {
+                self.handles.remove(&handle);
+            }
+        }
     }
 
     /// Changes what is known of a memory. If nothing refers to it any more, it
@@ -93,7 +114,7 @@ pub(crate) fn create(
     made: impl FnOnce() -> MemHandle,
 ) -> CudaResult {
     let size = Bytes::new(size as u64);
-    let counts = device.map(|device| (devices::device(device), size));
+    let counts = device.and_then(devices::named).map(|device| (device, size));
     let result = match counts {
         Some((device, size)) => take(device, Family::Virtual, size, call),
         None => own_call(call),
@@ -117,38 +138,27 @@ pub(crate) fn imported(handle: MemHandle) {
 
 /// Releases a handle by `call`.
 pub(crate) fn release(handle: MemHandle, call: impl FnOnce() -> CudaResult) -> Option<CudaResult> {
-    let (number, last) = {
+    let number = {
         let mut book = BOOK.lock();
         let number = *book.handles.get(&handle)?;
-        let memory = book.memories.get(&number).copied()?;
-        if memory.references == 1 {
-            book.handles.retain(|_, of| *of != number);
+        if book.memories.get(&number)?.references == 1 {
+            book.forget_handles(number);
         }
-        let gone = book.change(number, |memory| memory.references -= 1);
-        (number, gone)
+        number
     };
     let result = own_call(call);
-    if result == 0 {
-        gone(last);
-        return Some(result);
-    }
-    let mut book = BOOK.lock();
-    match last {
-        Some(memory) => {
-            let references = memory.references + 1;
-            book.memories.insert(
-                number,
-                Memory {
-                    references,
-                    ..memory
-                },
-            );
+    let last = {
+        let mut book = BOOK.lock();
+        if result != 0 {
+            book.name(number, handle);
+            return Some(result);
         }
-        None => {
-            book.change(number, |memory| memory.references += 1);
+        if (book.memories.get(&number)).is_some_and(|memory| memory.references == 1) {
+            book.forget_handles(number);
         }
-    }
-    book.handles.insert(handle, number);
+        book.change(number, |memory| memory.references -= 1)
+    };
+    gone(last);
     Some(result)
 }
 
@@ -157,7 +167,7 @@ pub(crate) fn retained(address: u64, made: MemHandle) {
     let mut book = BOOK.lock();
     if let Some(number) = book.mapped_at(address) {
         book.change(number, |memory| memory.references += 1);
-        book.handles.insert(made, number);
+        book.name(number, made);
     }
 }
 
@@ -193,35 +203,30 @@ pub(crate) fn unmap(
     call: impl FnOnce() -> CudaResult,
 ) -> CudaResult {
     let end = address.saturating_add(size as u64);
-    let (taken, ended) = {
+    // The memory itself stays in the book until the call has succeeded.
+    let taken: Vec<(u64, Mapping)> = {
         let mut book = BOOK.lock();
         let starts: Vec<u64> = (book.mappings.range(address..end))
             .map(|(start, _)| *start)
             .collect();
-        let taken: Vec<(u64, Mapping)> = (starts.into_iter())
+        (starts.into_iter())
             .filter_map(|start| book.mappings.remove_entry(&start))
-            .collect();
-        let ended: Vec<(u64, Memory)> = (taken.iter())
-            .filter_map(|(_, mapping)| {
-                let gone = book.change(mapping.memory, |memory| memory.mappings -= 1)?;
-                Some((mapping.memory, gone))
-            })
-            .collect();
-        (taken, ended)
+            .collect()
     };
     let result = own_call(call);
-    if result == 0 {
-        for (_, memory) in ended {
-            gone(Some(memory));
+    let mut ended = Vec::new();
+    {
+        let mut book = BOOK.lock();
+        for (start, mapping) in taken {
+            if result == 0 {
+                let last = book.change(mapping.memory, |memory| memory.mappings -= 1);
+                ended.extend(last);
+            } else {
+                book.mappings.insert(start, mapping);
+            }
         }
-        return result;
     }
-    let mut book = BOOK.lock();
-    book.memories.extend(ended);
-    for (start, mapping) in taken {
-        book.change(mapping.memory, |memory| memory.mappings += 1);
-        book.mappings.insert(start, mapping);
-    }
+    ended.into_iter().for_each(|memory| gone(Some(memory)));
     result
 }
 

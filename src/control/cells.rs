@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Words that others read and write too. A single word is read and written
 /// whole in memory; of a file nothing is promised that a record does not check.
@@ -18,6 +18,36 @@ pub trait Cells {
     /// # Errors
     /// As `load`.
     fn store(&self, place: usize, words: &[u64]) -> io::Result<()>;
+
+    /// Writes a record from a place on: its version, the number of its words,
+    /// their check, and the words. Readers of memory need the steps; cells that
+    /// nobody reads but as a file, by the check, may take all at once.
+    ///
+    /// # Errors
+    /// As `load`.
+    fn replace(&self, place: usize, record: &[u64]) -> io::Result<()> {
+        in_steps(self, place, record)
+    }
+}
+
+/// Writes a record so that its version is odd meanwhile.
+///
+/// # Errors
+/// Those of the cells.
+pub fn in_steps(cells: &(impl Cells + ?Sized), place: usize, record: &[u64]) -> io::Result<()> {
+    let Some((&[version, length, check], words)) = record.split_first_chunk() else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    cells.store(place, &[version.wrapping_sub(1)])?;
+    // Release: a reader of any of the words that follow sees the odd version.
+    // Pairs with the second fence of `peek`.
+    fence(Ordering::Release);
+    cells.store(place + 3, words)?;
+    cells.store(place + 1, &[length, check])?;
+    // Release: who sees this version sees the words. Pairs with the first fence
+    // of `peek`.
+    fence(Ordering::Release);
+    cells.store(place, &[version])
 }
 
 /// Memory. Relaxed throughout: the fences of a record order its words.
@@ -52,5 +82,9 @@ impl<C: Cells + ?Sized> Cells for &C {
 
     fn store(&self, place: usize, words: &[u64]) -> io::Result<()> {
         (**self).store(place, words)
+    }
+
+    fn replace(&self, place: usize, record: &[u64]) -> io::Result<()> {
+        (**self).replace(place, record)
     }
 }

@@ -5,7 +5,8 @@
 //! Invariant: a reader gets words as one writer wrote them, or none. A writer
 //! that dies leaves an odd version, which its successor begins anew from. The
 //! check is for readers of a file: the kernel copies to them, and does not
-//! promise to copy whole words. Cost: the words, three more, and two fences.
+//! promise to copy whole words. Cost: the words, three more, and two fences; or
+//! for a file one system call.
 
 use std::io;
 
@@ -96,23 +97,30 @@ impl Record {
 
     /// Writes the words. One writer at a time.
     pub(super) fn write(&self, cells: &(impl Cells + ?Sized), words: &[u64]) -> io::Result<()> {
+        let last = self.version(cells)?;
+        self.write_after(cells, last, words).map(drop)
+    }
+
+    /// The same for a writer who knows the version before; returns the new one.
+    pub(super) fn write_after(
+        &self,
+        cells: &(impl Cells + ?Sized),
+        last: u64,
+        words: &[u64],
+    ) -> io::Result<u64> {
         if words.len() > self.most {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        // The next odd one, also after a writer that died.
-        let odd = self.version(cells)?.wrapping_add(1) | 1;
-        let version = odd.wrapping_add(1);
-        cells.store(self.at, &[odd])?;
-        // Release: a reader of any of the words that follow sees the odd
-        // version. Pairs with the second fence of `peek`.
-        fence(Ordering::Release);
-        cells.store(self.at + HEAD, words)?;
-        let length = words.len() as u64;
-        cells.store(self.at + 1, &[length, check(version, words)])?;
-        // Release: who sees this version sees the words. Pairs with the first
-        // fence of `peek`.
-        fence(Ordering::Release);
-        cells.store(self.at, &[version])
+        // The one after the next odd one, also after a writer that died. None
+        // is 0: nothing would seem to be written.
+        let version = match (last.wrapping_add(1) | 1).wrapping_add(1) {
+            0 => 2,
+            version => version,
+        };
+        let mut record = vec![version, words.len() as u64, check(version, words)];
+        record.extend_from_slice(words);
+        cells.replace(self.at, &record)?;
+        Ok(version)
     }
 
     /// One look at the words.
@@ -124,11 +132,11 @@ impl Record {
         if is_odd(version) {
             return Ok(Seen::Unfinished);
         }
-        // Acquire: pairs with the second fence of `write`.
+        // Acquire: pairs with the second fence of `in_steps`.
         fence(Ordering::Acquire);
         let mut words = vec![0; HEAD + self.most];
         cells.load(self.at, &mut words)?;
-        // Acquire: pairs with the first fence of `write`.
+        // Acquire: pairs with the first fence of `in_steps`.
         fence(Ordering::Acquire);
         if self.version(cells)? != version {
             return Ok(Seen::Unfinished);

@@ -114,6 +114,40 @@ fn what_was_withdrawn_or_is_late_is_not_served() {
     assert_eq!(page.take(&desk, UNTIL + 1).unwrap(), None);
 }
 
+/// A number is only told from others: none is the last.
+#[test]
+fn no_number_of_an_order_keeps_later_ones_from_being_served() {
+    for number in [0, 1, u64::MAX - 1, u64::MAX] {
+        let cells = cells();
+        let page = ControlPage::new(&cells[..]);
+        let desk = Desk::new();
+        let planted = [number, UNTIL, OrderKind::Trim as u64, 0];
+        ORDER.write(&cells[..], &planted).unwrap();
+        let taken = page.take(&desk, UNTIL).unwrap();
+        assert_eq!(
+            taken.map(|order| order.number),
+            (number > 0).then_some(number)
+        );
+        for _ in 0..3 {
+            let number = page.post(OrderKind::Trim, "", UNTIL).unwrap();
+            let taken = page.take(&desk, UNTIL).unwrap();
+            assert_eq!(taken.map(|order| order.number), Some(number));
+        }
+    }
+}
+
+/// A version goes on after the last one.
+#[test]
+fn no_version_of_a_record_is_the_last() {
+    for version in [u64::MAX - 2, u64::MAX - 1, u64::MAX] {
+        let cells = cells();
+        FIGURES.write_after(&cells[..], version, &[]).unwrap();
+        let page = ControlPage::new(&cells[..]);
+        page.publish(&figures(1)).unwrap();
+        assert_eq!(page.figures().unwrap(), Seen::Whole(figures(1)));
+    }
+}
+
 /// Cells of somebody who is killed before one of his stores of a word.
 struct Mortal<'a> {
     cells: &'a [AtomicU64],
@@ -173,7 +207,7 @@ fn a_writer_that_dies_leaves_nothing_torn() {
             assert_eq!(page.figures().unwrap(), Seen::Whole(figures(3)));
         },
     );
-    assert_eq!(stores, 4 + 4 + 2 * 18);
+    assert_eq!(stores, 4 + 4 + 2 * u32::try_from(OF_DEVICE).unwrap());
 }
 
 #[test]

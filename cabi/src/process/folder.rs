@@ -53,6 +53,10 @@ impl Folder {
     pub(crate) fn open(parent: &Path, user: User) -> io::Result<Folder> {
         let above = c_text(parent.as_os_str().as_bytes())?;
         let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
+        Folder::inside(&above, user)
+    }
+
+    fn inside(above: &File, user: User) -> io::Result<Folder> {
         let how = FOLDER | libc::O_NOFOLLOW;
         let file = open_at(above.as_raw_fd(), &user.folder()?, how)?;
         check(&file, libc::S_IFDIR, user)?;
@@ -64,12 +68,27 @@ impl Folder {
     /// # Errors
     /// As `open`.
     pub(crate) fn make(parent: &Path, user: User) -> io::Result<Folder> {
+        const TRIES: usize = 64;
         let above = c_text(parent.as_os_str().as_bytes())?;
         let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
-        // SAFETY: an open folder and a name that ends in zero. If something of
-        // that name exists, `open` decides whether it will do.
-        unsafe { libc::mkdirat(above.as_raw_fd(), user.folder()?.as_ptr(), 0o700) };
-        Folder::open(parent, user)
+        let name = user.folder()?;
+        // Another process may remove the empty folder before it is opened.
+        let mut made = Err(io::ErrorKind::NotFound.into());
+        for _ in 0..TRIES {
+            // SAFETY: an open folder and a name that ends in zero. If something
+            // of that name exists, `inside` decides whether it will do.
+            if unsafe { libc::mkdirat(above.as_raw_fd(), name.as_ptr(), 0o700) } == 0 {
+                // The program's umask may have taken rights that we need.
+                // SAFETY: as above.
+                unsafe { libc::fchmodat(above.as_raw_fd(), name.as_ptr(), 0o700, 0) };
+            }
+            made = Folder::inside(&above, user);
+            match &made {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                _ => break,
+            }
+        }
+        made
     }
 
     /// Removes the user's folder from `parent`, if nothing is in it.
@@ -93,6 +112,8 @@ impl Folder {
     pub(crate) fn write_new(&self, name: &str, bytes: &[u8]) -> io::Result<File> {
         let how = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
         let mut file = open_at(self.file.as_raw_fd(), &c_text(name.as_bytes())?, how)?;
+        // SAFETY: an open file. The program's umask may have taken rights.
+        unsafe { libc::fchmod(file.as_raw_fd(), 0o600) };
         match quietly(|| file.write_all(bytes)) {
             Ok(()) => Ok(file),
             Err(error) => {
@@ -180,6 +201,13 @@ fn c_text(text: &[u8]) -> io::Result<CString> {
 }
 
 fn open_at(folder: RawFd, name: &CStr, how: i32) -> io::Result<File> {
+    // Numbers that the program has closed are taken meanwhile: what it prints
+    // there must not land in this file.
+    let _taken = StandardTaken::now()?;
+    open_plainly(folder, name, how)
+}
+
+fn open_plainly(folder: RawFd, name: &CStr, how: i32) -> io::Result<File> {
     let how = how | libc::O_CLOEXEC;
     // SAFETY: the name ends in zero; the mode is given in case a file is made.
     let file = unsafe { libc::openat(folder, name.as_ptr(), how, 0o600) };
@@ -188,6 +216,26 @@ fn open_at(folder: RawFd, name: &CStr, how: i32) -> io::Result<File> {
     }
     // SAFETY: just opened, and owned by nothing else.
     Ok(unsafe { File::from_raw_fd(file) })
+}
+
+/// Until it is dropped, numbers 0 to 2 are open: those that were not stand for
+/// a folder that nothing can be read from or written to.
+struct StandardTaken {
+    _files: [Option<File>; 3],
+}
+
+impl StandardTaken {
+    fn now() -> io::Result<StandardTaken> {
+        let mut files = [None, None, None];
+        for taken in &mut files {
+            let file = open_plainly(libc::AT_FDCWD, c"/", libc::O_PATH)?;
+            if file.as_raw_fd() > libc::STDERR_FILENO {
+                break;
+            }
+            *taken = Some(file);
+        }
+        Ok(StandardTaken { _files: files })
+    }
 }
 
 /// Fails unless the file is of this type and the user's alone.
@@ -341,5 +389,74 @@ mod tests {
         assert!(!lock(&folder.open_file("a").unwrap()));
         drop(held);
         assert!(lock(&folder.open_file("a").unwrap()));
+    }
+
+    /// What a child says that may change what belongs to a whole process.
+    fn in_child(says: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child runs `says`, which takes no lock of the test's, and
+        // ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: has no conditions.
+            unsafe { libc::_exit(i32::from(!says())) };
+        }
+        let mut status = -1;
+        // SAFETY: a local, and a child of ours.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        status == 0
+    }
+
+    #[test]
+    fn standard_numbers_are_not_used() {
+        let parent = Parent::new("numbers");
+        assert!(in_child(|| {
+            for number in 0..=libc::STDERR_FILENO {
+                // SAFETY: the child's own, which it uses no more.
+                unsafe { libc::close(number) };
+            }
+            let folder = Folder::make(&parent.0, User::now()).unwrap();
+            let file = folder.write_new("a", b"").unwrap();
+            let is_above = |file: &File| file.as_raw_fd() > libc::STDERR_FILENO;
+            // SAFETY: asks for a number's flags.
+            let are_closed = (0..3).all(|n| unsafe { libc::fcntl(n, libc::F_GETFD) } < 0);
+            is_above(&file) && is_above(&folder.file) && are_closed
+        }));
+    }
+
+    #[test]
+    fn a_umask_takes_nothing_away() {
+        let parent = Parent::new("umask");
+        for mask in [0o777, 0o400] {
+            assert!(in_child(|| {
+                // SAFETY: has no conditions.
+                unsafe { libc::umask(mask) };
+                let folder = Folder::make(&parent.0, User::now()).unwrap();
+                folder.write_new("a", b"").unwrap();
+                true
+            }));
+            let mode = |path: PathBuf| fs::metadata(path).unwrap().mode() & 0o777;
+            assert_eq!(mode(parent.inside()), 0o700);
+            assert_eq!(mode(parent.inside().join("a")), 0o600);
+            fs::remove_dir_all(parent.inside()).unwrap();
+        }
+    }
+
+    /// Others remove the empty folder at any time.
+    #[test]
+    fn a_folder_is_made_while_another_process_removes_it() {
+        let parent = Parent::new("race");
+        let over = std::sync::atomic::AtomicBool::new(false);
+        let order = std::sync::atomic::Ordering::Relaxed;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(order) {
+                    Folder::remove_empty(&parent.0, User::now());
+                }
+            });
+            let made = (0..20_000).map(|_| Folder::make(&parent.0, User::now()).map(drop));
+            let failed = made.filter(Result::is_err).count();
+            over.store(true, order);
+            assert_eq!(failed, 0);
+        });
     }
 }

@@ -7,7 +7,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{self, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
@@ -156,9 +156,20 @@ pub(crate) fn write_file(start: &Start) -> Result<PathBuf, String> {
     if fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
         return Err(format!("{} is no regular file", file.display()));
     }
+    // Another thread may be writing them to a reader who takes his time.
+    let mut writer = match WRITER.try_lock() {
+        Ok(writer) => writer,
+        Err(TryLockError::Poisoned(writer)) => writer.into_inner(),
+        Err(TryLockError::WouldBlock) => {
+            return Err("another thread is writing the statistics there".to_owned());
+        }
+    };
+    if writer.last {
+        return Err("its last statistics are written: it ends".to_owned());
+    }
     let arenas = used_arenas();
     let snapshots = snapshots::take(&arenas);
-    let delivered = deliver(&target, start, &mut writer(), &arenas, &snapshots);
+    let delivered = deliver(&target, start, &mut writer, &arenas, &snapshots);
     let file = delivered
         .map_err(|error| error.to_string())?
         .unwrap_or(file);

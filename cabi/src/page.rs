@@ -3,9 +3,10 @@
 //!
 //! Owns the page, from the end of the first call that took device memory until
 //! the process ends. Invariant: no thread waits here for another, nor for a
-//! reader; what cannot be had (the folder, room on the disk) is told in the
-//! statistics and costs nothing more. Cost: for a call that is no hit, a clock,
-//! a lock of each arena and some 20 stores for each device, about a microsecond.
+//! reader; nothing that others do to the file harms the process; what cannot be
+//! had (the folder, room on the disk) is told in the statistics and tried again
+//! [`LATER`]. Cost: for a call that is no hit, a clock, a lock of each arena,
+//! and two or three system calls that copy a record, a microsecond or two.
 
 mod figures;
 mod mapping;
@@ -13,18 +14,27 @@ mod steps;
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use vramalloc_core::control::{ControlPage, Desk, Order, Outcome, PageOwner, file_name, layout_of};
+use spin::mutex::SpinMutex;
+use vramalloc_core::control::busy::{Busy, Shared, Turn};
+use vramalloc_core::control::{
+    ControlPage, Desk, LENGTH, Order, Outcome, PageOwner, file_name, layout_of,
+};
+use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Process;
 
 use crate::process::folder::{self, Folder, User};
 use crate::process::key::Key;
-use crate::process::{self, cancel};
+use crate::process::{self, cancel, sandbox};
 
 use mapping::Mapping;
+
+/// When a page that could not be made is tried again, and how often one is
+/// looked for that may have been removed.
+const LATER: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(crate) struct Page {
@@ -34,60 +44,53 @@ pub(crate) struct Page {
     user: User,
     name: String,
     desk: Desk,
-    /// A thread is writing figures.
-    publishing: Busy,
-    /// Another had some to write meanwhile.
-    missed: AtomicBool,
+    publishing: Shared,
     /// A thread serves an order.
     serving: Busy,
+    /// When it was made, and after how many ms its file was last looked for.
+    /// Relaxed, as the next one: they stand for themselves.
+    made: Instant,
+    looked: AtomicU64,
+    /// The program has sandboxed itself since.
+    left: AtomicBool,
 }
 
-/// The page, or why there is none.
-static PAGE: OnceLock<Result<Page, String>> = OnceLock::new();
+/// The page, once it was made.
+static PAGE: OnceLock<Page> = OnceLock::new();
 
-/// What one thread does at a time; the others go on without.
-struct Busy(AtomicBool);
-
-/// Until it is dropped, no other thread does it.
-pub(crate) struct Turn<'a>(&'a Busy);
-
-impl Busy {
-    const fn new() -> Busy {
-        Busy(AtomicBool::new(false))
-    }
-
-    fn turn(&self) -> Option<Turn<'_>> {
-        // Acquire: pairs with the Release of the thread whose turn it was.
-        (!self.0.swap(true, Ordering::Acquire)).then_some(Turn(self))
-    }
+/// Why there is no page.
+struct Absent {
+    why: String,
+    /// When it is tried again, if ever.
+    again: Option<Instant>,
 }
 
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        // Release: pairs with the Acquire in `turn`.
-        self.0.0.store(false, Ordering::Release);
-    }
-}
+static ABSENT: SpinMutex<Option<Absent>, Brief> = SpinMutex::new(None);
+
+/// Why there is none in a program that has sandboxed itself.
+const SANDBOXED: &str = "the program has sandboxed itself (seccomp)";
 
 /// Whether others can reach this process, for the statistics.
 pub(crate) fn mode() -> String {
-    match PAGE.get() {
-        None => "unused".to_owned(),
-        Some(Ok(_)) => "on".to_owned(),
-        Some(Err(why)) => format!("off: {why}"),
+    let off = |why: &str| format!("off: {why}");
+    match (PAGE.get(), &*ABSENT.lock()) {
+        (Some(page), _) if page.left.load(Ordering::Relaxed) => off(SANDBOXED),
+        (Some(_), _) => "on".to_owned(),
+        (None, Some(absent)) => off(&absent.why),
+        (None, None) => "unused".to_owned(),
     }
 }
 
 /// Whether there will be no page.
 pub(crate) fn is_off() -> bool {
-    PAGE.get().is_some_and(Result::is_err)
+    let never = |absent: &Absent| absent.again.is_none();
+    PAGE.get().is_none() && ABSENT.lock().as_ref().is_some_and(never)
 }
 
 /// The page, if it was made and is this process's: a forked child has none of
 /// its words. Nobody comes to them but by this.
 pub(crate) fn made() -> Option<&'static Page> {
-    let page = PAGE.get()?.as_ref().ok()?;
-    page.page.cells().is_here().then_some(page)
+    PAGE.get().filter(|page| page.may_be_used())
 }
 
 /// The page; the first caller makes it.
@@ -95,21 +98,40 @@ pub(crate) fn ready() -> Option<&'static Page> {
     static MAKING: Busy = Busy::new();
     if PAGE.get().is_none() {
         let _turn = MAKING.turn()?;
-        if PAGE.get().is_none() {
-            let _again = PAGE.set(make());
+        if PAGE.get().is_none() && is_time() {
+            match make() {
+                Ok(page) => _ = PAGE.set(page),
+                Err(absent) => *ABSENT.lock() = Some(absent),
+            }
         }
     }
     made()
 }
 
-fn make() -> Result<Page, String> {
+/// Whether a page may be made now.
+fn is_time() -> bool {
+    let has_come = |again: Instant| again <= Instant::now();
+    let absent = ABSENT.lock();
+    absent
+        .as_ref()
+        .is_none_or(|absent| absent.again.is_some_and(has_come))
+}
+
+fn make() -> Result<Page, Absent> {
     let _held = cancel::Held::back();
     let (on, parent) = process::options(|loaded| {
         let settings = &loaded.settings;
         (settings.control, settings.ipc_dir.clone())
     });
+    let never = |why: &str| Absent {
+        why: why.to_owned(),
+        again: None,
+    };
     if !on {
-        return Err("the option control".to_owned());
+        return Err(never("the option control"));
+    }
+    if sandbox::is_in_force() {
+        return Err(never(SANDBOXED));
     }
     let user = User::now();
     let made = make_file(&parent, user).and_then(|(name, mapping)| {
@@ -124,11 +146,16 @@ fn make() -> Result<Page, String> {
             user,
             name,
             desk: Desk::new(),
-            publishing: Busy::new(),
-            missed: AtomicBool::new(false),
+            publishing: Shared::new(),
             serving: Busy::new(),
+            made: Instant::now(),
+            looked: AtomicU64::new(0),
+            left: AtomicBool::new(false),
         }),
-        Err(error) => Err(format!("{}: {error}", parent.display())),
+        Err(error) => Err(Absent {
+            why: format!("{}: {error}", parent.display()),
+            again: Instant::now().checked_add(LATER),
+        }),
     }
 }
 
@@ -196,6 +223,10 @@ pub(crate) fn remove() {
     let Some(page) = made() else {
         return;
     };
+    // What stays is removed by others.
+    if sandbox::is_in_force() {
+        return;
+    }
     steps::step();
     if let Ok(folder) = Folder::open(&page.parent, page.user) {
         folder.remove(&page.name);
@@ -205,22 +236,52 @@ pub(crate) fn remove() {
 }
 
 impl Page {
+    fn may_be_used(&self) -> bool {
+        // A filter may end the process at a call that was harmless before.
+        if !self.left.load(Ordering::Relaxed) && sandbox::has_begun() {
+            self.left.store(true, Ordering::Relaxed);
+        }
+        !self.left.load(Ordering::Relaxed) && self.page.cells().is_here()
+    }
+
     /// Writes the figures. If another thread does so, it does it again.
     pub(crate) fn publish(&self) {
-        // Others that come meanwhile are not waited for for ever.
-        const ROUNDS: usize = 3;
-        for _ in 0..ROUNDS {
-            let Some(_turn) = self.publishing.turn() else {
-                self.missed.store(true, Ordering::Relaxed);
-                return;
-            };
+        self.publishing.run(|| {
+            self.look_after_file();
             let now = unix_ms(SystemTime::now());
-            // Nothing can go wrong with memory.
+            // A file that was cut off is made anew later.
             let _ = self.page.publish(&figures::take(now));
-            if !self.missed.swap(false, Ordering::Relaxed) {
-                return;
-            }
+        });
+    }
+
+    /// Makes the file anew if somebody has removed it or cut it off. One thread
+    /// at a time.
+    fn look_after_file(&self) {
+        let now = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let looked = self.looked.load(Ordering::Relaxed);
+        if u128::from(now.saturating_sub(looked)) < LATER.as_millis() {
+            return;
         }
+        self.looked.store(now, Ordering::Relaxed);
+        let _held = cancel::Held::back();
+        // What cannot be had now is tried again.
+        let _ = self.renew();
+    }
+
+    fn renew(&self) -> io::Result<()> {
+        let is_whole = |folder: &Folder| match folder.open_file(&self.name) {
+            Ok(file) => file.metadata().is_ok_and(|found| found.len() >= LENGTH),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        };
+        if Folder::open(&self.parent, self.user).is_ok_and(|folder| is_whole(&folder)) {
+            return Ok(());
+        }
+        let folder = Folder::make(&self.parent, self.user)?;
+        folder.remove(&self.name);
+        if self.page.cells().renew(&folder, &self.name)? {
+            self.page.sign(&owner())?;
+        }
+        Ok(())
     }
 
     /// Takes an order that is there, to be served until the turn is dropped.
@@ -235,7 +296,7 @@ impl Page {
 
     /// Says what became of an order.
     pub(crate) fn reply(&self, order: &Order, outcome: Outcome, text: &str) {
-        // Nothing can go wrong with memory.
+        // Who waits for an answer in a file that was cut off gets none.
         let _ = self.page.reply(order, outcome, text);
     }
 }

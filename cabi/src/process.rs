@@ -7,8 +7,10 @@ pub(crate) mod cancel;
 pub(crate) mod folder;
 pub(crate) mod guard;
 pub(crate) mod key;
+pub(crate) mod mark;
 pub(crate) mod notes;
 pub(crate) mod outside;
+pub(crate) mod sandbox;
 pub(crate) mod say;
 pub(crate) mod threads;
 
@@ -37,6 +39,8 @@ pub(crate) struct Start {
     /// The process id then. A child that was made by other means than `fork`
     /// has another.
     pub(crate) process: u32,
+    /// What a child does not get.
+    mark: mark::Mark,
     /// Where `vramalloc run` wants notes about the process.
     pub(crate) notes: Option<PathBuf>,
 }
@@ -173,6 +177,7 @@ pub(crate) fn start() -> &'static Start {
         loaded: config::load(std::env::vars_os(), host()),
         began: SystemTime::now(),
         process: std::process::id(),
+        mark: mark::Mark::here(),
         notes: notes::place(),
     };
     // Of several threads that race here one wins; only it has effects.
@@ -205,7 +210,7 @@ fn host() -> Host {
 
 /// Whether this is the process that asked for memory, and not a child of it.
 pub(crate) fn is_own_process() -> bool {
-    let is_own = |start: &Start| start.process == std::process::id();
+    let is_own = |start: &Start| start.process == std::process::id() && start.mark.is_here();
     guard::service() != Service::Inherited && started().is_some_and(is_own)
 }
 

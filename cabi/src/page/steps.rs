@@ -2,9 +2,6 @@
 //! Only the debug build has them.
 
 use std::io;
-use std::sync::atomic::AtomicU64;
-
-use vramalloc_core::control::cells::Cells;
 
 /// A step of the work on a page.
 #[cfg(not(debug_assertions))]
@@ -14,7 +11,7 @@ pub(super) fn step() {}
 #[cfg(debug_assertions)]
 pub(super) fn step() {
     use std::sync::OnceLock;
-    use std::sync::atomic::Ordering;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     static AT: OnceLock<Option<u64>> = OnceLock::new();
     static DONE: AtomicU64 = AtomicU64::new(0);
@@ -25,14 +22,17 @@ pub(super) fn step() {
     }
 }
 
-/// Writes words; in the debug build each is a step.
-pub(super) fn store(cells: &[AtomicU64], place: usize, words: &[u64]) -> io::Result<()> {
+/// Writes words by `store`, from which one on; in the debug build each is a step.
+pub(super) fn store(
+    words: &[u64],
+    store: impl Fn(usize, &[u64]) -> io::Result<()>,
+) -> io::Result<()> {
     if !cfg!(debug_assertions) {
-        return cells.store(place, words);
+        return store(0, words);
     }
-    for (at, &word) in words.iter().enumerate() {
+    for (at, word) in words.chunks(1).enumerate() {
         step();
-        cells.store(place + at, &[word])?;
+        store(at, word)?;
     }
     Ok(())
 }

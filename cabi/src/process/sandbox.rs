@@ -1,0 +1,67 @@
+//! Whether the program has taken system calls from itself (seccomp).
+//!
+//! A filter may end the process at a call that the program itself never makes,
+//! so nothing is done then that can be left out. The filter of a container is
+//! no such thing: all its processes have it. Cost: two small files are read; a
+//! system call for [`has_begun`].
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether no filter at all was in force when that was asked. Relaxed: it
+/// stands for itself.
+static NONE_BEFORE: AtomicBool = AtomicBool::new(false);
+
+/// Whether this thread has more filters than its container gave it.
+pub(crate) fn is_in_force() -> bool {
+    // Where /proc is not there it cannot be known.
+    let own = filters("thread-self").unwrap_or(0);
+    NONE_BEFORE.store(own == 0, Ordering::Relaxed);
+    // The container's are those of its first process, which may be this one.
+    let given = || match std::process::id() {
+        1 => 1,
+        _ => filters("1").unwrap_or(0),
+    };
+    own > 0 && own > given()
+}
+
+/// Whether one came into force since `is_in_force` found none. In a container
+/// with a filter of its own that is not known.
+pub(crate) fn has_begun() -> bool {
+    // SAFETY: has no conditions.
+    NONE_BEFORE.load(Ordering::Relaxed) && unsafe { libc::prctl(libc::PR_GET_SECCOMP) } > 0
+}
+
+/// How many filters a process has; nothing if that cannot be read.
+fn filters(process: &str) -> Option<u64> {
+    count(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
+}
+
+fn count(status: &str) -> Option<u64> {
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        line.trim().parse().ok()
+    };
+    match value("Seccomp:")? {
+        0 => Some(0),
+        // Kernels before 5.9 do not say how many.
+        _ => Some(value("Seccomp_filters:").unwrap_or(u64::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_counted() {
+        assert_eq!(
+            count("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"),
+            Some(0)
+        );
+        assert_eq!(count("Seccomp:\t2\nSeccomp_filters:\t3\n"), Some(3));
+        assert_eq!(count("Seccomp:\t2\n"), Some(u64::MAX));
+        assert_eq!(count("Name:\tx\n"), None);
+        assert!(filters("thread-self").is_some());
+    }
+}

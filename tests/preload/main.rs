@@ -15,6 +15,7 @@
 mod absent;
 mod control;
 mod counts;
+mod disturbed;
 mod ending;
 mod families;
 mod fences;

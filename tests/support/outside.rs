@@ -128,7 +128,12 @@ pub struct Talk {
 impl Talk {
     /// Starts it.
     pub fn to(run: Run) -> Talk {
-        let (mut command, folder, _) = run.arg("stdin").prepared(&fresh_folder());
+        Talk::with(run.arg("stdin"))
+    }
+
+    /// Starts a program that takes lines of its own kind.
+    pub fn with(run: Run) -> Talk {
+        let (mut command, folder, _) = run.prepared(&fresh_folder());
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -160,6 +165,13 @@ impl Talk {
                 return Some(said);
             }
         }
+    }
+
+    /// The next line that it prints; empty if it ended.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.from.read_line(&mut line).unwrap();
+        line
     }
 
     /// Has it do a step, and does not wait for that.

@@ -12,6 +12,7 @@
 //! was withdrawn before the process had begun it is not served. Cost: of
 //! figures, some 20 stores for each device.
 
+pub mod busy;
 pub mod cells;
 pub mod record;
 mod told;
@@ -93,12 +94,18 @@ const WITHDRAWN: u64 = 0;
 /// A page, as its owner and everybody else has it.
 pub struct ControlPage<C> {
     cells: C,
+    /// The version of the figures that were written here; 0 before that.
+    /// Relaxed: it is of the one thread that writes figures.
+    told: AtomicU64,
 }
 
 impl<C: Cells> ControlPage<C> {
     /// The page in these cells.
     pub fn new(cells: C) -> ControlPage<C> {
-        ControlPage { cells }
+        ControlPage {
+            cells,
+            told: AtomicU64::new(0),
+        }
     }
 
     /// What it is written to.
@@ -140,7 +147,13 @@ impl<C: Cells> ControlPage<C> {
             write_device(&mut words, device);
             words.resize(4 + (n + 1) * OF_DEVICE, 0);
         }
-        FIGURES.write(&self.cells, &words)
+        let last = match self.told.load(Ordering::Relaxed) {
+            0 => FIGURES.version(&self.cells)?,
+            told => told,
+        };
+        let told = FIGURES.write_after(&self.cells, last, &words)?;
+        self.told.store(told, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The figures, as they were written last.
@@ -165,8 +178,12 @@ impl<C: Cells> ControlPage<C> {
         };
         // An order that its sender died in was never whole, so nobody has its
         // number.
-        let last = number_in(&ORDER)?.max(number_in(&REPLY)?).unwrap_or(0);
-        let number = last.wrapping_add(1);
+        let known = [number_in(&ORDER)?, number_in(&REPLY)?];
+        let last = known[0].max(known[1]).unwrap_or(0);
+        // The next that is neither of them, whatever they are, and not 0.
+        let is_other = |number: &u64| *number != 0 && !known.contains(&Some(*number));
+        let next = (1..=4).map(|n| last.wrapping_add(n)).find(is_other);
+        let number = next.unwrap_or(1);
         let mut words = vec![number, until_ms, kind as u64];
         pack(&mut words, argument, ARGUMENT);
         ORDER.write(&self.cells, &words)?;
@@ -219,7 +236,8 @@ impl<C: Cells> ControlPage<C> {
         let Some(order) = read_order(words) else {
             return Ok(None);
         };
-        let is_new = order.number > desk.taken.load(Ordering::Relaxed);
+        // Not by which is greater: a number may be the greatest there is.
+        let is_new = order.number != desk.taken.load(Ordering::Relaxed);
         if !is_new || order.until_ms < now_ms {
             return Ok(None);
         }

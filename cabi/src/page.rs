@@ -5,8 +5,8 @@
 //! the process ends. Invariant: no thread waits here for another, nor for a
 //! reader; nothing that others do to the file harms the process; what cannot be
 //! had (the folder, room on the disk) is told in the statistics and tried again
-//! [`LATER`]. Cost: for a call that is no hit, a clock, a lock of each arena,
-//! and two or three system calls that copy a record, a microsecond or two.
+//! [`LATER`]. Cost: for a call that is no hit, a clock, a lock of each arena and
+//! two system calls; once in a millisecond another.
 
 mod figures;
 mod mapping;
@@ -47,9 +47,9 @@ pub(crate) struct Page {
     publishing: Shared,
     /// A thread serves an order.
     serving: Busy,
-    /// When it was made, and after how many ms its file was last looked for.
-    /// Relaxed, as the next one: they stand for themselves.
-    made: Instant,
+    /// When its file was last looked for, and when an order, in milliseconds
+    /// since 1970. Relaxed, as the next one: they stand for themselves.
+    found: AtomicU64,
     looked: AtomicU64,
     /// The program has sandboxed itself since.
     left: AtomicBool,
@@ -148,7 +148,7 @@ fn make() -> Result<Page, Absent> {
             desk: Desk::new(),
             publishing: Shared::new(),
             serving: Busy::new(),
-            made: Instant::now(),
+            found: AtomicU64::new(unix_ms(SystemTime::now())),
             looked: AtomicU64::new(0),
             left: AtomicBool::new(false),
         }),
@@ -247,8 +247,8 @@ impl Page {
     /// Writes the figures. If another thread does so, it does it again.
     pub(crate) fn publish(&self) {
         self.publishing.run(|| {
-            self.look_after_file();
             let now = unix_ms(SystemTime::now());
+            self.look_after_file(now);
             // A file that was cut off is made anew later.
             let _ = self.page.publish(&figures::take(now));
         });
@@ -256,13 +256,13 @@ impl Page {
 
     /// Makes the file anew if somebody has removed it or cut it off. One thread
     /// at a time.
-    fn look_after_file(&self) {
-        let now = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let looked = self.looked.load(Ordering::Relaxed);
-        if u128::from(now.saturating_sub(looked)) < LATER.as_millis() {
+    fn look_after_file(&self, now: u64) {
+        // A clock may be set back.
+        let since = now.abs_diff(self.found.load(Ordering::Relaxed));
+        if u128::from(since) < LATER.as_millis() {
             return;
         }
-        self.looked.store(now, Ordering::Relaxed);
+        self.found.store(now, Ordering::Relaxed);
         let _held = cancel::Held::back();
         // What cannot be had now is tried again.
         let _ = self.renew();
@@ -285,12 +285,17 @@ impl Page {
     }
 
     /// Takes an order that is there, to be served until the turn is dropped.
+    /// Looks once in a millisecond.
     pub(crate) fn take_order(&self) -> Option<(Order, Turn<'_>)> {
+        let now = unix_ms(SystemTime::now());
+        if self.looked.swap(now, Ordering::Relaxed) == now {
+            return None;
+        }
         if !self.page.has_post(&self.desk).unwrap_or(false) {
             return None;
         }
         let turn = self.serving.turn()?;
-        let order = self.page.take(&self.desk, unix_ms(SystemTime::now()));
+        let order = self.page.take(&self.desk, now);
         Some((order.ok()??, turn))
     }
 

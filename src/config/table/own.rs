@@ -197,7 +197,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: "on, off",
         help: "Whether a process that uses CUDA memory has a small file in the folder of \
                ipc_dir, by which the user's vramalloc status, dump, trim and limit reach it \
-               while it runs.",
+               while it runs. One that has sandboxed itself (seccomp) gets none.",
         read: |s, text| set(&mut s.control, named(ON_OFF, text)),
         ..BLANK
     },

@@ -9,8 +9,8 @@
 //! Invariant: nobody waits for another here. A record that is being written,
 //! or whose writer died in it, is seen as such and never taken for whole; its
 //! next writer writes it anew. An order is served at most once, and one that
-//! was withdrawn before the process had begun it is not served. Cost: of
-//! figures, some 20 stores for each device.
+//! was withdrawn before the process had begun it, or whose sender is gone by
+//! then, is not served. Cost: of figures, some 20 stores for each device.
 
 pub mod busy;
 pub mod cells;
@@ -221,12 +221,16 @@ impl<C: Cells> ControlPage<C> {
         Ok(!record::is_odd(version) && version != desk.seen.load(Ordering::Relaxed))
     }
 
-    /// Takes the order that is there `now_ms`, and says that it is begun. One
-    /// thread at a time, until it has replied.
+    /// Takes the order that is there, if it is `awaited` by its sender, and says
+    /// that it is begun. One thread at a time, until it has replied.
     ///
     /// # Errors
     /// Those of the cells.
-    pub fn take(&self, desk: &Desk, now_ms: u64) -> io::Result<Option<Order>> {
+    pub fn take(
+        &self,
+        desk: &Desk,
+        awaited: impl FnOnce(&Order) -> bool,
+    ) -> io::Result<Option<Order>> {
         let version = ORDER.version(&self.cells)?;
         // What is being written is looked at when it is whole.
         let Seen::Whole(words) = ORDER.peek(&self.cells)? else {
@@ -238,7 +242,7 @@ impl<C: Cells> ControlPage<C> {
         };
         // Not by which is greater: a number may be the greatest there is.
         let is_new = order.number != desk.taken.load(Ordering::Relaxed);
-        if !is_new || order.until_ms < now_ms {
+        if !is_new || !awaited(&order) {
             return Ok(None);
         }
         desk.taken.store(order.number, Ordering::Relaxed);

@@ -10,6 +10,7 @@
 
 mod figures;
 mod mapping;
+mod sender;
 mod steps;
 
 use std::path::PathBuf;
@@ -164,7 +165,7 @@ fn make() -> Result<Page, Absent> {
 /// is tried again.
 fn make_file(parent: &std::path::Path, user: User) -> io::Result<(String, Mapping)> {
     const TRIES: usize = 8;
-    let mut last = io::Error::from(io::ErrorKind::WouldBlock);
+    let mut last = io::Error::other("files cannot be locked there (flock)");
     for _ in 0..TRIES {
         let folder = Folder::make(parent, user)?;
         sweep(&folder);
@@ -284,8 +285,8 @@ impl Page {
         Ok(())
     }
 
-    /// Takes an order that is there, to be served until the turn is dropped.
-    /// Looks once in a millisecond.
+    /// Takes an order that is there and that its sender waits for, to be served
+    /// until the turn is dropped. Looks once in a millisecond.
     pub(crate) fn take_order(&self) -> Option<(Order, Turn<'_>)> {
         let now = unix_ms(SystemTime::now());
         if self.looked.swap(now, Ordering::Relaxed) == now {
@@ -295,7 +296,12 @@ impl Page {
             return None;
         }
         let turn = self.serving.turn()?;
-        let order = self.page.take(&self.desk, now);
+        let awaited = |order: &Order| {
+            let _held = cancel::Held::back();
+            let seen = sender::is_there(&self.parent, self.user, &self.name);
+            seen.unwrap_or_else(|_| sender::boot_ms() <= order.until_ms)
+        };
+        let order = self.page.take(&self.desk, awaited);
         Some((order.ok()??, turn))
     }
 

@@ -65,7 +65,7 @@ fn page(cells: &Shared) -> ControlPage<&Coarse> {
 /// What the process does when it looks: whether it served an order.
 fn serve(cells: &Shared, desk: &Desk) -> bool {
     let page = page(cells);
-    let order = page.take(desk, UNTIL).unwrap();
+    let order = page.take(desk, |_| true).unwrap();
     if let Some(order) = &order {
         page.reply(order, Outcome::Done, "").unwrap();
     }

@@ -88,30 +88,45 @@ fn an_order_is_taken_once_and_replied_to() {
     let number = page.post(OrderKind::Limit, "8G", UNTIL).unwrap();
     assert!(page.has_post(&desk).unwrap());
     assert_eq!(page.reply_to(number).unwrap(), Seen::Nothing);
-    let order = page.take(&desk, UNTIL).unwrap().unwrap();
+    let order = page
+        .take(&desk, |order| order.until_ms == UNTIL)
+        .unwrap()
+        .unwrap();
     assert_eq!((order.kind, &*order.argument), (OrderKind::Limit, "8G"));
     let outcome = || page.reply_to(number).unwrap().whole().unwrap();
     assert_eq!(outcome().outcome, Outcome::Begun);
     assert!(!page.has_post(&desk).unwrap());
-    assert_eq!(page.take(&desk, UNTIL).unwrap(), None);
+    assert_eq!(
+        page.take(&desk, |order| order.until_ms == UNTIL).unwrap(),
+        None
+    );
     page.reply(&order, Outcome::Done, "8GiB").unwrap();
     assert_eq!(outcome().text, "8GiB");
     // The next one is another.
     let next = page.post(OrderKind::Dump, "", UNTIL).unwrap();
     assert_eq!(page.reply_to(next).unwrap(), Seen::Nothing);
-    assert_eq!(page.take(&desk, UNTIL).unwrap().unwrap().number, next);
+    assert_eq!(
+        page.take(&desk, |order| order.until_ms == UNTIL)
+            .unwrap()
+            .unwrap()
+            .number,
+        next
+    );
 }
 
 #[test]
-fn what_was_withdrawn_or_is_late_is_not_served() {
+fn what_was_withdrawn_or_nobody_waits_for_is_not_served() {
     let cells = cells();
     let page = ControlPage::new(&cells[..]);
     let desk = Desk::new();
     let number = page.post(OrderKind::Trim, "", UNTIL).unwrap();
     assert_eq!(page.withdraw(number).unwrap(), Seen::Nothing);
-    assert_eq!(page.take(&desk, UNTIL).unwrap(), None);
+    assert_eq!(
+        page.take(&desk, |order| order.until_ms == UNTIL).unwrap(),
+        None
+    );
     page.post(OrderKind::Trim, "", UNTIL).unwrap();
-    assert_eq!(page.take(&desk, UNTIL + 1).unwrap(), None);
+    assert_eq!(page.take(&desk, |_| false).unwrap(), None);
 }
 
 /// A number is only told from others: none is the last.
@@ -238,13 +253,18 @@ fn a_sender_that_dies_keeps_no_other_from_sending() {
                 let desk = Desk::new();
                 // Before the next one, or after it.
                 for early in [true, false] {
-                    let order = early.then(|| page.take(&desk, UNTIL).unwrap()).flatten();
+                    let order = early
+                        .then(|| page.take(&desk, |order| order.until_ms == UNTIL).unwrap())
+                        .flatten();
                     let known = order
                         .as_ref()
                         .is_none_or(|order| order.argument == if alive { "8G" } else { "" });
                     assert!(known, "{order:?}");
                     let number = page.post(OrderKind::Dump, "", UNTIL).unwrap();
-                    let next = page.take(&desk, UNTIL).unwrap().unwrap();
+                    let next = page
+                        .take(&desk, |order| order.until_ms == UNTIL)
+                        .unwrap()
+                        .unwrap();
                     assert_eq!((next.number, next.kind), (number, OrderKind::Dump));
                 }
             },
@@ -261,7 +281,7 @@ fn a_process_that_dies_leaves_no_half_a_reply() {
             number.set(page.post(OrderKind::Dump, "", UNTIL).unwrap());
         },
         |page| {
-            let order = page.take(&Desk::new(), UNTIL)?;
+            let order = page.take(&Desk::new(), |order| order.until_ms == UNTIL)?;
             page.reply(&order.unwrap(), Outcome::Done, "/a/file")
         },
         |cells, alive| {
@@ -288,7 +308,7 @@ fn words_that_nobody_wrote_are_no_record() {
         let page = ControlPage::new(&cells[..]);
         assert_eq!(page.owner().unwrap(), Seen::Unfinished);
         assert_eq!(page.figures().unwrap(), Seen::Unfinished);
-        assert_eq!(page.take(&Desk::new(), 0).unwrap(), None);
+        assert_eq!(page.take(&Desk::new(), |_| true).unwrap(), None);
         page.sign(&owner()).unwrap();
         assert_eq!(page.owner().unwrap(), Seen::Whole(owner()));
     }

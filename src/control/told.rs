@@ -83,8 +83,8 @@ impl OrderKind {
 pub struct Order {
     /// Tells it from all others of the process.
     pub number: u64,
-    /// Until when it may be begun, in milliseconds since 1970: what a sender
-    /// left that died is not done long after.
+    /// Until when it may be begun, in milliseconds since the machine began, by a
+    /// process that cannot see whether its sender is still there.
     pub until_ms: u64,
     /// What to do.
     pub kind: OrderKind,

@@ -25,6 +25,7 @@ mod host;
 mod ipc;
 mod nvml;
 mod options;
+mod orders;
 mod paddle;
 mod results;
 mod reuse;

@@ -7,6 +7,8 @@
 //! for the device, and no call of the program where bare CUDA would not. Cost:
 //! a few loads for a call that is no hit.
 
+use std::path::Path;
+
 use vramalloc_core::control::{Order, OrderKind, Outcome};
 
 use crate::pools::device;
@@ -59,7 +61,7 @@ fn serve(order: &Order) -> Result<String, String> {
     match order.kind {
         OrderKind::Dump => {
             let path = dump::write_file(process::start())?;
-            Ok(path.to_string_lossy().into_owned())
+            Ok(shown(&path))
         }
         OrderKind::Trim => {
             let (given, owed) = control::trim_quietly();
@@ -69,5 +71,14 @@ fn serve(order: &Order) -> Result<String, String> {
             Refused::Unreadable => format!("{:?} cannot be read there", order.argument),
             _ => "the limit cannot be changed".to_owned(),
         }),
+    }
+}
+
+/// A file's name as others can use it: as it is, or in quotes and with escapes
+/// (`\n`, `\xFF`) if it is no plain text.
+fn shown(path: &Path) -> String {
+    match path.to_str() {
+        Some(text) if !text.contains(char::is_control) => text.to_owned(),
+        _ => format!("{path:?}"),
     }
 }

@@ -2,8 +2,13 @@
 //!
 //! Reads the user's folder, and removes what processes left there that were
 //! killed. Invariant: nothing is followed, opened or believed that others than
-//! the user could have put there; no wait is without an end.
+//! the user could have put there; a page is removed only when no process has it
+//! locked any more; no wait is without an end.
 
+mod ids;
+mod why;
+
+use std::cmp::Reverse;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
@@ -12,7 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, RawDir, fcntl_lock, flock, openat, unlinkat,
 };
-use rustix::process::{Pid, geteuid, test_kill_process};
+use rustix::process::{Flock, FlockType, fcntl_getlk, geteuid};
 use vramalloc_core::config::{self, Host};
 use vramalloc_core::control::cells::Cells;
 use vramalloc_core::control::record::Seen;
@@ -63,8 +68,9 @@ pub(super) fn step() {
 pub(super) struct Peer {
     pub(super) page: ControlPage<FileCells>,
     pub(super) owner: PageOwner,
-    /// Whether its process id means here what it means to itself.
-    pub(super) is_near: bool,
+    /// Its process id here. Nothing if it is in another container, and its id
+    /// here cannot be known.
+    pub(super) id: Option<u64>,
 }
 
 impl Peer {
@@ -73,9 +79,16 @@ impl Peer {
         self.page.figures().ok().and_then(Seen::whole)
     }
 
-    /// Whether it has ended.
+    /// Its process id here; if that is not known, the one that it has in its
+    /// container.
+    pub(super) fn shown_id(&self) -> u64 {
+        self.id.unwrap_or(self.owner.pid)
+    }
+
+    /// Whether it has ended: nobody has the page's memory any more, or the
+    /// process is gone while a child of it holds the file by chance.
     pub(super) fn has_ended(&self) -> bool {
-        has_ended(&self.page.cells().0, &self.owner, self.is_near)
+        is_free(&self.page.cells().0) || self.id.is_some_and(|id| !ids::exists(id))
     }
 
     /// Keeps other senders away from its page, as long as this process runs and
@@ -88,22 +101,17 @@ impl Peer {
         )
         .is_ok()
     }
-}
 
-/// Whether nobody has the page's memory any more, or its process is gone while a
-/// child of it holds the file by chance.
-fn has_ended(file: &File, owner: &PageOwner, is_near: bool) -> bool {
-    is_free(file) || (is_near && !exists(owner.pid))
+    /// The process that keeps other senders away, if that can be seen from here.
+    pub(super) fn sender(&self) -> Option<u64> {
+        let lock = fcntl_getlk(&self.page.cells().0, &Flock::from(FlockType::WriteLock));
+        let pid = lock.ok()??.pid?.as_raw_nonzero().get();
+        u64::try_from(pid).ok()
+    }
 }
 
 fn is_free(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockShared).is_ok()
-}
-
-/// Whether there is a process with this id.
-pub(super) fn exists(pid: u64) -> bool {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    pid.is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
 /// Where this user's processes have their pages.
@@ -125,12 +133,21 @@ pub(super) fn peers() -> Result<Vec<Peer>, String> {
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
     let names = names(&folder).map_err(|error| format!("{}: {error}", path.display()))?;
-    let namespace = namespace("self");
+    let namespace = ids::own_namespace();
     let mut peers: Vec<Peer> = names
         .iter()
         .filter_map(|name| peer(&folder, name, namespace))
         .collect();
-    peers.sort_by_key(|peer| (!peer.is_near, peer.owner.pid));
+    if peers.iter().any(|peer| peer.id.is_none()) {
+        let others = ids::of_others();
+        for peer in peers.iter_mut().filter(|peer| peer.id.is_none()) {
+            let there = (peer.owner.namespace, peer.owner.pid);
+            peer.id = others.get(&there).copied();
+        }
+    }
+    // Of two with one id, that which began last is the living one.
+    let began = |peer: &Peer| Reverse(peer.owner.started_ms);
+    peers.sort_by_key(|peer| (peer.id.is_none(), peer.shown_id(), began(peer)));
     Ok(peers)
 }
 
@@ -141,9 +158,8 @@ fn peer(folder: &File, name: &str, namespace: Option<u64>) -> Option<Peer> {
     let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = File::from(openat(folder, name, how, Mode::empty()).ok()?);
     check(&file, |found| found.is_file() && found.nlink() == 1).ok()?;
-    let remove = || _ = unlinkat(folder, name, AtFlags::empty());
     if is_free(&file) {
-        remove();
+        let _ = unlinkat(folder, name, AtFlags::empty());
         return None;
     }
     if layout != LAYOUT || file.metadata().ok()?.len() < LENGTH {
@@ -151,23 +167,13 @@ fn peer(folder: &File, name: &str, namespace: Option<u64>) -> Option<Peer> {
     }
     let page = ControlPage::new(FileCells(file));
     let owner = page.owner().ok()?.whole()?;
-    let is_near = namespace.is_none_or(|own| owner.namespace == own);
-    if has_ended(&page.cells().0, &owner, is_near) {
-        remove();
+    // A namespace that is not known is no other's.
+    let is_near = namespace.is_some_and(|own| owner.namespace == own);
+    let id = is_near.then_some(owner.pid);
+    if id.is_some_and(|id| !ids::exists(id)) {
         return None;
     }
-    Some(Peer {
-        page,
-        owner,
-        is_near,
-    })
-}
-
-/// The number of a process's namespace of ids.
-fn namespace(process: &str) -> Option<u64> {
-    let link = fs::read_link(format!("/proc/{process}/ns/pid")).ok()?;
-    let number = link.to_str()?.strip_prefix("pid:[")?.strip_suffix(']')?;
-    number.parse().ok()
+    Some(Peer { page, owner, id })
 }
 
 fn open_folder(path: &Path) -> io::Result<File> {
@@ -209,56 +215,15 @@ fn names(folder: &File) -> io::Result<Vec<String>> {
 /// One line that says why it cannot be reached.
 pub(super) fn find(pid: u64) -> Result<Peer, String> {
     let mut peers = peers()?;
-    peers.retain(|peer| peer.owner.pid == pid);
-    // The first are those whose ids mean the same here.
-    let near = peers.iter().filter(|peer| peer.is_near).count();
-    if near == 0 && peers.len() > 1 {
+    if let Some(at) = peers.iter().position(|peer| peer.id == Some(pid)) {
+        return Ok(peers.swap_remove(at));
+    }
+    peers.retain(|peer| peer.id.is_none() && peer.owner.pid == pid);
+    if peers.len() > 1 {
         return Err(format!(
             "{} processes of other containers have the id {pid}",
             peers.len()
         ));
     }
-    peers.into_iter().next().ok_or_else(|| why_not(pid))
-}
-
-/// Why a process has no page.
-fn why_not(pid: u64) -> String {
-    let proc = PathBuf::from(format!("/proc/{pid}"));
-    if !exists(pid) {
-        return format!("there is no process {pid}");
-    }
-    if fs::metadata(&proc).is_ok_and(|found| found.uid() != geteuid().as_raw()) {
-        return format!("process {pid} belongs to another user, who alone can reach it");
-    }
-    let maps = fs::read_to_string(proc.join("maps"));
-    if maps.is_ok_and(|maps| !maps.contains("libvramalloc")) {
-        return format!("process {pid} does not run under vramalloc");
-    }
-    let settings = config::load(environment(&proc), Host::default()).settings;
-    if !settings.control {
-        return format!("the option control is off in process {pid}");
-    }
-    if settings.ipc_dir != parent() {
-        return format!(
-            "process {pid} has its page in {}: set VRAMALLOC_IPC_DIR to that",
-            settings.ipc_dir.display()
-        );
-    }
-    format!(
-        "process {pid} has no page: it has taken no CUDA memory so far, or could not make one \
-         (its statistics say why, under control)"
-    )
-}
-
-/// What a process was started with.
-fn environment(proc: &Path) -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
-    use std::os::unix::ffi::OsStringExt as _;
-    let all = fs::read(proc.join("environ")).unwrap_or_default();
-    let variables = all.split(|&byte| byte == 0).filter_map(|variable| {
-        let at = variable.iter().position(|&byte| byte == b'=')?;
-        let (name, value) = variable.split_at_checked(at)?;
-        let text = |bytes: &[u8]| std::ffi::OsString::from_vec(bytes.to_owned());
-        Some((text(name), text(value.get(1..)?)))
-    });
-    variables.collect()
+    peers.pop().ok_or_else(|| why::why_not(pid))
 }

@@ -19,8 +19,10 @@ cudaMalloc (cudaMallocAsync, cuMemCreate and the like). The limit is for both.
 The figures are as old as the last column says: a process writes them when it
 takes memory or gives some back, and with every few frees.
 
-Only your own processes are shown; those that have taken no CUDA memory so far,
-and those with control:off, are not.")]
+Only your own processes are shown; those that have not asked for CUDA memory so
+far, nor what is free, and those with control:off, are not. Processes of
+containers are shown if they have the same ipc_dir, by their ids here; a * marks
+ids that are known in the container only.")]
 pub(super) struct Arguments {
     /// Only this process
     pid: Option<u64>,
@@ -55,7 +57,7 @@ pub(super) fn status(arguments: &Arguments) -> u8 {
 }
 
 /// Milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
+fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(now.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX)
 }
@@ -103,7 +105,7 @@ fn table(peers: &[Peer], now: u64) -> String {
             });
         lines.exact(cells.collect::<Vec<_>>().join("  ").trim_end());
     }
-    if peers.iter().any(|peer| !peer.is_near) {
+    if peers.iter().any(|peer| peer.id.is_none()) {
         lines.exact("* as its container numbers it");
     }
     lines.text
@@ -112,9 +114,9 @@ fn table(peers: &[Peer], now: u64) -> String {
 /// A line for each device of a process.
 fn process(peer: &Peer, now: u64) -> Vec<[String; COLUMNS]> {
     let owner = &peer.owner;
-    let mark = if peer.is_near { "" } else { "*" };
+    let mark = if peer.id.is_some() { "" } else { "*" };
     let up = span(now.saturating_sub(owner.started_ms));
-    let head = [format!("{}{mark}", owner.pid), owner.program.clone()];
+    let head = [format!("{}{mark}", peer.shown_id()), owner.program.clone()];
     let figures = peer.figures();
     let age = figures
         .as_ref()
@@ -185,8 +187,9 @@ fn json(peer: &Peer) -> Value {
     let told = |of: fn(&Figures) -> u64| figures.as_ref().map(of);
     let devices = figures.iter().flat_map(|figures| &figures.devices);
     json!({
-        "pid": owner.pid,
-        "pid_is_of_container": !peer.is_near,
+        "pid": peer.shown_id(),
+        "pid_is_of_container": peer.id.is_none(),
+        "pid_in_container": owner.pid,
         "program": owner.program,
         "library_version": owner.version,
         "started_unix_ms": owner.started_ms,

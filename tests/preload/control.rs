@@ -359,27 +359,14 @@ fn an_id_that_is_used_again_is_its_new_process_s() {
         gone.pid()
     };
     let path = plant(&place, "held", gone);
-    let mut holder = Command::new("flock")
-        .arg("-x")
-        .arg(&path)
-        .args(["sleep", "1000"])
-        .spawn()
-        .unwrap();
-    let is_locked = || {
-        let try_lock = Command::new("flock")
-            .args(["-n", "-x"])
-            .arg(&path)
-            .arg("true")
-            .status();
-        !try_lock.unwrap().success()
-    };
-    until(is_locked);
+    let held = fs::File::open(&path).unwrap();
+    held.lock().unwrap();
     assert_eq!(place.status(gone), None);
     // It goes with its lock.
     assert_eq!(place.left().len(), 2);
-    holder.kill().unwrap();
-    holder.wait().unwrap();
-    until(|| place.status(gone).is_none() && place.left().len() == 1);
+    drop(held);
+    assert_eq!(place.status(gone), None);
+    assert_eq!(place.left().len(), 1);
 }
 
 #[test]

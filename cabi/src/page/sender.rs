@@ -20,13 +20,13 @@ pub(super) fn is_there(parent: &Path, user: User, name: &str) -> io::Result<bool
     let file = Folder::open(parent, user)?.open_file(name)?;
     // SAFETY: plain numbers; zeros are one of the values.
     let mut lock: libc::flock = unsafe { mem::zeroed() };
-    lock.l_type = libc::F_WRLCK as libc::c_short;
+    lock.l_type = libc::c_short::try_from(libc::F_WRLCK).unwrap_or_default();
     // SAFETY: an open file, and a place for the answer.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut lock) };
     if asked != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(lock.l_type != libc::F_UNLCK as libc::c_short)
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
 /// Milliseconds since the machine began. The kernel is asked, not the function

@@ -359,12 +359,12 @@ fn an_id_that_is_used_again_is_its_new_process_s() {
         gone.pid()
     };
     let path = plant(&place, "held", gone);
-    let held = fs::File::open(&path).unwrap();
-    held.lock().unwrap();
+    let mut holder = crate::orders::hold(&path);
     assert_eq!(place.status(gone), None);
     // It goes with its lock.
     assert_eq!(place.left().len(), 2);
-    drop(held);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
     assert_eq!(place.status(gone), None);
     assert_eq!(place.left().len(), 1);
 }

@@ -2,11 +2,12 @@
 //! process, or the command says what is not so.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -281,6 +282,18 @@ impl Cells for Planted {
     }
 }
 
+/// A process that has the lock of a file until it is killed.
+pub(crate) fn hold(path: &Path) -> Child {
+    let mut flock = Command::new("flock");
+    flock.args(["--no-fork", "-x"]).arg(path);
+    flock.args(["sh", "-c", "echo; exec sleep 1000"]);
+    let mut holder = flock.stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = [0];
+    let out = holder.stdout.as_mut().unwrap();
+    out.read_exact(&mut said).unwrap();
+    holder
+}
+
 /// What the command says of this answer, by a process that is this test.
 fn answered(order: &[&str], outcome: Outcome, text: &str) -> Said {
     let place = Place::new();
@@ -289,9 +302,9 @@ fn answered(order: &[&str], outcome: Outcome, text: &str) -> Said {
     let mut options = fs::OpenOptions::new();
     let path = private.join(file_name("key"));
     let options = options.read(true).write(true).create_new(true).mode(0o600);
-    let file = options.open(path).unwrap();
+    let file = options.open(&path).unwrap();
     file.set_len(LENGTH).unwrap();
-    file.lock().unwrap();
+    let mut holder = hold(&path);
     let page = ControlPage::new(Planted(file));
     let link = fs::read_link("/proc/self/ns/pid").unwrap();
     let digits = |c: char| !c.is_ascii_digit();
@@ -312,6 +325,8 @@ fn answered(order: &[&str], outcome: Outcome, text: &str) -> Said {
         }
         has_ended(&mut child)
     });
+    holder.kill().unwrap();
+    holder.wait().unwrap();
     said(child.wait_with_output().unwrap())
 }
 

@@ -223,8 +223,12 @@ fn memory_shared() -> Vec<Case> {
     vec![
         Case::new(&[3, 6, 28], "what_the_driver_knows_of_a_block", "ranges")
             .judge(judge::same_but_amounts),
-        Case::new(&[2, 5], "shared_with_another_process", "ipc").args(&["share"]).files(2),
-        Case::new(&[2, 3], "shared_from_inside_a_block", "ipc").args(&["ranges"]).files(2),
+        Case::new(&[2, 5], "shared_with_another_process", "ipc")
+            .args(&["share"])
+            .files(2),
+        Case::new(&[2, 3], "shared_from_inside_a_block", "ipc")
+            .args(&["ranges"])
+            .files(2),
         Case::new(&[2], "shared_with_a_bare_receiver", "ipc")
             .args(&["share"])
             .env(BARE_PEER)

@@ -5,7 +5,8 @@
  *   families_mix THREADS ROUNDS SEED
  *
  * Prints how many requests were served and refused, and the most bytes that the
- * simulated driver counted at once. Fails on any other answer.
+ * simulated driver counted at once. Fails on any other answer, and where a pool's
+ * refusal leaves an address.
  */
 #include "families.h"
 
@@ -36,6 +37,10 @@ static void *run(void *number) {
         int code = ways[one->way].take(one);
         if (code && code != GPU_OUT_OF_MEMORY)
             GPU(code);
+        if (code && one->at && !strcmp(ways[one->way].name, "pool")) {
+            fprintf(stderr, "a refused request left an address behind\n");
+            exit(1);
+        }
         if (code) {
             gpu_last_error();
             one->size = 0;

@@ -68,8 +68,9 @@ impl Shared {
     pub fn run(&self, mut work: impl FnMut()) {
         const ROUNDS: usize = if cfg!(loom) { 3 } else { 64 };
         // Release: pairs with the Acquire below, so that what this thread has
-        // done before is seen by the work.
-        self.asked.store(true, Ordering::Release);
+        // done before is seen by the work. Acquire: this overwrites what
+        // another one asked, who is then seen through this one.
+        self.asked.swap(true, Ordering::AcqRel);
         for _ in 0..ROUNDS {
             // SeqCst: pairs with itself. A thread that finds another's turn has
             // asked before, and that one sees it after its turn.

@@ -29,8 +29,10 @@ impl Busy {
 
     /// The turn, if no other thread has it.
     pub fn turn(&self) -> Option<Turn<'_>> {
-        // Acquire: pairs with the Release of the thread whose turn it was.
-        (!self.0.swap(true, Ordering::Acquire)).then_some(Turn(self))
+        // Acquire: pairs with the Release of the thread whose turn it was. Only
+        // a thread that gets the turn stores.
+        let taken = (self.0).compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok().then_some(Turn(self))
     }
 }
 

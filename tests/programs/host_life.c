@@ -107,7 +107,7 @@ static void contexts(void) {
     GPU(gpu_set_device(1));
     GPU(gpu_stream_create(&stream));
     GPU(gpu_malloc(&to, size_of(8)));
-    GPU(gpu_spin(stream, 50000000));
+    GPU(gpu_spin(stream, 5000000));
     GPU(gpu_copy_unified(to, blocks[8], size_of(8), stream));
     GPU(gpu_set_device(0));
     GPU(gpu_free_host(blocks[8]));

@@ -47,17 +47,24 @@ pub(crate) type MemHandle = u64;
 pub(crate) struct Location {
     /// `CUmemLocationType`.
     pub(crate) kind: c_int,
-    /// The ordinal of a device, for the kind of that name.
+    /// The ordinal of a device, for the kind of that name. Of a part of a device
+    /// the first byte is the device's.
     pub(crate) id: c_int,
 }
 
 impl Location {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: c_int = 1;
+    /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`.
+    const PART: c_int = 6;
 
-    /// The device, if it is one.
+    /// The device, if it is one or a part of one.
     pub(crate) fn device(self) -> Option<CUdevice> {
-        (self.kind == Location::DEVICE).then_some(self.id)
+        match self.kind {
+            Location::DEVICE => Some(self.id),
+            Location::PART => Some(CUdevice::from(self.id.to_ne_bytes()[0])),
+            _ => None,
+        }
     }
 }
 

@@ -31,9 +31,11 @@ pub(super) const ACCEPTED: &str =
 /// The most devices that a list may name.
 const MOST_DEVICES: u64 = 1024;
 
-/// The device that a variable of this name is for.
+/// The device that a variable of this name is for. Each has one name only, as
+/// for other programs that read it.
 pub(super) fn device_of(name: &str) -> Option<u32> {
-    device(name.strip_prefix(BY_DEVICE)?)
+    let number = name.strip_prefix(BY_DEVICE)?;
+    device(number).filter(|device| device.to_string() == number)
 }
 
 fn device(text: &str) -> Option<u32> {
@@ -109,6 +111,16 @@ pub(super) fn rank(name: &str) -> usize {
 mod tests {
     use super::*;
     use crate::address::Bytes;
+
+    #[test]
+    fn a_device_has_one_variable() {
+        assert_eq!(device_of("CUDA_DEVICE_MEMORY_LIMIT_0"), Some(0));
+        assert_eq!(device_of("CUDA_DEVICE_MEMORY_LIMIT_12"), Some(12));
+        for other in ["", "00", "+1", "1k", " 1"] {
+            let name = format!("CUDA_DEVICE_MEMORY_LIMIT_{other}");
+            assert_eq!(device_of(&name), None, "{name}");
+        }
+    }
 
     #[test]
     fn sizes_as_schedulers_write_them() {

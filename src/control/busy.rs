@@ -32,7 +32,7 @@ impl Busy {
         // Acquire: pairs with the Release of the thread whose turn it was. Only
         // a thread that gets the turn stores.
         let taken = (self.0).compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok().then_some(Turn(self))
+        taken.is_ok().then(|| Turn(self))
     }
 }
 
@@ -88,6 +88,22 @@ impl Shared {
                 work();
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_get_the_turn_leaves_it_to_the_other() {
+        let busy = Busy::new();
+        let turn = busy.turn();
+        assert!(turn.is_some());
+        assert!(busy.turn().is_none());
+        assert!(busy.turn().is_none(), "the first one still has it");
+        drop(turn);
+        assert!(busy.turn().is_some());
     }
 }
 

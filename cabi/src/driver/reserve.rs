@@ -255,7 +255,7 @@ struct Charge<'a>(&'a Quota);
 impl Charge<'_> {
     /// Returns `None` if no page is left.
     fn of_page(quota: &Quota) -> Option<Charge<'_>> {
-        quota.take(PAGE).then_some(Charge(quota))
+        quota.take(PAGE).then(|| Charge(quota))
     }
 }
 
@@ -311,4 +311,20 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
         held.refill(kept.size);
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_refused_is_not_put_back() {
+        let quota = Quota::new(Bytes::mib(3));
+        let first = Charge::of_page(&quota);
+        assert!(first.is_some());
+        assert!(Charge::of_page(&quota).is_none());
+        assert_eq!(quota.reserved(), PAGE);
+        drop(first);
+        assert_eq!(quota.reserved(), Bytes::ZERO);
+    }
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vramalloc_core::Bytes;
 
+use crate::process;
+
 /// How memory comes from elsewhere.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Way {
@@ -35,6 +37,8 @@ static BYTES: [AtomicU64; Way::ALL.len()] = [const { AtomicU64::new(0) }; Way::A
 
 /// Notes that memory came from elsewhere; `size` is zero where it is not told.
 pub(crate) fn note(way: Way, size: Bytes) {
+    // The first use of a device that this process makes may be this one.
+    process::options(|_| ());
     COUNTS[way as usize].fetch_add(1, Ordering::Relaxed);
     BYTES[way as usize].fetch_add(size.get(), Ordering::Relaxed);
 }

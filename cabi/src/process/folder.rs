@@ -68,7 +68,8 @@ impl Folder {
     /// # Errors
     /// As `open`.
     pub(crate) fn make(parent: &Path, user: User) -> io::Result<Folder> {
-        const TRIES: usize = 64;
+        // One that does nothing else may win most of the tries.
+        const TRIES: usize = 2000;
         let above = c_text(parent.as_os_str().as_bytes())?;
         let above = open_at(libc::AT_FDCWD, &above, FOLDER)?;
         let name = user.folder()?;

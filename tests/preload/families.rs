@@ -163,6 +163,18 @@ fn what_is_counted_is_what_the_driver_counts() {
     }
 }
 
+/// Memory of a part of a device is the device's.
+#[test]
+fn memory_of_a_part_counts_on_the_device() {
+    for kind in Kind::ALL {
+        let steps = "part virtual:40M virtual:30M give virtual:60M";
+        let outcome = done(&run(kind, "limit:64M", steps));
+        assert_eq!(codes(&outcome), [0, 0, 2, 0, 0], "{}", outcome.what);
+        let counted = bytes(&outcome.stats(), "virtual");
+        assert_eq!(counted, driver(&outcome, "virtual"), "{}", outcome.what);
+    }
+}
+
 /// What is given back can be had again, by each of the others.
 #[test]
 fn what_is_given_back_counts_no_more() {

@@ -18,6 +18,7 @@
  *   peak    the most that it counted at once, in KiB
  *   enter   makes a context, in which the next steps are done
  *   leave   destroys it, and forgets what was taken there
+ *   part    takes virtual memory from a part of the device from then on
  *   mine    makes a pool, which is the device's from then on
  *   end     destroys that pool
  *   begin:N begins a capture, globally (0), for the thread (1) or relaxed (2),
@@ -106,6 +107,11 @@ static int make_pool(void) {
                 : CALL("cuDeviceSetMemPool", (int, void *), 0, own_pool);
 }
 
+static int in_part(void) {
+    here.location.kind = 6;
+    return 0;
+}
+
 static int end_pool(void) {
     return CALL("cuMemPoolDestroy", (void *), own_pool);
 }
@@ -182,6 +188,7 @@ static int run(const char *step) {
            : !strcmp(step, "peak")  ? tell_own("sim_cuda_peak_bytes")
            : !strcmp(step, "enter") ? enter()
            : !strcmp(step, "leave") ? leave()
+           : !strcmp(step, "part")  ? in_part()
            : !strcmp(step, "mine")  ? make_pool()
            : !strcmp(step, "end")   ? end_pool()
            : !strcmp(step, "done")  ? done()

@@ -41,7 +41,7 @@ struct taken {
 /* The stream that pools serve. */
 static gpu_stream ordered;
 
-static const struct properties here = {.kind = 1, .location = {1, 0}};
+static struct properties here = {.kind = 1, .location = {1, 0}};
 
 /* A function of the driver by the name of its ABI, found as the program finds
  * the others. */

@@ -23,7 +23,7 @@ use std::io;
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
 
 use cells::Cells;
-use record::{Record, Seen};
+use record::{HEAD, Record, Seen};
 use words::pack;
 
 pub use told::{DeviceFigures, Figures, Order, OrderKind, Outcome, PageOwner, Reply};
@@ -141,7 +141,7 @@ impl<C: Cells> ControlPage<C> {
     pub fn publish(&self, figures: &Figures) -> io::Result<()> {
         let devices = figures.devices.iter().take(MOST_DEVICES);
         let count = devices.len() as u64;
-        let mut words = Vec::with_capacity(4 + devices.len() * OF_DEVICE);
+        let mut words = Vec::with_capacity(HEAD + 4 + devices.len() * OF_DEVICE);
         words.extend([figures.at_ms, figures.driver_calls, count, OF_DEVICE as u64]);
         for (n, device) in devices.enumerate() {
             write_device(&mut words, device);
@@ -151,7 +151,7 @@ impl<C: Cells> ControlPage<C> {
             0 => FIGURES.version(&self.cells)?,
             told => told,
         };
-        let told = FIGURES.write_after(&self.cells, last, &words)?;
+        let told = FIGURES.write_after(&self.cells, last, words)?;
         self.told.store(told, Ordering::Relaxed);
         Ok(())
     }

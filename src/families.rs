@@ -14,7 +14,7 @@
 //! that may have changed them ([`LastRead`]).
 //!
 //! Invariant: what is counted of all families is part of what the quota has
-//! reserved. Cost: the quota's lock and one of a family's for each call; none
+//! reserved. Cost: the quota's lock and one more for each call; none
 //! of it on the path of a hit.
 
 use crate::address::Bytes;
@@ -25,7 +25,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// The families of one device.
 pub struct Families {
-    counts: [Lock<FamilyStats>; Family::ALL.len()],
+    counts: Lock<[FamilyStats; Family::ALL.len()]>,
 }
 
 impl Default for Families {
@@ -39,12 +39,13 @@ impl Families {
     #[must_use]
     pub fn new() -> Families {
         Families {
-            counts: std::array::from_fn(|_| Lock::new(FamilyStats::default())),
+            counts: Lock::new([FamilyStats::default(); Family::ALL.len()]),
         }
     }
 
-    fn count(&self, family: Family) -> &Lock<FamilyStats> {
-        &self.counts[family as usize]
+    /// Changes what was counted of a family.
+    fn count(&self, family: Family, change: impl FnOnce(&mut FamilyStats)) {
+        change(&mut self.counts.lock()[family as usize]);
     }
 
     /// Takes `size` bytes out of the quota for a call to CUDA that is about to
@@ -52,37 +53,42 @@ impl Families {
     #[must_use]
     pub fn ask<'a>(&'a self, quota: &'a Quota, family: Family, size: Bytes) -> Option<Charge<'a>> {
         let asked = quota.ask(size)?;
-        let count = self.count(family);
-        Some(Charge { asked, count, size })
+        Some(Charge {
+            asked,
+            families: self,
+            family,
+            size,
+        })
     }
 
     /// Notes a call that was refused because of the limit.
     pub fn refuse(&self, family: Family) {
-        self.count(family).lock().refused += 1;
+        self.count(family, |count| count.refused += 1);
     }
 
     /// Notes that CUDA served a call.
     pub fn served(&self, family: Family) {
-        self.count(family).lock().calls += 1;
+        self.count(family, |count| count.calls += 1);
     }
 
     /// Notes that `size` bytes went back to the device.
     pub fn put_back(&self, quota: &Quota, family: Family, size: Bytes) {
-        self.count(family).lock().bytes.sub(size);
+        self.count(family, |count| count.bytes.sub(size));
         quota.put_back(size);
     }
 
     /// Bytes of all families together.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
-        let each = Family::ALL.map(|family| self.stats(family).bytes.current);
-        each.into_iter().fold(Bytes::ZERO, Bytes::saturating_add)
+        let counts = self.counts.lock();
+        let each = counts.iter().map(|count| count.bytes.current);
+        each.fold(Bytes::ZERO, Bytes::saturating_add)
     }
 
     /// What was counted so far.
     #[must_use]
     pub fn stats(&self, family: Family) -> FamilyStats {
-        *self.count(family).lock()
+        self.counts.lock()[family as usize]
     }
 }
 
@@ -90,18 +96,18 @@ impl Families {
 /// to the quota, unless CUDA gave them.
 pub struct Charge<'a> {
     asked: Asked<'a>,
-    count: &'a Lock<FamilyStats>,
+    families: &'a Families,
+    family: Family,
     size: Bytes,
 }
 
 impl Charge<'_> {
     /// CUDA gave the memory.
     pub fn got(mut self) {
-        {
-            let mut count = self.count.lock();
+        self.families.count(self.family, |count| {
             count.bytes.add(self.size);
             count.calls += 1;
-        }
+        });
         self.asked.got(self.size);
     }
 }
@@ -168,10 +174,10 @@ impl LastRead {
             let before = now.bytes;
             *now = Latest { begun, bytes };
             let (more, less) = (bytes.saturating_sub(before), before.saturating_sub(bytes));
-            let mut count = families.count(family).lock();
-            count.bytes.add(more);
-            count.bytes.sub(less);
-            drop(count);
+            families.count(family, |count| {
+                count.bytes.add(more);
+                count.bytes.sub(less);
+            });
             // What was taken for the growth already is not taken again: another
             // thread could be refused meanwhile.
             let taken = asked

@@ -18,7 +18,7 @@ use crate::sync::atomic::{Ordering, fence};
 const TRIES: usize = if cfg!(loom) { 2 } else { 128 };
 
 /// The words before the record's own.
-const HEAD: usize = 3;
+pub(super) const HEAD: usize = 3;
 
 /// Where a record lies, and how many words it may have.
 pub struct Record {
@@ -98,7 +98,7 @@ impl Record {
     /// Writes the words. One writer at a time.
     pub(super) fn write(&self, cells: &(impl Cells + ?Sized), words: &[u64]) -> io::Result<()> {
         let last = self.version(cells)?;
-        self.write_after(cells, last, words).map(drop)
+        self.write_after(cells, last, words.to_vec()).map(drop)
     }
 
     /// The same for a writer who knows the version before; returns the new one.
@@ -106,7 +106,7 @@ impl Record {
         &self,
         cells: &(impl Cells + ?Sized),
         last: u64,
-        words: &[u64],
+        mut words: Vec<u64>,
     ) -> io::Result<u64> {
         if words.len() > self.most {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -117,9 +117,9 @@ impl Record {
             0 => 2,
             version => version,
         };
-        let mut record = vec![version, words.len() as u64, check(version, words)];
-        record.extend_from_slice(words);
-        cells.replace(self.at, &record)?;
+        let head = [version, words.len() as u64, check(version, &words)];
+        words.splice(..0, head);
+        cells.replace(self.at, &words)?;
         Ok(version)
     }
 

@@ -13,7 +13,7 @@ fn figures(number: u64) -> Figures {
     let device = |ordinal| DeviceFigures {
         ordinal,
         uuid: 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef,
-        name: "NVIDIA H200".to_owned(),
+        name: "NVIDIA H200".into(),
         total: Some(Bytes::gib(139)),
         live: Bytes::new(number),
         live_peak: Bytes::new(number),
@@ -156,7 +156,9 @@ fn no_number_of_an_order_keeps_later_ones_from_being_served() {
 fn no_version_of_a_record_is_the_last() {
     for version in [u64::MAX - 2, u64::MAX - 1, u64::MAX] {
         let cells = cells();
-        FIGURES.write_after(&cells[..], version, &[]).unwrap();
+        FIGURES
+            .write_after(&cells[..], version, Vec::new())
+            .unwrap();
         let page = ControlPage::new(&cells[..]);
         page.publish(&figures(1)).unwrap();
         assert_eq!(page.figures().unwrap(), Seen::Whole(figures(1)));

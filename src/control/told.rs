@@ -1,5 +1,7 @@
 //! What a page tells, and its words.
 
+use std::borrow::Cow;
+
 use crate::address::Bytes;
 
 use super::words::{Reader, halves, joined, pack};
@@ -39,7 +41,7 @@ pub struct DeviceFigures {
     /// The driver's name for it among all devices; zero if it does not say.
     pub uuid: u128,
     /// Its name; long ones are cut.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// Its memory, if the driver said.
     pub total: Option<Bytes>,
     /// What the program holds.
@@ -161,7 +163,7 @@ fn read_device(words: &[u64]) -> Option<DeviceFigures> {
         limit: optional(from.word()?),
         past: Bytes::new(from.word()?),
         past_peak: Bytes::new(from.word()?),
-        name: from.text()?,
+        name: from.text()?.into(),
     })
 }
 

@@ -37,7 +37,7 @@ pub(super) fn take(at_ms: u64) -> Figures {
         DeviceFigures {
             ordinal: u64::try_from(device.handle).unwrap_or(0),
             uuid: device.uuid,
-            name: device.name.clone().unwrap_or_default(),
+            name: device.name.as_deref().unwrap_or_default().into(),
             total: device.total,
             live: sum.live,
             live_peak,

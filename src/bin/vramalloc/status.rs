@@ -17,7 +17,8 @@ Live is what the program holds of the pool, reserved what was taken from the
 driver for that. Past the pool is what CUDA gave by other functions than
 cudaMalloc (cudaMallocAsync, cuMemCreate and the like). The limit is for both.
 The figures are as old as the last column says: a process writes them when it
-takes memory or gives some back, and with every few frees.
+takes memory or gives some back, and with every few frees. Reserved and past the
+pool change only then.
 
 Only your own processes are shown; those that have not asked for CUDA memory so
 far, nor what is free, and those with control:off, are not. Processes of

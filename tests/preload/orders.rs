@@ -21,7 +21,23 @@ fn leave(place: &Place, program: &Talk, wait: &str) -> Child {
     const SIZE: &str = "123456K";
     let pid = program.pid().to_string();
     let arguments = ["limit", &pid, SIZE, "--wait", wait];
-    let child = place.command(&arguments).spawn().unwrap();
+    let command = place.command(&arguments);
+    let given = command
+        .get_envs()
+        .filter_map(|(name, value)| Some((name, value?)));
+    // What a shell runs in the background ignores some signals, and so would the
+    // command.
+    let child = Command::new("/usr/bin/env")
+        .arg("--default-signal")
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env_clear()
+        .envs(given)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let page = place.private().join(&place.left()[0]);
     let is_left = || {
         let bytes = fs::read(&page).unwrap();

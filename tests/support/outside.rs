@@ -107,10 +107,14 @@ pub fn has_ended(child: &mut Child) -> bool {
 /// Fails if it takes too long.
 #[track_caller]
 pub fn until(mut done: impl FnMut() -> bool) {
+    const LONGEST: Duration = Duration::from_millis(100);
     let deadline = Instant::now() + Duration::from_secs(60);
+    let mut pause = Duration::from_millis(1);
     while !done() {
         assert!(Instant::now() < deadline, "it takes too long");
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(pause);
+        // What asks may be another process each time.
+        pause = (pause * 2).min(LONGEST);
     }
 }
 

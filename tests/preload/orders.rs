@@ -79,7 +79,7 @@ fn a_process_that_cannot_open_its_page_goes_by_the_time() {
     let place = Place::new();
     let mut program = place.talk("stats:off");
     program.tell("+3M").unwrap();
-    let moved = Place(place.0.with_extension("moved"));
+    let moved = Place(fresh_folder().join("moved"));
     fs::rename(&place.0, &moved.0).unwrap();
     let said = moved.order(&mut program, &["limit", "1G"]);
     assert_eq!(said.out, "the limit is 1GiB per device\n", "{said:?}");
@@ -119,7 +119,7 @@ fn a_program_whose_clock_is_ahead_serves_orders() {
     let mut program = Talk::to(run);
     program.tell("+3M").unwrap();
     // Also where the clock is what decides.
-    let moved = Place(place.0.with_extension("moved"));
+    let moved = Place(fresh_folder().join("moved"));
     for here in [&place, &moved] {
         fs::rename(&place.0, &here.0).unwrap();
         let pid = program.pid().to_string();
@@ -239,7 +239,7 @@ fn why_a_process_has_no_page_here_is_not_guessed() {
     // The folder may be named by another way.
     let mut program = place.talk("");
     program.tell("+3M").unwrap();
-    let alias = Place(place.0.with_extension("alias"));
+    let alias = Place(fresh_folder().join("alias"));
     symlink(&place.0, &alias.0).unwrap();
     assert!(alias.status(program.pid()).is_some());
     let page = place.private().join(&place.left()[0]);

@@ -12,7 +12,6 @@
 //! was withdrawn before the process had begun it, or whose sender is gone by
 //! then, is not served. Cost: of figures, some 20 stores for each device.
 
-pub mod busy;
 pub mod cells;
 pub mod record;
 mod told;

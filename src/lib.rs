@@ -80,10 +80,10 @@
 //!    failure, and how a thread waits for another.
 //! 2. `sync`, [`host`]: atomics and locks, from `std` or from the model
 //!    checker; how much memory the host has.
-//! 3. `waiters`, [`gate`], [`scope`], [`page_map`], [`control`]: state that
-//!    threads share: the threads that wait for a free, a gate that can be
-//!    closed, what ends together, and whose an address is; and the page that
-//!    processes share.
+//! 3. `waiters`, [`gate`], [`busy`], [`scope`], [`page_map`], [`control`]: state
+//!    that threads share: the threads that wait for a free, a gate that can be
+//!    closed, what one does at a time, what ends together, and whose an address
+//!    is; and the page that processes share.
 //! 4. [`quota`]: how much a process may have of a device.
 //! 5. [`config`]: the options.
 //! 6. [`group`], [`stats`]: buffers packed together; what is counted, as plain
@@ -99,6 +99,7 @@
 
 pub mod address;
 pub mod arena;
+pub mod busy;
 pub mod config;
 pub mod control;
 pub mod driver;

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
 use spin::mutex::SpinMutex;
-use vramalloc_core::control::busy::{Busy, Shared, Turn};
+use vramalloc_core::busy::{Busy, Shared, Turn};
 use vramalloc_core::control::{
     ControlPage, Desk, LENGTH, Order, Outcome, PageOwner, file_name, layout_of,
 };

@@ -10,8 +10,9 @@
 //! pieces by which the pool may grow for it are taken out of the quota before
 //! the call. Where the pool has room, but not in one piece, it grows all the
 //! same: if the limit is passed by that, the memory goes back in the order of
-//! the stream, and the request is out of memory. So the limit may be passed for
-//! a moment, by one piece or one request.
+//! the stream, and the request is out of memory. Of the requests to a pool that
+//! could pass the limit so, one is made at a time. So the limit may be passed
+//! for a moment, by one piece or one request.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, or five under a limit.
@@ -20,12 +21,14 @@ use std::ffi::c_int;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
+use vramalloc_core::busy::{Busy, Turn};
 use vramalloc_core::families::LastRead;
 use vramalloc_core::gate::Gate;
-use vramalloc_core::patience::Brief;
+use vramalloc_core::patience::{Brief, wait_within};
 use vramalloc_core::quota::Asked;
 use vramalloc_core::stats::Family;
 
@@ -42,6 +45,10 @@ const PIECE: Bytes = Bytes::mib(32);
 /// `CUmemPool_attribute`.
 const RESERVED: c_int = 5;
 const USED: c_int = 7;
+
+/// The longest that a request waits for another that may pass the limit: for a
+/// call to the driver.
+const LONGEST_TURN: Duration = Duration::from_secs(1);
 
 /// Handles of streams up to this one mean streams of the current context.
 const PER_THREAD: usize = 2;
@@ -64,8 +71,12 @@ struct Pool {
     /// Whether it has memory beyond the limit that goes back before anything
     /// else is served from it. Relaxed: whoever misses it adds a piece at most.
     is_beyond: AtomicBool,
-    /// Bytes of requests that it is to serve from what it has reserved.
+    /// Bytes of requests that it is to serve from what it has reserved, and by
+    /// how much it may grow for them all the same.
     flying: AtomicU64,
+    growing: AtomicU64,
+    /// A request that may pass the limit is under way.
+    passing: Busy,
 }
 
 static POOLS: SpinMutex<Vec<Arc<Pool>>, Brief> = SpinMutex::new(Vec::new());
@@ -159,6 +170,8 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         piece: AtomicU64::new(PIECE.get()),
         is_beyond: AtomicBool::new(false),
         flying: AtomicU64::new(0),
+        growing: AtomicU64::new(0),
+        passing: Busy::new(),
     });
     pools.push(Arc::clone(&pool));
     drop(pools);
@@ -264,14 +277,49 @@ fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream) {
 /// may make the pool reserve was taken out of the quota. Without a limit, neither.
 type Leave<'a> = (Option<InRoom<'a>>, Option<Asked<'a>>);
 
-/// A request that is in `flying`, until the driver has served it.
-struct InRoom<'a>(&'a AtomicU64, Bytes);
+/// A request that a pool may have room for, until the driver has served it.
+struct InRoom<'a> {
+    pool: &'a Pool,
+    size: Bytes,
+    growth: Bytes,
+    _turn: Option<Turn<'a>>,
+}
+
+impl<'a> InRoom<'a> {
+    /// Waits until no other may pass the limit, if this one may; `None` if that
+    /// takes too long.
+    fn begin(pool: &'a Pool, size: Bytes) -> Option<InRoom<'a>> {
+        let growth = pool.growth(size);
+        // AcqRel, both: of two requests one sees the other; Release where they
+        // are gone.
+        pool.flying.fetch_add(size.get(), Ordering::AcqRel);
+        let others = pool.growing.fetch_add(growth.get(), Ordering::AcqRel);
+        let mut begun = InRoom {
+            pool,
+            size,
+            growth,
+            _turn: None,
+        };
+        let quota = &pool.device.quota;
+        let most = Bytes::new(others).saturating_add(growth);
+        let most = most.saturating_add(quota.reserved());
+        if quota.limit().is_some_and(|limit| most > limit) {
+            wait_within(LONGEST_TURN, || {
+                begun._turn = pool.passing.turn();
+                begun._turn.is_some()
+            })
+            .then_some(())?;
+        }
+        Some(begun)
+    }
+}
 
 impl Drop for InRoom<'_> {
     fn drop(&mut self) {
-        // Release: what the request uses is there for whoever finds it gone in
-        // `within`.
-        self.0.fetch_sub(self.1.get(), Ordering::Release);
+        // Release: what the request uses is there for whoever finds it gone.
+        let InRoom { pool, .. } = self;
+        pool.flying.fetch_sub(self.size.get(), Ordering::Release);
+        pool.growing.fetch_sub(self.growth.get(), Ordering::Release);
     }
 }
 
@@ -294,14 +342,14 @@ fn leave(pool: &Pool, size: Bytes) -> Option<Leave<'_>> {
 
 /// Whether a pool has room for a request besides those that are under way.
 fn within(pool: &Pool, size: Bytes) -> Option<InRoom<'_>> {
+    let begun = InRoom::begin(pool, size)?;
     if !pool.is_within_limit() {
         return None;
     }
-    // AcqRel: of two requests one sees the other; Release where it is gone.
-    let others = pool.flying.fetch_add(size.get(), Ordering::AcqRel);
-    let within = InRoom(&pool.flying, size);
-    let used = pool.attribute(USED)?.saturating_add(Bytes::new(others));
-    (size <= pool.read().saturating_sub(used)).then_some(within)
+    // Not less than this one, however large it is.
+    let flying = Bytes::new(pool.flying.load(Ordering::Acquire)).max(size);
+    let used = pool.attribute(USED)?;
+    (used.saturating_add(flying) <= pool.read()).then_some(begun)
 }
 
 /// The pool that serves a request; `None` where its memory is no device's, or

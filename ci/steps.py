@@ -43,6 +43,8 @@ class Step:
     bounded: bool = False
     # It is run where the whole is asked for, or it is named.
     long: bool = False
+    # It takes longest, so it gets more of the processors than those beside it.
+    first: bool = False
 
 
 # In the order in which they are begun where several could be: what takes long,
@@ -56,7 +58,7 @@ STEPS = {
     "words": Step(("tools",)),
     "build": Step(("tools",)),
     "lint": Step(("tools",)),
-    "unit": Step(("build", "lint")),
+    "unit": Step(("build", "lint"), first=True),
     "docs": Step(("lint",)),
     "hazards": Step(("build",), bounded=True),
     "loom": Step(("lint",)),
@@ -95,10 +97,11 @@ def question(name):
 def begin(name, whole):
     """Starts a step, its output in a log of its own."""
     print(f"-- {name}: {question(name)}", flush=True)
+    before = [] if STEPS[name].first else ["nice", "-n", "3"]
     arguments = ["--long"] if whole and STEPS[name].bounded else []
     with open(LOGS / f"{name}.log", "w") as log:
         process = subprocess.Popen(
-            [ROOT / "ci" / name, *arguments],
+            [*before, ROOT / "ci" / name, *arguments],
             cwd=ROOT,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -16,7 +16,7 @@ from runs import LIBRARY, ROOT, STRATEGIES, ended_well, prints_the_same, same_nu
 HERE = pathlib.Path(__file__).resolve().parent
 STAND_INS = ROOT / "target" / "pytorch" / "stubs"
 RESULTS = ROOT / "target" / "pytorch" / "results"
-SECONDS = 120
+SECONDS = 600
 SMALL = "256M"
 # Ways for PyTorch to get memory: from its own cache, from CUDA each time, from
 # CUDA's own memory pool, or as virtual memory. The last two go past the

@@ -7,7 +7,7 @@
 //! writes the words for us (`process_vm_readv`): where somebody has cut the
 //! file off it returns an error, while a load or a store of ours would end the
 //! process by SIGBUS. Cost: a dozen system calls to make it, two pages of
-//! memory; a system call, of about half a microsecond, for each record.
+//! memory; a system call, of one to four microseconds, for each record.
 
 use std::ffi::c_void;
 use std::fs::File;

@@ -9,8 +9,10 @@
 //! lock of its own twice per driver allocation, none on a hit.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use crate::address::Bytes;
+use crate::patience::wait_within;
 use crate::sync::Lock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::waiters::Waiters;
@@ -80,7 +82,7 @@ pub(crate) struct TakenOff(u64);
 /// How often a flight landed that may serve other requests, and how often the
 /// driver gave less than it was asked for.
 #[derive(Copy, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Landings {
+pub struct Landings {
     landed: u64,
     refused: u64,
 }
@@ -348,8 +350,27 @@ impl Quota {
         self.landed.load(Ordering::Acquire)
     }
 
+    /// Waits for the flights of other threads, until one lands for a request that
+    /// failed since `before`, and for `most` at the longest; for all of them, if
+    /// that is not known. Returns whether the request may be served now.
+    pub fn lands(&self, before: Option<Landings>, at_limit: bool, most: Duration) -> bool {
+        let taken_off = self.taken_off();
+        let Some(before) = before else {
+            wait_within(most, || !self.others_fly(taken_off));
+            return true;
+        };
+        let mut landed = false;
+        wait_within(most, || {
+            // Read first: what flew then, and does not any more, has landed.
+            let flies = self.others_fly(taken_off);
+            landed = self.landings().may_serve(before, at_limit);
+            landed || !flies
+        });
+        landed
+    }
+
     /// What the flights of other threads have come to.
-    pub(crate) fn landings(&self) -> Landings {
+    pub fn landings(&self) -> Landings {
         let own = own(|_| {}).landings;
         // Acquire: both pair with the Release where something lands.
         let of = |counter: &AtomicU64| counter.load(Ordering::Acquire);

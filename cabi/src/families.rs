@@ -26,12 +26,15 @@ mod owned;
 pub(crate) mod relief;
 pub(crate) mod virtual_memory;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use vramalloc_core::families::Charge;
 use vramalloc_core::stats::{Family, FamilyReport, ImportReport};
 use vramalloc_core::{Bytes, Code};
 
 use crate::driver::devices::{self, Device};
 use crate::pools::device::{settled, shortage};
+use crate::process;
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
@@ -59,7 +62,13 @@ fn take(
     let Some(order) = ask(device, family, size) else {
         return refuse(device, family, size);
     };
-    let result = relief::with_room(Some(device.handle), &mut call);
+    // More than the device has comes from nowhere.
+    let is_hopeless = device.total.is_some_and(|total| size > total);
+    let result = if is_hopeless {
+        own_call(call)
+    } else {
+        relief::with_room(Some(device.handle), &mut call)
+    };
     if result == 0 {
         order.got();
         settled();
@@ -68,14 +77,30 @@ fn take(
 }
 
 /// Takes the bytes out of the quota; if it has not so many, idle memory goes
-/// back first.
+/// back first, and what other threads have on its way is waited for.
 fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Charge<'static>> {
     relief::below_soft(device, size);
-    let ask = || device.families.ask(&device.quota, family, size);
-    ask().or_else(|| {
-        relief::below_limit(device, size);
-        ask()
+    relief::at_limit(device, size, || {
+        device.families.ask(&device.quota, family, size)
     })
+}
+
+/// Has the end of a call looked at that may change nothing of what counts: now
+/// and then.
+fn looked_after(has_changed: bool) {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    const PAUSE: u64 = 100;
+    let now = || {
+        let since = process::started().map(|start| start.began.elapsed());
+        let since = since.and_then(Result::ok).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    };
+    // Relaxed: it stands for itself.
+    let is_time = |now: u64| now.abs_diff(LAST.load(Ordering::Relaxed)) >= PAUSE;
+    if has_changed || is_time(now()) {
+        LAST.store(now(), Ordering::Relaxed);
+        settled();
+    }
 }
 
 /// Refuses a call because of the limit.

@@ -16,7 +16,6 @@ use crate::arena::growth::is_shortage;
 use crate::arena::picture::Need;
 use crate::driver::Driver;
 use crate::error::AllocError;
-use crate::patience::Patience;
 use crate::quota::Landings;
 
 /// A driver answers in milliseconds. Where it does not, it may be waiting for
@@ -112,16 +111,7 @@ impl<D: Driver> Arena<D> {
         }
         let since = clock.get().unwrap_or_else(Instant::now);
         clock.set(Some(since));
-        let mut patience = Patience::new();
-        loop {
-            let flies = self.quota.others_fly(taken_off);
-            if has_landed() {
-                return true;
-            }
-            if !flies || since.elapsed() >= ANSWER {
-                return false;
-            }
-            patience.pause();
-        }
+        let left = ANSWER.saturating_sub(since.elapsed());
+        self.quota.lands(Some(before), at_limit, left)
     }
 }

@@ -40,14 +40,16 @@ impl<D: Driver> Arena<D> {
             books.obtainable().saturating_add(parts)
         };
         let free = free.saturating_add(ours).min(total);
+        let reserved = self.quota.reserved();
         match self.quota.limit() {
             None => MemInfo { free, total },
             Some(limit) => MemInfo {
                 free: free.min(
                     limit
-                        .saturating_sub(self.quota.reserved())
+                        .saturating_sub(reserved)
                         .round_down(PAGE)
-                        .saturating_add(ours),
+                        .saturating_add(ours)
+                        .saturating_sub(reserved.saturating_sub(limit)),
                 ),
                 total: total.min(limit),
             },

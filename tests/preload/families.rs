@@ -175,6 +175,17 @@ fn memory_of_a_part_counts_on_the_device() {
     }
 }
 
+/// Graphs share what they reserve: one that is captured after another needs no
+/// more.
+#[test]
+fn a_graph_is_captured_beside_what_others_have_reserved() {
+    for kind in Kind::ALL {
+        let steps = "graph:40M begin:2 pool:40M give done";
+        let outcome = done(&run(kind, "limit:64M", steps));
+        assert_eq!(codes(&outcome), [0; 5], "{}", outcome.what);
+    }
+}
+
 /// What is given back can be had again, by each of the others.
 #[test]
 fn what_is_given_back_counts_no_more() {

@@ -48,6 +48,33 @@ fn freed_memory_is_waited_for() {
     }
 }
 
+/// What one of them gives back is there for the others, too, whoever finds it
+/// on its way.
+#[test]
+fn freed_memory_can_be_had_by_threads_at_once() {
+    for way in ["pool", "virtual", "managed", "array", "graph"] {
+        for limit in ["none", "1G"] {
+            let steps = format!("plain:900M give three-{way}:300M");
+            let run = run(Kind::Driver, "auto_growth", &steps)
+                .env("VRAMALLOC_LIMIT", limit)
+                .env("SIM_CUDA_SLOW", "cuMemFree_v2:3000000");
+            assert_eq!(last(&run), 0, "{run}");
+        }
+    }
+}
+
+/// Nothing is waited for, and nothing goes back, for more than there is.
+#[test]
+fn what_can_never_be_had_is_not_waited_for() {
+    let steps = "plain:300M work:1000000000000 give virtual:100G info";
+    let run = run(Kind::Driver, "auto_growth", steps).env("VRAMALLOC_ROOM_WAIT_MS", "100000");
+    let began = std::time::Instant::now();
+    let outcome = run.go();
+    outcome.quiet(0).no_violations();
+    assert!(outcome.stdout.contains("virtual:100G: 2\n"), "{run}");
+    assert!(began.elapsed().as_secs() < 60, "{run}");
+}
+
 #[test]
 fn freed_memory_can_be_had_by_another_context() {
     for kind in Kind::ALL {

@@ -9,6 +9,8 @@
  *           what it takes
  *   fill-WAY:N
  *           takes N bytes that way again and again, until that fails
+ *   three-WAY:N
+ *           three threads take N bytes each that way, at once
  *   give    gives the last one back that is there
  *   all     gives all of them back
  *   sync    waits for the device
@@ -31,6 +33,8 @@
  * Each step prints a line with the first code that was not 0.
  */
 #include "families.h"
+
+#include <pthread.h>
 
 enum { MOST = 8192 };
 
@@ -55,6 +59,33 @@ static int fill(const char *step) {
         all += size;
     printf("%zu KiB, ", all >> 10);
     return code;
+}
+
+static void *take_there(void *number) {
+    GPU(gpu_set_device(0));
+    struct taken *to = number;
+    if (ways[to->way].take(to))
+        to->size = 0;
+    return NULL;
+}
+
+static int three(const char *step) {
+    enum { THREADS = 3 };
+    pthread_t threads[THREADS];
+    struct taken all[THREADS];
+    int refused = 0;
+    for (int i = 0; i < THREADS; i++) {
+        all[i] = (struct taken){.way = way_of(step, ':'),
+                                .size = size_of(strchr(step, ':') + 1)};
+        pthread_create(&threads[i], NULL, take_there, &all[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        refused += !all[i].size;
+        if (all[i].size)
+            taken[count++] = all[i];
+    }
+    return refused;
 }
 
 static int give(void) {
@@ -161,6 +192,8 @@ static int other(const char *step) {
     void *event;
     if (!strncmp(step, "fill-", 5))
         return fill(step + 5);
+    if (!strncmp(step, "three-", 6))
+        return three(step + 6);
     if (!strncmp(step, "begin:", 6))
         return begin((int)number);
     if (!strncmp(step, "work:", 5))

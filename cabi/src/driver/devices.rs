@@ -72,7 +72,8 @@ pub(crate) fn named(handle: CUdevice) -> Option<&'static Device> {
     find(handle).or_else(|| Some(make(handle, Some(size(handle)?))))
 }
 
-fn find(handle: CUdevice) -> Option<&'static Device> {
+/// The device with this handle, if there is or was something on it.
+pub(crate) fn find(handle: CUdevice) -> Option<&'static Device> {
     let devices = DEVICES.lock();
     let device = devices.iter().find(|device| device.handle == handle);
     device.copied()

@@ -32,7 +32,7 @@ use vramalloc_core::patience::{Brief, wait_within};
 use vramalloc_core::quota::Asked;
 use vramalloc_core::stats::Family;
 
-use super::{MadeIn, PAGE, current_device, graphs, owned, refuse, relief, settled};
+use super::{MadeIn, PAGE, current_device, graphs, looked_after, owned, refuse, relief};
 use crate::driver::devices::{self, Device};
 use crate::driver::{capture, contexts};
 use crate::process::guard::own_call;
@@ -248,7 +248,11 @@ pub(crate) fn allocate(
         return result;
     }
     pool.consists_of(now);
-    if within.is_some() && !growth.is_zero() && device.is_beyond_limit() {
+    let passes = || {
+        relief::await_others(device);
+        device.is_beyond_limit()
+    };
+    if within.is_some() && !growth.is_zero() && device.is_beyond_limit() && passes() {
         give_back(&pool, made(), stream);
         return refuse(device, FAMILY, size);
     }
@@ -257,9 +261,7 @@ pub(crate) fn allocate(
         let context = MadeIn::of_stream(stream, device);
         owned::keep((FAMILY, made()), device, context, Arc::clone(&pool) as _);
     }
-    if now != before {
-        settled();
-    }
+    looked_after(now != before);
     result
 }
 
@@ -334,10 +336,7 @@ fn leave(pool: &Pool, size: Bytes) -> Option<Leave<'_>> {
         Some(within) => Some((Some(within), None)),
         None => Some((None, Some(device.quota.ask(pool.growth(size))?))),
     };
-    ask().or_else(|| {
-        relief::below_limit(device, pool.growth(size));
-        ask()
-    })
+    relief::at_limit(device, pool.growth(size), ask)
 }
 
 /// Whether a pool has room for a request besides those that are under way.

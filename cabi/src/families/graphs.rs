@@ -20,7 +20,7 @@ use vramalloc_core::families::LastRead;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
 
-use super::{PAGE, refuse, relief};
+use super::{PAGE, looked_after, refuse, relief};
 use crate::driver::devices::{self, Device};
 use crate::process::guard::own_call;
 use crate::real;
@@ -58,18 +58,20 @@ fn all() -> Vec<Arc<Graphs>> {
 }
 
 impl Graphs {
-    fn read(&self) {
+    /// Whether that has changed.
+    fn read(&self) -> bool {
         let (families, quota) = (&self.device.families, &self.device.quota);
+        let before = self.reserved.bytes();
         let read = || reserved(self.device.handle);
-        self.reserved.take(families, quota, FAMILY, None, read);
+        before != self.reserved.take(families, quota, FAMILY, None, read)
     }
 }
 
-/// Counts what the graphs of all devices have reserved now.
-pub(crate) fn read_all() {
-    for graphs in all() {
-        graphs.read();
-    }
+/// Counts what the graphs of all devices have reserved now; whether that has
+/// changed.
+pub(crate) fn read_all() -> bool {
+    let changed = all().into_iter().filter(|graphs| graphs.read());
+    changed.count() > 0
 }
 
 /// Makes the graphs of a device give back what they do not use. Returns how many
@@ -94,15 +96,9 @@ pub(crate) fn add(
     size: Bytes,
     call: impl FnOnce() -> CudaResult,
 ) -> CudaResult {
-    let fits = || {
-        size.round_up(PAGE)
-            .is_some_and(|size| device.quota.ask(size).is_some())
-    };
-    if device.quota.limit().is_some() && !fits() {
-        relief::below_limit(device, size);
-        if !fits() {
-            return refuse(device, FAMILY, size);
-        }
+    let is_beyond = |limit| size.round_up(PAGE).is_none_or(|size| size > limit);
+    if device.quota.limit().is_some_and(is_beyond) {
+        return refuse(device, FAMILY, size);
     }
     let result = own_call(call);
     if result == 0 {
@@ -137,7 +133,7 @@ pub(crate) fn add_on(
 /// begun nothing, so it can be made again as well.
 pub(crate) fn prepare(mut call: impl FnMut() -> CudaResult) -> CudaResult {
     let result = relief::with_room(None, &mut call);
-    read_all();
+    looked_after(read_all());
     result
 }
 

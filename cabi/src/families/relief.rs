@@ -4,7 +4,8 @@
 //! The driver is asked first, and nothing is given back as long as it has
 //! memory. If it has none, the idle memory of all our pools on the device goes
 //! back, and what CUDA's own pools and graphs keep and do not use; then the
-//! driver is asked once more, and that answer stands.
+//! driver is asked once more. What another thread is giving back meanwhile is
+//! waited for, and the driver is asked again.
 //!
 //! The driver's own free waits for the device, so it is called only when the
 //! device is done: that is waited for, but no longer than `room_wait_ms` in all,
@@ -14,22 +15,91 @@
 
 use std::time::{Duration, Instant};
 
+use vramalloc_core::quota::Landings;
 use vramalloc_core::{Bytes, Code};
 
 use super::{async_pools, current_device, graphs};
 use crate::driver::capture;
-use crate::driver::devices::Device;
+use crate::driver::devices::{self, Device};
 use crate::pools::device::{self, shortage};
 use crate::process;
 use crate::process::guard::{self, own_call};
 use crate::types::{CUdevice, CudaResult};
 
-/// Makes a call, and once more if it found no memory on a device and some went
-/// back there. Without a device, it is the current one.
-pub(crate) fn retry(device: Option<CUdevice>, call: &mut dyn FnMut() -> CudaResult) -> CudaResult {
-    let result = call();
-    if result == Code::OUT_OF_MEMORY.get() && make_room(device) {
-        return call();
+/// How often a call is made again: other threads that always come first are not
+/// to be told from memory in pieces that are too small.
+const LOOKS: u32 = 16;
+
+/// What is done for a call that found no memory on a device, or for a request
+/// that its limit has no room for: idle memory goes back, once; and what other
+/// threads are giving back, or were asking for, is waited for.
+struct Relief {
+    device: &'static Device,
+    end: Instant,
+    is_given: bool,
+}
+
+impl Relief {
+    /// `None` where nothing is done.
+    fn begin(device: &'static Device) -> Option<Relief> {
+        let (is_on, most) = process::options(|loaded| {
+            let families = &loaded.settings.families;
+            (families.room, families.room_wait)
+        });
+        if guard::is_called_back() {
+            return None;
+        }
+        if !is_on {
+            look(device.handle);
+            return None;
+        }
+        Some(Relief {
+            device,
+            end: Instant::now() + most,
+            is_given: false,
+        })
+    }
+
+    fn left(&self) -> Duration {
+        self.end.saturating_duration_since(Instant::now())
+    }
+
+    /// Whether it is worth trying again what failed since `before`.
+    fn helps(&mut self, before: Option<Landings>, at_limit: bool) -> bool {
+        if !std::mem::replace(&mut self.is_given, true) && !self.give_back().is_zero() {
+            return true;
+        }
+        (self.device.quota).lands(before, at_limit, self.left())
+    }
+
+    /// Gives idle memory of the device back; how many bytes went.
+    fn give_back(&self) -> Bytes {
+        let pools = device::pools_on(self.device.handle).into_iter();
+        let ours = pools.map(|pool| pool.give_room(|| self.left()));
+        let ours = ours.fold(Bytes::ZERO, Bytes::saturating_add);
+        ours.saturating_add(trim(self.device.handle))
+    }
+}
+
+/// Makes a call, and again if it found no memory on a device and some came back
+/// there. Without a device, it is the current one.
+pub(crate) fn retry(handle: Option<CUdevice>, call: &mut dyn FnMut() -> CudaResult) -> CudaResult {
+    let known = handle.and_then(devices::find);
+    let mut before = known.map(|device| device.quota.landings());
+    let mut result = call();
+    if result == Code::OUT_OF_MEMORY.get() {
+        let current = || handle.is_none().then(current_device).flatten();
+        let relief = known.or_else(current).and_then(Relief::begin);
+        let Some(mut relief) = relief else {
+            return result;
+        };
+        for _ in 0..LOOKS {
+            if result != Code::OUT_OF_MEMORY.get() || !relief.helps(before, false) {
+                break;
+            }
+            before = Some(relief.device.quota.landings());
+            result = call();
+        }
     }
     result
 }
@@ -42,20 +112,35 @@ pub(crate) fn with_room(
     retry(device, &mut || own_call(&mut *call))
 }
 
-/// Gives idle memory of a device back; whether any went.
-#[cold]
-fn make_room(device: Option<CUdevice>) -> bool {
-    let device = device.or_else(|| current_device().map(|device| device.handle));
-    device.is_some_and(|device| !give_back(device).is_zero())
+/// Asks the limit of a device for room for `size` bytes, and again if some came
+/// back.
+pub(super) fn at_limit<T>(
+    device: &'static Device,
+    size: Bytes,
+    mut ask: impl FnMut() -> Option<T>,
+) -> Option<T> {
+    let mut before = device.quota.landings();
+    let mut answer = ask();
+    // Bare CUDA would refuse what is larger than the device.
+    let may_fit = || device.quota.limit().is_some_and(|limit| size <= limit);
+    if answer.is_none() && may_fit() {
+        let mut relief = Relief::begin(device)?;
+        for _ in 0..LOOKS {
+            if answer.is_some() || !relief.helps(Some(before), true) {
+                break;
+            }
+            before = device.quota.landings();
+            answer = ask();
+        }
+    }
+    answer
 }
 
-/// Gives idle memory of a device back if that makes room for `size` bytes below
-/// the limit.
-pub(super) fn below_limit(device: &Device, size: Bytes) {
-    let limit = device.quota.limit();
-    // Bare CUDA would refuse it as well.
-    if limit.is_some_and(|limit| size <= limit) {
-        give_back(device.handle);
+/// Waits until what other threads are asking for is decided: until then some of
+/// it may count twice.
+pub(super) fn await_others(device: &'static Device) {
+    if let Some(relief) = Relief::begin(device) {
+        device.quota.lands(None, true, relief.left());
     }
 }
 
@@ -68,26 +153,6 @@ pub(super) fn below_soft(device: &Device, size: Bytes) {
     for pool in device::pools_on(device.handle) {
         pool.give_room(|| Duration::ZERO);
     }
-}
-
-fn give_back(device: CUdevice) -> Bytes {
-    let (is_on, most) = process::options(|loaded| {
-        let families = &loaded.settings.families;
-        (families.room, families.room_wait)
-    });
-    if guard::is_called_back() {
-        return Bytes::ZERO;
-    }
-    if !is_on {
-        look(device);
-        return Bytes::ZERO;
-    }
-    let end = Instant::now() + most;
-    let left = || end.saturating_duration_since(Instant::now());
-    let pools = device::pools_on(device).into_iter();
-    let ours = pools.map(|pool| pool.give_room(left));
-    let ours = ours.fold(Bytes::ZERO, Bytes::saturating_add);
-    ours.saturating_add(trim(device))
 }
 
 /// Makes CUDA's own pools and graphs give back what they do not use of a

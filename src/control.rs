@@ -287,6 +287,13 @@ impl Desk {
         }
     }
 
+    /// Forgets the orders of a page that is made anew: their numbers and versions
+    /// begin again.
+    pub fn forget(&self) {
+        self.seen.store(0, Ordering::Relaxed);
+        self.taken.store(0, Ordering::Relaxed);
+    }
+
     /// The same for the model checker.
     #[must_use]
     #[cfg(loom)]

@@ -34,6 +34,7 @@ fn a_page_that_is_cut_off_or_removed_is_made_anew() {
                 let mut program = place.talk("");
                 program.tell("+3M").unwrap();
                 assert!(place.status(program.pid()).is_some());
+                assert_eq!(place.order(&mut program, &["trim"]).code, 0);
                 disturb(&place);
                 assert_eq!(program.tell("+100M").unwrap(), "1: 0\n");
                 assert_eq!(place.status(program.pid()), None);
@@ -82,6 +83,20 @@ fn a_program_that_sandboxes_itself_is_let_be() {
         assert_eq!(place.status(0), None);
         assert_eq!(place.left(), [""; 0]);
     }
+}
+
+/// Only then is its number no thread's.
+#[test]
+fn a_program_whose_first_thread_has_ended_is_reached() {
+    let place = Place::new();
+    let mut program = Talk::with(disturbed(&place).arg("leader"));
+    assert_eq!(program.line(), "took 3 MiB\n");
+    assert_eq!(program.line(), "took 100 MiB\n");
+    let status = place.status(program.pid()).unwrap();
+    let reserved = &status["devices"][0]["reserved_bytes"]["current"];
+    assert!(reserved.as_u64().unwrap() >= 100 << 20, "{status}");
+    assert!(program.end().success());
+    assert_eq!(place.left(), [""; 0]);
 }
 
 /// A copy with its parent's number neither comes to the parent's page nor

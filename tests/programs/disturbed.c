@@ -5,6 +5,7 @@
  *   after      takes memory, sandboxes itself, and takes more
  *   copy       makes a copy of itself that has the same process number, in a
  *              namespace of its own, and ends that
+ *   leader     takes memory, ends its first thread, and takes more in another
  *   dump FILE  lets another thread write the statistics to this file, takes
  *              memory meanwhile, and says so
  */
@@ -87,6 +88,23 @@ static void take_while_dumping(char *file) {
     _exit(0);
 }
 
+static void *go_on(void *first) {
+    pthread_join(*(pthread_t *)first, NULL);
+    GPU(gpu_set_device(0));
+    take(100);
+    getchar();
+    exit(0);
+}
+
+static void end_leader(void) {
+    static pthread_t first;
+    pthread_t other;
+    first = pthread_self();
+    take(3);
+    pthread_create(&other, NULL, go_on, &first);
+    pthread_exit(NULL);
+}
+
 int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     GPU(gpu_set_device(0));
@@ -101,6 +119,8 @@ int main(int argc, char **argv) {
         copy();
         fflush(stdout);
         getchar();
+    } else if (!strcmp(how, "leader")) {
+        end_leader();
     } else if (argc > 2) {
         take_while_dumping(argv[2]);
     }

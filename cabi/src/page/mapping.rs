@@ -80,11 +80,19 @@ impl Mapping {
         let there = piece(ptr::without_provenance_mut(self.start + 8 * place));
         // SAFETY: so many words of the caller's, and as many of the mapping,
         // which no reference leads to. What is not there is an error.
-        let copied = unsafe { copy(self.process, &raw const ours, 1, &raw const there, 1, 0) };
-        match usize::try_from(copied) {
+        let by = |id| unsafe { copy(id, &raw const ours, 1, &raw const there, 1, 0) };
+        let outcome = |copied| match usize::try_from(copied) {
             Ok(copied) if copied == 8 * count => Ok(()),
             Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
             Err(_) => Err(io::Error::last_os_error()),
+        };
+        match outcome(by(self.process)) {
+            // The first thread has ended, and the process's number is its.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
+                // SAFETY: has no conditions.
+                outcome(by(unsafe { libc::gettid() }))
+            }
+            outcome => outcome,
         }
     }
 }

@@ -30,8 +30,9 @@ const BYTES: usize = 8 * WORDS;
 pub(crate) struct Mapping {
     /// The address: nothing is read or written through it.
     start: usize,
+    /// The process that made it.
     process: libc::pid_t,
-    /// Of the process that has the mapping.
+    /// A forked child does not have this mark, nor the mapping.
     mark: Mark,
 }
 

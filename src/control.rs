@@ -57,6 +57,22 @@ pub fn folder_name(user: u32) -> String {
     format!("vramalloc-{user}")
 }
 
+/// The number that a user of this process's has outside of its namespace, by
+/// which the folder is named: two containers that share a file system may both
+/// have a user 0. `map` is `/proc/self/uid_map`, see `user_namespaces(7)`; a user
+/// that it does not have keeps the number.
+#[must_use]
+pub fn user_outside(user: u32, map: &str) -> u32 {
+    let outside = |line: &str| {
+        let mut numbers = line.split_whitespace().map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        let (first, there, count): (u32, u32, u32) = (next()?, next()?, next()?);
+        let at = user.checked_sub(first).filter(|at| *at < count)?;
+        there.checked_add(at)
+    };
+    map.lines().find_map(outside).unwrap_or(user)
+}
+
 /// The most devices that figures tell of.
 pub const MOST_DEVICES: usize = 16;
 

@@ -13,7 +13,7 @@ use vramalloc_core::stats::Note;
 
 use crate::pools::background;
 use crate::process::say::warn;
-use crate::process::{self, Start, guard, notes, threads};
+use crate::process::{self, Start, guard, heap, notes, threads};
 use crate::report::{dump, orders};
 use crate::{ipc, page};
 
@@ -26,6 +26,7 @@ static AT_END: extern "C" fn() = ended;
 /// the last version.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
+    heap::end_process();
     background::stop();
     let Some(start) = process::started().filter(|_| process::is_own_process()) else {
         return;

@@ -6,6 +6,7 @@
 pub(crate) mod cancel;
 pub(crate) mod folder;
 pub(crate) mod guard;
+pub(crate) mod heap;
 pub(crate) mod key;
 pub(crate) mod mark;
 pub(crate) mod notes;
@@ -14,7 +15,8 @@ pub(crate) mod sandbox;
 pub(crate) mod say;
 pub(crate) mod threads;
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -79,6 +81,19 @@ ctor::declarative::ctor! {
         outside::remember();
         start_folder();
     }
+}
+
+/// A small text of the kernel's, read by no calls but those that open, read and
+/// close.
+///
+/// # Errors
+/// What the system returns.
+fn text_of(name: &str) -> io::Result<String> {
+    // Read to an end: the whole of a file would be asked for its size.
+    const MOST: u64 = 1 << 20;
+    let mut text = String::new();
+    File::open(name)?.take(MOST).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// What identifies a folder: device and inode.

@@ -325,3 +325,23 @@ fn a_page_that_is_cut_off_is_nobody_s() {
         assert!(!matches!(page.owner(), Ok(Seen::Whole(_))), "{length}");
     }
 }
+
+#[test]
+fn a_folder_has_the_number_that_its_user_has_outside() {
+    let all = "         0          0 4294967295\n";
+    assert_eq!(user_outside(1000, all), 1000);
+    let map = "0 100000 1000\n1000 5 1\n2000 4294967295 2\n";
+    for (inside, outside) in [
+        (0, 100_000),
+        (999, 100_999),
+        (1000, 5),
+        (1001, 1001),
+        (2000, u32::MAX),
+        (2001, 2001),
+    ] {
+        assert_eq!(user_outside(inside, map), outside);
+    }
+    for unreadable in ["", "0", "0 1", "0 1 -1", "a b c"] {
+        assert_eq!(user_outside(0, unreadable), 0);
+    }
+}

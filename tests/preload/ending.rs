@@ -125,6 +125,22 @@ fn racing_threads_do_not_hang_or_crash_the_end() {
     }
 }
 
+/// A signal handler that ends the process may have interrupted malloc, which is
+/// not to be called then.
+#[test]
+fn a_process_that_ends_inside_malloc_ends() {
+    for kind in Kind::ALL {
+        Run::bare("exit_in_malloc", kind).go().quiet(3);
+        for conf in ["", "stats:off,control:off", "trace:100"] {
+            let outcome = Run::preloaded("exit_in_malloc", kind).conf(conf).go();
+            outcome.quiet(3);
+            if !conf.contains("off") {
+                assert_eq!(outcome.stats()["totals"]["allocations"], 1);
+            }
+        }
+    }
+}
+
 /// Cancellation that is pending at a request waits until the program's own next
 /// point at which a thread can be cancelled.
 #[test]

@@ -145,6 +145,39 @@ fn what_the_driver_keeps_can_be_had_by_our_pools() {
     }
 }
 
+/// But for what the program has told a pool to keep: bare CUDA refuses, too.
+#[test]
+fn what_a_pool_is_told_to_keep_stays() {
+    for (keep, then, code) in [
+        ("900M", "plain", 2),
+        ("900M", "array", 2),
+        ("300M", "plain", 0),
+        ("300M", "array", 0),
+    ] {
+        let steps = format!("keep:{keep} pool:900M give {then}:500M");
+        let run = run(Kind::Driver, "auto_growth", &steps);
+        assert_eq!(last(&run), code, "{run}");
+        // Below a limit it would be missing for all the others.
+        let limited = run
+            .env("SIM_CUDA_MEMORY", "4G")
+            .env("VRAMALLOC_LIMIT", "1G");
+        assert_eq!(last(&limited), 0, "{limited}");
+    }
+}
+
+/// What a stream has yet to free is waited for below a limit as well.
+#[test]
+fn what_a_pool_waits_for_leaves_the_limit() {
+    let steps = "pool:700M work:1000000 give pool:800M";
+    let run = run(Kind::Driver, "auto_growth", steps)
+        .env("SIM_CUDA_MEMORY", "4G")
+        .env("SIM_CUDA_CALL_NS", "20000")
+        .env("VRAMALLOC_LIMIT", "1G");
+    assert_eq!(last(&run), 0, "{run}");
+    let impatient = run.env("VRAMALLOC_ROOM_WAIT_MS", "0");
+    assert_eq!(last(&impatient), 2, "{impatient}");
+}
+
 /// The same below a limit, on a device that has enough.
 #[test]
 fn what_the_driver_keeps_leaves_the_limit() {

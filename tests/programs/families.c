@@ -22,6 +22,7 @@
  *   leave   destroys it, and forgets what was taken there
  *   part    takes virtual memory from a part of the device from then on
  *   mine    makes a pool, which is the device's from then on
+ *   keep:N  has the device's pool keep N bytes that are not used
  *   end     destroys that pool
  *   begin:N begins a capture, globally (0), for the thread (1) or relaxed (2),
  *           on the stream that pools serve from then on
@@ -143,6 +144,12 @@ static int in_part(void) {
     return 0;
 }
 
+static int keep(uint64_t bytes) {
+    void *pool;
+    int code = CALL("cuDeviceGetMemPool", (void **, int), &pool, 0);
+    return code ? code : CALL("cuMemPoolSetAttribute", (void *, int, void *), pool, 4, &bytes);
+}
+
 static int end_pool(void) {
     return CALL("cuMemPoolDestroy", (void *), own_pool);
 }
@@ -198,6 +205,8 @@ static int other(const char *step) {
         return begin((int)number);
     if (!strncmp(step, "work:", 5))
         return gpu_spin(ordered, number);
+    if (!strncmp(step, "keep:", 5))
+        return keep(number);
     if (!strncmp(step, "stack:", 6))
         return CALL("cuCtxSetLimit", (int, size_t), 0, number);
     if (!strncmp(step, "stream:", 7))

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use spin::mutex::SpinMutex;
-use vramalloc_core::Bytes;
+use vramalloc_core::{Bytes, Code};
 use vramalloc_core::busy::{Busy, Turn};
 use vramalloc_core::families::LastRead;
 use vramalloc_core::gate::Gate;
@@ -43,8 +43,12 @@ use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUstream, Cud
 const PIECE: Bytes = Bytes::mib(32);
 
 /// `CUmemPool_attribute`.
+const THRESHOLD: c_int = 4;
 const RESERVED: c_int = 5;
 const USED: c_int = 7;
+
+/// What the driver says of a stream that is busy.
+const NOT_READY: CudaResult = Code::NOT_READY.get();
 
 /// The longest that a request waits for another that may pass the limit: for a
 /// call to the driver.
@@ -101,13 +105,24 @@ impl Pool {
         (result == Some(0)).then(|| Bytes::new(bytes))
     }
 
-    /// Makes it give back what it does not use. Returns how many bytes that
-    /// were.
-    fn trim(&self) -> Bytes {
+    /// Makes it give back what it does not use, but for so many bytes. Returns
+    /// how many that were.
+    fn trim(&self, keep: Bytes) -> Bytes {
         let before = self.reserved.bytes();
+        let keep = usize::try_from(keep.get()).unwrap_or(usize::MAX);
         // SAFETY: a pool that is alive.
-        self.call(|pool| unsafe { real::cuMemPoolTrimTo(pool, 0) });
+        self.call(|pool| unsafe { real::cuMemPoolTrimTo(pool, keep) });
         before.saturating_sub(self.read())
+    }
+
+    /// What it keeps although the device is short of memory: what the program
+    /// told it to. Below a limit that would be missing for all the others, and
+    /// the device may have room for it later.
+    fn keeps(&self) -> Bytes {
+        match self.device.quota.limit() {
+            Some(_) => Bytes::ZERO,
+            None => self.attribute(THRESHOLD).unwrap_or(Bytes::ZERO),
+        }
     }
 
     /// By how much it may have to grow for a request.
@@ -129,7 +144,7 @@ impl Pool {
     fn is_within_limit(&self) -> bool {
         if self.is_beyond.load(Ordering::Relaxed) {
             if !capture::any() {
-                self.trim();
+                self.trim(Bytes::ZERO);
             }
             let is_beyond = self.device.is_beyond_limit();
             self.is_beyond.store(is_beyond, Ordering::Relaxed);
@@ -207,7 +222,7 @@ pub(crate) fn read_all(on: impl Fn(CUdevice) -> bool) {
 /// bytes that were.
 pub(super) fn trim(device: CUdevice) -> Bytes {
     let all = pools(|on| on == device).into_iter();
-    all.map(|pool| pool.trim())
+    all.map(|pool| pool.trim(pool.keeps()))
         .fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
@@ -236,7 +251,7 @@ pub(crate) fn allocate(
     }
     let device = pool.device;
     relief::below_soft(device, size);
-    let Some((within, asked)) = leave(&pool, size) else {
+    let Some((within, asked)) = leave(&pool, size, stream) else {
         return refuse(device, FAMILY, size);
     };
     let before = pool.reserved.bytes();
@@ -327,16 +342,30 @@ impl Drop for InRoom<'_> {
 
 /// Lets a request through, if its pool has room for it or the limit leaves so
 /// much; if not, idle memory goes back first.
-fn leave(pool: &Pool, size: Bytes) -> Option<Leave<'_>> {
+fn leave(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<'_>> {
     let device = pool.device;
-    if device.quota.limit().is_none() {
+    let Some(limit) = device.quota.limit() else {
         return Some((None, None));
-    }
+    };
     let ask = || match within(pool, size) {
         Some(within) => Some((Some(within), None)),
         None => Some((None, Some(device.quota.ask(pool.growth(size))?))),
     };
-    relief::at_limit(device, pool.growth(size), ask)
+    let leave = relief::at_limit(device, pool.growth(size), ask);
+    if leave.is_some() || size > limit || capture::any() {
+        return leave;
+    }
+    // The driver itself would wait for frees that the stream has yet to get to.
+    relief::while_busy(device, || is_busy(stream), || {
+        pool.trim(Bytes::ZERO);
+        ask()
+    })
+}
+
+/// Whether a stream has work to do.
+fn is_busy(stream: CUstream) -> bool {
+    // SAFETY: the caller's own stream.
+    own_call(|| unsafe { real::cuStreamQuery(stream) }) == NOT_READY
 }
 
 /// Whether a pool has room for a request besides those that are under way.

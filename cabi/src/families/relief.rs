@@ -15,6 +15,7 @@
 
 use std::time::{Duration, Instant};
 
+use vramalloc_core::patience::wait_within;
 use vramalloc_core::quota::Landings;
 use vramalloc_core::{Bytes, Code};
 
@@ -133,6 +134,26 @@ pub(super) fn at_limit<T>(
             answer = ask();
         }
     }
+    answer
+}
+
+/// Asks the limit again while something is busy that may give memory back, and
+/// once more when it no longer is.
+pub(super) fn while_busy<T>(
+    device: &'static Device,
+    is_busy: impl Fn() -> bool,
+    mut ask: impl FnMut() -> Option<T>,
+) -> Option<T> {
+    if !is_busy() {
+        return None;
+    }
+    let most = Relief::begin(device)?.left();
+    let mut answer = None;
+    wait_within(most, || {
+        let was_busy = is_busy();
+        answer = ask();
+        answer.is_some() || !was_busy
+    });
     answer
 }
 

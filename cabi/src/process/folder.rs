@@ -15,27 +15,34 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use vramalloc_core::control::folder_name;
+use vramalloc_core::control::{folder_name, user_outside};
 
 use crate::process::outside::quietly;
+use crate::process::text_of;
 
 /// The permissions that others must not have on a file.
 const OTHERS: u32 = 0o077;
 
 /// The user that a folder belongs to. A process may change its user.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct User(libc::uid_t);
+pub(crate) struct User {
+    number: libc::uid_t,
+    /// The number outside of the process's namespace.
+    outside: u32,
+}
 
 impl User {
     /// The user whose rights the process has now.
     pub(crate) fn now() -> User {
         // SAFETY: has no conditions.
-        User(unsafe { libc::geteuid() })
+        let number = unsafe { libc::geteuid() };
+        let outside = user_outside(number, &text_of("/proc/self/uid_map").unwrap_or_default());
+        User { number, outside }
     }
 
     /// The name of the user's folder.
     fn folder(self) -> io::Result<CString> {
-        c_text(folder_name(self.0).as_bytes())
+        c_text(folder_name(self.outside).as_bytes())
     }
 }
 
@@ -243,7 +250,7 @@ fn check(file: &File, kind: libc::mode_t, user: User) -> io::Result<()> {
     let found = file.metadata()?;
     let wrong = if found.mode() & libc::S_IFMT != kind {
         "is of another type"
-    } else if found.uid() != user.0 {
+    } else if found.uid() != user.number {
         "belongs to somebody else"
     } else if found.mode() & OTHERS != 0 {
         "is open to others"

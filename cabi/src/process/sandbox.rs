@@ -5,8 +5,9 @@
 //! no such thing: all its processes have it. Cost: two small files are read; a
 //! system call for [`has_begun`].
 
-use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::text_of;
 
 /// Whether no filter at all was in force when that was asked. Relaxed: it
 /// stands for itself.
@@ -34,7 +35,7 @@ pub(crate) fn has_begun() -> bool {
 
 /// How many filters a process has; nothing if that cannot be read.
 fn filters(process: &str) -> Option<u64> {
-    count(&fs::read_to_string(format!("/proc/{process}/status")).ok()?)
+    count(&text_of(&format!("/proc/{process}/status")).ok()?)
 }
 
 fn count(status: &str) -> Option<u64> {

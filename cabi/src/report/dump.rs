@@ -78,7 +78,11 @@ fn write(start: &Start, writer: &mut Writer) {
 /// The target of the option `stats`, wherever the program has gone since.
 pub(crate) fn target() -> StatsTarget {
     let said = process::options(|loaded| loaded.settings.stats.clone());
-    said.within(process::first_folder())
+    match &said {
+        // The folder is looked for only where it matters.
+        StatsTarget::File(name) if !name.starts_with('/') => said.within(process::first_folder()),
+        _ => said,
+    }
 }
 
 /// Writes everything to the target, and returns which file that is.

@@ -22,7 +22,7 @@ use vramalloc_core::config::{self, Host};
 use vramalloc_core::control::cells::Cells;
 use vramalloc_core::control::record::Seen;
 use vramalloc_core::control::{
-    ControlPage, Figures, LAYOUT, LENGTH, PageOwner, folder_name, layout_of,
+    ControlPage, Figures, LAYOUT, LENGTH, PageOwner, folder_name, layout_of, user_outside,
 };
 
 /// The words of a page's file.
@@ -121,12 +121,18 @@ pub(super) fn parent() -> PathBuf {
         .ipc_dir
 }
 
+/// The name of this user's folder there.
+fn own_folder() -> String {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    folder_name(user_outside(geteuid().as_raw(), &map))
+}
+
 /// All processes of this user that have a page, by their ids.
 ///
 /// # Errors
 /// One line that says why the folder cannot be read or is not to be trusted.
 pub(super) fn peers() -> Result<Vec<Peer>, String> {
-    let path = parent().join(folder_name(geteuid().as_raw()));
+    let path = parent().join(own_folder());
     let folder = match open_folder(&path) {
         Ok(folder) => folder,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

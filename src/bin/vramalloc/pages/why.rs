@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 use vramalloc_core::config::{self, Host};
-use vramalloc_core::control::{LAYOUT, folder_name, layout_of};
+use vramalloc_core::control::{LAYOUT, layout_of};
 
-use super::{ids, parent};
+use super::{ids, own_folder, parent};
 
 /// Why no page of this process was found.
 pub(super) fn why_not(pid: u64) -> String {
@@ -90,7 +90,7 @@ impl Mapped {
         if self.is_removed {
             return format!("the page of process {pid} was removed by somebody");
         }
-        if self.folder != *folder_name(geteuid().as_raw()) {
+        if self.folder != *own_folder() {
             let folder = self.folder.display();
             return format!(
                 "process {pid} made its page as another user, who alone can reach it ({folder})"

@@ -1,0 +1,194 @@
+//! What our own code allocates: from the C library, but nothing of it from the
+//! beginning of the process's end on.
+//!
+//! A signal handler may end the process while its thread is inside `malloc`,
+//! which nobody can find out, and a bare program gets away with that. So the
+//! thread that ends the process takes what it needs for our last work from the
+//! system, in pieces that are never given back, and frees nothing.
+//!
+//! Owns these pieces. Invariant: what lies in one never reaches the C library's
+//! `free`, whichever thread gives it back. Cost: a thread-local load for what
+//! we allocate or free, an atomic one for what we free; a hit does neither.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+thread_local! {
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// From now on this thread ends the process. If two do, the first.
+pub(crate) fn end_process() {
+    static ENDED: AtomicBool = AtomicBool::new(false);
+    if !ENDED.swap(true, Ordering::Relaxed) {
+        ENDS.set(true);
+    }
+}
+
+#[global_allocator]
+static HEAP: Heap = Heap;
+
+/// See the module.
+struct Heap;
+
+// SAFETY: memory of either kind is as large and as aligned as was asked for, and
+// goes back to where it came from.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if !ENDS.get() {
+            // SAFETY: the caller's promise.
+            return unsafe { System.alloc(layout) };
+        }
+        last_memory(layout)
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if !ENDS.get() {
+            // SAFETY: the caller's promise.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        // The system gives zeros, and nothing is handed out twice.
+        last_memory(layout)
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if !ENDS.get() && !is_last_memory(memory) {
+            // SAFETY: it came from there, by the caller's promise.
+            unsafe { System.dealloc(memory, layout) }
+        }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if !ENDS.get() && !is_last_memory(memory) {
+            // SAFETY: it came from there, by the caller's promise.
+            return unsafe { System.realloc(memory, layout, size) };
+        }
+        // SAFETY: not 0, and an alignment that a layout has had, by the
+        // caller's promise.
+        let larger = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        // SAFETY: as above.
+        let moved = unsafe { self.alloc(larger) };
+        if !moved.is_null() {
+            // SAFETY: both are so large, and one of them is new.
+            unsafe { ptr::copy_nonoverlapping(memory, moved, layout.size().min(size)) };
+        }
+        moved
+    }
+}
+
+/// Memory of the system's, handed out from its beginning.
+struct Piece {
+    start: AtomicUsize,
+    next: AtomicUsize,
+    end: AtomicUsize,
+}
+
+/// Each is twice as large as the one before, from [`FIRST`] on. One thread
+/// takes of them, and signal handlers that interrupt it.
+static PIECES: [Piece; 24] = [const {
+    Piece {
+        start: AtomicUsize::new(0),
+        next: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+    }
+}; 24];
+
+/// Bytes of the first one.
+const FIRST: usize = 256 << 10;
+
+/// How many of them there are. Relaxed, as all of this: what reaches another
+/// thread does so by something that orders more.
+static BEGUN: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory that is never handed out again; null if the system has none.
+fn last_memory(layout: Layout) -> *mut u8 {
+    loop {
+        let begun = BEGUN.load(Ordering::Relaxed);
+        let last = begun.checked_sub(1).and_then(|last| PIECES.get(last));
+        if let Some(memory) = last.and_then(|piece| piece.take(layout)) {
+            return ptr::with_exposed_provenance_mut(memory);
+        }
+        let at_least = layout.size().saturating_add(layout.align());
+        let size = (FIRST << begun).max(at_least);
+        if !PIECES.get(begun).is_some_and(|piece| piece.begin(size)) {
+            return ptr::null_mut();
+        }
+        BEGUN.store(begun + 1, Ordering::Relaxed);
+    }
+}
+
+fn is_last_memory(memory: *mut u8) -> bool {
+    let begun = BEGUN.load(Ordering::Relaxed);
+    let mut pieces = PIECES.iter().take(begun);
+    pieces.any(|piece| piece.holds(memory.addr()))
+}
+
+impl Piece {
+    /// Fills it with memory of the system's.
+    fn begin(&self, size: usize) -> bool {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: new memory, at a place that the system picks.
+        let start = unsafe { libc::mmap(ptr::null_mut(), size, access, how, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return false;
+        }
+        let start = start.expose_provenance();
+        self.start.store(start, Ordering::Relaxed);
+        self.next.store(start, Ordering::Relaxed);
+        self.end.store(start + size, Ordering::Relaxed);
+        true
+    }
+
+    /// The next bytes of it; `None` if too few are left.
+    fn take(&self, layout: Layout) -> Option<usize> {
+        let end = self.end.load(Ordering::Relaxed);
+        let start_after = |next: usize| next.checked_next_multiple_of(layout.align());
+        let after = |next| {
+            let after = start_after(next)?.checked_add(layout.size())?;
+            (after <= end).then_some(after)
+        };
+        let taken = (self.next).fetch_update(Ordering::Relaxed, Ordering::Relaxed, after);
+        start_after(taken.ok()?)
+    }
+
+    fn holds(&self, address: usize) -> bool {
+        let (start, end) = (&self.start, &self.end);
+        (start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed)).contains(&address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a thread of its own, which ends no process.
+    #[test]
+    fn the_end_allocates_nothing_of_the_c_library() {
+        let mut kept = vec![7_u64; 100];
+        let last = std::thread::scope(|scope| {
+            let end = || {
+                ENDS.set(true);
+                kept.resize(1 << 16, 8);
+                let all: Vec<String> = (0..10_000).map(|n| format!("number {n}")).collect();
+                let zeros = vec![0_u8; 40 << 20];
+                ENDS.set(false);
+                assert!(zeros.iter().all(|zero| *zero == 0));
+                assert!(all.iter().all(|text| is_last_memory(text.as_ptr().cast_mut())));
+                assert!(is_last_memory(all.as_ptr().cast_mut().cast()));
+                all
+            };
+            scope.spawn(end).join().unwrap()
+        });
+        assert_eq!(last.first().unwrap(), "number 0");
+        assert_eq!(last.last().unwrap(), "number 9999");
+        assert_eq!((kept[99], kept[100], kept[65_535]), (7, 8, 8));
+        assert!(is_last_memory(kept.as_mut_ptr().cast()));
+        // Another thread gives it back, or makes it larger.
+        kept.resize(1 << 17, 9);
+        assert!(!is_last_memory(kept.as_mut_ptr().cast()));
+        assert_eq!((kept[99], kept[65_535], kept[65_536]), (7, 8, 9));
+    }
+}

@@ -71,7 +71,7 @@ struct Absent {
 static ABSENT: SpinMutex<Option<Absent>, Brief> = SpinMutex::new(None);
 
 /// Why there is none in a program that has sandboxed itself.
-const SANDBOXED: &str = "the program has sandboxed itself (seccomp)";
+const SANDBOXED: &str = "system calls are filtered (seccomp)";
 
 /// Whether others can reach this process, for the statistics.
 pub(crate) fn mode() -> String {

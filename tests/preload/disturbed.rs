@@ -76,7 +76,7 @@ fn a_program_that_sandboxes_itself_is_let_be() {
         let outcome = disturbed(&place).arg(how).conf("stats:stderr").go();
         assert_eq!(outcome.code(), 0, "{}", outcome.what);
         assert_eq!(outcome.stdout.lines().collect::<Vec<_>>(), took);
-        let off = "\"control\": \"off: the program has sandboxed itself (seccomp)\"";
+        let off = "\"control\": \"off: system calls are filtered (seccomp)\"";
         assert!(outcome.stderr.contains(off), "{}", outcome.stderr);
         // What it could not remove goes with the next look.
         assert_eq!(place.left().len(), usize::from(how == "after"));

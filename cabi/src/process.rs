@@ -20,7 +20,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::SystemTime;
 
 use spin::rwlock::RwLock;
@@ -38,9 +38,9 @@ pub(crate) struct Start {
     loaded: Loaded,
     /// When counting began.
     pub(crate) began: SystemTime,
-    /// The process id then. A child that was made by other means than `fork`
-    /// has another.
-    pub(crate) process: u32,
+    /// The process's id. A child that was made by other means than `fork` has
+    /// another. Relaxed: it changes where there is one thread.
+    process: AtomicU32,
     /// What a child does not get.
     mark: mark::Mark,
     /// Where `vramalloc run` wants notes about the process.
@@ -191,7 +191,7 @@ pub(crate) fn start() -> &'static Start {
     let start = Start {
         loaded: config::load(std::env::vars_os(), host()),
         began: SystemTime::now(),
-        process: std::process::id(),
+        process: AtomicU32::new(std::process::id()),
         mark: mark::Mark::here(),
         notes: notes::place(),
     };
@@ -223,13 +223,24 @@ fn host() -> Host {
     }
 }
 
-/// Whether this is the process that asked for memory, and not a child of it.
+/// Whether this is the process that asked for memory, and not a child of it that
+/// was forked later.
 pub(crate) fn is_own_process() -> bool {
-    let is_own = |start: &Start| start.process == std::process::id() && start.mark.is_here();
+    let is_own = |start: &Start| {
+        start.process.load(Ordering::Relaxed) == std::process::id() && start.mark.is_here()
+    };
     guard::service() != Service::Inherited && started().is_some_and(is_own)
 }
 
-/// In a forked child: CUDA does not survive a fork; arenas are the parent's.
+/// In a forked child: CUDA does not survive a fork; arenas are the parent's. One
+/// whose parent has used neither is a process of its own, unless another thread
+/// there was changing options.
 unsafe extern "C" fn forked() {
-    guard::end_service(Service::Inherited);
+    match START.get() {
+        Some(start) if !guard::is_used() && CHANGED.try_write().is_some() => {
+            start.process.store(std::process::id(), Ordering::Relaxed);
+            start.mark.renew();
+        }
+        _ => guard::end_service(Service::Inherited),
+    }
 }

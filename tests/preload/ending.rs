@@ -153,6 +153,28 @@ fn a_cancelled_thread_is_served_and_ends_in_the_program() {
     }
 }
 
+/// Only CUDA does not survive a fork: a child whose parent has not used it is
+/// served, below the limit that its parent has set.
+#[test]
+fn a_child_of_a_process_without_cuda_is_served() {
+    for kind in Kind::ALL {
+        let run = Run::preloaded("forks", kind).arg("early");
+        let outcome = run.env("SIM_CUDA_MEMORY", "4G").go();
+        outcome.quiet(0);
+        assert_eq!(
+            outcome.stdout, "begins: 2\na grandchild begins: 2\nhas a child: 102\n",
+            "{}",
+            outcome.what
+        );
+        assert_eq!(outcome.written.len(), 2, "{}", outcome.what);
+        for text in outcome.written.values() {
+            let stats: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(stats["totals"]["allocations"], 1);
+            assert_eq!(stats["final"], true);
+        }
+    }
+}
+
 /// Nothing is called once the driver is shutting down.
 #[test]
 fn the_end_makes_no_driver_call() {

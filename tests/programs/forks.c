@@ -5,8 +5,11 @@
  *
  *   forks          all of that
  *   forks leaf     allocates a little and ends
+ *   forks early    sets a limit of 1 GiB and uses no CUDA: its children do, and
+ *                  theirs
  */
 #define _GNU_SOURCE
+#include "api.h"
 #include "gpu.h"
 
 #include <signal.h>
@@ -67,10 +70,30 @@ static void try_child(const char *what, void (*body)(void)) {
     fflush(stdout);
 }
 
+/* What it gets below the limit, and beyond. */
+static void begins(void) {
+    void *block = NULL;
+    GPU(gpu_set_device(0));
+    GPU(gpu_malloc(&block, SIZE));
+    exit(gpu_malloc(&block, (size_t)2 << 30));
+}
+
+static void child_begins(void) { try_child("a grandchild begins", begins); }
+
+static int early(void) {
+    api_load();
+    API(api.ctl("option.limit", "1G", NULL, 0, NULL));
+    try_child("begins", begins);
+    try_child("has a child", child_begins);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     int right = 0;
     if (argc == 2 && !strcmp(argv[1], "leaf"))
         return leaf();
+    if (argc == 2 && !strcmp(argv[1], "early"))
+        return early();
     program = realpath("/proc/self/exe", NULL);
     GPU(gpu_set_device(0));
     for (uint32_t i = 0; i < BLOCKS; i++) {

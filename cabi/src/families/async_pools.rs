@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use spin::mutex::SpinMutex;
-use vramalloc_core::{Bytes, Code};
 use vramalloc_core::busy::{Busy, Turn};
 use vramalloc_core::families::LastRead;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::{Brief, wait_within};
 use vramalloc_core::quota::Asked;
 use vramalloc_core::stats::Family;
+use vramalloc_core::{Bytes, Code};
 
 use super::{MadeIn, PAGE, current_device, graphs, looked_after, owned, refuse, relief};
 use crate::driver::devices::{self, Device};
@@ -356,10 +356,14 @@ fn leave(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<'_>> {
         return leave;
     }
     // The driver itself would wait for frees that the stream has yet to get to.
-    relief::while_busy(device, || is_busy(stream), || {
-        pool.trim(Bytes::ZERO);
-        ask()
-    })
+    relief::while_busy(
+        device,
+        || is_busy(stream),
+        || {
+            pool.trim(Bytes::ZERO);
+            ask()
+        },
+    )
 }
 
 /// Whether a stream has work to do.

@@ -52,6 +52,7 @@ impl Passed {
 
     pub(crate) fn note(&self) {
         if !self.get() {
+            use_begins();
             self.0.store(true, Ordering::Relaxed);
         }
     }
@@ -59,6 +60,20 @@ impl Passed {
     pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+}
+
+/// Whether the process has used CUDA, or memory of ours. Relaxed: a child has
+/// what its parent's forking thread had seen.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// The process uses CUDA, or memory of ours, from now on.
+pub(crate) fn use_begins() {
+    USED.store(true, Ordering::Relaxed);
+}
+
+/// Whether it does: then a child has no use of its copy.
+pub(crate) fn is_used() -> bool {
+    USED.load(Ordering::Relaxed)
 }
 
 /// What the thread is doing.

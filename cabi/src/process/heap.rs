@@ -176,7 +176,10 @@ mod tests {
                 let zeros = vec![0_u8; 40 << 20];
                 ENDS.set(false);
                 assert!(zeros.iter().all(|zero| *zero == 0));
-                assert!(all.iter().all(|text| is_last_memory(text.as_ptr().cast_mut())));
+                assert!(
+                    all.iter()
+                        .all(|text| is_last_memory(text.as_ptr().cast_mut()))
+                );
                 assert!(is_last_memory(all.as_ptr().cast_mut().cast()));
                 all
             };

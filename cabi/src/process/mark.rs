@@ -5,20 +5,20 @@
 //! namespace of its own. Cost: a page of memory; a load to ask.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// See the module.
 pub(crate) enum Mark {
     /// Wiped in a child.
     Word(&'static AtomicU64),
     /// The process's number, where the kernel cannot wipe.
-    Number(u32),
+    Number(AtomicU32),
 }
 
 impl Mark {
     /// Marks this process.
     pub(crate) fn here() -> Mark {
-        Mark::word().unwrap_or_else(|| Mark::Number(std::process::id()))
+        Mark::word().unwrap_or_else(|| Mark::Number(AtomicU32::new(std::process::id())))
     }
 
     fn word() -> Option<Mark> {
@@ -43,11 +43,19 @@ impl Mark {
         Some(Mark::Word(word))
     }
 
+    /// Marks a copy, which is a process of its own from now on.
+    pub(crate) fn renew(&self) {
+        match self {
+            Mark::Word(word) => word.store(1, Ordering::Relaxed),
+            Mark::Number(number) => number.store(std::process::id(), Ordering::Relaxed),
+        }
+    }
+
     /// Whether this is still the process that was marked.
     pub(crate) fn is_here(&self) -> bool {
         match self {
             Mark::Word(word) => word.load(Ordering::Relaxed) != 0,
-            Mark::Number(number) => *number == std::process::id(),
+            Mark::Number(number) => number.load(Ordering::Relaxed) == std::process::id(),
         }
     }
 }

@@ -158,7 +158,9 @@ fn a_cancelled_thread_is_served_and_ends_in_the_program() {
 #[test]
 fn a_child_of_a_process_without_cuda_is_served() {
     for kind in Kind::ALL {
-        let run = Run::preloaded("forks", kind).arg("early");
+        let run = Run::preloaded("forks", kind)
+            .arg("early")
+            .conf("oom_report:off");
         let outcome = run.env("SIM_CUDA_MEMORY", "4G").go();
         outcome.quiet(0);
         assert_eq!(

@@ -92,31 +92,39 @@ fn a_process_that_cannot_open_its_page_goes_by_the_time() {
     fs::rename(&moved.0, &place.0).unwrap();
 }
 
-/// As libfaketime has programs live, an hour later.
-#[test]
-fn a_program_whose_clock_is_ahead_serves_orders() {
-    const SOURCE: &str = r#"
+/// A program at this place whose clock is changed by a line of C, as libfaketime
+/// does it: `to` is what the system says.
+fn with_clock(place: &Place, change: &str) -> Talk {
+    let source = format!(
+        r#"
         #define _GNU_SOURCE
         #include <dlfcn.h>
         #include <time.h>
-        int clock_gettime(clockid_t clock, struct timespec *to) {
+        int clock_gettime(clockid_t clock, struct timespec *to) {{
             static int (*real)(clockid_t, struct timespec *);
             if (!real)
                 real = dlsym(RTLD_NEXT, "clock_gettime");
             int code = real(clock, to);
-            to->tv_sec += 3600;
+            {change};
             return code;
-        }
-    "#;
+        }}
+    "#
+    );
     let folder = fresh_folder();
-    let (source, ahead) = (folder.join("ahead.c"), folder.join("libahead.so"));
-    fs::write(&source, SOURCE).unwrap();
+    let (file, built) = (folder.join("clock.c"), folder.join("libclock.so"));
+    fs::write(&file, source).unwrap();
     let flags = ["-shared", "-fPIC", "-ldl"];
-    compile(&source.to_string_lossy(), &ahead, &flags);
-    let place = Place::new();
-    let preloads = format!("{}:{}", ahead.display(), library().display());
+    compile(&file.to_string_lossy(), &built, &flags);
+    let preloads = format!("{}:{}", built.display(), library().display());
     let run = place.run("stats:off").env("LD_PRELOAD", &preloads);
-    let mut program = Talk::to(run);
+    Talk::to(run)
+}
+
+/// An hour later.
+#[test]
+fn a_program_whose_clock_is_ahead_serves_orders() {
+    let place = Place::new();
+    let mut program = with_clock(&place, "to->tv_sec += 3600");
     program.tell("+3M").unwrap();
     // Also where the clock is what decides.
     let moved = Place(fresh_folder().join("moved"));
@@ -132,6 +140,40 @@ fn a_program_whose_clock_is_ahead_serves_orders() {
         assert_eq!(said.code, 0, "{said:?}");
     }
     fs::rename(&moved.0, &place.0).unwrap();
+}
+
+#[test]
+fn a_program_whose_clock_stands_still_serves_orders() {
+    let place = Place::new();
+    let mut program = with_clock(&place, "to->tv_sec = 1700000000, to->tv_nsec = 0");
+    program.tell("+3M").unwrap();
+    for _ in 0..2 {
+        let said = place.order(&mut program, &["limit", "1G"]);
+        assert_eq!(said.out, "the limit is 1GiB per device\n", "{said:?}");
+    }
+}
+
+/// Nothing of its memory is taken from or given back to the system any more.
+#[test]
+fn a_program_whose_pool_of_cuda_s_is_warm_serves_orders() {
+    let place = Place::new();
+    let mut program = place.talk("stats:off");
+    for _ in 0..3 {
+        program.tell("o3M").unwrap();
+    }
+    let said = place.order_during("o3M", &mut program, &["limit", "1G"]);
+    assert_eq!(said.out, "the limit is 1GiB per device\n", "{said:?}");
+}
+
+#[test]
+fn nothing_is_free_below_a_limit_that_is_lower_than_what_is_held() {
+    let place = Place::new();
+    let mut program = place.talk("stats:off");
+    program.tell("+100M").unwrap();
+    place.order(&mut program, &["limit", "50M"]);
+    assert_eq!(program.tell("I").unwrap(), "free: 0 MiB of 50\n");
+    program.tell("-0").unwrap();
+    assert_eq!(program.tell("I").unwrap(), "free: 48 MiB of 50\n");
 }
 
 /// All waits of a command are one, and it says whom it waits for.

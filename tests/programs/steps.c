@@ -15,7 +15,10 @@
  *   xNS    work on a stream that orders with the default one
  *   yNS    the same on another such stream, and shows whether it is done
  *   s      waits for the device
+ *   oSIZE  takes memory in the order of the stream that `w` works on, and
+ *          gives it back in that order
  *   i      asks what is free
+ *   I      the same, and shows it
  *   mMS    sleeps MS milliseconds
  *   c      begins a capture of the stream that `w` works on, or ends it
  *   f      forks a child that does nothing, and shows its id
@@ -62,6 +65,12 @@ static void allocate(int (*take)(void **, size_t), size_t size) {
     blocks[count].size = size;
     printf("%d: %d\n", count, code);
     count++;
+}
+
+static void take_in_order(gpu_stream on, size_t size) {
+    void *block;
+    GPU(gpu_malloc_async(&block, size, on));
+    GPU(gpu_free_async(block, on));
 }
 
 static void *free_later(void *address) {
@@ -135,7 +144,12 @@ static int do_step(const char *step) {
     case 'y': work_on(ordered[1], value); break;
     case 'q': printf("work: %d\n", gpu_event_query(event)); break;
     case 's': GPU(gpu_sync()); break;
+    case 'o': take_in_order(stream, size_of(value)); break;
     case 'i': GPU(gpu_mem_info(&available, &total)); break;
+    case 'I':
+        GPU(gpu_mem_info(&available, &total));
+        printf("free: %zu MiB of %zu\n", available >> 20, total >> 20);
+        break;
     case 'm': usleep((unsigned)n * 1000); break;
     case 'c': capture(); break;
     case 'f': fork_child(); break;

@@ -75,11 +75,16 @@ impl Place {
 
     /// An order that the program serves: it asks what is free until then.
     pub fn order(&self, program: &mut Talk, order: &[&str]) -> Said {
+        self.order_during("i", program, order)
+    }
+
+    /// An order that the program serves by this step, which it does until then.
+    pub fn order_during(&self, step: &str, program: &mut Talk, order: &[&str]) -> Said {
         let pid = program.pid().to_string();
         let mut arguments = vec![order[0], &pid];
         arguments.extend(&order[1..]);
         let mut child = self.command(&arguments).spawn().unwrap();
-        until(|| program.tell("i").is_none() || has_ended(&mut child));
+        until(|| program.tell(step).is_none() || has_ended(&mut child));
         said(child.wait_with_output().unwrap())
     }
 

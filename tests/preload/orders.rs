@@ -169,10 +169,13 @@ fn a_program_whose_pool_of_cuda_s_is_warm_serves_orders() {
 fn nothing_is_free_below_a_limit_that_is_lower_than_what_is_held() {
     let place = Place::new();
     let mut program = place.talk("stats:off");
-    program.tell("+100M").unwrap();
+    program.tell("+60M").unwrap();
+    program.tell("+60M").unwrap();
     place.order(&mut program, &["limit", "50M"]);
-    assert_eq!(program.tell("I").unwrap(), "free: 0 MiB of 50\n");
+    // What is cached is no more than what is beyond the limit.
     program.tell("-0").unwrap();
+    assert_eq!(program.tell("I").unwrap(), "free: 0 MiB of 50\n");
+    program.tell("-1").unwrap();
     assert_eq!(program.tell("I").unwrap(), "free: 48 MiB of 50\n");
 }
 

@@ -153,6 +153,7 @@ impl History {
     }
 
     /// Notes where a block was asked for.
+    #[inline(always)]
     pub(crate) fn remember(&mut self, block: BlockId, stack: StackId) {
         if let Some(place) = self.stacks.get_mut(block.0) {
             *place = stack;

@@ -7,13 +7,17 @@
 //! system, in pieces that are never given back, and frees nothing.
 //!
 //! Owns these pieces. Invariant: what lies in one never reaches the C library's
-//! `free`, whichever thread gives it back. Cost: a thread-local load for what
-//! we allocate or free, an atomic one for what we free; a hit does neither.
+//! `free`, whichever thread gives it back. Cost: a load for what we allocate,
+//! two for what we free; a hit does neither.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Whether a thread ends the process, and whether it is this one. Relaxed: it
+/// stands for itself.
+static ENDED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static ENDS: Cell<bool> = const { Cell::new(false) };
@@ -21,10 +25,21 @@ thread_local! {
 
 /// From now on this thread ends the process. If two do, the first.
 pub(crate) fn end_process() {
-    static ENDED: AtomicBool = AtomicBool::new(false);
     if !ENDED.swap(true, Ordering::Relaxed) {
         ENDS.set(true);
     }
+}
+
+#[inline]
+fn ends() -> bool {
+    ENDED.load(Ordering::Relaxed) && is_last_thread()
+}
+
+/// Apart, or each allocation would look for what belongs to the thread.
+#[cold]
+#[inline(never)]
+fn is_last_thread() -> bool {
+    ENDS.get()
 }
 
 #[global_allocator]
@@ -37,7 +52,7 @@ struct Heap;
 // goes back to where it came from.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if !ENDS.get() {
+        if !ends() {
             // SAFETY: the caller's promise.
             return unsafe { System.alloc(layout) };
         }
@@ -45,7 +60,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if !ENDS.get() {
+        if !ends() {
             // SAFETY: the caller's promise.
             return unsafe { System.alloc_zeroed(layout) };
         }
@@ -54,14 +69,14 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        if !ENDS.get() && !is_last_memory(memory) {
+        if !is_last_memory(memory) && !ends() {
             // SAFETY: it came from there, by the caller's promise.
             unsafe { System.dealloc(memory, layout) }
         }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        if !ENDS.get() && !is_last_memory(memory) {
+        if !is_last_memory(memory) && !ends() {
             // SAFETY: it came from there, by the caller's promise.
             return unsafe { System.realloc(memory, layout, size) };
         }
@@ -103,6 +118,7 @@ const FIRST: usize = 256 << 10;
 static BEGUN: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory that is never handed out again; null if the system has none.
+#[cold]
 fn last_memory(layout: Layout) -> *mut u8 {
     loop {
         let begun = BEGUN.load(Ordering::Relaxed);
@@ -120,6 +136,11 @@ fn last_memory(layout: Layout) -> *mut u8 {
 }
 
 fn is_last_memory(memory: *mut u8) -> bool {
+    ENDED.load(Ordering::Relaxed) && is_in_piece(memory)
+}
+
+#[cold]
+fn is_in_piece(memory: *mut u8) -> bool {
     let begun = BEGUN.load(Ordering::Relaxed);
     let mut pieces = PIECES.iter().take(begun);
     pieces.any(|piece| piece.holds(memory.addr()))
@@ -170,6 +191,7 @@ mod tests {
         let mut kept = vec![7_u64; 100];
         let last = std::thread::scope(|scope| {
             let end = || {
+                ENDED.store(true, Ordering::Relaxed);
                 ENDS.set(true);
                 kept.resize(1 << 16, 8);
                 let all: Vec<String> = (0..10_000).map(|n| format!("number {n}")).collect();

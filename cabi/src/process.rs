@@ -61,10 +61,11 @@ pub(crate) fn when_started(then: fn(&'static Start)) {
     }
 }
 
+/// Whether what was registered was called. Relaxed: it stands for itself.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
 /// Calls what was registered, once: two threads may each find both there.
 fn begin(start: &'static Start) {
-    static BEGUN: AtomicBool = AtomicBool::new(false);
-    // Relaxed: it stands for itself.
     if let Some(then) = THEN.get()
         && !BEGUN.swap(true, Ordering::Relaxed)
     {
@@ -185,6 +186,9 @@ pub(crate) fn change_options<E>(
 /// What the process started with; the first caller reads the options.
 pub(crate) fn start() -> &'static Start {
     if let Some(start) = START.get() {
+        if !BEGUN.load(Ordering::Relaxed) {
+            begin(start);
+        }
         return start;
     }
     let _held = cancel::Held::back();
@@ -203,8 +207,8 @@ pub(crate) fn start() -> &'static Start {
     });
     if won {
         guard::quiet_panics();
-        // SAFETY: the handler only stores to an atomic.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+        // SAFETY: the handlers allocate nothing and take no lock.
+        unsafe { libc::pthread_atfork(Some(forks), Some(has_forked), Some(forked)) };
         for warning in &start.loaded.warnings {
             warn(warning);
         }
@@ -232,14 +236,23 @@ pub(crate) fn is_own_process() -> bool {
     guard::service() != Service::Inherited && started().is_some_and(is_own)
 }
 
+unsafe extern "C" fn forks() {
+    guard::before_fork();
+}
+
+unsafe extern "C" fn has_forked() {
+    guard::after_fork();
+}
+
 /// In a forked child: CUDA does not survive a fork; arenas are the parent's. One
-/// whose parent has used neither is a process of its own, unless another thread
-/// there was changing options.
+/// whose parent has used neither is a process of its own.
 unsafe extern "C" fn forked() {
     match START.get() {
-        Some(start) if !guard::is_used() && CHANGED.try_write().is_some() => {
+        Some(start) if guard::after_fork() => {
             start.process.store(std::process::id(), Ordering::Relaxed);
             start.mark.renew();
+            // Threads of ours are not there.
+            BEGUN.store(false, Ordering::Relaxed);
         }
         _ => guard::end_service(Service::Inherited),
     }

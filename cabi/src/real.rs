@@ -129,7 +129,6 @@ real_functions! {
     );
     Driver cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
     Driver cuStreamGetId(stream: CUstream, number: *mut u64);
-    Driver cuStreamQuery(stream: CUstream);
     Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
     Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
     Driver cuThreadExchangeStreamCaptureMode(mode: *mut CaptureMode);

@@ -7,10 +7,11 @@
 
 use vramalloc_core::{Bytes, Code};
 
-use crate::families;
+use crate::families::{self, async_pools};
 use crate::pools::device::{self, Asking};
 use crate::pools::lanes;
 use crate::pools::memory::{self, Refusal};
+use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUdeviceptr, CUstream, CudaResult, put};
 
@@ -112,7 +113,11 @@ fn free_in_order(
         let context = pool.arena().driver().context();
         pool.free_in_order(address, || context.call_from_here(&call))
     });
-    freed.answer().or_else(|| families::free(address, &call))
+    freed.answer().or_else(|| {
+        let result = families::free(address, &call).unwrap_or_else(|| own_call(&call));
+        async_pools::freed();
+        Some(result)
+    })
 }
 
 pub(crate) unsafe fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Option<CudaResult> {

@@ -24,13 +24,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use spin::mutex::SpinMutex;
+use vramalloc_core::Bytes;
 use vramalloc_core::busy::{Busy, Turn};
 use vramalloc_core::families::LastRead;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::{Brief, wait_within};
 use vramalloc_core::quota::Asked;
 use vramalloc_core::stats::Family;
-use vramalloc_core::{Bytes, Code};
 
 use super::{MadeIn, PAGE, current_device, graphs, looked_after, owned, refuse, relief};
 use crate::driver::devices::{self, Device};
@@ -46,9 +46,6 @@ const PIECE: Bytes = Bytes::mib(32);
 const THRESHOLD: c_int = 4;
 const RESERVED: c_int = 5;
 const USED: c_int = 7;
-
-/// What the driver says of a stream that is busy.
-const NOT_READY: CudaResult = Code::NOT_READY.get();
 
 /// The longest that a request waits for another that may pass the limit: for a
 /// call to the driver.
@@ -75,10 +72,12 @@ struct Pool {
     /// Whether it has memory beyond the limit that goes back before anything
     /// else is served from it. Relaxed: whoever misses it adds a piece at most.
     is_beyond: AtomicBool,
-    /// Bytes of requests that it is to serve from what it has reserved, and by
-    /// how much it may grow for them all the same.
+    /// Bytes of requests that it is to serve from what it has reserved.
     flying: AtomicU64,
+    /// By how much it may grow all the same for those that cannot pass the limit,
+    /// and for the one that can.
     growing: AtomicU64,
+    passing_by: AtomicU64,
     /// A request that may pass the limit is under way.
     passing: Busy,
 }
@@ -142,15 +141,17 @@ impl Pool {
 
     /// Whether what it has beyond the limit is back.
     fn is_within_limit(&self) -> bool {
-        if self.is_beyond.load(Ordering::Relaxed) {
-            if !capture::any() {
-                self.trim(Bytes::ZERO);
-            }
-            let is_beyond = self.device.is_beyond_limit();
-            self.is_beyond.store(is_beyond, Ordering::Relaxed);
-            return !is_beyond;
+        if !self.is_beyond.load(Ordering::Relaxed) {
+            return true;
         }
-        true
+        // Before it is looked at: another request may pass the limit meanwhile.
+        self.is_beyond.store(false, Ordering::Relaxed);
+        if !capture::any() {
+            self.trim(Bytes::ZERO);
+        }
+        let is_beyond = self.device.is_beyond_limit();
+        self.is_beyond.fetch_or(is_beyond, Ordering::Relaxed);
+        !is_beyond
     }
 
     /// Reads what it has reserved, and counts that.
@@ -186,6 +187,7 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         is_beyond: AtomicBool::new(false),
         flying: AtomicU64::new(0),
         growing: AtomicU64::new(0),
+        passing_by: AtomicU64::new(0),
         passing: Busy::new(),
     });
     pools.push(Arc::clone(&pool));
@@ -240,7 +242,7 @@ pub(crate) fn allocate(
     size: usize,
     stream: CUstream,
     mut call: impl FnMut() -> CudaResult,
-    made: impl FnOnce() -> CUdeviceptr,
+    made: impl Fn() -> CUdeviceptr,
 ) -> CudaResult {
     let Some(pool) = pool_for(named, stream) else {
         return own_call(call);
@@ -251,42 +253,89 @@ pub(crate) fn allocate(
     }
     let device = pool.device;
     relief::below_soft(device, size);
-    let Some((within, asked)) = leave(&pool, size, stream) else {
-        return refuse(device, FAMILY, size);
-    };
-    let before = pool.reserved.bytes();
-    let result = relief::with_room(Some(device.handle), &mut call);
+    let mut request = || below_limit(&pool, size, stream, &mut call, &made);
+    let served = request().or_else(|| after_frees(&pool, size, request));
+    served.unwrap_or_else(|| refuse(device, FAMILY, size))
+}
+
+/// Makes a request; `None` if the limit leaves less.
+fn below_limit(
+    pool: &Arc<Pool>,
+    size: Bytes,
+    stream: CUstream,
+    call: &mut dyn FnMut() -> CudaResult,
+    made: &dyn Fn() -> CUdeviceptr,
+) -> Option<CudaResult> {
+    let device = pool.device;
+    let (within, asked) = leave(pool, size)?;
+    let (before, was_beyond) = (pool.reserved.bytes(), device.is_beyond_limit());
+    let result = relief::with_room(Some(device.handle), call);
     let (families, quota) = (&device.families, &device.quota);
     let now = (pool.reserved).take(families, quota, FAMILY, asked, || pool.attribute(RESERVED));
     let growth = now.saturating_sub(before);
     if result != 0 {
-        return result;
+        return Some(result);
     }
     pool.consists_of(now);
     let passes = || {
         relief::await_others(device);
         device.is_beyond_limit()
     };
-    if within.is_some() && !growth.is_zero() && device.is_beyond_limit() && passes() {
-        give_back(&pool, made(), stream);
-        return refuse(device, FAMILY, size);
+    // Room that the pool had may be gone: others make pools give back, and then
+    // what it has grown by does not show.
+    let may_pass = within.is_some() && (!was_beyond || !growth.is_zero());
+    if may_pass && device.is_beyond_limit() && passes() {
+        give_back(pool, made(), stream);
+        return None;
     }
     families.served(FAMILY);
     if pool.is_own {
         let context = MadeIn::of_stream(stream, device);
-        owned::keep((FAMILY, made()), device, context, Arc::clone(&pool) as _);
+        owned::keep((FAMILY, made()), device, context, Arc::clone(pool) as _);
     }
     looked_after(now != before);
-    result
+    Some(result)
+}
+
+/// How often memory was freed in the order of a stream, and how many of these
+/// frees are known to be done. Relaxed where nothing else is said: the worst is
+/// a wait for nothing.
+static FREED: AtomicU64 = AtomicU64::new(0);
+static DONE: AtomicU64 = AtomicU64::new(0);
+
+/// The program has freed memory of CUDA's in the order of a stream.
+pub(crate) fn freed() {
+    if ANY.load(Ordering::Relaxed) {
+        // Release: who sees it makes a fence that comes after the free.
+        FREED.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Makes a request again while there are frees that streams have yet to get to:
+/// the driver itself would wait for them.
+fn after_frees<T>(pool: &Pool, size: Bytes, mut request: impl FnMut() -> Option<T>) -> Option<T> {
+    let limit = pool.device.quota.limit()?;
+    let freed = FREED.load(Ordering::Acquire);
+    if size > limit || freed == DONE.load(Ordering::Relaxed) {
+        return None;
+    }
+    let (served, is_done) = relief::while_busy(pool.device, || {
+        pool.trim(Bytes::ZERO);
+        request()
+    });
+    if is_done {
+        DONE.fetch_max(freed, Ordering::Relaxed);
+    }
+    served
 }
 
 /// Gives memory back in the order of its stream that a pool has taken beyond the
 /// limit.
 fn give_back(pool: &Pool, address: CUdeviceptr, stream: CUstream) {
+    pool.is_beyond.store(true, Ordering::Relaxed);
     // SAFETY: memory that the program does not know of, in the order of the
     // stream that it was taken for.
     own_call(|| unsafe { real::cuMemFreeAsync(address, stream) });
-    pool.is_beyond.store(true, Ordering::Relaxed);
     pool.is_within_limit();
 }
 
@@ -298,8 +347,10 @@ type Leave<'a> = (Option<InRoom<'a>>, Option<Asked<'a>>);
 struct InRoom<'a> {
     pool: &'a Pool,
     size: Bytes,
-    growth: Bytes,
-    _turn: Option<Turn<'a>>,
+    /// What it may make the pool grow by, as long as that cannot pass the limit.
+    growing: Bytes,
+    /// Held by the one request that may pass the limit.
+    turn: Option<Turn<'a>>,
 }
 
 impl<'a> InRoom<'a> {
@@ -307,69 +358,67 @@ impl<'a> InRoom<'a> {
     /// takes too long.
     fn begin(pool: &'a Pool, size: Bytes) -> Option<InRoom<'a>> {
         let growth = pool.growth(size);
-        // AcqRel, both: of two requests one sees the other; Release where they
-        // are gone.
+        // AcqRel: of two requests one sees the other.
         pool.flying.fetch_add(size.get(), Ordering::AcqRel);
-        let others = pool.growing.fetch_add(growth.get(), Ordering::AcqRel);
         let mut begun = InRoom {
             pool,
             size,
-            growth,
-            _turn: None,
+            growing: growth,
+            turn: None,
         };
+        // SeqCst, here and below: of one that has the turn and one that needs
+        // none, one sees the other.
+        let others = pool.growing.fetch_add(growth.get(), Ordering::SeqCst);
+        let passing_by = pool.passing_by.load(Ordering::SeqCst);
         let quota = &pool.device.quota;
-        let most = Bytes::new(others).saturating_add(growth);
-        let most = most.saturating_add(quota.reserved());
-        if quota.limit().is_some_and(|limit| most > limit) {
-            wait_within(LONGEST_TURN, || {
-                begun._turn = pool.passing.turn();
-                begun._turn.is_some()
-            })
-            .then_some(())?;
+        let most = Bytes::new(others).saturating_add(Bytes::new(passing_by));
+        let most = most.saturating_add(growth).saturating_add(quota.reserved());
+        if quota.limit().is_none_or(|limit| most <= limit) {
+            return Some(begun);
         }
-        Some(begun)
+        // It waits until it has the turn, and until those are done that have
+        // none: what is reserved may have grown since they began.
+        begun.stop_growing();
+        wait_within(LONGEST_TURN, || {
+            if begun.turn.is_none() {
+                begun.turn = pool.passing.turn();
+                let has_turn = begun.turn.as_ref();
+                has_turn.inspect(|_| pool.passing_by.store(growth.get(), Ordering::SeqCst));
+            }
+            begun.turn.is_some() && pool.growing.load(Ordering::SeqCst) == 0
+        })
+        .then_some(begun)
+    }
+
+    fn stop_growing(&mut self) {
+        let growth = std::mem::replace(&mut self.growing, Bytes::ZERO);
+        self.pool.growing.fetch_sub(growth.get(), Ordering::SeqCst);
     }
 }
 
 impl Drop for InRoom<'_> {
     fn drop(&mut self) {
         // Release: what the request uses is there for whoever finds it gone.
-        let InRoom { pool, .. } = self;
-        pool.flying.fetch_sub(self.size.get(), Ordering::Release);
-        pool.growing.fetch_sub(self.growth.get(), Ordering::Release);
+        (self.pool.flying).fetch_sub(self.size.get(), Ordering::Release);
+        self.stop_growing();
+        if self.turn.is_some() {
+            self.pool.passing_by.store(0, Ordering::SeqCst);
+        }
     }
 }
 
 /// Lets a request through, if its pool has room for it or the limit leaves so
 /// much; if not, idle memory goes back first.
-fn leave(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<'_>> {
+fn leave(pool: &Pool, size: Bytes) -> Option<Leave<'_>> {
     let device = pool.device;
-    let Some(limit) = device.quota.limit() else {
+    if device.quota.limit().is_none() {
         return Some((None, None));
-    };
+    }
     let ask = || match within(pool, size) {
         Some(within) => Some((Some(within), None)),
         None => Some((None, Some(device.quota.ask(pool.growth(size))?))),
     };
-    let leave = relief::at_limit(device, pool.growth(size), ask);
-    if leave.is_some() || size > limit || capture::any() {
-        return leave;
-    }
-    // The driver itself would wait for frees that the stream has yet to get to.
-    relief::while_busy(
-        device,
-        || is_busy(stream),
-        || {
-            pool.trim(Bytes::ZERO);
-            ask()
-        },
-    )
-}
-
-/// Whether a stream has work to do.
-fn is_busy(stream: CUstream) -> bool {
-    // SAFETY: the caller's own stream.
-    own_call(|| unsafe { real::cuStreamQuery(stream) }) == NOT_READY
+    relief::at_limit(device, pool.growth(size), ask)
 }
 
 /// Whether a pool has room for a request besides those that are under way.

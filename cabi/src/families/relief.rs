@@ -20,8 +20,9 @@ use vramalloc_core::quota::Landings;
 use vramalloc_core::{Bytes, Code};
 
 use super::{async_pools, current_device, graphs};
-use crate::driver::capture;
 use crate::driver::devices::{self, Device};
+use crate::driver::fence::Fence;
+use crate::driver::{capture, contexts};
 use crate::pools::device::{self, shortage};
 use crate::process;
 use crate::process::guard::{self, own_call};
@@ -137,24 +138,37 @@ pub(super) fn at_limit<T>(
     answer
 }
 
-/// Asks the limit again while something is busy that may give memory back, and
-/// once more when it no longer is.
+/// Asks the limit again until the device is done with what it has to do now,
+/// and once more then; also says whether it is done. While a stream captures,
+/// nothing is asked.
 pub(super) fn while_busy<T>(
     device: &'static Device,
-    is_busy: impl Fn() -> bool,
     mut ask: impl FnMut() -> Option<T>,
-) -> Option<T> {
-    if !is_busy() {
-        return None;
-    }
-    let most = Relief::begin(device)?.left();
-    let mut answer = None;
-    wait_within(most, || {
-        let was_busy = is_busy();
-        answer = ask();
-        answer.is_some() || !was_busy
+) -> (Option<T>, bool) {
+    /// Work that the memory waits for may be over long before the rest.
+    const PAUSE: Duration = Duration::from_millis(1);
+    let relief = Relief::begin(device);
+    let Some((relief, context)) = relief.and_then(|relief| Some((relief, contexts::current()?)))
+    else {
+        return (None, false);
+    };
+    let Some(Ok(fence)) = capture::outside(|| Fence::of_all(&context)) else {
+        return (None, false);
+    };
+    let (mut answer, mut is_done) = (None, false);
+    let mut next = Instant::now();
+    wait_within(relief.left(), || {
+        if capture::any() {
+            return true;
+        }
+        is_done = fence.is_reached().unwrap_or(true);
+        if is_done || Instant::now() >= next {
+            answer = ask();
+            next = Instant::now() + PAUSE;
+        }
+        is_done || answer.is_some()
     });
-    answer
+    (answer, is_done)
 }
 
 /// Waits until what other threads are asking for is decided: until then some of

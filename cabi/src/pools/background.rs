@@ -37,6 +37,9 @@ fn queue() -> MutexGuard<'static, Queue> {
 /// Hands items over to be freed. Returns everything that is queued if the
 /// thread cannot be started.
 pub(crate) fn free_later(items: Vec<Item>) -> Result<(), Vec<Item>> {
+    if items.is_empty() {
+        return Ok(());
+    }
     let first = !std::mem::replace(&mut queue().running, true);
     if first && threads::spawn("scopes", work).is_err() {
         // Other callers may have relied on the thread.

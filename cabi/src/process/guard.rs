@@ -15,8 +15,11 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
 
 use vramalloc_core::Code;
+use vramalloc_core::gate::Gate;
+use vramalloc_core::patience::Patience;
 
 use super::{cancel, say};
 use crate::types::CudaResult;
@@ -74,6 +77,33 @@ pub(crate) fn use_begins() {
 /// Whether it does: then a child has no use of its copy.
 pub(crate) fn is_used() -> bool {
     USED.load(Ordering::Relaxed)
+}
+
+/// Passed by functions of the C API until then: a child would have their locks,
+/// and not their threads. Closed by whoever forks.
+static EARLY: Gate = Gate::new();
+
+thread_local! {
+    /// That this thread has closed it, and whether nobody passed then.
+    static ALONE: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// Before the process forks: waits for functions of the C API, but not for ever.
+pub(crate) fn before_fork() {
+    const MOST: Duration = Duration::from_secs(1);
+    if !is_used() && !is_serving() {
+        ALONE.set(Some(EARLY.close_within(MOST)));
+    }
+}
+
+/// Afterwards, in parent and child. Whether the child can be a process of its
+/// own.
+pub(crate) fn after_fork() -> bool {
+    let alone = ALONE.take();
+    if alone.is_some() {
+        EARLY.open(1);
+    }
+    alone == Some(true) && !is_used()
 }
 
 /// What the thread is doing.
@@ -194,7 +224,7 @@ pub(crate) enum Shut {
 ///
 /// # Errors
 /// Why it was not run, or not to its end.
-pub(crate) fn serve<R>(call: impl FnOnce() -> R) -> Result<R, Shut> {
+pub(crate) fn serve<R, F: FnOnce() -> R>(call: F) -> Result<R, Shut> {
     if is_serving() {
         return Err(Shut::Inside);
     }
@@ -203,11 +233,22 @@ pub(crate) fn serve<R>(call: impl FnOnce() -> R) -> Result<R, Shut> {
         Service::Broken => return Err(Shut::Broken),
         Service::Inherited => return Err(Shut::Forked),
     }
-    let _serving = Restore(INSIDE.replace(Inside::Serving));
-    catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
-        give_up(payload);
-        Shut::Broken
-    })
+    let run = |call: F| {
+        let _serving = Restore(INSIDE.replace(Inside::Serving));
+        catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
+            give_up(payload);
+            Shut::Broken
+        })
+    };
+    let mut call = Some(call);
+    let mut patience = Patience::new();
+    while !is_used() {
+        if let Some(Some(done)) = EARLY.pass(|| call.take().map(run)) {
+            return done;
+        }
+        patience.pause();
+    }
+    call.map_or(Err(Shut::Broken), run)
 }
 
 /// Called after a panic: nothing that is shared is looked at again.

@@ -1,10 +1,11 @@
-//! What our own code allocates: from the C library, but nothing of it from the
-//! beginning of the process's end on.
+//! What our own code allocates: from the C library, but for our last work at the
+//! end of the process.
 //!
 //! A signal handler may end the process while its thread is inside `malloc`,
 //! which nobody can find out, and a bare program gets away with that. So the
-//! thread that ends the process takes what it needs for our last work from the
-//! system, in pieces that are never given back, and frees nothing.
+//! thread that ends the process takes what it needs for that work from the system,
+//! in pieces that are never given back, and frees nothing. Where the system has
+//! none left it has to be the C library after all.
 //!
 //! Owns these pieces. Invariant: what lies in one never reaches the C library's
 //! `free`, whichever thread gives it back. Cost: a load for what we allocate,
@@ -23,10 +24,23 @@ thread_local! {
     static ENDS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on this thread ends the process. If two do, the first.
-pub(crate) fn end_process() {
-    if !ENDED.swap(true, Ordering::Relaxed) {
-        ENDS.set(true);
+/// While it lives, its thread ends the process.
+pub(crate) struct Ending;
+
+impl Ending {
+    /// If two threads do, the first.
+    pub(crate) fn begin() -> Ending {
+        if !ENDED.swap(true, Ordering::Relaxed) {
+            ENDS.set(true);
+        }
+        Ending
+    }
+}
+
+impl Drop for Ending {
+    /// What the program does afterwards, it does for itself.
+    fn drop(&mut self) {
+        ENDS.set(false);
     }
 }
 
@@ -64,8 +78,12 @@ unsafe impl GlobalAlloc for Heap {
             // SAFETY: the caller's promise.
             return unsafe { System.alloc_zeroed(layout) };
         }
-        // The system gives zeros, and nothing is handed out twice.
-        last_memory(layout)
+        let memory = last_memory(layout);
+        if !memory.is_null() {
+            // SAFETY: as many bytes as it has.
+            unsafe { memory.write_bytes(0, layout.size()) };
+        }
+        memory
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
@@ -117,7 +135,8 @@ const FIRST: usize = 256 << 10;
 /// thread does so by something that orders more.
 static BEGUN: AtomicUsize = AtomicUsize::new(0);
 
-/// Memory that is never handed out again; null if the system has none.
+/// Memory that is never handed out again. Where the system gives no more, the C
+/// library may have some; null if it has none either.
 #[cold]
 fn last_memory(layout: Layout) -> *mut u8 {
     loop {
@@ -127,9 +146,11 @@ fn last_memory(layout: Layout) -> *mut u8 {
             return ptr::with_exposed_provenance_mut(memory);
         }
         let at_least = layout.size().saturating_add(layout.align());
-        let size = (FIRST << begun).max(at_least);
-        if !PIECES.get(begun).is_some_and(|piece| piece.begin(size)) {
-            return ptr::null_mut();
+        let sizes = [(FIRST << begun).max(at_least), at_least];
+        let begins = |piece: &Piece| sizes.into_iter().any(|size| piece.begin(size));
+        if !PIECES.get(begun).is_some_and(begins) {
+            // SAFETY: not of size 0, as what we are asked for.
+            return unsafe { System.alloc(layout) };
         }
         BEGUN.store(begun + 1, Ordering::Relaxed);
     }

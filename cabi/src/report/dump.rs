@@ -47,6 +47,10 @@ pub(crate) fn write_last(start: &Start) {
 
 /// Writes a version in between; returns whether there may be another.
 pub(crate) fn write_between(start: &Start) -> bool {
+    // Nothing is there to be written, and a child would have the lock.
+    if !guard::is_used() {
+        return true;
+    }
     let mut writer = writer();
     if writer.last || guard::service() != Service::Full {
         return false;

@@ -12,7 +12,7 @@
 //! two for what we free; a hit does neither.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -128,8 +128,17 @@ static PIECES: [Piece; 24] = [const {
     }
 }; 24];
 
-/// Bytes of the first one.
-const FIRST: usize = 256 << 10;
+/// Bytes of the first one, which is there from the beginning: the end may come
+/// because there is no more memory.
+const FIRST: usize = 512 << 10;
+
+/// The first one. The system gives it pages when they are used.
+struct Reserved(UnsafeCell<[u8; FIRST]>);
+
+// SAFETY: it is only handed out, as any piece is.
+unsafe impl Sync for Reserved {}
+
+static RESERVED: Reserved = Reserved(UnsafeCell::new([0; FIRST]));
 
 /// How many of them there are. Relaxed, as all of this: what reaches another
 /// thread does so by something that orders more.
@@ -145,15 +154,28 @@ fn last_memory(layout: Layout) -> *mut u8 {
         if let Some(memory) = last.and_then(|piece| piece.take(layout)) {
             return ptr::with_exposed_provenance_mut(memory);
         }
-        let at_least = layout.size().saturating_add(layout.align());
-        let sizes = [(FIRST << begun).max(at_least), at_least];
-        let begins = |piece: &Piece| sizes.into_iter().any(|size| piece.begin(size));
-        if !PIECES.get(begun).is_some_and(begins) {
+        if !PIECES
+            .get(begun)
+            .is_some_and(|piece| begins(piece, begun, layout))
+        {
             // SAFETY: not of size 0, as what we are asked for.
             return unsafe { System.alloc(layout) };
         }
         BEGUN.store(begun + 1, Ordering::Relaxed);
     }
+}
+
+/// Fills the next piece, so that this has room in it.
+fn begins(piece: &Piece, begun: usize, layout: Layout) -> bool {
+    let at_least = layout.size().saturating_add(layout.align());
+    if begun == 0 && at_least <= FIRST {
+        piece.consist_of(RESERVED.0.get().expose_provenance(), FIRST);
+        return true;
+    }
+    // Half of it, and half of that, where the address space is nearly used up.
+    let sizes = std::iter::successors(Some(FIRST << begun), |size| Some(size / 2));
+    let mut sizes = sizes.take_while(|&size| size > at_least).chain([at_least]);
+    sizes.any(|size| piece.map(size))
 }
 
 fn is_last_memory(memory: *mut u8) -> bool {
@@ -169,7 +191,7 @@ fn is_in_piece(memory: *mut u8) -> bool {
 
 impl Piece {
     /// Fills it with memory of the system's.
-    fn begin(&self, size: usize) -> bool {
+    fn map(&self, size: usize) -> bool {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: new memory, at a place that the system picks.
@@ -177,11 +199,14 @@ impl Piece {
         if start == libc::MAP_FAILED {
             return false;
         }
-        let start = start.expose_provenance();
+        self.consist_of(start.expose_provenance(), size);
+        true
+    }
+
+    fn consist_of(&self, start: usize, size: usize) {
         self.start.store(start, Ordering::Relaxed);
         self.next.store(start, Ordering::Relaxed);
         self.end.store(start + size, Ordering::Relaxed);
-        true
     }
 
     /// The next bytes of it; `None` if too few are left.

@@ -22,6 +22,7 @@ fn every_way_to_end_is_the_same() {
         ("reset", 0),
         ("released", 0),
         ("fork", 0),
+        ("crowded", 0),
     ];
     for kind in Kind::ALL {
         for (way, code) in ways {
@@ -171,9 +172,23 @@ fn a_child_of_a_process_without_cuda_is_served() {
         assert_eq!(outcome.written.len(), 2, "{}", outcome.what);
         for text in outcome.written.values() {
             let stats: Value = serde_json::from_str(text).unwrap();
-            assert_eq!(stats["totals"]["allocations"], 1);
+            assert_eq!(stats["totals"]["allocations"], 2);
             assert_eq!(stats["final"], true);
         }
+    }
+}
+
+/// The same if another thread of the parent is in the library: the child has
+/// neither that thread nor its locks.
+#[test]
+fn a_child_of_a_busy_process_without_cuda_is_served() {
+    for kind in Kind::ALL {
+        let run = Run::preloaded("forks", kind).arg("beside");
+        let run = run.conf("oom_report:off,stats_interval_s:1");
+        let outcome = run.env("SIM_CUDA_MEMORY", "4G").go();
+        outcome.quiet(0);
+        assert_eq!(outcome.stdout, "begins: 2\n".repeat(20), "{}", outcome.what);
+        assert_eq!(outcome.written.len(), 20, "{}", outcome.what);
     }
 }
 

@@ -165,17 +165,79 @@ fn what_a_pool_is_told_to_keep_stays() {
     }
 }
 
-/// What a stream has yet to free is waited for below a limit as well.
-#[test]
-fn what_a_pool_waits_for_leaves_the_limit() {
-    let steps = "pool:700M work:1000000 give pool:800M";
-    let run = run(Kind::Driver, "auto_growth", steps)
+/// Below a limit of 1 GiB, on a device that has enough.
+fn limited(steps: &str) -> Run {
+    run(Kind::Driver, "auto_growth", steps)
         .env("SIM_CUDA_MEMORY", "4G")
         .env("SIM_CUDA_CALL_NS", "20000")
-        .env("VRAMALLOC_LIMIT", "1G");
-    assert_eq!(last(&run), 0, "{run}");
-    let impatient = run.env("VRAMALLOC_ROOM_WAIT_MS", "0");
-    assert_eq!(last(&impatient), 2, "{impatient}");
+        .env("VRAMALLOC_LIMIT", "1G")
+}
+
+/// What a stream has yet to free is waited for below a limit as well, whatever
+/// stream it is.
+#[test]
+fn what_a_pool_waits_for_leaves_the_limit() {
+    for (sizes, then) in [
+        ("700M 800M", ""),
+        ("700M 700M", "other"),
+        ("700M 800M", "other"),
+    ] {
+        let (first, second) = sizes.split_once(' ').unwrap();
+        let steps = format!("pool:{first} work:1000000 give {then} pool:{second}");
+        let run = limited(&steps);
+        assert_eq!(last(&run), 0, "{run}");
+        let impatient = run.env("VRAMALLOC_ROOM_WAIT_MS", "0");
+        assert_eq!(last(&impatient), 2, "{impatient}");
+    }
+}
+
+/// Where nothing was freed there is nothing to wait for.
+#[test]
+fn a_refusal_does_not_wait_for_work_that_frees_nothing() {
+    let refused = "pool:500M ".repeat(10);
+    let run = limited(&format!("pool:700M work:1000000000000 {refused}"));
+    let run = run.env("VRAMALLOC_ROOM_WAIT_MS", "10000");
+    let began = std::time::Instant::now();
+    assert_eq!(last(&run), 2, "{run}");
+    assert!(began.elapsed().as_secs() < 10, "{run}");
+}
+
+/// A thread that waits at the limit breaks no capture.
+#[test]
+fn a_capture_begins_and_ends_while_a_thread_waits_at_the_limit() {
+    let steps = "pool:700M work:1000000000000 give beside-pool:800M other begin:0 done";
+    let outcome = limited(steps).env("SIM_CUDA_CALL_NS", "1000").go();
+    outcome.quiet(0).no_violations();
+    assert!(
+        outcome.stdout.ends_with("begin:0: 0\ndone: 0\n"),
+        "{}",
+        outcome.stdout
+    );
+}
+
+/// While CUDA takes a request out of what its pool has, another thread that is
+/// short has the pool give that back: the pool grows again, and the limit is
+/// not passed by that.
+#[test]
+fn a_pool_that_was_trimmed_meanwhile_does_not_pass_the_limit() {
+    for way in ["plain", "virtual"] {
+        let steps = "keep:100M pool:16M pool:64M give sync";
+        let steps = format!("{steps} beside-pool:48M {way}:222M join own");
+        let run = run(Kind::Driver, "auto_growth", &steps)
+            .env("SIM_CUDA_SLOW", "cuMemAllocAsync:400000000")
+            .env("VRAMALLOC_LIMIT", "256M");
+        let outcome = run.go();
+        outcome.quiet(0).no_violations();
+        assert!(
+            outcome
+                .stdout
+                .contains(&format!("{way}:222M: 0\njoin: 2\n")),
+            "{run}"
+        );
+        let (_, all) = outcome.stdout.rsplit_once("all ").unwrap();
+        let all: u64 = all.lines().next().unwrap().parse().unwrap();
+        assert!(all <= 256 << 10, "{}", outcome.stdout);
+    }
 }
 
 /// The same below a limit, on a device that has enough.

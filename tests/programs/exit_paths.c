@@ -2,6 +2,7 @@
  * Ends in the ways a process can end, with memory live.
  *
  *   exit_paths return|exit|_exit|abort|limited|atexit|destructor|racing|fork
+ *   exit_paths crowded    where the system gives no more memory
  *   exit_paths moved      in another folder than it was started in
  *   exit_paths reset      the device is reset in an exit handler
  *   exit_paths released   its primary context is released there, as the
@@ -156,6 +157,11 @@ int main(int argc, char **argv) {
         setrlimit(RLIMIT_FSIZE, &page);
         return 0;
     }
+    if (!strcmp(how, "crowded")) {
+        struct rlimit none = {0, 0};
+        setrlimit(RLIMIT_AS, &none);
+        return 0;
+    }
     if (!strcmp(how, "destructor")) {
         free_in_destructor = 1;
         return 5;
@@ -166,6 +172,6 @@ int main(int argc, char **argv) {
         return end_forked();
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
-            "killed|limited|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|fork\n");
+            "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|fork\n");
     return 2;
 }

@@ -11,6 +11,11 @@
  *           takes N bytes that way again and again, until that fails
  *   three-WAY:N
  *           three threads take N bytes each that way, at once
+ *   beside-WAY:N
+ *           another thread takes N bytes that way on a stream of its own, and is
+ *           given a tenth of a second to begin
+ *   join    waits for it; the code is what it was answered
+ *   other   another stream is the one that pools serve from then on
  *   give    gives the last one back that is there
  *   all     gives all of them back
  *   sync    waits for the device
@@ -36,6 +41,7 @@
 #include "families.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { MOST = 8192 };
 
@@ -87,6 +93,30 @@ static int three(const char *step) {
             taken[count++] = all[i];
     }
     return refused;
+}
+
+static pthread_t beside;
+static struct taken taken_beside;
+
+static void *take_beside(void *unused) {
+    (void)unused;
+    GPU(gpu_set_device(0));
+    int way = taken_beside.way;
+    return (void *)(intptr_t)ways[way].take(&taken_beside);
+}
+
+static int begin_beside(const char *step) {
+    taken_beside = (struct taken){.way = way_of(step, ':'),
+                                  .size = size_of(strchr(step, ':') + 1)};
+    int code = pthread_create(&beside, NULL, take_beside, NULL);
+    usleep(100 * 1000);
+    return code;
+}
+
+static int join(void) {
+    void *code;
+    pthread_join(beside, &code);
+    return (int)(intptr_t)code;
 }
 
 static int give(void) {
@@ -201,6 +231,8 @@ static int other(const char *step) {
         return fill(step + 5);
     if (!strncmp(step, "three-", 6))
         return three(step + 6);
+    if (!strncmp(step, "beside-", 7))
+        return begin_beside(step + 7);
     if (!strncmp(step, "begin:", 6))
         return begin((int)number);
     if (!strncmp(step, "work:", 5))
@@ -223,6 +255,8 @@ static int other(const char *step) {
 static int run(const char *step) {
     return !strcmp(step, "give")    ? give()
            : !strcmp(step, "all")   ? give_all()
+           : !strcmp(step, "join")  ? join()
+           : !strcmp(step, "other") ? gpu_stream_create(&ordered)
            : !strcmp(step, "sync")  ? gpu_sync()
            : !strcmp(step, "trim")  ? trim()
            : !strcmp(step, "info")  ? tell_info()

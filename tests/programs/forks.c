@@ -7,11 +7,14 @@
  *   forks leaf     allocates a little and ends
  *   forks early    sets a limit of 1 GiB and uses no CUDA: its children do, and
  *                  theirs
+ *   forks beside   the same many times, while another thread reads options and
+ *                  writes the statistics
  */
 #define _GNU_SOURCE
 #include "api.h"
 #include "gpu.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -75,7 +78,15 @@ static void begins(void) {
     void *block = NULL;
     GPU(gpu_set_device(0));
     GPU(gpu_malloc(&block, SIZE));
-    exit(gpu_malloc(&block, (size_t)2 << 30));
+    int beyond = gpu_malloc(&block, (size_t)2 << 30);
+    /* A scope that a thread of the library ends. */
+    vramalloc_scope scope;
+    uint64_t released;
+    API(api.scope_begin(&scope));
+    API(api.malloc(SIZE, 0, &block));
+    API(api.scope_end(scope));
+    API(api.empty_cache(0, &released));
+    exit(beyond);
 }
 
 static void child_begins(void) { try_child("a grandchild begins", begins); }
@@ -88,12 +99,37 @@ static int early(void) {
     return 0;
 }
 
+static void *reads(void *unused) {
+    char text[32];
+    for (;;) {
+        API(api.ctl("option.limit", NULL, text, sizeof text, NULL));
+        API(api.ctl("dump", "/dev/null", NULL, 0, NULL));
+    }
+    return unused;
+}
+
+static int beside(void) {
+    pthread_t thread;
+    vramalloc_scope scope;
+    api_load();
+    API(api.ctl("option.limit", "1G", NULL, 0, NULL));
+    API(api.ctl("option.eager_delete_scope", "False", NULL, 0, NULL));
+    API(api.scope_begin(&scope));
+    API(api.scope_end(scope));
+    pthread_create(&thread, NULL, reads, NULL);
+    for (int i = 0; i < 20; i++)
+        try_child("begins", begins);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     int right = 0;
     if (argc == 2 && !strcmp(argv[1], "leaf"))
         return leaf();
     if (argc == 2 && !strcmp(argv[1], "early"))
         return early();
+    if (argc == 2 && !strcmp(argv[1], "beside"))
+        return beside();
     program = realpath("/proc/self/exe", NULL);
     GPU(gpu_set_device(0));
     for (uint32_t i = 0; i < BLOCKS; i++) {

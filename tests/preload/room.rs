@@ -205,11 +205,11 @@ fn a_refusal_does_not_wait_for_work_that_frees_nothing() {
 /// A thread that waits at the limit breaks no capture.
 #[test]
 fn a_capture_begins_and_ends_while_a_thread_waits_at_the_limit() {
-    let steps = "pool:700M work:1000000000000 give beside-pool:800M other begin:0 done";
+    let steps = "pool:700M work:1000000000000 give beside-pool:800M after begin:0 nap done";
     let outcome = limited(steps).env("SIM_CUDA_CALL_NS", "1000").go();
     outcome.quiet(0).no_violations();
     assert!(
-        outcome.stdout.ends_with("begin:0: 0\ndone: 0\n"),
+        outcome.stdout.contains("begin:0: 0\nnap: 0\ndone: 0\n"),
         "{}",
         outcome.stdout
     );

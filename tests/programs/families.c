@@ -16,6 +16,8 @@
  *           given a tenth of a second to begin
  *   join    waits for it; the code is what it was answered
  *   other   another stream is the one that pools serve from then on
+ *   after   the same with one that orders with the default stream
+ *   nap     sleeps for a tenth of a second
  *   give    gives the last one back that is there
  *   all     gives all of them back
  *   sync    waits for the device
@@ -257,6 +259,8 @@ static int run(const char *step) {
            : !strcmp(step, "all")   ? give_all()
            : !strcmp(step, "join")  ? join()
            : !strcmp(step, "other") ? gpu_stream_create(&ordered)
+           : !strcmp(step, "after") ? gpu_stream_create_blocking(&ordered)
+           : !strcmp(step, "nap")   ? usleep(100 * 1000)
            : !strcmp(step, "sync")  ? gpu_sync()
            : !strcmp(step, "trim")  ? trim()
            : !strcmp(step, "info")  ? tell_info()

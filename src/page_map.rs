@@ -2,7 +2,8 @@
 //!
 //! Owns a radix tree over the 48 bits of a device address: *regions* of
 //! 4 GiB, in them *pages* of 2 MiB, in them *subpages* of 64 KiB, in them one
-//! slot for each 512 bytes. One map serves all arenas of a process, so that a
+//! slot for each 512 bytes. Where few blocks start in a page of one chunk, the
+//! page tells of them itself ([`inline`]). One map serves all arenas of a process, so that a
 //! pointer is found whatever device is current when it is freed.
 //!
 //! Addresses are *held* by an arena in one of two ways. What lies in a chunk
@@ -18,14 +19,16 @@
 //! decides, so that of two arenas that race for it one is told that it lost.
 //!
 //! Cost: whose an address is takes two dependent loads where it lies in a
-//! chunk, the block four, and no lock. To hold a chunk is one store per page.
-//! Host memory: 24 bytes for each page of a touched region (48 KiB for 4 GiB),
-//! 768 bytes for each page and 1 KiB for each subpage in which blocks ever
-//! started: at the most 1.6 % of the addresses that arenas ever held, and none
-//! of it is given back.
+//! chunk, and the block the same where the page tells of it, else four; no
+//! lock. To hold a chunk is one store per page. Host memory: a cache line for
+//! each page of a touched region (128 KiB for 4 GiB), and where direct
+//! allocations or more than four blocks ever started in a page, 768 bytes for it
+//! and 1 KiB for each such subpage: at the most 1.6 % of the addresses that
+//! arenas ever held, and none of it is given back.
 
 mod around;
 mod entry;
+mod inline;
 mod tenure;
 
 use crate::address::{Address, Bytes};
@@ -33,6 +36,7 @@ use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use entry::Entry;
+use inline::Inline;
 use tenure::{Holder, Tenure};
 
 /// Blocks and direct allocations start at multiples of this.
@@ -96,6 +100,8 @@ type Slot = AtomicU64;
 pub(crate) struct Spot<'a> {
     page: &'a Page,
     slot: &'a Slot,
+    /// Which slot of the page's own that is, if it is one.
+    inline: Option<usize>,
 }
 
 impl Spot<'_> {
@@ -119,10 +125,13 @@ impl Spot<'_> {
     /// Takes out the block of a chunk.
     #[inline]
     pub(crate) fn clear(self) {
+        if let Some(at) = self.inline {
+            return self.page.inline.clear(at);
+        }
         if self.slot.load(Ordering::Relaxed) != Entry::NONE.word() {
             self.page.count(-1);
         }
-        // Release: pairs with the Acquire in `entry`.
+        // Release: pairs with the Acquire in `Spot::entry`.
         self.slot.store(Entry::NONE.word(), Ordering::Release);
     }
 }
@@ -132,14 +141,21 @@ struct Subpage {
     slots: OnceLock<Box<[Slot; SLOTS]>>,
 }
 
+/// One cache line.
+#[repr(align(64))]
 struct Page {
     tenure: Tenure,
-    /// Of a page that is held whole, the blocks that start in it. The holder
+    /// Of a page that is held whole, the blocks in its subpages. The holder
     /// alone reads and writes it, under its lock: plain loads and stores will
     /// do, and who holds the page next sees them by way of the tenure.
     starts: AtomicU32,
+    /// Of a page that is held whole and has no subpages, its blocks.
+    inline: Inline,
     subpages: OnceLock<Box<[Subpage; SUBPAGES]>>,
 }
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Page>() == 64);
 
 impl Subpage {
     fn new() -> Subpage {
@@ -164,6 +180,7 @@ impl Page {
         Page {
             tenure: Tenure::new(),
             starts: AtomicU32::new(0),
+            inline: Inline::new(),
             subpages: OnceLock::new(),
         }
     }
@@ -186,6 +203,69 @@ impl Page {
         let made = || Box::new(std::array::from_fn(|_| Subpage::new()));
         &self.subpages.get_or_init(made)[index(address, SUBPAGE_SHIFT, SUBPAGES)]
     }
+
+    /// Where it is said of a block that it starts there; none where none ever
+    /// did.
+    #[inline]
+    fn spot(&self, address: Address) -> Option<Spot<'_>> {
+        let (slot, inline) = if let Some(subpages) = self.subpages.get() {
+            let subpage = &subpages[index(address, SUBPAGE_SHIFT, SUBPAGES)];
+            (subpage.slot(address)?, None)
+        } else {
+            let (slot, at) = self.inline.slot(number(address))?;
+            (slot, Some(at))
+        };
+        let page = self;
+        Some(Spot { page, slot, inline })
+    }
+
+    /// Enters a block of the chunk that fills the page, or has a part of it.
+    /// None starts there.
+    #[inline]
+    fn set(&self, address: Address, entry: Entry) {
+        debug_assert!(
+            self.spot(address)
+                .is_none_or(|spot| spot.entry() == Entry::NONE)
+        );
+        let is_inline = self.subpages.get().is_none() && self.tenure.is_whole();
+        if !is_inline || !self.inline.set(number(address), entry) {
+            self.set_in_table(address, entry, is_inline);
+        }
+    }
+
+    #[inline(never)]
+    fn set_in_table(&self, address: Address, entry: Entry, is_inline: bool) {
+        if is_inline {
+            self.make_table(address);
+        }
+        self.count(1);
+        let slot = self.subpage_made(address).slot_made(address);
+        // Release: pairs with the Acquire in `Spot::entry`.
+        slot.store(entry.word(), Ordering::Release);
+    }
+
+    /// Has subpages tell of all blocks from now on. Who looks for one meanwhile
+    /// finds it in one or the other.
+    #[cold]
+    fn make_table(&self, within: Address) {
+        let subpages: Box<[Subpage; SUBPAGES]> = Box::new(std::array::from_fn(|_| Subpage::new()));
+        let start = round_down(within, PAGE_SHIFT);
+        for (number, entry) in self.inline.all() {
+            let address = Address::new(start.get() | (number as u64) << SLOT_SHIFT);
+            let subpage = &subpages[index(address, SUBPAGE_SHIFT, SUBPAGES)];
+            let slot = subpage.slot_made(address);
+            slot.store(entry.word(), Ordering::Relaxed);
+            self.count(1);
+        }
+        // The lock of the page's arena is held: no other thread makes them.
+        let _made = self.subpages.set(subpages);
+        self.inline.clear_all();
+    }
+}
+
+/// The number of an address's slot in its page.
+fn number(address: Address) -> usize {
+    index(address, SLOT_SHIFT, SLOTS * SUBPAGES)
 }
 
 /// The part of an address above `shift`, as an index below `count`, a power of
@@ -193,6 +273,11 @@ impl Page {
 #[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
 fn index(address: Address, shift: u32, count: usize) -> usize {
     (address.get() >> shift) as usize & (count - 1)
+}
+
+/// The beginning of what lies around an address and has `1 << shift` bytes.
+fn round_down(address: Address, shift: u32) -> Address {
+    Address::new(address.get() >> shift << shift)
 }
 
 /// The map of all arenas of a process.
@@ -239,9 +324,7 @@ impl PageMap {
         if !address.is_aligned(SLOT) {
             return None;
         }
-        let page = self.page(address)?;
-        let slot = page.subpage(address)?.slot(address)?;
-        Some(Spot { page, slot })
+        self.page(address)?.spot(address)
     }
 
     /// Holds all of a chunk. Fails, changing nothing, where the addresses are
@@ -295,15 +378,11 @@ impl PageMap {
         }
     }
 
-    /// Enters the block of a chunk that this arena holds.
+    /// Enters the block of a chunk that this arena holds; none starts there.
+    #[inline]
     pub(crate) fn set_block(&self, address: Address, block: u32) {
         if let Some(page) = self.page(address) {
-            let slot = page.subpage_made(address).slot_made(address);
-            if slot.load(Ordering::Relaxed) == Entry::NONE.word() {
-                page.count(1);
-            }
-            // Release: pairs with the Acquire in `entry`.
-            slot.store(Entry::in_chunk(block).word(), Ordering::Release);
+            page.set(address, Entry::in_chunk(block));
         }
     }
 
@@ -331,7 +410,7 @@ impl PageMap {
             return false;
         }
         let entry = Entry::direct_of(arena, block).word();
-        // Release: pairs with the Acquire in `entry`.
+        // Release: pairs with the Acquire in `Spot::entry`.
         let exchange = subpage.slot_made(address).compare_exchange(
             Entry::NONE.word(),
             entry,
@@ -351,7 +430,7 @@ impl PageMap {
         let page = self.page(address);
         if let Some((page, subpage)) = page.and_then(|page| Some((page, page.subpage(address)?))) {
             if let Some(slot) = subpage.slot(address) {
-                // Release: pairs with the Acquire in `entry`.
+                // Release: pairs with the Acquire in `Spot::entry`.
                 slot.store(Entry::NONE.word(), Ordering::Release);
             }
             subpage.tenure.unshare();

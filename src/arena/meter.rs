@@ -289,6 +289,7 @@ impl<D: Driver> Driver for Metered<D> {
         self.free_past(|| self.driver.free_from_here(address))
     }
 
+    #[inline]
     fn is_elsewhere(&self) -> bool {
         self.driver.is_elsewhere()
     }
@@ -297,10 +298,12 @@ impl<D: Driver> Driver for Metered<D> {
         self.mem_info.time(|| self.driver.mem_info())
     }
 
+    #[inline]
     fn may_fence(&self) -> bool {
         self.driver.may_fence()
     }
 
+    #[inline]
     fn may_give_back(&self) -> bool {
         self.driver.may_give_back()
     }

@@ -9,7 +9,8 @@
 use crate::address::Address;
 use crate::page_map::tenure::Holder;
 use crate::page_map::{
-    ArenaId, PAGE, PAGE_SHIFT, PageMap, SLOT_SHIFT, SLOTS, SUBPAGE_SHIFT, Subpage, index,
+    ArenaId, PAGE, PAGE_SHIFT, Page, PageMap, SLOT_SHIFT, SLOTS, SUBPAGE_SHIFT, Subpage, index,
+    number, round_down,
 };
 use crate::sync::atomic::Ordering;
 
@@ -25,8 +26,12 @@ impl PageMap {
                 Holder::Whole(_) => true,
                 Holder::Shared => false,
             };
-            let empty = whole && page.starts.load(Ordering::Relaxed) == 0;
-            let (start, begins) = if empty {
+            let is_inline = whole && page.subpages.get().is_none();
+            let is_empty = whole && page.starts.load(Ordering::Relaxed) == 0;
+            let (start, begins) = if is_inline || is_empty {
+                if let Some(found) = page.inline_below(last) {
+                    return Some(found);
+                }
                 (round_down(last, PAGE_SHIFT), page.tenure.is_begin())
             } else {
                 let subpage = page.subpage(last)?;
@@ -48,6 +53,16 @@ impl PageMap {
     }
 }
 
+impl Page {
+    /// As [`PageMap::start_below`], where the page tells of its blocks itself.
+    fn inline_below(&self, last: Address) -> Option<Address> {
+        let numbers = self.inline.all().map(|(at, _)| at);
+        let at = numbers.filter(|&at| at <= number(last)).max()?;
+        let page = round_down(last, PAGE_SHIFT).get();
+        Some(Address::new(page | (at as u64) << SLOT_SHIFT))
+    }
+}
+
 impl Subpage {
     fn start_below(&self, last: Address) -> Option<Address> {
         let slots = self.slots.get()?.get(..=index(last, SLOT_SHIFT, SLOTS))?;
@@ -56,8 +71,4 @@ impl Subpage {
         let subpage = round_down(last, SUBPAGE_SHIFT).get();
         Some(Address::new(subpage | (at as u64) << SLOT_SHIFT))
     }
-}
-
-fn round_down(address: Address, shift: u32) -> Address {
-    Address::new(address.get() >> shift << shift)
 }

@@ -25,18 +25,43 @@ fn every_address_of_a_chunk_is_ours() {
     assert_eq!(map.owner(CHUNK), Owner::Foreign);
 }
 
-/// By whatever way a block comes and goes, its page counts it once.
+/// The page tells of few blocks itself, and has a table from the first one on
+/// that it has no room for. By whatever way a block goes, it is found no more.
 #[test]
-fn a_page_counts_the_blocks_that_start_in_it() {
+fn a_page_finds_the_blocks_that_start_in_it() {
     let map = PageMap::new();
     assert!(map.hold_chunk(A, CHUNK, Bytes::mib(2)));
-    let starts = || map.page(CHUNK).unwrap().starts.load(Ordering::Relaxed);
-    map.set_block(CHUNK, 1);
-    map.set_block(CHUNK, 1);
-    assert_eq!(starts(), 1);
-    map.spot(CHUNK).unwrap().clear();
-    map.clear_block(CHUNK);
-    assert_eq!(starts(), 0);
+    let at = |number: u32| Address::new(CHUNK.get() + u64::from(number) * (300 << 10));
+    let page = map.page(CHUNK).unwrap();
+    let found = || (0..6).filter(|&number| map.block(A, at(number)) == Some(number));
+    for number in 0..4 {
+        map.set_block(at(number), number);
+    }
+    assert_eq!(found().count(), 4);
+    map.clear_block(at(1));
+    map.spot(at(2)).unwrap().clear();
+    map.clear_block(at(2));
+    assert!(found().eq([0, 3]));
+    assert!(map.spot(at(1)).is_none());
+    for number in [5, 4] {
+        map.set_block(at(number), number);
+    }
+    assert!(found().eq([0, 3, 4, 5]));
+    assert!(page.subpages.get().is_none());
+    map.set_block(at(1), 1);
+    assert!(found().eq([0, 1, 3, 4, 5]));
+    assert!(page.subpages.get().is_some() && page.inline.all().count() == 0);
+    for number in [5, 3, 0, 4, 1] {
+        assert!(page.starts.load(Ordering::Relaxed) > 0);
+        map.clear_block(at(number));
+        map.clear_block(at(number));
+    }
+    assert_eq!(
+        (found().count(), page.starts.load(Ordering::Relaxed)),
+        (0, 0)
+    );
+    map.set_block(at(0), 0);
+    assert!(found().eq([0]));
 }
 
 #[test]

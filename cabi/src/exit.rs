@@ -26,7 +26,7 @@ static AT_END: extern "C" fn() = ended;
 /// the last version.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
-    let _ending = heap::Ending::begin();
+    let _last = heap::LastWork::begin();
     background::stop();
     let Some(start) = process::started().filter(|_| process::is_own_process()) else {
         return;

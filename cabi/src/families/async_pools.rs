@@ -11,8 +11,8 @@
 //! the call. Where the pool has room, but not in one piece, it grows all the
 //! same: if the limit is passed by that, the memory goes back in the order of
 //! the stream, and the request is out of memory. Of the requests to a pool that
-//! could pass the limit so, one is made at a time. So the limit may be passed
-//! for a moment, by one piece or one request.
+//! could pass the limit so, one is made at a time, and alone. So each pool may
+//! pass the limit for a moment, by one request in whole pieces.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, or five under a limit.

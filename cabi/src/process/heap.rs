@@ -25,19 +25,19 @@ thread_local! {
 }
 
 /// While it lives, its thread ends the process.
-pub(crate) struct Ending;
+pub(crate) struct LastWork;
 
-impl Ending {
+impl LastWork {
     /// If two threads do, the first.
-    pub(crate) fn begin() -> Ending {
+    pub(crate) fn begin() -> LastWork {
         if !ENDED.swap(true, Ordering::Relaxed) {
             ENDS.set(true);
         }
-        Ending
+        LastWork
     }
 }
 
-impl Drop for Ending {
+impl Drop for LastWork {
     /// What the program does afterwards, it does for itself.
     fn drop(&mut self) {
         ENDS.set(false);

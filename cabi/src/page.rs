@@ -22,7 +22,7 @@ use std::{fs, io};
 use spin::mutex::SpinMutex;
 use vramalloc_core::busy::{Busy, Shared, Turn};
 use vramalloc_core::control::{
-    ControlPage, Desk, LENGTH, Order, Outcome, PageOwner, file_name, layout_of,
+    ControlPage, Desk, Figures, LENGTH, Order, Outcome, PageOwner, file_name, layout_of,
 };
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Process;
@@ -46,6 +46,8 @@ pub(crate) struct Page {
     name: String,
     desk: Desk,
     publishing: Shared,
+    /// What was written last.
+    written: SpinMutex<Option<Figures>, Brief>,
     /// A thread serves an order.
     serving: Busy,
     /// When its file was last looked for, and when an order, in milliseconds
@@ -150,6 +152,7 @@ fn make() -> Result<Page, Absent> {
             name,
             desk: Desk::new(),
             publishing: Shared::new(),
+            written: SpinMutex::new(None),
             serving: Busy::new(),
             found: AtomicU64::new(unix_ms(SystemTime::now())),
             looked: AtomicU64::new(0),
@@ -253,9 +256,22 @@ impl Page {
         self.publishing.run(|| {
             let now = unix_ms(SystemTime::now());
             self.look_after_file(now);
-            // A file that was cut off is made anew later.
-            let _ = self.page.publish(&figures::take(now));
+            let figures = figures::take(now);
+            if self.are_news(&figures) {
+                // A file that was cut off is made anew later.
+                let _ = self.page.publish(&figures);
+                *self.written.lock() = Some(figures);
+            }
         });
+    }
+
+    /// Whether they say of a device what was not written yet, or that they are
+    /// young: a request that is refused changes nothing and costs no system call.
+    fn are_news(&self, figures: &Figures) -> bool {
+        const YOUNG_MS: u64 = 100;
+        (self.written.lock().as_ref()).is_none_or(|written| {
+            written.devices != figures.devices || figures.at_ms.abs_diff(written.at_ms) >= YOUNG_MS
+        })
     }
 
     /// Makes the file anew if somebody has removed it or cut it off. One thread
@@ -284,6 +300,7 @@ impl Page {
         folder.remove(&self.name);
         if self.page.cells().renew(&folder, &self.name)? {
             self.desk.forget();
+            *self.written.lock() = None;
             self.page.sign(&owner())?;
         }
         Ok(())

@@ -288,9 +288,9 @@ impl Context {
         loop {
             let oldest = {
                 let queued = self.queued.lock();
-                let count: usize = queued.iter().map(|marks| marks.len()).sum();
+                let count: usize = queued.iter().map(Events::len).sum();
                 match queued.front() {
-                    Some(oldest) if count >= MOST_QUEUED => Arc::clone(oldest),
+                    Some(oldest) if count >= MOST_QUEUED => oldest.clone(),
                     _ => return true,
                 }
             };
@@ -298,10 +298,7 @@ impl Context {
                 return false;
             }
             let mut queued = self.queued.lock();
-            if queued
-                .front()
-                .is_some_and(|front| Arc::ptr_eq(front, &oldest))
-            {
+            if queued.front().is_some_and(|front| front.are(&oldest)) {
                 queued.pop_front();
             }
         }
@@ -309,8 +306,8 @@ impl Context {
 
     /// Notes events that were recorded here for another context's fence.
     pub(crate) fn stands_in_queue(&self, marks: &Events) {
-        if !marks.is_empty() {
-            self.queued.lock().push_back(Arc::clone(marks));
+        if marks.len() > 0 {
+            self.queued.lock().push_back(marks.clone());
         }
     }
 

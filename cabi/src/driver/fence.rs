@@ -13,6 +13,7 @@
 //! work that every context had when it was made. Cost: an event for each
 //! context, and another query for each that is full.
 
+use std::slice;
 use std::sync::{Arc, OnceLock};
 
 use vramalloc_core::Code;
@@ -22,14 +23,40 @@ use crate::driver::context::{Context, Decision, Event, lasts};
 use crate::driver::{capture, contexts, streams};
 use crate::types::CUstream;
 
-/// Events in the work of one context.
-pub(crate) type Events = Arc<[Arc<Event>]>;
+/// Events in the work of one context: on most drivers one.
+#[derive(Clone)]
+pub(crate) enum Events {
+    None,
+    One(Arc<Event>),
+    Several(Arc<[Arc<Event>]>),
+}
+
+impl Events {
+    fn all(&self) -> &[Arc<Event>] {
+        match self {
+            Events::None => &[],
+            Events::One(event) => slice::from_ref(event),
+            Events::Several(events) => events,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all().len()
+    }
+
+    /// Whether these are the very same.
+    pub(crate) fn are(&self, other: &Events) -> bool {
+        let first = |events: &Events| events.all().first().map(Arc::as_ptr);
+        first(self) == first(other)
+    }
+}
 
 /// See the module.
 #[derive(Clone)]
 pub(crate) struct Fence {
     own: Events,
-    others: Arc<[Other]>,
+    /// Of the other contexts, where there are any.
+    others: Option<Arc<[Other]>>,
 }
 
 /// Another context's part of a fence.
@@ -43,20 +70,24 @@ impl Fence {
     /// A fence on one stream of the context.
     pub(crate) fn of_stream(context: &Arc<Context>, stream: CUstream) -> Result<Fence, Code> {
         Ok(Fence {
-            own: [context.record_in(stream)?].into(),
-            others: [].into(),
+            own: Events::One(context.record_in(stream)?),
+            others: None,
         })
     }
 
     /// A fence on all work of the context, and of all others.
     pub(crate) fn of_all(context: &Arc<Context>) -> Result<Fence, Code> {
-        let own = streams::mark(context)?.into();
+        let own = streams::mark(context)?;
         let Fence { others, .. } = Fence::of_others(context)?;
         Ok(Fence { own, others })
     }
 
     /// A fence on the work of all contexts but this one.
     pub(crate) fn of_others(context: &Arc<Context>) -> Result<Fence, Code> {
+        let own = Events::None;
+        if !contexts::are_several() {
+            return Ok(Fence { own, others: None });
+        }
         let others = contexts::others_than(context.handle()).into_iter();
         let others = others.map(|context| Other {
             context,
@@ -72,7 +103,7 @@ impl Fence {
                 }
             }
         }
-        let own = [].into();
+        let others = Some(others);
         Ok(Fence { own, others })
     }
 
@@ -86,8 +117,12 @@ impl Fence {
         Ok(self.is_reached_by_own()? && self.is_reached_by_others()?)
     }
 
+    fn others(&self) -> &[Other] {
+        self.others.as_deref().unwrap_or_default()
+    }
+
     fn is_reached_by_others(&self) -> Result<bool, Code> {
-        for other in self.others.iter() {
+        for other in self.others() {
             if !other.is_reached()? {
                 return Ok(false);
             }
@@ -101,7 +136,7 @@ impl Fence {
             return Ok(false);
         }
         if whose == Whose::All {
-            for other in self.others.iter() {
+            for other in self.others() {
                 other.wait()?;
             }
         }
@@ -115,9 +150,9 @@ impl Other {
         if let Some(known) = self.marks.get() {
             return Ok(known);
         }
-        let marks: Events = match streams::mark(&self.context) {
-            Ok(marks) => marks.into(),
-            Err(code) if runs_nothing(code) => [].into(),
+        let marks = match streams::mark(&self.context) {
+            Ok(marks) => marks,
+            Err(code) if runs_nothing(code) => Events::None,
             Err(code) => return Err(code),
         };
         self.context.stands_in_queue(&marks);
@@ -137,9 +172,7 @@ impl Other {
                 }
             }
         }
-        self.marks
-            .get()
-            .map_or(Ok(false), |marks| all_reached(marks))
+        self.marks.get().map_or(Ok(false), all_reached)
     }
 
     /// Waits for the other context's work, or for its end to be decided.
@@ -161,8 +194,8 @@ fn outside<R>(record: impl FnOnce() -> Result<R, Code>) -> Result<R, Code> {
 }
 
 /// Waits for all these events. Returns false if one cannot be waited for.
-pub(crate) fn wait_for(marks: &[Arc<Event>]) -> Result<bool, Code> {
-    for mark in marks {
+pub(crate) fn wait_for(marks: &Events) -> Result<bool, Code> {
+    for mark in marks.all() {
         if !mark.wait()? {
             return Ok(false);
         }
@@ -171,8 +204,8 @@ pub(crate) fn wait_for(marks: &[Arc<Event>]) -> Result<bool, Code> {
 }
 
 /// Whether all these events are reached.
-pub(crate) fn all_reached(marks: &[Arc<Event>]) -> Result<bool, Code> {
-    for mark in marks {
+pub(crate) fn all_reached(marks: &Events) -> Result<bool, Code> {
+    for mark in marks.all() {
         if !mark.reached()? {
             return Ok(false);
         }

@@ -30,6 +30,7 @@ use vramalloc_core::Code;
 use vramalloc_core::patience::{Brief, Patience};
 
 use crate::driver::context::{Context, Event};
+use crate::driver::fence::Events;
 use crate::driver::{capture, contexts};
 use crate::linker::resolve::driver_function;
 use crate::types::{CUstream, CudaResult};
@@ -192,7 +193,7 @@ impl Drop for InUse {
 ///
 /// # Errors
 /// What the driver returns; [`Code::NOT_READY`] if the context may be ending.
-pub(crate) fn mark(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
+pub(crate) fn mark(context: &Arc<Context>) -> Result<Events, Code> {
     match mark_at_once(context) {
         Err(code)
             if !capture::is_about(code)
@@ -208,15 +209,15 @@ pub(crate) fn mark(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
 ///
 /// # Errors
 /// As `mark`; also if only a wait would do.
-pub(crate) fn mark_at_once(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
+pub(crate) fn mark_at_once(context: &Arc<Context>) -> Result<Events, Code> {
     let way = way();
     let marked = match way {
-        Way::Context => context.record().map(|mark| vec![mark]),
-        Way::Streams => mark_streams(context),
+        Way::Context => context.record().map(Events::One),
+        Way::Streams => mark_streams(context).map(|marks| Events::Several(marks.into())),
         Way::Wait | Way::Unknown => Err(Code::NOT_SUPPORTED),
     };
     if marked.is_err() && context.has_ended() {
-        return Ok(Vec::new());
+        return Ok(Events::None);
     }
     if way == Way::Context && matches!(marked, Err(Code::NOT_SUPPORTED)) {
         // The driver does not support what it exports; no stream was tracked.
@@ -225,13 +226,13 @@ pub(crate) fn mark_at_once(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Co
     marked
 }
 
-fn wait(context: &Arc<Context>) -> Result<Vec<Arc<Event>>, Code> {
+fn wait(context: &Arc<Context>) -> Result<Events, Code> {
     let before = BOOK.lock().next_number;
     match context.synchronize() {
         Err(code) if !context.has_ended() => Err(code),
         _ => {
             BOOK.lock().forget_before(context, before);
-            Ok(Vec::new())
+            Ok(Events::None)
         }
     }
 }

@@ -188,6 +188,10 @@ impl LastRead {
         }
         let bytes = now.bytes;
         drop(now);
+        // What the pool has more than this request needs is there for others.
+        if let Some(asked) = &asked {
+            asked.lands();
+        }
         drop(asked);
         bytes
     }
@@ -224,6 +228,24 @@ mod tests {
         assert_eq!((stats.calls, stats.refused), (1, 1));
         assert_eq!(quota.reserved(), Bytes::ZERO);
         assert_eq!(families.stats(Family::Managed), FamilyStats::default());
+    }
+
+    /// A pool that took all that was asked for may have room for others: they
+    /// look again.
+    #[test]
+    fn what_a_pool_has_taken_is_there_for_others() {
+        let (families, quota) = (Families::new(), Quota::new(mib(64)));
+        let (reading, before) = (LastRead::new(), quota.landings());
+        let asked = quota.ask(mib(32));
+        let others = std::thread::scope(|scope| {
+            let other = || {
+                let read = || Some(mib(32));
+                reading.take(&families, &quota, Family::AsyncPools, asked, read)
+            };
+            scope.spawn(other).join().unwrap()
+        });
+        assert_eq!(others, mib(32));
+        assert!(quota.lands(Some(before), true, std::time::Duration::ZERO));
     }
 
     #[test]

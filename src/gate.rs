@@ -83,6 +83,13 @@ impl Gate {
         self.closed.fetch_sub(times, Ordering::Release);
     }
 
+    /// Opens it for good, and forgets who passed: in the copy of a process, which
+    /// has none of these threads.
+    pub fn reset(&self) {
+        self.closed.store(0, Ordering::Relaxed);
+        self.passing.store(0, Ordering::Relaxed);
+    }
+
     /// Does `work` while no thread can close the gate. Returns `None`, and does
     /// nothing, if the gate is closed.
     pub fn pass<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
@@ -152,6 +159,10 @@ mod tests {
         assert!(gate.is_closed());
         gate.open(1);
         assert_eq!(gate.pass(|| gate.pass(|| 7)), Some(Some(7)));
+        gate.close();
+        gate.close();
+        gate.reset();
+        assert_eq!(gate.pass(|| 7), Some(7));
     }
 
     #[test]

@@ -248,7 +248,7 @@ unsafe extern "C" fn has_forked() {
 /// whose parent has used neither is a process of its own.
 unsafe extern "C" fn forked() {
     match START.get() {
-        Some(start) if guard::after_fork() => {
+        Some(start) if guard::in_child() => {
             start.process.store(std::process::id(), Ordering::Relaxed);
             start.mark.renew();
             // Threads of ours are not there.

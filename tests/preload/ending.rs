@@ -192,6 +192,14 @@ fn a_child_of_a_busy_process_without_cuda_is_served() {
     }
 }
 
+/// However many threads fork, and whatever locks of the program's they wait for.
+#[test]
+fn forks_at_once_leave_no_child_waiting() {
+    let outcome = Run::preloaded("forks", Kind::Driver).arg("many").go();
+    outcome.quiet(0);
+    assert_eq!(outcome.stdout, "bad: 0\nno deadlock\n", "{}", outcome.what);
+}
+
 /// Nothing is called once the driver is shutting down.
 #[test]
 fn the_end_makes_no_driver_call() {

@@ -7,6 +7,8 @@
  *   forks leaf     allocates a little and ends
  *   forks early    sets a limit of 1 GiB and uses no CUDA: its children do, and
  *                  theirs
+ *   forks many     four threads fork at once, and each child uses the API; then
+ *                  with a lock of the program's around fork and API
  *   forks beside   the same many times, while another thread reads options and
  *                  writes the statistics
  */
@@ -108,6 +110,64 @@ static void *reads(void *unused) {
     return unused;
 }
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int is_locked;
+
+static void take_lock(void) {
+    if (is_locked)
+        pthread_mutex_lock(&lock);
+}
+
+static void leave_lock(void) {
+    if (is_locked)
+        pthread_mutex_unlock(&lock);
+}
+
+static void *forks_often(void *bad) {
+    for (int i = 0; i < 50; i++) {
+        int status = 1;
+        pid_t child = fork();
+        if (!child) {
+            char text[32];
+            alarm(10);
+            _exit(api.ctl("option.limit", NULL, text, sizeof text, NULL) != 0);
+        }
+        waitpid(child, &status, 0);
+        __atomic_fetch_add((int *)bad, status != 0, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void *reads_locked(void *unused) {
+    char text[32];
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        API(api.ctl("option.limit", NULL, text, sizeof text, NULL));
+        pthread_mutex_unlock(&lock);
+    }
+    return unused;
+}
+
+static int many(void) {
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS], reader;
+    int bad = 0;
+    /* Before the library has handlers: its own come first at a fork. */
+    pthread_atfork(take_lock, leave_lock, leave_lock);
+    api_load();
+    API(api.ctl("option.limit", "1G", NULL, 0, NULL));
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, forks_often, &bad);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    printf("bad: %d\n", bad);
+    is_locked = 1;
+    pthread_create(&reader, NULL, reads_locked, NULL);
+    forks_often(&(int){0});
+    printf("no deadlock\n");
+    return 0;
+}
+
 static int beside(void) {
     pthread_t thread;
     vramalloc_scope scope;
@@ -128,6 +188,8 @@ int main(int argc, char **argv) {
         return leaf();
     if (argc == 2 && !strcmp(argv[1], "early"))
         return early();
+    if (argc == 2 && !strcmp(argv[1], "many"))
+        return many();
     if (argc == 2 && !strcmp(argv[1], "beside"))
         return beside();
     program = realpath("/proc/self/exe", NULL);

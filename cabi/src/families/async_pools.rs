@@ -12,7 +12,8 @@
 //! same: if the limit is passed by that, the memory goes back in the order of
 //! the stream, and the request is out of memory. Of the requests to a pool that
 //! could pass the limit so, one is made at a time, and alone. So each pool may
-//! pass the limit for a moment, by one request in whole pieces.
+//! pass the limit by one request in whole pieces, until its stream gets there;
+//! so long nothing else is served from it.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
 //! driver for each request, or five under a limit.
@@ -298,8 +299,8 @@ fn below_limit(
 }
 
 /// How often memory was freed in the order of a stream, and how many of these
-/// frees are known to be done. Relaxed where nothing else is said: the worst is
-/// a wait for nothing.
+/// frees were waited for: not twice, since a kernel may run for ever. Relaxed
+/// where nothing else is said: the worst is a wait for nothing.
 static FREED: AtomicU64 = AtomicU64::new(0);
 static DONE: AtomicU64 = AtomicU64::new(0);
 
@@ -319,11 +320,11 @@ fn after_frees<T>(pool: &Pool, size: Bytes, mut request: impl FnMut() -> Option<
     if size > limit || freed == DONE.load(Ordering::Relaxed) {
         return None;
     }
-    let (served, is_done) = relief::while_busy(pool.device, || {
+    let (served, has_waited) = relief::while_busy(pool.device, || {
         pool.trim(Bytes::ZERO);
         request()
     });
-    if is_done {
+    if has_waited {
         DONE.fetch_max(freed, Ordering::Relaxed);
     }
     served

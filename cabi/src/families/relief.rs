@@ -139,8 +139,8 @@ pub(super) fn at_limit<T>(
 }
 
 /// Asks the limit again until the device is done with what it has to do now,
-/// and once more then; also says whether it is done. While a stream captures,
-/// nothing is asked.
+/// and once more then; also says whether that was waited for, as long as may be.
+/// While a stream captures, nothing is asked.
 pub(super) fn while_busy<T>(
     device: &'static Device,
     mut ask: impl FnMut() -> Option<T>,
@@ -155,20 +155,21 @@ pub(super) fn while_busy<T>(
     let Some(Ok(fence)) = capture::outside(|| Fence::of_all(&context)) else {
         return (None, false);
     };
-    let (mut answer, mut is_done) = (None, false);
+    let (mut answer, mut is_cut_short) = (None, false);
     let mut next = Instant::now();
     wait_within(relief.left(), || {
         if capture::any() {
+            is_cut_short = true;
             return true;
         }
-        is_done = fence.is_reached().unwrap_or(true);
+        let is_done = fence.is_reached().unwrap_or(true);
         if is_done || Instant::now() >= next {
             answer = ask();
             next = Instant::now() + PAUSE;
         }
         is_done || answer.is_some()
     });
-    (answer, is_done)
+    (answer, !is_cut_short)
 }
 
 /// Waits until what other threads are asking for is decided: until then some of

@@ -14,12 +14,12 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use vramalloc_core::Code;
 use vramalloc_core::gate::Gate;
-use vramalloc_core::patience::Patience;
+use vramalloc_core::patience::wait_within;
 
 use super::{cancel, say};
 use crate::types::CudaResult;
@@ -83,6 +83,11 @@ pub(crate) fn is_used() -> bool {
 /// and not their threads. Closed by whoever forks.
 static EARLY: Gate = Gate::new();
 
+/// Functions that did not wait for a fork: who forks may be waiting for a lock of
+/// the program's that their thread holds. SeqCst: before they do anything, so
+/// that a child in which they have done something sees it.
+static HURRIED: AtomicUsize = AtomicUsize::new(0);
+
 thread_local! {
     /// That this thread has closed it, and whether nobody passed then.
     static ALONE: Cell<Option<bool>> = const { Cell::new(None) };
@@ -96,14 +101,18 @@ pub(crate) fn before_fork() {
     }
 }
 
-/// Afterwards, in parent and child. Whether the child can be a process of its
-/// own.
-pub(crate) fn after_fork() -> bool {
-    let alone = ALONE.take();
-    if alone.is_some() {
+/// Afterwards, in the parent.
+pub(crate) fn after_fork() {
+    if ALONE.take().is_some() {
         EARLY.open(1);
     }
-    alone == Some(true) && !is_used()
+}
+
+/// Afterwards, in the child. Whether it can be a process of its own.
+pub(crate) fn in_child() -> bool {
+    let alone = ALONE.take() == Some(true);
+    EARLY.reset();
+    alone && HURRIED.load(Ordering::SeqCst) == 0 && !is_used()
 }
 
 /// What the thread is doing.
@@ -240,15 +249,25 @@ pub(crate) fn serve<R, F: FnOnce() -> R>(call: F) -> Result<R, Shut> {
             Shut::Broken
         })
     };
-    let mut call = Some(call);
-    let mut patience = Patience::new();
-    while !is_used() {
-        if let Some(Some(done)) = EARLY.pass(|| call.take().map(run)) {
-            return done;
-        }
-        patience.pause();
+    if is_used() {
+        return run(call);
     }
-    call.map_or(Err(Shut::Broken), run)
+    let mut call = Some(call);
+    let mut answer = None;
+    // Most forks take less than a millisecond.
+    const MOST: Duration = Duration::from_millis(10);
+    wait_within(MOST, || {
+        if !is_used() && !EARLY.is_closed() {
+            answer = EARLY.pass(|| call.take().map(run)).flatten();
+        }
+        answer.is_some() || is_used()
+    });
+    answer.unwrap_or_else(|| {
+        HURRIED.fetch_add(1, Ordering::SeqCst);
+        let answer = call.map_or(Err(Shut::Broken), run);
+        HURRIED.fetch_sub(1, Ordering::SeqCst);
+        answer
+    })
 }
 
 /// Called after a panic: nothing that is shared is looked at again.

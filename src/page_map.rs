@@ -145,11 +145,12 @@ struct Subpage {
 #[repr(align(64))]
 struct Page {
     tenure: Tenure,
-    /// Of a page that is held whole, the blocks in its subpages. The holder
-    /// alone reads and writes it, under its lock: plain loads and stores will
-    /// do, and who holds the page next sees them by way of the tenure.
+    /// How many blocks start in the subpages, if one arena holds the whole page.
+    /// Only that arena reads and writes it, under its lock: plain loads and
+    /// stores will do, and who holds the page next sees them by way of the
+    /// tenure.
     starts: AtomicU32,
-    /// Of a page that is held whole and has no subpages, its blocks.
+    /// The blocks, if one arena holds the whole page and it has no subpages.
     inline: Inline,
     subpages: OnceLock<Box<[Subpage; SUBPAGES]>>,
 }

@@ -239,7 +239,6 @@ impl<D: Driver> Metered<D> {
         (result, ns, told)
     }
 
-    /// The counts so far.
     /// How many calls there were.
     pub(crate) fn calls(&self) -> u64 {
         let meters = [&self.alloc, &self.free, &self.mem_info];
@@ -248,6 +247,7 @@ impl<D: Driver> Metered<D> {
         meters.iter().chain(&rest).map(calls).sum()
     }
 
+    /// The counts so far.
     pub(crate) fn read(&self) -> DriverCalls {
         DriverCalls {
             alloc: self.alloc.read(),

@@ -55,7 +55,7 @@ impl Events {
 #[derive(Clone)]
 pub(crate) struct Fence {
     own: Events,
-    /// Of the other contexts, where there are any.
+    /// The parts of the other contexts; `None` if there are none.
     others: Option<Arc<[Other]>>,
 }
 

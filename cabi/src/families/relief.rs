@@ -155,21 +155,28 @@ pub(super) fn while_busy<T>(
     let Some(Ok(fence)) = capture::outside(|| Fence::of_all(&context)) else {
         return (None, false);
     };
-    let (mut answer, mut is_cut_short) = (None, false);
+    let (mut answer, mut is_done, mut is_cut_short) = (None, false, false);
     let mut next = Instant::now();
     wait_within(relief.left(), || {
-        if capture::any() {
+        let reached = if capture::any() {
+            None
+        } else {
+            fence.is_reached().ok()
+        };
+        let Some(reached) = reached else {
             is_cut_short = true;
             return true;
-        }
-        let is_done = fence.is_reached().unwrap_or(true);
+        };
+        is_done = reached;
         if is_done || Instant::now() >= next {
             answer = ask();
             next = Instant::now() + PAUSE;
         }
         is_done || answer.is_some()
     });
-    (answer, !is_cut_short)
+    // An answer that came before the end leaves the rest to wait for.
+    let has_waited = is_done || (answer.is_none() && !is_cut_short);
+    (answer, has_waited)
 }
 
 /// Waits until what other threads are asking for is decided: until then some of

@@ -89,30 +89,49 @@ static EARLY: Gate = Gate::new();
 static HURRIED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// That this thread has closed it, and whether nobody passed then.
-    static ALONE: Cell<Option<bool>> = const { Cell::new(None) };
+    /// The forks that this thread has begun, the innermost in the lowest two bits:
+    /// a handler of the program's may fork, too.
+    static FORKS: Cell<u64> = const { Cell::new(0) };
 }
+
+/// What a fork has found: nothing to close, or whether nobody passed [`EARLY`]
+/// when it was closed.
+const NOT_CLOSED: u64 = 1;
+const PASSED: u64 = 2;
+const ALONE: u64 = 3;
 
 /// Before the process forks: waits for functions of the C API, but not for ever.
 pub(crate) fn before_fork() {
     const MOST: Duration = Duration::from_secs(1);
-    if !is_used() && !is_serving() {
-        ALONE.set(Some(EARLY.close_within(MOST)));
-    }
+    let found = match !is_used() && !is_serving() {
+        true if EARLY.close_within(MOST) => ALONE,
+        true => PASSED,
+        false => NOT_CLOSED,
+    };
+    FORKS.set(FORKS.get() << 2 | found);
+}
+
+/// What this fork had found.
+fn end_fork() -> u64 {
+    let forks = FORKS.get();
+    FORKS.set(forks >> 2);
+    forks & 3
 }
 
 /// Afterwards, in the parent.
 pub(crate) fn after_fork() {
-    if ALONE.take().is_some() {
+    if matches!(end_fork(), ALONE | PASSED) {
         EARLY.open(1);
     }
 }
 
 /// Afterwards, in the child. Whether it can be a process of its own.
 pub(crate) fn in_child() -> bool {
-    let alone = ALONE.take() == Some(true);
+    let is_alone = end_fork() == ALONE;
+    // With it, what other forks that this thread was in have closed.
     EARLY.reset();
-    alone && HURRIED.load(Ordering::SeqCst) == 0 && !is_used()
+    FORKS.set(0);
+    is_alone && HURRIED.load(Ordering::SeqCst) == 0 && !is_used()
 }
 
 /// What the thread is doing.

@@ -8,6 +8,7 @@
 //! work that was submitted before it, on every stream, is done. Fences of one
 //! context are reached in the order in which they were made.
 
+pub(crate) mod metered;
 pub mod told;
 
 use std::time::Duration;

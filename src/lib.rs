@@ -29,7 +29,7 @@
 //! * *live*, *cached*, *limbo*: the three states of a block's bytes: held by
 //!   the program, free to be handed out, or freed while the GPU may still use
 //!   them. *Reserved* is their sum;
-//! * *idle* chunk: a chunk without a live block; a *spare* chunk is one that is
+//! * *idle* chunk: a chunk without a live block; an *empty* chunk is one that is
 //!   a single free block, so that it can go back to the driver at once.
 //!
 //! The parts of the allocator:
@@ -39,6 +39,7 @@
 //! * *place*: where memory lives: a device, pinned host memory, pageable host
 //!   memory;
 //! * *strategy*: the policy that says when to take a chunk and how large;
+//! * *heap*: of an arena, its chunks, blocks and free indexes;
 //! * *free index*: the free blocks by size;
 //! * *page map*: from an address to its arena and block;
 //! * *quota*: what a process may have of a device, in all arenas and past the
@@ -66,6 +67,7 @@
 //! * *fence*: marks in the work of every context that may use the memory,
 //!   which can be queried and waited for together;
 //! * *epoch*: the batch of limbo blocks behind one fence;
+//! * *reclaimable*: of a block in limbo, that its epoch has ended;
 //! * *limbo budget*: the most that may lie in limbo before an allocation waits
 //!   for it;
 //! * *retired*: of an arena, that its context is gone and its memory with it;
@@ -91,8 +93,11 @@
 //! 7. [`driver`], [`families`]: the seam to CUDA, and the stage that counts its
 //!    calls; what the program takes from CUDA past the arenas.
 //! 8. `strategy`: when to take chunks and how large.
-//! 9. [`arena`]: the chunks, blocks, free index and limbo of one context.
-//! 10. [`lanes`]: arenas for single streams, for memory whose users say where
+//! 9. `heap`: chunks, blocks and the free index; it says what happened.
+//! 10. `limbo`: what was freed and may still be in use, by epochs.
+//! 11. `counters`: what that does to which counter, and the newest events.
+//! 12. [`arena`]: all of it for one context, behind one lock and above one driver.
+//! 13. [`lanes`]: arenas for single streams, for memory whose users say where
 //!     they use it.
 
 #![forbid(unsafe_code)]
@@ -102,13 +107,16 @@ pub mod arena;
 pub mod busy;
 pub mod config;
 pub mod control;
+mod counters;
 pub mod driver;
 pub mod error;
 pub mod families;
 pub mod gate;
 pub mod group;
+mod heap;
 pub mod host;
 pub mod lanes;
+mod limbo;
 pub mod page_map;
 pub mod patience;
 pub mod quota;

@@ -9,6 +9,7 @@
 
 mod family;
 mod file;
+mod glance;
 mod host;
 mod json;
 mod memory;
@@ -24,6 +25,7 @@ use crate::address::Bytes;
 
 pub use family::{Family, FamilyReport, FamilyStats, ImportReport};
 pub use file::{Own, beside, write_whole};
+pub use glance::Glance;
 pub use json::{ArenaReport, PinnedReport, Report, SCHEMA};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};
 pub use note::{NOT_SERVED, NOTES_FILE, Note};

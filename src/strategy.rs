@@ -7,6 +7,7 @@
 
 mod auto_growth;
 mod naive_best_fit;
+pub(crate) mod packing;
 mod pinned;
 mod rounding;
 

@@ -1,8 +1,8 @@
 //! Requests that failed for want of memory, and what may still come for them.
 //!
 //! What another thread is asking the driver for, or giving back to it, is
-//! neither in the books nor with the driver: a request that finds nothing else
-//! looks again when it has landed. It waits for that without a turn, and by one
+//! neither in the heap nor with the driver: a request that finds nothing else
+//! looks again when it has landed. It waits for that off the ladder, and by one
 //! clock for all it tries. With the option `gpu_allocator_retry_time` it waits
 //! for others' frees, too. Owns nothing. Cost: a few loads for a request that
 //! fails.
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::growth::is_shortage;
-use crate::arena::picture::Need;
+use crate::arena::miss::is_shortage;
+use crate::arena::shortage::Need;
 use crate::driver::Driver;
 use crate::error::AllocError;
 use crate::quota::Landings;

@@ -1,21 +1,26 @@
 //! Driver allocations that are one block: what they take of a device, and how
-//! they go in the order of a stream.
+//! they go, also where the driver does not take them and in the order of a stream.
 //!
 //! A device hands out whole pages. An allocation above [`SMALL`] has its own,
 //! and counts for them; smaller ones share pages, and a page counts once (see
-//! `books::pages`). Until it is there it counts for a page: the limit holds at
+//! `heap::pages`). Until it is there it counts for a page: the limit holds at
 //! every moment, and below it no small allocation is made where it leaves no
-//! page. Owns nothing. Cost: one more look under the lock for each
-//! driver allocation of the kind.
+//! page. Invariant: a free that the driver refuses changes nothing but the list of
+//! events. Cost: one more look under the lock for each driver allocation of the
+//! kind.
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::again::Clock;
-use crate::arena::books::{Direct, Freed, Region, Release};
-use crate::arena::growth::Obtained;
-use crate::arena::reclaim::Extent;
+use crate::arena::fences::Extent;
+use crate::arena::hit::{Freed, Release};
+use crate::arena::miss::Obtained;
+use crate::arena::state::ArenaState;
+use crate::counters::BlockInfo;
 use crate::driver::Driver;
 use crate::error::{AllocError, Code, FreeError};
+use crate::heap::Span;
+use crate::heap::block::BlockId;
 use crate::stats::StackId;
 use crate::strategy::{SMALL, pages};
 
@@ -24,6 +29,14 @@ use crate::strategy::{SMALL, pages};
 pub(super) enum Kind {
     Device,
     Host,
+}
+
+/// A direct allocation of the program.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Direct {
+    pub(super) span: Span,
+    pub(super) requested: Bytes,
+    pub(super) stack: StackId,
 }
 
 impl<D: Driver> Arena<D> {
@@ -61,8 +74,8 @@ impl<D: Driver> Arena<D> {
         // The call is made once: what is waited for is the limit.
         let asked = self.look_again(request, &Clock::new(None), || self.ask_quota(size))?;
         let obtained = self.obtain_asked(size, asked, || self.driver.alloc_past(call))?;
-        self.enter_finished(obtained.region, request);
-        Ok(obtained.region.address)
+        self.enter_finished(obtained.span, request);
+        Ok(obtained.span.address)
     }
 
     /// Takes over memory that the real function handed to the program after
@@ -71,32 +84,36 @@ impl<D: Driver> Arena<D> {
     /// own.
     pub fn adopt(&self, address: Address, request: Bytes) -> bool {
         let size = self.direct_size(request);
-        let region = Region { address, size };
-        let taken = self.books.lock().device_gave(region);
+        let span = Span { address, size };
+        let taken = self.state.lock().heap.pages.enter(span);
         self.quota.take_anyway(taken);
-        self.enter_finished(region, request)
+        self.enter_finished(span, request)
     }
 
-    fn enter_finished(&self, region: Region, request: Bytes) -> bool {
-        let entered = self.enter_or_leave(region, request, self.call_stack());
+    fn enter_finished(&self, span: Span, request: Bytes) -> bool {
+        let entered = self.enter_or_leave(span, request, self.call_stack());
         if entered && let Some(finish) = &self.finish {
-            self.finish(finish, region.address);
+            self.finish(finish, span.address);
         }
         entered
     }
 
     /// Enters memory that the program has in any case.
-    pub(super) fn enter_or_leave(&self, region: Region, request: Bytes, stack: StackId) -> bool {
-        let entered = self.books.lock().add_direct(region, request, stack);
+    pub(super) fn enter_or_leave(&self, span: Span, request: Bytes, stack: StackId) -> bool {
+        let entered = self.state.lock().add_direct(Direct {
+            span,
+            requested: request,
+            stack,
+        });
         if !entered {
-            let given = self.books.lock().device_gets(region);
+            let given = self.state.lock().heap.pages.leave(span);
             self.quota.put_back(given);
         }
         entered
     }
 
     /// Has the driver take back, by this call, what the program has freed. It
-    /// is out of the books meanwhile, since the driver may hand the address out
+    /// is out of the heap meanwhile, since the driver may hand the address out
     /// at once; where it refuses, all is as before. Where the call was not made,
     /// because the context may be ending, the free is noted.
     pub(super) fn give_back_freed(
@@ -104,18 +121,18 @@ impl<D: Driver> Arena<D> {
         direct: Direct,
         call: impl FnOnce() -> Result<(), Code>,
     ) -> Result<(), FreeError> {
-        let given = self.books.lock().device_gets(direct.region);
+        let given = self.state.lock().heap.pages.leave(direct.span);
         let result = call();
         let kept = match result {
             Ok(()) => None,
-            Err(_) => self.books.lock().was_refused(direct),
+            Err(_) => self.state.lock().was_refused(direct),
         };
         let kept = kept.unwrap_or(Bytes::ZERO);
         // What it counts for was never put back: nobody else got it meanwhile.
         self.quota.put_back(given.saturating_sub(kept));
         self.quota.take_anyway(kept.saturating_sub(given));
         match result {
-            Err(Code::NOT_READY) => self.note_free(direct.region.address),
+            Err(Code::NOT_READY) => self.note_free(direct.span.address),
             result => result.map_err(FreeError::Driver),
         }
     }
@@ -129,7 +146,7 @@ impl<D: Driver> Arena<D> {
             quiet: true,
             elsewhere: self.driver.is_elsewhere(),
         };
-        let noted = self.books.lock().free(address, release);
+        let noted = self.state.lock().free(address, release);
         noted.map(|_limbo| ())
     }
 
@@ -153,5 +170,48 @@ impl<D: Driver> Arena<D> {
         }
         self.notify_waiters();
         Ok(())
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// Enters a driver allocation that is one block. False where the page map
+    /// cannot hold it.
+    pub(super) fn add_direct(&mut self, direct: Direct) -> bool {
+        let Some((id, info)) = self.enter_direct(direct) else {
+            return false;
+        };
+        self.counters
+            .segment_taken(direct.span, info.pool, direct.stack);
+        self.gave(id, info);
+        self.counters.went_direct();
+        true
+    }
+
+    /// The driver refused to take back what the program has freed: the program
+    /// has it still, as if it had never been freed. What it counts for; none
+    /// where it is gone with its context, or the driver took it all the same.
+    fn was_refused(&mut self, direct: Direct) -> Option<Bytes> {
+        let (id, info) = self.enter_direct(direct)?;
+        self.counters.free_refused(id, info, direct.span);
+        if let Some(packing) = &mut self.packing {
+            packing.rose(self.counters.live());
+        }
+        Some(self.heap.pages.enter(direct.span))
+    }
+
+    /// A live block that is a driver allocation of its own, still uncounted.
+    fn enter_direct(&mut self, direct: Direct) -> Option<(BlockId, BlockInfo)> {
+        let Direct {
+            span,
+            requested,
+            stack,
+        } = direct;
+        if self.retired {
+            return None;
+        }
+        let id = self.heap.insert_direct(span, requested)?;
+        let block = self.heap.blocks.get(id);
+        let info = BlockInfo::of(block, self.heap.pool_of(block));
+        Some((id, BlockInfo { stack, ..info }))
     }
 }

@@ -39,7 +39,7 @@ impl<D: Driver> Arena<D> {
             return;
         }
         if let Some(fill) = finish.fill {
-            let size = self.books.lock().writable(address, fill.whole_block);
+            let size = self.state.lock().heap.writable(address, fill.whole_block);
             let _ = self.driver.fill(address, size, fill.byte);
         }
         if finish.synchronizes {

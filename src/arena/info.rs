@@ -1,4 +1,4 @@
-//! What a program is told of its device's memory.
+//! What the device has, and what a program is told of it.
 //!
 //! Invariant: what is told as free could be had, in some pieces; total is never
 //! more than the limit. Cost: the arena's lock, and what the driver takes to
@@ -10,6 +10,26 @@ use crate::driver::{Driver, MemInfo, PAGE};
 use crate::error::Code;
 
 impl<D: Driver> Arena<D> {
+    /// The device's memory; nothing where the driver does not say.
+    pub(super) fn device_total(&self) -> Bytes {
+        if let Some(&total) = self.device_total.get() {
+            return total;
+        }
+        match self.driver.mem_info() {
+            Ok(info) => *self.device_total.get_or_init(|| info.total),
+            Err(_) => Bytes::ZERO,
+        }
+    }
+
+    /// What a chunk could take now: what the driver has, up to the limit.
+    pub(super) fn available(&self) -> Result<Bytes, Code> {
+        let free = self.driver.mem_info()?.free;
+        Ok(match self.quota.limit() {
+            Some(limit) => free.min(limit.saturating_sub(self.quota.reserved())),
+            None => free,
+        })
+    }
+
     /// Free and total memory as the program should see them: what the driver
     /// has, with what the arena could hand out in whole chunks, and never more
     /// than the limit leaves in whole pages.
@@ -31,13 +51,13 @@ impl<D: Driver> Arena<D> {
     #[must_use]
     pub fn mem_info_with(&self, MemInfo { free, total }: MemInfo) -> MemInfo {
         let ours = {
-            let books = self.books.lock();
+            let state = self.state.lock();
             let parts = if self.strategy.offers_parts_of_chunks() {
-                books.obtainable_parts()
+                state.heap.obtainable_parts()
             } else {
                 Bytes::ZERO
             };
-            books.obtainable().saturating_add(parts)
+            state.obtainable().saturating_add(parts)
         };
         let free = free.saturating_add(ours).min(total);
         let reserved = self.quota.reserved();

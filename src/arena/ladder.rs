@@ -7,7 +7,7 @@
 //! holds little enough for the request, and something came out of limbo in the
 //! last. A request that the program holds too much for fails before the first:
 //! nobody is waited for in vain. Owns nothing; who is on the ladder is in the
-//! books. Cost: each round waits for the device.
+//! state. Cost: each round waits for the device.
 
 use crate::address::Bytes;
 use crate::arena::Arena;
@@ -15,17 +15,17 @@ use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::AllocError;
 use crate::patience::Patience;
 
-use super::growth::is_shortage;
-use super::neighbours::Looked;
+use super::miss::is_shortage;
+use super::pressure::Looked;
 
-/// The turn on the out-of-memory ladder. What one thread there takes out of
-/// limbo or gives back is for a while neither in the books nor with the driver:
+/// Held by the thread on the out-of-memory ladder. What one thread there takes out of
+/// limbo or gives back is for a while neither in the heap nor with the driver:
 /// another would find nothing and fail, with all the memory there.
-pub(super) struct LadderTurn<'a, D: Driver>(&'a Arena<D>);
+pub(super) struct LadderGuard<'a, D: Driver>(&'a Arena<D>);
 
-impl<D: Driver> Drop for LadderTurn<'_, D> {
+impl<D: Driver> Drop for LadderGuard<'_, D> {
     fn drop(&mut self) {
-        self.0.books.lock().on_ladder = false;
+        self.0.state.lock().on_ladder = false;
     }
 }
 
@@ -45,37 +45,37 @@ const ROUNDS: u32 = 64;
 
 impl<D: Driver> Arena<D> {
     /// Waits until no other thread is on the out-of-memory ladder. Taken after
-    /// the turn to grow, where that is needed.
-    pub(super) fn turn_on_ladder(&self) -> LadderTurn<'_, D> {
+    /// the guard to grow, where that is needed.
+    pub(super) fn enter_ladder(&self) -> LadderGuard<'_, D> {
         let mut patience = Patience::new();
         loop {
-            if let Some(turn) = self.try_turn_on_ladder() {
-                return turn;
+            if let Some(guard) = self.try_enter_ladder() {
+                return guard;
             }
             patience.pause();
         }
     }
 
     /// The same where nobody is there.
-    pub(super) fn try_turn_on_ladder(&self) -> Option<LadderTurn<'_, D>> {
-        let mut books = self.books.lock();
-        if books.on_ladder {
+    pub(super) fn try_enter_ladder(&self) -> Option<LadderGuard<'_, D>> {
+        let mut state = self.state.lock();
+        if state.on_ladder {
             return None;
         }
-        books.on_ladder = true;
-        Some(LadderTurn(self))
+        state.on_ladder = true;
+        Some(LadderGuard(self))
     }
 
     /// Tries `attempt` after each step, as long as that may help a request for
-    /// `size` bytes that failed by `error`. The turn is still held at the end.
+    /// `size` bytes that failed by `error`. The guard is still held at the end.
     /// Others' work is waited for only where what it holds back is enough.
     pub(super) fn climb<'a, T>(
         &'a self,
-        mut turn: LadderTurn<'a, D>,
+        mut guard: LadderGuard<'a, D>,
         size: Bytes,
         error: AllocError,
         mut attempt: impl FnMut(Step) -> Result<T, AllocError>,
-    ) -> (LadderTurn<'a, D>, Result<T, AllocError>) {
+    ) -> (LadderGuard<'a, D>, Result<T, AllocError>) {
         let mut latest = error;
         for round in 0..ROUNDS {
             if round > 0 && self.is_served_beyond(latest) {
@@ -83,11 +83,11 @@ impl<D: Driver> Arena<D> {
             }
             if round == 1 {
                 let gave;
-                (turn, gave) = self.ask_neighbours(turn);
+                (guard, gave) = self.ask_neighbours(guard);
                 if gave && !self.fails_at_once(error) {
                     let served = attempt(Step::Relieved);
                     if !matches!(served, Err(error) if is_shortage(error)) {
-                        return (turn, served);
+                        return (guard, served);
                     }
                 }
             }
@@ -99,7 +99,7 @@ impl<D: Driver> Arena<D> {
             self.empty_limbo(if whose { Whose::All } else { Whose::Own });
             match attempt(Step::Emptied { waited }) {
                 Err(error) if is_shortage(error) => latest = error,
-                ended => return (turn, ended),
+                ended => return (guard, ended),
             }
             let ended = before.is_none() || before != self.oldest_number();
             // Not where limbo cannot be waited for.
@@ -108,18 +108,18 @@ impl<D: Driver> Arena<D> {
                 break;
             }
         }
-        (turn, Err(latest))
+        (guard, Err(latest))
     }
 
     /// What lies idle elsewhere on the device comes before a wait for other
-    /// devices. Nobody waits for another arena's turn while holding one.
-    fn ask_neighbours<'a>(&'a self, turn: LadderTurn<'a, D>) -> (LadderTurn<'a, D>, bool) {
-        if self.neighbours.is_none() {
-            return (turn, false);
+    /// devices. Nobody waits for another arena's ladder while on one.
+    fn ask_neighbours<'a>(&'a self, guard: LadderGuard<'a, D>) -> (LadderGuard<'a, D>, bool) {
+        if self.pressure.is_none() {
+            return (guard, false);
         }
-        drop(turn);
+        drop(guard);
         let gave = self.relieve();
-        (self.turn_on_ladder(), gave)
+        (self.enter_ladder(), gave)
     }
 
     /// Whether so much could be had of what the program does not hold, in sum.
@@ -132,12 +132,12 @@ impl<D: Driver> Arena<D> {
         // All of `needed` was held at one moment, that of the neighbours: what
         // moves between arenas meanwhile counts once at the most.
         let own = Looked::at(self);
-        let Some(elsewhere) = (self.neighbours.as_ref()).map_or(Some(Bytes::ZERO), |n| (n.live)())
+        let Some(elsewhere) = (self.pressure.as_ref()).map_or(Some(Bytes::ZERO), |n| (n.live)())
         else {
             return true;
         };
         let needed = (own.live()).saturating_add(elsewhere).saturating_add(size);
-        // What is on its way between the books and the driver, in whatever
+        // What is on its way between the heap and the driver, in whatever
         // arena, counts towards the quota, and what was there for a moment
         // between the looks does too: the sum is never less than there is for
         // the program. So a refusal is right, whatever other threads do.
@@ -165,15 +165,15 @@ impl<D: Driver> Arena<D> {
         let Some(Ok(available)) = self.driver.may_fence().then(|| self.available()) else {
             return true;
         };
-        let books = self.books.lock();
-        size <= books.obtainable().saturating_add(available) || books.has_gap(size)
+        let state = self.state.lock();
+        size <= state.obtainable().saturating_add(available) || state.heap.has_gap(size)
     }
 
     fn oldest_number(&self) -> Option<u64> {
-        self.books.lock().oldest_epoch().map(|oldest| oldest.number)
+        self.state.lock().limbo.oldest().map(|oldest| oldest.number)
     }
 
     fn is_limbo_empty(&self) -> bool {
-        self.books.lock().limbo_bytes().is_zero()
+        self.state.lock().counters.limbo().is_zero()
     }
 }

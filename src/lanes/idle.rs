@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Bytes;
-use crate::arena::{Arena, Glance};
+use crate::arena::Arena;
+use crate::stats::Glance;
 
 use super::{Lanes, Streams};
 

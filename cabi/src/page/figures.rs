@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
-use vramalloc_core::arena::Glance;
 use vramalloc_core::control::{DeviceFigures, Figures};
 use vramalloc_core::patience::Brief;
+use vramalloc_core::stats::Glance;
 
 use crate::driver::devices;
 use crate::pools::device;

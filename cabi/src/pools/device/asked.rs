@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use vramalloc_core::Bytes;
-use vramalloc_core::arena::Glance;
+use vramalloc_core::stats::Glance;
 
 use super::{DevicePool, pools_on};
 use crate::driver::devices;

@@ -1,0 +1,324 @@
+//! The paths that programs are on all the time: a request that a cached block
+//! serves, and a free that puts a block in limbo.
+//!
+//! Invariant: one lock, and no driver call. What is more than that is one call
+//! from here: `miss`, `direct`, `finish`, `fences`. Cost: that of a search in the
+//! free index, and a few dozen counters.
+
+use crate::address::{Address, Bytes};
+use crate::arena::Arena;
+use crate::arena::direct::Direct;
+use crate::arena::fences::Extent;
+use crate::arena::miss::Stray;
+use crate::arena::state::ArenaState;
+use crate::config::FreeSync;
+use crate::counters::BlockInfo;
+use crate::driver::{Driver, PAGE};
+use crate::error::{AllocError, Code, FreeError};
+use crate::heap::Returned;
+use crate::heap::block::{BlockId, ChunkId};
+use crate::heap::fit::{Fit, Search};
+use crate::stats::StackId;
+use crate::strategy::packing::Packing;
+use crate::strategy::{Pool, Route};
+
+/// A request on its way through the arena.
+#[derive(Copy, Clone)]
+pub(super) struct Want {
+    pub(super) fit: Fit,
+    /// Where in the program it was made, if that was looked at.
+    pub(super) stack: StackId,
+}
+
+impl Want {
+    /// The same in the `least` block that serves it: what is rounded beyond
+    /// that is for the next request, and no reason to fail this one.
+    pub(super) fn at_the_least(mut self, least: Bytes) -> Want {
+        self.fit.size = least;
+        self
+    }
+
+    /// The same for a piece of any chunk that is not kept whole: what is kept
+    /// apart is so for later requests, and no reason to fail this one.
+    pub(super) fn anywhere(mut self) -> Want {
+        self.fit.pool = Pool::Large;
+        self
+    }
+}
+
+/// What happens to a block that the program frees.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Release {
+    /// It goes to limbo. A direct allocation goes back to the driver, whose
+    /// own free waits, unless that has to be quiet now.
+    AfterFence {
+        /// Whether no driver free may be made: it would disturb a stream
+        /// capture, or the driver itself has called.
+        quiet: bool,
+        /// Whether another context than the arena's is current.
+        elsewhere: bool,
+    },
+    /// It can be handed out again at once.
+    AtOnce,
+}
+
+/// What is left to be done after a free.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Freed {
+    /// Nothing.
+    Done,
+    /// The block is in limbo.
+    Limbo,
+    /// The driver is to take this back, and may refuse.
+    GiveBack(Direct),
+}
+
+impl<D: Driver> Arena<D> {
+    /// Memory for a request of `request` bytes, aligned to 512.
+    ///
+    /// # Errors
+    /// [`AllocError`], after the whole out-of-memory ladder;
+    /// [`Code::INVALID_VALUE`] for no bytes.
+    pub fn allocate(&self, request: Bytes) -> Result<Address, AllocError> {
+        self.allocate_for(request, Stray::GivenBack)
+    }
+
+    /// As `allocate`. But a direct allocation that the page map cannot hold,
+    /// because it begins at no multiple of 512, is the program's all the same:
+    /// uncounted, and the real free's business.
+    ///
+    /// # Errors
+    /// As `allocate`.
+    pub fn allocate_or_leave(&self, request: Bytes) -> Result<Address, AllocError> {
+        self.allocate_for(request, Stray::Left)
+    }
+
+    fn allocate_for(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
+        let _step = self.step();
+        if request.is_zero() {
+            return Err(AllocError::Driver(Code::INVALID_VALUE));
+        }
+        let stack = self.call_stack();
+        let size = match &self.rounder {
+            None => self.strategy.block(request),
+            Some(rounder) => rounder.size(request),
+        };
+        let size = size.ok_or(AllocError::Driver(Code::OUT_OF_MEMORY))?;
+        let route = if self.dedicated_min.is_some_and(|least| request >= least) {
+            Route::Direct
+        } else {
+            self.strategy
+                .route(size, &|| self.available())
+                .map_err(AllocError::Driver)?
+        };
+        let serve = || match route {
+            Route::Direct => self.allocate_direct(request, stack, stray),
+            Route::Pool(pool) => {
+                let fit = Fit {
+                    request,
+                    size,
+                    pool,
+                };
+                let want = Want { fit, stack };
+                let hit = self.state.lock().take(want, Search::Quick);
+                hit.map_or_else(|| self.allocate_after_miss(want), Ok)
+            }
+        };
+        match &self.finish {
+            None => serve(),
+            Some(finish) => {
+                let finished = || serve().inspect(|&address| self.finish(finish, address));
+                self.counted(finished)
+            }
+        }
+    }
+
+    /// Frees the live block at `address`.
+    ///
+    /// # Errors
+    /// [`FreeError::NotLive`], or what the driver answered when it was to take
+    /// its own allocation back. Nothing is changed then.
+    pub fn free(&self, address: Address) -> Result<(), FreeError> {
+        let _step = self.step();
+        let (freed, batch_is_full) = self.leave_program(address)?;
+        let strict = self.free_sync == FreeSync::Strict;
+        let is_done = match freed {
+            Freed::Done => true,
+            Freed::Limbo => !strict && !batch_is_full,
+            Freed::GiveBack(_) => false,
+        };
+        if is_done && !self.follows_frees {
+            return Ok(());
+        }
+        self.counted(|| self.end_free(freed, batch_is_full))
+    }
+
+    /// What a free has left to be done.
+    fn end_free(&self, freed: Freed, batch_is_full: bool) -> Result<(), FreeError> {
+        let result = match freed {
+            Freed::Done => Ok(()),
+            Freed::GiveBack(direct) => {
+                let address = direct.span.address;
+                let freed = self.give_back_freed(direct, || self.driver.free_from_here(address));
+                self.pay();
+                freed
+            }
+            Freed::Limbo if self.free_sync == FreeSync::Strict => {
+                self.wait_in_free();
+                self.decay();
+                self.pay();
+                Ok(())
+            }
+            Freed::Limbo => {
+                if batch_is_full {
+                    self.close(Extent::Share);
+                    self.poll_for_later();
+                    self.decay();
+                    self.pay();
+                }
+                Ok(())
+            }
+        };
+        if self.follows_frees {
+            self.after_free();
+        }
+        result
+    }
+
+    /// Takes a block back under the lock; with it, whether a batch is full.
+    pub(super) fn leave_program(&self, address: Address) -> Result<(Freed, bool), FreeError> {
+        let quiet = !self.driver.may_fence();
+        let release = match self.free_sync {
+            FreeSync::Immediate if self.driver.may_give_back() => Release::AtOnce,
+            _ => Release::AfterFence {
+                quiet,
+                elsewhere: self.driver.is_elsewhere(),
+            },
+        };
+        let mut state = self.state.lock();
+        let freed = state.free(address, release);
+        state.put_back_some();
+        let full = self.batch_is_full(&state.limbo);
+        freed.map(|freed| (freed, full))
+    }
+
+    fn after_free(&self) {
+        self.release_after_free();
+        self.notify_waiters();
+    }
+
+    /// Wakes who waits for memory, wherever on the device.
+    pub(super) fn notify_waiters(&self) {
+        if !self.retry_time.is_zero() {
+            self.quota.waiters().notify();
+        }
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// Hands out a cached block, if one fits.
+    pub(super) fn take(&mut self, want: Want, search: Search) -> Option<Address> {
+        if search != Search::Quick {
+            self.put_back_reclaimable();
+        }
+        let mut id = self.find(want.fit, search);
+        if id.is_none() && self.limbo.has_reclaimable() {
+            self.put_back_reclaimable();
+            id = self.find(want.fit, search);
+        }
+        let id = id?;
+        if search == Search::Quick && self.opens_too_early(id, want.fit) {
+            return None;
+        }
+        let address = self.hand_out(id, want);
+        self.counters.hit();
+        Some(address)
+    }
+
+    /// The block that serves a request best.
+    pub(super) fn find(&self, fit: Fit, search: Search) -> Option<BlockId> {
+        let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
+        self.heap.find(fit, search, keeps_whole)
+    }
+
+    /// Whether this would cut up an idle chunk while limbo may hold what fits:
+    /// a chunk that stays whole can still serve the request that it was taken
+    /// for. So an idle chunk is opened as if it had to be taken from the
+    /// driver, after a look into limbo; a program that repeats then finds its
+    /// chunks as it left them and need not grow again.
+    ///
+    /// It is worth the look where limbo holds enough for the request, and for
+    /// a page; a chunk that fits but for a remainder of less than a page is
+    /// the one that was taken for such a request.
+    fn opens_too_early(&self, id: BlockId, fit: Fit) -> bool {
+        !self.heap.fits_closely(id, fit)
+            && self.counters.limbo() >= fit.size.max(PAGE)
+            && self.heap.is_of_idle(id)
+    }
+
+    /// Cuts a free block for a request, and gives it to the program.
+    pub(super) fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
+        let Fit { request, pool, .. } = want.fit;
+        let cut = self.heap.hand_out(id, want.fit);
+        self.counters.cut(pool, &cut);
+        let info = BlockInfo {
+            address: cut.address,
+            size: cut.size,
+            requested: request,
+            pool,
+            stack: want.stack,
+        };
+        self.gave(cut.id, info);
+        cut.address
+    }
+
+    /// The program got a block.
+    #[inline]
+    pub(super) fn gave(&mut self, id: BlockId, info: BlockInfo) {
+        self.counters.handed_out(id, info);
+        if let Some(packing) = &mut self.packing {
+            packing.rose(self.counters.live());
+        }
+    }
+
+    /// Takes a block back from the program.
+    pub(super) fn free(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
+        let Some(Returned {
+            id,
+            block,
+            pool,
+            is_idle,
+        }) = self.heap.take_live(address)
+        else {
+            self.counters.bad_free();
+            return Err(FreeError::NotLive);
+        };
+        if let Some(chunk) = is_idle {
+            self.counters.fell_idle(chunk);
+        }
+        let (waits, elsewhere) = match release {
+            Release::AtOnce => (false, false),
+            Release::AfterFence { quiet, elsewhere } => {
+                (quiet || block.chunk != ChunkId::DIRECT, elsewhere)
+            }
+        };
+        (self.counters).free_requested(BlockInfo::of(&block, pool), waits);
+        if let Some(packing) = &mut self.packing {
+            packing.fell(self.counters.live());
+        }
+        if waits {
+            self.heap.wait(id, elsewhere);
+            self.limbo.push(id, &block);
+            return Ok(Freed::Limbo);
+        }
+        let span = self.put_back(id, &block, pool);
+        self.counters.was_cached();
+        Ok(span.map_or(Freed::Done, |span| {
+            Freed::GiveBack(Direct {
+                span,
+                requested: block.requested,
+                stack: self.counters.history().stack_of(id),
+            })
+        }))
+    }
+}

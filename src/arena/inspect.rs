@@ -1,0 +1,189 @@
+//! What an arena tells of itself.
+//!
+//! Invariant: what is told is of one moment; no memory is taken under the lock,
+//! and none that the host does not have. Cost: the lock and a dozen loads; a
+//! snapshot looks at every block.
+
+mod snapshot;
+
+use crate::address::{Address, Bytes};
+use crate::arena::state::ArenaState;
+use crate::arena::{Arena, Located};
+use crate::counters::history::History;
+use crate::driver::Driver;
+use crate::stats::{ArenaStats, DriverCalls, Glance, Snapshot, StackId};
+use snapshot::SnapshotSize;
+
+/// What an arena keeps of its past.
+#[derive(Copy, Clone, Debug)]
+pub struct Watch {
+    /// How many events are kept, the newest; 0: none.
+    pub events: usize,
+    /// Whether requests that fail for want of memory are described.
+    pub ooms: bool,
+    /// Whether it is kept which blocks there were when the context ended.
+    pub blocks: bool,
+    /// Takes the call stack of the thread that asks for memory, outside of all
+    /// locks; none: call stacks are not taken.
+    pub call_stack: Option<fn() -> StackId>,
+}
+
+impl Default for Watch {
+    fn default() -> Watch {
+        Watch {
+            events: 0,
+            ooms: true,
+            blocks: false,
+            call_stack: None,
+        }
+    }
+}
+
+/// How often a list that has become too short meanwhile is made anew.
+pub(super) const TRIES: u32 = 8;
+
+impl<D: Driver> Arena<D> {
+    /// The same arena, which holds nothing yet, with what it is to keep of its
+    /// past. Takes the memory for the events.
+    #[must_use]
+    pub fn watched(self, watch: Watch) -> Arena<D> {
+        *self.state.lock().counters.history_mut() = History::new(watch.events);
+        Arena { watch, ..self }
+    }
+
+    /// How many events are kept: none where the host had no memory for them.
+    pub fn events_kept(&self) -> usize {
+        self.state.lock().counters.history().capacity()
+    }
+
+    /// Why chunks are not packed, by the strategy and the options or by what
+    /// happened since; none where they are. In a word or an option's name.
+    pub fn not_packed(&self) -> Option<&'static str> {
+        let gave_up = || {
+            let state = self.state.lock();
+            let packing = state.packing.as_ref()?;
+            (!packing.is_patient()).then_some("waits in vain")
+        };
+        self.strategy.not_packed().or_else(gave_up)
+    }
+
+    /// Every block, of one moment, and the newest events up to it. None where
+    /// the host has no memory for it.
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        if let Some(held) = self.at_the_end() {
+            return held;
+        }
+        let mut snapshot = Snapshot::default();
+        for _ in 0..TRIES {
+            let room = self.state.lock().snapshot_room();
+            room.and_more().reserve(&mut snapshot).ok()?;
+            if self.state.lock().snapshot(&mut snapshot) {
+                snapshot.segments.sort_unstable_by_key(|s| s.address);
+                return Some(snapshot);
+            }
+        }
+        None
+    }
+
+    /// The newest events alone, with nothing of the blocks. None where the
+    /// host has no memory for them.
+    #[must_use]
+    pub fn events(&self) -> Option<Snapshot> {
+        if let Some(held) = self.at_the_end() {
+            return held;
+        }
+        let mut snapshot = Snapshot::default();
+        for _ in 0..TRIES {
+            let SnapshotSize { events, .. } = self.state.lock().snapshot_room();
+            let room = SnapshotSize { blocks: 0, events };
+            room.and_more().reserve(&mut snapshot).ok()?;
+            if self.state.lock().events(&mut snapshot) {
+                return Some(snapshot);
+            }
+        }
+        None
+    }
+
+    /// Blocks that a snapshot has now, at the most; none when the context has
+    /// ended.
+    pub fn block_count(&self) -> u64 {
+        self.state.lock().snapshot_room().blocks as u64
+    }
+
+    /// The call stack of this thread, where call stacks are taken.
+    pub(super) fn call_stack(&self) -> StackId {
+        self.watch.call_stack.map_or(StackId::NONE, |take| take())
+    }
+
+    /// A consistent picture of the arena.
+    #[must_use]
+    pub fn stats(&self) -> ArenaStats {
+        self.state.lock().picture()
+    }
+
+    /// Calls made to the driver so far.
+    #[must_use]
+    pub fn driver_calls(&self) -> DriverCalls {
+        self.driver.read()
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn glance(&self) -> Glance {
+        let driver_calls = self.driver.calls();
+        Glance {
+            driver_calls,
+            ..self.state.lock().counters.glance()
+        }
+    }
+
+    /// Whether it holds nothing of the driver's.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().counters.reserved().is_zero()
+    }
+
+    /// Bytes of the blocks that the program holds.
+    #[must_use]
+    pub fn live(&self) -> Bytes {
+        self.state.lock().counters.live()
+    }
+
+    /// Whether the program holds any block of it.
+    #[must_use]
+    pub fn has_live(&self) -> bool {
+        !self.state.lock().counters.live().is_zero()
+    }
+
+    /// Bytes that could go back to the driver: in chunks without a live block,
+    /// and what was allocated for itself and still waits for the device.
+    #[must_use]
+    pub fn idle(&self) -> Bytes {
+        self.state.lock().obtainable()
+    }
+
+    /// The live block that an address lies in, or of a direct allocation
+    /// starts at, with the driver's allocation around it; none where no live
+    /// block is. Where a block starts that takes constant time; anywhere else
+    /// a step for each 2 MiB from there down to the start of the block below,
+    /// and some hundreds at most for the ends: it does not grow with blocks or
+    /// chunks.
+    #[must_use]
+    pub fn locate(&self, address: Address) -> Option<Located> {
+        self.state.lock().heap.locate(address)
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// A copy of the counters, with those that are only worked out on demand.
+    pub(super) fn picture(&mut self) -> ArenaStats {
+        if let Some(ended) = &self.ended {
+            return (**ended).clone();
+        }
+        self.put_back_reclaimable();
+        let mut stats = self.counters.picture();
+        stats.largest_cached = self.heap.largest_free();
+        stats
+    }
+}

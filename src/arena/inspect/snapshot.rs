@@ -1,0 +1,166 @@
+//! All blocks of an arena, as plain values.
+//!
+//! Invariant: what is taken is of one moment, and no memory is
+//! taken under the lock where the lists had room. Cost: a few ns a block, and
+//! a copy of the events.
+
+use std::collections::TryReserveError;
+
+use crate::address::Bytes;
+use crate::arena::state::ArenaState;
+use crate::heap::block::{Block, BlockId, ChunkId, State};
+use crate::stats::{BlockPicture, BlockState, Holdings, Segment, SegmentKind, Snapshot, StackId};
+use crate::strategy::Pool;
+
+/// How much a snapshot holds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(in crate::arena) struct SnapshotSize {
+    pub(in crate::arena) blocks: usize,
+    pub(in crate::arena) events: usize,
+}
+
+impl SnapshotSize {
+    /// The same with something for what happens until it is used.
+    pub(in crate::arena) fn and_more(self) -> SnapshotSize {
+        let more = |n: usize| n.saturating_add(n / 8).saturating_add(64);
+        SnapshotSize {
+            blocks: more(self.blocks),
+            events: if self.events > 0 {
+                more(self.events)
+            } else {
+                0
+            },
+        }
+    }
+
+    /// Empties a snapshot and makes this room in it.
+    ///
+    /// # Errors
+    /// Where the host has no memory for it.
+    pub(in crate::arena) fn reserve(self, snapshot: &mut Snapshot) -> Result<(), TryReserveError> {
+        *snapshot = Snapshot::default();
+        snapshot.blocks.try_reserve_exact(self.blocks)?;
+        snapshot.segments.try_reserve_exact(self.blocks)?;
+        snapshot.events.try_reserve_exact(self.events)
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// How large a snapshot would be now, at the most: a segment has one block
+    /// at the least.
+    pub(in crate::arena) fn snapshot_room(&self) -> SnapshotSize {
+        SnapshotSize {
+            blocks: self.heap.blocks.used() as usize,
+            events: self.counters.history().len(),
+        }
+    }
+
+    /// Puts everything into an empty snapshot, the segments in no order. False,
+    /// and nothing done, where it has no room.
+    pub(in crate::arena) fn snapshot(&self, snapshot: &mut Snapshot) -> bool {
+        let room = snapshot.blocks.capacity().min(snapshot.segments.capacity());
+        if room < self.snapshot_room().blocks || !self.events(snapshot) {
+            return false;
+        }
+        for (_, chunk) in self.heap.chunks.iter() {
+            let first_block = snapshot.blocks.len();
+            let blocks = self.heap.blocks.walk(chunk.first);
+            snapshot
+                .blocks
+                .extend(blocks.map(|(id, block)| self.block_picture(id, block)));
+            snapshot.segments.push(Segment {
+                address: chunk.address,
+                size: chunk.size,
+                kind: match chunk.pool {
+                    Pool::Small => SegmentKind::Small,
+                    Pool::Large | Pool::Oversize => SegmentKind::Large,
+                },
+                first_block,
+                block_count: snapshot.blocks.len() - first_block,
+            });
+        }
+        for (id, block) in self.direct_blocks() {
+            snapshot.segments.push(Segment {
+                address: block.address,
+                size: block.size,
+                kind: SegmentKind::Direct,
+                first_block: snapshot.blocks.len(),
+                block_count: 1,
+            });
+            snapshot.blocks.push(self.block_picture(id, block));
+        }
+        true
+    }
+
+    /// Puts the events into a snapshot that has none. False, and nothing done,
+    /// where it has no room.
+    pub(in crate::arena) fn events(&self, snapshot: &mut Snapshot) -> bool {
+        let history = self.counters.history();
+        let fits = snapshot.events.capacity() >= history.len();
+        snapshot.made_us = history.made_us();
+        if fits {
+            snapshot.events_lost = history.read(&mut snapshot.events);
+        }
+        fits
+    }
+
+    /// Puts what there is when the context ends into an empty snapshot, blocks
+    /// only where it is to be whole. False, and nothing done, where it has no
+    /// room.
+    pub(in crate::arena) fn last_snapshot(&mut self, snapshot: &mut Snapshot, whole: bool) -> bool {
+        self.put_back_reclaimable();
+        snapshot.ended_us = Some(self.counters.history().now_us());
+        snapshot.forgotten = !whole;
+        if whole {
+            self.snapshot(snapshot)
+        } else {
+            self.events(snapshot)
+        }
+    }
+
+    /// What is held, in a few numbers.
+    pub(in crate::arena) fn holdings(&self) -> Holdings {
+        Holdings {
+            reserved: self.counters.reserved(),
+            live: self.counters.live(),
+            cached: self.counters.cached(),
+            limbo: self.counters.limbo(),
+            idle: self.counters.idle(),
+            largest_cached: self.heap.largest_free(),
+        }
+    }
+
+    /// The direct allocations.
+    fn direct_blocks(&self) -> impl Iterator<Item = (BlockId, &Block)> {
+        self.heap.blocks.all().filter(|(_, block)| {
+            block.chunk == ChunkId::DIRECT && matches!(block.state, State::Live | State::Limbo)
+        })
+    }
+
+    fn block_picture(&self, id: BlockId, block: &Block) -> BlockPicture {
+        let (state, stack) = match block.state {
+            State::Live => (BlockState::Live, self.counters.history().stack_of(id)),
+            State::Limbo => (BlockState::Limbo, self.counters.history().stack_of(id)),
+            State::Free | State::Gone | State::Vacant => (BlockState::Free, StackId::NONE),
+        };
+        BlockPicture {
+            address: block.address,
+            size: block.size,
+            requested: block.requested,
+            state,
+            stack,
+        }
+    }
+
+    /// The live blocks' sizes and call stacks. False, and nothing done, where
+    /// the list has no room for all.
+    pub(in crate::arena) fn live_blocks(&self, live: &mut Vec<(Bytes, StackId)>) -> bool {
+        if live.capacity() < self.heap.blocks.used() as usize {
+            return false;
+        }
+        let blocks = self.heap.blocks.all();
+        let blocks = blocks.filter(|(_, block)| block.state == State::Live);
+        live.extend(blocks.map(|(id, block)| (block.size, self.counters.history().stack_of(id))));
+        true
+    }
+}

@@ -1,0 +1,436 @@
+//! What happens when the cache has nothing that fits.
+//!
+//! In this order: poll limbo; wait for it, where it is over its budget; take a
+//! chunk, a smaller one where the driver has no more; and where even the
+//! request cannot be had, the out-of-memory ladder: give back oversize chunks
+//! that are enough, where there are such; wait for all of limbo, give every
+//! idle chunk back, ask once more; look at pieces that are kept for others. Where
+//! other contexts may be using what is in limbo, the ladder is first climbed
+//! without waiting for them, and they are waited for only where that did not
+//! help.
+//!
+//! Bytes are taken from the quota before the driver is asked, so that the
+//! limit holds whatever threads do at the same time.
+
+use crate::address::{Address, Bytes};
+use crate::arena::Arena;
+use crate::arena::direct::Direct;
+use crate::arena::fences::{Extent, Wait};
+use crate::arena::hit::Want;
+use crate::arena::ladder::{LadderGuard, Step};
+use crate::arena::shortage::Need;
+use crate::arena::state::ArenaState;
+use crate::config::GarbageThreshold;
+use crate::driver::{Driver, PAGE, Whose};
+use crate::error::{AllocError, Code};
+use crate::heap::Span;
+use crate::heap::fit::{Fit, Search};
+use crate::patience::Patience;
+use crate::quota::Asked;
+use crate::stats::StackId;
+
+/// Whether smaller requests may still be served.
+pub(super) fn is_shortage(error: AllocError) -> bool {
+    matches!(
+        error,
+        AllocError::Limit | AllocError::Driver(Code::OUT_OF_MEMORY)
+    )
+}
+
+/// What becomes of a direct allocation that cannot be entered.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Stray {
+    /// The driver gets it back, and the request fails.
+    GivenBack,
+    /// The program gets it, and we know nothing of it.
+    Left,
+}
+
+/// What the driver gave, on its way to the state.
+pub(super) struct Obtained<'a> {
+    pub(super) span: Span,
+    pub(super) asked: Asked<'a>,
+}
+
+/// Held by the thread that grows, where only one may.
+struct GrowGuard<'a, D: Driver>(&'a Arena<D>);
+
+impl<D: Driver> Drop for GrowGuard<'_, D> {
+    fn drop(&mut self) {
+        self.0.state.lock().growing = false;
+    }
+}
+
+impl<D: Driver> Arena<D> {
+    /// Serves a request that the cache could not.
+    #[cold]
+    pub(super) fn allocate_after_miss(&self, want: Want) -> Result<Address, AllocError> {
+        let least = self.strategy.least_block(want.fit.request);
+        let need = Need::new(want.fit.request, least, want.stack);
+        self.counted(|| self.patiently(&need, || self.serve(want, &need)))
+    }
+
+    /// Serves a request by a driver allocation of exactly its size.
+    pub(super) fn allocate_direct(
+        &self,
+        request: Bytes,
+        stack: StackId,
+        stray: Stray,
+    ) -> Result<Address, AllocError> {
+        let need = Need::new(request, self.direct_size(request), stack);
+        self.counted(|| self.patiently(&need, || self.serve_direct(&need, stray)))
+    }
+
+    fn serve(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
+        if self.garbage_threshold == GarbageThreshold::NextOpportunity {
+            self.close(Extent::Share);
+        }
+        self.poll();
+        if let Some(address) = self.take(want) {
+            return Ok(address);
+        }
+        // The driver is asked once, and only where that decides about a wait.
+        let mut could = None;
+        let mut waits = || *could.get_or_insert_with(|| self.could_be_had(want.fit.request));
+        while self.is_over_budget() && !self.could_open(want) && waits() {
+            self.close(Extent::All);
+            if !self.wait_for_oldest(Wait::Budget, Whose::Own) {
+                break;
+            }
+            if let Some(address) = self.take(want) {
+                return Ok(address);
+            }
+        }
+        self.release_before_growth(want.fit.request);
+        if !self.strategy.grows_alone() {
+            return self.pack(want, need);
+        }
+        let mut patience = Patience::new();
+        loop {
+            if let Some(address) = self.take(want) {
+                return Ok(address);
+            }
+            if let Some(_guard) = self.try_enter_growth() {
+                return self.grow(want, need);
+            }
+            patience.pause();
+        }
+    }
+
+    pub(super) fn take(&self, want: Want) -> Option<Address> {
+        self.state.lock().take(want, Search::Thorough)
+    }
+
+    /// The same, even where that cuts a chunk which could go back.
+    pub(super) fn open(&self, want: Want) -> Option<Address> {
+        self.state.lock().take(want, Search::Opening)
+    }
+
+    /// Whether the cache has something, and keeps it whole for now.
+    fn could_open(&self, want: Want) -> bool {
+        (self.state.lock().find(want.fit, Search::Opening)).is_some()
+    }
+
+    fn try_enter_growth(&self) -> Option<GrowGuard<'_, D>> {
+        let mut state = self.state.lock();
+        if state.growing {
+            return None;
+        }
+        state.growing = true;
+        Some(GrowGuard(self))
+    }
+
+    /// Takes a chunk for the request, a smaller one where the driver has no
+    /// more, down to the pages of the request itself.
+    pub(super) fn grow(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
+        self.prepare_first();
+        let chunk = (self.strategy).chunk(want.fit.size, self.held(), &|| self.available());
+        self.grow_by(want, need, chunk.map_err(AllocError::Driver)?)
+    }
+
+    /// The same where it is known what the driver has.
+    pub(super) fn grow_within(
+        &self,
+        want: Want,
+        need: &Need,
+        available: Bytes,
+    ) -> Result<Address, AllocError> {
+        let least = self.strategy.least_chunk(want.fit.size);
+        let chunk = (self.strategy).chunk(want.fit.size, self.held(), &|| Ok(available));
+        let most = available.round_down(self.strategy.chunk_unit()).max(least);
+        self.grow_by(want, need, chunk.map_err(AllocError::Driver)?.min(most))
+    }
+
+    /// What a chunk's size depends on.
+    fn held(&self) -> Bytes {
+        let state = self.state.lock();
+        if self.strategy.grows_by_chunks() {
+            state.heap.in_chunks()
+        } else {
+            state.held()
+        }
+    }
+
+    /// Whether the next chunk is the first. Comes before anything is said about
+    /// its size: what is kept back for waits is no longer available then.
+    fn prepare_first(&self) -> bool {
+        let is_first = self.held().is_zero();
+        if is_first {
+            self.driver.prepare_to_settle();
+        }
+        is_first
+    }
+
+    /// The same for a chunk of `size` bytes.
+    pub(super) fn grow_by(
+        &self,
+        want: Want,
+        need: &Need,
+        mut size: Bytes,
+    ) -> Result<Address, AllocError> {
+        let least = self.strategy.least_chunk(want.fit.size);
+        let unit = self.strategy.chunk_unit();
+        let kept = self.prepare_first() && self.strategy.keeps_first();
+        loop {
+            match self.obtain_chunk(size) {
+                Ok(obtained) => return self.enter_chunk(obtained, want, kept),
+                Err(error) if !is_shortage(error) => return Err(error),
+                Err(error) if size <= least => {
+                    // Nobody is made to wait for what an idle chunk has.
+                    let opened = self.open(want);
+                    return opened.map_or_else(|| self.last_resort(want, need, error), Ok);
+                }
+                Err(_) => size = Bytes::new(size.get() / 2).round_down(unit).max(least),
+            }
+        }
+    }
+
+    /// What is done for a pooled request that failed for want of memory.
+    #[cold]
+    fn last_resort(
+        &self,
+        want: Want,
+        need: &Need,
+        error: AllocError,
+    ) -> Result<Address, AllocError> {
+        self.note_need(need);
+        let fought = (self.could_be_had(want.fit.request)).then(|| self.fight(want, need, error));
+        if let Some((_, served)) = fought
+            && !served.is_err_and(is_shortage)
+        {
+            return served;
+        }
+        if self.fails_at_once(error) {
+            return Err(error);
+        }
+        // A driver that has no page left may have room for a small request in
+        // one that is in use.
+        self.obtain(want.fit.request)
+            .and_then(|obtained| self.enter_direct(obtained, want.fit.request, want.stack))
+    }
+
+    /// The out-of-memory ladder for a pooled request. With `fail_at_limit` it
+    /// ends, at the limit, with what the program has freed: its own frees would
+    /// have waited for that.
+    fn fight(
+        &self,
+        want: Want,
+        need: &Need,
+        error: AllocError,
+    ) -> (LadderGuard<'_, D>, Result<Address, AllocError>) {
+        let guard = self.enter_ladder();
+        let want = want.at_the_least(self.strategy.least_block(want.fit.request));
+        let chunk = self.strategy.least_chunk(want.fit.size);
+        let at_once = self.fails_at_once(error);
+        if !at_once && self.release_oversize(chunk) {
+            match self.obtain_chunk(chunk) {
+                Ok(obtained) => return (guard, self.enter_chunk(obtained, want, false)),
+                Err(error) if !is_shortage(error) => return (guard, Err(error)),
+                Err(_) => {}
+            }
+        }
+        let mut latest = error;
+        self.climb(guard, want.fit.request, error, |step| {
+            let asks = match step {
+                Step::Relieved => true,
+                Step::Emptied { waited } => {
+                    if let Some(address) = self.open(want) {
+                        return Ok(address);
+                    }
+                    if at_once {
+                        return Err(error);
+                    }
+                    // Without a cache the driver has been asked already.
+                    let released = self.release_idle();
+                    waited || !released.is_zero() || !self.policy.is_released_before_growth()
+                }
+            };
+            if asks {
+                if step != Step::Relieved {
+                    self.note_retry(need);
+                }
+                match self.obtain_chunk(chunk) {
+                    Ok(obtained) => return self.enter_chunk(obtained, want, false),
+                    Err(error) if !is_shortage(error) => return Err(error),
+                    Err(error) => latest = error,
+                }
+            }
+            // Others may have freed meanwhile.
+            let freed = self.open(want).or_else(|| self.open(want.anywhere()));
+            freed.ok_or(latest)
+        })
+    }
+
+    fn serve_direct(&self, need: &Need, stray: Stray) -> Result<Address, AllocError> {
+        let request = need.request;
+        self.release_before_growth(request);
+        let mut obtained = self.obtain(request);
+        if let Err(error) = obtained
+            && is_shortage(error)
+        {
+            self.note_need(need);
+            if !self.could_be_had(request) {
+                return Err(error);
+            }
+            let guard = self.enter_ladder();
+            (_, obtained) = self.climb(guard, request, error, |step| {
+                if !self.fails_at_once(error) && step != Step::Relieved {
+                    self.release_idle();
+                    self.note_retry(need);
+                }
+                self.obtain(request).or_else(|latest| {
+                    if !self.fails_at_once(error) || !self.is_fought(latest) {
+                        return Err(latest);
+                    }
+                    self.release_idle();
+                    self.note_retry(need);
+                    self.obtain(request)
+                })
+            });
+        }
+        let obtained = obtained?;
+        if stray == Stray::GivenBack {
+            return self.enter_direct(obtained, request, need.stack);
+        }
+        self.enter_or_leave(obtained.span, request, need.stack);
+        Ok(obtained.span.address)
+    }
+
+    /// Whether a request that failed so does without the ladder.
+    pub(super) fn fails_at_once(&self, error: AllocError) -> bool {
+        self.fail_at_limit && error == AllocError::Limit
+    }
+
+    /// Whether the driver serves what failed so. Then the request does not
+    /// fail, and work that bare CUDA does not wait for is not waited for.
+    pub(super) fn is_served_beyond(&self, error: AllocError) -> bool {
+        self.strategy.has_soft_limit() && error == AllocError::Limit
+    }
+
+    /// Whether a shortage is worth all that can be done about it.
+    pub(super) fn is_fought(&self, error: AllocError) -> bool {
+        is_shortage(error) && !self.fails_at_once(error)
+    }
+
+    /// Asks the driver for a chunk.
+    fn obtain_chunk(&self, size: Bytes) -> Result<Obtained<'_>, AllocError> {
+        self.obtain_by(size, || self.driver.alloc_chunk(size))
+    }
+
+    pub(super) fn obtain_by(
+        &self,
+        size: Bytes,
+        alloc: impl FnOnce() -> Result<Address, Code>,
+    ) -> Result<Obtained<'_>, AllocError> {
+        let asked = self.ask_quota(size)?;
+        self.obtain_asked(size, asked, alloc)
+    }
+
+    /// Takes bytes from the quota, to ask the driver for them.
+    pub(super) fn ask_quota(&self, size: Bytes) -> Result<Asked<'_>, AllocError> {
+        let shares = self.shares_pages(size);
+        let asked = self.quota.ask(if shares { PAGE } else { size });
+        asked.ok_or(AllocError::Limit)
+    }
+
+    pub(super) fn obtain_asked<'a>(
+        &self,
+        size: Bytes,
+        mut asked: Asked<'a>,
+        alloc: impl FnOnce() -> Result<Address, Code>,
+    ) -> Result<Obtained<'a>, AllocError> {
+        let address = alloc().map_err(AllocError::Driver)?;
+        let span = Span { address, size };
+        // In which page it lies, only its address tells.
+        let taken = if self.shares_pages(size) {
+            self.state.lock().heap.pages.enter(span)
+        } else {
+            size
+        };
+        asked.got(taken);
+        Ok(Obtained { span, asked })
+    }
+
+    /// Enters a chunk; one that is `kept` never goes back.
+    fn enter_chunk(
+        &self,
+        obtained: Obtained<'_>,
+        want: Want,
+        kept: bool,
+    ) -> Result<Address, AllocError> {
+        let Obtained { span, asked } = obtained;
+        let entered = self.state.lock().add_chunk(span, want, kept);
+        asked.lands();
+        entered.map_or_else(|| self.instead_of_chunk(span, want), Ok)
+    }
+
+    /// Serves the request by a driver allocation of its own, where the heap
+    /// cannot keep the chunk that was taken for it.
+    #[cold]
+    fn instead_of_chunk(&self, chunk: Span, want: Want) -> Result<Address, AllocError> {
+        // The error that matters is that of the next call.
+        let _ = self.give_back(chunk);
+        let obtained = self.obtain(want.fit.request)?;
+        self.enter_direct(obtained, want.fit.request, want.stack)
+    }
+
+    fn enter_direct(
+        &self,
+        Obtained {
+            span,
+            asked: _asked,
+        }: Obtained<'_>,
+        request: Bytes,
+        stack: StackId,
+    ) -> Result<Address, AllocError> {
+        let direct = Direct {
+            span,
+            requested: request,
+            stack,
+        };
+        if self.state.lock().add_direct(direct) {
+            return Ok(span.address);
+        }
+        // The program gets the real function's answer; the error that matters
+        // is the one returned.
+        let _ = self.give_back(span);
+        Err(AllocError::Driver(Code::UNKNOWN))
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// Enters a new chunk and serves the request that it was taken for; one
+    /// that is `kept` never goes back. Nothing where the page map cannot hold
+    /// it.
+    fn add_chunk(&mut self, span: Span, want: Want, kept: bool) -> Option<Address> {
+        if self.retired {
+            return None;
+        }
+        let Fit { size, pool, .. } = want.fit;
+        let id = self.heap.insert_chunk(span, pool, kept)?;
+        self.counters.chunk_taken(span, pool, want.stack);
+        let address = self.hand_out(id, want);
+        self.counters.missed(pool, size, span.size);
+        Some(address)
+    }
+}

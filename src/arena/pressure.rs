@@ -1,0 +1,96 @@
+//! An arena among others that share its device.
+//!
+//! Owns nothing. Cost: of a question, the lock of the state.
+
+use crate::address::Bytes;
+use crate::arena::Arena;
+use crate::driver::Driver;
+use crate::sync::atomic::Ordering;
+
+/// What a program holds of an arena, at the least, at every moment between two
+/// looks: what it was given until the first, without what it freed until the
+/// second. What another thread moves from one arena to another counts in none
+/// of them rather than in both, so that a sum of many is never more than there
+/// was.
+pub(super) struct Looked<'a, D: Driver> {
+    arena: &'a Arena<D>,
+    given: u64,
+}
+
+impl<'a, D: Driver> Looked<'a, D> {
+    /// The first look.
+    pub(super) fn at(arena: &'a Arena<D>) -> Looked<'a, D> {
+        let (given, _) = arena.state.lock().counters.turnover();
+        Looked { arena, given }
+    }
+
+    /// The second.
+    pub(super) fn live(&self) -> Bytes {
+        let (_, freed) = self.arena.state.lock().counters.turnover();
+        // Both wrap: less than nothing was held where the difference is huge.
+        let held = i64::try_from(self.given.wrapping_sub(freed)).unwrap_or(0);
+        Bytes::new(held.unsigned_abs())
+    }
+}
+
+/// Bytes that a program holds of all these arenas together, at the least, at the
+/// moment when `meanwhile` is called; none where it has no answer.
+pub fn live_at<D: Driver>(
+    arenas: &[&Arena<D>],
+    meanwhile: impl FnOnce() -> Option<()>,
+) -> Option<Bytes> {
+    let looked: Vec<_> = arenas.iter().map(|arena| Looked::at(arena)).collect();
+    meanwhile()?;
+    let live = looked.iter().map(Looked::live);
+    Some(live.fold(Bytes::ZERO, Bytes::saturating_add))
+}
+
+/// Who else has memory of the device.
+pub(super) struct PressureCallback {
+    /// Gives back what is idle there; whether it is worth asking again.
+    pub(super) relieve: Box<dyn Fn() -> bool + Send + Sync>,
+    /// See [`Arena::relieved_by`].
+    pub(super) live: Box<dyn Fn() -> Option<Bytes> + Send + Sync>,
+}
+
+impl<D: Driver> Arena<D> {
+    /// The same, with a callback for the arenas beside it, by which they are
+    /// asked to give back what is idle there before a request fails for want of
+    /// memory. They are asked without a lock, off the ladder, and say whether
+    /// they gave anything. `live` says what
+    /// the program holds there, at the least, at a moment while it is asked
+    /// ([`live_at`]); none where the program has freed
+    /// some of what is live on the device, here or there, and no arena knows
+    /// of it yet.
+    #[must_use]
+    pub fn relieved_by(
+        mut self,
+        relieve: impl Fn() -> bool + Send + Sync + 'static,
+        live: impl Fn() -> Option<Bytes> + Send + Sync + 'static,
+    ) -> Arena<D> {
+        self.pressure = Some(PressureCallback {
+            relieve: Box::new(relieve),
+            live: Box::new(live),
+        });
+        self
+    }
+
+    /// Gives back what is idle elsewhere on the device; whether it is worth
+    /// asking again.
+    pub(super) fn relieve(&self) -> bool {
+        (self.pressure.as_ref()).is_some_and(|callback| (callback.relieve)())
+    }
+
+    /// From now on no chunk goes back to the driver, whatever is short and
+    /// whatever the options say; or it may again. What is no part of a chunk
+    /// goes back nevertheless when it is freed.
+    pub fn hold(&self, holds: bool) {
+        // Relaxed: whoever allocates here learned of the arena from the
+        // thread that set it, and so sees it.
+        self.holds.store(holds, Ordering::Relaxed);
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.holds.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,218 @@
+//! The state of an arena: everything that its lock guards.
+//!
+//! Owns the heap, limbo and the counters, and lets each know of what happened in
+//! another. Makes no driver call: what is to be given back to the driver is
+//! returned to the caller, who has left the lock by then.
+//!
+//! Invariant (checked by `check`): the gauges are the sums over the blocks. Cost:
+//! that of the heap; ending epochs takes a look at each of their blocks.
+
+use std::sync::Arc;
+
+use crate::address::Bytes;
+use crate::config::Config;
+use crate::counters::{BlockInfo, Counters};
+use crate::heap::block::{Block, BlockId, State};
+use crate::heap::leave::LeftChunk;
+use crate::heap::{Heap, Span};
+use crate::limbo::Limbo;
+use crate::stats::{ArenaStats, Snapshot};
+use crate::strategy::Pool;
+use crate::strategy::packing::Packing;
+
+/// So many of the blocks that are reclaimable a free puts back: more than it
+/// adds, so that they do not pile up.
+const AT_A_TIME: usize = 2;
+
+/// See the module.
+pub(super) struct ArenaState<F> {
+    pub(super) heap: Heap,
+    pub(super) limbo: Limbo<F>,
+    pub(super) counters: Counters,
+    /// How tightly chunks are to be packed, where the strategy does.
+    pub(super) packing: Option<Packing>,
+    /// What the driver refused to take back.
+    pub(super) lost: Bytes,
+    /// Whether a thread is taking a chunk that nobody else may take.
+    pub(super) growing: bool,
+    /// Whether a thread is on the out-of-memory ladder.
+    pub(super) on_ladder: bool,
+    /// The context is gone: nothing is handed out any more.
+    pub(super) retired: bool,
+    /// What was counted until then, and what it held; gone where that was
+    /// forgotten.
+    pub(super) ended: Option<Box<ArenaStats>>,
+    pub(super) held: Option<Arc<Snapshot>>,
+}
+
+impl<F: Clone> ArenaState<F> {
+    pub(super) fn new(heap: Heap, config: &Config, packing: Option<Packing>) -> ArenaState<F> {
+        ArenaState {
+            heap,
+            limbo: Limbo::new(),
+            counters: Counters::new(config.splitting.max_split),
+            packing,
+            lost: Bytes::ZERO,
+            growing: false,
+            on_ladder: false,
+            retired: false,
+            ended: None,
+            held: None,
+        }
+    }
+
+    /// Bytes that the driver gave, for a strategy that asks whether its first
+    /// chunk is still to come: direct allocations are none.
+    pub(super) fn held(&self) -> Bytes {
+        if !self.counters.holds_chunks() {
+            return Bytes::ZERO;
+        }
+        self.counters.reserved()
+    }
+
+    /// Bytes that `take_idle` would take.
+    pub(super) fn obtainable(&self) -> Bytes {
+        self.counters.idle().saturating_add(self.limbo.direct())
+    }
+
+    /// Bytes that are free in chunks in use, or nearly so many.
+    pub(super) fn in_pieces(&self) -> Bytes {
+        let counters = &self.counters;
+        let held = [counters.live(), counters.limbo(), counters.idle()];
+        let not_held = |rest: Bytes, held| rest.saturating_sub(held);
+        held.into_iter().fold(counters.reserved(), not_held)
+    }
+
+    /// Makes a block available; a direct allocation is for the driver.
+    pub(super) fn put_back(&mut self, id: BlockId, block: &Block, pool: Pool) -> Option<Span> {
+        let info = BlockInfo::of(block, pool);
+        self.counters.free_completed(info);
+        if let Some(joined) = self.heap.put_back(id, block, pool) {
+            self.counters.joined(info, &joined);
+            return None;
+        }
+        if block.state == State::Limbo {
+            self.limbo.direct_left(block.size);
+        }
+        self.counters.segment_released(block.span(), pool);
+        Some(block.span())
+    }
+
+    /// A block that no longer waits is available, or the driver's. Its chunk
+    /// may have gone back meanwhile.
+    fn leave_limbo(&mut self, id: BlockId) -> Option<Span> {
+        let block = *self.heap.blocks.get(id);
+        if block.state == State::Limbo {
+            return self.put_back(id, &block, self.heap.pool_of(&block));
+        }
+        self.heap.blocks.remove(id);
+        None
+    }
+
+    /// Makes a few of the blocks that are reclaimable available.
+    #[inline]
+    pub(super) fn put_back_some(&mut self) {
+        if self.limbo.has_reclaimable() {
+            self.put_back_up_to(AT_A_TIME);
+        }
+    }
+
+    /// Makes all of them available.
+    pub(super) fn put_back_reclaimable(&mut self) {
+        if self.limbo.has_reclaimable() {
+            self.put_back_up_to(usize::MAX);
+        }
+    }
+
+    fn put_back_up_to(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(id) = self.limbo.next_reclaimable() else {
+                break;
+            };
+            // No direct allocation is ever put off.
+            let _ = self.leave_limbo(id);
+        }
+        self.counters.was_cached();
+    }
+
+    /// Closes the open batch; see `limbo`.
+    pub(super) fn close_epoch(&mut self, fraction: f64) -> Option<u64> {
+        self.limbo.close(&mut self.heap.blocks, fraction)
+    }
+
+    /// Closes the open batch, if there is one, and returns the number of the
+    /// newest epoch; nothing where limbo is empty.
+    pub(super) fn close_last_epoch(&mut self) -> Option<u64> {
+        self.put_back_reclaimable();
+        self.close_epoch(1.0).or_else(|| self.limbo.newest())
+    }
+
+    /// Undoes `close_epoch`.
+    pub(super) fn reopen_epoch(&mut self, number: u64) {
+        self.limbo.reopen(&self.heap.blocks, number);
+    }
+
+    /// Makes the blocks of all epochs up to `number`, whose fence was reached,
+    /// available; the direct allocations among them are returned.
+    pub(super) fn end_epochs(&mut self, number: u64) -> Vec<Span> {
+        self.put_back_reclaimable();
+        let mut spans = Vec::new();
+        while self.end_oldest(number, &mut spans) {}
+        self.counters.was_cached();
+        spans
+    }
+
+    /// The same, but small blocks become reclaimable by that.
+    pub(super) fn pass_epochs(&mut self, number: u64) -> Vec<Span> {
+        let mut spans = Vec::new();
+        while self.limbo.put_off_oldest(number) || self.end_oldest(number, &mut spans) {}
+        self.counters.was_cached();
+        spans
+    }
+
+    fn end_oldest(&mut self, number: u64, spans: &mut Vec<Span>) -> bool {
+        let Some(batch) = self.limbo.end_oldest(number) else {
+            return false;
+        };
+        for &id in &batch {
+            spans.extend(self.leave_limbo(id));
+        }
+        self.limbo.recycle(batch);
+        true
+    }
+
+    /// Takes the chunks out that `choose` takes out of the heap.
+    pub(super) fn let_go(&mut self, choose: impl FnOnce(&mut Heap) -> Vec<LeftChunk>) -> Vec<Span> {
+        let left = choose(&mut self.heap);
+        left.iter()
+            .for_each(|chunk| self.counters.chunk_left(chunk));
+        left.iter().map(|chunk| chunk.span).collect()
+    }
+
+    /// Takes everything out that can go back: the chunks without a live block,
+    /// and the direct allocations in limbo. What of it is in limbo goes with it,
+    /// unless it was freed from another context; see [`Heap::take_idle`].
+    pub(super) fn take_idle(&mut self) -> Vec<Span> {
+        self.put_back_reclaimable();
+        let mut spans = self.let_go(Heap::take_idle);
+        let mut bytes = Bytes::ZERO;
+        for id in self.limbo.blocks() {
+            let Some(block) = self.heap.take_direct(id) else {
+                continue;
+            };
+            bytes = bytes.saturating_add(block.size);
+            let info = BlockInfo::of(&block, self.heap.pool_of(&block));
+            self.counters.free_completed(info);
+            self.counters.segment_released(block.span(), info.pool);
+            spans.push(block.span());
+        }
+        self.limbo.direct_left(bytes);
+        spans
+    }
+
+    /// Whether limbo has what `take_idle` leaves there.
+    pub(super) fn is_used_elsewhere(&self) -> bool {
+        let mut blocks = self.limbo.blocks().map(|id| self.heap.blocks.get(id));
+        blocks.any(Block::is_used_elsewhere)
+    }
+}

@@ -1,0 +1,368 @@
+//! Everything that an arena counts, as a list of events.
+//!
+//! Owns the counters. The heap says what happened; what that does to which
+//! counter is decided here and nowhere else. Invariant (checked by
+//! `validate`): every current value is the sum over the blocks. Cost: a few
+//! dozen instructions for a block that is handed out and as many for its free,
+//! under the lock that is held anyway.
+
+pub(crate) mod calls;
+pub(crate) mod history;
+mod metrics;
+mod picture;
+
+use crate::address::{Address, Bytes};
+use crate::heap::block::{Block, BlockId};
+use crate::heap::leave::LeftChunk;
+use crate::heap::{HandedOut, Joined, Span};
+use crate::stats::{Action, ArenaStats, ClassLive, Metric, SIZE_CLASSES, StackId, size_class};
+use crate::strategy::Pool;
+
+use history::History;
+use metrics::{Counter, Metrics};
+
+/// A block, as the events tell of it.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct BlockInfo {
+    pub(crate) address: Address,
+    /// As it was handed out.
+    pub(crate) size: Bytes,
+    /// What the program asked for.
+    pub(crate) requested: Bytes,
+    /// Of its chunk.
+    pub(crate) pool: Pool,
+    /// Of the request that is being served.
+    pub(crate) stack: StackId,
+}
+
+impl BlockInfo {
+    /// Of a block that is in no request.
+    pub(crate) fn of(block: &Block, pool: Pool) -> BlockInfo {
+        BlockInfo {
+            address: block.address,
+            size: block.size,
+            requested: block.requested,
+            pool,
+            stack: StackId::NONE,
+        }
+    }
+}
+
+/// What falls when the device is done with a freed block.
+const FALL_WITH_FENCES: [Metric; 3] = [Metric::Active, Metric::ActiveBytes, Metric::RequestedBytes];
+
+/// See the module.
+pub(crate) struct Counters {
+    metrics: Metrics,
+    /// Something of `FALL_WITH_FENCES` rose, or limbo did, since it was last
+    /// compared with its peak.
+    peaks_due: bool,
+    /// The program holds more than ever: what it consists of is to be noted
+    /// before anything is freed.
+    live_rose: bool,
+    /// More is reserved than ever: the same, when the request was served.
+    reserved_rose: bool,
+    oversize_allocations: Counter,
+    oversize_segments: Counter,
+    /// Blocks of this size and more are oversize.
+    max_split: Option<Bytes>,
+    device_frees: u64,
+    retries: u64,
+    full_waits: u64,
+    rejections: u64,
+    history: History,
+    /// All other counters; what follows from the above is filled in by
+    /// `picture`.
+    stats: ArenaStats,
+}
+
+impl Counters {
+    /// Nothing has happened; blocks of `max_split` and more are oversize.
+    pub(crate) fn new(max_split: Option<Bytes>) -> Counters {
+        Counters {
+            metrics: Metrics::default(),
+            peaks_due: false,
+            live_rose: false,
+            reserved_rose: false,
+            oversize_allocations: Counter::default(),
+            oversize_segments: Counter::default(),
+            max_split,
+            device_frees: 0,
+            retries: 0,
+            full_waits: 0,
+            rejections: 0,
+            history: History::new(0),
+            stats: ArenaStats::default(),
+        }
+    }
+
+    /// The newest events.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The same, to be told more.
+    pub(crate) fn history_mut(&mut self) -> &mut History {
+        &mut self.history
+    }
+
+    /// Whether blocks of this size count as oversize.
+    pub(crate) fn is_oversize(&self, size: Bytes) -> bool {
+        self.max_split.is_some_and(|least| size >= least)
+    }
+
+    /// The program got a block.
+    #[inline]
+    pub(crate) fn handed_out(&mut self, id: BlockId, info: BlockInfo) {
+        self.history.remember(id, info.stack);
+        let BlockInfo {
+            address,
+            size,
+            requested,
+            pool,
+            stack,
+        } = info;
+        self.history.note(Action::Alloc(address), requested, stack);
+        let mut metrics = self.metrics.of(pool);
+        metrics.raise(Metric::Allocation, 1);
+        metrics.raise(Metric::AllocatedBytes, size.get());
+        metrics.raise(Metric::Active, 1);
+        metrics.raise(Metric::ActiveBytes, size.get());
+        metrics.raise(Metric::RequestedBytes, requested.get());
+        metrics.update_peak(Metric::Allocation);
+        self.live_rose |= metrics.update_peak(Metric::AllocatedBytes);
+        self.peaks_due = true;
+        if self.is_oversize(size) {
+            self.oversize_allocations.raise(1);
+            self.oversize_allocations.update_peak();
+        }
+        let class = size_class(requested);
+        let count = &mut self.stats.classes[class];
+        count.allocations += 1;
+        count.requested = count.requested.saturating_add(requested.get());
+        let live = &mut self.stats.classes_live[class];
+        live.blocks = live.blocks.wrapping_add(1);
+        live.bytes = live.bytes.wrapping_add(size.get());
+    }
+
+    /// The program freed a block; `waits`: it goes to limbo.
+    #[inline]
+    pub(crate) fn free_requested(&mut self, info: BlockInfo, waits: bool) {
+        let BlockInfo {
+            address,
+            size,
+            requested,
+            pool,
+            stack,
+        } = info;
+        let action = Action::FreeRequested(address);
+        self.history.note(action, requested, stack);
+        if std::mem::take(&mut self.live_rose) {
+            self.stats.classes_at_peak = self.stats.classes_live;
+        }
+        if !waits {
+            // Else what never was in limbo would count there.
+            self.update_peaks();
+        }
+        let mut metrics = self.metrics.of(pool);
+        metrics.lower(Metric::Allocation, 1);
+        metrics.lower(Metric::AllocatedBytes, size.get());
+        if self.is_oversize(size) {
+            self.oversize_allocations.lower(1);
+        }
+        let class = size_class(requested);
+        self.stats.classes[class].frees += 1;
+        let live = &mut self.stats.classes_live[class];
+        live.blocks = live.blocks.wrapping_sub(1);
+        live.bytes = live.bytes.wrapping_sub(size.get());
+        self.peaks_due |= waits;
+    }
+
+    /// The driver did not take back a direct allocation that had left so far:
+    /// all is as if the program had never freed it. The events alone tell that
+    /// it was away.
+    pub(crate) fn free_refused(&mut self, id: BlockId, info: BlockInfo, span: Span) {
+        self.history.remember(id, info.stack);
+        let BlockInfo {
+            address,
+            size,
+            requested,
+            pool,
+            stack,
+        } = info;
+        let action = Action::SegmentAlloc(span.address);
+        self.history.note(action, span.size, stack);
+        self.history.note(Action::Alloc(address), requested, stack);
+        let mut metrics = self.metrics.of(pool);
+        for (metric, by) in [
+            (Metric::Allocation, 1),
+            (Metric::AllocatedBytes, size.get()),
+            (Metric::Active, 1),
+            (Metric::ActiveBytes, size.get()),
+            (Metric::RequestedBytes, requested.get()),
+            (Metric::Segment, 1),
+            (Metric::ReservedBytes, span.size.get()),
+        ] {
+            let is_new = metrics.return_to(metric, by);
+            self.live_rose |= is_new && metric == Metric::AllocatedBytes;
+        }
+        if self.is_oversize(size) {
+            self.oversize_allocations.return_to(1);
+            self.oversize_segments.return_to(1);
+        }
+        let class = size_class(requested);
+        self.stats.classes[class].frees -= 1;
+        let live = &mut self.stats.classes_live[class];
+        live.blocks = live.blocks.wrapping_add(1);
+        live.bytes = live.bytes.wrapping_add(size.get());
+        self.device_frees -= 1;
+    }
+
+    /// The device is done with a freed block.
+    #[inline]
+    pub(crate) fn free_completed(&mut self, info: BlockInfo) {
+        let action = Action::FreeCompleted(info.address);
+        self.history.note(action, info.requested, info.stack);
+        self.update_peaks();
+        let mut metrics = self.metrics.of(info.pool);
+        metrics.lower(Metric::Active, 1);
+        metrics.lower(Metric::ActiveBytes, info.size.get());
+        metrics.lower(Metric::RequestedBytes, info.requested.get());
+    }
+
+    /// Before anything falls that rose unseen.
+    #[inline]
+    fn update_peaks(&mut self) {
+        if std::mem::take(&mut self.peaks_due) {
+            self.metrics.update_peaks(&FALL_WITH_FENCES);
+            self.stats.limbo.peak = self.stats.limbo.peak.max(self.limbo());
+        }
+    }
+
+    /// A free block was cut for the program.
+    #[inline]
+    pub(crate) fn cut(&mut self, pool: Pool, cut: &HandedOut) {
+        if let Some(chunk) = cut.was_idle {
+            self.left_idle(chunk);
+        }
+        let mut metrics = self.metrics.of(pool);
+        if cut.shared {
+            metrics.lower(Metric::InactiveSplitBytes, cut.size.get());
+            metrics.lower(Metric::InactiveSplit, u64::from(cut.rest.is_zero()));
+        } else if !cut.rest.is_zero() {
+            metrics.raise(Metric::InactiveSplitBytes, cut.rest.get());
+            metrics.raise(Metric::InactiveSplit, 1);
+            metrics.update_peak(Metric::InactiveSplitBytes);
+            metrics.update_peak(Metric::InactiveSplit);
+        }
+    }
+
+    /// A block of a chunk became free.
+    #[inline]
+    pub(crate) fn joined(&mut self, info: BlockInfo, joined: &Joined) {
+        let &Joined {
+            neighbours,
+            whole,
+            shared,
+        } = joined;
+        let mut metrics = self.metrics.of(info.pool);
+        if shared {
+            metrics.raise(Metric::InactiveSplitBytes, info.size.get());
+            metrics.update_peak(Metric::InactiveSplitBytes);
+            if neighbours == 0 {
+                metrics.raise(Metric::InactiveSplit, 1);
+                metrics.update_peak(Metric::InactiveSplit);
+            } else {
+                // As many vanish as are merged; one is left.
+                metrics.lower(Metric::InactiveSplit, neighbours - 1);
+            }
+        } else {
+            let merged = whole.saturating_sub(info.size);
+            metrics.lower(Metric::InactiveSplitBytes, merged.get());
+            metrics.lower(Metric::InactiveSplit, neighbours);
+        }
+    }
+
+    /// A chunk left, with what of it was in limbo.
+    pub(crate) fn chunk_left(&mut self, chunk: &LeftChunk) {
+        for block in &chunk.in_limbo {
+            self.free_completed(BlockInfo::of(block, chunk.pool));
+        }
+        let mut metrics = self.metrics.of(chunk.pool);
+        metrics.lower(Metric::InactiveSplitBytes, chunk.split_bytes.get());
+        metrics.lower(Metric::InactiveSplit, chunk.split);
+        self.left_idle(chunk.span.size);
+        self.segment_released(chunk.span, chunk.pool);
+        self.stats.chunks = self.stats.chunks.saturating_sub(1);
+        self.stats.chunks_released += 1;
+    }
+
+    /// Nothing more becomes free in this step.
+    pub(crate) fn was_cached(&mut self) {
+        self.stats.cached.peak = self.stats.cached.peak.max(self.cached());
+    }
+
+    /// The driver gave memory: a chunk or a direct allocation.
+    pub(crate) fn segment_taken(&mut self, span: Span, pool: Pool, stack: StackId) {
+        let action = Action::SegmentAlloc(span.address);
+        self.history.note(action, span.size, stack);
+        let mut metrics = self.metrics.of(pool);
+        metrics.raise(Metric::Segment, 1);
+        metrics.raise(Metric::ReservedBytes, span.size.get());
+        metrics.update_peak(Metric::Segment);
+        self.reserved_rose |= metrics.update_peak(Metric::ReservedBytes);
+        self.stats.idle_low = self.stats.idle;
+        if self.is_oversize(span.size) {
+            self.oversize_segments.raise(1);
+            self.oversize_segments.update_peak();
+        }
+    }
+
+    /// It is on its way back.
+    pub(crate) fn segment_released(&mut self, span: Span, pool: Pool) {
+        let action = Action::SegmentFree(span.address);
+        self.history.note(action, span.size, StackId::NONE);
+        let mut metrics = self.metrics.of(pool);
+        metrics.lower(Metric::Segment, 1);
+        metrics.lower(Metric::ReservedBytes, span.size.get());
+        if self.is_oversize(span.size) {
+            self.oversize_segments.lower(1);
+        }
+        self.stats.idle_low = self.stats.idle;
+        self.device_frees += 1;
+    }
+
+    /// The segment was a chunk, which is idle.
+    pub(crate) fn chunk_taken(&mut self, span: Span, pool: Pool, stack: StackId) {
+        self.segment_taken(span, pool, stack);
+        self.stats.chunks += 1;
+        self.fell_idle(span.size);
+    }
+
+    /// A chunk has no live block any more.
+    pub(crate) fn fell_idle(&mut self, chunk: Bytes) {
+        self.stats.idle = self.stats.idle.saturating_add(chunk);
+    }
+
+    /// An idle chunk is in use, or leaves.
+    fn left_idle(&mut self, chunk: Bytes) {
+        self.stats.idle = self.stats.idle.saturating_sub(chunk);
+        self.stats.idle_low = self.stats.idle_low.min(self.stats.idle);
+    }
+
+    /// The context is gone, with all that was in it.
+    pub(crate) fn retired(&mut self) {
+        self.update_peaks();
+        if std::mem::take(&mut self.live_rose) {
+            self.stats.classes_at_peak = self.stats.classes_live;
+        }
+        self.stats.classes_live = [ClassLive::default(); SIZE_CLASSES];
+        self.metrics.clear();
+        for counter in [&mut self.oversize_allocations, &mut self.oversize_segments] {
+            counter.lower(counter.current);
+        }
+        self.stats.idle = Bytes::ZERO;
+        self.stats.idle_low = Bytes::ZERO;
+        self.stats.chunks = 0;
+    }
+}

@@ -1,0 +1,183 @@
+//! PyTorch's metrics while they are counted.
+//!
+//! Owns the values of both pools. Invariant: a peak is exact once `update_peak` has
+//! been called for its metric after the last increase; `stat` does that for
+//! its answer. So what falls seldom need not be compared with its peak at each
+//! increase. Cost: an increase is two additions, a decrease one.
+
+use crate::stats::{MemoryStats, Metric, Stat};
+use crate::strategy::Pool;
+
+/// A quantity of one pool.
+#[derive(Copy, Clone, Default)]
+pub(super) struct Counter {
+    pub(super) current: u64,
+    peak: u64,
+    /// Sum of all increases.
+    total: u64,
+}
+
+impl Counter {
+    /// Sums wrap, as what counts is their difference; `validate` compares.
+    pub(super) fn raise(&mut self, by: u64) {
+        self.current = self.current.wrapping_add(by);
+        self.total = self.total.wrapping_add(by);
+    }
+
+    pub(super) fn lower(&mut self, by: u64) {
+        self.current = self.current.wrapping_sub(by);
+    }
+
+    /// Undoes a decrease.
+    pub(super) fn return_to(&mut self, by: u64) {
+        self.current = self.current.wrapping_add(by);
+        self.update_peak();
+    }
+
+    pub(super) fn update_peak(&mut self) {
+        if self.current > self.peak {
+            self.peak = self.current;
+        }
+    }
+
+    pub(super) fn stat(self) -> Stat {
+        Stat {
+            current: self.current,
+            peak: self.peak.max(self.current),
+            allocated: self.total,
+            freed: self.total.wrapping_sub(self.current),
+        }
+    }
+}
+
+type Values = [Counter; Metric::COUNT];
+
+/// Every metric of both pools.
+#[derive(Default)]
+pub(super) struct Metrics {
+    small: Values,
+    large: Values,
+    /// Of both together.
+    peaks: [u64; Metric::COUNT],
+}
+
+/// The metrics of one pool, on their way up or down.
+pub(super) struct OfPool<'a> {
+    values: &'a mut Values,
+    other: &'a Values,
+    peaks: &'a mut [u64; Metric::COUNT],
+}
+
+impl OfPool<'_> {
+    #[inline]
+    pub(super) fn raise(&mut self, metric: Metric, by: u64) {
+        self.values[metric as usize].raise(by);
+    }
+
+    #[inline]
+    pub(super) fn lower(&mut self, metric: Metric, by: u64) {
+        self.values[metric as usize].lower(by);
+    }
+
+    /// Undoes a decrease; true as for `update_peak`.
+    pub(super) fn return_to(&mut self, metric: Metric, by: u64) -> bool {
+        self.values[metric as usize].return_to(by);
+        self.update_peak(metric)
+    }
+
+    /// Compares with the peaks; true where both pools together have more than
+    /// ever.
+    #[inline]
+    pub(super) fn update_peak(&mut self, metric: Metric) -> bool {
+        let metric = metric as usize;
+        self.values[metric].update_peak();
+        let all = self.values[metric]
+            .current
+            .wrapping_add(self.other[metric].current);
+        let is_new = all > self.peaks[metric];
+        if is_new {
+            self.peaks[metric] = all;
+        }
+        is_new
+    }
+}
+
+impl Metrics {
+    #[inline]
+    pub(super) fn of(&mut self, pool: Pool) -> OfPool<'_> {
+        let (values, other) = match pool {
+            Pool::Small => (&mut self.small, &self.large),
+            Pool::Large | Pool::Oversize => (&mut self.large, &self.small),
+        };
+        OfPool {
+            values,
+            other,
+            peaks: &mut self.peaks,
+        }
+    }
+
+    /// Of both pools together.
+    #[inline]
+    pub(super) fn current(&self, metric: Metric) -> u64 {
+        let metric = metric as usize;
+        self.small[metric]
+            .current
+            .wrapping_add(self.large[metric].current)
+    }
+
+    /// Of both pools together, now and at the most.
+    pub(super) fn both(&self, metric: Metric) -> (u64, u64) {
+        let current = self.current(metric);
+        (current, self.peaks[metric as usize].max(current))
+    }
+
+    /// Sums of all increases and of all decreases, of both pools together.
+    pub(super) fn ways(&self, metric: Metric) -> (u64, u64) {
+        let [small, large] = [&self.small, &self.large].map(|pool| pool[metric as usize].stat());
+        let up = small.allocated.wrapping_add(large.allocated);
+        (up, small.freed.wrapping_add(large.freed))
+    }
+
+    /// Of one pool.
+    pub(super) fn current_of(&self, pool: Pool, metric: Metric) -> u64 {
+        match pool {
+            Pool::Small => self.small[metric as usize].current,
+            Pool::Large | Pool::Oversize => self.large[metric as usize].current,
+        }
+    }
+
+    /// Compares all that is now with the peaks.
+    pub(super) fn update_peaks(&mut self, metrics: &[Metric]) {
+        for pool in [Pool::Small, Pool::Large] {
+            let mut of_pool = self.of(pool);
+            for &metric in metrics {
+                of_pool.update_peak(metric);
+            }
+        }
+    }
+
+    /// Everything fell to nothing.
+    pub(super) fn clear(&mut self) {
+        self.update_peaks(&Metric::ALL);
+        for counter in self.small.iter_mut().chain(&mut self.large) {
+            counter.lower(counter.current);
+        }
+    }
+
+    /// Every metric, pool by pool.
+    pub(super) fn write(&self, stats: &mut MemoryStats) {
+        for metric in Metric::ALL {
+            let small = self.small[metric as usize].stat();
+            let large = self.large[metric as usize].stat();
+            let current = small.current.wrapping_add(large.current);
+            stats.small_pool[metric] = small;
+            stats.large_pool[metric] = large;
+            stats.all[metric] = Stat {
+                current,
+                peak: self.peaks[metric as usize].max(current),
+                allocated: small.allocated.wrapping_add(large.allocated),
+                freed: small.freed.wrapping_add(large.freed),
+            };
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Counting and timing of driver calls, as one more stage in the pipe.
+//!
+//! Owns the counters of [`DriverCalls`], and what the program's call that is
+//! under way on a thread has waited. Invariant: every call of an arena to its
+//! driver goes through here, so none is missed and the arena's own code counts
+//! nothing. Where the driver tells of calls that it makes for one of these
+//! ([`told`]), they are counted in its place. Cost: two readings of the clock and up to five relaxed operations
+//! per driver call.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use crate::address::{Address, Bytes};
+use crate::driver::told::{self, Told};
+use crate::driver::{Driver, IfEnding, MemInfo, Whose};
+use crate::error::Code;
+use crate::stats::{CallCount, DriverCalls};
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// A driver's free that takes longer has waited for the device: it does so
+/// without a word. What it costs by itself is less.
+const FREE: u64 = 100_000;
+
+/// How long a call of the program waited for the device.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Waited {
+    pub(crate) ns: u64,
+    /// Of that, because more was in limbo than its budget allows.
+    pub(crate) budget_ns: u64,
+    pub(crate) for_budget: bool,
+}
+
+/// The program's call that this thread is in.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Call {
+    None,
+    /// It has waited for nothing so far.
+    Running,
+    Waited(Waited),
+}
+
+thread_local! {
+    static CALL: Cell<Call> = const { Cell::new(Call::None) };
+}
+
+/// Ends the call also where something unwinds.
+struct Ending;
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        CALL.set(Call::None);
+    }
+}
+
+/// Runs a call of the program and says that it has ended, and how long it
+/// waited, if it did. What is part of another call, also on another arena,
+/// counts there and is no end.
+pub(crate) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<Option<Waited>>) {
+    if CALL.get() != Call::None {
+        return (work(), None);
+    }
+    let _ending = Ending;
+    CALL.set(Call::Running);
+    let result = work();
+    match CALL.get() {
+        Call::Waited(waited) => (result, Some(Some(waited))),
+        Call::None | Call::Running => (result, Some(None)),
+    }
+}
+
+/// The call has waited so long.
+fn add_to_call(ns: u64) {
+    let before = match CALL.get() {
+        Call::None => return,
+        Call::Running => Waited::default(),
+        Call::Waited(waited) => waited,
+    };
+    CALL.set(Call::Waited(Waited {
+        ns: before.ns.saturating_add(ns),
+        ..before
+    }));
+}
+
+/// What `wait` waits, it does for the limbo budget.
+pub(crate) fn for_budget<R>(wait: impl FnOnce() -> R) -> R {
+    let ns = || match CALL.get() {
+        Call::Waited(waited) => waited.ns,
+        Call::None | Call::Running => 0,
+    };
+    let before = ns();
+    let result = wait();
+    if let Call::Waited(waited) = CALL.get() {
+        let more = waited.ns.saturating_sub(before);
+        CALL.set(Call::Waited(Waited {
+            budget_ns: waited.budget_ns.saturating_add(more),
+            for_budget: true,
+            ..waited
+        }));
+    }
+    result
+}
+
+/// Counters of one kind of call. Relaxed throughout: nothing is ordered by
+/// them.
+struct Meter {
+    calls: AtomicU64,
+    failures: AtomicU64,
+    ns: AtomicU64,
+    longest: AtomicU64,
+    /// The largest number where there was none.
+    shortest: AtomicU64,
+}
+
+impl Meter {
+    fn new() -> Meter {
+        Meter {
+            calls: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+            ns: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+            shortest: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    fn time<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        self.timed(call).0
+    }
+
+    /// The same for a call that waits for the device.
+    fn time_wait<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        let (result, ns) = self.timed(call);
+        add_to_call(ns);
+        result
+    }
+
+    /// The result, and what it took in ns.
+    fn timed<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> (Result<T, Code>, u64) {
+        let (result, ns) = clocked(call);
+        self.count(CallCount::one(ns, result.is_err()));
+        (result, ns)
+    }
+
+    fn count(&self, more: CallCount) {
+        if more.calls == 0 {
+            return;
+        }
+        self.calls.fetch_add(more.calls, Ordering::Relaxed);
+        self.ns.fetch_add(more.ns, Ordering::Relaxed);
+        self.longest.fetch_max(more.longest_ns, Ordering::Relaxed);
+        self.shortest.fetch_min(more.shortest_ns, Ordering::Relaxed);
+        self.failures.fetch_add(more.failures, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> CallCount {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let shortest = self.shortest.load(Ordering::Relaxed);
+        CallCount {
+            calls,
+            failures: self.failures.load(Ordering::Relaxed),
+            ns: self.ns.load(Ordering::Relaxed),
+            longest_ns: self.longest.load(Ordering::Relaxed),
+            shortest_ns: if calls == 0 { 0 } else { shortest },
+        }
+    }
+}
+
+/// What a call took in ns.
+fn clocked<T>(call: impl FnOnce() -> T) -> (T, u64) {
+    let start = Instant::now();
+    let result = call();
+    let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    (result, ns)
+}
+
+/// A driver whose calls are counted.
+pub(crate) struct Metered<D> {
+    driver: D,
+    alloc: Meter,
+    free: Meter,
+    mem_info: Meter,
+    fence: Meter,
+    reached: Meter,
+    wait: Meter,
+}
+
+impl<D: Driver> Metered<D> {
+    pub(crate) fn new(driver: D) -> Metered<D> {
+        Metered {
+            driver,
+            alloc: Meter::new(),
+            free: Meter::new(),
+            mem_info: Meter::new(),
+            fence: Meter::new(),
+            reached: Meter::new(),
+            wait: Meter::new(),
+        }
+    }
+
+    /// A free by this call, which waits for nobody.
+    pub(crate) fn free_by(&self, free: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        self.free.time(free)
+    }
+
+    /// The driver below.
+    pub(crate) fn inner(&self) -> &D {
+        &self.driver
+    }
+
+    /// Counts a call for memory that is made past the driver below.
+    pub(crate) fn alloc_past<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
+        let (result, ns, told) = self.with_told(call);
+        if told.is_nothing() {
+            self.alloc.count(CallCount::one(ns, result.is_err()));
+        }
+        // To take memory can be to give some back first.
+        if told.free.longest_ns >= FREE {
+            add_to_call(told.free.ns);
+        }
+        result
+    }
+
+    /// The same for one that gives memory back, and waits as the driver does.
+    pub(crate) fn free_past(&self, call: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let (result, ns, told) = self.with_told(call);
+        if told.is_nothing() {
+            self.free.count(CallCount::one(ns, result.is_err()));
+        }
+        if ns >= FREE {
+            add_to_call(ns);
+        }
+        result
+    }
+
+    /// Counts what the driver tells of during a call; what the call took in ns.
+    fn with_told<T>(&self, call: impl FnOnce() -> T) -> (T, u64, Told) {
+        let ((result, told), ns) = clocked(|| told::during(call));
+        self.alloc.count(told.alloc);
+        self.free.count(told.free);
+        (result, ns, told)
+    }
+
+    /// How many calls there were.
+    pub(crate) fn calls(&self) -> u64 {
+        let meters = [&self.alloc, &self.free, &self.mem_info];
+        let rest = [&self.fence, &self.reached, &self.wait];
+        let calls = |meter: &&Meter| meter.calls.load(Ordering::Relaxed);
+        meters.iter().chain(&rest).map(calls).sum()
+    }
+
+    /// The counts so far.
+    pub(crate) fn read(&self) -> DriverCalls {
+        DriverCalls {
+            alloc: self.alloc.read(),
+            free: self.free.read(),
+            mem_info: self.mem_info.read(),
+            fence: self.fence.read(),
+            reached: self.reached.read(),
+            wait: self.wait.read(),
+        }
+    }
+}
+
+impl<D: Driver> Driver for Metered<D> {
+    type Fence = D::Fence;
+
+    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
+        self.alloc_past(|| self.driver.alloc(size))
+    }
+
+    fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {
+        self.alloc_past(|| self.driver.alloc_chunk(size))
+    }
+
+    fn free(&self, address: Address) -> Result<(), Code> {
+        self.free_past(|| self.driver.free(address))
+    }
+
+    fn giving_back<R>(
+        &self,
+        ending: IfEnding,
+        work: impl FnOnce(&dyn Fn(Address) -> Result<(), Code>) -> R,
+    ) -> Option<R> {
+        self.driver.giving_back(ending, |free| {
+            work(&|address| self.free_past(|| free(address)))
+        })
+    }
+
+    fn free_from_here(&self, address: Address) -> Result<(), Code> {
+        self.free_past(|| self.driver.free_from_here(address))
+    }
+
+    #[inline]
+    fn is_elsewhere(&self) -> bool {
+        self.driver.is_elsewhere()
+    }
+
+    fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.mem_info.time(|| self.driver.mem_info())
+    }
+
+    #[inline]
+    fn may_fence(&self) -> bool {
+        self.driver.may_fence()
+    }
+
+    #[inline]
+    fn may_give_back(&self) -> bool {
+        self.driver.may_give_back()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.driver.is_alone()
+    }
+
+    fn fence(&self) -> Result<D::Fence, Code> {
+        self.fence.time(|| self.driver.fence())
+    }
+
+    fn fence_after_own(&self) -> Result<D::Fence, Code> {
+        let (result, ns, told) = self.with_told(|| self.driver.fence_after_own());
+        if told.is_nothing() {
+            self.fence.count(CallCount::one(ns, result.is_err()));
+        } else {
+            add_to_call(ns);
+        }
+        result
+    }
+
+    fn reached(&self, fence: &D::Fence) -> Result<bool, Code> {
+        self.reached.time(|| self.driver.reached(fence))
+    }
+
+    fn wait(&self, fence: &D::Fence, whose: Whose) -> Result<bool, Code> {
+        self.wait.time_wait(|| self.driver.wait(fence, whose))
+    }
+
+    fn wait_within(&self, fence: &D::Fence, most: Duration) -> Result<bool, Code> {
+        self.wait.time_wait(|| self.driver.wait_within(fence, most))
+    }
+
+    fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
+        self.wait
+            .time_wait(|| self.driver.fill(address, size, byte))
+    }
+
+    fn synchronize(&self) -> Result<(), Code> {
+        self.wait.time_wait(|| self.driver.synchronize())
+    }
+
+    fn prepare_to_settle(&self) {
+        let ((), _, _) = self.with_told(|| self.driver.prepare_to_settle());
+    }
+
+    fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
+        let (result, ns, told) = self.with_told(|| self.driver.wait_by_free(whose));
+        if told.is_nothing() {
+            self.wait.count(CallCount::one(ns, result.is_err()));
+        }
+        add_to_call(ns);
+        result
+    }
+}

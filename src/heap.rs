@@ -1,0 +1,291 @@
+//! The memory of an arena, block by block.
+//!
+//! Owns the chunks, the blocks and the free indexes, and writes the page map.
+//! Makes no driver call, counts nothing and knows nothing of fences: each
+//! operation says what happened, and its caller counts it. Invariant (checked
+//! by the arena): the blocks of a chunk tile it; no two free neighbours; a block
+//! is in the index of its pool exactly while it is free; the page map shows
+//! exactly the live blocks. Cost: constant time for each operation, except those
+//! that look at all chunks.
+
+pub(crate) mod block;
+pub(crate) mod chunk;
+mod empty;
+pub(crate) mod fit;
+mod free_index;
+mod indexes;
+pub(crate) mod leave;
+pub(crate) mod locate;
+mod pages;
+pub(crate) mod table;
+
+use std::sync::Arc;
+
+use crate::address::{Address, Bytes};
+use crate::config::Config;
+use crate::page_map::{ArenaId, PageMap};
+use crate::strategy::{Pool, SMALL, most_waste};
+
+use block::{Block, BlockId, Blocks, ChunkId, State};
+use chunk::{Chunk, Chunks};
+use empty::Ages;
+use fit::Fit;
+use indexes::Indexes;
+use pages::SharedPages;
+
+/// Memory that the driver gives or takes back in one call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Span {
+    pub(crate) address: Address,
+    pub(crate) size: Bytes,
+}
+
+/// A block that was cut for the program.
+pub(crate) struct HandedOut {
+    pub(crate) id: BlockId,
+    pub(crate) address: Address,
+    pub(crate) size: Bytes,
+    /// What is left of the free block.
+    pub(crate) rest: Bytes,
+    /// The free block had neighbours in its chunk.
+    pub(crate) shared: bool,
+    /// The size of its chunk, if that was idle until now.
+    pub(crate) was_idle: Option<Bytes>,
+}
+
+/// A block that the program held.
+pub(crate) struct Returned {
+    pub(crate) id: BlockId,
+    /// As it was.
+    pub(crate) block: Block,
+    pub(crate) pool: Pool,
+    /// The size of its chunk, if that is idle from now on.
+    pub(crate) is_idle: Option<Bytes>,
+}
+
+/// A block of a chunk that became free.
+pub(crate) struct Joined {
+    /// So many free neighbours it was merged with.
+    pub(crate) neighbours: u64,
+    /// The size of all together.
+    pub(crate) whole: Bytes,
+    /// There are others in the chunk.
+    pub(crate) shared: bool,
+}
+
+/// See the module.
+pub(crate) struct Heap {
+    arena: ArenaId,
+    map: Arc<PageMap>,
+    /// Changed here alone, but for records whose chunk has left.
+    pub(crate) blocks: Blocks,
+    pub(crate) chunks: Chunks,
+    indexes: Indexes,
+    /// What an oversize block may have more than the request is below this.
+    most_waste: Bytes,
+    ages: Ages,
+    /// Where small direct allocations lie.
+    pub(crate) pages: SharedPages,
+}
+
+impl Heap {
+    /// One that holds nothing yet; `is_host`: its memory will be the host's.
+    pub(crate) fn new(arena: ArenaId, map: Arc<PageMap>, config: &Config, is_host: bool) -> Heap {
+        Heap {
+            arena,
+            map,
+            blocks: Blocks::new(),
+            chunks: Chunks::new(),
+            indexes: Indexes::new(),
+            most_waste: most_waste(&config.splitting),
+            ages: Ages::new(config.decay),
+            pages: SharedPages::new(is_host),
+        }
+    }
+
+    /// Takes a free block out of its index, cuts it to size, unless it is
+    /// oversize, and gives it to the program. What is left is the lower part: a
+    /// chunk's start is handed out last, since the driver knows it, and a free
+    /// that reaches it past us would take all of the chunk.
+    #[inline]
+    pub(crate) fn hand_out(&mut self, mut id: BlockId, fit: Fit) -> HandedOut {
+        let (indexes, blocks) = (&mut self.indexes, &mut self.blocks);
+        indexes.leave(blocks, id, fit.pool);
+        let block = blocks.get(id);
+        let shared = block.is_part();
+        let rest = match fit.pool {
+            Pool::Oversize => Bytes::ZERO,
+            Pool::Small | Pool::Large => block.size.saturating_sub(fit.size),
+        };
+        let size = block.size.saturating_sub(rest);
+        if !rest.is_zero() {
+            let low = id;
+            id = blocks.split(low, rest);
+            indexes.enter(blocks, low, fit.pool);
+        }
+        let block = blocks.get_mut(id);
+        block.state = State::Live;
+        block.requested = fit.request;
+        let Block { address, chunk, .. } = *block;
+        let mut was_idle = None;
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            was_idle = (chunk.live == 0).then_some(chunk.size);
+            chunk.live += 1;
+        }
+        self.map.set_block(address, id.0);
+        HandedOut {
+            id,
+            address,
+            size,
+            rest,
+            shared,
+            was_idle,
+        }
+    }
+
+    /// Takes the live block that starts there out of the page map, and from its
+    /// chunk's count. What becomes of it is said next, by `wait` or `put_back`.
+    #[inline]
+    pub(crate) fn take_live(&mut self, address: Address) -> Option<Returned> {
+        let spot = self.map.spot(address)?;
+        let (id, &block) = self.blocks.find(spot.block(self.arena)?)?;
+        if block.state != State::Live || block.address != address {
+            return None;
+        }
+        if block.chunk == ChunkId::DIRECT {
+            self.map.release_direct(address);
+        } else {
+            spot.clear();
+        }
+        let pool = self.pool_of(&block);
+        let mut is_idle = None;
+        if let Some(chunk) = self.chunks.get_mut(block.chunk) {
+            chunk.live -= 1;
+            is_idle = (chunk.live == 0).then_some(chunk.size);
+        }
+        Some(Returned {
+            id,
+            block,
+            pool,
+            is_idle,
+        })
+    }
+
+    /// A block is in limbo from now on; `elsewhere`: it was freed from another
+    /// context than the arena's.
+    pub(crate) fn wait(&mut self, id: BlockId, elsewhere: bool) {
+        let record = self.blocks.get_mut(id);
+        record.state = State::Limbo;
+        record.elsewhere = elsewhere;
+    }
+
+    /// Makes a block available: a piece of a chunk merges with its free
+    /// neighbours. None for a direct allocation, which is the driver's.
+    #[inline]
+    pub(crate) fn put_back(
+        &mut self,
+        mut id: BlockId,
+        block: &Block,
+        pool: Pool,
+    ) -> Option<Joined> {
+        if block.chunk == ChunkId::DIRECT {
+            self.blocks.remove(id);
+            return None;
+        }
+        let record = self.blocks.get_mut(id);
+        record.state = State::Free;
+        record.requested = Bytes::ZERO;
+        let mut neighbours = 0;
+        let (indexes, blocks) = (&mut self.indexes, &mut self.blocks);
+        let is_free = |blocks: &Blocks, id: BlockId| {
+            id.some().filter(|&id| blocks.get(id).state == State::Free)
+        };
+        if let Some(next) = is_free(blocks, block.next) {
+            neighbours += 1;
+            indexes.leave(blocks, next, pool);
+            blocks.merge(id, next);
+        }
+        if let Some(previous) = is_free(blocks, block.previous) {
+            neighbours += 1;
+            indexes.leave(blocks, previous, pool);
+            blocks.merge(previous, id);
+            id = previous;
+        }
+        indexes.enter(blocks, id, pool);
+        let joined = blocks.get(id);
+        let (whole, shared) = (joined.size, joined.is_part());
+        if !shared {
+            self.became_empty(id);
+        }
+        Some(Joined {
+            neighbours,
+            whole,
+            shared,
+        })
+    }
+
+    /// The pool of a block's chunk; of a direct allocation, the one in which it
+    /// is counted.
+    pub(crate) fn pool_of(&self, block: &Block) -> Pool {
+        match self.chunks.get(block.chunk) {
+            Some(chunk) => chunk.pool,
+            None if block.size <= SMALL => Pool::Small,
+            None => Pool::Large,
+        }
+    }
+
+    /// Enters a new chunk, and returns its one free block; one that is `kept`
+    /// never goes back. None where the page map cannot hold it.
+    pub(crate) fn insert_chunk(&mut self, span: Span, pool: Pool, kept: bool) -> Option<BlockId> {
+        let Span { address, size } = span;
+        if !self.map.hold_chunk(self.arena, address, size) {
+            return None;
+        }
+        let chunk = self.chunks.insert(Chunk {
+            address,
+            size,
+            pool,
+            first: BlockId::NONE,
+            live: 0,
+            kept,
+            empty_since: 0,
+        });
+        let id = self.blocks.insert(address, size, chunk, State::Free);
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            chunk.first = id;
+        }
+        self.indexes.enter(&mut self.blocks, id, pool);
+        Some(id)
+    }
+
+    /// Enters a driver allocation that is one live block. None where the page
+    /// map cannot hold it.
+    pub(crate) fn insert_direct(&mut self, span: Span, requested: Bytes) -> Option<BlockId> {
+        let Span { address, size } = span;
+        let id = (self.blocks).insert(address, size, ChunkId::DIRECT, State::Live);
+        if !self.map.hold_direct(self.arena, address, id.0) {
+            self.blocks.remove(id);
+            return None;
+        }
+        self.blocks.get_mut(id).requested = requested;
+        Some(id)
+    }
+
+    /// Bytes of all chunks. Looks at each of them.
+    pub(crate) fn in_chunks(&self) -> Bytes {
+        let chunks = self.chunks.iter();
+        chunks.fold(Bytes::ZERO, |sum, (_, chunk)| {
+            sum.saturating_add(chunk.size)
+        })
+    }
+
+    /// The size of the largest free block.
+    pub(crate) fn largest_free(&self) -> Bytes {
+        self.indexes.largest(&self.blocks)
+    }
+
+    /// How many blocks of a pool are in its index.
+    pub(crate) fn free_count(&self, pool: Pool) -> u64 {
+        self.indexes.count(pool)
+    }
+}

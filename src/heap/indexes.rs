@@ -1,0 +1,92 @@
+//! The free indexes of an arena: which free blocks there are, by pool.
+//!
+//! Owns them, and keeps the idle chunks of the large pool, each one block,
+//! apart from the pieces: a piece serves a request without spoiling anything,
+//! an idle chunk could go back or serve what it was taken for. Invariant: a
+//! free block is in exactly one of them. Cost: that of one free index, twice
+//! for a search in the large pool.
+
+use crate::address::Bytes;
+use crate::heap::block::{BlockId, Blocks};
+use crate::heap::free_index::FreeIndex;
+use crate::strategy::Pool;
+
+pub(super) struct Indexes {
+    small: FreeIndex,
+    pieces: FreeIndex,
+    /// Of the large pool; those of the others are with their pieces.
+    idle: FreeIndex,
+    oversize: FreeIndex,
+}
+
+impl Indexes {
+    pub(super) fn new() -> Indexes {
+        Indexes {
+            small: FreeIndex::new(),
+            pieces: FreeIndex::new(),
+            idle: FreeIndex::new(),
+            oversize: FreeIndex::new(),
+        }
+    }
+
+    /// Enters a block that has become free.
+    #[inline]
+    pub(super) fn enter(&mut self, blocks: &mut Blocks, id: BlockId, pool: Pool) {
+        self.index(blocks, id, pool).insert(blocks, id);
+    }
+
+    /// Takes a block out, as it was entered.
+    #[inline]
+    pub(super) fn leave(&mut self, blocks: &mut Blocks, id: BlockId, pool: Pool) {
+        self.index(blocks, id, pool).remove(blocks, id);
+    }
+
+    #[inline]
+    fn index(&mut self, blocks: &Blocks, id: BlockId, pool: Pool) -> &mut FreeIndex {
+        match pool {
+            Pool::Small => &mut self.small,
+            Pool::Large if blocks.get(id).is_part() => &mut self.pieces,
+            Pool::Large => &mut self.idle,
+            Pool::Oversize => &mut self.oversize,
+        }
+    }
+
+    /// Where to look for a small block.
+    pub(super) fn small(&self) -> &FreeIndex {
+        &self.small
+    }
+
+    /// Where to look for a piece of a large chunk in use.
+    pub(super) fn pieces(&self) -> &FreeIndex {
+        &self.pieces
+    }
+
+    /// Where to look for an idle chunk of the large pool.
+    pub(super) fn idle(&self) -> &FreeIndex {
+        &self.idle
+    }
+
+    /// Where to look for an oversize block.
+    pub(super) fn oversize(&self) -> &FreeIndex {
+        &self.oversize
+    }
+
+    /// Blocks of a pool.
+    pub(super) fn count(&self, pool: Pool) -> u64 {
+        match pool {
+            Pool::Small => self.small.count(),
+            Pool::Large => self.pieces.count() + self.idle.count(),
+            Pool::Oversize => self.oversize.count(),
+        }
+    }
+
+    /// The size of the largest block. Looks at the whole of each index's
+    /// highest list.
+    pub(super) fn largest(&self, blocks: &Blocks) -> Bytes {
+        [&self.small, &self.pieces, &self.idle, &self.oversize]
+            .into_iter()
+            .map(|index| index.largest(blocks))
+            .max()
+            .unwrap_or(Bytes::ZERO)
+    }
+}

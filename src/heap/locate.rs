@@ -1,0 +1,97 @@
+//! Where an address lies, for what is asked of the driver about it.
+//!
+//! Owns nothing. Cost: constant where a block starts; anywhere else a search
+//! of the page map, whatever number of blocks and chunks there are.
+
+use crate::address::{Address, Bytes};
+use crate::heap::Heap;
+use crate::heap::block::{Block, BlockId, ChunkId, State};
+use crate::page_map::SLOT;
+
+/// A live block and the driver's allocation that it lies in. What the driver
+/// says of a base, a size or a handle is said of the allocation.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Located {
+    /// Where the block starts.
+    pub block: Address,
+    /// The block's size in whole slots.
+    pub size: Bytes,
+    /// What the program asked for.
+    pub requested: Bytes,
+    /// Where the driver's allocation starts.
+    pub allocation: Address,
+    /// The allocation's size in whole slots.
+    pub allocation_size: Bytes,
+    /// Whether the driver made the allocation for the block alone, and gets it
+    /// back when that is freed.
+    pub is_direct: bool,
+}
+
+impl Located {
+    /// Whether the block is all of its allocation.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.size == self.allocation_size
+    }
+}
+
+impl Heap {
+    /// The block that the page map has for us there.
+    pub(crate) fn mapped(&self, address: Address) -> Option<BlockId> {
+        self.map.block(self.arena, address).map(BlockId)
+    }
+
+    /// The live block that starts at this address.
+    fn live_block(&self, address: Address) -> Option<(BlockId, Block)> {
+        let number = self.map.block(self.arena, address)?;
+        let (id, &block) = self.blocks.find(number)?;
+        (block.state == State::Live && block.address == address).then_some((id, block))
+    }
+
+    /// How much may be written from the start of a live block on: what was
+    /// asked for, or the whole block. Of a direct allocation the driver gave
+    /// what was asked for and no more.
+    pub(crate) fn writable(&self, address: Address, whole: bool) -> Bytes {
+        match self.live_block(address) {
+            Some((_, block)) if whole && block.chunk != ChunkId::DIRECT => block.size,
+            Some((_, block)) => block.requested,
+            None => Bytes::ZERO,
+        }
+    }
+
+    /// The live block around an address; see [`Located`].
+    pub(crate) fn locate(&self, address: Address) -> Option<Located> {
+        let around = || self.block_around(address);
+        let (_, block) = self.live_block(address).or_else(around)?;
+        let chunk = self.chunks.get(block.chunk);
+        // The driver knows a direct allocation by what was asked for, not by
+        // the pages that it takes.
+        let size = match chunk {
+            Some(_) => block.size,
+            None => block.requested.round_up(SLOT).unwrap_or(block.size),
+        };
+        let (allocation, allocation_size) =
+            chunk.map_or((block.address, size), |chunk| (chunk.address, chunk.size));
+        Some(Located {
+            block: block.address,
+            size,
+            requested: block.requested,
+            allocation,
+            allocation_size,
+            is_direct: block.chunk == ChunkId::DIRECT,
+        })
+    }
+
+    /// The live block of a chunk that an address lies in.
+    fn block_around(&self, address: Address) -> Option<(BlockId, Block)> {
+        let start = self.start_below(address)?;
+        let found = self.live_block(start);
+        found.filter(|(_, block)| address.offset_from(start) < block.size)
+    }
+
+    /// Where the page map has the next block of a chunk start at an address or
+    /// below it.
+    pub(crate) fn start_below(&self, address: Address) -> Option<Address> {
+        self.map.start_below(self.arena, address)
+    }
+}

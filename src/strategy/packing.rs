@@ -1,0 +1,382 @@
+//! How tightly `auto_growth` packs chunks, when the cache has nothing that fits.
+//!
+//! Memory that blocks hold cannot be moved, so what decides how much a program
+//! needs is where its blocks are put. A chunk that is cut for a small request
+//! is lost to the large one it was taken for, until the small one is freed;
+//! an idle chunk that goes back to the driver, on the other hand, is pages
+//! that any other chunk can be made of. So
+//!
+//! * a small request leaves an idle chunk whole as long as there is another
+//!   way;
+//! * what is reserved stays within a little of the most that the program has
+//!   held: beyond that, idle chunks are opened, or given back and taken again
+//!   as one chunk, rather than more taken;
+//! * where the device is filling up, idle chunks always go back before others
+//!   are cut, and the program waits for what it has freed, as it would have
+//!   waited in the driver's own free. A program that repeats finds most of its
+//!   chunks again, since only the oldest go, while few pieces are free: these
+//!   may keep it from its next peak.
+//!
+//! Both cost driver calls, so they end where the program is seen to repeat and
+//! the device has room for it: after some passes a program that repeats makes
+//! none. Where it is not seen to repeat, they end after so many exchanges.
+//!
+//! None of it is worth a program that hangs: it waits for what ends soon, and
+//! a driver's free, which waits for everything, comes only after that. What
+//! the device is asked about has then ended, or nothing is packed.
+//!
+//! The figures were chosen on three real traces (tests/traces) and the device
+//! that lags behind them; docs/design.md has what they come to.
+//!
+//! Owns what is known of the program's rise and fall. Invariant: `peak` is the
+//! most that was live. Cost: two comparisons for each allocation and free; one
+//! question to the driver for each miss that ends here.
+
+use std::time::Duration;
+
+use crate::address::Bytes;
+use crate::strategy::Strategy;
+
+/// An idle chunk is cut, without need, only for a request of at least this
+/// share of it, in percent.
+const FILLS: u64 = 60;
+
+/// What may be reserved beyond the most that was live, in thousandths of it:
+/// at first, by how much more each time that a program which repeats had to
+/// exchange chunks, and at most.
+const SLACK: u64 = 80;
+const SLACK_STEP: u64 = 5;
+const SLACK_MOST: u64 = 140;
+
+/// Of a device of which more than this is reserved, in percent, the rest is
+/// used sparingly, until the program is known.
+const ROOMY: u64 = 50;
+
+/// So often must the program have come back to its peak to be known.
+const KNOWN: u32 = 2;
+
+/// A program that is known, or spent, has room where its peak is at most this
+/// share of the device, in percent: with the first slack on top of it, it fits.
+/// Where the device lags behind, what is in limbo has to fit as well.
+const HAS_ROOM: u64 = 92;
+const LAGS_HAS_ROOM: u64 = 60;
+
+/// Of what a program's peak leaves of such a device, so much, in percent, may
+/// be reserved as well (others need memory too, CUDA itself among them), and so
+/// much free in pieces of chunks in use: with more of these the program may not
+/// come to its peak again.
+const FILLED: u64 = 50;
+const IN_PIECES: u64 = 50;
+
+/// A peak that is higher by less than this, in percent, is the same.
+const SAME_PEAK: u64 = 3;
+
+/// In percent of the peak: the program has come down below the one, and back
+/// above the other.
+const DOWN: u64 = 75;
+const BACK: u64 = 95;
+
+/// For how long a miss waits for one fence, and how often it may do so in vain
+/// before nothing is packed any more. What keeps the device busy for longer may
+/// end only by what the waiting thread does next: then a program has lost less
+/// than a second, once.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
+const VAIN: u32 = 8;
+
+/// A program that never held as much is left alone.
+const LEAST: Bytes = Bytes::mib(256);
+
+/// So often may chunks be exchanged, counted anew at each higher peak, before
+/// more is taken instead.
+const EXCHANGES: u32 = 256;
+
+/// Percent of a size.
+fn percent(of: Bytes, percent: u64) -> Bytes {
+    let part = u128::from(of.get()) * u128::from(percent) / 100;
+    u64::try_from(part).map_or(Bytes::MAX, Bytes::new)
+}
+
+/// Whether a request may cut an idle chunk of this size without need.
+pub(crate) fn fills(request: Bytes, chunk: Bytes) -> bool {
+    request >= percent(chunk, FILLS)
+}
+
+/// How much room there is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Room {
+    /// Enough for more than the program holds.
+    Ample,
+    /// For little more: what was idle the longest goes back for what is taken.
+    Scarce,
+    /// Hardly for what it holds: everything idle goes back.
+    Tight,
+}
+
+/// The program's rise and fall.
+#[derive(Debug, Default)]
+pub(crate) struct Packing {
+    peak: Bytes,
+    /// Below this it has come down, above this it is back.
+    down: Bytes,
+    back: Bytes,
+    is_down: bool,
+    /// The peak that it has to come back to.
+    height: Bytes,
+    returns: u32,
+    /// Beyond [`SLACK`].
+    more_slack: u64,
+    exchanges: u32,
+    /// The device is behind the program at times.
+    pub(crate) lags: bool,
+    /// Waits that [`PATIENCE`] was not enough for.
+    vain: u32,
+}
+
+impl Packing {
+    /// None where chunks are not packed.
+    pub(crate) fn new(strategy: &Strategy) -> Option<Packing> {
+        strategy.not_packed().is_none().then(Packing::default)
+    }
+
+    /// Whether the program is large enough.
+    pub(crate) fn is_on(&self) -> bool {
+        self.peak >= LEAST
+    }
+
+    /// A block was handed out, and so much is live now.
+    #[inline]
+    pub(crate) fn rose(&mut self, live: Bytes) {
+        if live > self.peak {
+            self.peak = live;
+            self.down = percent(self.peak, DOWN);
+            self.back = percent(self.peak, BACK);
+            if self.peak > percent(self.height, 100 + SAME_PEAK) {
+                self.height = self.peak;
+                self.returns = 0;
+                self.exchanges = 0;
+            }
+        }
+        if self.is_down && live > self.back {
+            self.is_down = false;
+            self.returns = self.returns.saturating_add(1);
+        }
+    }
+
+    /// A block was freed, and so much is live now.
+    #[inline]
+    pub(crate) fn fell(&mut self, live: Bytes) {
+        if live < self.down {
+            self.is_down = true;
+        }
+    }
+
+    /// Everything is gone.
+    pub(crate) fn forget(&mut self) {
+        *self = Packing::default();
+    }
+
+    /// Whether it is worth waiting for the device.
+    pub(crate) fn is_patient(&self) -> bool {
+        self.vain < VAIN
+    }
+
+    pub(crate) fn waited_in_vain(&mut self) {
+        self.vain = self.vain.saturating_add(1);
+    }
+
+    fn is_known(&self) -> bool {
+        self.returns >= KNOWN
+    }
+
+    /// How much room there is for `reserved` bytes where there can be
+    /// `capacity`, and so much is free in `pieces` of chunks in use.
+    pub(crate) fn room(&self, reserved: Bytes, capacity: Bytes, pieces: Bytes) -> Room {
+        let is_settled = self.is_known() || self.is_spent();
+        let (size, ample) = match (is_settled, self.lags) {
+            (false, _) => (reserved, ROOMY),
+            (true, false) => (self.peak, HAS_ROOM),
+            (true, true) => (self.peak, LAGS_HAS_ROOM),
+        };
+        let beyond = self.beyond(capacity);
+        if size <= percent(capacity, ample) {
+            Room::Ample
+        } else if is_settled && pieces <= percent(beyond, IN_PIECES) {
+            Room::Scarce
+        } else {
+            Room::Tight
+        }
+    }
+
+    /// What the peak leaves of `capacity`.
+    fn beyond(&self, capacity: Bytes) -> Bytes {
+        capacity.saturating_sub(self.peak)
+    }
+
+    /// The most that should be reserved of it where there is little room.
+    pub(crate) fn filled(&self, capacity: Bytes) -> Bytes {
+        self.peak
+            .saturating_add(percent(self.beyond(capacity), FILLED))
+    }
+
+    /// The most that should be reserved once the program holds `more`.
+    pub(crate) fn bound(&self, live: Bytes, more: Bytes) -> Bytes {
+        let held = self.peak.max(live.saturating_add(more));
+        let slack = u128::from(held.get()) * u128::from(SLACK + self.more_slack) / 1000;
+        held.saturating_add(u64::try_from(slack).map_or(Bytes::MAX, Bytes::new))
+    }
+
+    /// Whether exchanging has not led to an end.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.exchanges >= EXCHANGES
+    }
+
+    /// Chunks had to be exchanged. Where the program repeats, so would that.
+    pub(crate) fn exchanged(&mut self) {
+        self.exchanges = self.exchanges.saturating_add(1);
+        if self.is_known() {
+            if self.more_slack < SLACK_MOST - SLACK {
+                self.more_slack += SLACK_STEP;
+            } else {
+                self.exchanges = EXCHANGES;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: fn(u64) -> Bytes = Bytes::mib;
+
+    /// A program that came to hold `peak`, and `returns` times came back to
+    /// it from nothing.
+    fn program(peak: Bytes, returns: u32) -> Packing {
+        let mut packing = Packing::default();
+        packing.rose(peak);
+        for _ in 0..returns {
+            packing.fell(Bytes::ZERO);
+            packing.rose(peak);
+        }
+        packing
+    }
+
+    #[test]
+    fn a_chunk_is_cut_for_what_fills_it() {
+        assert!(fills(MIB(60), MIB(100)));
+        assert!(!fills(MIB(59), MIB(100)));
+        assert!(!fills(Bytes::new(512), Bytes::MAX));
+    }
+
+    #[test]
+    fn a_small_program_is_left_alone() {
+        assert!(!program(MIB(255), 9).is_on());
+        let mut packing = program(MIB(256), 0);
+        packing.fell(Bytes::ZERO);
+        assert!(packing.is_on());
+    }
+
+    #[test]
+    fn who_came_back_twice_is_known_until_the_peak_is_clearly_higher() {
+        assert!(!program(MIB(1000), 1).is_known());
+        let mut packing = program(MIB(1000), 2);
+        assert!(packing.is_known());
+        packing.rose(MIB(1030));
+        assert!(packing.is_known());
+        packing.rose(MIB(1031));
+        assert!(!packing.is_known());
+    }
+
+    #[test]
+    fn to_come_back_takes_a_fall_and_a_rise() {
+        let mut packing = program(MIB(1000), 0);
+        for _ in 0..9 {
+            // Not down far enough, and then not back up.
+            packing.fell(MIB(750));
+            packing.rose(MIB(1000));
+        }
+        packing.fell(MIB(749));
+        packing.rose(MIB(950));
+        assert_eq!(packing.returns, 0);
+        packing.rose(MIB(951));
+        packing.rose(MIB(952));
+        assert_eq!(packing.returns, 1);
+    }
+
+    #[test]
+    fn the_bound_is_the_peak_and_a_little_or_what_is_about_to_be_one() {
+        let packing = program(MIB(1000), 0);
+        assert_eq!(packing.bound(MIB(10), MIB(10)), MIB(1080));
+        assert_eq!(packing.bound(MIB(1000), MIB(1000)), MIB(2160));
+        assert_eq!(packing.bound(Bytes::MAX, MIB(1)), Bytes::MAX);
+    }
+
+    #[test]
+    fn what_a_known_program_exchanges_raises_its_bound_to_an_end() {
+        let mut unknown = program(MIB(1000), 0);
+        unknown.exchanged();
+        assert_eq!(unknown.bound(MIB(0), MIB(0)), MIB(1080));
+        let mut packing = program(MIB(1000), 2);
+        packing.exchanged();
+        assert_eq!(packing.bound(MIB(0), MIB(0)), MIB(1085));
+        for _ in 0..11 {
+            packing.exchanged();
+        }
+        assert_eq!(packing.bound(MIB(0), MIB(0)), MIB(1140));
+        assert!(!packing.is_spent());
+        packing.exchanged();
+        assert!(packing.is_spent());
+        assert_eq!(packing.bound(MIB(0), MIB(0)), MIB(1140));
+    }
+
+    #[test]
+    fn exchanging_ends_at_each_peak() {
+        let mut packing = program(MIB(1000), 0);
+        for _ in 0..EXCHANGES {
+            assert!(!packing.is_spent());
+            packing.exchanged();
+        }
+        assert!(packing.is_spent());
+        packing.rose(MIB(1100));
+        assert!(!packing.is_spent());
+    }
+
+    #[test]
+    fn room_is_what_is_left_until_the_program_is_known() {
+        let room =
+            |program: &Packing, reserved| program.room(MIB(reserved), MIB(1000), Bytes::ZERO);
+        let unknown = program(MIB(400), 0);
+        assert_eq!(room(&unknown, 500), Room::Ample);
+        assert_eq!(room(&unknown, 501), Room::Tight);
+        let mut spent = program(MIB(400), 0);
+        spent.exchanges = EXCHANGES;
+        for mut program in [program(MIB(920), 2), spent] {
+            assert_eq!(room(&program, 999), Room::Ample);
+            program.rose(MIB(921));
+            assert_ne!(room(&program, 999), Room::Ample);
+        }
+        let mut lagging = program(MIB(600), 2);
+        lagging.lags = true;
+        assert_eq!(room(&lagging, 999), Room::Ample);
+        lagging.rose(MIB(601));
+        assert_eq!(room(&lagging, 999), Room::Scarce);
+    }
+
+    #[test]
+    fn pieces_and_chunks_may_take_half_of_what_the_peak_leaves() {
+        let known = program(MIB(940), 2);
+        assert_eq!(known.room(MIB(999), MIB(1000), MIB(30)), Room::Scarce);
+        assert_eq!(known.room(MIB(999), MIB(1000), MIB(31)), Room::Tight);
+        assert_eq!(known.filled(MIB(1000)), MIB(970));
+    }
+
+    #[test]
+    fn patience_ends() {
+        let mut packing = program(MIB(1000), 0);
+        for _ in 0..VAIN {
+            assert!(packing.is_patient());
+            packing.waited_in_vain();
+        }
+        assert!(!packing.is_patient());
+    }
+}

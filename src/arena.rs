@@ -27,12 +27,10 @@ mod direct;
 mod fences;
 mod finish;
 mod hit;
-mod info;
 mod inspect;
 mod ladder;
 mod miss;
 mod pack;
-mod policy;
 mod pressure;
 mod release;
 mod retire;
@@ -61,9 +59,9 @@ pub use check::Inconsistency;
 use direct::Kind;
 use finish::Finish;
 pub use inspect::Watch;
-use policy::ReleasePolicy;
 use pressure::PressureCallback;
 pub use pressure::live_at;
+use release::ReleasePolicy;
 use state::ArenaState;
 
 /// The memory of one device context.

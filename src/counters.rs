@@ -13,8 +13,7 @@ mod picture;
 
 use crate::address::{Address, Bytes};
 use crate::heap::block::{Block, BlockId};
-use crate::heap::leave::LeftChunk;
-use crate::heap::{HandedOut, Joined, Span};
+use crate::heap::{Cut, Joined, LeftChunk, Span};
 use crate::stats::{Action, ArenaStats, ClassLive, Metric, SIZE_CLASSES, StackId, size_class};
 use crate::strategy::Pool;
 
@@ -70,7 +69,8 @@ pub(crate) struct Counters {
     retries: u64,
     full_waits: u64,
     rejections: u64,
-    history: History,
+    /// The newest events.
+    pub(crate) history: History,
     /// All other counters; what follows from the above is filled in by
     /// `picture`.
     stats: ArenaStats,
@@ -96,16 +96,6 @@ impl Counters {
         }
     }
 
-    /// The newest events.
-    pub(crate) fn history(&self) -> &History {
-        &self.history
-    }
-
-    /// The same, to be told more.
-    pub(crate) fn history_mut(&mut self) -> &mut History {
-        &mut self.history
-    }
-
     /// Whether blocks of this size count as oversize.
     pub(crate) fn is_oversize(&self, size: Bytes) -> bool {
         self.max_split.is_some_and(|least| size >= least)
@@ -115,48 +105,35 @@ impl Counters {
     #[inline]
     pub(crate) fn handed_out(&mut self, id: BlockId, info: BlockInfo) {
         self.history.remember(id, info.stack);
-        let BlockInfo {
-            address,
-            size,
-            requested,
-            pool,
-            stack,
-        } = info;
-        self.history.note(Action::Alloc(address), requested, stack);
-        let mut metrics = self.metrics.of(pool);
+        self.history
+            .note(Action::Alloc(info.address), info.requested, info.stack);
+        let mut metrics = self.metrics.of(info.pool);
         metrics.raise(Metric::Allocation, 1);
-        metrics.raise(Metric::AllocatedBytes, size.get());
+        metrics.raise(Metric::AllocatedBytes, info.size.get());
         metrics.raise(Metric::Active, 1);
-        metrics.raise(Metric::ActiveBytes, size.get());
-        metrics.raise(Metric::RequestedBytes, requested.get());
+        metrics.raise(Metric::ActiveBytes, info.size.get());
+        metrics.raise(Metric::RequestedBytes, info.requested.get());
         metrics.update_peak(Metric::Allocation);
         self.live_rose |= metrics.update_peak(Metric::AllocatedBytes);
         self.peaks_due = true;
-        if self.is_oversize(size) {
+        if self.is_oversize(info.size) {
             self.oversize_allocations.raise(1);
             self.oversize_allocations.update_peak();
         }
-        let class = size_class(requested);
+        let class = size_class(info.requested);
         let count = &mut self.stats.classes[class];
         count.allocations += 1;
-        count.requested = count.requested.saturating_add(requested.get());
+        count.requested = count.requested.saturating_add(info.requested.get());
         let live = &mut self.stats.classes_live[class];
         live.blocks = live.blocks.wrapping_add(1);
-        live.bytes = live.bytes.wrapping_add(size.get());
+        live.bytes = live.bytes.wrapping_add(info.size.get());
     }
 
     /// The program freed a block; `waits`: it goes to limbo.
     #[inline]
     pub(crate) fn free_requested(&mut self, info: BlockInfo, waits: bool) {
-        let BlockInfo {
-            address,
-            size,
-            requested,
-            pool,
-            stack,
-        } = info;
-        let action = Action::FreeRequested(address);
-        self.history.note(action, requested, stack);
+        let action = Action::FreeRequested(info.address);
+        self.history.note(action, info.requested, info.stack);
         if std::mem::take(&mut self.live_rose) {
             self.stats.classes_at_peak = self.stats.classes_live;
         }
@@ -164,17 +141,17 @@ impl Counters {
             // Else what never was in limbo would count there.
             self.update_peaks();
         }
-        let mut metrics = self.metrics.of(pool);
+        let mut metrics = self.metrics.of(info.pool);
         metrics.lower(Metric::Allocation, 1);
-        metrics.lower(Metric::AllocatedBytes, size.get());
-        if self.is_oversize(size) {
+        metrics.lower(Metric::AllocatedBytes, info.size.get());
+        if self.is_oversize(info.size) {
             self.oversize_allocations.lower(1);
         }
-        let class = size_class(requested);
+        let class = size_class(info.requested);
         self.stats.classes[class].frees += 1;
         let live = &mut self.stats.classes_live[class];
         live.blocks = live.blocks.wrapping_sub(1);
-        live.bytes = live.bytes.wrapping_sub(size.get());
+        live.bytes = live.bytes.wrapping_sub(info.size.get());
         self.peaks_due |= waits;
     }
 
@@ -183,38 +160,32 @@ impl Counters {
     /// it was away.
     pub(crate) fn free_refused(&mut self, id: BlockId, info: BlockInfo, span: Span) {
         self.history.remember(id, info.stack);
-        let BlockInfo {
-            address,
-            size,
-            requested,
-            pool,
-            stack,
-        } = info;
         let action = Action::SegmentAlloc(span.address);
-        self.history.note(action, span.size, stack);
-        self.history.note(Action::Alloc(address), requested, stack);
-        let mut metrics = self.metrics.of(pool);
+        self.history.note(action, span.size, info.stack);
+        self.history
+            .note(Action::Alloc(info.address), info.requested, info.stack);
+        let mut metrics = self.metrics.of(info.pool);
         for (metric, by) in [
             (Metric::Allocation, 1),
-            (Metric::AllocatedBytes, size.get()),
+            (Metric::AllocatedBytes, info.size.get()),
             (Metric::Active, 1),
-            (Metric::ActiveBytes, size.get()),
-            (Metric::RequestedBytes, requested.get()),
+            (Metric::ActiveBytes, info.size.get()),
+            (Metric::RequestedBytes, info.requested.get()),
             (Metric::Segment, 1),
             (Metric::ReservedBytes, span.size.get()),
         ] {
             let is_new = metrics.return_to(metric, by);
             self.live_rose |= is_new && metric == Metric::AllocatedBytes;
         }
-        if self.is_oversize(size) {
+        if self.is_oversize(info.size) {
             self.oversize_allocations.return_to(1);
             self.oversize_segments.return_to(1);
         }
-        let class = size_class(requested);
+        let class = size_class(info.requested);
         self.stats.classes[class].frees -= 1;
         let live = &mut self.stats.classes_live[class];
         live.blocks = live.blocks.wrapping_add(1);
-        live.bytes = live.bytes.wrapping_add(size.get());
+        live.bytes = live.bytes.wrapping_add(info.size.get());
         self.device_frees -= 1;
     }
 
@@ -241,10 +212,7 @@ impl Counters {
 
     /// A free block was cut for the program.
     #[inline]
-    pub(crate) fn cut(&mut self, pool: Pool, cut: &HandedOut) {
-        if let Some(chunk) = cut.was_idle {
-            self.left_idle(chunk);
-        }
+    pub(crate) fn cut(&mut self, pool: Pool, cut: &Cut) {
         let mut metrics = self.metrics.of(pool);
         if cut.shared {
             metrics.lower(Metric::InactiveSplitBytes, cut.size.get());
@@ -260,26 +228,21 @@ impl Counters {
     /// A block of a chunk became free.
     #[inline]
     pub(crate) fn joined(&mut self, info: BlockInfo, joined: &Joined) {
-        let &Joined {
-            neighbours,
-            whole,
-            shared,
-        } = joined;
         let mut metrics = self.metrics.of(info.pool);
-        if shared {
+        if joined.shared {
             metrics.raise(Metric::InactiveSplitBytes, info.size.get());
             metrics.update_peak(Metric::InactiveSplitBytes);
-            if neighbours == 0 {
+            if joined.neighbours == 0 {
                 metrics.raise(Metric::InactiveSplit, 1);
                 metrics.update_peak(Metric::InactiveSplit);
             } else {
                 // As many vanish as are merged; one is left.
-                metrics.lower(Metric::InactiveSplit, neighbours - 1);
+                metrics.lower(Metric::InactiveSplit, joined.neighbours - 1);
             }
         } else {
-            let merged = whole.saturating_sub(info.size);
+            let merged = joined.whole.saturating_sub(info.size);
             metrics.lower(Metric::InactiveSplitBytes, merged.get());
-            metrics.lower(Metric::InactiveSplit, neighbours);
+            metrics.lower(Metric::InactiveSplit, joined.neighbours);
         }
     }
 
@@ -345,7 +308,8 @@ impl Counters {
     }
 
     /// An idle chunk is in use, or leaves.
-    fn left_idle(&mut self, chunk: Bytes) {
+    #[inline]
+    pub(crate) fn left_idle(&mut self, chunk: Bytes) {
         self.stats.idle = self.stats.idle.saturating_sub(chunk);
         self.stats.idle_low = self.stats.idle_low.min(self.stats.idle);
     }

@@ -10,11 +10,10 @@
 
 pub(crate) mod block;
 pub(crate) mod chunk;
-mod empty;
 pub(crate) mod fit;
 mod free_index;
 mod indexes;
-pub(crate) mod leave;
+mod leave;
 pub(crate) mod locate;
 mod pages;
 pub(crate) mod table;
@@ -28,9 +27,9 @@ use crate::strategy::{Pool, SMALL, most_waste};
 
 use block::{Block, BlockId, Blocks, ChunkId, State};
 use chunk::{Chunk, Chunks};
-use empty::Ages;
 use fit::Fit;
 use indexes::Indexes;
+use leave::Ages;
 use pages::SharedPages;
 
 /// Memory that the driver gives or takes back in one call.
@@ -40,27 +39,14 @@ pub(crate) struct Span {
     pub(crate) size: Bytes,
 }
 
-/// A block that was cut for the program.
-pub(crate) struct HandedOut {
+/// A free block that was cut to size.
+pub(crate) struct Cut {
     pub(crate) id: BlockId,
-    pub(crate) address: Address,
     pub(crate) size: Bytes,
-    /// What is left of the free block.
+    /// What is left of it.
     pub(crate) rest: Bytes,
-    /// The free block had neighbours in its chunk.
+    /// It had neighbours in its chunk.
     pub(crate) shared: bool,
-    /// The size of its chunk, if that was idle until now.
-    pub(crate) was_idle: Option<Bytes>,
-}
-
-/// A block that the program held.
-pub(crate) struct Returned {
-    pub(crate) id: BlockId,
-    /// As it was.
-    pub(crate) block: Block,
-    pub(crate) pool: Pool,
-    /// The size of its chunk, if that is idle from now on.
-    pub(crate) is_idle: Option<Bytes>,
 }
 
 /// A block of a chunk that became free.
@@ -71,6 +57,17 @@ pub(crate) struct Joined {
     pub(crate) whole: Bytes,
     /// There are others in the chunk.
     pub(crate) shared: bool,
+}
+
+/// A chunk that left, for the driver to take back.
+pub(crate) struct LeftChunk {
+    pub(crate) span: Span,
+    pub(crate) pool: Pool,
+    /// What of it was in limbo: the driver's own free waits for the device.
+    pub(crate) in_limbo: Vec<Block>,
+    /// How many free blocks it had beside others, and their bytes.
+    pub(crate) split: u64,
+    pub(crate) split_bytes: Bytes,
 }
 
 /// See the module.
@@ -103,12 +100,12 @@ impl Heap {
         }
     }
 
-    /// Takes a free block out of its index, cuts it to size, unless it is
-    /// oversize, and gives it to the program. What is left is the lower part: a
+    /// Takes a free block out of its index and cuts it to size, unless it is
+    /// oversize; `hand_out` comes next. What is left is the lower part: a
     /// chunk's start is handed out last, since the driver knows it, and a free
     /// that reaches it past us would take all of the chunk.
-    #[inline]
-    pub(crate) fn hand_out(&mut self, mut id: BlockId, fit: Fit) -> HandedOut {
+    #[inline(always)]
+    pub(crate) fn cut(&mut self, mut id: BlockId, fit: Fit) -> Cut {
         let (indexes, blocks) = (&mut self.indexes, &mut self.blocks);
         indexes.leave(blocks, id, fit.pool);
         let block = blocks.get(id);
@@ -123,30 +120,35 @@ impl Heap {
             id = blocks.split(low, rest);
             indexes.enter(blocks, low, fit.pool);
         }
-        let block = blocks.get_mut(id);
-        block.state = State::Live;
-        block.requested = fit.request;
-        let Block { address, chunk, .. } = *block;
-        let mut was_idle = None;
-        if let Some(chunk) = self.chunks.get_mut(chunk) {
-            was_idle = (chunk.live == 0).then_some(chunk.size);
-            chunk.live += 1;
-        }
-        self.map.set_block(address, id.0);
-        HandedOut {
+        Cut {
             id,
-            address,
             size,
             rest,
             shared,
-            was_idle,
         }
     }
 
-    /// Takes the live block that starts there out of the page map, and from its
-    /// chunk's count. What becomes of it is said next, by `wait` or `put_back`.
-    #[inline]
-    pub(crate) fn take_live(&mut self, address: Address) -> Option<Returned> {
+    /// A block is the program's from now on: its address, and the size of its
+    /// chunk, if that was idle until now.
+    #[inline(always)]
+    pub(crate) fn hand_out(&mut self, id: BlockId, request: Bytes) -> (Address, Option<Bytes>) {
+        let block = self.blocks.get_mut(id);
+        block.state = State::Live;
+        block.requested = request;
+        let Block { address, chunk, .. } = *block;
+        self.map.set_block(address, id.0);
+        let chunk = self.chunks.get_mut(chunk);
+        let was_idle = chunk.and_then(|chunk| {
+            chunk.live += 1;
+            (chunk.live == 1).then_some(chunk.size)
+        });
+        (address, was_idle)
+    }
+
+    /// Takes the live block that starts there out of the page map; `returned`
+    /// comes next.
+    #[inline(always)]
+    pub(crate) fn take_live(&mut self, address: Address) -> Option<(BlockId, Block)> {
         let spot = self.map.spot(address)?;
         let (id, &block) = self.blocks.find(spot.block(self.arena)?)?;
         if block.state != State::Live || block.address != address {
@@ -157,18 +159,18 @@ impl Heap {
         } else {
             spot.clear();
         }
-        let pool = self.pool_of(&block);
-        let mut is_idle = None;
-        if let Some(chunk) = self.chunks.get_mut(block.chunk) {
-            chunk.live -= 1;
-            is_idle = (chunk.live == 0).then_some(chunk.size);
-        }
-        Some(Returned {
-            id,
-            block,
-            pool,
-            is_idle,
-        })
+        Some((id, block))
+    }
+
+    /// A chunk has one live block less: its pool, and its size, if it is idle from
+    /// now on. What becomes of the block is said next, by `wait` or `put_back`.
+    #[inline(always)]
+    pub(crate) fn returned(&mut self, block: &Block) -> (Pool, Option<Bytes>) {
+        let Some(chunk) = self.chunks.get_mut(block.chunk) else {
+            return (self.pool_of(block), None);
+        };
+        chunk.live -= 1;
+        (chunk.pool, (chunk.live == 0).then_some(chunk.size))
     }
 
     /// A block is in limbo from now on; `elsewhere`: it was freed from another
@@ -181,7 +183,7 @@ impl Heap {
 
     /// Makes a block available: a piece of a chunk merges with its free
     /// neighbours. None for a direct allocation, which is the driver's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put_back(
         &mut self,
         mut id: BlockId,

@@ -75,9 +75,8 @@ struct Sums {
     limbo: Bytes,
     reserved: Bytes,
     idle: Bytes,
-    small_free: u64,
-    large_free: u64,
-    oversize_free: u64,
+    /// Free blocks by pool.
+    free: [u64; 3],
     small: [u64; Metric::COUNT],
     large: [u64; Metric::COUNT],
     oversize_allocations: u64,
@@ -140,11 +139,7 @@ impl Sums {
                     self.add(pool, Metric::InactiveSplit, 1);
                     self.add(pool, Metric::InactiveSplitBytes, size.get());
                 }
-                match pool {
-                    Pool::Small => self.small_free += 1,
-                    Pool::Large => self.large_free += 1,
-                    Pool::Oversize => self.oversize_free += 1,
-                }
+                self.free[pool as usize] += 1;
                 return;
             }
             State::Gone | State::Vacant => return,
@@ -156,11 +151,6 @@ impl Sums {
 }
 
 impl<F: Clone> ArenaState<F> {
-    /// A block, as the counters know it.
-    fn info(&self, block: &Block) -> BlockInfo {
-        BlockInfo::of(block, self.heap.pool_of(block))
-    }
-
     /// Whether the state is to be checked after this step: a few blocks are
     /// looked at per step, on average.
     fn is_due(&self) -> bool {
@@ -193,11 +183,8 @@ impl<F: Clone> ArenaState<F> {
                 "{name} is kept as {kept} and sums up to {summed}"
             );
         }
-        for (pool, free) in [
-            (Pool::Small, sums.small_free),
-            (Pool::Large, sums.large_free),
-            (Pool::Oversize, sums.oversize_free),
-        ] {
+        for pool in [Pool::Small, Pool::Large, Pool::Oversize] {
+            let free = sums.free[pool as usize];
             let held = self.heap.free_count(pool);
             ensure!(held == free, "the index of {pool:?} holds {held}");
         }

@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Host,
 }
 
-/// A direct allocation of the program.
+/// A direct allocation that the program has freed, as it was before.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Direct {
     pub(super) span: Span,
@@ -100,11 +100,7 @@ impl<D: Driver> Arena<D> {
 
     /// Enters memory that the program has in any case.
     pub(super) fn enter_or_leave(&self, span: Span, request: Bytes, stack: StackId) -> bool {
-        let entered = self.state.lock().add_direct(Direct {
-            span,
-            requested: request,
-            stack,
-        });
+        let entered = self.state.lock().add_direct(span, request, stack);
         if !entered {
             let given = self.state.lock().heap.pages.leave(span);
             self.quota.put_back(given);
@@ -176,12 +172,11 @@ impl<D: Driver> Arena<D> {
 impl<F: Clone> ArenaState<F> {
     /// Enters a driver allocation that is one block. False where the page map
     /// cannot hold it.
-    pub(super) fn add_direct(&mut self, direct: Direct) -> bool {
-        let Some((id, info)) = self.enter_direct(direct) else {
+    pub(super) fn add_direct(&mut self, span: Span, request: Bytes, stack: StackId) -> bool {
+        let Some((id, info)) = self.enter_direct(span, request, stack) else {
             return false;
         };
-        self.counters
-            .segment_taken(direct.span, info.pool, direct.stack);
+        self.counters.segment_taken(span, info.pool, stack);
         self.gave(id, info);
         self.counters.went_direct();
         true
@@ -191,7 +186,7 @@ impl<F: Clone> ArenaState<F> {
     /// has it still, as if it had never been freed. What it counts for; none
     /// where it is gone with its context, or the driver took it all the same.
     fn was_refused(&mut self, direct: Direct) -> Option<Bytes> {
-        let (id, info) = self.enter_direct(direct)?;
+        let (id, info) = self.enter_direct(direct.span, direct.requested, direct.stack)?;
         self.counters.free_refused(id, info, direct.span);
         if let Some(packing) = &mut self.packing {
             packing.rose(self.counters.live());
@@ -200,18 +195,17 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// A live block that is a driver allocation of its own, still uncounted.
-    fn enter_direct(&mut self, direct: Direct) -> Option<(BlockId, BlockInfo)> {
-        let Direct {
-            span,
-            requested,
-            stack,
-        } = direct;
+    fn enter_direct(
+        &mut self,
+        span: Span,
+        requested: Bytes,
+        stack: StackId,
+    ) -> Option<(BlockId, BlockInfo)> {
         if self.retired {
             return None;
         }
         let id = self.heap.insert_direct(span, requested)?;
-        let block = self.heap.blocks.get(id);
-        let info = BlockInfo::of(block, self.heap.pool_of(block));
+        let info = self.info(self.heap.blocks.get(id));
         Some((id, BlockInfo { stack, ..info }))
     }
 }

@@ -15,7 +15,6 @@ use crate::config::FreeSync;
 use crate::counters::BlockInfo;
 use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code, FreeError};
-use crate::heap::Returned;
 use crate::heap::block::{BlockId, ChunkId};
 use crate::heap::fit::{Fit, Search};
 use crate::stats::StackId;
@@ -217,16 +216,13 @@ impl<D: Driver> Arena<D> {
 
 impl<F: Clone> ArenaState<F> {
     /// Hands out a cached block, if one fits.
+    #[inline(always)]
     pub(super) fn take(&mut self, want: Want, search: Search) -> Option<Address> {
         if search != Search::Quick {
             self.put_back_reclaimable();
         }
-        let mut id = self.find(want.fit, search);
-        if id.is_none() && self.limbo.has_reclaimable() {
-            self.put_back_reclaimable();
-            id = self.find(want.fit, search);
-        }
-        let id = id?;
+        let id = self.find(want.fit, search);
+        let id = id.or_else(|| self.find_reclaimable(want.fit, search))?;
         if search == Search::Quick && self.opens_too_early(id, want.fit) {
             return None;
         }
@@ -239,6 +235,16 @@ impl<F: Clone> ArenaState<F> {
     pub(super) fn find(&self, fit: Fit, search: Search) -> Option<BlockId> {
         let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
         self.heap.find(fit, search, keeps_whole)
+    }
+
+    /// The same after a look at what is reclaimable.
+    #[cold]
+    fn find_reclaimable(&mut self, fit: Fit, search: Search) -> Option<BlockId> {
+        if !self.limbo.has_reclaimable() {
+            return None;
+        }
+        self.put_back_reclaimable();
+        self.find(fit, search)
     }
 
     /// Whether this would cut up an idle chunk while limbo may hold what fits:
@@ -259,17 +265,21 @@ impl<F: Clone> ArenaState<F> {
     /// Cuts a free block for a request, and gives it to the program.
     pub(super) fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
         let Fit { request, pool, .. } = want.fit;
-        let cut = self.heap.hand_out(id, want.fit);
+        let cut = self.heap.cut(id, want.fit);
         self.counters.cut(pool, &cut);
+        let (address, was_idle) = self.heap.hand_out(cut.id, request);
+        if let Some(chunk) = was_idle {
+            self.counters.left_idle(chunk);
+        }
         let info = BlockInfo {
-            address: cut.address,
+            address,
             size: cut.size,
             requested: request,
             pool,
             stack: want.stack,
         };
         self.gave(cut.id, info);
-        cut.address
+        address
     }
 
     /// The program got a block.
@@ -283,16 +293,11 @@ impl<F: Clone> ArenaState<F> {
 
     /// Takes a block back from the program.
     pub(super) fn free(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
-        let Some(Returned {
-            id,
-            block,
-            pool,
-            is_idle,
-        }) = self.heap.take_live(address)
-        else {
+        let Some((id, block)) = self.heap.take_live(address) else {
             self.counters.bad_free();
             return Err(FreeError::NotLive);
         };
+        let (pool, is_idle) = self.heap.returned(&block);
         if let Some(chunk) = is_idle {
             self.counters.fell_idle(chunk);
         }
@@ -317,7 +322,7 @@ impl<F: Clone> ArenaState<F> {
             Freed::GiveBack(Direct {
                 span,
                 requested: block.requested,
-                stack: self.counters.history().stack_of(id),
+                stack: self.counters.history.stack_of(id),
             })
         }))
     }

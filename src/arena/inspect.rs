@@ -1,7 +1,9 @@
 //! What an arena tells of itself.
 //!
 //! Invariant: what is told is of one moment; no memory is taken under the lock,
-//! and none that the host does not have. Cost: the lock and a dozen loads; a
+//! and none that the host does not have. What a program is told as free of its
+//! device could be had, in some pieces; total is never more than the limit.
+//! Cost: the lock and a dozen loads, and what the driver takes to answer; a
 //! snapshot looks at every block.
 
 mod snapshot;
@@ -10,9 +12,9 @@ use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
 use crate::arena::{Arena, Located};
 use crate::counters::history::History;
-use crate::driver::Driver;
+use crate::driver::{Driver, MemInfo, PAGE};
+use crate::error::Code;
 use crate::stats::{ArenaStats, DriverCalls, Glance, Snapshot, StackId};
-use snapshot::SnapshotSize;
 
 /// What an arena keeps of its past.
 #[derive(Copy, Clone, Debug)]
@@ -47,13 +49,13 @@ impl<D: Driver> Arena<D> {
     /// past. Takes the memory for the events.
     #[must_use]
     pub fn watched(self, watch: Watch) -> Arena<D> {
-        *self.state.lock().counters.history_mut() = History::new(watch.events);
+        self.state.lock().counters.history = History::new(watch.events);
         Arena { watch, ..self }
     }
 
     /// How many events are kept: none where the host had no memory for them.
     pub fn events_kept(&self) -> usize {
-        self.state.lock().counters.history().capacity()
+        self.state.lock().counters.history.capacity()
     }
 
     /// Why chunks are not packed, by the strategy and the options or by what
@@ -71,34 +73,33 @@ impl<D: Driver> Arena<D> {
     /// the host has no memory for it.
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot> {
-        if let Some(held) = self.at_the_end() {
-            return held;
-        }
-        let mut snapshot = Snapshot::default();
-        for _ in 0..TRIES {
-            let room = self.state.lock().snapshot_room();
-            room.and_more().reserve(&mut snapshot).ok()?;
-            if self.state.lock().snapshot(&mut snapshot) {
-                snapshot.segments.sort_unstable_by_key(|s| s.address);
-                return Some(snapshot);
-            }
-        }
-        None
+        let mut snapshot = self.filled(usize::MAX, ArenaState::snapshot)?;
+        snapshot.segments.sort_unstable_by_key(|s| s.address);
+        Some(snapshot)
     }
 
     /// The newest events alone, with nothing of the blocks. None where the
     /// host has no memory for them.
     #[must_use]
     pub fn events(&self) -> Option<Snapshot> {
+        self.filled(0, ArenaState::events)
+    }
+
+    /// What `fill` puts into a snapshot with room for so many blocks.
+    fn filled(
+        &self,
+        most: usize,
+        fill: fn(&ArenaState<D::Fence>, &mut Snapshot) -> bool,
+    ) -> Option<Snapshot> {
         if let Some(held) = self.at_the_end() {
             return held;
         }
         let mut snapshot = Snapshot::default();
         for _ in 0..TRIES {
-            let SnapshotSize { events, .. } = self.state.lock().snapshot_room();
-            let room = SnapshotSize { blocks: 0, events };
+            let mut room = self.state.lock().snapshot_room();
+            room.blocks = room.blocks.min(most);
             room.and_more().reserve(&mut snapshot).ok()?;
-            if self.state.lock().events(&mut snapshot) {
+            if fill(&self.state.lock(), &mut snapshot) {
                 return Some(snapshot);
             }
         }
@@ -161,6 +162,72 @@ impl<D: Driver> Arena<D> {
     #[must_use]
     pub fn idle(&self) -> Bytes {
         self.state.lock().obtainable()
+    }
+
+    /// The device's memory; nothing where the driver does not say.
+    pub(super) fn device_total(&self) -> Bytes {
+        if let Some(&total) = self.device_total.get() {
+            return total;
+        }
+        match self.driver.mem_info() {
+            Ok(info) => *self.device_total.get_or_init(|| info.total),
+            Err(_) => Bytes::ZERO,
+        }
+    }
+
+    /// What a chunk could take now: what the driver has, up to the limit.
+    pub(super) fn available(&self) -> Result<Bytes, Code> {
+        let free = self.driver.mem_info()?.free;
+        Ok(match self.quota.limit() {
+            Some(limit) => free.min(limit.saturating_sub(self.quota.reserved())),
+            None => free,
+        })
+    }
+
+    /// Free and total memory as the program should see them: what the driver
+    /// has, with what the arena could hand out in whole chunks, and never more
+    /// than the limit leaves in whole pages.
+    ///
+    /// # Errors
+    /// What the driver answers.
+    pub fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.flush();
+        if self.strategy.takes_chunks() {
+            // What is kept back for waits can be had by nobody.
+            self.driver.prepare_to_settle();
+        }
+        Ok(self.mem_info_with(self.driver.mem_info()?))
+    }
+
+    /// As [`Arena::mem_info`], where somebody else has told what the device
+    /// has. No call is made to the driver: what the device may still use counts
+    /// as used.
+    #[must_use]
+    pub fn mem_info_with(&self, MemInfo { free, total }: MemInfo) -> MemInfo {
+        let ours = {
+            let state = self.state.lock();
+            let parts = if self.strategy.offers_parts_of_chunks() {
+                state.heap.obtainable_parts()
+            } else {
+                Bytes::ZERO
+            };
+            state.obtainable().saturating_add(parts)
+        };
+        let free = free.saturating_add(ours).min(total);
+        let reserved = self.quota.reserved();
+        match self.quota.limit() {
+            None => MemInfo { free, total },
+            Some(limit) => MemInfo {
+                free: free.min(
+                    limit
+                        .saturating_sub(reserved)
+                        .round_down(PAGE)
+                        .saturating_add(ours)
+                        .saturating_sub(reserved.saturating_sub(limit)),
+                ),
+                total: total.min(limit),
+            },
+        }
     }
 
     /// The live block that an address lies in, or of a direct allocation

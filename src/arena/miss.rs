@@ -14,7 +14,6 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::direct::Direct;
 use crate::arena::fences::{Extent, Wait};
 use crate::arena::hit::Want;
 use crate::arena::ladder::{LadderGuard, Step};
@@ -403,12 +402,7 @@ impl<D: Driver> Arena<D> {
         request: Bytes,
         stack: StackId,
     ) -> Result<Address, AllocError> {
-        let direct = Direct {
-            span,
-            requested: request,
-            stack,
-        };
-        if self.state.lock().add_direct(direct) {
+        if self.state.lock().add_direct(span, request, stack) {
             return Ok(span.address);
         }
         // The program gets the real function's answer; the error that matters

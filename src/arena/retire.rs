@@ -102,10 +102,10 @@ impl<F: Clone> ArenaState<F> {
         *stats = self.picture();
         // Where the host had no memory for a snapshot it does not say.
         let ended_us = held.ended_us;
-        stats.ended_us = ended_us.or_else(|| Some(self.counters.history().now_us()));
+        stats.ended_us = ended_us.or_else(|| Some(self.counters.history.now_us()));
         self.ended = Some(stats);
         self.held = Some(held);
-        self.counters.history_mut().end();
+        self.counters.history.end();
         let charged = self.heap.pages.charged(self.counters.reserved());
         let taken = charged.saturating_add(self.lost);
         self.lost = Bytes::ZERO;

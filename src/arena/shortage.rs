@@ -94,7 +94,7 @@ impl<D: Driver> Arena<D> {
                 stack: need.stack,
             };
             state.counters.out_of_memory(need.size, shortage);
-            (state.holdings(), state.counters.history().now_us())
+            (state.holdings(), state.counters.history.now_us())
         };
         if !self.watch.ooms {
             return;

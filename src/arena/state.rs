@@ -13,8 +13,7 @@ use crate::address::Bytes;
 use crate::config::Config;
 use crate::counters::{BlockInfo, Counters};
 use crate::heap::block::{Block, BlockId, State};
-use crate::heap::leave::LeftChunk;
-use crate::heap::{Heap, Span};
+use crate::heap::{Heap, LeftChunk, Span};
 use crate::limbo::Limbo;
 use crate::stats::{ArenaStats, Snapshot};
 use crate::strategy::Pool;
@@ -81,6 +80,11 @@ impl<F: Clone> ArenaState<F> {
         let held = [counters.live(), counters.limbo(), counters.idle()];
         let not_held = |rest: Bytes, held| rest.saturating_sub(held);
         held.into_iter().fold(counters.reserved(), not_held)
+    }
+
+    /// A block, as the counters know it.
+    pub(super) fn info(&self, block: &Block) -> BlockInfo {
+        BlockInfo::of(block, self.heap.pool_of(block))
     }
 
     /// Makes a block available; a direct allocation is for the driver.
@@ -201,7 +205,7 @@ impl<F: Clone> ArenaState<F> {
                 continue;
             };
             bytes = bytes.saturating_add(block.size);
-            let info = BlockInfo::of(&block, self.heap.pool_of(&block));
+            let info = self.info(&block);
             self.counters.free_completed(info);
             self.counters.segment_released(block.span(), info.pool);
             spans.push(block.span());

@@ -35,22 +35,22 @@ pub(crate) enum Search {
 impl Heap {
     /// The block that serves a request best; `keeps_whole`: idle chunks are
     /// kept for requests of their size.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn find(&self, fit: Fit, search: Search, keeps_whole: bool) -> Option<BlockId> {
         let find = |index: &FreeIndex| match search {
             Search::Quick => index.find(&self.blocks, fit.size),
             Search::Thorough | Search::Opening => index.find_anywhere(&self.blocks, fit.size),
         };
         match fit.pool {
-            Pool::Small => return find(self.indexes.small()),
+            Pool::Small => return find(&self.indexes.small),
             Pool::Oversize => return self.whole_block(fit.size),
             Pool::Large => {}
         }
         let size = |id: BlockId| self.blocks.get(id).size;
         let opens =
             |id: &BlockId| search == Search::Opening || !keeps_whole || fills(fit.size, size(*id));
-        let piece = find(self.indexes.pieces());
-        let idle = find(self.indexes.idle()).filter(opens);
+        let piece = find(&self.indexes.pieces);
+        let idle = find(&self.indexes.idle).filter(opens);
         match (piece, idle) {
             (Some(piece), Some(idle)) if size(idle) < size(piece) => Some(idle),
             (None, idle) => idle,
@@ -64,7 +64,7 @@ impl Heap {
     #[cold]
     #[inline(never)]
     fn whole_block(&self, size: Bytes) -> Option<BlockId> {
-        let id = self.indexes.oversize().smallest(&self.blocks, size)?;
+        let id = self.indexes.oversize.smallest(&self.blocks, size)?;
         let rest = self.blocks.get(id).size.saturating_sub(size);
         (rest < self.most_waste).then_some(id)
     }
@@ -110,7 +110,7 @@ impl Heap {
                 .is_some_and(|chunk| chunk.live > 0)
         };
         self.indexes
-            .pieces()
+            .pieces
             .at_least(&self.blocks, PAGE)
             .map(|id| self.blocks.get(id))
             .filter(in_use)

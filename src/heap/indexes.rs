@@ -12,11 +12,12 @@ use crate::heap::free_index::FreeIndex;
 use crate::strategy::Pool;
 
 pub(super) struct Indexes {
-    small: FreeIndex,
-    pieces: FreeIndex,
+    pub(super) small: FreeIndex,
+    /// Of large chunks in use.
+    pub(super) pieces: FreeIndex,
     /// Of the large pool; those of the others are with their pieces.
-    idle: FreeIndex,
-    oversize: FreeIndex,
+    pub(super) idle: FreeIndex,
+    pub(super) oversize: FreeIndex,
 }
 
 impl Indexes {
@@ -49,26 +50,6 @@ impl Indexes {
             Pool::Large => &mut self.idle,
             Pool::Oversize => &mut self.oversize,
         }
-    }
-
-    /// Where to look for a small block.
-    pub(super) fn small(&self) -> &FreeIndex {
-        &self.small
-    }
-
-    /// Where to look for a piece of a large chunk in use.
-    pub(super) fn pieces(&self) -> &FreeIndex {
-        &self.pieces
-    }
-
-    /// Where to look for an idle chunk of the large pool.
-    pub(super) fn idle(&self) -> &FreeIndex {
-        &self.idle
-    }
-
-    /// Where to look for an oversize block.
-    pub(super) fn oversize(&self) -> &FreeIndex {
-        &self.oversize
     }
 
     /// Blocks of a pool.

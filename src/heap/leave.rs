@@ -1,26 +1,63 @@
 //! What leaves the heap: chunks on their way back to the driver, and everything
-//! when the context is gone.
+//! when the context is gone. An *empty* chunk, which is one free block, can go
+//! before memory is short, the oldest first.
 //!
-//! Invariant: it is out of the page map before the driver hears of it, since
-//! the driver may hand the same addresses out at once. Cost: looks at all
-//! chunks, or at all blocks of what leaves.
+//! Owns what ages are told by. Invariant: memory is out of the page map before
+//! the driver hears of it, since the driver may hand the same addresses out at
+//! once; of two empty chunks the one with the smaller stamp has been empty for
+//! longer; with a clock the stamps are nanoseconds. Cost: a stamp when a chunk
+//! becomes empty, which reads the clock only where idle memory decays; what
+//! leaves is looked for among all chunks.
+
+use std::time::{Duration, Instant};
 
 use crate::address::Bytes;
+use crate::config::Decay;
 use crate::heap::block::{Block, BlockId, Blocks, ChunkId, State};
 use crate::heap::chunk::{Chunk, Chunks};
 use crate::heap::indexes::Indexes;
-use crate::heap::{Heap, Span};
+use crate::heap::{Heap, LeftChunk, Span};
 use crate::strategy::Pool;
 
-/// A chunk that left, for the driver to take back.
-pub(crate) struct LeftChunk {
-    pub(crate) span: Span,
-    pub(crate) pool: Pool,
-    /// What of it was in limbo: the driver's own free waits for the device.
-    pub(crate) in_limbo: Vec<Block>,
-    /// How many free blocks it had beside others, and their bytes.
-    pub(crate) split: u64,
-    pub(crate) split_bytes: Bytes,
+/// What ages are told by.
+pub(super) enum Ages {
+    /// The order in which chunks became empty.
+    Order(u64),
+    /// Time, because some of it is too long.
+    Clock {
+        start: Instant,
+        /// For how long a chunk may be empty, in nanoseconds.
+        most: u64,
+        /// Before this no chunk has been empty for so long.
+        due: u64,
+    },
+}
+
+fn ns(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Ages {
+    pub(super) fn new(decay: Decay) -> Ages {
+        match decay {
+            Decay::Never => Ages::Order(0),
+            Decay::After(most) => Ages::Clock {
+                start: Instant::now(),
+                most: ns(most),
+                due: 0,
+            },
+        }
+    }
+
+    fn stamp(&mut self) -> u64 {
+        match self {
+            Ages::Order(last) => {
+                *last += 1;
+                *last
+            }
+            Ages::Clock { start, .. } => ns(start.elapsed()),
+        }
+    }
 }
 
 impl Heap {
@@ -38,7 +75,7 @@ impl Heap {
             .filter(|(_, chunk)| chunk.live == 0 && !chunk.kept && !stays(chunk))
             .map(|(id, _)| id)
             .collect();
-        self.take_chunks(idle)
+        self.take_enough(idle, Bytes::MAX)
     }
 
     /// Takes out a direct allocation in limbo, unless it was freed from another
@@ -57,7 +94,7 @@ impl Heap {
     /// that is enough by itself; where none is, the largest, until they are
     /// enough together.
     pub(crate) fn take_oversize(&mut self, need: Bytes) -> Vec<LeftChunk> {
-        let oversize = self.indexes.oversize();
+        let oversize = &self.indexes.oversize;
         let enough = oversize.smallest(&self.blocks, need);
         let mut free: Vec<BlockId> = match enough {
             Some(id) => vec![id],
@@ -68,12 +105,8 @@ impl Heap {
         self.take_enough(chunks, need)
     }
 
-    pub(super) fn take_chunks(&mut self, ids: Vec<ChunkId>) -> Vec<LeftChunk> {
-        self.take_enough(ids, Bytes::MAX)
-    }
-
     /// Takes out these chunks, one by one, until they are enough.
-    pub(super) fn take_enough(
+    fn take_enough(
         &mut self,
         ids: impl IntoIterator<Item = ChunkId>,
         need: Bytes,
@@ -140,5 +173,68 @@ impl Heap {
         self.blocks = Blocks::new();
         self.indexes = Indexes::new();
         self.pages.clear();
+    }
+
+    /// Notes the age of a chunk that has just become one free block.
+    pub(super) fn became_empty(&mut self, id: BlockId) {
+        if let Some(chunk) = self.chunks.get_mut(self.blocks.get(id).chunk) {
+            chunk.empty_since = self.ages.stamp();
+        }
+    }
+
+    /// The empty chunks, with since when they are.
+    fn empty(&self) -> impl Iterator<Item = (u64, ChunkId)> + '_ {
+        let is_empty = |first: BlockId| {
+            let first = self.blocks.get(first);
+            first.state == State::Free && first.next == BlockId::NONE
+        };
+        self.chunks
+            .iter()
+            .filter(move |(_, chunk)| chunk.live == 0 && !chunk.kept && is_empty(chunk.first))
+            .map(|(id, chunk)| (chunk.empty_since, id))
+    }
+
+    /// Takes out all empty chunks.
+    pub(crate) fn take_empty(&mut self) -> Vec<LeftChunk> {
+        let empty: Vec<ChunkId> = self.empty().map(|(_, id)| id).collect();
+        self.take_enough(empty, Bytes::MAX)
+    }
+
+    /// Takes out so many bytes of empty chunks, or somewhat more, the oldest
+    /// first. Slabs of small requests stay: they are many, and give little.
+    pub(crate) fn take_oldest(&mut self, need: Bytes) -> Vec<LeftChunk> {
+        let is_slab = |id| {
+            let chunk = self.chunks.get(id);
+            chunk.is_some_and(|chunk| chunk.pool == Pool::Small)
+        };
+        let mut empty: Vec<(u64, ChunkId)> = self.empty().filter(|&(_, id)| !is_slab(id)).collect();
+        empty.sort_by_key(|&(since, _)| since);
+        self.take_enough(empty.into_iter().map(|(_, id)| id), need)
+    }
+
+    /// Takes out the chunks that have been empty for too long.
+    pub(crate) fn take_decayed(&mut self) -> Vec<LeftChunk> {
+        let Ages::Clock { start, most, due } = self.ages else {
+            return Vec::new();
+        };
+        let now = ns(start.elapsed());
+        if now < due {
+            return Vec::new();
+        }
+        let mut next = now.saturating_add(most);
+        let mut decayed = Vec::new();
+        for (since, id) in self.empty() {
+            let end = since.saturating_add(most);
+            if end <= now {
+                decayed.push(id);
+            } else {
+                next = next.min(end);
+            }
+        }
+        // What becomes empty from now on has all its time before it.
+        if let Ages::Clock { due, .. } = &mut self.ages {
+            *due = next;
+        }
+        self.take_enough(decayed, Bytes::MAX)
     }
 }

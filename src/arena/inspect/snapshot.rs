@@ -51,7 +51,7 @@ impl<F: Clone> ArenaState<F> {
     pub(in crate::arena) fn snapshot_room(&self) -> SnapshotSize {
         SnapshotSize {
             blocks: self.heap.blocks.used() as usize,
-            events: self.counters.history().len(),
+            events: self.counters.history.len(),
         }
     }
 
@@ -95,7 +95,7 @@ impl<F: Clone> ArenaState<F> {
     /// Puts the events into a snapshot that has none. False, and nothing done,
     /// where it has no room.
     pub(in crate::arena) fn events(&self, snapshot: &mut Snapshot) -> bool {
-        let history = self.counters.history();
+        let history = &self.counters.history;
         let fits = snapshot.events.capacity() >= history.len();
         snapshot.made_us = history.made_us();
         if fits {
@@ -109,7 +109,7 @@ impl<F: Clone> ArenaState<F> {
     /// room.
     pub(in crate::arena) fn last_snapshot(&mut self, snapshot: &mut Snapshot, whole: bool) -> bool {
         self.put_back_reclaimable();
-        snapshot.ended_us = Some(self.counters.history().now_us());
+        snapshot.ended_us = Some(self.counters.history.now_us());
         snapshot.forgotten = !whole;
         if whole {
             self.snapshot(snapshot)
@@ -139,8 +139,8 @@ impl<F: Clone> ArenaState<F> {
 
     fn block_picture(&self, id: BlockId, block: &Block) -> BlockPicture {
         let (state, stack) = match block.state {
-            State::Live => (BlockState::Live, self.counters.history().stack_of(id)),
-            State::Limbo => (BlockState::Limbo, self.counters.history().stack_of(id)),
+            State::Live => (BlockState::Live, self.counters.history.stack_of(id)),
+            State::Limbo => (BlockState::Limbo, self.counters.history.stack_of(id)),
             State::Free | State::Gone | State::Vacant => (BlockState::Free, StackId::NONE),
         };
         BlockPicture {
@@ -160,7 +160,7 @@ impl<F: Clone> ArenaState<F> {
         }
         let blocks = self.heap.blocks.all();
         let blocks = blocks.filter(|(_, block)| block.state == State::Live);
-        live.extend(blocks.map(|(id, block)| (block.size, self.counters.history().stack_of(id))));
+        live.extend(blocks.map(|(id, block)| (block.size, self.counters.history.stack_of(id))));
         true
     }
 }

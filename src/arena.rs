@@ -21,7 +21,6 @@
 //! user's own risk). Memory leaves the heap and the page map before it goes
 //! back to the driver.
 
-mod again;
 mod check;
 mod direct;
 mod fences;

@@ -116,37 +116,31 @@ impl Sums {
     }
 
     fn add_block(&mut self, block: &Block, info: BlockInfo, oversize: bool) {
-        let BlockInfo {
-            size,
-            requested,
-            pool,
-            ..
-        } = info;
         match block.state {
             State::Live => {
-                self.live = self.live.saturating_add(size);
-                self.add(pool, Metric::Allocation, 1);
-                self.add(pool, Metric::AllocatedBytes, size.get());
+                self.live = self.live.saturating_add(info.size);
+                self.add(info.pool, Metric::Allocation, 1);
+                self.add(info.pool, Metric::AllocatedBytes, info.size.get());
                 self.oversize_allocations += u64::from(oversize);
-                let class = &mut self.classes[size_class(requested)];
+                let class = &mut self.classes[size_class(info.requested)];
                 class.blocks += 1;
-                class.bytes += size.get();
+                class.bytes += info.size.get();
             }
-            State::Limbo => self.limbo = self.limbo.saturating_add(size),
+            State::Limbo => self.limbo = self.limbo.saturating_add(info.size),
             State::Free => {
-                self.cached = self.cached.saturating_add(size);
+                self.cached = self.cached.saturating_add(info.size);
                 if block.is_part() {
-                    self.add(pool, Metric::InactiveSplit, 1);
-                    self.add(pool, Metric::InactiveSplitBytes, size.get());
+                    self.add(info.pool, Metric::InactiveSplit, 1);
+                    self.add(info.pool, Metric::InactiveSplitBytes, info.size.get());
                 }
-                self.free[pool as usize] += 1;
+                self.free[info.pool as usize] += 1;
                 return;
             }
             State::Gone | State::Vacant => return,
         }
-        self.add(pool, Metric::Active, 1);
-        self.add(pool, Metric::ActiveBytes, size.get());
-        self.add(pool, Metric::RequestedBytes, requested.get());
+        self.add(info.pool, Metric::Active, 1);
+        self.add(info.pool, Metric::ActiveBytes, info.size.get());
+        self.add(info.pool, Metric::RequestedBytes, info.requested.get());
     }
 }
 

@@ -11,10 +11,10 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::again::Clock;
 use crate::arena::fences::Extent;
 use crate::arena::hit::{Freed, Release};
 use crate::arena::miss::Obtained;
+use crate::arena::shortage::Clock;
 use crate::arena::state::ArenaState;
 use crate::counters::BlockInfo;
 use crate::driver::Driver;

@@ -83,10 +83,10 @@ impl Gate {
         self.closed.fetch_sub(times, Ordering::Release);
     }
 
-    /// Opens it for good, and forgets who passed: in the copy of a process, which
-    /// has none of these threads.
-    pub fn reset(&self) {
-        self.closed.store(0, Ordering::Relaxed);
+    /// Leaves it closed so many times, and forgets who passed: in the copy of a
+    /// process, which has none of these threads.
+    pub fn reset(&self, closed: usize) {
+        self.closed.store(closed, Ordering::Relaxed);
         self.passing.store(0, Ordering::Relaxed);
     }
 
@@ -161,7 +161,9 @@ mod tests {
         assert_eq!(gate.pass(|| gate.pass(|| 7)), Some(Some(7)));
         gate.close();
         gate.close();
-        gate.reset();
+        gate.reset(1);
+        assert_eq!(gate.pass(|| 7), None);
+        gate.open(1);
         assert_eq!(gate.pass(|| 7), Some(7));
     }
 

@@ -178,6 +178,26 @@ fn a_child_of_a_process_without_cuda_is_served() {
     }
 }
 
+/// However a fork came about: within another one, say.
+#[test]
+fn a_child_of_a_fork_within_a_fork_is_served() {
+    for (handler, told) in [
+        ("prepare", "begins: 2\nbegins: 2\n"),
+        ("child", "begins: 2\n"),
+    ] {
+        let run = Run::preloaded("forks", Kind::Driver).arg(handler);
+        let outcome = run.conf("oom_report:off").env("SIM_CUDA_MEMORY", "4G").go();
+        outcome.quiet(0);
+        assert_eq!(outcome.stdout, told, "{}", outcome.what);
+        assert_eq!(
+            outcome.written.len(),
+            told.lines().count(),
+            "{}",
+            outcome.what
+        );
+    }
+}
+
 /// The same if another thread of the parent is in the library: the child has
 /// neither that thread nor its locks.
 #[test]

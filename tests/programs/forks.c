@@ -7,6 +7,8 @@
  *   forks leaf     allocates a little and ends
  *   forks early    sets a limit of 1 GiB and uses no CUDA: its children do, and
  *                  theirs
+ *   forks prepare  as early, and a handler of the program's forks before the fork
+ *   forks child    the same with one that forks in the child
  *   forks many     four threads fork at once, and each child uses the API; then
  *                  with a lock of the program's around fork and API
  *   forks beside   the same many times, while another thread reads options and
@@ -101,6 +103,41 @@ static int early(void) {
     return 0;
 }
 
+static int has_forked;
+
+/* Another process goes on with the same fork as this one. */
+static void fork_within(void) {
+    int status = 0;
+    if (has_forked)
+        return;
+    has_forked = 1;
+    pid_t other = fork();
+    if (other > 0)
+        waitpid(other, &status, 0);
+}
+
+static void fork_in_child(void) {
+    int status = 0;
+    if (has_forked)
+        return;
+    has_forked = 1;
+    pid_t other = fork();
+    if (other > 0 && waitpid(other, &status, 0) == other)
+        _exit(WEXITSTATUS(status));
+}
+
+/* Its handlers are there before the library's. */
+static int nested(int is_in_child) {
+    if (is_in_child)
+        pthread_atfork(NULL, NULL, fork_in_child);
+    else
+        pthread_atfork(fork_within, NULL, NULL);
+    api_load();
+    API(api.ctl("option.limit", "1G", NULL, 0, NULL));
+    try_child("begins", begins);
+    return 0;
+}
+
 static void *reads(void *unused) {
     char text[32];
     for (;;) {
@@ -188,6 +225,10 @@ int main(int argc, char **argv) {
         return leaf();
     if (argc == 2 && !strcmp(argv[1], "early"))
         return early();
+    if (argc == 2 && !strcmp(argv[1], "prepare"))
+        return nested(0);
+    if (argc == 2 && !strcmp(argv[1], "child"))
+        return nested(1);
     if (argc == 2 && !strcmp(argv[1], "many"))
         return many();
     if (argc == 2 && !strcmp(argv[1], "beside"))

@@ -88,49 +88,67 @@ static EARLY: Gate = Gate::new();
 /// that a child in which they have done something sees it.
 static HURRIED: AtomicUsize = AtomicUsize::new(0);
 
-thread_local! {
-    /// The forks that this thread has begun, the innermost in the lowest two bits:
-    /// a handler of the program's may fork, too.
-    static FORKS: Cell<u64> = const { Cell::new(0) };
+/// How often a child was made, from the first process on. Relaxed: it changes
+/// where there is one thread.
+static CHILDREN: AtomicUsize = AtomicUsize::new(0);
+
+/// The forks that a thread is in: handlers of forks and of signals may fork, too,
+/// and the child of such a fork is in the others as its parent is.
+#[derive(Copy, Clone)]
+struct Forks {
+    count: usize,
+    /// Whether all found nobody in [`EARLY`].
+    are_alone: bool,
 }
 
-/// What a fork has found: nothing to close, or whether nobody passed [`EARLY`]
-/// when it was closed.
-const NOT_CLOSED: u64 = 1;
-const PASSED: u64 = 2;
-const ALONE: u64 = 3;
+thread_local! {
+    static FORKS: Cell<Forks> = const { Cell::new(Forks { count: 0, are_alone: true }) };
+}
+
+/// Closes or opens [`EARLY`] and counts that, unless a signal comes between the
+/// two and this is the child that its handler has made.
+fn count(change: impl FnOnce(Forks) -> Forks) {
+    let children = CHILDREN.load(Ordering::Relaxed);
+    let forks = change(FORKS.get());
+    FORKS.set(forks);
+    if CHILDREN.load(Ordering::Relaxed) != children {
+        EARLY.reset(forks.count);
+    }
+}
 
 /// Before the process forks: waits for functions of the C API, but not for ever.
 pub(crate) fn before_fork() {
-    const MOST: Duration = Duration::from_secs(1);
-    let found = match !is_used() && !is_serving() {
-        true if EARLY.close_within(MOST) => ALONE,
-        true => PASSED,
-        false => NOT_CLOSED,
+    let most = if is_used() || is_serving() {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(1)
     };
-    FORKS.set(FORKS.get() << 2 | found);
-}
-
-/// What this fork had found.
-fn end_fork() -> u64 {
-    let forks = FORKS.get();
-    FORKS.set(forks >> 2);
-    forks & 3
+    count(|forks| Forks {
+        count: forks.count + 1,
+        are_alone: EARLY.close_within(most) && forks.are_alone,
+    });
 }
 
 /// Afterwards, in the parent.
 pub(crate) fn after_fork() {
-    if matches!(end_fork(), ALONE | PASSED) {
-        EARLY.open(1);
-    }
+    count(|forks| {
+        let count = forks.count.saturating_sub(1);
+        EARLY.open(forks.count - count);
+        Forks {
+            count,
+            are_alone: forks.are_alone || count == 0,
+        }
+    });
 }
 
 /// Afterwards, in the child. Whether it can be a process of its own.
 pub(crate) fn in_child() -> bool {
-    let is_alone = end_fork() == ALONE;
-    // With it, what other forks that this thread was in have closed.
-    EARLY.reset();
-    FORKS.set(0);
+    CHILDREN.fetch_add(1, Ordering::Relaxed);
+    let forks = FORKS.get();
+    let count = forks.count.saturating_sub(1);
+    FORKS.set(Forks { count, ..forks });
+    EARLY.reset(count);
+    let is_alone = forks.count > 0 && forks.are_alone;
     is_alone && HURRIED.load(Ordering::SeqCst) == 0 && !is_used()
 }
 
@@ -379,6 +397,18 @@ mod tests {
         failing_calls_are_answered();
         a_panic_ends_service();
         the_api_is_served_from_outside_alone();
+    }
+
+    /// However deep they are, what they close is opened.
+    #[test]
+    fn forks_within_forks_are_counted() {
+        const DEEP: usize = 40;
+        let _turn = turn();
+        (0..DEEP).for_each(|_| before_fork());
+        assert_eq!(FORKS.get().count, DEEP);
+        (0..DEEP).for_each(|_| after_fork());
+        assert!(!EARLY.is_closed());
+        assert!(FORKS.get().are_alone);
     }
 
     fn own_calls_pass_through() {

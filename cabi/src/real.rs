@@ -128,6 +128,7 @@ real_functions! {
         edges: *mut *const c_void, count: *mut usize,
     );
     Driver cuStreamGetCtx(stream: CUstream, context: *mut CUcontext);
+    Driver cuStreamQuery(stream: CUstream);
     Driver cuStreamGetId(stream: CUstream, number: *mut u64);
     Driver cuStreamIsCapturing(stream: CUstream, status: *mut CaptureStatus);
     Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);

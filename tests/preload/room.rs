@@ -215,14 +215,102 @@ fn a_capture_begins_and_ends_while_a_thread_waits_at_the_limit() {
     );
 }
 
+/// What the limit leaves is shared by threads that free behind work: as long as
+/// frees are under way, none is refused.
+#[test]
+fn newer_frees_are_waited_for_as_long_as_there_are_some() {
+    for seed in 1..=12 {
+        let run = run(Kind::Driver, "auto_growth", "share:16M")
+            .env("SIM_CUDA_SEED", &seed.to_string())
+            .env("SIM_CUDA_MEMORY", "4G")
+            .env("VRAMALLOC_LIMIT", "256M");
+        assert_eq!(last(&run), 0, "{run}");
+    }
+}
+
+/// A pool that a request made pass the limit serves others from what it has.
+#[test]
+fn what_goes_back_after_work_does_not_close_the_pool() {
+    let steps = "keep:1G holes:4 other work:1000000000000 pool:20M other pool:4M give pool:4M own";
+    let run = limited(steps)
+        .env("VRAMALLOC_LIMIT", "128M")
+        .env("VRAMALLOC_ROOM_WAIT_MS", "10000");
+    let began = std::time::Instant::now();
+    let outcome = run.go();
+    outcome.quiet(0).no_violations();
+    let wanted = "pool:20M: 2\nother: 0\npool:4M: 0\ngive: 0\npool:4M: 0\n";
+    assert!(outcome.stdout.contains(wanted), "{}", outcome.stdout);
+    // Not for frees that were reached long ago.
+    assert!(began.elapsed().as_secs() < 10, "{run}");
+    let most = (128 + 32) << 10;
+    assert!(all(&outcome) <= most, "{}", outcome.stdout);
+}
+
+/// Nor for those that were reached beside other work.
+#[test]
+fn frees_that_are_reached_are_not_waited_for() {
+    let steps = "pool:700M other work:1000000000000 other pool:4M give nap pool:400M";
+    let run = limited(steps).env("VRAMALLOC_ROOM_WAIT_MS", "10000");
+    let began = std::time::Instant::now();
+    assert_eq!(last(&run), 2, "{run}");
+    assert!(began.elapsed().as_secs() < 10, "{run}");
+}
+
+/// A wait in vain on one device is none on another: there each of these frees is
+/// waited for.
+#[test]
+fn devices_wait_for_their_own_frees() {
+    const STEP: u64 = 25_000_000;
+    let mut steps = String::from("device:1 ");
+    for number in 1..=12 {
+        steps += &format!("other pool:64M work:{} give ", number * STEP);
+    }
+    let steps = format!(
+        "{steps} device:0 other pool:700M work:1000000000000 give other pool:700M \
+         device:1 other fill-pool:64M"
+    );
+    let run = limited(&steps)
+        .env("VRAMALLOC_LIMIT", "768M")
+        .env("VRAMALLOC_ROOM_WAIT_MS", "200");
+    let outcome = run.go();
+    outcome.quiet(0).no_violations();
+    let wanted = format!("{} KiB, fill-pool:64M: 2\n", 768 << 10);
+    assert!(outcome.stdout.contains(&wanted), "{}", outcome.stdout);
+    assert!(
+        outcome.stdout.contains("pool:700M: 2\n"),
+        "{}",
+        outcome.stdout
+    );
+}
+
+/// Requests to a pool that are made one after the other wait for their turn,
+/// however long CUDA's calls take.
+#[test]
+fn a_turn_that_takes_long_is_waited_for() {
+    let steps = "keep:32M pool:2M pool:30M give three-pool:8M";
+    let run = run(Kind::Driver, "auto_growth", steps)
+        .env("SIM_CUDA_SLOW", "cuMemPoolGetAttribute:185000000")
+        .env("VRAMALLOC_ROOM", "off")
+        .env("VRAMALLOC_LIMIT", "32M");
+    assert_eq!(last(&run), 0, "{run}");
+}
+
+/// What the last step `own` or `peak` of a run says that all families have, in
+/// KiB.
+#[track_caller]
+fn all(outcome: &Outcome) -> u64 {
+    let (_, all) = outcome.stdout.rsplit_once("all ").expect(&outcome.what);
+    all.lines().next().unwrap().parse().unwrap()
+}
+
 /// While CUDA takes a request out of what its pool has, another thread that is
 /// short has the pool give that back: the pool grows again, and the limit is
 /// not passed by that.
 #[test]
 fn a_pool_that_was_trimmed_meanwhile_does_not_pass_the_limit() {
     for way in ["plain", "virtual"] {
-        let steps = "keep:100M pool:16M pool:64M give sync";
-        let steps = format!("{steps} beside-pool:48M {way}:222M join own");
+        let steps = "virtual:100M keep:100M pool:16M pool:64M give sync";
+        let steps = format!("{steps} beside-pool:48M {way}:122M join own");
         let run = run(Kind::Driver, "auto_growth", &steps)
             .env("SIM_CUDA_SLOW", "cuMemAllocAsync:400000000")
             .env("VRAMALLOC_LIMIT", "256M");
@@ -231,12 +319,34 @@ fn a_pool_that_was_trimmed_meanwhile_does_not_pass_the_limit() {
         assert!(
             outcome
                 .stdout
-                .contains(&format!("{way}:222M: 0\njoin: 2\n")),
-            "{run}"
+                .contains(&format!("{way}:122M: 0\njoin: 2\n")),
+            "{}",
+            outcome.stdout
         );
-        let (_, all) = outcome.stdout.rsplit_once("all ").unwrap();
-        let all: u64 = all.lines().next().unwrap().parse().unwrap();
-        assert!(all <= 256 << 10, "{}", outcome.stdout);
+        assert!(all(&outcome) <= 256 << 10, "{}", outcome.stdout);
+    }
+}
+
+/// Where the limit leaves what the pool may grow by, nobody else gets that
+/// meanwhile: not even for a moment is the limit passed.
+#[test]
+fn what_a_pool_may_grow_by_is_taken_before_the_call() {
+    for way in ["plain", "virtual"] {
+        let steps = "keep:100M pool:16M pool:64M give sync";
+        let steps = format!("{steps} beside-pool:48M {way}:222M join peak");
+        let run = run(Kind::Driver, "auto_growth", &steps)
+            .env("SIM_CUDA_SLOW", "cuMemAllocAsync:400000000")
+            .env("VRAMALLOC_LIMIT", "256M");
+        let outcome = run.go();
+        outcome.no_violations();
+        assert!(
+            outcome
+                .stdout
+                .contains(&format!("{way}:222M: 2\njoin: 0\n")),
+            "{}",
+            outcome.stdout
+        );
+        assert!(all(&outcome) <= 256 << 10, "{}", outcome.stdout);
     }
 }
 

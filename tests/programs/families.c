@@ -15,6 +15,14 @@
  *           another thread takes N bytes that way on a stream of its own, and is
  *           given a tenth of a second to begin
  *   join    waits for it; the code is what it was answered
+ *   holes:N takes 15, 2 and 15 MiB from the pool N times, and gives the large
+ *           ones back then
+ *   share:N
+ *           four threads take N bytes from the pool again and again, each on a
+ *           stream of its own, and free them behind work; each has four times
+ *           that at most; the code says how many requests were refused
+ *   device:N
+ *           the next steps are for this device
  *   other   another stream is the one that pools serve from then on
  *   after   the same with one that orders with the default stream
  *   nap     sleeps for a tenth of a second
@@ -119,6 +127,59 @@ static int join(void) {
     void *code;
     pthread_join(beside, &code);
     return (int)(intptr_t)code;
+}
+
+/* Leaves room in pieces of 15 MiB. */
+static int make_holes(size_t number) {
+    enum { MOST_HOLES = 64 };
+    struct taken large[MOST_HOLES];
+    size_t holes = 0;
+    for (size_t i = 0; i < number && holes + 2 <= MOST_HOLES; i++) {
+        for (int part = 0; part < 3; part++) {
+            GPU(take_way(way_of("pool", 0), (size_t)(part == 1 ? 2 : 15) << 20));
+            if (part != 1)
+                large[holes++] = taken[--count];
+        }
+    }
+    while (holes--)
+        GPU(ways[large[holes].way].give(&large[holes]));
+    return gpu_sync();
+}
+
+static size_t shared_size;
+static int refused_shares;
+
+static void *take_shares(void *number) {
+    enum { ROUNDS = 2000, HELD = 4, WORK = 100000 };
+    unsigned random = (unsigned)(uintptr_t)number;
+    void *held[HELD] = {0};
+    gpu_stream stream;
+    GPU(gpu_set_device(0));
+    GPU(gpu_stream_create(&stream));
+    for (int i = 0; i < ROUNDS + HELD; i++) {
+        void **at = &held[(i < ROUNDS ? (unsigned)rand_r(&random) : (unsigned)i) % HELD];
+        if (*at) {
+            GPU(gpu_spin(stream, WORK));
+            GPU(gpu_free_async(*at, stream));
+            *at = NULL;
+        } else if (i < ROUNDS && gpu_malloc_async(at, shared_size, stream)) {
+            *at = NULL;
+            __atomic_fetch_add(&refused_shares, 1, __ATOMIC_RELAXED);
+        }
+    }
+    GPU(gpu_stream_sync(stream));
+    return NULL;
+}
+
+static int share(size_t size) {
+    enum { SHARES = 4 };
+    pthread_t threads[SHARES];
+    shared_size = size;
+    for (uintptr_t i = 0; i < SHARES; i++)
+        pthread_create(&threads[i], NULL, take_shares, (void *)(i + 1));
+    for (int i = 0; i < SHARES; i++)
+        pthread_join(threads[i], NULL);
+    return refused_shares;
 }
 
 static int give(void) {
@@ -235,6 +296,12 @@ static int other(const char *step) {
         return three(step + 6);
     if (!strncmp(step, "beside-", 7))
         return begin_beside(step + 7);
+    if (!strncmp(step, "holes:", 6))
+        return make_holes(number);
+    if (!strncmp(step, "share:", 6))
+        return share(number);
+    if (!strncmp(step, "device:", 7))
+        return gpu_set_device((int)number);
     if (!strncmp(step, "begin:", 6))
         return begin((int)number);
     if (!strncmp(step, "work:", 5))

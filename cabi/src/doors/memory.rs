@@ -114,9 +114,8 @@ fn free_in_order(
         pool.free_in_order(address, || context.call_from_here(&call))
     });
     freed.answer().or_else(|| {
-        let result = families::free(address, &call).unwrap_or_else(|| own_call(&call));
-        async_pools::freed();
-        Some(result)
+        let free = || families::free(address, &call).unwrap_or_else(|| own_call(&call));
+        Some(async_pools::free(address, stream, free))
     })
 }
 

@@ -227,7 +227,7 @@ fn origin(stream: CUstream, twin: bool) -> Origin {
 }
 
 /// A number that no other living thread has.
-fn this_thread() -> usize {
+pub(crate) fn this_thread() -> usize {
     thread_local! { static HERE: u8 = const { 0 }; }
     HERE.with(|here| ptr::from_ref(here).addr())
 }

@@ -79,6 +79,12 @@ pub(crate) fn find(handle: CUdevice) -> Option<&'static Device> {
     device.copied()
 }
 
+/// Whether a limit is in force on any device.
+pub(crate) fn any_limited() -> bool {
+    let devices = DEVICES.lock();
+    (devices.iter()).any(|device| device.quota.limit().is_some())
+}
+
 /// How much memory a device has, if the driver says.
 fn size(handle: CUdevice) -> Option<Bytes> {
     let mut total = 0_usize;

@@ -6,18 +6,19 @@
 //! not what the program asked for; it also survives frees that nobody sees. It
 //! is read after each call that may have changed it.
 //!
-//! Under a limit a request needs room in what its pool has reserved, or the
-//! pieces by which the pool may grow for it are taken out of the quota before
-//! the call. Where the pool has room, but not in one piece, it grows all the
-//! same: if the limit is passed by that, the memory goes back in the order of
-//! the stream, and the request is out of memory. Of the requests to a pool that
-//! could pass the limit so, one is made at a time, and alone. So each pool may
-//! pass the limit by one request in whole pieces, until its stream gets there;
-//! so long nothing else is served from it.
+//! Under a limit the pieces by which a pool may grow for a request are taken out
+//! of the quota before the call. Where that leaves less, the pool may have room
+//! all the same, but perhaps not in one piece: if the limit is passed by that,
+//! the memory goes back in the order of the stream, and the request is out of
+//! memory. Of the requests to a pool that could pass the limit so, one is made at
+//! a time. So each pool may pass the limit by one request in whole pieces, until
+//! its stream gets there; so long others are made on streams that have nothing to
+//! do, where what they take beyond the limit goes back at once.
 //!
 //! Owns the list of pools; its lock is taken alone. Cost: two questions to the
-//! driver for each request, or five under a limit.
+//! driver for each request, and two more where the limit leaves little.
 
+mod frees;
 mod limit;
 
 use std::ffi::c_int;
@@ -40,7 +41,7 @@ use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUstream, CudaResult};
 
-pub(crate) use limit::freed;
+pub(crate) use frees::free;
 use limit::{after_frees, leave};
 
 /// What pools of all drivers so far consist of.
@@ -69,16 +70,10 @@ struct Pool {
     /// The size of the pieces in which it grows. Relaxed: an estimate, which only
     /// falls.
     piece: AtomicU64,
-    /// Whether it has memory beyond the limit that goes back before anything
-    /// else is served from it. Relaxed: whoever misses it adds a piece at most.
+    /// Whether it may have memory beyond the limit. Relaxed: told by who has the
+    /// turn.
     is_beyond: AtomicBool,
-    /// Bytes of requests that it is to serve from what it has reserved.
-    flying: AtomicU64,
-    /// By how much it may grow all the same for those that cannot pass the limit,
-    /// and for the one that can.
-    growing: AtomicU64,
-    passing_by: AtomicU64,
-    /// A request that may pass the limit is under way.
+    /// The turn of requests that may pass the limit.
     passing: Busy,
 }
 
@@ -139,19 +134,16 @@ impl Pool {
         }
     }
 
-    /// Whether what it has beyond the limit is back.
+    /// Whether what it has beyond the limit is back. Asked by who has the turn.
     fn is_within_limit(&self) -> bool {
-        if !self.is_beyond.load(Ordering::Relaxed) {
-            return true;
+        if self.is_beyond.load(Ordering::Relaxed) {
+            if !capture::any() {
+                self.trim(Bytes::ZERO);
+            }
+            let is_beyond = self.device.is_beyond_limit();
+            self.is_beyond.store(is_beyond, Ordering::Relaxed);
         }
-        // Before it is looked at: another request may pass the limit meanwhile.
-        self.is_beyond.store(false, Ordering::Relaxed);
-        if !capture::any() {
-            self.trim(Bytes::ZERO);
-        }
-        let is_beyond = self.device.is_beyond_limit();
-        self.is_beyond.fetch_or(is_beyond, Ordering::Relaxed);
-        !is_beyond
+        !self.is_beyond.load(Ordering::Relaxed)
     }
 
     /// Reads what it has reserved, and counts that.
@@ -185,9 +177,6 @@ fn pool(handle: CUmemoryPool, device: &'static Device, is_own: bool) -> Arc<Pool
         reserved: LastRead::new(),
         piece: AtomicU64::new(PIECE.get()),
         is_beyond: AtomicBool::new(false),
-        flying: AtomicU64::new(0),
-        growing: AtomicU64::new(0),
-        passing_by: AtomicU64::new(0),
         passing: Busy::new(),
     });
     pools.push(Arc::clone(&pool));
@@ -253,8 +242,8 @@ pub(crate) fn allocate(
     }
     let device = pool.device;
     relief::below_soft(device, size);
-    let mut request = || below_limit(&pool, size, stream, &mut call, &made);
-    let served = request().or_else(|| after_frees(&pool, size, request));
+    let request = || below_limit(&pool, size, stream, &mut call, &made);
+    let served = after_frees(&pool, size, request);
     served.unwrap_or_else(|| refuse(device, FAMILY, size))
 }
 
@@ -267,7 +256,7 @@ fn below_limit(
     made: &dyn Fn() -> CUdeviceptr,
 ) -> Option<CudaResult> {
     let device = pool.device;
-    let (within, asked) = leave(pool, size)?;
+    let (within, asked) = leave(pool, size, stream)?;
     let (before, was_beyond) = (pool.reserved.bytes(), device.is_beyond_limit());
     let result = relief::with_room(Some(device.handle), call);
     let (families, quota) = (&device.families, &device.quota);

@@ -15,14 +15,12 @@
 
 use std::time::{Duration, Instant};
 
-use vramalloc_core::patience::wait_within;
 use vramalloc_core::quota::Landings;
 use vramalloc_core::{Bytes, Code};
 
 use super::{async_pools, current_device, graphs};
+use crate::driver::capture;
 use crate::driver::devices::{self, Device};
-use crate::driver::fence::Fence;
-use crate::driver::{capture, contexts};
 use crate::pools::device::{self, shortage};
 use crate::process;
 use crate::process::guard::{self, own_call};
@@ -138,45 +136,9 @@ pub(super) fn at_limit<T>(
     answer
 }
 
-/// Asks the limit again until the device is done with what it has to do now,
-/// and once more then; also says whether that was waited for, as long as may be.
-/// While a stream captures, nothing is asked.
-pub(super) fn while_busy<T>(
-    device: &'static Device,
-    mut ask: impl FnMut() -> Option<T>,
-) -> (Option<T>, bool) {
-    /// Work that the memory waits for may be over long before the rest.
-    const PAUSE: Duration = Duration::from_millis(1);
-    let relief = Relief::begin(device);
-    let Some((relief, context)) = relief.and_then(|relief| Some((relief, contexts::current()?)))
-    else {
-        return (None, false);
-    };
-    let Some(Ok(fence)) = capture::outside(|| Fence::of_all(&context)) else {
-        return (None, false);
-    };
-    let (mut answer, mut is_done, mut is_cut_short) = (None, false, false);
-    let mut next = Instant::now();
-    wait_within(relief.left(), || {
-        let reached = if capture::any() {
-            None
-        } else {
-            fence.is_reached().ok()
-        };
-        let Some(reached) = reached else {
-            is_cut_short = true;
-            return true;
-        };
-        is_done = reached;
-        if is_done || Instant::now() >= next {
-            answer = ask();
-            next = Instant::now() + PAUSE;
-        }
-        is_done || answer.is_some()
-    });
-    // An answer that came before the end leaves the rest to wait for.
-    let has_waited = is_done || (answer.is_none() && !is_cut_short);
-    (answer, has_waited)
+/// How long a request waits for room on a device; `None` where it does not.
+pub(super) fn patience(device: &'static Device) -> Option<Duration> {
+    Some(Relief::begin(device)?.left())
 }
 
 /// Waits until what other threads are asking for is decided: until then some of

@@ -1,151 +1,113 @@
 //! What lets a request to one of CUDA's pools through below a limit, and what it
 //! waits for first.
 //!
-//! Owns the counts of requests that are under way, in the [`Pool`]. Invariant: of
-//! the requests to a pool that could pass the limit one is made at a time, while
-//! no other of the pool is. Cost: three questions to the driver for each request.
+//! Invariant: a request whose growth was not taken out of the quota is made
+//! while no other such request of the pool is. Cost: two more questions to the
+//! driver where the quota leaves too little.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use vramalloc_core::Bytes;
 use vramalloc_core::busy::Turn;
 use vramalloc_core::patience::wait_within;
 use vramalloc_core::quota::Asked;
 
-use super::{ANY, Pool, USED};
-use crate::families::relief;
+use super::{Pool, USED, frees};
+use crate::driver::capture;
+use crate::families::{held, relief};
+use crate::process::guard::own_call;
+use crate::real;
+use crate::types::CUstream;
 
-/// The longest that a request waits for another that may pass the limit: for a
-/// call to the driver.
-const LONGEST_TURN: Duration = Duration::from_secs(1);
+/// The longest that a request waits for others that may pass the limit: for calls
+/// to the driver.
+const LONGEST_TURN: Duration = Duration::from_secs(10);
 
 /// What lets a request through: that the pool has room for it, or that what it
 /// may make the pool reserve was taken out of the quota. Without a limit, neither.
-pub(super) type Leave<'a> = (Option<InRoom<'a>>, Option<Asked<'a>>);
+pub(super) type Leave<'a> = (Option<Turn<'a>>, Option<Asked<'a>>);
 
-/// A request that a pool may have room for, until the driver has served it.
-pub(super) struct InRoom<'a> {
-    pool: &'a Pool,
-    size: Bytes,
-    /// What it may make the pool grow by, as long as that cannot pass the limit.
-    growing: Bytes,
-    /// Held by the one request that may pass the limit.
-    turn: Option<Turn<'a>>,
-}
-
-impl<'a> InRoom<'a> {
-    /// Waits until no other may pass the limit, if this one may; `None` if that
-    /// takes too long.
-    fn begin(pool: &'a Pool, size: Bytes) -> Option<InRoom<'a>> {
-        let growth = pool.growth(size);
-        // AcqRel: of two requests one sees the other.
-        pool.flying.fetch_add(size.get(), Ordering::AcqRel);
-        let mut begun = InRoom {
-            pool,
-            size,
-            growing: growth,
-            turn: None,
-        };
-        // SeqCst, here and below: of one that has the turn and one that needs
-        // none, one sees the other.
-        let others = pool.growing.fetch_add(growth.get(), Ordering::SeqCst);
-        let passing_by = pool.passing_by.load(Ordering::SeqCst);
-        let quota = &pool.device.quota;
-        let most = Bytes::new(others).saturating_add(Bytes::new(passing_by));
-        let most = most.saturating_add(growth).saturating_add(quota.reserved());
-        if quota.limit().is_none_or(|limit| most <= limit) {
-            return Some(begun);
-        }
-        // It waits until it has the turn, and until those are done that have
-        // none: what is reserved may have grown since they began.
-        begun.stop_growing();
-        wait_within(LONGEST_TURN, || {
-            if begun.turn.is_none() {
-                begun.turn = pool.passing.turn();
-                let has_turn = begun.turn.as_ref();
-                has_turn.inspect(|_| pool.passing_by.store(growth.get(), Ordering::SeqCst));
-            }
-            begun.turn.is_some() && pool.growing.load(Ordering::SeqCst) == 0
-        })
-        .then_some(begun)
-    }
-
-    fn stop_growing(&mut self) {
-        let growth = std::mem::replace(&mut self.growing, Bytes::ZERO);
-        self.pool.growing.fetch_sub(growth.get(), Ordering::SeqCst);
-    }
-}
-
-impl Drop for InRoom<'_> {
-    fn drop(&mut self) {
-        // Release: what the request uses is there for whoever finds it gone.
-        (self.pool.flying).fetch_sub(self.size.get(), Ordering::Release);
-        self.stop_growing();
-        if self.turn.is_some() {
-            self.pool.passing_by.store(0, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Lets a request through, if its pool has room for it or the limit leaves so
-/// much; if not, idle memory goes back first.
-pub(super) fn leave(pool: &Pool, size: Bytes) -> Option<Leave<'_>> {
+/// Lets a request through, if the limit leaves what its pool may grow by or the
+/// pool has room for it; if not, idle memory goes back first.
+pub(super) fn leave(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Leave<'_>> {
     let device = pool.device;
     if device.quota.limit().is_none() {
         return Some((None, None));
     }
-    let ask = || match within(pool, size) {
-        Some(within) => Some((Some(within), None)),
-        None => Some((None, Some(device.quota.ask(pool.growth(size))?))),
+    let growth = pool.growth(size);
+    let ask = || match device.quota.ask(growth) {
+        Some(asked) => Some((None, Some(asked))),
+        None => Some((Some(within(pool, size, stream)?), None)),
     };
-    relief::at_limit(device, pool.growth(size), ask)
+    relief::at_limit(device, growth, ask)
 }
 
-/// Whether a pool has room for a request besides those that are under way.
-fn within(pool: &Pool, size: Bytes) -> Option<InRoom<'_>> {
-    let begun = InRoom::begin(pool, size)?;
-    if !pool.is_within_limit() {
+/// The turn of a request for which a pool has room. It may pass the limit all the
+/// same, where that room is not in one piece.
+fn within(pool: &Pool, size: Bytes, stream: CUstream) -> Option<Turn<'_>> {
+    let mut turn = None;
+    wait_within(LONGEST_TURN, || {
+        turn = pool.passing.turn();
+        turn.is_some()
+    });
+    let turn = turn?;
+    // What it takes beyond the limit goes back at once where nothing is in the way.
+    if !pool.is_within_limit() && !is_idle(stream) {
         return None;
     }
-    // Not less than this one, however large it is.
-    let flying = Bytes::new(pool.flying.load(Ordering::Acquire)).max(size);
     let used = pool.attribute(USED)?;
-    (used.saturating_add(flying) <= pool.read()).then_some(begun)
+    (used.saturating_add(size) <= pool.read()).then_some(turn)
 }
 
-/// How often memory was freed in the order of a stream, and how many of these
-/// frees were waited for: not twice, since a kernel may run for ever. Relaxed
-/// where nothing else is said: the worst is a wait for nothing.
-static FREED: AtomicU64 = AtomicU64::new(0);
-static DONE: AtomicU64 = AtomicU64::new(0);
-
-/// The program has freed memory of CUDA's in the order of a stream.
-pub(crate) fn freed() {
-    if ANY.load(Ordering::Relaxed) {
-        // Release: who sees it makes a fence that comes after the free.
-        FREED.fetch_add(1, Ordering::Release);
-    }
+/// Whether a stream has nothing to do. While another one captures, nobody may
+/// ask.
+fn is_idle(stream: CUstream) -> bool {
+    // SAFETY: the caller's own stream.
+    let ask = || own_call(|| unsafe { real::cuStreamQuery(stream) });
+    capture::outside(ask) == Some(0)
 }
 
-/// Makes a request again while there are frees that streams have yet to get to:
-/// the driver itself would wait for them.
+/// Makes a request, and again as long as there are frees that streams have yet to
+/// get to, or others that may leave it something: the driver itself would wait.
+/// New ones are waited for only if it fits beside what the program holds.
 pub(super) fn after_frees<T>(
     pool: &Pool,
     size: Bytes,
     mut request: impl FnMut() -> Option<T>,
 ) -> Option<T> {
-    let limit = pool.device.quota.limit()?;
-    let freed = FREED.load(Ordering::Acquire);
-    if size > limit || freed == DONE.load(Ordering::Relaxed) {
-        return None;
+    /// What a request waits for may be over long before the rest.
+    const PAUSE: Duration = Duration::from_millis(1);
+    let device = pool.device;
+    let Some(limit) = device.quota.limit().filter(|limit| size <= *limit) else {
+        return request();
+    };
+    let changes = || (frees::reached(), device.quota.landings());
+    let (mut seen, newest) = (changes(), frees::newest());
+    let mut answer = request();
+    if answer.is_some() {
+        return answer;
     }
-    let (served, has_waited) = relief::while_busy(pool.device, || {
-        pool.trim(Bytes::ZERO);
-        request()
+    let fits = || held(device.handle).saturating_add(size) <= limit;
+    let mut next = Instant::now();
+    let is_over = wait_within(relief::patience(device)?, || {
+        if capture::any() {
+            return true;
+        }
+        let left = frees::look(device.handle);
+        let is_old = left.is_some_and(|free| free <= newest);
+        if !is_old && ((left.is_none() && changes() == seen) || !fits()) {
+            return true;
+        }
+        if Instant::now() >= next {
+            seen = changes();
+            pool.trim(Bytes::ZERO);
+            answer = request();
+            next = Instant::now() + PAUSE;
+        }
+        answer.is_some()
     });
-    if has_waited {
-        DONE.fetch_max(freed, Ordering::Relaxed);
+    if !is_over {
+        frees::waited_in_vain(device.handle);
     }
-    served
+    answer
 }

@@ -191,6 +191,18 @@ fn what_a_pool_waits_for_leaves_the_limit() {
     }
 }
 
+/// So is what was freed behind many others in one stream.
+#[test]
+fn the_last_of_many_frees_is_waited_for() {
+    let (all, first, rest) = (
+        "pool:16M ".repeat(40),
+        "give ".repeat(36),
+        "give ".repeat(4),
+    );
+    let steps = format!("{all} work:20000000 {first} work:20000000 {rest} other pool:1000M");
+    assert_eq!(last(&limited(&steps)), 0);
+}
+
 /// Where nothing was freed there is nothing to wait for.
 #[test]
 fn a_refusal_does_not_wait_for_work_that_frees_nothing() {

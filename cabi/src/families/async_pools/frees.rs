@@ -101,12 +101,10 @@ pub(crate) fn free(
 ) -> CudaResult {
     // Asked before: afterwards it may be another's memory.
     let is_any = ANY.load(Ordering::Relaxed) && devices::any_limited();
-    let device = is_any.then(|| limited(address)).flatten();
+    let is_free = is_any && !captures(stream);
+    let device = is_free.then(|| limited(address)).flatten();
     let result = call();
-    if let Some(device) = device
-        && result == 0
-        && !captures(stream)
-    {
+    if let Some(device) = device.filter(|_| result == 0) {
         note(device, stream);
     }
     result

@@ -21,6 +21,7 @@
 //! user's own risk). Memory leaves the heap and the page map before it goes
 //! back to the driver.
 
+mod caches;
 mod check;
 mod direct;
 mod fences;
@@ -31,6 +32,7 @@ mod ladder;
 mod miss;
 mod pack;
 mod pressure;
+mod recall;
 mod release;
 mod retire;
 mod shortage;
@@ -40,7 +42,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::address::Bytes;
-use crate::config::{Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind};
+use crate::config::{
+    Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind, ThreadCacheSize,
+};
 use crate::driver::Driver;
 use crate::driver::metered::{Metered, call};
 use crate::error::Code;
@@ -53,6 +57,7 @@ use crate::strategy::packing::Packing;
 use crate::strategy::{Pinned, PinnedPlan, Rounder, Strategy};
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{Lock, OnceLock};
+use crate::thread_cache::CacheHub;
 
 pub use check::Inconsistency;
 use direct::Kind;
@@ -94,6 +99,12 @@ pub struct Arena<D: Driver> {
     /// Called at the end of calls; see [`Arena::followed_by`].
     then: Option<fn()>,
     watch: Watch,
+    /// Why threads keep nothing, by the options.
+    not_kept: Option<&'static str>,
+    /// Whether they may keep what they free.
+    keeps: bool,
+    cache_size: ThreadCacheSize,
+    hub: Arc<CacheHub>,
     state: Lock<ArenaState<D::Fence>>,
     ooms: Lock<OomLog>,
 }
@@ -150,7 +161,10 @@ impl<D: Driver> Arena<D> {
     ) -> Arena<D> {
         let policy = ReleasePolicy::new(config, &strategy);
         let packing = Packing::new(&strategy);
-        let heap = Heap::new(id, map, config, kind == Kind::Host);
+        let hub = Arc::new(CacheHub::new(Arc::clone(&map), id));
+        let not_kept = caches::why_not(config, kind, &strategy);
+        let pool_of_kept = not_kept.is_none().then(|| strategy.pool_of_small());
+        let heap = Heap::new(id, map, config, kind == Kind::Host, pool_of_kept);
         Arena {
             id,
             driver: Metered::new(driver),
@@ -170,11 +184,15 @@ impl<D: Driver> Arena<D> {
             fail_at_limit: config.fail_at_limit,
             retry_time: config.retry_time,
             watch: Watch::default(),
+            keeps: not_kept.is_none(),
+            not_kept,
+            cache_size: config.thread_cache,
             pressure: None,
             holds: AtomicBool::new(false),
             owes: AtomicBool::new(false),
             then: None,
-            state: Lock::new(ArenaState::new(heap, config, packing)),
+            state: Lock::new(ArenaState::new(heap, Arc::clone(&hub), config, packing)),
+            hub,
             ooms: Lock::new(OomLog::default()),
         }
     }

@@ -28,7 +28,7 @@ pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use target::StatsTarget;
 pub use types::{
     Decay, DeviceShare, FamiliesConfig, Fill, FreeSync, GarbageThreshold, GroupConfig, Import,
-    OomReport, PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind,
+    OomReport, PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind, ThreadCacheSize,
 };
 
 /// The values of all options.
@@ -101,6 +101,8 @@ pub struct Config {
     pub device_limits: Vec<(u32, DeviceShare)>,
     /// When freed memory may be handed out again.
     pub free_sync: FreeSync,
+    /// What threads keep of what they free.
+    pub thread_cache: ThreadCacheSize,
     /// How much freed memory collects before an epoch is closed.
     pub garbage_threshold: GarbageThreshold,
     /// Share of a closing batch's bytes that is released with it, the largest
@@ -170,6 +172,7 @@ impl Default for Config {
             limit: None,
             device_limits: Vec::new(),
             free_sync: FreeSync::default(),
+            thread_cache: ThreadCacheSize::default(),
             garbage_threshold: GarbageThreshold::default(),
             garbage_fraction: 1.0,
             limbo_budget: None,

@@ -10,6 +10,7 @@ pub(crate) mod calls;
 pub(crate) mod history;
 mod metrics;
 mod picture;
+mod threads;
 
 use crate::address::{Address, Bytes};
 use crate::heap::block::{Block, BlockId};
@@ -53,8 +54,9 @@ const FALL_WITH_FENCES: [Metric; 3] = [Metric::Active, Metric::ActiveBytes, Metr
 /// See the module.
 pub(crate) struct Counters {
     metrics: Metrics,
-    /// Something of `FALL_WITH_FENCES` rose, or limbo did, since it was last
-    /// compared with its peak.
+    limbo: Bytes,
+    /// Something of `FALL_WITH_FENCES` rose since it was last compared with its
+    /// peak.
     peaks_due: bool,
     /// The program holds more than ever: what it consists of is to be noted
     /// before anything is freed.
@@ -81,6 +83,7 @@ impl Counters {
     pub(crate) fn new(max_split: Option<Bytes>) -> Counters {
         Counters {
             metrics: Metrics::default(),
+            limbo: Bytes::ZERO,
             peaks_due: false,
             live_rose: false,
             reserved_rose: false,
@@ -120,13 +123,17 @@ impl Counters {
             self.oversize_allocations.raise(1);
             self.oversize_allocations.update_peak();
         }
-        let class = size_class(info.requested);
+        self.count_allocation(info.size, info.requested);
+    }
+
+    fn count_allocation(&mut self, size: Bytes, requested: Bytes) {
+        let class = size_class(requested);
         let count = &mut self.stats.classes[class];
         count.allocations += 1;
-        count.requested = count.requested.saturating_add(info.requested.get());
+        count.requested = count.requested.saturating_add(requested.get());
         let live = &mut self.stats.classes_live[class];
         live.blocks = live.blocks.wrapping_add(1);
-        live.bytes = live.bytes.wrapping_add(info.size.get());
+        live.bytes = live.bytes.wrapping_add(size.get());
     }
 
     /// The program freed a block; `waits`: it goes to limbo.
@@ -136,10 +143,6 @@ impl Counters {
         self.history.note(action, info.requested, info.stack);
         if std::mem::take(&mut self.live_rose) {
             self.stats.classes_at_peak = self.stats.classes_live;
-        }
-        if !waits {
-            // Else what never was in limbo would count there.
-            self.update_peaks();
         }
         let mut metrics = self.metrics.of(info.pool);
         metrics.lower(Metric::Allocation, 1);
@@ -152,7 +155,9 @@ impl Counters {
         let live = &mut self.stats.classes_live[class];
         live.blocks = live.blocks.wrapping_sub(1);
         live.bytes = live.bytes.wrapping_sub(info.size.get());
-        self.peaks_due |= waits;
+        if waits {
+            self.entered_limbo(info.size);
+        }
     }
 
     /// The driver did not take back a direct allocation that had left so far:
@@ -191,7 +196,10 @@ impl Counters {
 
     /// The device is done with a freed block.
     #[inline]
-    pub(crate) fn free_completed(&mut self, info: BlockInfo) {
+    pub(crate) fn free_completed(&mut self, info: BlockInfo, waited: bool) {
+        if waited {
+            self.limbo = self.limbo.saturating_sub(info.size);
+        }
         let action = Action::FreeCompleted(info.address);
         self.history.note(action, info.requested, info.stack);
         self.update_peaks();
@@ -206,7 +214,6 @@ impl Counters {
     fn update_peaks(&mut self) {
         if std::mem::take(&mut self.peaks_due) {
             self.metrics.update_peaks(&FALL_WITH_FENCES);
-            self.stats.limbo.peak = self.stats.limbo.peak.max(self.limbo());
         }
     }
 
@@ -249,7 +256,7 @@ impl Counters {
     /// A chunk left, with what of it was in limbo.
     pub(crate) fn chunk_left(&mut self, chunk: &LeftChunk) {
         for block in &chunk.in_limbo {
-            self.free_completed(BlockInfo::of(block, chunk.pool));
+            self.free_completed(BlockInfo::of(block, chunk.pool), true);
         }
         let mut metrics = self.metrics.of(chunk.pool);
         metrics.lower(Metric::InactiveSplitBytes, chunk.split_bytes.get());
@@ -325,6 +332,7 @@ impl Counters {
         for counter in [&mut self.oversize_allocations, &mut self.oversize_segments] {
             counter.lower(counter.current);
         }
+        self.limbo = Bytes::ZERO;
         self.stats.idle = Bytes::ZERO;
         self.stats.idle_low = Bytes::ZERO;
         self.stats.chunks = 0;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::config::Config;
-use crate::page_map::{ArenaId, PageMap};
+use crate::page_map::{ArenaId, PageMap, SlotWord};
 use crate::strategy::{Pool, SMALL, most_waste};
 
 use block::{Block, BlockId, Blocks, ChunkId, State};
@@ -74,6 +74,8 @@ pub(crate) struct LeftChunk {
 pub(crate) struct Heap {
     arena: ArenaId,
     map: Arc<PageMap>,
+    /// The pool of the chunks whose small blocks threads may keep, if they may.
+    pool_of_kept: Option<Pool>,
     /// Changed here alone, but for records whose chunk has left.
     pub(crate) blocks: Blocks,
     pub(crate) chunks: Chunks,
@@ -87,10 +89,17 @@ pub(crate) struct Heap {
 
 impl Heap {
     /// One that holds nothing yet; `is_host`: its memory will be the host's.
-    pub(crate) fn new(arena: ArenaId, map: Arc<PageMap>, config: &Config, is_host: bool) -> Heap {
+    pub(crate) fn new(
+        arena: ArenaId,
+        map: Arc<PageMap>,
+        config: &Config,
+        is_host: bool,
+        pool_of_kept: Option<Pool>,
+    ) -> Heap {
         Heap {
             arena,
             map,
+            pool_of_kept,
             blocks: Blocks::new(),
             chunks: Chunks::new(),
             indexes: Indexes::new(),
@@ -135,9 +144,18 @@ impl Heap {
         let block = self.blocks.get_mut(id);
         block.state = State::Live;
         block.requested = request;
-        let Block { address, chunk, .. } = *block;
-        self.map.set_block(address, id.0);
+        let Block {
+            address,
+            size,
+            chunk,
+            ..
+        } = *block;
         let chunk = self.chunks.get_mut(chunk);
+        let may_be_kept =
+            (chunk.as_ref()).is_some_and(|chunk| Some(chunk.pool) == self.pool_of_kept);
+        let word = may_be_kept.then(|| SlotWord::cacheable(self.arena, id.0, size, request));
+        let word = word.flatten().unwrap_or(SlotWord::in_chunk(id.0));
+        self.map.set_block(address, word);
         let was_idle = chunk.and_then(|chunk| {
             chunk.live += 1;
             (chunk.live == 1).then_some(chunk.size)
@@ -150,16 +168,28 @@ impl Heap {
     #[inline(always)]
     pub(crate) fn take_live(&mut self, address: Address) -> Option<(BlockId, Block)> {
         let spot = self.map.spot(address)?;
-        let (id, &block) = self.blocks.find(spot.block(self.arena)?)?;
-        if block.state != State::Live || block.address != address {
-            return None;
-        }
+        let word = spot.live(self.arena)?;
+        let (id, block) = self.live_block_of(word, address)?;
         if block.chunk == ChunkId::DIRECT {
             self.map.release_direct(address);
-        } else {
-            spot.clear();
+        } else if !spot.take(word) {
+            return None;
         }
         Some((id, block))
+    }
+
+    /// The same of a block that a thread has kept.
+    pub(crate) fn take_kept(&mut self, address: Address) -> Option<(BlockId, Block)> {
+        let spot = self.map.spot(address)?;
+        let word = spot.word();
+        let (id, block) = self.live_block_of(word, address)?;
+        spot.clear();
+        Some((id, block))
+    }
+
+    /// The pool of the chunks whose small blocks threads may keep.
+    pub(crate) fn pool_of_kept(&self) -> Pool {
+        self.pool_of_kept.unwrap_or(Pool::Small)
     }
 
     /// A chunk has one live block less: its pool, and its size, if it is idle from
@@ -175,8 +205,9 @@ impl Heap {
 
     /// A block is in limbo from now on; `elsewhere`: it was freed from another
     /// context than the arena's.
-    pub(crate) fn wait(&mut self, id: BlockId, elsewhere: bool) {
+    pub(crate) fn wait(&mut self, id: BlockId, requested: Bytes, elsewhere: bool) {
         let record = self.blocks.get_mut(id);
+        record.requested = requested;
         record.state = State::Limbo;
         record.elsewhere = elsewhere;
     }

@@ -68,6 +68,9 @@
 //!   which can be queried and waited for together;
 //! * *epoch*: the batch of limbo blocks behind one fence;
 //! * *reclaimable*: of a block in limbo, that its epoch has ended;
+//! * *kept*: of a small block, that the thread which freed it has it for its own
+//!   next requests; the arena can *recall* it;
+//! * *batch*: what a thread keeps behind one fence;
 //! * *limbo budget*: the most that may lie in limbo before an allocation waits
 //!   for it;
 //! * *retired*: of an arena, that its context is gone and its memory with it;
@@ -95,9 +98,10 @@
 //! 8. `strategy`: when to take chunks and how large.
 //! 9. `heap`: chunks, blocks and the free index; it says what happened.
 //! 10. `limbo`: what was freed and may still be in use, by epochs.
-//! 11. `counters`: what that does to which counter, and the newest events.
-//! 12. [`arena`]: all of it for one context, behind one lock and above one driver.
-//! 13. [`lanes`]: arenas for single streams, for memory whose users say where
+//! 11. `thread_cache`: small blocks that threads keep for their own next requests.
+//! 12. `counters`: what all of that does to which counter, and the newest events.
+//! 13. [`arena`]: all of it for one context, behind one lock and above one driver.
+//! 14. [`lanes`]: arenas for single streams, for memory whose users say where
 //!     they use it.
 
 #![forbid(unsafe_code)]
@@ -124,6 +128,7 @@ pub mod scope;
 pub mod stats;
 mod strategy;
 mod sync;
+mod thread_cache;
 mod waiters;
 
 pub use address::{Address, Bytes};

@@ -118,6 +118,16 @@ impl<F: Clone> Limbo<F> {
         self.is_prompt |= is_prompt(block);
     }
 
+    /// Adds a block whose free this epoch covers, or to the open batch.
+    pub(crate) fn push_to(&mut self, epoch: Option<u64>, id: BlockId, block: &Block) {
+        // One that was joined to a later one is found there.
+        let covers = |covering: &&mut Epoch<F>| epoch.is_some_and(|own| own <= covering.number);
+        match self.epochs.iter_mut().find(covers) {
+            Some(epoch) => epoch.blocks.push(id),
+            None => self.push(id, block),
+        }
+    }
+
     /// Bytes freed since the last batch was closed.
     pub(crate) fn fresh_bytes(&self) -> Bytes {
         self.fresh_bytes
@@ -135,6 +145,21 @@ impl<F: Clone> Limbo<F> {
     /// taken, up to the share `fraction` of the bytes (the last one may pass
     /// it); the rest stays open.
     pub(crate) fn close(&mut self, blocks: &mut Blocks, fraction: f64) -> Option<u64> {
+        self.close_if(blocks, fraction, |batch| !batch.is_empty())
+    }
+
+    /// The same, also where nothing is in it: blocks elsewhere belong to the
+    /// epoch.
+    pub(crate) fn close_for_others(&mut self, blocks: &mut Blocks) -> Option<u64> {
+        self.close_if(blocks, 1.0, |_| true)
+    }
+
+    fn close_if(
+        &mut self,
+        blocks: &mut Blocks,
+        fraction: f64,
+        is_worth: impl FnOnce(&[BlockId]) -> bool,
+    ) -> Option<u64> {
         let spare = self.spare.pop().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.open, spare);
         self.fresh = 0;
@@ -144,7 +169,7 @@ impl<F: Clone> Limbo<F> {
         if fraction < 1.0 {
             self.keep_the_small(blocks, &mut batch, fraction);
         }
-        if batch.is_empty() {
+        if !is_worth(&batch) {
             self.recycle(batch);
             return None;
         }

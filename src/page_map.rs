@@ -27,16 +27,16 @@
 //! arenas ever held, and none of it is given back.
 
 mod around;
-mod entry;
 mod inline;
+mod slot_word;
 mod tenure;
 
 use crate::address::{Address, Bytes};
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use entry::Entry;
 use inline::Inline;
+pub(crate) use slot_word::{MOST_CACHEABLE, SlotWord};
 use tenure::{Holder, Tenure};
 
 /// Blocks and direct allocations start at multiples of this.
@@ -91,35 +91,51 @@ pub enum Owner {
     Arena(ArenaId),
 }
 
-/// An [`Entry`].
+/// An [`SlotWord`].
 type Slot = AtomicU64;
 
 /// The place of an address at which blocks start, for those who look at it
 /// more than once.
 #[derive(Copy, Clone)]
-pub(crate) struct Spot<'a> {
+pub(crate) struct SlotRef<'a> {
     page: &'a Page,
     slot: &'a Slot,
     /// Which slot of the page's own that is, if it is one.
     inline: Option<usize>,
 }
 
-impl Spot<'_> {
+impl SlotRef<'_> {
     /// What is said of the block.
     #[inline]
-    fn entry(self) -> Entry {
+    pub(crate) fn word(self) -> SlotWord {
         // Acquire: pairs with the Release of whoever entered the block. The
         // thread that frees got the pointer from the one that allocated, so it
         // sees at least that store.
-        Entry::from_word(self.slot.load(Ordering::Acquire))
+        SlotWord::from_word(self.slot.load(Ordering::Acquire))
     }
 
-    /// The live block of this arena that starts here, as the arena numbers it.
+    /// What is said of the live block of this arena that starts here.
     #[inline]
-    pub(crate) fn block(self, arena: ArenaId) -> Option<u32> {
-        let entry = self.entry();
-        let own = entry.direct().is_none_or(|other| other == arena);
-        entry.number().filter(|_| own)
+    pub(crate) fn live(self, arena: ArenaId) -> Option<SlotWord> {
+        let word = self.word();
+        let own = if word.is_cacheable() {
+            word.is_live_of(SlotWord::of_owner(arena))
+        } else {
+            word.direct().is_none_or(|other| other == arena)
+        };
+        (own && word != SlotWord::NONE).then_some(word)
+    }
+
+    /// Takes out the live block of which this was said; false where another
+    /// thread has freed it since.
+    #[inline]
+    pub(crate) fn take(self, live: SlotWord) -> bool {
+        // Without the arena's lock threads change cacheable blocks alone.
+        let taken = !live.is_cacheable() || CacheableSlot(self.slot).keep(live);
+        if taken {
+            self.clear();
+        }
+        taken
     }
 
     /// Takes out the block of a chunk.
@@ -128,11 +144,49 @@ impl Spot<'_> {
         if let Some(at) = self.inline {
             return self.page.inline.clear(at);
         }
-        if self.slot.load(Ordering::Relaxed) != Entry::NONE.word() {
+        if self.slot.load(Ordering::Relaxed) != SlotWord::NONE.word() {
             self.page.count(-1);
         }
-        // Release: pairs with the Acquire in `Spot::entry`.
-        self.slot.store(Entry::NONE.word(), Ordering::Release);
+        // Release: pairs with the Acquire in `SlotRef::word`.
+        self.slot.store(SlotWord::NONE.word(), Ordering::Release);
+    }
+}
+
+/// The place of an address at which blocks start that threads may keep: such a
+/// block is never among those of which a page tells itself.
+///
+/// A live block's word is left by an exchange alone, so that of several threads
+/// that free it one succeeds. The word of a kept one changes only who has it.
+#[derive(Copy, Clone)]
+pub(crate) struct CacheableSlot<'a>(&'a Slot);
+
+impl CacheableSlot<'_> {
+    /// What is said of the block there, whatever it is.
+    #[inline]
+    pub(crate) fn word(self) -> SlotWord {
+        // Acquire: as in `SlotRef::word`.
+        SlotWord::from_word(self.0.load(Ordering::Acquire))
+    }
+
+    /// A thread keeps the live block of which this was said; false where that is
+    /// so no longer.
+    #[inline]
+    pub(crate) fn keep(self, live: SlotWord) -> bool {
+        // Acquire, on success: pairs with the Release in `hand_out`.
+        let exchange = self.0.compare_exchange(
+            live.word(),
+            live.kept().word(),
+            Ordering::Acquire,
+            Ordering::Relaxed,
+        );
+        exchange.is_ok()
+    }
+
+    /// The program gets the block that the calling thread keeps.
+    #[inline]
+    pub(crate) fn hand_out(self, live: SlotWord) {
+        // Release: pairs with the Acquire in `word`.
+        self.0.store(live.word(), Ordering::Release);
     }
 }
 
@@ -208,7 +262,7 @@ impl Page {
     /// Where it is said of a block that it starts there; none where none ever
     /// did.
     #[inline]
-    fn spot(&self, address: Address) -> Option<Spot<'_>> {
+    fn spot(&self, address: Address) -> Option<SlotRef<'_>> {
         let (slot, inline) = if let Some(subpages) = self.subpages.get() {
             let subpage = &subpages[index(address, SUBPAGE_SHIFT, SUBPAGES)];
             (subpage.slot(address)?, None)
@@ -217,31 +271,31 @@ impl Page {
             (slot, Some(at))
         };
         let page = self;
-        Some(Spot { page, slot, inline })
+        Some(SlotRef { page, slot, inline })
     }
 
     /// Enters a block of the chunk that fills the page, or has a part of it.
     /// None starts there.
     #[inline]
-    fn set(&self, address: Address, entry: Entry) {
+    fn set(&self, address: Address, entry: SlotWord) {
         debug_assert!(
             self.spot(address)
-                .is_none_or(|spot| spot.entry() == Entry::NONE)
+                .is_none_or(|spot| spot.word() == SlotWord::NONE)
         );
         let is_inline = self.subpages.get().is_none() && self.tenure.is_whole();
-        if !is_inline || !self.inline.set(number(address), entry) {
+        if !is_inline || entry.is_cacheable() || !self.inline.set(number(address), entry) {
             self.set_in_table(address, entry, is_inline);
         }
     }
 
     #[inline(never)]
-    fn set_in_table(&self, address: Address, entry: Entry, is_inline: bool) {
+    fn set_in_table(&self, address: Address, entry: SlotWord, is_inline: bool) {
         if is_inline {
             self.make_table(address);
         }
         self.count(1);
         let slot = self.subpage_made(address).slot_made(address);
-        // Release: pairs with the Acquire in `Spot::entry`.
+        // Release: pairs with the Acquire in `SlotRef::word`.
         slot.store(entry.word(), Ordering::Release);
     }
 
@@ -307,21 +361,37 @@ impl PageMap {
         };
         let arena = match holder {
             Some(Holder::Whole(arena)) => Some(arena),
-            Some(Holder::Shared) => self.spot(address).and_then(|spot| spot.entry().direct()),
+            Some(Holder::Shared) => self.spot(address).and_then(|spot| spot.word().direct()),
             None => None,
         };
         arena.map_or(Owner::Foreign, Owner::Arena)
     }
 
-    /// The live block of this arena that starts exactly here.
+    /// What is said of the live block of this arena that starts exactly here.
     #[inline]
-    pub(crate) fn block(&self, arena: ArenaId, address: Address) -> Option<u32> {
-        self.spot(address)?.block(arena)
+    pub(crate) fn live(&self, arena: ArenaId, address: Address) -> Option<SlotWord> {
+        self.spot(address)?.live(arena)
+    }
+
+    /// Where blocks start that threads may keep; none where none ever did.
+    #[inline]
+    pub(crate) fn cacheable_at(&self, address: Address) -> Option<CacheableSlot<'_>> {
+        if !address.is_aligned(SLOT) {
+            return None;
+        }
+        self.cacheable(address)
+    }
+
+    /// The same of the slot that the address lies in.
+    #[inline]
+    pub(crate) fn cacheable(&self, address: Address) -> Option<CacheableSlot<'_>> {
+        let slot = self.page(address)?.subpage(address)?.slot(address)?;
+        Some(CacheableSlot(slot))
     }
 
     /// Where that is said; none where no block ever started.
     #[inline]
-    pub(crate) fn spot(&self, address: Address) -> Option<Spot<'_>> {
+    pub(crate) fn spot(&self, address: Address) -> Option<SlotRef<'_>> {
         if !address.is_aligned(SLOT) {
             return None;
         }
@@ -381,9 +451,9 @@ impl PageMap {
 
     /// Enters the block of a chunk that this arena holds; none starts there.
     #[inline]
-    pub(crate) fn set_block(&self, address: Address, block: u32) {
+    pub(crate) fn set_block(&self, address: Address, block: SlotWord) {
         if let Some(page) = self.page(address) {
-            page.set(address, Entry::in_chunk(block));
+            page.set(address, block);
         }
     }
 
@@ -410,10 +480,10 @@ impl PageMap {
             page.tenure.unshare();
             return false;
         }
-        let entry = Entry::direct_of(arena, block).word();
-        // Release: pairs with the Acquire in `Spot::entry`.
+        let entry = SlotWord::direct_of(arena, block).word();
+        // Release: pairs with the Acquire in `SlotRef::word`.
         let exchange = subpage.slot_made(address).compare_exchange(
-            Entry::NONE.word(),
+            SlotWord::NONE.word(),
             entry,
             Ordering::Release,
             Ordering::Relaxed,
@@ -431,8 +501,8 @@ impl PageMap {
         let page = self.page(address);
         if let Some((page, subpage)) = page.and_then(|page| Some((page, page.subpage(address)?))) {
             if let Some(slot) = subpage.slot(address) {
-                // Release: pairs with the Acquire in `Spot::entry`.
-                slot.store(Entry::NONE.word(), Ordering::Release);
+                // Release: pairs with the Acquire in `SlotRef::word`.
+                slot.store(SlotWord::NONE.word(), Ordering::Release);
             }
             subpage.tenure.unshare();
             page.tenure.unshare();

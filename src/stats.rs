@@ -137,6 +137,8 @@ pub struct ArenaStats {
     pub at_reserved_peak: Parts,
     /// Requests that a cached block served without a driver allocation.
     pub hits: u64,
+    /// Of these, by a block that the requesting thread itself had kept.
+    pub thread_hits: u64,
     /// Requests that were served by taking a chunk.
     pub misses: u64,
     /// Misses for which enough was cached in their pool, but not in one piece.

@@ -112,6 +112,14 @@ impl Strategy {
         }
     }
 
+    /// The pool of the chunks that small requests are served from.
+    pub(crate) fn pool_of_small(&self) -> Pool {
+        match self {
+            Strategy::AutoGrowth(_) => Pool::Small,
+            _ => Pool::Large,
+        }
+    }
+
     /// The unit of chunk sizes.
     pub(crate) fn chunk_unit(&self) -> Bytes {
         match self {

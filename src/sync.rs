@@ -10,6 +10,9 @@
 mod real {
     pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, atomic};
 
+    /// A lock that is held.
+    pub(crate) type LockGuard<'a, T> = spin::mutex::SpinMutexGuard<'a, T, crate::patience::Brief>;
+
     /// A spin lock.
     pub(crate) type Lock<T> = spin::mutex::SpinMutex<T, crate::patience::Brief>;
 }
@@ -17,6 +20,9 @@ mod real {
 #[cfg(loom)]
 mod modelled {
     pub(crate) use loom::sync::{Condvar, Mutex, MutexGuard, atomic};
+
+    /// A lock that is held.
+    pub(crate) type LockGuard<'a, T> = MutexGuard<'a, T>;
 
     /// A [`Lock`] over the checker's mutex.
     pub(crate) struct Lock<T>(loom::sync::Mutex<T>);
@@ -30,6 +36,10 @@ mod modelled {
         pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
             self.0.lock().unwrap()
         }
+
+        pub(crate) fn try_lock(&self) -> Option<loom::sync::MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
     }
 
     /// The part of `std::sync::OnceLock` that is used here. The checker has
@@ -38,6 +48,6 @@ mod modelled {
 }
 
 #[cfg(loom)]
-pub(crate) use modelled::{Condvar, Lock, Mutex, MutexGuard, OnceLock, atomic};
+pub(crate) use modelled::{Condvar, Lock, LockGuard, Mutex, MutexGuard, OnceLock, atomic};
 #[cfg(not(loom))]
-pub(crate) use real::{Condvar, Lock, Mutex, MutexGuard, OnceLock, atomic};
+pub(crate) use real::{Condvar, Lock, LockGuard, Mutex, MutexGuard, OnceLock, atomic};

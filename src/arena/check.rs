@@ -13,8 +13,10 @@ use crate::counters::BlockInfo;
 use crate::driver::Driver;
 use crate::heap::block::{Block, BlockId, ChunkId, State};
 use crate::heap::chunk::Chunk;
+use crate::page_map::SlotWord;
 use crate::stats::{ClassLive, Metric, SIZE_CLASSES, size_class};
 use crate::strategy::Pool;
+use crate::thread_cache::Kept;
 
 /// Blocks of up to this size are looked for from their ends.
 const SMALL_AROUND: Bytes = Bytes::kib(16);
@@ -115,8 +117,23 @@ impl Sums {
         self.oversize_segments += u64::from(oversize);
     }
 
-    fn add_block(&mut self, block: &Block, info: BlockInfo, oversize: bool) {
+    /// What caches have room for counts as held.
+    fn add_room(&mut self, pool: Pool, cache: &Kept) {
+        for (size, fewer) in cache.fewer() {
+            let class = &mut self.classes[size_class(size)];
+            class.blocks = class.blocks.wrapping_add(fewer);
+            class.bytes = (class.bytes).wrapping_add(fewer.wrapping_mul(size.get()));
+        }
+        let room = cache.room();
+        self.live = self.live.saturating_add(Bytes::new(room.bytes));
+        self.add(pool, Metric::Allocation, room.blocks);
+        self.add(pool, Metric::AllocatedBytes, room.bytes);
+        self.add(pool, Metric::RequestedBytes, room.asked);
+    }
+
+    fn add_block(&mut self, block: &Block, info: BlockInfo, oversize: bool, is_kept: bool) {
         match block.state {
+            State::Live if is_kept => {}
             State::Live => {
                 self.live = self.live.saturating_add(info.size);
                 self.add(info.pool, Metric::Allocation, 1);
@@ -158,11 +175,18 @@ impl<F: Clone> ArenaState<F> {
     /// The first difference found.
     pub(crate) fn validate(&self) -> Result<(), Inconsistency> {
         let mut sums = Sums::default();
+        // No thread takes out or puts in what it keeps meanwhile.
+        let held: Vec<_> = (self.caches.iter())
+            .filter_map(|&at| self.hub.hold(at))
+            .collect();
         for (id, chunk) in self.heap.chunks.iter() {
             self.validate_chunk(id, chunk, &mut sums)?;
         }
         self.validate_direct(&mut sums)?;
         self.validate_limbo(&sums)?;
+        for kept in &held {
+            sums.add_room(self.heap.pool_of_kept(), kept);
+        }
         self.validate_metrics(&sums)?;
         let stats = self.counters.picture();
         for (name, kept, summed) in [
@@ -260,18 +284,19 @@ impl<F: Clone> ArenaState<F> {
                 "{id:?} is {:?} inside a chunk",
                 block.state
             );
+            let requested = self.heap.requested(block);
             ensure!(
-                free == block.requested.is_zero(),
-                "{} were asked for of {id:?}, which is {:?}",
-                block.requested,
+                free == requested.is_zero(),
+                "{requested} were asked for of {id:?}, which is {:?}",
                 block.state
             );
             live += u32::from(block.state == State::Live);
-            sums.add_block(
-                block,
-                self.info(block),
-                self.counters.is_oversize(block.size),
-            );
+            let info = BlockInfo {
+                requested,
+                ..self.info(block)
+            };
+            let is_oversize = self.counters.is_oversize(block.size);
+            sums.add_block(block, info, is_oversize, self.heap.is_kept(block));
             (before, was_free) = (id, free);
             at = at.checked_add(block.size).unwrap_or(Address::new(u64::MAX));
         }
@@ -298,7 +323,8 @@ impl<F: Clone> ArenaState<F> {
     /// The page map has the blocks that are live, and only these.
     fn validate_entry(&self, id: BlockId, block: &Block) -> Result<(), Inconsistency> {
         let expected = (block.state == State::Live).then_some(id);
-        let mapped = self.heap.mapped(block.address);
+        let word = self.heap.mapped(block.address);
+        let mapped = word.and_then(SlotWord::number).map(BlockId);
         ensure!(
             mapped == expected,
             "the page map has {mapped:?} at {:?}, not {expected:?}",
@@ -340,7 +366,7 @@ impl<F: Clone> ArenaState<F> {
             sums.see(id);
             let (info, oversize) = (self.info(block), self.counters.is_oversize(block.size));
             sums.add_segment(info.pool, block.size, oversize);
-            sums.add_block(block, info, oversize);
+            sums.add_block(block, info, oversize, false);
             if block.state == State::Live {
                 self.validate_entry(id, block)?;
             }

@@ -87,16 +87,36 @@ impl<D: Driver> Arena<D> {
         let Some(number) = self.state.lock().close_epoch(fraction) else {
             return;
         };
+        self.fence_epoch(number, fence);
+    }
+
+    /// Closes an epoch for what a thread keeps, and the open batch with it. Its
+    /// number, when its fence is made.
+    pub(super) fn close_for_thread(&self) -> Option<u64> {
+        let number = self.state.lock().close_epoch_for_thread()?;
+        self.fence_epoch(number, Driver::fence).then_some(number)
+    }
+
+    /// Makes the fence of a closed epoch; false where that fails, and the epoch
+    /// is open again.
+    fn fence_epoch(
+        &self,
+        number: u64,
+        fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>,
+    ) -> bool {
         let mut closing = Closing {
             arena: self,
             number: Some(number),
         };
-        if let Ok(fence) = fence(&self.driver) {
-            closing.number = None;
-            let mut state = self.state.lock();
-            state.counters.epoch_closed();
-            state.limbo.set_fence(number, fence);
-        }
+        let made = fence(&self.driver);
+        let Ok(fence) = made else {
+            return false;
+        };
+        closing.number = None;
+        let mut state = self.state.lock();
+        state.counters.epoch_closed();
+        state.limbo.set_fence(number, fence);
+        true
     }
 
     /// Makes available what the device is done with.
@@ -186,6 +206,7 @@ impl<D: Driver> Arena<D> {
 
     /// Waits until limbo is empty, as far as fences can be made.
     pub(super) fn wait_for_all(&self, whose: Whose) {
+        self.state.lock().recall();
         self.close(Extent::All);
         while self.wait_for_oldest(Wait::All, whose) {}
     }
@@ -246,6 +267,7 @@ impl<D: Driver> Arena<D> {
     }
 
     fn flush_now(&self) {
+        self.state.lock().recall();
         self.close(Extent::All);
         self.poll();
         self.decay();
@@ -255,6 +277,7 @@ impl<D: Driver> Arena<D> {
     #[must_use]
     pub fn limbo(&self) -> Bytes {
         let mut state = self.state.lock();
+        state.recall();
         state.put_back_reclaimable();
         state.counters.limbo()
     }

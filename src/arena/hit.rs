@@ -92,10 +92,26 @@ impl<D: Driver> Arena<D> {
         self.allocate_for(request, Stray::Left)
     }
 
+    #[inline(always)]
     fn allocate_for(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
         let _step = self.step();
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
+        }
+        if self.keeps
+            && let Some(address) = self.take_kept(request)
+        {
+            return Ok(address);
+        }
+        self.allocate_in_state(request, stray)
+    }
+
+    /// The same from what the lock guards.
+    fn allocate_in_state(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
+        if self.keeps
+            && let Some(address) = self.take_counted(request)
+        {
+            return Ok(address);
         }
         let stack = self.call_stack();
         let size = match &self.rounder {
@@ -119,7 +135,10 @@ impl<D: Driver> Arena<D> {
                     pool,
                 };
                 let want = Want { fit, stack };
-                let hit = self.state.lock().take(want, Search::Quick);
+                let mut hit = self.state.lock().take(want, Search::Quick);
+                if hit.is_none() && self.keeps {
+                    hit = self.take_sealed(request);
+                }
                 hit.map_or_else(|| self.allocate_after_miss(want), Ok)
             }
         };
@@ -139,6 +158,17 @@ impl<D: Driver> Arena<D> {
     /// its own allocation back. Nothing is changed then.
     pub fn free(&self, address: Address) -> Result<(), FreeError> {
         let _step = self.step();
+        if self.keeps && !self.driver.is_elsewhere() && self.keep(address) {
+            return Ok(());
+        }
+        self.free_in_state(address)
+    }
+
+    /// The same to what the lock guards.
+    fn free_in_state(&self, address: Address) -> Result<(), FreeError> {
+        if self.keeps && !self.driver.is_elsewhere() && self.keep_now(address) {
+            return Ok(());
+        }
         let (freed, batch_is_full) = self.leave_program(address)?;
         let strict = self.free_sync == FreeSync::Strict;
         let is_done = match freed {
@@ -285,6 +315,7 @@ impl<F: Clone> ArenaState<F> {
     /// The program got a block.
     #[inline]
     pub(super) fn gave(&mut self, id: BlockId, info: BlockInfo) {
+        self.prepare_peak(info.pool, info.size, info.requested);
         self.counters.handed_out(id, info);
         if let Some(packing) = &mut self.packing {
             packing.rose(self.counters.live());
@@ -312,7 +343,7 @@ impl<F: Clone> ArenaState<F> {
             packing.fell(self.counters.live());
         }
         if waits {
-            self.heap.wait(id, elsewhere);
+            self.heap.wait(id, block.requested, elsewhere);
             self.limbo.push(id, &block);
             return Ok(Freed::Limbo);
         }

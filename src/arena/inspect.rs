@@ -50,7 +50,9 @@ impl<D: Driver> Arena<D> {
     #[must_use]
     pub fn watched(self, watch: Watch) -> Arena<D> {
         self.state.lock().counters.history = History::new(watch.events);
-        Arena { watch, ..self }
+        let mut arena = Arena { watch, ..self };
+        arena.keeps = arena.not_kept().is_none();
+        arena
     }
 
     /// How many events are kept: none where the host had no memory for them.
@@ -82,14 +84,14 @@ impl<D: Driver> Arena<D> {
     /// host has no memory for them.
     #[must_use]
     pub fn events(&self) -> Option<Snapshot> {
-        self.filled(0, ArenaState::events)
+        self.filled(0, |state, snapshot| state.events(snapshot))
     }
 
     /// What `fill` puts into a snapshot with room for so many blocks.
     fn filled(
         &self,
         most: usize,
-        fill: fn(&ArenaState<D::Fence>, &mut Snapshot) -> bool,
+        fill: fn(&mut ArenaState<D::Fence>, &mut Snapshot) -> bool,
     ) -> Option<Snapshot> {
         if let Some(held) = self.at_the_end() {
             return held;
@@ -99,7 +101,7 @@ impl<D: Driver> Arena<D> {
             let mut room = self.state.lock().snapshot_room();
             room.blocks = room.blocks.min(most);
             room.and_more().reserve(&mut snapshot).ok()?;
-            if fill(&self.state.lock(), &mut snapshot) {
+            if fill(&mut self.state.lock(), &mut snapshot) {
                 return Some(snapshot);
             }
         }
@@ -133,9 +135,12 @@ impl<D: Driver> Arena<D> {
     #[must_use]
     pub fn glance(&self) -> Glance {
         let driver_calls = self.driver.calls();
+        let state = self.state.lock();
+        let glance = state.counters.glance();
         Glance {
             driver_calls,
-            ..self.state.lock().counters.glance()
+            live: glance.live.saturating_sub(state.room()),
+            ..glance
         }
     }
 
@@ -148,20 +153,22 @@ impl<D: Driver> Arena<D> {
     /// Bytes of the blocks that the program holds.
     #[must_use]
     pub fn live(&self) -> Bytes {
-        self.state.lock().counters.live()
+        self.state.lock().live()
     }
 
     /// Whether the program holds any block of it.
     #[must_use]
     pub fn has_live(&self) -> bool {
-        !self.state.lock().counters.live().is_zero()
+        !self.live().is_zero()
     }
 
     /// Bytes that could go back to the driver: in chunks without a live block,
     /// and what was allocated for itself and still waits for the device.
     #[must_use]
     pub fn idle(&self) -> Bytes {
-        self.state.lock().obtainable()
+        let mut state = self.state.lock();
+        state.recall();
+        state.obtainable()
     }
 
     /// The device's memory; nothing where the driver does not say.
@@ -205,7 +212,8 @@ impl<D: Driver> Arena<D> {
     #[must_use]
     pub fn mem_info_with(&self, MemInfo { free, total }: MemInfo) -> MemInfo {
         let ours = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
+            state.recall();
             let parts = if self.strategy.offers_parts_of_chunks() {
                 state.heap.obtainable_parts()
             } else {
@@ -248,6 +256,7 @@ impl<F: Clone> ArenaState<F> {
         if let Some(ended) = &self.ended {
             return (**ended).clone();
         }
+        self.recall();
         self.put_back_reclaimable();
         let mut stats = self.counters.picture();
         stats.largest_cached = self.heap.largest_free();

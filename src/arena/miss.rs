@@ -100,6 +100,9 @@ impl<D: Driver> Arena<D> {
                 return Ok(address);
             }
         }
+        if let Some(address) = self.take_recalled(want) {
+            return Ok(address);
+        }
         self.release_before_growth(want.fit.request);
         if !self.strategy.grows_alone() {
             return self.pack(want, need);
@@ -114,6 +117,16 @@ impl<D: Driver> Arena<D> {
             }
             patience.pause();
         }
+    }
+
+    /// Before more memory is taken: what threads keep may do as well.
+    fn take_recalled(&self, want: Want) -> Option<Address> {
+        if !self.state.lock().recall_unless_small() {
+            return None;
+        }
+        self.close(Extent::All);
+        self.poll();
+        self.take(want)
     }
 
     pub(super) fn take(&self, want: Want) -> Option<Address> {
@@ -195,6 +208,7 @@ impl<D: Driver> Arena<D> {
                 Ok(obtained) => return self.enter_chunk(obtained, want, kept),
                 Err(error) if !is_shortage(error) => return Err(error),
                 Err(error) if size <= least => {
+                    self.state.lock().recall();
                     // Nobody is made to wait for what an idle chunk has.
                     let opened = self.open(want);
                     return opened.map_or_else(|| self.last_resort(want, need, error), Ok);

@@ -118,6 +118,7 @@ impl<D: Driver> Arena<D> {
     /// Makes available what was freed before the device came to its end.
     /// Returns the newest epoch there is then.
     fn settle_soon(&self) -> Option<u64> {
+        self.state.lock().recall();
         self.close(Extent::All);
         self.poll();
         let mut state = self.state.lock();

@@ -20,13 +20,13 @@ pub(super) struct Looked<'a, D: Driver> {
 impl<'a, D: Driver> Looked<'a, D> {
     /// The first look.
     pub(super) fn at(arena: &'a Arena<D>) -> Looked<'a, D> {
-        let (given, _) = arena.state.lock().counters.turnover();
+        let (given, _) = arena.state.lock().turnover();
         Looked { arena, given }
     }
 
     /// The second.
     pub(super) fn live(&self) -> Bytes {
-        let (_, freed) = self.arena.state.lock().counters.turnover();
+        let (_, freed) = self.arena.state.lock().turnover();
         // Both wrap: less than nothing was held where the difference is huge.
         let held = i64::try_from(self.given.wrapping_sub(freed)).unwrap_or(0);
         Bytes::new(held.unsigned_abs())

@@ -114,6 +114,7 @@ impl<D: Driver> Arena<D> {
         if !self.driver.may_fence() || !self.driver.is_alone() {
             return None;
         }
+        self.state.lock().recall();
         self.close(Extent::All);
         let fence = self.driver.fence().ok()?;
         if self.driver.reached(&fence) != Ok(true) {
@@ -174,7 +175,8 @@ impl<D: Driver> Arena<D> {
     /// only empty chunks go.
     pub fn give_room(&self, most: Duration) -> Bytes {
         let has_some = {
-            let state = self.state.lock();
+            let mut state = self.state.lock();
+            state.recall();
             !state.obtainable().is_zero()
         };
         if !has_some || self.holds() || !self.driver.may_give_back() {
@@ -258,6 +260,7 @@ impl<D: Driver> Arena<D> {
     /// No chunk stays without a live block. What of it is in limbo goes with
     /// it, since the driver's own free waits for the device.
     pub(super) fn release_all_idle(&self) {
+        self.state.lock().recall();
         if self.state.lock().counters.idle().is_zero() || !self.driver.may_fence() {
             return;
         }

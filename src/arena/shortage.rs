@@ -154,7 +154,9 @@ impl<D: Driver> Arena<D> {
     /// Memory is short for this request, and all will be done about it.
     pub(super) fn note_need(&self, need: &Need) {
         if self.watch.ooms && need.before.get().is_none() {
-            need.before.set(Some(self.state.lock().holdings()));
+            let mut state = self.state.lock();
+            state.recall();
+            need.before.set(Some(state.holdings()));
         }
     }
 
@@ -185,6 +187,7 @@ impl<D: Driver> Arena<D> {
         let at_limit = error == AllocError::Limit;
         let (after, time_us) = {
             let mut state = self.state.lock();
+            state.recall();
             // Read beside: other arenas may change it meanwhile.
             let elsewhere = self
                 .quota
@@ -239,7 +242,9 @@ impl<D: Driver> Arena<D> {
             if live.try_reserve_exact(room.blocks).is_err() {
                 break;
             }
-            if self.state.lock().live_blocks(&mut live) {
+            let mut state = self.state.lock();
+            state.recall();
+            if state.live_blocks(&mut live) {
                 return live;
             }
         }

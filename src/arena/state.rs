@@ -18,6 +18,7 @@ use crate::limbo::Limbo;
 use crate::stats::{ArenaStats, Snapshot};
 use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
+use crate::thread_cache::CacheHub;
 
 /// So many of the blocks that are reclaimable a free puts back: more than it
 /// adds, so that they do not pile up.
@@ -28,6 +29,11 @@ pub(super) struct ArenaState<F> {
     pub(super) heap: Heap,
     pub(super) limbo: Limbo<F>,
     pub(super) counters: Counters,
+    /// The caches that are open.
+    pub(super) caches: Vec<usize>,
+    /// How often one was opened.
+    pub(super) openings: u64,
+    pub(super) hub: Arc<CacheHub>,
     /// How tightly chunks are to be packed, where the strategy does.
     pub(super) packing: Option<Packing>,
     /// What the driver refused to take back.
@@ -45,8 +51,16 @@ pub(super) struct ArenaState<F> {
 }
 
 impl<F: Clone> ArenaState<F> {
-    pub(super) fn new(heap: Heap, config: &Config, packing: Option<Packing>) -> ArenaState<F> {
+    pub(super) fn new(
+        heap: Heap,
+        hub: Arc<CacheHub>,
+        config: &Config,
+        packing: Option<Packing>,
+    ) -> ArenaState<F> {
         ArenaState {
+            caches: Vec::new(),
+            openings: 0,
+            hub,
             heap,
             limbo: Limbo::new(),
             counters: Counters::new(config.splitting.max_split),
@@ -90,7 +104,8 @@ impl<F: Clone> ArenaState<F> {
     /// Makes a block available; a direct allocation is for the driver.
     pub(super) fn put_back(&mut self, id: BlockId, block: &Block, pool: Pool) -> Option<Span> {
         let info = BlockInfo::of(block, pool);
-        self.counters.free_completed(info);
+        self.counters
+            .free_completed(info, block.state == State::Limbo);
         if let Some(joined) = self.heap.put_back(id, block, pool) {
             self.counters.joined(info, &joined);
             return None;
@@ -144,6 +159,11 @@ impl<F: Clone> ArenaState<F> {
         self.limbo.close(&mut self.heap.blocks, fraction)
     }
 
+    /// The same for blocks that a thread keeps, whatever is in the open batch.
+    pub(super) fn close_epoch_for_thread(&mut self) -> Option<u64> {
+        self.limbo.close_for_others(&mut self.heap.blocks)
+    }
+
     /// Closes the open batch, if there is one, and returns the number of the
     /// newest epoch; nothing where limbo is empty.
     pub(super) fn close_last_epoch(&mut self) -> Option<u64> {
@@ -160,6 +180,7 @@ impl<F: Clone> ArenaState<F> {
     /// available; the direct allocations among them are returned.
     pub(super) fn end_epochs(&mut self, number: u64) -> Vec<Span> {
         self.put_back_reclaimable();
+        self.hub.ends(number);
         let mut spans = Vec::new();
         while self.end_oldest(number, &mut spans) {}
         self.counters.was_cached();
@@ -168,6 +189,7 @@ impl<F: Clone> ArenaState<F> {
 
     /// The same, but small blocks become reclaimable by that.
     pub(super) fn pass_epochs(&mut self, number: u64) -> Vec<Span> {
+        self.hub.ends(number);
         let mut spans = Vec::new();
         while self.limbo.put_off_oldest(number) || self.end_oldest(number, &mut spans) {}
         self.counters.was_cached();
@@ -187,6 +209,7 @@ impl<F: Clone> ArenaState<F> {
 
     /// Takes the chunks out that `choose` takes out of the heap.
     pub(super) fn let_go(&mut self, choose: impl FnOnce(&mut Heap) -> Vec<LeftChunk>) -> Vec<Span> {
+        self.recall();
         let left = choose(&mut self.heap);
         left.iter()
             .for_each(|chunk| self.counters.chunk_left(chunk));
@@ -197,6 +220,7 @@ impl<F: Clone> ArenaState<F> {
     /// and the direct allocations in limbo. What of it is in limbo goes with it,
     /// unless it was freed from another context; see [`Heap::take_idle`].
     pub(super) fn take_idle(&mut self) -> Vec<Span> {
+        self.recall();
         self.put_back_reclaimable();
         let mut spans = self.let_go(Heap::take_idle);
         let mut bytes = Bytes::ZERO;
@@ -206,7 +230,7 @@ impl<F: Clone> ArenaState<F> {
             };
             bytes = bytes.saturating_add(block.size);
             let info = self.info(&block);
-            self.counters.free_completed(info);
+            self.counters.free_completed(info, true);
             self.counters.segment_released(block.span(), info.pool);
             spans.push(block.span());
         }

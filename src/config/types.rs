@@ -42,6 +42,21 @@ pub enum FreeSync {
     Immediate,
 }
 
+/// How much of what a thread frees it may keep for its own next requests.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ThreadCacheSize {
+    /// A share of what is reserved.
+    Auto,
+    /// This many bytes; none: no thread keeps anything.
+    Most(Bytes),
+}
+
+impl Default for ThreadCacheSize {
+    fn default() -> ThreadCacheSize {
+        ThreadCacheSize::Most(Bytes::ZERO)
+    }
+}
+
 /// How much freed memory collects before an epoch is closed.
 #[derive(Copy, Clone, PartialEq, Debug, Default)]
 pub enum GarbageThreshold {

@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use crate::address::Bytes;
 
-use super::{Decay, DeviceShare, FreeSync, GarbageThreshold, Import, OomReport, StrategyKind};
+use super::{
+    Decay, DeviceShare, FreeSync, GarbageThreshold, Import, OomReport, StrategyKind,
+    ThreadCacheSize,
+};
 
 /// The values that have a name, with their names.
 pub(super) type Names<T> = &'static [(&'static str, T)];
@@ -70,6 +73,7 @@ const DAY: u64 = 86_400;
 
 /// The text for an absent value.
 pub(super) const NONE: &str = "none";
+const AUTO: &str = "auto";
 
 /// Unit suffixes and their powers of two; `KB` is 1024 bytes as in both
 /// frameworks.
@@ -139,7 +143,7 @@ fn size(text: &str) -> Option<Bytes> {
 }
 
 /// A size above 0, or 0.
-pub(super) fn size_or_zero(text: &str) -> Option<Bytes> {
+fn size_or_zero(text: &str) -> Option<Bytes> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
@@ -302,6 +306,23 @@ pub(super) fn garbage(text: &str) -> Option<GarbageThreshold> {
     } else {
         GarbageThreshold::Bytes(bytes)
     })
+}
+
+/// `auto`, a size, or 0.
+pub(super) fn thread_cache(text: &str) -> Option<ThreadCacheSize> {
+    if text == AUTO {
+        return Some(ThreadCacheSize::Auto);
+    }
+    size_or_zero(text).map(ThreadCacheSize::Most)
+}
+
+/// What `thread_cache` reads.
+pub(super) fn show_thread_cache(size: ThreadCacheSize) -> String {
+    match size {
+        ThreadCacheSize::Auto => AUTO.to_owned(),
+        ThreadCacheSize::Most(most) if most.is_zero() => "0".to_owned(),
+        ThreadCacheSize::Most(most) => show_size(most),
+    }
 }
 
 /// A size, as `size_or_zero` reads it.

@@ -24,6 +24,11 @@ impl Counter {
         self.total = self.total.wrapping_add(by);
     }
 
+    /// So much rose and fell unseen.
+    fn passed(&mut self, by: u64) {
+        self.total = self.total.wrapping_add(by);
+    }
+
     pub(super) fn lower(&mut self, by: u64) {
         self.current = self.current.wrapping_sub(by);
     }
@@ -77,6 +82,23 @@ impl OfPool<'_> {
     #[inline]
     pub(super) fn lower(&mut self, metric: Metric, by: u64) {
         self.values[metric as usize].lower(by);
+    }
+
+    /// So much rose and fell unseen.
+    pub(super) fn passed(&mut self, metric: Metric, by: u64) {
+        self.values[metric as usize].passed(by);
+    }
+
+    /// How far both are below their peaks.
+    pub(super) fn below_peak(&self, metric: Metric) -> u64 {
+        let metric = metric as usize;
+        let own = &self.values[metric];
+        let all = own.current.wrapping_add(self.other[metric].current);
+        let (own, all) = (
+            own.peak.saturating_sub(own.current),
+            self.peaks[metric].saturating_sub(all),
+        );
+        own.min(all)
     }
 
     /// Undoes a decrease; true as for `update_peak`.

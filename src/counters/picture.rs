@@ -7,6 +7,7 @@
 use crate::address::Bytes;
 use crate::counters::Counters;
 use crate::stats::{ArenaStats, ClassCount, Gauge, Glance, MemoryStats, Metric};
+use crate::strategy::Pool;
 
 impl Counters {
     fn bytes(&self, metric: Metric) -> Bytes {
@@ -32,12 +33,17 @@ impl Counters {
 
     /// Bytes in limbo.
     pub(crate) fn limbo(&self) -> Bytes {
-        self.bytes(Metric::ActiveBytes).saturating_sub(self.live())
+        self.limbo
     }
 
     /// Bytes that the driver gave.
     pub(crate) fn reserved(&self) -> Bytes {
         self.bytes(Metric::ReservedBytes)
+    }
+
+    /// The same of one pool.
+    pub(crate) fn reserved_of(&self, pool: Pool) -> Bytes {
+        Bytes::new(self.metrics.current_of(pool, Metric::ReservedBytes))
     }
 
     /// Whether anything that the driver gave is a chunk.

@@ -6,7 +6,7 @@
 use crate::address::{Address, Bytes};
 use crate::heap::Heap;
 use crate::heap::block::{Block, BlockId, ChunkId, State};
-use crate::page_map::SLOT;
+use crate::page_map::{SLOT, SlotRef, SlotWord};
 
 /// A live block and the driver's allocation that it lies in. What the driver
 /// says of a base, a size or a handle is said of the allocation.
@@ -35,17 +35,58 @@ impl Located {
     }
 }
 
+/// What the program asked for: of a block that threads may keep, its word knows.
+fn asked(word: SlotWord, block: &Block) -> Bytes {
+    if word.is_cacheable() {
+        word.request()
+    } else {
+        block.requested
+    }
+}
+
 impl Heap {
-    /// The block that the page map has for us there.
-    pub(crate) fn mapped(&self, address: Address) -> Option<BlockId> {
-        self.map.block(self.arena, address).map(BlockId)
+    /// What the page map says of a block that starts there.
+    pub(crate) fn mapped(&self, address: Address) -> Option<SlotWord> {
+        self.map.spot(address).map(SlotRef::word)
     }
 
     /// The live block that starts at this address.
     fn live_block(&self, address: Address) -> Option<(BlockId, Block)> {
-        let number = self.map.block(self.arena, address)?;
-        let (id, &block) = self.blocks.find(number)?;
-        (block.state == State::Live && block.address == address).then_some((id, block))
+        let word = self.map.live(self.arena, address)?;
+        self.live_block_of(word, address)
+    }
+
+    /// The block that starts at this address, and is live or kept by a thread, of
+    /// which this is said.
+    pub(super) fn live_block_of(
+        &self,
+        word: SlotWord,
+        address: Address,
+    ) -> Option<(BlockId, Block)> {
+        let (id, block) = self.blocks.find(word.number()?)?;
+        let is_it = block.state == State::Live && block.address == address;
+        is_it.then(|| {
+            let requested = asked(word, block);
+            (
+                id,
+                Block {
+                    requested,
+                    ..*block
+                },
+            )
+        })
+    }
+
+    /// What the program asked for when it got a block.
+    pub(crate) fn requested(&self, block: &Block) -> Bytes {
+        let word = self.mapped(block.address);
+        word.filter(|_| block.state == State::Live)
+            .map_or(block.requested, |word| asked(word, block))
+    }
+
+    /// Whether a thread keeps a block.
+    pub(crate) fn is_kept(&self, block: &Block) -> bool {
+        block.state == State::Live && self.mapped(block.address).is_some_and(SlotWord::is_kept)
     }
 
     /// How much may be written from the start of a live block on: what was

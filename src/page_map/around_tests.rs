@@ -64,7 +64,7 @@ proptest! {
             let slots = (last + 1 - first) >> SLOT_SHIFT;
             let start = Address::new(first + ((slot % slots) << SLOT_SHIFT));
             if starts.insert(start.get(), 1).is_none() {
-                map.set_block(start, 1);
+                map.set_block(start, SlotWord::in_chunk(1));
             }
             if leaves {
                 let (&gone, _) = starts.iter().next().unwrap();

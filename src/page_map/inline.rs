@@ -7,7 +7,7 @@
 //! Cost: one cache line; all places are compared at once.
 
 use crate::page_map::Slot;
-use crate::page_map::entry::Entry;
+use crate::page_map::slot_word::SlotWord;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// How many blocks a page tells of without a table.
@@ -31,7 +31,7 @@ impl Inline {
     pub(super) fn new() -> Inline {
         Inline {
             places: AtomicU64::new(0),
-            slots: std::array::from_fn(|_| Slot::new(Entry::NONE.word())),
+            slots: std::array::from_fn(|_| Slot::new(SlotWord::NONE.word())),
         }
     }
 
@@ -58,12 +58,12 @@ impl Inline {
 
     /// Enters a block that is not there; false where there is no room.
     #[inline]
-    pub(super) fn set(&self, number: usize, entry: Entry) -> bool {
+    pub(super) fn set(&self, number: usize, entry: SlotWord) -> bool {
         let places = self.places.load(Ordering::Relaxed);
         let Some(free) = Inline::find(places, 0) else {
             return false;
         };
-        // Release, both: pair with the Acquire in `slot` and in `Spot::entry`.
+        // Release, both: pair with the Acquire in `slot` and in `SlotRef::entry`.
         self.slots[free].store(entry.word(), Ordering::Release);
         let place = (number as u64 + 1) << (WIDTH * free);
         self.places.store(places | place, Ordering::Release);
@@ -76,7 +76,7 @@ impl Inline {
         // A reader that has found the place finds no block, or one of the same
         // arena that starts elsewhere: so the arena compares.
         let places = self.places.load(Ordering::Relaxed);
-        self.slots[at].store(Entry::NONE.word(), Ordering::Release);
+        self.slots[at].store(SlotWord::NONE.word(), Ordering::Release);
         let place = 0xffff << (WIDTH * at);
         self.places.store(places & !place, Ordering::Release);
     }
@@ -87,12 +87,12 @@ impl Inline {
     }
 
     /// All blocks: where they start, and what is said of them.
-    pub(super) fn all(&self) -> impl Iterator<Item = (usize, Entry)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (usize, SlotWord)> {
         let places = self.places.load(Ordering::Relaxed);
         let entries = self.slots.iter().enumerate();
         entries.filter_map(move |(at, slot)| {
             let place = places >> (WIDTH * at) & 0xffff;
-            let entry = Entry::from_word(slot.load(Ordering::Relaxed));
+            let entry = SlotWord::from_word(slot.load(Ordering::Relaxed));
             Some((usize::try_from(place).ok()?.checked_sub(1)?, entry))
         })
     }
@@ -109,18 +109,18 @@ mod tests {
         let numbers = [0, last, 1, 256];
         for number in numbers {
             assert!(inline.slot(number).is_none());
-            assert!(inline.set(number, Entry::in_chunk(u32::try_from(number).unwrap())));
+            assert!(inline.set(number, SlotWord::in_chunk(u32::try_from(number).unwrap())));
         }
-        assert!(!inline.set(7, Entry::in_chunk(7)), "it is full");
+        assert!(!inline.set(7, SlotWord::in_chunk(7)), "it is full");
         for number in 0..=last {
             let slot = inline.slot(number);
             let found = slot.map(|(slot, _)| slot.load(Ordering::Relaxed));
-            let expected = Entry::in_chunk(u32::try_from(number).unwrap()).word();
+            let expected = SlotWord::in_chunk(u32::try_from(number).unwrap()).word();
             let is_there = numbers.contains(&number);
             assert_eq!(found, is_there.then_some(expected), "{number}");
         }
         inline.clear(inline.slot(last).unwrap().1);
-        assert!(inline.set(2, Entry::in_chunk(9)));
+        assert!(inline.set(2, SlotWord::in_chunk(9)));
         let mut all: Vec<usize> = inline.all().map(|(number, _)| number).collect();
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 256]);

@@ -71,7 +71,7 @@ fn loom_a_subpage_changes_hands_empty() {
         };
         let held = map.hold_chunk(ArenaId(1), FIRST, SUBPAGE);
         if held {
-            assert_eq!(map.block(ArenaId(1), FIRST), None);
+            assert_eq!(map.live(ArenaId(1), FIRST).and_then(SlotWord::number), None);
             assert_eq!(map.owner(FIRST), Owner::Arena(ArenaId(1)));
         }
         giver.join().unwrap();

@@ -33,9 +33,11 @@ fn a_page_finds_the_blocks_that_start_in_it() {
     assert!(map.hold_chunk(A, CHUNK, Bytes::mib(2)));
     let at = |number: u32| Address::new(CHUNK.get() + u64::from(number) * (300 << 10));
     let page = map.page(CHUNK).unwrap();
-    let found = || (0..6).filter(|&number| map.block(A, at(number)) == Some(number));
+    let found = || {
+        (0..6).filter(|&number| map.live(A, at(number)).and_then(SlotWord::number) == Some(number))
+    };
     for number in 0..4 {
-        map.set_block(at(number), number);
+        map.set_block(at(number), SlotWord::in_chunk(number));
     }
     assert_eq!(found().count(), 4);
     map.clear_block(at(1));
@@ -44,11 +46,11 @@ fn a_page_finds_the_blocks_that_start_in_it() {
     assert!(found().eq([0, 3]));
     assert!(map.spot(at(1)).is_none());
     for number in [5, 4] {
-        map.set_block(at(number), number);
+        map.set_block(at(number), SlotWord::in_chunk(number));
     }
     assert!(found().eq([0, 3, 4, 5]));
     assert!(page.subpages.get().is_none());
-    map.set_block(at(1), 1);
+    map.set_block(at(1), SlotWord::in_chunk(1));
     assert!(found().eq([0, 1, 3, 4, 5]));
     assert!(page.subpages.get().is_some() && page.inline.all().count() == 0);
     for number in [5, 3, 0, 4, 1] {
@@ -60,7 +62,7 @@ fn a_page_finds_the_blocks_that_start_in_it() {
         (found().count(), page.starts.load(Ordering::Relaxed)),
         (0, 0)
     );
-    map.set_block(at(0), 0);
+    map.set_block(at(0), SlotWord::in_chunk(0));
     assert!(found().eq([0]));
 }
 
@@ -69,7 +71,7 @@ fn of_a_direct_allocation_only_the_start_is_ours() {
     let map = PageMap::new();
     assert!(map.hold_direct(A, CHUNK, 7));
     assert_eq!(map.owner(CHUNK), Owner::Arena(A));
-    assert_eq!(map.block(A, CHUNK), Some(7));
+    assert_eq!(map.live(A, CHUNK).and_then(SlotWord::number), Some(7));
     assert_eq!(map.owner(Address::new(CHUNK.get() + 1)), Owner::Foreign);
     assert_eq!(map.owner(Address::new(CHUNK.get() + 512)), Owner::Foreign);
 }
@@ -82,9 +84,12 @@ fn arenas_share_a_subpage_and_each_has_its_own_blocks() {
     assert!(map.hold_direct(B, second, 2));
     assert_eq!(map.owner(CHUNK), Owner::Arena(A));
     assert_eq!(map.owner(second), Owner::Arena(B));
-    assert_eq!([A, B].map(|arena| map.block(arena, CHUNK)), [Some(1), None]);
     assert_eq!(
-        [A, B].map(|arena| map.block(arena, second)),
+        [A, B].map(|arena| map.live(arena, CHUNK).and_then(SlotWord::number)),
+        [Some(1), None]
+    );
+    assert_eq!(
+        [A, B].map(|arena| map.live(arena, second).and_then(SlotWord::number)),
         [None, Some(2)]
     );
     assert!(!map.hold_direct(B, CHUNK, 3), "A's block starts there");

@@ -38,6 +38,8 @@ pub struct ArenaReport {
     /// Why its chunks are not packed, if they are not; see
     /// `Arena::not_packed`.
     pub not_packed: Option<&'static str>,
+    /// Why threads keep nothing of it, if they do not; see `Arena::not_kept`.
+    pub not_kept: Option<&'static str>,
     /// How many more arenas are summed up in it; see [`sum_up`](super::sum_up).
     pub more: u64,
     /// What happened in the arena.
@@ -229,7 +231,8 @@ fn arena(arena: &ArenaReport) -> Value {
         "device_name": arena.device_name,
         "device_total_bytes": arena.device_total.map(Bytes::get),
         "lane": arena.lane,
-        "packing": arena.not_packed.map_or("on".to_owned(), |why| format!("off: {why}")),
+        "packing": mode(arena.not_packed),
+        "thread_cache": mode(arena.not_kept),
     });
     add(&mut value, counted(arena));
     add(
@@ -282,6 +285,11 @@ fn paddle(stats: &ArenaStats) -> Value {
 }
 
 /// The keys that every arena has.
+/// Whether something is done, or why it is not.
+fn mode(not: Option<&str>) -> String {
+    not.map_or("on".to_owned(), |why| format!("off: {why}"))
+}
+
 fn counted(arena: &ArenaReport) -> Value {
     let stats = &arena.stats;
     let calls: Map<String, Value> = kinds(&arena.calls)
@@ -294,7 +302,8 @@ fn counted(arena: &ArenaReport) -> Value {
         "live_bytes": gauge(stats.live),
         "cached_bytes": gauge(stats.cached),
         "limbo_bytes": gauge(stats.limbo),
-        // Former versions counted what threads kept; readers may still add it.
+        // What threads keep is called back before the figures are taken; readers
+        // add it to the others.
         "thread_cached_bytes": 0,
         "reserved_bytes": gauge(stats.reserved),
         "idle_bytes": stats.idle.get(),
@@ -313,6 +322,7 @@ fn counted(arena: &ArenaReport) -> Value {
         "frees": frees(&stats.classes),
         "requested_bytes": requested(&stats.classes),
         "hits": stats.hits,
+        "thread_hits": stats.thread_hits,
         "misses": stats.misses,
         "direct": stats.direct,
         "fragmented_misses": stats.fragmented_misses,

@@ -52,6 +52,7 @@ impl ArenaReport {
 
     fn add(&mut self, other: &ArenaReport) {
         self.not_packed = self.not_packed.or(other.not_packed);
+        self.not_kept = self.not_kept.or(other.not_kept);
         self.more = self.more.saturating_add(other.more).saturating_add(1);
         self.stats.add(&other.stats);
         self.calls.add(&other.calls);
@@ -96,6 +97,7 @@ impl ArenaStats {
         }
         for (sum, other) in [
             (&mut self.hits, other.hits),
+            (&mut self.thread_hits, other.thread_hits),
             (&mut self.misses, other.misses),
             (&mut self.fragmented_misses, other.fragmented_misses),
             (&mut self.limbo_misses, other.limbo_misses),

@@ -7,13 +7,13 @@ use vramalloc_core::config::{
 use vramalloc_core::error::{AllocError, Code, FreeError};
 use vramalloc_model::Call;
 
-use crate::rig::{MS, Rig, plain};
+use crate::rig::{MS, Rig, plain, with_caches};
 
 const MIB: Bytes = Bytes::mib(1);
 const DEVICE: Bytes = Bytes::gib(1);
 
-fn blocks_are_aligned_and_apart(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn blocks_are_aligned_and_apart(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     let mut blocks: Vec<(u64, u64)> = Vec::new();
     for n in 0..200u64 {
         let size = (n * n * 977) % (3 << 20) + 1;
@@ -31,12 +31,12 @@ fn blocks_are_aligned_and_apart(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn a_freed_block_waits_for_the_device(strategy: StrategyKind) {
+fn a_freed_block_waits_for_the_device(base: &Config) {
     for free_sync in [FreeSync::Deferred, FreeSync::Strict] {
         let rig = Rig::new(
             &Config {
                 free_sync,
-                ..plain(strategy)
+                ..base.clone()
             },
             DEVICE,
         );
@@ -65,10 +65,10 @@ fn a_freed_block_waits_for_the_device(strategy: StrategyKind) {
 
 /// The same program as above sees the overlap when nothing waits, so that the
 /// test above can fail. What goes straight to the driver waits there.
-fn immediate_reuse_is_seen(strategy: StrategyKind) {
+fn immediate_reuse_is_seen(base: &Config) {
     let config = Config {
         free_sync: FreeSync::Immediate,
-        ..plain(strategy)
+        ..base.clone()
     };
     let rig = Rig::new(&config, DEVICE);
     let block = rig.get(MIB);
@@ -77,12 +77,12 @@ fn immediate_reuse_is_seen(strategy: StrategyKind) {
     let again = rig.get(MIB);
     assert_eq!(
         rig.gpu.in_use(again, MIB),
-        strategy != StrategyKind::Passthrough
+        base.strategy != StrategyKind::Passthrough
     );
 }
 
-fn bad_pointers_change_nothing(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn bad_pointers_change_nothing(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     let (first, second) = (rig.get(MIB), rig.get(MIB));
     let before = rig.arena.stats();
     for offset in [1, 512, 4096] {
@@ -102,8 +102,8 @@ fn bad_pointers_change_nothing(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn a_block_is_located_from_any_address_in_it(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn a_block_is_located_from_any_address_in_it(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     let sizes = [Bytes::new(700), Bytes::kib(64), MIB, Bytes::mib(3)];
     let blocks: Vec<_> = (sizes.iter()).map(|&size| (rig.get(size), size)).collect();
     for &(block, size) in &blocks {
@@ -127,8 +127,8 @@ fn a_block_is_located_from_any_address_in_it(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn impossible_requests_fail_cleanly(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn impossible_requests_fail_cleanly(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     let invalid = Err(AllocError::Driver(Code::INVALID_VALUE));
     assert_eq!(rig.arena.allocate(Bytes::ZERO), invalid);
     let shortage = Err(AllocError::Driver(Code::OUT_OF_MEMORY));
@@ -140,12 +140,12 @@ fn impossible_requests_fail_cleanly(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn the_limit_is_the_device(strategy: StrategyKind) {
+fn the_limit_is_the_device(base: &Config) {
     let limit = Some(DeviceShare::Bytes(Bytes::mib(256)));
     let rig = Rig::new(
         &Config {
             limit,
-            ..plain(strategy)
+            ..base.clone()
         },
         DEVICE,
     );
@@ -171,8 +171,8 @@ fn the_limit_is_the_device(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn what_is_free_can_be_had(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn what_is_free_can_be_had(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     let kept = rig.get(Bytes::mib(100));
     let other = rig.get(Bytes::mib(300));
     rig.arena.free(other).unwrap();
@@ -189,8 +189,8 @@ fn what_is_free_can_be_had(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn memory_in_another_shape_is_found(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn memory_in_another_shape_is_found(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     for size in [
         Bytes::mib(4),
         Bytes::mib(50),
@@ -210,8 +210,8 @@ fn memory_in_another_shape_is_found(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn a_capture_stays_valid(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn a_capture_stays_valid(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     let (kept, block) = (rig.get(MIB), rig.get(MIB));
     let other = rig.gpu.stream(rig.arena.driver().context(), false).unwrap();
     rig.gpu.begin_capture(rig.stream);
@@ -239,7 +239,7 @@ fn a_capture_stays_valid(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn failing_calls_leave_the_books_right(strategy: StrategyKind) {
+fn failing_calls_leave_the_books_right(base: &Config) {
     for call in [
         Call::Alloc,
         Call::Free,
@@ -250,7 +250,7 @@ fn failing_calls_leave_the_books_right(strategy: StrategyKind) {
     ] {
         for n in 1..12 {
             for code in [Code::OUT_OF_MEMORY, Code::UNKNOWN] {
-                let rig = Rig::new(&plain(strategy), DEVICE);
+                let rig = Rig::new(base, DEVICE);
                 rig.gpu.fail_nth(call, n, code);
                 let mut blocks = Vec::new();
                 for round in 0..40u64 {
@@ -280,7 +280,7 @@ fn failing_calls_leave_the_books_right(strategy: StrategyKind) {
     }
 }
 
-fn a_refused_free_changes_nothing(strategy: StrategyKind) {
+fn a_refused_free_changes_nothing(base: &Config) {
     let config = Config {
         dedicated_min: Some(MIB),
         limit: Some(DeviceShare::Bytes(Bytes::mib(8))),
@@ -292,7 +292,7 @@ fn a_refused_free_changes_nothing(strategy: StrategyKind) {
             byte: 0xAB,
             whole_block: true,
         }),
-        ..plain(strategy)
+        ..base.clone()
     };
     let rig = Rig::new(&config, DEVICE);
     let sizes = [Bytes::mib(6), MIB];
@@ -316,8 +316,8 @@ fn a_refused_free_changes_nothing(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn a_retired_arena_knows_nothing(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn a_retired_arena_knows_nothing(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     let (live, freed) = (rig.get(MIB), rig.get(MIB));
     rig.arena.free(freed).unwrap();
     let calls = rig.arena.driver_calls();
@@ -330,9 +330,9 @@ fn a_retired_arena_knows_nothing(strategy: StrategyKind) {
     rig.arena.validate().unwrap();
 }
 
-fn an_adopted_pointer_is_freed_like_any_other(strategy: StrategyKind) {
+fn an_adopted_pointer_is_freed_like_any_other(base: &Config) {
     use vramalloc_core::Driver as _;
-    let rig = Rig::new(&plain(strategy), DEVICE);
+    let rig = Rig::new(base, DEVICE);
     let address = rig.arena.driver().alloc(Bytes::mib(3)).unwrap();
     assert!(rig.arena.adopt(address, Bytes::mib(3)));
     assert!(rig.is_ours(address) && rig.is_whole(address));
@@ -341,11 +341,11 @@ fn an_adopted_pointer_is_freed_like_any_other(strategy: StrategyKind) {
 }
 
 /// What the real function serves in the end is within the limit as well.
-fn the_real_function_does_not_pass_the_limit(strategy: StrategyKind) {
+fn the_real_function_does_not_pass_the_limit(base: &Config) {
     use vramalloc_core::Driver as _;
     let config = Config {
         limit: Some(DeviceShare::Bytes(Bytes::mib(8))),
-        ..plain(strategy)
+        ..base.clone()
     };
     let rig = Rig::new(&config, DEVICE);
     let driver = rig.arena.driver();
@@ -362,8 +362,8 @@ fn the_real_function_does_not_pass_the_limit(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn a_block_is_located_in_its_allocation(strategy: StrategyKind) {
-    let rig = Rig::new(&plain(strategy), DEVICE);
+fn a_block_is_located_in_its_allocation(base: &Config) {
+    let rig = Rig::new(base, DEVICE);
     let (first, second) = (rig.get(MIB), rig.get(MIB));
     for block in [first, second] {
         let found = rig.arena.locate(block).unwrap();
@@ -375,7 +375,7 @@ fn a_block_is_located_in_its_allocation(strategy: StrategyKind) {
         // Of a direct allocation only the start is known.
         assert_eq!(
             around,
-            (strategy != StrategyKind::Passthrough).then_some(found)
+            (base.strategy != StrategyKind::Passthrough).then_some(found)
         );
     }
     rig.arena.free(second).unwrap();
@@ -385,26 +385,29 @@ fn a_block_is_located_in_its_allocation(strategy: StrategyKind) {
     rig.ends_clean();
 }
 
-fn large_requests_can_have_their_own_allocation(strategy: StrategyKind) {
+fn large_requests_can_have_their_own_allocation(base: &Config) {
     let config = Config {
         dedicated_min: Some(Bytes::mib(32)),
-        ..plain(strategy)
+        ..base.clone()
     };
     let rig = Rig::new(&config, DEVICE);
     let (large, small) = (rig.get(Bytes::mib(32)), rig.get(Bytes::mib(1)));
     assert!(rig.is_whole(large));
-    assert_eq!(rig.is_whole(small), strategy == StrategyKind::Passthrough);
+    assert_eq!(
+        rig.is_whole(small),
+        base.strategy == StrategyKind::Passthrough
+    );
     rig.arena.free(large).unwrap();
     rig.arena.free(small).unwrap();
     rig.ends_clean();
 }
 
-fn garbage_collects_as_the_options_say(strategy: StrategyKind) {
+fn garbage_collects_as_the_options_say(base: &Config) {
     let garbage = |threshold, fraction| {
         let config = Config {
             garbage_threshold: threshold,
             garbage_fraction: fraction,
-            ..plain(strategy)
+            ..base.clone()
         };
         let rig = Rig::new(&config, DEVICE);
         let sizes = [10, 40, 20, 30].map(Bytes::mib);
@@ -418,7 +421,7 @@ fn garbage_collects_as_the_options_say(strategy: StrategyKind) {
         rig.ends_clean();
         (fences, limbo)
     };
-    if strategy == StrategyKind::Passthrough {
+    if base.strategy == StrategyKind::Passthrough {
         return;
     }
     let hundred = GarbageThreshold::Bytes(Bytes::mib(100));
@@ -439,7 +442,7 @@ fn garbage_collects_as_the_options_say(strategy: StrategyKind) {
 macro_rules! conformance {
     ($($strategy:ident: $kind:expr;)*) => {$(
         mod $strategy {
-            use vramalloc_core::config::StrategyKind;
+            use super::*;
             conformance!(@tests $kind,
                 blocks_are_aligned_and_apart,
                 a_freed_block_waits_for_the_device,
@@ -465,13 +468,15 @@ macro_rules! conformance {
     (@tests $kind:expr, $($test:ident,)*) => {$(
         #[test]
         fn $test() {
-            super::$test($kind);
+            super::$test(&$kind);
         }
     )*};
 }
 
 conformance! {
-    naive_best_fit: StrategyKind::NaiveBestFit;
-    auto_growth: StrategyKind::AutoGrowth;
-    passthrough: StrategyKind::Passthrough;
+    naive_best_fit: plain(StrategyKind::NaiveBestFit);
+    auto_growth: plain(StrategyKind::AutoGrowth);
+    passthrough: plain(StrategyKind::Passthrough);
+    naive_best_fit_with_caches: with_caches(StrategyKind::NaiveBestFit);
+    auto_growth_with_caches: with_caches(StrategyKind::AutoGrowth);
 }

@@ -10,6 +10,7 @@
 
 mod asked;
 mod batches;
+mod caches;
 mod conformance;
 mod history;
 mod lanes;

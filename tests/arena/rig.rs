@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::{Arena, Watch};
-use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::config::{Config, StrategyKind, ThreadCacheSize};
 use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_model::{Gpu, Settings, SimDriver, StreamId};
@@ -112,5 +112,13 @@ pub(crate) fn plain(strategy: StrategyKind) -> Config {
     Config {
         strategy,
         ..Config::default()
+    }
+}
+
+/// The same where threads keep what they free.
+pub(crate) fn with_caches(strategy: StrategyKind) -> Config {
+    Config {
+        thread_cache: ThreadCacheSize::Auto,
+        ..plain(strategy)
     }
 }

@@ -63,6 +63,11 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "tests/arena/strategies.rs",
         "a_host_that_runs_ahead_waits_at_the_limbo_budget",
     ),
+    (
+        "thread_cache",
+        "tests/preload/options.rs",
+        "threads_keep_what_the_option_says",
+    ),
     ("decay_ms", "tests/preload/options.rs", "idle_memory_decays"),
     (
         "stats",

@@ -312,7 +312,7 @@ fn every_option_of_pytorchs_goes_by_its_own_name() {
             }
             Torch::No => {}
         }
-        if matches!(row.role, Role::NoEffect(_)) && row.key != "thread_cache" {
+        if matches!(row.role, Role::NoEffect(_)) {
             assert!(
                 row.paddle.is_some() || row.torch != Torch::No,
                 "{}",

@@ -2,7 +2,8 @@
 
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{
-    Config, DeviceShare, FreeSync, Settings, StatsTarget, StrategyKind, check, check_all,
+    Config, DeviceShare, FreeSync, Settings, StatsTarget, StrategyKind, ThreadCacheSize, check,
+    check_all,
 };
 
 use super::{effective, good, origin, plain, value};
@@ -149,14 +150,21 @@ fn what_depends_on_others_is_checked_with_them() {
 }
 
 #[test]
-fn the_size_of_a_threads_cache_is_read_and_changes_nothing() {
-    let given = |text: &str| good(&[("VRAMALLOC_CONF", text)]);
-    for size in ["4M", "0", "1.5 GiB", "65536"] {
-        let loaded = given(&format!("thread_cache:{size}"));
-        assert_eq!(loaded.settings, Settings::default());
-        let told = effective(&loaded, "thread_cache");
-        assert_eq!((&*told.value, &*told.origin), (size, "VRAMALLOC_CONF"));
-        assert!(told.no_effect.is_some());
+fn the_size_of_a_threads_cache_is_read() {
+    let given = |text: &str| good(&[("VRAMALLOC_CONF", &format!("thread_cache:{text}"))]);
+    let kib = |n| ThreadCacheSize::Most(Bytes::kib(n));
+    for (text, size, told) in [
+        ("auto", ThreadCacheSize::Auto, "auto"),
+        ("4M", kib(4096), "4MiB"),
+        ("1.5 GiB", kib(1536 << 10), "1536MiB"),
+        ("65536", kib(64), "64KiB"),
+        ("0", kib(0), "0"),
+    ] {
+        let loaded = given(text);
+        assert_eq!(loaded.settings.config.thread_cache, size, "{text}");
+        let effective = effective(&loaded, "thread_cache");
+        assert_eq!(&*effective.value, told);
+        assert!(effective.no_effect.is_none());
     }
     for nonsense in ["much", "-1", "none"] {
         assert!(check("thread_cache", nonsense).is_err(), "{nonsense}");

@@ -4,7 +4,7 @@
 //! looks at what came of it: in the program's memory, in the simulated device,
 //! in the statistics. Without the option the same program does otherwise.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use vramalloc_tests::stage::{Kind, Outcome, Run};
 
@@ -251,25 +251,50 @@ fn paddles_garbage_is_freed_in_batches() {
     }
 }
 
-/// Nothing is kept by threads: the device's memory is what it is without.
+/// What threads keep changes nothing but who serves a request; it is off where an
+/// option follows every request.
 #[test]
-fn the_size_of_a_threads_cache_changes_nothing() {
-    let run = steps(Kind::Dynamic, "+4096 -0 +4096 +65536 -1 -2");
-    let [plain, given] = both(&run, "VRAMALLOC_THREAD_CACHE", "4M");
+fn threads_keep_what_the_option_says() {
+    // Pairs of one size, more than the frees that it takes for a cache.
+    let pairs: Vec<_> = (0..600).map(|n| format!("+4096 -{n}")).collect();
+    let run = steps(Kind::Dynamic, &pairs.join(" "));
+    let [plain, kept] = both(&run, "VRAMALLOC_THREAD_CACHE", "auto");
     for key in [
         "live_bytes",
-        "limbo_bytes",
         "reserved_bytes",
         "hits",
         "misses",
+        "size_classes",
     ] {
-        assert_eq!(plain[key], given[key], "{key}");
+        assert_eq!(plain[key], kept[key], "{key}");
     }
-    assert_eq!(number(&given, "thread_cached_bytes"), 0);
-    let outcome = run.env("VRAMALLOC_THREAD_CACHE", "4M").go();
-    let told = outcome.stats()["options"]["thread_cache"].clone();
-    assert_eq!(
-        (&told["value"], &told["origin"]),
-        (&json!("4M"), &json!("VRAMALLOC_THREAD_CACHE"))
-    );
+    for metric in ["allocation", "allocated_bytes"] {
+        for pool in ["all", "small_pool"] {
+            for value in ["current", "peak", "allocated", "freed"] {
+                let key = format!("{metric}.{pool}.{value}");
+                assert_eq!(
+                    plain["memory_stats"][&key], kept["memory_stats"][&key],
+                    "{key}"
+                );
+            }
+        }
+    }
+    assert!(number(&kept, "thread_hits") > 300, "{kept:#}");
+    assert_eq!(number(&plain, "thread_hits"), 0);
+    assert_eq!(plain["thread_cache"], "off: thread_cache");
+    assert_eq!(kept["thread_cache"], "on");
+    for (name, value, told) in [
+        ("VRAMALLOC_FREE_SYNC", "strict", "off: free_sync"),
+        ("VRAMALLOC_TRACE", "8", "off: trace"),
+        (
+            "VRAMALLOC_STRATEGY",
+            "passthrough",
+            "off: strategy:passthrough",
+        ),
+    ] {
+        let run = run.clone().env("VRAMALLOC_THREAD_CACHE", "4M");
+        let [_, given] = both(&run, name, value);
+        assert_eq!(given["thread_cache"], told);
+        assert_eq!(number(&given, "thread_hits"), 0);
+    }
 }

@@ -122,6 +122,7 @@ fn host_arenas_have_the_keys_of_all_arenas() {
         "lane",
         "memory_stats",
         "packing",
+        "thread_cache",
     ];
     let host = ["context", "flags", "host_memory_stats"];
     assert_eq!(

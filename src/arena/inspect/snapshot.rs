@@ -57,7 +57,8 @@ impl<F: Clone> ArenaState<F> {
 
     /// Puts everything into an empty snapshot, the segments in no order. False,
     /// and nothing done, where it has no room.
-    pub(in crate::arena) fn snapshot(&self, snapshot: &mut Snapshot) -> bool {
+    pub(in crate::arena) fn snapshot(&mut self, snapshot: &mut Snapshot) -> bool {
+        self.recall();
         let room = snapshot.blocks.capacity().min(snapshot.segments.capacity());
         if room < self.snapshot_room().blocks || !self.events(snapshot) {
             return false;
@@ -108,6 +109,7 @@ impl<F: Clone> ArenaState<F> {
     /// only where it is to be whole. False, and nothing done, where it has no
     /// room.
     pub(in crate::arena) fn last_snapshot(&mut self, snapshot: &mut Snapshot, whole: bool) -> bool {
+        self.recall();
         self.put_back_reclaimable();
         snapshot.ended_us = Some(self.counters.history.now_us());
         snapshot.forgotten = !whole;
@@ -146,7 +148,7 @@ impl<F: Clone> ArenaState<F> {
         BlockPicture {
             address: block.address,
             size: block.size,
-            requested: block.requested,
+            requested: self.heap.requested(block),
             state,
             stack,
         }

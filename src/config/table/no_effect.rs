@@ -1,12 +1,12 @@
 //! Options without an effect: those of the frameworks that cannot have one in
-//! an allocator below them, and one of our own.
+//! an allocator below them.
 //!
 //! They are read and checked, so that they are not mistaken for misspellings,
 //! and each row gives the reason.
 
 use super::super::Settings;
 use super::super::torch::{reserve, reserves};
-use super::super::value::{boolean, mebibytes, number, size_or_zero, up_to};
+use super::super::value::{boolean, mebibytes, number, up_to};
 use super::{BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, OptionRow, Reading, Role, Torch, kept};
 
 /// Reads a boolean for an option without an effect.
@@ -25,15 +25,6 @@ const ASYNC: &str = "the arena serves every request: the stream of a request is 
 const POOLS: &str = "small requests have slabs of 2 MiB of their own in any case";
 
 pub(super) const ROWS: &[OptionRow] = &[
-    OptionRow {
-        key: "thread_cache",
-        role: Role::NoEffect("every free goes to its arena at once"),
-        kind: "size",
-        accepted: "a size such as 4M, or 0",
-        help: "The most that a thread keeps of the blocks that it freed.",
-        read: |_, text| kept(size_or_zero(text).is_some()),
-        ..BLANK
-    },
     OptionRow {
         key: "backend",
         torch: Torch::Keys(&["backend"]),

@@ -4,7 +4,7 @@ use super::super::scheduler;
 use super::super::value::{
     COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STRATEGIES, decay, folder, limit,
     millis, name_of, named, optional_share, optional_size, seconds, show_decay,
-    show_optional_share, show_optional_size, size_meant, up_to,
+    show_optional_share, show_optional_size, show_thread_cache, size_meant, thread_cache, up_to,
 };
 use super::{BLANK, OptionRow, Role, SHARE, set};
 use crate::config::StatsTarget;
@@ -102,6 +102,17 @@ pub(super) const ROWS: &[OptionRow] = &[
                without or with waiting inside the free, or at once. The last is unsafe where \
                more than one stream is used.",
         read: |s, text| set(&mut s.config.free_sync, named(FREE_SYNCS, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "thread_cache",
+        role: Role::Own(|s| show_thread_cache(s.config.thread_cache)),
+        kind: "size",
+        accepted: "auto, a size such as 4M, or 0",
+        help: "The most that a thread keeps, of the blocks of up to 64 KiB that it freed, for its \
+               own next requests, which then take no lock; auto: up to 16M, less where the chunks \
+               for small requests are few; 0: nothing. It comes back before memory is short.",
+        read: |s, text| set(&mut s.config.thread_cache, thread_cache(text)),
         ..BLANK
     },
     OptionRow {

@@ -53,6 +53,7 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
         device_total: pool.device.total,
         lane: pool.is_lane(),
         not_packed: pool.arena.not_packed(),
+        not_kept: pool.arena.not_kept(),
         stats: pool.arena.stats(),
         calls: pool.arena.driver_calls(),
         ooms: pool.arena.ooms(),

@@ -1,0 +1,152 @@
+//! The way past the lock: what the calling thread keeps.
+//!
+//! Owns nothing. Invariant: a cache is left before any call of the driver, so
+//! that what the driver calls back does not find it in use; and while an option
+//! follows each request or each free, there are none. Cost: see
+//! `thread_cache`.
+
+use crate::address::{Address, Bytes};
+use crate::arena::Arena;
+use crate::arena::direct::Kind;
+use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
+use crate::driver::Driver;
+use crate::strategy::{Rounder, Strategy};
+use crate::thread_cache::{Kept, MOST_KEPT};
+
+/// Why threads keep nothing, by the options; none where they may.
+pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
+    let usual = Config::default();
+    let follows = config.free_idle_chunk || !config.retry_time.is_zero();
+    let reasons = [
+        (kind == Kind::Host, "memory of the host"),
+        (
+            Rounder::new(&config.rounding).is_some(),
+            "roundup_power2_divisions",
+        ),
+        (!strategy.takes_chunks(), "strategy:passthrough"),
+        (
+            config.thread_cache == ThreadCacheSize::Most(Bytes::ZERO),
+            "thread_cache",
+        ),
+        (config.free_sync != FreeSync::Deferred, "free_sync"),
+        (
+            config.garbage_threshold != GarbageThreshold::NextOpportunity,
+            "eager_delete_tensor_gb",
+        ),
+        (
+            config.garbage_fraction < 1.0,
+            "memory_fraction_of_eager_deletion",
+        ),
+        (config.fill.is_some(), "fill"),
+        (config.sync_after_alloc, "sync_after_alloc"),
+        (follows, "free_idle_chunk"),
+        (config.decay != usual.decay, "decay_ms"),
+        (
+            config.splitting.max_split != usual.splitting.max_split,
+            "max_split_size_mb",
+        ),
+        (
+            config.dedicated_min.is_some_and(|least| least <= MOST_KEPT),
+            "dedicated_min",
+        ),
+    ];
+    let found = reasons.iter().find(|(is_so, _)| *is_so);
+    found.map(|(_, reason)| *reason)
+}
+
+impl<D: Driver> Arena<D> {
+    /// Why threads keep nothing; none where they may. In an option's name, or
+    /// words.
+    pub fn not_kept(&self) -> Option<&'static str> {
+        let watches = || {
+            let watches = self.watch.call_stack.is_some() || self.events_kept() > 0;
+            watches.then_some("trace")
+        };
+        self.not_kept.or_else(watches)
+    }
+
+    /// A block that the calling thread keeps.
+    #[inline(always)]
+    pub(super) fn take_kept(&self, request: Bytes) -> Option<Address> {
+        if request > MOST_KEPT {
+            return None;
+        }
+        self.hub.take(request)
+    }
+
+    /// The same where the arena has to count it, or has to look first which
+    /// fences were reached.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_counted(&self, request: Bytes) -> Option<Address> {
+        if request > MOST_KEPT {
+            return None;
+        }
+        let has = self.hub.has(request);
+        has.then(|| self.state.lock().take_kept(request))?
+    }
+
+    /// Has the calling thread keep a block that it frees; false where it does
+    /// not.
+    #[inline(always)]
+    pub(super) fn keep(&self, address: Address) -> bool {
+        self.hub.keep(address)
+    }
+
+    /// The same where the thread's cache is closed or full, or a batch is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn keep_now(&self, address: Address) -> bool {
+        if !self.hub.may_keep(address) {
+            return false;
+        }
+        if self.hub.is_worth_a_cache() {
+            self.open_cache();
+        } else if self.driver.may_fence() {
+            if self.hub.asked(|kept| kept.is_worth_a_fence()) == Some(true) {
+                self.seal();
+            }
+            if self.hub.asked(Kept::is_full) == Some(true) {
+                self.state.lock().halve();
+            }
+        }
+        self.keep(address)
+    }
+
+    /// Makes a fence for what the calling thread has freed, and looks which
+    /// fences were reached.
+    #[cold]
+    #[inline(never)]
+    fn seal(&self) {
+        self.counted(|| {
+            if !self.driver.may_fence() {
+                return;
+            }
+            self.hub.seal(|| self.close_for_thread());
+            self.poll_for_later();
+            self.pay();
+        });
+    }
+
+    /// Before the arena has to look further: a block that the calling thread
+    /// keeps, if the device is done with it now. Where little waits for a fence,
+    /// more memory does as well.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn take_sealed(&self, request: Bytes) -> Option<Address> {
+        if self.hub.asked(|kept| kept.is_worth_a_fence()) == Some(true) {
+            self.seal();
+        }
+        self.take_counted(request)
+    }
+
+    /// Lets the calling thread keep blocks from its next free on.
+    fn open_cache(&self) {
+        let mut state = self.state.lock();
+        let most = match self.cache_size {
+            ThreadCacheSize::Most(most) => most,
+            ThreadCacheSize::Auto => state.auto_cache(),
+        };
+        state.open_cache(most);
+    }
+}

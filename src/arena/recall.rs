@@ -1,0 +1,181 @@
+//! What threads keep, called back.
+//!
+//! Invariant: blocks that threads keep count as live here, so that the figures
+//! are exact when nothing is kept. Cost: as for so many frees.
+
+use std::sync::Arc;
+
+use crate::address::{Address, Bytes};
+use crate::arena::state::ArenaState;
+use crate::strategy::Pool;
+use crate::thread_cache::{CACHES, Figure, Recalled, Uncounted};
+
+const FIGURES: [Figure; 3] = [Figure::Blocks, Figure::Bytes, Figure::Asked];
+
+/// All threads together may keep this part of what is reserved, or so much.
+const KEPT_PART: u64 = 32;
+const KEPT_LEAST: Bytes = Bytes::mib(64);
+
+/// An arena with less is small.
+const SMALL_ARENA: Bytes = Bytes::mib(64);
+
+/// What one may keep at the least, and how many may at a time.
+const CACHE_LEAST: Bytes = Bytes::mib(1);
+
+/// At the most; and which part of the chunks that small requests are served from.
+const CACHE_MOST: Bytes = Bytes::mib(16);
+const CACHE_PART: u64 = 16;
+
+impl<F: Clone> ArenaState<F> {
+    /// Opens a cache for the calling thread, which may keep so much there.
+    pub(super) fn open_cache(&mut self, most: Bytes) {
+        if self.retired {
+            return;
+        }
+        if self.caches.len() == CACHES {
+            self.recall();
+        }
+        // The more there are, the less each gets.
+        let bound = KEPT_LEAST
+            .get()
+            .max(self.counters.reserved().get() / KEPT_PART);
+        let share = Bytes::new(bound / (self.caches.len() as u64 + 1));
+        let free = (0..CACHES).find(|index| !self.caches.contains(index));
+        if let Some(index) = free {
+            self.caches.push(index);
+            self.openings += 1;
+            let most = most.min(share.max(CACHE_LEAST));
+            self.hub.open(index, self.openings, most);
+        }
+    }
+
+    /// What a thread may keep, where no option says so.
+    pub(super) fn auto_cache(&self) -> Bytes {
+        if self.counters.reserved() < SMALL_ARENA {
+            return CACHE_MOST;
+        }
+        let pool = self.counters.reserved_of(self.heap.pool_of_kept());
+        Bytes::new(pool.get() / CACHE_PART).clamp(CACHE_LEAST, CACHE_MOST)
+    }
+
+    /// Before a block of this size is handed out: where the figures would pass
+    /// a peak, they are made exact.
+    pub(super) fn prepare_peak(&mut self, pool: Pool, size: Bytes, request: Bytes) {
+        if self.caches.is_empty() {
+            return;
+        }
+        let would = self.counters.would_peak(pool, size, request);
+        if would != [false; 3] {
+            self.take_room(
+                FIGURES
+                    .into_iter()
+                    .zip(would)
+                    .filter_map(|(figure, would)| would.then_some(figure)),
+            );
+        }
+    }
+
+    /// Takes the room of all caches away in these figures, which are then what the
+    /// program holds.
+    fn take_room(&mut self, figures: impl Iterator<Item = Figure>) {
+        let hub = Arc::clone(&self.hub);
+        let mut held: Vec<_> = self.caches.iter().filter_map(|&at| hub.hold(at)).collect();
+        for figure in figures {
+            for kept in &mut held {
+                (self.counters).lost_room(self.heap.pool_of_kept(), kept, figure);
+            }
+        }
+    }
+
+    /// Hands out a block that the calling thread keeps, and gives its cache room
+    /// for more.
+    pub(super) fn take_kept(&mut self, request: Bytes) -> Option<Address> {
+        let (pool, hub) = (self.heap.pool_of_kept(), Arc::clone(&self.hub));
+        let Uncounted { address, word } = hub.take_uncounted(request)?;
+        self.prepare_peak(pool, word.size(), request);
+        self.counters.handed_out_again(pool, word, request);
+        if let Some(packing) = &mut self.packing {
+            packing.rose(self.counters.live());
+        }
+        let room = self.counters.grant(pool);
+        if !hub.grant(room) {
+            self.counters.ungrant(pool, room);
+        }
+        Some(address)
+    }
+
+    /// Bytes that the program holds.
+    pub(super) fn live(&self) -> Bytes {
+        self.counters.live().saturating_sub(self.room())
+    }
+
+    /// Bytes that the program was ever given, and those of them that it holds
+    /// no more.
+    pub(super) fn turnover(&mut self) -> (u64, u64) {
+        self.recall();
+        self.counters.turnover()
+    }
+
+    /// Bytes by which the figures are more than what the program holds.
+    pub(super) fn room(&self) -> Bytes {
+        let held = self.caches.iter().filter_map(|&at| self.hub.hold(at));
+        Bytes::new(held.map(|kept| kept.room().bytes).sum())
+    }
+
+    /// Takes half of its blocks from the calling thread's cache.
+    pub(super) fn halve(&mut self) {
+        let hub = Arc::clone(&self.hub);
+        hub.asked(|kept| kept.halve(&hub, |block| self.take_back(&block)));
+        self.counters.was_cached();
+    }
+
+    /// Calls back what threads keep, unless the arena is small: it grows rather
+    /// than that they lose it. Whether there was anything.
+    pub(super) fn recall_unless_small(&mut self) -> bool {
+        let recalls = !self.caches.is_empty() && self.counters.reserved() >= SMALL_ARENA;
+        if recalls {
+            self.recall();
+        }
+        recalls
+    }
+
+    /// Calls back what threads keep, and closes their caches.
+    pub(super) fn recall(&mut self) {
+        if self.caches.is_empty() {
+            return;
+        }
+        let caches = std::mem::take(&mut self.caches);
+        let (hub, pool) = (Arc::clone(&self.hub), self.heap.pool_of_kept());
+        let held: Vec<_> = caches.iter().filter_map(|&at| hub.hold(at)).collect();
+        for mut kept in held {
+            for figure in FIGURES {
+                self.counters.lost_room(pool, &mut kept, figure);
+            }
+            self.counters.passed(pool, &kept.activity());
+            kept.recall(&hub, |block| self.take_back(&block));
+        }
+        if let Some(packing) = &mut self.packing {
+            packing.fell(self.counters.live());
+        }
+        self.counters.was_cached();
+    }
+
+    /// A block that a thread has kept is free, or waits with those of its epoch.
+    fn take_back(&mut self, recalled: &Recalled) {
+        let Some((id, block)) = self.heap.take_kept(recalled.address) else {
+            return;
+        };
+        let (pool, is_idle) = self.heap.returned(&block);
+        if let Some(chunk) = is_idle {
+            self.counters.fell_idle(chunk);
+        }
+        if recalled.is_reclaimable {
+            // It is a piece of a chunk.
+            let _ = self.put_back(id, &block, pool);
+        } else {
+            self.counters.entered_limbo(block.size);
+            self.heap.wait(id, block.requested, false);
+            self.limbo.push_to(recalled.epoch, id, &block);
+        }
+    }
+}

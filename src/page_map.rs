@@ -28,6 +28,7 @@
 
 mod around;
 mod inline;
+mod slot_ref;
 mod slot_word;
 mod tenure;
 
@@ -36,6 +37,7 @@ use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use inline::Inline;
+pub(crate) use slot_ref::{CacheableSlot, SlotRef};
 pub(crate) use slot_word::{MOST_CACHEABLE, SlotWord};
 use tenure::{Holder, Tenure};
 
@@ -91,104 +93,8 @@ pub enum Owner {
     Arena(ArenaId),
 }
 
-/// An [`SlotWord`].
+/// A [`SlotWord`].
 type Slot = AtomicU64;
-
-/// The place of an address at which blocks start, for those who look at it
-/// more than once.
-#[derive(Copy, Clone)]
-pub(crate) struct SlotRef<'a> {
-    page: &'a Page,
-    slot: &'a Slot,
-    /// Which slot of the page's own that is, if it is one.
-    inline: Option<usize>,
-}
-
-impl SlotRef<'_> {
-    /// What is said of the block.
-    #[inline]
-    pub(crate) fn word(self) -> SlotWord {
-        // Acquire: pairs with the Release of whoever entered the block. The
-        // thread that frees got the pointer from the one that allocated, so it
-        // sees at least that store.
-        SlotWord::from_word(self.slot.load(Ordering::Acquire))
-    }
-
-    /// What is said of the live block of this arena that starts here.
-    #[inline]
-    pub(crate) fn live(self, arena: ArenaId) -> Option<SlotWord> {
-        let word = self.word();
-        let own = if word.is_cacheable() {
-            word.is_live_of(SlotWord::of_owner(arena))
-        } else {
-            word.direct().is_none_or(|other| other == arena)
-        };
-        (own && word != SlotWord::NONE).then_some(word)
-    }
-
-    /// Takes out the live block of which this was said; false where another
-    /// thread has freed it since.
-    #[inline]
-    pub(crate) fn take(self, live: SlotWord) -> bool {
-        // Without the arena's lock threads change cacheable blocks alone.
-        let taken = !live.is_cacheable() || CacheableSlot(self.slot).keep(live);
-        if taken {
-            self.clear();
-        }
-        taken
-    }
-
-    /// Takes out the block of a chunk.
-    #[inline]
-    pub(crate) fn clear(self) {
-        if let Some(at) = self.inline {
-            return self.page.inline.clear(at);
-        }
-        if self.slot.load(Ordering::Relaxed) != SlotWord::NONE.word() {
-            self.page.count(-1);
-        }
-        // Release: pairs with the Acquire in `SlotRef::word`.
-        self.slot.store(SlotWord::NONE.word(), Ordering::Release);
-    }
-}
-
-/// The place of an address at which blocks start that threads may keep: such a
-/// block is never among those of which a page tells itself.
-///
-/// A live block's word is left by an exchange alone, so that of several threads
-/// that free it one succeeds. The word of a kept one changes only who has it.
-#[derive(Copy, Clone)]
-pub(crate) struct CacheableSlot<'a>(&'a Slot);
-
-impl CacheableSlot<'_> {
-    /// What is said of the block there, whatever it is.
-    #[inline]
-    pub(crate) fn word(self) -> SlotWord {
-        // Acquire: as in `SlotRef::word`.
-        SlotWord::from_word(self.0.load(Ordering::Acquire))
-    }
-
-    /// A thread keeps the live block of which this was said; false where that is
-    /// so no longer.
-    #[inline]
-    pub(crate) fn keep(self, live: SlotWord) -> bool {
-        // Acquire, on success: pairs with the Release in `hand_out`.
-        let exchange = self.0.compare_exchange(
-            live.word(),
-            live.kept().word(),
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        exchange.is_ok()
-    }
-
-    /// The program gets the block that the calling thread keeps.
-    #[inline]
-    pub(crate) fn hand_out(self, live: SlotWord) {
-        // Release: pairs with the Acquire in `word`.
-        self.0.store(live.word(), Ordering::Release);
-    }
-}
 
 struct Subpage {
     tenure: Tenure,
@@ -270,8 +176,7 @@ impl Page {
             let (slot, at) = self.inline.slot(number(address))?;
             (slot, Some(at))
         };
-        let page = self;
-        Some(SlotRef { page, slot, inline })
+        Some(SlotRef::new(self, slot, inline))
     }
 
     /// Enters a block of the chunk that fills the page, or has a part of it.
@@ -386,7 +291,7 @@ impl PageMap {
     #[inline]
     pub(crate) fn cacheable(&self, address: Address) -> Option<CacheableSlot<'_>> {
         let slot = self.page(address)?.subpage(address)?.slot(address)?;
-        Some(CacheableSlot(slot))
+        Some(CacheableSlot::new(slot))
     }
 
     /// Where that is said; none where no block ever started.

@@ -16,7 +16,6 @@ use crate::thread_cache::{Kept, MOST_KEPT};
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
     let usual = Config::default();
-    let follows = config.free_idle_chunk || !config.retry_time.is_zero();
     let reasons = [
         (kind == Kind::Host, "memory of the host"),
         (
@@ -37,9 +36,10 @@ pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Optio
             config.garbage_fraction < 1.0,
             "memory_fraction_of_eager_deletion",
         ),
-        (config.fill.is_some(), "fill"),
+        (config.fill.is_some(), "memory is filled"),
         (config.sync_after_alloc, "sync_after_alloc"),
-        (follows, "free_idle_chunk"),
+        (config.free_idle_chunk, "free_idle_chunk"),
+        (!config.retry_time.is_zero(), "gpu_allocator_retry_time"),
         (config.decay != usual.decay, "decay_ms"),
         (
             config.splitting.max_split != usual.splitting.max_split,
@@ -58,11 +58,10 @@ impl<D: Driver> Arena<D> {
     /// Why threads keep nothing; none where they may. In an option's name, or
     /// words.
     pub fn not_kept(&self) -> Option<&'static str> {
-        let watches = || {
-            let watches = self.watch.call_stack.is_some() || self.events_kept() > 0;
-            watches.then_some("trace")
-        };
-        self.not_kept.or_else(watches)
+        let (stacks, events) = (self.watch.call_stack.is_some(), self.events_kept() > 0);
+        let watches = stacks.then_some("oom_report:full");
+        let watches = watches.or(events.then_some("trace"));
+        self.not_kept.or(watches)
     }
 
     /// A block that the calling thread keeps.

@@ -225,7 +225,7 @@ impl<D: Driver> Arena<D> {
         self.driver.free_past(call)
     }
 
-    /// The same, with `then` called at the end of each call that did more than
+    /// This arena, which calls `then` at the end of each call that did more than
     /// hand a block out or take it back, when nothing is held.
     #[must_use]
     pub fn followed_by(mut self, then: fn()) -> Arena<D> {

@@ -1,6 +1,6 @@
 //! An arena among others that share its device.
 //!
-//! Owns nothing. Cost: of a question, the lock of the state.
+//! Owns nothing. Cost: each question takes the lock of the state.
 
 use crate::address::Bytes;
 use crate::arena::Arena;
@@ -54,14 +54,12 @@ pub(super) struct PressureCallback {
 }
 
 impl<D: Driver> Arena<D> {
-    /// The same, with a callback for the arenas beside it, by which they are
-    /// asked to give back what is idle there before a request fails for want of
-    /// memory. They are asked without a lock, off the ladder, and say whether
-    /// they gave anything. `live` says what
-    /// the program holds there, at the least, at a moment while it is asked
-    /// ([`live_at`]); none where the program has freed
-    /// some of what is live on the device, here or there, and no arena knows
-    /// of it yet.
+    /// This arena, which asks the arenas beside it for idle memory before a
+    /// request fails for want of memory. `relieve` asks them; it is called
+    /// without a lock, off the ladder, and says whether they gave anything.
+    /// `live` says how much the program holds there at the least, at a moment
+    /// while it is called ([`live_at`]). It says none if the program has freed
+    /// memory on the device that some arena still counts as live.
     #[must_use]
     pub fn relieved_by(
         mut self,

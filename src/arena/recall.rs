@@ -1,7 +1,8 @@
-//! What threads keep, called back.
+//! What threads keep, called back, and the room that their caches have.
 //!
-//! Invariant: blocks that threads keep count as live here, so that the figures
-//! are exact when nothing is kept. Cost: as for so many frees.
+//! Owns which caches are open. Invariant: the arena's figures are what the program
+//! holds and the room of all caches together. Cost: a recall takes as long as the
+//! frees that it ends.
 
 use std::sync::Arc;
 
@@ -19,10 +20,9 @@ const KEPT_LEAST: Bytes = Bytes::mib(64);
 /// An arena with less is small.
 const SMALL_ARENA: Bytes = Bytes::mib(64);
 
-/// What one may keep at the least, and how many may at a time.
+/// What one thread may keep at the least and at the most, and between these which
+/// part of the chunks that small requests are served from.
 const CACHE_LEAST: Bytes = Bytes::mib(1);
-
-/// At the most; and which part of the chunks that small requests are served from.
 const CACHE_MOST: Bytes = Bytes::mib(16);
 const CACHE_PART: u64 = 16;
 
@@ -58,32 +58,21 @@ impl<F: Clone> ArenaState<F> {
         Bytes::new(pool.get() / CACHE_PART).clamp(CACHE_LEAST, CACHE_MOST)
     }
 
-    /// Before a block of this size is handed out: where the figures would pass
-    /// a peak, they are made exact.
+    /// Before a block of this size is handed out: where a figure would pass its
+    /// peak, takes the room of all caches in it away, so that it is exact.
     pub(super) fn prepare_peak(&mut self, pool: Pool, size: Bytes, request: Bytes) {
         if self.caches.is_empty() {
             return;
         }
         let would = self.counters.would_peak(pool, size, request);
-        if would != [false; 3] {
-            self.take_room(
-                FIGURES
-                    .into_iter()
-                    .zip(would)
-                    .filter_map(|(figure, would)| would.then_some(figure)),
-            );
+        if would == [false; 3] {
+            return;
         }
-    }
-
-    /// Takes the room of all caches away in these figures, which are then what the
-    /// program holds.
-    fn take_room(&mut self, figures: impl Iterator<Item = Figure>) {
-        let hub = Arc::clone(&self.hub);
+        let (hub, pool) = (Arc::clone(&self.hub), self.heap.pool_of_kept());
         let mut held: Vec<_> = self.caches.iter().filter_map(|&at| hub.hold(at)).collect();
-        for figure in figures {
-            for kept in &mut held {
-                (self.counters).lost_room(self.heap.pool_of_kept(), kept, figure);
-            }
+        for (figure, would) in FIGURES.into_iter().zip(would) {
+            let losing = held.iter_mut().filter(|_| would);
+            losing.for_each(|kept| self.counters.lost_room(pool, kept, figure));
         }
     }
 

@@ -158,7 +158,8 @@ impl<D: Driver> Arena<D> {
         self.release_idle_if(IfEnding::Wait)
     }
 
-    /// The same, also for a thread that asked for nothing here.
+    /// As [`Arena::release_idle`]; where the context may be ending, does what
+    /// `ending` says.
     pub(super) fn release_idle_if(&self, ending: IfEnding) -> Bytes {
         if self.holds() {
             return Bytes::ZERO;

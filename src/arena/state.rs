@@ -20,8 +20,8 @@ use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
 use crate::thread_cache::CacheHub;
 
-/// So many of the blocks that are reclaimable a free puts back: more than it
-/// adds, so that they do not pile up.
+/// The number of reclaimable blocks that a free puts back. It is more than the one
+/// that the free adds, so that they do not pile up.
 const AT_A_TIME: usize = 2;
 
 /// See the module.

@@ -1,10 +1,10 @@
 //! What a cache holds: a queue of blocks for each size, and what happened since
-//! the arena asked last.
+//! it was opened.
 //!
 //! Invariant: in each queue the blocks stand in the order in which they were
 //! freed, so that the first is the first that the device is done with; each was
-//! handed out last for a request of just its number of slots. Cost: constant; a
-//! recall takes a step for each block.
+//! handed out last for a request of its own size class. Cost: constant; a recall
+//! takes a step for each block.
 
 use std::collections::VecDeque;
 
@@ -102,7 +102,7 @@ pub(crate) struct Recalled {
     pub(crate) is_reclaimable: bool,
 }
 
-/// What happened in a cache since the arena asked last.
+/// What happened in a cache since it was opened.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Activity {
     /// What was handed out, bytes in the sizes of blocks.

@@ -9,6 +9,7 @@
 //! context are reached in the order in which they were made.
 
 pub(crate) mod metered;
+pub(crate) mod own_caches;
 pub mod told;
 
 use std::time::Duration;
@@ -16,6 +17,8 @@ use std::time::Duration;
 use crate::address::{Address, Bytes};
 use crate::error::Code;
 use crate::patience::wait_within;
+
+pub use own_caches::OwnCaches;
 
 /// The driver hands out memory in pages of this size.
 pub const PAGE: Bytes = Bytes::mib(2);
@@ -71,6 +74,14 @@ pub trait Driver: Send + Sync {
     /// A mark in the context's work. Cloning is cheap. Dropping the last clone
     /// gives up what it holds of the driver, without a driver call.
     type Fence: Clone + Send + Sync;
+
+    /// Calls `with` with what the calling thread knows of its caches; of each
+    /// thread always with the same. A driver that finds memory of its threads
+    /// faster than this one does keeps it there.
+    #[inline(always)]
+    fn with_own_caches<R>(with: impl FnOnce(&OwnCaches) -> R) -> R {
+        own_caches::with_usual(with)
+    }
 
     /// Allocates `size` bytes, aligned to at least 256. Does not disturb a
     /// stream capture.

@@ -28,7 +28,9 @@
 
 mod around;
 mod inline;
+mod recent;
 mod slot_ref;
+mod slot_table;
 mod slot_word;
 mod tenure;
 
@@ -37,7 +39,9 @@ use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use inline::Inline;
+pub(crate) use recent::RecentSubpages;
 pub(crate) use slot_ref::{CacheableSlot, SlotRef};
+use slot_table::SlotTable;
 pub(crate) use slot_word::{MOST_CACHEABLE, SlotWord};
 use tenure::{Holder, Tenure};
 
@@ -98,7 +102,7 @@ type Slot = AtomicU64;
 
 struct Subpage {
     tenure: Tenure,
-    slots: OnceLock<Box<[Slot; SLOTS]>>,
+    slots: OnceLock<SlotTable>,
 }
 
 /// One cache line.
@@ -126,13 +130,13 @@ impl Subpage {
         }
     }
 
-    fn slot(&self, address: Address) -> Option<&Slot> {
-        Some(&self.slots.get()?[index(address, SLOT_SHIFT, SLOTS)])
+    #[inline]
+    fn slot(&self, address: Address) -> Option<&'static Slot> {
+        Some(&self.slots.get()?.all()[index(address, SLOT_SHIFT, SLOTS)])
     }
 
-    fn slot_made(&self, address: Address) -> &Slot {
-        let made = || Box::new(std::array::from_fn(|_| Slot::new(0)));
-        &self.slots.get_or_init(made)[index(address, SLOT_SHIFT, SLOTS)]
+    fn slot_made(&self, address: Address) -> &'static Slot {
+        &self.slots.get_or_init(SlotTable::new).all()[index(address, SLOT_SHIFT, SLOTS)]
     }
 }
 
@@ -279,19 +283,21 @@ impl PageMap {
     }
 
     /// Where blocks start that threads may keep; none where none ever did.
-    #[inline]
-    pub(crate) fn cacheable_at(&self, address: Address) -> Option<CacheableSlot<'_>> {
+    pub(crate) fn cacheable(&self, address: Address) -> Option<CacheableSlot> {
+        let slots = self.slots_around(address)?;
+        Some(CacheableSlot::new(
+            &slots[index(address, SLOT_SHIFT, SLOTS)],
+        ))
+    }
+
+    /// The table of the subpage in which a block may start at this address.
+    #[inline(never)]
+    fn slots_around(&self, address: Address) -> Option<&'static [Slot; SLOTS]> {
         if !address.is_aligned(SLOT) {
             return None;
         }
-        self.cacheable(address)
-    }
-
-    /// The same of the slot that the address lies in.
-    #[inline]
-    pub(crate) fn cacheable(&self, address: Address) -> Option<CacheableSlot<'_>> {
-        let slot = self.page(address)?.subpage(address)?.slot(address)?;
-        Some(CacheableSlot::new(slot))
+        let subpage = self.page(address)?.subpage(address)?;
+        Some(subpage.slots.get()?.all())
     }
 
     /// Where that is said; none where no block ever started.

@@ -28,22 +28,25 @@
 //!   the arena itself would pass it, it takes all room away: then its figure is
 //!   what the program holds.
 //!
-//! Cost: an exchange for an allocation, two for a free; 8 KiB for each cache that
-//! was ever open, and 16 bytes for each block that it once kept at a time.
+//! Cost: an exchange for an allocation, two for a free; 8 KiB for each arena that
+//! ever had a cache, 16 KiB for each cache that was ever open, and 24 bytes for
+//! each block that it once kept at a time.
 
 mod kept;
-mod local;
 mod queue;
+mod room;
+mod sizes;
 
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
+use crate::driver::own_caches::OwnCache;
 use crate::page_map::{ArenaId, MOST_CACHEABLE, PageMap, SlotWord};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Lock, LockGuard, OnceLock};
 
-pub(crate) use kept::{Activity, Figure, Headroom, Kept, Recalled};
-use local::OwnCache;
+pub(crate) use kept::{Activity, Kept, Recalled};
+pub(crate) use room::{Figure, Headroom};
 
 /// The largest block that a thread may keep.
 pub(crate) const MOST_KEPT: Bytes = MOST_CACHEABLE;
@@ -60,8 +63,9 @@ pub(crate) struct CacheHub {
     owner: u64,
     /// Epochs below this number have ended.
     ended: AtomicU64,
-    /// Made when the first is opened.
-    caches: OnceLock<Box<[ThreadCache]>>,
+    /// Made when the first is opened: most arenas of a program with thousands of
+    /// contexts never have one.
+    caches: OnceLock<Box<[ThreadCache; CACHES]>>,
 }
 
 /// What a thread keeps.
@@ -81,7 +85,7 @@ pub(crate) type Held<'a> = LockGuard<'a, Kept>;
 impl CacheHub {
     pub(crate) fn new(map: Arc<PageMap>, arena: ArenaId) -> CacheHub {
         CacheHub {
-            serial: local::serial(),
+            serial: next_serial(),
             map,
             owner: SlotWord::of_owner(arena),
             ended: AtomicU64::new(0),
@@ -89,100 +93,102 @@ impl CacheHub {
         }
     }
 
-    /// The calling thread's cache, if it is open and nobody else has it now.
+    /// No other hub of the process has this number.
     #[inline(always)]
-    fn own(&self) -> Option<Held<'_>> {
-        let own = OwnCache::of(self.serial)?;
-        let kept = self.cache(own.index)?.0.try_lock()?;
+    pub(crate) fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    /// The thread's cache, if it is open and nobody else has it now.
+    #[inline(always)]
+    fn own(&self, own: OwnCache) -> Option<Held<'_>> {
+        let kept = self.own_place(own)?.0.try_lock()?;
         (kept.opening() == own.opening).then_some(kept)
     }
 
     /// The same, also if somebody else has it for a moment.
     fn own_now(&self, own: OwnCache) -> Option<Held<'_>> {
-        let kept = self.cache(own.index)?.0.lock();
+        let kept = self.own_place(own)?.0.lock();
         (kept.opening() == own.opening).then_some(kept)
     }
 
     #[inline(always)]
-    fn cache(&self, index: usize) -> Option<&ThreadCache> {
-        self.caches.get()?.get(index)
+    fn own_place(&self, own: OwnCache) -> Option<&ThreadCache> {
+        Some(&self.caches.get()?[index_of(own.opening)])
     }
 
-    /// A block for a request of up to [`MOST_KEPT`], if the thread keeps one that
-    /// the device is done with and has room for one more.
+    /// A block of just the size of a request of up to [`MOST_KEPT`], if the thread
+    /// keeps one that the device is done with and has room for one more.
     #[inline(always)]
-    pub(crate) fn take(&self, request: Bytes) -> Option<Address> {
-        let mut kept = self.own()?;
-        let (number, address) = kept.find(request)?;
-        let slot = self.map.cacheable(address)?;
-        slot.hand_out(kept.take(number, request, slot.word())?);
-        Some(address)
+    pub(crate) fn take(&self, own: OwnCache, request: Bytes) -> Option<Address> {
+        self.own(own)?.take(request)
+    }
+
+    /// The same of a block that may be a little larger.
+    pub(crate) fn take_near(&self, own: OwnCache, request: Bytes) -> Option<Address> {
+        self.own(own)?.take_near(request)
     }
 
     /// The same whatever room there is: the caller counts it. Under the arena's
     /// lock.
-    pub(crate) fn take_uncounted(&self, request: Bytes) -> Option<Uncounted> {
-        let mut kept = self.own()?;
-        let (number, address) = kept.find(request)?;
-        let slot = self.map.cacheable(address)?;
-        let word = slot.word();
-        kept.take_uncounted(number);
-        slot.hand_out(word.requested(request));
+    pub(crate) fn take_uncounted(&self, own: OwnCache, request: Bytes) -> Option<Uncounted> {
+        let (address, word) = self.own(own)?.take_uncounted(request)?;
         Some(Uncounted { address, word })
     }
 
     /// Gives the thread's cache room; false where it is closed. Under the arena's
     /// lock. A thread whose cache was closed may have the one here for a moment, to
     /// see that it is no longer its own.
-    pub(crate) fn grant(&self, room: Headroom) -> bool {
-        let own = OwnCache::of(self.serial).and_then(|own| self.own_now(own));
-        own.map(|mut kept| kept.grant(room)).is_some()
+    pub(crate) fn grant(&self, own: OwnCache, room: Headroom) -> bool {
+        self.own_now(own).map(|mut kept| kept.grant(room)).is_some()
     }
 
     /// Whether there is such a block, after another look at which epochs have
     /// ended.
-    pub(crate) fn has(&self, request: Bytes) -> bool {
-        let Some(mut kept) = self.own() else {
+    pub(crate) fn has(&self, own: OwnCache, request: Bytes) -> bool {
+        let Some(mut kept) = self.own(own) else {
             return false;
         };
         kept.refresh(self);
-        kept.find(request).is_some()
+        kept.has(request)
     }
 
-    /// Keeps the live block that starts at an address, if it can be kept and
-    /// there is room for it; false where the thread does not.
+    /// Keeps the live block that starts at an address, if it can be kept and all
+    /// is prepared for it; false where the thread does not.
     #[inline(always)]
-    pub(crate) fn keep(&self, address: Address) -> bool {
-        let keep = || {
-            let slot = self.map.cacheable_at(address)?;
-            let word = slot.word();
-            if !word.is_live_of(self.owner) {
-                return None;
-            }
-            let mut kept = self.own()?;
-            (kept.fits(word) && slot.keep(word)).then(|| kept.put(address, word))
-        };
-        keep().is_some()
+    pub(crate) fn keep(&self, own: OwnCache, address: Address) -> bool {
+        match self.own(own) {
+            Some(mut kept) => kept.put(self.owner, address),
+            None => false,
+        }
+    }
+
+    /// The same after preparing for it.
+    pub(crate) fn keep_prepared(&self, own: OwnCache, address: Address) -> bool {
+        let kept = self.own(own);
+        kept.is_some_and(|mut kept| {
+            kept.prepare(&self.map, address);
+            kept.put(self.owner, address)
+        })
     }
 
     /// Whether a thread may keep the live block that starts at an address.
     pub(crate) fn may_keep(&self, address: Address) -> bool {
-        let slot = self.map.cacheable_at(address);
+        let slot = self.map.cacheable(address);
         slot.is_some_and(|slot| slot.word().is_live_of(self.owner))
     }
 
     /// What the thread's cache says of itself; none where it is closed.
-    pub(crate) fn asked<R>(&self, ask: impl FnOnce(&mut Kept) -> R) -> Option<R> {
-        self.own().map(|mut kept| ask(&mut kept))
+    pub(crate) fn asked<R>(&self, own: OwnCache, ask: impl FnOnce(&mut Kept) -> R) -> Option<R> {
+        self.own(own).map(|mut kept| ask(&mut kept))
     }
 
     /// Closes the open batch of the thread's cache, and makes its fence by `seal`,
     /// which says whose epoch covers it. Nothing is held meanwhile: what is freed
     /// there belongs to the next batch.
-    pub(crate) fn seal(&self, seal: impl FnOnce() -> Option<u64>) {
-        let own = OwnCache::of(self.serial);
-        let batch = own.and_then(|own| self.own_now(own)?.close_batch());
-        let Some((own, batch)) = own.zip(batch) else {
+    pub(crate) fn seal(&self, own: OwnCache, seal: impl FnOnce() -> Option<u64>) {
+        let batch = self.own_now(own).and_then(|mut kept| kept.close_batch());
+        let Some(batch) = batch else {
             return;
         };
         let epoch = seal();
@@ -194,40 +200,45 @@ impl CacheHub {
         }
     }
 
-    /// Whether it is worth a cache that the calling thread, which has none that is
-    /// open, frees: one more free.
-    pub(crate) fn is_worth_a_cache(&self) -> bool {
-        let is_open = |own: OwnCache| {
-            // Somebody else has it for a moment: that is no reason for another.
-            let kept = self.cache(own.index)?.0.try_lock();
-            Some(kept.is_none_or(|kept| kept.opening() == own.opening))
+    /// Whether a cache is still open for the thread that had it.
+    pub(crate) fn is_open(&self, own: OwnCache) -> bool {
+        let Some(place) = self.own_place(own) else {
+            return false;
         };
-        let is_open = OwnCache::of(self.serial).and_then(is_open);
-        is_open != Some(true) && local::frees_much()
+        // Somebody else has it for a moment: that is no reason for another.
+        let kept = place.0.try_lock();
+        kept.is_none_or(|kept| kept.opening() == own.opening)
     }
 
-    /// Opens a closed cache for the calling thread, which may keep up to `most`
-    /// bytes there; `opening` is new. Under the arena's lock.
-    pub(crate) fn open(&self, index: usize, opening: u64, most: Bytes) {
-        let made = || {
-            (0..CACHES)
-                .map(|_| ThreadCache(Lock::new(Kept::default())))
-                .collect()
-        };
-        if let Some(cache) = self.caches.get_or_init(made).get(index) {
-            cache.0.lock().open(opening, most);
-            OwnCache {
-                hub: self.serial,
-                index,
-                opening,
-            }
-            .remember();
+    /// Opens a closed cache for a thread, which may keep up to `most` bytes there;
+    /// it is the `count`-th that is opened. Under the arena's lock.
+    pub(crate) fn open(&self, index: usize, count: u64, most: Bytes) -> OwnCache {
+        let opening = opening_of(index, count);
+        self.caches.get_or_init(closed_caches)[index]
+            .0
+            .lock()
+            .open(opening, most);
+        OwnCache {
+            hub: self.serial,
+            opening,
         }
     }
 
     /// Stops the thread of a cache from using it. Under the arena's lock.
     pub(crate) fn hold(&self, index: usize) -> Option<Held<'_>> {
-        Some(self.cache(index)?.0.lock())
+        Some(self.caches.get()?[index].0.lock())
+    }
+
+    /// Gives up what the caches have made; none is open, nor will be.
+    pub(crate) fn forget(&self) {
+        for cache in self
+            .caches
+            .get()
+            .into_iter()
+            .flat_map(|caches| caches.iter())
+        {
+            *cache.0.lock() = Kept::default();
+        }
     }
 
     /// The epoch with this number has ended, and all before it.
@@ -241,6 +252,31 @@ impl CacheHub {
     fn has_ended(&self, number: u64) -> bool {
         number < self.ended.load(Ordering::Acquire)
     }
+}
+
+/// The number of the `count`-th opening of a hub's caches, of this one of them.
+fn opening_of(index: usize, count: u64) -> u64 {
+    count * CACHES as u64 + index as u64
+}
+
+/// Which cache that is.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "there are 64")]
+fn index_of(opening: u64) -> usize {
+    opening as usize % CACHES
+}
+
+fn closed_caches() -> Box<[ThreadCache; CACHES]> {
+    Box::new(std::array::from_fn(|_| {
+        ThreadCache(Lock::new(Kept::default()))
+    }))
+}
+
+/// A number that no other hub of the process has.
+fn next_serial() -> u64 {
+    // The checker has no part in this: the numbers only differ.
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
 #[cfg(all(test, loom))]

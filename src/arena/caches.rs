@@ -9,7 +9,8 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::direct::Kind;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
-use crate::driver::Driver;
+use crate::driver::own_caches::OwnCache;
+use crate::driver::{Driver, OwnCaches};
 use crate::strategy::{Rounder, Strategy};
 use crate::thread_cache::{Kept, MOST_KEPT};
 
@@ -64,64 +65,97 @@ impl<D: Driver> Arena<D> {
         self.not_kept.or(watches)
     }
 
-    /// A block that the calling thread keeps.
+    /// The calling thread's cache, if it used one here last.
     #[inline(always)]
-    pub(super) fn take_kept(&self, request: Bytes) -> Option<Address> {
-        if request > MOST_KEPT {
-            return None;
-        }
-        self.hub.take(request)
+    fn last_cache(&self) -> Option<OwnCache> {
+        D::with_own_caches(|caches| caches.last_of(self.hub.serial()))
     }
 
-    /// The same where the arena has to count it, or has to look first which
-    /// fences were reached.
-    #[cold]
+    /// The calling thread's cache, if it ever had one here.
+    fn own_cache(&self) -> Option<OwnCache> {
+        D::with_own_caches(|caches| caches.of(self.hub.serial()))
+    }
+
+    /// Memory for a request, if the calling thread keeps a block of just its size
+    /// that may be handed out: the shortest way of
+    /// [`allocate`](Arena::allocate), for callers that look there first.
+    #[inline(always)]
+    pub fn allocate_kept(&self, request: Bytes) -> Option<Address> {
+        // Zero bytes wrap.
+        if request.get().wrapping_sub(1) >= MOST_KEPT.get() {
+            return None;
+        }
+        self.hub.take(self.last_cache()?, request)
+    }
+
+    /// The same of a block that may be a little larger, and where the arena has to
+    /// count it, or has to look first which fences were reached.
     #[inline(never)]
     pub(super) fn take_counted(&self, request: Bytes) -> Option<Address> {
         if request > MOST_KEPT {
             return None;
         }
-        let has = self.hub.has(request);
-        has.then(|| self.state.lock().take_kept(request))?
+        let own = self.own_cache()?;
+        if let Some(near) = self.hub.take_near(own, request) {
+            return Some(near);
+        }
+        let has = self.hub.has(own, request);
+        has.then(|| self.state.lock().take_kept(own, request))?
     }
 
-    /// Has the calling thread keep a block that it frees; false where it does
-    /// not.
+    /// Frees the live block at `address`, if the calling thread keeps it and nothing
+    /// has to be prepared for that; false where it is not freed. The shortest way
+    /// of [`free`](Arena::free), for callers that know that the arena's own
+    /// context is current.
     #[inline(always)]
-    pub(super) fn keep(&self, address: Address) -> bool {
-        self.hub.keep(address)
+    pub fn free_kept(&self, address: Address) -> bool {
+        match self.last_cache() {
+            Some(own) => self.hub.keep(own, address),
+            None => false,
+        }
+    }
+
+    /// The same where something is to be prepared for it first.
+    #[inline(never)]
+    pub(super) fn keep_prepared(&self, address: Address) -> bool {
+        let own = self.own_cache();
+        own.is_some_and(|own| self.hub.keep_prepared(own, address)) || self.keep_now(address)
     }
 
     /// The same where the thread's cache is closed or full, or a batch is.
     #[cold]
     #[inline(never)]
-    pub(super) fn keep_now(&self, address: Address) -> bool {
+    fn keep_now(&self, address: Address) -> bool {
         if !self.hub.may_keep(address) {
             return false;
         }
-        if self.hub.is_worth_a_cache() {
-            self.open_cache();
-        } else if self.driver.may_fence() {
-            if self.hub.asked(|kept| kept.is_worth_a_fence()) == Some(true) {
-                self.seal();
+        match self.own_cache().filter(|&own| self.hub.is_open(own)) {
+            None if D::with_own_caches(OwnCaches::frees_much) => self.open_cache(),
+            None => return false,
+            Some(own) if self.driver.may_fence() => {
+                if self.hub.asked(own, |kept| kept.is_worth_a_fence()) == Some(true) {
+                    self.seal(own);
+                }
+                if self.hub.asked(own, Kept::is_full) == Some(true) {
+                    self.state.lock().halve(own);
+                }
             }
-            if self.hub.asked(Kept::is_full) == Some(true) {
-                self.state.lock().halve();
-            }
+            Some(_) => {}
         }
-        self.keep(address)
+        let own = self.own_cache();
+        own.is_some_and(|own| self.hub.keep_prepared(own, address))
     }
 
     /// Makes a fence for what the calling thread has freed, and looks which
     /// fences were reached.
     #[cold]
     #[inline(never)]
-    fn seal(&self) {
+    fn seal(&self, own: OwnCache) {
         self.counted(|| {
             if !self.driver.may_fence() {
                 return;
             }
-            self.hub.seal(|| self.close_for_thread());
+            self.hub.seal(own, || self.close_for_thread());
             self.poll_for_later();
             self.pay();
         });
@@ -133,8 +167,9 @@ impl<D: Driver> Arena<D> {
     #[cold]
     #[inline(never)]
     pub(super) fn take_sealed(&self, request: Bytes) -> Option<Address> {
-        if self.hub.asked(|kept| kept.is_worth_a_fence()) == Some(true) {
-            self.seal();
+        let own = self.own_cache()?;
+        if self.hub.asked(own, |kept| kept.is_worth_a_fence()) == Some(true) {
+            self.seal(own);
         }
         self.take_counted(request)
     }
@@ -146,6 +181,9 @@ impl<D: Driver> Arena<D> {
             ThreadCacheSize::Most(most) => most,
             ThreadCacheSize::Auto => state.auto_cache(),
         };
-        state.open_cache(most);
+        if let Some(own) = state.open_cache(most) {
+            drop(state);
+            D::with_own_caches(|caches| caches.remember(own));
+        }
     }
 }

@@ -95,19 +95,18 @@ impl<D: Driver> Arena<D> {
     #[inline(always)]
     fn allocate_for(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
         let _step = self.step();
-        if request.is_zero() {
-            return Err(AllocError::Driver(Code::INVALID_VALUE));
+        match self.allocate_kept(request) {
+            Some(address) => Ok(address),
+            None => self.allocate_in_state(request, stray),
         }
-        if self.keeps
-            && let Some(address) = self.take_kept(request)
-        {
-            return Ok(address);
-        }
-        self.allocate_in_state(request, stray)
     }
 
     /// The same from what the lock guards.
+    #[inline(never)]
     fn allocate_in_state(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
+        if request.is_zero() {
+            return Err(AllocError::Driver(Code::INVALID_VALUE));
+        }
         if self.keeps
             && let Some(address) = self.take_counted(request)
         {
@@ -158,15 +157,16 @@ impl<D: Driver> Arena<D> {
     /// its own allocation back. Nothing is changed then.
     pub fn free(&self, address: Address) -> Result<(), FreeError> {
         let _step = self.step();
-        if self.keeps && !self.driver.is_elsewhere() && self.keep(address) {
+        if !self.driver.is_elsewhere() && self.free_kept(address) {
             return Ok(());
         }
         self.free_in_state(address)
     }
 
     /// The same to what the lock guards.
+    #[inline(never)]
     fn free_in_state(&self, address: Address) -> Result<(), FreeError> {
-        if self.keeps && !self.driver.is_elsewhere() && self.keep_now(address) {
+        if self.keeps && !self.driver.is_elsewhere() && self.keep_prepared(address) {
             return Ok(());
         }
         let (freed, batch_is_full) = self.leave_program(address)?;
@@ -339,8 +339,10 @@ impl<F: Clone> ArenaState<F> {
             }
         };
         (self.counters).free_requested(BlockInfo::of(&block, pool), waits);
-        if let Some(packing) = &mut self.packing {
-            packing.fell(self.counters.live());
+        if let Some(packing) = &mut self.packing
+            && packing.fell(self.counters.live())
+        {
+            self.recall();
         }
         if waits {
             self.heap.wait(id, block.requested, elsewhere);

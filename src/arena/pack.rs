@@ -23,6 +23,8 @@ struct Outlook {
     room: Room,
     /// The chunk that it needs at least may simply be taken.
     fits: bool,
+    /// So much may.
+    left: Bytes,
     /// What would have to go back before.
     excess: Bytes,
     /// The same where there is little room.
@@ -51,7 +53,7 @@ impl<D: Driver> Arena<D> {
             return self.open_or_grow(want, need);
         };
         if before.room == Room::Ample && before.fits {
-            return self.grow(want, need);
+            return self.grow_within(want, need, before.left);
         }
         let newest = self.settle_soon();
         let Some(outlook) = self.outlook(want, available) else {
@@ -148,6 +150,11 @@ impl<D: Driver> Arena<D> {
         Some(Outlook {
             room: packing.room(after, capacity, state.in_pieces()),
             fits: after <= bound,
+            left: if packing.rises(live, want.fit.size) {
+                Bytes::MAX
+            } else {
+                bound.saturating_sub(reserved)
+            },
             excess: after.saturating_sub(bound).max(PAGE),
             lack: after.saturating_sub(packing.filled(capacity)),
             is_settled: state.counters.limbo().is_zero(),

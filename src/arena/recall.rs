@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
+use crate::driver::own_caches::OwnCache;
 use crate::strategy::Pool;
 use crate::thread_cache::{CACHES, Figure, Recalled, Uncounted};
 
@@ -20,17 +21,21 @@ const KEPT_LEAST: Bytes = Bytes::mib(64);
 /// An arena with less is small.
 const SMALL_ARENA: Bytes = Bytes::mib(64);
 
+/// What threads keep there is called back before growth from so much on: with that
+/// it may not have to grow.
+const SMALL_KEPT: Bytes = Bytes::mib(2);
+
 /// What one thread may keep at the least and at the most, and between these which
 /// part of the chunks that small requests are served from.
-const CACHE_LEAST: Bytes = Bytes::mib(1);
+const CACHE_LEAST: Bytes = Bytes::kib(512);
 const CACHE_MOST: Bytes = Bytes::mib(16);
-const CACHE_PART: u64 = 16;
+const CACHE_PART: u64 = 32;
 
 impl<F: Clone> ArenaState<F> {
-    /// Opens a cache for the calling thread, which may keep so much there.
-    pub(super) fn open_cache(&mut self, most: Bytes) {
+    /// Opens a cache for a thread, which may keep so much there.
+    pub(super) fn open_cache(&mut self, most: Bytes) -> Option<OwnCache> {
         if self.retired {
-            return;
+            return None;
         }
         if self.caches.len() == CACHES {
             self.recall();
@@ -40,13 +45,11 @@ impl<F: Clone> ArenaState<F> {
             .get()
             .max(self.counters.reserved().get() / KEPT_PART);
         let share = Bytes::new(bound / (self.caches.len() as u64 + 1));
-        let free = (0..CACHES).find(|index| !self.caches.contains(index));
-        if let Some(index) = free {
-            self.caches.push(index);
-            self.openings += 1;
-            let most = most.min(share.max(CACHE_LEAST));
-            self.hub.open(index, self.openings, most);
-        }
+        let index = (0..CACHES).find(|index| !self.caches.contains(index))?;
+        self.caches.push(index);
+        self.openings += 1;
+        let most = most.min(share.max(CACHE_LEAST));
+        Some(self.hub.open(index, self.openings, most))
     }
 
     /// What a thread may keep, where no option says so.
@@ -78,16 +81,16 @@ impl<F: Clone> ArenaState<F> {
 
     /// Hands out a block that the calling thread keeps, and gives its cache room
     /// for more.
-    pub(super) fn take_kept(&mut self, request: Bytes) -> Option<Address> {
+    pub(super) fn take_kept(&mut self, own: OwnCache, request: Bytes) -> Option<Address> {
         let (pool, hub) = (self.heap.pool_of_kept(), Arc::clone(&self.hub));
-        let Uncounted { address, word } = hub.take_uncounted(request)?;
+        let Uncounted { address, word } = hub.take_uncounted(own, request)?;
         self.prepare_peak(pool, word.size(), request);
         self.counters.handed_out_again(pool, word, request);
         if let Some(packing) = &mut self.packing {
             packing.rose(self.counters.live());
         }
         let room = self.counters.grant(pool);
-        if !hub.grant(room) {
+        if !hub.grant(own, room) {
             self.counters.ungrant(pool, room);
         }
         Some(address)
@@ -111,17 +114,20 @@ impl<F: Clone> ArenaState<F> {
         Bytes::new(held.map(|kept| kept.room().bytes).sum())
     }
 
-    /// Takes half of its blocks from the calling thread's cache.
-    pub(super) fn halve(&mut self) {
+    /// Takes half of its blocks from a thread's cache.
+    pub(super) fn halve(&mut self, own: OwnCache) {
         let hub = Arc::clone(&self.hub);
-        hub.asked(|kept| kept.halve(&hub, |block| self.take_back(&block)));
+        hub.asked(own, |kept| kept.halve(&hub, |block| self.take_back(&block)));
         self.counters.was_cached();
     }
 
-    /// Calls back what threads keep, unless the arena is small: it grows rather
-    /// than that they lose it. Whether there was anything.
+    /// Calls back what threads keep, unless the arena is small and so is that: it
+    /// grows rather than that they lose it. Whether it did.
     pub(super) fn recall_unless_small(&mut self) -> bool {
-        let recalls = !self.caches.is_empty() && self.counters.reserved() >= SMALL_ARENA;
+        let held = self.caches.iter().filter_map(|&at| self.hub.hold(at));
+        let kept = held.map(|kept| kept.bytes()).sum();
+        let recalls = !self.caches.is_empty()
+            && (self.counters.reserved() >= SMALL_ARENA || Bytes::new(kept) >= SMALL_KEPT);
         if recalls {
             self.recall();
         }
@@ -144,7 +150,7 @@ impl<F: Clone> ArenaState<F> {
             kept.recall(&hub, |block| self.take_back(&block));
         }
         if let Some(packing) = &mut self.packing {
-            packing.fell(self.counters.live());
+            let _comes_down = packing.fell(self.counters.live());
         }
         self.counters.was_cached();
     }

@@ -43,18 +43,13 @@ pub enum FreeSync {
 }
 
 /// How much of what a thread frees it may keep for its own next requests.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum ThreadCacheSize {
     /// A share of what is reserved.
+    #[default]
     Auto,
     /// This many bytes; none: no thread keeps anything.
     Most(Bytes),
-}
-
-impl Default for ThreadCacheSize {
-    fn default() -> ThreadCacheSize {
-        ThreadCacheSize::Most(Bytes::ZERO)
-    }
 }
 
 /// How much freed memory collects before an epoch is closed.

@@ -85,15 +85,18 @@ impl Counters {
     /// Headroom for a cache of blocks of this pool, that counts as used.
     pub(crate) fn grant(&mut self, pool: Pool) -> Headroom {
         let mut metrics = self.metrics.of(pool);
-        let mut part = |metric, most: u64| {
-            let room = (metrics.below_peak(metric) / 2).min(most);
+        let mut part = |metric, unit: Bytes| {
+            let room =
+                (metrics.below_peak(metric) / 2).min(MOST_ROOM.get() / SLOT.get() * unit.get());
+            let room = Bytes::new(room).round_down(unit).get();
             metrics.return_to(metric, room);
             room
         };
+        let block = Bytes::new(1);
         Headroom {
-            blocks: part(Metric::Allocation, MOST_ROOM.get() / SLOT.get()),
-            bytes: part(Metric::AllocatedBytes, MOST_ROOM.get()),
-            asked: part(Metric::RequestedBytes, MOST_ROOM.get()),
+            blocks: part(Metric::Allocation, block),
+            bytes: part(Metric::AllocatedBytes, SLOT),
+            asked: part(Metric::RequestedBytes, SLOT),
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
 use crate::driver::told::{self, Told};
-use crate::driver::{Driver, IfEnding, MemInfo, Whose};
+use crate::driver::{Driver, IfEnding, MemInfo, OwnCaches, Whose};
 use crate::error::Code;
 use crate::stats::{CallCount, DriverCalls};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -265,6 +265,11 @@ impl<D: Driver> Driver for Metered<D> {
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
         self.alloc_past(|| self.driver.alloc(size))
+    }
+
+    #[inline(always)]
+    fn with_own_caches<R>(with: impl FnOnce(&OwnCaches) -> R) -> R {
+        D::with_own_caches(with)
     }
 
     fn alloc_chunk(&self, size: Bytes) -> Result<Address, Code> {

@@ -65,7 +65,11 @@ impl Page {
 
 impl Subpage {
     fn start_below(&self, last: Address) -> Option<Address> {
-        let slots = self.slots.get()?.get(..=index(last, SLOT_SHIFT, SLOTS))?;
+        let slots = self
+            .slots
+            .get()?
+            .all()
+            .get(..=index(last, SLOT_SHIFT, SLOTS))?;
         let is_start = |slot: &super::Slot| slot.load(Ordering::Relaxed) != 0;
         let at = slots.iter().rposition(is_start)?;
         let subpage = round_down(last, SUBPAGE_SHIFT).get();

@@ -50,7 +50,7 @@ impl<'a> SlotRef<'a> {
     #[inline]
     pub(crate) fn take(self, live: SlotWord) -> bool {
         // Without the arena's lock threads change cacheable blocks alone.
-        let taken = !live.is_cacheable() || CacheableSlot(self.slot).keep(live);
+        let taken = !live.is_cacheable() || keep(self.slot, live);
         if taken {
             self.clear();
         }
@@ -77,12 +77,18 @@ impl<'a> SlotRef<'a> {
 /// A live block's word is left by an exchange alone, so that of several threads
 /// that free it one succeeds. The word of a kept one changes only who has it.
 #[derive(Copy, Clone)]
-pub(crate) struct CacheableSlot<'a>(&'a Slot);
+pub(crate) struct CacheableSlot(&'static Slot);
 
-impl<'a> CacheableSlot<'a> {
+impl CacheableSlot {
     #[inline]
-    pub(super) fn new(slot: &'a Slot) -> CacheableSlot<'a> {
+    pub(super) fn new(slot: &'static Slot) -> CacheableSlot {
         CacheableSlot(slot)
+    }
+
+    /// One of no map.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn of_test() -> CacheableSlot {
+        CacheableSlot(Box::leak(Box::new(Slot::new(0))))
     }
 
     /// What is said of the block there, whatever it is.
@@ -96,14 +102,7 @@ impl<'a> CacheableSlot<'a> {
     /// so no longer.
     #[inline]
     pub(crate) fn keep(self, live: SlotWord) -> bool {
-        // Acquire, on success: pairs with the Release in `hand_out`.
-        let exchange = self.0.compare_exchange(
-            live.word(),
-            live.kept().word(),
-            Ordering::Acquire,
-            Ordering::Relaxed,
-        );
-        exchange.is_ok()
+        keep(self.0, live)
     }
 
     /// The program gets the block that the calling thread keeps.
@@ -112,4 +111,17 @@ impl<'a> CacheableSlot<'a> {
         // Release: pairs with the Acquire in `word`.
         self.0.store(live.word(), Ordering::Release);
     }
+}
+
+/// See [`CacheableSlot::keep`].
+#[inline]
+fn keep(slot: &Slot, live: SlotWord) -> bool {
+    // Acquire, on success: pairs with the Release in `hand_out`.
+    let exchange = slot.compare_exchange(
+        live.word(),
+        live.kept().word(),
+        Ordering::Acquire,
+        Ordering::Relaxed,
+    );
+    exchange.is_ok()
 }

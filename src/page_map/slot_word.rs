@@ -15,12 +15,12 @@ const CACHEABLE: u64 = 1 << 63;
 const KEPT: u64 = 1 << 62;
 /// Its other parts: where each begins.
 const SLOTS_SHIFT: u32 = 55;
-const PADDING_SHIFT: u32 = 39;
+const REQUEST_SHIFT: u32 = 39;
 const OWNER_SHIFT: u32 = 26;
 /// And how many values it has.
 const SLOTS: u64 = 1 << (62 - SLOTS_SHIFT);
-const PADDINGS: u64 = 1 << (SLOTS_SHIFT - PADDING_SHIFT);
-const OWNERS: u64 = 1 << (PADDING_SHIFT - OWNER_SHIFT);
+const REQUESTS: u64 = 1 << (SLOTS_SHIFT - REQUEST_SHIFT);
+const OWNERS: u64 = 1 << (REQUEST_SHIFT - OWNER_SHIFT);
 const NUMBERS: u64 = 1 << OWNER_SHIFT;
 
 /// The largest block that a thread may keep.
@@ -30,7 +30,7 @@ pub(crate) const MOST_CACHEABLE: Bytes = Bytes::new(SLOTS * SLOT.get());
 /// arena plus one, and the high half, of a direct allocation, the number of its
 /// arena plus one; a block of a chunk is of the arena that holds the chunk. Of a
 /// block that threads may keep there are, from the top, two flags, its size in
-/// slots less one, how much of that the program did not ask for, its arena, and
+/// slots less one, the bytes that the program asked for less one, its arena, and
 /// its number plus one. Zero is no block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SlotWord(u64);
@@ -107,12 +107,18 @@ impl SlotWord {
         SlotWord(self.0 | KEPT)
     }
 
+    /// The same block, held by the program again, which asked for as much.
+    #[inline]
+    pub(crate) fn live(self) -> SlotWord {
+        SlotWord(self.0 & !KEPT)
+    }
+
     /// The same block, held by the program, which asked for so much.
     #[inline]
     pub(crate) fn requested(self, request: Bytes) -> SlotWord {
-        let padding = self.size().get().wrapping_sub(request.get()) & (PADDINGS - 1);
-        let rest = self.0 & !(KEPT | (PADDINGS - 1) << PADDING_SHIFT);
-        SlotWord(rest | padding << PADDING_SHIFT)
+        let less_one = request.get().wrapping_sub(1) & (REQUESTS - 1);
+        let rest = self.0 & !(KEPT | (REQUESTS - 1) << REQUEST_SHIFT);
+        SlotWord(rest | less_one << REQUEST_SHIFT)
     }
 
     /// The size of a block that threads may keep, in slots less one.
@@ -121,17 +127,22 @@ impl SlotWord {
         low_half(self.0 >> SLOTS_SHIFT & (SLOTS - 1)) as usize
     }
 
+    /// The same, in slots.
+    #[inline]
+    pub(crate) fn slots(self) -> u64 {
+        (self.0 >> SLOTS_SHIFT & (SLOTS - 1)) + 1
+    }
+
     /// Its size.
     #[inline]
     pub(crate) fn size(self) -> Bytes {
-        Bytes::new((self.slots_less_one() as u64 + 1) * SLOT.get())
+        Bytes::new(self.slots() * SLOT.get())
     }
 
     /// What the program asked for when it got such a block.
     #[inline]
     pub(crate) fn request(self) -> Bytes {
-        let padding = self.0 >> PADDING_SHIFT & (PADDINGS - 1);
-        self.size().saturating_sub(Bytes::new(padding))
+        Bytes::new((self.0 >> REQUEST_SHIFT & (REQUESTS - 1)) + 1)
     }
 
     /// The block's number in its arena.

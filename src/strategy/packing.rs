@@ -71,10 +71,11 @@ const IN_PIECES: u64 = 50;
 /// A peak that is higher by less than this, in percent, is the same.
 const SAME_PEAK: u64 = 3;
 
-/// In percent of the peak: the program has come down below the one, and back
-/// above the other.
+/// In percent of the peak: the program has come down below the first, back above
+/// the second, and holds hardly anything below the third.
 const DOWN: u64 = 75;
 const BACK: u64 = 95;
+const LOW: u64 = 10;
 
 /// For how long a miss waits for one fence, and how often it may do so in vain
 /// before nothing is packed any more. What keeps the device busy for longer may
@@ -120,6 +121,9 @@ pub(crate) struct Packing {
     down: Bytes,
     back: Bytes,
     is_down: bool,
+    /// Below this there is hardly anything.
+    low: Bytes,
+    is_low: bool,
     /// The peak that it has to come back to.
     height: Bytes,
     returns: u32,
@@ -150,6 +154,7 @@ impl Packing {
             self.peak = live;
             self.down = percent(self.peak, DOWN);
             self.back = percent(self.peak, BACK);
+            self.low = percent(self.peak, LOW);
             if self.peak > percent(self.height, 100 + SAME_PEAK) {
                 self.height = self.peak;
                 self.returns = 0;
@@ -157,17 +162,21 @@ impl Packing {
             }
         }
         if self.is_down && live > self.back {
-            self.is_down = false;
+            (self.is_down, self.is_low) = (false, false);
             self.returns = self.returns.saturating_add(1);
         }
     }
 
-    /// A block was freed, and so much is live now.
+    /// A block was freed, and so much is live now. Whether the program comes down
+    /// by that, or then to nearly nothing: what it does next can find the chunks as
+    /// it did before if nothing is kept anywhere.
     #[inline]
-    pub(crate) fn fell(&mut self, live: Bytes) {
-        if live < self.down {
-            self.is_down = true;
-        }
+    pub(crate) fn fell(&mut self, live: Bytes) -> bool {
+        let comes_down = live < self.down && !self.is_down;
+        let comes_low = live < self.low && !self.is_low;
+        self.is_down |= comes_down;
+        self.is_low |= comes_low;
+        self.is_on() && (comes_down || comes_low)
     }
 
     /// Everything is gone.
@@ -223,6 +232,11 @@ impl Packing {
         let held = self.peak.max(live.saturating_add(more));
         let slack = u128::from(held.get()) * u128::from(SLACK + self.more_slack) / 1000;
         held.saturating_add(u64::try_from(slack).map_or(Bytes::MAX, Bytes::new))
+    }
+
+    /// Whether the program is about to hold more than ever.
+    pub(crate) fn rises(&self, live: Bytes, more: Bytes) -> bool {
+        live.saturating_add(more) > self.peak
     }
 
     /// Whether exchanging has not led to an end.
@@ -301,6 +315,21 @@ mod tests {
         packing.rose(MIB(951));
         packing.rose(MIB(952));
         assert_eq!(packing.returns, 1);
+    }
+
+    #[test]
+    fn it_comes_down_once_and_low_once_until_it_is_back() {
+        let mut packing = program(MIB(1000), 0);
+        let falls = [800, 749, 600, 100, 99, 500, 99, 0];
+        let comes = falls.map(|live| packing.fell(MIB(live)));
+        assert_eq!(
+            comes,
+            [false, true, false, false, true, false, false, false]
+        );
+        packing.rose(MIB(951));
+        assert!(packing.fell(MIB(0)));
+        assert!(!packing.fell(MIB(0)));
+        assert!(!program(MIB(255), 0).fell(MIB(0)), "it is left alone");
     }
 
     #[test]

@@ -58,22 +58,18 @@ fn loom_a_recall_takes_what_the_owner_leaves() {
         let owner = {
             let (map, cache) = (std::sync::Arc::clone(&map), Arc::clone(&cache));
             thread::spawn(move || {
-                let slot = map.cacheable(BLOCK).unwrap();
                 if let Some(mut kept) = cache.try_lock()
                     && kept.opening() == 1
-                    && slot.keep(slot.word())
                 {
-                    kept.put(BLOCK, slot.word());
+                    kept.prepare(&map, BLOCK);
+                    kept.put(SlotWord::of_owner(ARENA), BLOCK);
                 }
                 let Some(mut kept) = cache.try_lock() else {
                     return;
                 };
                 kept.pass(1);
-                if let Some((number, block)) = kept.find(SIZE) {
-                    let live = kept.take(number, SIZE, slot.word()).unwrap();
-                    assert_eq!(block, BLOCK);
-                    slot.hand_out(live);
-                }
+                let taken = kept.take(SIZE);
+                assert!(taken.is_none_or(|block| block == BLOCK));
             })
         };
         let mut recalled = 0;

@@ -4,14 +4,16 @@
 //! is copied to one of twice its length.
 
 use crate::address::Address;
+use crate::page_map::CacheableSlot;
 
 /// The length of a ring when the first block comes.
 const FIRST: usize = 16;
 
-/// A block, and the batch in which it was freed.
+/// A block, what is said of it, and the batch in which it was freed.
 #[derive(Copy, Clone)]
 pub(super) struct KeptBlock {
     pub(super) address: Address,
+    pub(super) slot: CacheableSlot,
     pub(super) batch: u64,
 }
 
@@ -19,7 +21,7 @@ pub(super) struct KeptBlock {
 #[derive(Default)]
 pub(super) struct Queue {
     ring: Box<[KeptBlock]>,
-    /// How many blocks came out and went in; both wrap.
+    /// How many blocks came out and went in since the queue was new.
     out: usize,
     put: usize,
 }
@@ -31,41 +33,64 @@ impl Queue {
         if self.out == self.put {
             return None;
         }
-        self.ring.get(self.out & self.ring.len().wrapping_sub(1))
+        self.ring.get(self.place(self.out))
+    }
+
+    /// Where the block with this number is.
+    #[inline]
+    fn place(&self, number: usize) -> usize {
+        number & self.ring.len().wrapping_sub(1)
     }
 
     /// How many blocks there are.
     pub(super) fn len(&self) -> usize {
-        self.put.wrapping_sub(self.out)
+        self.put - self.out
+    }
+
+    /// How many ever went in.
+    pub(super) fn put(&self) -> u64 {
+        self.put as u64
+    }
+
+    /// How many came out.
+    pub(super) fn out(&self) -> u64 {
+        self.out as u64
     }
 
     /// Takes out the block that `first` found.
     #[inline]
     pub(super) fn pop(&mut self) {
-        self.out = self.out.wrapping_add(1);
+        self.out += 1;
     }
 
-    /// Puts in a block.
+    /// Whether another block needs a longer ring.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.len() == self.ring.len()
+    }
+
+    /// Puts in a block; the queue is not full.
     #[inline]
     pub(super) fn push(&mut self, block: KeptBlock) {
-        if self.put.wrapping_sub(self.out) == self.ring.len() {
-            self.grow(block);
-        }
-        let at = self.put & self.ring.len().wrapping_sub(1);
+        let at = self.place(self.put);
         if let Some(place) = self.ring.get_mut(at) {
             *place = block;
-            self.put = self.put.wrapping_add(1);
+            self.put += 1;
         }
     }
 
+    /// Doubles the ring; whether it is the first one.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, filler: KeptBlock) {
-        let blocks: Vec<KeptBlock> = std::iter::from_fn(|| self.take()).collect();
-        let mut ring = vec![filler; (2 * blocks.len()).max(FIRST)];
-        ring[..blocks.len()].copy_from_slice(&blocks);
-        (self.out, self.put) = (0, blocks.len());
-        self.ring = ring.into_boxed_slice();
+    pub(super) fn grow(&mut self, filler: KeptBlock) -> bool {
+        let is_first = self.ring.is_empty();
+        let mut ring = vec![filler; (2 * self.ring.len()).max(FIRST)].into_boxed_slice();
+        let mask = ring.len() - 1;
+        for number in self.out..self.put {
+            ring[number & mask] = self.ring[self.place(number)];
+        }
+        self.ring = ring;
+        is_first
     }
 
     /// Takes out the oldest block.
@@ -75,6 +100,11 @@ impl Queue {
             self.pop();
         }
         first
+    }
+
+    /// Counts from zero again; nothing is in it.
+    pub(super) fn restart(&mut self) {
+        (self.out, self.put) = (0, 0);
     }
 }
 
@@ -87,15 +117,23 @@ mod tests {
     proptest! {
         #[test]
         fn what_goes_in_first_comes_out_first(puts in prop::collection::vec(any::<bool>(), 0..200)) {
+            let slot = CacheableSlot::of_test();
             let (mut queue, mut model) = (Queue::default(), VecDeque::new());
             for (batch, put) in (0..).zip(puts) {
                 if put {
-                    queue.push(KeptBlock { address: Address::new(batch * 512), batch });
+                    let address = Address::new(batch * 512);
+                    let block = KeptBlock { address, slot, batch };
+                    if queue.is_full() {
+                        prop_assert_eq!(queue.grow(block), batch == 0 || queue.put() == 0);
+                    }
+                    queue.push(block);
                     model.push_back(batch);
                 } else {
                     prop_assert_eq!(queue.take().map(|block| block.batch), model.pop_front());
                 }
                 prop_assert_eq!(queue.first().map(|block| block.batch), model.front().copied());
+                prop_assert_eq!(queue.len(), model.len());
+                prop_assert_eq!(queue.put() - queue.out(), model.len() as u64);
             }
         }
     }

@@ -10,7 +10,7 @@ use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_model::{Gpu, Settings};
 
-use crate::rig::{MS, Rig, plain};
+use crate::rig::{MS, Rig, plain, without_caches};
 
 const DEVICE: Bytes = Bytes::mib(1000);
 /// One of these in limbo is within its budget, two close a batch.
@@ -115,7 +115,7 @@ fn calls_that_are_no_hits_are_followed_by_one_look() {
     }
     let gpu = Gpu::new(Settings::default());
     let driver = gpu.driver(0).unwrap();
-    let config = plain(StrategyKind::AutoGrowth);
+    let config = without_caches(StrategyKind::AutoGrowth);
     let quota = Quota::new(Bytes::MAX).into();
     let arena = Arena::new(ArenaId(0), driver, &config, PageMap::new().into(), quota)
         .followed_by(|| _ = LOOKS.fetch_add(1, Ordering::Relaxed));

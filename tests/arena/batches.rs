@@ -7,7 +7,7 @@ use vramalloc_core::stats::Action;
 use vramalloc_model::Call;
 
 use crate::history::ALL;
-use crate::rig::{Rig, plain};
+use crate::rig::{Rig, plain, without_caches};
 
 const DEVICE: Bytes = Bytes::gib(1);
 /// So many small blocks fill a batch.
@@ -57,7 +57,7 @@ fn large_blocks_are_put_back_at_once() {
 /// without a look at the device.
 #[test]
 fn a_hit_finds_what_is_not_yet_put_back() {
-    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    let rig = Rig::new(&without_caches(StrategyKind::AutoGrowth), DEVICE);
     // Two slabs, and nothing is left of either.
     let halves: Vec<_> = (0..4).map(|_| rig.get(Bytes::kib(512))).collect();
     let small: Vec<_> = (0..512).map(|_| rig.get(Bytes::kib(4))).collect();

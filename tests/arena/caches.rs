@@ -13,7 +13,7 @@ use vramalloc_core::error::FreeError;
 use vramalloc_core::stats::{ArenaStats, Metric};
 use vramalloc_model::Call;
 
-use crate::rig::{MS, Rig, plain, with_caches};
+use crate::rig::{MS, Rig, plain, without_caches};
 
 const DEVICE: Bytes = Bytes::gib(1);
 
@@ -23,7 +23,7 @@ const SIZES: [u64; 10] = [
 ];
 
 fn rig() -> Rig {
-    Rig::new(&with_caches(StrategyKind::AutoGrowth), DEVICE)
+    Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE)
 }
 
 /// Pairs until the thread keeps blocks of this size that the device is done with.
@@ -37,6 +37,11 @@ fn warm(rig: &Rig, size: Bytes) {
 /// A seeded generator (splitmix64).
 struct Random(u64);
 
+fn free_all(rig: &Rig, blocks: impl IntoIterator<Item = Address>) {
+    let mut blocks = blocks.into_iter();
+    blocks.try_for_each(|block| rig.arena.free(block)).unwrap();
+}
+
 impl Random {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -48,7 +53,7 @@ impl Random {
 #[test]
 fn a_thread_hands_out_what_it_has_freed_without_the_driver() {
     for strategy in [StrategyKind::AutoGrowth, StrategyKind::NaiveBestFit] {
-        let rig = Rig::new(&with_caches(strategy), DEVICE);
+        let rig = Rig::new(&plain(strategy), DEVICE);
         warm(&rig, Bytes::kib(4));
         let stats = rig.arena.stats();
         assert!(stats.thread_hits > 600, "{}", stats.thread_hits);
@@ -119,8 +124,8 @@ fn figures(stats: &ArenaStats) -> Vec<(u64, u64, u64, u64)> {
 fn the_figures_are_those_without_caches() {
     for seed in 0..40 {
         let mut random = Random(seed);
-        let rigs =
-            [plain, with_caches].map(|config| Rig::new(&config(StrategyKind::AutoGrowth), DEVICE));
+        let rigs = [without_caches, plain]
+            .map(|config| Rig::new(&config(StrategyKind::AutoGrowth), DEVICE));
         let mut live: Vec<[Address; 2]> = Vec::new();
         let most = 1 + random.below(200);
         for step in 0..4000 {
@@ -228,7 +233,7 @@ fn a_block_is_freed_once() {
 /// threads that have ended, and for whoever asks what is free.
 #[test]
 fn what_threads_keep_comes_back() {
-    let rig = Rig::new(&with_caches(StrategyKind::AutoGrowth), Bytes::mib(64));
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::mib(64));
     for _ in 0..3 {
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -299,21 +304,21 @@ fn options_that_follow_each_request_leave_threads_nothing() {
     let none = [
         Config {
             free_sync: FreeSync::Strict,
-            ..with_caches(StrategyKind::AutoGrowth)
+            ..plain(StrategyKind::AutoGrowth)
         },
         Config {
             thread_cache: ThreadCacheSize::Most(Bytes::ZERO),
-            ..with_caches(StrategyKind::AutoGrowth)
+            ..plain(StrategyKind::AutoGrowth)
         },
         Config {
             free_idle_chunk: true,
-            ..with_caches(StrategyKind::AutoGrowth)
+            ..plain(StrategyKind::AutoGrowth)
         },
         Config {
             decay: Decay::After(Duration::from_secs(3600)),
-            ..with_caches(StrategyKind::AutoGrowth)
+            ..plain(StrategyKind::AutoGrowth)
         },
-        with_caches(StrategyKind::Passthrough),
+        plain(StrategyKind::Passthrough),
     ];
     for config in none {
         let rig = Rig::new(&config, DEVICE);
@@ -389,6 +394,38 @@ fn room_is_not_lost() {
     rig.ends_clean();
 }
 
+/// What nobody will ask for again comes back before a small program grows for it:
+/// what threads that ended have kept, and what one thread frees for another.
+#[test]
+fn a_small_program_does_not_grow_for_what_threads_keep() {
+    let block = Bytes::kib(64);
+    let ended = |rig: &Rig| {
+        for _ in 0..200 {
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let held: Vec<_> = (0..10).map(|_| rig.get(block)).collect();
+                    free_all(rig, held);
+                });
+            });
+        }
+    };
+    let passed_on = |rig: &Rig| {
+        let (give, take) = sync_channel(16);
+        thread::scope(|scope| {
+            scope.spawn(move || take.into_iter().for_each(|one| free_all(rig, [one])));
+            (0..5000).for_each(|_| give.send(rig.get(block)).unwrap());
+            drop(give);
+        });
+    };
+    for program in [&ended as &dyn Fn(&Rig), &passed_on] {
+        let rig = rig();
+        program(&rig);
+        let reserved = rig.arena.stats().reserved.peak;
+        assert!(reserved <= Bytes::mib(8), "{reserved}");
+        rig.ends_clean();
+    }
+}
+
 #[test]
 fn a_thread_keeps_blocks_of_eight_arenas() {
     let rigs: Vec<Rig> = (0..8).map(|_| rig()).collect();
@@ -408,7 +445,7 @@ fn a_thread_keeps_blocks_of_eight_arenas() {
 fn what_threads_keep_waits_in_limbo_once_it_is_called_back() {
     let config = Config {
         thread_cache: ThreadCacheSize::Most(Bytes::mib(1)),
-        ..with_caches(StrategyKind::AutoGrowth)
+        ..plain(StrategyKind::AutoGrowth)
     };
     let rig = Rig::new(&config, DEVICE);
     let blocks: Vec<_> = (0..1024).map(|_| rig.get(Bytes::kib(16))).collect();

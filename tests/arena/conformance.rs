@@ -7,7 +7,7 @@ use vramalloc_core::config::{
 use vramalloc_core::error::{AllocError, Code, FreeError};
 use vramalloc_model::Call;
 
-use crate::rig::{MS, Rig, plain, with_caches};
+use crate::rig::{MS, Rig, plain, without_caches};
 
 const MIB: Bytes = Bytes::mib(1);
 const DEVICE: Bytes = Bytes::gib(1);
@@ -477,6 +477,6 @@ conformance! {
     naive_best_fit: plain(StrategyKind::NaiveBestFit);
     auto_growth: plain(StrategyKind::AutoGrowth);
     passthrough: plain(StrategyKind::Passthrough);
-    naive_best_fit_with_caches: with_caches(StrategyKind::NaiveBestFit);
-    auto_growth_with_caches: with_caches(StrategyKind::AutoGrowth);
+    naive_best_fit_without_caches: without_caches(StrategyKind::NaiveBestFit);
+    auto_growth_without_caches: without_caches(StrategyKind::AutoGrowth);
 }

@@ -115,10 +115,10 @@ pub(crate) fn plain(strategy: StrategyKind) -> Config {
     }
 }
 
-/// The same where threads keep what they free.
-pub(crate) fn with_caches(strategy: StrategyKind) -> Config {
+/// The same where threads keep nothing of what they free.
+pub(crate) fn without_caches(strategy: StrategyKind) -> Config {
     Config {
-        thread_cache: ThreadCacheSize::Auto,
+        thread_cache: ThreadCacheSize::Most(Bytes::ZERO),
         ..plain(strategy)
     }
 }

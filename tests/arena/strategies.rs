@@ -11,7 +11,7 @@ use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_model::{Call, Gpu, Settings, SimDriver, SimFence};
 
-use crate::rig::{MS, Rig, plain};
+use crate::rig::{MS, Rig, plain, without_caches};
 
 const DEVICE: Bytes = Bytes::gib(1);
 
@@ -171,7 +171,7 @@ fn a_repeating_program_stops_calling_the_driver_for_memory() {
 
 #[test]
 fn fences_are_shared_by_many_frees() {
-    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE);
+    let rig = Rig::new(&without_caches(StrategyKind::AutoGrowth), DEVICE);
     let blocks: Vec<_> = (0..6400).map(|_| rig.get(Bytes::new(4096))).collect();
     blocks
         .into_iter()

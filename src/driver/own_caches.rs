@@ -1,0 +1,114 @@
+//! Which caches are the calling thread's.
+//!
+//! Owns the numbers of a few, one for each arena that the thread used last. They
+//! are plain numbers, which nothing has to be done about when the thread ends: the
+//! process may be ending in the middle of `malloc`. Invariant: who finds another
+//! opening in the cache knows that it is no longer its own. Cost: a comparison
+//! where the thread uses one arena.
+
+use std::cell::Cell;
+
+/// Arenas besides the last one.
+const OTHERS: usize = 7;
+
+/// A thread keeps nothing before it has freed so many blocks: one that frees
+/// less is not worth a cache.
+const FIRST_FREES: u32 = 4;
+
+/// Nor after it has forgotten so many caches: it uses too many arenas.
+const MOST_FORGOTTEN: u32 = 16;
+
+/// Where a thread's cache is.
+#[derive(Copy, Clone)]
+pub(crate) struct OwnCache {
+    /// The number of the hub, from 1.
+    pub(crate) hub: u64,
+    /// Each opening of a cache of the hub has a number, which also says which
+    /// cache that is.
+    pub(crate) opening: u64,
+}
+
+const NONE: OwnCache = OwnCache { hub: 0, opening: 0 };
+
+/// What a thread knows of its caches. A driver keeps one for each thread
+/// ([`Driver::with_own_caches`](super::Driver::with_own_caches)); memory of zeros
+/// is one that knows nothing.
+pub struct OwnCaches {
+    last: Cell<OwnCache>,
+    others: Cell<[OwnCache; OTHERS]>,
+    frees: Cell<u32>,
+    forgotten: Cell<u32>,
+}
+
+thread_local! {
+    static USUAL: OwnCaches = const { OwnCaches::new() };
+}
+
+/// Calls `with` with those of the calling thread, for drivers that keep none.
+#[inline(always)]
+pub(super) fn with_usual<R>(with: impl FnOnce(&OwnCaches) -> R) -> R {
+    USUAL.with(with)
+}
+
+impl Default for OwnCaches {
+    fn default() -> OwnCaches {
+        OwnCaches::new()
+    }
+}
+
+impl OwnCaches {
+    /// Knows nothing.
+    #[must_use]
+    pub const fn new() -> OwnCaches {
+        OwnCaches {
+            last: Cell::new(NONE),
+            others: Cell::new([NONE; OTHERS]),
+            frees: Cell::new(0),
+            forgotten: Cell::new(0),
+        }
+    }
+
+    /// Whether the thread has freed enough for a cache, with this free.
+    pub(crate) fn frees_much(&self) -> bool {
+        let frees = self.frees.get().saturating_add(1);
+        self.frees.set(frees);
+        frees >= FIRST_FREES && self.forgotten.get() < MOST_FORGOTTEN
+    }
+
+    /// The cache that the thread used last, if it is of this hub.
+    #[inline(always)]
+    pub(crate) fn last_of(&self, hub: u64) -> Option<OwnCache> {
+        let last = self.last.get();
+        (last.hub == hub).then_some(last)
+    }
+
+    /// The thread's cache of a hub, if it ever had one; it is the last one from now
+    /// on.
+    pub(crate) fn of(&self, hub: u64) -> Option<OwnCache> {
+        let last = self.last_of(hub);
+        last.or_else(|| self.before(hub))
+    }
+
+    fn before(&self, hub: u64) -> Option<OwnCache> {
+        let own = self.others.get().into_iter().find(|own| own.hub == hub)?;
+        self.remember(own);
+        Some(own)
+    }
+
+    /// It is the last one that the thread used.
+    pub(crate) fn remember(&self, own: OwnCache) {
+        let before = self.last.replace(own);
+        if before.hub == own.hub || before.hub == NONE.hub {
+            return;
+        }
+        let mut others = self.others.get();
+        let at = others.iter().position(|other| other.hub == own.hub);
+        let at = at.unwrap_or(OTHERS - 1);
+        if others[at].hub != NONE.hub && others[at].hub != own.hub {
+            self.forgotten.set(self.forgotten.get().saturating_add(1));
+        }
+        others.copy_within(..at, 1);
+        others[0] = before;
+        self.others.set(others);
+    }
+}

@@ -1,0 +1,121 @@
+//! The subpages that one thread looked at last, and so the shortest way to a slot.
+//!
+//! Invariant: a subpage that has a table of slots has it for as long as its map
+//! lives, so what is remembered here stays so. Cost: 8 KiB.
+
+use crate::address::Address;
+use crate::page_map::{CacheableSlot, PageMap, SLOT_SHIFT, SLOTS, SUBPAGE_SHIFT, Slot};
+
+#[cfg(not(loom))]
+const RECENT: usize = 512;
+#[cfg(loom)]
+const RECENT: usize = 1;
+
+/// No subpage has this number.
+const NONE: u64 = u64::MAX;
+
+#[derive(Copy, Clone)]
+struct Recent {
+    subpage: u64,
+    slots: &'static [Slot; SLOTS],
+}
+
+/// Always of the same map.
+pub(crate) struct RecentSubpages([Recent; RECENT]);
+
+impl RecentSubpages {
+    pub(crate) fn new() -> RecentSubpages {
+        let none = Recent {
+            subpage: NONE,
+            slots: empty_slots(),
+        };
+        RecentSubpages([none; RECENT])
+    }
+
+    /// As [`PageMap::cacheable`], of the subpages that are remembered.
+    #[inline]
+    pub(crate) fn cacheable(&self, address: Address) -> Option<CacheableSlot> {
+        let (subpage, slot) = place(address);
+        let recent = &self.0[index(subpage)];
+        if recent.subpage != subpage {
+            return None;
+        }
+        Some(CacheableSlot::new(&recent.slots[slot]))
+    }
+
+    /// Remembers the subpage in which a block may start at this address.
+    pub(crate) fn look(&mut self, map: &PageMap, address: Address) {
+        let (subpage, _) = place(address);
+        if let Some(slots) = map.slots_around(address) {
+            self.0[index(subpage)] = Recent { subpage, slots };
+        }
+    }
+}
+
+/// What stands where nothing is remembered yet.
+#[cfg(not(loom))]
+fn empty_slots() -> &'static [Slot; SLOTS] {
+    static EMPTY: [Slot; SLOTS] = [const { Slot::new(0) }; SLOTS];
+    &EMPTY
+}
+
+/// The checker's atomics belong to one execution.
+#[cfg(loom)]
+fn empty_slots() -> &'static [Slot; SLOTS] {
+    Box::leak(Box::new(std::array::from_fn(|_| Slot::new(0))))
+}
+
+/// The number of a subpage, and of a slot in it. What lies below the slot's start
+/// ends up in the highest bits, where no subpage's number has any.
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
+fn place(address: Address) -> (u64, usize) {
+    let number = address.get().rotate_right(SLOT_SHIFT);
+    let subpage = number >> (SUBPAGE_SHIFT - SLOT_SHIFT);
+    (subpage, number as usize % SLOTS)
+}
+
+#[inline]
+#[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
+fn index(subpage: u64) -> usize {
+    subpage as usize % RECENT
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::address::Bytes;
+    use crate::page_map::{ArenaId, SlotWord};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_finds_what_the_map_finds(
+            starts in prop::collection::vec(0..4096_u64, 1..40),
+            looks in prop::collection::vec(0..4096_u64 * 512, 0..200),
+        ) {
+            // Subpages that share a place.
+            let far = |number: u64| number % 128 * 512 + number / 128 * (RECENT as u64) * 0x1_0000;
+            let (arena, map) = (ArenaId(0), PageMap::new());
+            assert!(map.hold_chunk(arena, Address::new(0), Bytes::gib(1)));
+            for (number, &start) in (0..).zip(&starts) {
+                let word = SlotWord::cacheable(arena, number, Bytes::new(512), Bytes::new(1));
+                let address = Address::new(far(start));
+                if map.live(arena, address).is_none() {
+                    map.set_block(address, word.unwrap());
+                }
+            }
+            let mut recent = RecentSubpages::new();
+            for look in looks {
+                let inside = if look % 3 == 0 { look % 512 } else { 0 };
+                let address = Address::new(far(look / 512) + inside);
+                let expected = map.cacheable(address).map(CacheableSlot::word);
+                let found = recent.cacheable(address).map(CacheableSlot::word);
+                prop_assert!(found.is_none() || found == expected);
+                recent.look(&map, address);
+                let found = recent.cacheable(address).map(CacheableSlot::word);
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! By how much figures of the arena may rise without it.
+//!
+//! Cost: one addition for a block that comes, one subtraction and one comparison
+//! for a block that goes.
+
+/// A figure of the arena that may rise without it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Figure {
+    Blocks,
+    Bytes,
+    Asked,
+}
+
+/// By how much the arena's figures may rise without it: of blocks that the program
+/// holds, of their bytes, and of what was asked for, of these and of others that
+/// are not free.
+#[derive(Copy, Clone, Default)]
+pub(crate) struct Headroom {
+    pub(crate) blocks: u64,
+    pub(crate) bytes: u64,
+    pub(crate) asked: u64,
+}
+
+/// Blocks and their slots in one word, slots in the low half. The highest bit of a
+/// half is set while there are too few of it.
+#[derive(Copy, Clone, Default)]
+pub(super) struct PackedRoom(u64);
+
+const HALF: u32 = 32;
+const LOW: u64 = (1 << HALF) - 1;
+const TOO_FEW: u64 = 1 << 31 | 1 << 63;
+/// More is far beyond what a device has.
+const MOST: u64 = 1 << 30;
+
+impl PackedRoom {
+    #[inline]
+    pub(super) fn of(blocks: u64, slots: u64) -> PackedRoom {
+        PackedRoom(blocks << HALF | slots)
+    }
+
+    #[inline]
+    pub(super) fn with(self, more: PackedRoom) -> PackedRoom {
+        PackedRoom(self.0.wrapping_add(more.0))
+    }
+
+    /// What is left without this; none where there is not so much.
+    #[inline]
+    pub(super) fn without(self, less: PackedRoom) -> Option<PackedRoom> {
+        // What the low half borrows sets its own highest bit too.
+        let left = self.0.wrapping_sub(less.0);
+        (left & TOO_FEW == 0).then_some(PackedRoom(left))
+    }
+
+    pub(super) fn blocks(self) -> u64 {
+        self.0 >> HALF
+    }
+
+    pub(super) fn slots(self) -> u64 {
+        self.0 & LOW
+    }
+
+    /// Whether there is so much that the word may not hold another batch.
+    pub(super) fn is_too_much(self) -> bool {
+        self.blocks() >= MOST || self.slots() >= MOST
+    }
+
+    /// Takes all slots, or all blocks, away: how many there were.
+    pub(super) fn take_slots(&mut self) -> u64 {
+        let slots = self.slots();
+        *self = PackedRoom::of(self.blocks(), 0);
+        slots
+    }
+
+    pub(super) fn take_blocks(&mut self) -> u64 {
+        let blocks = self.blocks();
+        *self = PackedRoom::of(0, self.slots());
+        blocks
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn it_is_as_two_numbers(
+            (blocks, slots) in (0..MOST, 0..MOST),
+            (fewer, less) in prop_oneof![(0..3_u64, 0..200_u64), (0..MOST, 0..MOST)],
+        ) {
+            let room = PackedRoom::of(blocks, slots);
+            prop_assert_eq!((room.blocks(), room.slots()), (blocks, slots));
+            let left = room.without(PackedRoom::of(fewer, less));
+            let expected = blocks.checked_sub(fewer).zip(slots.checked_sub(less));
+            prop_assert_eq!(left.map(|left| (left.blocks(), left.slots())), expected);
+            if let Some(left) = left {
+                let back = left.with(PackedRoom::of(fewer, less));
+                prop_assert_eq!((back.blocks(), back.slots()), (blocks, slots));
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The queues of a cache, one for each size of block.
+//!
+//! Invariant: what a queue holds was handed out last for a request of its own size
+//! class. Cost: 8 KiB, and 24 bytes for each block that a queue once held at a time.
+
+use crate::address::Bytes;
+use crate::page_map::{MOST_CACHEABLE, SLOT};
+use crate::thread_cache::queue::{KeptBlock, Queue};
+
+/// Sizes of blocks, each with a queue.
+#[allow(clippy::cast_possible_truncation, reason = "there are 128")]
+const SIZES: usize = (MOST_CACHEABLE.get() / SLOT.get()) as usize;
+
+/// A block may be larger than the request by this part of it.
+const NEAR: usize = 8;
+
+/// The blocks of one size. One cache line.
+#[derive(Default)]
+#[repr(align(64))]
+pub(super) struct Size {
+    pub(super) blocks: Queue,
+    /// Bytes that were asked for since the cache was opened.
+    pub(super) requested: u64,
+    /// Blocks that came out of the queue other than for a request that is counted
+    /// here.
+    uncounted: u64,
+    /// Frees less allocations, when the room was taken away last.
+    noted: u64,
+}
+
+/// See the module.
+#[repr(C)]
+pub(super) struct Sizes {
+    all: [Size; SIZES],
+    /// Those that ever had a block.
+    used: Vec<usize>,
+}
+
+/// The number of the size for requests of so many bytes.
+#[inline]
+pub(super) fn number_of(request: Bytes) -> usize {
+    usize::try_from(request.get().wrapping_sub(1) / SLOT.get()).unwrap_or(usize::MAX)
+}
+
+/// The bytes of a block of this size.
+#[inline]
+pub(super) fn size_of(number: usize) -> u64 {
+    (number as u64 + 1) * SLOT.get()
+}
+
+impl Size {
+    pub(super) fn frees(&self) -> u64 {
+        self.blocks.put()
+    }
+
+    pub(super) fn allocations(&self) -> u64 {
+        self.blocks.out() - self.uncounted
+    }
+
+    /// Whether the device is done with its first block, if batches below this
+    /// number are over.
+    #[inline]
+    pub(super) fn is_reclaimable(&self, over: u64) -> bool {
+        self.blocks.first().is_some_and(|first| first.batch < over)
+    }
+
+    /// Blocks that came back and were not handed out again; wraps.
+    fn fewer(&self) -> u64 {
+        self.frees().wrapping_sub(self.allocations())
+    }
+
+    /// How many blocks fewer (or wrapped, more) the program has than when this was
+    /// noted last.
+    pub(super) fn fewer_than_noted(&self) -> u64 {
+        self.fewer().wrapping_sub(self.noted)
+    }
+
+    pub(super) fn note(&mut self) {
+        self.noted = self.fewer();
+    }
+
+    /// Takes out the oldest block, but for a request that is counted here.
+    pub(super) fn take(&mut self) -> Option<KeptBlock> {
+        let first = self.blocks.take()?;
+        self.uncounted += 1;
+        Some(first)
+    }
+
+    /// Counts from zero again; it holds nothing.
+    pub(super) fn restart(&mut self) {
+        self.blocks.restart();
+        (self.requested, self.uncounted, self.noted) = (0, 0, 0);
+    }
+}
+
+impl Sizes {
+    pub(super) fn new() -> Sizes {
+        Sizes {
+            all: std::array::from_fn(|_| Size::default()),
+            used: Vec::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, number: usize) -> Option<&Size> {
+        self.all.get(number)
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Size> {
+        self.all.get_mut(number)
+    }
+
+    /// The sizes of which there ever was a block, with their numbers.
+    pub(super) fn used(&self) -> impl Iterator<Item = (usize, &Size)> {
+        self.used.iter().map(|&number| (number, &self.all[number]))
+    }
+
+    /// Changes those sizes, each by `change`.
+    pub(super) fn change_used(&mut self, mut change: impl FnMut(&mut Size)) {
+        (self.used.iter()).for_each(|&number| change(&mut self.all[number]));
+    }
+
+    /// Makes room in a queue that is full; `filler` is any block.
+    pub(super) fn grow(&mut self, number: usize, filler: KeptBlock) {
+        let blocks = &mut self.all[number].blocks;
+        if blocks.is_full() && blocks.grow(filler) {
+            self.used.push(number);
+        }
+    }
+
+    /// The number of this size, or one of the next ones of the same class, that has
+    /// a reclaimable block. So what happens to a block counts in the class of its
+    /// request.
+    pub(super) fn near(&self, number: usize, over: u64) -> Option<usize> {
+        let last = (number + (number + 1) / NEAR).min((number + 1).next_power_of_two() - 1);
+        let sizes = self.all.get(number..=last)?;
+        let at = sizes.iter().position(|size| size.is_reclaimable(over))?;
+        Some(number + at)
+    }
+}

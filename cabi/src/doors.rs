@@ -19,6 +19,7 @@ pub(crate) mod proc_address;
 pub(crate) mod ranges;
 pub(crate) mod room;
 pub(crate) mod runtime;
+pub(crate) mod shortcut;
 pub(crate) mod streams;
 pub(crate) mod table;
 pub(crate) mod virtual_memory;

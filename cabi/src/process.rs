@@ -4,6 +4,7 @@
 //! the environment is read once.
 
 pub(crate) mod cancel;
+pub(crate) mod fast_local;
 pub(crate) mod folder;
 pub(crate) mod guard;
 pub(crate) mod heap;
@@ -13,6 +14,7 @@ pub(crate) mod notes;
 pub(crate) mod outside;
 pub(crate) mod sandbox;
 pub(crate) mod say;
+pub(crate) mod shortcut;
 pub(crate) mod threads;
 
 use std::fs::{self, File};

@@ -54,6 +54,7 @@ macro_rules! real_functions {
             }
         }
         $(
+            #[inline]
             pub(crate) unsafe fn $name($($argument: $type),*) -> CudaResult {
                 match $place::$name.$find() {
                     // SAFETY: CUDA gives this name this prototype; its
@@ -134,6 +135,27 @@ real_functions! {
     Driver cuStreamIsCapturing_ptsz(stream: CUstream, status: *mut CaptureStatus);
     Driver cuThreadExchangeStreamCaptureMode(mode: *mut CaptureMode);
     Runtime cudaGetDevice(device: *mut c_int);
+}
+
+/// Functions that were found before, for where nothing may be looked for.
+pub(crate) mod known {
+    use super::{CUcontext, CudaResult, c_int, called_by_us};
+
+    /// `None` if the function was not found yet.
+    #[inline(always)]
+    pub(crate) unsafe fn cuCtxGetCurrent(context: *mut CUcontext) -> Option<CudaResult> {
+        let function = called_by_us::cuCtxGetCurrent.known()?;
+        // SAFETY: as for the function in `super`.
+        Some(unsafe { function(context) })
+    }
+
+    /// `None` if the function was not found yet.
+    #[inline(always)]
+    pub(crate) unsafe fn cudaGetDevice(device: *mut c_int) -> Option<CudaResult> {
+        let function = called_by_us::cudaGetDevice.known()?;
+        // SAFETY: as for the function in `super`.
+        Some(unsafe { function(device) })
+    }
 }
 
 /// Finds every function that we may ever call, as soon as a context is seen:

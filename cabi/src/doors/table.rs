@@ -14,7 +14,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::doors::{
     arrays, async_pools, capture, contexts, devices, graphs, green, host, imports, ipc, lifecycle,
-    managed, memory, proc_address, ranges, room, runtime, streams, virtual_memory,
+    managed, memory, proc_address, ranges, room, runtime, shortcut, streams, virtual_memory,
 };
 use crate::linker::resolve::Library;
 use crate::process::cancel;
@@ -52,17 +52,45 @@ pub(crate) struct Symbol {
     pub(crate) door: Door,
 }
 
+/// The shortcut of a door, if it has one. Inside `unsafe`.
+macro_rules! shortcut {
+    (cuMemAlloc_v2($($argument:ident),*)) => { shortcut::cuMemAlloc_v2($($argument),*) };
+    (cuMemFree_v2($($argument:ident),*)) => { shortcut::cuMemFree_v2($($argument),*) };
+    (cudaFree($($argument:ident),*)) => { shortcut::cudaFree($($argument),*) };
+    (cudaMalloc($($argument:ident),*)) => { shortcut::cudaMalloc($($argument),*) };
+    ($other:ident($($argument:ident),*)) => { None };
+}
+
 macro_rules! doors {
     ($(
         $library:ident $entry:ident $module:ident $since:literal
         $name:ident($($argument:ident: $type:ty),* $(,)?);
     )*) => {
-        /// The exported functions: a guard, a call, a conversion.
+        /// The exported functions: the shortcut where there is one, or all the rest.
         #[allow(non_snake_case, reason = "CUDA's names")]
         mod exported {
             use super::*;
             $(
                 #[cfg_attr(not(test), unsafe(no_mangle))]
+                pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
+                    // SAFETY: the caller's promises about the arguments are handed
+                    // on; they are CUDA's own for this name.
+                    unsafe {
+                        match shortcut!($name($($argument),*)) {
+                            Some(result) => result,
+                            None => guarded::$name($($argument),*),
+                        }
+                    }
+                }
+            )*
+        }
+
+        /// What they do else: a guard, a call, a conversion.
+        #[allow(non_snake_case, reason = "CUDA's names")]
+        mod guarded {
+            use super::*;
+            $(
+                #[inline(never)]
                 pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
                     guard::enter(Entry::$entry, &passed::$name, || {
                         // SAFETY: the caller's promises about the arguments

@@ -26,7 +26,7 @@ use vramalloc_core::patience::{Brief, Patience, wait_within};
 
 use crate::driver::fence::{Events, all_reached};
 use crate::driver::reserve::Reserve;
-use crate::process::guard;
+use crate::process::{guard, shortcut};
 use crate::real;
 use crate::types::{CUcontext, CUevent, CUstream, CudaResult, EVENT_DISABLE_TIMING};
 
@@ -277,7 +277,11 @@ impl Context {
         if let Err(code) = result
             && lasts(code)
         {
-            self.error.store(code.get(), Ordering::Relaxed);
+            // Frees say so from now on: one reason, however often it is met.
+            shortcut::close();
+            if self.error.swap(code.get(), Ordering::Relaxed) != 0 {
+                shortcut::open();
+            }
         }
         result
     }

@@ -7,13 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vramalloc_core::driver::{IfEnding, Whose, ask_until};
+use vramalloc_core::driver::{IfEnding, OwnCaches, Whose, ask_until};
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::driver::context::{Context, Decision, lasts};
 use crate::driver::fence::{Fence, runs_nothing, wait_for};
 use crate::driver::reserve::Beyond;
 use crate::driver::{capture, contexts, reserve, streams, whose};
+use crate::process::fast_local::fast_local;
 use crate::process::{cancel, guard};
 use crate::real;
 use crate::types::CudaResult;
@@ -69,8 +70,18 @@ impl RealDriver {
     }
 }
 
+fast_local! {
+    /// What the calling thread knows of its caches.
+    fn own_caches() -> OwnCaches = OWN_CACHES to END;
+}
+
 impl Driver for RealDriver {
     type Fence = Fence;
+
+    #[inline(always)]
+    fn with_own_caches<R>(with: impl FnOnce(&OwnCaches) -> R) -> R {
+        with(own_caches())
+    }
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
         let address = reserve::alloc(&self.own, size)?;

@@ -21,6 +21,7 @@ use vramalloc_core::{Address, Bytes};
 use crate::driver::context::Context;
 use crate::driver::green;
 use crate::process::guard::{self, own_call};
+use crate::process::shortcut;
 use crate::real;
 use crate::types::CUcontext;
 
@@ -37,6 +38,7 @@ impl Ending {
     /// Begins it. `gone` is called if the context turns out to have ended.
     pub(crate) fn begin(gone: fn(&Arc<Context>)) -> Ending {
         GONE.get_or_init(|| gone);
+        shortcut::close();
         // Acquire and Release: pair with each other and with the loads below,
         // which come after the end by way of the driver.
         ENDS.fetch_add(1, Ordering::AcqRel);
@@ -48,6 +50,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         // As in `begin`.
         ENDS.fetch_sub(1, Ordering::AcqRel);
+        shortcut::open();
     }
 }
 
@@ -56,6 +59,13 @@ const CONTEXT: c_int = 1;
 
 /// Chunks begin at multiples of this.
 const STEP: Bytes = Bytes::kib(64);
+
+/// Whether some end is under way.
+#[inline(always)]
+pub(crate) fn may_be_ending() -> bool {
+    // Acquire: pairs with the Release in `Ending`.
+    ENDS.load(Ordering::Acquire) != 0
+}
 
 /// The owner of an address that `look` finds in a page map. Returns
 /// [`Owner::Foreign`] if the driver has given the memory to another context
@@ -66,10 +76,10 @@ pub(crate) fn owner<'a>(
     look: impl FnOnce() -> Owner,
     context: impl FnOnce(Owner) -> Option<&'a Arc<Context>>,
 ) -> Owner {
-    // Acquire: pairs with the Release in `Ending`. It comes before the look: a
-    // thread that got the memory from the driver after it had left its context
-    // either finds that end under way here, or finds the map without it.
-    let may_be_ending = ENDS.load(Ordering::Acquire) != 0;
+    // Before the look: a thread that got the memory from the driver after it had
+    // left its context either finds that end under way here, or finds the map
+    // without it.
+    let may_be_ending = may_be_ending();
     let owner = look();
     if may_be_ending && context(owner).is_some_and(|context| has_lost(context, address)) {
         return Owner::Foreign;
@@ -99,8 +109,7 @@ pub(crate) fn took<'a>(
     size: Bytes,
     context: impl Fn(Address) -> Option<&'a Arc<Context>>,
 ) {
-    // Acquire: as in `owner`.
-    if ENDS.load(Ordering::Acquire) == 0 {
+    if !may_be_ending() {
         return;
     }
     // What lies between two starts of pages of the map has one owner.

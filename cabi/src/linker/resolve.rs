@@ -70,6 +70,17 @@ impl<F: Copy> Real<F> {
         }
     }
 
+    /// The function, if it was found before.
+    #[inline(always)]
+    pub(crate) fn known(&self) -> Option<F> {
+        let address = self.address.load(Ordering::Relaxed);
+        if address <= ABSENT {
+            return None;
+        }
+        // SAFETY: found under the function's name.
+        Some(unsafe { Self::at(address) })
+    }
+
     /// The function, if its library is loaded and has it.
     pub(crate) fn get(&self) -> Option<F> {
         let address = self.address.load(Ordering::Relaxed);

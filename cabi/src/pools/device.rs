@@ -11,6 +11,7 @@
 
 use std::cell::Cell;
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use spin::mutex::SpinMutex;
@@ -28,6 +29,7 @@ use crate::driver::{contexts, green};
 use crate::pools::host_memory::{Leftovers, PoolOwner, Pools};
 use crate::pools::registry::Registry;
 use crate::pools::{holdings, lanes};
+use crate::process::fast_local::{Zeroed, fast_local};
 use crate::process::say::{Once, warn_once};
 use crate::process::{self, cancel};
 use crate::real;
@@ -54,6 +56,9 @@ pub(crate) type DeviceArena = vramalloc_core::Arena<RealDriver>;
 /// room for 262144. Contexts beyond that are left to CUDA.
 const MOST_ARENAS: usize = 256;
 
+/// The handle of no context, and not null, which stands for none on a thread.
+const NO_CONTEXT: usize = usize::MAX;
+
 /// Who asks for memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asking {
@@ -66,7 +71,11 @@ pub(crate) enum Asking {
 /// A context with its arena, or a lane of a context.
 pub(crate) struct DevicePool {
     handle: usize,
+    /// The same while the pool serves, then [`NO_CONTEXT`].
+    serving: AtomicUsize,
     device: &'static Device,
+    /// The device's handle, which is asked for at each request.
+    ordinal: CUdevice,
     /// The device's primary context, which the runtime uses.
     primary: bool,
     arena: Arc<DeviceArena>,
@@ -106,7 +115,7 @@ impl DevicePool {
     }
 
     pub(crate) fn device(&self) -> CUdevice {
-        self.device.handle
+        self.ordinal
     }
 
     /// The lanes of the context.
@@ -173,9 +182,21 @@ struct Remembered {
     pool: Option<&'static DevicePool>,
 }
 
-thread_local! {
-    static LAST: Cell<Remembered> =
-        const { Cell::new(Remembered { generation: 0, handle: 0, pool: None }) };
+impl Remembered {
+    /// Whether it is the arena of this context. After the end of a context, threads
+    /// do not find its arena again.
+    #[inline(always)]
+    fn is_of(&self, handle: CUcontext) -> bool {
+        self.handle == handle.addr() && self.generation == contexts::generation()
+    }
+}
+
+// SAFETY: in a cell; numbers, and a reference that zeros make none.
+unsafe impl Zeroed for Cell<Remembered> {}
+
+fast_local! {
+    /// The arena that the calling thread used last.
+    fn last() -> Cell<Remembered> = LAST_POOL to OWN_CACHES;
 }
 
 /// The arena of the context that is current on this thread, and its device;
@@ -186,33 +207,52 @@ pub(crate) fn current() -> Option<(&'static DeviceArena, CUdevice)> {
 }
 
 /// The pool of the context that is current on this thread.
+#[inline]
 pub(crate) fn current_pool(asking: Asking) -> Option<&'static DevicePool> {
+    let handle = current_context()?;
+    let remembered = last().get();
+    match remembered.pool {
+        Some(pool) if remembered.is_of(handle) => Some(pool),
+        _ => find_current(handle, asking),
+    }
+}
+
+/// The pool of this context, if the thread used it last and the context is no part
+/// of another; only where the shortcut is open.
+#[inline(always)]
+pub(crate) fn last_pool(handle: CUcontext) -> Option<&'static DevicePool> {
+    let remembered = last();
+    let pool = remembered.get().pool?;
+    // Relaxed: nothing is looked up here while a context may be ending.
+    (pool.serving.load(Ordering::Relaxed) == handle.addr()).then_some(pool)
+}
+
+/// The context that is current on this thread.
+#[inline(always)]
+fn current_context() -> Option<CUcontext> {
     let mut handle: CUcontext = ptr::null_mut();
     // SAFETY: writes the answer to a local.
     let result = unsafe { real::cuCtxGetCurrent(&raw mut handle) };
-    if result != 0 || handle.is_null() {
-        return None;
-    }
-    // After the end of a context, threads do not find its arena again.
+    (result == 0 && !handle.is_null()).then_some(handle)
+}
+
+#[cold]
+#[inline(never)]
+fn find_current(handle: CUcontext, asking: Asking) -> Option<&'static DevicePool> {
+    // Before the look: what is found may be gone after it.
     let generation = contexts::generation();
-    let last = LAST.get();
-    match last.pool {
-        Some(pool) if last.handle == handle.addr() && last.generation == generation => Some(pool),
-        _ => {
-            let pool = find(green::whole(handle), asking, || {
-                let mut device: CUdevice = 0;
-                // SAFETY: writes the answer to a local.
-                let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
-                told.then_some(device)
-            })?;
-            LAST.set(Remembered {
-                generation,
-                handle: handle.addr(),
-                pool: Some(pool),
-            });
-            Some(pool)
-        }
-    }
+    let pool = find(green::whole(handle), asking, || {
+        let mut device: CUdevice = 0;
+        // SAFETY: writes the answer to a local.
+        let told = unsafe { real::cuCtxGetDevice(&raw mut device) } == 0;
+        told.then_some(device)
+    })?;
+    last().set(Remembered {
+        generation,
+        handle: handle.addr(),
+        pool: Some(pool),
+    });
+    Some(pool)
 }
 
 /// The pool of a context of this device, whichever context is current.
@@ -312,7 +352,9 @@ fn create(
         let live = move || held::live(ordinal, id);
         DevicePool {
             handle: handle.addr(),
+            serving: AtomicUsize::new(handle.addr()),
             device,
+            ordinal,
             primary,
             arena: Arc::new(
                 arena
@@ -375,7 +417,9 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
         let live = move || held::live(device.handle, id);
         DevicePool {
             handle: pool.handle,
+            serving: AtomicUsize::new(NO_CONTEXT),
             device,
+            ordinal: pool.ordinal,
             primary: pool.primary,
             arena: Arc::new(
                 arena
@@ -437,6 +481,7 @@ pub(crate) fn retire(context: &Arc<Context>) -> Leftovers {
     };
     let mut left = Leftovers::default();
     for pool in retired {
+        pool.serving.store(NO_CONTEXT, Ordering::Relaxed);
         pool.arena.retire();
         reports::keep_the_end(&pool.arena, pool.lanes().retire());
         left = left.and(pool.pinned().retire());

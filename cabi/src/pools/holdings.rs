@@ -17,6 +17,7 @@ use vramalloc_core::scope::{ScopeId, Scopes};
 use vramalloc_core::{Address, FreeError};
 
 use crate::pools::memory;
+use crate::process::shortcut;
 
 /// What a scope holds.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -38,6 +39,14 @@ thread_local! {
     static INNERMOST: Cell<Option<ScopeId>> = const { Cell::new(None) };
 }
 
+/// There is a scope or a group from now on.
+fn begins() {
+    shortcut::close();
+    if ANY.swap(true, Ordering::Relaxed) {
+        shortcut::open();
+    }
+}
+
 /// Enters an item in the calling thread's innermost scope.
 pub(crate) fn enter(item: Item) {
     if let Some(scope) = INNERMOST.get() {
@@ -47,7 +56,7 @@ pub(crate) fn enter(item: Item) {
 
 /// Begins a scope of the calling thread.
 pub(crate) fn begin_scope() -> u64 {
-    ANY.store(true, Ordering::Relaxed);
+    begins();
     let scope = SCOPES.begin(INNERMOST.get());
     INNERMOST.set(Some(scope));
     scope.0
@@ -95,7 +104,7 @@ static GROUPS: SpinMutex<Groups, Brief> = SpinMutex::new(Groups {
 
 /// Makes a group of these allocations.
 pub(crate) fn make_group(allocations: Vec<usize>) -> u64 {
-    ANY.store(true, Ordering::Relaxed);
+    begins();
     let group = {
         let mut groups = GROUPS.lock();
         let group = groups.next;

@@ -14,6 +14,7 @@ use crate::pools::device::shortage::Refuser;
 use crate::pools::device::{self, DeviceArena, DevicePool, shortage};
 use crate::pools::{holdings, host_memory, pageable};
 use crate::process::guard::{Service, own_call, service};
+use crate::process::shortcut;
 use crate::types::{CUdeviceptr, CudaResult};
 
 /// Why a request was not served.
@@ -142,7 +143,10 @@ static WHEN_FREED: OnceLock<fn(u64)> = OnceLock::new();
 /// Registers the one listener that is called with the address of each block of
 /// a device before it is freed.
 pub(crate) fn when_freed(then: fn(u64)) {
-    let _again = WHEN_FREED.set(then);
+    shortcut::close();
+    if WHEN_FREED.set(then).is_err() {
+        shortcut::open();
+    }
 }
 
 /// Frees the block that begins at an address, on a device or on the host. It

@@ -21,7 +21,8 @@ use vramalloc_core::Code;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::wait_within;
 
-use super::{cancel, say};
+use super::fast_local::{Zeroed, fast_local};
+use super::{cancel, say, shortcut};
 use crate::types::CudaResult;
 
 /// When a door calls our function rather than the real one.
@@ -154,8 +155,9 @@ pub(crate) fn in_child() -> bool {
 
 /// What the thread is doing.
 #[derive(Copy, Clone, PartialEq, Eq)]
+#[repr(u32)]
 enum Inside {
-    /// Code of the program.
+    /// Code of the program. The first: it is all zeros.
     Program,
     /// Our function behind a door.
     Serving,
@@ -168,8 +170,12 @@ enum Inside {
     CalledBack,
 }
 
-thread_local! {
-    static INSIDE: Cell<Inside> = const { Cell::new(Inside::Program) };
+// SAFETY: in a cell; zeros are the first of the values, by its representation.
+unsafe impl Zeroed for Cell<Inside> {}
+
+fast_local! {
+    /// What the calling thread is doing.
+    fn inside() -> Cell<Inside> = INSIDE to LAST_POOL;
 }
 
 /// What we still serve in this process.
@@ -198,7 +204,15 @@ pub(crate) fn service() -> Service {
 
 /// Ends full service. Safe in a forked child and in a panic hook.
 pub(crate) fn end_service(service: Service) {
-    SERVICE.store(service as u8, Ordering::Relaxed);
+    // Any state but full service is one reason against the shortcut.
+    shortcut::close();
+    let before = SERVICE.swap(service as u8, Ordering::Relaxed);
+    if before != Service::Full as u8 {
+        shortcut::open();
+    }
+    if service == Service::Full {
+        shortcut::open();
+    }
 }
 
 /// Runs `serve` if the state of the thread and the process allow it. Returns
@@ -209,7 +223,7 @@ pub(crate) fn enter(
     passed: &Passed,
     serve: impl FnOnce() -> Option<CudaResult>,
 ) -> Option<CudaResult> {
-    let within = INSIDE.get();
+    let within = inside().get();
     let of_ours = matches!(entry, Entry::free | Entry::share);
     match within {
         Inside::Failing(code) if entry == Entry::serve => return Some(code.get()),
@@ -227,10 +241,10 @@ pub(crate) fn enter(
     let _serving = match within {
         Inside::Program => {
             passed.note();
-            Some(Restore(INSIDE.replace(Inside::Serving)))
+            Some(Restore(inside().replace(Inside::Serving)))
         }
         Inside::OwnCall | Inside::Failing(_) if of_ours => {
-            Some(Restore(INSIDE.replace(Inside::CalledBack)))
+            Some(Restore(inside().replace(Inside::CalledBack)))
         }
         // Other doors inside a call leave its state as it is.
         _ => None,
@@ -251,6 +265,30 @@ pub(crate) fn enter(
     match (within, answer) {
         (Inside::Failing(code), None) if entry == Entry::free => Some(code.get()),
         (_, answer) => answer,
+    }
+}
+
+/// A thread of the program that is behind a door for a moment, in which nothing
+/// can panic.
+pub(crate) struct ServingShortly(&'static Cell<Inside>);
+
+impl ServingShortly {
+    /// `None` where the thread is in other than the program's own code.
+    #[inline(always)]
+    pub(crate) fn begin() -> Option<ServingShortly> {
+        let inside = inside();
+        if inside.get() != Inside::Program {
+            return None;
+        }
+        inside.set(Inside::Serving);
+        Some(ServingShortly(inside))
+    }
+}
+
+impl Drop for ServingShortly {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.0.set(Inside::Program);
     }
 }
 
@@ -280,7 +318,7 @@ pub(crate) fn serve<R, F: FnOnce() -> R>(call: F) -> Result<R, Shut> {
         Service::Inherited => return Err(Shut::Forked),
     }
     let run = |call: F| {
-        let _serving = Restore(INSIDE.replace(Inside::Serving));
+        let _serving = Restore(inside().replace(Inside::Serving));
         catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {
             give_up(payload);
             Shut::Broken
@@ -317,19 +355,19 @@ fn give_up(payload: Box<dyn Any + Send>) {
 /// Whether this thread is behind a door: a signal handler that runs now must
 /// not wait for what the thread may be holding.
 pub(crate) fn is_serving() -> bool {
-    INSIDE.get() != Inside::Program
+    inside().get() != Inside::Program
 }
 
 /// Whether this thread may wait for what another one does behind a door: only
 /// if it is behind one itself and in no driver call.
 pub(crate) fn may_wait() -> bool {
-    INSIDE.get() == Inside::Serving
+    inside().get() == Inside::Serving
 }
 
 /// Whether the driver has called the program back from inside a call of ours
 /// and the program has called us: then no driver call may be made.
 pub(crate) fn is_called_back() -> bool {
-    INSIDE.get() == Inside::CalledBack
+    inside().get() == Inside::CalledBack
 }
 
 /// Puts the thread's state back, also when unwinding.
@@ -337,25 +375,25 @@ struct Restore(Inside);
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        INSIDE.set(self.0);
+        inside().set(self.0);
     }
 }
 
-fn inside<R>(state: Inside, call: impl FnOnce() -> R) -> R {
+fn while_inside<R>(state: Inside, call: impl FnOnce() -> R) -> R {
     let _held = cancel::Held::back();
-    let _restore = Restore(INSIDE.replace(state));
+    let _restore = Restore(inside().replace(state));
     call()
 }
 
 /// Makes a call of ours to a real function: the doors below pass it through.
 pub(crate) fn own_call<R>(call: impl FnOnce() -> R) -> R {
-    inside(Inside::OwnCall, call)
+    while_inside(Inside::OwnCall, call)
 }
 
 /// Makes a call of ours to a real runtime function, whose driver call is
 /// answered with `code` and not made.
 pub(crate) fn failing_with<R>(code: Code, call: impl FnOnce() -> R) -> R {
-    inside(Inside::Failing(code), call)
+    while_inside(Inside::Failing(code), call)
 }
 
 /// Makes a panic print one line instead of the usual report. Every panic of
@@ -445,7 +483,7 @@ mod tests {
     fn a_panic_ends_service() {
         let served = come(Entry::serve, || own_call(|| panic!("on purpose")));
         assert_eq!((served, service()), (None, Service::Broken));
-        assert!(INSIDE.get() == Inside::Program);
+        assert!(inside().get() == Inside::Program);
         assert_eq!(come(Entry::serve, || SERVED), None);
         // A block of ours is not handed to the real free then or later.
         assert_eq!(come(Entry::free, || SERVED), SERVED);

@@ -1,0 +1,98 @@
+//! The shortest way through the doors that programs use all the time: to a block
+//! that the calling thread keeps, or to keep one.
+//!
+//! It is taken before the guard, so it must be safe whatever the process is doing:
+//! nothing here can panic, and nothing is held in the calls of the real functions,
+//! which may call the program back. Invariant: where it answers, the long way would
+//! have answered the same. Cost: the questions to the driver, for the context, and
+//! to the runtime, for its device; some 30 instructions besides, and the cache's.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use vramalloc_core::{Address, Bytes};
+
+use crate::pools::device::{self, DevicePool};
+use crate::process::guard::ServingShortly;
+use crate::process::shortcut;
+use crate::real;
+use crate::real::passed;
+use crate::types::{CUcontext, CUdeviceptr, CudaResult};
+
+/// As [`memory::cuMemAlloc_v2`](super::memory::cuMemAlloc_v2); `None` where that
+/// has to be asked.
+#[inline(always)]
+pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Option<CudaResult> {
+    if address.is_null() || !shortcut::is_open() || !passed::cuMemAlloc_v2.get() {
+        return None;
+    }
+    let found = allocate(device::last_pool(current()?)?, size)?;
+    // SAFETY: the caller's place for the answer.
+    unsafe { *address = found.get() };
+    Some(0)
+}
+
+/// As [`memory::cuMemFree_v2`](super::memory::cuMemFree_v2); `None` where that has
+/// to be asked.
+#[inline(always)]
+pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
+    (passed::cuMemFree_v2.get() && free(address)).then_some(0)
+}
+
+/// As [`runtime::cudaMalloc`](super::runtime::cudaMalloc); `None` where that has to
+/// be asked.
+#[inline(always)]
+pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Option<CudaResult> {
+    if pointer.is_null() || !shortcut::is_open() || !passed::cudaMalloc.get() {
+        return None;
+    }
+    let context = current()?;
+    let mut set: c_int = 0;
+    // SAFETY: writes the answer to a local.
+    let result = unsafe { real::known::cudaGetDevice(&raw mut set) };
+    let pool = device::last_pool(context)?;
+    if result != Some(0) || set != pool.device() {
+        return None;
+    }
+    let address = usize::try_from(allocate(pool, size)?.get()).ok()?;
+    // SAFETY: the caller's place for the answer.
+    unsafe { *pointer = ptr::with_exposed_provenance_mut(address) };
+    Some(0)
+}
+
+/// As [`runtime::cudaFree`](super::runtime::cudaFree); `None` where that has to be
+/// asked.
+#[inline(always)]
+pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
+    (passed::cudaFree.get() && free(pointer.addr() as u64)).then_some(0)
+}
+
+/// The context that is current on this thread.
+#[inline(always)]
+fn current() -> Option<CUcontext> {
+    let mut context: CUcontext = ptr::null_mut();
+    // SAFETY: writes the answer to a local.
+    unsafe { real::known::cuCtxGetCurrent(&raw mut context) }?;
+    // Where the driver fails it stays null, which is the handle of no pool.
+    Some(context)
+}
+
+#[inline(always)]
+fn allocate(pool: &DevicePool, size: usize) -> Option<Address> {
+    let _serving = ServingShortly::begin()?;
+    pool.arena().allocate_kept(Bytes::new(size as u64))
+}
+
+#[inline(always)]
+fn free(address: CUdeviceptr) -> bool {
+    if !shortcut::is_open() {
+        return false;
+    }
+    let Some(pool) = current().and_then(device::last_pool) else {
+        return false;
+    };
+    let Some(_serving) = ServingShortly::begin() else {
+        return false;
+    };
+    pool.arena().free_kept(Address::new(address))
+}

@@ -19,7 +19,7 @@ static struct {
 /* Whether a device was ever reset: if not, no call need look for a stale
  * context, and none takes the lock. */
 static atomic_int ever_reset;
-static __thread int thread_device;
+static __thread int thread_device __attribute__((tls_model("initial-exec")));
 
 static cudaError_t device_handle(int ordinal, CUdevice *device) {
     int count = 0;

@@ -22,10 +22,11 @@ enum { PLAIN = 0, PER_THREAD = 2 };
 
 struct driver simrt_driver;
 
+static atomic_int loaded;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static cudaError_t load_result = cudaErrorInsufficientDriver;
 static atomic_bool unloading;
-static __thread cudaError_t last_error;
+static __thread cudaError_t last_error __attribute__((tls_model("initial-exec")));
 
 /*
  * Stands in for what the driver lacks. It is called with any arguments, which
@@ -115,7 +116,10 @@ static void load(void) {
 cudaError_t simrt_need_driver(void) {
     if (atomic_load_explicit(&unloading, memory_order_relaxed))
         return cudaErrorCudartUnloading;
-    pthread_once(&once, load);
+    if (!atomic_load_explicit(&loaded, memory_order_acquire)) {
+        pthread_once(&once, load);
+        atomic_store_explicit(&loaded, 1, memory_order_release);
+    }
     return load_result;
 }
 

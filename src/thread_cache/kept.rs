@@ -20,6 +20,10 @@ use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_BLOCKS: u64 = 256;
 
+/// Nor does a request that finds nothing else leave more than this without one: from
+/// so much on, what threads keep is called back before a small arena grows.
+const WORTH_BYTES: u64 = 2 << 20;
+
 /// Batches whose fences are kept apart. They pile up where the device works on
 /// something for very long.
 const MOST_SEALED: usize = 256;
@@ -245,10 +249,11 @@ impl Kept {
         self.used().map(bytes).sum()
     }
 
-    /// Whether the open batch is: half of what a batch can be.
+    /// Whether the open batch is: half of what a batch can be, or so many bytes.
     pub(crate) fn is_worth_a_fence(&self) -> bool {
         let used = self.used_of_batch();
-        used.blocks() >= BATCH_BLOCKS / 2 || used.slots() >= self.batch_slots() / 2
+        let slots = (self.batch_slots() / 2).min(WORTH_BYTES / SLOT.get());
+        used.blocks() >= BATCH_BLOCKS / 2 || used.slots() >= slots
     }
 
     /// What was freed in the open batch.

@@ -9,7 +9,6 @@
 //! context are reached in the order in which they were made.
 
 pub(crate) mod metered;
-pub(crate) mod own_caches;
 pub mod told;
 
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::address::{Address, Bytes};
 use crate::error::Code;
 use crate::patience::wait_within;
 
-pub use own_caches::OwnCaches;
+pub use crate::thread_cache::OwnCaches;
 
 /// The driver hands out memory in pages of this size.
 pub const PAGE: Bytes = Bytes::mib(2);
@@ -80,7 +79,7 @@ pub trait Driver: Send + Sync {
     /// faster than this one does keeps it there.
     #[inline(always)]
     fn with_own_caches<R>(with: impl FnOnce(&OwnCaches) -> R) -> R {
-        own_caches::with_usual(with)
+        OwnCaches::with_usual(with)
     }
 
     /// Allocates `size` bytes, aligned to at least 256. Does not disturb a

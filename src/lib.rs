@@ -93,12 +93,12 @@
 //! 5. [`config`]: the options.
 //! 6. [`group`], [`stats`]: buffers packed together; what is counted, as plain
 //!    values and JSON.
-//! 7. [`driver`], [`families`]: the seam to CUDA, and the stage that counts its
+//! 7. `thread_cache`: small blocks that threads keep for their own next requests.
+//! 8. [`driver`], [`families`]: the seam to CUDA, and the stage that counts its
 //!    calls; what the program takes from CUDA past the arenas.
-//! 8. `strategy`: when to take chunks and how large.
-//! 9. `heap`: chunks, blocks and the free index; it says what happened.
-//! 10. `limbo`: what was freed and may still be in use, by epochs.
-//! 11. `thread_cache`: small blocks that threads keep for their own next requests.
+//! 9. `strategy`: when to take chunks and how large.
+//! 10. `heap`: chunks, blocks and the free index; it says what happened.
+//! 11. `limbo`: what was freed and may still be in use, by epochs.
 //! 12. `counters`: what all of that does to which counter, and the newest events.
 //! 13. [`arena`]: all of it for one context, behind one lock and above one driver.
 //! 14. [`lanes`]: arenas for single streams, for memory whose users say where

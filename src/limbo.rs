@@ -256,6 +256,12 @@ impl<F: Clone> Limbo<F> {
         })
     }
 
+    /// Whether this epoch is the oldest.
+    pub(crate) fn is_oldest(&self, number: u64) -> bool {
+        let oldest = self.epochs.front();
+        oldest.is_some_and(|epoch| epoch.number == number)
+    }
+
     /// The number of the newest epoch.
     pub(crate) fn newest(&self) -> Option<u64> {
         self.epochs.back().map(|epoch| epoch.number)

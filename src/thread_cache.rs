@@ -32,7 +32,9 @@
 //! ever had a cache, 16 KiB for each cache that was ever open, and 24 bytes for
 //! each block that it once kept at a time.
 
+mod cache;
 mod kept;
+mod own;
 mod queue;
 mod room;
 mod sizes;
@@ -40,21 +42,21 @@ mod sizes;
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
-use crate::driver::own_caches::OwnCache;
 use crate::page_map::{ArenaId, MOST_CACHEABLE, PageMap, SlotWord};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Lock, LockGuard, OnceLock};
 
+use cache::Held;
+
+pub(crate) use cache::Caches;
 pub(crate) use kept::{Activity, Kept, Recalled};
+pub(crate) use own::OwnCache;
+pub use own::OwnCaches;
 pub(crate) use room::{Figure, Headroom};
 
 /// The largest block that a thread may keep.
 pub(crate) const MOST_KEPT: Bytes = MOST_CACHEABLE;
 
-/// The caches that an arena has at most.
-pub(crate) const CACHES: usize = 64;
-
-/// The caches of an arena.
+/// What the caches of an arena have in common.
 pub(crate) struct CacheHub {
     /// No other hub of the process has this number.
     serial: u64,
@@ -63,14 +65,7 @@ pub(crate) struct CacheHub {
     owner: u64,
     /// Epochs below this number have ended.
     ended: AtomicU64,
-    /// Made when the first is opened: most arenas of a program with thousands of
-    /// contexts never have one.
-    caches: OnceLock<Box<[ThreadCache; CACHES]>>,
 }
-
-/// What a thread keeps.
-#[repr(align(64))]
-struct ThreadCache(Lock<Kept>);
 
 /// A block that was handed out and is still to be counted.
 pub(crate) struct Uncounted {
@@ -79,9 +74,6 @@ pub(crate) struct Uncounted {
     pub(crate) word: SlotWord,
 }
 
-/// A cache that its thread does without meanwhile.
-pub(crate) type Held<'a> = LockGuard<'a, Kept>;
-
 impl CacheHub {
     pub(crate) fn new(map: Arc<PageMap>, arena: ArenaId) -> CacheHub {
         CacheHub {
@@ -89,7 +81,6 @@ impl CacheHub {
             map,
             owner: SlotWord::of_owner(arena),
             ended: AtomicU64::new(0),
-            caches: OnceLock::new(),
         }
     }
 
@@ -99,40 +90,26 @@ impl CacheHub {
         self.serial
     }
 
-    /// The thread's cache, if it is open and nobody else has it now.
-    #[inline(always)]
-    fn own(&self, own: OwnCache) -> Option<Held<'_>> {
-        let kept = self.own_place(own)?.0.try_lock()?;
-        (kept.opening() == own.opening).then_some(kept)
-    }
-
-    /// The same, also if somebody else has it for a moment.
-    fn own_now(&self, own: OwnCache) -> Option<Held<'_>> {
-        let kept = self.own_place(own)?.0.lock();
-        (kept.opening() == own.opening).then_some(kept)
-    }
-
-    #[inline(always)]
-    fn own_place(&self, own: OwnCache) -> Option<&ThreadCache> {
-        Some(&self.caches.get()?[index_of(own.opening)])
-    }
-
-    /// A block of just the size of a request of up to [`MOST_KEPT`], if the thread
-    /// keeps one that the device is done with and has room for one more.
+    /// A block of the size of a request of up to [`MOST_KEPT`], or a little larger, if
+    /// the thread keeps one that the device is done with and has room for one more.
     #[inline(always)]
     pub(crate) fn take(&self, own: OwnCache, request: Bytes) -> Option<Address> {
-        self.own(own)?.take(request)
+        let mut kept = own.hold()?;
+        let taken = kept.take_exact(request);
+        taken.or_else(|| take_near(kept, request))
     }
 
-    /// The same of a block that may be a little larger.
-    pub(crate) fn take_near(&self, own: OwnCache, request: Bytes) -> Option<Address> {
-        self.own(own)?.take_near(request)
+    /// The same after another look at which epochs have ended.
+    pub(crate) fn take_refreshed(&self, own: OwnCache, request: Bytes) -> Option<Address> {
+        let mut kept = own.hold()?;
+        kept.refresh(self);
+        kept.take_near(request)
     }
 
     /// The same whatever room there is: the caller counts it. Under the arena's
     /// lock.
     pub(crate) fn take_uncounted(&self, own: OwnCache, request: Bytes) -> Option<Uncounted> {
-        let (address, word) = self.own(own)?.take_uncounted(request)?;
+        let (address, word) = own.hold()?.take_uncounted(request)?;
         Some(Uncounted { address, word })
     }
 
@@ -140,36 +117,36 @@ impl CacheHub {
     /// lock. A thread whose cache was closed may have the one here for a moment, to
     /// see that it is no longer its own.
     pub(crate) fn grant(&self, own: OwnCache, room: Headroom) -> bool {
-        self.own_now(own).map(|mut kept| kept.grant(room)).is_some()
+        own.hold_now().map(|mut kept| kept.grant(room)).is_some()
     }
 
-    /// Whether there is such a block, after another look at which epochs have
-    /// ended.
-    pub(crate) fn has(&self, own: OwnCache, request: Bytes) -> bool {
-        let Some(mut kept) = self.own(own) else {
-            return false;
-        };
-        kept.refresh(self);
-        kept.has(request)
-    }
-
-    /// Keeps the live block that starts at an address, if it can be kept and all
-    /// is prepared for it; false where the thread does not.
+    /// Keeps the live block that starts at an address, if it can be kept and there
+    /// is a place for it; false where the thread does not.
     #[inline(always)]
     pub(crate) fn keep(&self, own: OwnCache, address: Address) -> bool {
-        match self.own(own) {
-            Some(mut kept) => kept.put(self.owner, address),
-            None => false,
+        let Some(mut kept) = own.hold() else {
+            return false;
+        };
+        match kept.recent(address) {
+            Some(slot) => kept.put(self.owner, slot, address),
+            None => self.keep_looked(kept, address),
         }
     }
 
-    /// The same after preparing for it.
+    #[inline(never)]
+    fn keep_looked(&self, mut kept: Held, address: Address) -> bool {
+        let slot = kept.look(&self.map, address);
+        slot.is_some_and(|slot| kept.put(self.owner, slot, address))
+    }
+
+    /// The same after making that place.
     pub(crate) fn keep_prepared(&self, own: OwnCache, address: Address) -> bool {
-        let kept = self.own(own);
-        kept.is_some_and(|mut kept| {
-            kept.prepare(&self.map, address);
-            kept.put(self.owner, address)
-        })
+        let (kept, slot) = (own.hold(), self.map.cacheable(address));
+        let Some((mut kept, slot)) = kept.zip(slot) else {
+            return false;
+        };
+        kept.prepare(slot, address);
+        kept.put(self.owner, slot, address)
     }
 
     /// Whether a thread may keep the live block that starts at an address.
@@ -180,64 +157,23 @@ impl CacheHub {
 
     /// What the thread's cache says of itself; none where it is closed.
     pub(crate) fn asked<R>(&self, own: OwnCache, ask: impl FnOnce(&mut Kept) -> R) -> Option<R> {
-        self.own(own).map(|mut kept| ask(&mut kept))
+        own.hold().map(|mut kept| ask(&mut kept))
     }
 
     /// Closes the open batch of the thread's cache, and makes its fence by `seal`,
     /// which says whose epoch covers it. Nothing is held meanwhile: what is freed
     /// there belongs to the next batch.
     pub(crate) fn seal(&self, own: OwnCache, seal: impl FnOnce() -> Option<u64>) {
-        let batch = self.own_now(own).and_then(|mut kept| kept.close_batch());
+        let batch = own.hold_now().and_then(|mut kept| kept.close_batch());
         let Some(batch) = batch else {
             return;
         };
         let epoch = seal();
         // It may have been closed meanwhile, and be another thread's now.
         if let Some(epoch) = epoch
-            && let Some(mut kept) = self.own_now(own)
+            && let Some(mut kept) = own.hold_now()
         {
             kept.sealed(batch, epoch);
-        }
-    }
-
-    /// Whether a cache is still open for the thread that had it.
-    pub(crate) fn is_open(&self, own: OwnCache) -> bool {
-        let Some(place) = self.own_place(own) else {
-            return false;
-        };
-        // Somebody else has it for a moment: that is no reason for another.
-        let kept = place.0.try_lock();
-        kept.is_none_or(|kept| kept.opening() == own.opening)
-    }
-
-    /// Opens a closed cache for a thread, which may keep up to `most` bytes there;
-    /// it is the `count`-th that is opened. Under the arena's lock.
-    pub(crate) fn open(&self, index: usize, count: u64, most: Bytes) -> OwnCache {
-        let opening = opening_of(index, count);
-        self.caches.get_or_init(closed_caches)[index]
-            .0
-            .lock()
-            .open(opening, most);
-        OwnCache {
-            hub: self.serial,
-            opening,
-        }
-    }
-
-    /// Stops the thread of a cache from using it. Under the arena's lock.
-    pub(crate) fn hold(&self, index: usize) -> Option<Held<'_>> {
-        Some(self.caches.get()?[index].0.lock())
-    }
-
-    /// Gives up what the caches have made; none is open, nor will be.
-    pub(crate) fn forget(&self) {
-        for cache in self
-            .caches
-            .get()
-            .into_iter()
-            .flat_map(|caches| caches.iter())
-        {
-            *cache.0.lock() = Kept::default();
         }
     }
 
@@ -254,22 +190,9 @@ impl CacheHub {
     }
 }
 
-/// The number of the `count`-th opening of a hub's caches, of this one of them.
-fn opening_of(index: usize, count: u64) -> u64 {
-    count * CACHES as u64 + index as u64
-}
-
-/// Which cache that is.
-#[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "there are 64")]
-fn index_of(opening: u64) -> usize {
-    opening as usize % CACHES
-}
-
-fn closed_caches() -> Box<[ThreadCache; CACHES]> {
-    Box::new(std::array::from_fn(|_| {
-        ThreadCache(Lock::new(Kept::default()))
-    }))
+#[inline(never)]
+fn take_near(mut kept: Held, request: Bytes) -> Option<Address> {
+    kept.take_near(request)
 }
 
 /// A number that no other hub of the process has.

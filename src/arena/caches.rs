@@ -9,10 +9,9 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::direct::Kind;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
-use crate::driver::own_caches::OwnCache;
 use crate::driver::{Driver, OwnCaches};
 use crate::strategy::{Rounder, Strategy};
-use crate::thread_cache::{Kept, MOST_KEPT};
+use crate::thread_cache::{Kept, MOST_KEPT, OwnCache};
 
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
@@ -76,7 +75,7 @@ impl<D: Driver> Arena<D> {
         D::with_own_caches(|caches| caches.of(self.hub.serial()))
     }
 
-    /// Memory for a request, if the calling thread keeps a block of just its size
+    /// Memory for a request, if the calling thread keeps a block of about its size
     /// that may be handed out: the shortest way of
     /// [`allocate`](Arena::allocate), for callers that look there first.
     #[inline(always)]
@@ -88,19 +87,28 @@ impl<D: Driver> Arena<D> {
         self.hub.take(self.last_cache()?, request)
     }
 
-    /// The same of a block that may be a little larger, and where the arena has to
-    /// count it, or has to look first which fences were reached.
+    /// The same after a look at which epochs have ended, and where the arena has to
+    /// count it. Where there is none, what waits without a fence gets one if that is
+    /// enough. This request does not wait for that: a thread that took a block at once
+    /// would come to need a fence for each few.
     #[inline(never)]
     pub(super) fn take_counted(&self, request: Bytes) -> Option<Address> {
         if request > MOST_KEPT {
             return None;
         }
         let own = self.own_cache()?;
-        if let Some(near) = self.hub.take_near(own, request) {
-            return Some(near);
+        if let Some(address) = self.hub.take_refreshed(own, request) {
+            return Some(address);
         }
-        let has = self.hub.has(own, request);
-        has.then(|| self.state.lock().take_kept(own, request))?
+        let asked = |kept: &mut Kept| (kept.has(request), kept.is_worth_an_early_fence());
+        match self.hub.asked(own, asked)? {
+            (true, _) => self.state.lock().take_kept(own, request),
+            (false, true) => {
+                self.seal(own);
+                None
+            }
+            (false, false) => None,
+        }
     }
 
     /// Frees the live block at `address`, if the calling thread keeps it and nothing
@@ -118,6 +126,9 @@ impl<D: Driver> Arena<D> {
     /// The same where something is to be prepared for it first.
     #[inline(never)]
     pub(super) fn keep_prepared(&self, address: Address) -> bool {
+        if !self.hub.may_keep(address) {
+            return false;
+        }
         let own = self.own_cache();
         own.is_some_and(|own| self.hub.keep_prepared(own, address)) || self.keep_now(address)
     }
@@ -126,10 +137,7 @@ impl<D: Driver> Arena<D> {
     #[cold]
     #[inline(never)]
     fn keep_now(&self, address: Address) -> bool {
-        if !self.hub.may_keep(address) {
-            return false;
-        }
-        match self.own_cache().filter(|&own| self.hub.is_open(own)) {
+        match self.own_cache().filter(|own| own.is_open()) {
             None if D::with_own_caches(OwnCaches::frees_much) => self.open_cache(),
             None => return false,
             Some(own) if self.driver.may_fence() => {
@@ -137,7 +145,7 @@ impl<D: Driver> Arena<D> {
                     self.seal(own);
                 }
                 if self.hub.asked(own, Kept::is_full) == Some(true) {
-                    self.state.lock().halve(own);
+                    self.state.lock().shed_kept(own);
                 }
             }
             Some(_) => {}
@@ -155,23 +163,9 @@ impl<D: Driver> Arena<D> {
             if !self.driver.may_fence() {
                 return;
             }
-            self.hub.seal(own, || self.close_for_thread());
-            self.poll_for_later();
+            self.hub.seal(own, || self.close_and_poll_for_thread());
             self.pay();
         });
-    }
-
-    /// Before the arena has to look further: a block that the calling thread
-    /// keeps, if the device is done with it now. Where little waits for a fence,
-    /// more memory does as well.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn take_sealed(&self, request: Bytes) -> Option<Address> {
-        let own = self.own_cache()?;
-        if self.hub.asked(own, |kept| kept.is_worth_a_fence()) == Some(true) {
-            self.seal(own);
-        }
-        self.take_counted(request)
     }
 
     /// Lets the calling thread keep blocks from its next free on.

@@ -176,9 +176,7 @@ impl<F: Clone> ArenaState<F> {
     pub(crate) fn validate(&self) -> Result<(), Inconsistency> {
         let mut sums = Sums::default();
         // No thread takes out or puts in what it keeps meanwhile.
-        let held: Vec<_> = (self.caches.iter())
-            .filter_map(|&at| self.hub.hold(at))
-            .collect();
+        let held = self.caches.hold();
         for (id, chunk) in self.heap.chunks.iter() {
             self.validate_chunk(id, chunk, &mut sums)?;
         }

@@ -1,7 +1,8 @@
 //! Fences: closing epochs behind them, asking for them and waiting for them.
 //!
-//! Closing, polling and waiting each leave the lock before they call the
-//! driver. Two threads may do any of it at the same time: an epoch is in limbo
+//! Closing, polling and waiting each leave the lock before they call the driver. A
+//! fence that was just made is asked for at once where nothing older waits: where
+//! the device is done, that is one passage through the lock less for a batch. Two threads may do any of it at the same time: an epoch is in limbo
 //! while its fence is being made, so nobody takes limbo for empty, and one that
 //! has ended meanwhile is not missed.
 
@@ -41,6 +42,37 @@ pub(super) enum Extent {
     All,
 }
 
+/// A closed epoch whose fence is to be made.
+#[derive(Copy, Clone)]
+struct Closed {
+    number: u64,
+    /// Nothing older waits.
+    is_oldest: bool,
+}
+
+impl Closed {
+    fn new<F: Clone>(number: u64, limbo: &Limbo<F>) -> Closed {
+        Closed {
+            number,
+            is_oldest: limbo.is_oldest(number),
+        }
+    }
+}
+
+/// What came of making a fence.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Fenced {
+    /// There is none.
+    Not,
+    /// The epoch waits behind it.
+    Waits,
+    /// It was reached at once.
+    Ended,
+}
+
+/// How the epochs up to this one end: what is the driver's of them.
+type Ends<D> = fn(&mut ArenaState<<D as Driver>::Fence>, u64) -> Vec<Span>;
+
 /// Reopens an epoch whose fence did not come about, also where the driver's
 /// side unwinds: others would wait for that fence.
 struct Closing<'a, D: Driver> {
@@ -74,49 +106,105 @@ impl<D: Driver> Arena<D> {
 
     /// The same behind a fence of this kind.
     fn close_by(&self, extent: Extent, fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>) {
+        if let Some(closed) = self.close_batch(extent) {
+            self.fence_epoch(closed, fence, None);
+        }
+    }
+
+    /// Closes the open batch, and makes available what the device is done with.
+    pub(super) fn close_and_poll(&self, extent: Extent) {
+        let ends = Some(ArenaState::end_epochs as Ends<D>);
+        let closed = self.close_batch(extent);
+        let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, ends));
+        if fenced != Some(Fenced::Ended) {
+            self.poll();
+        }
+    }
+
+    /// The same for a program that needs nothing now: so that no free takes
+    /// long, small blocks are left for the next ones to put back. Not where
+    /// something is to be done about idle memory after each.
+    pub(super) fn close_and_poll_for_later(&self, extent: Extent) {
+        let closed = self.close_batch(extent);
+        self.fence_and_poll_for_later(closed);
+    }
+
+    /// The same with the open batch and what a thread keeps. The epoch's number,
+    /// when its fence is made.
+    pub(super) fn close_and_poll_for_thread(&self) -> Option<u64> {
+        let closed = {
+            let mut state = self.state.lock();
+            let number = state.close_epoch_for_thread();
+            number.map(|number| Closed::new(number, &state.limbo))
+        };
+        self.fence_and_poll_for_later(closed)
+    }
+
+    fn fence_and_poll_for_later(&self, closed: Option<Closed>) -> Option<u64> {
+        let ends: Ends<D> = if self.follows_frees {
+            ArenaState::end_epochs
+        } else {
+            ArenaState::pass_epochs
+        };
+        let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, Some(ends)));
+        if fenced != Some(Fenced::Ended) {
+            while let Some(number) = self.reached() {
+                self.end_epochs_by(number, ends);
+            }
+        }
+        let is_made = fenced.is_some_and(|fenced| fenced != Fenced::Not);
+        closed.filter(|_| is_made).map(|closed| closed.number)
+    }
+
+    fn close_batch(&self, extent: Extent) -> Option<Closed> {
         if !self.driver.may_fence() {
-            return;
+            return None;
         }
         let fraction = match extent {
             Extent::Share => self.garbage_fraction,
             Extent::All => 1.0,
         };
         if fraction <= 0.0 {
-            return;
+            return None;
         }
-        let Some(number) = self.state.lock().close_epoch(fraction) else {
-            return;
-        };
-        self.fence_epoch(number, fence);
+        let mut state = self.state.lock();
+        let number = state.close_epoch(fraction)?;
+        Some(Closed::new(number, &state.limbo))
     }
 
-    /// Closes an epoch for what a thread keeps, and the open batch with it. Its
-    /// number, when its fence is made.
-    pub(super) fn close_for_thread(&self) -> Option<u64> {
-        let number = self.state.lock().close_epoch_for_thread()?;
-        self.fence_epoch(number, Driver::fence).then_some(number)
-    }
-
-    /// Makes the fence of a closed epoch; false where that fails, and the epoch
-    /// is open again.
+    /// Makes the fence of a closed epoch; where that fails, the epoch is open
+    /// again. With `ends`, asks for it too where nothing older waits.
     fn fence_epoch(
         &self,
-        number: u64,
+        Closed { number, is_oldest }: Closed,
         fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>,
-    ) -> bool {
+        ends: Option<Ends<D>>,
+    ) -> Fenced {
         let mut closing = Closing {
             arena: self,
             number: Some(number),
         };
         let made = fence(&self.driver);
         let Ok(fence) = made else {
-            return false;
+            return Fenced::Not;
         };
+        if let Some(ends) = ends
+            && is_oldest
+            && self.driver.may_fence()
+            && self.driver.reached(&fence) == Ok(true)
+            && self.end_epochs_by(number, |state, number| {
+                state.counters.epoch_closed();
+                ends(state, number)
+            })
+        {
+            closing.number = None;
+            return Fenced::Ended;
+        }
         closing.number = None;
         let mut state = self.state.lock();
         state.counters.epoch_closed();
         state.limbo.set_fence(number, fence);
-        true
+        Fenced::Waits
     }
 
     /// Makes available what the device is done with.
@@ -124,18 +212,6 @@ impl<D: Driver> Arena<D> {
         self.state.lock().put_back_reclaimable();
         while let Some(number) = self.reached() {
             self.end_epochs(number);
-        }
-    }
-
-    /// The same for a program that needs nothing now: so that no free takes
-    /// long, small blocks are left for the next ones to put back. Not where
-    /// something is to be done about idle memory after each.
-    pub(super) fn poll_for_later(&self) {
-        if self.follows_frees {
-            return self.poll();
-        }
-        while let Some(number) = self.reached() {
-            self.end_epochs_by(number, ArenaState::pass_epochs);
         }
     }
 
@@ -253,6 +329,14 @@ impl<D: Driver> Arena<D> {
         number: u64,
         end: impl FnOnce(&mut ArenaState<D::Fence>, u64) -> Vec<Span>,
     ) -> bool {
+        {
+            let mut state = self.state.lock();
+            if state.limbo.direct().is_zero() {
+                // Nothing of it is the driver's.
+                end(&mut state, number);
+                return true;
+            }
+        }
         // The program's own free has long returned: nobody is left to hear of a
         // failure, and the meter has counted it.
         let ended = self.release_if(IfEnding::Leave, |state| end(state, number));
@@ -268,8 +352,7 @@ impl<D: Driver> Arena<D> {
 
     fn flush_now(&self) {
         self.state.lock().recall();
-        self.close(Extent::All);
-        self.poll();
+        self.close_and_poll(Extent::All);
         self.decay();
     }
 

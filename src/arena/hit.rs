@@ -136,7 +136,7 @@ impl<D: Driver> Arena<D> {
                 let want = Want { fit, stack };
                 let mut hit = self.state.lock().take(want, Search::Quick);
                 if hit.is_none() && self.keeps {
-                    hit = self.take_sealed(request);
+                    hit = self.take_counted(request);
                 }
                 hit.map_or_else(|| self.allocate_after_miss(want), Ok)
             }
@@ -200,8 +200,7 @@ impl<D: Driver> Arena<D> {
             }
             Freed::Limbo => {
                 if batch_is_full {
-                    self.close(Extent::Share);
-                    self.poll_for_later();
+                    self.close_and_poll_for_later(Extent::Share);
                     self.decay();
                     self.pay();
                 }

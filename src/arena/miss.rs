@@ -82,9 +82,10 @@ impl<D: Driver> Arena<D> {
 
     fn serve(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
         if self.garbage_threshold == GarbageThreshold::NextOpportunity {
-            self.close(Extent::Share);
+            self.close_and_poll(Extent::Share);
+        } else {
+            self.poll();
         }
-        self.poll();
         if let Some(address) = self.take(want) {
             return Ok(address);
         }
@@ -121,11 +122,10 @@ impl<D: Driver> Arena<D> {
 
     /// Before more memory is taken: what threads keep may do as well.
     fn take_recalled(&self, want: Want) -> Option<Address> {
-        if !self.state.lock().recall_unless_small() {
+        if !self.state.lock().recall_for_growth() {
             return None;
         }
-        self.close(Extent::All);
-        self.poll();
+        self.close_and_poll(Extent::All);
         self.take(want)
     }
 

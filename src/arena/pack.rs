@@ -121,8 +121,7 @@ impl<D: Driver> Arena<D> {
     /// Returns the newest epoch there is then.
     fn settle_soon(&self) -> Option<u64> {
         self.state.lock().recall();
-        self.close(Extent::All);
-        self.poll();
+        self.close_and_poll(Extent::All);
         let mut state = self.state.lock();
         let lags = !state.counters.limbo().is_zero();
         if let Some(packing) = &mut state.packing {

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
-use crate::driver::own_caches::OwnCache;
 use crate::strategy::Pool;
-use crate::thread_cache::{CACHES, Figure, Recalled, Uncounted};
+use crate::thread_cache::{Figure, Kept, OwnCache, Recalled, Uncounted};
 
 const FIGURES: [Figure; 3] = [Figure::Blocks, Figure::Bytes, Figure::Asked];
 
@@ -18,12 +17,16 @@ const FIGURES: [Figure; 3] = [Figure::Blocks, Figure::Bytes, Figure::Asked];
 const KEPT_PART: u64 = 32;
 const KEPT_LEAST: Bytes = Bytes::mib(64);
 
-/// An arena with less is small.
-const SMALL_ARENA: Bytes = Bytes::mib(64);
+/// An arena with less is small, or tiny: what threads keep there has to be somewhere.
+const SMALL_ARENA: Bytes = Bytes::mib(256);
+const TINY_ARENA: Bytes = Bytes::mib(64);
 
 /// What threads keep there is called back before growth from so much on: with that
 /// it may not have to grow.
-const SMALL_KEPT: Bytes = Bytes::mib(2);
+const SMALL_KEPT: Bytes = Bytes::mib(4);
+
+/// But not where that many times what they keep was handed out again.
+const SERVES: u64 = 2;
 
 /// What one thread may keep at the least and at the most, and between these which
 /// part of the chunks that small requests are served from.
@@ -37,19 +40,16 @@ impl<F: Clone> ArenaState<F> {
         if self.retired {
             return None;
         }
-        if self.caches.len() == CACHES {
+        if self.caches.are_all_open() {
             self.recall();
         }
         // The more there are, the less each gets.
         let bound = KEPT_LEAST
             .get()
             .max(self.counters.reserved().get() / KEPT_PART);
-        let share = Bytes::new(bound / (self.caches.len() as u64 + 1));
-        let index = (0..CACHES).find(|index| !self.caches.contains(index))?;
-        self.caches.push(index);
-        self.openings += 1;
+        let share = Bytes::new(bound / (self.caches.count() as u64 + 1));
         let most = most.min(share.max(CACHE_LEAST));
-        Some(self.hub.open(index, self.openings, most))
+        Some(self.caches.open(self.hub.serial(), most))
     }
 
     /// What a thread may keep, where no option says so.
@@ -64,15 +64,15 @@ impl<F: Clone> ArenaState<F> {
     /// Before a block of this size is handed out: where a figure would pass its
     /// peak, takes the room of all caches in it away, so that it is exact.
     pub(super) fn prepare_peak(&mut self, pool: Pool, size: Bytes, request: Bytes) {
-        if self.caches.is_empty() {
+        if self.caches.are_closed() {
             return;
         }
         let would = self.counters.would_peak(pool, size, request);
         if would == [false; 3] {
             return;
         }
-        let (hub, pool) = (Arc::clone(&self.hub), self.heap.pool_of_kept());
-        let mut held: Vec<_> = self.caches.iter().filter_map(|&at| hub.hold(at)).collect();
+        let pool = self.heap.pool_of_kept();
+        let mut held = self.caches.hold();
         for (figure, would) in FIGURES.into_iter().zip(would) {
             let losing = held.iter_mut().filter(|_| would);
             losing.for_each(|kept| self.counters.lost_room(pool, kept, figure));
@@ -110,24 +110,32 @@ impl<F: Clone> ArenaState<F> {
 
     /// Bytes by which the figures are more than what the program holds.
     pub(super) fn room(&self) -> Bytes {
-        let held = self.caches.iter().filter_map(|&at| self.hub.hold(at));
-        Bytes::new(held.map(|kept| kept.room().bytes).sum())
+        let held = self.caches.hold();
+        Bytes::new(held.iter().map(|kept| kept.room().bytes).sum())
     }
 
-    /// Takes half of its blocks from a thread's cache.
-    pub(super) fn halve(&mut self, own: OwnCache) {
+    /// Takes a part of its blocks from a thread's cache.
+    pub(super) fn shed_kept(&mut self, own: OwnCache) {
         let hub = Arc::clone(&self.hub);
-        hub.asked(own, |kept| kept.halve(&hub, |block| self.take_back(&block)));
+        hub.asked(own, |kept| kept.shed(&hub, |block| self.take_back(&block)));
         self.counters.was_cached();
     }
 
-    /// Calls back what threads keep, unless the arena is small and so is that: it
-    /// grows rather than that they lose it. Whether it did.
-    pub(super) fn recall_unless_small(&mut self) -> bool {
-        let held = self.caches.iter().filter_map(|&at| self.hub.hold(at));
-        let kept = held.map(|kept| kept.bytes()).sum();
-        let recalls = !self.caches.is_empty()
-            && (self.counters.reserved() >= SMALL_ARENA || Bytes::new(kept) >= SMALL_KEPT);
+    /// Before growth, calls back what threads keep. Not in a small arena where that is
+    /// little, or serves them well: it grows rather than that they lose it. Whether it
+    /// did.
+    pub(super) fn recall_for_growth(&mut self) -> bool {
+        let held = self.caches.hold();
+        let sum = |of: fn(&Kept) -> u64| held.iter().map(|kept| of(kept)).sum::<u64>();
+        let is_little = Bytes::new(sum(Kept::bytes)) < SMALL_KEPT;
+        let serves = sum(Kept::served) >= SERVES * sum(Kept::blocks);
+        drop(held);
+        let keeps = match self.counters.reserved() {
+            reserved if reserved < TINY_ARENA => is_little || serves,
+            reserved if reserved < SMALL_ARENA => serves && !is_little,
+            _ => false,
+        };
+        let recalls = !self.caches.are_closed() && !keeps;
         if recalls {
             self.recall();
         }
@@ -136,13 +144,11 @@ impl<F: Clone> ArenaState<F> {
 
     /// Calls back what threads keep, and closes their caches.
     pub(super) fn recall(&mut self) {
-        if self.caches.is_empty() {
+        if self.caches.are_closed() {
             return;
         }
-        let caches = std::mem::take(&mut self.caches);
         let (hub, pool) = (Arc::clone(&self.hub), self.heap.pool_of_kept());
-        let held: Vec<_> = caches.iter().filter_map(|&at| hub.hold(at)).collect();
-        for mut kept in held {
+        for mut kept in self.caches.hold_to_close() {
             for figure in FIGURES {
                 self.counters.lost_room(pool, &mut kept, figure);
             }

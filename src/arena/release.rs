@@ -282,8 +282,7 @@ impl<D: Driver> Arena<D> {
         if self.state.lock().counters.idle() <= most {
             return;
         }
-        self.close(Extent::All);
-        self.poll();
+        self.close_and_poll(Extent::All);
         self.release_surplus(|heap, idle| heap.take_oldest(idle.saturating_sub(most)));
     }
 

@@ -101,7 +101,7 @@ impl<F: Clone> ArenaState<F> {
         self.retired = true;
         *stats = self.picture();
         // The picture has called back what threads kept.
-        self.hub.forget();
+        self.caches.forget();
         // Where the host had no memory for a snapshot it does not say.
         let ended_us = held.ended_us;
         stats.ended_us = ended_us.or_else(|| Some(self.counters.history.now_us()));

@@ -18,7 +18,7 @@ use crate::limbo::Limbo;
 use crate::stats::{ArenaStats, Snapshot};
 use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
-use crate::thread_cache::CacheHub;
+use crate::thread_cache::{CacheHub, Caches};
 
 /// The number of reclaimable blocks that a free puts back. It is more than the one
 /// that the free adds, so that they do not pile up.
@@ -29,10 +29,7 @@ pub(super) struct ArenaState<F> {
     pub(super) heap: Heap,
     pub(super) limbo: Limbo<F>,
     pub(super) counters: Counters,
-    /// The caches that are open.
-    pub(super) caches: Vec<usize>,
-    /// How often one was opened.
-    pub(super) openings: u64,
+    pub(super) caches: Caches,
     pub(super) hub: Arc<CacheHub>,
     /// How tightly chunks are to be packed, where the strategy does.
     pub(super) packing: Option<Packing>,
@@ -58,8 +55,7 @@ impl<F: Clone> ArenaState<F> {
         packing: Option<Packing>,
     ) -> ArenaState<F> {
         ArenaState {
-            caches: Vec::new(),
-            openings: 0,
+            caches: Caches::default(),
             hub,
             heap,
             limbo: Limbo::new(),

@@ -7,7 +7,7 @@ use crate::address::Address;
 use crate::page_map::{CacheableSlot, PageMap, SLOT_SHIFT, SLOTS, SUBPAGE_SHIFT, Slot};
 
 #[cfg(not(loom))]
-const RECENT: usize = 512;
+const RECENT: usize = 2048;
 #[cfg(loom)]
 const RECENT: usize = 1;
 
@@ -43,12 +43,13 @@ impl RecentSubpages {
         Some(CacheableSlot::new(&recent.slots[slot]))
     }
 
-    /// Remembers the subpage in which a block may start at this address.
-    pub(crate) fn look(&mut self, map: &PageMap, address: Address) {
-        let (subpage, _) = place(address);
-        if let Some(slots) = map.slots_around(address) {
-            self.0[index(subpage)] = Recent { subpage, slots };
-        }
+    /// The same of any subpage, which is remembered from now on.
+    #[inline(never)]
+    pub(crate) fn look(&mut self, map: &PageMap, address: Address) -> Option<CacheableSlot> {
+        let (subpage, slot) = place(address);
+        let slots = map.slots_around(address)?;
+        self.0[index(subpage)] = Recent { subpage, slots };
+        Some(CacheableSlot::new(&slots[slot]))
     }
 }
 
@@ -112,9 +113,9 @@ mod tests {
                 let expected = map.cacheable(address).map(CacheableSlot::word);
                 let found = recent.cacheable(address).map(CacheableSlot::word);
                 prop_assert!(found.is_none() || found == expected);
-                recent.look(&map, address);
+                let looked = recent.look(&map, address).map(CacheableSlot::word);
                 let found = recent.cacheable(address).map(CacheableSlot::word);
-                prop_assert_eq!(found, expected);
+                prop_assert_eq!((looked, found), (expected, expected));
             }
         }
     }

@@ -8,21 +8,28 @@
 use std::collections::VecDeque;
 
 use crate::address::{Address, Bytes};
-use crate::page_map::{PageMap, RecentSubpages, SLOT, SlotWord};
+use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT, SlotWord};
 use crate::stats::{ClassCount, SIZE_CLASSES, size_class};
 use crate::thread_cache::CacheHub;
 use crate::thread_cache::queue::{KeptBlock, Queue};
 use crate::thread_cache::room::{Figure, Headroom, PackedRoom};
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
 
-/// A batch of so many bytes is worth a fence, or of so many blocks: of some 350
-/// ns, each block pays two or three.
+/// A batch has at most so many bytes and blocks: of a fence of some 350 ns, each
+/// block pays less than three, of 64 KiB too.
 const BATCH_BYTES: u64 = 8 << 20;
-const BATCH_BLOCKS: u64 = 256;
+const BATCH_BLOCKS: u64 = 512;
 
-/// Nor does a request that finds nothing else leave more than this without one: from
-/// so much on, what threads keep is called back before a small arena grows.
+/// Where a request finds nothing else, a batch of so many is worth a fence: of the
+/// bytes, what threads keep in a small arena before it is called back for growth.
 const WORTH_BYTES: u64 = 2 << 20;
+const WORTH_BLOCKS: u64 = 256;
+
+/// And in such a cache only.
+const WORTH_EARLY: u64 = 8 << 20;
+
+/// This part of its blocks leaves a cache that is full.
+const SHED: usize = 4;
 
 /// Batches whose fences are kept apart. They pile up where the device works on
 /// something for very long.
@@ -112,13 +119,8 @@ impl Kept {
     /// Takes out a block of just the size of a request, if there is one that the
     /// device is done with, and room for it. The program has it then.
     #[inline(always)]
-    pub(crate) fn take(&mut self, request: Bytes) -> Option<Address> {
-        let number = number_of(request);
-        let size = self.sizes()?.get(number)?;
-        if !size.is_reclaimable(self.over) {
-            return None;
-        }
-        self.take_first(number, request)
+    pub(crate) fn take_exact(&mut self, request: Bytes) -> Option<Address> {
+        self.take_first(number_of(request), request)
     }
 
     /// The same of a block that may be a little larger.
@@ -127,12 +129,19 @@ impl Kept {
         self.take_first(near, request)
     }
 
-    /// Takes out the first block of a size.
+    /// Takes out the first block of a size, if the device is done with it.
     #[inline(always)]
     fn take_first(&mut self, number: usize, request: Bytes) -> Option<Address> {
         let inside = self.inside.as_deref_mut()?;
         let size = inside.sizes.get_mut(number)?;
-        let &KeptBlock { address, slot, .. } = size.blocks.first()?;
+        let &KeptBlock {
+            address,
+            slot,
+            batch,
+        } = size.blocks.first()?;
+        if batch >= self.over {
+            return None;
+        }
         let room = self.room.without(PackedRoom::of(1, number as u64 + 1))?;
         let kept = slot.word();
         let live = if kept.request() == request {
@@ -187,20 +196,30 @@ impl Kept {
         self.over = over;
     }
 
-    /// Puts in the live block of this owner that the program frees, if all is
-    /// prepared for it; false where not, as in a closed cache.
+    /// Where the block is told of that starts at an address, if that was looked at
+    /// lately.
     #[inline(always)]
-    pub(crate) fn put(&mut self, owner: u64, address: Address) -> bool {
-        let Some(inside) = self.inside.as_deref_mut() else {
-            return false;
-        };
-        let Some(slot) = inside.recent.cacheable(address) else {
-            return false;
-        };
+    pub(crate) fn recent(&self, address: Address) -> Option<CacheableSlot> {
+        self.inside.as_deref()?.recent.cacheable(address)
+    }
+
+    /// The same wherever it is.
+    pub(crate) fn look(&mut self, map: &PageMap, address: Address) -> Option<CacheableSlot> {
+        self.inside.as_deref_mut()?.recent.look(map, address)
+    }
+
+    /// Puts in the live block of this owner that is told of there and that the
+    /// program frees, if there is a place for it; false where not, as in a closed
+    /// cache.
+    #[inline(always)]
+    pub(crate) fn put(&mut self, owner: u64, slot: CacheableSlot, address: Address) -> bool {
         let word = slot.word();
         if !word.is_live_of(owner) {
             return false;
         }
+        let Some(inside) = self.inside.as_deref_mut() else {
+            return false;
+        };
         let Some(size) = inside.sizes.get_mut(word.slots_less_one()) else {
             return false;
         };
@@ -221,13 +240,9 @@ impl Kept {
         true
     }
 
-    /// Prepares for such a block: where it is told of is remembered, and there is a
-    /// place in its queue.
-    pub(crate) fn prepare(&mut self, map: &PageMap, address: Address) {
-        if let Some(slot) = map.cacheable(address)
-            && let Some(inside) = self.inside.as_deref_mut()
-        {
-            inside.recent.look(map, address);
+    /// Makes that place.
+    pub(crate) fn prepare(&mut self, slot: CacheableSlot, address: Address) {
+        if let Some(inside) = self.inside.as_deref_mut() {
             let batch = self.open;
             let filler = KeptBlock {
                 address,
@@ -249,11 +264,30 @@ impl Kept {
         self.used().map(bytes).sum()
     }
 
-    /// Whether the open batch is: half of what a batch can be, or so many bytes.
+    /// Blocks kept.
+    pub(crate) fn blocks(&self) -> u64 {
+        let blocks = self.used().map(|(_, size)| size.blocks.len() as u64);
+        blocks.sum()
+    }
+
+    /// How many were handed out again since the cache was opened.
+    pub(crate) fn served(&self) -> u64 {
+        self.used().map(|(_, size)| size.allocations()).sum()
+    }
+
+    /// Whether the open batch is, where the cache has no place for another block.
     pub(crate) fn is_worth_a_fence(&self) -> bool {
+        self.has_in_batch(self.batch_slots() / 2)
+    }
+
+    /// Whether it is, for a request that found none.
+    pub(crate) fn is_worth_an_early_fence(&self) -> bool {
+        self.most >= WORTH_EARLY && self.has_in_batch(WORTH_BYTES / SLOT.get())
+    }
+
+    fn has_in_batch(&self, slots: u64) -> bool {
         let used = self.used_of_batch();
-        let slots = (self.batch_slots() / 2).min(WORTH_BYTES / SLOT.get());
-        used.blocks() >= BATCH_BLOCKS / 2 || used.slots() >= slots
+        used.blocks() >= WORTH_BLOCKS || used.slots() >= slots
     }
 
     /// What was freed in the open batch.
@@ -375,9 +409,9 @@ impl Kept {
         self.unused_slots() < self.batch_slots() / 2
     }
 
-    /// Takes out half of the blocks of each size.
-    pub(crate) fn halve(&mut self, hub: &CacheHub, each: impl FnMut(Recalled)) {
-        self.take_out(hub, |blocks| blocks.len().div_ceil(2), each);
+    /// Takes out a part of the blocks of each size.
+    pub(crate) fn shed(&mut self, hub: &CacheHub, each: impl FnMut(Recalled)) {
+        self.take_out(hub, |blocks| blocks.len().div_ceil(SHED), each);
         self.begin_batch();
     }
 

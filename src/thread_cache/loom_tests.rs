@@ -61,14 +61,15 @@ fn loom_a_recall_takes_what_the_owner_leaves() {
                 if let Some(mut kept) = cache.try_lock()
                     && kept.opening() == 1
                 {
-                    kept.prepare(&map, BLOCK);
-                    kept.put(SlotWord::of_owner(ARENA), BLOCK);
+                    let slot = map.cacheable(BLOCK).unwrap();
+                    kept.prepare(slot, BLOCK);
+                    kept.put(SlotWord::of_owner(ARENA), slot, BLOCK);
                 }
                 let Some(mut kept) = cache.try_lock() else {
                     return;
                 };
                 kept.pass(1);
-                let taken = kept.take(SIZE);
+                let taken = kept.take_near(SIZE);
                 assert!(taken.is_none_or(|block| block == BLOCK));
             })
         };

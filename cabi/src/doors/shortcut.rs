@@ -49,9 +49,11 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
     let context = current()?;
     let mut set: c_int = 0;
     // SAFETY: writes the answer to a local.
-    let result = unsafe { real::known::cudaGetDevice(&raw mut set) };
+    if unsafe { real::known::cudaGetDevice(&raw mut set) } != Some(0) {
+        return None;
+    }
     let pool = device::last_pool(context)?;
-    if result != Some(0) || set != pool.device() {
+    if set != pool.device() {
         return None;
     }
     let address = usize::try_from(allocate(pool, size)?.get()).ok()?;

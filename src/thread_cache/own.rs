@@ -1,12 +1,14 @@
 //! Which caches are the calling thread's.
 //!
-//! Owns the numbers of a few, one for each arena that the thread used last. They
-//! are plain numbers, which nothing has to be done about when the thread ends: the
-//! process may be ending in the middle of `malloc`. Invariant: who finds another
+//! Owns the names of a few, one for each arena that the thread used last. These are
+//! plain data, about which nothing has to be done when the thread ends: the process
+//! may be ending in the middle of `malloc`. Invariant: who finds another
 //! opening in the cache knows that it is no longer its own. Cost: a comparison
 //! where the thread uses one arena.
 
 use std::cell::Cell;
+
+use crate::thread_cache::cache::{Held, ThreadCache};
 
 /// Arenas besides the last one.
 const OTHERS: usize = 7;
@@ -18,20 +20,56 @@ const FIRST_FREES: u32 = 4;
 /// Nor after it has forgotten so many caches: it uses too many arenas.
 const MOST_FORGOTTEN: u32 = 16;
 
-/// Where a thread's cache is.
+/// A thread's cache of one arena.
 #[derive(Copy, Clone)]
 pub(crate) struct OwnCache {
-    /// The number of the hub, from 1.
-    pub(crate) hub: u64,
-    /// Each opening of a cache of the hub has a number, which also says which
-    /// cache that is.
-    pub(crate) opening: u64,
+    /// The number of the arena's hub, from 1.
+    hub: u64,
+    /// The number of the opening that made it the thread's.
+    opening: u64,
+    /// None where there is no hub.
+    cache: Option<&'static ThreadCache>,
 }
 
-const NONE: OwnCache = OwnCache { hub: 0, opening: 0 };
+const NONE: OwnCache = OwnCache {
+    hub: 0,
+    opening: 0,
+    cache: None,
+};
+
+impl OwnCache {
+    pub(super) fn new(hub: u64, opening: u64, cache: &'static ThreadCache) -> OwnCache {
+        let cache = Some(cache);
+        OwnCache {
+            hub,
+            opening,
+            cache,
+        }
+    }
+
+    /// The cache, if it is open for the thread and nobody else has it now.
+    #[inline(always)]
+    pub(super) fn hold(self) -> Option<Held> {
+        let kept = self.cache?.try_hold()?;
+        (kept.opening() == self.opening).then_some(kept)
+    }
+
+    /// The cache, if it is open for the thread; waits for who has it for a moment.
+    pub(super) fn hold_now(self) -> Option<Held> {
+        let kept = self.cache?.hold();
+        (kept.opening() == self.opening).then_some(kept)
+    }
+
+    /// Whether it is open for the thread. Who has it for a moment is no reason for
+    /// another.
+    pub(crate) fn is_open(self) -> bool {
+        let kept = self.cache.and_then(ThreadCache::try_hold);
+        kept.is_none_or(|kept| kept.opening() == self.opening)
+    }
+}
 
 /// What a thread knows of its caches. A driver keeps one for each thread
-/// ([`Driver::with_own_caches`](super::Driver::with_own_caches)); memory of zeros
+/// ([`Driver::with_own_caches`](crate::Driver::with_own_caches)); memory of zeros
 /// is one that knows nothing.
 pub struct OwnCaches {
     last: Cell<OwnCache>,
@@ -44,12 +82,6 @@ thread_local! {
     static USUAL: OwnCaches = const { OwnCaches::new() };
 }
 
-/// Calls `with` with those of the calling thread, for drivers that keep none.
-#[inline(always)]
-pub(super) fn with_usual<R>(with: impl FnOnce(&OwnCaches) -> R) -> R {
-    USUAL.with(with)
-}
-
 impl Default for OwnCaches {
     fn default() -> OwnCaches {
         OwnCaches::new()
@@ -57,6 +89,12 @@ impl Default for OwnCaches {
 }
 
 impl OwnCaches {
+    /// Calls `with` with those of the calling thread, for drivers that keep none.
+    #[inline(always)]
+    pub(crate) fn with_usual<R>(with: impl FnOnce(&OwnCaches) -> R) -> R {
+        USUAL.with(with)
+    }
+
     /// Knows nothing.
     #[must_use]
     pub const fn new() -> OwnCaches {

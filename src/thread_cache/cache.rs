@@ -1,0 +1,112 @@
+//! The caches of an arena.
+//!
+//! Owns those that are open, and those that were: a thread may look at one that it
+//! had, so none is ever freed. What the caches of an arena that is gone had made
+//! goes, and they are the next arenas'. Cost: 192 bytes a cache, besides what is in
+//! it.
+
+use crate::address::Bytes;
+use crate::sync::{Lock, LockGuard};
+use crate::thread_cache::kept::Kept;
+use crate::thread_cache::own::OwnCache;
+
+/// The caches that an arena has at most.
+const CACHES: usize = 64;
+
+/// Those of arenas that are gone.
+#[cfg(not(loom))]
+static LEFT: Lock<Vec<&'static ThreadCache>> = Lock::new(Vec::new());
+
+/// What a thread keeps.
+#[repr(align(64))]
+pub(crate) struct ThreadCache(Lock<Kept>);
+
+/// A cache that its thread does without meanwhile.
+pub(crate) type Held = LockGuard<'static, Kept>;
+
+impl ThreadCache {
+    fn make() -> &'static ThreadCache {
+        #[cfg(not(loom))]
+        if let Some(left) = LEFT.lock().pop() {
+            return left;
+        }
+        Box::leak(Box::new(ThreadCache(Lock::new(Kept::default()))))
+    }
+
+    #[inline(always)]
+    pub(super) fn try_hold(&'static self) -> Option<Held> {
+        self.0.try_lock()
+    }
+
+    pub(super) fn hold(&'static self) -> Held {
+        self.0.lock()
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Caches {
+    open: Vec<&'static ThreadCache>,
+    closed: Vec<&'static ThreadCache>,
+}
+
+impl Caches {
+    /// Whether none is open.
+    pub(crate) fn are_closed(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// How many are open.
+    pub(crate) fn count(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether no other can be opened.
+    pub(crate) fn are_all_open(&self) -> bool {
+        self.open.len() >= CACHES
+    }
+
+    /// Opens one for a thread, of this hub, which may keep up to `most` bytes there.
+    pub(crate) fn open(&mut self, hub: u64, most: Bytes) -> OwnCache {
+        let cache = self.closed.pop().unwrap_or_else(ThreadCache::make);
+        let opening = next_opening();
+        cache.hold().open(opening, most);
+        self.open.push(cache);
+        OwnCache::new(hub, opening, cache)
+    }
+
+    /// Stops the threads of all open ones from using them.
+    pub(crate) fn hold(&self) -> Vec<Held> {
+        self.open.iter().map(|cache| cache.hold()).collect()
+    }
+
+    /// The same; they are to be closed.
+    pub(crate) fn hold_to_close(&mut self) -> Vec<Held> {
+        let held = self.hold();
+        self.closed.append(&mut self.open);
+        held
+    }
+
+    /// Gives up all of them: nothing is kept in any.
+    pub(crate) fn forget(&mut self) {
+        self.closed.append(&mut self.open);
+        for cache in self.closed.drain(..) {
+            *cache.hold() = Kept::default();
+            #[cfg(not(loom))]
+            LEFT.lock().push(cache);
+        }
+    }
+}
+
+impl Drop for Caches {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// A number that no other opening of the process has.
+fn next_opening() -> u64 {
+    // The checker has no part in this: the numbers only differ.
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}

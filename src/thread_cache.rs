@@ -28,9 +28,8 @@
 //!   the arena itself would pass it, it takes all room away: then its figure is
 //!   what the program holds.
 //!
-//! Cost: an exchange for an allocation, two for a free; 8 KiB for each arena that
-//! ever had a cache, 16 KiB for each cache that was ever open, and 24 bytes for
-//! each block that it once kept at a time.
+//! Cost: an exchange for an allocation, two for a free; 40 KiB for each cache that
+//! was ever open, and 24 bytes for each block that it once kept at a time.
 
 mod cache;
 mod kept;

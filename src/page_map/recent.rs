@@ -1,7 +1,7 @@
 //! The subpages that one thread looked at last, and so the shortest way to a slot.
 //!
 //! Invariant: a subpage that has a table of slots has it for as long as its map
-//! lives, so what is remembered here stays so. Cost: 8 KiB.
+//! lives, so what is remembered here stays so. Cost: 32 KiB.
 
 use crate::address::Address;
 use crate::page_map::{CacheableSlot, PageMap, SLOT_SHIFT, SLOTS, SUBPAGE_SHIFT, Slot};

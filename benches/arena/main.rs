@@ -36,13 +36,14 @@ use arguments::Arguments;
 
 type Question = fn(&Arguments);
 
-const QUESTIONS: [(&str, Question); 9] = [
+const QUESTIONS: [(&str, Question); 10] = [
     ("hit", latency::hit),
     ("steady", latency::steady),
     ("random", latency::random),
     ("count", latency::count),
     ("baseline", baseline::run),
     ("threads", threads::run),
+    ("alone", threads::alone),
     ("exchange", threads::exchange),
     ("memory", memory::run),
     ("growth", growth::run),

@@ -37,18 +37,19 @@ QUESTIONS = {
 DERIVED = {"fences": ("hit", "steady")}
 TIMED = ("hit", "steady", "random", "baseline", "threads", "exchange", "footprint", "growth")
 # What does not change from run to run, or takes long enough to vary little.
-ONCE = ("footprint",)
+ONCE = ("footprint", "growth")
 
 
 def arguments():
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small amounts, one run, no downloads")
-    parser.add_argument("--runs", type=int, help="runs of each timed program (5; quick: 1)")
+    parser.add_argument("--runs", type=int, help="runs of each timed program (11; quick: 1)")
     parser.add_argument("--only", default="", help="only these questions: " + ", ".join(QUESTIONS))
+    parser.add_argument("--load-before", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--report", action="store_true", help="print the last results again")
     parser.add_argument("--docs", action="store_true", help="put the short tables into docs/benchmarks.md")
     parsed = parser.parse_args()
-    parsed.runs = parsed.runs or (1 if parsed.quick else 5)
+    parsed.runs = parsed.runs or (1 if parsed.quick else 11)
     parsed.questions = [name for name in parsed.only.split(",") if name] or list(QUESTIONS)
     unknown = set(parsed.questions) - set(QUESTIONS)
     if unknown:
@@ -143,7 +144,11 @@ def main():
     if options.report:
         done = json.loads(RESULTS.read_text())
     else:
-        about = machine.describe() | {"runs": options.runs, "quick": options.quick}
+        about = machine.describe() | {
+            "runs": options.runs,
+            "quick": options.quick,
+            "load_before": options.load_before,
+        }
         start = time.monotonic()
         rows, absent = measure(options)
         about["minutes"] = round((time.monotonic() - start) / 60, 1)

@@ -7,6 +7,8 @@ EVENT_NS = (0, 175)
 # a CPU allocator does not yet ask the kernel for every block.
 ALL, SMALL = 17, 7
 MEMORY = "2048G"
+# The loop that shows what a second thread is worth on the machine.
+ALONE = "no shared memory"
 
 
 class Amounts:
@@ -123,8 +125,14 @@ def jobs(question, amounts, torch, cpu):
     if question == "hit":
         return ours("hit", amounts) + peers("hit", amounts, torch, cpu) + bare(amounts)
     if question in ("steady", "threads"):
+        alone = (
+            [Job(question, ALONE, [ARENA, "alone"], event_ns=0, doublings=SMALL)]
+            if question == "threads"
+            else []
+        )
         return (
-            ours(question, amounts)
+            alone
+            + ours(question, amounts)
             + peers(question, amounts, torch, {})[: 2 if torch else 0]
             + ours(question, amounts, SMALL)
             + peers(question, amounts, torch, cpu, SMALL)

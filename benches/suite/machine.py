@@ -49,7 +49,6 @@ def describe():
         "libc": " ".join(platform.libc_ver()),
         "rust": said("rustc", "--version"),
         "gcc": said("gcc", "--version"),
-        "load_before": os.getloadavg()[0],
     }
 
 

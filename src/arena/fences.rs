@@ -1,10 +1,11 @@
 //! Fences: closing epochs behind them, asking for them and waiting for them.
 //!
-//! Closing, polling and waiting each leave the lock before they call the driver. A
-//! fence that was just made is asked for at once where nothing older waits: where
-//! the device is done, that is one passage through the lock less for a batch. Two threads may do any of it at the same time: an epoch is in limbo
-//! while its fence is being made, so nobody takes limbo for empty, and one that
-//! has ended meanwhile is not missed.
+//! Closing, polling and waiting each leave the lock before they call the driver.
+//! Two threads may do any of it at the same time: an epoch is in limbo while its
+//! fence is being made, so nobody takes limbo for empty, and one that has ended
+//! meanwhile is not missed. A fence that was just made is asked for at once where
+//! nothing older waits: where the device is done, a batch then takes two passages
+//! through the lock.
 
 use crate::address::Bytes;
 use crate::arena::Arena;

@@ -102,11 +102,6 @@ impl Sizes {
     }
 
     #[inline]
-    pub(super) fn get(&self, number: usize) -> Option<&Size> {
-        self.all.get(number)
-    }
-
-    #[inline]
     pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Size> {
         self.all.get_mut(number)
     }

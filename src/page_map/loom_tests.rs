@@ -77,3 +77,26 @@ fn loom_a_subpage_changes_hands_empty() {
         giver.join().unwrap();
     });
 }
+
+/// A place in a page's record passes from one block to another while somebody looks
+/// for the first: he finds it, or nothing, or the number of the other, whose address
+/// the arena then compares.
+#[test]
+fn loom_a_place_changes_hands() {
+    loom::model(|| {
+        let map = PageMap::new();
+        assert!(map.hold_chunk(ArenaId(0), FIRST, PAGE));
+        map.set_block(FIRST, SlotWord::in_chunk(1));
+        let map = Arc::new(map);
+        let looker = {
+            let map = Arc::clone(&map);
+            thread::spawn(move || map.live(ArenaId(0), FIRST).and_then(SlotWord::number))
+        };
+        map.clear_block(FIRST);
+        map.set_block(SECOND, SlotWord::in_chunk(2));
+        let seen = looker.join().unwrap();
+        assert!([None, Some(1), Some(2)].contains(&seen));
+        let number = |address| map.live(ArenaId(0), address).and_then(SlotWord::number);
+        assert_eq!((number(FIRST), number(SECOND)), (None, Some(2)));
+    });
+}

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::page_map::PageMap;
+use crate::sync::Lock;
 use loom::sync::Arc;
 use loom::thread;
 
@@ -88,5 +89,109 @@ fn loom_a_recall_takes_what_the_owner_leaves() {
         // What was recalled is the arena's: its thread does not have it again.
         assert_eq!(is_kept, recalled == 1);
         assert_eq!(cache.lock().bytes(), 0);
+    });
+}
+
+/// A cache of a hub that is open for a thread, which has freed the block into it.
+fn with_block_kept(hub: &CacheHub, caches: &mut Caches) -> OwnCache {
+    let own = caches.open(hub.serial(), Bytes::mib(1));
+    assert!(hub.keep_prepared(own, BLOCK));
+    own
+}
+
+/// A thread closes its batch and makes the fence while the arena recalls: whoever
+/// finds an epoch for the block finds it after that fence.
+#[test]
+fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
+    loom::model(|| {
+        let hub = Arc::new(CacheHub::new(map(), ARENA));
+        let mut caches = Caches::default();
+        let own = with_block_kept(&hub, &mut caches);
+        let fence = Arc::new(AtomicU64::new(0));
+        let owner = {
+            let (hub, fence) = (Arc::clone(&hub), Arc::clone(&fence));
+            thread::spawn(move || {
+                hub.seal(own, || {
+                    fence.store(1, Ordering::Relaxed);
+                    hub.ends(7);
+                    Some(7)
+                });
+            })
+        };
+        let mut recalled = Vec::new();
+        for mut kept in caches.hold_to_close() {
+            kept.recall(&hub, |block| recalled.push((block.epoch, block.is_reclaimable)));
+        }
+        let made = fence.load(Ordering::Relaxed) == 1;
+        let (epoch, is_reclaimable) = recalled[0];
+        assert!(epoch.is_none() || epoch == Some(7));
+        assert!(made || (epoch.is_none() && !is_reclaimable));
+        // What is freed into it later waits for a fence of its own.
+        let map = &hub.map;
+        map.cacheable(BLOCK).unwrap().hand_out(word(map).live());
+        let next = with_block_kept(&hub, &mut caches);
+        owner.join().unwrap();
+        assert_eq!(hub.take_refreshed(next, SIZE), None);
+    });
+}
+
+/// A cache passes from one thread to another: the first one, which may still look
+/// at it, gets nothing out and puts nothing in.
+#[test]
+fn loom_who_had_a_cache_has_it_no_more() {
+    loom::model(|| {
+        let hub = Arc::new(CacheHub::new(map(), ARENA));
+        let mut caches = Caches::default();
+        let before = caches.open(hub.serial(), Bytes::mib(1));
+        for mut kept in caches.hold_to_close() {
+            kept.recall(&hub, |_| unreachable!());
+        }
+        let late = {
+            let hub = Arc::clone(&hub);
+            thread::spawn(move || {
+                assert_eq!(hub.take(before, SIZE), None);
+                assert!(!hub.keep_prepared(before, BLOCK));
+            })
+        };
+        let own = caches.open(hub.serial(), Bytes::mib(1));
+        // The first one may have it for the moment of its look.
+        let kept = hub.keep_prepared(own, BLOCK);
+        assert_eq!(word(&hub.map).is_kept(), kept);
+        late.join().unwrap();
+        assert!(own.is_open() && !before.is_open());
+    });
+}
+
+/// Somebody takes the room of a cache away while its thread frees and allocates:
+/// what the arena counts, less the room, is always what the program holds.
+#[test]
+fn loom_a_figure_less_the_room_is_what_is_held() {
+    loom::model(|| {
+        let map = map();
+        let cache = Arc::new(Lock::new(opened()));
+        let owner = {
+            let (map, cache) = (std::sync::Arc::clone(&map), Arc::clone(&cache));
+            thread::spawn(move || {
+                let slot = map.cacheable(BLOCK).unwrap();
+                if let Some(mut kept) = cache.try_lock() {
+                    kept.prepare(slot, BLOCK);
+                    kept.put(SlotWord::of_owner(ARENA), slot, BLOCK);
+                    kept.pass(1);
+                }
+                if let Some(mut kept) = cache.try_lock() {
+                    kept.take_near(SIZE);
+                }
+            })
+        };
+        // One block is live, and counted.
+        let mut figure = 1;
+        for _ in 0..2 {
+            let mut kept = cache.lock();
+            figure -= kept.take_room(Figure::Blocks);
+            assert_eq!(figure, u64::from(!word(&map).is_kept()));
+        }
+        owner.join().unwrap();
+        let held = u64::from(!word(&map).is_kept());
+        assert_eq!(figure - cache.lock().room().blocks, held);
     });
 }

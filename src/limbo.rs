@@ -148,8 +148,8 @@ impl<F: Clone> Limbo<F> {
         self.close_if(blocks, fraction, |batch| !batch.is_empty())
     }
 
-    /// The same, also where nothing is in it: blocks elsewhere belong to the
-    /// epoch.
+    /// Closes the open batch, whether a block is in it or none: blocks that a thread
+    /// keeps belong to this epoch.
     pub(crate) fn close_for_others(&mut self, blocks: &mut Blocks) -> Option<u64> {
         self.close_if(blocks, 1.0, |_| true)
     }

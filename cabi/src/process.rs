@@ -6,6 +6,7 @@
 pub(crate) mod cancel;
 pub(crate) mod fast_local;
 pub(crate) mod folder;
+pub(crate) mod forking;
 pub(crate) mod guard;
 pub(crate) mod heap;
 pub(crate) mod key;
@@ -239,18 +240,18 @@ pub(crate) fn is_own_process() -> bool {
 }
 
 unsafe extern "C" fn forks() {
-    guard::before_fork();
+    forking::before_fork(guard::is_serving());
 }
 
 unsafe extern "C" fn has_forked() {
-    guard::after_fork();
+    forking::after_fork();
 }
 
 /// In a forked child: CUDA does not survive a fork; arenas are the parent's. One
 /// whose parent has used neither is a process of its own.
 unsafe extern "C" fn forked() {
     match START.get() {
-        Some(start) if guard::in_child() => {
+        Some(start) if forking::in_child() => {
             start.process.store(std::process::id(), Ordering::Relaxed);
             start.mark.renew();
             // Threads of ours are not there.

@@ -127,7 +127,7 @@ impl SlotWord {
         low_half(self.0 >> SLOTS_SHIFT & (SLOTS - 1)) as usize
     }
 
-    /// The same, in slots.
+    /// The size of a block that threads may keep, in slots.
     #[inline]
     pub(crate) fn slots(self) -> u64 {
         (self.0 >> SLOTS_SHIFT & (SLOTS - 1)) + 1

@@ -22,7 +22,7 @@ use vramalloc_core::quota::Quota;
 use vramalloc_core::stats::ArenaReport;
 use vramalloc_core::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
 
-use crate::process::{self, guard};
+use crate::process::{self, forking};
 
 /// Chunks are aligned to this, the size of the system's huge pages.
 const ALIGNMENT: usize = 2 << 20;
@@ -36,7 +36,7 @@ struct Pool {
 
 fn pool() -> &'static Pool {
     POOL.get_or_init(|| {
-        guard::use_begins();
+        forking::use_begins();
         // Its own map: addresses of a simulated device may equal the host's.
         let pages = Arc::new(PageMap::new());
         let pageable = process::options(|loaded| loaded.settings.pageable);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
 
-use crate::process::guard;
+use crate::process::forking;
 
 const SHIFT: u32 = 10;
 /// Values in a segment.
@@ -40,7 +40,7 @@ impl<T: Send + Sync + 'static, const SEGMENTS: usize> Registry<T, SEGMENTS> {
     /// Makes the value of the next number, from 0; `None` if there are as many
     /// as there can be. `make` runs under a lock: it must not wait.
     pub(crate) fn add(&self, make: impl FnOnce(u32) -> T) -> Option<&'static T> {
-        guard::use_begins();
+        forking::use_begins();
         let _making = self.making.lock();
         let number = self.count.load(Ordering::Relaxed);
         let nothing = || Box::new([const { AtomicPtr::new(ptr::null_mut()) }; SEGMENT]);

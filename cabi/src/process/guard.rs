@@ -14,15 +14,12 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use vramalloc_core::Code;
-use vramalloc_core::gate::Gate;
-use vramalloc_core::patience::wait_within;
 
 use super::fast_local::{Zeroed, fast_local};
-use super::{cancel, say, shortcut};
+use super::{cancel, forking, say, shortcut};
 use crate::types::CudaResult;
 
 /// When a door calls our function rather than the real one.
@@ -56,7 +53,7 @@ impl Passed {
 
     pub(crate) fn note(&self) {
         if !self.get() {
-            use_begins();
+            forking::use_begins();
             self.0.store(true, Ordering::Relaxed);
         }
     }
@@ -64,93 +61,6 @@ impl Passed {
     pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
-}
-
-/// Whether the process has used CUDA, or memory of ours. Relaxed: a child has
-/// what its parent's forking thread had seen.
-static USED: AtomicBool = AtomicBool::new(false);
-
-/// The process uses CUDA, or memory of ours, from now on.
-pub(crate) fn use_begins() {
-    USED.store(true, Ordering::Relaxed);
-}
-
-/// Whether it does: then a child has no use of its copy.
-pub(crate) fn is_used() -> bool {
-    USED.load(Ordering::Relaxed)
-}
-
-/// Passed by functions of the C API until then: a child would have their locks,
-/// and not their threads. Closed by whoever forks.
-static EARLY: Gate = Gate::new();
-
-/// Functions that did not wait for a fork: who forks may be waiting for a lock of
-/// the program's that their thread holds. SeqCst: before they do anything, so
-/// that a child in which they have done something sees it.
-static HURRIED: AtomicUsize = AtomicUsize::new(0);
-
-/// How often a child was made, from the first process on. Relaxed: it changes
-/// where there is one thread.
-static CHILDREN: AtomicUsize = AtomicUsize::new(0);
-
-/// The forks that a thread is in: handlers of forks and of signals may fork, too,
-/// and the child of such a fork is in the others as its parent is.
-#[derive(Copy, Clone)]
-struct Forks {
-    count: usize,
-    /// Whether all found nobody in [`EARLY`].
-    are_alone: bool,
-}
-
-thread_local! {
-    static FORKS: Cell<Forks> = const { Cell::new(Forks { count: 0, are_alone: true }) };
-}
-
-/// Closes or opens [`EARLY`] and counts that, unless a signal comes between the
-/// two and this is the child that its handler has made.
-fn count(change: impl FnOnce(Forks) -> Forks) {
-    let children = CHILDREN.load(Ordering::Relaxed);
-    let forks = change(FORKS.get());
-    FORKS.set(forks);
-    if CHILDREN.load(Ordering::Relaxed) != children {
-        EARLY.reset(forks.count);
-    }
-}
-
-/// Before the process forks: waits for functions of the C API, but not for ever.
-pub(crate) fn before_fork() {
-    let most = if is_used() || is_serving() {
-        Duration::ZERO
-    } else {
-        Duration::from_secs(1)
-    };
-    count(|forks| Forks {
-        count: forks.count + 1,
-        are_alone: EARLY.close_within(most) && forks.are_alone,
-    });
-}
-
-/// Afterwards, in the parent.
-pub(crate) fn after_fork() {
-    count(|forks| {
-        let count = forks.count.saturating_sub(1);
-        EARLY.open(forks.count - count);
-        Forks {
-            count,
-            are_alone: forks.are_alone || count == 0,
-        }
-    });
-}
-
-/// Afterwards, in the child. Whether it can be a process of its own.
-pub(crate) fn in_child() -> bool {
-    CHILDREN.fetch_add(1, Ordering::Relaxed);
-    let forks = FORKS.get();
-    let count = forks.count.saturating_sub(1);
-    FORKS.set(Forks { count, ..forks });
-    EARLY.reset(count);
-    let is_alone = forks.count > 0 && forks.are_alone;
-    is_alone && HURRIED.load(Ordering::SeqCst) == 0 && !is_used()
 }
 
 /// What the thread is doing.
@@ -324,25 +234,7 @@ pub(crate) fn serve<R, F: FnOnce() -> R>(call: F) -> Result<R, Shut> {
             Shut::Broken
         })
     };
-    if is_used() {
-        return run(call);
-    }
-    let mut call = Some(call);
-    let mut answer = None;
-    // Most forks take less than a millisecond.
-    const MOST: Duration = Duration::from_millis(10);
-    wait_within(MOST, || {
-        if !is_used() && !EARLY.is_closed() {
-            answer = EARLY.pass(|| call.take().map(run)).flatten();
-        }
-        answer.is_some() || is_used()
-    });
-    answer.unwrap_or_else(|| {
-        HURRIED.fetch_add(1, Ordering::SeqCst);
-        let answer = call.map_or(Err(Shut::Broken), run);
-        HURRIED.fetch_sub(1, Ordering::SeqCst);
-        answer
-    })
+    forking::early(call, run).unwrap_or(Err(Shut::Broken))
 }
 
 /// Called after a panic: nothing that is shared is looked at again.
@@ -435,18 +327,6 @@ mod tests {
         failing_calls_are_answered();
         a_panic_ends_service();
         the_api_is_served_from_outside_alone();
-    }
-
-    /// However deep they are, what they close is opened.
-    #[test]
-    fn forks_within_forks_are_counted() {
-        const DEEP: usize = 40;
-        let _turn = turn();
-        (0..DEEP).for_each(|_| before_fork());
-        assert_eq!(FORKS.get().count, DEEP);
-        (0..DEEP).for_each(|_| after_fork());
-        assert!(!EARLY.is_closed());
-        assert!(FORKS.get().are_alone);
     }
 
     fn own_calls_pass_through() {

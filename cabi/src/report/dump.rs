@@ -15,6 +15,7 @@ use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Process, R
 use crate::families;
 use crate::page;
 use crate::pools::{device, lanes, pageable};
+use crate::process::forking;
 use crate::process::guard::{self, Service};
 use crate::process::outside::{Outlet, quietly};
 use crate::process::say::{Once, warn_once};
@@ -48,7 +49,7 @@ pub(crate) fn write_last(start: &Start) {
 /// Writes a version in between; returns whether there may be another.
 pub(crate) fn write_between(start: &Start) -> bool {
     // Nothing is there to be written, and a child would have the lock.
-    if !guard::is_used() {
+    if !forking::is_used() {
         return true;
     }
     let mut writer = writer();

@@ -93,9 +93,6 @@ impl<D: Driver> Arena<D> {
     /// would come to need a fence for each few.
     #[inline(never)]
     pub(super) fn take_counted(&self, request: Bytes) -> Option<Address> {
-        if request > MOST_KEPT {
-            return None;
-        }
         let own = self.own_cache()?;
         if let Some(address) = self.hub.take_refreshed(own, request) {
             return Some(address);

@@ -7,14 +7,16 @@
 //! nothing older waits: where the device is done, a batch then takes two passages
 //! through the lock.
 
-use crate::address::Bytes;
+use crate::address::{Address, Bytes};
 use crate::arena::Arena;
+use crate::arena::hit::Want;
 use crate::arena::state::ArenaState;
 use crate::config::GarbageThreshold;
 use crate::driver::metered::{Metered, for_budget};
 use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::Code;
 use crate::heap::Span;
+use crate::heap::fit::Search;
 use crate::limbo::{Limbo, Oldest};
 use crate::patience::Patience;
 
@@ -71,8 +73,9 @@ enum Fenced {
     Ended,
 }
 
-/// How the epochs up to this one end: what is the driver's of them.
-type Ends<D> = fn(&mut ArenaState<<D as Driver>::Fence>, u64) -> Vec<Span>;
+/// Ends the epochs up to this one, and what else belongs into the same moment: what
+/// is the driver's of them.
+type Ends<'a, D> = &'a mut dyn FnMut(&mut ArenaState<<D as Driver>::Fence>, u64) -> Vec<Span>;
 
 /// Reopens an epoch whose fence did not come about, also where the driver's
 /// side unwinds: others would wait for that fence.
@@ -114,12 +117,29 @@ impl<D: Driver> Arena<D> {
 
     /// Closes the open batch, and makes available what the device is done with.
     pub(super) fn close_and_poll(&self, extent: Extent) {
-        let ends = Some(ArenaState::end_epochs as Ends<D>);
+        self.close_and_poll_by(extent, &mut ArenaState::end_epochs);
+    }
+
+    /// The same, and serves a request from that.
+    pub(super) fn close_and_take(&self, extent: Extent, want: Want) -> Option<Address> {
+        let mut taken = None;
+        let has_ended = self.close_and_poll_by(extent, &mut |state, number| {
+            let spans = state.end_epochs(number);
+            taken = state.take(want, Search::Thorough);
+            spans
+        });
+        if has_ended { taken } else { self.take(want) }
+    }
+
+    /// Whether the batch has ended so at once.
+    fn close_and_poll_by(&self, extent: Extent, ends: Ends<'_, D>) -> bool {
         let closed = self.close_batch(extent);
-        let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, ends));
-        if fenced != Some(Fenced::Ended) {
+        let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, Some(ends)));
+        let has_ended = fenced == Some(Fenced::Ended);
+        if !has_ended {
             self.poll();
         }
+        has_ended
     }
 
     /// The same for a program that needs nothing now: so that no free takes
@@ -142,15 +162,15 @@ impl<D: Driver> Arena<D> {
     }
 
     fn fence_and_poll_for_later(&self, closed: Option<Closed>) -> Option<u64> {
-        let ends: Ends<D> = if self.follows_frees {
-            ArenaState::end_epochs
+        let ends: Ends<'_, D> = if self.follows_frees {
+            &mut ArenaState::end_epochs
         } else {
-            ArenaState::pass_epochs
+            &mut ArenaState::pass_epochs
         };
-        let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, Some(ends)));
+        let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, Some(&mut *ends)));
         if fenced != Some(Fenced::Ended) {
             while let Some(number) = self.reached() {
-                self.end_epochs_by(number, ends);
+                self.end_epochs_by(number, &mut *ends);
             }
         }
         let is_made = fenced.is_some_and(|fenced| fenced != Fenced::Not);
@@ -179,7 +199,7 @@ impl<D: Driver> Arena<D> {
         &self,
         Closed { number, is_oldest }: Closed,
         fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>,
-        ends: Option<Ends<D>>,
+        ends: Option<Ends<'_, D>>,
     ) -> Fenced {
         let mut closing = Closing {
             arena: self,

@@ -20,6 +20,7 @@ use crate::heap::fit::{Fit, Search};
 use crate::stats::StackId;
 use crate::strategy::packing::Packing;
 use crate::strategy::{Pool, Route};
+use crate::thread_cache::MOST_KEPT;
 
 /// A request on its way through the arena.
 #[derive(Copy, Clone)]
@@ -107,9 +108,8 @@ impl<D: Driver> Arena<D> {
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
-        if self.keeps
-            && let Some(address) = self.take_counted(request)
-        {
+        let may_keep = self.keeps && request <= MOST_KEPT;
+        if may_keep && let Some(address) = self.take_counted(request) {
             return Ok(address);
         }
         let stack = self.call_stack();
@@ -135,7 +135,7 @@ impl<D: Driver> Arena<D> {
                 };
                 let want = Want { fit, stack };
                 let mut hit = self.state.lock().take(want, Search::Quick);
-                if hit.is_none() && self.keeps {
+                if hit.is_none() && may_keep {
                     hit = self.take_counted(request);
                 }
                 hit.map_or_else(|| self.allocate_after_miss(want), Ok)

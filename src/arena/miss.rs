@@ -81,12 +81,13 @@ impl<D: Driver> Arena<D> {
     }
 
     fn serve(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
-        if self.garbage_threshold == GarbageThreshold::NextOpportunity {
-            self.close_and_poll(Extent::Share);
+        let taken = if self.garbage_threshold == GarbageThreshold::NextOpportunity {
+            self.close_and_take(Extent::Share, want)
         } else {
             self.poll();
-        }
-        if let Some(address) = self.take(want) {
+            self.take(want)
+        };
+        if let Some(address) = taken {
             return Ok(address);
         }
         // The driver is asked once, and only where that decides about a wait.

@@ -120,7 +120,9 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
         };
         let mut recalled = Vec::new();
         for mut kept in caches.hold_to_close() {
-            kept.recall(&hub, |block| recalled.push((block.epoch, block.is_reclaimable)));
+            kept.recall(&hub, |block| {
+                recalled.push((block.epoch, block.is_reclaimable))
+            });
         }
         let made = fence.load(Ordering::Relaxed) == 1;
         let (epoch, is_reclaimable) = recalled[0];

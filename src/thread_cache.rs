@@ -44,9 +44,7 @@ use crate::address::{Address, Bytes};
 use crate::page_map::{ArenaId, MOST_CACHEABLE, PageMap, SlotWord};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-use cache::Held;
-
-pub(crate) use cache::Caches;
+pub(crate) use cache::{Caches, Held};
 pub(crate) use kept::{Activity, Kept, Recalled};
 pub(crate) use own::OwnCache;
 pub use own::OwnCaches;
@@ -62,9 +60,13 @@ pub(crate) struct CacheHub {
     map: Arc<PageMap>,
     /// What the words of the arena's live blocks have in common.
     owner: u64,
-    /// Epochs below this number have ended.
-    ended: AtomicU64,
+    ended: Ended,
 }
+
+/// Epochs below this number have ended. It changes with each batch, and what stands
+/// beside it is read with each block.
+#[repr(align(64))]
+struct Ended(AtomicU64);
 
 /// A block that was handed out and is still to be counted.
 pub(crate) struct Uncounted {
@@ -79,7 +81,7 @@ impl CacheHub {
             serial: next_serial(),
             map,
             owner: SlotWord::of_owner(arena),
-            ended: AtomicU64::new(0),
+            ended: Ended(AtomicU64::new(0)),
         }
     }
 
@@ -101,7 +103,7 @@ impl CacheHub {
     /// The same after another look at which epochs have ended.
     pub(crate) fn take_refreshed(&self, own: OwnCache, request: Bytes) -> Option<Address> {
         let mut kept = own.hold()?;
-        kept.refresh(self);
+        kept.refresh(self.ended());
         kept.take_near(request)
     }
 
@@ -181,11 +183,12 @@ impl CacheHub {
         // Release: pairs with the Acquire below. The device is done with what
         // these epochs hold, and whoever learned that said so here. Another thread
         // may have said so of a later one before.
-        self.ended.fetch_max(number + 1, Ordering::Release);
+        self.ended.0.fetch_max(number + 1, Ordering::Release);
     }
 
-    fn has_ended(&self, number: u64) -> bool {
-        number < self.ended.load(Ordering::Acquire)
+    /// Epochs below this number have ended.
+    pub(crate) fn ended(&self) -> u64 {
+        self.ended.0.load(Ordering::Acquire)
     }
 }
 

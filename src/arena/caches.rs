@@ -89,8 +89,8 @@ impl<D: Driver> Arena<D> {
 
     /// The same after a look at which epochs have ended, and where the arena has to
     /// count it. Where there is none, what waits without a fence gets one if that is
-    /// enough. This request does not wait for that: a thread that took a block at once
-    /// would come to need a fence for each few.
+    /// enough; the arena is asked next all the same, since a thread that took a block
+    /// of that at once would come to need a fence for each few.
     #[inline(never)]
     pub(super) fn take_counted(&self, request: Bytes) -> Option<Address> {
         let own = self.own_cache()?;
@@ -101,7 +101,7 @@ impl<D: Driver> Arena<D> {
         match self.hub.asked(own, asked)? {
             (true, _) => self.state.lock().take_kept(own, request),
             (false, true) => {
-                self.seal(own);
+                self.counted(|| self.seal(own));
                 None
             }
             (false, false) => None,
@@ -139,7 +139,10 @@ impl<D: Driver> Arena<D> {
             None => return false,
             Some(own) if self.driver.may_fence() => {
                 if self.hub.asked(own, |kept| kept.is_worth_a_fence()) == Some(true) {
-                    self.seal(own);
+                    self.counted(|| {
+                        self.seal(own);
+                        self.pay();
+                    });
                 }
                 if self.hub.asked(own, Kept::is_full) == Some(true) {
                     self.state.lock().shed_kept(own);
@@ -156,13 +159,9 @@ impl<D: Driver> Arena<D> {
     #[cold]
     #[inline(never)]
     fn seal(&self, own: OwnCache) {
-        self.counted(|| {
-            if !self.driver.may_fence() {
-                return;
-            }
+        if self.driver.may_fence() {
             self.hub.seal(own, || self.close_and_poll_for_thread());
-            self.pay();
-        });
+        }
     }
 
     /// Lets the calling thread keep blocks from its next free on.

@@ -69,6 +69,8 @@ enum Fenced {
     Not,
     /// The epoch waits behind it.
     Waits,
+    /// The same, nothing older waits, and the device is not done.
+    Busy,
     /// It was reached at once.
     Ended,
 }
@@ -135,11 +137,12 @@ impl<D: Driver> Arena<D> {
     fn close_and_poll_by(&self, extent: Extent, ends: Ends<'_, D>) -> bool {
         let closed = self.close_batch(extent);
         let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, Some(ends)));
-        let has_ended = fenced == Some(Fenced::Ended);
-        if !has_ended {
-            self.poll();
+        match fenced {
+            Some(Fenced::Ended) => return true,
+            Some(Fenced::Busy) => self.state.lock().put_back_reclaimable(),
+            Some(Fenced::Not | Fenced::Waits) | None => self.poll(),
         }
-        has_ended
+        false
     }
 
     /// The same for a program that needs nothing now: so that no free takes
@@ -168,7 +171,7 @@ impl<D: Driver> Arena<D> {
             &mut ArenaState::pass_epochs
         };
         let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, Some(&mut *ends)));
-        if fenced != Some(Fenced::Ended) {
+        if !matches!(fenced, Some(Fenced::Ended | Fenced::Busy)) {
             while let Some(number) = self.reached() {
                 self.end_epochs_by(number, &mut *ends);
             }
@@ -209,9 +212,9 @@ impl<D: Driver> Arena<D> {
         let Ok(fence) = made else {
             return Fenced::Not;
         };
+        let asks = ends.is_some() && is_oldest && self.driver.may_fence();
         if let Some(ends) = ends
-            && is_oldest
-            && self.driver.may_fence()
+            && asks
             && self.driver.reached(&fence) == Ok(true)
             && self.end_epochs_by(number, |state, number| {
                 state.counters.epoch_closed();
@@ -225,7 +228,7 @@ impl<D: Driver> Arena<D> {
         let mut state = self.state.lock();
         state.counters.epoch_closed();
         state.limbo.set_fence(number, fence);
-        Fenced::Waits
+        if asks { Fenced::Busy } else { Fenced::Waits }
     }
 
     /// Makes available what the device is done with.

@@ -4,12 +4,10 @@
 //! holds and the room of all caches together. Cost: a recall takes as long as the
 //! frees that it ends.
 
-use std::sync::Arc;
-
 use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
 use crate::strategy::Pool;
-use crate::thread_cache::{Figure, Kept, OwnCache, Recalled, Uncounted};
+use crate::thread_cache::{Figure, Held, Kept, OwnCache, Recalled, Uncounted};
 
 const FIGURES: [Figure; 3] = [Figure::Blocks, Figure::Bytes, Figure::Asked];
 
@@ -25,7 +23,8 @@ const TINY_ARENA: Bytes = Bytes::mib(64);
 /// it may not have to grow.
 const SMALL_KEPT: Bytes = Bytes::mib(4);
 
-/// But not where that many times what they keep was handed out again.
+/// But not where that many times what they keep was handed out again since the arena
+/// grew last, if it is not more than a half of all, or than one thread may keep.
 const SERVES: u64 = 2;
 
 /// What one thread may keep at the least and at the most, and between these which
@@ -82,15 +81,15 @@ impl<F: Clone> ArenaState<F> {
     /// Hands out a block that the calling thread keeps, and gives its cache room
     /// for more.
     pub(super) fn take_kept(&mut self, own: OwnCache, request: Bytes) -> Option<Address> {
-        let (pool, hub) = (self.heap.pool_of_kept(), Arc::clone(&self.hub));
-        let Uncounted { address, word } = hub.take_uncounted(own, request)?;
+        let pool = self.heap.pool_of_kept();
+        let Uncounted { address, word } = self.hub.take_uncounted(own, request)?;
         self.prepare_peak(pool, word.size(), request);
         self.counters.handed_out_again(pool, word, request);
         if let Some(packing) = &mut self.packing {
             packing.rose(self.counters.live());
         }
         let room = self.counters.grant(pool);
-        if !hub.grant(own, room) {
+        if !self.hub.grant(own, room) {
             self.counters.ungrant(pool, room);
         }
         Some(address)
@@ -116,8 +115,10 @@ impl<F: Clone> ArenaState<F> {
 
     /// Takes a part of its blocks from a thread's cache.
     pub(super) fn shed_kept(&mut self, own: OwnCache) {
-        let hub = Arc::clone(&self.hub);
-        hub.asked(own, |kept| kept.shed(&hub, |block| self.take_back(&block)));
+        let ended = self.hub.ended();
+        if let Some(mut kept) = own.hold() {
+            kept.shed(ended, |block| self.take_back(&block));
+        }
         self.counters.was_cached();
     }
 
@@ -125,12 +126,18 @@ impl<F: Clone> ArenaState<F> {
     /// little, or serves them well: it grows rather than that they lose it. Whether it
     /// did.
     pub(super) fn recall_for_growth(&mut self) -> bool {
-        let held = self.caches.hold();
-        let sum = |of: fn(&Kept) -> u64| held.iter().map(|kept| of(kept)).sum::<u64>();
-        let is_little = Bytes::new(sum(Kept::bytes)) < SMALL_KEPT;
-        let serves = sum(Kept::served) >= SERVES * sum(Kept::blocks);
+        let mut held = self.caches.hold();
+        let sum = |held: &[Held], of: fn(&Kept) -> u64| held.iter().map(|kept| of(kept)).sum();
+        let bytes = Bytes::new(sum(&held, Kept::bytes));
+        let blocks: u64 = sum(&held, Kept::blocks);
+        // What a thread that has ended keeps serves nobody any more.
+        let served: u64 = held.iter_mut().map(|kept| kept.take_served()).sum();
         drop(held);
-        let keeps = match self.counters.reserved() {
+        let reserved = self.counters.reserved();
+        let most = CACHE_MOST.get().max(reserved.get() / 2);
+        let serves = served >= SERVES * blocks && bytes.get() <= most;
+        let is_little = bytes < SMALL_KEPT;
+        let keeps = match reserved {
             reserved if reserved < TINY_ARENA => is_little || serves,
             reserved if reserved < SMALL_ARENA => serves && !is_little,
             _ => false,
@@ -147,13 +154,13 @@ impl<F: Clone> ArenaState<F> {
         if self.caches.are_closed() {
             return;
         }
-        let (hub, pool) = (Arc::clone(&self.hub), self.heap.pool_of_kept());
+        let (ended, pool) = (self.hub.ended(), self.heap.pool_of_kept());
         for mut kept in self.caches.hold_to_close() {
             for figure in FIGURES {
                 self.counters.lost_room(pool, &mut kept, figure);
             }
             self.counters.passed(pool, &kept.activity());
-            kept.recall(&hub, |block| self.take_back(&block));
+            kept.recall(ended, |block| self.take_back(&block));
         }
         if let Some(packing) = &mut self.packing {
             let _comes_down = packing.fell(self.counters.live());

@@ -24,7 +24,8 @@ use crate::thread_cache::{CacheHub, Caches};
 /// that the free adds, so that they do not pile up.
 const AT_A_TIME: usize = 2;
 
-/// See the module.
+/// See the module. Away from what is read without its lock.
+#[repr(align(128))]
 pub(super) struct ArenaState<F> {
     pub(super) heap: Heap,
     pub(super) limbo: Limbo<F>,

@@ -5,7 +5,7 @@
 //! driver goes through here, so none is missed and the arena's own code counts
 //! nothing. Where the driver tells of calls that it makes for one of these
 //! ([`told`]), they are counted in its place. Calls about fences are short and many: one in [`SAMPLED`] is timed,
-//! and stands for the others. Cost: two readings of the clock and up to five relaxed
+//! and stands for those since the last one. Cost: two readings of the clock and up to five relaxed
 //! operations per driver call; of one that is not timed, one.
 
 use std::cell::Cell;
@@ -108,10 +108,7 @@ pub(crate) fn for_budget<R>(wait: impl FnOnce() -> R) -> R {
 /// them.
 struct Meter {
     calls: AtomicU64,
-    /// Those of them that were timed.
-    timed: AtomicU64,
     failures: AtomicU64,
-    /// Of these, as the next ones.
     ns: AtomicU64,
     longest: AtomicU64,
     /// The largest number where there was none.
@@ -122,7 +119,6 @@ impl Meter {
     fn new() -> Meter {
         Meter {
             calls: AtomicU64::new(0),
-            timed: AtomicU64::new(0),
             failures: AtomicU64::new(0),
             ns: AtomicU64::new(0),
             longest: AtomicU64::new(0),
@@ -137,8 +133,14 @@ impl Meter {
     /// The same, but only some of the calls are timed.
     #[inline]
     fn sample<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
-        if self.calls.load(Ordering::Relaxed).is_multiple_of(SAMPLED) {
-            return self.time(call);
+        let before = self.calls.load(Ordering::Relaxed);
+        if before.is_multiple_of(SAMPLED) {
+            let (result, ns) = clocked(call);
+            let mut count = CallCount::one(ns, result.is_err());
+            // It stands for those since the last one.
+            count.ns = ns.saturating_mul(SAMPLED.min(before).max(1));
+            self.count(count);
+            return result;
         }
         let result = call();
         self.calls.fetch_add(1, Ordering::Relaxed);
@@ -167,7 +169,6 @@ impl Meter {
             return;
         }
         self.calls.fetch_add(more.calls, Ordering::Relaxed);
-        self.timed.fetch_add(more.calls, Ordering::Relaxed);
         self.ns.fetch_add(more.ns, Ordering::Relaxed);
         self.longest.fetch_max(more.longest_ns, Ordering::Relaxed);
         self.shortest.fetch_min(more.shortest_ns, Ordering::Relaxed);
@@ -177,13 +178,10 @@ impl Meter {
     fn read(&self) -> CallCount {
         let calls = self.calls.load(Ordering::Relaxed);
         let shortest = self.shortest.load(Ordering::Relaxed);
-        let (timed, ns) = (&self.timed, self.ns.load(Ordering::Relaxed));
-        let timed = u128::from(timed.load(Ordering::Relaxed).max(1));
-        let ns = u128::from(ns) * u128::from(calls) / timed;
         CallCount {
             calls,
             failures: self.failures.load(Ordering::Relaxed),
-            ns: u64::try_from(ns).unwrap_or(u64::MAX),
+            ns: self.ns.load(Ordering::Relaxed),
             longest_ns: self.longest.load(Ordering::Relaxed),
             shortest_ns: if calls == 0 { 0 } else { shortest },
         }

@@ -2,7 +2,7 @@
 //!
 //! Owns those that are open, and those that were: a thread may look at one that it
 //! had, so none is ever freed. What the caches of an arena that is gone had made
-//! goes, and they are the next arenas'. Cost: 192 bytes a cache, besides what is in
+//! goes, and they are the next arenas'. Cost: 256 bytes a cache, besides what is in
 //! it.
 
 use crate::address::Bytes;
@@ -17,8 +17,8 @@ const CACHES: usize = 64;
 #[cfg(not(loom))]
 static LEFT: Lock<Vec<&'static ThreadCache>> = Lock::new(Vec::new());
 
-/// What a thread keeps.
-#[repr(align(64))]
+/// What a thread keeps. Processors fetch lines by pairs.
+#[repr(align(128))]
 pub(crate) struct ThreadCache(Lock<Kept>);
 
 /// A cache that its thread does without meanwhile.

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use crate::address::{Address, Bytes};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT, SlotWord};
 use crate::stats::{ClassCount, SIZE_CLASSES, size_class};
-use crate::thread_cache::CacheHub;
 use crate::thread_cache::queue::{KeptBlock, Queue};
 use crate::thread_cache::room::{Figure, Headroom, PackedRoom};
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
@@ -55,6 +54,8 @@ pub(crate) struct Kept {
     over: u64,
     /// The most bytes that may be kept; zero while the cache is closed.
     most: u64,
+    /// Blocks handed out until it was asked for that.
+    served: u64,
 }
 
 /// What is made when the cache is opened first. In this order: queues are looked at
@@ -175,13 +176,13 @@ impl Kept {
         sizes.is_some_and(|sizes| sizes.near(number_of(request), self.over).is_some())
     }
 
-    /// Looks which epochs have ended.
-    pub(crate) fn refresh(&mut self, hub: &CacheHub) {
+    /// Knows which epochs have ended: those below this number.
+    pub(crate) fn refresh(&mut self, ended: u64) {
         let Some(inside) = self.inside.as_deref_mut() else {
             return;
         };
         while let Some(&(batch, epoch)) = inside.sealed.front() {
-            if !hub.has_ended(epoch) {
+            if epoch >= ended {
                 break;
             }
             // A fence within a fence is noted before the one around it.
@@ -270,9 +271,10 @@ impl Kept {
         blocks.sum()
     }
 
-    /// How many were handed out again since the cache was opened.
-    pub(crate) fn served(&self) -> u64 {
-        self.used().map(|(_, size)| size.allocations()).sum()
+    /// How many were handed out again since this was asked last.
+    pub(crate) fn take_served(&mut self) -> u64 {
+        let served = self.used().map(|(_, size)| size.allocations()).sum();
+        served - std::mem::replace(&mut self.served, served)
     }
 
     /// Whether the open batch is, where the cache has no place for another block.
@@ -410,30 +412,30 @@ impl Kept {
     }
 
     /// Takes out a part of the blocks of each size.
-    pub(crate) fn shed(&mut self, hub: &CacheHub, each: impl FnMut(Recalled)) {
-        self.take_out(hub, |blocks| blocks.len().div_ceil(SHED), each);
+    pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
+        self.take_out(ended, |blocks| blocks.len().div_ceil(SHED), each);
         self.begin_batch();
     }
 
-    pub(crate) fn recall(&mut self, hub: &CacheHub, each: impl FnMut(Recalled)) {
-        self.take_out(hub, Queue::len, each);
+    pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
+        self.take_out(ended, Queue::len, each);
         if let Some(inside) = self.inside.as_deref_mut() {
             inside.sizes.change_used(Size::restart);
             inside.sealed.clear();
         }
         // What comes from now on is not of a batch that is being sealed.
         self.open += 1;
-        (self.opening, self.most) = (0, 0);
+        (self.opening, self.most, self.served) = (0, 0, 0);
         (self.left, self.begun) = (PackedRoom::default(), PackedRoom::default());
     }
 
     fn take_out(
         &mut self,
-        hub: &CacheHub,
+        ended: u64,
         count: impl Fn(&Queue) -> usize,
         mut each: impl FnMut(Recalled),
     ) {
-        self.refresh(hub);
+        self.refresh(ended);
         let Some(inside) = self.inside.as_deref_mut() else {
             return;
         };

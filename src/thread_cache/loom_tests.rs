@@ -76,9 +76,8 @@ fn loom_a_recall_takes_what_the_owner_leaves() {
         };
         let mut recalled = 0;
         {
-            let hub = CacheHub::new(std::sync::Arc::clone(&map), ARENA);
             let mut kept = cache.lock();
-            kept.recall(&hub, |block| {
+            kept.recall(0, |block| {
                 assert_eq!(block.address, BLOCK);
                 assert!(word(&map).is_kept());
                 recalled += 1;
@@ -120,7 +119,7 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
         };
         let mut recalled = Vec::new();
         for mut kept in caches.hold_to_close() {
-            kept.recall(&hub, |block| {
+            kept.recall(hub.ended(), |block| {
                 recalled.push((block.epoch, block.is_reclaimable))
             });
         }
@@ -146,7 +145,7 @@ fn loom_who_had_a_cache_has_it_no_more() {
         let mut caches = Caches::default();
         let before = caches.open(hub.serial(), Bytes::mib(1));
         for mut kept in caches.hold_to_close() {
-            kept.recall(&hub, |_| unreachable!());
+            kept.recall(hub.ended(), |_| unreachable!());
         }
         let late = {
             let hub = Arc::clone(&hub);

@@ -49,7 +49,7 @@ impl OwnCache {
 
     /// The cache, if it is open for the thread and nobody else has it now.
     #[inline(always)]
-    pub(super) fn hold(self) -> Option<Held> {
+    pub(crate) fn hold(self) -> Option<Held> {
         let kept = self.cache?.try_hold()?;
         (kept.opening() == self.opening).then_some(kept)
     }
@@ -142,7 +142,9 @@ impl OwnCaches {
         let mut others = self.others.get();
         let at = others.iter().position(|other| other.hub == own.hub);
         let at = at.unwrap_or(OTHERS - 1);
-        if others[at].hub != NONE.hub && others[at].hub != own.hub {
+        let forgets = others[at].hub != NONE.hub && others[at].hub != own.hub;
+        // Those of arenas that are gone are not open.
+        if forgets && others[at].is_open() {
             self.forgotten.set(self.forgotten.get().saturating_add(1));
         }
         others.copy_within(..at, 1);

@@ -437,7 +437,8 @@ fn a_small_program_does_not_grow_for_what_threads_keep() {
             });
         }
     };
-    let programs: [(&dyn Fn(&Rig), u64); 4] = [
+    type Program<'a> = (&'a dyn Fn(&Rig), u64);
+    let programs: [Program; 4] = [
         (&ended, 8),
         (&passed_on, 8),
         (&paired, 24),

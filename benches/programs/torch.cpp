@@ -36,6 +36,8 @@ extern "C" int gpu_free(void *block) {
     return GPU_SUCCESS;
 }
 
+extern "C" int gpu_sync(void) { return cudaStreamSynchronize(nullptr); }
+
 extern "C" int gpu_spin(gpu_stream stream, uint64_t ns) {
     return spin_kernel(stream, ns);
 }

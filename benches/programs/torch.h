@@ -24,6 +24,8 @@ int gpu_malloc(void **block, size_t size);
 int gpu_free(void *block);
 /* Takes `ns` nanoseconds on the stream. */
 int gpu_spin(gpu_stream stream, uint64_t ns);
+/* Waits for the default stream, and so for those that are not apart from it. */
+int gpu_sync(void);
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,7 @@ import argparse
 import json
 import re
 import sys
+import textwrap
 import time
 
 import goals
@@ -38,6 +39,8 @@ DERIVED = {"fences": ("hit", "steady")}
 TIMED = ("hit", "steady", "random", "baseline", "threads", "exchange", "footprint", "growth")
 # What does not change from run to run, or takes long enough to vary little.
 ONCE = ("footprint", "growth")
+# What a program says when it fails, in characters.
+LONGEST_WHY = 60
 
 
 def arguments():
@@ -108,7 +111,8 @@ def sections(questions, rows, results):
 
 
 def say_absent(absent):
-    return "\n".join(f"not measured: {name}: {why}" for name, why in absent.items())
+    short = {name: textwrap.shorten(why, LONGEST_WHY) for name, why in absent.items()}
+    return "\n".join(f"not measured: {name}: {why}" for name, why in short.items())
 
 
 def write_docs(done, rows):

@@ -48,16 +48,10 @@ impl BlockInfo {
     }
 }
 
-/// What falls when the device is done with a freed block.
-const FALL_WITH_FENCES: [Metric; 3] = [Metric::Active, Metric::ActiveBytes, Metric::RequestedBytes];
-
 /// See the module.
 pub(crate) struct Counters {
     metrics: Metrics,
     limbo: Bytes,
-    /// Something of `FALL_WITH_FENCES` rose since it was last compared with its
-    /// peak.
-    peaks_due: bool,
     /// The program holds more than ever: what it consists of is to be noted
     /// before anything is freed.
     live_rose: bool,
@@ -84,7 +78,6 @@ impl Counters {
         Counters {
             metrics: Metrics::default(),
             limbo: Bytes::ZERO,
-            peaks_due: false,
             live_rose: false,
             reserved_rose: false,
             oversize_allocations: Counter::default(),
@@ -118,7 +111,6 @@ impl Counters {
         metrics.raise(Metric::RequestedBytes, info.requested.get());
         metrics.update_peak(Metric::Allocation);
         self.live_rose |= metrics.update_peak(Metric::AllocatedBytes);
-        self.peaks_due = true;
         if self.is_oversize(info.size) {
             self.oversize_allocations.raise(1);
             self.oversize_allocations.update_peak();
@@ -202,19 +194,10 @@ impl Counters {
         }
         let action = Action::FreeCompleted(info.address);
         self.history.note(action, info.requested, info.stack);
-        self.update_peaks();
         let mut metrics = self.metrics.of(info.pool);
-        metrics.lower(Metric::Active, 1);
-        metrics.lower(Metric::ActiveBytes, info.size.get());
-        metrics.lower(Metric::RequestedBytes, info.requested.get());
-    }
-
-    /// Before anything falls that rose unseen.
-    #[inline]
-    fn update_peaks(&mut self) {
-        if std::mem::take(&mut self.peaks_due) {
-            self.metrics.update_peaks(&FALL_WITH_FENCES);
-        }
+        metrics.fall(Metric::Active, 1);
+        metrics.fall(Metric::ActiveBytes, info.size.get());
+        metrics.fall(Metric::RequestedBytes, info.requested.get());
     }
 
     /// A free block was cut for the program.
@@ -323,7 +306,6 @@ impl Counters {
 
     /// The context is gone, with all that was in it.
     pub(crate) fn retired(&mut self) {
-        self.update_peaks();
         if std::mem::take(&mut self.live_rose) {
             self.stats.classes_at_peak = self.stats.classes_live;
         }

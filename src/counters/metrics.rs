@@ -1,9 +1,10 @@
 //! PyTorch's metrics while they are counted.
 //!
 //! Owns the values of both pools. Invariant: a peak is exact once `update_peak` has
-//! been called for its metric after the last increase; `stat` does that for
-//! its answer. So what falls seldom need not be compared with its peak at each
-//! increase. Cost: an increase is two additions, a decrease one.
+//! been called for its metric after the last increase; `fall` does that before it
+//! lowers, and `stat` for its answer. So what falls seldom need not be compared
+//! with its peak at each increase. Cost: an increase is two additions, a decrease
+//! one.
 
 use crate::stats::{MemoryStats, Metric, Stat};
 use crate::strategy::Pool;
@@ -82,6 +83,13 @@ impl OfPool<'_> {
     #[inline]
     pub(super) fn lower(&mut self, metric: Metric, by: u64) {
         self.values[metric as usize].lower(by);
+    }
+
+    /// Lowers what was not compared with its peak when it rose.
+    #[inline]
+    pub(super) fn fall(&mut self, metric: Metric, by: u64) {
+        self.update_peak(metric);
+        self.lower(metric, by);
     }
 
     /// So much rose and fell unseen.
@@ -168,19 +176,13 @@ impl Metrics {
         }
     }
 
-    /// Compares all that is now with the peaks.
-    pub(super) fn update_peaks(&mut self, metrics: &[Metric]) {
-        for pool in [Pool::Small, Pool::Large] {
-            let mut of_pool = self.of(pool);
-            for &metric in metrics {
-                of_pool.update_peak(metric);
-            }
-        }
-    }
-
     /// Everything fell to nothing.
     pub(super) fn clear(&mut self) {
-        self.update_peaks(&Metric::ALL);
+        for pool in [Pool::Small, Pool::Large] {
+            for metric in Metric::ALL {
+                self.of(pool).update_peak(metric);
+            }
+        }
         for counter in self.small.iter_mut().chain(&mut self.large) {
             counter.lower(counter.current);
         }

@@ -37,14 +37,13 @@ impl Counters {
                 live.bytes = (live.bytes).wrapping_sub(fewer.wrapping_mul(size.get()));
             }
         }
-        self.update_peaks();
         let room = cache.take_room(figure);
         let metric = match figure {
             Figure::Blocks => Metric::Allocation,
             Figure::Bytes => Metric::AllocatedBytes,
             Figure::Asked => Metric::RequestedBytes,
         };
-        self.metrics.of(pool).lower(metric, room);
+        self.metrics.of(pool).fall(metric, room);
     }
 
     /// So much happened in a cache of blocks of this pool.
@@ -78,7 +77,6 @@ impl Counters {
         metrics.raise(Metric::RequestedBytes, requested.get());
         metrics.update_peak(Metric::Allocation);
         self.live_rose |= metrics.update_peak(Metric::AllocatedBytes);
-        self.peaks_due = true;
         self.count_allocation(size, requested);
     }
 

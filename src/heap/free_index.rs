@@ -25,32 +25,22 @@ const POWERS: usize = (u64::BITS - UNIT_SHIFT - PARTS_SHIFT + 1) as usize;
 /// that a repeating program asks for, few enough to stay in a microsecond.
 const SCAN: usize = 16;
 
-/// A list's place in the two levels.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Bin {
-    power: usize,
-    part: usize,
-}
-
-impl Bin {
-    /// The list that holds blocks of this size.
-    #[allow(clippy::cast_possible_truncation, reason = "masked to 5 bits")]
-    fn of(size: Bytes) -> Bin {
-        let units = size.get() >> UNIT_SHIFT;
-        let power = (units | 1).ilog2().saturating_sub(PARTS_SHIFT - 1);
-        Bin {
-            power: power as usize,
-            part: (units >> power.saturating_sub(1)) as usize & (PARTS - 1),
-        }
-    }
+/// The list that holds blocks of this size: power by power, part by part.
+#[allow(clippy::cast_possible_truncation, reason = "there are few lists")]
+fn bin_of(size: Bytes) -> usize {
+    let units = size.get() >> UNIT_SHIFT;
+    // Below the highest bit, the next five tell the part; that bit counts for
+    // one power more.
+    let shift = (units | 1).ilog2().saturating_sub(PARTS_SHIFT);
+    ((shift as usize) << PARTS_SHIFT) + (units >> shift) as usize
 }
 
 /// The free blocks of one pool of an arena.
 pub(crate) struct FreeIndex {
     powers: u64,
     parts: [u32; POWERS],
-    /// By the power; none before the first block.
-    heads: Vec<[BlockId; PARTS]>,
+    /// By the bin; none before the first block.
+    heads: Vec<BlockId>,
     count: u64,
 }
 
@@ -67,16 +57,17 @@ impl FreeIndex {
     /// Enters a block.
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, id: BlockId) {
         if self.heads.is_empty() {
-            self.heads = vec![[BlockId::NONE; PARTS]; POWERS];
+            self.heads = vec![BlockId::NONE; PARTS * POWERS];
         }
         let block = blocks.get_mut(id);
-        let Bin { power, part } = Bin::of(block.size);
-        let head = std::mem::replace(&mut self.heads[power][part], id);
+        let bin = bin_of(block.size);
+        let head = std::mem::replace(&mut self.heads[bin], id);
         block.list_previous = BlockId::NONE;
         block.list_next = head;
         if let Some(head) = head.some() {
             blocks.get_mut(head).list_previous = id;
         }
+        let (power, part) = (bin / PARTS, bin % PARTS);
         self.powers |= 1 << power;
         self.parts[power] |= 1 << part;
         self.count += 1;
@@ -91,9 +82,10 @@ impl FreeIndex {
         if let Some(previous) = block.list_previous.some() {
             blocks.get_mut(previous).list_next = block.list_next;
         } else {
-            let Bin { power, part } = Bin::of(block.size);
-            self.heads[power][part] = block.list_next;
+            let bin = bin_of(block.size);
+            self.heads[bin] = block.list_next;
             if block.list_next == BlockId::NONE {
+                let (power, part) = (bin / PARTS, bin % PARTS);
                 self.parts[power] &= !(1 << part);
                 if self.parts[power] == 0 {
                     self.powers &= !(1 << power);
@@ -105,22 +97,23 @@ impl FreeIndex {
 
     /// A block of at least this size, as small as a bounded search finds.
     pub(crate) fn find(&self, blocks: &Blocks, size: Bytes) -> Option<BlockId> {
-        let own = Bin::of(size);
-        self.smallest_fit(blocks, own, size, SCAN).or_else(|| {
-            let above = self.next_used(own)?;
-            self.smallest_fit(blocks, above, size, SCAN)
-        })
+        let own = bin_of(size);
+        let first = self.used_from(own)?;
+        let found = self.smallest_fit(blocks, first, size, SCAN);
+        if found.is_some() || first != own {
+            return found;
+        }
+        self.smallest_fit(blocks, self.used_from(own + 1)?, size, SCAN)
     }
 
     /// The same, looking at all blocks that could fit: before a driver call,
     /// the length of a list does not matter.
     pub(crate) fn find_anywhere(&self, blocks: &Blocks, size: Bytes) -> Option<BlockId> {
-        let own = Bin::of(size);
-        self.smallest_fit(blocks, own, size, usize::MAX)
+        self.smallest_fit(blocks, bin_of(size), size, usize::MAX)
             .or_else(|| self.find(blocks, size))
     }
 
-    fn smallest_fit(&self, blocks: &Blocks, bin: Bin, size: Bytes, most: usize) -> Option<BlockId> {
+    fn smallest_fit(&self, blocks: &Blocks, bin: usize, size: Bytes, most: usize) -> Option<BlockId> {
         let (mut smallest, mut best) = (Bytes::MAX, BlockId::NONE);
         for (id, block) in self.list(blocks, bin).take(most) {
             let found = block.size;
@@ -134,40 +127,27 @@ impl FreeIndex {
         best.some()
     }
 
-    /// The first list above this one that has blocks; all of them are larger
-    /// than any size that belongs into `bin`.
-    fn next_used(&self, bin: Bin) -> Option<Bin> {
-        let above = u32::MAX
-            .checked_shl(u32::try_from(bin.part).ok()? + 1)
-            .unwrap_or(0);
-        let here = self.parts[bin.power] & above;
+    /// The first list from this one up that has blocks; those of a later one are
+    /// larger than any size that belongs into `bin`.
+    #[inline]
+    fn used_from(&self, bin: usize) -> Option<usize> {
+        let (power, part) = (bin / PARTS, bin % PARTS);
+        let here = self.parts.get(power)? & (u32::MAX << part);
         if here != 0 {
-            return Some(Bin {
-                power: bin.power,
-                part: here.trailing_zeros() as usize,
-            });
+            return Some(power * PARTS + here.trailing_zeros() as usize);
         }
-        let powers = self.powers
-            & u64::MAX
-                .checked_shl(u32::try_from(bin.power).ok()? + 1)
-                .unwrap_or(0);
-        if powers == 0 {
-            return None;
-        }
-        let power = powers.trailing_zeros() as usize;
-        Some(Bin {
-            power,
-            part: self.parts[power].trailing_zeros() as usize,
-        })
+        // There are fewer powers than bits.
+        let power = (self.powers & (u64::MAX << 1 << power)).trailing_zeros() as usize;
+        let parts = self.parts.get(power)?;
+        Some(power * PARTS + parts.trailing_zeros() as usize)
     }
 
     fn list<'a>(
         &'a self,
         blocks: &'a Blocks,
-        bin: Bin,
+        bin: usize,
     ) -> impl Iterator<Item = (BlockId, &'a Block)> {
-        let list = self.heads.get(bin.power).map(|parts| parts[bin.part]);
-        let mut at = list.and_then(BlockId::some);
+        let mut at = self.heads.get(bin).copied().and_then(BlockId::some);
         std::iter::from_fn(move || {
             let id = at?;
             let block = blocks.get(id);
@@ -184,7 +164,7 @@ impl FreeIndex {
         };
         let power = power as usize;
         let part = (u32::BITS - 1 - self.parts[power].leading_zeros()) as usize;
-        self.list(blocks, Bin { power, part })
+        self.list(blocks, power * PARTS + part)
             .map(|(_, block)| block.size)
             .max()
             .unwrap_or(Bytes::ZERO)
@@ -202,10 +182,10 @@ impl FreeIndex {
         blocks: &'a Blocks,
         size: Bytes,
     ) -> impl Iterator<Item = BlockId> + 'a {
-        let mut bin = Some(Bin::of(size));
+        let mut bin = bin_of(size);
         std::iter::from_fn(move || {
-            let here = bin?;
-            bin = self.next_used(here);
+            let here = self.used_from(bin)?;
+            bin = here + 1;
             Some(self.list(blocks, here))
         })
         .flatten()

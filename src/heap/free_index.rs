@@ -96,9 +96,15 @@ impl FreeIndex {
     }
 
     /// A block of at least this size, as small as a bounded search finds.
+    #[inline]
     pub(crate) fn find(&self, blocks: &Blocks, size: Bytes) -> Option<BlockId> {
         let own = bin_of(size);
         let first = self.used_from(own)?;
+        self.find_from(blocks, own, first, size)
+    }
+
+    /// The same where the first list from its own up that has blocks is known.
+    fn find_from(&self, blocks: &Blocks, own: usize, first: usize, size: Bytes) -> Option<BlockId> {
         let found = self.smallest_fit(blocks, first, size, SCAN);
         if found.is_some() || first != own {
             return found;
@@ -113,7 +119,13 @@ impl FreeIndex {
             .or_else(|| self.find(blocks, size))
     }
 
-    fn smallest_fit(&self, blocks: &Blocks, bin: usize, size: Bytes, most: usize) -> Option<BlockId> {
+    fn smallest_fit(
+        &self,
+        blocks: &Blocks,
+        bin: usize,
+        size: Bytes,
+        most: usize,
+    ) -> Option<BlockId> {
         let (mut smallest, mut best) = (Bytes::MAX, BlockId::NONE);
         for (id, block) in self.list(blocks, bin).take(most) {
             let found = block.size;

@@ -49,14 +49,33 @@ pub(crate) struct Cut {
     pub(crate) shared: bool,
 }
 
-/// A block of a chunk that became free.
+/// A block of a chunk that became free, with its free neighbours; in no index yet.
 pub(crate) struct Joined {
+    pub(crate) id: BlockId,
+    pub(crate) pool: Pool,
     /// So many free neighbours it was merged with.
     pub(crate) neighbours: u64,
     /// The size of all together.
     pub(crate) whole: Bytes,
     /// There are others in the chunk.
     pub(crate) shared: bool,
+}
+
+impl Joined {
+    /// Whether it is what a request gets, as it is.
+    pub(crate) fn is(&self, fit: Fit) -> bool {
+        self.whole == fit.size && self.pool == fit.pool
+    }
+
+    /// The same as if it had been entered and cut.
+    pub(crate) fn uncut(&self) -> Cut {
+        Cut {
+            id: self.id,
+            size: self.whole,
+            rest: Bytes::ZERO,
+            shared: self.shared,
+        }
+    }
 }
 
 /// A chunk that left, for the driver to take back.
@@ -193,7 +212,7 @@ impl Heap {
     }
 
     /// A chunk has one live block less: its pool, and its size, if it is idle from
-    /// now on. What becomes of the block is said next, by `wait` or `put_back`.
+    /// now on. What becomes of the block is said next, by `wait` or `join`.
     #[inline(always)]
     pub(crate) fn returned(&mut self, block: &Block) -> (Pool, Option<Bytes>) {
         let Some(chunk) = self.chunks.get_mut(block.chunk) else {
@@ -212,15 +231,11 @@ impl Heap {
         record.elsewhere = elsewhere;
     }
 
-    /// Makes a block available: a piece of a chunk merges with its free
-    /// neighbours. None for a direct allocation, which is the driver's.
+    /// A block is free: a piece of a chunk merges with its free neighbours, and is
+    /// to be entered or handed out next. None for a direct allocation, which is the
+    /// driver's.
     #[inline(always)]
-    pub(crate) fn put_back(
-        &mut self,
-        mut id: BlockId,
-        block: &Block,
-        pool: Pool,
-    ) -> Option<Joined> {
+    pub(crate) fn join(&mut self, mut id: BlockId, block: &Block, pool: Pool) -> Option<Joined> {
         if block.chunk == ChunkId::DIRECT {
             self.blocks.remove(id);
             return None;
@@ -244,17 +259,23 @@ impl Heap {
             blocks.merge(previous, id);
             id = previous;
         }
-        indexes.enter(blocks, id, pool);
         let joined = blocks.get(id);
-        let (whole, shared) = (joined.size, joined.is_part());
-        if !shared {
-            self.became_empty(id);
-        }
         Some(Joined {
+            id,
+            pool,
             neighbours,
-            whole,
-            shared,
+            whole: joined.size,
+            shared: joined.is_part(),
         })
+    }
+
+    /// Makes a block that was joined available.
+    #[inline]
+    pub(crate) fn enter(&mut self, joined: &Joined) {
+        self.indexes.enter(&mut self.blocks, joined.id, joined.pool);
+        if !joined.shared {
+            self.became_empty(joined.id);
+        }
     }
 
     /// The pool of a block's chunk; of a direct allocation, the one in which it

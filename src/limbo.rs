@@ -268,28 +268,20 @@ impl<F: Clone> Limbo<F> {
     }
 
     /// Takes out the oldest epoch's blocks if it is no younger than `number`,
-    /// whose fence was reached. The vector comes back through `recycle`.
-    pub(crate) fn end_oldest(&mut self, number: u64) -> Option<Vec<BlockId>> {
-        if self.epochs.front()?.number > number {
-            return None;
+    /// whose fence was reached. The vector comes back through `recycle`. With
+    /// `puts_off`, epochs without a prompt block are passed over: their blocks are
+    /// reclaimable, and come one by one from `next_reclaimable`.
+    pub(crate) fn end_oldest(&mut self, number: u64, puts_off: bool) -> Option<Vec<BlockId>> {
+        while self.epochs.front()?.number <= number {
+            let mut epoch = self.epochs.pop_front()?;
+            if epoch.is_prompt || !puts_off {
+                return Some(epoch.blocks);
+            }
+            // They are taken from the end, and what was freed first comes first.
+            epoch.blocks.reverse();
+            self.reclaimable.push_back(epoch.blocks);
         }
-        self.epochs.pop_front().map(|epoch| epoch.blocks)
-    }
-
-    /// The same where nothing in it is prompt, and its blocks are reclaimable: they
-    /// come one by one from `next_reclaimable`. False where there is no such epoch.
-    pub(crate) fn put_off_oldest(&mut self, number: u64) -> bool {
-        let may = |epoch: &Epoch<F>| epoch.number <= number && !epoch.is_prompt;
-        if !self.epochs.front().is_some_and(may) {
-            return false;
-        }
-        let Some(mut batch) = self.end_oldest(number) else {
-            return false;
-        };
-        // They are taken from the end, and what was freed first comes first.
-        batch.reverse();
-        self.reclaimable.push_back(batch);
-        true
+        None
     }
 
     /// Takes out the next block that is reclaimable.
@@ -367,9 +359,15 @@ mod tests {
         limbo.set_fence(second, 7);
         let oldest = limbo.oldest().unwrap();
         assert_eq!((oldest.number, oldest.fence), (first, None));
-        assert_eq!(sizes(&blocks, &limbo.end_oldest(second).unwrap()), [512]);
-        assert_eq!(sizes(&blocks, &limbo.end_oldest(second).unwrap()), [1024]);
-        assert!(limbo.end_oldest(second).is_none());
+        assert_eq!(
+            sizes(&blocks, &limbo.end_oldest(second, false).unwrap()),
+            [512]
+        );
+        assert_eq!(
+            sizes(&blocks, &limbo.end_oldest(second, false).unwrap()),
+            [1024]
+        );
+        assert!(limbo.end_oldest(second, false).is_none());
         limbo.set_fence(first, 8);
         assert!(limbo.oldest().is_none());
     }
@@ -381,8 +379,8 @@ mod tests {
         let id = blocks.insert(Address::new(0), Bytes::new(1024), ChunkId(0), State::Limbo);
         limbo.push(id, blocks.get(id));
         limbo.close(&mut blocks, 1.0).unwrap();
-        assert!(limbo.end_oldest(first).is_some());
-        assert!(limbo.end_oldest(first).is_none());
+        assert!(limbo.end_oldest(first, false).is_some());
+        assert!(limbo.end_oldest(first, false).is_none());
     }
 
     #[test]
@@ -391,7 +389,7 @@ mod tests {
         let number = limbo.close(&mut blocks, 0.5).unwrap();
         // Half of 1000 is 500: 400 is less, 300 passes it.
         assert_eq!(
-            sizes(&blocks, &limbo.end_oldest(number).unwrap()),
+            sizes(&blocks, &limbo.end_oldest(number, false).unwrap()),
             [400, 300]
         );
         // What is kept back does not count towards the next batch.
@@ -399,7 +397,7 @@ mod tests {
         assert_eq!(limbo.close(&mut blocks, 0.0), None);
         let number = limbo.close(&mut blocks, 1.0).unwrap();
         assert_eq!(
-            sizes(&blocks, &limbo.end_oldest(number).unwrap()),
+            sizes(&blocks, &limbo.end_oldest(number, false).unwrap()),
             [200, 100]
         );
     }
@@ -423,7 +421,7 @@ mod tests {
         let (mut blocks, mut limbo) = limbo_of(&[1; 2 * SPARE_ROOM]);
         for _ in 0..2 {
             let number = limbo.close(&mut blocks, 1.0).unwrap();
-            let batch = limbo.end_oldest(number).unwrap();
+            let batch = limbo.end_oldest(number, false).unwrap();
             limbo.recycle(batch);
             limbo.push(BlockId(0), blocks.get(BlockId(0)));
         }
@@ -446,7 +444,7 @@ mod tests {
         let (mut blocks, mut limbo) = limbo_of(&[512, 1024, SMALL.get()]);
         let number = limbo.close(&mut blocks, 1.0).unwrap();
         assert!(!limbo.has_reclaimable());
-        assert!(limbo.put_off_oldest(number) && !limbo.put_off_oldest(number));
+        assert!(limbo.end_oldest(number, true).is_none());
         assert_eq!(limbo.blocks().count(), 3);
         let reclaimable: Vec<BlockId> = std::iter::from_fn(|| limbo.next_reclaimable()).collect();
         assert_eq!(sizes(&blocks, &reclaimable), [512, 1024, SMALL.get()]);
@@ -462,8 +460,10 @@ mod tests {
             let id = blocks.insert(Address::new(0), size, chunk, State::Limbo);
             limbo.push(id, blocks.get(id));
             let number = limbo.close(&mut blocks, 1.0).unwrap();
-            assert!(!limbo.put_off_oldest(number));
-            assert_eq!(limbo.end_oldest(number).map(|batch| batch.len()), Some(2));
+            assert_eq!(
+                limbo.end_oldest(number, true).map(|batch| batch.len()),
+                Some(2)
+            );
         }
     }
 
@@ -490,7 +490,7 @@ mod tests {
         // What a fence ends was in limbo before it was made.
         let mut seen = 0;
         for (n, &number) in (0..).zip(&numbers) {
-            while let Some(batch) = limbo.end_oldest(number) {
+            while let Some(batch) = limbo.end_oldest(number, false) {
                 let newest = batch.iter().map(|&id| blocks.get(id).size.get() / 512 - 1);
                 assert!(newest.max() <= Some(n));
                 seen += batch

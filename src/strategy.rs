@@ -87,6 +87,7 @@ impl Strategy {
     }
 
     /// Where a request of `size` bytes is served.
+    #[inline]
     pub(crate) fn route(&self, size: Bytes, available: Available<'_>) -> Result<Route, Code> {
         match self {
             Strategy::NaiveBestFit(naive) => naive.route(size, available),

@@ -7,6 +7,8 @@
 //! nothing older waits: where the device is done, a batch then takes two passages
 //! through the lock.
 
+use std::mem::ManuallyDrop;
+
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::hit::Want;
@@ -15,8 +17,8 @@ use crate::config::GarbageThreshold;
 use crate::driver::metered::{Metered, for_budget};
 use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::Code;
-use crate::heap::Span;
 use crate::heap::fit::Search;
+use crate::heap::{Joined, Span};
 use crate::limbo::{Limbo, Oldest};
 use crate::patience::Patience;
 
@@ -45,21 +47,38 @@ pub(super) enum Extent {
     All,
 }
 
-/// A closed epoch whose fence is to be made.
-#[derive(Copy, Clone)]
-struct Closed {
+/// An epoch that was closed and whose fence is to be made. It is open again where
+/// none comes about, also where the driver's side unwinds: others would wait for it.
+/// It leaves the lock of the state before it is dropped.
+pub(super) struct Closing<'a, D: Driver> {
+    arena: &'a Arena<D>,
     number: u64,
     /// Nothing older waits.
     is_oldest: bool,
 }
 
-impl Closed {
-    fn new<F: Clone>(number: u64, limbo: &Limbo<F>) -> Closed {
-        Closed {
-            number,
-            is_oldest: limbo.is_oldest(number),
-        }
+impl<D: Driver> Closing<'_, D> {
+    /// The epoch has its fence, or has ended.
+    fn stays_closed(self) {
+        let _undropped = ManuallyDrop::new(self);
     }
+}
+
+impl<D: Driver> Drop for Closing<'_, D> {
+    fn drop(&mut self) {
+        self.arena.state.lock().reopen_epoch(self.number);
+    }
+}
+
+/// What is done with the blocks of epochs that end.
+#[derive(Copy, Clone)]
+pub(super) enum Then {
+    /// They are put back.
+    PutBack,
+    /// The same, but small ones become reclaimable by that.
+    PutOff,
+    /// They are put back, and a request is served.
+    Take(Want),
 }
 
 /// What came of making a fence.
@@ -71,27 +90,8 @@ enum Fenced {
     Waits,
     /// The same, nothing older waits, and the device is not done.
     Busy,
-    /// It was reached at once.
-    Ended,
-}
-
-/// Ends the epochs up to this one, and what else belongs into the same moment: what
-/// is the driver's of them.
-type Ends<'a, D> = &'a mut dyn FnMut(&mut ArenaState<<D as Driver>::Fence>, u64) -> Vec<Span>;
-
-/// Reopens an epoch whose fence did not come about, also where the driver's
-/// side unwinds: others would wait for that fence.
-struct Closing<'a, D: Driver> {
-    arena: &'a Arena<D>,
-    number: Option<u64>,
-}
-
-impl<D: Driver> Drop for Closing<'_, D> {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            self.arena.state.lock().reopen_epoch(number);
-        }
-    }
+    /// It was reached at once, and the request served by this.
+    Ended(Option<Address>),
 }
 
 impl<D: Driver> Arena<D> {
@@ -112,130 +112,157 @@ impl<D: Driver> Arena<D> {
 
     /// The same behind a fence of this kind.
     fn close_by(&self, extent: Extent, fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>) {
-        if let Some(closed) = self.close_batch(extent) {
-            self.fence_epoch(closed, fence, None);
+        if let Some(closing) = self.close_batch(extent) {
+            self.fence_epoch(closing, fence, None);
         }
     }
 
     /// Closes the open batch, and makes available what the device is done with.
     pub(super) fn close_and_poll(&self, extent: Extent) {
-        self.close_and_poll_by(extent, &mut ArenaState::end_epochs);
-    }
-
-    /// The same, and serves a request from that.
-    pub(super) fn close_and_take(&self, extent: Extent, want: Want) -> Option<Address> {
-        let mut taken = None;
-        let has_ended = self.close_and_poll_by(extent, &mut |state, number| {
-            let spans = state.end_epochs(number);
-            taken = state.take(want, Search::Thorough);
-            spans
-        });
-        if has_ended { taken } else { self.take(want) }
-    }
-
-    /// Whether the batch has ended so at once.
-    fn close_and_poll_by(&self, extent: Extent, ends: Ends<'_, D>) -> bool {
-        let closed = self.close_batch(extent);
-        let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, Some(ends)));
-        match fenced {
-            Some(Fenced::Ended) => return true,
-            Some(Fenced::Busy) => self.state.lock().put_back_reclaimable(),
-            Some(Fenced::Not | Fenced::Waits) | None => self.poll(),
-        }
-        false
+        let closing = self.close_batch(extent);
+        self.fence_and_poll(closing, Then::PutBack);
+        self.state.lock().put_back_reclaimable();
     }
 
     /// The same for a program that needs nothing now: so that no free takes
     /// long, small blocks are left for the next ones to put back. Not where
     /// something is to be done about idle memory after each.
     pub(super) fn close_and_poll_for_later(&self, extent: Extent) {
-        let closed = self.close_batch(extent);
-        self.fence_and_poll_for_later(closed);
+        let closing = self.close_batch(extent);
+        self.fence_and_poll(closing, self.for_later());
     }
 
     /// The same with the open batch and what a thread keeps. The epoch's number,
     /// when its fence is made.
     pub(super) fn close_and_poll_for_thread(&self) -> Option<u64> {
-        let closed = {
+        let closing = {
             let mut state = self.state.lock();
             let number = state.close_epoch_for_thread();
-            number.map(|number| Closed::new(number, &state.limbo))
+            number.map(|number| self.closing(number, &state))
         };
-        self.fence_and_poll_for_later(closed)
+        let number = closing.as_ref().map(|closing| closing.number);
+        let fenced = self.fence_and_poll(closing, self.for_later());
+        number.filter(|_| fenced != Fenced::Not)
     }
 
-    fn fence_and_poll_for_later(&self, closed: Option<Closed>) -> Option<u64> {
-        let ends: Ends<'_, D> = if self.follows_frees {
-            &mut ArenaState::end_epochs
+    fn for_later(&self) -> Then {
+        if self.follows_frees {
+            Then::PutBack
         } else {
-            &mut ArenaState::pass_epochs
-        };
-        let fenced = closed.map(|closed| self.fence_epoch(closed, Driver::fence, Some(&mut *ends)));
-        if !matches!(fenced, Some(Fenced::Ended | Fenced::Busy)) {
+            Then::PutOff
+        }
+    }
+
+    /// Makes the fence of a closed epoch, and available what the device is done
+    /// with; a request is served where it is done with this epoch.
+    fn fence_and_poll(&self, closing: Option<Closing<'_, D>>, then: Then) -> Fenced {
+        let fence = |closing| self.fence_epoch(closing, Driver::fence, Some(then));
+        let fenced = closing.map_or(Fenced::Not, fence);
+        if matches!(fenced, Fenced::Not | Fenced::Waits) {
+            let then = match then {
+                Then::Take(_) => Then::PutBack,
+                then => then,
+            };
             while let Some(number) = self.reached() {
-                self.end_epochs_by(number, &mut *ends);
+                self.end_epochs(number, then, false);
             }
         }
-        let is_made = fenced.is_some_and(|fenced| fenced != Fenced::Not);
-        closed.filter(|_| is_made).map(|closed| closed.number)
+        fenced
     }
 
-    fn close_batch(&self, extent: Extent) -> Option<Closed> {
-        if !self.driver.may_fence() {
-            return None;
+    /// The same, and serves a request.
+    pub(super) fn fence_and_take(
+        &self,
+        closing: Option<Closing<'_, D>>,
+        want: Want,
+    ) -> Option<Address> {
+        match self.fence_and_poll(closing, Then::Take(want)) {
+            Fenced::Ended(taken) => taken,
+            _ => self.take(want),
         }
-        let fraction = match extent {
+    }
+
+    /// Hands out a cached block, if one fits at once; else closes the open batch,
+    /// if the request `may_close` it.
+    pub(super) fn take_or_close(
+        &self,
+        want: Want,
+        may_close: bool,
+    ) -> (Option<Address>, Option<Closing<'_, D>>) {
+        let may_close = may_close && self.garbage_threshold == GarbageThreshold::NextOpportunity;
+        let share = may_close.then(|| self.share(Extent::Share)).flatten();
+        let mut state = self.state.lock();
+        let hit = state.take(want, Search::Quick);
+        let share = share.filter(|_| hit.is_none());
+        (
+            hit,
+            share.and_then(|share| self.close_share(&mut state, share)),
+        )
+    }
+
+    pub(super) fn close_batch(&self, extent: Extent) -> Option<Closing<'_, D>> {
+        let share = self.share(extent)?;
+        self.close_share(&mut self.state.lock(), share)
+    }
+
+    /// The share of the open batch that an epoch may take, if one may be closed.
+    fn share(&self, extent: Extent) -> Option<f64> {
+        let share = match extent {
             Extent::Share => self.garbage_fraction,
             Extent::All => 1.0,
         };
-        if fraction <= 0.0 {
-            return None;
+        (share > 0.0 && self.driver.may_fence()).then_some(share)
+    }
+
+    fn close_share(&self, state: &mut ArenaState<D::Fence>, share: f64) -> Option<Closing<'_, D>> {
+        let number = state.close_epoch(share)?;
+        Some(self.closing(number, state))
+    }
+
+    fn closing(&self, number: u64, state: &ArenaState<D::Fence>) -> Closing<'_, D> {
+        Closing {
+            arena: self,
+            number,
+            is_oldest: state.limbo.is_oldest(number),
         }
-        let mut state = self.state.lock();
-        let number = state.close_epoch(fraction)?;
-        Some(Closed::new(number, &state.limbo))
     }
 
     /// Makes the fence of a closed epoch; where that fails, the epoch is open
-    /// again. With `ends`, asks for it too where nothing older waits.
+    /// again. With `then`, asks for it too where nothing older waits.
     fn fence_epoch(
         &self,
-        Closed { number, is_oldest }: Closed,
+        closing: Closing<'_, D>,
         fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>,
-        ends: Option<Ends<'_, D>>,
+        then: Option<Then>,
     ) -> Fenced {
-        let mut closing = Closing {
-            arena: self,
-            number: Some(number),
-        };
-        let made = fence(&self.driver);
-        let Ok(fence) = made else {
+        let number = closing.number;
+        let Ok(fence) = fence(&self.driver) else {
             return Fenced::Not;
         };
-        let asks = ends.is_some() && is_oldest && self.driver.may_fence();
-        if let Some(ends) = ends
-            && asks
+        let then = then.filter(|_| closing.is_oldest && self.driver.may_fence());
+        if let Some(then) = then
             && self.driver.reached(&fence) == Ok(true)
-            && self.end_epochs_by(number, |state, number| {
-                state.counters.epoch_closed();
-                ends(state, number)
-            })
+            && let Some(taken) = self.end_epochs(number, then, true)
         {
-            closing.number = None;
-            return Fenced::Ended;
+            closing.stays_closed();
+            return Fenced::Ended(taken);
         }
-        closing.number = None;
+        closing.stays_closed();
         let mut state = self.state.lock();
         state.counters.epoch_closed();
         state.limbo.set_fence(number, fence);
-        if asks { Fenced::Busy } else { Fenced::Waits }
+        if then.is_some() {
+            Fenced::Busy
+        } else {
+            Fenced::Waits
+        }
     }
 
     /// Makes available what the device is done with.
     pub(super) fn poll(&self) {
         self.state.lock().put_back_reclaimable();
         while let Some(number) = self.reached() {
-            self.end_epochs(number);
+            self.end_epochs(number, Then::PutBack, false);
         }
     }
 
@@ -284,7 +311,7 @@ impl<D: Driver> Arena<D> {
                 return false;
             };
             if reached {
-                self.end_epochs(number);
+                self.end_epochs(number, Then::PutBack, false);
             }
             return reached;
         }
@@ -329,42 +356,44 @@ impl<D: Driver> Arena<D> {
     /// Waits for the device without a fence. What was in limbo before is then
     /// no longer in use.
     fn wait_by_free(&self, whose: Whose) {
-        let Some(number) = self.state.lock().close_last_epoch() else {
-            return;
-        };
         // Others may be waiting for the fence that this epoch will not have:
         // it ends, or is open again.
-        let mut closing = Closing {
-            arena: self,
-            number: Some(number),
+        let closing = {
+            let mut state = self.state.lock();
+            let number = state.close_last_epoch();
+            number.map(|number| self.closing(number, &state))
         };
-        if self.driver.wait_by_free(whose) == Ok(true) && self.end_epochs(number) {
-            closing.number = None;
+        if let Some(closing) = closing
+            && self.driver.wait_by_free(whose) == Ok(true)
+            && (self.end_epochs(closing.number, Then::PutBack, false)).is_some()
+        {
+            closing.stays_closed();
         }
     }
 
-    /// Whether that was done: not where the context may be ending.
-    fn end_epochs(&self, number: u64) -> bool {
-        self.end_epochs_by(number, ArenaState::end_epochs)
-    }
-
-    fn end_epochs_by(
-        &self,
-        number: u64,
-        end: impl FnOnce(&mut ArenaState<D::Fence>, u64) -> Vec<Span>,
-    ) -> bool {
+    /// Ends the epochs up to `number`, whose fence was reached, and says what a
+    /// request was served by; nothing is done where the context may be ending.
+    /// `is_new`: the fence was just made.
+    fn end_epochs(&self, number: u64, then: Then, is_new: bool) -> Option<Option<Address>> {
+        let mut taken = None;
+        let mut end = |state: &mut ArenaState<D::Fence>| {
+            if is_new {
+                state.counters.epoch_closed();
+            }
+            state.end_epochs(number, then, &mut taken)
+        };
         {
             let mut state = self.state.lock();
             if state.limbo.direct().is_zero() {
                 // Nothing of it is the driver's.
-                end(&mut state, number);
-                return true;
+                end(&mut state);
+                return Some(taken);
             }
         }
         // The program's own free has long returned: nobody is left to hear of a
         // failure, and the meter has counted it.
-        let ended = self.release_if(IfEnding::Leave, |state| end(state, number));
-        ended.is_some()
+        self.release_if(IfEnding::Leave, end)?;
+        Some(taken)
     }
 
     /// Closes the open epoch and makes available what the device is done
@@ -387,5 +416,43 @@ impl<D: Driver> Arena<D> {
         state.recall();
         state.put_back_reclaimable();
         state.counters.limbo()
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// Makes the blocks of all epochs up to `number`, whose fence was reached,
+    /// available; the direct allocations among them are returned.
+    ///
+    /// The last block that comes is not entered before the request was looked at: if
+    /// it is just what that asks for, it is handed out as it is.
+    fn end_epochs(&mut self, number: u64, then: Then, taken: &mut Option<Address>) -> Vec<Span> {
+        let puts_off = matches!(then, Then::PutOff);
+        if !puts_off {
+            self.put_back_reclaimable();
+        }
+        self.hub.ends(number);
+        let mut spans = Vec::new();
+        let mut last: Option<Joined> = None;
+        while let Some(batch) = self.limbo.end_oldest(number, puts_off) {
+            for &id in &batch {
+                last.iter().for_each(|joined| self.heap.enter(joined));
+                last = self.leave_limbo(id, &mut spans);
+            }
+            self.limbo.recycle(batch);
+        }
+        self.counters.was_cached();
+        match (last, then) {
+            (Some(last), Then::Take(want)) if last.is(want.fit) => {
+                self.counters.hit();
+                *taken = Some(self.hand_out(&last.uncut(), want));
+            }
+            (last, then) => {
+                last.iter().for_each(|joined| self.heap.enter(joined));
+                if let Then::Take(want) = then {
+                    *taken = self.take(want, Search::Thorough);
+                }
+            }
+        }
+        spans
     }
 }

@@ -15,6 +15,7 @@ use crate::config::FreeSync;
 use crate::counters::BlockInfo;
 use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code, FreeError};
+use crate::heap::Cut;
 use crate::heap::block::{BlockId, ChunkId};
 use crate::heap::fit::{Fit, Search};
 use crate::stats::StackId;
@@ -105,6 +106,18 @@ impl<D: Driver> Arena<D> {
     /// The same from what the lock guards.
     #[inline(never)]
     fn allocate_in_state(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
+        let Some(finish) = &self.finish else {
+            return self.allocate_unfinished(request, stray);
+        };
+        self.counted(|| {
+            let served = self.allocate_unfinished(request, stray);
+            served.inspect(|&address| self.finish(finish, address))
+        })
+    }
+
+    /// The same, and nothing has been done to it yet.
+    #[inline(never)]
+    fn allocate_unfinished(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
@@ -125,29 +138,20 @@ impl<D: Driver> Arena<D> {
                 .route(size, &|| self.available())
                 .map_err(AllocError::Driver)?
         };
-        let serve = || match route {
-            Route::Direct => self.allocate_direct(request, stack, stray),
-            Route::Pool(pool) => {
-                let fit = Fit {
-                    request,
-                    size,
-                    pool,
-                };
-                let want = Want { fit, stack };
-                let mut hit = self.state.lock().take(want, Search::Quick);
-                if hit.is_none() && may_keep {
-                    hit = self.take_counted(request);
-                }
-                hit.map_or_else(|| self.allocate_after_miss(want), Ok)
-            }
+        let Route::Pool(pool) = route else {
+            return self.allocate_direct(request, stack, stray);
         };
-        match &self.finish {
-            None => serve(),
-            Some(finish) => {
-                let finished = || serve().inspect(|&address| self.finish(finish, address));
-                self.counted(finished)
-            }
+        let fit = Fit {
+            request,
+            size,
+            pool,
+        };
+        let want = Want { fit, stack };
+        let (mut hit, closing) = self.take_or_close(want, !may_keep);
+        if hit.is_none() && may_keep {
+            hit = self.take_counted(request);
         }
+        hit.map_or_else(|| self.allocate_after_miss(want, closing), Ok)
     }
 
     /// Frees the live block at `address`.
@@ -250,30 +254,25 @@ impl<F: Clone> ArenaState<F> {
         if search != Search::Quick {
             self.put_back_reclaimable();
         }
-        let id = self.find(want.fit, search);
-        let id = id.or_else(|| self.find_reclaimable(want.fit, search))?;
+        let mut id = self.find(want.fit, search);
+        if id.is_none() && self.limbo.has_reclaimable() {
+            self.put_back_reclaimable();
+            id = self.find(want.fit, search);
+        }
+        let id = id?;
         if search == Search::Quick && self.opens_too_early(id, want.fit) {
             return None;
         }
-        let address = self.hand_out(id, want);
+        let cut = self.heap.cut(id, want.fit);
         self.counters.hit();
-        Some(address)
+        Some(self.hand_out(&cut, want))
     }
 
     /// The block that serves a request best.
+    #[inline]
     pub(super) fn find(&self, fit: Fit, search: Search) -> Option<BlockId> {
         let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
         self.heap.find(fit, search, keeps_whole)
-    }
-
-    /// The same after a look at what is reclaimable.
-    #[cold]
-    fn find_reclaimable(&mut self, fit: Fit, search: Search) -> Option<BlockId> {
-        if !self.limbo.has_reclaimable() {
-            return None;
-        }
-        self.put_back_reclaimable();
-        self.find(fit, search)
     }
 
     /// Whether this would cut up an idle chunk while limbo may hold what fits:
@@ -291,11 +290,10 @@ impl<F: Clone> ArenaState<F> {
             && self.heap.is_of_idle(id)
     }
 
-    /// Cuts a free block for a request, and gives it to the program.
-    pub(super) fn hand_out(&mut self, id: BlockId, want: Want) -> Address {
+    /// Gives a block that was cut for a request to the program.
+    pub(super) fn hand_out(&mut self, cut: &Cut, want: Want) -> Address {
         let Fit { request, pool, .. } = want.fit;
-        let cut = self.heap.cut(id, want.fit);
-        self.counters.cut(pool, &cut);
+        self.counters.cut(pool, cut);
         let (address, was_idle) = self.heap.hand_out(cut.id, request);
         if let Some(chunk) = was_idle {
             self.counters.left_idle(chunk);

@@ -12,9 +12,11 @@
 //! Bytes are taken from the quota before the driver is asked, so that the
 //! limit holds whatever threads do at the same time.
 
+use std::cell::Cell;
+
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
-use crate::arena::fences::{Extent, Wait};
+use crate::arena::fences::{Closing, Extent, Wait};
 use crate::arena::hit::Want;
 use crate::arena::ladder::{LadderGuard, Step};
 use crate::arena::shortage::Need;
@@ -61,12 +63,42 @@ impl<D: Driver> Drop for GrowGuard<'_, D> {
 }
 
 impl<D: Driver> Arena<D> {
-    /// Serves a request that the cache could not.
+    /// Serves a request that the cache could not; the open batch may have been
+    /// closed for it.
+    #[inline(never)]
+    pub(super) fn allocate_after_miss(
+        &self,
+        want: Want,
+        closing: Option<Closing<'_, D>>,
+    ) -> Result<Address, AllocError> {
+        self.counted(|| match self.take_from_limbo(want, closing) {
+            Some(address) => Ok(address),
+            None => self.allocate_beyond_limbo(want),
+        })
+    }
+
+    /// The same where nothing in limbo that the device is done with served it.
     #[cold]
-    pub(super) fn allocate_after_miss(&self, want: Want) -> Result<Address, AllocError> {
+    fn allocate_beyond_limbo(&self, want: Want) -> Result<Address, AllocError> {
         let least = self.strategy.least_block(want.fit.request);
         let need = Need::new(want.fit.request, least, want.stack);
-        self.counted(|| self.patiently(&need, || self.serve(want, &need)))
+        let is_first = Cell::new(true);
+        self.patiently(&need, || {
+            let taken = (!is_first.replace(false)).then(|| self.take_from_limbo(want, None));
+            let serve = || self.serve(want, &need);
+            taken.flatten().map_or_else(serve, Ok)
+        })
+    }
+
+    /// Serves a request by what the device is done with.
+    #[inline]
+    fn take_from_limbo(&self, want: Want, closing: Option<Closing<'_, D>>) -> Option<Address> {
+        if self.garbage_threshold == GarbageThreshold::NextOpportunity {
+            let closing = closing.or_else(|| self.close_batch(Extent::Share));
+            return self.fence_and_take(closing, want);
+        }
+        self.poll();
+        self.take(want)
     }
 
     /// Serves a request by a driver allocation of exactly its size.
@@ -81,15 +113,6 @@ impl<D: Driver> Arena<D> {
     }
 
     fn serve(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
-        let taken = if self.garbage_threshold == GarbageThreshold::NextOpportunity {
-            self.close_and_take(Extent::Share, want)
-        } else {
-            self.poll();
-            self.take(want)
-        };
-        if let Some(address) = taken {
-            return Ok(address);
-        }
         // The driver is asked once, and only where that decides about a wait.
         let mut could = None;
         let mut waits = || *could.get_or_insert_with(|| self.could_be_had(want.fit.request));
@@ -438,7 +461,8 @@ impl<F: Clone> ArenaState<F> {
         let Fit { size, pool, .. } = want.fit;
         let id = self.heap.insert_chunk(span, pool, kept)?;
         self.counters.chunk_taken(span, pool, want.stack);
-        let address = self.hand_out(id, want);
+        let cut = self.heap.cut(id, want.fit);
+        let address = self.hand_out(&cut, want);
         self.counters.missed(pool, size, span.size);
         Some(address)
     }

@@ -13,7 +13,7 @@ use crate::address::Bytes;
 use crate::config::Config;
 use crate::counters::{BlockInfo, Counters};
 use crate::heap::block::{Block, BlockId, State};
-use crate::heap::{Heap, LeftChunk, Span};
+use crate::heap::{Heap, Joined, LeftChunk, Span};
 use crate::limbo::Limbo;
 use crate::stats::{ArenaStats, Snapshot};
 use crate::strategy::Pool;
@@ -100,28 +100,44 @@ impl<F: Clone> ArenaState<F> {
 
     /// Makes a block available; a direct allocation is for the driver.
     pub(super) fn put_back(&mut self, id: BlockId, block: &Block, pool: Pool) -> Option<Span> {
+        match self.join(id, block, pool) {
+            Ok(joined) => self.heap.enter(&joined),
+            Err(span) => return Some(span),
+        }
+        None
+    }
+
+    /// As `put_back`, but the block is not yet available: it is to be entered or
+    /// handed out next.
+    #[inline(always)]
+    fn join(&mut self, id: BlockId, block: &Block, pool: Pool) -> Result<Joined, Span> {
         let info = BlockInfo::of(block, pool);
         self.counters
             .free_completed(info, block.state == State::Limbo);
-        if let Some(joined) = self.heap.put_back(id, block, pool) {
+        if let Some(joined) = self.heap.join(id, block, pool) {
             self.counters.joined(info, &joined);
-            return None;
+            return Ok(joined);
         }
         if block.state == State::Limbo {
             self.limbo.direct_left(block.size);
         }
         self.counters.segment_released(block.span(), pool);
-        Some(block.span())
+        Err(block.span())
     }
 
-    /// A block that no longer waits is available, or the driver's. Its chunk
-    /// may have gone back meanwhile.
-    fn leave_limbo(&mut self, id: BlockId) -> Option<Span> {
+    /// The same of a block that no longer waits; a direct allocation is added to
+    /// `spans`. Its chunk may have gone back meanwhile.
+    #[inline(always)]
+    pub(super) fn leave_limbo(&mut self, id: BlockId, spans: &mut Vec<Span>) -> Option<Joined> {
         let block = *self.heap.blocks.get(id);
-        if block.state == State::Limbo {
-            return self.put_back(id, &block, self.heap.pool_of(&block));
+        if block.state != State::Limbo {
+            self.heap.blocks.remove(id);
+            return None;
         }
-        self.heap.blocks.remove(id);
+        match self.join(id, &block, self.heap.pool_of(&block)) {
+            Ok(joined) => return Some(joined),
+            Err(span) => spans.push(span),
+        }
         None
     }
 
@@ -146,7 +162,9 @@ impl<F: Clone> ArenaState<F> {
                 break;
             };
             // No direct allocation is ever put off.
-            let _ = self.leave_limbo(id);
+            if let Some(joined) = self.leave_limbo(id, &mut Vec::new()) {
+                self.heap.enter(&joined);
+            }
         }
         self.counters.was_cached();
     }
@@ -171,37 +189,6 @@ impl<F: Clone> ArenaState<F> {
     /// Undoes `close_epoch`.
     pub(super) fn reopen_epoch(&mut self, number: u64) {
         self.limbo.reopen(&self.heap.blocks, number);
-    }
-
-    /// Makes the blocks of all epochs up to `number`, whose fence was reached,
-    /// available; the direct allocations among them are returned.
-    pub(super) fn end_epochs(&mut self, number: u64) -> Vec<Span> {
-        self.put_back_reclaimable();
-        self.hub.ends(number);
-        let mut spans = Vec::new();
-        while self.end_oldest(number, &mut spans) {}
-        self.counters.was_cached();
-        spans
-    }
-
-    /// The same, but small blocks become reclaimable by that.
-    pub(super) fn pass_epochs(&mut self, number: u64) -> Vec<Span> {
-        self.hub.ends(number);
-        let mut spans = Vec::new();
-        while self.limbo.put_off_oldest(number) || self.end_oldest(number, &mut spans) {}
-        self.counters.was_cached();
-        spans
-    }
-
-    fn end_oldest(&mut self, number: u64, spans: &mut Vec<Span>) -> bool {
-        let Some(batch) = self.limbo.end_oldest(number) else {
-            return false;
-        };
-        for &id in &batch {
-            spans.extend(self.leave_limbo(id));
-        }
-        self.limbo.recycle(batch);
-        true
     }
 
     /// Takes the chunks out that `choose` takes out of the heap.

@@ -82,6 +82,7 @@ impl AutoGrowth {
         self.not_packed
     }
 
+    #[inline]
     pub(crate) fn pool(&self, size: Bytes) -> Pool {
         if size <= SMALL {
             Pool::Small

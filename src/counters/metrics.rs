@@ -25,11 +25,6 @@ impl Counter {
         self.total = self.total.wrapping_add(by);
     }
 
-    /// So much rose and fell unseen.
-    fn passed(&mut self, by: u64) {
-        self.total = self.total.wrapping_add(by);
-    }
-
     pub(super) fn lower(&mut self, by: u64) {
         self.current = self.current.wrapping_sub(by);
     }
@@ -94,7 +89,8 @@ impl OfPool<'_> {
 
     /// So much rose and fell unseen.
     pub(super) fn passed(&mut self, metric: Metric, by: u64) {
-        self.values[metric as usize].passed(by);
+        let total = &mut self.values[metric as usize].total;
+        *total = total.wrapping_add(by);
     }
 
     /// How far both are below their peaks.
@@ -155,17 +151,16 @@ impl Metrics {
             .wrapping_add(self.large[metric].current)
     }
 
-    /// Of both pools together, now and at the most.
-    pub(super) fn both(&self, metric: Metric) -> (u64, u64) {
-        let current = self.current(metric);
-        (current, self.peaks[metric as usize].max(current))
-    }
-
-    /// Sums of all increases and of all decreases, of both pools together.
-    pub(super) fn ways(&self, metric: Metric) -> (u64, u64) {
+    /// The same, with all that is known of it.
+    pub(super) fn both(&self, metric: Metric) -> Stat {
         let [small, large] = [&self.small, &self.large].map(|pool| pool[metric as usize].stat());
-        let up = small.allocated.wrapping_add(large.allocated);
-        (up, small.freed.wrapping_add(large.freed))
+        let current = small.current.wrapping_add(large.current);
+        Stat {
+            current,
+            peak: self.peaks[metric as usize].max(current),
+            allocated: small.allocated.wrapping_add(large.allocated),
+            freed: small.freed.wrapping_add(large.freed),
+        }
     }
 
     /// Of one pool.
@@ -180,28 +175,18 @@ impl Metrics {
     pub(super) fn clear(&mut self) {
         for pool in [Pool::Small, Pool::Large] {
             for metric in Metric::ALL {
-                self.of(pool).update_peak(metric);
+                let all = self.current_of(pool, metric);
+                self.of(pool).fall(metric, all);
             }
-        }
-        for counter in self.small.iter_mut().chain(&mut self.large) {
-            counter.lower(counter.current);
         }
     }
 
     /// Every metric, pool by pool.
     pub(super) fn write(&self, stats: &mut MemoryStats) {
         for metric in Metric::ALL {
-            let small = self.small[metric as usize].stat();
-            let large = self.large[metric as usize].stat();
-            let current = small.current.wrapping_add(large.current);
-            stats.small_pool[metric] = small;
-            stats.large_pool[metric] = large;
-            stats.all[metric] = Stat {
-                current,
-                peak: self.peaks[metric as usize].max(current),
-                allocated: small.allocated.wrapping_add(large.allocated),
-                freed: small.freed.wrapping_add(large.freed),
-            };
+            stats.small_pool[metric] = self.small[metric as usize].stat();
+            stats.large_pool[metric] = self.large[metric as usize].stat();
+            stats.all[metric] = self.both(metric);
         }
     }
 }

@@ -22,7 +22,8 @@ impl Counters {
     /// Bytes that the program was ever given, and those of them that it holds
     /// no more.
     pub(crate) fn turnover(&self) -> (u64, u64) {
-        self.metrics.ways(Metric::AllocatedBytes)
+        let live = self.metrics.both(Metric::AllocatedBytes);
+        (live.allocated, live.freed)
     }
 
     /// Bytes in free blocks.
@@ -65,8 +66,8 @@ impl Counters {
     /// The counters that matter most.
     pub(crate) fn glance(&self) -> Glance {
         let of = |metric| {
-            let (current, peak) = self.metrics.both(metric);
-            (Bytes::new(current), Bytes::new(peak))
+            let stat = self.metrics.both(metric);
+            (Bytes::new(stat.current), Bytes::new(stat.peak))
         };
         let (live, live_peak) = of(Metric::AllocatedBytes);
         let (reserved, reserved_peak) = of(Metric::ReservedBytes);

@@ -145,21 +145,16 @@ impl<F: Clone> Limbo<F> {
     /// taken, up to the share `fraction` of the bytes (the last one may pass
     /// it); the rest stays open.
     pub(crate) fn close(&mut self, blocks: &mut Blocks, fraction: f64) -> Option<u64> {
-        self.close_if(blocks, fraction, |batch| !batch.is_empty())
+        self.close_or(blocks, fraction, false)
     }
 
     /// Closes the open batch, whether a block is in it or none: blocks that a thread
     /// keeps belong to this epoch.
     pub(crate) fn close_for_others(&mut self, blocks: &mut Blocks) -> Option<u64> {
-        self.close_if(blocks, 1.0, |_| true)
+        self.close_or(blocks, 1.0, true)
     }
 
-    fn close_if(
-        &mut self,
-        blocks: &mut Blocks,
-        fraction: f64,
-        is_worth: impl FnOnce(&[BlockId]) -> bool,
-    ) -> Option<u64> {
+    fn close_or(&mut self, blocks: &mut Blocks, fraction: f64, may_be_empty: bool) -> Option<u64> {
         let spare = self.spare.pop().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.open, spare);
         self.fresh = 0;
@@ -169,7 +164,7 @@ impl<F: Clone> Limbo<F> {
         if fraction < 1.0 {
             self.keep_the_small(blocks, &mut batch, fraction);
         }
-        if !is_worth(&batch) {
+        if batch.is_empty() && !may_be_empty {
             self.recycle(batch);
             return None;
         }
@@ -235,10 +230,8 @@ impl<F: Clone> Limbo<F> {
 
     /// Undoes `close`, because no fence could be made.
     pub(crate) fn reopen(&mut self, blocks: &Blocks, number: u64) {
-        let Some(at) = self.epochs.iter().position(|epoch| epoch.number == number) else {
-            return;
-        };
-        let Some(epoch) = self.epochs.remove(at) else {
+        let at = self.epochs.iter().position(|epoch| epoch.number == number);
+        let Some(epoch) = at.and_then(|at| self.epochs.remove(at)) else {
             return;
         };
         for &id in &epoch.blocks {

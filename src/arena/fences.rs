@@ -5,7 +5,7 @@
 //! fence is being made, so nobody takes limbo for empty, and one that has ended
 //! meanwhile is not missed. A fence that was just made is asked for at once where
 //! nothing older waits: where the device is done, a batch then takes two passages
-//! through the lock.
+//! through the lock, of which the first is that of the miss that closes it.
 
 use std::mem::ManuallyDrop;
 
@@ -17,8 +17,8 @@ use crate::config::GarbageThreshold;
 use crate::driver::metered::{Metered, for_budget};
 use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::Code;
+use crate::heap::block::Blocks;
 use crate::heap::fit::Search;
-use crate::heap::{Joined, Span};
 use crate::limbo::{Limbo, Oldest};
 use crate::patience::Patience;
 
@@ -43,13 +43,15 @@ const BUDGET_LEAST: Bytes = Bytes::mib(64);
 pub(super) enum Extent {
     /// The share that the options give.
     Share,
+    /// The same, if they let a miss take it.
+    AtMiss,
     /// All of it: memory is needed.
     All,
 }
 
 /// An epoch that was closed and whose fence is to be made. It is open again where
 /// none comes about, also where the driver's side unwinds: others would wait for it.
-/// It leaves the lock of the state before it is dropped.
+/// Whoever drops it does not hold the lock of the state.
 pub(super) struct Closing<'a, D: Driver> {
     arena: &'a Arena<D>,
     number: u64,
@@ -66,7 +68,8 @@ impl<D: Driver> Closing<'_, D> {
 
 impl<D: Driver> Drop for Closing<'_, D> {
     fn drop(&mut self) {
-        self.arena.state.lock().reopen_epoch(self.number);
+        let state = &mut *self.arena.state.lock();
+        state.limbo.reopen(&state.heap.blocks, self.number);
     }
 }
 
@@ -119,38 +122,32 @@ impl<D: Driver> Arena<D> {
 
     /// Closes the open batch, and makes available what the device is done with.
     pub(super) fn close_and_poll(&self, extent: Extent) {
-        let closing = self.close_batch(extent);
-        self.fence_and_poll(closing, Then::PutBack);
-        self.state.lock().put_back_reclaimable();
+        self.poll(self.close_batch(extent));
     }
 
     /// The same for a program that needs nothing now: so that no free takes
     /// long, small blocks are left for the next ones to put back. Not where
     /// something is to be done about idle memory after each.
     pub(super) fn close_and_poll_for_later(&self, extent: Extent) {
-        let closing = self.close_batch(extent);
-        self.fence_and_poll(closing, self.for_later());
+        self.poll_for_later(self.close_batch(extent));
     }
 
     /// The same with the open batch and what a thread keeps. The epoch's number,
     /// when its fence is made.
     pub(super) fn close_and_poll_for_thread(&self) -> Option<u64> {
-        let closing = {
-            let mut state = self.state.lock();
-            let number = state.close_epoch_for_thread();
-            number.map(|number| self.closing(number, &state))
-        };
-        let number = closing.as_ref().map(|closing| closing.number);
-        let fenced = self.fence_and_poll(closing, self.for_later());
-        number.filter(|_| fenced != Fenced::Not)
+        let closing = self.closing(&mut self.state.lock(), Limbo::close_for_others);
+        self.poll_for_later(closing)
     }
 
-    fn for_later(&self) -> Then {
-        if self.follows_frees {
+    fn poll_for_later(&self, closing: Option<Closing<'_, D>>) -> Option<u64> {
+        let then = if self.follows_frees {
             Then::PutBack
         } else {
             Then::PutOff
-        }
+        };
+        let number = closing.as_ref().map(|closing| closing.number);
+        let fenced = self.fence_and_poll(closing, then);
+        number.filter(|_| fenced != Fenced::Not)
     }
 
     /// Makes the fence of a closed epoch, and available what the device is done
@@ -189,42 +186,43 @@ impl<D: Driver> Arena<D> {
         want: Want,
         may_close: bool,
     ) -> (Option<Address>, Option<Closing<'_, D>>) {
-        let may_close = may_close && self.garbage_threshold == GarbageThreshold::NextOpportunity;
-        let share = may_close.then(|| self.share(Extent::Share)).flatten();
+        let share = may_close.then(|| self.share(Extent::AtMiss)).flatten();
         let mut state = self.state.lock();
         let hit = state.take(want, Search::Quick);
-        let share = share.filter(|_| hit.is_none());
-        (
-            hit,
-            share.and_then(|share| self.close_share(&mut state, share)),
-        )
+        let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, share?);
+        let closing = hit.is_none().then(|| self.closing(&mut state, close));
+        (hit, closing.flatten())
     }
 
+    /// Closes the open batch, if there is one and a fence may be made.
     pub(super) fn close_batch(&self, extent: Extent) -> Option<Closing<'_, D>> {
         let share = self.share(extent)?;
-        self.close_share(&mut self.state.lock(), share)
+        let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, share);
+        self.closing(&mut self.state.lock(), close)
     }
 
     /// The share of the open batch that an epoch may take, if one may be closed.
     fn share(&self, extent: Extent) -> Option<f64> {
-        let share = match extent {
-            Extent::Share => self.garbage_fraction,
-            Extent::All => 1.0,
+        let share = match (extent, self.garbage_threshold) {
+            (Extent::All, _) => 1.0,
+            (Extent::Share, _) | (_, GarbageThreshold::NextOpportunity) => self.garbage_fraction,
+            (Extent::AtMiss, _) => return None,
         };
         (share > 0.0 && self.driver.may_fence()).then_some(share)
     }
 
-    fn close_share(&self, state: &mut ArenaState<D::Fence>, share: f64) -> Option<Closing<'_, D>> {
-        let number = state.close_epoch(share)?;
-        Some(self.closing(number, state))
-    }
-
-    fn closing(&self, number: u64, state: &ArenaState<D::Fence>) -> Closing<'_, D> {
-        Closing {
+    /// The epoch that `close` closes.
+    fn closing(
+        &self,
+        state: &mut ArenaState<D::Fence>,
+        close: impl FnOnce(&mut Limbo<D::Fence>, &mut Blocks) -> Option<u64>,
+    ) -> Option<Closing<'_, D>> {
+        let number = close(&mut state.limbo, &mut state.heap.blocks)?;
+        Some(Closing {
             arena: self,
             number,
             is_oldest: state.limbo.is_oldest(number),
-        }
+        })
     }
 
     /// Makes the fence of a closed epoch; where that fails, the epoch is open
@@ -258,12 +256,11 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// Makes available what the device is done with.
-    pub(super) fn poll(&self) {
+    /// Makes available what the device is done with, and the fence of a closed epoch
+    /// before that.
+    pub(super) fn poll(&self, closing: Option<Closing<'_, D>>) {
+        self.fence_and_poll(closing, Then::PutBack);
         self.state.lock().put_back_reclaimable();
-        while let Some(number) = self.reached() {
-            self.end_epochs(number, Then::PutBack, false);
-        }
     }
 
     /// The oldest epoch, if its fence was reached.
@@ -360,8 +357,10 @@ impl<D: Driver> Arena<D> {
         // it ends, or is open again.
         let closing = {
             let mut state = self.state.lock();
-            let number = state.close_last_epoch();
-            number.map(|number| self.closing(number, &state))
+            state.put_back_reclaimable();
+            self.closing(&mut state, |limbo, blocks| {
+                limbo.close(blocks, 1.0).or_else(|| limbo.newest())
+            })
         };
         if let Some(closing) = closing
             && self.driver.wait_by_free(whose) == Ok(true)
@@ -400,13 +399,11 @@ impl<D: Driver> Arena<D> {
     /// with. Waits for nothing, unless idle memory has decayed: the driver's
     /// free of it waits.
     pub fn flush(&self) {
-        self.counted(|| self.flush_now());
-    }
-
-    fn flush_now(&self) {
-        self.state.lock().recall();
-        self.close_and_poll(Extent::All);
-        self.decay();
+        self.counted(|| {
+            self.state.lock().recall();
+            self.close_and_poll(Extent::All);
+            self.decay();
+        });
     }
 
     /// Bytes that the program freed and that may still be in use.
@@ -416,43 +413,5 @@ impl<D: Driver> Arena<D> {
         state.recall();
         state.put_back_reclaimable();
         state.counters.limbo()
-    }
-}
-
-impl<F: Clone> ArenaState<F> {
-    /// Makes the blocks of all epochs up to `number`, whose fence was reached,
-    /// available; the direct allocations among them are returned.
-    ///
-    /// The last block that comes is not entered before the request was looked at: if
-    /// it is just what that asks for, it is handed out as it is.
-    fn end_epochs(&mut self, number: u64, then: Then, taken: &mut Option<Address>) -> Vec<Span> {
-        let puts_off = matches!(then, Then::PutOff);
-        if !puts_off {
-            self.put_back_reclaimable();
-        }
-        self.hub.ends(number);
-        let mut spans = Vec::new();
-        let mut last: Option<Joined> = None;
-        while let Some(batch) = self.limbo.end_oldest(number, puts_off) {
-            for &id in &batch {
-                last.iter().for_each(|joined| self.heap.enter(joined));
-                last = self.leave_limbo(id, &mut spans);
-            }
-            self.limbo.recycle(batch);
-        }
-        self.counters.was_cached();
-        match (last, then) {
-            (Some(last), Then::Take(want)) if last.is(want.fit) => {
-                self.counters.hit();
-                *taken = Some(self.hand_out(&last.uncut(), want));
-            }
-            (last, then) => {
-                last.iter().for_each(|joined| self.heap.enter(joined));
-                if let Then::Take(want) = then {
-                    *taken = self.take(want, Search::Thorough);
-                }
-            }
-        }
-        spans
     }
 }

@@ -196,15 +196,14 @@ impl<D: Driver> Arena<D> {
                 self.pay();
                 freed
             }
-            Freed::Limbo if self.free_sync == FreeSync::Strict => {
-                self.wait_in_free();
-                self.decay();
-                self.pay();
-                Ok(())
-            }
             Freed::Limbo => {
-                if batch_is_full {
+                let strict = self.free_sync == FreeSync::Strict;
+                if strict {
+                    self.wait_in_free();
+                } else if batch_is_full {
                     self.close_and_poll_for_later(Extent::Share);
+                }
+                if strict || batch_is_full {
                     self.decay();
                     self.pay();
                 }

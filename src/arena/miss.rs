@@ -21,7 +21,6 @@ use crate::arena::hit::Want;
 use crate::arena::ladder::{LadderGuard, Step};
 use crate::arena::shortage::Need;
 use crate::arena::state::ArenaState;
-use crate::config::GarbageThreshold;
 use crate::driver::{Driver, PAGE, Whose};
 use crate::error::{AllocError, Code};
 use crate::heap::Span;
@@ -93,12 +92,8 @@ impl<D: Driver> Arena<D> {
     /// Serves a request by what the device is done with.
     #[inline]
     fn take_from_limbo(&self, want: Want, closing: Option<Closing<'_, D>>) -> Option<Address> {
-        if self.garbage_threshold == GarbageThreshold::NextOpportunity {
-            let closing = closing.or_else(|| self.close_batch(Extent::Share));
-            return self.fence_and_take(closing, want);
-        }
-        self.poll();
-        self.take(want)
+        let closing = closing.or_else(|| self.close_batch(Extent::AtMiss));
+        self.fence_and_take(closing, want)
     }
 
     /// Serves a request by a driver allocation of exactly its size.

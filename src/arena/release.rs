@@ -120,7 +120,7 @@ impl<D: Driver> Arena<D> {
         if self.driver.reached(&fence) != Ok(true) {
             return None;
         }
-        self.poll();
+        self.poll(None);
         let _guard = self.try_enter_ladder()?;
         Some(self.release_idle_if(IfEnding::Leave))
     }

@@ -9,10 +9,12 @@
 
 use std::sync::Arc;
 
-use crate::address::Bytes;
+use crate::address::{Address, Bytes};
+use crate::arena::fences::Then;
 use crate::config::Config;
 use crate::counters::{BlockInfo, Counters};
 use crate::heap::block::{Block, BlockId, State};
+use crate::heap::fit::Search;
 use crate::heap::{Heap, Joined, LeftChunk, Span};
 use crate::limbo::Limbo;
 use crate::stats::{ArenaStats, Snapshot};
@@ -100,11 +102,8 @@ impl<F: Clone> ArenaState<F> {
 
     /// Makes a block available; a direct allocation is for the driver.
     pub(super) fn put_back(&mut self, id: BlockId, block: &Block, pool: Pool) -> Option<Span> {
-        match self.join(id, block, pool) {
-            Ok(joined) => self.heap.enter(&joined),
-            Err(span) => return Some(span),
-        }
-        None
+        let joined = self.join(id, block, pool);
+        joined.map(|joined| self.heap.enter(&joined)).err()
     }
 
     /// As `put_back`, but the block is not yet available: it is to be entered or
@@ -128,17 +127,14 @@ impl<F: Clone> ArenaState<F> {
     /// The same of a block that no longer waits; a direct allocation is added to
     /// `spans`. Its chunk may have gone back meanwhile.
     #[inline(always)]
-    pub(super) fn leave_limbo(&mut self, id: BlockId, spans: &mut Vec<Span>) -> Option<Joined> {
+    fn leave_limbo(&mut self, id: BlockId, spans: &mut Vec<Span>) -> Option<Joined> {
         let block = *self.heap.blocks.get(id);
         if block.state != State::Limbo {
             self.heap.blocks.remove(id);
             return None;
         }
-        match self.join(id, &block, self.heap.pool_of(&block)) {
-            Ok(joined) => return Some(joined),
-            Err(span) => spans.push(span),
-        }
-        None
+        let joined = self.join(id, &block, self.heap.pool_of(&block));
+        joined.map_err(|span| spans.push(span)).ok()
     }
 
     /// Makes a few of the blocks that are reclaimable available.
@@ -169,26 +165,45 @@ impl<F: Clone> ArenaState<F> {
         self.counters.was_cached();
     }
 
-    /// Closes the open batch; see `limbo`.
-    pub(super) fn close_epoch(&mut self, fraction: f64) -> Option<u64> {
-        self.limbo.close(&mut self.heap.blocks, fraction)
-    }
-
-    /// The same for blocks that a thread keeps, whatever is in the open batch.
-    pub(super) fn close_epoch_for_thread(&mut self) -> Option<u64> {
-        self.limbo.close_for_others(&mut self.heap.blocks)
-    }
-
-    /// Closes the open batch, if there is one, and returns the number of the
-    /// newest epoch; nothing where limbo is empty.
-    pub(super) fn close_last_epoch(&mut self) -> Option<u64> {
-        self.put_back_reclaimable();
-        self.close_epoch(1.0).or_else(|| self.limbo.newest())
-    }
-
-    /// Undoes `close_epoch`.
-    pub(super) fn reopen_epoch(&mut self, number: u64) {
-        self.limbo.reopen(&self.heap.blocks, number);
+    /// Makes the blocks of all epochs up to `number`, whose fence was reached,
+    /// available; the direct allocations among them are returned.
+    ///
+    /// The last block that comes is not entered before the request was looked at: if
+    /// it is just what that asks for, it is handed out as it is.
+    pub(super) fn end_epochs(
+        &mut self,
+        number: u64,
+        then: Then,
+        taken: &mut Option<Address>,
+    ) -> Vec<Span> {
+        let puts_off = matches!(then, Then::PutOff);
+        if !puts_off {
+            self.put_back_reclaimable();
+        }
+        self.hub.ends(number);
+        let mut spans = Vec::new();
+        let mut last: Option<Joined> = None;
+        while let Some(batch) = self.limbo.end_oldest(number, puts_off) {
+            for &id in &batch {
+                last.iter().for_each(|joined| self.heap.enter(joined));
+                last = self.leave_limbo(id, &mut spans);
+            }
+            self.limbo.recycle(batch);
+        }
+        self.counters.was_cached();
+        match (last, then) {
+            (Some(last), Then::Take(want)) if last.is(want.fit) => {
+                self.counters.hit();
+                *taken = Some(self.hand_out(&last.uncut(), want));
+            }
+            (last, then) => {
+                last.iter().for_each(|joined| self.heap.enter(joined));
+                if let Then::Take(want) = then {
+                    *taken = self.take(want, Search::Thorough);
+                }
+            }
+        }
+        spans
     }
 
     /// Takes the chunks out that `choose` takes out of the heap.

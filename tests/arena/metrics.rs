@@ -44,6 +44,31 @@ fn mib(n: u64) -> Bytes {
     Bytes::mib(n)
 }
 
+/// A freed block that is just what the next request asks for is handed out as it
+/// is, and counts as if it had become free and had been cut; a larger one is cut.
+#[test]
+fn what_fits_as_it_comes_back_counts_as_free_in_between() {
+    let config = Config {
+        free_sync: FreeSync::Deferred,
+        ..immediate()
+    };
+    let rig = Rig::new(&config, mib(512));
+    let split = |rig: &Rig| large(rig, Metric::InactiveSplitBytes).map(|bytes| bytes / MIB);
+    let count = |rig: &Rig| large(rig, Metric::InactiveSplit);
+    let live = |rig: &Rig| large(rig, Metric::AllocatedBytes)[0] / MIB;
+
+    let [_, b, c] = [4, 6, 10].map(|n| rig.get(mib(n)));
+    assert_eq!((split(&rig), count(&rig)), ([0, 16, 16, 16], [0, 1, 1, 1]));
+    rig.arena.free(b).unwrap();
+    assert_eq!(rig.get(mib(6)), b);
+    assert_eq!((split(&rig), count(&rig)), ([0, 16, 22, 22], [0, 1, 2, 2]));
+    assert_eq!((live(&rig), rig.arena.stats().hits), (20, 3));
+    rig.arena.free(c).unwrap();
+    rig.get(mib(4));
+    assert_eq!((split(&rig), count(&rig)), ([6, 16, 32, 26], [1, 1, 3, 2]));
+    assert_eq!((live(&rig), rig.arena.stats().hits), (14, 4));
+}
+
 /// Splitting what is whole adds the remainder; taking part of what is split
 /// subtracts that part; on a free, the difference between what merged and what
 /// came of it is what counts.

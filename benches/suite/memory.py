@@ -21,8 +21,8 @@ FOLDER = ROOT / "target" / "bench" / "memory"
 # cudaEventQuery 0.1 to 1. The time that a call waits for is not in it.
 PRICES = {"alloc": 7.0, "free": 7.0, "fence": 0.21, "reached": 0.1, "wait": 0.1}
 SIMULATED = {
-    "alloc": "cuMemAlloc_v2",
-    "free": "cuMemFree_v2",
+    "alloc": ("cuMemAlloc_v2", "cuMemCreate"),
+    "free": ("cuMemFree_v2", "cuMemRelease"),
     "fence": ("cuEventRecord", "cuCtxRecordEvent"),
     "reached": "cuEventQuery",
     "wait": ("cuEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize"),

@@ -65,6 +65,21 @@ fn nvml_finds_the_devices_in_its_own_order() {
     }
 }
 
+/// PyTorch asks so when memory is short, and takes a refusal for an error of its own.
+#[test]
+fn nvml_finds_a_device_by_what_the_runtime_says_of_its_bus() {
+    let outcome = Run::bare("nvml", Kind::Driver).arg("bus").go();
+    outcome.quiet(0);
+    let told: Vec<&str> = outcome.stdout.lines().collect();
+    let expected = [
+        "libcudart.so.12, device 0, 00000000:01:00.0: 0, index 0",
+        "libcudart.so.12, device 1, 00000000:02:00.0: 0, index 1",
+        "libcudart.so.13, device 0, 00000000:01:00.0: 0, index 0",
+        "libcudart.so.13, device 1, 00000000:02:00.0: 0, index 1",
+    ];
+    assert_eq!(told, expected);
+}
+
 #[test]
 fn only_root_limits_a_process() {
     let run = Run::bare("nvml", Kind::Driver).args(["10", "90"]);

@@ -4,6 +4,8 @@
  * says, after they were given back.
  *
  *   nvml [SOFT HARD]   sets limits in MiB on the first device before
+ *   nvml bus           finds each device by what the runtimes of CUDA 12 and 13
+ *                      say of its bus, as PyTorch does when memory is short
  *
  * Exit: 0 told, 1 something failed.
  */
@@ -79,6 +81,35 @@ static void limit(u64 soft, u64 hard) {
            found.hard >> 20, found.used >> 20);
 }
 
+/* PyTorch's pattern; bus, device and domain stand side by side. */
+static void find_by_bus(const char *runtime, const char *name, int bus) {
+    static int properties[1024];
+    void *opened = dlopen(runtime, RTLD_NOW);
+    int (*tell)(void *, int);
+    *(void **)&tell = opened ? dlsym(opened, name) : NULL;
+    for (int device = 0; tell && !tell(properties, device); device++) {
+        char text[64];
+        void *handle = NULL;
+        unsigned index = ~0U;
+        snprintf(text, sizeof text, "%08X:%02X:%02X.0", properties[bus + 2],
+                 properties[bus], properties[bus + 1]);
+        int code = NVML("nvmlDeviceGetHandleByPciBusId_v2",
+                        (const char *, void **), text, &handle);
+        if (!code)
+            GPU(NVML("nvmlDeviceGetIndex", (void *, unsigned *), handle, &index));
+        printf("%s, device %d, %s: %d, index %d\n", runtime, device, text, code,
+               (int)index);
+    }
+}
+
+static int find_all_by_bus(void) {
+    enum { BUS_IN_12 = 584 / 4, BUS_IN_13 = 568 / 4 };
+    GPU(NVML("nvmlInit_v2", (void)));
+    find_by_bus("libcudart.so.12", "cudaGetDeviceProperties_v2", BUS_IN_12);
+    find_by_bus("libcudart.so.13", "cudaGetDeviceProperties", BUS_IN_13);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     void *block = NULL;
     unsigned count = 0;
@@ -87,6 +118,8 @@ int main(int argc, char **argv) {
         fprintf(stderr, "no NVML: %s\n", dlerror());
         return 1;
     }
+    if (argc == 2 && !strcmp(argv[1], "bus"))
+        return find_all_by_bus();
     printf("before: %d\n",
            NVML("nvmlDeviceGetCount_v2", (unsigned *), &count));
     GPU(NVML("nvmlInit_v2", (void)));

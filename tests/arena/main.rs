@@ -14,6 +14,7 @@ mod caches;
 mod conformance;
 mod history;
 mod lanes;
+mod life;
 mod metrics;
 mod model;
 mod on_the_way;

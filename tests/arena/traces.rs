@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use vramalloc_core::AllocError;
 use vramalloc_core::address::{Address, Bytes};
-use vramalloc_core::config::StrategyKind;
+use vramalloc_core::config::{Config, StrategyKind};
 use vramalloc_core::driver::PAGE;
 use vramalloc_model::{Call, Gpu, Settings};
 
-use crate::rig::{Rig, plain};
+use crate::rig::{Rig, plain, without_caches};
 use vramalloc_tests::traces::{Event, events};
 
 /// One pass, with a kernel of so long before every fourth event.
@@ -31,13 +31,13 @@ fn replay(rig: &Rig, events: &[Event], kernel_ns: u64) -> Result<(), AllocError>
     Ok(())
 }
 
-fn device(memory: Bytes, strategy: StrategyKind) -> Rig {
+fn device(memory: Bytes, config: &Config) -> Rig {
     let settings = Settings {
         memory,
         span: Bytes::gib(320),
         ..Settings::default()
     };
-    Rig::on(Gpu::new(settings), &plain(strategy))
+    Rig::on(Gpu::new(settings), config)
 }
 
 /// The most bytes live, each block in whole slots.
@@ -63,7 +63,7 @@ fn live_peak(events: &[Event]) -> u64 {
 fn later_passes_take_nothing_from_the_driver(trace: &str) {
     let events = events(trace);
     for strategy in [StrategyKind::AutoGrowth, StrategyKind::NaiveBestFit] {
-        let rig = device(Bytes::gib(160), strategy);
+        let rig = device(Bytes::gib(160), &plain(strategy));
         let calls = [0; 3].map(|_| {
             replay(&rig, &events, 0).unwrap();
             (rig.gpu.calls(Call::Alloc), rig.gpu.calls(Call::Free))
@@ -84,8 +84,12 @@ fn later_passes_take_nothing_from_the_driver(trace: &str) {
 
 /// A device of `over` tenths of a percent more than what is live at the peak.
 fn full_device(events: &[Event], over: u64) -> Rig {
+    full_device_with(events, over, &plain(StrategyKind::AutoGrowth))
+}
+
+fn full_device_with(events: &[Event], over: u64, config: &Config) -> Rig {
     let memory = Bytes::new(live_peak(events) / 1000 * (1000 + over)).round_down(PAGE);
-    device(memory, StrategyKind::AutoGrowth)
+    device(memory, config)
 }
 
 /// So many passes complete on a device of `over` tenths of a percent more than
@@ -168,4 +172,26 @@ fn gpt_train_on_a_device_with_a_little_room() {
 #[test]
 fn varlen_train_on_a_device_with_a_little_room() {
     repeats_with_few_calls("varlen_train.1", 150, 50_000, 2000);
+}
+
+/// What threads keep takes nothing from a program near the end of its device: it
+/// completes on one of 1 % more than what is live at the peak as it does without, or
+/// of a little more where blocks do not fit so closely.
+#[test]
+fn what_threads_keep_fits_on_a_full_device() {
+    for (trace, over) in [
+        ("llm_infer.1", 10),
+        ("varlen_train.1", 12),
+        ("gpt_train.1", 25),
+    ] {
+        let events = events(trace);
+        for config in [plain, without_caches] {
+            let rig = full_device_with(&events, over, &config(StrategyKind::AutoGrowth));
+            let keeps = rig.arena.not_kept().is_none();
+            let replayed = replay(&rig, &events, 0);
+            assert!(replayed.is_ok(), "{trace}, {keeps}: {replayed:?}");
+            assert_eq!(rig.arena.stats().thread_hits > 0, keeps, "{trace}");
+            rig.ends_clean();
+        }
+    }
 }

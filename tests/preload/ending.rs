@@ -220,6 +220,42 @@ fn forks_at_once_leave_no_child_waiting() {
     assert_eq!(outcome.stdout, "bad: 0\nno deadlock\n", "{}", outcome.what);
 }
 
+/// A fork while another thread ends, whose variables are being destroyed, and others
+/// allocate: the child has the locks of neither, and nothing that they keep; one that
+/// executes a program is served, and the statistics of both are whole.
+#[test]
+fn a_fork_beside_threads_that_end_leaves_both_whole() {
+    const FORKS: usize = 40;
+    const EXECUTED: usize = FORKS / 8;
+    for kind in Kind::ALL {
+        let forks = |run: Run| {
+            let outcome = run.args(["forks", &FORKS.to_string()]).go();
+            outcome.quiet(0);
+            let (children, allocations) = outcome.stdout.split_once("allocations: ").unwrap();
+            let told = (children.to_owned(), allocations.trim().parse().unwrap());
+            (told, outcome)
+        };
+        let ((bare, _), _) = forks(Run::bare("thread_life", kind));
+        // The driver refuses each: a free, a small request and a large one.
+        let refused = format!("children: 7, others 0, executed {EXECUTED}\n");
+        assert_eq!(bare, refused, "{kind:?}");
+        let ((children, allocations), outcome) = forks(Run::preloaded("thread_life", kind));
+        assert_eq!(children, refused, "{}", outcome.what);
+        let texts = outcome.written.values();
+        let mut totals: Vec<Value> = texts
+            .map(|text| serde_json::from_str::<Value>(text).unwrap()["totals"].take())
+            .collect();
+        totals.sort_by_key(|totals| totals["allocations"].as_u64());
+        let counts = totals.iter().map(|totals| {
+            assert_eq!(totals["frees"], totals["allocations"], "{}", outcome.what);
+            totals["allocations"].as_u64().unwrap()
+        });
+        let mut expected = vec![100; EXECUTED];
+        expected.push(allocations);
+        assert_eq!(counts.collect::<Vec<u64>>(), expected, "{}", outcome.what);
+    }
+}
+
 /// Nothing is called once the driver is shutting down.
 #[test]
 fn the_end_makes_no_driver_call() {

@@ -61,12 +61,15 @@ fn balances(outcome: &Outcome) {
     }
 }
 
+fn rounds() -> u32 {
+    std::env::var("STRESS").map_or(1, |n| n.parse().unwrap())
+}
+
 #[test]
 #[ignore = "a step of its own: ci/stress"]
 fn blocks_pass_between_threads() {
-    let rounds: u32 = std::env::var("STRESS").map_or(1, |n| n.parse().unwrap());
     let mut seed = 0;
-    for round in 0..rounds {
+    for round in 0..rounds() {
         for kind in Kind::ALL {
             seed += 1;
             println!("round {round}: {kind:?}, seed {seed}");
@@ -108,7 +111,51 @@ fn blocks_pass_between_threads_when_memory_is_short() {
     }
 }
 
-/// So the tests above can fail.
+/// Thousands of threads that allocate and free once or a few times each: neither the
+/// process nor the device has to have more for them than without the library, and
+/// each is counted.
+#[test]
+#[ignore = "a step of its own: ci/stress"]
+fn threads_that_come_and_go_leave_nothing() {
+    // What a thread may cost is told from what is loaded late and once.
+    const KIB_ONCE: i64 = 512;
+    let (threads, allocations) = match rounds() {
+        1 => ("5000", 8_125),
+        _ => ("100000", 162_500),
+    };
+    let more = |outcome: &Outcome| {
+        outcome.quiet(0).no_violations();
+        let after = |what: &str| {
+            let (_, rest) = outcome.stdout.split_once(what).unwrap();
+            rest.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let told: [i64; 3] = ["device: ", "process: ", "allocations: "].map(after);
+        assert_eq!((told[0], told[2]), (0, allocations), "{}", outcome.what);
+        told[1]
+    };
+    for kind in [Kind::Dynamic, Kind::Driver] {
+        let bare = more(&Run::bare("thread_life", kind).args(["brief", threads]).go());
+        let outcome = Run::preloaded("thread_life", kind)
+            .args(["brief", threads])
+            .go();
+        let with = more(&outcome);
+        assert!(
+            with <= bare + KIB_ONCE,
+            "{with}, {bare} without: {}",
+            outcome.what
+        );
+        balances(&outcome);
+        assert_eq!(outcome.stats()["totals"]["allocations"], allocations);
+        let seen = &outcome.report()["devices"][0]["peak_bytes"];
+        assert!(
+            seen.as_u64().unwrap() <= 32 << 20,
+            "{seen}: {}",
+            outcome.what
+        );
+    }
+}
+
+/// So the first tests can fail.
 #[test]
 #[ignore = "a step of its own: ci/stress"]
 fn blocks_that_pass_too_early_are_seen() {

@@ -103,6 +103,12 @@ impl Counters {
         self.history.remember(id, info.stack);
         self.history
             .note(Action::Alloc(info.address), info.requested, info.stack);
+        self.got(&info);
+    }
+
+    /// The same where nothing is noted of it.
+    #[inline]
+    fn got(&mut self, info: &BlockInfo) {
         let mut metrics = self.metrics.of(info.pool);
         metrics.raise(Metric::Allocation, 1);
         metrics.raise(Metric::AllocatedBytes, info.size.get());
@@ -128,14 +134,21 @@ impl Counters {
         live.bytes = live.bytes.wrapping_add(size.get());
     }
 
+    /// Before anything changes that was so at the last peak: notes what the program
+    /// held then.
+    #[inline]
+    fn note_peak(&mut self) {
+        if std::mem::take(&mut self.live_rose) {
+            self.stats.classes_at_peak = self.stats.classes_live;
+        }
+    }
+
     /// The program freed a block; `waits`: it goes to limbo.
     #[inline]
     pub(crate) fn free_requested(&mut self, info: BlockInfo, waits: bool) {
         let action = Action::FreeRequested(info.address);
         self.history.note(action, info.requested, info.stack);
-        if std::mem::take(&mut self.live_rose) {
-            self.stats.classes_at_peak = self.stats.classes_live;
-        }
+        self.note_peak();
         let mut metrics = self.metrics.of(info.pool);
         metrics.lower(Metric::Allocation, 1);
         metrics.lower(Metric::AllocatedBytes, info.size.get());
@@ -306,9 +319,7 @@ impl Counters {
 
     /// The context is gone, with all that was in it.
     pub(crate) fn retired(&mut self) {
-        if std::mem::take(&mut self.live_rose) {
-            self.stats.classes_at_peak = self.stats.classes_live;
-        }
+        self.note_peak();
         self.stats.classes_live = [ClassLive::default(); SIZE_CLASSES];
         self.metrics.clear();
         for counter in [&mut self.oversize_allocations, &mut self.oversize_segments] {

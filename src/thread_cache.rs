@@ -29,7 +29,7 @@
 //!   what the program holds.
 //!
 //! Cost: an exchange for an allocation, two for a free; 40 KiB for each cache that
-//! was ever open, and 24 bytes for each block that it once kept at a time.
+//! was ever open, and 32 bytes for each block that it once kept at a time.
 
 mod cache;
 mod kept;
@@ -68,13 +68,6 @@ pub(crate) struct CacheHub {
 #[repr(align(64))]
 struct Ended(AtomicU64);
 
-/// A block that was handed out and is still to be counted.
-pub(crate) struct Uncounted {
-    pub(crate) address: Address,
-    /// What was said of it while it was kept.
-    pub(crate) word: SlotWord,
-}
-
 impl CacheHub {
     pub(crate) fn new(map: Arc<PageMap>, arena: ArenaId) -> CacheHub {
         CacheHub {
@@ -100,25 +93,12 @@ impl CacheHub {
         taken.or_else(|| take_near(kept, request))
     }
 
-    /// The same after another look at which epochs have ended.
+    /// The same after another look at which epochs have ended. This and what follows
+    /// waits for who has the cache for a moment.
     pub(crate) fn take_refreshed(&self, own: OwnCache, request: Bytes) -> Option<Address> {
-        let mut kept = own.hold()?;
+        let mut kept = own.hold_now()?;
         kept.refresh(self.ended());
         kept.take_near(request)
-    }
-
-    /// The same whatever room there is: the caller counts it. Under the arena's
-    /// lock.
-    pub(crate) fn take_uncounted(&self, own: OwnCache, request: Bytes) -> Option<Uncounted> {
-        let (address, word) = own.hold()?.take_uncounted(request)?;
-        Some(Uncounted { address, word })
-    }
-
-    /// Gives the thread's cache room; false where it is closed. Under the arena's
-    /// lock. A thread whose cache was closed may have the one here for a moment, to
-    /// see that it is no longer its own.
-    pub(crate) fn grant(&self, own: OwnCache, room: Headroom) -> bool {
-        own.hold_now().map(|mut kept| kept.grant(room)).is_some()
     }
 
     /// Keeps the live block that starts at an address, if it can be kept and there
@@ -142,7 +122,7 @@ impl CacheHub {
 
     /// The same after making that place.
     pub(crate) fn keep_prepared(&self, own: OwnCache, address: Address) -> bool {
-        let (kept, slot) = (own.hold(), self.map.cacheable(address));
+        let (kept, slot) = (own.hold_now(), self.map.cacheable(address));
         let Some((mut kept, slot)) = kept.zip(slot) else {
             return false;
         };
@@ -158,7 +138,7 @@ impl CacheHub {
 
     /// What the thread's cache says of itself; none where it is closed.
     pub(crate) fn asked<R>(&self, own: OwnCache, ask: impl FnOnce(&mut Kept) -> R) -> Option<R> {
-        own.hold().map(|mut kept| ask(&mut kept))
+        own.hold_now().map(|mut kept| ask(&mut kept))
     }
 
     /// Closes the open batch of the thread's cache, and makes its fence by `seal`,

@@ -71,7 +71,7 @@ impl<D: Driver> Arena<D> {
     }
 
     /// The calling thread's cache, if it ever had one here.
-    fn own_cache(&self) -> Option<OwnCache> {
+    pub(super) fn own_cache(&self) -> Option<OwnCache> {
         D::with_own_caches(|caches| caches.of(self.hub.serial()))
     }
 

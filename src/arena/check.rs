@@ -117,7 +117,7 @@ impl Sums {
         self.oversize_segments += u64::from(oversize);
     }
 
-    /// What caches have room for counts as held.
+    /// What caches have room for counts as held, and not as cached.
     fn add_room(&mut self, pool: Pool, cache: &Kept) {
         for (size, fewer) in cache.fewer() {
             let class = &mut self.classes[size_class(size)];
@@ -125,15 +125,23 @@ impl Sums {
             class.bytes = (class.bytes).wrapping_add(fewer.wrapping_mul(size.get()));
         }
         let room = cache.room();
+        self.cached = self.cached.saturating_sub(Bytes::new(room.bytes));
         self.live = self.live.saturating_add(Bytes::new(room.bytes));
-        self.add(pool, Metric::Allocation, room.blocks);
-        self.add(pool, Metric::AllocatedBytes, room.bytes);
+        for metric in [Metric::Allocation, Metric::Active] {
+            self.add(pool, metric, room.blocks);
+        }
+        for metric in [Metric::AllocatedBytes, Metric::ActiveBytes] {
+            self.add(pool, metric, room.bytes);
+        }
         self.add(pool, Metric::RequestedBytes, room.asked);
     }
 
     fn add_block(&mut self, block: &Block, info: BlockInfo, oversize: bool, is_kept: bool) {
         match block.state {
-            State::Live if is_kept => {}
+            State::Live if is_kept => {
+                self.cached = self.cached.saturating_add(info.size);
+                return;
+            }
             State::Live => {
                 self.live = self.live.saturating_add(info.size);
                 self.add(info.pool, Metric::Allocation, 1);

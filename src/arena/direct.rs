@@ -177,7 +177,7 @@ impl<F: Clone> ArenaState<F> {
             return false;
         };
         self.counters.segment_taken(span, info.pool, stack);
-        self.gave(id, info);
+        self.gave(id, info, None);
         self.counters.went_direct();
         true
     }
@@ -187,11 +187,9 @@ impl<F: Clone> ArenaState<F> {
     /// where it is gone with its context, or the driver took it all the same.
     fn was_refused(&mut self, direct: Direct) -> Option<Bytes> {
         let (id, info) = self.enter_direct(direct.span, direct.requested, direct.stack)?;
-        self.prepare_peak(info.pool, info.size, info.requested);
-        self.counters.free_refused(id, info, direct.span);
-        if let Some(packing) = &mut self.packing {
-            packing.rose(self.counters.live());
-        }
+        self.count_given(&info, None, |counters| {
+            counters.free_refused(id, info, direct.span);
+        });
         Some(self.heap.pages.enter(direct.span))
     }
 

@@ -21,7 +21,7 @@ use crate::heap::fit::{Fit, Search};
 use crate::stats::StackId;
 use crate::strategy::packing::Packing;
 use crate::strategy::{Pool, Route};
-use crate::thread_cache::MOST_KEPT;
+use crate::thread_cache::{MOST_KEPT, OwnCache};
 
 /// A request on its way through the arena.
 #[derive(Copy, Clone)]
@@ -29,6 +29,8 @@ pub(super) struct Want {
     pub(super) fit: Fit,
     /// Where in the program it was made, if that was looked at.
     pub(super) stack: StackId,
+    /// The cache of the thread that makes it, if it has one.
+    pub(super) own: Option<OwnCache>,
 }
 
 impl Want {
@@ -146,7 +148,8 @@ impl<D: Driver> Arena<D> {
             size,
             pool,
         };
-        let want = Want { fit, stack };
+        let own = if may_keep { self.own_cache() } else { None };
+        let want = Want { fit, stack, own };
         let (mut hit, closing) = self.take_or_close(want, !may_keep);
         if hit.is_none() && may_keep {
             hit = self.take_counted(request);
@@ -304,18 +307,14 @@ impl<F: Clone> ArenaState<F> {
             pool,
             stack: want.stack,
         };
-        self.gave(cut.id, info);
+        self.gave(cut.id, info, want.own);
         address
     }
 
-    /// The program got a block.
+    /// The program got a block, on a thread with this cache.
     #[inline]
-    pub(super) fn gave(&mut self, id: BlockId, info: BlockInfo) {
-        self.prepare_peak(info.pool, info.size, info.requested);
-        self.counters.handed_out(id, info);
-        if let Some(packing) = &mut self.packing {
-            packing.rose(self.counters.live());
-        }
+    pub(super) fn gave(&mut self, id: BlockId, info: BlockInfo, own: Option<OwnCache>) {
+        self.count_given(&info, own, |counters| counters.handed_out(id, info));
     }
 
     /// Takes a block back from the program.

@@ -6,10 +6,9 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
-use crate::strategy::Pool;
-use crate::thread_cache::{Figure, Held, Kept, OwnCache, Recalled, Uncounted};
-
-const FIGURES: [Figure; 3] = [Figure::Blocks, Figure::Bytes, Figure::Asked];
+use crate::counters::{BlockInfo, Counters};
+use crate::stats::StackId;
+use crate::thread_cache::{Figure, Headroom, Kept, OwnCache, Recalled};
 
 /// All threads together may keep this part of what is reserved, or so much.
 const KEPT_PART: u64 = 32;
@@ -23,8 +22,8 @@ const TINY_ARENA: Bytes = Bytes::mib(64);
 /// it may not have to grow.
 const SMALL_KEPT: Bytes = Bytes::mib(4);
 
-/// But not where that many times what they keep was handed out again since the arena
-/// grew last, if it is not more than a half of all, or than one thread may keep.
+/// But not from a thread that has taken that many times what it keeps since the arena
+/// grew last.
 const SERVES: u64 = 2;
 
 /// What one thread may keep at the least and at the most, and between these which
@@ -60,37 +59,73 @@ impl<F: Clone> ArenaState<F> {
         Bytes::new(pool.get() / CACHE_PART).clamp(CACHE_LEAST, CACHE_MOST)
     }
 
-    /// Before a block of this size is handed out: where a figure would pass its
-    /// peak, takes the room of all caches in it away, so that it is exact.
-    pub(super) fn prepare_peak(&mut self, pool: Pool, size: Bytes, request: Bytes) {
-        if self.caches.are_closed() {
-            return;
-        }
-        let would = self.counters.would_peak(pool, size, request);
-        if would == [false; 3] {
-            return;
-        }
+    /// Counts, by `count`, a block that the program got, on a thread with this cache.
+    /// Where a figure would pass its peak by that, room of caches in it comes first:
+    /// of the thread's own, which holds no other thread up; and if that is not
+    /// enough all of it, so that the figure is exact. What is left then is shared.
+    pub(super) fn count_given(
+        &mut self,
+        info: &BlockInfo,
+        own: Option<OwnCache>,
+        count: impl FnOnce(&mut Counters),
+    ) {
         let pool = self.heap.pool_of_kept();
-        let mut held = self.caches.hold();
-        for (figure, would) in FIGURES.into_iter().zip(would) {
-            let losing = held.iter_mut().filter(|_| would);
-            losing.for_each(|kept| self.counters.lost_room(pool, kept, figure));
+        let mut held = Vec::new();
+        if !self.caches.are_closed() {
+            let beyond = self.counters.beyond_peak(pool, info);
+            let beyond = self.take_own_room(own, beyond);
+            if !beyond.is_none() {
+                held = self.caches.hold();
+                for figure in Figure::ALL
+                    .into_iter()
+                    .filter(|&figure| beyond.of(figure) > 0)
+                {
+                    let losing = held.iter_mut();
+                    losing.for_each(|kept| self.counters.lost_room(pool, kept, figure));
+                }
+            }
         }
+        count(&mut self.counters);
+        // Half of it is for who asks, and the others get the rest, in even parts.
+        held.sort_by_key(|kept| !own.is_some_and(|own| own.has(kept)));
+        let parts = (1..held.len() as u64).rev();
+        for (kept, part) in held.iter_mut().zip(std::iter::once(2).chain(parts)) {
+            kept.grant(self.counters.grant(pool, part));
+        }
+        if let Some(packing) = &mut self.packing {
+            packing.rose(self.counters.live());
+        }
+    }
+
+    /// Takes so much room from a thread's own cache, in each figure of which it has
+    /// that much; what is still to be had.
+    fn take_own_room(&mut self, own: Option<OwnCache>, room: Headroom) -> Headroom {
+        let kept = own.filter(|_| !room.is_none()).and_then(OwnCache::hold_now);
+        let Some(mut kept) = kept else {
+            return room;
+        };
+        let given = kept.give_room(room);
+        self.counters.ungrant(self.heap.pool_of_kept(), given);
+        room.less(given)
     }
 
     /// Hands out a block that the calling thread keeps, and gives its cache room
     /// for more.
     pub(super) fn take_kept(&mut self, own: OwnCache, request: Bytes) -> Option<Address> {
         let pool = self.heap.pool_of_kept();
-        let Uncounted { address, word } = self.hub.take_uncounted(own, request)?;
-        self.prepare_peak(pool, word.size(), request);
-        self.counters.handed_out_again(pool, word, request);
-        if let Some(packing) = &mut self.packing {
-            packing.rose(self.counters.live());
-        }
-        let room = self.counters.grant(pool);
-        if !self.hub.grant(own, room) {
-            self.counters.ungrant(pool, room);
+        let (address, size) = own.hold_now()?.take_uncounted(request)?;
+        let info = BlockInfo {
+            address,
+            size,
+            requested: request,
+            pool,
+            stack: StackId::NONE,
+        };
+        self.count_given(&info, Some(own), |counters| {
+            counters.handed_out_again(&info)
+        });
+        if let Some(mut kept) = own.hold_now() {
+            kept.grant(self.counters.grant(pool, 2));
         }
         Some(address)
     }
@@ -116,56 +151,58 @@ impl<F: Clone> ArenaState<F> {
     /// Takes a part of its blocks from a thread's cache.
     pub(super) fn shed_kept(&mut self, own: OwnCache) {
         let ended = self.hub.ended();
-        if let Some(mut kept) = own.hold() {
+        if let Some(mut kept) = own.hold_now() {
             kept.shed(ended, |block| self.take_back(&block));
         }
         self.counters.was_cached();
     }
 
-    /// Before growth, calls back what threads keep. Not in a small arena where that is
-    /// little, or serves them well: it grows rather than that they lose it. Whether it
-    /// did.
+    /// Before growth, calls back what threads keep. In a small arena what serves its
+    /// thread well stays: the arena grows rather than that the thread loses it.
+    /// Whether anything came back.
     pub(super) fn recall_for_growth(&mut self) -> bool {
-        let mut held = self.caches.hold();
-        let sum = |held: &[Held], of: fn(&Kept) -> u64| held.iter().map(|kept| of(kept)).sum();
-        let bytes = Bytes::new(sum(&held, Kept::bytes));
-        let blocks: u64 = sum(&held, Kept::blocks);
-        // What a thread that has ended keeps serves nobody any more.
-        let served: u64 = held.iter_mut().map(|kept| kept.take_served()).sum();
-        drop(held);
         let reserved = self.counters.reserved();
-        let most = CACHE_MOST.get().max(reserved.get() / 2);
-        let serves = served >= SERVES * blocks && bytes.get() <= most;
-        let is_little = bytes < SMALL_KEPT;
-        let keeps = match reserved {
-            reserved if reserved < TINY_ARENA => is_little || serves,
-            reserved if reserved < SMALL_ARENA => serves && !is_little,
-            _ => false,
-        };
-        let recalls = !self.caches.are_closed() && !keeps;
-        if recalls {
-            self.recall();
+        let bytes = self.caches.hold().iter().map(|kept| kept.bytes()).sum();
+        let is_little = Bytes::new(bytes) < SMALL_KEPT;
+        let (is_tiny, is_small) = (reserved < TINY_ARENA, reserved < SMALL_ARENA);
+        if is_tiny && is_little {
+            return false;
         }
-        recalls
+        let may_stay = is_tiny || is_small && !is_little;
+        self.recall_where(|kept| {
+            // What a thread that has ended keeps serves nobody any more.
+            let serves = kept.take_served() >= SERVES * kept.blocks();
+            !(may_stay && serves)
+        })
     }
 
     /// Calls back what threads keep, and closes their caches.
     pub(super) fn recall(&mut self) {
-        if self.caches.are_closed() {
-            return;
-        }
+        self.recall_where(|_| true);
+    }
+
+    /// The same of those of which `goes` is true. Whether there was one. All lose their
+    /// room, since what comes into limbo counts as active again.
+    fn recall_where(&mut self, mut goes: impl FnMut(&mut Kept) -> bool) -> bool {
         let (ended, pool) = (self.hub.ended(), self.heap.pool_of_kept());
-        for mut kept in self.caches.hold_to_close() {
-            for figure in FIGURES {
-                self.counters.lost_room(pool, &mut kept, figure);
+        let closing = self.caches.hold_to_close(|kept| {
+            for figure in Figure::ALL {
+                self.counters.lost_room(pool, kept, figure);
             }
+            goes(kept)
+        });
+        let recalls = !closing.is_empty();
+        for mut kept in closing {
             self.counters.passed(pool, &kept.activity());
             kept.recall(ended, |block| self.take_back(&block));
         }
-        if let Some(packing) = &mut self.packing {
-            let _comes_down = packing.fell(self.counters.live());
+        if recalls {
+            if let Some(packing) = &mut self.packing {
+                let _comes_down = packing.fell(self.counters.live());
+            }
+            self.counters.was_cached();
         }
-        self.counters.was_cached();
+        recalls
     }
 
     /// A block that a thread has kept is free, or waits with those of its epoch.
@@ -177,11 +214,15 @@ impl<F: Clone> ArenaState<F> {
         if let Some(chunk) = is_idle {
             self.counters.fell_idle(chunk);
         }
+        let info = BlockInfo::of(&block, pool);
         if recalled.is_reclaimable {
-            // It is a piece of a chunk.
-            let _ = self.put_back(id, &block, pool);
+            let joined = self.heap.join(id, &block, pool);
+            if let Some(joined) = joined {
+                self.counters.joined(info, &joined);
+                self.heap.enter(&joined);
+            }
         } else {
-            self.counters.entered_limbo(block.size);
+            self.counters.recalled_to_limbo(info);
             self.heap.wait(id, block.requested, false);
             self.limbo.push_to(recalled.epoch, id, &block);
         }

@@ -93,16 +93,20 @@ impl OfPool<'_> {
         *total = total.wrapping_add(by);
     }
 
-    /// How far both are below their peaks.
+    /// How far this pool and both together are below their peaks.
+    #[inline]
     pub(super) fn below_peak(&self, metric: Metric) -> u64 {
+        let own = &self.values[metric as usize];
+        let below = own.peak.saturating_sub(own.current);
+        below.min(self.below_peak_of_all(metric))
+    }
+
+    /// How far both pools together are below their peak.
+    #[inline]
+    pub(super) fn below_peak_of_all(&self, metric: Metric) -> u64 {
         let metric = metric as usize;
-        let own = &self.values[metric];
-        let all = own.current.wrapping_add(self.other[metric].current);
-        let (own, all) = (
-            own.peak.saturating_sub(own.current),
-            self.peaks[metric].saturating_sub(all),
-        );
-        own.min(all)
+        let all = (self.values[metric].current).wrapping_add(self.other[metric].current);
+        self.peaks[metric].saturating_sub(all)
     }
 
     /// Undoes a decrease; true as for `update_peak`.

@@ -4,8 +4,8 @@
 //! passed unseen. Cost: a step for each size of block when room is taken away.
 
 use crate::address::Bytes;
-use crate::counters::Counters;
-use crate::page_map::{SLOT, SlotWord};
+use crate::counters::{BlockInfo, Counters};
+use crate::page_map::SLOT;
 use crate::stats::{Metric, size_class};
 use crate::strategy::Pool;
 use crate::thread_cache::{Activity, Figure, Headroom, Kept};
@@ -13,24 +13,43 @@ use crate::thread_cache::{Activity, Figure, Headroom, Kept};
 /// The most that one cache is given without a free.
 const MOST_ROOM: Bytes = Bytes::mib(16);
 
+/// The metrics that this is a figure of.
+fn metrics_of(figure: Figure) -> &'static [Metric] {
+    match figure {
+        Figure::Blocks => &[Metric::Allocation, Metric::Active],
+        Figure::Bytes => &[Metric::AllocatedBytes, Metric::ActiveBytes],
+        Figure::Asked => &[Metric::RequestedBytes],
+    }
+}
+
 impl Counters {
-    /// The figures, of this pool, that a block would bring to a new peak.
+    /// How much of a block would pass a peak of which the room of caches, of blocks of
+    /// the pool `cached`, is a part.
     #[inline]
-    pub(crate) fn would_peak(&mut self, pool: Pool, size: Bytes, request: Bytes) -> [bool; 3] {
-        let metrics = self.metrics.of(pool);
-        [
-            metrics.below_peak(Metric::Allocation) < 1,
-            metrics.below_peak(Metric::AllocatedBytes) < size.get(),
-            metrics.below_peak(Metric::RequestedBytes) < request.get(),
-        ]
+    pub(crate) fn beyond_peak(&mut self, cached: Pool, info: &BlockInfo) -> Headroom {
+        let metrics = self.metrics.of(info.pool);
+        let beyond = |figure, more: u64| {
+            let below = metrics_of(figure).iter().map(|&metric| {
+                if info.pool == cached {
+                    metrics.below_peak(metric)
+                } else {
+                    metrics.below_peak_of_all(metric)
+                }
+            });
+            more.saturating_sub(below.min().unwrap_or(more))
+        };
+        let bytes = beyond(Figure::Bytes, info.size.get());
+        Headroom {
+            blocks: beyond(Figure::Blocks, 1),
+            bytes: bytes.next_multiple_of(SLOT.get()),
+            asked: beyond(Figure::Asked, info.requested.get()),
+        }
     }
 
     /// A cache of blocks of this pool has no room any more in one of them.
     pub(crate) fn lost_room(&mut self, pool: Pool, cache: &mut Kept, figure: Figure) {
         if figure == Figure::Bytes {
-            if std::mem::take(&mut self.live_rose) {
-                self.stats.classes_at_peak = self.stats.classes_live;
-            }
+            self.note_peak();
             for (size, fewer) in cache.fewer() {
                 let live = &mut self.stats.classes_live[size_class(size)];
                 live.blocks = live.blocks.wrapping_sub(fewer);
@@ -38,12 +57,10 @@ impl Counters {
             }
         }
         let room = cache.take_room(figure);
-        let metric = match figure {
-            Figure::Blocks => Metric::Allocation,
-            Figure::Bytes => Metric::AllocatedBytes,
-            Figure::Asked => Metric::RequestedBytes,
-        };
-        self.metrics.of(pool).fall(metric, room);
+        let mut metrics = self.metrics.of(pool);
+        for &metric in metrics_of(figure) {
+            metrics.fall(metric, room);
+        }
     }
 
     /// So much happened in a cache of blocks of this pool.
@@ -63,50 +80,56 @@ impl Counters {
         }
     }
 
-    /// The program got a block that a thread had kept; this was said of it then.
-    pub(crate) fn handed_out_again(&mut self, pool: Pool, word: SlotWord, requested: Bytes) {
-        let size = word.size();
+    /// The program got a block that a thread had kept.
+    pub(crate) fn handed_out_again(&mut self, info: &BlockInfo) {
         self.stats.hits += 1;
         self.stats.thread_hits += 1;
-        let mut metrics = self.metrics.of(pool);
-        metrics.raise(Metric::Allocation, 1);
-        metrics.raise(Metric::AllocatedBytes, size.get());
-        metrics.passed(Metric::Active, 1);
-        metrics.passed(Metric::ActiveBytes, size.get());
-        metrics.lower(Metric::RequestedBytes, word.request().get());
-        metrics.raise(Metric::RequestedBytes, requested.get());
-        metrics.update_peak(Metric::Allocation);
-        self.live_rose |= metrics.update_peak(Metric::AllocatedBytes);
-        self.count_allocation(size, requested);
+        self.got(info);
     }
 
-    /// Headroom for a cache of blocks of this pool, that counts as used.
-    pub(crate) fn grant(&mut self, pool: Pool) -> Headroom {
+    /// Headroom for a cache of blocks of this pool, that counts as used: this part of
+    /// what there is below the peaks.
+    pub(crate) fn grant(&mut self, pool: Pool, part: u64) -> Headroom {
         let mut metrics = self.metrics.of(pool);
-        let mut part = |metric, unit: Bytes| {
-            let room =
-                (metrics.below_peak(metric) / 2).min(MOST_ROOM.get() / SLOT.get() * unit.get());
+        let mut part = |figure, unit: Bytes| {
+            let most = MOST_ROOM.get() / SLOT.get() * unit.get();
+            let metrics_of = metrics_of(figure);
+            let below = metrics_of.iter().map(|&metric| metrics.below_peak(metric));
+            let room = (below.min().unwrap_or(0) / part).min(most);
             let room = Bytes::new(room).round_down(unit).get();
-            metrics.return_to(metric, room);
+            for &metric in metrics_of {
+                metrics.return_to(metric, room);
+            }
             room
         };
-        let block = Bytes::new(1);
         Headroom {
-            blocks: part(Metric::Allocation, block),
-            bytes: part(Metric::AllocatedBytes, SLOT),
-            asked: part(Metric::RequestedBytes, SLOT),
+            blocks: part(Figure::Blocks, Bytes::new(1)),
+            bytes: part(Figure::Bytes, SLOT),
+            asked: part(Figure::Asked, Bytes::new(1)),
         }
     }
 
     /// Undoes `grant`.
     pub(crate) fn ungrant(&mut self, pool: Pool, room: Headroom) {
+        self.note_peak();
         let mut metrics = self.metrics.of(pool);
-        metrics.lower(Metric::Allocation, room.blocks);
-        metrics.lower(Metric::AllocatedBytes, room.bytes);
-        metrics.lower(Metric::RequestedBytes, room.asked);
+        for figure in Figure::ALL {
+            for &metric in metrics_of(figure) {
+                metrics.fall(metric, room.of(figure));
+            }
+        }
     }
 
-    /// A block that was recalled is in limbo.
+    /// A block that was recalled is in limbo, and counts as every other there.
+    pub(crate) fn recalled_to_limbo(&mut self, info: BlockInfo) {
+        let mut metrics = self.metrics.of(info.pool);
+        metrics.return_to(Metric::Active, 1);
+        metrics.return_to(Metric::ActiveBytes, info.size.get());
+        metrics.return_to(Metric::RequestedBytes, info.requested.get());
+        self.entered_limbo(info.size);
+    }
+
+    /// So much more is in limbo.
     pub(crate) fn entered_limbo(&mut self, size: Bytes) {
         self.limbo = self.limbo.saturating_add(size);
         self.stats.limbo.peak = self.stats.limbo.peak.max(self.limbo);

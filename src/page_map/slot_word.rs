@@ -107,12 +107,6 @@ impl SlotWord {
         SlotWord(self.0 | KEPT)
     }
 
-    /// The same block, held by the program again, which asked for as much.
-    #[inline]
-    pub(crate) fn live(self) -> SlotWord {
-        SlotWord(self.0 & !KEPT)
-    }
-
     /// The same block, held by the program, which asked for so much.
     #[inline]
     pub(crate) fn requested(self, request: Bytes) -> SlotWord {

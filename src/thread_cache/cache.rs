@@ -80,10 +80,18 @@ impl Caches {
         self.open.iter().map(|cache| cache.hold()).collect()
     }
 
-    /// The same; they are to be closed.
-    pub(crate) fn hold_to_close(&mut self) -> Vec<Held> {
-        let held = self.hold();
-        self.closed.append(&mut self.open);
+    /// The same of those of which `closes` is true; they are to be closed.
+    pub(crate) fn hold_to_close(&mut self, mut closes: impl FnMut(&mut Kept) -> bool) -> Vec<Held> {
+        let mut held = Vec::new();
+        self.open.retain(|cache| {
+            let mut kept = cache.hold();
+            let stays = !closes(&mut kept);
+            if !stays {
+                self.closed.push(cache);
+                held.push(kept);
+            }
+            stays
+        });
         held
     }
 

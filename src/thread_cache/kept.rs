@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::address::{Address, Bytes};
-use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT, SlotWord};
+use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
 use crate::stats::{ClassCount, SIZE_CLASSES, size_class};
 use crate::thread_cache::queue::{KeptBlock, Queue};
 use crate::thread_cache::room::{Figure, Headroom, PackedRoom};
@@ -135,39 +135,26 @@ impl Kept {
     fn take_first(&mut self, number: usize, request: Bytes) -> Option<Address> {
         let inside = self.inside.as_deref_mut()?;
         let size = inside.sizes.get_mut(number)?;
-        let &KeptBlock {
-            address,
-            slot,
-            batch,
-        } = size.blocks.first()?;
-        if batch >= self.over {
+        let block = *size.blocks.first()?;
+        if block.batch >= self.over {
             return None;
         }
         let room = self.room.without(PackedRoom::of(1, number as u64 + 1))?;
-        let kept = slot.word();
-        let live = if kept.request() == request {
-            kept.live()
-        } else {
-            let asked = self.asked + kept.request().get();
-            self.asked = asked.checked_sub(request.get())?;
-            kept.requested(request)
-        };
+        self.asked = self.asked.checked_sub(request.get())?;
         self.room = room;
         size.blocks.pop();
         size.requested += request.get();
-        slot.hand_out(live);
-        Some(address)
+        block.slot.hand_out(block.word.requested(request));
+        Some(block.address)
     }
 
-    /// The same whatever room there is: the arena counts it. What was said of the
-    /// block while it was kept.
-    pub(crate) fn take_uncounted(&mut self, request: Bytes) -> Option<(Address, SlotWord)> {
+    /// The same whatever room there is: the arena counts it. With it, its size.
+    pub(crate) fn take_uncounted(&mut self, request: Bytes) -> Option<(Address, Bytes)> {
         let sizes = &mut self.inside.as_deref_mut()?.sizes;
         let number = sizes.near(number_of(request), self.over)?;
-        let KeptBlock { address, slot, .. } = sizes.get_mut(number)?.take()?;
-        let word = slot.word();
-        slot.hand_out(word.requested(request));
-        Some((address, word))
+        let block = sizes.get_mut(number)?.take()?;
+        block.slot.hand_out(block.word.requested(request));
+        Some((block.address, block.word.size()))
     }
 
     /// Whether there is such a block.
@@ -233,9 +220,11 @@ impl Kept {
         }
         self.left = left;
         self.room = self.room.with(block);
+        self.asked += word.request().get();
         size.blocks.push(KeptBlock {
             address,
             slot,
+            word,
             batch: self.open,
         });
         true
@@ -245,12 +234,14 @@ impl Kept {
     pub(crate) fn prepare(&mut self, slot: CacheableSlot, address: Address) {
         if let Some(inside) = self.inside.as_deref_mut() {
             let batch = self.open;
+            let word = slot.word();
             let filler = KeptBlock {
                 address,
                 slot,
+                word,
                 batch,
             };
-            inside.sizes.grow(slot.word().slots_less_one(), filler);
+            inside.sizes.grow(word.slots_less_one(), filler);
         }
     }
 
@@ -302,6 +293,25 @@ impl Kept {
         let slots = room.bytes / SLOT.get();
         self.room = self.room.with(PackedRoom::of(room.blocks, slots));
         self.asked += room.asked;
+    }
+
+    /// Takes so much room away, in each figure of which there is that much: what it
+    /// took.
+    pub(crate) fn give_room(&mut self, mut room: Headroom) -> Headroom {
+        let has = self.room();
+        for (wanted, has) in [
+            (&mut room.blocks, has.blocks),
+            (&mut room.bytes, has.bytes),
+            (&mut room.asked, has.asked),
+        ] {
+            if *wanted > has {
+                *wanted = 0;
+            }
+        }
+        let taken = PackedRoom::of(room.blocks, room.bytes / SLOT.get());
+        self.room = self.room.without(taken).unwrap_or_default();
+        self.asked -= room.asked;
+        room
     }
 
     /// Closes the open batch: its number; none where nothing is in it.

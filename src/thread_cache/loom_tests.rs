@@ -118,7 +118,7 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
             })
         };
         let mut recalled = Vec::new();
-        for mut kept in caches.hold_to_close() {
+        for mut kept in caches.hold_to_close(|_| true) {
             kept.recall(hub.ended(), |block| {
                 recalled.push((block.epoch, block.is_reclaimable))
             });
@@ -129,7 +129,9 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
         assert!(made || (epoch.is_none() && !is_reclaimable));
         // What is freed into it later waits for a fence of its own.
         let map = &hub.map;
-        map.cacheable(BLOCK).unwrap().hand_out(word(map).live());
+        map.cacheable(BLOCK)
+            .unwrap()
+            .hand_out(word(map).requested(SIZE));
         let next = with_block_kept(&hub, &mut caches);
         owner.join().unwrap();
         assert_eq!(hub.take_refreshed(next, SIZE), None);
@@ -144,7 +146,7 @@ fn loom_who_had_a_cache_has_it_no_more() {
         let hub = Arc::new(CacheHub::new(map(), ARENA));
         let mut caches = Caches::default();
         let before = caches.open(hub.serial(), Bytes::mib(1));
-        for mut kept in caches.hold_to_close() {
+        for mut kept in caches.hold_to_close(|_| true) {
             kept.recall(hub.ended(), |_| unreachable!());
         }
         let late = {

@@ -9,6 +9,7 @@
 use std::cell::Cell;
 
 use crate::thread_cache::cache::{Held, ThreadCache};
+use crate::thread_cache::kept::Kept;
 
 /// Arenas besides the last one.
 const OTHERS: usize = 7;
@@ -55,16 +56,19 @@ impl OwnCache {
     }
 
     /// The cache, if it is open for the thread; waits for who has it for a moment.
-    pub(super) fn hold_now(self) -> Option<Held> {
+    pub(crate) fn hold_now(self) -> Option<Held> {
         let kept = self.cache?.hold();
         (kept.opening() == self.opening).then_some(kept)
     }
 
-    /// Whether it is open for the thread. Who has it for a moment is no reason for
-    /// another.
+    /// Whether this is the cache, open for the thread.
+    pub(crate) fn has(self, kept: &Kept) -> bool {
+        kept.opening() == self.opening
+    }
+
+    /// Whether it is open for the thread.
     pub(crate) fn is_open(self) -> bool {
-        let kept = self.cache.and_then(ThreadCache::try_hold);
-        kept.is_none_or(|kept| kept.opening() == self.opening)
+        self.hold_now().is_some()
     }
 }
 

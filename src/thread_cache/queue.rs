@@ -4,16 +4,19 @@
 //! is copied to one of twice its length.
 
 use crate::address::Address;
-use crate::page_map::CacheableSlot;
+use crate::page_map::{CacheableSlot, SlotWord};
 
 /// The length of a ring when the first block comes.
 const FIRST: usize = 16;
 
-/// A block, what is said of it, and the batch in which it was freed.
+/// A block, where it is told of and what was said there before it was kept, and the
+/// batch in which it was freed. The word stands here too, so that it can be written
+/// without having been read: another processor may have its line.
 #[derive(Copy, Clone)]
 pub(super) struct KeptBlock {
     pub(super) address: Address,
     pub(super) slot: CacheableSlot,
+    pub(super) word: SlotWord,
     pub(super) batch: u64,
 }
 
@@ -122,7 +125,8 @@ mod tests {
             for (batch, put) in (0..).zip(puts) {
                 if put {
                     let address = Address::new(batch * 512);
-                    let block = KeptBlock { address, slot, batch };
+                    let word = SlotWord::NONE;
+                    let block = KeptBlock { address, slot, word, batch };
                     if queue.is_full() {
                         prop_assert_eq!(queue.grow(block), batch == 0 || queue.put() == 0);
                     }

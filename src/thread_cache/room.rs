@@ -11,14 +11,40 @@ pub(crate) enum Figure {
     Asked,
 }
 
+impl Figure {
+    pub(crate) const ALL: [Figure; 3] = [Figure::Blocks, Figure::Bytes, Figure::Asked];
+}
+
 /// By how much the arena's figures may rise without it: of blocks that the program
-/// holds, of their bytes, and of what was asked for, of these and of others that
-/// are not free.
+/// holds, of their bytes, and of what was asked for.
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Headroom {
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
     pub(crate) asked: u64,
+}
+
+impl Headroom {
+    pub(crate) fn of(&self, figure: Figure) -> u64 {
+        match figure {
+            Figure::Blocks => self.blocks,
+            Figure::Bytes => self.bytes,
+            Figure::Asked => self.asked,
+        }
+    }
+
+    /// What is left without this, which is no more.
+    pub(crate) fn less(&self, other: Headroom) -> Headroom {
+        Headroom {
+            blocks: self.blocks - other.blocks,
+            bytes: self.bytes - other.bytes,
+            asked: self.asked - other.asked,
+        }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.blocks | self.bytes | self.asked == 0
+    }
 }
 
 /// Blocks and their slots in one word, slots in the low half. The highest bit of a

@@ -1,7 +1,7 @@
 //! The queues of a cache, one for each size of block.
 //!
 //! Invariant: what a queue holds was handed out last for a request of its own size
-//! class. Cost: 8 KiB, and 24 bytes for each block that a queue once held at a time.
+//! class. Cost: 8 KiB, and 32 bytes for each block that a queue once held at a time.
 
 use crate::address::Bytes;
 use crate::page_map::{MOST_CACHEABLE, SLOT};

@@ -179,6 +179,18 @@ pub trait Driver: Send + Sync {
         self.fence()
     }
 
+    /// Makes a fence and asks for it at once: `None` where all work before it is
+    /// done. An implementation may do both in one passage, and need not keep a
+    /// fence that nobody waits for.
+    ///
+    /// # Errors
+    /// As `fence`. A question that fails counts as a fence that is not reached.
+    fn fence_unless_done(&self) -> Result<Option<Self::Fence>, Code> {
+        let fence = self.fence()?;
+        let is_done = self.may_fence() && self.reached(&fence) == Ok(true);
+        Ok((!is_done).then_some(fence))
+    }
+
     /// Whether the work before the fence is done.
     ///
     /// # Errors

@@ -116,7 +116,8 @@ impl<D: Driver> Arena<D> {
     /// The same behind a fence of this kind.
     fn close_by(&self, extent: Extent, fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>) {
         if let Some(closing) = self.close_batch(extent) {
-            self.fence_epoch(closing, fence, None);
+            let fence = fence(&self.driver).map(Some);
+            self.fenced(closing, fence, Then::PutBack);
         }
     }
 
@@ -153,8 +154,15 @@ impl<D: Driver> Arena<D> {
     /// Makes the fence of a closed epoch, and available what the device is done
     /// with; a request is served where it is done with this epoch.
     fn fence_and_poll(&self, closing: Option<Closing<'_, D>>, then: Then) -> Fenced {
-        let fence = |closing| self.fence_epoch(closing, Driver::fence, Some(then));
-        let fenced = closing.map_or(Fenced::Not, fence);
+        let fenced = closing.map_or(Fenced::Not, |closing| {
+            // Where something older waits, this one is not done before it.
+            let fence = if closing.is_oldest {
+                self.driver.fence_unless_done()
+            } else {
+                self.driver.fence().map(Some)
+            };
+            self.fenced(closing, fence, then)
+        });
         if matches!(fenced, Fenced::Not | Fenced::Waits) {
             let then = match then {
                 Then::Take(_) => Then::PutBack,
@@ -225,31 +233,35 @@ impl<D: Driver> Arena<D> {
         })
     }
 
-    /// Makes the fence of a closed epoch; where that fails, the epoch is open
-    /// again. With `then`, asks for it too where nothing older waits.
-    fn fence_epoch(
+    /// What a call of the driver means for a closed epoch: it made the fence, or found
+    /// that the device is done; where it failed, the epoch is open again.
+    fn fenced(
         &self,
         closing: Closing<'_, D>,
-        fence: impl FnOnce(&Metered<D>) -> Result<D::Fence, Code>,
-        then: Option<Then>,
+        fence: Result<Option<D::Fence>, Code>,
+        then: Then,
     ) -> Fenced {
-        let number = closing.number;
-        let Ok(fence) = fence(&self.driver) else {
-            return Fenced::Not;
-        };
-        let then = then.filter(|_| closing.is_oldest && self.driver.may_fence());
-        if let Some(then) = then
-            && self.driver.reached(&fence) == Ok(true)
-            && let Some(taken) = self.end_epochs(number, then, true)
-        {
-            closing.stays_closed();
-            return Fenced::Ended(taken);
+        let Closing {
+            number, is_oldest, ..
+        } = closing;
+        match fence {
+            Err(_) => return Fenced::Not,
+            Ok(Some(fence)) => {
+                closing.stays_closed();
+                let mut state = self.state.lock();
+                state.counters.epoch_closed();
+                state.limbo.set_fence(number, fence);
+            }
+            Ok(None) => {
+                // Nothing ends where the context may be ending.
+                let Some(taken) = self.end_epochs(number, then, true) else {
+                    return Fenced::Not;
+                };
+                closing.stays_closed();
+                return Fenced::Ended(taken);
+            }
         }
-        closing.stays_closed();
-        let mut state = self.state.lock();
-        state.counters.epoch_closed();
-        state.limbo.set_fence(number, fence);
-        if then.is_some() {
+        if is_oldest {
             Fenced::Busy
         } else {
             Fenced::Waits

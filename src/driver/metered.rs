@@ -133,8 +133,8 @@ impl Meter {
     /// The same, but only some of the calls are timed.
     #[inline]
     fn sample<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
-        let before = self.calls.load(Ordering::Relaxed);
-        if before.is_multiple_of(SAMPLED) {
+        if self.is_sampled() {
+            let before = self.calls.load(Ordering::Relaxed);
             let (result, ns) = clocked(call);
             let mut count = CallCount::one(ns, result.is_err());
             // It stands for those since the last one.
@@ -142,6 +142,18 @@ impl Meter {
             self.count(count);
             return result;
         }
+        self.untimed(call)
+    }
+
+    /// Whether the next call is one of those that are timed.
+    #[inline]
+    fn is_sampled(&self) -> bool {
+        (self.calls.load(Ordering::Relaxed)).is_multiple_of(SAMPLED)
+    }
+
+    /// Counts a call that is not timed.
+    #[inline]
+    fn untimed<T>(&self, call: impl FnOnce() -> Result<T, Code>) -> Result<T, Code> {
         let result = call();
         self.calls.fetch_add(1, Ordering::Relaxed);
         if result.is_err() {
@@ -353,6 +365,20 @@ impl<D: Driver> Driver for Metered<D> {
             add_to_call(ns);
         }
         result
+    }
+
+    fn fence_unless_done(&self) -> Result<Option<D::Fence>, Code> {
+        if self.fence.is_sampled() || self.reached.is_sampled() {
+            // What each of the two takes is seen only where they are apart.
+            let fence = self.fence()?;
+            let is_done = self.may_fence() && self.reached(&fence) == Ok(true);
+            return Ok((!is_done).then_some(fence));
+        }
+        let made = self.fence.untimed(|| self.driver.fence_unless_done());
+        if made.is_ok() {
+            self.reached.calls.fetch_add(1, Ordering::Relaxed);
+        }
+        made
     }
 
     fn reached(&self, fence: &D::Fence) -> Result<bool, Code> {

@@ -13,6 +13,7 @@ mod current;
 mod stay;
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -316,11 +317,36 @@ impl Context {
     }
 
     /// Records one event over the whole context.
-    pub(crate) fn record(self: &Arc<Context>) -> Result<Arc<Event>, Code> {
+    pub(crate) fn record(self: &Arc<Context>) -> Result<Events, Code> {
         let mark = self.blank()?;
         // SAFETY: the context, and an event of it.
         self.call_now(|| unsafe { real::cuCtxRecordEvent(self.handle(), mark.event()) })?;
-        Ok(mark)
+        Ok(Events::One(mark.keep()))
+    }
+
+    /// The same, and asks for the event in the same passage, if `may_ask` then
+    /// says so: none where all work of the context is done.
+    pub(crate) fn record_unless_done(
+        self: &Arc<Context>,
+        may_ask: impl FnOnce() -> bool,
+    ) -> Result<Events, Code> {
+        let mark = self.blank()?;
+        let mut is_recorded = false;
+        let done = self.within_now(|| {
+            // SAFETY: the context, and an event of it.
+            Code::check(unsafe { real::cuCtxRecordEvent(self.handle(), mark.event()) })?;
+            is_recorded = true;
+            if !may_ask() {
+                return Err(Code::NOT_READY);
+            }
+            // SAFETY: an event of the context that is never destroyed.
+            Code::check(unsafe { real::cuEventQuery(mark.event()) })
+        });
+        match done {
+            Ok(()) => Ok(Events::None),
+            Err(_) if is_recorded => Ok(Events::One(mark.keep())),
+            Err(code) => Err(code),
+        }
     }
 
     /// Records an event on a stream of the context, which must stay alive.
@@ -328,7 +354,7 @@ impl Context {
         let mark = self.blank()?;
         // SAFETY: an event of the context; the stream is the caller's promise.
         self.call_now(|| unsafe { real::cuEventRecord(mark.event(), stream) })?;
-        Ok(mark)
+        Ok(mark.keep())
     }
 
     /// Waits for the whole context: the last resort without an event.
@@ -338,11 +364,11 @@ impl Context {
     }
 
     /// An event of this context, to be recorded.
-    fn blank(self: &Arc<Context>) -> Result<Arc<Event>, Code> {
-        Ok(Arc::new(Event {
+    fn blank(self: &Arc<Context>) -> Result<Blank<'_>, Code> {
+        Ok(Blank {
             event: self.event()?,
-            context: Arc::clone(self),
-        }))
+            context: self,
+        })
     }
 
     fn event(&self) -> Result<usize, Code> {
@@ -354,6 +380,34 @@ impl Context {
         // SAFETY: writes the answer to a local.
         self.call_now(|| unsafe { real::cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING) })?;
         Ok(event.expose_provenance())
+    }
+}
+
+/// An event that is not recorded yet, or that nobody has to wait for. Dropping it
+/// gives it back to its context.
+struct Blank<'a> {
+    event: usize,
+    context: &'a Arc<Context>,
+}
+
+impl Drop for Blank<'_> {
+    fn drop(&mut self) {
+        self.context.idle.lock().push(self.event);
+    }
+}
+
+impl Blank<'_> {
+    fn event(&self) -> CUevent {
+        ptr::with_exposed_provenance_mut(self.event)
+    }
+
+    /// The same, recorded.
+    fn keep(self) -> Arc<Event> {
+        let blank = ManuallyDrop::new(self);
+        Arc::new(Event {
+            event: blank.event,
+            context: Arc::clone(blank.context),
+        })
     }
 }
 

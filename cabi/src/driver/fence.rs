@@ -82,6 +82,16 @@ impl Fence {
         Ok(Fence { own, others })
     }
 
+    /// The same; `None` if all of that work is done. The caller has passed the gate
+    /// that captures close.
+    pub(crate) fn of_all_unless_done(context: &Arc<Context>) -> Result<Option<Fence>, Code> {
+        let own = streams::mark_unless_done(context)?;
+        let Fence { others, .. } = Fence::of_others(context)?;
+        let fence = Fence { own, others };
+        let is_done = fence.own.len() == 0 && fence.is_reached_by_others() == Ok(true);
+        Ok((!is_done).then_some(fence))
+    }
+
     /// A fence on the work of all contexts but this one.
     pub(crate) fn of_others(context: &Arc<Context>) -> Result<Fence, Code> {
         let own = Events::None;

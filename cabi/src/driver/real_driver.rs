@@ -148,6 +148,11 @@ impl Driver for RealDriver {
         capture::outside(fence).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
     }
 
+    fn fence_unless_done(&self) -> Result<Option<Fence>, Code> {
+        let fence = || Fence::of_all_unless_done(&self.own);
+        capture::outside(fence).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
+    }
+
     fn fence_after_own(&self) -> Result<Fence, Code> {
         if !streams::marks_order() {
             return self.fence();

@@ -30,7 +30,7 @@ use vramalloc_core::Code;
 use vramalloc_core::patience::{Brief, Patience};
 
 use crate::driver::context::{Context, Event};
-use crate::driver::fence::Events;
+use crate::driver::fence::{Events, all_reached};
 use crate::driver::{capture, contexts};
 use crate::linker::resolve::driver_function;
 use crate::types::{CUstream, CudaResult};
@@ -194,15 +194,20 @@ impl Drop for InUse {
 /// # Errors
 /// What the driver returns; [`Code::NOT_READY`] if the context may be ending.
 pub(crate) fn mark(context: &Arc<Context>) -> Result<Events, Code> {
-    match mark_at_once(context) {
-        Err(code)
-            if !capture::is_about(code)
-                && !matches!(code, Code::DEINITIALIZED | Code::NOT_READY) =>
-        {
-            wait(context)
-        }
-        marked => marked,
-    }
+    mark_at_once(context).or_else(|code| wait_instead(context, code))
+}
+
+/// The same, and asks for them at once: none if all of that work is done.
+///
+/// # Errors
+/// As `mark`.
+pub(crate) fn mark_unless_done(context: &Arc<Context>) -> Result<Events, Code> {
+    let may_ask = || !capture::any();
+    let marked = mark_by(context, |context| context.record_unless_done(may_ask));
+    let marks = marked.or_else(|code| wait_instead(context, code))?;
+    // Several events were recorded one by one, and not asked for.
+    let is_done = marks_order() && may_ask() && all_reached(&marks) == Ok(true);
+    Ok(if is_done { Events::None } else { marks })
 }
 
 /// Records events as `mark` does, but never waits.
@@ -210,9 +215,18 @@ pub(crate) fn mark(context: &Arc<Context>) -> Result<Events, Code> {
 /// # Errors
 /// As `mark`; also if only a wait would do.
 pub(crate) fn mark_at_once(context: &Arc<Context>) -> Result<Events, Code> {
+    mark_by(context, Context::record)
+}
+
+/// The same where `over` records over a whole context.
+#[inline]
+fn mark_by(
+    context: &Arc<Context>,
+    over: impl FnOnce(&Arc<Context>) -> Result<Events, Code>,
+) -> Result<Events, Code> {
     let way = way();
     let marked = match way {
-        Way::Context => context.record().map(Events::One),
+        Way::Context => over(context),
         Way::Streams => mark_streams(context).map(|marks| Events::Several(marks.into())),
         Way::Wait | Way::Unknown => Err(Code::NOT_SUPPORTED),
     };
@@ -224,6 +238,15 @@ pub(crate) fn mark_at_once(context: &Arc<Context>) -> Result<Events, Code> {
         take(Way::Wait);
     }
     marked
+}
+
+/// Waits for the context where no event could be recorded for this reason.
+#[cold]
+fn wait_instead(context: &Arc<Context>, code: Code) -> Result<Events, Code> {
+    if capture::is_about(code) || matches!(code, Code::DEINITIALIZED | Code::NOT_READY) {
+        return Err(code);
+    }
+    wait(context)
 }
 
 fn wait(context: &Arc<Context>) -> Result<Events, Code> {

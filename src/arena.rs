@@ -46,6 +46,7 @@ use crate::config::{
     Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind, ThreadCacheSize,
 };
 use crate::driver::Driver;
+pub use crate::driver::metered::CallEnd;
 use crate::driver::metered::{Metered, call};
 use crate::error::Code;
 use crate::heap::Heap;
@@ -97,7 +98,7 @@ pub struct Arena<D: Driver> {
     /// Whether idle memory is to go back at the program's next free.
     owes: AtomicBool,
     /// Called at the end of calls; see [`Arena::followed_by`].
-    then: Option<fn()>,
+    then: Option<fn(CallEnd)>,
     watch: Watch,
     /// Why threads keep nothing, by the options.
     not_kept: Option<&'static str>,
@@ -226,9 +227,9 @@ impl<D: Driver> Arena<D> {
     }
 
     /// This arena, which calls `then` at the end of each call that did more than
-    /// hand a block out or take it back, when nothing is held.
+    /// hand a block out or take it back, when nothing is held, with what it did.
     #[must_use]
-    pub fn followed_by(mut self, then: fn()) -> Arena<D> {
+    pub fn followed_by(mut self, then: fn(CallEnd)) -> Arena<D> {
         self.then = Some(then);
         self
     }
@@ -237,14 +238,14 @@ impl<D: Driver> Arena<D> {
     /// where it waits for the device, and lets others know of its end.
     pub(super) fn counted<R>(&self, work: impl FnOnce() -> R) -> R {
         let (result, ended) = call(work);
-        let Some(waited) = ended else {
+        let Some((end, waited)) = ended else {
             return result;
         };
         if let Some(waited) = waited {
             self.state.lock().counters.waited(waited);
         }
         if let Some(then) = self.then {
-            then();
+            then(end);
         }
         result
     }

@@ -5,8 +5,10 @@
 //! the process ends. Invariant: no thread waits here for another, nor for a
 //! reader; nothing that others do to the file harms the process; what cannot be
 //! had (the folder, room on the disk) is told in the statistics and tried again
-//! [`LATER`]. Cost: for a call that is no hit, a clock, a lock of each arena and
-//! two system calls; once in a millisecond another.
+//! [`LATER`]. Cost: for a call that took memory from the driver or gave some back,
+//! a clock, a lock of each arena and two system calls; once in a millisecond
+//! another. For one that only made a fence, a clock, and the same once in some
+//! milliseconds ([`is_due`]).
 
 mod figures;
 mod mapping;
@@ -111,6 +113,41 @@ pub(crate) fn ready() -> Option<&'static Page> {
         }
     }
     made()
+}
+
+/// Whether a call that changed nothing but what is live is to write figures, and to
+/// look for an order: the first one in each tick of the kernel's coarse clock (1 to
+/// 10 ms), which costs no system call, and now and then where the program's clock
+/// stands still.
+pub(crate) fn is_due() -> bool {
+    const MOST: u64 = 64;
+    // Relaxed: they stand for themselves. Of threads that come together some are
+    // not counted, or all see the same tick.
+    static TICK: AtomicU64 = AtomicU64::new(0);
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let calls = CALLS.load(Ordering::Relaxed);
+    CALLS.store(calls.wrapping_add(1), Ordering::Relaxed);
+    let now = tick();
+    if TICK.load(Ordering::Relaxed) != now {
+        TICK.store(now, Ordering::Relaxed);
+        return true;
+    }
+    let is_due = calls.is_multiple_of(MOST);
+    if is_due && let Some(page) = PAGE.get() {
+        page.looked.store(0, Ordering::Relaxed);
+    }
+    is_due
+}
+
+/// A number that changes with each tick.
+fn tick() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a clock and a place for its time.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    now.tv_sec.cast_unsigned().rotate_left(32) ^ now.tv_nsec.cast_unsigned()
 }
 
 /// Whether a page may be made now.

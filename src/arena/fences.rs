@@ -14,7 +14,7 @@ use crate::arena::Arena;
 use crate::arena::hit::Want;
 use crate::arena::state::ArenaState;
 use crate::config::GarbageThreshold;
-use crate::driver::metered::{Metered, for_budget};
+use crate::driver::metered::{Metered, call_moves, for_budget};
 use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::Code;
 use crate::heap::block::Blocks;
@@ -412,6 +412,8 @@ impl<D: Driver> Arena<D> {
     /// free of it waits.
     pub fn flush(&self) {
         self.counted(|| {
+            // Who asks for it wants to see what there is.
+            call_moves();
             self.state.lock().recall();
             self.close_and_poll(Extent::All);
             self.decay();

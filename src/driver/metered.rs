@@ -34,13 +34,22 @@ pub(crate) struct Waited {
     pub(crate) for_budget: bool,
 }
 
+/// What a call of the program has done with the driver.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum CallEnd {
+    /// Nothing but making fences and asking for them: what is reserved is as it was.
+    Fenced,
+    /// It took memory or gave some back, or its caller asks how much there is.
+    Moved,
+}
+
 /// The program's call that this thread is in.
 #[derive(Copy, Clone, PartialEq, Eq)]
 enum Call {
     None,
     /// It has waited for nothing so far.
-    Running,
-    Waited(Waited),
+    Running(CallEnd),
+    Waited(CallEnd, Waited),
 }
 
 thread_local! {
@@ -56,50 +65,63 @@ impl Drop for Ending {
     }
 }
 
-/// Runs a call of the program and says that it has ended, and how long it
-/// waited, if it did. What is part of another call, also on another arena,
+/// Runs a call of the program and says that it has ended, what it did, and how
+/// long it waited, if it did. What is part of another call, also on another arena,
 /// counts there and is no end.
-pub(crate) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<Option<Waited>>) {
+pub(crate) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<(CallEnd, Option<Waited>)>) {
     if CALL.get() != Call::None {
         return (work(), None);
     }
     let _ending = Ending;
-    CALL.set(Call::Running);
+    CALL.set(Call::Running(CallEnd::Fenced));
     let result = work();
     match CALL.get() {
-        Call::Waited(waited) => (result, Some(Some(waited))),
-        Call::None | Call::Running => (result, Some(None)),
+        Call::Waited(end, waited) => (result, Some((end, Some(waited)))),
+        Call::Running(end) => (result, Some((end, None))),
+        Call::None => (result, Some((CallEnd::Moved, None))),
+    }
+}
+
+/// The call takes memory from the driver or gives some back, or its caller asks how
+/// much there is.
+pub(crate) fn call_moves() {
+    match CALL.get() {
+        Call::None => {}
+        Call::Running(_) => CALL.set(Call::Running(CallEnd::Moved)),
+        Call::Waited(_, waited) => CALL.set(Call::Waited(CallEnd::Moved, waited)),
     }
 }
 
 /// The call has waited so long.
 fn add_to_call(ns: u64) {
-    let before = match CALL.get() {
+    let (end, before) = match CALL.get() {
         Call::None => return,
-        Call::Running => Waited::default(),
-        Call::Waited(waited) => waited,
+        Call::Running(end) => (end, Waited::default()),
+        Call::Waited(end, waited) => (end, waited),
     };
-    CALL.set(Call::Waited(Waited {
+    let waited = Waited {
         ns: before.ns.saturating_add(ns),
         ..before
-    }));
+    };
+    CALL.set(Call::Waited(end, waited));
 }
 
 /// What `wait` waits, it does for the limbo budget.
 pub(crate) fn for_budget<R>(wait: impl FnOnce() -> R) -> R {
     let ns = || match CALL.get() {
-        Call::Waited(waited) => waited.ns,
-        Call::None | Call::Running => 0,
+        Call::Waited(_, waited) => waited.ns,
+        Call::None | Call::Running(_) => 0,
     };
     let before = ns();
     let result = wait();
-    if let Call::Waited(waited) = CALL.get() {
+    if let Call::Waited(end, waited) = CALL.get() {
         let more = waited.ns.saturating_sub(before);
-        CALL.set(Call::Waited(Waited {
+        let waited = Waited {
             budget_ns: waited.budget_ns.saturating_add(more),
             for_budget: true,
             ..waited
-        }));
+        };
+        CALL.set(Call::Waited(end, waited));
     }
     result
 }
@@ -234,6 +256,7 @@ impl<D: Driver> Metered<D> {
 
     /// A free by this call, which waits for nobody.
     pub(crate) fn free_by(&self, free: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        call_moves();
         self.free.time(free)
     }
 
@@ -269,6 +292,7 @@ impl<D: Driver> Metered<D> {
 
     /// Counts what the driver tells of during a call; what the call took in ns.
     fn with_told<T>(&self, call: impl FnOnce() -> T) -> (T, u64, Told) {
+        call_moves();
         let ((result, told), ns) = clocked(|| told::during(call));
         self.alloc.count(told.alloc);
         self.free.count(told.free);

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vramalloc_core::address::Bytes;
-use vramalloc_core::arena::Arena;
+use vramalloc_core::arena::{Arena, CallEnd};
 use vramalloc_core::config::StrategyKind;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
@@ -110,29 +110,36 @@ fn a_glance_is_what_the_statistics_say() {
 #[test]
 fn calls_that_are_no_hits_are_followed_by_one_look() {
     static LOOKS: AtomicU64 = AtomicU64::new(0);
-    fn looks() -> u64 {
-        LOOKS.swap(0, Ordering::Relaxed)
+    static MOVES: AtomicU64 = AtomicU64::new(0);
+    // How many there were, and how many of them after calls that took memory or gave
+    // some back, or asked for it.
+    fn looks() -> (u64, u64) {
+        let swapped = |count: &AtomicU64| count.swap(0, Ordering::Relaxed);
+        (swapped(&LOOKS), swapped(&MOVES))
     }
     let gpu = Gpu::new(Settings::default());
     let driver = gpu.driver(0).unwrap();
     let config = without_caches(StrategyKind::AutoGrowth);
     let quota = Quota::new(Bytes::MAX).into();
-    let arena = Arena::new(ArenaId(0), driver, &config, PageMap::new().into(), quota)
-        .followed_by(|| _ = LOOKS.fetch_add(1, Ordering::Relaxed));
+    let arena =
+        Arena::new(ArenaId(0), driver, &config, PageMap::new().into(), quota).followed_by(|end| {
+            LOOKS.fetch_add(1, Ordering::Relaxed);
+            MOVES.fetch_add(u64::from(end == CallEnd::Moved), Ordering::Relaxed);
+        });
     let get = || arena.allocate(Bytes::kib(4)).unwrap();
     let first = get();
-    assert_eq!(looks(), 1);
+    assert_eq!(looks(), (1, 1));
     let mut blocks: Vec<_> = (0..63).map(|_| get()).collect();
-    assert_eq!(looks(), 0);
+    assert_eq!(looks(), (0, 0));
     blocks
         .drain(..)
         .for_each(|block| arena.free(block).unwrap());
-    assert_eq!(looks(), 0);
+    assert_eq!(looks(), (0, 0));
     // The free that closes the batch.
     arena.free(first).unwrap();
-    assert_eq!(looks(), 1);
+    assert_eq!(looks(), (1, 0));
     arena.mem_info().unwrap();
-    assert_eq!(looks(), 1);
+    assert_eq!(looks(), (1, 1));
     arena.trim();
-    assert_eq!(looks(), 1);
+    assert_eq!(looks(), (1, 1));
 }

@@ -360,7 +360,7 @@ fn create(
                 arena
                     .watched(watch)
                     .relieved_by(relieve, live)
-                    .followed_by(settled),
+                    .followed_by(asked::ended),
             ),
             role: Role::Context(Box::new(ContextPools {
                 lanes: Lanes::new(),
@@ -425,7 +425,7 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
                 arena
                     .watched(watch)
                     .relieved_by(relieve, live)
-                    .followed_by(settled),
+                    .followed_by(asked::ended),
             ),
             role: Role::Lane(pool),
         }

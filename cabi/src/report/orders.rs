@@ -5,10 +5,12 @@
 //! own work and holds nothing, or by the thread that writes the statistics in
 //! between; in no signal handler and no callback of the driver. Nothing waits
 //! for the device, and no call of the program where bare CUDA would not. Cost:
-//! a few loads for a call that is no hit.
+//! for a call that is no hit, those of the [`page`]; a look at the clock for one
+//! that only made a fence.
 
 use std::path::Path;
 
+use vramalloc_core::arena::CallEnd;
 use vramalloc_core::control::{Order, OrderKind, Outcome};
 
 use crate::pools::device;
@@ -25,9 +27,12 @@ pub(crate) fn begin(_: &'static Start) {
     device::when_settled(after_call);
 }
 
-/// After a call that took memory or gave some back, or may have.
-fn after_call() {
-    look(page::ready);
+/// After a call that took memory from the driver or gave some back, and now and
+/// then after one that made a fence.
+fn after_call(end: CallEnd) {
+    if end == CallEnd::Moved || page::is_due() {
+        look(page::ready);
+    }
 }
 
 /// The same from a thread of ours. Whether it is worth looking again.

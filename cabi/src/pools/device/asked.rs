@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use vramalloc_core::Bytes;
+use vramalloc_core::arena::CallEnd;
 use vramalloc_core::stats::Glance;
 
 use super::{DevicePool, pools_on};
@@ -54,18 +55,23 @@ pub(crate) fn obey_limit(trim: fn(&DevicePool) -> Bytes) {
 }
 
 /// Called when a call to an arena that was no hit is over.
-static WHEN_SETTLED: OnceLock<fn()> = OnceLock::new();
+static WHEN_SETTLED: OnceLock<fn(CallEnd)> = OnceLock::new();
 
 /// Registers the one listener that is called at the end of each call to an
 /// arena that did more than take a block or put one back, and of each call that
 /// changed what there is past the pools; when nothing is held.
-pub(crate) fn when_settled(then: fn()) {
+pub(crate) fn when_settled(then: fn(CallEnd)) {
     let _again = WHEN_SETTLED.set(then);
 }
 
 /// A call is over that changed what the program holds.
 pub(crate) fn settled() {
+    ended(CallEnd::Moved);
+}
+
+/// A call to an arena is over that did this.
+pub(super) fn ended(end: CallEnd) {
     if let Some(then) = WHEN_SETTLED.get() {
-        then();
+        then(end);
     }
 }

@@ -3,8 +3,8 @@
 
 usage: instructions.py [--check FILE]
 
-A pair is an allocation and a free of 4 KiB that the cache serves. Two numbers
-of pairs are run, and what lies between the counts is what the pairs took: the
+A pair is an allocation and a free of 4 KiB that the cache serves; of 2 MiB, which
+needs a fence, where the path is called fenced. Two numbers of pairs are run, and what lies between the counts is what the pairs took: the
 start of the process is in both. --check compares with the bounds in FILE,
 lines of `path bound`, and fails where a count is above its bound, or so far
 below that the bound no longer guards what was gained.
@@ -19,22 +19,25 @@ import tempfile
 
 from run import ARENA, LIGHT, PROGRAMS, SIM, environment, output, over, preloaded
 
-SIZE = 4096
+SIZE, FENCED = 4096, 2 << 20
 FEW, MANY = 2048, 12_288
 # Live blocks among which pairs are counted, for how cost grows.
 LIVE = (10, 100, 1000, 10_000, 100_000, 1_000_000)
 # A count below this share of its bound asks for a new bound.
 LEAST_SHARE = 0.85
+
+
+def preloaded_pairs(kind, size):
+    command = [PROGRAMS / f"pairs.{kind}", "count", size]
+    return lambda n: ([*command, n], over(LIGHT, SIM, **preloaded()))
+
+
 PATHS = {
     "arena": lambda n: ([ARENA, "count", f"size={SIZE}", f"pairs={n}"], environment()),
-    "preloaded_dynamic": lambda n: (
-        [PROGRAMS / "pairs.dynamic", "count", SIZE, n],
-        over(LIGHT, SIM, **preloaded()),
-    ),
-    "preloaded_static": lambda n: (
-        [PROGRAMS / "pairs.static", "count", SIZE, n],
-        over(LIGHT, SIM, **preloaded()),
-    ),
+    "preloaded_dynamic": preloaded_pairs("dynamic", SIZE),
+    "preloaded_static": preloaded_pairs("static", SIZE),
+    "fenced_dynamic": preloaded_pairs("dynamic", FENCED),
+    "fenced_static": preloaded_pairs("static", FENCED),
 }
 NUMBERED = re.compile(r"(ob|fn|cob|cfn|fl|fi|fe|cfi|cfl)=\((\d+)\)(?: (.*))?")
 

@@ -75,13 +75,20 @@ impl<D: Driver> Arena<D> {
         D::with_own_caches(|caches| caches.of(self.hub.serial()))
     }
 
+    /// Whether a request is of a size that threads keep blocks for.
+    #[inline(always)]
+    #[must_use]
+    pub fn may_be_kept(request: Bytes) -> bool {
+        // Zero bytes wrap.
+        request.get().wrapping_sub(1) < MOST_KEPT.get()
+    }
+
     /// Memory for a request, if the calling thread keeps a block of about its size
     /// that may be handed out: the shortest way of
     /// [`allocate`](Arena::allocate), for callers that look there first.
     #[inline(always)]
     pub fn allocate_kept(&self, request: Bytes) -> Option<Address> {
-        // Zero bytes wrap.
-        if request.get().wrapping_sub(1) >= MOST_KEPT.get() {
+        if !Self::may_be_kept(request) {
             return None;
         }
         self.hub.take(self.last_cache()?, request)

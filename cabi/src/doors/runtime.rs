@@ -11,6 +11,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Bytes, Code};
 
 use crate::pools::device::{self, Asking, DeviceArena, DevicePool};
@@ -55,7 +56,9 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
 }
 
 pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
-    if memory::is_ours(pointer.addr() as u64) && device::check_current().is_err() {
+    let address = pointer.addr() as u64;
+    let mut owner = device::owner(address);
+    if owner != Owner::Foreign && device::check_current().is_err() {
         // The runtime makes its context current on whatever thread calls it,
         // and the next call may be one that needs it.
         // SAFETY: freeing nothing does that and no more.
@@ -63,8 +66,10 @@ pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
         if result != 0 {
             return Some(result);
         }
+        // That took a while.
+        owner = device::owner(address);
     }
-    match memory::free(pointer.addr() as u64) {
+    match memory::free_of(owner, address) {
         Freed::Foreign => None,
         Freed::Done => Some(0),
         // SAFETY: an address without memory.
@@ -94,6 +99,7 @@ fn arena() -> Option<&'static DeviceArena> {
 /// The pool of the current context, if it is on the runtime's current device.
 /// `None` if look-ups do not reach the driver's doors: we would not hear when
 /// memory that is served here ends, is shared or is captured.
+#[inline]
 fn pool() -> Option<&'static DevicePool> {
     if reach::reach() != Reach::Doors {
         reach::hand_on();

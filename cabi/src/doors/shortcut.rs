@@ -12,8 +12,8 @@ use std::ptr;
 
 use vramalloc_core::{Address, Bytes};
 
-use crate::pools::device::{self, DevicePool};
-use crate::process::guard::ServingShortly;
+use crate::pools::device::{self, DeviceArena, DevicePool};
+use crate::process::guard::{Passed, ServingShortly};
 use crate::process::shortcut;
 use crate::real;
 use crate::real::passed;
@@ -23,7 +23,7 @@ use crate::types::{CUcontext, CUdeviceptr, CudaResult};
 /// has to be asked.
 #[inline(always)]
 pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Option<CudaResult> {
-    if address.is_null() || !shortcut::is_open() || !passed::cuMemAlloc_v2.get() {
+    if !may_be_kept(size) || address.is_null() || !is_open_to(&passed::cuMemAlloc_v2) {
         return None;
     }
     let found = allocate(device::last_pool(current()?)?, size)?;
@@ -43,7 +43,7 @@ pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
 /// be asked.
 #[inline(always)]
 pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Option<CudaResult> {
-    if pointer.is_null() || !shortcut::is_open() || !passed::cudaMalloc.get() {
+    if !may_be_kept(size) || pointer.is_null() || !is_open_to(&passed::cudaMalloc) {
         return None;
     }
     let context = current()?;
@@ -67,6 +67,18 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
 #[inline(always)]
 pub(crate) unsafe fn cudaFree(pointer: *mut c_void) -> Option<CudaResult> {
     (passed::cudaFree.get() && free(pointer.addr() as u64)).then_some(0)
+}
+
+/// Whether a request may be served from what a thread keeps: of others nothing is
+/// asked here.
+#[inline(always)]
+fn may_be_kept(size: usize) -> bool {
+    DeviceArena::may_be_kept(Bytes::new(size as u64))
+}
+
+#[inline(always)]
+fn is_open_to(door: &Passed) -> bool {
+    shortcut::is_open() && door.get()
 }
 
 /// The context that is current on this thread.

@@ -364,6 +364,7 @@ impl Context {
     }
 
     /// An event of this context, to be recorded.
+    #[inline]
     fn blank(self: &Arc<Context>) -> Result<Blank<'_>, Code> {
         Ok(Blank {
             event: self.event()?,
@@ -371,11 +372,14 @@ impl Context {
         })
     }
 
+    #[inline]
     fn event(&self) -> Result<usize, Code> {
         let idle = self.idle.lock().pop();
-        if let Some(event) = idle {
-            return Ok(event);
-        }
+        idle.map_or_else(|| self.new_event(), Ok)
+    }
+
+    #[cold]
+    fn new_event(&self) -> Result<usize, Code> {
         let mut event: CUevent = ptr::null_mut();
         // SAFETY: writes the answer to a local.
         self.call_now(|| unsafe { real::cuEventCreate(&raw mut event, EVENT_DISABLE_TIMING) })?;

@@ -86,9 +86,13 @@ impl Fence {
     /// that captures close.
     pub(crate) fn of_all_unless_done(context: &Arc<Context>) -> Result<Option<Fence>, Code> {
         let own = streams::mark_unless_done(context)?;
+        let is_done = own.len() == 0;
+        if !contexts::are_several() {
+            return Ok((!is_done).then_some(Fence { own, others: None }));
+        }
         let Fence { others, .. } = Fence::of_others(context)?;
         let fence = Fence { own, others };
-        let is_done = fence.own.len() == 0 && fence.is_reached_by_others() == Ok(true);
+        let is_done = is_done && fence.is_reached_by_others() == Ok(true);
         Ok((!is_done).then_some(fence))
     }
 

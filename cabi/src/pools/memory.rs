@@ -102,11 +102,6 @@ impl Freed {
     }
 }
 
-/// Whether an address lies in memory of ours.
-pub(crate) fn is_ours(address: CUdeviceptr) -> bool {
-    device::owner(address) != Owner::Foreign
-}
-
 /// Frees an address, whatever context is current.
 pub(crate) fn free(address: CUdeviceptr) -> Freed {
     free_if(address, || Ok(()))
@@ -118,12 +113,34 @@ pub(crate) fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), C
 }
 
 /// As [`free_if`], with `free` to free the block.
+#[inline]
 pub(crate) fn free_by(
     address: CUdeviceptr,
     check: impl FnOnce() -> Result<(), Code>,
     free: impl FnOnce(&DevicePool, Address) -> Result<(), FreeError>,
 ) -> Freed {
-    Freed::at(device::owner(address), check, |id| {
+    free_owned(device::owner(address), address, check, free)
+}
+
+/// Frees an address of which the owner was looked for just now.
+#[inline]
+pub(crate) fn free_of(owner: Owner, address: CUdeviceptr) -> Freed {
+    free_owned(
+        owner,
+        address,
+        || Ok(()),
+        |pool, address| pool.free(address),
+    )
+}
+
+#[inline]
+fn free_owned(
+    owner: Owner,
+    address: CUdeviceptr,
+    check: impl FnOnce() -> Result<(), Code>,
+    free: impl FnOnce(&DevicePool, Address) -> Result<(), FreeError>,
+) -> Freed {
+    Freed::at(owner, check, |id| {
         let pool = device::pool_with(id)?;
         let address = Address::new(address);
         let freed = holdings::free_by(address, || {

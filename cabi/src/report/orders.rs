@@ -31,8 +31,13 @@ pub(crate) fn begin(_: &'static Start) {
 /// then after one that made a fence.
 fn after_call(end: CallEnd) {
     if end == CallEnd::Moved || page::is_due() {
-        look(page::ready);
+        look_after_call();
     }
+}
+
+#[cold]
+fn look_after_call() {
+    look(page::ready);
 }
 
 /// The same from a thread of ours. Whether it is worth looking again.

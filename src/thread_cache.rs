@@ -45,7 +45,7 @@ use crate::page_map::{ArenaId, MOST_CACHEABLE, PageMap, SlotWord};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use cache::{Caches, Held};
-pub(crate) use kept::{Activity, Kept, Recalled};
+pub(crate) use kept::{Activity, Kept, Recalled, WORTH_BYTES};
 pub(crate) use own::OwnCache;
 pub use own::OwnCaches;
 pub(crate) use room::{Figure, Headroom};

@@ -8,7 +8,7 @@ use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
 use crate::counters::{BlockInfo, Counters};
 use crate::stats::StackId;
-use crate::thread_cache::{Figure, Headroom, Kept, OwnCache, Recalled};
+use crate::thread_cache::{Figure, Headroom, Kept, OwnCache, Recalled, WORTH_BYTES};
 
 /// All threads together may keep this part of what is reserved, or so much.
 const KEPT_PART: u64 = 32;
@@ -158,12 +158,16 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// Before growth, calls back what threads keep. In a small arena what serves its
-    /// thread well stays: the arena grows rather than that the thread loses it.
+    /// thread well stays: the arena grows rather than that the thread loses it. The
+    /// request is of the thread with the cache `own`.
     /// Whether anything came back.
-    pub(super) fn recall_for_growth(&mut self) -> bool {
+    pub(super) fn recall_for_growth(&mut self, own: Option<OwnCache>) -> bool {
         let reserved = self.counters.reserved();
         let bytes = self.caches.hold().iter().map(|kept| kept.bytes()).sum();
-        let is_little = Bytes::new(bytes) < SMALL_KEPT;
+        // What the thread itself keeps grows until it is worth a fence.
+        let owns = own.and_then(OwnCache::hold_now);
+        let owns = owns.map_or(0, |kept| kept.bytes().min(WORTH_BYTES));
+        let is_little = Bytes::new(bytes).saturating_sub(Bytes::new(owns)) < SMALL_KEPT;
         let (is_tiny, is_small) = (reserved < TINY_ARENA, reserved < SMALL_ARENA);
         if is_tiny && is_little {
             return false;

@@ -19,9 +19,8 @@ use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
 const BATCH_BYTES: u64 = 8 << 20;
 const BATCH_BLOCKS: u64 = 512;
 
-/// Where a request finds nothing else, a batch of so many is worth a fence: of the
-/// bytes, what threads keep in a small arena before it is called back for growth.
-const WORTH_BYTES: u64 = 2 << 20;
+/// Where a request finds nothing else, a batch of so many is worth a fence.
+pub(crate) const WORTH_BYTES: u64 = 15 << 19;
 const WORTH_BLOCKS: u64 = 256;
 
 /// And in such a cache only.

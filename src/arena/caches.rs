@@ -115,6 +115,19 @@ impl<D: Driver> Arena<D> {
         }
     }
 
+    /// The calling thread's cache. One that has none gets one where others free what it
+    /// takes.
+    pub(super) fn taking_cache(&self, request: Bytes) -> Option<OwnCache> {
+        let own = self.own_cache().filter(|own| own.is_open());
+        if own.is_some() || !D::with_own_caches(OwnCaches::asks_much) {
+            return own;
+        }
+        if self.state.lock().is_freed_by_others(request) {
+            self.open_cache();
+        }
+        self.own_cache()
+    }
+
     /// Frees the live block at `address`, if the calling thread keeps it and nothing
     /// has to be prepared for that; false where it is not freed. The shortest way
     /// of [`free`](Arena::free), for callers that know that the arena's own
@@ -171,7 +184,7 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// Lets the calling thread keep blocks from its next free on.
+    /// Lets the calling thread keep blocks from now on.
     fn open_cache(&self) {
         let mut state = self.state.lock();
         let most = match self.cache_size {

@@ -148,7 +148,7 @@ impl<D: Driver> Arena<D> {
             size,
             pool,
         };
-        let own = if may_keep { self.own_cache() } else { None };
+        let own = may_keep.then(|| self.taking_cache(request)).flatten();
         let want = Want { fit, stack, own };
         let (mut hit, closing) = self.take_or_close(want, !may_keep);
         if hit.is_none() && may_keep {

@@ -130,6 +130,26 @@ impl<F: Clone> ArenaState<F> {
         Some(address)
     }
 
+    /// Hands out a block that another thread has freed, with more of its size for the
+    /// calling thread's cache, if the other one hardly takes any itself.
+    pub(super) fn take_passed_on(&mut self, own: OwnCache, request: Bytes) -> Option<Address> {
+        let ended = self.hub.ended();
+        if self.caches.count() < 2 {
+            return None;
+        }
+        let mut to = own.hold_now()?;
+        let pass_on = |from: &mut Kept| from.pass_on(request, ended, &mut to);
+        let is_passed_on = self.caches.look_at_others(Some(own), pass_on);
+        drop(to);
+        is_passed_on.then(|| self.take_kept(own, request)).flatten()
+    }
+
+    /// Whether another thread frees what a thread without a cache takes.
+    pub(super) fn is_freed_by_others(&mut self, request: Bytes) -> bool {
+        let ended = self.hub.ended();
+        (self.caches).look_at_others(None, |kept| kept.gives(request, ended))
+    }
+
     /// Bytes that the program holds.
     pub(super) fn live(&self) -> Bytes {
         self.counters.live().saturating_sub(self.room())

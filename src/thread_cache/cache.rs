@@ -43,10 +43,15 @@ impl ThreadCache {
     }
 }
 
+/// So many of the others are looked at for a thread that finds nothing in its own.
+const LOOKS: usize = 4;
+
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Caches {
     open: Vec<&'static ThreadCache>,
+    /// Which one is looked at next for another thread.
+    next: usize,
     closed: Vec<&'static ThreadCache>,
 }
 
@@ -93,6 +98,25 @@ impl Caches {
             stays
         });
         held
+    }
+
+    /// Whether `look` says so of one of a few others than a thread's own: the last one
+    /// of which it did, and those after that.
+    pub(crate) fn look_at_others(
+        &mut self,
+        own: Option<OwnCache>,
+        mut look: impl FnMut(&mut Kept) -> bool,
+    ) -> bool {
+        let count = self.open.len();
+        for _ in 0..count.min(LOOKS) {
+            let others = self.open[self.next % count];
+            let is_own = own.is_some_and(|own| own.is(others));
+            if !is_own && look(&mut others.hold()) {
+                return true;
+            }
+            self.next = (self.next + 1) % count;
+        }
+        false
     }
 
     /// Gives up all of them: nothing is kept in any.

@@ -26,6 +26,12 @@ const WORTH_BLOCKS: u64 = 256;
 /// And in such a cache only.
 const WORTH_EARLY: u64 = 8 << 20;
 
+/// So many blocks pass from one thread to another at a time.
+const PARCEL: u64 = 64;
+
+/// The batch of blocks that the device is done with, wherever they come from.
+const DONE: u64 = 0;
+
 /// This part of its blocks leaves a cache that is full.
 const SHED: usize = 4;
 
@@ -154,6 +160,51 @@ impl Kept {
         let block = sizes.get_mut(number)?.take()?;
         block.slot.hand_out(block.word.requested(request));
         Some((block.address, block.word.size()))
+    }
+
+    /// A size that serves a request, of which the thread frees far more blocks than it
+    /// takes, and the device is done with one.
+    fn given(&mut self, request: Bytes, ended: u64) -> Option<usize> {
+        self.refresh(ended);
+        let sizes = &mut self.inside.as_deref_mut()?.sizes;
+        let number = sizes.near(number_of(request), self.over)?;
+        let size = sizes.get_mut(number)?;
+        (size.frees() >= 2 * size.allocations() + PARCEL).then_some(number)
+    }
+
+    /// Whether there is one.
+    pub(crate) fn gives(&mut self, request: Bytes, ended: u64) -> bool {
+        self.given(request, ended).is_some()
+    }
+
+    /// Passes blocks of that size on to another thread's cache; whether there are any.
+    pub(crate) fn pass_on(&mut self, request: Bytes, ended: u64, to: &mut Kept) -> bool {
+        let Some(number) = self.given(request, ended) else {
+            return false;
+        };
+        let over = self.over;
+        let inside = self.inside.as_deref_mut();
+        if let Some(size) = inside.and_then(|inside| inside.sizes.get_mut(number)) {
+            for _ in 0..PARCEL {
+                let next = size.is_reclaimable(over).then(|| size.take()).flatten();
+                next.into_iter().for_each(|block| to.take_over(number, block));
+            }
+        }
+        true
+    }
+
+    fn take_over(&mut self, number: usize, block: KeptBlock) {
+        let Some(inside) = self.inside.as_deref_mut() else {
+            return;
+        };
+        let block = KeptBlock {
+            batch: DONE,
+            ..block
+        };
+        inside.sizes.grow(number, block);
+        if let Some(size) = inside.sizes.get_mut(number) {
+            size.put_first(block);
+        }
     }
 
     /// Whether there is such a block.
@@ -363,6 +414,8 @@ impl Kept {
 
     pub(crate) fn open(&mut self, opening: u64, most: Bytes) {
         self.opening = opening;
+        // After that of `DONE`.
+        (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
         self.inside.get_or_insert_with(|| {
             Box::new(Inside {
                 sizes: Sizes::new(),

@@ -18,6 +18,10 @@ const OTHERS: usize = 7;
 /// less is not worth a cache.
 const FIRST_FREES: u32 = 4;
 
+/// One that only takes is worth one where others free what it takes; whether they do
+/// is looked at each so many requests that the arena itself has to serve.
+const ASKS: u32 = 64;
+
 /// Nor after it has forgotten so many caches: it uses too many arenas.
 const MOST_FORGOTTEN: u32 = 16;
 
@@ -61,6 +65,11 @@ impl OwnCache {
         (kept.opening() == self.opening).then_some(kept)
     }
 
+    /// Whether it is this one, open or closed.
+    pub(super) fn is(self, cache: &'static ThreadCache) -> bool {
+        self.cache.is_some_and(|own| std::ptr::eq(own, cache))
+    }
+
     /// Whether this is the cache, open for the thread.
     pub(crate) fn has(self, kept: &Kept) -> bool {
         kept.opening() == self.opening
@@ -79,6 +88,7 @@ pub struct OwnCaches {
     last: Cell<OwnCache>,
     others: Cell<[OwnCache; OTHERS]>,
     frees: Cell<u32>,
+    asks: Cell<u32>,
     forgotten: Cell<u32>,
 }
 
@@ -106,6 +116,7 @@ impl OwnCaches {
             last: Cell::new(NONE),
             others: Cell::new([NONE; OTHERS]),
             frees: Cell::new(0),
+            asks: Cell::new(0),
             forgotten: Cell::new(0),
         }
     }
@@ -115,6 +126,14 @@ impl OwnCaches {
         let frees = self.frees.get().saturating_add(1);
         self.frees.set(frees);
         frees >= FIRST_FREES && self.forgotten.get() < MOST_FORGOTTEN
+    }
+
+    /// Whether it is time for a look if others free what the thread takes, with this
+    /// request.
+    pub(crate) fn asks_much(&self) -> bool {
+        let asks = self.asks.get() + 1;
+        self.asks.set(asks % ASKS);
+        asks == ASKS && self.forgotten.get() < MOST_FORGOTTEN
     }
 
     /// The cache that the thread used last, if it is of this hub.

@@ -47,7 +47,7 @@ impl Queue {
 
     /// How many blocks there are.
     pub(super) fn len(&self) -> usize {
-        self.put - self.out
+        self.put.wrapping_sub(self.out)
     }
 
     /// How many ever went in.
@@ -55,7 +55,7 @@ impl Queue {
         self.put as u64
     }
 
-    /// How many came out.
+    /// How many came out, less those that were put first; wraps.
     pub(super) fn out(&self) -> u64 {
         self.out as u64
     }
@@ -63,7 +63,7 @@ impl Queue {
     /// Takes out the block that `first` found.
     #[inline]
     pub(super) fn pop(&mut self) {
-        self.out += 1;
+        self.out = self.out.wrapping_add(1);
     }
 
     /// Whether another block needs a longer ring.
@@ -82,6 +82,16 @@ impl Queue {
         }
     }
 
+    /// Puts in a block before all others; the queue is not full.
+    pub(super) fn push_first(&mut self, block: KeptBlock) {
+        let before = self.out.wrapping_sub(1);
+        let at = self.place(before);
+        if let Some(place) = self.ring.get_mut(at) {
+            *place = block;
+            self.out = before;
+        }
+    }
+
     /// Doubles the ring; whether it is the first one.
     #[cold]
     #[inline(never)]
@@ -89,7 +99,8 @@ impl Queue {
         let is_first = self.ring.is_empty();
         let mut ring = vec![filler; (2 * self.ring.len()).max(FIRST)].into_boxed_slice();
         let mask = ring.len() - 1;
-        for number in self.out..self.put {
+        for ahead in 0..self.len() {
+            let number = self.out.wrapping_add(ahead);
             ring[number & mask] = self.ring[self.place(number)];
         }
         self.ring = ring;
@@ -119,25 +130,30 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_goes_in_first_comes_out_first(puts in prop::collection::vec(any::<bool>(), 0..200)) {
+        fn what_goes_in_first_comes_out_first(steps in prop::collection::vec(0..4, 0..200)) {
             let slot = CacheableSlot::of_test();
-            let (mut queue, mut model) = (Queue::default(), VecDeque::new());
-            for (batch, put) in (0..).zip(puts) {
-                if put {
+            let (mut queue, mut model, mut is_new) = (Queue::default(), VecDeque::new(), true);
+            for (batch, step) in (0..).zip(steps) {
+                if step > 0 {
                     let address = Address::new(batch * 512);
                     let word = SlotWord::NONE;
                     let block = KeptBlock { address, slot, word, batch };
                     if queue.is_full() {
-                        prop_assert_eq!(queue.grow(block), batch == 0 || queue.put() == 0);
+                        prop_assert_eq!(queue.grow(block), std::mem::take(&mut is_new));
                     }
-                    queue.push(block);
-                    model.push_back(batch);
+                    if step == 1 {
+                        queue.push_first(block);
+                        model.push_front(batch);
+                    } else {
+                        queue.push(block);
+                        model.push_back(batch);
+                    }
                 } else {
                     prop_assert_eq!(queue.take().map(|block| block.batch), model.pop_front());
                 }
                 prop_assert_eq!(queue.first().map(|block| block.batch), model.front().copied());
                 prop_assert_eq!(queue.len(), model.len());
-                prop_assert_eq!(queue.put() - queue.out(), model.len() as u64);
+                prop_assert_eq!(queue.put().wrapping_sub(queue.out()), model.len() as u64);
             }
         }
     }

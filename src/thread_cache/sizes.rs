@@ -22,7 +22,7 @@ pub(super) struct Size {
     /// Bytes that were asked for since the cache was opened.
     pub(super) requested: u64,
     /// Blocks that came out of the queue other than for a request that is counted
-    /// here.
+    /// here, less those that came in other than by a free; wraps.
     uncounted: u64,
     /// Frees less allocations, when the room was taken away last.
     noted: u64,
@@ -54,7 +54,7 @@ impl Size {
     }
 
     pub(super) fn allocations(&self) -> u64 {
-        self.blocks.out() - self.uncounted
+        self.blocks.out().wrapping_sub(self.uncounted)
     }
 
     /// Whether the device is done with its first block, if batches below this
@@ -82,8 +82,14 @@ impl Size {
     /// Takes out the oldest block, but for a request that is counted here.
     pub(super) fn take(&mut self) -> Option<KeptBlock> {
         let first = self.blocks.take()?;
-        self.uncounted += 1;
+        self.uncounted = self.uncounted.wrapping_add(1);
         Some(first)
+    }
+
+    /// Puts in a block before all others, that was not freed here.
+    pub(super) fn put_first(&mut self, block: KeptBlock) {
+        self.blocks.push_first(block);
+        self.uncounted = self.uncounted.wrapping_sub(1);
     }
 
     /// Counts from zero again; it holds nothing.

@@ -89,8 +89,12 @@ impl CacheHub {
     #[inline(always)]
     pub(crate) fn take(&self, own: OwnCache, request: Bytes) -> Option<Address> {
         let mut kept = own.hold()?;
-        let taken = kept.take_exact(request);
-        taken.or_else(|| take_near(kept, request))
+        let Some(address) = kept.take_exact(request) else {
+            return take_near(kept, request);
+        };
+        // Here, so that the compiler joins no ways.
+        drop(kept);
+        Some(address)
     }
 
     /// The same after another look at which epochs have ended. This and what follows

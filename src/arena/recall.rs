@@ -20,7 +20,7 @@ const TINY_ARENA: Bytes = Bytes::mib(64);
 
 /// What threads keep there is called back before growth from so much on: with that
 /// it may not have to grow.
-const SMALL_KEPT: Bytes = Bytes::mib(4);
+const SMALL_KEPT: u64 = 4 << 20;
 
 /// But not from a thread that has taken that many times what it keeps since the arena
 /// grew last.
@@ -76,12 +76,14 @@ impl<F: Clone> ArenaState<F> {
             let beyond = self.take_own_room(own, beyond);
             if !beyond.is_none() {
                 held = self.caches.hold();
-                for figure in Figure::ALL
-                    .into_iter()
-                    .filter(|&figure| beyond.of(figure) > 0)
-                {
+                let is_beyond = |figure: &Figure| beyond.of(*figure) > 0;
+                for figure in Figure::ALL.into_iter().filter(is_beyond) {
                     let losing = held.iter_mut();
                     losing.for_each(|kept| self.counters.lost_room(pool, kept, figure));
+                }
+                // What the program holds at a peak is told by class.
+                if beyond.bytes > 0 && self.counters.beyond_peak(pool, info).bytes > 0 {
+                    (held.iter_mut()).for_each(|kept| self.counters.count_classes(kept));
                 }
             }
         }
@@ -183,16 +185,15 @@ impl<F: Clone> ArenaState<F> {
     /// Whether anything came back.
     pub(super) fn recall_for_growth(&mut self, own: Option<OwnCache>) -> bool {
         let reserved = self.counters.reserved();
-        let bytes = self.caches.hold().iter().map(|kept| kept.bytes()).sum();
+        let bytes: u64 = self.caches.hold().iter().map(|kept| kept.bytes()).sum();
         // What the thread itself keeps grows until it is worth a fence.
         let owns = own.and_then(OwnCache::hold_now);
         let owns = owns.map_or(0, |kept| kept.bytes().min(WORTH_BYTES));
-        let is_little = Bytes::new(bytes).saturating_sub(Bytes::new(owns)) < SMALL_KEPT;
-        let (is_tiny, is_small) = (reserved < TINY_ARENA, reserved < SMALL_ARENA);
-        if is_tiny && is_little {
+        let is_tiny = reserved < TINY_ARENA;
+        if is_tiny && bytes - owns < SMALL_KEPT {
             return false;
         }
-        let may_stay = is_tiny || is_small && !is_little;
+        let may_stay = is_tiny || reserved < SMALL_ARENA && bytes >= SMALL_KEPT;
         self.recall_where(|kept| {
             // What a thread that has ended keeps serves nobody any more.
             let serves = kept.take_served() >= SERVES * kept.blocks();
@@ -217,6 +218,7 @@ impl<F: Clone> ArenaState<F> {
         });
         let recalls = !closing.is_empty();
         for mut kept in closing {
+            self.counters.count_classes(&mut kept);
             self.counters.passed(pool, &kept.activity());
             kept.recall(ended, |block| self.take_back(&block));
         }

@@ -48,19 +48,23 @@ impl Counters {
 
     /// A cache of blocks of this pool has no room any more in one of them.
     pub(crate) fn lost_room(&mut self, pool: Pool, cache: &mut Kept, figure: Figure) {
-        if figure == Figure::Bytes {
-            self.note_peak();
-            for (size, fewer) in cache.fewer() {
-                let live = &mut self.stats.classes_live[size_class(size)];
-                live.blocks = live.blocks.wrapping_sub(fewer);
-                live.bytes = (live.bytes).wrapping_sub(fewer.wrapping_mul(size.get()));
-            }
-        }
+        self.note_peak();
         let room = cache.take_room(figure);
         let mut metrics = self.metrics.of(pool);
         for &metric in metrics_of(figure) {
             metrics.fall(metric, room);
         }
+    }
+
+    /// Counts the blocks that the program holds by class, as far as a cache is part of
+    /// that.
+    pub(crate) fn count_classes(&mut self, cache: &mut Kept) {
+        self.note_peak();
+        cache.take_fewer(|size, fewer| {
+            let live = &mut self.stats.classes_live[size_class(size)];
+            live.blocks = live.blocks.wrapping_sub(fewer);
+            live.bytes = (live.bytes).wrapping_sub(fewer.wrapping_mul(size.get()));
+        });
     }
 
     /// So much happened in a cache of blocks of this pool.

@@ -36,11 +36,8 @@ impl RecentSubpages {
     #[inline]
     pub(crate) fn cacheable(&self, address: Address) -> Option<CacheableSlot> {
         let (subpage, slot) = place(address);
-        let recent = &self.0[index(subpage)];
-        if recent.subpage != subpage {
-            return None;
-        }
-        Some(CacheableSlot::new(&recent.slots[slot]))
+        let recent = self.0[index(subpage)];
+        (recent.subpage == subpage).then(|| CacheableSlot::new(&recent.slots[slot]))
     }
 
     /// The same of any subpage, which is remembered from now on.

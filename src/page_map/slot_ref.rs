@@ -98,6 +98,12 @@ impl CacheableSlot {
         SlotWord::from_word(self.0.load(Ordering::Acquire))
     }
 
+    /// The same, for `keep`, which looks again.
+    #[inline]
+    pub(crate) fn word_for_keep(self) -> SlotWord {
+        SlotWord::from_word(self.0.load(Ordering::Relaxed))
+    }
+
     /// A thread keeps the live block of which this was said; false where that is
     /// so no longer.
     #[inline]

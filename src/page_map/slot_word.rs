@@ -73,7 +73,7 @@ impl SlotWord {
             is_exact && size <= MOST_CACHEABLE && number < NUMBERS && u64::from(arena.0) < OWNERS;
         let word = (SlotWord::of_owner(arena) | number)
             | (size.get() / SLOT.get()).wrapping_sub(1) << SLOTS_SHIFT;
-        fits.then_some(SlotWord(word).requested(request))
+        fits.then(|| SlotWord(word).requested(request))
     }
 
     /// What the words of an arena's live blocks that threads may keep have in
@@ -107,12 +107,17 @@ impl SlotWord {
         SlotWord(self.0 | KEPT)
     }
 
-    /// The same block, held by the program, which asked for so much.
+    /// The same block, held by the program, which asked for one byte.
+    #[inline]
+    pub(crate) fn unrequested(self) -> SlotWord {
+        SlotWord(self.0 & !(KEPT | (REQUESTS - 1) << REQUEST_SHIFT))
+    }
+
+    /// The same block, of which that was said, held by the program, which asked for so
+    /// much, at most [`MOST_CACHEABLE`].
     #[inline]
     pub(crate) fn requested(self, request: Bytes) -> SlotWord {
-        let less_one = request.get().wrapping_sub(1) & (REQUESTS - 1);
-        let rest = self.0 & !(KEPT | (REQUESTS - 1) << REQUEST_SHIFT);
-        SlotWord(rest | less_one << REQUEST_SHIFT)
+        SlotWord(self.0 | request.get().wrapping_sub(1) << REQUEST_SHIFT)
     }
 
     /// The size of a block that threads may keep, in slots less one.
@@ -195,7 +200,7 @@ mod tests {
                 let (size, request) = (Bytes::new(slots * 512), Bytes::new(request));
                 let word = SlotWord::cacheable(arena, number, size, request).unwrap();
                 let owner = SlotWord::of_owner(arena);
-                for word in [word, word.kept().requested(request)] {
+                for word in [word, word.kept().unrequested().requested(request)] {
                     assert!(word.is_cacheable() && !word.is_kept() && word.is_live_of(owner));
                     assert!(!word.is_live_of(SlotWord::of_owner(ArenaId(arena.0 ^ 1))));
                     assert_eq!((word.size(), word.request()), (size, request));

@@ -187,7 +187,8 @@ impl Kept {
         if let Some(size) = inside.and_then(|inside| inside.sizes.get_mut(number)) {
             for _ in 0..PARCEL {
                 let next = size.is_reclaimable(over).then(|| size.take()).flatten();
-                next.into_iter().for_each(|block| to.take_over(number, block));
+                next.into_iter()
+                    .for_each(|block| to.take_over(number, block));
             }
         }
         true
@@ -251,7 +252,7 @@ impl Kept {
     /// cache.
     #[inline(always)]
     pub(crate) fn put(&mut self, owner: u64, slot: CacheableSlot, address: Address) -> bool {
-        let word = slot.word();
+        let word = slot.word_for_keep();
         if !word.is_live_of(owner) {
             return false;
         }
@@ -274,7 +275,7 @@ impl Kept {
         size.blocks.push(KeptBlock {
             address,
             slot,
-            word,
+            word: word.unrequested(),
             batch: self.open,
         });
         true
@@ -437,7 +438,7 @@ impl Kept {
     }
 
     /// Of each size, how many blocks fewer (or wrapped, more) the program has than
-    /// when the room was taken away last.
+    /// when that was asked for last.
     pub(crate) fn fewer(&self) -> impl Iterator<Item = (Bytes, u64)> + '_ {
         self.used().filter_map(|(number, size)| {
             let fewer = size.fewer_than_noted();
@@ -445,17 +446,22 @@ impl Kept {
         })
     }
 
+    /// The same for `each`; none fewer from then on.
+    pub(crate) fn take_fewer(&mut self, mut each: impl FnMut(Bytes, u64)) {
+        for (size, fewer) in self.fewer() {
+            each(size, fewer);
+        }
+        if let Some(inside) = self.inside.as_deref_mut() {
+            inside.sizes.change_used(Size::note);
+        }
+    }
+
     /// Takes room away.
     pub(crate) fn take_room(&mut self, of: Figure) -> u64 {
         match of {
             Figure::Blocks => self.room.take_blocks(),
             Figure::Asked => std::mem::take(&mut self.asked),
-            Figure::Bytes => {
-                if let Some(inside) = self.inside.as_deref_mut() {
-                    inside.sizes.change_used(Size::note);
-                }
-                self.room.take_slots() * SLOT.get()
-            }
+            Figure::Bytes => self.room.take_slots() * SLOT.get(),
         }
     }
 

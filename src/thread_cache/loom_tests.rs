@@ -131,7 +131,7 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
         let map = &hub.map;
         map.cacheable(BLOCK)
             .unwrap()
-            .hand_out(word(map).requested(SIZE));
+            .hand_out(word(map).unrequested().requested(SIZE));
         let next = with_block_kept(&hub, &mut caches);
         owner.join().unwrap();
         assert_eq!(hub.take_refreshed(next, SIZE), None);

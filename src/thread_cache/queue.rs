@@ -9,7 +9,7 @@ use crate::page_map::{CacheableSlot, SlotWord};
 /// The length of a ring when the first block comes.
 const FIRST: usize = 16;
 
-/// A block, where it is told of and what was said there before it was kept, and the
+/// A block, where it is told of and what is said there but for a request, and the
 /// batch in which it was freed. The word stands here too, so that it can be written
 /// without having been read: another processor may have its line.
 #[derive(Copy, Clone)]

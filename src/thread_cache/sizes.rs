@@ -24,7 +24,7 @@ pub(super) struct Size {
     /// Blocks that came out of the queue other than for a request that is counted
     /// here, less those that came in other than by a free; wraps.
     uncounted: u64,
-    /// Frees less allocations, when the room was taken away last.
+    /// Frees less allocations, when that was noted last.
     noted: u64,
 }
 

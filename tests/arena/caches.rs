@@ -10,7 +10,7 @@ use std::time::Duration;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::config::{Config, Decay, FreeSync, StrategyKind, ThreadCacheSize};
 use vramalloc_core::error::FreeError;
-use vramalloc_core::stats::{ArenaStats, Metric};
+use vramalloc_core::stats::{ArenaStats, ClassCount, Metric};
 use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain, without_caches};
@@ -154,6 +154,98 @@ fn the_figures_are_those_without_caches() {
         }
         rigs.iter().for_each(Rig::ends_clean);
     }
+}
+
+/// The same for three threads that take turns and free each other's blocks: whose
+/// cache has room near a peak, and who has which block, makes no difference.
+#[test]
+fn the_figures_are_those_without_caches_whoever_takes_and_frees() {
+    type Turn<'a> = Box<dyn FnOnce() + Send + 'a>;
+    for seed in 0..20 {
+        let mut random = Random(seed);
+        let rigs = [without_caches, plain]
+            .map(|config| Rig::new(&config(StrategyKind::AutoGrowth), DEVICE));
+        let live: std::sync::Mutex<Vec<[Address; 2]>> = std::sync::Mutex::default();
+        let most = 1 + random.below(100);
+        thread::scope(|scope| {
+            let (rigs, live) = (&rigs, &live);
+            let threads = [0; 3].map(|_| {
+                let (turn, turns) = sync_channel::<Turn>(0);
+                let (done, is_done) = sync_channel(0);
+                scope.spawn(move || {
+                    for turn in turns {
+                        turn();
+                        done.send(()).unwrap();
+                    }
+                });
+                (turn, is_done)
+            });
+            for step in 0..3000 {
+                let count = live.lock().unwrap().len();
+                let free = count > 0 && (count >= most || random.below(2) == 0);
+                let (size, which) = (SIZES[random.below(SIZES.len())], random.below(count.max(1)));
+                let (turn, is_done) = &threads[random.below(3)];
+                let step_of = move || {
+                    if free {
+                        let blocks = live.lock().unwrap().swap_remove(which);
+                        let freed = rigs.iter().zip(blocks).map(|(rig, at)| rig.arena.free(at));
+                        assert!(freed.into_iter().all(|freed| freed.is_ok()));
+                    } else {
+                        let blocks = [0, 1].map(|at: usize| rigs[at].get(Bytes::new(size)));
+                        live.lock().unwrap().push(blocks);
+                    }
+                };
+                turn.send(Box::new(step_of)).unwrap();
+                is_done.recv().unwrap();
+                if random.below(400) == 0 || step == 2999 {
+                    let [plain, kept] = [0, 1].map(|at: usize| rigs[at].arena.stats());
+                    assert_eq!(figures(&kept), figures(&plain), "seed {seed}, step {step}");
+                    assert_eq!(kept.classes_live, plain.classes_live, "seed {seed}");
+                    assert_eq!(kept.classes_at_peak, plain.classes_at_peak, "seed {seed}");
+                    rigs[1].arena.validate().unwrap();
+                }
+            }
+        });
+        for blocks in live.into_inner().unwrap() {
+            for (rig, block) in rigs.iter().zip(blocks) {
+                rig.arena.free(block).unwrap();
+            }
+        }
+        rigs.iter().for_each(Rig::ends_clean);
+    }
+}
+
+/// What a thread frees and never takes goes to the thread that takes it, not by way
+/// of the arena, and not before the device is done with it.
+#[test]
+fn blocks_go_from_who_frees_to_who_takes() {
+    let (rig, size) = (rig(), Bytes::kib(4));
+    let (full, to_free) = sync_channel::<Address>(1024);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            to_free
+                .into_iter()
+                .for_each(|block| free_all(&rig, [block]))
+        });
+        for number in 0..20_000 {
+            // The model notices a block that is handed out while it is used.
+            let block = rig.get(size);
+            if number % 64 == 0 {
+                rig.launch(block, size, MS / 10);
+                rig.gpu.pass(MS / 10);
+            }
+            full.send(block).unwrap();
+        }
+        drop(full);
+    });
+    let stats = rig.arena.stats();
+    assert!(stats.thread_hits > 10_000, "{}", stats.thread_hits);
+    assert_eq!(stats.hits + stats.misses, 20_000);
+    let count = |of: fn(&ClassCount) -> u64| stats.classes.iter().map(of).sum::<u64>();
+    assert_eq!(count(|class| class.allocations), 20_000);
+    assert_eq!(count(|class| class.frees), 20_000);
+    assert_eq!(stats.memory.all[Metric::Allocation].allocated, 20_000);
+    rig.ends_clean();
 }
 
 /// Threads that hand each other blocks, and are called back in between: no block is

@@ -1,7 +1,8 @@
 """How much memory the traces need: ours on the model device, PyTorch's and the
 preloaded library's on the simulated CUDA, which is the same device.
 
-Nothing here depends on time: one run says it.
+Nothing here depends on the host's time, so one run says it: where a program waits
+by sleeping between two questions, the simulated device goes on.
 """
 
 import gzip
@@ -15,6 +16,9 @@ KERNEL_NS = (0, 10_000, 50_000, 1_000_000)
 PASSES = 3
 PAGE = 2 << 20
 ROOMY = 160 << 30
+# How long a thread sleeps that means to sleep for 50 us, as the library does between
+# two questions whether the device is done.
+NAP_NS = 100_000
 FOLDER = ROOT / "target" / "bench" / "memory"
 # What calls cost on a real driver, in microseconds, from published figures:
 # cudaMalloc, launch, cudaFree 14 together; cudaEventRecord 0.175 to 0.244;
@@ -66,6 +70,7 @@ class Simulated:
             *self.folders,
             SIM_CUDA_MEMORY=memory,
             SIM_CUDA_DEVICES=1,
+            SIM_CUDA_NAP_NS=NAP_NS,
             SIM_CUDA_REPORT=self.report,
             **self.variables,
         )

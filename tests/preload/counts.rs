@@ -69,6 +69,24 @@ fn later_passes_take_nothing_from_the_driver() {
     }
 }
 
+/// Where the device lags behind, a program needs little more than it holds: it waits
+/// for what it has freed rather than take more. That the device goes on while it waits
+/// is told by `SIM_CUDA_NAP_NS`.
+#[test]
+fn a_program_that_waits_needs_little_more_than_it_holds() {
+    const LIVE: u64 = 1_150_623_744;
+    let trace = trace("llm_infer");
+    let trace = trace.to_string_lossy();
+    for over in [10, 80] {
+        let memory = LIVE / 1000 * (1000 + over);
+        let run = replay(&trace, Kind::Dynamic, "3")
+            .arg("50000")
+            .env("SIM_CUDA_NAP_NS", "100000")
+            .env("SIM_CUDA_MEMORY", &memory.to_string());
+        run.go().quiet(0).no_violations();
+    }
+}
+
 /// The driver's own count of allocations is that of the statistics, with the
 /// page that is kept back where there is a pool.
 #[test]

@@ -13,6 +13,7 @@
 //! | `SIM_CUDA_SEED` | 1 | seed of the clock's jitter |
 //! | `SIM_CUDA_KERNEL_NS` | 1000 | simulated time of a kernel without a meaning |
 //! | `SIM_CUDA_CALL_NS` | 1000 | simulated time of a driver call |
+//! | `SIM_CUDA_NAP_NS` | 0 | simulated time that passes, until the event at the most, where an event is asked for again and the device was given nothing in between: a program that waits so sleeps, and the device goes on |
 //! | `SIM_CUDA_CAPABILITY` | `9.0` | the devices' compute capability |
 //! | `SIM_CUDA_VERSION` | 13000 | the driver's version |
 //! | `SIM_CUDA_LACKS` | | names of functions that this driver is to lack |
@@ -47,6 +48,7 @@ pub(crate) struct Environment {
     pub(crate) seed: u64,
     pub(crate) kernel_ns: u64,
     pub(crate) call_ns: u64,
+    pub(crate) nap_ns: u64,
     pub(crate) queue: usize,
     pub(crate) strict: bool,
     pub(crate) orphans: bool,
@@ -68,6 +70,7 @@ impl Environment {
             seed: number("SIM_CUDA_SEED", 1),
             kernel_ns: number("SIM_CUDA_KERNEL_NS", 1_000),
             call_ns: number("SIM_CUDA_CALL_NS", 1_000),
+            nap_ns: number("SIM_CUDA_NAP_NS", 0),
             queue: number("SIM_CUDA_QUEUE", usize::MAX),
             strict: flag("SIM_CUDA_STRICT"),
             orphans: flag("SIM_CUDA_ORPHANS"),

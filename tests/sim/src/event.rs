@@ -164,7 +164,7 @@ driver! {
 
     fn cuEventQuery(call, handle: Handle) {
         let mark = call.mark_of(handle)?;
-        if call.sim.model.has_reached(&mark) { Ok(()) } else { Err(Code::NOT_READY) }
+        if call.sim.is_reached(handle, &mark) { Ok(()) } else { Err(Code::NOT_READY) }
     }
 
     fn cuEventSynchronize(call, handle: Handle) {

@@ -85,6 +85,9 @@ pub(crate) struct Machine {
     pub(crate) taken: Vec<i64>,
     /// The ends of the work in each context's queue, if queues have a limit.
     queues: BTreeMap<ContextId, VecDeque<Nanos>>,
+    /// The event that was asked for last, was not reached, and may be waited for
+    /// by asking: the device was given nothing since.
+    asked: Option<Handle>,
     /// The number of violations that were printed.
     announced: usize,
 }
@@ -142,6 +145,7 @@ impl Machine {
             host: HostMemory::default(),
             taken: Vec::new(),
             queues: BTreeMap::new(),
+            asked: None,
             announced: 0,
             environment,
         };
@@ -211,8 +215,21 @@ impl Machine {
         }
     }
 
+    /// Whether an event is reached. Where it was asked for before, the program
+    /// has slept in between.
+    pub(crate) fn is_reached(&mut self, event: Handle, mark: &Mark) -> bool {
+        if self.asked == Some(event) {
+            self.model.wait_within(mark, self.environment.nap_ns);
+            self.settle();
+        }
+        let reached = self.model.has_reached(mark);
+        self.asked = (!reached).then_some(event);
+        reached
+    }
+
     /// Adds an entry to a context's queue, which stays until it is done.
     pub(crate) fn stands_in_queue(&mut self, context: ContextId, ends: Nanos) {
+        self.asked = None;
         if self.environment.queue != usize::MAX {
             self.queues.entry(context).or_default().push_back(ends);
         }

@@ -53,6 +53,40 @@ fn a_mark_of_the_context_sees_all_streams() {
     assert!((4.9..5.1).contains(&apart), "{apart} ms");
 }
 
+/// A program that asks until an event is reached sleeps in between, and the device
+/// goes on; one that gives it more work does not.
+#[test]
+fn a_program_that_asks_again_has_slept() {
+    let program = Program::new();
+    let (s, block) = (stream(1), alloc(MIB));
+    let event: Handle = made(|to| cuEventCreate(to, 0));
+    let questions = |nap| {
+        let mut lock = crate::machine::lock();
+        lock.as_mut().unwrap().environment.nap_ns = nap;
+        drop(lock);
+        let _ = program.fill(s, block, 1, 1, 5 * MS);
+        assert_eq!(cuEventRecord(event, s), 0);
+        (1..9000).find(|_| cuEventQuery(event) == 0)
+    };
+    let without = questions(0).unwrap();
+    assert!((4000..7000).contains(&without), "{without}");
+    assert_eq!(questions(MS), Some(6));
+    // Another event, or work in between, and nothing is waited for.
+    let _ = program.fill(s, block, 1, 1, 5 * MS);
+    let other: Handle = made(|to| cuEventCreate(to, 0));
+    assert_eq!([cuEventRecord(event, s), cuEventRecord(other, s)], [0, 0]);
+    for _ in 0..20 {
+        assert_eq!([cuEventQuery(event), cuEventQuery(other)], [600, 600]);
+        assert_eq!(program.fill(s, block, 1, 1, 0), 0);
+        assert_eq!([cuEventQuery(other), cuEventRecord(other, s)], [600, 0]);
+    }
+    // The device is not ahead of the event.
+    questions(50 * MS);
+    let _ = program.fill(s, block, 1, 1, 5 * MS);
+    assert_eq!(cuEventQuery(event), 0);
+    assert_eq!([cuEventRecord(event, s), cuEventQuery(event)], [0, 600]);
+}
+
 #[test]
 fn the_twin_takes_stream_0_for_the_threads_own() {
     let program = Program::new();

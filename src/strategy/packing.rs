@@ -11,6 +11,8 @@
 //! * what is reserved stays within a little of the most that the program has
 //!   held: beyond that, idle chunks are opened, or given back and taken again
 //!   as one chunk, rather than more taken;
+//! * a program that has come back to its peak exchanges nothing for a slab of small
+//!   requests: what would go back is larger, and taken again at the next peak;
 //! * where the device is filling up, idle chunks always go back before others
 //!   are cut, and the program waits for what it has freed, as it would have
 //!   waited in the driver's own free. A program that repeats finds most of its
@@ -47,6 +49,10 @@ const FILLS: u64 = 60;
 const SLACK: u64 = 80;
 const SLACK_STEP: u64 = 5;
 const SLACK_MOST: u64 = 140;
+
+/// The same with the slabs that a program which has come back to its peak takes
+/// beside that.
+const SLABS_MOST: u64 = 160;
 
 /// Of a device of which more than this is reserved, in percent, the rest is
 /// used sparingly, until the program is known.
@@ -232,8 +238,20 @@ impl Packing {
 
     /// The most that should be reserved once the program holds `more`.
     pub(crate) fn bound(&self, live: Bytes, more: Bytes) -> Bytes {
+        self.with_slack(live, more, SLACK + self.more_slack)
+    }
+
+    /// Whether a slab more is simply taken, so that `reserved` bytes are, rather than
+    /// chunks given back for it: these are larger, and a program that has come back to
+    /// its peak would take them again at its next. Slabs need not be as many in each
+    /// pass, since small blocks lie differently each time.
+    pub(crate) fn adds_slab(&self, live: Bytes, more: Bytes, reserved: Bytes) -> bool {
+        self.returns > 0 && reserved <= self.with_slack(live, more, SLABS_MOST)
+    }
+
+    fn with_slack(&self, live: Bytes, more: Bytes, thousandths: u64) -> Bytes {
         let held = self.peak.max(live.saturating_add(more));
-        let slack = u128::from(held.get()) * u128::from(SLACK + self.more_slack) / 1000;
+        let slack = u128::from(held.get()) * u128::from(thousandths) / 1000;
         held.saturating_add(u64::try_from(slack).map_or(Bytes::MAX, Bytes::new))
     }
 
@@ -360,6 +378,14 @@ mod tests {
         packing.exchanged();
         assert!(packing.is_spent());
         assert_eq!(packing.bound(MIB(0), MIB(0)), MIB(1140));
+    }
+
+    #[test]
+    fn who_came_back_adds_slabs_up_to_a_bound() {
+        assert!(!program(MIB(1000), 0).adds_slab(MIB(10), MIB(1), MIB(1090)));
+        let back = program(MIB(1000), 1);
+        assert!(back.adds_slab(MIB(10), MIB(1), MIB(1160)));
+        assert!(!back.adds_slab(MIB(10), MIB(1), MIB(1161)));
     }
 
     #[test]

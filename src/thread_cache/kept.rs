@@ -21,7 +21,7 @@ const BATCH_BLOCKS: u64 = 512;
 
 /// Where a request finds nothing else, a batch of so many is worth a fence.
 pub(crate) const WORTH_BYTES: u64 = 15 << 19;
-const WORTH_BLOCKS: u64 = 192;
+const WORTH_BLOCKS: u64 = 256;
 
 /// And in such a cache only.
 const WORTH_EARLY: u64 = 8 << 20;

@@ -191,9 +191,11 @@ impl<D: Driver> Arena<D> {
             ThreadCacheSize::Most(most) => most,
             ThreadCacheSize::Auto => state.auto_cache(),
         };
-        if let Some(own) = state.open_cache(most) {
-            drop(state);
-            D::with_own_caches(|caches| caches.remember(own));
-        }
+        let own = state.open_cache(most);
+        drop(state);
+        D::with_own_caches(|caches| match own {
+            Some(own) => caches.remember(own),
+            None => caches.waits(),
+        });
     }
 }

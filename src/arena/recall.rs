@@ -8,7 +8,7 @@ use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
 use crate::counters::{BlockInfo, Counters};
 use crate::stats::StackId;
-use crate::thread_cache::{Figure, Headroom, Kept, OwnCache, Recalled, WORTH_BYTES};
+use crate::thread_cache::{Figure, Headroom, Held, Kept, OwnCache, Recalled, WORTH_BYTES};
 
 /// All threads together may keep this part of what is reserved, or so much.
 const KEPT_PART: u64 = 32;
@@ -38,8 +38,9 @@ impl<F: Clone> ArenaState<F> {
         if self.retired {
             return None;
         }
-        if self.caches.are_all_open() {
-            self.recall();
+        // What a thread that has ended keeps serves nobody any more.
+        if self.caches.are_all_open() && !self.recall_where(|kept| kept.take_served() == 0) {
+            return None;
         }
         // The more there are, the less each gets.
         let bound = KEPT_LEAST
@@ -62,7 +63,8 @@ impl<F: Clone> ArenaState<F> {
     /// Counts, by `count`, a block that the program got, on a thread with this cache.
     /// Where a figure would pass its peak by that, room of caches in it comes first:
     /// of the thread's own, which holds no other thread up; and if that is not
-    /// enough all of it, so that the figure is exact. What is left then is shared.
+    /// enough that of others, one after another. Where all of it is gone the figure
+    /// is exact, and passes its peak. Who lost room shares what is left.
     pub(super) fn count_given(
         &mut self,
         info: &BlockInfo,
@@ -73,18 +75,21 @@ impl<F: Clone> ArenaState<F> {
         let mut held = Vec::new();
         if !self.caches.are_closed() {
             let beyond = self.counters.beyond_peak(pool, info);
-            let beyond = self.take_own_room(own, beyond);
+            let mut beyond = self.take_own_room(own, beyond);
             if !beyond.is_none() {
-                held = self.caches.hold();
-                let is_beyond = |figure: &Figure| beyond.of(*figure) > 0;
-                for figure in Figure::ALL.into_iter().filter(is_beyond) {
-                    let losing = held.iter_mut();
-                    losing.for_each(|kept| self.counters.lost_room(pool, kept, figure));
-                }
+                let counters = &mut self.counters;
+                held = self.caches.hold_while(|kept| {
+                    let is_beyond = |figure: &Figure| beyond.of(*figure) > 0;
+                    for figure in Figure::ALL.into_iter().filter(is_beyond) {
+                        counters.lost_room(pool, kept, figure);
+                    }
+                    beyond = counters.beyond_peak(pool, info);
+                    !beyond.is_none()
+                });
+            }
+            if beyond.bytes > 0 {
                 // What the program holds at a peak is told by class.
-                if beyond.bytes > 0 && self.counters.beyond_peak(pool, info).bytes > 0 {
-                    (held.iter_mut()).for_each(|kept| self.counters.count_classes(kept));
-                }
+                (held.iter_mut()).for_each(|kept| self.counters.count_classes(kept));
             }
         }
         count(&mut self.counters);
@@ -173,16 +178,30 @@ impl<F: Clone> ArenaState<F> {
     /// Takes a part of its blocks from a thread's cache.
     pub(super) fn shed_kept(&mut self, own: OwnCache) {
         let ended = self.hub.ended();
-        if let Some(mut kept) = own.hold_now() {
+        let mut held = self.hold_without_room();
+        if let Some(kept) = held.iter_mut().find(|kept| own.has(kept)) {
             kept.shed(ended, |block| self.take_back(&block));
         }
         self.counters.was_cached();
     }
 
+    /// Stops all threads from using their caches, and takes their room away: what is
+    /// called back into limbo counts as active again, and the figures have to be exact
+    /// for that.
+    fn hold_without_room(&mut self) -> Vec<Held> {
+        let pool = self.heap.pool_of_kept();
+        let mut held = self.caches.hold();
+        for kept in &mut held {
+            for figure in Figure::ALL {
+                self.counters.lost_room(pool, kept, figure);
+            }
+        }
+        held
+    }
+
     /// Before growth, calls back what threads keep. In a small arena what serves its
     /// thread well stays: the arena grows rather than that the thread loses it. The
-    /// request is of the thread with the cache `own`.
-    /// Whether anything came back.
+    /// request is of the thread with the cache `own`. Whether anything came back.
     pub(super) fn recall_for_growth(&mut self, own: Option<OwnCache>) -> bool {
         let reserved = self.counters.reserved();
         let bytes: u64 = self.caches.hold().iter().map(|kept| kept.bytes()).sum();
@@ -206,16 +225,11 @@ impl<F: Clone> ArenaState<F> {
         self.recall_where(|_| true);
     }
 
-    /// The same of those of which `goes` is true. Whether there was one. All lose their
-    /// room, since what comes into limbo counts as active again.
-    fn recall_where(&mut self, mut goes: impl FnMut(&mut Kept) -> bool) -> bool {
+    /// The same of those of which `goes` is true. Whether there was one.
+    fn recall_where(&mut self, goes: impl FnMut(&mut Kept) -> bool) -> bool {
         let (ended, pool) = (self.hub.ended(), self.heap.pool_of_kept());
-        let closing = self.caches.hold_to_close(|kept| {
-            for figure in Figure::ALL {
-                self.counters.lost_room(pool, kept, figure);
-            }
-            goes(kept)
-        });
+        let held = self.hold_without_room();
+        let (closing, _staying) = self.caches.close_some(held, goes);
         let recalls = !closing.is_empty();
         for mut kept in closing {
             self.counters.count_classes(&mut kept);

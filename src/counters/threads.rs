@@ -96,7 +96,10 @@ impl Counters {
     pub(crate) fn grant(&mut self, pool: Pool, part: u64) -> Headroom {
         let mut metrics = self.metrics.of(pool);
         let mut part = |figure, unit: Bytes| {
-            let most = MOST_ROOM.get() / SLOT.get() * unit.get();
+            let most = match figure {
+                Figure::Blocks => MOST_ROOM.get() / SLOT.get(),
+                Figure::Bytes | Figure::Asked => MOST_ROOM.get(),
+            };
             let metrics_of = metrics_of(figure);
             let below = metrics_of.iter().map(|&metric| metrics.below_peak(metric));
             let room = (below.min().unwrap_or(0) / part).min(most);

@@ -50,8 +50,9 @@ const LOOKS: usize = 4;
 #[derive(Default)]
 pub(crate) struct Caches {
     open: Vec<&'static ThreadCache>,
-    /// Which one is looked at next for another thread.
+    /// Which one is looked at next for another thread, and which one loses room next.
     next: usize,
+    loser: usize,
     closed: Vec<&'static ThreadCache>,
 }
 
@@ -85,19 +86,39 @@ impl Caches {
         self.open.iter().map(|cache| cache.hold()).collect()
     }
 
-    /// The same of those of which `closes` is true; they are to be closed.
-    pub(crate) fn hold_to_close(&mut self, mut closes: impl FnMut(&mut Kept) -> bool) -> Vec<Held> {
+    /// The same of one after another, as long as `wants` more of them; all at last.
+    pub(crate) fn hold_while(&mut self, mut wants: impl FnMut(&mut Kept) -> bool) -> Vec<Held> {
         let mut held = Vec::new();
-        self.open.retain(|cache| {
-            let mut kept = cache.hold();
-            let stays = !closes(&mut kept);
-            if !stays {
-                self.closed.push(cache);
-                held.push(kept);
+        for _ in 0..self.open.len() {
+            self.loser = (self.loser + 1) % self.open.len();
+            let mut kept = self.open[self.loser].hold();
+            let more = wants(&mut kept);
+            held.push(kept);
+            if !more {
+                break;
             }
-            stays
-        });
+        }
         held
+    }
+
+    /// Takes out, of all of them, which are held, those of which `closes` is true: these
+    /// and the others.
+    pub(crate) fn close_some(
+        &mut self,
+        held: Vec<Held>,
+        mut closes: impl FnMut(&mut Kept) -> bool,
+    ) -> (Vec<Held>, Vec<Held>) {
+        let (mut closing, mut staying) = (Vec::new(), Vec::new());
+        for (cache, mut kept) in std::mem::take(&mut self.open).into_iter().zip(held) {
+            let (list, held) = if closes(&mut kept) {
+                (&mut self.closed, &mut closing)
+            } else {
+                (&mut self.open, &mut staying)
+            };
+            list.push(cache);
+            held.push(kept);
+        }
+        (closing, staying)
     }
 
     /// Whether `look` says so of one of a few others than a thread's own: the last one

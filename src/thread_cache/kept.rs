@@ -183,9 +183,10 @@ impl Kept {
             return false;
         };
         let over = self.over;
+        let fits = to.unused_slots() / (number as u64 + 1);
         let inside = self.inside.as_deref_mut();
         if let Some(size) = inside.and_then(|inside| inside.sizes.get_mut(number)) {
-            for _ in 0..PARCEL {
+            for _ in 0..PARCEL.min(fits) {
                 let next = size.is_reclaimable(over).then(|| size.take()).flatten();
                 next.into_iter()
                     .for_each(|block| to.take_over(number, block));

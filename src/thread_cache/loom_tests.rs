@@ -118,7 +118,8 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
             })
         };
         let mut recalled = Vec::new();
-        for mut kept in caches.hold_to_close(|_| true) {
+        let held = caches.hold();
+        for mut kept in caches.close_some(held, |_| true).0 {
             kept.recall(hub.ended(), |block| {
                 recalled.push((block.epoch, block.is_reclaimable))
             });
@@ -146,7 +147,8 @@ fn loom_who_had_a_cache_has_it_no_more() {
         let hub = Arc::new(CacheHub::new(map(), ARENA));
         let mut caches = Caches::default();
         let before = caches.open(hub.serial(), Bytes::mib(1));
-        for mut kept in caches.hold_to_close(|_| true) {
+        let held = caches.hold();
+        for mut kept in caches.close_some(held, |_| true).0 {
             kept.recall(hub.ended(), |_| unreachable!());
         }
         let late = {

@@ -15,8 +15,9 @@ use crate::thread_cache::kept::Kept;
 const OTHERS: usize = 7;
 
 /// A thread keeps nothing before it has freed so many blocks: one that frees
-/// less is not worth a cache.
+/// less is not worth a cache. Where all were taken it asks again after so many.
 const FIRST_FREES: u32 = 4;
+const NEXT_FREES: u32 = 4096;
 
 /// One that only takes is worth one where others free what it takes; whether they do
 /// is looked at each so many requests that the arena itself has to serve.
@@ -88,6 +89,7 @@ pub struct OwnCaches {
     last: Cell<OwnCache>,
     others: Cell<[OwnCache; OTHERS]>,
     frees: Cell<u32>,
+    waits: Cell<u32>,
     asks: Cell<u32>,
     forgotten: Cell<u32>,
 }
@@ -116,6 +118,7 @@ impl OwnCaches {
             last: Cell::new(NONE),
             others: Cell::new([NONE; OTHERS]),
             frees: Cell::new(0),
+            waits: Cell::new(0),
             asks: Cell::new(0),
             forgotten: Cell::new(0),
         }
@@ -125,7 +128,13 @@ impl OwnCaches {
     pub(crate) fn frees_much(&self) -> bool {
         let frees = self.frees.get().saturating_add(1);
         self.frees.set(frees);
-        frees >= FIRST_FREES && self.forgotten.get() < MOST_FORGOTTEN
+        frees >= self.waits.get().max(FIRST_FREES) && self.forgotten.get() < MOST_FORGOTTEN
+    }
+
+    /// There was none left for the thread: it asks again after so many frees more.
+    pub(crate) fn waits(&self) {
+        self.frees.set(0);
+        self.waits.set(NEXT_FREES);
     }
 
     /// Whether it is time for a look if others free what the thread takes, with this

@@ -215,6 +215,34 @@ fn the_figures_are_those_without_caches_whoever_takes_and_frees() {
     }
 }
 
+/// A full cache gives a part of its blocks to limbo, where they are active again: each
+/// counts once.
+#[test]
+fn what_leaves_a_full_cache_counts_once() {
+    let most = [Bytes::ZERO, Bytes::mib(1), Bytes::mib(4), Bytes::mib(16)];
+    let peaks = most.map(|most| {
+        let config = Config {
+            thread_cache: ThreadCacheSize::Most(most),
+            ..plain(StrategyKind::AutoGrowth)
+        };
+        let (rig, size) = (Rig::new(&config, DEVICE), Bytes::kib(32));
+        let blocks: Vec<_> = (0..400).map(|_| rig.get(size)).collect();
+        rig.launch(blocks[0], size, 100_000 * MS);
+        free_all(&rig, blocks);
+        let all = rig.arena.stats().memory.all;
+        rig.ends_clean();
+        [
+            Metric::Allocation,
+            Metric::Active,
+            Metric::ActiveBytes,
+            Metric::RequestedBytes,
+        ]
+        .map(|metric| all[metric].peak)
+    });
+    let bytes = 400 * Bytes::kib(32).get();
+    assert_eq!(peaks, [[400, 400, bytes, bytes]; 4]);
+}
+
 /// What a thread frees and never takes goes to the thread that takes it, not by way
 /// of the arena, and not before the device is done with it.
 #[test]

@@ -117,7 +117,7 @@ impl<D: Driver> Arena<D> {
         })
     }
 
-    /// The same, and nothing has been done to it yet.
+    /// Serves a request; the options' last steps (`finish`) are still to come.
     #[inline(never)]
     fn allocate_unfinished(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
         if request.is_zero() {

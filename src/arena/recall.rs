@@ -104,8 +104,8 @@ impl<F: Clone> ArenaState<F> {
         }
     }
 
-    /// Takes so much room from a thread's own cache, in each figure of which it has
-    /// that much; what is still to be had.
+    /// Takes room from a thread's own cache, in each figure of which the cache has as
+    /// much as `room` says. Returns what is still missing.
     fn take_own_room(&mut self, own: Option<OwnCache>, room: Headroom) -> Headroom {
         let kept = own.filter(|_| !room.is_none()).and_then(OwnCache::hold_now);
         let Some(mut kept) = kept else {

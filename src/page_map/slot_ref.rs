@@ -98,7 +98,7 @@ impl CacheableSlot {
         SlotWord::from_word(self.0.load(Ordering::Acquire))
     }
 
-    /// The same, for `keep`, which looks again.
+    /// What is said of the block there. It may have changed: `keep` looks again.
     #[inline]
     pub(crate) fn word_for_keep(self) -> SlotWord {
         SlotWord::from_word(self.0.load(Ordering::Relaxed))

@@ -43,7 +43,7 @@ impl ThreadCache {
     }
 }
 
-/// So many of the others are looked at for a thread that finds nothing in its own.
+/// How many other caches are looked at for a thread that finds nothing in its own.
 const LOOKS: usize = 4;
 
 /// See the module.
@@ -86,7 +86,8 @@ impl Caches {
         self.open.iter().map(|cache| cache.hold()).collect()
     }
 
-    /// The same of one after another, as long as `wants` more of them; all at last.
+    /// Stops threads from using open caches, one after another, until `wants` says that
+    /// these are enough; at last all of them.
     pub(crate) fn hold_while(&mut self, mut wants: impl FnMut(&mut Kept) -> bool) -> Vec<Held> {
         let mut held = Vec::new();
         for _ in 0..self.open.len() {
@@ -101,8 +102,8 @@ impl Caches {
         held
     }
 
-    /// Takes out, of all of them, which are held, those of which `closes` is true: these
-    /// and the others.
+    /// Closes those of which `closes` is true, where all are held: returns these and the
+    /// others.
     pub(crate) fn close_some(
         &mut self,
         held: Vec<Held>,

@@ -26,7 +26,7 @@ const WORTH_BLOCKS: u64 = 256;
 /// And in such a cache only.
 const WORTH_EARLY: u64 = 8 << 20;
 
-/// So many blocks pass from one thread to another at a time.
+/// How many blocks pass from one thread to another at a time.
 const PARCEL: u64 = 64;
 
 /// The batch of blocks that the device is done with, wherever they come from.

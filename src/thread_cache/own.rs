@@ -131,7 +131,7 @@ impl OwnCaches {
         frees >= self.waits.get().max(FIRST_FREES) && self.forgotten.get() < MOST_FORGOTTEN
     }
 
-    /// There was none left for the thread: it asks again after so many frees more.
+    /// No cache was left for the thread: it asks again after `NEXT_FREES` more.
     pub(crate) fn waits(&self) {
         self.frees.set(0);
         self.waits.set(NEXT_FREES);

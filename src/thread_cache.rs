@@ -25,12 +25,15 @@
 //! * a free gives the cache *room*, and an allocation takes some: what the
 //!   program holds and the room of all caches together are the arena's figure,
 //!   which is never above its peak. So no cache passes the peak unseen. Before
-//!   the arena itself would pass it, it takes all room away: then its figure is
-//!   what the program holds.
+//!   the arena itself would pass it, it takes room away; where none is left its
+//!   figure is what the program holds;
+//! * a kept block is nobody's: it may pass from one cache to another, both held,
+//!   and no figure changes.
 //!
 //! Cost: an exchange for an allocation, two for a free; 40 KiB for each cache that
 //! was ever open, and 32 bytes for each block that it once kept at a time.
 
+mod activity;
 mod cache;
 mod kept;
 mod own;
@@ -44,8 +47,9 @@ use crate::address::{Address, Bytes};
 use crate::page_map::{ArenaId, MOST_CACHEABLE, PageMap, SlotWord};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use activity::Activity;
 pub(crate) use cache::{Caches, Held};
-pub(crate) use kept::{Activity, Kept, Recalled, WORTH_BYTES};
+pub(crate) use kept::{Kept, Recalled, WORTH_BYTES};
 pub(crate) use own::OwnCache;
 pub use own::OwnCaches;
 pub(crate) use room::{Figure, Headroom};

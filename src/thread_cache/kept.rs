@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::address::{Address, Bytes};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
-use crate::stats::{ClassCount, SIZE_CLASSES, size_class};
+use crate::thread_cache::activity::Activity;
 use crate::thread_cache::queue::{KeptBlock, Queue};
 use crate::thread_cache::room::{Figure, Headroom, PackedRoom};
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
@@ -80,37 +80,6 @@ pub(crate) struct Recalled {
     pub(crate) epoch: Option<u64>,
     /// The device is done with it.
     pub(crate) is_reclaimable: bool,
-}
-
-/// What happened in a cache since it was opened.
-#[derive(Copy, Clone, Default)]
-pub(crate) struct Activity {
-    /// What was handed out, bytes in the sizes of blocks.
-    pub(crate) allocations: u64,
-    pub(crate) handed_out: u64,
-    pub(crate) requested: u64,
-    classes: [ClassCount; SIZE_CLASSES],
-}
-
-impl Activity {
-    fn add(&mut self, size: u64, of: &Size) {
-        self.allocations += of.allocations();
-        self.handed_out += of.allocations() * size;
-        self.requested += of.requested;
-        let count = &mut self.classes[size_class(Bytes::new(size))];
-        count.allocations += of.allocations();
-        count.frees += of.frees();
-        count.requested += of.requested;
-    }
-
-    /// Adds what happened to the counts by size class.
-    pub(crate) fn add_to(&self, counts: &mut [ClassCount; SIZE_CLASSES]) {
-        for (more, count) in self.classes.iter().zip(counts) {
-            count.allocations += more.allocations;
-            count.frees += more.frees;
-            count.requested = count.requested.saturating_add(more.requested);
-        }
-    }
 }
 
 impl Kept {

@@ -43,7 +43,7 @@ const BUDGET_LEAST: Bytes = Bytes::mib(64);
 pub(super) enum Extent {
     /// The share that the options give.
     Share,
-    /// The same, if they let a miss take it.
+    /// The share that the options give, for a miss; none where they give it none.
     AtMiss,
     /// All of it: memory is needed.
     All,
@@ -78,7 +78,8 @@ impl<D: Driver> Drop for Closing<'_, D> {
 pub(super) enum Then {
     /// They are put back.
     PutBack,
-    /// The same, but small ones become reclaimable by that.
+    /// Large ones are put back; small ones become reclaimable, and later frees put
+    /// them back.
     PutOff,
     /// They are put back, and a request is served.
     Take(Want),
@@ -175,7 +176,8 @@ impl<D: Driver> Arena<D> {
         fenced
     }
 
-    /// The same, and serves a request.
+    /// Makes the fence of a closed epoch, and serves a request from what the device is
+    /// done with.
     pub(super) fn fence_and_take(
         &self,
         closing: Option<Closing<'_, D>>,

@@ -225,7 +225,7 @@ impl<F: Clone> ArenaState<F> {
         self.recall_where(|_| true);
     }
 
-    /// The same of those of which `goes` is true. Whether there was one.
+    /// Calls back and closes the caches of which `goes` is true. Whether there was one.
     fn recall_where(&mut self, goes: impl FnMut(&mut Kept) -> bool) -> bool {
         let (ended, pool) = (self.hub.ended(), self.heap.pool_of_kept());
         let held = self.hold_without_room();

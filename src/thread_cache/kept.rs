@@ -416,7 +416,7 @@ impl Kept {
         })
     }
 
-    /// The same for `each`; none fewer from then on.
+    /// Tells `each` what `fewer` says, and counts from zero from then on.
     pub(crate) fn take_fewer(&mut self, mut each: impl FnMut(Bytes, u64)) {
         for (size, fewer) in self.fewer() {
             each(size, fewer);

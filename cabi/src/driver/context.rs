@@ -324,8 +324,8 @@ impl Context {
         Ok(Events::One(mark.keep()))
     }
 
-    /// The same, and asks for the event in the same passage, if `may_ask` then
-    /// says so: none where all work of the context is done.
+    /// Records an event over all work of the context, and asks for it in the same
+    /// passage if `may_ask` says so by then: none where all of that work is done.
     pub(crate) fn record_unless_done(
         self: &Arc<Context>,
         may_ask: impl FnOnce() -> bool,
@@ -405,7 +405,7 @@ impl Blank<'_> {
         ptr::with_exposed_provenance_mut(self.event)
     }
 
-    /// The same, recorded.
+    /// Makes it an event that somebody waits for.
     fn keep(self) -> Arc<Event> {
         let blank = ManuallyDrop::new(self);
         Arc::new(Event {

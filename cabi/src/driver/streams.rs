@@ -197,7 +197,8 @@ pub(crate) fn mark(context: &Arc<Context>) -> Result<Events, Code> {
     mark_at_once(context).or_else(|code| wait_instead(context, code))
 }
 
-/// The same, and asks for them at once: none if all of that work is done.
+/// Marks all work of a context, and asks for the marks at once: none if all of that
+/// work is done.
 ///
 /// # Errors
 /// As `mark`.

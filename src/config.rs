@@ -49,6 +49,8 @@ pub struct Settings {
     pub control: bool,
     /// What is done about memory that the program takes past the arenas.
     pub families: FamiliesConfig,
+    /// Whether it is known which library of the program has what.
+    pub owners: bool,
     /// What is reported when memory runs out.
     pub oom_report: OomReport,
     /// How many of the newest events of an arena's history are kept; 0: none.
@@ -77,6 +79,7 @@ impl Default for Settings {
             ipc_dir: PathBuf::from("/dev/shm"),
             control: true,
             families: FamiliesConfig::default(),
+            owners: true,
             oom_report: OomReport::default(),
             trace_events: 0,
             pinned: PinnedConfig::default(),

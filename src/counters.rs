@@ -15,6 +15,7 @@ mod threads;
 use crate::address::{Address, Bytes};
 use crate::heap::block::{Block, BlockId};
 use crate::heap::{Cut, Joined, LeftChunk, Span};
+use crate::library::{LibraryBytes, LibraryId};
 use crate::stats::{Action, ArenaStats, ClassLive, Metric, SIZE_CLASSES, StackId, size_class};
 use crate::strategy::Pool;
 
@@ -31,6 +32,8 @@ pub(crate) struct BlockInfo {
     pub(crate) requested: Bytes,
     /// Of its chunk.
     pub(crate) pool: Pool,
+    /// Which library of the program asked for it.
+    pub(crate) library: LibraryId,
     /// Of the request that is being served.
     pub(crate) stack: StackId,
 }
@@ -43,6 +46,7 @@ impl BlockInfo {
             size: block.size,
             requested: block.requested,
             pool,
+            library: block.library,
             stack: StackId::NONE,
         }
     }
@@ -121,6 +125,7 @@ impl Counters {
             self.oversize_allocations.raise(1);
             self.oversize_allocations.update_peak();
         }
+        self.stats.libraries_live.add(info.library, info.size);
         self.count_allocation(info.size, info.requested);
     }
 
@@ -140,6 +145,7 @@ impl Counters {
     fn note_peak(&mut self) {
         if std::mem::take(&mut self.live_rose) {
             self.stats.classes_at_peak = self.stats.classes_live;
+            self.stats.libraries_at_peak = self.stats.libraries_live;
         }
     }
 
@@ -160,6 +166,7 @@ impl Counters {
         let live = &mut self.stats.classes_live[class];
         live.blocks = live.blocks.wrapping_sub(1);
         live.bytes = live.bytes.wrapping_sub(info.size.get());
+        self.stats.libraries_live.sub(info.library, info.size);
         if waits {
             self.entered_limbo(info.size);
         }
@@ -196,6 +203,7 @@ impl Counters {
         let live = &mut self.stats.classes_live[class];
         live.blocks = live.blocks.wrapping_add(1);
         live.bytes = live.bytes.wrapping_add(info.size.get());
+        self.stats.libraries_live.add(info.library, info.size);
         self.device_frees -= 1;
     }
 
@@ -321,6 +329,7 @@ impl Counters {
     pub(crate) fn retired(&mut self) {
         self.note_peak();
         self.stats.classes_live = [ClassLive::default(); SIZE_CLASSES];
+        self.stats.libraries_live = LibraryBytes::default();
         self.metrics.clear();
         for counter in [&mut self.oversize_allocations, &mut self.oversize_segments] {
             counter.lower(counter.current);

@@ -18,6 +18,7 @@
 //! of it on the path of a hit.
 
 use crate::address::Bytes;
+use crate::library::LibraryId;
 use crate::quota::{Asked, Quota};
 use crate::stats::{Family, FamilyStats};
 use crate::sync::Lock;
@@ -71,9 +72,12 @@ impl Families {
         self.count(family, |count| count.calls += 1);
     }
 
-    /// Notes that `size` bytes went back to the device.
-    pub fn put_back(&self, quota: &Quota, family: Family, size: Bytes) {
-        self.count(family, |count| count.bytes.sub(size));
+    /// Notes that `size` bytes went back to the device that this library had got.
+    pub fn put_back(&self, quota: &Quota, family: Family, size: Bytes, library: LibraryId) {
+        self.count(family, |count| {
+            count.bytes.sub(size);
+            count.libraries.sub(library, size);
+        });
         quota.put_back(size);
     }
 
@@ -102,10 +106,11 @@ pub struct Charge<'a> {
 }
 
 impl Charge<'_> {
-    /// CUDA gave the memory.
-    pub fn got(mut self) {
+    /// CUDA gave the memory, to this library.
+    pub fn got(mut self, library: LibraryId) {
         self.families.count(self.family, |count| {
             count.bytes.add(self.size);
+            count.libraries.add(library, self.size);
             count.calls += 1;
         });
         self.asked.got(self.size);
@@ -212,16 +217,21 @@ mod tests {
         let (families, quota) = (Families::new(), Quota::new(mib(10)));
         let ask_of = |family, size| families.ask(&quota, family, size);
         let ask = |size| ask_of(Family::Virtual, size);
-        ask(mib(6)).unwrap().got();
+        ask(mib(6)).unwrap().got(LibraryId::new(5));
         assert!(ask(mib(5)).is_none());
         families.refuse(Family::Virtual);
         // CUDA refuses: nothing counts.
         drop(ask(mib(4)));
         assert_eq!(quota.reserved(), mib(6));
-        ask_of(Family::Arrays, mib(1)).unwrap().got();
+        ask_of(Family::Arrays, mib(1))
+            .unwrap()
+            .got(LibraryId::UNKNOWN);
         assert_eq!(families.bytes(), mib(7));
-        families.put_back(&quota, Family::Arrays, mib(1));
-        families.put_back(&quota, Family::Virtual, mib(6));
+        families.put_back(&quota, Family::Arrays, mib(1), LibraryId::UNKNOWN);
+        families.put_back(&quota, Family::Virtual, mib(2), LibraryId::new(5));
+        let libraries = families.stats(Family::Virtual).libraries;
+        assert_eq!(libraries.of(LibraryId::new(5)), mib(4));
+        families.put_back(&quota, Family::Virtual, mib(4), LibraryId::new(5));
         let stats = families.stats(Family::Virtual);
         assert_eq!(stats.bytes.current, Bytes::ZERO);
         assert_eq!(stats.bytes.peak, mib(6));

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::config::Config;
+use crate::library::LibraryId;
 use crate::page_map::{ArenaId, PageMap, SlotWord};
 use crate::strategy::{Pool, SMALL, most_waste};
 
@@ -159,10 +160,16 @@ impl Heap {
     /// A block is the program's from now on: its address, and the size of its
     /// chunk, if that was idle until now.
     #[inline(always)]
-    pub(crate) fn hand_out(&mut self, id: BlockId, request: Bytes) -> (Address, Option<Bytes>) {
+    pub(crate) fn hand_out(
+        &mut self,
+        id: BlockId,
+        request: Bytes,
+        library: LibraryId,
+    ) -> (Address, Option<Bytes>) {
         let block = self.blocks.get_mut(id);
         block.state = State::Live;
         block.requested = request;
+        block.library = library;
         let Block {
             address,
             size,
@@ -172,8 +179,9 @@ impl Heap {
         let chunk = self.chunks.get_mut(chunk);
         let may_be_kept =
             (chunk.as_ref()).is_some_and(|chunk| Some(chunk.pool) == self.pool_of_kept);
-        let word = may_be_kept.then(|| SlotWord::cacheable(self.arena, id.0, size, request));
-        let word = word.flatten().unwrap_or(SlotWord::in_chunk(id.0));
+        let cacheable = || SlotWord::cacheable(self.arena, id.0, size, request, library);
+        let word = may_be_kept.then(cacheable).flatten();
+        let word = word.unwrap_or(SlotWord::in_chunk(id.0));
         self.map.set_block(address, word);
         let was_idle = chunk.and_then(|chunk| {
             chunk.live += 1;
@@ -314,14 +322,20 @@ impl Heap {
 
     /// Enters a driver allocation that is one live block. None where the page
     /// map cannot hold it.
-    pub(crate) fn insert_direct(&mut self, span: Span, requested: Bytes) -> Option<BlockId> {
+    pub(crate) fn insert_direct(
+        &mut self,
+        span: Span,
+        requested: Bytes,
+        library: LibraryId,
+    ) -> Option<BlockId> {
         let Span { address, size } = span;
         let id = (self.blocks).insert(address, size, ChunkId::DIRECT, State::Live);
         if !self.map.hold_direct(self.arena, address, id.0) {
             self.blocks.remove(id);
             return None;
         }
-        self.blocks.get_mut(id).requested = requested;
+        let block = self.blocks.get_mut(id);
+        (block.requested, block.library) = (requested, library);
         Some(id)
     }
 

@@ -83,8 +83,8 @@
 //!
 //! 1. [`address`], [`error`], [`patience`]: addresses and sizes, the codes of a
 //!    failure, and how a thread waits for another.
-//! 2. `sync`, [`host`]: atomics and locks, from `std` or from the model
-//!    checker; how much memory the host has.
+//! 2. `sync`, [`host`], [`library`]: atomics and locks, from `std` or from the model
+//!    checker; how much memory the host has; which library of the program has what.
 //! 3. `waiters`, [`gate`], [`busy`], [`scope`], [`page_map`], [`control`]: state
 //!    that threads share: the threads that wait for a free, a gate that can be
 //!    closed, what one does at a time, what ends together, and whose an address
@@ -120,6 +120,7 @@ pub mod group;
 mod heap;
 pub mod host;
 pub mod lanes;
+pub mod library;
 mod limbo;
 pub mod page_map;
 pub mod patience;

@@ -15,6 +15,8 @@ mod json;
 mod memory;
 mod note;
 mod oom;
+mod origin;
+mod owners;
 mod process;
 mod snapshot;
 mod stacks;
@@ -22,6 +24,7 @@ mod sum;
 mod target;
 
 use crate::address::Bytes;
+use crate::library::LibraryBytes;
 
 pub use family::{Family, FamilyReport, FamilyStats, ImportReport};
 pub use file::{Own, beside, write_whole};
@@ -30,6 +33,7 @@ pub use json::{ArenaReport, PinnedReport, Report, SCHEMA};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};
 pub use note::{NOT_SERVED, NOTES_FILE, Note};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
+pub(crate) use origin::Origin;
 pub use process::Process;
 pub use snapshot::{
     Action, BlockPicture, BlockState, Event, MOST_BLOCKS, Segment, SegmentKind, Snapshot, Snapshots,
@@ -133,6 +137,10 @@ pub struct ArenaStats {
     pub classes_live: [ClassLive; SIZE_CLASSES],
     /// What it held when `live` last reached a new peak.
     pub classes_at_peak: [ClassLive; SIZE_CLASSES],
+    /// What each library of the program holds.
+    pub libraries_live: LibraryBytes,
+    /// What each held when `live` last reached a new peak.
+    pub libraries_at_peak: LibraryBytes,
     /// What `reserved` consisted of when it reached its peak.
     pub at_reserved_peak: Parts,
     /// Requests that a cached block served without a driver allocation.

@@ -44,6 +44,7 @@ mod sizes;
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
+use crate::library::LibraryId;
 use crate::page_map::{ArenaId, MOST_CACHEABLE, PageMap, SlotWord};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -91,10 +92,15 @@ impl CacheHub {
     /// A block of the size of a request of up to [`MOST_KEPT`], or a little larger, if
     /// the thread keeps one that the device is done with and has room for one more.
     #[inline(always)]
-    pub(crate) fn take(&self, own: OwnCache, request: Bytes) -> Option<Address> {
+    pub(crate) fn take(
+        &self,
+        own: OwnCache,
+        request: Bytes,
+        library: LibraryId,
+    ) -> Option<Address> {
         let mut kept = own.hold()?;
-        let Some(address) = kept.take_exact(request) else {
-            return take_near(kept, request);
+        let Some(address) = kept.take_exact(request, library) else {
+            return take_near(kept, request, library);
         };
         // Here, so that the compiler joins no ways.
         drop(kept);
@@ -103,10 +109,15 @@ impl CacheHub {
 
     /// The same after another look at which epochs have ended. This and what follows
     /// waits for who has the cache for a moment.
-    pub(crate) fn take_refreshed(&self, own: OwnCache, request: Bytes) -> Option<Address> {
+    pub(crate) fn take_refreshed(
+        &self,
+        own: OwnCache,
+        request: Bytes,
+        library: LibraryId,
+    ) -> Option<Address> {
         let mut kept = own.hold_now()?;
         kept.refresh(self.ended());
-        kept.take_near(request)
+        kept.take_near(request, library)
     }
 
     /// Keeps the live block that starts at an address, if it can be kept and there
@@ -181,8 +192,8 @@ impl CacheHub {
 }
 
 #[inline(never)]
-fn take_near(mut kept: Held, request: Bytes) -> Option<Address> {
-    kept.take_near(request)
+fn take_near(mut kept: Held, request: Bytes, library: LibraryId) -> Option<Address> {
+    kept.take_near(request, library)
 }
 
 /// A number that no other hub of the process has.

@@ -31,6 +31,7 @@ use std::ptr;
 use vramalloc_core::{Code, FreeError};
 
 use crate::linker::resolve::{MISSING, driver_is_loaded};
+use crate::owners;
 use crate::process::guard::{self, Shut};
 use crate::real;
 
@@ -128,7 +129,11 @@ impl From<Shut> for Failure {
 
 /// Serves a call.
 fn serve<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    guard::serve(call)?
+    let called = || {
+        owners::came_from(0);
+        call()
+    };
+    guard::serve(called)?
 }
 
 /// Serves a call that returns its code alone.

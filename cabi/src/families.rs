@@ -29,10 +29,12 @@ pub(crate) mod virtual_memory;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use vramalloc_core::families::Charge;
+use vramalloc_core::library::LibraryId;
 use vramalloc_core::stats::{Family, FamilyReport, ImportReport};
 use vramalloc_core::{Bytes, Code};
 
 use crate::driver::devices::{self, Device};
+use crate::owners;
 use crate::pools::device::{settled, shortage};
 use crate::process;
 use crate::process::guard::own_call;
@@ -59,6 +61,7 @@ fn take(
     mut call: impl FnMut() -> CudaResult,
 ) -> CudaResult {
     relief::join();
+    let library = owners::current();
     let Some(order) = ask(device, family, size) else {
         return refuse(device, family, size);
     };
@@ -70,7 +73,7 @@ fn take(
         relief::with_room(Some(device.handle), &mut call)
     };
     if result == 0 {
-        order.got();
+        order.got(library);
         settled();
     }
     result
@@ -110,9 +113,9 @@ fn refuse(device: &'static Device, family: Family, size: Bytes) -> CudaResult {
     Code::OUT_OF_MEMORY.get()
 }
 
-/// Puts bytes back that the driver took back.
-fn put_back(device: &'static Device, family: Family, size: Bytes) {
-    device.families.put_back(&device.quota, family, size);
+/// Puts bytes back that the driver took back, and that this library had got.
+fn put_back(device: &'static Device, family: Family, size: Bytes, library: LibraryId) {
+    (device.families).put_back(&device.quota, family, size, library);
 }
 
 /// Frees an address by `call`, if it is known here.

@@ -10,6 +10,7 @@ use crate::arena::Arena;
 use crate::arena::direct::Kind;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
 use crate::driver::{Driver, OwnCaches};
+use crate::library::LibraryId;
 use crate::strategy::{Rounder, Strategy};
 use crate::thread_cache::{Kept, MOST_KEPT, OwnCache};
 
@@ -85,13 +86,14 @@ impl<D: Driver> Arena<D> {
 
     /// Memory for a request, if the calling thread keeps a block of about its size
     /// that may be handed out: the shortest way of
-    /// [`allocate`](Arena::allocate), for callers that look there first.
+    /// [`allocate`](Arena::allocate), for callers that look there first and know which
+    /// library asks.
     #[inline(always)]
-    pub fn allocate_kept(&self, request: Bytes) -> Option<Address> {
+    pub fn allocate_kept(&self, request: Bytes, library: LibraryId) -> Option<Address> {
         if !Self::may_be_kept(request) {
             return None;
         }
-        self.hub.take(self.last_cache()?, request)
+        self.hub.take(self.last_cache()?, request, library)
     }
 
     /// The same after a look at which epochs have ended, and where the arena has to
@@ -99,14 +101,14 @@ impl<D: Driver> Arena<D> {
     /// enough; the arena is asked next all the same, since a thread that took a block
     /// of that at once would come to need a fence for each few.
     #[inline(never)]
-    pub(super) fn take_counted(&self, request: Bytes) -> Option<Address> {
+    pub(super) fn take_counted(&self, request: Bytes, library: LibraryId) -> Option<Address> {
         let own = self.own_cache()?;
-        if let Some(address) = self.hub.take_refreshed(own, request) {
+        if let Some(address) = self.hub.take_refreshed(own, request, library) {
             return Some(address);
         }
         let asked = |kept: &mut Kept| (kept.has(request), kept.is_worth_an_early_fence());
         match self.hub.asked(own, asked)? {
-            (true, _) => self.state.lock().take_kept(own, request),
+            (true, _) => self.state.lock().take_kept(own, request, library),
             (false, true) => {
                 self.counted(|| self.seal(own));
                 None

@@ -13,6 +13,7 @@ use crate::counters::BlockInfo;
 use crate::driver::Driver;
 use crate::heap::block::{Block, BlockId, ChunkId, State};
 use crate::heap::chunk::Chunk;
+use crate::library::LibraryBytes;
 use crate::page_map::SlotWord;
 use crate::stats::{ClassLive, Metric, SIZE_CLASSES, size_class};
 use crate::strategy::Pool;
@@ -84,6 +85,7 @@ struct Sums {
     oversize_allocations: u64,
     oversize_segments: u64,
     classes: [ClassLive; SIZE_CLASSES],
+    libraries: LibraryBytes,
     /// By the number of the block.
     seen: Vec<bool>,
 }
@@ -124,6 +126,7 @@ impl Sums {
             class.blocks = class.blocks.wrapping_add(fewer);
             class.bytes = (class.bytes).wrapping_add(fewer.wrapping_mul(size.get()));
         }
+        self.libraries.sub_all(&cache.libraries());
         let room = cache.room();
         self.cached = self.cached.saturating_sub(Bytes::new(room.bytes));
         self.live = self.live.saturating_add(Bytes::new(room.bytes));
@@ -150,6 +153,7 @@ impl Sums {
                 let class = &mut self.classes[size_class(info.requested)];
                 class.blocks += 1;
                 class.bytes += info.size.get();
+                self.libraries.add(info.library, info.size);
             }
             State::Limbo => self.limbo = self.limbo.saturating_add(info.size),
             State::Free => {
@@ -223,6 +227,11 @@ impl<F: Clone> ArenaState<F> {
             "size classes are kept as {:?}",
             stats.classes_live
         );
+        ensure!(
+            stats.libraries_live == sums.libraries,
+            "libraries are kept as {:?}",
+            stats.libraries_live
+        );
         let memory = stats.memory;
         for metric in Metric::ALL {
             let (small, large) = (sums.small[metric as usize], sums.large[metric as usize]);
@@ -290,7 +299,7 @@ impl<F: Clone> ArenaState<F> {
                 "{id:?} is {:?} inside a chunk",
                 block.state
             );
-            let requested = self.heap.requested(block);
+            let (requested, library) = self.heap.requested(block);
             ensure!(
                 free == requested.is_zero(),
                 "{requested} were asked for of {id:?}, which is {:?}",
@@ -299,6 +308,7 @@ impl<F: Clone> ArenaState<F> {
             live += u32::from(block.state == State::Live);
             let info = BlockInfo {
                 requested,
+                library,
                 ..self.info(block)
             };
             let is_oversize = self.counters.is_oversize(block.size);

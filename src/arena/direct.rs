@@ -21,7 +21,8 @@ use crate::driver::Driver;
 use crate::error::{AllocError, Code, FreeError};
 use crate::heap::Span;
 use crate::heap::block::BlockId;
-use crate::stats::StackId;
+use crate::library::LibraryId;
+use crate::stats::Origin;
 use crate::strategy::{SMALL, pages};
 
 /// Whose memory an arena has.
@@ -36,7 +37,7 @@ pub(super) enum Kind {
 pub(super) struct Direct {
     pub(super) span: Span,
     pub(super) requested: Bytes,
-    pub(super) stack: StackId,
+    pub(super) origin: Origin,
 }
 
 impl<D: Driver> Arena<D> {
@@ -59,7 +60,7 @@ impl<D: Driver> Arena<D> {
         self.obtain_by(self.direct_size(request), || self.driver.alloc(request))
     }
 
-    /// Memory for the program from this call, where the arena had none for it:
+    /// Memory for this library of the program from this call, where the arena had none for it:
     /// within the limit, counted, and found when it is freed. Where the page
     /// map cannot hold it, it is the program's own.
     ///
@@ -68,13 +69,14 @@ impl<D: Driver> Arena<D> {
     pub fn take_past(
         &self,
         request: Bytes,
+        library: LibraryId,
         call: impl FnOnce() -> Result<Address, Code>,
     ) -> Result<Address, AllocError> {
         let size = self.direct_size(request);
         // The call is made once: what is waited for is the limit.
         let asked = self.look_again(request, &Clock::new(None), || self.ask_quota(size))?;
         let obtained = self.obtain_asked(size, asked, || self.driver.alloc_past(call))?;
-        self.enter_finished(obtained.span, request);
+        self.enter_finished(obtained.span, request, library);
         Ok(obtained.span.address)
     }
 
@@ -87,11 +89,11 @@ impl<D: Driver> Arena<D> {
         let span = Span { address, size };
         let taken = self.state.lock().heap.pages.enter(span);
         self.quota.take_anyway(taken);
-        self.enter_finished(span, request)
+        self.enter_finished(span, request, LibraryId::UNKNOWN)
     }
 
-    fn enter_finished(&self, span: Span, request: Bytes) -> bool {
-        let entered = self.enter_or_leave(span, request, self.call_stack());
+    fn enter_finished(&self, span: Span, request: Bytes, library: LibraryId) -> bool {
+        let entered = self.enter_or_leave(span, request, self.origin(library));
         if entered && let Some(finish) = &self.finish {
             self.finish(finish, span.address);
         }
@@ -99,8 +101,8 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Enters memory that the program has in any case.
-    pub(super) fn enter_or_leave(&self, span: Span, request: Bytes, stack: StackId) -> bool {
-        let entered = self.state.lock().add_direct(span, request, stack);
+    pub(super) fn enter_or_leave(&self, span: Span, request: Bytes, origin: Origin) -> bool {
+        let entered = self.state.lock().add_direct(span, request, origin);
         if !entered {
             let given = self.state.lock().heap.pages.leave(span);
             self.quota.put_back(given);
@@ -172,11 +174,11 @@ impl<D: Driver> Arena<D> {
 impl<F: Clone> ArenaState<F> {
     /// Enters a driver allocation that is one block. False where the page map
     /// cannot hold it.
-    pub(super) fn add_direct(&mut self, span: Span, request: Bytes, stack: StackId) -> bool {
-        let Some((id, info)) = self.enter_direct(span, request, stack) else {
+    pub(super) fn add_direct(&mut self, span: Span, request: Bytes, origin: Origin) -> bool {
+        let Some((id, info)) = self.enter_direct(span, request, origin) else {
             return false;
         };
-        self.counters.segment_taken(span, info.pool, stack);
+        self.counters.segment_taken(span, info.pool, origin.stack);
         self.gave(id, info, None);
         self.counters.went_direct();
         true
@@ -186,7 +188,7 @@ impl<F: Clone> ArenaState<F> {
     /// has it still, as if it had never been freed. What it counts for; none
     /// where it is gone with its context, or the driver took it all the same.
     fn was_refused(&mut self, direct: Direct) -> Option<Bytes> {
-        let (id, info) = self.enter_direct(direct.span, direct.requested, direct.stack)?;
+        let (id, info) = self.enter_direct(direct.span, direct.requested, direct.origin)?;
         self.count_given(&info, None, |counters| {
             counters.free_refused(id, info, direct.span);
         });
@@ -198,13 +200,14 @@ impl<F: Clone> ArenaState<F> {
         &mut self,
         span: Span,
         requested: Bytes,
-        stack: StackId,
+        origin: Origin,
     ) -> Option<(BlockId, BlockInfo)> {
         if self.retired {
             return None;
         }
-        let id = self.heap.insert_direct(span, requested)?;
+        let id = self.heap.insert_direct(span, requested, origin.library)?;
         let info = self.info(self.heap.blocks.get(id));
+        let stack = origin.stack;
         Some((id, BlockInfo { stack, ..info }))
     }
 }

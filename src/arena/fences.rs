@@ -198,7 +198,8 @@ impl<D: Driver> Arena<D> {
     ) -> (Option<Address>, Option<Closing<'_, D>>) {
         let share = may_close.then(|| self.share(Extent::AtMiss)).flatten();
         let mut state = self.state.lock();
-        let passed_on = (want.own).and_then(|own| state.take_passed_on(own, want.fit.request));
+        let passed_on = (want.own)
+            .and_then(|own| state.take_passed_on(own, want.fit.request, want.origin.library));
         let hit = passed_on.or_else(|| state.take(want, Search::Quick));
         let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, share?);
         let closing = hit.is_none().then(|| self.closing(&mut state, close));

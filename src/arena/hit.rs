@@ -18,7 +18,8 @@ use crate::error::{AllocError, Code, FreeError};
 use crate::heap::Cut;
 use crate::heap::block::{BlockId, ChunkId};
 use crate::heap::fit::{Fit, Search};
-use crate::stats::StackId;
+use crate::library::LibraryId;
+use crate::stats::Origin;
 use crate::strategy::packing::Packing;
 use crate::strategy::{Pool, Route};
 use crate::thread_cache::{MOST_KEPT, OwnCache};
@@ -28,7 +29,7 @@ use crate::thread_cache::{MOST_KEPT, OwnCache};
 pub(super) struct Want {
     pub(super) fit: Fit,
     /// Where in the program it was made, if that was looked at.
-    pub(super) stack: StackId,
+    pub(super) origin: Origin,
     /// The cache of the thread that makes it, if it has one.
     pub(super) own: Option<OwnCache>,
 }
@@ -82,8 +83,18 @@ impl<D: Driver> Arena<D> {
     /// # Errors
     /// [`AllocError`], after the whole out-of-memory ladder;
     /// [`Code::INVALID_VALUE`] for no bytes.
+    #[inline(always)]
     pub fn allocate(&self, request: Bytes) -> Result<Address, AllocError> {
-        self.allocate_for(request, Stray::GivenBack)
+        self.allocate_for(request, LibraryId::UNKNOWN)
+    }
+
+    /// The same for this library of the program.
+    ///
+    /// # Errors
+    /// As `allocate`.
+    #[inline(always)]
+    pub fn allocate_for(&self, request: Bytes, library: LibraryId) -> Result<Address, AllocError> {
+        self.allocate_or(request, library, Stray::GivenBack)
     }
 
     /// As `allocate`. But a direct allocation that the page map cannot hold,
@@ -93,41 +104,56 @@ impl<D: Driver> Arena<D> {
     /// # Errors
     /// As `allocate`.
     pub fn allocate_or_leave(&self, request: Bytes) -> Result<Address, AllocError> {
-        self.allocate_for(request, Stray::Left)
+        self.allocate_or(request, LibraryId::UNKNOWN, Stray::Left)
     }
 
     #[inline(always)]
-    fn allocate_for(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
+    fn allocate_or(
+        &self,
+        request: Bytes,
+        library: LibraryId,
+        stray: Stray,
+    ) -> Result<Address, AllocError> {
         let _step = self.step();
-        match self.allocate_kept(request) {
+        match self.allocate_kept(request, library) {
             Some(address) => Ok(address),
-            None => self.allocate_in_state(request, stray),
+            None => self.allocate_in_state(request, library, stray),
         }
     }
 
     /// The same from what the lock guards.
     #[inline(never)]
-    fn allocate_in_state(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
+    fn allocate_in_state(
+        &self,
+        request: Bytes,
+        library: LibraryId,
+        stray: Stray,
+    ) -> Result<Address, AllocError> {
         let Some(finish) = &self.finish else {
-            return self.allocate_unfinished(request, stray);
+            return self.allocate_unfinished(request, library, stray);
         };
         self.counted(|| {
-            let served = self.allocate_unfinished(request, stray);
+            let served = self.allocate_unfinished(request, library, stray);
             served.inspect(|&address| self.finish(finish, address))
         })
     }
 
     /// Serves a request; the options' last steps (`finish`) are still to come.
     #[inline(never)]
-    fn allocate_unfinished(&self, request: Bytes, stray: Stray) -> Result<Address, AllocError> {
+    fn allocate_unfinished(
+        &self,
+        request: Bytes,
+        library: LibraryId,
+        stray: Stray,
+    ) -> Result<Address, AllocError> {
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
         let may_keep = self.keeps && request <= MOST_KEPT;
-        if may_keep && let Some(address) = self.take_counted(request) {
+        if may_keep && let Some(address) = self.take_counted(request, library) {
             return Ok(address);
         }
-        let stack = self.call_stack();
+        let origin = self.origin(library);
         let size = match &self.rounder {
             None => self.strategy.block(request),
             Some(rounder) => rounder.size(request),
@@ -141,7 +167,7 @@ impl<D: Driver> Arena<D> {
                 .map_err(AllocError::Driver)?
         };
         let Route::Pool(pool) = route else {
-            return self.allocate_direct(request, stack, stray);
+            return self.allocate_direct(request, origin, stray);
         };
         let fit = Fit {
             request,
@@ -149,10 +175,10 @@ impl<D: Driver> Arena<D> {
             pool,
         };
         let own = may_keep.then(|| self.taking_cache(request)).flatten();
-        let want = Want { fit, stack, own };
+        let want = Want { fit, origin, own };
         let (mut hit, closing) = self.take_or_close(want, !may_keep);
         if hit.is_none() && may_keep {
-            hit = self.take_counted(request);
+            hit = self.take_counted(request, library);
         }
         hit.map_or_else(|| self.allocate_after_miss(want, closing), Ok)
     }
@@ -295,8 +321,9 @@ impl<F: Clone> ArenaState<F> {
     /// Gives a block that was cut for a request to the program.
     pub(super) fn hand_out(&mut self, cut: &Cut, want: Want) -> Address {
         let Fit { request, pool, .. } = want.fit;
+        let Origin { library, stack } = want.origin;
         self.counters.cut(pool, cut);
-        let (address, was_idle) = self.heap.hand_out(cut.id, request);
+        let (address, was_idle) = self.heap.hand_out(cut.id, request, library);
         if let Some(chunk) = was_idle {
             self.counters.left_idle(chunk);
         }
@@ -305,7 +332,8 @@ impl<F: Clone> ArenaState<F> {
             size: cut.size,
             requested: request,
             pool,
-            stack: want.stack,
+            library,
+            stack,
         };
         self.gave(cut.id, info, want.own);
         address
@@ -350,7 +378,10 @@ impl<F: Clone> ArenaState<F> {
             Freed::GiveBack(Direct {
                 span,
                 requested: block.requested,
-                stack: self.counters.history.stack_of(id),
+                origin: Origin {
+                    library: block.library,
+                    stack: self.counters.history.stack_of(id),
+                },
             })
         }))
     }

@@ -14,7 +14,8 @@ use crate::arena::{Arena, Located};
 use crate::counters::history::History;
 use crate::driver::{Driver, MemInfo, PAGE};
 use crate::error::Code;
-use crate::stats::{ArenaStats, DriverCalls, Glance, Snapshot, StackId};
+use crate::library::LibraryId;
+use crate::stats::{ArenaStats, DriverCalls, Glance, Origin, Snapshot, StackId};
 
 /// What an arena keeps of its past.
 #[derive(Copy, Clone, Debug)]
@@ -112,6 +113,14 @@ impl<D: Driver> Arena<D> {
     /// ended.
     pub fn block_count(&self) -> u64 {
         self.state.lock().snapshot_room().blocks as u64
+    }
+
+    /// Where this thread asks for memory, in this library.
+    pub(super) fn origin(&self, library: LibraryId) -> Origin {
+        Origin {
+            library,
+            stack: self.call_stack(),
+        }
     }
 
     /// The call stack of this thread, where call stacks are taken.

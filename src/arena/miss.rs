@@ -27,7 +27,7 @@ use crate::heap::Span;
 use crate::heap::fit::{Fit, Search};
 use crate::patience::Patience;
 use crate::quota::Asked;
-use crate::stats::StackId;
+use crate::stats::Origin;
 
 /// Whether smaller requests may still be served.
 pub(super) fn is_shortage(error: AllocError) -> bool {
@@ -80,7 +80,7 @@ impl<D: Driver> Arena<D> {
     #[cold]
     fn allocate_beyond_limbo(&self, want: Want) -> Result<Address, AllocError> {
         let least = self.strategy.least_block(want.fit.request);
-        let need = Need::new(want.fit.request, least, want.stack);
+        let need = Need::new(want.fit.request, least, want.origin);
         let is_first = Cell::new(true);
         self.patiently(&need, || {
             let taken = (!is_first.replace(false)).then(|| self.take_from_limbo(want, None));
@@ -100,10 +100,10 @@ impl<D: Driver> Arena<D> {
     pub(super) fn allocate_direct(
         &self,
         request: Bytes,
-        stack: StackId,
+        origin: Origin,
         stray: Stray,
     ) -> Result<Address, AllocError> {
-        let need = Need::new(request, self.direct_size(request), stack);
+        let need = Need::new(request, self.direct_size(request), origin);
         self.counted(|| self.patiently(&need, || self.serve_direct(&need, stray)))
     }
 
@@ -258,7 +258,7 @@ impl<D: Driver> Arena<D> {
         // A driver that has no page left may have room for a small request in
         // one that is in use.
         self.obtain(want.fit.request)
-            .and_then(|obtained| self.enter_direct(obtained, want.fit.request, want.stack))
+            .and_then(|obtained| self.enter_direct(obtained, want.fit.request, want.origin))
     }
 
     /// The out-of-memory ladder for a pooled request. With `fail_at_limit` it
@@ -342,9 +342,9 @@ impl<D: Driver> Arena<D> {
         }
         let obtained = obtained?;
         if stray == Stray::GivenBack {
-            return self.enter_direct(obtained, request, need.stack);
+            return self.enter_direct(obtained, request, need.origin);
         }
-        self.enter_or_leave(obtained.span, request, need.stack);
+        self.enter_or_leave(obtained.span, request, need.origin);
         Ok(obtained.span.address)
     }
 
@@ -423,7 +423,7 @@ impl<D: Driver> Arena<D> {
         // The error that matters is that of the next call.
         let _ = self.give_back(chunk);
         let obtained = self.obtain(want.fit.request)?;
-        self.enter_direct(obtained, want.fit.request, want.stack)
+        self.enter_direct(obtained, want.fit.request, want.origin)
     }
 
     fn enter_direct(
@@ -433,9 +433,9 @@ impl<D: Driver> Arena<D> {
             asked: _asked,
         }: Obtained<'_>,
         request: Bytes,
-        stack: StackId,
+        origin: Origin,
     ) -> Result<Address, AllocError> {
-        if self.state.lock().add_direct(span, request, stack) {
+        if self.state.lock().add_direct(span, request, origin) {
             return Ok(span.address);
         }
         // The program gets the real function's answer; the error that matters
@@ -455,7 +455,7 @@ impl<F: Clone> ArenaState<F> {
         }
         let Fit { size, pool, .. } = want.fit;
         let id = self.heap.insert_chunk(span, pool, kept)?;
-        self.counters.chunk_taken(span, pool, want.stack);
+        self.counters.chunk_taken(span, pool, want.origin.stack);
         let cut = self.heap.cut(id, want.fit);
         let address = self.hand_out(&cut, want);
         self.counters.missed(pool, size, span.size);

@@ -7,6 +7,7 @@
 use crate::address::{Address, Bytes};
 use crate::arena::state::ArenaState;
 use crate::counters::{BlockInfo, Counters};
+use crate::library::LibraryId;
 use crate::stats::StackId;
 use crate::thread_cache::{Figure, Headroom, Held, Kept, OwnCache, Recalled, WORTH_BYTES};
 
@@ -118,14 +119,20 @@ impl<F: Clone> ArenaState<F> {
 
     /// Hands out a block that the calling thread keeps, and gives its cache room
     /// for more.
-    pub(super) fn take_kept(&mut self, own: OwnCache, request: Bytes) -> Option<Address> {
+    pub(super) fn take_kept(
+        &mut self,
+        own: OwnCache,
+        request: Bytes,
+        library: LibraryId,
+    ) -> Option<Address> {
         let pool = self.heap.pool_of_kept();
-        let (address, size) = own.hold_now()?.take_uncounted(request)?;
+        let (address, size) = own.hold_now()?.take_uncounted(request, library)?;
         let info = BlockInfo {
             address,
             size,
             requested: request,
             pool,
+            library,
             stack: StackId::NONE,
         };
         self.count_given(&info, Some(own), |counters| {
@@ -139,7 +146,12 @@ impl<F: Clone> ArenaState<F> {
 
     /// Hands out a block that another thread has freed, with more of its size for the
     /// calling thread's cache, if the other one hardly takes any itself.
-    pub(super) fn take_passed_on(&mut self, own: OwnCache, request: Bytes) -> Option<Address> {
+    pub(super) fn take_passed_on(
+        &mut self,
+        own: OwnCache,
+        request: Bytes,
+        library: LibraryId,
+    ) -> Option<Address> {
         let ended = self.hub.ended();
         if self.caches.count() < 2 {
             return None;
@@ -148,7 +160,8 @@ impl<F: Clone> ArenaState<F> {
         let pass_on = |from: &mut Kept| from.pass_on(request, ended, &mut to);
         let is_passed_on = self.caches.look_at_others(Some(own), pass_on);
         drop(to);
-        is_passed_on.then(|| self.take_kept(own, request)).flatten()
+        let take = || self.take_kept(own, request, library);
+        is_passed_on.then(take).flatten()
     }
 
     /// Whether another thread frees what a thread without a cache takes.

@@ -21,8 +21,9 @@ use crate::arena::miss::is_shortage;
 use crate::counters::calls::Shortage;
 use crate::driver::Driver;
 use crate::error::{AllocError, Code};
+use crate::library::LibraryId;
 use crate::quota::Landings;
-use crate::stats::{Holdings, OomEvent, OomLog, StackId, largest_groups};
+use crate::stats::{Holdings, OomEvent, OomLog, Origin, StackId, largest_groups};
 
 /// A driver answers in milliseconds. Where it does not, it may be waiting for
 /// what this thread is going to do next.
@@ -43,7 +44,7 @@ pub(super) struct Need {
     pub(super) request: Bytes,
     /// The least that it can do with.
     pub(super) size: Bytes,
-    pub(super) stack: StackId,
+    pub(super) origin: Origin,
     /// The arena when memory was short, before anything was done about it.
     before: Cell<Option<Holdings>>,
     /// Whether the driver was asked again, after all that could go back had.
@@ -51,11 +52,11 @@ pub(super) struct Need {
 }
 
 impl Need {
-    pub(super) fn new(request: Bytes, size: Bytes, stack: StackId) -> Need {
+    pub(super) fn new(request: Bytes, size: Bytes, origin: Origin) -> Need {
         Need {
             request,
             size,
-            stack,
+            origin,
             before: Cell::new(None),
             retried: Cell::new(false),
         }
@@ -172,7 +173,7 @@ impl<D: Driver> Arena<D> {
     /// the driver did not serve either.
     pub fn note_refusal(&self, request: Bytes) {
         let least = self.strategy.least_block(request);
-        let need = Need::new(request, least, self.call_stack());
+        let need = Need::new(request, least, self.origin(LibraryId::UNKNOWN));
         self.note_oom(&need, AllocError::Driver(Code::OUT_OF_MEMORY));
     }
 
@@ -199,7 +200,7 @@ impl<D: Driver> Arena<D> {
                 device_free: info.map_or(Bytes::ZERO, |info| info.free),
                 device_total: info.map_or(Bytes::MAX, |info| info.total),
                 elsewhere,
-                stack: need.stack,
+                stack: need.origin.stack,
             };
             state.counters.out_of_memory(need.size, shortage);
             (state.holdings(), state.counters.history.now_us())
@@ -227,7 +228,7 @@ impl<D: Driver> Arena<D> {
             after,
             sizes: largest_groups(live.iter().map(|&(size, _)| (size, size)).collect()),
             stacks,
-            stack: need.stack,
+            stack: need.origin.stack,
         };
         self.ooms.lock().push(event);
     }

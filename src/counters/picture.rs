@@ -95,6 +95,7 @@ impl Counters {
         stats.cached.current = self.cached();
         if self.live_rose {
             stats.classes_at_peak = stats.classes_live;
+            stats.libraries_at_peak = stats.libraries_live;
         }
         stats.memory = memory;
         stats

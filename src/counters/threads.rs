@@ -56,8 +56,8 @@ impl Counters {
         }
     }
 
-    /// Counts the blocks that the program holds by class, as far as a cache is part of
-    /// that.
+    /// Counts the blocks that the program holds by class and by library, as far as a
+    /// cache is part of that.
     pub(crate) fn count_classes(&mut self, cache: &mut Kept) {
         self.note_peak();
         cache.take_fewer(|size, fewer| {
@@ -65,6 +65,7 @@ impl Counters {
             live.blocks = live.blocks.wrapping_sub(fewer);
             live.bytes = (live.bytes).wrapping_sub(fewer.wrapping_mul(size.get()));
         });
+        (self.stats.libraries_live).add_all(&cache.take_libraries());
     }
 
     /// So much happened in a cache of blocks of this pool.

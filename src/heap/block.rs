@@ -8,6 +8,7 @@
 use crate::address::{Address, Bytes};
 use crate::heap::Span;
 use crate::heap::table::Table;
+use crate::library::LibraryId;
 
 /// A block's number in its arena.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -63,6 +64,8 @@ pub(crate) struct Block {
     pub(crate) list_previous: BlockId,
     pub(crate) list_next: BlockId,
     pub(crate) state: State,
+    /// Which library of the program asked for it; of a free block nothing.
+    pub(crate) library: LibraryId,
     /// Of a block in limbo: it was freed from another context than the arena's.
     pub(crate) elsewhere: bool,
 }
@@ -79,6 +82,7 @@ impl Block {
         list_previous: BlockId::NONE,
         list_next: BlockId::NONE,
         state: State::Vacant,
+        library: LibraryId::UNKNOWN,
         elsewhere: false,
     };
 

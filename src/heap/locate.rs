@@ -6,6 +6,7 @@
 use crate::address::{Address, Bytes};
 use crate::heap::Heap;
 use crate::heap::block::{Block, BlockId, ChunkId, State};
+use crate::library::LibraryId;
 use crate::page_map::{SLOT, SlotRef, SlotWord};
 
 /// A live block and the driver's allocation that it lies in. What the driver
@@ -35,12 +36,13 @@ impl Located {
     }
 }
 
-/// What the program asked for: of a block that threads may keep, its word knows.
-fn asked(word: SlotWord, block: &Block) -> Bytes {
+/// What the program asked for, and which of its libraries: of a block that threads
+/// may keep, its word knows.
+fn asked(word: SlotWord, block: &Block) -> (Bytes, LibraryId) {
     if word.is_cacheable() {
-        word.request()
+        (word.request(), word.library())
     } else {
-        block.requested
+        (block.requested, block.library)
     }
 }
 
@@ -66,22 +68,23 @@ impl Heap {
         let (id, block) = self.blocks.find(word.number()?)?;
         let is_it = block.state == State::Live && block.address == address;
         is_it.then(|| {
-            let requested = asked(word, block);
+            let (requested, library) = asked(word, block);
             (
                 id,
                 Block {
                     requested,
+                    library,
                     ..*block
                 },
             )
         })
     }
 
-    /// What the program asked for when it got a block.
-    pub(crate) fn requested(&self, block: &Block) -> Bytes {
+    /// What the program asked for when it got a block, and which of its libraries.
+    pub(crate) fn requested(&self, block: &Block) -> (Bytes, LibraryId) {
         let word = self.mapped(block.address);
         word.filter(|_| block.state == State::Live)
-            .map_or(block.requested, |word| asked(word, block))
+            .map_or((block.requested, block.library), |word| asked(word, block))
     }
 
     /// Whether a thread keeps a block.

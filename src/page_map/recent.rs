@@ -83,6 +83,7 @@ fn index(subpage: u64) -> usize {
 mod tests {
     use super::*;
     use crate::address::Bytes;
+    use crate::library::LibraryId;
     use crate::page_map::{ArenaId, SlotWord};
     use proptest::prelude::*;
 
@@ -97,7 +98,8 @@ mod tests {
             let (arena, map) = (ArenaId(0), PageMap::new());
             assert!(map.hold_chunk(arena, Address::new(0), Bytes::gib(1)));
             for (number, &start) in (0..).zip(&starts) {
-                let word = SlotWord::cacheable(arena, number, Bytes::new(512), Bytes::new(1));
+                let (size, request) = (Bytes::new(512), Bytes::new(1));
+                let word = SlotWord::cacheable(arena, number, size, request, LibraryId::UNKNOWN);
                 let address = Address::new(far(start));
                 if map.live(arena, address).is_none() {
                     map.set_block(address, word.unwrap());

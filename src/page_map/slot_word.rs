@@ -5,6 +5,7 @@
 //! know: one masked comparison checks it. Cost: none.
 
 use crate::address::Bytes;
+use crate::library::{LibraryId, MOST_LIBRARIES};
 use crate::page_map::{ArenaId, SLOT};
 
 const ARENA_SHIFT: u32 = 32;
@@ -16,12 +17,16 @@ const KEPT: u64 = 1 << 62;
 /// Its other parts: where each begins.
 const SLOTS_SHIFT: u32 = 55;
 const REQUEST_SHIFT: u32 = 39;
-const OWNER_SHIFT: u32 = 26;
+const LIBRARY_SHIFT: u32 = 34;
+const OWNER_SHIFT: u32 = 24;
 /// And how many values it has.
 const SLOTS: u64 = 1 << (62 - SLOTS_SHIFT);
 const REQUESTS: u64 = 1 << (SLOTS_SHIFT - REQUEST_SHIFT);
-const OWNERS: u64 = 1 << (REQUEST_SHIFT - OWNER_SHIFT);
+const LIBRARIES: u64 = 1 << (REQUEST_SHIFT - LIBRARY_SHIFT);
+const OWNERS: u64 = 1 << (LIBRARY_SHIFT - OWNER_SHIFT);
 const NUMBERS: u64 = 1 << OWNER_SHIFT;
+
+const _: () = assert!(LIBRARIES == MOST_LIBRARIES as u64);
 
 /// The largest block that a thread may keep.
 pub(crate) const MOST_CACHEABLE: Bytes = Bytes::new(SLOTS * SLOT.get());
@@ -30,8 +35,8 @@ pub(crate) const MOST_CACHEABLE: Bytes = Bytes::new(SLOTS * SLOT.get());
 /// arena plus one, and the high half, of a direct allocation, the number of its
 /// arena plus one; a block of a chunk is of the arena that holds the chunk. Of a
 /// block that threads may keep there are, from the top, two flags, its size in
-/// slots less one, the bytes that the program asked for less one, its arena, and
-/// its number plus one. Zero is no block.
+/// slots less one, the bytes that the program asked for less one, the library of the
+/// program that asked, its arena, and its number plus one. Zero is no block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SlotWord(u64);
 
@@ -66,6 +71,7 @@ impl SlotWord {
         number: u32,
         size: Bytes,
         request: Bytes,
+        library: LibraryId,
     ) -> Option<SlotWord> {
         let number = u64::from(number) + 1;
         let is_exact = size.saturating_sub(request) < SLOT;
@@ -73,7 +79,7 @@ impl SlotWord {
             is_exact && size <= MOST_CACHEABLE && number < NUMBERS && u64::from(arena.0) < OWNERS;
         let word = (SlotWord::of_owner(arena) | number)
             | (size.get() / SLOT.get()).wrapping_sub(1) << SLOTS_SHIFT;
-        fits.then(|| SlotWord(word).requested(request))
+        fits.then(|| SlotWord(word).requested(request, library))
     }
 
     /// What the words of an arena's live blocks that threads may keep have in
@@ -107,17 +113,18 @@ impl SlotWord {
         SlotWord(self.0 | KEPT)
     }
 
-    /// The same block, held by the program, which asked for one byte.
+    /// The same block, held by nobody that is known, who asked for one byte.
     #[inline]
     pub(crate) fn unrequested(self) -> SlotWord {
-        SlotWord(self.0 & !(KEPT | (REQUESTS - 1) << REQUEST_SHIFT))
+        SlotWord(self.0 & !(KEPT | (REQUESTS * LIBRARIES - 1) << LIBRARY_SHIFT))
     }
 
-    /// The same block, of which that was said, held by the program, which asked for so
-    /// much, at most [`MOST_CACHEABLE`].
+    /// The same block, of which that was said, held by this library of the program,
+    /// which asked for so much, at most [`MOST_CACHEABLE`].
     #[inline]
-    pub(crate) fn requested(self, request: Bytes) -> SlotWord {
-        SlotWord(self.0 | request.get().wrapping_sub(1) << REQUEST_SHIFT)
+    pub(crate) fn requested(self, request: Bytes, library: LibraryId) -> SlotWord {
+        let library = u64::from(library.number()) << LIBRARY_SHIFT;
+        SlotWord(self.0 | request.get().wrapping_sub(1) << REQUEST_SHIFT | library)
     }
 
     /// The size of a block that threads may keep, in slots less one.
@@ -142,6 +149,13 @@ impl SlotWord {
     #[inline]
     pub(crate) fn request(self) -> Bytes {
         Bytes::new((self.0 >> REQUEST_SHIFT & (REQUESTS - 1)) + 1)
+    }
+
+    /// The library that asked for such a block.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
+    pub(crate) fn library(self) -> LibraryId {
+        LibraryId::new((self.0 >> LIBRARY_SHIFT & (LIBRARIES - 1)) as u8)
     }
 
     /// The block's number in its arena.
@@ -198,9 +212,11 @@ mod tests {
         {
             for (slots, request) in [(1, 1), (1, 512), (128, 65025), (128, 65536), (9, 4097)] {
                 let (size, request) = (Bytes::new(slots * 512), Bytes::new(request));
-                let word = SlotWord::cacheable(arena, number, size, request).unwrap();
+                let [library, other] = [7, 31].map(LibraryId::new);
+                let word = SlotWord::cacheable(arena, number, size, request, library).unwrap();
+                assert_eq!(word.library(), library);
                 let owner = SlotWord::of_owner(arena);
-                for word in [word, word.kept().unrequested().requested(request)] {
+                for word in [word, word.kept().unrequested().requested(request, other)] {
                     assert!(word.is_cacheable() && !word.is_kept() && word.is_live_of(owner));
                     assert!(!word.is_live_of(SlotWord::of_owner(ArenaId(arena.0 ^ 1))));
                     assert_eq!((word.size(), word.request()), (size, request));
@@ -217,17 +233,18 @@ mod tests {
     fn what_does_not_fit_is_not_cacheable() {
         let word = |arena: u64, number: u64, size| {
             let [arena, number] = [arena, number].map(|n| u32::try_from(n).unwrap());
-            SlotWord::cacheable(ArenaId(arena), number, size, size)
+            SlotWord::cacheable(ArenaId(arena), number, size, size, LibraryId::UNKNOWN)
         };
         assert_eq!(word(OWNERS, 0, SLOT), None);
         assert_eq!(word(0, NUMBERS - 1, SLOT), None);
         assert_eq!(word(0, 0, Bytes::new(MOST_CACHEABLE.get() + 512)), None);
         let last = ArenaId(u32::try_from(OWNERS - 1).unwrap());
-        assert!(SlotWord::cacheable(last, 0, SLOT, Bytes::new(1)).is_some());
-        assert_eq!(
-            SlotWord::cacheable(last, 0, Bytes::new(1024), Bytes::new(512)),
-            None
-        );
+        let word_of = |size: u64, request: u64| {
+            let [size, request] = [size, request].map(Bytes::new);
+            SlotWord::cacheable(last, 0, size, request, LibraryId::OTHERS)
+        };
+        assert!(word_of(512, 1).is_some());
+        assert_eq!(word_of(1024, 512), None);
         assert!(word(OWNERS - 1, NUMBERS - 2, MOST_CACHEABLE).is_some());
     }
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::Gauge;
 use super::json::gauge;
 use crate::address::Bytes;
+use crate::library::LibraryBytes;
 
 /// A family of functions that take device memory past the arenas.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -85,6 +86,8 @@ pub struct FamilyStats {
     pub calls: u64,
     /// Calls that were answered with out of memory because of the limit.
     pub refused: u64,
+    /// Bytes of each library of the program, of memory that one call gives.
+    pub libraries: LibraryBytes,
 }
 
 /// A family on a device.

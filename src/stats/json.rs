@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::host::host_memory_stats;
+use super::owners::owners;
 use super::{
     ArenaStats, CallCount, ClassCount, DriverCalls, FamilyReport, Gauge, ImportReport, OomLog,
     Process, Snapshots, size_class_limit,
@@ -80,6 +81,8 @@ pub struct Report<'a> {
     pub arenas: &'a [ArenaReport],
     /// What the program took past the arenas.
     pub families: &'a [FamilyReport],
+    /// The paths of the libraries that asked for memory, from number 1 on.
+    pub libraries: &'a [String],
     /// Memory that came from elsewhere.
     pub imports: &'a [ImportReport],
     /// The same arenas block by block, if that is wanted.
@@ -125,6 +128,7 @@ impl Report<'_> {
             "lanes": self.lanes,
             "control": self.control,
             "totals": totals(&devices),
+            "owners": owners(devices.iter().copied(), self.families, self.libraries),
             "families": self.families.iter().map(|of| of.to_json()).collect::<Vec<_>>(),
             "imports": self.imports.iter().map(|of| of.to_json()).collect::<Vec<_>>(),
             "arenas": devices.into_iter().map(arena).collect::<Vec<_>>(),

@@ -78,6 +78,7 @@ impl ArenaStats {
         self.ended_us = self.ended_us.max(other.ended_us);
         if other.live.peak > self.live.peak {
             self.classes_at_peak = other.classes_at_peak;
+            self.libraries_at_peak = other.libraries_at_peak;
         }
         if other.reserved.peak > self.reserved.peak {
             self.at_reserved_peak = other.at_reserved_peak;
@@ -86,6 +87,7 @@ impl ArenaStats {
         add_gauge(&mut self.cached, &other.cached);
         add_gauge(&mut self.limbo, &other.limbo);
         add_gauge(&mut self.reserved, &other.reserved);
+        self.libraries_live.add_all(&other.libraries_live);
         for (sum, other) in self.classes.iter_mut().zip(&other.classes) {
             add(&mut sum.allocations, other.allocations);
             add(&mut sum.frees, other.frees);

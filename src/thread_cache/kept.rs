@@ -8,6 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::address::{Address, Bytes};
+use crate::library::{LibraryBytes, LibraryId};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
 use crate::thread_cache::activity::Activity;
 use crate::thread_cache::queue::{KeptBlock, Queue};
@@ -68,6 +69,8 @@ pub(crate) struct Kept {
 #[repr(C)]
 struct Inside {
     sizes: Sizes,
+    /// How much more (or wrapped, less) each library has than was noted last.
+    libraries: LibraryBytes,
     recent: RecentSubpages,
     /// Batches with the epochs that cover them, the oldest first.
     sealed: VecDeque<(u64, u64)>,
@@ -94,19 +97,19 @@ impl Kept {
     /// Takes out a block of just the size of a request, if there is one that the
     /// device is done with, and room for it. The program has it then.
     #[inline(always)]
-    pub(crate) fn take_exact(&mut self, request: Bytes) -> Option<Address> {
-        self.take_first(number_of(request), request)
+    pub(crate) fn take_exact(&mut self, request: Bytes, library: LibraryId) -> Option<Address> {
+        self.take_first(number_of(request), request, library)
     }
 
     /// The same of a block that may be a little larger.
-    pub(crate) fn take_near(&mut self, request: Bytes) -> Option<Address> {
+    pub(crate) fn take_near(&mut self, request: Bytes, library: LibraryId) -> Option<Address> {
         let near = self.sizes()?.near(number_of(request), self.over)?;
-        self.take_first(near, request)
+        self.take_first(near, request, library)
     }
 
     /// Takes out the first block of a size, if the device is done with it.
     #[inline(always)]
-    fn take_first(&mut self, number: usize, request: Bytes) -> Option<Address> {
+    fn take_first(&mut self, number: usize, request: Bytes, library: LibraryId) -> Option<Address> {
         let inside = self.inside.as_deref_mut()?;
         let size = inside.sizes.get_mut(number)?;
         let block = *size.blocks.first()?;
@@ -118,16 +121,21 @@ impl Kept {
         self.room = room;
         size.blocks.pop();
         size.requested += request.get();
-        block.slot.hand_out(block.word.requested(request));
+        inside.libraries.add(library, Bytes::new(size_of(number)));
+        block.slot.hand_out(block.word.requested(request, library));
         Some(block.address)
     }
 
     /// The same whatever room there is: the arena counts it. With it, its size.
-    pub(crate) fn take_uncounted(&mut self, request: Bytes) -> Option<(Address, Bytes)> {
+    pub(crate) fn take_uncounted(
+        &mut self,
+        request: Bytes,
+        library: LibraryId,
+    ) -> Option<(Address, Bytes)> {
         let sizes = &mut self.inside.as_deref_mut()?.sizes;
         let number = sizes.near(number_of(request), self.over)?;
         let block = sizes.get_mut(number)?.take()?;
-        block.slot.hand_out(block.word.requested(request));
+        block.slot.hand_out(block.word.requested(request, library));
         Some((block.address, block.word.size()))
     }
 
@@ -242,6 +250,7 @@ impl Kept {
         self.left = left;
         self.room = self.room.with(block);
         self.asked += word.request().get();
+        inside.libraries.sub(word.library(), word.size());
         size.blocks.push(KeptBlock {
             address,
             slot,
@@ -390,6 +399,7 @@ impl Kept {
         self.inside.get_or_insert_with(|| {
             Box::new(Inside {
                 sizes: Sizes::new(),
+                libraries: LibraryBytes::default(),
                 recent: RecentSubpages::new(),
                 sealed: VecDeque::new(),
             })
@@ -424,6 +434,21 @@ impl Kept {
         if let Some(inside) = self.inside.as_deref_mut() {
             inside.sizes.change_used(Size::note);
         }
+    }
+
+    /// How much more (or wrapped, less) each library has than when this was called
+    /// last.
+    pub(crate) fn take_libraries(&mut self) -> LibraryBytes {
+        let inside = self.inside.as_deref_mut();
+        inside.map_or_else(LibraryBytes::default, |inside| {
+            std::mem::take(&mut inside.libraries)
+        })
+    }
+
+    /// What it was when nothing was noted since.
+    pub(crate) fn libraries(&self) -> LibraryBytes {
+        let inside = self.inside.as_deref();
+        inside.map_or_else(LibraryBytes::default, |inside| inside.libraries)
     }
 
     /// Takes room away.

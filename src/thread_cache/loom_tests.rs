@@ -70,7 +70,7 @@ fn loom_a_recall_takes_what_the_owner_leaves() {
                     return;
                 };
                 kept.pass(1);
-                let taken = kept.take_near(SIZE);
+                let taken = kept.take_near(SIZE, LibraryId::UNKNOWN);
                 assert!(taken.is_none_or(|block| block == BLOCK));
             })
         };
@@ -132,10 +132,10 @@ fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
         let map = &hub.map;
         map.cacheable(BLOCK)
             .unwrap()
-            .hand_out(word(map).unrequested().requested(SIZE));
+            .hand_out(word(map).unrequested().requested(SIZE, LibraryId::UNKNOWN));
         let next = with_block_kept(&hub, &mut caches);
         owner.join().unwrap();
-        assert_eq!(hub.take_refreshed(next, SIZE), None);
+        assert_eq!(hub.take_refreshed(next, SIZE, LibraryId::UNKNOWN), None);
     });
 }
 
@@ -154,7 +154,7 @@ fn loom_who_had_a_cache_has_it_no_more() {
         let late = {
             let hub = Arc::clone(&hub);
             thread::spawn(move || {
-                assert_eq!(hub.take(before, SIZE), None);
+                assert_eq!(hub.take(before, SIZE, LibraryId::UNKNOWN), None);
                 assert!(!hub.keep_prepared(before, BLOCK));
             })
         };
@@ -184,7 +184,7 @@ fn loom_a_figure_less_the_room_is_what_is_held() {
                     kept.pass(1);
                 }
                 if let Some(mut kept) = cache.try_lock() {
-                    kept.take_near(SIZE);
+                    kept.take_near(SIZE, LibraryId::UNKNOWN);
                 }
             })
         };

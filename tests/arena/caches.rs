@@ -10,6 +10,7 @@ use std::time::Duration;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::config::{Config, Decay, FreeSync, StrategyKind, ThreadCacheSize};
 use vramalloc_core::error::FreeError;
+use vramalloc_core::library::{LibraryId, MOST_LIBRARIES};
 use vramalloc_core::stats::{ArenaStats, ClassCount, Metric};
 use vramalloc_model::Call;
 
@@ -32,6 +33,15 @@ fn warm(rig: &Rig, size: Bytes) {
         let block = rig.get(size);
         rig.arena.free(block).unwrap();
     }
+}
+
+fn library(number: usize) -> LibraryId {
+    LibraryId::new(u8::try_from(number).unwrap())
+}
+
+/// Memory for a library of the program.
+fn get_for(rig: &Rig, size: Bytes, library: LibraryId) -> Address {
+    rig.arena.allocate_for(size, library).unwrap()
 }
 
 /// A seeded generator (splitmix64).
@@ -136,7 +146,8 @@ fn the_figures_are_those_without_caches() {
                 rigs[1].arena.free(other).unwrap();
             } else {
                 let size = Bytes::new(SIZES[random.below(SIZES.len())]);
-                live.push([0, 1].map(|at: usize| rigs[at].get(size)));
+                let library = library(random.below(MOST_LIBRARIES));
+                live.push([0, 1].map(|at: usize| get_for(&rigs[at], size, library)));
             }
             if random.below(500) == 0 || step == 3999 {
                 let [plain, kept] = [0, 1].map(|at: usize| rigs[at].arena.stats());
@@ -144,6 +155,11 @@ fn the_figures_are_those_without_caches() {
                 assert_eq!(kept.classes, plain.classes, "seed {seed}");
                 assert_eq!(kept.classes_live, plain.classes_live, "seed {seed}");
                 assert_eq!(kept.classes_at_peak, plain.classes_at_peak, "seed {seed}");
+                assert_eq!(kept.libraries_live, plain.libraries_live, "seed {seed}");
+                assert_eq!(
+                    kept.libraries_at_peak, plain.libraries_at_peak,
+                    "seed {seed}"
+                );
                 assert_eq!(kept.hits + kept.misses, plain.hits + plain.misses);
                 rigs[1].arena.validate().unwrap();
             }
@@ -184,6 +200,7 @@ fn the_figures_are_those_without_caches_whoever_takes_and_frees() {
                 let count = live.lock().unwrap().len();
                 let free = count > 0 && (count >= most || random.below(2) == 0);
                 let (size, which) = (SIZES[random.below(SIZES.len())], random.below(count.max(1)));
+                let library = library(random.below(MOST_LIBRARIES));
                 let (turn, is_done) = &threads[random.below(3)];
                 let step_of = move || {
                     if free {
@@ -191,7 +208,8 @@ fn the_figures_are_those_without_caches_whoever_takes_and_frees() {
                         let freed = rigs.iter().zip(blocks).map(|(rig, at)| rig.arena.free(at));
                         assert!(freed.into_iter().all(|freed| freed.is_ok()));
                     } else {
-                        let blocks = [0, 1].map(|at: usize| rigs[at].get(Bytes::new(size)));
+                        let blocks =
+                            [0, 1].map(|at: usize| get_for(&rigs[at], Bytes::new(size), library));
                         live.lock().unwrap().push(blocks);
                     }
                 };
@@ -202,6 +220,11 @@ fn the_figures_are_those_without_caches_whoever_takes_and_frees() {
                     assert_eq!(figures(&kept), figures(&plain), "seed {seed}, step {step}");
                     assert_eq!(kept.classes_live, plain.classes_live, "seed {seed}");
                     assert_eq!(kept.classes_at_peak, plain.classes_at_peak, "seed {seed}");
+                    assert_eq!(kept.libraries_live, plain.libraries_live, "seed {seed}");
+                    assert_eq!(
+                        kept.libraries_at_peak, plain.libraries_at_peak,
+                        "seed {seed}"
+                    );
                     rigs[1].arena.validate().unwrap();
                 }
             }

@@ -5,6 +5,7 @@ use vramalloc_core::config::{
     Config, DeviceShare, Fill, FreeSync, GarbageThreshold, Splitting, StrategyKind,
 };
 use vramalloc_core::error::{AllocError, Code, FreeError};
+use vramalloc_core::library::LibraryId;
 use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain, without_caches};
@@ -349,11 +350,16 @@ fn the_real_function_does_not_pass_the_limit(base: &Config) {
     };
     let rig = Rig::new(&config, DEVICE);
     let driver = rig.arena.driver();
-    let take = |size| rig.arena.take_past(size, || driver.alloc(size));
+    let take = |size| {
+        rig.arena
+            .take_past(size, LibraryId::UNKNOWN, || driver.alloc(size))
+    };
     let block = take(Bytes::mib(5)).unwrap();
     assert!(rig.is_ours(block) && rig.is_whole(block));
     assert_eq!(take(Bytes::mib(3)), Err(AllocError::Limit));
-    let refused = rig.arena.take_past(Bytes::mib(2), || Err(Code::UNKNOWN));
+    let refused = rig
+        .arena
+        .take_past(Bytes::mib(2), LibraryId::UNKNOWN, || Err(Code::UNKNOWN));
     assert_eq!(refused, Err(AllocError::Driver(Code::UNKNOWN)));
     let rest = take(Bytes::mib(2)).unwrap();
     rig.arena.free(block).unwrap();

@@ -220,6 +220,11 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "at_the_limit_a_request_can_fail_at_once",
     ),
     (
+        "owners",
+        "tests/preload/owners.rs",
+        "nobody_is_told_of_where_the_option_is_off",
+    ),
+    (
         "oom_report",
         "tests/preload/history.rs",
         "nothing_is_told_where_nothing_is_wanted",

@@ -140,6 +140,7 @@ fn files(loaded: &Loaded) {
         control: "unused",
         arenas: &[],
         families: &[],
+        libraries: &[],
         imports: &[],
         snapshots: None,
     };

@@ -26,6 +26,7 @@ mod ipc;
 mod nvml;
 mod options;
 mod orders;
+mod owners;
 mod paddle;
 mod results;
 mod reuse;

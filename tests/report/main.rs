@@ -128,6 +128,7 @@ pub(crate) fn statistics_past(
         lanes: "unused",
         control: "unused",
         families,
+        libraries: &[],
         imports,
         arenas,
         snapshots: None,

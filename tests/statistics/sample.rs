@@ -4,6 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
 use vramalloc_core::config::{Host, Loaded, load};
+use vramalloc_core::library::{LibraryBytes, LibraryId};
 use vramalloc_core::stats::{
     Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
     Event, Family, FamilyReport, FamilyStats, Frame, Gauge, Group, Holdings, ImportReport, Metric,
@@ -92,6 +93,8 @@ pub(crate) fn arena(device: u32) -> ArenaReport {
         blocks: 23,
         bytes: 24,
     };
+    arena.stats.libraries_live = library_bytes(1, 42);
+    arena.stats.libraries_at_peak = library_bytes(1, 43);
     arena.stats.memory.all[Metric::ActiveBytes].peak = 25;
     arena.calls.alloc = CallCount {
         calls: 2,
@@ -194,6 +197,13 @@ pub(crate) fn snapshots() -> Snapshots {
 }
 
 /// What went past the pool.
+/// What one library has.
+fn library_bytes(number: u8, bytes: u64) -> LibraryBytes {
+    let mut all = LibraryBytes::default();
+    all.add(LibraryId::new(number), Bytes::new(bytes));
+    all
+}
+
 fn family() -> FamilyReport {
     FamilyReport {
         device: 1,
@@ -202,6 +212,7 @@ fn family() -> FamilyReport {
             bytes: gauge(31, 32),
             calls: 33,
             refused: 34,
+            libraries: library_bytes(2, 41),
         },
     }
 }
@@ -223,11 +234,17 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         lanes: "unused",
         control: "unused",
         families: &[family()],
+        libraries: &libraries(),
         imports: &[import()],
         arenas,
         snapshots,
     }
     .to_text()
+}
+
+/// The paths of the libraries that asked for memory.
+fn libraries() -> Vec<String> {
+    vec!["/lib/libfirst.so.1".to_owned(), "train".to_owned()]
 }
 
 /// The same of page-locked host memory.
@@ -250,6 +267,7 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         lanes: "unused",
         control: "unused",
         families: &[family()],
+        libraries: &libraries(),
         imports: &[import()],
         arenas,
         snapshots: None,

@@ -10,8 +10,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use vramalloc_core::library::LibraryId;
 use vramalloc_core::{Address, Bytes};
 
+use crate::owners;
 use crate::pools::device::{self, DeviceArena, DevicePool};
 use crate::process::guard::{Passed, ServingShortly};
 use crate::process::shortcut;
@@ -19,14 +21,19 @@ use crate::real;
 use crate::real::passed;
 use crate::types::{CUcontext, CUdeviceptr, CudaResult};
 
-/// As [`memory::cuMemAlloc_v2`](super::memory::cuMemAlloc_v2); `None` where that
-/// has to be asked.
+/// As [`memory::cuMemAlloc_v2`](super::memory::cuMemAlloc_v2), for a call that
+/// returns to the address `call`; `None` where that has to be asked.
 #[inline(always)]
-pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Option<CudaResult> {
+pub(crate) unsafe fn cuMemAlloc_v2(
+    address: *mut CUdeviceptr,
+    size: usize,
+    call: usize,
+) -> Option<CudaResult> {
     if !may_be_kept(size) || address.is_null() || !is_open_to(&passed::cuMemAlloc_v2) {
         return None;
     }
-    let found = allocate(device::last_pool(current()?)?, size)?;
+    let library = owners::known(call)?;
+    let found = allocate(device::last_pool(current()?)?, size, library)?;
     // SAFETY: the caller's place for the answer.
     unsafe { *address = found.get() };
     Some(0)
@@ -39,13 +46,18 @@ pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
     (passed::cuMemFree_v2.get() && free(address)).then_some(0)
 }
 
-/// As [`runtime::cudaMalloc`](super::runtime::cudaMalloc); `None` where that has to
-/// be asked.
+/// As [`runtime::cudaMalloc`](super::runtime::cudaMalloc), for a call that returns
+/// to the address `call`; `None` where that has to be asked.
 #[inline(always)]
-pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Option<CudaResult> {
+pub(crate) unsafe fn cudaMalloc(
+    pointer: *mut *mut c_void,
+    size: usize,
+    call: usize,
+) -> Option<CudaResult> {
     if !may_be_kept(size) || pointer.is_null() || !is_open_to(&passed::cudaMalloc) {
         return None;
     }
+    let library = owners::known(call)?;
     let context = current()?;
     let mut set: c_int = 0;
     // SAFETY: writes the answer to a local.
@@ -56,7 +68,7 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
     if set != pool.device() {
         return None;
     }
-    let address = usize::try_from(allocate(pool, size)?.get()).ok()?;
+    let address = usize::try_from(allocate(pool, size, library)?.get()).ok()?;
     // SAFETY: the caller's place for the answer.
     unsafe { *pointer = ptr::with_exposed_provenance_mut(address) };
     Some(0)
@@ -92,9 +104,9 @@ fn current() -> Option<CUcontext> {
 }
 
 #[inline(always)]
-fn allocate(pool: &DevicePool, size: usize) -> Option<Address> {
+fn allocate(pool: &DevicePool, size: usize, library: LibraryId) -> Option<Address> {
     let _serving = ServingShortly::begin()?;
-    pool.arena().allocate_kept(Bytes::new(size as u64))
+    pool.arena().allocate_kept(Bytes::new(size as u64), library)
 }
 
 #[inline(always)]

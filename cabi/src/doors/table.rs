@@ -17,6 +17,7 @@ use crate::doors::{
     managed, memory, proc_address, ranges, room, runtime, shortcut, streams, virtual_memory,
 };
 use crate::linker::resolve::Library;
+use crate::owners;
 use crate::process::cancel;
 use crate::process::guard::{self, Entry};
 use crate::real::{self, intercepted, passed};
@@ -61,6 +62,75 @@ macro_rules! shortcut {
     ($other:ident($($argument:ident),*)) => { None };
 }
 
+/// The exported function of a door: the shortcut where there is one, or all the
+/// rest. Where a door takes memory, its return address is passed on in the register
+/// after those of its arguments, which says which library asks.
+macro_rules! export {
+    (cuArray3DCreate_v2($($rest:tt)*)) => { export! { @takes "rdx" cuArray3DCreate_v2($($rest)*) } };
+    (cuArrayCreate_v2($($rest:tt)*)) => { export! { @takes "rdx" cuArrayCreate_v2($($rest)*) } };
+    (cuMemAllocManaged($($rest:tt)*)) => { export! { @takes "rcx" cuMemAllocManaged($($rest)*) } };
+    (cuMemAllocPitch_v2($($rest:tt)*)) => { export! { @takes "r9" cuMemAllocPitch_v2($($rest)*) } };
+    (cuMemAlloc_v2($($rest:tt)*)) => { export! { @takes "rdx" cuMemAlloc_v2($($rest)*) } };
+    (cuMemCreate($($rest:tt)*)) => { export! { @takes "r8" cuMemCreate($($rest)*) } };
+    (cuMipmappedArrayCreate($($rest:tt)*)) => {
+        export! { @takes "rcx" cuMipmappedArrayCreate($($rest)*) }
+    };
+    (cudaMalloc($($rest:tt)*)) => { export! { @takes "rdx" cudaMalloc($($rest)*) } };
+    (@takes $register:literal $name:ident($($argument:ident: $type:ty),*)) => {
+        #[cfg(target_arch = "x86_64")]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[unsafe(naked)]
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
+            std::arch::naked_asm!(
+                concat!("mov ", $register, ", [rsp]"),
+                "jmp {called}",
+                called = sym $name::called,
+            )
+        }
+
+        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
+            // SAFETY: the caller's promises.
+            unsafe { $name::called($($argument,)* 0) }
+        }
+
+        mod $name {
+            use super::*;
+
+            /// As above; `call`: where the call returns to.
+            pub(super) unsafe extern "C" fn called(
+                $($argument: $type,)* call: usize,
+            ) -> CudaResult {
+                // SAFETY: the caller's promises about the arguments are handed on;
+                // they are CUDA's own for this name.
+                unsafe {
+                    match shortcut!($name($($argument,)* call)) {
+                        Some(result) => result,
+                        None => {
+                            owners::came_from(call);
+                            guarded::$name($($argument),*)
+                        }
+                    }
+                }
+            }
+        }
+    };
+    ($name:ident($($argument:ident: $type:ty),*)) => {
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
+            // SAFETY: the caller's promises about the arguments are handed on; they
+            // are CUDA's own for this name.
+            unsafe {
+                match shortcut!($name($($argument),*)) {
+                    Some(result) => result,
+                    None => guarded::$name($($argument),*),
+                }
+            }
+        }
+    };
+}
+
 macro_rules! doors {
     ($(
         $library:ident $entry:ident $module:ident $since:literal
@@ -70,19 +140,7 @@ macro_rules! doors {
         #[allow(non_snake_case, reason = "CUDA's names")]
         mod exported {
             use super::*;
-            $(
-                #[cfg_attr(not(test), unsafe(no_mangle))]
-                pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
-                    // SAFETY: the caller's promises about the arguments are handed
-                    // on; they are CUDA's own for this name.
-                    unsafe {
-                        match shortcut!($name($($argument),*)) {
-                            Some(result) => result,
-                            None => guarded::$name($($argument),*),
-                        }
-                    }
-                }
-            )*
+            $(export! { $name($($argument: $type),*) })*
         }
 
         /// What they do else: a guard, a call, a conversion.

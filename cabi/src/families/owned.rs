@@ -13,12 +13,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
+use vramalloc_core::library::LibraryId;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
 
 use super::{put_back, settled, take};
 use crate::driver::devices::Device;
 use crate::driver::{contexts, green};
+use crate::owners;
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CUstream, CudaResult};
@@ -66,6 +68,7 @@ impl MadeIn {
 struct Item {
     device: &'static Device,
     size: Bytes,
+    library: LibraryId,
     context: MadeIn,
     /// What it keeps alive.
     _keeps: Option<Arc<dyn Any + Send + Sync>>,
@@ -83,13 +86,14 @@ static ANY: AtomicBool = AtomicBool::new(false);
 fn enter(
     key: Made,
     device: &'static Device,
-    size: Bytes,
+    (size, library): (Bytes, LibraryId),
     context: MadeIn,
     keeps: Option<Arc<dyn Any + Send + Sync>>,
 ) {
     let item = Item {
         device,
         size,
+        library,
         context,
         _keeps: keeps,
     };
@@ -97,7 +101,7 @@ fn enter(
     let before = ITEMS.lock().insert(key, item);
     // Its end was not seen, and the driver gave the name to somebody else.
     if let Some(gone) = before {
-        put_back(gone.device, key.0, gone.size);
+        put_back(gone.device, key.0, gone.size, gone.library);
     }
 }
 
@@ -110,12 +114,13 @@ pub(super) fn make(
     call: impl FnMut() -> CudaResult,
     made: impl FnOnce() -> u64,
 ) -> CudaResult {
+    let library = owners::current();
     let result = take(device, family, size, call);
     if result == 0 {
         enter(
             (family, made()),
             device,
-            size,
+            (size, library),
             MadeIn::current(device),
             None,
         );
@@ -130,7 +135,8 @@ pub(super) fn keep(
     context: MadeIn,
     keeps: Arc<dyn Any + Send + Sync>,
 ) {
-    enter(key, device, Bytes::ZERO, context, Some(keeps));
+    let nothing = (Bytes::ZERO, LibraryId::UNKNOWN);
+    enter(key, device, nothing, context, Some(keeps));
 }
 
 /// Makes the call that ends what is known by one of these names; `None`, without
@@ -148,7 +154,7 @@ pub(super) fn end_by<const N: usize>(
     };
     let result = own_call(call);
     if result == 0 {
-        put_back(item.device, key.0, item.size);
+        put_back(item.device, key.0, item.size, item.library);
         settled();
     } else {
         ITEMS.lock().insert(key, item);
@@ -169,6 +175,6 @@ pub(super) fn end(of: impl Fn(MadeIn) -> bool) {
             .collect()
     };
     for ((family, _), item) in gone {
-        put_back(item.device, family, item.size);
+        put_back(item.device, family, item.size, item.library);
     }
 }

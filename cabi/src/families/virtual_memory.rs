@@ -12,18 +12,28 @@ use std::collections::BTreeMap;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
+use vramalloc_core::library::LibraryId;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::Family;
 
 use super::{imports, put_back, relief, settled, take};
 use crate::driver::devices::{self, Device};
+use crate::owners;
 use crate::process::guard::own_call;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult, MemHandle};
 
+/// How much memory counts on which device, and which library asked for it.
+#[derive(Copy, Clone)]
+struct Counted {
+    device: &'static Device,
+    size: Bytes,
+    library: LibraryId,
+}
+
 /// What the driver was asked for.
 struct Memory {
-    /// Its device, and how much counts there; `None` if nothing does.
-    counts: Option<(&'static Device, Bytes)>,
+    /// Where it counts; `None` if it does not.
+    counts: Option<Counted>,
     /// How often its handles have to be released.
     references: u64,
     mappings: u64,
@@ -54,7 +64,7 @@ static BOOK: SpinMutex<Book, Brief> = SpinMutex::new(Book {
 });
 
 impl Book {
-    fn enter(&mut self, handle: MemHandle, counts: Option<(&'static Device, Bytes)>) {
+    fn enter(&mut self, handle: MemHandle, counts: Option<Counted>) {
         let number = self.next;
         self.next += 1;
         let memory = Memory {
@@ -114,9 +124,13 @@ pub(crate) fn create(
     made: impl FnOnce() -> MemHandle,
 ) -> CudaResult {
     let size = Bytes::new(size as u64);
-    let counts = device.and_then(devices::named).map(|device| (device, size));
+    let counts = device.and_then(devices::named).map(|device| Counted {
+        device,
+        size,
+        library: owners::current(),
+    });
     let result = match counts {
-        Some((device, size)) => take(device, Family::Virtual, size, call),
+        Some(counted) => take(counted.device, Family::Virtual, size, call),
         None => own_call(call),
     };
     if result == 0 {
@@ -178,13 +192,13 @@ pub(crate) fn map(
     handle: MemHandle,
     mut call: impl FnMut() -> CudaResult,
 ) -> CudaResult {
-    let device = {
+    let counted = {
         let book = BOOK.lock();
         let number = book.handles.get(&handle);
         let memory = number.and_then(|number| book.memories.get(number));
         memory.and_then(|memory| memory.counts)
     };
-    let result = relief::with_room(device.map(|(device, _)| device.handle), &mut call);
+    let result = relief::with_room(counted.map(|counted| counted.device.handle), &mut call);
     if result == 0 {
         let mut book = BOOK.lock();
         if let Some(&memory) = book.handles.get(&handle) {
@@ -232,8 +246,13 @@ pub(crate) fn unmap(
 
 /// The driver took memory back.
 fn gone(memory: Option<Memory>) {
-    if let Some((device, size)) = memory.and_then(|memory| memory.counts) {
-        put_back(device, Family::Virtual, size);
+    if let Some(counted) = memory.and_then(|memory| memory.counts) {
+        let Counted {
+            device,
+            size,
+            library,
+        } = counted;
+        put_back(device, Family::Virtual, size, library);
         settled();
     }
 }

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use vramalloc_core::page_map::{ArenaId, Owner};
 use vramalloc_core::{Address, AllocError, Bytes, Code, FreeError};
 
+use crate::owners;
 use crate::pools::device::shortage::Refuser;
 use crate::pools::device::{self, DeviceArena, DevicePool, shortage};
 use crate::pools::{holdings, host_memory, pageable};
@@ -32,8 +33,9 @@ pub(crate) fn allocate(
     size: Bytes,
     last: impl FnOnce() -> (CudaResult, CUdeviceptr),
 ) -> Result<Address, Refusal> {
-    let served = match arena.allocate(size) {
-        Err(AllocError::Driver(_)) => arena.take_past(size, || {
+    let library = owners::current();
+    let served = match arena.allocate_for(size, library) {
+        Err(AllocError::Driver(_)) => arena.take_past(size, library, || {
             let (result, address) = own_call(last);
             Code::check(result).map(|()| Address::new(address))
         }),

@@ -21,6 +21,7 @@ pub(crate) const ALIGN: usize = 16;
 /// Where in the block is what.
 pub(crate) mod places {
     pub(crate) const INSIDE: usize = 0;
+    pub(crate) const CALLER: usize = 8;
     pub(crate) const LAST_POOL: usize = 16;
     pub(crate) const OWN_CACHES: usize = 48;
     /// Nobody's beyond this.

@@ -85,7 +85,7 @@ unsafe impl Zeroed for Cell<Inside> {}
 
 fast_local! {
     /// What the calling thread is doing.
-    fn inside() -> Cell<Inside> = INSIDE to LAST_POOL;
+    fn inside() -> Cell<Inside> = INSIDE to CALLER;
 }
 
 /// What we still serve in this process.

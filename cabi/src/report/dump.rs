@@ -13,6 +13,7 @@ use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
 use crate::families;
+use crate::owners;
 use crate::page;
 use crate::pools::{device, lanes, pageable};
 use crate::process::forking;
@@ -128,6 +129,7 @@ fn report<R>(
         control: &control,
         arenas,
         families: &families::reports(),
+        libraries: &owners::paths(),
         imports: &families::imports(),
         snapshots,
     })

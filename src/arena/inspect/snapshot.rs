@@ -148,7 +148,7 @@ impl<F: Clone> ArenaState<F> {
         BlockPicture {
             address: block.address,
             size: block.size,
-            requested: self.heap.requested(block),
+            requested: self.heap.requested(block).0,
             state,
             stack,
         }

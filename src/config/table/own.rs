@@ -167,6 +167,16 @@ pub(super) const ROWS: &[OptionRow] = &[
         ..BLANK
     },
     OptionRow {
+        key: "owners",
+        role: Role::Own(|s| name_of(ON_OFF, &s.owners)),
+        kind: "choice",
+        accepted: "on, off",
+        help: "Whether the statistics tell which library of the program has how much, by the \
+               calls that ask for memory; x86-64 only.",
+        read: |s, text| set(&mut s.owners, named(ON_OFF, text)),
+        ..BLANK
+    },
+    OptionRow {
         key: "oom_report",
         role: Role::Own(|s| name_of(OOM_REPORTS, &s.oom_report)),
         kind: "choice",

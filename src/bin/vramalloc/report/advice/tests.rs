@@ -92,6 +92,7 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
         control: "unused",
         arenas: &[arena],
         families: &[],
+        libraries: &[],
         imports: &[],
         snapshots: None,
     }

@@ -1,0 +1,229 @@
+//! Which library of the program asked for memory.
+//!
+//! A door that takes memory passes its return address on: an address in the code
+//! of the library that called. Which library that is was looked for at the first
+//! call from there; later ones find it in a table, by that address.
+//!
+//! A call that comes out of CUDA itself, as from the runtime for `cudaMallocPitch`,
+//! is that of the library around it: the stack is walked for each of those.
+//!
+//! Owns the libraries that asked so far, of which each has a number for good, and
+//! the table. Invariant: an entry of the table is one word, so it is of one call.
+//! Where a library was unloaded and another lies there now, the table is made anew
+//! at the next call that is not in it. On other processors than x86-64 nobody is
+//! known: a walk for each call would take too long. Cost: a load and a comparison for a call
+//! that is known; some microseconds for one that is not.
+
+use std::cell::Cell;
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use spin::mutex::SpinMutex;
+use vramalloc_core::library::LibraryId;
+use vramalloc_core::patience::Brief;
+
+use crate::linker::{objects, unwind};
+use crate::process;
+use crate::process::fast_local::{Zeroed, fast_local};
+
+// SAFETY: in a cell; a number.
+unsafe impl Zeroed for Cell<usize> {}
+
+fast_local! {
+    /// Where the door returns to that the calling thread came through last; zero:
+    /// not known.
+    fn last() -> Cell<usize> = CALLER to LAST_POOL;
+}
+
+/// Calls that the table has room for.
+const CALLS: usize = 1024;
+
+/// Frames that are looked at for the library around one of CUDA's own.
+const DEEPEST: usize = 16;
+
+/// Where each call returns to, and in the lowest byte whose it is.
+static KNOWN: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
+
+/// The library numbered 1 comes first.
+static LIBRARIES: SpinMutex<Book, Brief> = SpinMutex::new(Book {
+    unloads: 0,
+    all: Vec::new(),
+});
+
+struct Book {
+    /// How many objects the linker had unloaded when the table was made anew.
+    unloads: u64,
+    /// Their paths; the program's own is empty.
+    all: Vec<CString>,
+}
+
+impl Book {
+    /// The number of a library.
+    fn number(&mut self, path: CString) -> LibraryId {
+        let at = self.all.iter().position(|known| *known == path);
+        let at = at.unwrap_or(self.all.len());
+        // The last number is that of all others.
+        match u8::try_from(at + 1) {
+            Ok(number) if number < LibraryId::OTHERS.number() => {
+                if at == self.all.len() {
+                    self.all.push(path);
+                }
+                LibraryId::new(number)
+            }
+            _ => LibraryId::OTHERS,
+        }
+    }
+}
+
+/// Which entry of the table a call has.
+#[inline(always)]
+fn entry(call: usize) -> &'static AtomicU64 {
+    &KNOWN[(call ^ call >> 10) % CALLS]
+}
+
+/// The library that a call comes from which returns to this address, where that is
+/// known already.
+#[inline(always)]
+pub(crate) fn known(call: usize) -> Option<LibraryId> {
+    // Relaxed: the word says all of it.
+    let word = entry(call).load(Ordering::Relaxed);
+    let [number, ..] = word.to_le_bytes();
+    (word >> 8 == call as u64).then(|| LibraryId::new(number))
+}
+
+fn learn(call: usize, library: LibraryId) {
+    let word = (call as u64) << 8 | u64::from(library.number());
+    entry(call).store(word, Ordering::Relaxed);
+}
+
+/// A call of the program has come through a door that returns to this address; zero:
+/// through another function of ours.
+pub(crate) fn came_from(call: usize) {
+    last().set(call);
+}
+
+/// The library that the calling thread's call comes from.
+pub(crate) fn current() -> LibraryId {
+    let call = last().get();
+    if call == 0 && cfg!(target_arch = "x86_64") {
+        return find(call);
+    }
+    known(call).unwrap_or_else(|| find(call))
+}
+
+/// Looks for that library.
+#[cold]
+fn find(call: usize) -> LibraryId {
+    if !process::options(|loaded| loaded.settings.owners) {
+        learn(call, LibraryId::UNKNOWN);
+        return LibraryId::UNKNOWN;
+    }
+    if call == 0 {
+        return find_around();
+    }
+    forget_unloaded();
+    match place(call) {
+        Some(Place::Outside(library)) => {
+            learn(call, library);
+            library
+        }
+        Some(Place::Cuda) => find_around(),
+        // Code that a program made for itself; it may be freed again.
+        None => LibraryId::UNKNOWN,
+    }
+}
+
+/// The innermost library on the stack that is neither CUDA's nor ours.
+fn find_around() -> LibraryId {
+    let (mut frames, mut found) = (0, LibraryId::UNKNOWN);
+    unwind::callers(|call| {
+        frames += 1;
+        if let Some(Place::Outside(library)) = place(call) {
+            found = library;
+        }
+        found == LibraryId::UNKNOWN && frames < DEEPEST
+    });
+    found
+}
+
+enum Place {
+    Outside(LibraryId),
+    /// In the runtime or the driver.
+    Cuda,
+}
+
+/// Whose code returns to this address.
+fn place(call: usize) -> Option<Place> {
+    // A call returns behind itself, which may be in another library.
+    let object = objects::around(call.wrapping_sub(1))?;
+    let name = objects::file_name(&object.path);
+    if name.starts_with(b"libcudart.so") || name.starts_with(b"libcuda.so") {
+        return Some(Place::Cuda);
+    }
+    let number = LIBRARIES.lock().number(object.path);
+    Some(Place::Outside(number))
+}
+
+/// Makes the table anew where the linker has unloaded anything.
+fn forget_unloaded() {
+    let unloads = objects::unloads();
+    let before = std::mem::replace(&mut LIBRARIES.lock().unloads, unloads);
+    if before != unloads {
+        (KNOWN.iter()).for_each(|entry| entry.store(0, Ordering::Relaxed));
+    }
+}
+
+/// The path of each library that asked, from number 1 on; the program's is that of
+/// its file.
+pub(crate) fn paths() -> Vec<String> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let book = LIBRARIES.lock();
+    let path = |path: &CString| {
+        let path = path.to_bytes();
+        let path = if path.is_empty() {
+            program.as_os_str().as_bytes()
+        } else {
+            path
+        };
+        String::from_utf8_lossy(path).into_owned()
+    };
+    book.all.iter().map(path).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vramalloc_core::library::MOST_LIBRARIES;
+
+    #[test]
+    fn a_call_is_known_once_it_was_looked_for() {
+        let call = libc::getpid as *const () as usize + 1;
+        assert_eq!(known(call), None);
+        came_from(call);
+        let library = current();
+        assert_ne!(library, LibraryId::UNKNOWN);
+        assert_eq!((known(call), current()), (Some(library), library));
+        let at = usize::from(library.number()) - 1;
+        assert!(paths()[at].contains("libc"));
+        came_from(8);
+        assert_eq!((current(), known(8)), (LibraryId::UNKNOWN, None));
+    }
+
+    #[test]
+    fn libraries_beyond_the_last_number_are_others() {
+        let mut book = Book {
+            unloads: 0,
+            all: Vec::new(),
+        };
+        let mut number = |at: usize| {
+            let path = CString::new(at.to_string()).unwrap();
+            usize::from(book.number(path).number())
+        };
+        for at in 0..2 * MOST_LIBRARIES {
+            let expected = (at + 1).min(MOST_LIBRARIES - 1);
+            assert_eq!((number(at), number(at)), (expected, expected));
+        }
+        assert_eq!(number(0), 1);
+    }
+}

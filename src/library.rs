@@ -1,0 +1,108 @@
+//! The libraries of a program that ask for memory, and how much each has.
+//!
+//! The code that knows which library called numbers them; the arena only passes
+//! the numbers on and adds up.
+
+use crate::address::Bytes;
+
+/// The numbers that there are. What more libraries have counts under
+/// [`LibraryId::OTHERS`].
+pub const MOST_LIBRARIES: usize = NUMBERS as usize;
+
+const NUMBERS: u8 = 32;
+
+/// The number of a library, the same for all arenas of a process.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LibraryId(u8);
+
+impl LibraryId {
+    /// It is not known which one asked.
+    pub const UNKNOWN: LibraryId = LibraryId(0);
+
+    /// One of those that got no number of their own.
+    pub const OTHERS: LibraryId = LibraryId(NUMBERS - 1);
+
+    /// The library with this number; of numbers from 32 on, what remains after a
+    /// division by 32.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(number: u8) -> LibraryId {
+        LibraryId(number % NUMBERS)
+    }
+
+    /// The number, below 32.
+    #[must_use]
+    #[inline(always)]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = LibraryId> {
+        (0..=LibraryId::OTHERS.0).map(LibraryId)
+    }
+}
+
+/// Bytes that each library has, or how many more or (wrapped) fewer than before.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct LibraryBytes([u64; MOST_LIBRARIES]);
+
+impl LibraryBytes {
+    /// What a library has.
+    #[must_use]
+    pub fn of(&self, library: LibraryId) -> Bytes {
+        Bytes::new(self.0[self.at(library)])
+    }
+
+    /// A library got memory.
+    #[inline(always)]
+    pub fn add(&mut self, library: LibraryId, size: Bytes) {
+        let bytes = &mut self.0[self.at(library)];
+        *bytes = bytes.wrapping_add(size.get());
+    }
+
+    /// What a library got was freed.
+    #[inline(always)]
+    pub fn sub(&mut self, library: LibraryId, size: Bytes) {
+        let bytes = &mut self.0[self.at(library)];
+        *bytes = bytes.wrapping_sub(size.get());
+    }
+
+    /// Adds what others count.
+    pub(crate) fn add_all(&mut self, other: &LibraryBytes) {
+        for (bytes, other) in self.0.iter_mut().zip(other.0) {
+            *bytes = bytes.wrapping_add(other);
+        }
+    }
+
+    /// Takes off what others count.
+    pub(crate) fn sub_all(&mut self, other: &LibraryBytes) {
+        for (bytes, other) in self.0.iter_mut().zip(other.0) {
+            *bytes = bytes.wrapping_sub(other);
+        }
+    }
+
+    /// So that the compiler sees that it is below 32.
+    #[inline(always)]
+    fn at(&self, library: LibraryId) -> usize {
+        usize::from(library.0) % self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_has_what_it_got_and_did_not_free() {
+        let (mut all, mut change) = (LibraryBytes::default(), LibraryBytes::default());
+        all.add(LibraryId::new(3), Bytes::new(700));
+        change.sub(LibraryId::new(3), Bytes::new(200));
+        change.add(LibraryId::OTHERS, Bytes::new(1));
+        all.add_all(&change);
+        let of = |number| all.of(LibraryId::new(number)).get();
+        assert_eq!((of(3), of(31), of(0)), (500, 1, 0));
+        assert_eq!(LibraryId::new(32), LibraryId::UNKNOWN);
+        assert_eq!(LibraryId::all().count(), MOST_LIBRARIES);
+    }
+}

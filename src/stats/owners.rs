@@ -1,0 +1,65 @@
+//! Which library of the program has how much of each device, as the report tells
+//! it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::{ArenaReport, FamilyReport};
+use crate::address::Bytes;
+use crate::library::LibraryId;
+
+/// What a library has of a device.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+struct Owned {
+    bytes: Bytes,
+    at_peak: Bytes,
+    past_pool: Bytes,
+}
+
+/// A list of what each library has of each device, who has most of a device first.
+/// `paths`: those of the libraries, from number 1 on.
+pub(super) fn owners<'a>(
+    arenas: impl Iterator<Item = &'a ArenaReport>,
+    families: &[FamilyReport],
+    paths: &[String],
+) -> Vec<Value> {
+    let mut all: BTreeMap<(u32, LibraryId), Owned> = BTreeMap::new();
+    for arena in arenas {
+        for library in LibraryId::all() {
+            let owned = all.entry((arena.device, library)).or_default();
+            let stats = &arena.stats;
+            owned.bytes = (owned.bytes).saturating_add(stats.libraries_live.of(library));
+            owned.at_peak = (owned.at_peak).saturating_add(stats.libraries_at_peak.of(library));
+        }
+    }
+    for family in families {
+        for library in LibraryId::all() {
+            let owned = all.entry((family.device, library)).or_default();
+            let bytes = family.stats.libraries.of(library);
+            owned.past_pool = owned.past_pool.saturating_add(bytes);
+        }
+    }
+    let mut all: Vec<_> = (all.into_iter())
+        .filter(|(_, owned)| *owned != Owned::default())
+        .collect();
+    all.sort_by_key(|((device, library), owned)| {
+        let most = owned.at_peak.max(owned.bytes);
+        let most = most.saturating_add(owned.past_pool);
+        (*device, std::cmp::Reverse(most), *library)
+    });
+    let row = |((device, library), owned): ((u32, LibraryId), Owned)| {
+        let path = paths.get(usize::from(library.number()).wrapping_sub(1));
+        let name = path.map(|path| path.rsplit('/').next().unwrap_or(path));
+        let others = (library == LibraryId::OTHERS).then_some("others");
+        json!({
+            "device": device,
+            "owner": name.or(others),
+            "file": path,
+            "bytes": owned.bytes.get(),
+            "peak_bytes": owned.at_peak.get(),
+            "past_pool_bytes": owned.past_pool.get(),
+        })
+    };
+    all.into_iter().map(row).collect()
+}

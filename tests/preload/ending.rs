@@ -321,7 +321,7 @@ fn thousands_of_contexts_are_pooled_and_counted() {
             .conf(&format!("strategy:{strategy}"))
             .go();
         outcome.quiet(0).no_violations();
-        let expected = "5000 contexts, 5000 right, each for less than 28 KiB: 1\n";
+        let expected = "5000 contexts, 5000 right, each for less than 30 KiB: 1\n";
         assert_eq!(outcome.stdout, expected, "{}", outcome.what);
         let stats = outcome.stats();
         assert_eq!(stats["totals"]["allocations"], 5000, "{}", outcome.what);

@@ -34,6 +34,7 @@ pub use memory::{MemoryStats, Metric, PoolStats, Stat};
 pub use note::{NOT_SERVED, NOTES_FILE, Note};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub(crate) use origin::Origin;
+pub use owners::ElsewhereReport;
 pub use process::Process;
 pub use snapshot::{
     Action, BlockPicture, BlockState, Event, MOST_BLOCKS, Segment, SegmentKind, Snapshot, Snapshots,

@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 use super::host::host_memory_stats;
 use super::owners::owners;
 use super::{
-    ArenaStats, CallCount, ClassCount, DriverCalls, FamilyReport, Gauge, ImportReport, OomLog,
-    Process, Snapshots, size_class_limit,
+    ArenaStats, CallCount, ClassCount, DriverCalls, ElsewhereReport, FamilyReport, Gauge,
+    ImportReport, OomLog, Process, Snapshots, size_class_limit,
 };
 use crate::address::Bytes;
 use crate::config::Loaded;
@@ -83,7 +83,9 @@ pub struct Report<'a> {
     pub families: &'a [FamilyReport],
     /// The paths of the libraries that asked for memory, from number 1 on.
     pub libraries: &'a [String],
-    /// Memory that came from elsewhere.
+    /// What is in use of devices that the process has not.
+    pub elsewhere: &'a [ElsewhereReport],
+    /// Memory that came from other processes and other interfaces.
     pub imports: &'a [ImportReport],
     /// The same arenas block by block, if that is wanted.
     pub snapshots: Option<&'a Snapshots>,
@@ -129,6 +131,7 @@ impl Report<'_> {
             "control": self.control,
             "totals": totals(&devices),
             "owners": owners(devices.iter().copied(), self.families, self.libraries),
+            "elsewhere": self.elsewhere.iter().map(|of| of.to_json()).collect::<Vec<_>>(),
             "families": self.families.iter().map(|of| of.to_json()).collect::<Vec<_>>(),
             "imports": self.imports.iter().map(|of| of.to_json()).collect::<Vec<_>>(),
             "arenas": devices.into_iter().map(arena).collect::<Vec<_>>(),
@@ -167,7 +170,7 @@ impl Report<'_> {
 }
 
 /// Milliseconds since 1970, 0 for times before.
-fn unix_ms(time: SystemTime) -> u64 {
+pub(super) fn unix_ms(time: SystemTime) -> u64 {
     time.duration_since(UNIX_EPOCH)
         .ok()
         .and_then(|since| u64::try_from(since.as_millis()).ok())

@@ -2,12 +2,36 @@
 //! it.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 
+use super::json::unix_ms;
 use super::{ArenaReport, FamilyReport};
 use crate::address::Bytes;
 use crate::library::LibraryId;
+
+/// What is in use of a device that the process has not, when the driver was asked
+/// last.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct ElsewhereReport {
+    /// Ordinal of the device.
+    pub device: u32,
+    /// What CUDA has for itself, and what other processes have.
+    pub bytes: Bytes,
+    /// When the driver was asked.
+    pub at: SystemTime,
+}
+
+impl ElsewhereReport {
+    pub(super) fn to_json(self) -> Value {
+        json!({
+            "device": self.device,
+            "bytes": self.bytes.get(),
+            "asked_unix_ms": unix_ms(self.at),
+        })
+    }
+}
 
 /// What a library has of a device.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]

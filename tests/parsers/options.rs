@@ -141,6 +141,7 @@ fn files(loaded: &Loaded) {
         arenas: &[],
         families: &[],
         libraries: &[],
+        elsewhere: &[],
         imports: &[],
         snapshots: None,
     };

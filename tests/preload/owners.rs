@@ -134,3 +134,16 @@ fn nobody_is_told_of_where_the_option_is_off() {
     let hits = stats["arenas"][0]["thread_hits"].as_u64().unwrap();
     assert!(hits > 300, "{hits}");
 }
+
+/// What CUDA takes for itself is told of where the program asked how much is free.
+#[test]
+fn what_is_nobodys_here_is_told_of_once_the_driver_was_asked() {
+    for kind in Kind::ALL {
+        let run = |steps| run(kind, "", 1, steps).env("SIM_CUDA_CONTEXT_SIZE", "300M");
+        let asked = done(&run("+A:4194304:3 vA:8388608 ?")).stats();
+        assert_eq!(asked["elsewhere"].as_array().unwrap().len(), 1);
+        assert_eq!(asked["elsewhere"][0]["bytes"], 300 << 20, "{kind:?}");
+        let never = done(&run("+A:4096:1")).stats();
+        assert_eq!(never["elsewhere"].as_array().unwrap().len(), 0, "{kind:?}");
+    }
+}

@@ -9,6 +9,7 @@
  *     -LETTER:COUNT             the program frees the newest so many of its blocks
  *     vLETTER:SIZE              it takes virtual memory (cuMemCreate)
  *     wLETTER                   the program releases that
+ *     ?                         asks how much is free
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -56,6 +57,11 @@ static void step(const char *what) {
     struct library *library = &libraries[what[1] - 'A'];
     size_t size = 0;
     int count = 1;
+    if (what[0] == '?') {
+        size_t left, all;
+        GPU(gpu_mem_info(&left, &all));
+        return;
+    }
     if (what[0] == '-')
         sscanf(what + 2, ":%d", &count);
     else

@@ -129,6 +129,7 @@ pub(crate) fn statistics_past(
         control: "unused",
         families,
         libraries: &[],
+        elsewhere: &[],
         imports,
         arenas,
         snapshots: None,

@@ -85,6 +85,7 @@ fn the_page_holds_every_key_and_no_other() {
         "The process",
         "All arenas together",
         "One arena",
+        "Who holds it",
         "Memory past the pool",
         "A request that failed",
         "The snapshot",

@@ -7,9 +7,9 @@ use vramalloc_core::config::{Host, Loaded, load};
 use vramalloc_core::library::{LibraryBytes, LibraryId};
 use vramalloc_core::stats::{
     Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
-    Event, Family, FamilyReport, FamilyStats, Frame, Gauge, Group, Holdings, ImportReport, Metric,
-    OomEvent, Parts, PinnedReport, Process, Report, SIZE_CLASSES, Segment, SegmentKind, Snapshot,
-    Snapshots, StackId, Stacks,
+    ElsewhereReport, Event, Family, FamilyReport, FamilyStats, Frame, Gauge, Group, Holdings,
+    ImportReport, Metric, OomEvent, Parts, PinnedReport, Process, Report, SIZE_CLASSES, Segment,
+    SegmentKind, Snapshot, Snapshots, StackId, Stacks,
 };
 use vramalloc_core::{Address, Bytes};
 
@@ -235,11 +235,20 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         control: "unused",
         families: &[family()],
         libraries: &libraries(),
+        elsewhere: &[elsewhere()],
         imports: &[import()],
         arenas,
         snapshots,
     }
     .to_text()
+}
+
+fn elsewhere() -> ElsewhereReport {
+    ElsewhereReport {
+        device: 1,
+        bytes: Bytes::new(44),
+        at: UNIX_EPOCH + Duration::from_millis(45),
+    }
 }
 
 /// The paths of the libraries that asked for memory.
@@ -268,6 +277,7 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         control: "unused",
         families: &[family()],
         libraries: &libraries(),
+        elsewhere: &[elsewhere()],
         imports: &[import()],
         arenas,
         snapshots: None,

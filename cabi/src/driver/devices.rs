@@ -6,12 +6,14 @@
 
 use std::ffi::{CStr, c_char};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use spin::mutex::SpinMutex;
-use vramalloc_core::Bytes;
 use vramalloc_core::families::Families;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Quota;
+use vramalloc_core::stats::ElsewhereReport;
+use vramalloc_core::{Bytes, MemInfo};
 
 use crate::driver::partition::{self, Partition};
 use crate::types::CUdevice;
@@ -31,9 +33,18 @@ pub(crate) struct Device {
     pub(crate) quota: Arc<Quota>,
     /// What the program takes past our pools.
     pub(crate) families: Families,
+    /// What was in use that the process has not, when the driver was last asked.
+    elsewhere: SpinMutex<Option<(Bytes, SystemTime)>, Brief>,
 }
 
 impl Device {
+    /// The driver said how much is free, and how much there is in all.
+    pub(super) fn was_told(&self, info: MemInfo) {
+        let used = info.total.saturating_sub(info.free);
+        let elsewhere = used.saturating_sub(self.quota.reserved());
+        *self.elsewhere.lock() = Some((elsewhere, SystemTime::now()));
+    }
+
     /// Whose the limit is that is in force, in words.
     pub(crate) fn limits_name(&self) -> &'static str {
         let hard = self.partition.and_then(|partition| partition.hard);
@@ -115,6 +126,7 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
         partition,
         quota: Arc::new(quota),
         families: Families::new(),
+        elsewhere: SpinMutex::new(None),
     };
     let mut devices = DEVICES.lock();
     if let Some(device) = devices.iter().find(|known| known.handle == handle) {
@@ -128,6 +140,20 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
 /// All devices on which there is or was something.
 pub(crate) fn known() -> Vec<&'static Device> {
     DEVICES.lock().clone()
+}
+
+/// What was in use of each device that the process has not, as far as the driver was
+/// asked.
+pub(crate) fn elsewhere() -> Vec<ElsewhereReport> {
+    let of = |device: &Device| {
+        let (bytes, at) = (*device.elsewhere.lock())?;
+        Some(ElsewhereReport {
+            device: u32::try_from(device.handle).unwrap_or(0),
+            bytes,
+            at,
+        })
+    };
+    known().into_iter().filter_map(of).collect()
 }
 
 /// The quota of the device with this handle.

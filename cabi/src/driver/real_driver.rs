@@ -11,6 +11,7 @@ use vramalloc_core::driver::{IfEnding, OwnCaches, Whose, ask_until};
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::driver::context::{Context, Decision, lasts};
+use crate::driver::devices::Device;
 use crate::driver::fence::{Fence, runs_nothing, wait_for};
 use crate::driver::reserve::Beyond;
 use crate::driver::{capture, contexts, reserve, streams, whose};
@@ -22,18 +23,21 @@ use crate::types::CudaResult;
 /// One context of the real driver.
 pub(crate) struct RealDriver {
     own: Arc<Context>,
+    /// Hears how much is free of the device.
+    device: Option<&'static Device>,
     /// Finds the context that an address belongs to, by what is known of memory
     /// that the driver gave before.
     known: fn(Address) -> Option<&'static Arc<Context>>,
 }
 
 impl RealDriver {
-    /// The driver in a context.
+    /// The driver in a context; this device, if there is one, hears how much is free.
     pub(crate) fn new(
         own: Arc<Context>,
+        device: Option<&'static Device>,
         known: fn(Address) -> Option<&'static Arc<Context>>,
     ) -> RealDriver {
-        RealDriver { own, known }
+        RealDriver { own, device, known }
     }
 
     /// The context in which calls are made.
@@ -125,10 +129,14 @@ impl Driver for RealDriver {
         let (mut free, mut total) = (0_usize, 0_usize);
         // SAFETY: writes both answers to locals.
         self.call(|| unsafe { real::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
-        Ok(MemInfo {
+        let info = MemInfo {
             free: Bytes::new(free as u64),
             total: Bytes::new(total as u64),
-        })
+        };
+        if let Some(device) = self.device {
+            device.was_told(info);
+        }
+        Ok(info)
     }
 
     fn may_fence(&self) -> bool {

@@ -345,7 +345,7 @@ fn create(
     }
     let pool = POOLS.add(|number| {
         let id = ArenaId(number);
-        let driver = RealDriver::new(Arc::clone(&context), context_at);
+        let driver = RealDriver::new(Arc::clone(&context), Some(device), context_at);
         let quota = Arc::clone(&device.quota);
         let arena = DeviceArena::new(id, driver, &config, Arc::clone(pages), quota);
         let relieve = move || lanes::relieve(ordinal, id);
@@ -407,8 +407,9 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
     config.free_sync = FreeSync::Immediate;
     config.fill = None;
     config.sync_after_alloc = false;
-    let driver = RealDriver::new(Arc::clone(pool.arena.driver().context()), context_at);
     let device = pool.device;
+    let context = Arc::clone(pool.arena.driver().context());
+    let driver = RealDriver::new(context, Some(device), context_at);
     let lane = POOLS.add(|number| {
         let id = ArenaId(number);
         let quota = Arc::clone(&device.quota);

@@ -12,6 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::{self, ArenaReport, NOT_SERVED, Note, Own, Process, Report, Snapshots};
 
+use crate::driver::devices;
 use crate::families;
 use crate::owners;
 use crate::page;
@@ -130,6 +131,7 @@ fn report<R>(
         arenas,
         families: &families::reports(),
         libraries: &owners::paths(),
+        elsewhere: &devices::elsewhere(),
         imports: &families::imports(),
         snapshots,
     })

@@ -145,7 +145,7 @@ impl HostDriver {
     /// have touched it, or allocated by the driver.
     pub(crate) fn new(context: Arc<Context>, kind: Kind, threads: Option<u32>) -> HostDriver {
         HostDriver {
-            device: RealDriver::new(Arc::clone(&context), context_at),
+            device: RealDriver::new(Arc::clone(&context), None, context_at),
             context,
             kind,
             cuts: SpinMutex::new(Vec::new()),

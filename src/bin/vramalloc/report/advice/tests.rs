@@ -93,6 +93,7 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
         arenas: &[arena],
         families: &[],
         libraries: &[],
+        elsewhere: &[],
         imports: &[],
         snapshots: None,
     }

@@ -14,20 +14,21 @@
 //!    function, and which library called us.
 //! 3. [`process`]: the process that we are in: its start, its options, what
 //!    each of its threads is doing here, and what we print.
-//! 4. [`real`]: the real functions of CUDA, and the list of those that we
+//! 4. [`stacks`]: call stacks of the threads that ask for memory.
+//! 5. [`real`]: the real functions of CUDA, and the list of those that we
 //!    intercept.
-//! 5. [`driver`]: contexts, streams, captures and events of the driver, as an
+//! 6. [`driver`]: contexts, streams, captures and events of the driver, as an
 //!    arena needs them.
-//! 6. [`pools`]: the arenas of contexts, of streams and of the host.
-//! 7. [`families`]: memory that programs take from CUDA past our pools: counted
+//! 7. [`pools`]: the arenas of contexts, of streams and of the host.
+//! 8. [`families`]: memory that programs take from CUDA past our pools: counted
 //!    and capped.
-//! 8. [`ipc`], [`page`]: memory shared with other processes, and what they read
+//! 9. [`ipc`], [`page`]: memory shared with other processes, and what they read
 //!    of this one.
-//! 9. [`report`]: statistics, what programs read and set by name, and what
+//! 10. [`report`]: statistics, what programs read and set by name, and what
 //!    others order.
-//! 10. [`doors`]: the exported functions of CUDA; a few lines each.
-//! 11. [`api`]: the C API.
-//! 12. [`exit`]: the end of the process.
+//! 11. [`doors`]: the exported functions of CUDA; a few lines each.
+//! 12. [`api`]: the C API.
+//! 13. [`exit`]: the end of the process.
 //!
 //! # How to intercept one more function
 //!
@@ -52,4 +53,5 @@ mod pools;
 mod process;
 mod real;
 mod report;
+mod stacks;
 mod types;

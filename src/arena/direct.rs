@@ -91,7 +91,7 @@ impl<D: Driver> Arena<D> {
     }
 
     fn enter_finished(&self, span: Span, request: Bytes) -> bool {
-        let entered = self.enter_or_leave(span, request, self.call_stack());
+        let entered = self.enter_or_leave(span, request, self.call_stack(Some(request)));
         if entered && let Some(finish) = &self.finish {
             self.finish(finish, span.address);
         }

@@ -127,7 +127,7 @@ impl<D: Driver> Arena<D> {
         if may_keep && let Some(address) = self.take_counted(request) {
             return Ok(address);
         }
-        let stack = self.call_stack();
+        let stack = self.call_stack(Some(request));
         let size = match &self.rounder {
             None => self.strategy.block(request),
             Some(rounder) => rounder.size(request),
@@ -333,7 +333,7 @@ impl<F: Clone> ArenaState<F> {
                 (quiet || block.chunk != ChunkId::DIRECT, elsewhere)
             }
         };
-        (self.counters).free_requested(BlockInfo::of(&block, pool), waits);
+        (self.counters).free_requested(id, BlockInfo::of(&block, pool), waits);
         if let Some(packing) = &mut self.packing
             && packing.fell(self.counters.live())
         {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::{ptr, slice};
 
-mod tables;
+pub(crate) mod tables;
 
 use tables::Tables;
 
@@ -183,6 +183,18 @@ impl Places {
 
 fn is_us(range: &Range<usize>) -> bool {
     range.contains(&(is_us as *const () as usize))
+}
+
+/// The address of a function that the linker itself exports.
+pub(crate) fn of_linker(name: &CStr) -> Option<usize> {
+    let mut found = None;
+    walk(|object| {
+        if file_name(object.path()).starts_with(b"ld-") {
+            found = object.tables().and_then(|tables| tables.function(name));
+        }
+        found.is_none()
+    });
+    found
 }
 
 /// The path of an object whose file name starts with `prefix` and which exports

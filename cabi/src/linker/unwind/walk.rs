@@ -1,0 +1,147 @@
+//! The walk along a stack by rules that are known already.
+//!
+//! Invariant: every read lies between the stack pointer and the end of the
+//! calling thread's stack, and each frame above the one before. So where a rule
+//! does not fit (what unloads a library and loads another is not seen at once)
+//! places are wrong, and nothing is read that is not there. Cost: 6 ns a frame;
+//! some 20 us for a place that is new.
+
+use std::cell::Cell;
+use std::ptr;
+
+use super::rules::{Base, Next, Rule, Saved};
+use super::{End, Place, frame_tables, modules, rules, top};
+
+/// So many walks of a thread lie between two looks at what was unloaded.
+const UNCHECKED: u32 = 64;
+
+thread_local! {
+    static WALKS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What a walk needs of the processor at a place.
+struct Registers {
+    place: usize,
+    stack: usize,
+    frame: usize,
+}
+
+/// Passes each place to `more`, from that in the caller of this function outwards,
+/// as long as `more` returns true.
+#[inline(never)]
+pub(super) fn walk(mut more: impl FnMut(Place) -> bool) -> End {
+    let (place, stack, frame);
+    // SAFETY: the registers are only read.
+    unsafe {
+        std::arch::asm!(
+            "lea {}, [rip]",
+            "mov {}, rsp",
+            "mov {}, rbp",
+            out(reg) place,
+            out(reg) stack,
+            out(reg) frame,
+            options(nomem, nostack, preserves_flags),
+        );
+    }
+    let Some(top) = top::of(stack) else {
+        return End::Elsewhere;
+    };
+    let walks = WALKS.get();
+    WALKS.set(walks.wrapping_add(1));
+    if walks.is_multiple_of(UNCHECKED) {
+        modules::check();
+    }
+    let mut at = Registers {
+        place,
+        stack,
+        frame,
+    };
+    let epoch = modules::epoch();
+    let mut rule = rule_of(at.place, epoch);
+    loop {
+        let (base, saved) = match rule.next {
+            Next::Caller(base, saved) => (base, saved),
+            Next::Nothing => return End::Whole,
+            Next::Unknown => return End::Cut,
+        };
+        // SAFETY: the stack pointer is that of a frame on the stack which ends at
+        // `top`: here, and by what `caller` promises.
+        let Some(caller) = (unsafe { caller(&at, top, base, saved) }) else {
+            return End::Cut;
+        };
+        at = caller;
+        if at.place == 0 {
+            return End::Whole;
+        }
+        // A call returns behind itself, which may be in another function.
+        rule = rule_of(at.place - 1, epoch);
+        let place = Place {
+            address: at.place,
+            is_python: rule.is_python,
+        };
+        if !more(place) {
+            return End::Enough;
+        }
+    }
+}
+
+/// The registers in the caller; none where they are not to be had.
+///
+/// # Safety
+/// From the stack pointer up to `top` there is the thread's stack. Then it is so
+/// for what is returned.
+#[inline(always)]
+unsafe fn caller(at: &Registers, top: usize, base: Base, saved: Saved) -> Option<Registers> {
+    let word = |address: usize| {
+        let is_on_stack = address >= at.stack && address < top && address.is_multiple_of(8);
+        // SAFETY: a word on the thread's own stack, by the caller's promise; both
+        // ends of the stack are multiples of 8.
+        is_on_stack
+            .then(|| unsafe { ptr::with_exposed_provenance::<usize>(address).read_volatile() })
+    };
+    let by = |from: usize, by: i32| from.wrapping_add_signed(by as isize);
+    let address = match base {
+        Base::StackPointer(offset) => by(at.stack, offset),
+        Base::FramePointer(offset) => by(at.frame, offset),
+        Base::Behind(offset) => word(by(at.frame, offset))?,
+    };
+    if address <= at.stack || address > top {
+        return None;
+    }
+    let words = |from: usize, words: i16| from.wrapping_add_signed(isize::from(words) * 8);
+    Some(Registers {
+        place: word(address - 8)?,
+        stack: address,
+        frame: match saved {
+            Saved::Unchanged => at.frame,
+            Saved::At(offset) => word(words(address, offset))?,
+            Saved::AtPointer(offset) => word(words(at.frame, offset))?,
+            Saved::Lost => 0,
+        },
+    })
+}
+
+#[inline(always)]
+fn rule_of(place: usize, epoch: u16) -> Rule {
+    rules::of(place, epoch).unwrap_or_else(|| learnt(place))
+}
+
+/// The rule of a place that is new, which is known from now on. What lies in no
+/// object is asked for again, where that costs little: code that a program makes
+/// comes and goes.
+#[cold]
+#[inline(never)]
+fn learnt(place: usize) -> Rule {
+    let Some(module) = modules::around(place) else {
+        if modules::are_asked_of_system() {
+            rules::put(place, modules::epoch(), Rule::UNKNOWN);
+        }
+        return Rule::UNKNOWN;
+    };
+    let rule = Rule {
+        next: frame_tables::next(module, place),
+        is_python: module.is_python,
+    };
+    rules::put(place, modules::epoch(), rule);
+    rule
+}

@@ -1,7 +1,7 @@
 //! Tables that threads read without a lock.
 //!
-//! Both are of a fixed size and hold numbers by keys that are spread already.
-//! Cost: two loads from one cache line where a key is in its place.
+//! Both are of a fixed size, a power of two. Cost: two loads from one cache line
+//! where a key is in its place.
 
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -34,14 +34,16 @@ impl<const SLOTS: usize> Numbers<SLOTS> {
     }
 
     /// The number of a key; zero is none.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, key: u64) -> Option<u32> {
-        for slot in self.from(key) {
+        let mut at = key;
+        for _ in 0..SLOTS {
+            let slot = self.slots.get(place(at, SLOTS))?;
             // Acquire: pairs with the release in `put`, so the number is there.
             match slot.key.load(Ordering::Acquire) {
-                0 => return None,
                 found if found == key => return Some(slot.number.load(Ordering::Relaxed)),
-                _ => {}
+                0 => return None,
+                _ => at = at.wrapping_add(1),
             }
         }
         None
@@ -50,21 +52,16 @@ impl<const SLOTS: usize> Numbers<SLOTS> {
     /// Enters a number for a key that has none. False where there is no room.
     /// Callers exclude each other.
     pub fn put(&self, key: u64, number: u32) -> bool {
-        let is_free = |slot: &&Slot| slot.key.load(Ordering::Relaxed) == 0;
-        let Some(slot) = self.from(key).find(is_free) else {
+        let places = (0..SLOTS as u64).map(|by| place(key.wrapping_add(by), SLOTS));
+        let mut slots = places.filter_map(|at| self.slots.get(at));
+        let free = slots.find(|slot| slot.key.load(Ordering::Relaxed) == 0);
+        let Some(slot) = free else {
             return false;
         };
         slot.number.store(number, Ordering::Relaxed);
         // Release: see `get`.
         slot.key.store(key, Ordering::Release);
         true
-    }
-
-    /// All slots, from that of a key on.
-    #[inline]
-    fn from(&self, key: u64) -> impl Iterator<Item = &Slot> {
-        let (before, after) = self.slots.split_at(place(key, SLOTS));
-        after.iter().chain(before)
     }
 }
 
@@ -100,28 +97,36 @@ impl<const SLOTS: usize> Pairs<SLOTS> {
     /// What was put there last for this key; zero is nothing.
     #[inline(always)]
     pub fn get(&self, key: u64) -> Option<u64> {
-        let pair = self.slots.get(place(key, SLOTS))?;
+        let pair = self.slots.get(place(key ^ key >> 14, SLOTS))?;
         // Relaxed: what belongs together is known by its value, and refers to
         // nothing else.
         let word = pair.word.load(Ordering::Relaxed);
-        let is_it = pair.mixed.load(Ordering::Relaxed) ^ word == key;
+        let is_it = pair.mixed.load(Ordering::Relaxed) ^ word == spread(key);
         (is_it && word != 0).then_some(word)
     }
 
     /// Enters a word, not zero.
     pub fn put(&self, key: u64, word: u64) {
-        if let Some(pair) = self.slots.get(place(key, SLOTS)) {
+        if let Some(pair) = self.slots.get(place(key ^ key >> 14, SLOTS)) {
             pair.word.store(word, Ordering::Relaxed);
-            pair.mixed.store(key ^ word, Ordering::Relaxed);
+            pair.mixed.store(spread(key) ^ word, Ordering::Relaxed);
         }
     }
 }
 
-/// Where a key belongs, by its highest bits.
+/// A key so that two of them, changed by two words, are no third. Whoever only
+/// wants the word does not wait for it.
+#[inline(always)]
+fn spread(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Where a key belongs, by its lowest bits.
 #[inline(always)]
 #[allow(clippy::cast_possible_truncation, reason = "less than the slots")]
 fn place(key: u64, slots: usize) -> usize {
-    ((key >> 32) * slots as u64 >> 32) as usize
+    const { assert!(usize::BITS == 64) };
+    key as usize & (slots - 1)
 }
 
 #[cfg(all(test, not(loom)))]
@@ -132,14 +137,14 @@ mod tests {
     fn numbers_are_found_until_all_slots_are_taken() {
         let numbers = Numbers::<8>::new();
         // All but one of one place.
-        let keys: Vec<u64> = (1..9).map(|n| n | u64::from(n == 8) << 60).collect();
+        let keys: Vec<u64> = (1..9).map(|n| n << 3 | u64::from(n == 8)).collect();
         for (number, &key) in (0..).zip(&keys) {
             assert_eq!(numbers.get(key), None);
             assert!(numbers.put(key, number));
             assert_eq!(numbers.get(key), Some(number));
         }
-        assert!(!numbers.put(99, 9));
-        assert_eq!(numbers.get(99), None);
+        assert!(!numbers.put(800, 9));
+        assert_eq!(numbers.get(800), None);
         assert!(
             (0..)
                 .zip(&keys)
@@ -150,12 +155,12 @@ mod tests {
     #[test]
     fn the_last_of_a_place_is_there() {
         let pairs = Pairs::<8>::new();
-        pairs.put(5, 7);
-        assert_eq!((pairs.get(5), pairs.get(6)), (Some(7), None));
-        pairs.put(6, 8);
-        assert_eq!((pairs.get(5), pairs.get(6)), (None, Some(8)));
-        pairs.put(u64::MAX, 1);
-        assert_eq!((pairs.get(u64::MAX), pairs.get(6)), (Some(1), Some(8)));
+        pairs.put(8, 7);
+        assert_eq!((pairs.get(8), pairs.get(16)), (Some(7), None));
+        pairs.put(16, 8);
+        assert_eq!((pairs.get(8), pairs.get(16)), (None, Some(8)));
+        pairs.put(3, 1);
+        assert_eq!((pairs.get(3), pairs.get(16)), (Some(1), Some(8)));
     }
 }
 

@@ -104,7 +104,9 @@ fn take(request: Option<Bytes>) -> StackId {
     {
         return StackId::LEFT_OUT;
     }
-    Captured::here().number()
+    let mut captured = Captured::new();
+    captured.fill();
+    captured.number()
 }
 
 fn is_in_sample(request: Bytes, distance: Bytes) -> bool {
@@ -123,29 +125,33 @@ struct Captured {
 }
 
 impl Captured {
-    #[inline(never)]
-    fn here() -> Captured {
-        let mut captured = Captured {
+    #[inline(always)]
+    fn new() -> Captured {
+        Captured {
             words: [const { MaybeUninit::uninit() }; MOST],
             count: 0,
             hash: u64::from(unwind::epoch()),
             is_cut: false,
-        };
+        }
+    }
+
+    /// With the places of this thread.
+    #[inline(never)]
+    fn fill(&mut self) {
         let mut is_asked = false;
         let end = unwind::places(|Place { address, is_python }| {
             if is_python && !is_asked {
                 is_asked = true;
-                if python::places(address, |word| captured.push(word)) {
+                if python::places(address, |word| self.push(word)) {
                     return false;
                 }
             }
-            captured.push(address as u64);
-            captured.count < MOST_NATIVE
+            self.push(address as u64);
+            self.count < MOST_NATIVE
         });
         let is_lost = matches!(end, End::Cut | End::Elsewhere) && !is_asked;
-        let goes_on = is_lost && python::known_places(|word| captured.push(word));
-        captured.is_cut = end == End::Cut && !goes_on;
-        captured
+        let goes_on = is_lost && python::known_places(|word| self.push(word));
+        self.is_cut = end == End::Cut && !goes_on;
     }
 
     #[inline(always)]

@@ -142,6 +142,7 @@ fn files(loaded: &Loaded) {
         families: &[],
         imports: &[],
         snapshots: None,
+        stacks: None,
     };
     super::command::reads(report.to_text().as_bytes());
 }

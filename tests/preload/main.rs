@@ -33,3 +33,4 @@ mod room;
 mod settings;
 mod shortage;
 mod simulated;
+mod stacks;

@@ -71,11 +71,17 @@ impl Kept {
 /// Mixes a word into what was mixed before.
 #[inline(always)]
 pub(super) fn mixed(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ word ^ 0xa076_1d64_78bd_642f) * 0xe703_7ed1_a0b4_28db;
+    product(hash ^ word, word)
+}
+
+/// Two words as one.
+#[inline(always)]
+pub(super) fn product(one: u64, two: u64) -> u64 {
+    let (one, two) = (one ^ 0xa076_1d64_78bd_642f, two ^ 0xe703_7ed1_a0b4_28db);
+    let product = u128::from(one) * u128::from(two);
     #[allow(clippy::cast_possible_truncation, reason = "both halves are used")]
     let (low, high) = (product as u64, (product >> 64) as u64);
-    // The word once more: a product of zero would forget what came before it.
-    low ^ high.wrapping_add(word)
+    low ^ high
 }
 
 /// The number of a stack with these words, which this was mixed from; none if

@@ -40,99 +40,131 @@ pub(super) enum Next {
     Unknown,
 }
 
-/// What is known of a place.
+/// What is known of a place, in one word that is not zero: the base's offset in 32
+/// bits, that of the saved pointer in 16, and what they are counted from.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Rule {
-    pub(super) next: Next,
-    /// Whether it is in a Python interpreter.
-    pub(super) is_python: bool,
-}
+pub(super) struct Rule(u64);
 
 const IS_THERE: u64 = 1 << 63;
 const IS_PYTHON: u64 = 1 << 62;
-const NEXT_BITS: u32 = 56;
-const SAVED_BITS: u32 = 58;
+const NOTHING: u64 = 1 << 61;
+const UNKNOWN: u64 = 1 << 60;
+const FROM_POINTER: u64 = 1 << 48;
+const BEHIND: u64 = 1 << 49;
+const SAVED_AT: u64 = 1 << 50;
+const SAVED_AT_POINTER: u64 = 1 << 51;
+const LOST: u64 = 1 << 52;
 
 impl Rule {
-    /// Where a rule is wanted of a place that nothing is known of.
-    pub(super) const UNKNOWN: Rule = Rule {
-        next: Next::Unknown,
-        is_python: false,
-    };
-
-    /// In one word that is not zero: the base's offset in 32 bits, that of the
-    /// saved pointer in 16, and what they are counted from.
-    fn packed(self) -> u64 {
+    pub(super) fn new(next: Next, is_python: bool) -> Rule {
+        let python = if is_python { IS_PYTHON } else { 0 };
         let offset = |by: i32| u64::from(by.cast_unsigned());
         let words = |by: i16| u64::from(by.cast_unsigned()) << 32;
-        let (kind, base, saved) = match self.next {
-            Next::Nothing => (0, 0, 0),
-            Next::Unknown => (1, 0, 0),
+        let next = match next {
+            Next::Nothing => NOTHING,
+            Next::Unknown => UNKNOWN,
             Next::Caller(base, saved) => {
-                let (from, base) = match base {
-                    Base::StackPointer(by) => (0, offset(by)),
-                    Base::FramePointer(by) => (1, offset(by)),
-                    Base::Behind(by) => (2, offset(by)),
+                let base = match base {
+                    Base::StackPointer(by) => offset(by),
+                    Base::FramePointer(by) => offset(by) | FROM_POINTER,
+                    Base::Behind(by) => offset(by) | BEHIND,
                 };
-                let (how, at) = match saved {
-                    Saved::Unchanged => (0, 0),
-                    Saved::At(by) => (1, words(by)),
-                    Saved::AtPointer(by) => (2, words(by)),
-                    Saved::Lost => (3, 0),
-                };
-                (2, base, at | how << SAVED_BITS | from << 60)
+                base | match saved {
+                    Saved::Unchanged => 0,
+                    Saved::At(by) => words(by) | SAVED_AT,
+                    Saved::AtPointer(by) => words(by) | SAVED_AT_POINTER,
+                    Saved::Lost => LOST,
+                }
             }
         };
-        let python = if self.is_python { IS_PYTHON } else { 0 };
-        IS_THERE | python | kind << NEXT_BITS | base | saved
+        Rule(IS_THERE | python | next)
+    }
+
+    /// Whether it is in a Python interpreter.
+    #[inline(always)]
+    pub(super) fn is_python(self) -> bool {
+        self.0 & IS_PYTHON != 0
+    }
+
+    /// Whether there is a caller that is found in one of the usual ways: the others
+    /// are [`Next::Nothing`], [`Next::Unknown`], [`Base::Behind`],
+    /// [`Saved::AtPointer`] and [`Saved::Lost`].
+    #[inline(always)]
+    pub(super) fn is_usual(self) -> bool {
+        self.0 & (NOTHING | UNKNOWN | BEHIND | SAVED_AT_POINTER | LOST) == 0
+    }
+
+    /// Where the frame's address is, in the usual ways.
+    #[inline(always)]
+    pub(super) fn address(self, stack: usize, frame: usize) -> usize {
+        let is_from_pointer = self.0 & FROM_POINTER != 0;
+        let from = if is_from_pointer { frame } else { stack };
+        from.wrapping_add_signed(self.offset() as isize)
+    }
+
+    /// Where the caller's frame pointer is, in the usual ways; none: it is unchanged.
+    #[inline(always)]
+    pub(super) fn saved(self, address: usize) -> Option<usize> {
+        let at = address.wrapping_add_signed(isize::from(self.words()) * 8);
+        (self.0 & SAVED_AT != 0).then_some(at)
     }
 
     #[inline(always)]
-    fn unpacked(word: u64) -> Rule {
-        #[allow(clippy::cast_possible_truncation, reason = "that part of the word")]
-        let (by, at) = (word as i32, (word >> 32) as i16);
-        let next = match word >> NEXT_BITS & 3 {
-            0 => Next::Nothing,
-            2 => {
-                let base = match word >> 60 & 3 {
-                    0 => Base::StackPointer(by),
-                    1 => Base::FramePointer(by),
-                    _ => Base::Behind(by),
-                };
-                let saved = match word >> SAVED_BITS & 3 {
-                    0 => Saved::Unchanged,
-                    1 => Saved::At(at),
-                    2 => Saved::AtPointer(at),
-                    _ => Saved::Lost,
-                };
-                Next::Caller(base, saved)
-            }
-            _ => Next::Unknown,
+    #[allow(clippy::cast_possible_truncation, reason = "that part of the word")]
+    fn offset(self) -> i32 {
+        self.0 as i32
+    }
+
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "that part of the word")]
+    fn words(self) -> i16 {
+        (self.0 >> 32) as i16
+    }
+
+    /// What comes next, in all ways.
+    pub(super) fn next(self) -> Next {
+        let has = |bit: u64| self.0 & bit != 0;
+        let (by, at) = (self.offset(), self.words());
+        let base = match (has(FROM_POINTER), has(BEHIND)) {
+            (_, true) => Base::Behind(by),
+            (true, false) => Base::FramePointer(by),
+            (false, false) => Base::StackPointer(by),
         };
-        Rule {
-            next,
-            is_python: word & IS_PYTHON != 0,
+        let saved = if has(SAVED_AT) {
+            Saved::At(at)
+        } else if has(SAVED_AT_POINTER) {
+            Saved::AtPointer(at)
+        } else if has(LOST) {
+            Saved::Lost
+        } else {
+            Saved::Unchanged
+        };
+        if has(NOTHING) {
+            Next::Nothing
+        } else if has(UNKNOWN) {
+            Next::Unknown
+        } else {
+            Next::Caller(base, saved)
         }
     }
 }
 
 static TABLE: Pairs<{ 1 << 14 }> = Pairs::new();
 
-/// A place in an epoch as one word, spread by the golden ratio. Addresses take 47
-/// bits.
+/// A place in an epoch as one word; addresses take 47 bits.
 #[inline(always)]
 fn key(place: usize, epoch: u16) -> u64 {
-    (place as u64 ^ u64::from(epoch) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    place as u64 ^ u64::from(epoch) << 48
 }
 
 /// What was put there in this epoch.
 #[inline(always)]
 pub(super) fn of(place: usize, epoch: u16) -> Option<Rule> {
-    TABLE.get(key(place, epoch)).map(Rule::unpacked)
+    TABLE.get(key(place, epoch)).map(Rule)
 }
 
 pub(super) fn put(place: usize, epoch: u16, rule: Rule) {
-    TABLE.put(key(place, epoch), rule.packed());
+    TABLE.put(key(place, epoch), rule.0);
 }
 
 #[cfg(test)]
@@ -160,17 +192,37 @@ mod tests {
         });
         for next in callers.chain([Next::Nothing, Next::Unknown]) {
             for is_python in [false, true] {
-                let rule = Rule { next, is_python };
-                assert_eq!(Rule::unpacked(rule.packed()), rule);
+                let rule = Rule::new(next, is_python);
+                assert_eq!((rule.next(), rule.is_python()), (next, is_python));
+                assert_ne!(rule.0, 0);
+                let (stack, frame) = (1 << 40, 1 << 41);
+                let address = match next {
+                    Next::Caller(Base::StackPointer(by), _) => stack + i64::from(by),
+                    Next::Caller(Base::FramePointer(by), _) => frame + i64::from(by),
+                    _ => 0,
+                };
+                let saved = match next {
+                    Next::Caller(_, Saved::At(by)) => Some(address + 8 * i64::from(by)),
+                    _ => None,
+                };
+                let is_usual = !matches!(next, Next::Caller(_, Saved::AtPointer(_) | Saved::Lost));
+                assert_eq!(rule.is_usual(), is_usual && address != 0, "{rule:?}");
+                if rule.is_usual() {
+                    let number = |number: i64| usize::try_from(number).unwrap();
+                    assert_eq!(rule.address(1 << 40, 1 << 41), number(address));
+                    assert_eq!(rule.saved(number(address)), saved.map(number));
+                }
             }
         }
     }
 
     #[test]
     fn a_rule_is_found_in_its_epoch_at_its_place() {
-        let rule = |by| Rule {
-            next: Next::Caller(Base::StackPointer(by), Saved::Unchanged),
-            is_python: false,
+        let rule = |by| {
+            Rule::new(
+                Next::Caller(Base::StackPointer(by), Saved::Unchanged),
+                false,
+            )
         };
         // No code is here.
         let place = 0x1234_5678;

@@ -24,21 +24,36 @@ struct Known {
     other_low: usize,
     other_high: usize,
     looks: u32,
+    /// How often it was asked for.
+    walks: u32,
 }
 
 thread_local! {
     static KNOWN: Cell<Known> = const {
-        Cell::new(Known { low: 0, high: 0, other_low: 0, other_high: 0, looks: 0 })
+        Cell::new(Known {
+            low: 0,
+            high: 0,
+            other_low: 0,
+            other_high: 0,
+            looks: 0,
+            walks: 0,
+        })
     };
 }
 
-/// The end of the calling thread's stack, if the stack pointer is on it.
-pub(super) fn of(stack_pointer: usize) -> Option<usize> {
-    let known = KNOWN.get();
-    if (known.low..known.high).contains(&stack_pointer) {
-        return Some(known.high);
-    }
-    look(known, stack_pointer)
+/// The end of the calling thread's stack, if the stack pointer is on it; and how
+/// often the thread has asked.
+#[inline(always)]
+pub(super) fn of(stack_pointer: usize) -> Option<(usize, u32)> {
+    KNOWN.with(|cell| {
+        let mut known = cell.get();
+        known.walks = known.walks.wrapping_add(1);
+        cell.set(known);
+        if (known.low..known.high).contains(&stack_pointer) {
+            return Some((known.high, known.walks));
+        }
+        Some((look(known, stack_pointer)?, known.walks))
+    })
 }
 
 #[cold]
@@ -98,8 +113,8 @@ mod tests {
         fn here() -> (usize, usize) {
             let local = 0_u64;
             let address = (&raw const local).addr();
-            let end = of(address).unwrap();
-            assert_eq!(of(address), Some(end));
+            let (end, walks) = of(address).unwrap();
+            assert_eq!(of(address), Some((end, walks + 1)));
             assert!(end > address && end - address < 1 << 30);
             (address, end)
         }

@@ -6,7 +6,6 @@
 //! places are wrong, and nothing is read that is not there. Cost: 6 ns a frame;
 //! some 20 us for a place that is new.
 
-use std::cell::Cell;
 use std::ptr;
 
 use super::rules::{Base, Next, Rule, Saved};
@@ -14,10 +13,6 @@ use super::{End, Place, frame_tables, modules, rules, top};
 
 /// So many walks of a thread lie between two looks at what was unloaded.
 const UNCHECKED: u32 = 64;
-
-thread_local! {
-    static WALKS: Cell<u32> = const { Cell::new(0) };
-}
 
 /// What a walk needs of the processor at a place.
 struct Registers {
@@ -43,11 +38,9 @@ pub(super) fn walk(mut more: impl FnMut(Place) -> bool) -> End {
             options(nomem, nostack, preserves_flags),
         );
     }
-    let Some(top) = top::of(stack) else {
+    let Some((top, walks)) = top::of(stack) else {
         return End::Elsewhere;
     };
-    let walks = WALKS.get();
-    WALKS.set(walks.wrapping_add(1));
     if walks.is_multiple_of(UNCHECKED) {
         modules::check();
     }
@@ -59,17 +52,23 @@ pub(super) fn walk(mut more: impl FnMut(Place) -> bool) -> End {
     let epoch = modules::epoch();
     let mut rule = rule_of(at.place, epoch);
     loop {
-        let (base, saved) = match rule.next {
-            Next::Caller(base, saved) => (base, saved),
-            Next::Nothing => return End::Whole,
-            Next::Unknown => return End::Cut,
-        };
         // SAFETY: the stack pointer is that of a frame on the stack which ends at
-        // `top`: here, and by what `caller` promises.
-        let Some(caller) = (unsafe { caller(&at, top, base, saved) }) else {
-            return End::Cut;
+        // `top`: here, and by what both functions promise.
+        let caller = unsafe {
+            if rule.is_usual() {
+                usual_caller(&at, top, rule)
+            } else {
+                caller(&at, top, rule)
+            }
         };
-        at = caller;
+        at = match caller {
+            Ok(caller) => caller,
+            Err(end) => return end,
+        };
+        // No program has code there.
+        if at.place >> 47 != 0 {
+            return End::Cut;
+        }
         if at.place == 0 {
             return End::Whole;
         }
@@ -77,7 +76,7 @@ pub(super) fn walk(mut more: impl FnMut(Place) -> bool) -> End {
         rule = rule_of(at.place - 1, epoch);
         let place = Place {
             address: at.place,
-            is_python: rule.is_python,
+            is_python: rule.is_python(),
         };
         if !more(place) {
             return End::Enough;
@@ -85,20 +84,55 @@ pub(super) fn walk(mut more: impl FnMut(Place) -> bool) -> End {
     }
 }
 
-/// The registers in the caller; none where they are not to be had.
+/// A word of the thread's stack; none where it is none.
+///
+/// # Safety
+/// From `low` up to `high`, a multiple of 8, there is the thread's stack.
+#[inline(always)]
+unsafe fn word(at: usize, low: usize, high: usize) -> Option<usize> {
+    let is_on_stack = at >= low && at < high && at.is_multiple_of(8);
+    let at = ptr::with_exposed_provenance::<usize>(at);
+    // SAFETY: the caller's promise.
+    is_on_stack.then(|| unsafe { at.read_volatile() })
+}
+
+/// The registers in the caller, in the usual ways.
 ///
 /// # Safety
 /// From the stack pointer up to `top` there is the thread's stack. Then it is so
 /// for what is returned.
 #[inline(always)]
-unsafe fn caller(at: &Registers, top: usize, base: Base, saved: Saved) -> Option<Registers> {
-    let word = |address: usize| {
-        let is_on_stack = address >= at.stack && address < top && address.is_multiple_of(8);
-        // SAFETY: a word on the thread's own stack, by the caller's promise; both
-        // ends of the stack are multiples of 8.
-        is_on_stack
-            .then(|| unsafe { ptr::with_exposed_provenance::<usize>(address).read_volatile() })
+unsafe fn usual_caller(at: &Registers, top: usize, rule: Rule) -> Result<Registers, End> {
+    let address = rule.address(at.stack, at.frame);
+    if address <= at.stack || address > top {
+        return Err(End::Cut);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        Ok(Registers {
+            place: word(address - 8, at.stack, top).ok_or(End::Cut)?,
+            stack: address,
+            frame: match rule.saved(address) {
+                None => at.frame,
+                Some(saved) => word(saved, at.stack, top).ok_or(End::Cut)?,
+            },
+        })
+    }
+}
+
+/// The same in all ways.
+///
+/// # Safety
+/// As there.
+#[inline(never)]
+unsafe fn caller(at: &Registers, top: usize, rule: Rule) -> Result<Registers, End> {
+    let (base, saved) = match rule.next() {
+        Next::Caller(base, saved) => (base, saved),
+        Next::Nothing => return Err(End::Whole),
+        Next::Unknown => return Err(End::Cut),
     };
+    // SAFETY: the caller's promise.
+    let word = |address| unsafe { word(address, at.stack, top) }.ok_or(End::Cut);
     let by = |from: usize, by: i32| from.wrapping_add_signed(by as isize);
     let address = match base {
         Base::StackPointer(offset) => by(at.stack, offset),
@@ -106,10 +140,10 @@ unsafe fn caller(at: &Registers, top: usize, base: Base, saved: Saved) -> Option
         Base::Behind(offset) => word(by(at.frame, offset))?,
     };
     if address <= at.stack || address > top {
-        return None;
+        return Err(End::Cut);
     }
     let words = |from: usize, words: i16| from.wrapping_add_signed(isize::from(words) * 8);
-    Some(Registers {
+    Ok(Registers {
         place: word(address - 8)?,
         stack: address,
         frame: match saved {
@@ -133,15 +167,13 @@ fn rule_of(place: usize, epoch: u16) -> Rule {
 #[inline(never)]
 fn learnt(place: usize) -> Rule {
     let Some(module) = modules::around(place) else {
+        let unknown = Rule::new(Next::Unknown, false);
         if modules::are_asked_of_system() {
-            rules::put(place, modules::epoch(), Rule::UNKNOWN);
+            rules::put(place, modules::epoch(), unknown);
         }
-        return Rule::UNKNOWN;
+        return unknown;
     };
-    let rule = Rule {
-        next: frame_tables::next(module, place),
-        is_python: module.is_python,
-    };
+    let rule = Rule::new(frame_tables::next(module, place), module.is_python);
     rules::put(place, modules::epoch(), rule);
     rule
 }

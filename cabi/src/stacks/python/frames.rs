@@ -82,12 +82,12 @@ fn walk(
     state: usize,
     mut visit: impl FnMut(&Look) -> Option<bool>,
 ) -> Option<()> {
-    if memory.word(state + layout.thread)? != this_thread() {
+    if memory.word(state, layout.thread)? != this_thread() {
         return None;
     }
-    let mut frame = memory.word(state + layout.frame)?;
+    let mut frame = memory.word(state, layout.frame)?;
     if let Some(through) = layout.through {
-        frame = memory.word(frame + through)?;
+        frame = memory.word(frame, through)?;
     }
     for _ in 0..MOST_FRAMES {
         if frame == 0 {
@@ -98,7 +98,7 @@ fn walk(
         {
             return Some(());
         }
-        frame = memory.word(frame + layout.previous)?;
+        frame = memory.word(frame, layout.previous)?;
     }
     None
 }
@@ -116,47 +116,49 @@ fn look(memory: &impl Memory, layout: &Layout, types: &Types, frame: usize) -> O
     let mut owner = 0;
     if let Some(offset) = layout.owner {
         // The byte, from the word that it is in.
-        let at = frame + offset;
-        let word = memory.word(at & !7)?;
-        [owner, ..] = (word >> (8 * (at % 8))).to_le_bytes();
+        let word = memory.word(frame, offset & !7)?;
+        [owner, ..] = (word >> (8 * (offset % 8))).to_le_bytes();
         if owner == OF_INTERPRETER {
             return Some(Found::Passed);
         }
     }
-    let code = memory.word(frame + layout.code)?;
-    if memory.word(code + TYPE)? != types.code {
+    let code = memory.word(frame, layout.code)?;
+    if memory.word(code, TYPE)? != types.code {
         return None;
     }
     let (at, line) = match layout.at_is {
         At::Number { line } => {
-            let number = memory.half(frame + layout.at)?.cast_signed();
-            (2 * i64::from(number), memory.half(frame + line)?)
+            let number = memory.half(frame, layout.at)?.cast_signed();
+            (2 * i64::from(number), memory.half(frame, line)?)
         }
         At::Address => {
-            let address = memory.word(frame + layout.at)?;
+            let address = memory.word(frame, layout.at)?;
             let begin = code + layout.instructions;
             let at = i64::try_from(address).ok()? - i64::try_from(begin).ok()?;
-            let preceding = 2 * i64::from(memory.half(code + layout.preceding)?.cast_signed());
+            let preceding = 2 * i64::from(memory.half(code, layout.preceding)?.cast_signed());
             if owner != OF_GENERATOR && at < preceding {
                 return Some(Found::Passed);
             }
             (at, 0)
         }
     };
-    let lines = memory.word(code + layout.lines)?;
-    let length = memory.word(lines + LENGTH)?;
+    let lines = memory.word(code, layout.lines)?;
+    let length = memory.word(lines, LENGTH)?;
+    if length > LONGEST_TABLE {
+        return None;
+    }
     // The last word, without what lies behind the end.
     let last = length.saturating_sub(1);
     let behind = 56 - 8 * (last % 8);
-    let end = memory.word(lines + BYTES + (last & !7))? << behind;
-    let ends = [memory.word(lines + BYTES)?, end];
+    let end = memory.word(lines, BYTES + (last & !7))? << behind;
+    let ends = [memory.word(lines, BYTES)?, end];
     Some(Found::Place(Look {
         code,
         at,
         line,
-        file: memory.word(code + layout.file)?,
-        name: memory.word(code + layout.name)?,
-        first_line: memory.half(code + layout.first_line)?,
+        file: memory.word(code, layout.file)?,
+        name: memory.word(code, layout.name)?,
+        first_line: memory.half(code, layout.first_line)?,
         lines,
         length,
         ends,
@@ -168,12 +170,15 @@ impl Look {
     fn mixed(&self) -> u64 {
         let [begin, end] = self.ends;
         let numbers = u64::from(self.line) << 32 | u64::from(self.first_line);
-        let one = table::mixed(self.code as u64, self.at.cast_unsigned());
-        let two = table::mixed(self.file as u64, self.name as u64);
-        let three = table::mixed(self.lines as u64, self.length as u64);
-        let four = table::mixed(begin as u64, end as u64);
-        let halves = table::mixed(table::mixed(one, two), table::mixed(three, four));
-        table::mixed(halves, numbers)
+        // One does not wait for another.
+        let parts = [
+            table::product(self.code as u64 ^ numbers, self.at.cast_unsigned()),
+            table::product(self.file as u64, self.name as u64),
+            table::product(self.lines as u64, self.length as u64),
+            table::product(begin as u64, end as u64),
+        ];
+        let [one, two, three, four] = parts;
+        table::product(one ^ two.rotate_left(32), three ^ four.rotate_left(32))
     }
 
     /// Its file, line and function, by way of the system.
@@ -185,9 +190,6 @@ impl Look {
         } else if self.at < 0 {
             Some(self.first_line)
         } else {
-            if self.length > LONGEST_TABLE {
-                return None;
-            }
             let mut table = vec![0; self.length];
             if !Checked.bytes(self.lines + BYTES, &mut table) {
                 return None;
@@ -204,9 +206,9 @@ impl Look {
 
 /// A text of Python's, up to a length that names have.
 fn text(layout: &Layout, at: usize) -> Option<String> {
-    let kind = Checked.half(at + KIND)?;
+    let kind = Checked.half(at, KIND)?;
     let (width, is_compact, is_ascii) = (kind >> 2 & 7, kind >> 5 & 1 == 1, kind >> 6 & 1 == 1);
-    let length = Checked.word(at + LENGTH)?.min(LONGEST_TEXT);
+    let length = Checked.word(at, LENGTH)?.min(LONGEST_TEXT);
     if !is_compact || ![1, 2, 4].contains(&width) {
         return None;
     }
@@ -241,14 +243,14 @@ pub(super) fn check(
     state: usize,
     main: usize,
 ) -> Verdict {
-    match memory.word(state + layout.interpreter) {
+    match memory.word(state, layout.interpreter) {
         Some(interpreter) if interpreter == main && main != 0 => {}
         // An interpreter within the interpreter: others will do.
         Some(_) => return Verdict::Unsaid,
         None => return Verdict::Wrong,
     }
     let mut count = 0;
-    let is_of = |object: usize, kind: usize| memory.word(object + TYPE) == Some(kind);
+    let is_of = |object: usize, kind: usize| memory.word(object, TYPE) == Some(kind);
     let looked = walk(memory, layout, types, state, |look| {
         count += 1;
         let is_right = is_of(look.file, types.text)

@@ -159,7 +159,7 @@ fn offsets(runtime: usize) -> Option<Result<Layout, String>> {
     if !Checked.bytes(runtime, &mut cookie) || &cookie != b"xdebugpy" {
         return None;
     }
-    let words = (0..WORDS).map(|at| Checked.word(runtime + 8 * at));
+    let words = (0..WORDS).map(|at| Checked.word(runtime, 8 * at));
     let words: Vec<usize> = words.collect::<Option<_>>()?;
     let word = |at: usize| words.get(at).copied().filter(|&offset| offset < 1 << 16);
     if words.get(1)? >> 16 != 0x030d {

@@ -8,18 +8,18 @@ const LOWEST: usize = 4096;
 
 /// A way to read memory.
 pub(super) trait Memory {
-    /// Bytes from an address; false where they cannot be read.
-    fn bytes(&self, at: usize, into: &mut [u8]) -> bool;
-
-    /// A word, from an address that words have.
-    fn word(&self, at: usize) -> Option<usize>;
+    /// A word so many bytes into what begins at an address that objects have.
+    fn word(&self, of: usize, offset: usize) -> Option<usize>;
 
     /// The same of 32 bits.
-    fn half(&self, at: usize) -> Option<u32>;
+    fn half(&self, of: usize, offset: usize) -> Option<u32>;
 }
 
-fn is_plausible(at: usize, align: usize) -> bool {
-    (LOWEST..HIGHEST).contains(&at) && at.is_multiple_of(align)
+/// Whether something of the interpreter's may begin here. Once for all that is read
+/// of it: the compiler sees that it is the same question.
+#[inline(always)]
+fn is_plausible(of: usize) -> bool {
+    (LOWEST..HIGHEST).contains(&of) && of.is_multiple_of(8)
 }
 
 /// Reads it where it lies.
@@ -34,41 +34,27 @@ impl Direct {
 }
 
 impl Memory for Direct {
-    fn bytes(&self, at: usize, into: &mut [u8]) -> bool {
-        let is_plausible = is_plausible(at, 1);
-        if is_plausible {
-            // SAFETY: the promise of who made this.
-            unsafe {
-                ptr::copy_nonoverlapping(
-                    ptr::with_exposed_provenance(at),
-                    into.as_mut_ptr(),
-                    into.len(),
-                );
-            }
-        }
-        is_plausible
+    #[inline(always)]
+    fn word(&self, of: usize, offset: usize) -> Option<usize> {
+        let at = ptr::with_exposed_provenance::<usize>(of.wrapping_add(offset));
+        // SAFETY: the promise of who made this.
+        is_plausible(of).then(|| unsafe { at.read_unaligned() })
     }
 
     #[inline(always)]
-    fn word(&self, at: usize) -> Option<usize> {
+    fn half(&self, of: usize, offset: usize) -> Option<u32> {
+        let at = ptr::with_exposed_provenance::<u32>(of.wrapping_add(offset));
         // SAFETY: the promise of who made this.
-        is_plausible(at, 8)
-            .then(|| unsafe { ptr::with_exposed_provenance::<usize>(at).read_volatile() })
-    }
-
-    #[inline(always)]
-    fn half(&self, at: usize) -> Option<u32> {
-        // SAFETY: the promise of who made this.
-        is_plausible(at, 4)
-            .then(|| unsafe { ptr::with_exposed_provenance::<u32>(at).read_volatile() })
+        is_plausible(of).then(|| unsafe { at.read_unaligned() })
     }
 }
 
 /// Has the system read it, which answers where nothing is there.
 pub(super) struct Checked;
 
-impl Memory for Checked {
-    fn bytes(&self, at: usize, into: &mut [u8]) -> bool {
+impl Checked {
+    /// Bytes from an address; false where they cannot be read.
+    pub(super) fn bytes(&self, at: usize, into: &mut [u8]) -> bool {
         let local = libc::iovec {
             iov_base: into.as_mut_ptr().cast(),
             iov_len: into.len(),
@@ -83,15 +69,19 @@ impl Memory for Checked {
         };
         usize::try_from(got) == Ok(into.len())
     }
+}
 
-    fn word(&self, at: usize) -> Option<usize> {
+impl Memory for Checked {
+    fn word(&self, of: usize, offset: usize) -> Option<usize> {
         let mut word = [0; 8];
-        (is_plausible(at, 8) && self.bytes(at, &mut word)).then(|| usize::from_le_bytes(word))
+        let is_read = is_plausible(of) && self.bytes(of.wrapping_add(offset), &mut word);
+        is_read.then(|| usize::from_le_bytes(word))
     }
 
-    fn half(&self, at: usize) -> Option<u32> {
+    fn half(&self, of: usize, offset: usize) -> Option<u32> {
         let mut half = [0; 4];
-        (is_plausible(at, 4) && self.bytes(at, &mut half)).then(|| u32::from_le_bytes(half))
+        let is_read = is_plausible(of) && self.bytes(of.wrapping_add(offset), &mut half);
+        is_read.then(|| u32::from_le_bytes(half))
     }
 }
 
@@ -105,14 +95,20 @@ mod tests {
         let at = (&raw const words).addr();
         // SAFETY: a local of ours, or nothing.
         let direct = unsafe { Direct::new() };
-        assert_eq!((direct.word(at + 8), direct.half(at)), (Some(9), Some(7)));
-        assert_eq!((Checked.word(at + 8), Checked.half(at)), (Some(9), Some(7)));
+        assert_eq!((direct.word(at, 8), direct.half(at, 0)), (Some(9), Some(7)));
+        assert_eq!(
+            (Checked.word(at, 8), Checked.half(at, 0)),
+            (Some(9), Some(7))
+        );
         let mut byte = [0];
-        assert!(direct.bytes(at, &mut byte) && Checked.bytes(at, &mut byte) && byte == [7]);
+        assert!(Checked.bytes(at, &mut byte) && byte == [7]);
         for nowhere in [0, 8, at + 1, 1 << 47] {
-            assert_eq!((direct.word(nowhere), Checked.word(nowhere)), (None, None));
+            assert_eq!(
+                (direct.word(nowhere, 8), Checked.word(nowhere, 8)),
+                (None, None)
+            );
         }
-        assert_eq!(Checked.word(1 << 46 | 8), None);
+        assert_eq!(Checked.word(1 << 46, 8), None);
         assert!(!Checked.bytes(1 << 46, &mut byte));
     }
 }

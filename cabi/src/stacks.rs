@@ -15,6 +15,7 @@ mod table;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
+use std::slice;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -22,9 +23,11 @@ use vramalloc_core::Bytes;
 use vramalloc_core::arena::StackWatch;
 use vramalloc_core::config::{OomReport, Settings, StackChoice};
 use vramalloc_core::ledger::{Ledger, Sampler};
-use vramalloc_core::stats::{StackId, StackReport, Stacks};
+use vramalloc_core::stats::{StackId, StackReport};
 
-use crate::linker::unwind::{self, End, Place};
+use crate::linker::unwind::{self, CodePlace, End};
+
+pub(crate) use table::Taken;
 
 /// The most places kept of a stack, native ones and Python's: the innermost.
 const MOST_NATIVE: usize = 80;
@@ -139,7 +142,7 @@ impl Captured {
     #[inline(never)]
     fn fill(&mut self) {
         let mut is_asked = false;
-        let end = unwind::places(|Place { address, is_python }| {
+        let end = unwind::places(|CodePlace { address, is_python }| {
             if is_python && !is_asked {
                 is_asked = true;
                 if python::places(address, |word| self.push(word)) {
@@ -174,7 +177,7 @@ impl Captured {
             CUT.fetch_add(1, Ordering::Relaxed);
         }
         // SAFETY: so many were written, one after the other.
-        let words = unsafe { self.words.get_unchecked(..self.count).assume_init_ref() };
+        let words = unsafe { slice::from_raw_parts(self.words.as_ptr().cast(), self.count) };
         table::number(words, self.hash).unwrap_or_else(|| {
             DROPPED.fetch_add(1, Ordering::Relaxed);
             StackId::NONE
@@ -182,9 +185,14 @@ impl Captured {
     }
 }
 
-/// Describes these stacks.
-fn described(numbers: &BTreeSet<StackId>) -> Stacks {
-    table::described(numbers)
+/// The stack with this number.
+pub(crate) fn taken(id: StackId) -> Option<Taken> {
+    table::taken(id)
+}
+
+/// The place of Python that holds most, where stacks are taken, and how much.
+pub(crate) fn largest_of_python() -> Option<(String, Bytes)> {
+    table::largest_of_python(&ASKED.get()?.ledger.sums().live)
 }
 
 /// What is reported of stacks, with those that the rest of the report refers to;
@@ -204,6 +212,6 @@ pub(crate) fn report(numbers: BTreeSet<StackId>) -> Option<StackReport> {
         python,
         unread,
         sums,
-        stacks: described(&numbers),
+        stacks: table::described(&numbers),
     })
 }

@@ -265,7 +265,16 @@ impl<D: Driver> Arena<D> {
     /// chunks.
     #[must_use]
     pub fn locate(&self, address: Address) -> Option<Located> {
-        self.state.lock().heap.locate(address)
+        let (_, located) = self.state.lock().heap.locate(address)?;
+        Some(located)
+    }
+
+    /// The same with the call stack of the request that got the block.
+    #[must_use]
+    pub fn whose(&self, address: Address) -> Option<(Located, StackId)> {
+        let state = self.state.lock();
+        let (id, located) = state.heap.locate(address)?;
+        Some((located, state.counters.history.stack_of(id)))
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) const ALL: Watch = Watch {
     events: 1 << 16,
     ooms: true,
     blocks: true,
-    call_stack: None,
+    stacks: None,
 };
 
 /// The memory of a device, going back in time.
@@ -464,7 +464,7 @@ fn call_stacks_go_where_the_blocks_go() {
         assert_eq!(of(&sums.live), (this, 1, MIB));
         assert_eq!(of(&sums.peak), (this, 2, Bytes::mib(10)));
         assert_eq!(of(&sums.failed), (this, 1, Bytes::gib(2)));
-        assert_eq!(rig.arena.not_kept().is_some(), true);
+        assert!(rig.arena.not_kept().is_some());
         rig.arena.free(live).unwrap();
         assert!(ledger.sums().live.is_empty());
         let _lost = rig.get(MIB);

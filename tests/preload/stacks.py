@@ -44,6 +44,7 @@ def ask(which=0, size=700):
     places, code = chain(sys._getframe()), malloc(ctypes.byref(block), size)
     assert code == 0, code
     say(block.value, places)
+    return block.value, places
 
 
 def both():
@@ -167,6 +168,33 @@ def everything():
     followed()
 
 
+class Block(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", ctypes.c_size_t),
+        ("address", ctypes.c_void_p),
+        ("size", ctypes.c_size_t),
+        ("requested", ctypes.c_size_t),
+        ("calls", ctypes.c_size_t),
+        ("python", ctypes.c_size_t),
+        ("place", ctypes.c_int),
+        ("stack", ctypes.c_uint32),
+    ]
+
+
+def whose():
+    """The C API tells the same; it says nothing where Python is not read."""
+    address, places = ask()
+    block = Block(struct_size=ctypes.sizeof(Block))
+    text = ctypes.create_string_buffer(4096)
+    code = ctypes.CDLL(None).vramalloc_whose(
+        ctypes.c_void_p(address), ctypes.byref(block), None, ctypes.c_size_t(0), text,
+        ctypes.c_size_t(len(text)))
+    assert code == 0 and block.address == address, code
+    expected = "".join(f"{file}:{line} {name}\n" for file, line, name in places)
+    assert text.value.decode() in ("", expected), (text.value, expected)
+    assert text.value or sys.version_info < (3, 10)
+
+
 def lines_of_threads():
     threads = [threading.Thread(target=everything) for _ in range(6)]
     for thread in threads:
@@ -188,6 +216,7 @@ class Late:
 
 LATE = Late()
 everything()
+whose()
 lines_of_threads()
 atexit.register(both)
 for _ in range(3):

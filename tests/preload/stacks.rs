@@ -321,3 +321,40 @@ fn places_of_python_are_those_that_the_interpreter_tells() {
         assert!(without < 10, "{what}: {without} of {}", said.len());
     }
 }
+
+/// A request fails, and the one line says which line of Python holds most.
+#[test]
+fn the_one_line_names_the_line_of_python_that_holds_most() {
+    const PROGRAM: &str = "
+import ctypes
+malloc = ctypes.CDLL('libcudart.so.12').cudaMalloc
+def ask(mib):
+    return malloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(mib << 20))
+def small():
+    return ask(100)
+def large():
+    return [ask(200), ask(200)]
+class Held:
+    exec('def weights():\\n  p = ctypes.c_void_p()\\n  return malloc(ctypes.byref(p), ctypes.c_size_t(300 << 20))')
+small(), large(), Held.weights(), Held.weights()
+assert ask(2000) == 2
+";
+    for (minor, interpreter) in interpreters().into_iter().filter(|(minor, _)| *minor >= 10) {
+        let output = Command::new(&interpreter)
+            .args(["-c", PROGRAM])
+            .current_dir(fresh_folder())
+            .env("LD_PRELOAD", stage::library())
+            .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+            .env("SIM_CUDA_MEMORY", "2G")
+            .env("VRAMALLOC_CONF", "stacks:all")
+            .env("VRAMALLOC_STATS", "off")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        // All of it is asked for in one line, but for what the class does.
+        let holds = "; <string>:3 weights holds most, 600 MiB; said once";
+        assert!(said.contains(holds), "3.{minor}: {said}");
+    }
+}

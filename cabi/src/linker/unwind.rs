@@ -35,7 +35,7 @@ pub(crate) enum End {
 
 /// A place in the code of a caller.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct CodePlace {
     /// Where the call returns to.
     pub(crate) address: usize,
     /// Whether it is in a Python interpreter; never where the walk is not ours.
@@ -57,7 +57,7 @@ pub(crate) fn epoch() -> u16 {
 /// Passes each place to `more`, from that in the caller of this library outwards,
 /// as long as `more` returns true. `more` must not panic.
 #[inline(always)]
-pub(crate) fn places(mut more: impl FnMut(Place) -> bool) -> End {
+pub(crate) fn places(mut more: impl FnMut(CodePlace) -> bool) -> End {
     let own = objects::own();
     let mut outside = false;
     by_rules(|place| {
@@ -70,11 +70,11 @@ pub(crate) fn places(mut more: impl FnMut(Place) -> bool) -> End {
 use walk::walk as by_rules;
 
 #[cfg(not(target_arch = "x86_64"))]
-fn by_rules(mut more: impl FnMut(Place) -> bool) -> End {
+fn by_rules(mut more: impl FnMut(CodePlace) -> bool) -> End {
     let mut end = End::Whole;
     by_compiler(|address| {
         let is_python = false;
-        let goes_on = more(Place { address, is_python });
+        let goes_on = more(CodePlace { address, is_python });
         if !goes_on {
             end = End::Enough;
         }

@@ -44,7 +44,7 @@ mod settings;
 pub(crate) mod shortage;
 mod told;
 
-pub(crate) use asked::{obey_limit, settled, when_settled};
+pub(crate) use asked::{obey_limit, settled, when_settled, whose};
 pub(crate) use owners::{arena, context_at, in_map, owner, pool_with, serving_pools};
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};

@@ -11,9 +11,10 @@ use std::fs;
 use std::sync::Arc;
 
 use spin::mutex::SpinMutex;
+use vramalloc_core::Bytes;
 use vramalloc_core::lookup::Numbers;
 use vramalloc_core::patience::Brief;
-use vramalloc_core::stats::{Frame, Object, StackId, Stacks};
+use vramalloc_core::stats::{Frame, Group, Object, StackId, Stacks};
 
 use crate::linker::unwind::modules::{self, Module};
 
@@ -36,6 +37,17 @@ enum Place {
     Native(Option<u32>, usize),
     /// A file, a line and a function.
     Python(Arc<str>, Option<u32>, Arc<str>),
+}
+
+impl Place {
+    /// Of Python, as people write it.
+    fn in_words(&self) -> Option<String> {
+        match self {
+            Place::Native(..) => None,
+            Place::Python(file, Some(line), function) => Some(format!("{file}:{line} {function}")),
+            Place::Python(file, None, function) => Some(format!("{file} {function}")),
+        }
+    }
 }
 
 struct Kept {
@@ -157,6 +169,66 @@ fn enter_python(key: u64, (file, line, function): (String, Option<u32>, String))
         kept.looks += 1;
     }
     Some(number)
+}
+
+/// A stack that was taken.
+pub(crate) struct Taken {
+    /// The addresses of the calls in machine code, the innermost first; 0 where what
+    /// they were in is no longer loaded.
+    pub(crate) calls: Vec<usize>,
+    /// Its places of Python in words, the innermost first.
+    pub(crate) python: Vec<String>,
+}
+
+/// The stack with this number.
+pub(super) fn taken(id: StackId) -> Option<Taken> {
+    let places: Vec<Place> = {
+        let kept = KEPT.lock();
+        let numbers = kept.stacks.get(usize::try_from(id.number()?).ok()?)?;
+        let of = |&number: &u32| kept.places.get(number as usize).cloned();
+        numbers.iter().filter_map(of).collect()
+    };
+    let modules = modules::all();
+    let address = |object: u32, offset: usize| {
+        let module = modules
+            .get(object as usize)
+            .filter(|module| module.is_there());
+        module.map_or(0, |module| module.bias.wrapping_add(offset))
+    };
+    let mut taken = Taken {
+        calls: Vec::new(),
+        python: Vec::new(),
+    };
+    for place in &places {
+        match place {
+            Place::Native(Some(object), offset) => taken.calls.push(address(*object, *offset)),
+            Place::Native(None, address) => taken.calls.push(*address),
+            Place::Python(..) => taken.python.extend(place.in_words()),
+        }
+    }
+    Some(taken)
+}
+
+/// The place of Python that has most in these groups: of each stack the innermost
+/// one counts.
+pub(super) fn largest_of_python(groups: &[Group<StackId>]) -> Option<(String, Bytes)> {
+    let kept = KEPT.lock();
+    let innermost = |id: StackId| {
+        let numbers = kept.stacks.get(usize::try_from(id.number()?).ok()?)?;
+        let mut places = numbers
+            .iter()
+            .filter_map(|&number| kept.places.get(number as usize));
+        places.find(|place| matches!(place, Place::Python(..)))
+    };
+    let mut sums = BTreeMap::<&Place, Bytes>::new();
+    for group in groups {
+        if let Some(place) = innermost(group.key) {
+            let sum = sums.entry(place).or_insert(Bytes::ZERO);
+            *sum = sum.saturating_add(group.bytes);
+        }
+    }
+    let (place, bytes) = sums.into_iter().max_by_key(|(_, bytes)| *bytes)?;
+    Some((place.in_words()?, bytes))
 }
 
 /// Describes these stacks.
@@ -299,5 +371,21 @@ mod tests {
         };
         assert_eq!(*at(2), python);
         assert_eq!(described(&BTreeSet::new()), Stacks::default());
+        let taken = taken(id).unwrap();
+        assert_eq!(taken.calls, [getpid, 8]);
+        assert_eq!(taken.python, ["a.py:4 f"]);
+        let group = |key, mib| Group {
+            key,
+            count: 1,
+            bytes: Bytes::mib(mib),
+        };
+        let groups = [
+            group(of(&words[..1]), 9),
+            group(id, 2),
+            group(of(&words[1..]), 3),
+        ];
+        let largest = Some(("a.py:4 f".to_owned(), Bytes::mib(5)));
+        assert_eq!(largest_of_python(&groups), largest);
+        assert_eq!(largest_of_python(&groups[..1]), None);
     }
 }

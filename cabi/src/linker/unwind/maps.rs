@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::{ptr, slice};
 
 /// One line of the list.
-pub(super) struct Mapping<'a> {
+pub(super) struct Mapped<'a> {
     pub(super) range: Range<usize>,
     /// Where in its file it begins.
     pub(super) offset: usize,
@@ -16,14 +16,14 @@ pub(super) struct Mapping<'a> {
     pub(super) path: &'a [u8],
 }
 
-impl<'a> Mapping<'a> {
+impl<'a> Mapped<'a> {
     /// From `start-end perms offset device inode path`.
-    fn read(line: &'a [u8]) -> Option<Mapping<'a>> {
+    fn read(line: &'a [u8]) -> Option<Mapped<'a>> {
         let mut words = line.splitn(6, |&byte| byte == b' ');
         let (range, _perms, offset) = (words.next()?, words.next()?, words.next()?);
         let path = words.nth(2).unwrap_or_default().trim_ascii();
         let mut ends = range.split(|&byte| byte == b'-').map(hexadecimal);
-        Some(Mapping {
+        Some(Mapped {
             range: ends.next()??..ends.next()??,
             offset: hexadecimal(offset)?,
             path,
@@ -47,7 +47,7 @@ impl Drop for Open {
 
 /// Passes the mappings to `visit` in the order of their addresses, as long as it
 /// returns true. False where the list cannot be read to its end.
-pub(super) fn each(mut visit: impl FnMut(&Mapping<'_>) -> bool) -> bool {
+pub(super) fn each(mut visit: impl FnMut(&Mapped<'_>) -> bool) -> bool {
     const ROOM: usize = 16 << 10;
     let mut text: Vec<u8> = Vec::new();
     if text.try_reserve_exact(ROOM).is_err() {
@@ -82,7 +82,7 @@ pub(super) fn each(mut visit: impl FnMut(&Mapping<'_>) -> bool) -> bool {
             .unwrap_or_default()
             .split(|&byte| byte == b'\n')
         {
-            if let Some(mapping) = Mapping::read(line)
+            if let Some(mapping) = Mapped::read(line)
                 && !visit(&mapping)
             {
                 return true;
@@ -152,11 +152,11 @@ mod tests {
     #[test]
     fn a_line_is_read() {
         let line = b"7f00-7f10 r-xp 00001000 08:01 1234    /a b/c.so";
-        let mapping = Mapping::read(line).unwrap();
+        let mapping = Mapped::read(line).unwrap();
         assert_eq!((mapping.range, mapping.offset), (0x7f00..0x7f10, 0x1000));
         assert_eq!(mapping.path, b"/a b/c.so");
         let line = b"7f00-7f10 rw-p 00000000 00:00 0 ";
-        assert!(Mapping::read(line).unwrap().path.is_empty());
-        assert!(Mapping::read(b"nonsense").is_none());
+        assert!(Mapped::read(line).unwrap().path.is_empty());
+        assert!(Mapped::read(b"nonsense").is_none());
     }
 }

@@ -50,6 +50,11 @@ impl Module {
         // while its code is on a stack.
         unsafe { Tables::read(self.dynamic, self.bias) }
     }
+
+    /// Whether it was still loaded when that was looked at last.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.gone.load(Ordering::Relaxed)
+    }
 }
 
 /// Where an object ends and where the linker's entry for it is, if the linker
@@ -210,7 +215,7 @@ pub(super) fn check() {
     for module in MODULES.lock().iter() {
         let is_it = |found: Found| (found.start, found.mark()) == (module.range.start, module.mark);
         let is_there = || found(find, module.range.start).is_some_and(is_it);
-        if !module.gone.load(Ordering::Relaxed) && !is_there() {
+        if module.is_there() && !is_there() {
             leave(module);
         }
     }

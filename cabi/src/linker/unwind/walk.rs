@@ -9,7 +9,7 @@
 use std::ptr;
 
 use super::rules::{Base, Next, Rule, Saved};
-use super::{End, Place, frame_tables, modules, rules, top};
+use super::{CodePlace, End, frame_tables, modules, rules, top};
 
 /// So many walks of a thread lie between two looks at what was unloaded.
 const UNCHECKED: u32 = 64;
@@ -24,7 +24,7 @@ struct Registers {
 /// Passes each place to `more`, from that in the caller of this function outwards,
 /// as long as `more` returns true.
 #[inline(never)]
-pub(super) fn walk(mut more: impl FnMut(Place) -> bool) -> End {
+pub(super) fn walk(mut more: impl FnMut(CodePlace) -> bool) -> End {
     let (place, stack, frame);
     // SAFETY: the registers are only read.
     unsafe {
@@ -74,7 +74,7 @@ pub(super) fn walk(mut more: impl FnMut(Place) -> bool) -> End {
         }
         // A call returns behind itself, which may be in another function.
         rule = rule_of(at.place - 1, epoch);
-        let place = Place {
+        let place = CodePlace {
             address: at.place,
             is_python: rule.is_python(),
         };

@@ -219,8 +219,9 @@ fn text(layout: &Layout, at: usize) -> Option<String> {
     }
     let number = |character: &[u8]| {
         let mut all = [0; 4];
-        all.get_mut(..character.len())
-            .map(|some| some.copy_from_slice(character));
+        if let Some(some) = all.get_mut(..character.len()) {
+            some.copy_from_slice(character);
+        }
         char::from_u32(u32::from_le_bytes(all)).unwrap_or(char::REPLACEMENT_CHARACTER)
     };
     Some(bytes.chunks_exact(width as usize).map(number).collect())

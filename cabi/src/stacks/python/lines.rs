@@ -74,8 +74,8 @@ mod tests {
     fn lines_of_3_11_are_found() {
         // Short form, 2 units; one line further, 1 unit; 300 lines back, 8 units;
         // none, 1 unit.
-        let back = (300_u16 << 1) | 1;
-        let [low, high] = [(back & 63) as u8 | 64, (back >> 6) as u8];
+        let back = 300 << 1 | 1;
+        let [low, high] = [back & 63 | 64, back >> 6].map(|byte| u8::try_from(byte).unwrap());
         let head = |kind: u8, units: u8| 0x80 | kind << 3 | (units - 1);
         let table = [
             head(3, 2),

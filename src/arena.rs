@@ -63,7 +63,7 @@ use crate::thread_cache::CacheHub;
 pub use check::Inconsistency;
 use direct::Kind;
 use finish::Finish;
-pub use inspect::Watch;
+pub use inspect::{StackWatch, Watch};
 use pressure::PressureCallback;
 pub use pressure::live_at;
 use release::ReleasePolicy;

@@ -28,7 +28,8 @@ pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use target::StatsTarget;
 pub use types::{
     Decay, DeviceShare, FamiliesConfig, Fill, FreeSync, GarbageThreshold, GroupConfig, Import,
-    OomReport, PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind, ThreadCacheSize,
+    OomReport, PageableConfig, PinnedConfig, Rounding, Splitting, StackChoice, StrategyKind,
+    ThreadCacheSize,
 };
 
 /// The values of all options.
@@ -53,6 +54,10 @@ pub struct Settings {
     pub owners: bool,
     /// What is reported when memory runs out.
     pub oom_report: OomReport,
+    /// Which requests have their call stacks taken.
+    pub stacks: StackChoice,
+    /// The mean distance, in bytes of requests, of those of a sample.
+    pub stack_distance: Bytes,
     /// How many of the newest events of an arena's history are kept; 0: none.
     pub trace_events: usize,
     /// The pool of page-locked host memory.
@@ -81,6 +86,8 @@ impl Default for Settings {
             families: FamiliesConfig::default(),
             owners: true,
             oom_report: OomReport::default(),
+            stacks: StackChoice::default(),
+            stack_distance: Bytes::kib(512),
             trace_events: 0,
             pinned: PinnedConfig::default(),
             pageable: PageableConfig::default(),

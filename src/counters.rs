@@ -15,6 +15,7 @@ mod threads;
 use crate::address::{Address, Bytes};
 use crate::heap::block::{Block, BlockId};
 use crate::heap::{Cut, Joined, LeftChunk, Span};
+use crate::ledger::Ledger;
 use crate::library::{LibraryBytes, LibraryId};
 use crate::stats::{Action, ArenaStats, ClassLive, Metric, SIZE_CLASSES, StackId, size_class};
 use crate::strategy::Pool;
@@ -71,6 +72,8 @@ pub(crate) struct Counters {
     rejections: u64,
     /// The newest events.
     pub(crate) history: History,
+    /// What call stacks hold, if they are taken.
+    pub(crate) ledger: Option<&'static Ledger>,
     /// All other counters; what follows from the above is filled in by
     /// `picture`.
     stats: ArenaStats,
@@ -92,6 +95,7 @@ impl Counters {
             full_waits: 0,
             rejections: 0,
             history: History::new(0),
+            ledger: None,
             stats: ArenaStats::default(),
         }
     }
@@ -104,10 +108,26 @@ impl Counters {
     /// The program got a block.
     #[inline]
     pub(crate) fn handed_out(&mut self, id: BlockId, info: BlockInfo) {
-        self.history.remember(id, info.stack);
+        self.remember(id, &info);
         self.history
             .note(Action::Alloc(info.address), info.requested, info.stack);
         self.got(&info);
+    }
+
+    #[inline]
+    fn remember(&mut self, id: BlockId, info: &BlockInfo) {
+        self.history.remember(id, info.stack);
+        if let Some(ledger) = self.ledger {
+            ledger.took(info.stack, info.requested, info.size);
+        }
+    }
+
+    /// A block is no longer the program's, as far as call stacks go.
+    #[inline]
+    pub(crate) fn lost(&self, id: BlockId, requested: Bytes, size: Bytes) {
+        if let Some(ledger) = self.ledger {
+            ledger.gave(self.history.stack_of(id), requested, size);
+        }
     }
 
     /// The same where nothing is noted of it.
@@ -151,7 +171,8 @@ impl Counters {
 
     /// The program freed a block; `waits`: it goes to limbo.
     #[inline]
-    pub(crate) fn free_requested(&mut self, info: BlockInfo, waits: bool) {
+    pub(crate) fn free_requested(&mut self, id: BlockId, info: BlockInfo, waits: bool) {
+        self.lost(id, info.requested, info.size);
         let action = Action::FreeRequested(info.address);
         self.history.note(action, info.requested, info.stack);
         self.note_peak();
@@ -176,7 +197,7 @@ impl Counters {
     /// all is as if the program had never freed it. The events alone tell that
     /// it was away.
     pub(crate) fn free_refused(&mut self, id: BlockId, info: BlockInfo, span: Span) {
-        self.history.remember(id, info.stack);
+        self.remember(id, &info);
         let action = Action::SegmentAlloc(span.address);
         self.history.note(action, span.size, info.stack);
         self.history

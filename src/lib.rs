@@ -85,10 +85,11 @@
 //!    failure, and how a thread waits for another.
 //! 2. `sync`, [`host`], [`library`]: atomics and locks, from `std` or from the model
 //!    checker; how much memory the host has; which library of the program has what.
-//! 3. `waiters`, [`gate`], [`busy`], [`scope`], [`page_map`], [`control`]: state
-//!    that threads share: the threads that wait for a free, a gate that can be
-//!    closed, what one does at a time, what ends together, and whose an address
-//!    is; and the page that processes share.
+//! 3. `waiters`, [`gate`], [`busy`], [`scope`], [`lookup`], [`page_map`],
+//!    [`control`]: state that threads share: the threads that wait for a free, a
+//!    gate that can be closed, what one does at a time, what ends together, tables
+//!    that are read without a lock, and whose an address is; and the page that
+//!    processes share.
 //! 4. [`quota`]: how much a process may have of a device.
 //! 5. [`config`]: the options.
 //! 6. [`group`], [`stats`]: buffers packed together; what is counted, as plain
@@ -98,7 +99,8 @@
 //!    calls; what the program takes from CUDA past the arenas.
 //! 9. `strategy`: when to take chunks and how large.
 //! 10. `heap`: chunks, blocks and the free index; it says what happened.
-//! 11. `limbo`: what was freed and may still be in use, by epochs.
+//! 11. `limbo`, [`ledger`]: what was freed and may still be in use, by epochs; which
+//!     call stack holds how much.
 //! 12. `counters`: what all of that does to which counter, and the newest events.
 //! 13. [`arena`]: all of it for one context, behind one lock and above one driver.
 //! 14. [`lanes`]: arenas for single streams, for memory whose users say where
@@ -120,8 +122,10 @@ pub mod group;
 mod heap;
 pub mod host;
 pub mod lanes;
+pub mod ledger;
 pub mod library;
 mod limbo;
+pub mod lookup;
 pub mod page_map;
 pub mod patience;
 pub mod quota;

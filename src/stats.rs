@@ -12,6 +12,7 @@ mod file;
 mod glance;
 mod host;
 mod json;
+mod lines;
 mod memory;
 mod note;
 mod oom;
@@ -39,7 +40,7 @@ pub use process::Process;
 pub use snapshot::{
     Action, BlockPicture, BlockState, Event, MOST_BLOCKS, Segment, SegmentKind, Snapshot, Snapshots,
 };
-pub use stacks::{Frame, StackId, Stacks};
+pub use stacks::{Frame, Object, StackId, StackReport, StackSums, Stacks};
 pub use sum::sum_up;
 pub use target::{There, deliver, file_of};
 

@@ -115,6 +115,12 @@
 #define VRAMALLOC_PAGEABLE -3
 
 /**
+ * Of a block: its request has no call stack. Stacks are taken where the option
+ * `stacks` or `oom_report` says so.
+ */
+#define VRAMALLOC_NO_STACK UINT32_MAX
+
+/**
  * What CUDA's stream handles point to.
  */
 typedef struct CUstream_st CUstream_st;
@@ -165,6 +171,42 @@ typedef uint64_t vramalloc_group;
  * A scope, by its number; 0 is none.
  */
 typedef uint64_t vramalloc_scope;
+
+/**
+ * A block of a device's memory, and how much there is to say of it.
+ */
+typedef struct vramalloc_block {
+    /**
+     * Set by the caller to `sizeof(vramalloc_block)`: no more is written.
+     */
+    size_t struct_size;
+    /**
+     * Where the block begins.
+     */
+    void *address;
+    /**
+     * Its bytes, and those of them that were asked for.
+     */
+    size_t size;
+    size_t requested;
+    /**
+     * How many places of machine code its call stack has.
+     */
+    size_t calls;
+    /**
+     * The length of the text about its places of Python, with the zero.
+     */
+    size_t python;
+    /**
+     * The device that it is on.
+     */
+    vramalloc_place place;
+    /**
+     * The number of its call stack in the statistics ("call_stacks"), or
+     * `VRAMALLOC_NO_STACK`.
+     */
+    uint32_t stack;
+} vramalloc_block;
 
 #ifdef __cplusplus
 extern "C" {
@@ -506,6 +548,40 @@ vramalloc_result vramalloc_ctl(const char *name,
                                char *buffer,
                                size_t capacity,
                                size_t *length);
+
+/**
+ * Says which block of a device's memory `address` lies in, and where it was asked
+ * for.
+ *
+ * To `calls` it writes the addresses of the calls in machine code, the innermost
+ * first, as `backtrace_symbols` and `dladdr` take them (null where the library is
+ * no longer loaded); how many there are to `block->calls`. To `python` it writes a
+ * text with a line for each place of Python, the innermost first, as
+ * "train.py:41 forward"; its length to `block->python`. Each of the two may be null
+ * if it is not wanted.
+ *
+ * Any address in a block is its own; of one that has an allocation of CUDA's for
+ * itself, perhaps only the first.
+ *
+ * May be called by any thread, and during a capture; no CUDA function is called.
+ * Not in a forked child and not from a signal handler.
+ *
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `block` or a `struct_size` that
+ * is none; `VRAMALLOC_NOT_OURS` if no block that is held lies there;
+ * `VRAMALLOC_TOO_SMALL` if `calls` has no room for `calls_capacity` addresses or
+ * `python` none for `python_capacity` bytes: the block is written all the same, and
+ * neither of the two.
+ *
+ * The caller promises that `block` has `block->struct_size` bytes, `calls` room for
+ * `calls_capacity` addresses, and `python` for `python_capacity` bytes, if they are
+ * not null.
+ */
+vramalloc_result vramalloc_whose(const void *address,
+                                 struct vramalloc_block *block,
+                                 void **calls,
+                                 size_t calls_capacity,
+                                 char *python,
+                                 size_t python_capacity);
 
 /**
  * Allocates memory for a tensor that is used on `stream` of the device with

@@ -22,6 +22,7 @@ mod groups;
 mod scopes;
 
 mod control;
+mod whose;
 
 mod torch;
 

@@ -14,7 +14,8 @@
 //!    function, and which library called us.
 //! 3. [`process`]: the process that we are in: its start, its options, what
 //!    each of its threads is doing here, and what we print.
-//! 4. [`owners`]: which library of the program asked for memory.
+//! 4. [`owners`], [`stacks`]: which library of the program asked for memory, and
+//!    the call stacks of the threads that ask.
 //! 5. [`real`]: the real functions of CUDA, and the list of those that we
 //!    intercept.
 //! 6. [`driver`]: contexts, streams, captures and events of the driver, as an
@@ -54,4 +55,5 @@ mod pools;
 mod process;
 mod real;
 mod report;
+mod stacks;
 mod types;

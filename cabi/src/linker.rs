@@ -4,5 +4,4 @@
 pub(crate) mod callers;
 pub(crate) mod objects;
 pub(crate) mod resolve;
-pub(crate) mod stacks;
 pub(crate) mod unwind;

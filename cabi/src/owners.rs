@@ -9,13 +9,12 @@
 //!
 //! Owns the libraries that asked so far, of which each has a number for good, and
 //! the table. Invariant: an entry of the table is one word, so it is of one call.
-//! Where a library was unloaded and another lies there now, the table is made anew
-//! at the next call that is not in it. On other processors than x86-64 nobody is
+//! Where another library is found to lie where one lay, the table is made anew. On other processors than x86-64 nobody is
 //! known: a walk for each call would take too long. Cost: a load and a comparison for a call
-//! that is known; some microseconds for one that is not.
+//! that is known; some microseconds for one that is not. The linker's lock is never
+//! taken.
 
 use std::cell::Cell;
-use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +22,7 @@ use spin::mutex::SpinMutex;
 use vramalloc_core::library::LibraryId;
 use vramalloc_core::patience::Brief;
 
-use crate::linker::{objects, unwind};
+use crate::linker::unwind::{self, modules};
 use crate::process;
 use crate::process::fast_local::{Zeroed, fast_local};
 
@@ -47,27 +46,27 @@ static KNOWN: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
 
 /// The library numbered 1 comes first.
 static LIBRARIES: SpinMutex<Book, Brief> = SpinMutex::new(Book {
-    unloads: 0,
+    epoch: 0,
     all: Vec::new(),
 });
 
 struct Book {
-    /// How many objects the linker had unloaded when the table was made anew.
-    unloads: u64,
+    /// The unwinder's epoch in which the table was made anew.
+    epoch: u16,
     /// Their paths; the program's own is empty.
-    all: Vec<CString>,
+    all: Vec<Vec<u8>>,
 }
 
 impl Book {
     /// The number of a library.
-    fn number(&mut self, path: CString) -> LibraryId {
-        let at = self.all.iter().position(|known| *known == path);
+    fn number(&mut self, path: &[u8]) -> LibraryId {
+        let at = self.all.iter().position(|known| known == path);
         let at = at.unwrap_or(self.all.len());
         // The last number is that of all others.
         match u8::try_from(at + 1) {
             Ok(number) if number < LibraryId::OTHERS.number() => {
                 if at == self.all.len() {
-                    self.all.push(path);
+                    self.all.push(path.to_vec());
                 }
                 LibraryId::new(number)
             }
@@ -122,8 +121,9 @@ fn find(call: usize) -> LibraryId {
     if call == 0 {
         return find_around();
     }
-    forget_unloaded();
-    match place(call) {
+    let place = place(call);
+    forget_old_epoch();
+    match place {
         Some(Place::Outside(library)) => {
             learn(call, library);
             library
@@ -137,9 +137,9 @@ fn find(call: usize) -> LibraryId {
 /// The innermost library on the stack that is neither CUDA's nor ours.
 fn find_around() -> LibraryId {
     let (mut frames, mut found) = (0, LibraryId::UNKNOWN);
-    unwind::callers(|call| {
+    unwind::places(|call| {
         frames += 1;
-        if let Some(Place::Outside(library)) = place(call) {
+        if let Some(Place::Outside(library)) = place(call.address) {
             found = library;
         }
         found == LibraryId::UNKNOWN && frames < DEEPEST
@@ -156,20 +156,20 @@ enum Place {
 /// Whose code returns to this address.
 fn place(call: usize) -> Option<Place> {
     // A call returns behind itself, which may be in another library.
-    let object = objects::around(call.wrapping_sub(1))?;
-    let name = objects::file_name(&object.path);
+    let path = &modules::around(call.wrapping_sub(1))?.path;
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     if name.starts_with(b"libcudart.so") || name.starts_with(b"libcuda.so") {
         return Some(Place::Cuda);
     }
-    let number = LIBRARIES.lock().number(object.path);
+    let number = LIBRARIES.lock().number(path);
     Some(Place::Outside(number))
 }
 
-/// Makes the table anew where the linker has unloaded anything.
-fn forget_unloaded() {
-    let unloads = objects::unloads();
-    let before = std::mem::replace(&mut LIBRARIES.lock().unloads, unloads);
-    if before != unloads {
+/// Makes the table anew where another object was found to lie in the place of one.
+fn forget_old_epoch() {
+    let epoch = unwind::epoch();
+    let before = std::mem::replace(&mut LIBRARIES.lock().epoch, epoch);
+    if before != epoch {
         (KNOWN.iter()).for_each(|entry| entry.store(0, Ordering::Relaxed));
     }
 }
@@ -179,8 +179,7 @@ fn forget_unloaded() {
 pub(crate) fn paths() -> Vec<String> {
     let program = std::env::current_exe().unwrap_or_default();
     let book = LIBRARIES.lock();
-    let path = |path: &CString| {
-        let path = path.to_bytes();
+    let path = |path: &Vec<u8>| {
         let path = if path.is_empty() {
             program.as_os_str().as_bytes()
         } else {
@@ -213,13 +212,10 @@ mod tests {
     #[test]
     fn libraries_beyond_the_last_number_are_others() {
         let mut book = Book {
-            unloads: 0,
+            epoch: 0,
             all: Vec::new(),
         };
-        let mut number = |at: usize| {
-            let path = CString::new(at.to_string()).unwrap();
-            usize::from(book.number(path).number())
-        };
+        let mut number = |at: usize| usize::from(book.number(at.to_string().as_bytes()).number());
         for at in 0..2 * MOST_LIBRARIES {
             let expected = (at + 1).min(MOST_LIBRARIES - 1);
             assert_eq!((number(at), number(at)), (expected, expected));

@@ -59,10 +59,9 @@ impl<D: Driver> Arena<D> {
     /// Why threads keep nothing; none where they may. In an option's name, or
     /// words.
     pub fn not_kept(&self) -> Option<&'static str> {
-        let (stacks, events) = (self.watch.call_stack.is_some(), self.events_kept() > 0);
-        let watches = stacks.then_some("oom_report:full");
-        let watches = watches.or(events.then_some("trace"));
-        self.not_kept.or(watches)
+        let stacks = self.watch.stacks.map(|stacks| stacks.asked_by);
+        let watches = || (self.events_kept() > 0).then_some("trace");
+        self.not_kept.or(stacks).or_else(watches)
     }
 
     /// The calling thread's cache, if it used one here last.

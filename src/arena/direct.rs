@@ -93,7 +93,7 @@ impl<D: Driver> Arena<D> {
     }
 
     fn enter_finished(&self, span: Span, request: Bytes, library: LibraryId) -> bool {
-        let entered = self.enter_or_leave(span, request, self.origin(library));
+        let entered = self.enter_or_leave(span, request, self.origin(library, request));
         if entered && let Some(finish) = &self.finish {
             self.finish(finish, span.address);
         }

@@ -153,7 +153,7 @@ impl<D: Driver> Arena<D> {
         if may_keep && let Some(address) = self.take_counted(request, library) {
             return Ok(address);
         }
-        let origin = self.origin(library);
+        let origin = self.origin(library, request);
         let size = match &self.rounder {
             None => self.strategy.block(request),
             Some(rounder) => rounder.size(request),
@@ -361,7 +361,7 @@ impl<F: Clone> ArenaState<F> {
                 (quiet || block.chunk != ChunkId::DIRECT, elsewhere)
             }
         };
-        (self.counters).free_requested(BlockInfo::of(&block, pool), waits);
+        (self.counters).free_requested(id, BlockInfo::of(&block, pool), waits);
         if let Some(packing) = &mut self.packing
             && packing.fell(self.counters.live())
         {

@@ -14,6 +14,7 @@ use crate::arena::{Arena, Located};
 use crate::counters::history::History;
 use crate::driver::{Driver, MemInfo, PAGE};
 use crate::error::Code;
+use crate::ledger::Ledger;
 use crate::library::LibraryId;
 use crate::stats::{ArenaStats, DriverCalls, Glance, Origin, Snapshot, StackId};
 
@@ -26,9 +27,20 @@ pub struct Watch {
     pub ooms: bool,
     /// Whether it is kept which blocks there were when the context ended.
     pub blocks: bool,
-    /// Takes the call stack of the thread that asks for memory, outside of all
-    /// locks; none: call stacks are not taken.
-    pub call_stack: Option<fn() -> StackId>,
+    /// What is done about call stacks; none: they are not taken.
+    pub stacks: Option<StackWatch>,
+}
+
+/// How call stacks are taken, and where what they hold is counted.
+#[derive(Copy, Clone, Debug)]
+pub struct StackWatch {
+    /// Takes the call stack of the thread that asks for so much memory, outside
+    /// of all locks, if the request is in the sample; without a size in any case.
+    pub take: fn(Option<Bytes>) -> StackId,
+    /// What each of them holds.
+    pub ledger: &'static Ledger,
+    /// The option that asks for it.
+    pub asked_by: &'static str,
 }
 
 impl Default for Watch {
@@ -37,7 +49,7 @@ impl Default for Watch {
             events: 0,
             ooms: true,
             blocks: false,
-            call_stack: None,
+            stacks: None,
         }
     }
 }
@@ -50,7 +62,11 @@ impl<D: Driver> Arena<D> {
     /// past. Takes the memory for the events.
     #[must_use]
     pub fn watched(self, watch: Watch) -> Arena<D> {
-        self.state.lock().counters.history = History::new(watch.events);
+        {
+            let counters = &mut self.state.lock().counters;
+            counters.history = History::new(watch.events);
+            counters.ledger = watch.stacks.map(|stacks| stacks.ledger);
+        }
         let mut arena = Arena { watch, ..self };
         arena.keeps = arena.not_kept().is_none();
         arena
@@ -115,17 +131,20 @@ impl<D: Driver> Arena<D> {
         self.state.lock().snapshot_room().blocks as u64
     }
 
-    /// Where this thread asks for memory, in this library.
-    pub(super) fn origin(&self, library: LibraryId) -> Origin {
+    /// Where this thread asks for so much memory, in this library.
+    pub(super) fn origin(&self, library: LibraryId, request: Bytes) -> Origin {
         Origin {
             library,
-            stack: self.call_stack(),
+            stack: self.call_stack(Some(request)),
         }
     }
 
-    /// The call stack of this thread, where call stacks are taken.
-    pub(super) fn call_stack(&self) -> StackId {
-        self.watch.call_stack.map_or(StackId::NONE, |take| take())
+    /// The call stack of this thread, where call stacks are taken: of a request of
+    /// this size, or of one that fails.
+    #[inline]
+    pub(super) fn call_stack(&self, request: Option<Bytes>) -> StackId {
+        let stacks = self.watch.stacks.as_ref();
+        stacks.map_or(StackId::NONE, |stacks| (stacks.take)(request))
     }
 
     /// A consistent picture of the arena.
@@ -255,7 +274,16 @@ impl<D: Driver> Arena<D> {
     /// chunks.
     #[must_use]
     pub fn locate(&self, address: Address) -> Option<Located> {
-        self.state.lock().heap.locate(address)
+        let (_, located) = self.state.lock().heap.locate(address)?;
+        Some(located)
+    }
+
+    /// The same with the call stack of the request that got the block.
+    #[must_use]
+    pub fn whose(&self, address: Address) -> Option<(Located, StackId)> {
+        let state = self.state.lock();
+        let (id, located) = state.heap.locate(address)?;
+        Some((located, state.counters.history.stack_of(id)))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::arena::Arena;
 use crate::arena::inspect::TRIES;
 use crate::arena::state::ArenaState;
 use crate::driver::Driver;
+use crate::heap::block::State;
 use crate::stats::{ArenaStats, MOST_BLOCKS, Snapshot};
 
 impl<D: Driver> Arena<D> {
@@ -107,6 +108,7 @@ impl<F: Clone> ArenaState<F> {
         stats.ended_us = ended_us.or_else(|| Some(self.counters.history.now_us()));
         self.ended = Some(stats);
         self.held = Some(held);
+        self.forget_stacks();
         self.counters.history.end();
         let charged = self.heap.pages.charged(self.counters.reserved());
         let taken = charged.saturating_add(self.lost);
@@ -118,5 +120,13 @@ impl<F: Clone> ArenaState<F> {
         }
         self.counters.retired();
         taken
+    }
+
+    /// What call stacks hold here they hold no longer.
+    fn forget_stacks(&self) {
+        let live = self.heap.blocks.all();
+        for (id, block) in live.filter(|(_, block)| block.state == State::Live) {
+            self.counters.lost(id, block.requested, block.size);
+        }
     }
 }

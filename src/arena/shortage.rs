@@ -173,7 +173,11 @@ impl<D: Driver> Arena<D> {
     /// the driver did not serve either.
     pub fn note_refusal(&self, request: Bytes) {
         let least = self.strategy.least_block(request);
-        let need = Need::new(request, least, self.origin(LibraryId::UNKNOWN));
+        let origin = Origin {
+            library: LibraryId::UNKNOWN,
+            stack: self.call_stack(None),
+        };
+        let need = Need::new(request, least, origin);
         self.note_oom(&need, AllocError::Driver(Code::OUT_OF_MEMORY));
     }
 
@@ -182,6 +186,14 @@ impl<D: Driver> Arena<D> {
     pub(super) fn note_oom(&self, need: &Need, error: AllocError) {
         if !is_shortage(error) || self.is_served_beyond(error) {
             return;
+        }
+        let stack = match need.origin.stack {
+            StackId::LEFT_OUT => self.call_stack(None),
+            stack => stack,
+        };
+        let ledger = self.watch.stacks.map(|stacks| stacks.ledger);
+        if let Some(ledger) = ledger {
+            ledger.failed(stack, need.request);
         }
         let wanted = self.watch.ooms || self.events_kept() > 0;
         let info = wanted.then(|| self.driver.mem_info().ok()).flatten();
@@ -200,7 +212,7 @@ impl<D: Driver> Arena<D> {
                 device_free: info.map_or(Bytes::ZERO, |info| info.free),
                 device_total: info.map_or(Bytes::MAX, |info| info.total),
                 elsewhere,
-                stack: need.origin.stack,
+                stack,
             };
             state.counters.out_of_memory(need.size, shortage);
             (state.holdings(), state.counters.history.now_us())
@@ -210,11 +222,7 @@ impl<D: Driver> Arena<D> {
         }
         let live = self.live_blocks();
         let limit = self.quota.limit();
-        let mut stacks = Vec::new();
-        if self.watch.call_stack.is_some() {
-            let known = live.iter().filter(|(_, stack)| *stack != StackId::NONE);
-            stacks = largest_groups(known.map(|&(size, stack)| (stack, size)).collect());
-        }
+        let stacks = ledger.map(|ledger| ledger.groups_of(&live));
         let event = OomEvent {
             time_us,
             request: need.request,
@@ -227,8 +235,8 @@ impl<D: Driver> Arena<D> {
             before: need.before.get().unwrap_or(after),
             after,
             sizes: largest_groups(live.iter().map(|&(size, _)| (size, size)).collect()),
-            stacks,
-            stack: need.origin.stack,
+            stacks: stacks.unwrap_or_default(),
+            stack,
         };
         self.ooms.lock().push(event);
     }

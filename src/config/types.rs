@@ -137,6 +137,18 @@ pub enum OomReport {
     Full,
 }
 
+/// Which requests have their call stacks taken.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum StackChoice {
+    /// None, unless another option asks for them.
+    #[default]
+    Off,
+    /// A sample, by their sizes.
+    Sampled,
+    /// Each.
+    All,
+}
+
 /// What is done about memory that the program takes from CUDA past the arenas.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct FamiliesConfig {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::address::Bytes;
 
 use super::{
-    Decay, DeviceShare, FreeSync, GarbageThreshold, Import, OomReport, StrategyKind,
+    Decay, DeviceShare, FreeSync, GarbageThreshold, Import, OomReport, StackChoice, StrategyKind,
     ThreadCacheSize,
 };
 
@@ -35,6 +35,13 @@ pub(super) const OOM_REPORTS: Names<OomReport> = &[
     ("off", OomReport::Off),
     ("summary", OomReport::Summary),
     ("full", OomReport::Full),
+];
+
+/// `stacks`.
+pub(super) const STACKS: Names<StackChoice> = &[
+    ("off", StackChoice::Off),
+    ("sampled", StackChoice::Sampled),
+    ("all", StackChoice::All),
 ];
 
 /// `import`.
@@ -138,7 +145,7 @@ pub(super) fn fraction(text: &str) -> Option<f64> {
 }
 
 /// A size above 0: `1073741824`, `512MiB`, `1.5 G`.
-fn size(text: &str) -> Option<Bytes> {
+pub(super) fn size(text: &str) -> Option<Bytes> {
     size_or_zero(text).filter(|size| !size.is_zero())
 }
 

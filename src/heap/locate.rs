@@ -104,9 +104,9 @@ impl Heap {
     }
 
     /// The live block around an address; see [`Located`].
-    pub(crate) fn locate(&self, address: Address) -> Option<Located> {
+    pub(crate) fn locate(&self, address: Address) -> Option<(BlockId, Located)> {
         let around = || self.block_around(address);
-        let (_, block) = self.live_block(address).or_else(around)?;
+        let (id, block) = self.live_block(address).or_else(around)?;
         let chunk = self.chunks.get(block.chunk);
         // The driver knows a direct allocation by what was asked for, not by
         // the pages that it takes.
@@ -116,14 +116,15 @@ impl Heap {
         };
         let (allocation, allocation_size) =
             chunk.map_or((block.address, size), |chunk| (chunk.address, chunk.size));
-        Some(Located {
+        let located = Located {
             block: block.address,
             size,
             requested: block.requested,
             allocation,
             allocation_size,
             is_direct: block.chunk == ChunkId::DIRECT,
-        })
+        };
+        Some((id, located))
     }
 
     /// The live block of a chunk that an address lies in.

@@ -13,7 +13,7 @@ use super::host::host_memory_stats;
 use super::owners::owners;
 use super::{
     ArenaStats, CallCount, ClassCount, DriverCalls, ElsewhereReport, FamilyReport, Gauge,
-    ImportReport, OomLog, Process, Snapshots, size_class_limit,
+    ImportReport, OomLog, Process, Snapshots, StackReport, size_class_limit,
 };
 use crate::address::Bytes;
 use crate::config::Loaded;
@@ -89,11 +89,13 @@ pub struct Report<'a> {
     pub imports: &'a [ImportReport],
     /// The same arenas block by block, if that is wanted.
     pub snapshots: Option<&'a Snapshots>,
+    /// The call stacks, if any were taken.
+    pub stacks: Option<&'a StackReport>,
 }
 
 impl Report<'_> {
     /// The report as JSON, its keys always in the same order. Without the
-    /// snapshots, which can be large: only the text has them.
+    /// snapshots and the call stacks, which can be large: only the text has them.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let process = self.process;
@@ -149,23 +151,25 @@ impl Report<'_> {
         String::from_utf8(text).unwrap_or_default()
     }
 
-    /// Writes the text of a file, the snapshots piece by piece.
+    /// Writes the text of a file, what can be large of it piece by piece.
     ///
     /// # Errors
     /// What `out` answers.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut text = format!("{:#}", self.to_json());
-        if let Some(snapshots) = self.snapshots {
-            // Without its last line, a brace, the object can be continued.
-            text.truncate(text.rfind('\n').unwrap_or(0));
-            text.push_str(",\n  \"snapshot\": ");
-            out.write_all(text.as_bytes())?;
-            snapshots.write(out)?;
-            text.clear();
-            text.push_str("\n}");
+        let text = format!("{:#}", self.to_json());
+        // Without its last line, a brace, the object can be continued.
+        let (open, close) = text.split_at(text.rfind('\n').unwrap_or(0));
+        out.write_all(open.as_bytes())?;
+        if let Some(stacks) = self.stacks {
+            out.write_all(b",\n  \"call_stacks\": ")?;
+            stacks.write(out)?;
         }
-        text.push('\n');
-        out.write_all(text.as_bytes())
+        if let Some(snapshots) = self.snapshots {
+            out.write_all(b",\n  \"snapshot\": ")?;
+            snapshots.write(out)?;
+        }
+        out.write_all(close.as_bytes())?;
+        out.write_all(b"\n")
     }
 }
 

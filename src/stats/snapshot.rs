@@ -11,7 +11,7 @@ mod text;
 use std::io::{self, Write};
 
 use crate::address::{Address, Bytes};
-use crate::stats::{StackId, Stacks};
+use crate::stats::StackId;
 
 /// The state of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -208,8 +208,6 @@ pub struct Snapshots {
     pub left_out: bool,
     /// Each arena's device and snapshot, in the order of the arenas.
     pub arenas: Vec<(u32, Snapshot)>,
-    /// The call stacks that the snapshots and the rest of the report refer to.
-    pub stacks: Stacks,
 }
 
 impl Snapshots {

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use vramalloc_core::address::{Address, Bytes};
-use vramalloc_core::arena::Watch;
+use vramalloc_core::arena::{StackWatch, Watch};
 use vramalloc_core::config::{Config, DeviceShare, FreeSync, StrategyKind};
+use vramalloc_core::ledger::Ledger;
 use vramalloc_core::stats::{
-    Action, ArenaStats, BlockState, Event, SegmentKind, Snapshot, StackId,
+    Action, ArenaStats, BlockState, Event, Group, SegmentKind, Snapshot, StackId,
 };
 use vramalloc_model::Call;
 
@@ -25,7 +26,7 @@ pub(crate) const ALL: Watch = Watch {
     events: 1 << 16,
     ooms: true,
     blocks: true,
-    call_stack: None,
+    stacks: None,
 };
 
 /// The memory of a device, going back in time.
@@ -414,17 +415,28 @@ fn a_failed_request_without_answers() {
     assert_eq!(rig.arena.driver_calls().mem_info.calls, 1);
 }
 
-fn this_place() -> StackId {
+fn this_place(_request: Option<Bytes>) -> StackId {
     StackId::new(7)
+}
+
+/// Counts in a ledger of its own.
+fn stacks(take: fn(Option<Bytes>) -> StackId, distance: Bytes) -> Watch {
+    Watch {
+        stacks: Some(StackWatch {
+            take,
+            ledger: Box::leak(Box::new(Ledger::new(distance))),
+            asked_by: "stacks",
+        }),
+        ..ALL
+    }
 }
 
 #[test]
 fn call_stacks_go_where_the_blocks_go() {
-    let watch = Watch {
-        call_stack: Some(this_place),
-        ..ALL
-    };
+    let this = StackId::new(7);
     for strategy in STRATEGIES {
+        let watch = stacks(this_place, Bytes::ZERO);
+        let ledger = watch.stacks.unwrap().ledger;
         let rig = Rig::watched(&plain(strategy), DEVICE, watch);
         let (live, freed) = (rig.get(MIB), rig.get(Bytes::mib(9)));
         rig.launch(freed, MIB, MS);
@@ -433,24 +445,30 @@ fn call_stacks_go_where_the_blocks_go() {
         let snapshot = rig.arena.snapshot().unwrap();
         for block in &snapshot.blocks {
             let known = block.state != BlockState::Free;
-            assert_eq!(block.stack == this_place(), known, "{block:?}");
+            assert_eq!(block.stack == this, known, "{block:?}");
         }
         for event in &snapshot.events {
             let asks = matches!(
                 event.action,
                 Action::Alloc(_) | Action::SegmentAlloc(_) | Action::Oom { .. }
             );
-            assert_eq!(event.stack == this_place(), asks, "{event:?}");
+            assert_eq!(event.stack == this, asks, "{event:?}");
         }
         let log = rig.arena.ooms();
         let event = log.events().next().unwrap();
-        assert_eq!(event.stack, this_place());
+        assert_eq!(event.stack, this);
         let group = event.stacks[0];
-        assert_eq!(
-            (group.key, group.count, group.bytes),
-            (this_place(), 1, MIB)
-        );
+        assert_eq!((group.key, group.count, group.bytes), (this, 1, MIB));
+        let sums = ledger.sums();
+        let of = |groups: &[Group<StackId>]| (groups[0].key, groups[0].count, groups[0].bytes);
+        assert_eq!(of(&sums.live), (this, 1, MIB));
+        assert_eq!(of(&sums.peak), (this, 2, Bytes::mib(10)));
+        assert_eq!(of(&sums.failed), (this, 1, Bytes::gib(2)));
+        assert!(rig.arena.not_kept().is_some());
         rig.arena.free(live).unwrap();
-        rig.ends_clean();
+        assert!(ledger.sums().live.is_empty());
+        let _lost = rig.get(MIB);
+        rig.arena.retire();
+        assert!(ledger.sums().live.is_empty(), "it went with its context");
     }
 }

@@ -15,6 +15,7 @@
 mod options;
 mod places;
 mod streams;
+mod whose;
 
 use vramalloc_tests::stage::{self, Kind, Run};
 

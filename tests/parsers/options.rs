@@ -144,6 +144,7 @@ fn files(loaded: &Loaded) {
         elsewhere: &[],
         imports: &[],
         snapshots: None,
+        stacks: None,
     };
     super::command::reads(report.to_text().as_bytes());
 }

@@ -34,3 +34,4 @@ mod room;
 mod settings;
 mod shortage;
 mod simulated;
+mod stacks;

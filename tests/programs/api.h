@@ -24,6 +24,7 @@
     F(free)              \
     F(empty_cache)       \
     F(ctl)               \
+    F(whose)             \
     F(scope_begin)       \
     F(scope_end)         \
     F(group_malloc)      \

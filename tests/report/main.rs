@@ -133,6 +133,7 @@ pub(crate) fn statistics_past(
         imports,
         arenas,
         snapshots: None,
+        stacks: None,
     }
     .to_json()
 }

@@ -8,8 +8,8 @@ use vramalloc_core::library::{LibraryBytes, LibraryId};
 use vramalloc_core::stats::{
     Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
     ElsewhereReport, Event, Family, FamilyReport, FamilyStats, Frame, Gauge, Group, Holdings,
-    ImportReport, Metric, OomEvent, Parts, PinnedReport, Process, Report, SIZE_CLASSES, Segment,
-    SegmentKind, Snapshot, Snapshots, StackId, Stacks,
+    ImportReport, Metric, Object, OomEvent, Parts, PinnedReport, Process, Report, SIZE_CLASSES,
+    Segment, SegmentKind, Snapshot, Snapshots, StackId, StackReport, StackSums, Stacks,
 };
 use vramalloc_core::{Address, Bytes};
 
@@ -180,18 +180,50 @@ pub(crate) fn snapshots() -> Snapshots {
         ended_us: Some(7),
         forgotten: false,
     };
-    let frame = |name: Option<&str>| Frame {
-        object: "/usr/lib/a \"quoted\".so".to_owned(),
-        offset: 4660,
-        name: name.map(str::to_owned),
-    };
     Snapshots {
         blocks: 2,
         left_out: false,
         arenas: vec![(1, snapshot), (0, Snapshot::default())],
+    }
+}
+
+/// A call stack of three places, and what it has.
+pub(crate) fn stacks() -> StackReport {
+    let stack = StackId::new(3);
+    StackReport {
+        mode: "all",
+        distance: Bytes::ZERO,
+        taken: 8,
+        cut: 2,
+        dropped: 1,
+        python: Some("3.12".to_owned()),
+        unread: None,
+        sums: StackSums {
+            live: vec![group(stack)],
+            peak: vec![group(stack), group(StackId::NONE)],
+            failed: vec![group(stack)],
+        },
         stacks: Stacks {
-            frames: vec![frame(Some("load")), frame(None)],
-            stacks: vec![(stack, vec![1, 0])],
+            objects: vec![Object {
+                file: "/usr/lib/a \"quoted\".so".to_owned(),
+                build_id: Some("00ff".to_owned()),
+            }],
+            frames: vec![
+                Frame::Native {
+                    object: Some(0),
+                    offset: 4660,
+                },
+                Frame::Native {
+                    object: None,
+                    offset: 9,
+                },
+                Frame::Python {
+                    file: "train.py".to_owned(),
+                    line: Some(41),
+                    function: "forward".to_owned(),
+                },
+            ],
+            stacks: vec![(stack, vec![1, 0, 2])],
         },
     }
 }
@@ -239,6 +271,7 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         imports: &[import()],
         arenas,
         snapshots,
+        stacks: snapshots.is_some().then_some(&stacks()),
     }
     .to_text()
 }
@@ -281,6 +314,7 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         imports: &[import()],
         arenas,
         snapshots: None,
+        stacks: None,
     }
     .to_json()
 }

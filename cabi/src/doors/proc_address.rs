@@ -16,8 +16,8 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use crate::doors::table::{Symbol, TABLE};
-use crate::linker::callers;
 use crate::linker::resolve::{DRIVER_FILE, Library, driver_function, is_in_driver, loaded_files};
+use crate::linker::unwind;
 use crate::real;
 use crate::types::{CudaResult, PROC_PER_THREAD_STREAM, Text};
 
@@ -69,7 +69,7 @@ unsafe fn swap(result: CudaResult, name: Text, function: *mut *mut c_void) {
     let Some(door) = map.door(found) else {
         return;
     };
-    if map.is_chained && callers::caller().is_some_and(is_in_driver) {
+    if map.is_chained && unwind::caller().is_some_and(is_in_driver) {
         return;
     }
     // SAFETY: as above.

@@ -8,8 +8,7 @@
 //!
 //! Results are kept for each calling library until the linker unloads anything.
 //! No library is held: the one that calls is loaded anyway, with all that it
-//! needs. Cost: a look at the stack, some microseconds, and never the linker's
-//! lock; nothing on the path of a request that is served.
+//! needs. Cost: a look at the stack, and never the linker's lock; nothing on the path of a request that is served.
 
 use std::ffi::CStr;
 use std::ops::Range;
@@ -41,17 +40,7 @@ static BOOK: SpinMutex<Book, Brief> = SpinMutex::new(Book {
 /// Returns the address of `name` as seen by the library that called the current
 /// door, or `None` if it has no runtime of its own.
 pub(crate) fn function(name: &'static CStr) -> Option<usize> {
-    found_by(caller()?, name)
-}
-
-/// The innermost address on the stack that is not in this library.
-pub(crate) fn caller() -> Option<usize> {
-    let mut found = None;
-    unwind::callers(|address| {
-        found = Some(address);
-        false
-    });
-    found
+    found_by(unwind::caller()?, name)
 }
 
 /// Returns the function as the library around the address `caller` finds it.
@@ -88,7 +77,7 @@ mod tests {
     #[test]
     fn the_program_itself_finds_nothing_of_its_own() {
         // A unit test is the program: all of its stack but the end is its own.
-        assert_eq!(found_by(caller as *const () as usize, c"getpid"), None);
+        assert_eq!(found_by(function as *const () as usize, c"getpid"), None);
         let getpid = libc::getpid as *const () as usize;
         for _ in 0..2 {
             assert_eq!(found_by(getpid, c"getpid"), Some(getpid));

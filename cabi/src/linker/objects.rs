@@ -1,6 +1,6 @@
 //! The program and the libraries that are loaded, as the linker knows them.
 //!
-//! [`info`] and [`function_around`] take the linker's lock, which it holds
+//! [`info`] takes the linker's lock, which it holds
 //! while it runs the constructors and destructors of libraries. All other
 //! functions walk the linker's list, and that keeps only changes to the list
 //! waiting. Cost: a walk, or a search through the symbols of one library.
@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::{ptr, slice};
 
-mod tables;
+pub(crate) mod tables;
 
 use tables::Tables;
 
@@ -18,8 +18,6 @@ use tables::Tables;
 pub(crate) struct Object {
     /// Its path; the program's own is empty.
     pub(crate) path: CString,
-    /// Its load bias: addresses in memory minus addresses in its file.
-    pub(crate) bias: usize,
     /// The addresses that it occupies.
     pub(crate) range: Range<usize>,
 }
@@ -99,7 +97,6 @@ pub(crate) fn loaded() -> Vec<Object> {
     walk(|object| {
         objects.push(Object {
             path: object.path().to_owned(),
-            bias: object.at(0),
             range: object.range(),
         });
         true
@@ -115,7 +112,6 @@ pub(crate) fn around(address: usize) -> Option<Object> {
         if range.contains(&address) {
             found = Some(Object {
                 path: object.path().to_owned(),
-                bias: object.at(0),
                 range,
             });
         }
@@ -183,6 +179,18 @@ impl Places {
 
 fn is_us(range: &Range<usize>) -> bool {
     range.contains(&(is_us as *const () as usize))
+}
+
+/// The address of a function that the linker itself exports.
+pub(crate) fn of_linker(name: &CStr) -> Option<usize> {
+    let mut found = None;
+    walk(|object| {
+        if file_name(object.path()).starts_with(b"ld-") {
+            found = object.tables().and_then(|tables| tables.function(name));
+        }
+        found.is_none()
+    });
+    found
 }
 
 /// The path of an object whose file name starts with `prefix` and which exports
@@ -289,18 +297,6 @@ pub(crate) fn info(address: usize) -> Option<libc::Dl_info> {
     known.then_some(info)
 }
 
-/// The name of the exported function that contains an address.
-pub(crate) fn function_around(address: usize) -> Option<String> {
-    let name = info(address)?.dli_sname;
-    if name.is_null() {
-        return None;
-    }
-    // SAFETY: a name in the tables of a library that was loaded a moment ago;
-    // libraries are not closed at the end of a process.
-    let name = unsafe { CStr::from_ptr(name) };
-    Some(name.to_string_lossy().into_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -309,11 +305,9 @@ mod tests {
     fn an_address_is_placed() {
         let here = an_address_is_placed as *const () as usize;
         let own = around(here).unwrap();
-        assert!(own.path.is_empty() && here > own.bias);
+        assert!(own.path.is_empty());
         let there = libc::getpid as *const () as usize;
         assert!(around(there).unwrap().path.to_bytes().ends_with(b".so.6"));
-        // One of its names, such as `__getpid`.
-        assert!(function_around(there).unwrap().ends_with("getpid"));
-        assert!(around(8).is_none() && function_around(8).is_none());
+        assert!(around(8).is_none() && info(8).is_none());
     }
 }

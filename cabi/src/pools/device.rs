@@ -33,6 +33,7 @@ use crate::process::fast_local::{Zeroed, fast_local};
 use crate::process::say::{Once, warn_once};
 use crate::process::{self, cancel};
 use crate::real;
+use crate::stacks;
 use crate::types::{CUcontext, CUdevice};
 
 mod asked;
@@ -43,7 +44,7 @@ mod settings;
 pub(crate) mod shortage;
 mod told;
 
-pub(crate) use asked::{obey_limit, settled, when_settled};
+pub(crate) use asked::{obey_limit, settled, when_settled, whose};
 pub(crate) use owners::{arena, context_at, in_map, owner, pool_with, serving_pools};
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
@@ -330,6 +331,7 @@ fn create(
     };
     let device = device(ordinal);
     let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
+    stacks::prepare();
     let (config, watch) = process::options(|loaded| {
         let settings = &loaded.settings;
         (config(&settings.config, asking), watch(settings))

@@ -24,6 +24,7 @@ use crate::process::say::{Once, warn_once};
 use crate::process::{self, Start, cancel, notes};
 use crate::real::{passed, reach};
 use crate::report::snapshots;
+use crate::stacks;
 
 /// Held by the thread that writes.
 static WRITER: Mutex<Writer> = Mutex::new(Writer {
@@ -67,7 +68,7 @@ fn write(start: &Start, writer: &mut Writer) {
     if arenas.is_empty() && !is_past_us {
         return;
     }
-    let snapshots = snapshots::take(&arenas);
+    let snapshots = snapshots::take();
     let delivered = deliver(&target(), start, writer, &arenas, &snapshots);
     if let (true, Ok(Some(path))) = (writer.last, &delivered) {
         let path = path::absolute(path).unwrap_or_default();
@@ -121,6 +122,14 @@ fn report<R>(
         loaded.warnings.push(NOT_SERVED.to_owned());
     }
     let control = page::mode();
+    let stacks = snapshots.and_then(|snapshots| {
+        let in_snapshots = snapshots
+            .arenas
+            .iter()
+            .flat_map(|(_, snapshot)| snapshot.stacks());
+        let in_ooms = arenas.iter().flat_map(|report| report.ooms.stacks());
+        stacks::report(in_snapshots.chain(in_ooms).collect())
+    });
     then(&Report {
         process: &process,
         loaded: &loaded,
@@ -134,6 +143,7 @@ fn report<R>(
         elsewhere: &devices::elsewhere(),
         imports: &families::imports(),
         snapshots,
+        stacks: stacks.as_ref(),
     })
 }
 
@@ -151,7 +161,7 @@ pub(crate) fn text() -> String {
 /// What the system returns.
 pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
-    let snapshots = snapshots::take(&arenas);
+    let snapshots = snapshots::take();
     deliver(target, process::start(), &mut writer(), &arenas, &snapshots).map(|_| ())
 }
 
@@ -181,7 +191,7 @@ pub(crate) fn write_file(start: &Start) -> Result<PathBuf, String> {
         return Err("its last statistics are written: it ends".to_owned());
     }
     let arenas = used_arenas();
-    let snapshots = snapshots::take(&arenas);
+    let snapshots = snapshots::take();
     let delivered = deliver(&target, start, &mut writer, &arenas, &snapshots);
     let file = delivered
         .map_err(|error| error.to_string())?

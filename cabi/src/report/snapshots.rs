@@ -2,19 +2,15 @@
 //! few ns a block. Host memory for it is bounded, except by the number of
 //! events that was asked for.
 
-use std::collections::BTreeSet;
+use vramalloc_core::stats::{MOST_BLOCKS, Snapshot, Snapshots};
 
-use vramalloc_core::stats::{ArenaReport, MOST_BLOCKS, Snapshot, Snapshots, StackId};
-
-use crate::linker::stacks;
 use crate::pools::device;
 use crate::pools::device::DeviceArena;
 
-/// The snapshots of all arenas there have been, with the call stacks that they
-/// and the reports refer to. If there are too many blocks, or the host has no
+/// The snapshots of all arenas there have been. If there are too many blocks, or the host has no
 /// memory for them, only the events of the arenas; ended contexts have a bound
 /// of their own.
-pub(crate) fn take(reports: &[ArenaReport]) -> Snapshots {
+pub(crate) fn take() -> Snapshots {
     let all = |take: fn(&DeviceArena) -> Option<Snapshot>| {
         device::arenas().map(move |(device, arena)| Some((device, take(arena)?)))
     };
@@ -27,14 +23,9 @@ pub(crate) fn take(reports: &[ArenaReport]) -> Snapshots {
     let left_out = whole.is_none();
     let mut arenas = whole.unwrap_or_else(|| all(DeviceArena::events).flatten().collect());
     arenas.retain(|(_, snapshot)| !snapshot.forgotten || !snapshot.events.is_empty());
-    let named: BTreeSet<StackId> = (arenas.iter())
-        .flat_map(|(_, snapshot)| snapshot.stacks())
-        .chain(reports.iter().flat_map(|report| report.ooms.stacks()))
-        .collect();
     Snapshots {
         blocks: blocks.saturating_add(count(DeviceArena::blocks_at_the_end)),
         left_out,
         arenas,
-        stacks: stacks::described(&named),
     }
 }

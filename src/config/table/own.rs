@@ -2,9 +2,10 @@
 
 use super::super::scheduler;
 use super::super::value::{
-    COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STRATEGIES, decay, folder, limit,
-    millis, name_of, named, optional_share, optional_size, seconds, show_decay,
-    show_optional_share, show_optional_size, show_thread_cache, size_meant, thread_cache, up_to,
+    COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STACKS, STRATEGIES, decay, folder,
+    limit, millis, name_of, named, optional_share, optional_size, seconds, show_decay,
+    show_optional_share, show_optional_size, show_thread_cache, size, size_meant, thread_cache,
+    up_to,
 };
 use super::{BLANK, OptionRow, Role, SHARE, set};
 use crate::config::StatsTarget;
@@ -185,6 +186,27 @@ pub(super) const ROWS: &[OptionRow] = &[
                standard error and an entry in the statistics; or the same with the call stacks \
                of the live blocks, which are then taken at every allocation.",
         read: |s, text| set(&mut s.oom_report, named(OOM_REPORTS, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "stacks",
+        role: Role::Own(|s| name_of(STACKS, &s.stacks)),
+        kind: "choice",
+        accepted: "off, sampled, all",
+        help: "Whether the call stacks of requests are taken, of Python too, and the statistics \
+               say which of them hold how much, now, at the peak and of what failed: of none, of \
+               a sample whose sums are estimates, or of each.",
+        read: |s, text| set(&mut s.stacks, named(STACKS, text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "stack_distance",
+        role: Role::Own(|s| s.stack_distance.to_string()),
+        kind: "size",
+        accepted: "a size such as 512K",
+        help: "With stacks:sampled, how many bytes of requests lie between two of the sample, on \
+               the average: a request of that size is in it two times in three.",
+        read: |s, text| set(&mut s.stack_distance, size(text)),
         ..BLANK
     },
     OptionRow {

@@ -5,30 +5,21 @@
 //! process there may be little memory, and JSON values would take a kilobyte
 //! for each, a text in memory a hundred bytes. Cost: some 100 ns per line.
 
-use std::fmt::Arguments;
 use std::io::{self, Write};
 
 use super::{Action, Event, Segment, Snapshot, Snapshots};
 use crate::address::Address;
-use crate::stats::{Frame, StackId};
+use crate::stats::lines::Lines;
 
 /// See [`Snapshots::write`].
 pub(super) fn write(snapshots: &Snapshots, out: &mut dyn Write) -> io::Result<()> {
-    let mut out = Lines { out };
+    let mut out = Lines::new(out);
     out.put(format_args!(
         "{{\n    \"blocks\": {},\n    \"left_out\": {},\n    \"arenas\": ",
         snapshots.blocks, snapshots.left_out,
     ))?;
     out.list(4, &snapshots.arenas, |out, (device, snapshot)| {
         arena(out, *device, snapshot)
-    })?;
-    out.put(format_args!(",\n    \"frames\": "))?;
-    out.list(4, &snapshots.stacks.frames, frame)?;
-    out.put(format_args!(",\n    \"stacks\": "))?;
-    out.list(4, &snapshots.stacks.stacks, |out, (id, frames)| {
-        out.put(format_args!("{{ \"stack\": "))?;
-        out.number(id.number().map(u64::from))?;
-        out.put(format_args!(", \"frames\": {frames:?} }}"))
     })?;
     out.put(format_args!("\n  }}"))
 }
@@ -96,64 +87,4 @@ fn event(out: &mut Lines<'_>, event: &Event) -> io::Result<()> {
     ))?;
     out.stack(event.stack)?;
     out.put(format_args!(" }}"))
-}
-
-fn frame(out: &mut Lines<'_>, frame: &Frame) -> io::Result<()> {
-    out.put(format_args!("{{ \"object\": "))?;
-    out.quoted(Some(&frame.object))?;
-    out.put(format_args!(", \"offset\": {}, \"name\": ", frame.offset))?;
-    out.quoted(frame.name.as_deref())?;
-    out.put(format_args!(" }}"))
-}
-
-/// A JSON text that is being written.
-struct Lines<'a> {
-    out: &'a mut dyn Write,
-}
-
-impl Lines<'_> {
-    fn put(&mut self, words: Arguments<'_>) -> io::Result<()> {
-        self.out.write_fmt(words)
-    }
-
-    /// A list, each entry on lines of its own, indented by two more than
-    /// `indent`.
-    fn list<T>(
-        &mut self,
-        indent: usize,
-        entries: &[T],
-        mut write: impl FnMut(&mut Self, &T) -> io::Result<()>,
-    ) -> io::Result<()> {
-        self.put(format_args!("["))?;
-        for (at, entry) in entries.iter().enumerate() {
-            let comma = if at > 0 { "," } else { "" };
-            self.put(format_args!("{comma}\n{:1$}", "", indent + 2))?;
-            write(self, entry)?;
-        }
-        if !entries.is_empty() {
-            self.put(format_args!("\n{:indent$}", ""))?;
-        }
-        self.put(format_args!("]"))
-    }
-
-    /// A text in quotes, or null.
-    fn quoted(&mut self, text: Option<&str>) -> io::Result<()> {
-        let quoted = text.and_then(|text| serde_json::to_string(text).ok());
-        self.put(format_args!("{}", quoted.as_deref().unwrap_or("null")))
-    }
-
-    fn number(&mut self, number: Option<u64>) -> io::Result<()> {
-        match number {
-            Some(number) => self.put(format_args!("{number}")),
-            None => self.put(format_args!("null")),
-        }
-    }
-
-    /// The key of a call stack, if one was taken.
-    fn stack(&mut self, stack: StackId) -> io::Result<()> {
-        match stack.number() {
-            Some(number) => self.put(format_args!(", \"stack\": {number}")),
-            None => Ok(()),
-        }
-    }
 }

@@ -21,6 +21,10 @@ const VERSIONS: i64 = 0x6fff_fff0;
 /// Marks a symbol's version: only a look-up of that version finds the symbol.
 const HIDDEN: u16 = 0x8000;
 
+/// Kinds of symbols.
+const OBJECT: u8 = 1;
+const FUNCTION: u8 = 2;
+
 /// One entry of an object's dynamic section.
 #[derive(Copy, Clone)]
 #[repr(C)]
@@ -30,7 +34,7 @@ struct Entry {
 }
 
 /// Where an object's tables lie.
-pub(super) struct Tables {
+pub(crate) struct Tables {
     bias: usize,
     entries: *const Entry,
     strings: *const c_char,
@@ -48,7 +52,7 @@ impl Tables {
     /// # Safety
     /// The section is that of an object which is loaded with this bias and
     /// stays loaded while the tables are read.
-    pub(super) unsafe fn read(list: usize, bias: usize) -> Option<Tables> {
+    pub(crate) unsafe fn read(list: usize, bias: usize) -> Option<Tables> {
         let entries: *const Entry = ptr::with_exposed_provenance(list);
         let at = |value: u64| {
             let value = usize::try_from(value).unwrap_or(0);
@@ -115,11 +119,20 @@ impl Tables {
     }
 
     /// The address of the function that the object exports under this name.
-    pub(super) fn function(&self, name: &CStr) -> Option<usize> {
+    pub(crate) fn function(&self, name: &CStr) -> Option<usize> {
+        self.symbol(name, FUNCTION)
+    }
+
+    /// The same of data.
+    pub(crate) fn data(&self, name: &CStr) -> Option<usize> {
+        self.symbol(name, OBJECT)
+    }
+
+    fn symbol(&self, name: &CStr, kind: u8) -> Option<usize> {
         let number = if self.gnu_hash.is_null() {
-            self.by_symbols(name)
+            self.by_symbols(name, kind)
         } else {
-            self.by_hash(name)
+            self.by_hash(name, kind)
         }?;
         // SAFETY: the number comes from the object's own hash table.
         let value = unsafe { (*self.symbols.add(number)).st_value };
@@ -129,7 +142,7 @@ impl Tables {
     /// The number of the symbol, by the GNU hash table: four words, a filter of
     /// 64-bit words, buckets, and the hashes of all symbols from the first that
     /// it covers. The last hash of a bucket is marked by its lowest bit.
-    fn by_hash(&self, name: &CStr) -> Option<usize> {
+    fn by_hash(&self, name: &CStr, kind: u8) -> Option<usize> {
         let hash = name.to_bytes().iter().fold(5381_u32, |hash, &byte| {
             hash.wrapping_mul(33).wrapping_add(byte.into())
         });
@@ -143,7 +156,7 @@ impl Tables {
         }
         loop {
             let other = word(start + buckets + (number - first));
-            if other | 1 == hash as usize | 1 && self.is_function(number, name) {
+            if other | 1 == hash as usize | 1 && self.is_called_so(number, name, kind) {
                 return Some(number);
             }
             if other & 1 == 1 {
@@ -155,19 +168,18 @@ impl Tables {
 
     /// The number of the symbol, by the old hash table. Its second word is the
     /// number of symbols.
-    fn by_symbols(&self, name: &CStr) -> Option<usize> {
+    fn by_symbols(&self, name: &CStr, kind: u8) -> Option<usize> {
         if self.hash.is_null() {
             return None;
         }
         // SAFETY: the layout above.
         let count = unsafe { *self.hash.add(1) } as usize;
-        (1..count).find(|&number| self.is_function(number, name))
+        (1..count).find(|&number| self.is_called_so(number, name, kind))
     }
 
-    /// Whether the symbol is a function of this name that any look-up finds.
-    fn is_function(&self, number: usize, name: &CStr) -> bool {
+    /// Whether the symbol is of this kind and name and any look-up finds it.
+    fn is_called_so(&self, number: usize, name: &CStr, kind: u8) -> bool {
         const NO_TYPE: u8 = 0;
-        const FUNCTION: u8 = 2;
         // SAFETY: the number comes from the object's own hash table.
         let symbol = unsafe { &*self.symbols.add(number) };
         // SAFETY: as above; there are as many versions as symbols.
@@ -178,7 +190,7 @@ impl Tables {
         defined
             && !local
             && !hidden
-            && matches!(symbol.st_info & 0xf, NO_TYPE | FUNCTION)
+            && [NO_TYPE, kind].contains(&(symbol.st_info & 0xf))
             && self.text(symbol.st_name.into()) == name
     }
 }

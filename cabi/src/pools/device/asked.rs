@@ -4,12 +4,14 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use vramalloc_core::Bytes;
-use vramalloc_core::arena::CallEnd;
-use vramalloc_core::stats::Glance;
+use vramalloc_core::arena::{CallEnd, Located};
+use vramalloc_core::page_map::Owner;
+use vramalloc_core::stats::{Glance, StackId};
+use vramalloc_core::{Address, Bytes};
 
-use super::{DevicePool, pools_on};
+use super::{DevicePool, in_map, pool_with, pools_on};
 use crate::driver::devices;
+use crate::types::{CUdevice, CUdeviceptr};
 
 impl DevicePool {
     /// Gives back memory in which no block lies; returns how many bytes.
@@ -41,6 +43,17 @@ impl DevicePool {
     pub(crate) fn glance(&self) -> Glance {
         self.arena.glance().and(self.lanes().glance())
     }
+}
+
+/// The live block around an address of a device: the device, the block, and the
+/// call stack of its request.
+pub(crate) fn whose(address: CUdeviceptr) -> Option<(CUdevice, Located, StackId)> {
+    let Owner::Arena(id) = in_map(address) else {
+        return None;
+    };
+    let pool = pool_with(id)?;
+    let (located, stack) = pool.arena.whose(Address::new(address))?;
+    Some((pool.device.handle, located, stack))
 }
 
 /// Puts a changed limit in force; `trim` gives back idle memory beyond it.

@@ -4,8 +4,8 @@ use vramalloc_core::arena::Watch;
 use vramalloc_core::config::{Config, FreeSync, OomReport, Settings, StrategyKind};
 
 use super::Asking;
-use crate::linker::stacks;
 use crate::real::reach;
+use crate::stacks;
 
 /// The options of an arena. If the library was only loaded for the C API, by
 /// `dlopen`, we do not hear when a capture begins, and a fence could break one:
@@ -25,6 +25,6 @@ pub(super) fn watch(settings: &Settings) -> Watch {
         events: settings.trace_events,
         ooms: settings.oom_report != OomReport::Off,
         blocks: true,
-        call_stack: (settings.oom_report == OomReport::Full).then_some(stacks::take),
+        stacks: stacks::watch(settings),
     }
 }

@@ -11,6 +11,7 @@ use super::{DeviceArena, pool_with};
 use crate::driver::devices::Device;
 use crate::process::options;
 use crate::process::say::{Once, first, warn};
+use crate::stacks;
 use crate::types::CUdevice;
 
 /// What the program has on a device past our pools.
@@ -101,9 +102,12 @@ pub(crate) fn out_of_memory(arena: &DeviceArena, request: Bytes, refuser: Refuse
     let ooms = arena.ooms();
     let event = ooms.events().rev().find(|event| event.request == request);
     let stood = event.map_or_else(String::new, stood);
+    let holder = stacks::largest_of_python().map_or_else(String::new, |(place, bytes)| {
+        format!("; {place} holds most, {bytes}")
+    });
     warn(&format!(
-        "out of memory: {request} asked for and {why}{stood}; said once, the statistics tell \
-         the rest"
+        "out of memory: {request} asked for and {why}{stood}{holder}; said once, the statistics \
+         tell the rest"
     ));
 }
 

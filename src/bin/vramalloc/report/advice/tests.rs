@@ -96,6 +96,7 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
         elsewhere: &[],
         imports: &[],
         snapshots: None,
+        stacks: None,
     }
     .to_json();
     let file = File::read(json.to_string().as_bytes()).unwrap();

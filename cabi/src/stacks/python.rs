@@ -1,0 +1,287 @@
+//! The places of Python of the calling thread, without the interpreter's lock.
+//!
+//! CPython's own structures are read where they lie, of 3.10 to 3.13. Those of the
+//! calling thread do not change while it is in a call of ours, whether it holds the
+//! interpreter's lock or not; no other thread's are looked at, no reference is
+//! taken. Invariant: nothing is read before all that the first stack consists of
+//! was read by way of the system, which answers where memory is not there, and
+//! found to be what it should be: whatever is strange makes that there are no
+//! places of Python in this process, and one line says why. Nor are there any in a
+//! process in which Python ends, or has more than one interpreter where the
+//! thread's cannot be told. Cost: 10 ns a place that was seen before.
+
+mod frames;
+mod layout;
+mod lines;
+mod memory;
+
+use std::ffi::{CStr, c_char, c_int};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use crate::linker::objects::tables::Tables;
+use crate::linker::unwind::modules;
+use crate::process::say::{Once, warn_once};
+
+use layout::{Layout, Version};
+use memory::{Checked, Direct};
+
+type ThreadState = unsafe extern "C" fn() -> usize;
+type Question = unsafe extern "C" fn() -> c_int;
+type NextInterpreter = unsafe extern "C" fn(usize) -> usize;
+
+/// The interpreter of this process.
+struct Interpreter {
+    version: Version,
+    /// Or why it is not read.
+    reads: Result<Reads, String>,
+}
+
+/// What reading takes.
+struct Reads {
+    layout: Layout,
+    types: Types,
+    /// The thread state that is current in the calling thread (from 3.12 on).
+    current: Option<ThreadState>,
+    /// That which the thread had first, or the last that was current.
+    own: ThreadState,
+    is_ending: Question,
+    /// The interpreters, where their number is to be looked at.
+    first: ThreadState,
+    next: NextInterpreter,
+    main: ThreadState,
+    /// Whether what is read was found to be right.
+    checked: AtomicU8,
+}
+
+/// The types of what is read, by their addresses.
+#[derive(Copy, Clone)]
+struct Types {
+    code: usize,
+    text: usize,
+    bytes: usize,
+}
+
+/// Of [`Reads::checked`].
+const UNCHECKED: u8 = 0;
+const RIGHT: u8 = 1;
+const WRONG: u8 = 2;
+
+static INTERPRETER: OnceLock<Interpreter> = OnceLock::new();
+
+/// Passes the places of Python of this thread to `push`, the innermost first, as
+/// words of the table; whether there are any. `address` is in an interpreter.
+#[inline]
+pub(super) fn places(address: usize, push: impl FnMut(u64)) -> bool {
+    let interpreter = match INTERPRETER.get() {
+        Some(interpreter) => interpreter,
+        None => meet(address),
+    };
+    read(interpreter, push)
+}
+
+/// The same where no address is known to be in the interpreter.
+pub(super) fn known_places(push: impl FnMut(u64)) -> bool {
+    INTERPRETER
+        .get()
+        .is_some_and(|interpreter| read(interpreter, push))
+}
+
+/// The version of the interpreter, and why it is not read.
+pub(super) fn told() -> (Option<String>, Option<String>) {
+    let Some(interpreter) = INTERPRETER.get() else {
+        return (None, None);
+    };
+    let unread = match &interpreter.reads {
+        Err(why) => Some(why.clone()),
+        Ok(reads) => {
+            let is_wrong = reads.checked.load(Ordering::Relaxed) == WRONG;
+            is_wrong.then(|| STRANGE.to_owned())
+        }
+    };
+    (Some(interpreter.version.to_string()), unread)
+}
+
+const STRANGE: &str = "its memory is not as that version's should be";
+
+fn say(version: Version, why: &str) {
+    let text = format!("call stacks have no places of Python {version}: {why}");
+    warn_once(Once::Python, &text);
+}
+
+#[cold]
+fn meet(address: usize) -> &'static Interpreter {
+    let (interpreter, is_new) = {
+        let mut is_new = false;
+        let interpreter = INTERPRETER.get_or_init(|| {
+            is_new = true;
+            let module = modules::around(address.wrapping_sub(1));
+            let tables = module.and_then(|module| module.tables());
+            tables.map_or_else(unknown, |tables| Interpreter::of(&tables))
+        });
+        (interpreter, is_new)
+    };
+    if let (Err(why), true) = (&interpreter.reads, is_new) {
+        say(interpreter.version, why);
+    }
+    interpreter
+}
+
+fn unknown() -> Interpreter {
+    Interpreter {
+        version: Version::default(),
+        reads: Err("its version is not known".to_owned()),
+    }
+}
+
+impl Interpreter {
+    /// That which exports these.
+    fn of(tables: &Tables) -> Interpreter {
+        let Some(version) = version(tables) else {
+            return unknown();
+        };
+        Interpreter {
+            version,
+            reads: Reads::of(tables, version),
+        }
+    }
+}
+
+fn version(tables: &Tables) -> Option<Version> {
+    type Text = unsafe extern "C" fn() -> *const c_char;
+    let address = tables.function(c"Py_GetVersion")?;
+    // SAFETY: the function of this name has this prototype. It needs no lock of the
+    // interpreter's and returns a text that stays, which begins with the version.
+    let text = unsafe {
+        let get = std::mem::transmute::<usize, Text>(address);
+        let text = get();
+        if text.is_null() {
+            return None;
+        }
+        CStr::from_ptr(text)
+    };
+    Version::read(text.to_bytes())
+}
+
+impl Reads {
+    fn of(tables: &Tables, version: Version) -> Result<Reads, String> {
+        let runtime = tables.data(c"_PyRuntime");
+        let layout = Layout::of(version, runtime)?;
+        let function = |names: &[&CStr]| {
+            let mut found = names.iter().filter_map(|name| tables.function(name));
+            found
+                .next()
+                .ok_or_else(|| format!("it exports no {:?}", names.first()))
+        };
+        let data = |name: &CStr| {
+            tables
+                .data(name)
+                .ok_or_else(|| format!("it exports no {name:?}"))
+        };
+        let names: &[&CStr] = &[
+            c"PyThreadState_GetUnchecked",
+            c"_PyThreadState_UncheckedGet",
+        ];
+        let current = function(names)?;
+        let own = function(&[c"PyGILState_GetThisThreadState"])?;
+        let is_ending = function(&[c"Py_IsFinalizing", c"_Py_IsFinalizing"])?;
+        let first = function(&[c"PyInterpreterState_Head"])?;
+        let next = function(&[c"PyInterpreterState_Next"])?;
+        let main = function(&[c"PyInterpreterState_Main"])?;
+        // SAFETY: the functions of these names have these prototypes, in all versions
+        // that there is a layout of.
+        let (current, own, is_ending, first, next, main) = unsafe {
+            (
+                std::mem::transmute::<usize, ThreadState>(current),
+                std::mem::transmute::<usize, ThreadState>(own),
+                std::mem::transmute::<usize, Question>(is_ending),
+                std::mem::transmute::<usize, ThreadState>(first),
+                std::mem::transmute::<usize, NextInterpreter>(next),
+                std::mem::transmute::<usize, ThreadState>(main),
+            )
+        };
+        Ok(Reads {
+            layout,
+            types: Types {
+                code: data(c"PyCode_Type")?,
+                text: data(c"PyUnicode_Type")?,
+                bytes: data(c"PyBytes_Type")?,
+            },
+            // Before, this is the thread's that has the interpreter's lock.
+            current: (version.minor >= 12).then_some(current),
+            own,
+            is_ending,
+            first,
+            next,
+            main,
+            checked: AtomicU8::new(UNCHECKED),
+        })
+    }
+
+    /// The state of the calling thread; none where it has none, or it is not to be
+    /// told which it is.
+    #[inline]
+    fn thread_state(&self) -> Option<usize> {
+        // SAFETY: these functions read the interpreter's own variables, and those of
+        // the calling thread; none needs the interpreter's lock.
+        unsafe {
+            if (self.is_ending)() != 0 {
+                return None;
+            }
+            if let Some(current) = self.current {
+                let state = current();
+                return Some(if state == 0 { (self.own)() } else { state })
+                    .filter(|&state| state != 0);
+            }
+            let first = (self.first)();
+            if first == 0 || (self.next)(first) != 0 {
+                return None;
+            }
+            Some((self.own)()).filter(|&state| state != 0)
+        }
+    }
+}
+
+#[inline]
+fn read(interpreter: &'static Interpreter, push: impl FnMut(u64)) -> bool {
+    let Ok(reads) = &interpreter.reads else {
+        return false;
+    };
+    let Some(state) = reads.thread_state() else {
+        return false;
+    };
+    // Relaxed: whoever sees it checked reads what is there in any case.
+    match reads.checked.load(Ordering::Relaxed) {
+        RIGHT => {}
+        WRONG => return false,
+        _ => {
+            if !check(interpreter, reads, state) {
+                return false;
+            }
+        }
+    }
+    // SAFETY: what was checked has the layout that is expected; the state is this
+    // thread's, which is in a call of ours.
+    let memory = unsafe { Direct::new() };
+    frames::each(&memory, &reads.layout, &reads.types, state, push)
+}
+
+/// Whether the stack of this thread is what it should be, by way of the system.
+#[cold]
+#[inline(never)]
+fn check(interpreter: &Interpreter, reads: &Reads, state: usize) -> bool {
+    // SAFETY: a question without arguments.
+    let main = unsafe { (reads.main)() };
+    match frames::check(&Checked, &reads.layout, &reads.types, state, main) {
+        frames::Verdict::Right => {
+            reads.checked.store(RIGHT, Ordering::Relaxed);
+            true
+        }
+        frames::Verdict::Unsaid => false,
+        frames::Verdict::Wrong => {
+            reads.checked.store(WRONG, Ordering::Relaxed);
+            say(interpreter.version, STRANGE);
+            false
+        }
+    }
+}

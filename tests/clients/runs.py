@@ -31,9 +31,11 @@ def by_process(file, kind):
 
 class Run:
     """One run of a command and what it left behind, in files that begin with
-    its name. With a strategy it is preloaded."""
+    its name. With a strategy it is preloaded, the libraries `before` before it."""
 
-    def __init__(self, folder, words, command, environment, strategy=None, seconds=120):
+    def __init__(
+        self, folder, words, command, environment, strategy=None, seconds=120, before=()
+    ):
         self.name = " ".join(filter(None, words))
         self.file = file = folder / self.name.replace(" ", ".")
         environment = dict(environment)
@@ -41,7 +43,7 @@ class Run:
         environment["SIM_CUDA_STRICT"] = "1"
         environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
         if strategy:
-            environment["LD_PRELOAD"] = str(LIBRARY)
+            environment["LD_PRELOAD"] = ":".join(map(str, (*before, LIBRARY)))
             environment["VRAMALLOC_STRATEGY"] = strategy
         with subprocess.Popen(
             [*map(str, command)],

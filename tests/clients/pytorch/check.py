@@ -7,6 +7,7 @@ and the stand-ins. One line a check; the last line counts them.
 import pathlib
 import sys
 
+import lines
 import runs
 import summary
 import viz
@@ -60,19 +61,26 @@ PROGRAMS = {
 class Run(runs.Run):
     """One run of a program and what it left behind."""
 
-    def __init__(self, program, way, strategy=None, free_sync=None, trace=None):
+    def __init__(
+        self, program, way, strategy=None, free_sync=None, trace=None, noting=None
+    ):
         traced = "traced" if trace else None
         environment = {**plain_environment(), **SETTINGS[way]}
         if strategy and free_sync:
             environment["VRAMALLOC_FREE_SYNC"] = free_sync
         if strategy and trace:
             environment["VRAMALLOC_TRACE"] = trace
+        if noting:
+            environment["VRAMALLOC_STACKS"] = "all"
+            environment["LINES"] = str(RESULTS / "lines.txt")
         # A small device bare, a large one that is capped preloaded.
         if program == "shortage":
             environment["VRAMALLOC_LIMIT" if strategy else "SIM_CUDA_MEMORY"] = SMALL
-        words = (program, way, strategy or "bare", free_sync, traced)
+        noted = "noted" if noting else None
+        words = (program, way, strategy or "bare", free_sync, traced, noted)
         command = [sys.executable, HERE / f"{program}.py"]
-        super().__init__(RESULTS, words, command, environment, strategy, SECONDS)
+        before = [noting] if noting else []
+        super().__init__(RESULTS, words, command, environment, strategy, SECONDS, before)
 
 
 def plain_environment():
@@ -197,6 +205,16 @@ def statistics_are_read():
             summary.same(check, run.name, statistics, plain_environment())
 
 
+def stacks_name_the_lines():
+    """The call stacks of what was live at the peak name the lines of Python that the
+    interpreter names."""
+    noting = lines.compiled(HERE / "lines.c", RESULTS)
+    run = Run("steps", UNCACHED, "auto_growth", noting=noting)
+    ended_well(run)
+    for statistics in run.statistics.values():
+        lines.same(check, run.name, statistics, RESULTS / "lines.txt")
+
+
 def main():
     chosen = sys.argv[1:] or list(PROGRAMS)
     unknown = [name for name in chosen if name not in PROGRAMS]
@@ -219,6 +237,7 @@ def main():
             early_reuse_is_seen()
         if program == "train":
             statistics_are_read()
+            stacks_name_the_lines()
     return end()
 
 

@@ -87,7 +87,7 @@ impl Counters {
             retries: 0,
             full_waits: 0,
             rejections: 0,
-            history: History::new(0),
+            history: History::new(0, None),
             stats: ArenaStats::default(),
         }
     }

@@ -61,6 +61,7 @@ impl<D: Driver> Arena<D> {
         let (stacks, events) = (self.watch.call_stack.is_some(), self.events_kept() > 0);
         let watches = stacks.then_some("oom_report:full");
         let watches = watches.or(events.then_some("trace"));
+        let watches = watches.or(self.watch.recording.is_some().then_some("record"));
         self.not_kept.or(watches)
     }
 

@@ -14,6 +14,7 @@ use crate::arena::{Arena, Located};
 use crate::counters::history::History;
 use crate::driver::{Driver, MemInfo, PAGE};
 use crate::error::Code;
+use crate::recording::{Mark, Recording};
 use crate::stats::{ArenaStats, DriverCalls, Glance, Snapshot, StackId};
 
 /// What an arena keeps of its past.
@@ -28,6 +29,8 @@ pub struct Watch {
     /// Takes the call stack of the thread that asks for memory, outside of all
     /// locks; none: call stacks are not taken.
     pub call_stack: Option<fn() -> StackId>,
+    /// Where every event goes; none: there is no recording.
+    pub recording: Option<&'static Recording>,
 }
 
 impl Default for Watch {
@@ -37,6 +40,7 @@ impl Default for Watch {
             ooms: true,
             blocks: false,
             call_stack: None,
+            recording: None,
         }
     }
 }
@@ -49,7 +53,8 @@ impl<D: Driver> Arena<D> {
     /// past. Takes the memory for the events.
     #[must_use]
     pub fn watched(self, watch: Watch) -> Arena<D> {
-        self.state.lock().counters.history = History::new(watch.events);
+        let recording = watch.recording.map(|recording| (recording, self.id.0));
+        self.state.lock().counters.history = History::new(watch.events, recording);
         let mut arena = Arena { watch, ..self };
         arena.keeps = arena.not_kept().is_none();
         arena
@@ -116,7 +121,44 @@ impl<D: Driver> Arena<D> {
 
     /// The call stack of this thread, where call stacks are taken.
     pub(super) fn call_stack(&self) -> StackId {
-        self.watch.call_stack.map_or(StackId::NONE, |take| take())
+        let stack = self.watch.call_stack.map_or(StackId::NONE, |take| take());
+        if let Some(recording) = self.watch.recording {
+            recording.know(stack);
+            recording.tend();
+        }
+        stack
+    }
+
+    /// Has the recording looked after, if there is one. Nothing is held.
+    #[inline]
+    pub(super) fn tend_recording(&self) {
+        if let Some(recording) = self.watch.recording {
+            recording.tend();
+        }
+    }
+
+    /// Tells the recording of something that is no event of a block. Nothing is held.
+    pub(super) fn tell(&self, mark: &Mark) {
+        if let Some(recording) = self.watch.recording {
+            recording.mark(Some(self.id.0), mark);
+        }
+    }
+
+    /// Tells the recording, if there is one, of all blocks and segments that are there.
+    /// The lock is let go from time to time: what happens meanwhile is told as always.
+    pub fn tell_blocks(&self) {
+        /// So many are told at a time.
+        const MOST: usize = 1024;
+        let Some(recording) = self.watch.recording else {
+            return;
+        };
+        let mut next = self.state.lock().tell_segments();
+        while let Some(from) = next {
+            recording.tend();
+            let stacks = self.state.lock().stacks_from(from, MOST);
+            stacks.into_iter().for_each(|stack| recording.know(stack));
+            next = self.state.lock().tell_blocks(from, MOST);
+        }
     }
 
     /// A consistent picture of the arena.

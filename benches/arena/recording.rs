@@ -1,0 +1,159 @@
+//! What recording costs: what an event takes when it is written, in time and in
+//! bytes, and when it is read.
+//!
+//! The file is plain memory: what a disk does meanwhile is not measured.
+
+use std::io::Cursor;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::time::Instant;
+
+use serde_json::json;
+use vramalloc_core::Arena;
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::arena::Watch;
+use vramalloc_core::config::{Config, ThreadCacheSize};
+use vramalloc_core::page_map::PageMap;
+use vramalloc_core::recording::{Extent, Medium, Place, Reader, Recording};
+use vramalloc_core::stats::StackId;
+
+use crate::arguments::Arguments;
+use vramalloc_benches::driver::{Costless, arena_with};
+use vramalloc_tests::traces::{Event, events};
+
+const TRACES: [&str; 3] = ["gpt_train", "varlen_train", "llm_infer"];
+
+/// The largest file.
+const MOST: usize = 128 << 20;
+
+/// A file in memory.
+#[derive(Clone)]
+struct Plain {
+    bytes: Arc<[AtomicU8]>,
+    published: Arc<AtomicU32>,
+}
+
+impl Plain {
+    fn new() -> Plain {
+        Plain {
+            bytes: (0..MOST).map(|_| AtomicU8::new(0)).collect(),
+            published: Arc::new(AtomicU32::new(0)),
+        }
+    }
+}
+
+fn place(at: u64) -> usize {
+    usize::try_from(at).unwrap()
+}
+
+impl Medium for Plain {
+    fn put(&self, at: u64, bytes: &[u8]) {
+        let places = &self.bytes[place(at)..][..bytes.len()];
+        for (place, byte) in places.iter().zip(bytes) {
+            place.store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    fn publish(&self, at: u64, value: u32) {
+        self.put(at, &value.to_le_bytes());
+        // As a mapped file would: what was put is there before.
+        self.published.store(value, Ordering::Release);
+    }
+
+    fn get(&self, at: u64, bytes: &mut [u8]) {
+        let places = &self.bytes[place(at)..][..bytes.len()];
+        for (byte, place) in bytes.iter_mut().zip(places) {
+            *byte = place.load(Ordering::Relaxed);
+        }
+    }
+
+    fn extend(&self, _: u64, to: u64) -> bool {
+        place(to) <= MOST
+    }
+
+    fn leave(&self, _: u64, _: u64) {}
+
+    fn end(&self, _: u64) {}
+
+    fn is_full(&self) {}
+
+    fn stack(&self, _: StackId) -> Vec<Place> {
+        Vec::new()
+    }
+
+    fn tell_all(&self) {}
+}
+
+fn arena(recording: Option<&'static Recording>) -> Arena<Costless> {
+    let config = Config {
+        thread_cache: ThreadCacheSize::Most(Bytes::ZERO),
+        ..Config::default()
+    };
+    let arena = arena_with(Costless::new(0, 0), 0, &config, &Arc::new(PageMap::new()));
+    arena.watched(Watch {
+        recording,
+        ..Watch::default()
+    })
+}
+
+/// One pass of a trace; seconds.
+fn pass(arena: &Arena<Costless>, events: &[Event], blocks: &mut [Option<Address>]) -> f64 {
+    let start = Instant::now();
+    for &(id, size) in events {
+        let block = &mut blocks[usize::try_from(id).unwrap()];
+        match (size, block.take()) {
+            (Some(size), None) => *block = Some(arena.allocate(size).unwrap()),
+            (None, Some(address)) => arena.free(address).unwrap(),
+            _ => {}
+        }
+    }
+    let took = start.elapsed().as_secs_f64();
+    for address in blocks.iter_mut().filter_map(Option::take) {
+        arena.free(address).unwrap();
+    }
+    took
+}
+
+/// Measures each trace, over an arena that keeps nothing for threads.
+#[allow(clippy::cast_precision_loss, reason = "means")]
+pub(crate) fn run(arguments: &Arguments) {
+    let rounds = arguments.count("rounds", 7);
+    for name in TRACES {
+        let events = events(&format!("{name}.1"));
+        let mut blocks = vec![None; events.len()];
+        let file = Plain::new();
+        let extent = Extent {
+            most: Bytes::new(MOST as u64),
+            ring: false,
+        };
+        let recording = Recording::begin(Box::new(file.clone()), extent, "{}").unwrap();
+        let recording: &'static Recording = Box::leak(Box::new(recording));
+        let (without, with) = (arena(None), arena(Some(recording)));
+        let (mut plain_s, mut recorded_s, mut of_a_pass) = (f64::INFINITY, f64::INFINITY, 0);
+        for _ in 0..=rounds {
+            plain_s = plain_s.min(pass(&without, &events, &mut blocks));
+            let before = recording.recorded().events;
+            recorded_s = recorded_s.min(pass(&with, &events, &mut blocks));
+            of_a_pass = recording.recorded().events - before;
+        }
+        let recorded = recording.recorded();
+        recording.end();
+        let mut bytes = vec![0; MOST];
+        file.get(0, &mut bytes);
+        let start = Instant::now();
+        let mut reader = Reader::open(Cursor::new(bytes.as_slice())).unwrap();
+        while reader.next_entry().unwrap().is_some() {}
+        let read_s = start.elapsed().as_secs_f64();
+        assert_eq!(reader.totals().events, recorded.events);
+        println!(
+            "{}",
+            json!({
+                "trace": name,
+                "events": recorded.events,
+                "bytes_per_event": recorded.bytes as f64 / recorded.events as f64,
+                "ns_per_event": (recorded_s - plain_s) * 1e9 / of_a_pass as f64,
+                "read_ns_per_event": read_s * 1e9 / recorded.events as f64,
+            })
+        );
+    }
+}

@@ -28,7 +28,8 @@ pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use target::StatsTarget;
 pub use types::{
     Decay, DeviceShare, FamiliesConfig, Fill, FreeSync, GarbageThreshold, GroupConfig, Import,
-    OomReport, PageableConfig, PinnedConfig, Rounding, Splitting, StrategyKind, ThreadCacheSize,
+    OomReport, PageableConfig, PinnedConfig, RecordConfig, Rounding, Splitting, StrategyKind,
+    ThreadCacheSize,
 };
 
 /// The values of all options.
@@ -53,6 +54,8 @@ pub struct Settings {
     pub oom_report: OomReport,
     /// How many of the newest events of an arena's history are kept; 0: none.
     pub trace_events: usize,
+    /// The recording of every event.
+    pub record: RecordConfig,
     /// The pool of page-locked host memory.
     pub pinned: PinnedConfig,
     /// The pool of pageable host memory.
@@ -79,6 +82,7 @@ impl Default for Settings {
             families: FamiliesConfig::default(),
             oom_report: OomReport::default(),
             trace_events: 0,
+            record: RecordConfig::default(),
             pinned: PinnedConfig::default(),
             pageable: PageableConfig::default(),
             groups: GroupConfig::default(),

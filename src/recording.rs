@@ -22,11 +22,11 @@ mod writer;
 use crate::address::Bytes;
 use crate::stats::{Event, StackId};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Lock, Mutex};
+use crate::sync::{Lock, Mutex, MutexGuard};
 
 pub(crate) use clock::Clock;
 use form::Out;
-use known::{Known, known};
+use known::Known;
 pub use mark::{Frame, Mark, Place};
 pub use read::{Entry, Found, Reader, Totals, Unreadable, is_recording};
 use tend::Tender;
@@ -68,6 +68,14 @@ pub struct Extent {
     pub ring: bool,
 }
 
+/// Waits for it. A panic of another thread does not matter: the values are whole.
+fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    match lock.lock() {
+        Ok(locked) => locked,
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
 /// See the module.
 pub struct Recording {
     medium: Box<dyn Medium>,
@@ -78,6 +86,8 @@ pub struct Recording {
     writer: Lock<Writer>,
     tender: Mutex<Tender>,
     known: Mutex<Known>,
+    /// What each arena is, by its number.
+    arenas: Mutex<Vec<String>>,
 }
 
 impl std::fmt::Debug for Recording {
@@ -108,12 +118,25 @@ impl Recording {
             writer: Lock::new(writer),
             tender: Mutex::new(tender),
             known: Mutex::new(Known::default()),
+            arenas: Mutex::new(Vec::new()),
         })
     }
 
     /// The clock of its events.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
+    }
+
+    /// A new arena, of which this JSON object says what it is. The number by which its
+    /// events name it.
+    pub fn arena(&self, text: &str) -> u32 {
+        let mut arenas = locked(&self.arenas);
+        let arena = u32::try_from(arenas.len()).unwrap_or(u32::MAX);
+        arenas.push(text.to_owned());
+        drop(arenas);
+        let text = text.to_owned();
+        self.mark(Some(arena), &Mark::Arena { arena, text });
+        arena
     }
 
     /// Something happened in an arena.
@@ -162,12 +185,12 @@ impl Recording {
             return;
         };
         let telling = self.writer.lock().telling;
-        if known(&self.known).is_known(telling, number) {
+        if locked(&self.known).is_known(telling, number) {
             return;
         }
         // Not under the lock: it may take a while.
         let places = self.medium.stack(stack);
-        let mut known = known(&self.known);
+        let mut known = locked(&self.known);
         for mark in known.define(stack, places) {
             self.mark(None, &mark);
         }

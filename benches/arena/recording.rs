@@ -91,7 +91,7 @@ fn arena(recording: Option<&'static Recording>) -> Arena<Costless> {
     };
     let arena = arena_with(Costless::new(0, 0), 0, &config, &Arc::new(PageMap::new()));
     arena.watched(Watch {
-        recording,
+        recording: recording.map(|recording| (recording, recording.arena("{}"))),
         ..Watch::default()
     })
 }

@@ -18,16 +18,17 @@
 //!    intercept.
 //! 5. [`driver`]: contexts, streams, captures and events of the driver, as an
 //!    arena needs them.
-//! 6. [`pools`]: the arenas of contexts, of streams and of the host.
-//! 7. [`families`]: memory that programs take from CUDA past our pools: counted
+//! 6. [`recording`]: the file in which every event of the arenas is recorded.
+//! 7. [`pools`]: the arenas of contexts, of streams and of the host.
+//! 8. [`families`]: memory that programs take from CUDA past our pools: counted
 //!    and capped.
-//! 8. [`ipc`], [`page`]: memory shared with other processes, and what they read
+//! 9. [`ipc`], [`page`]: memory shared with other processes, and what they read
 //!    of this one.
-//! 9. [`report`]: statistics, what programs read and set by name, and what
+//! 10. [`report`]: statistics, what programs read and set by name, and what
 //!    others order.
-//! 10. [`doors`]: the exported functions of CUDA; a few lines each.
-//! 11. [`api`]: the C API.
-//! 12. [`exit`]: the end of the process.
+//! 11. [`doors`]: the exported functions of CUDA; a few lines each.
+//! 12. [`api`]: the C API.
+//! 13. [`exit`]: the end of the process.
 //!
 //! # How to intercept one more function
 //!
@@ -51,5 +52,6 @@ mod page;
 mod pools;
 mod process;
 mod real;
+mod recording;
 mod report;
 mod types;

@@ -29,8 +29,9 @@ pub struct Watch {
     /// Takes the call stack of the thread that asks for memory, outside of all
     /// locks; none: call stacks are not taken.
     pub call_stack: Option<fn() -> StackId>,
-    /// Where every event goes; none: there is no recording.
-    pub recording: Option<&'static Recording>,
+    /// Where every event goes, and the arena's number there; none: there is no
+    /// recording.
+    pub recording: Option<(&'static Recording, u32)>,
 }
 
 impl Default for Watch {
@@ -53,8 +54,7 @@ impl<D: Driver> Arena<D> {
     /// past. Takes the memory for the events.
     #[must_use]
     pub fn watched(self, watch: Watch) -> Arena<D> {
-        let recording = watch.recording.map(|recording| (recording, self.id.0));
-        self.state.lock().counters.history = History::new(watch.events, recording);
+        self.state.lock().counters.history = History::new(watch.events, watch.recording);
         let mut arena = Arena { watch, ..self };
         arena.keeps = arena.not_kept().is_none();
         arena
@@ -122,7 +122,7 @@ impl<D: Driver> Arena<D> {
     /// The call stack of this thread, where call stacks are taken.
     pub(super) fn call_stack(&self) -> StackId {
         let stack = self.watch.call_stack.map_or(StackId::NONE, |take| take());
-        if let Some(recording) = self.watch.recording {
+        if let Some((recording, _)) = self.watch.recording {
             recording.know(stack);
             recording.tend();
         }
@@ -132,15 +132,15 @@ impl<D: Driver> Arena<D> {
     /// Has the recording looked after, if there is one. Nothing is held.
     #[inline]
     pub(super) fn tend_recording(&self) {
-        if let Some(recording) = self.watch.recording {
+        if let Some((recording, _)) = self.watch.recording {
             recording.tend();
         }
     }
 
     /// Tells the recording of something that is no event of a block. Nothing is held.
     pub(super) fn tell(&self, mark: &Mark) {
-        if let Some(recording) = self.watch.recording {
-            recording.mark(Some(self.id.0), mark);
+        if let Some((recording, arena)) = self.watch.recording {
+            recording.mark(Some(arena), mark);
         }
     }
 
@@ -149,7 +149,7 @@ impl<D: Driver> Arena<D> {
     pub fn tell_blocks(&self) {
         /// So many are told at a time.
         const MOST: usize = 1024;
-        let Some(recording) = self.watch.recording else {
+        let Some((recording, _)) = self.watch.recording else {
             return;
         };
         let mut next = self.state.lock().tell_segments();

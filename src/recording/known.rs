@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::mark::{Frame, Mark, Place};
 use crate::stats::StackId;
-use crate::sync::{Mutex, MutexGuard};
 
 /// See the module.
 #[derive(Default)]
@@ -16,14 +15,6 @@ pub(super) struct Known {
     telling: u32,
     stacks: BTreeSet<u32>,
     objects: BTreeMap<(String, String), u32>,
-}
-
-/// Waits for it.
-pub(super) fn known(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
-    match known.lock() {
-        Ok(known) => known,
-        Err(poisoned) => poisoned.into_inner(),
-    }
 }
 
 impl Known {

@@ -9,7 +9,7 @@ use std::sync::TryLockError;
 
 use super::form::BLOCK;
 use super::mark::Mark;
-use super::{Extent, Recording, writer};
+use super::{Extent, Recording, locked, writer};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 
@@ -205,16 +205,17 @@ impl Recording {
             writer.telling = writer.telling.wrapping_add(1);
         }
         self.mark(None, &Mark::Telling { begins: true });
+        let arenas = locked(&self.arenas).clone();
+        for (arena, text) in (0..).zip(arenas) {
+            self.mark(Some(arena), &Mark::Arena { arena, text });
+        }
         self.medium.tell_all();
         self.mark(None, &Mark::Telling { begins: false });
     }
 
     /// Nothing is recorded any more: the file ends behind the newest event.
     pub fn end(&self) {
-        let mut tender = match self.tender.lock() {
-            Ok(tender) => tender,
-            Err(poisoned) => poisoned.into_inner(),
-        };
+        let mut tender = locked(&self.tender);
         let Some((newest, length)) = self.writer.lock().end(&*self.medium) else {
             return;
         };

@@ -12,6 +12,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::patience::Brief;
+use vramalloc_core::recording::Place;
 use vramalloc_core::stats::{Frame, StackId, Stacks};
 
 use super::objects::{self, Object};
@@ -75,6 +76,31 @@ fn number(places: &[usize]) -> StackId {
         }
         _ => StackId::NONE,
     }
+}
+
+/// The places of a stack, for a recording: without names.
+pub(crate) fn places(id: StackId) -> Vec<Place> {
+    let places = id.number().and_then(|number| {
+        let number = usize::try_from(number).ok()?;
+        TABLE.lock().stacks.get(number).copied()
+    });
+    let Some(places) = places else {
+        return Vec::new();
+    };
+    let objects = objects::loaded();
+    let program = fs::read_link("/proc/self/exe").unwrap_or_default();
+    let at = |&place: &usize| {
+        let frame = frame(place, &objects, &program.to_string_lossy(), false);
+        if frame.object.is_empty() {
+            return Place::Address(frame.offset);
+        }
+        Place::Object {
+            file: frame.object,
+            build_id: String::new(),
+            offset: frame.offset,
+        }
+    };
+    places.iter().map(at).collect()
 }
 
 /// Describes these stacks, with the names of their functions.

@@ -18,6 +18,8 @@ pub(crate) enum Once {
     IpcUnknown = 8,
     /// The events of an arena cannot be kept.
     Trace = 16,
+    /// Something is not recorded.
+    Recording = 512,
     /// There are as many arenas as there can be.
     Arenas = 256,
 }

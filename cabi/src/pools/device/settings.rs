@@ -26,5 +26,7 @@ pub(super) fn watch(settings: &Settings) -> Watch {
         ooms: settings.oom_report != OomReport::Off,
         blocks: true,
         call_stack: (settings.oom_report == OomReport::Full).then_some(stacks::take),
+        // Begun where nothing is held.
+        recording: None,
     }
 }

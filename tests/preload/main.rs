@@ -27,6 +27,7 @@ mod nvml;
 mod options;
 mod orders;
 mod paddle;
+mod recording;
 mod results;
 mod reuse;
 mod room;

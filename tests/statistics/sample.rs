@@ -1,5 +1,6 @@
 //! Reports in which every number is another, for the tests to find again.
 
+use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -7,8 +8,8 @@ use vramalloc_core::config::{Host, Loaded, load};
 use vramalloc_core::stats::{
     Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
     Event, Family, FamilyReport, FamilyStats, Frame, Gauge, Group, Holdings, ImportReport, Metric,
-    OomEvent, Parts, PinnedReport, Process, Report, SIZE_CLASSES, Segment, SegmentKind, Snapshot,
-    Snapshots, StackId, Stacks,
+    OomEvent, Parts, PinnedReport, Process, RecordingReport, Report, SIZE_CLASSES, Segment,
+    SegmentKind, Snapshot, Snapshots, StackId, Stacks,
 };
 use vramalloc_core::{Address, Bytes};
 
@@ -214,6 +215,18 @@ fn import() -> ImportReport {
     }
 }
 
+fn recording() -> RecordingReport {
+    RecordingReport {
+        file: PathBuf::from("/tmp/train.rec"),
+        state: "running",
+        events: 37,
+        bytes: 38,
+        lost: 39,
+        came_round: false,
+        why: None,
+    }
+}
+
 pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> String {
     Report {
         process: &process(),
@@ -222,7 +235,7 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
         control: "unused",
-        recording: None,
+        recording: Some(&recording()),
         families: &[family()],
         imports: &[import()],
         arenas,
@@ -250,7 +263,7 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
         control: "unused",
-        recording: None,
+        recording: Some(&recording()),
         families: &[family()],
         imports: &[import()],
         arenas,

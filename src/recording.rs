@@ -15,7 +15,8 @@ mod known;
 mod mark;
 mod read;
 mod tend;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 mod writer;
 
@@ -24,11 +25,11 @@ use crate::stats::{Event, StackId};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Lock, Mutex, MutexGuard};
 
-pub(crate) use clock::Clock;
+pub(crate) use clock::EventClock;
 use form::Out;
 use known::Known;
-pub use mark::{Frame, Mark, Place};
-pub use read::{Entry, Found, Reader, Totals, Unreadable, is_recording};
+pub use mark::{Mark, Place, RecordFrame};
+pub use read::{Entry, Found, RecordReader, Totals, Unreadable, is_recording};
 use tend::Tender;
 pub use tend::{Recorded, Standing};
 use writer::{Line, Writer};
@@ -61,7 +62,7 @@ pub trait Medium: Send + Sync {
 
 /// How large a recording becomes, and what happens then.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Extent {
+pub struct RecordBound {
     /// The most bytes of the file.
     pub most: Bytes,
     /// Whether the oldest events make room for new ones.
@@ -79,7 +80,7 @@ fn locked<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 /// See the module.
 pub struct Recording {
     medium: Box<dyn Medium>,
-    clock: Clock,
+    clock: EventClock,
     /// Something is to be done by [`Recording::tend`]. Relaxed: whoever misses it
     /// does it at the next call.
     is_due: AtomicBool,
@@ -100,9 +101,9 @@ impl Recording {
     /// Begins a recording, with a JSON object that says of what it is. None where
     /// the medium has no room for it.
     #[must_use]
-    pub fn begin(medium: Box<dyn Medium>, extent: Extent, text: &str) -> Option<Recording> {
-        let clock = Clock::new();
-        let tender = Tender::new(extent);
+    pub fn begin(medium: Box<dyn Medium>, bound: RecordBound, text: &str) -> Option<Recording> {
+        let clock = EventClock::new();
+        let tender = Tender::new(bound);
         let room = tender.first();
         if !medium.extend(0, room) {
             return None;
@@ -123,7 +124,7 @@ impl Recording {
     }
 
     /// The clock of its events.
-    pub(crate) fn clock(&self) -> Clock {
+    pub(crate) fn clock(&self) -> EventClock {
         self.clock
     }
 

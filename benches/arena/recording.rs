@@ -14,7 +14,7 @@ use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Watch;
 use vramalloc_core::config::{Config, ThreadCacheSize};
 use vramalloc_core::page_map::PageMap;
-use vramalloc_core::recording::{Extent, Medium, Place, Reader, Recording};
+use vramalloc_core::recording::{Medium, Place, RecordBound, RecordReader, Recording};
 use vramalloc_core::stats::StackId;
 
 use crate::arguments::Arguments;
@@ -122,11 +122,11 @@ pub(crate) fn run(arguments: &Arguments) {
         let events = events(&format!("{name}.1"));
         let mut blocks = vec![None; events.len()];
         let file = Plain::new();
-        let extent = Extent {
+        let bound = RecordBound {
             most: Bytes::new(MOST as u64),
             ring: false,
         };
-        let recording = Recording::begin(Box::new(file.clone()), extent, "{}").unwrap();
+        let recording = Recording::begin(Box::new(file.clone()), bound, "{}").unwrap();
         let recording: &'static Recording = Box::leak(Box::new(recording));
         let (without, with) = (arena(None), arena(Some(recording)));
         let (mut plain_s, mut recorded_s, mut of_a_pass) = (f64::INFINITY, f64::INFINITY, 0);
@@ -141,7 +141,7 @@ pub(crate) fn run(arguments: &Arguments) {
         let mut bytes = vec![0; MOST];
         file.get(0, &mut bytes);
         let start = Instant::now();
-        let mut reader = Reader::open(Cursor::new(bytes.as_slice())).unwrap();
+        let mut reader = RecordReader::open(Cursor::new(bytes.as_slice())).unwrap();
         while reader.next_entry().unwrap().is_some() {}
         let read_s = start.elapsed().as_secs_f64();
         assert_eq!(reader.totals().events, recorded.events);

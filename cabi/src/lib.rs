@@ -25,7 +25,7 @@
 //! 9. [`ipc`], [`page`]: memory shared with other processes, and what they read
 //!    of this one.
 //! 10. [`report`]: statistics, what programs read and set by name, and what
-//!    others order.
+//!     others order.
 //! 11. [`doors`]: the exported functions of CUDA; a few lines each.
 //! 12. [`api`]: the C API.
 //! 13. [`exit`]: the end of the process.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use vramalloc_core::config::{Loaded, RecordConfig, StatsTarget};
-use vramalloc_core::recording::{Extent, Mark, Recorded, Recording, Standing};
+use vramalloc_core::recording::{Mark, RecordBound, Recorded, Recording, Standing};
 use vramalloc_core::stats::{self, Process, RecordedArena, RecordingReport, record_text};
 
 use crate::process::say::{Once, warn, warn_once};
@@ -122,7 +122,7 @@ fn begun(pattern: &str, config: &RecordConfig, loaded: &Loaded) -> Begun {
         StatsTarget::File(pattern) => stats::file_of(pattern, &process),
         StatsTarget::Off | StatsTarget::Stderr => PathBuf::from(pattern),
     };
-    let extent = Extent {
+    let bound = RecordBound {
         most: config.most,
         ring: config.ring,
     };
@@ -139,13 +139,13 @@ fn begun(pattern: &str, config: &RecordConfig, loaded: &Loaded) -> Begun {
             ended: Arc::clone(&ended),
         }
     };
-    let mapped = match Mapped::make(&asked, extent, Arc::clone(&ended), tell_all) {
+    let mapped = match Mapped::make(&asked, bound, Arc::clone(&ended), tell_all) {
         Ok(mapped) => mapped,
         Err(error) => return fails(&error),
     };
     let file = mapped.path().to_owned();
     let text = record_text(&process, loaded);
-    let Some(recording) = Recording::begin(Box::new(mapped), extent, &text) else {
+    let Some(recording) = Recording::begin(Box::new(mapped), bound, &text) else {
         // It has said why.
         file::remove_empty(&file);
         return Begun {

@@ -11,12 +11,12 @@
 use crate::address::Bytes;
 use crate::heap::block::BlockId;
 use crate::heap::table::Table;
-use crate::recording::{Clock, Mark, Recording};
+use crate::recording::{EventClock, Mark, Recording};
 use crate::stats::{Action, Event, StackId};
 
 /// See the module.
 pub(crate) struct History {
-    clock: Clock,
+    clock: EventClock,
     /// The time of the newest event.
     latest_us: u64,
     /// Whether events are noted at all.
@@ -38,7 +38,7 @@ impl History {
     pub(crate) fn new(events: usize, recording: Option<(&'static Recording, u32)>) -> History {
         let mut ring = Vec::new();
         let capacity = ring.try_reserve_exact(events).map_or(0, |()| events);
-        let clock = recording.map_or_else(Clock::new, |(recording, _)| recording.clock());
+        let clock = recording.map_or_else(EventClock::new, |(recording, _)| recording.clock());
         History {
             clock,
             latest_us: clock.now_us(),

@@ -54,7 +54,7 @@ impl Newest {
 }
 
 /// What was read.
-pub(super) enum Step {
+pub(super) enum Decoded {
     /// An event or a mark.
     Entry(Entry),
     /// A free of a block whose allocation is not in the recording, or a mark of a
@@ -106,9 +106,9 @@ impl Decoder {
 
     /// Reads one event, or where it is cut off takes nothing.
     #[inline]
-    pub(super) fn step(&mut self, bytes: &mut In<'_>) -> Step {
+    pub(super) fn step(&mut self, bytes: &mut In<'_>) -> Decoded {
         if bytes.rest.is_empty() {
-            return Step::End;
+            return Decoded::End;
         }
         let mut read = *bytes;
         match self.read(&mut read) {
@@ -116,12 +116,12 @@ impl Decoder {
                 *bytes = read;
                 step
             }
-            None => Step::Broken,
+            None => Decoded::Broken,
         }
     }
 
     #[inline]
-    fn read(&mut self, read: &mut In<'_>) -> Option<Step> {
+    fn read(&mut self, read: &mut In<'_>) -> Option<Decoded> {
         let mut tag = read.byte()?;
         while tag & kind::MASK >= kind::ARENA {
             let number = read.small()?;
@@ -141,14 +141,14 @@ impl Decoder {
                 let length = usize::try_from(read.number()?).ok()?;
                 let said = read.take(length)?;
                 let Some(mark) = Mark::read(code, said) else {
-                    return Some(Step::Unknown);
+                    return Some(Decoded::Unknown);
                 };
                 Found::Mark(mark)
             }
             kind::ALLOC => self.allocation(read, tag)?,
             kind::FREE | kind::COMPLETED => {
                 let Some(found) = self.free(read, tag)? else {
-                    return Some(Step::Unknown);
+                    return Some(Decoded::Unknown);
                 };
                 found
             }
@@ -163,7 +163,7 @@ impl Decoder {
                 self.event(read, tag, action, size)?
             }
         };
-        Some(Step::Entry(Entry {
+        Some(Decoded::Entry(Entry {
             arena: (self.arena != NONE).then_some(self.arena),
             thread: self.thread,
             time_us: self.time_us,

@@ -6,16 +6,16 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Tells the time since 1970, without ever going back.
 #[derive(Copy, Clone)]
-pub(crate) struct Clock {
+pub(crate) struct EventClock {
     begun: Instant,
     begun_us: u64,
 }
 
-impl Clock {
-    pub(crate) fn new() -> Clock {
+impl EventClock {
+    pub(crate) fn new() -> EventClock {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let micros = since.ok().and_then(|d| u64::try_from(d.as_micros()).ok());
-        Clock {
+        EventClock {
             begun: Instant::now(),
             begun_us: micros.unwrap_or(0),
         }

@@ -240,7 +240,7 @@ impl Encoder {
     /// A size by its number in this block, which it gets where it has none.
     #[inline(always)]
     fn size(&mut self, out: &mut Out, size: u64) {
-        let mut at = hash(size) as usize % SLOTS;
+        let mut at = hash(size) % SLOTS;
         loop {
             let Some(slot) = self.sizes.get_mut(at) else {
                 return;
@@ -299,14 +299,16 @@ impl Encoder {
             return None;
         }
         // The row has the low bits, mixed with the high ones, which the tag has.
-        let row = (unit ^ u64::from(high.wrapping_mul(0x9e37_79b1) >> (32 - ROW_BITS))) as usize;
-        let row = self.recent.get_mut(row % (1 << ROW_BITS))?;
+        let mixed = u64::from(high.wrapping_mul(0x9e37_79b1) >> (32 - ROW_BITS));
+        let row = usize::try_from((unit ^ mixed) % (1 << ROW_BITS)).ok()?;
+        let row = self.recent.get_mut(row)?;
         Some((&mut row.0, (high << 1) + 1))
     }
 }
 
-fn hash(number: u64) -> u64 {
-    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
+fn hash(number: u64) -> usize {
+    let [.., high, higher, highest] = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+    usize::from(high) | usize::from(higher) << 8 | usize::from(highest) << 16
 }
 
 #[inline(always)]

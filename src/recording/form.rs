@@ -4,7 +4,12 @@
 use super::Medium;
 
 /// Bytes of the head and of each block.
-pub(super) const BLOCK: u64 = 64 << 10;
+pub(super) const BLOCK: u64 = SIZE as u64;
+
+/// The same.
+pub(super) const BYTES: usize = SIZE as usize;
+
+const SIZE: u32 = 64 << 10;
 
 /// Of the form.
 pub(super) const VERSION: u32 = 1;
@@ -47,7 +52,7 @@ pub(super) mod block {
 pub(super) const SEALED: u32 = 1 << 31;
 
 /// The most bytes of events in a block.
-pub(super) const ROOM: usize = BLOCK as usize - block::EVENTS;
+pub(super) const ROOM: usize = BYTES - block::EVENTS;
 
 /// What an event is, in its first byte.
 pub(super) mod kind {
@@ -223,7 +228,7 @@ pub(super) fn long(bytes: &[u8], at: usize) -> u64 {
 pub(super) fn put_head(medium: &dyn Medium, ring: u32, text: &str) {
     // Options and arguments take some 20 KiB at the most; a text that is longer is
     // left out rather than cut.
-    let text = if text.len() > BLOCK as usize - head::TEXT {
+    let text = if text.len() > BYTES - head::TEXT {
         "{}"
     } else {
         text
@@ -231,7 +236,7 @@ pub(super) fn put_head(medium: &dyn Medium, ring: u32, text: &str) {
     let length = u32::try_from(text.len()).unwrap_or(0);
     let words = [
         (head::VERSION, VERSION),
-        (head::BLOCK, BLOCK as u32),
+        (head::BLOCK, SIZE),
         (head::RING, ring),
         (head::LENGTH, length),
         (head::SUM, crc32fast::hash(text.as_bytes())),

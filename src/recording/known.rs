@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::mark::{Frame, Mark, Place};
+use super::mark::{Mark, Place, RecordFrame};
 use crate::stats::StackId;
 
 /// See the module.
@@ -42,7 +42,7 @@ impl Known {
         marks
     }
 
-    fn frame(&mut self, place: Place, marks: &mut Vec<Mark>) -> Frame {
+    fn frame(&mut self, place: Place, marks: &mut Vec<Mark>) -> RecordFrame {
         match place {
             Place::Object {
                 file,
@@ -63,14 +63,14 @@ impl Known {
                         next
                     }
                 };
-                Frame::Object { object, offset }
+                RecordFrame::Object { object, offset }
             }
-            Place::Address(address) => Frame::Address(address),
+            Place::Address(address) => RecordFrame::Address(address),
             Place::Python {
                 file,
                 line,
                 function,
-            } => Frame::Python {
+            } => RecordFrame::Python {
                 file,
                 line,
                 function,

@@ -34,7 +34,7 @@ pub enum Place {
 
 /// A place in the definition of a call stack, with an object by its number.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Frame {
+pub enum RecordFrame {
     /// In an object.
     Object {
         /// The number of its [`Mark::Object`].
@@ -79,7 +79,7 @@ pub enum Mark {
         /// By this number events name it.
         stack: StackId,
         /// Its places, the innermost first.
-        frames: Vec<Frame>,
+        frames: Vec<RecordFrame>,
     },
     /// So many events before this one are not in the recording.
     Gap(u64),
@@ -221,7 +221,7 @@ impl Mark {
                 let count = read.number()?;
                 let mut frames = Vec::new();
                 for _ in 0..count {
-                    frames.push(Frame::read(read)?);
+                    frames.push(RecordFrame::read(read)?);
                 }
                 Mark::Stack { stack, frames }
             }
@@ -279,19 +279,19 @@ pub(super) fn stack_of(number: u64) -> Option<StackId> {
     u32::try_from(number).ok().map(StackId::new)
 }
 
-impl Frame {
+impl RecordFrame {
     fn write(&self, out: &mut Out) {
         match self {
-            Frame::Object { object, offset } => {
+            RecordFrame::Object { object, offset } => {
                 out.byte(0);
                 out.number(u64::from(*object));
                 out.number(*offset);
             }
-            Frame::Address(address) => {
+            RecordFrame::Address(address) => {
                 out.byte(1);
                 out.number(*address);
             }
-            Frame::Python {
+            RecordFrame::Python {
                 file,
                 line,
                 function,
@@ -304,14 +304,14 @@ impl Frame {
         }
     }
 
-    fn read(read: &mut In<'_>) -> Option<Frame> {
+    fn read(read: &mut In<'_>) -> Option<RecordFrame> {
         Some(match read.byte()? {
-            0 => Frame::Object {
+            0 => RecordFrame::Object {
                 object: read.small()?,
                 offset: read.number()?,
             },
-            1 => Frame::Address(read.number()?),
-            2 => Frame::Python {
+            1 => RecordFrame::Address(read.number()?),
+            2 => RecordFrame::Python {
                 file: read.text()?,
                 line: read.small()?,
                 function: read.text()?,

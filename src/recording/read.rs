@@ -7,8 +7,8 @@
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom};
 
-use super::block::{Decoder, Step};
-use super::form::{BLOCK, In, MAGIC, SEALED, VERSION, block, head, long, sum_of, word};
+use super::block::{Decoded, Decoder};
+use super::form::{BLOCK, BYTES, In, MAGIC, SEALED, VERSION, block, head, long, sum_of, word};
 use super::mark::Mark;
 use super::tend::Standing;
 use crate::stats::Event;
@@ -101,7 +101,7 @@ pub struct Totals {
 }
 
 /// See the module.
-pub struct Reader<R> {
+pub struct RecordReader<R> {
     file: R,
     ring: u64,
     standing: Standing,
@@ -119,12 +119,12 @@ pub struct Reader<R> {
     totals: Totals,
 }
 
-impl<R: Read + Seek> Reader<R> {
+impl<R: Read + Seek> RecordReader<R> {
     /// Reads what a recording begins with.
     ///
     /// # Errors
     /// [`Unreadable`].
-    pub fn open(mut file: R) -> Result<Reader<R>, Unreadable> {
+    pub fn open(mut file: R) -> Result<RecordReader<R>, Unreadable> {
         file.rewind()?;
         let mut bytes = Vec::new();
         file.by_ref().take(BLOCK).read_to_end(&mut bytes)?;
@@ -148,7 +148,7 @@ impl<R: Read + Seek> Reader<R> {
         let text = String::from_utf8_lossy(text).into_owned();
         let blocks = index(&mut file)?;
         let first = blocks.first().map_or(1, |&(sequence, _)| sequence);
-        Ok(Reader {
+        Ok(RecordReader {
             file,
             ring: u64::from(word(&bytes, head::RING)),
             standing: Standing::of(word(&bytes, head::STANDING)).unwrap_or(Standing::Running),
@@ -207,18 +207,18 @@ impl<R: Read + Seek> Reader<R> {
             let step = self.decoder.step(&mut read);
             self.at = self.end - read.rest.len();
             match step {
-                Step::Entry(entry) => {
+                Decoded::Entry(entry) => {
                     let is_event = matches!(entry.found, Found::Event { told: None, .. });
                     self.totals.events += u64::from(is_event);
                     return Ok(Some(entry));
                 }
-                Step::Unknown => self.totals.unknown += 1,
-                Step::Broken => {
+                Decoded::Unknown => self.totals.unknown += 1,
+                Decoded::Broken => {
                     // An event that is cut off with the file is none.
                     self.totals.damaged += u64::from(!self.totals.is_cut);
                     self.at = self.end;
                 }
-                Step::End => {
+                Decoded::End => {
                     if !self.next_block()? {
                         return Ok(None);
                     }
@@ -248,7 +248,7 @@ impl<R: Read + Seek> Reader<R> {
             let is_whole = said & SEALED == 0
                 || is_cut
                 || sum_of(&self.bytes, length) == word(&self.bytes, block::SUM);
-            if !is_whole || end > BLOCK as usize {
+            if !is_whole || end > BYTES {
                 self.totals.damaged += 1;
                 continue;
             }

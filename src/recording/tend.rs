@@ -7,9 +7,9 @@
 
 use std::sync::TryLockError;
 
-use super::form::BLOCK;
+use super::form::{BLOCK, BYTES};
 use super::mark::Mark;
-use super::{Extent, Recording, locked, writer};
+use super::{RecordBound, Recording, locked, writer};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
 
@@ -87,12 +87,12 @@ pub(super) struct Tender {
 }
 
 impl Tender {
-    pub(super) fn new(extent: Extent) -> Tender {
+    pub(super) fn new(bound: RecordBound) -> Tender {
         // A ring is told anew by quarters.
         const FEWEST: u64 = 9;
         Tender {
-            most: (extent.most.get() / BLOCK).max(FEWEST) * BLOCK,
-            ring: extent.ring,
+            most: (bound.most.get() / BLOCK).max(FEWEST) * BLOCK,
+            ring: bound.ring,
             next_seal: 1,
             said: false,
         }
@@ -183,7 +183,7 @@ impl Recording {
             let Some(at) = at else {
                 continue;
             };
-            bytes.resize(BLOCK as usize, 0);
+            bytes.resize(BYTES, 0);
             self.medium.get(at, &mut bytes);
             // Nobody writes a complete block, unless the ring has come round.
             let writer = self.writer.lock();
@@ -220,7 +220,7 @@ impl Recording {
             return;
         };
         self.seal_complete(&mut tender);
-        let mut bytes = vec![0; BLOCK as usize];
+        let mut bytes = vec![0; BYTES];
         self.medium.get(newest, &mut bytes);
         writer::seal(&*self.medium, newest, &bytes);
         self.medium.end(length);

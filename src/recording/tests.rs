@@ -8,7 +8,7 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 use proptest::test_runner::Config;
 
-use super::form::{BLOCK, ROOM, block, head};
+use super::form::{BYTES, ROOM, block, head};
 use super::*;
 use crate::address::Address;
 use crate::stats::Action;
@@ -89,22 +89,22 @@ impl Medium for Memory {
     fn tell_all(&self) {}
 }
 
-const GIB: Extent = Extent {
+const GIB: RecordBound = RecordBound {
     most: Bytes::gib(1),
     ring: false,
 };
 
-fn begun(extent: Extent) -> (Memory, Recording) {
+fn begun(bound: RecordBound) -> (Memory, Recording) {
     let memory = Memory::default();
-    let recording = Recording::begin(Box::new(memory.clone()), extent, "{\"a\":1}").unwrap();
+    let recording = Recording::begin(Box::new(memory.clone()), bound, "{\"a\":1}").unwrap();
     (memory, recording)
 }
 
-fn reader(bytes: &[u8]) -> Reader<Cursor<&[u8]>> {
-    Reader::open(Cursor::new(bytes)).unwrap()
+fn reader(bytes: &[u8]) -> RecordReader<Cursor<&[u8]>> {
+    RecordReader::open(Cursor::new(bytes)).unwrap()
 }
 
-fn entries(reader: &mut Reader<Cursor<&[u8]>>) -> Vec<Entry> {
+fn entries(reader: &mut RecordReader<Cursor<&[u8]>>) -> Vec<Entry> {
     std::iter::from_fn(|| reader.next_entry().unwrap()).collect()
 }
 
@@ -321,14 +321,14 @@ proptest! {
         assert_eq!((totals.damaged, totals.missing, totals.unknown), (0, 0, 0));
         let found = without_times(all.into_iter().map(|entry| entry.found).collect());
         same(&found, &expected);
-        let used = usize::try_from(BLOCK).unwrap() + block::EVENTS
+        let used = BYTES + block::EVENTS
             + usize::try_from(totals.bytes).unwrap();
         let mut last = 0;
-        for end in (0..=used).rev().step_by(if used % 2 == 0 { 1 } else { 7 }) {
-            if end < usize::try_from(BLOCK).unwrap() - 40 {
+        for end in (0..=used).rev().step_by(if used.is_multiple_of(2) { 1 } else { 7 }) {
+            if end < BYTES - 40 {
                 break;
             }
-            let Ok(mut cut) = Reader::open(Cursor::new(&bytes[..end])) else {
+            let Ok(mut cut) = RecordReader::open(Cursor::new(&bytes[..end])) else {
                 panic!("cut within the empty rest of the head");
             };
             let found: Vec<Found> = entries(&mut cut).into_iter().map(|entry| entry.found).collect();
@@ -348,7 +348,7 @@ proptest! {
         let expected = without_times(written(&recording, &steps));
         recording.end();
         let mut bytes = memory.bytes();
-        let start = usize::try_from(BLOCK).unwrap();
+        let start = BYTES;
         let used = usize::try_from(reader_bytes(&bytes)).unwrap();
         let at = start + at % (block::EVENTS + used);
         bytes[at] ^= by;
@@ -366,7 +366,7 @@ proptest! {
         let (memory, recording) = begun(GIB);
         recording.end();
         let mut file = memory.bytes();
-        let start = usize::try_from(BLOCK).unwrap();
+        let start = BYTES;
         let events = start + block::EVENTS;
         file.truncate(events);
         file.extend_from_slice(&bytes);
@@ -403,7 +403,7 @@ fn free(recording: &Recording, place: u64, size: u64) {
 }
 
 /// What is live at the end of what can be read.
-fn live(reader: &mut Reader<Cursor<&[u8]>>) -> BTreeMap<u64, u64> {
+fn live(reader: &mut RecordReader<Cursor<&[u8]>>) -> BTreeMap<u64, u64> {
     let mut live = BTreeMap::new();
     while let Some(entry) = reader.next_entry().unwrap() {
         let Found::Event { event, told } = entry.found else {
@@ -452,7 +452,7 @@ fn many_blocks_are_one_recording() {
     assert!(!totals.is_cut && totals.damaged == 0);
     recording.end();
     let ended = memory.bytes();
-    assert!(ended.len() < bytes.len() && ended.len().is_multiple_of(BLOCK as usize));
+    assert!(ended.len() < bytes.len() && ended.len().is_multiple_of(BYTES));
     let mut ended = reader(&ended);
     assert_eq!(
         (ended.standing(), live(&mut ended)),
@@ -465,11 +465,11 @@ fn many_blocks_are_one_recording() {
 
 #[test]
 fn a_full_one_says_so_once_and_counts_what_is_lost() {
-    let extent = Extent {
+    let bound = RecordBound {
         most: Bytes::mib(1),
         ring: false,
     };
-    let (memory, recording) = begun(extent);
+    let (memory, recording) = begun(bound);
     for place in 1..=400_000 {
         alloc(&recording, place, place);
         recording.tend();
@@ -510,11 +510,11 @@ fn a_disk_without_room_ends_it() {
 
 #[test]
 fn a_ring_has_the_newest() {
-    let extent = Extent {
+    let bound = RecordBound {
         most: Bytes::mib(1),
         ring: true,
     };
-    let (memory, recording) = begun(extent);
+    let (memory, recording) = begun(bound);
     const MANY: u64 = 1_000_000;
     for place in 1..=MANY {
         alloc(&recording, place, place);
@@ -565,7 +565,7 @@ fn stacks_are_told_once_with_their_files() {
     assert_eq!(*stack, StackId::new(2));
     assert_eq!(
         frames[1],
-        Frame::Object {
+        RecordFrame::Object {
             object: 1,
             offset: 2
         }
@@ -576,7 +576,11 @@ fn stacks_are_told_once_with_their_files() {
 fn what_is_no_recording_is_refused() {
     let (memory, _recording) = begun(GIB);
     let bytes = memory.bytes();
-    let open = |bytes: &[u8]| Reader::open(Cursor::new(bytes)).map(|_| ()).unwrap_err();
+    let open = |bytes: &[u8]| {
+        RecordReader::open(Cursor::new(bytes))
+            .map(|_| ())
+            .unwrap_err()
+    };
     assert!(matches!(open(b""), Unreadable::NotOne));
     assert!(matches!(open(&bytes[1..]), Unreadable::NotOne));
     assert!(matches!(open(&bytes[..63]), Unreadable::Head));

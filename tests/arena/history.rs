@@ -26,6 +26,7 @@ pub(crate) const ALL: Watch = Watch {
     ooms: true,
     blocks: true,
     call_stack: None,
+    recording: None,
 };
 
 /// The memory of a device, going back in time.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use vramalloc_core::recording::{Found, Reader, Standing};
+use vramalloc_core::recording::{Found, RecordReader, Standing};
 use vramalloc_core::stats::Action;
 use vramalloc_tests::stage::{self, Kind, Outcome, Run, STRATEGIES, fresh_folder};
 
@@ -128,7 +128,6 @@ struct Books {
     live: BTreeMap<u64, u64>,
     allocations: u64,
     frees: u64,
-    ooms: u64,
     events: u64,
     threads: u32,
     standing: Option<Standing>,
@@ -140,7 +139,7 @@ struct Books {
 
 fn books(file: &Path) -> Books {
     let file = BufReader::new(fs::File::open(file).unwrap());
-    let mut reader = Reader::open(file).unwrap();
+    let mut reader = RecordReader::open(file).unwrap();
     let mut books = Books::default();
     while let Some(entry) = reader.next_entry().unwrap() {
         books.threads = books.threads.max(entry.thread);
@@ -207,6 +206,43 @@ fn what_is_recorded_is_what_the_program_did() {
             let bytes = told["bytes"].as_u64().unwrap();
             assert!(bytes <= 6 * books.events, "{told}");
         }
+    }
+}
+
+/// Both come from the same events, so they tell the same; of failed requests a
+/// recording tells by marks.
+#[test]
+fn what_trace_keeps_is_what_is_recorded() {
+    let trace = stage::trace("gpt_train");
+    for (strategy, kind) in STRATEGIES.into_iter().zip(Kind::ALL) {
+        let place = Place::new();
+        let run = Run::preloaded("replay", kind).args([&trace.to_string_lossy(), "2", "keep"]);
+        let conf = place.conf(&format!("strategy:{strategy},trace:100000"));
+        let outcome = run.conf(&conf).go();
+        outcome.quiet(0);
+        let kept = outcome.stats()["snapshot"]["arenas"][0]["events"].clone();
+        let mut kept = kept.as_array().unwrap().iter();
+        let file = BufReader::new(fs::File::open(place.file()).unwrap());
+        let mut reader = RecordReader::open(file).unwrap();
+        while let Some(entry) = reader.next_entry().unwrap() {
+            let Found::Event { event, .. } = entry.found else {
+                continue;
+            };
+            let address = match event.action {
+                Action::Alloc(at)
+                | Action::FreeRequested(at)
+                | Action::FreeCompleted(at)
+                | Action::SegmentAlloc(at)
+                | Action::SegmentFree(at) => at.get(),
+                Action::Oom { .. } => unreachable!("it is a mark"),
+            };
+            let kept = kept.next().unwrap();
+            assert_eq!(kept["action"], event.action.word(), "{}", outcome.what);
+            assert_eq!(kept["address"], address, "{}", outcome.what);
+            assert_eq!(kept["size"], event.size.get());
+            assert_eq!(kept["time_us"], event.time_us);
+        }
+        assert!(kept.next().is_none(), "{}", outcome.what);
     }
 }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::{ptr, slice};
 
-use vramalloc_core::recording::{Extent, Medium, Place};
+use vramalloc_core::recording::{Medium, Place, RecordBound};
 use vramalloc_core::stats::{StackId, beside};
 
 use crate::linker::stacks;
@@ -48,7 +48,7 @@ pub(super) struct Mapped {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
-    extent: Extent,
+    bound: RecordBound,
     start: *mut u8,
     /// Up to here the file has room. Release, when there is; pairs with the Acquire of
     /// whoever stores there.
@@ -94,14 +94,14 @@ impl Mapped {
     /// What the system returns.
     pub(super) fn make(
         asked: &Path,
-        extent: Extent,
+        bound: RecordBound,
         ended: Arc<Ended>,
         tell_all: fn(),
     ) -> io::Result<Mapped> {
         let (path, file) = make_new(asked)?;
         let mapped = || {
             let found = file.metadata()?;
-            let length = usize::try_from(extent.most.get()).map_err(io::Error::other)?;
+            let length = usize::try_from(bound.most.get()).map_err(io::Error::other)?;
             let access = libc::PROT_READ | libc::PROT_WRITE;
             // SAFETY: a new mapping of an open file, at a place that the system picks.
             let start = unsafe {
@@ -123,7 +123,7 @@ impl Mapped {
             Ok((start, identity)) => Ok(Mapped {
                 path,
                 identity,
-                extent,
+                bound,
                 start,
                 room: AtomicU64::new(0),
                 ended,
@@ -261,7 +261,7 @@ impl Medium for Mapped {
     }
 
     fn leave(&self, from: u64, to: u64) {
-        if !self.extent.ring {
+        if !self.bound.ring {
             self.advise(from, to, libc::MADV_DONTNEED);
         }
     }
@@ -275,7 +275,7 @@ impl Medium for Mapped {
     }
 
     fn is_full(&self) {
-        let most = self.extent.most;
+        let most = self.bound.most;
         self.ends(&format!("it has reached record_size, {most}"));
     }
 

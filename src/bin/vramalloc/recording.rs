@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use vramalloc_core::recording::Reader;
+use vramalloc_core::recording::RecordReader;
 use vramalloc_core::stats::write_whole;
 
 use super::output::{USAGE, plain, say, show};
@@ -115,7 +115,7 @@ fn written(pickle: &Path, json: Option<&Path>, made: &Made) -> Result<u8, String
 /// # Errors
 /// What is wrong with the file.
 pub(crate) fn summary<R: Read + Seek>(file: R, name: &str) -> Result<String, String> {
-    let mut reader = Reader::open(file).map_err(|error| error.to_string())?;
+    let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
     let mut books = books::Books::default();
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         books.enter(&entry);
@@ -132,7 +132,7 @@ pub(crate) fn dumped<R: Read + Seek>(
     form: Form,
     out: &mut impl Write,
 ) -> Result<io::Result<()>, String> {
-    let mut reader = Reader::open(file).map_err(|error| error.to_string())?;
+    let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
     if let Err(error) = dump::head(form, out) {
         return Ok(Err(error));
     }

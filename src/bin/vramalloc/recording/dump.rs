@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
-use vramalloc_core::recording::{Entry, Found, Frame, Mark};
+use vramalloc_core::recording::{Entry, Found, Mark, RecordFrame};
 use vramalloc_core::stats::{Action, StackId};
 
 /// How a line is written.
@@ -151,11 +151,11 @@ fn said(mark: &Mark) -> (&'static str, Map<String, Value>) {
     (word, object(value))
 }
 
-fn frame(frame: &Frame) -> Value {
+fn frame(frame: &RecordFrame) -> Value {
     match frame {
-        Frame::Object { object, offset } => json!({ "object": object, "offset": offset }),
-        Frame::Address(address) => json!({ "address": address }),
-        Frame::Python {
+        RecordFrame::Object { object, offset } => json!({ "object": object, "offset": offset }),
+        RecordFrame::Address(address) => json!({ "address": address }),
+        RecordFrame::Python {
             file,
             line,
             function,

@@ -1,7 +1,7 @@
 //! A recording in some lines.
 
 use serde::Deserialize;
-use vramalloc_core::recording::{Reader, Standing};
+use vramalloc_core::recording::{RecordReader, Standing};
 
 use super::books::{Books, Sum, Where};
 use crate::lines::Lines;
@@ -23,7 +23,7 @@ struct Of {
 /// The lines.
 pub(super) fn text<R: std::io::Read + std::io::Seek>(
     name: &str,
-    reader: &Reader<R>,
+    reader: &RecordReader<R>,
     books: &Books,
 ) -> String {
     let of: Of = serde_json::from_str(reader.text()).unwrap_or_default();
@@ -63,7 +63,7 @@ pub(super) fn text<R: std::io::Read + std::io::Seek>(
     out.text
 }
 
-fn ended<R: std::io::Read + std::io::Seek>(reader: &Reader<R>) -> &'static str {
+fn ended<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>) -> &'static str {
     match reader.standing() {
         Standing::Running => "not yet: the process still runs, or was killed",
         Standing::Ended => "with the process",
@@ -73,7 +73,7 @@ fn ended<R: std::io::Read + std::io::Seek>(reader: &Reader<R>) -> &'static str {
 }
 
 /// What is missing.
-fn whole<R: std::io::Read + std::io::Seek>(reader: &Reader<R>, books: &Books) -> Vec<String> {
+fn whole<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>, books: &Books) -> Vec<String> {
     let totals = reader.totals();
     let mut lines = Vec::new();
     let mut add = |count: u64, what: &str, said: &str| {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Seek};
 
 use serde_json::{Value, json};
-use vramalloc_core::recording::{Entry, Found, Frame, Mark, Reader};
+use vramalloc_core::recording::{Entry, Found, Mark, RecordFrame, RecordReader};
 use vramalloc_core::stats::{Action, SCHEMA, StackId};
 
 use super::books::{Books, Held};
@@ -100,7 +100,7 @@ impl Window {
 /// What is wrong with the file.
 pub(crate) fn statistics<R: Read + Seek>(mut file: R, most: usize) -> Result<Value, String> {
     let peak = peak(&mut file)?;
-    let mut reader = Reader::open(file).map_err(|error| error.to_string())?;
+    let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
     let mut books = Books::default();
     let mut window = Window {
         events: VecDeque::new(),
@@ -136,7 +136,7 @@ pub(crate) fn statistics<R: Read + Seek>(mut file: R, most: usize) -> Result<Val
 
 /// After how many entries the device that held most held it.
 fn peak<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
-    let mut reader = Reader::open(file).map_err(|error| error.to_string())?;
+    let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
     let mut books = Books::default();
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         books.enter(&entry);
@@ -253,7 +253,7 @@ fn filled(blocks: &BTreeMap<u64, Held>, start: u64, end: u64) -> Vec<Value> {
 #[derive(Default)]
 struct Told {
     objects: BTreeMap<u32, String>,
-    stacks: BTreeMap<u32, Vec<Frame>>,
+    stacks: BTreeMap<u32, Vec<RecordFrame>>,
 }
 
 /// The most places of a call stack that a snapshot shows.
@@ -288,14 +288,16 @@ impl Told {
         (frames, stacks)
     }
 
-    fn frame(&self, place: &Frame) -> Value {
+    fn frame(&self, place: &RecordFrame) -> Value {
         match place {
-            Frame::Object { object, offset } => {
+            RecordFrame::Object { object, offset } => {
                 let file = self.objects.get(object).map_or("", String::as_str);
                 json!({ "object": file, "offset": offset, "name": null })
             }
-            Frame::Address(address) => json!({ "object": "", "offset": address, "name": null }),
-            Frame::Python {
+            RecordFrame::Address(address) => {
+                json!({ "object": "", "offset": address, "name": null })
+            }
+            RecordFrame::Python {
                 file,
                 line,
                 function,

@@ -32,7 +32,7 @@ pub use mark::{Mark, Place, RecordFrame};
 pub use read::{Entry, Found, RecordReader, Totals, Unreadable, is_recording};
 use tend::Tender;
 pub use tend::{Recorded, Standing};
-use writer::{Line, Writer};
+use writer::Writer;
 
 /// Where the bytes go: a file that stays what it is when the process is killed.
 /// None of these waits for anything but [`extend`](Medium::extend), which is
@@ -43,6 +43,8 @@ pub trait Medium: Send + Sync {
     /// Writes a number there. Whoever reads it, also after the end of this process,
     /// finds all that was put before.
     fn publish(&self, at: u64, value: u32);
+    /// Puts bytes and publishes a number, which is how each event is written.
+    fn append(&self, at: u64, bytes: &[u8], number_at: u64, value: u32);
     /// Reads what was put.
     fn get(&self, at: u64, bytes: &mut [u8]);
     /// Makes room from one place up to another; false where there is none, which has
@@ -143,35 +145,41 @@ impl Recording {
     /// Something happened in an arena.
     #[inline]
     pub(crate) fn event(&self, arena: u32, event: &Event) {
-        let line = Line::Event { event, told: None };
-        self.write(Some(arena), event.time_us, &line);
+        self.event_or_told(arena, event, None);
     }
 
     /// A block or a segment is there already: what [`Medium::tell_all`] is for.
     /// `waits`: the program has freed it.
     pub(crate) fn told(&self, arena: u32, event: &Event, waits: bool) {
-        let told = Some(waits);
-        let line = Line::Event { event, told };
-        self.write(Some(arena), event.time_us, &line);
+        self.event_or_told(arena, event, Some(waits));
+    }
+
+    #[inline]
+    fn event_or_told(&self, arena: u32, event: &Event, told: Option<bool>) {
+        let whence = (Some(arena), clock::thread(), event.time_us);
+        let is_due = {
+            let mut writer = self.writer.lock();
+            writer.event(&*self.medium, whence, event, told);
+            writer.is_due()
+        };
+        if is_due {
+            self.is_due.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Something happened that is no event of a block: in an arena, or anywhere.
     pub fn mark(&self, arena: Option<u32>, mark: &Mark) {
-        let mut said = Out::new();
-        let code = mark.write(&mut said);
-        let line = Line::Mark {
-            code,
-            said: said.bytes(),
-        };
-        self.write(arena, self.clock.now_us(), &line);
+        self.mark_at(arena, self.clock.now_us(), mark);
     }
 
-    #[inline]
-    fn write(&self, arena: Option<u32>, time_us: u64, line: &Line<'_>) {
-        let thread = clock::thread();
+    /// The same at this time.
+    pub(crate) fn mark_at(&self, arena: Option<u32>, time_us: u64, mark: &Mark) {
+        let mut said = Out::new();
+        let code = mark.write(&mut said);
+        let whence = (arena, clock::thread(), time_us);
         let is_due = {
             let mut writer = self.writer.lock();
-            writer.write(&*self.medium, (arena, thread, time_us), line);
+            writer.mark(&*self.medium, whence, code, said.bytes());
             writer.is_due()
         };
         if is_due {

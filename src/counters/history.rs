@@ -96,11 +96,11 @@ impl History {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn keep_mark(&mut self, mark: &Mark) {
         self.latest_us = self.clock.now_us();
         if let Some((recording, arena)) = self.recording {
-            recording.mark(Some(arena), mark);
+            recording.mark_at(Some(arena), self.latest_us, mark);
         }
     }
 
@@ -118,7 +118,8 @@ impl History {
         }
     }
 
-    #[cold]
+    // Not cold: a recording has each event come here.
+    #[inline(never)]
     fn keep(&mut self, action: Action, size: Bytes, stack: StackId) {
         // The device was done with a block when its fence was asked for, which was
         // just now.
@@ -139,7 +140,7 @@ impl History {
                     device_free,
                     stack,
                 };
-                recording.mark(Some(arena), &mark);
+                recording.mark_at(Some(arena), event.time_us, &mark);
             }
             (Some((recording, arena)), _) => recording.event(arena, &event),
         }

@@ -120,6 +120,15 @@ impl Out {
         }
     }
 
+    /// Nothing is put together yet.
+    #[inline(always)]
+    pub(super) fn clear(&mut self) {
+        self.length = 0;
+        if !self.many.is_empty() {
+            self.many.clear();
+        }
+    }
+
     #[inline(always)]
     pub(super) fn byte(&mut self, byte: u8) {
         match self.few.get_mut(self.length) {

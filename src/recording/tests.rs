@@ -45,6 +45,11 @@ impl Medium for Memory {
         self.put_at(at, &value.to_le_bytes());
     }
 
+    fn append(&self, at: u64, bytes: &[u8], number_at: u64, value: u32) {
+        self.put(at, bytes);
+        self.publish(number_at, value);
+    }
+
     fn get(&self, at: u64, bytes: &mut [u8]) {
         let at = usize::try_from(at).unwrap();
         bytes.copy_from_slice(&self.0.lock().unwrap().bytes[at..at + bytes.len()]);

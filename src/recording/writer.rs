@@ -18,24 +18,17 @@ const EVENT: usize = 64;
 /// The most bytes of what a mark says; a longer one is left out.
 const SAID: usize = ROOM / 2;
 
-/// What is written.
-pub(super) enum Line<'a> {
-    /// See [`Encoder::event`].
-    Event {
-        event: &'a Event,
-        told: Option<bool>,
-    },
-    /// The mark of this number, and what it says.
-    Mark { code: u8, said: &'a [u8] },
-}
-
 /// See the module.
 pub(super) struct Writer {
     encoder: Encoder,
+    /// The bytes of an event.
+    out: Out,
     /// Where the block is that is being written.
     at: u64,
-    /// Bytes of its events.
+    /// Bytes of its events, and how many there may be: none where nothing is written
+    /// any more.
     used: usize,
+    usable: usize,
     /// Its number.
     pub(super) sequence: u64,
     /// Blocks of a ring; none where the file only grows.
@@ -66,8 +59,10 @@ impl Writer {
     pub(super) fn new(ring: u32, room: u64, most: u64) -> Writer {
         Writer {
             encoder: Encoder::new(),
+            out: Out::new(),
             at: 0,
             used: ROOM,
+            usable: ROOM,
             sequence: 0,
             ring: u64::from(ring),
             room,
@@ -89,46 +84,59 @@ impl Writer {
     /// this was asked last.
     #[inline]
     pub(super) fn is_due(&mut self) -> bool {
-        std::mem::take(&mut self.is_due)
+        self.is_due && std::mem::take(&mut self.is_due)
     }
 
-    /// Writes a line, or counts that there is no room for it.
+    /// Writes an event, or counts that there is no room for it. `told`: see
+    /// [`Encoder::event`].
     #[inline]
-    pub(super) fn write(&mut self, medium: &dyn Medium, whence: Whence, line: &Line<'_>) {
-        if self.standing != Standing::Running {
-            return self.loses(medium);
+    pub(super) fn event(
+        &mut self,
+        medium: &dyn Medium,
+        whence: Whence,
+        event: &Event,
+        told: Option<bool>,
+    ) {
+        if self.has_room(medium, whence, EVENT) {
+            self.events += u64::from(told.is_none());
+            self.out.clear();
+            self.encoder.event(&mut self.out, whence, event, told);
+            self.put(medium);
         }
-        let length = match line {
-            Line::Event { .. } => EVENT,
-            Line::Mark { said, .. } if said.len() > SAID => return,
-            Line::Mark { said, .. } => EVENT + said.len(),
-        };
-        if self.used + length > ROOM && !self.open(medium, whence.2) {
-            return self.loses(medium);
+    }
+
+    /// The same with the mark of this number, which says this.
+    pub(super) fn mark(&mut self, medium: &dyn Medium, whence: Whence, code: u8, said: &[u8]) {
+        if said.len() <= SAID && self.has_room(medium, whence, EVENT + said.len()) {
+            self.out.clear();
+            self.encoder.mark(&mut self.out, whence, code, said);
+            self.put(medium);
+        }
+    }
+
+    /// Makes sure that there is room for so many bytes; counts an event where there is
+    /// none.
+    #[inline]
+    fn has_room(&mut self, medium: &dyn Medium, whence: Whence, bytes: usize) -> bool {
+        if self.used + bytes > self.usable && !self.open(medium, whence.2) {
+            self.loses(medium);
+            return false;
         }
         if self.missed > 0 {
             self.tell_gap(medium, whence);
         }
-        let mut out = Out::new();
-        match line {
-            Line::Event { event, told } => {
-                self.events += u64::from(told.is_none());
-                self.encoder.event(&mut out, whence, event, *told);
-            }
-            Line::Mark { code, said } => self.encoder.mark(&mut out, whence, *code, said),
-        }
-        self.put(medium, out.bytes());
+        true
     }
 
     #[inline]
-    fn put(&mut self, medium: &dyn Medium, bytes: &[u8]) {
-        let start = self.at + block::EVENTS as u64;
-        medium.put(start + self.used as u64, bytes);
+    fn put(&mut self, medium: &dyn Medium) {
+        let bytes = self.out.bytes();
+        let at = self.at + (block::EVENTS + self.used) as u64;
         self.used += bytes.len();
         self.bytes += bytes.len() as u64;
         // Never more than a block.
         let used = u32::try_from(self.used).unwrap_or(0);
-        medium.publish(self.at + block::LENGTH as u64, used);
+        medium.append(at, bytes, self.at + block::LENGTH as u64, used);
     }
 
     #[cold]
@@ -144,10 +152,11 @@ impl Writer {
 
     #[cold]
     fn tell_gap(&mut self, medium: &dyn Medium, whence: Whence) {
-        let (mut out, mut said) = (Out::new(), Out::new());
+        let mut said = Out::new();
         let code = Mark::Gap(std::mem::take(&mut self.missed)).write(&mut said);
-        self.encoder.mark(&mut out, whence, code, said.bytes());
-        self.put(medium, out.bytes());
+        self.out.clear();
+        self.encoder.mark(&mut self.out, whence, code, said.bytes());
+        self.put(medium);
         (self.tells, self.is_due) = (true, true);
     }
 
@@ -155,6 +164,9 @@ impl Writer {
     #[cold]
     #[inline(never)]
     pub(super) fn open(&mut self, medium: &dyn Medium, time_us: u64) -> bool {
+        if self.is_over || self.standing != Standing::Running {
+            return false;
+        }
         self.is_due = true;
         let mut next = self.at + BLOCK;
         if self.ring > 0 && next == (self.ring + 1) * BLOCK {
@@ -196,6 +208,7 @@ impl Writer {
     /// It stands so from now on.
     fn stands(&mut self, medium: &dyn Medium, standing: Standing) {
         self.standing = standing;
+        self.usable = 0;
         medium.publish(head::STANDING as u64, standing as u32);
     }
 

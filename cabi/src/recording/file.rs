@@ -235,6 +235,12 @@ impl Medium for Mapped {
         }
     }
 
+    #[inline]
+    fn append(&self, at: u64, bytes: &[u8], number_at: u64, value: u32) {
+        self.put(at, bytes);
+        self.publish(number_at, value);
+    }
+
     fn get(&self, at: u64, bytes: &mut [u8]) {
         if let Some(from) = self.place(at, bytes.len()) {
             // SAFETY: bytes of the mapping that nobody writes meanwhile, except for

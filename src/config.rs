@@ -28,8 +28,8 @@ pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use target::StatsTarget;
 pub use types::{
     Decay, DeviceShare, FamiliesConfig, Fill, FreeSync, GarbageThreshold, GroupConfig, Import,
-    OomReport, PageableConfig, PinnedConfig, Rounding, Splitting, StackChoice, StrategyKind,
-    ThreadCacheSize,
+    OomReport, PageableConfig, PinnedConfig, RecordConfig, Rounding, Splitting, StackChoice,
+    StrategyKind, ThreadCacheSize,
 };
 
 /// The values of all options.
@@ -60,6 +60,8 @@ pub struct Settings {
     pub stack_distance: Bytes,
     /// How many of the newest events of an arena's history are kept; 0: none.
     pub trace_events: usize,
+    /// The recording of every event.
+    pub record: RecordConfig,
     /// The pool of page-locked host memory.
     pub pinned: PinnedConfig,
     /// The pool of pageable host memory.
@@ -89,6 +91,7 @@ impl Default for Settings {
             stacks: StackChoice::default(),
             stack_distance: Bytes::kib(512),
             trace_events: 0,
+            record: RecordConfig::default(),
             pinned: PinnedConfig::default(),
             pageable: PageableConfig::default(),
             groups: GroupConfig::default(),

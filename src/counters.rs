@@ -94,7 +94,7 @@ impl Counters {
             retries: 0,
             full_waits: 0,
             rejections: 0,
-            history: History::new(0),
+            history: History::new(0, None),
             ledger: None,
             stats: ArenaStats::default(),
         }

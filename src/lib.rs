@@ -94,16 +94,17 @@
 //! 5. [`config`]: the options.
 //! 6. [`group`], [`stats`]: buffers packed together; what is counted, as plain
 //!    values and JSON.
-//! 7. `thread_cache`: small blocks that threads keep for their own next requests.
-//! 8. [`driver`], [`families`]: the seam to CUDA, and the stage that counts its
+//! 7. [`recording`]: every event, written to a file as it happens, and read again.
+//! 8. `thread_cache`: small blocks that threads keep for their own next requests.
+//! 9. [`driver`], [`families`]: the seam to CUDA, and the stage that counts its
 //!    calls; what the program takes from CUDA past the arenas.
-//! 9. `strategy`: when to take chunks and how large.
-//! 10. `heap`: chunks, blocks and the free index; it says what happened.
-//! 11. `limbo`, [`ledger`]: what was freed and may still be in use, by epochs; which
+//! 10. `strategy`: when to take chunks and how large.
+//! 11. `heap`: chunks, blocks and the free index; it says what happened.
+//! 12. `limbo`, [`ledger`]: what was freed and may still be in use, by epochs; which
 //!     call stack holds how much.
-//! 12. `counters`: what all of that does to which counter, and the newest events.
-//! 13. [`arena`]: all of it for one context, behind one lock and above one driver.
-//! 14. [`lanes`]: arenas for single streams, for memory whose users say where
+//! 13. `counters`: what all of that does to which counter, and the newest events.
+//! 14. [`arena`]: all of it for one context, behind one lock and above one driver.
+//! 15. [`lanes`]: arenas for single streams, for memory whose users say where
 //!     they use it.
 
 #![forbid(unsafe_code)]
@@ -129,6 +130,7 @@ pub mod lookup;
 pub mod page_map;
 pub mod patience;
 pub mod quota;
+pub mod recording;
 pub mod scope;
 pub mod stats;
 mod strategy;

@@ -19,6 +19,7 @@ mod oom;
 mod origin;
 mod owners;
 mod process;
+mod recorded;
 mod snapshot;
 mod stacks;
 mod sum;
@@ -30,13 +31,14 @@ use crate::library::LibraryBytes;
 pub use family::{Family, FamilyReport, FamilyStats, ImportReport};
 pub use file::{Own, beside, write_whole};
 pub use glance::Glance;
-pub use json::{ArenaReport, PinnedReport, Report, SCHEMA};
+pub use json::{ArenaReport, PinnedReport, Report, SCHEMA, record_text};
 pub use memory::{MemoryStats, Metric, PoolStats, Stat};
 pub use note::{NOT_SERVED, NOTES_FILE, Note};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub(crate) use origin::Origin;
 pub use owners::ElsewhereReport;
 pub use process::Process;
+pub use recorded::{RecordedArena, RecordedPlace, RecordingReport};
 pub use snapshot::{
     Action, BlockPicture, BlockState, Event, MOST_BLOCKS, Segment, SegmentKind, Snapshot, Snapshots,
 };

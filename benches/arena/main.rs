@@ -12,7 +12,7 @@
 //!
 //! 1. `clock`: measuring time.
 //! 2. `arguments`: the arguments of a question.
-//! 3. `latency`, `growth`, `memory`, `threads`: the questions.
+//! 3. `latency`, `growth`, `memory`, `recording`, `threads`: the questions.
 //! 4. `baseline`: a question of latency on the model device.
 
 #![allow(
@@ -30,13 +30,14 @@ mod clock;
 mod growth;
 mod latency;
 mod memory;
+mod recording;
 mod threads;
 
 use arguments::Arguments;
 
 type Question = fn(&Arguments);
 
-const QUESTIONS: [(&str, Question); 10] = [
+const QUESTIONS: [(&str, Question); 11] = [
     ("hit", latency::hit),
     ("steady", latency::steady),
     ("random", latency::random),
@@ -47,6 +48,7 @@ const QUESTIONS: [(&str, Question); 10] = [
     ("exchange", threads::exchange),
     ("memory", memory::run),
     ("growth", growth::run),
+    ("recording", recording::run),
 ];
 
 fn main() {

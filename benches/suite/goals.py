@@ -128,6 +128,18 @@ def exchanged(rows):
     return within(value, 100, rows, number(value))
 
 
+def recorded(rows):
+    found = of(rows, question="recording")
+    if not found:
+        return None
+    ns, size_of_one = (
+        max(median(row[column]) for row in found)
+        for column in ("ns_per_event", "bytes_per_event")
+    )
+    said, holds = within(ns, 60, rows, f"{number(ns)} ns")
+    return f"{size_of_one:.1f} bytes, {said}", holds and size_of_one <= 6
+
+
 def fence_work(rows):
     found = {
         row["size"]: median(row["fence_ns_per_free"])
@@ -286,6 +298,7 @@ GOALS = [
         threads_of("preloaded, dynamic"),
     ),
     Goal("G3", "exchange", "producer to consumer, 4 KiB, at most 100 ns", exchanged),
+    Goal("recording", "recording", "an event at most 6 bytes and 60 ns", recorded),
     Goal(
         "G4",
         "memory",

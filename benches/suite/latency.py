@@ -142,6 +142,8 @@ def jobs(question, amounts, torch, cpu):
     if question == "baseline":
         words = [f"rounds={amounts.rounds}", f"pairs={amounts.hits}"]
         return [Job(question, "model device", [ARENA, "baseline", *words])]
+    if question == "recording":
+        return [Job(question, "arena", [ARENA, "recording", f"rounds={amounts.rounds}"])]
     if question == "footprint":
         quick = amounts.growth_blocks < 1_000_000
         return [Job(question, "arena", [FOOTPRINT] + (["quick"] if quick else []))]

@@ -28,6 +28,7 @@ KEYS = (
     "operation",
     "blocks",
     "steady",
+    "trace",
 )
 
 

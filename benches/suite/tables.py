@@ -119,6 +119,15 @@ def baseline(rows):
     return table([""] + [size(value) for value in shown], lines)
 
 
+def recording(rows):
+    columns = ("bytes_per_event", "ns_per_event", "read_ns_per_event")
+    lines = [
+        [row["trace"]] + [spread(row[column]) for column in columns]
+        for row in of(rows, question="recording")
+    ]
+    return table(["", "bytes", "ns, written", "ns, read"], lines)
+
+
 def threads(rows):
     parts = []
     for (doublings,), some in groups(of(rows, question="threads"), "doublings"):

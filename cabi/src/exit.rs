@@ -15,7 +15,7 @@ use crate::pools::background;
 use crate::process::say::warn;
 use crate::process::{self, Start, guard, heap, notes, threads};
 use crate::report::{dump, orders};
-use crate::{ipc, page};
+use crate::{ipc, page, recording};
 
 #[cfg(not(test))]
 #[used]
@@ -43,6 +43,7 @@ extern "C" fn ended() {
     // A panic must not leave a C function; it has printed its line.
     let _caught = catch_unwind(|| {
         ipc::end_process();
+        recording::end();
         dump::write_last(start);
         notes::note(Note::Ended);
     });

@@ -20,16 +20,17 @@
 //!    intercept.
 //! 6. [`driver`]: contexts, streams, captures and events of the driver, as an
 //!    arena needs them.
-//! 7. [`pools`]: the arenas of contexts, of streams and of the host.
-//! 8. [`families`]: memory that programs take from CUDA past our pools: counted
+//! 7. [`recording`]: the file in which every event of the arenas is recorded.
+//! 8. [`pools`]: the arenas of contexts, of streams and of the host.
+//! 9. [`families`]: memory that programs take from CUDA past our pools: counted
 //!    and capped.
-//! 9. [`ipc`], [`page`]: memory shared with other processes, and what they read
+//! 10. [`ipc`], [`page`]: memory shared with other processes, and what they read
 //!    of this one.
-//! 10. [`report`]: statistics, what programs read and set by name, and what
+//! 11. [`report`]: statistics, what programs read and set by name, and what
 //!     others order.
-//! 11. [`doors`]: the exported functions of CUDA; a few lines each.
-//! 12. [`api`]: the C API.
-//! 13. [`exit`]: the end of the process.
+//! 12. [`doors`]: the exported functions of CUDA; a few lines each.
+//! 13. [`api`]: the C API.
+//! 14. [`exit`]: the end of the process.
 //!
 //! # How to intercept one more function
 //!
@@ -54,6 +55,7 @@ mod page;
 mod pools;
 mod process;
 mod real;
+mod recording;
 mod report;
 mod stacks;
 mod types;

@@ -23,7 +23,8 @@ use vramalloc_core::Bytes;
 use vramalloc_core::arena::StackWatch;
 use vramalloc_core::config::{OomReport, Settings, StackChoice};
 use vramalloc_core::ledger::{Ledger, Sampler};
-use vramalloc_core::stats::{StackId, StackReport};
+use vramalloc_core::recording::Place;
+use vramalloc_core::stats::{Frame, StackId, StackReport, Stacks};
 
 use crate::linker::unwind::{self, CodePlace, End};
 
@@ -188,6 +189,40 @@ impl Captured {
 /// The stack with this number.
 pub(crate) fn taken(id: StackId) -> Option<Taken> {
     table::taken(id)
+}
+
+/// The places of a stack, for a recording, the innermost first.
+pub(crate) fn places(id: StackId) -> Vec<Place> {
+    let Stacks {
+        objects,
+        frames,
+        stacks,
+    } = table::described(&BTreeSet::from([id]));
+    let place = |at: &usize| match frames.get(*at)? {
+        Frame::Native { object, offset } => {
+            let Some(object) = object.and_then(|number| objects.get(number)) else {
+                return Some(Place::Address(*offset));
+            };
+            Some(Place::Object {
+                file: object.file.clone(),
+                build_id: object.build_id.clone().unwrap_or_default(),
+                offset: *offset,
+            })
+        }
+        Frame::Python {
+            file,
+            line,
+            function,
+        } => Some(Place::Python {
+            file: file.clone(),
+            line: line.unwrap_or(0),
+            function: function.clone(),
+        }),
+    };
+    let stack = stacks.into_iter().next();
+    stack.map_or_else(Vec::new, |(_, places)| {
+        places.iter().filter_map(place).collect()
+    })
 }
 
 /// The place of Python that holds most, where stacks are taken, and how much.

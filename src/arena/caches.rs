@@ -60,8 +60,9 @@ impl<D: Driver> Arena<D> {
     /// words.
     pub fn not_kept(&self) -> Option<&'static str> {
         let stacks = self.watch.stacks.map(|stacks| stacks.asked_by);
-        let watches = || (self.events_kept() > 0).then_some("trace");
-        self.not_kept.or(stacks).or_else(watches)
+        let traced = || (self.events_kept() > 0).then_some("trace");
+        let recorded = || self.watch.recording.is_some().then_some("record");
+        self.not_kept.or(stacks).or_else(traced).or_else(recorded)
     }
 
     /// The calling thread's cache, if it used one here last.

@@ -21,6 +21,7 @@ use crate::heap::block::Blocks;
 use crate::heap::fit::Search;
 use crate::limbo::{Limbo, Oldest};
 use crate::patience::Patience;
+use crate::recording::Mark;
 
 /// Why a call of the program waits for the device.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -254,6 +255,7 @@ impl<D: Driver> Arena<D> {
                 closing.stays_closed();
                 let mut state = self.state.lock();
                 state.counters.epoch_closed();
+                state.counters.history.mark(&Mark::Fence(number));
                 state.limbo.set_fence(number, fence);
             }
             Ok(None) => {

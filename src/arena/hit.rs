@@ -247,6 +247,7 @@ impl<D: Driver> Arena<D> {
 
     /// Takes a block back under the lock; with it, whether a batch is full.
     pub(super) fn leave_program(&self, address: Address) -> Result<(Freed, bool), FreeError> {
+        self.tend_recording();
         let quiet = !self.driver.may_fence();
         let release = match self.free_sync {
             FreeSync::Immediate if self.driver.may_give_back() => Release::AtOnce,

@@ -16,6 +16,7 @@ use crate::driver::{Driver, MemInfo, PAGE};
 use crate::error::Code;
 use crate::ledger::Ledger;
 use crate::library::LibraryId;
+use crate::recording::{Mark, Recording};
 use crate::stats::{ArenaStats, DriverCalls, Glance, Origin, Snapshot, StackId};
 
 /// What an arena keeps of its past.
@@ -29,6 +30,9 @@ pub struct Watch {
     pub blocks: bool,
     /// What is done about call stacks; none: they are not taken.
     pub stacks: Option<StackWatch>,
+    /// Where every event goes, and the arena's number there; none: there is no
+    /// recording.
+    pub recording: Option<(&'static Recording, u32)>,
 }
 
 /// How call stacks are taken, and where what they hold is counted.
@@ -50,6 +54,7 @@ impl Default for Watch {
             ooms: true,
             blocks: false,
             stacks: None,
+            recording: None,
         }
     }
 }
@@ -64,7 +69,7 @@ impl<D: Driver> Arena<D> {
     pub fn watched(self, watch: Watch) -> Arena<D> {
         {
             let counters = &mut self.state.lock().counters;
-            counters.history = History::new(watch.events);
+            counters.history = History::new(watch.events, watch.recording);
             counters.ledger = watch.stacks.map(|stacks| stacks.ledger);
         }
         let mut arena = Arena { watch, ..self };
@@ -144,7 +149,44 @@ impl<D: Driver> Arena<D> {
     #[inline]
     pub(super) fn call_stack(&self, request: Option<Bytes>) -> StackId {
         let stacks = self.watch.stacks.as_ref();
-        stacks.map_or(StackId::NONE, |stacks| (stacks.take)(request))
+        let stack = stacks.map_or(StackId::NONE, |stacks| (stacks.take)(request));
+        if let Some((recording, _)) = self.watch.recording {
+            recording.know(stack);
+            recording.tend();
+        }
+        stack
+    }
+
+    /// Has the recording looked after, if there is one. Nothing is held.
+    #[inline]
+    pub(super) fn tend_recording(&self) {
+        if let Some((recording, _)) = self.watch.recording {
+            recording.tend();
+        }
+    }
+
+    /// Tells the recording of something that is no event of a block. Nothing is held.
+    pub(super) fn tell(&self, mark: &Mark) {
+        if let Some((recording, arena)) = self.watch.recording {
+            recording.mark(Some(arena), mark);
+        }
+    }
+
+    /// Tells the recording, if there is one, of all blocks and segments that are there.
+    /// The lock is let go from time to time: what happens meanwhile is told as always.
+    pub fn tell_blocks(&self) {
+        /// So many are told at a time.
+        const MOST: usize = 1024;
+        let Some((recording, _)) = self.watch.recording else {
+            return;
+        };
+        let mut next = self.state.lock().tell_segments();
+        while let Some(from) = next {
+            recording.tend();
+            let stacks = self.state.lock().stacks_from(from, MOST);
+            stacks.into_iter().for_each(|stack| recording.know(stack));
+            next = self.state.lock().tell_blocks(from, MOST);
+        }
     }
 
     /// A consistent picture of the arena.

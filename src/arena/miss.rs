@@ -27,6 +27,7 @@ use crate::heap::Span;
 use crate::heap::fit::{Fit, Search};
 use crate::patience::Patience;
 use crate::quota::Asked;
+use crate::recording::Mark;
 use crate::stats::Origin;
 
 /// Whether smaller requests may still be served.
@@ -391,7 +392,13 @@ impl<D: Driver> Arena<D> {
         mut asked: Asked<'a>,
         alloc: impl FnOnce() -> Result<Address, Code>,
     ) -> Result<Obtained<'a>, AllocError> {
-        let address = alloc().map_err(AllocError::Driver)?;
+        let address = alloc().map_err(|code| {
+            self.tell(&Mark::Refused {
+                size,
+                code: code.get(),
+            });
+            AllocError::Driver(code)
+        })?;
         let span = Span { address, size };
         // In which page it lies, only its address tells.
         let taken = if self.shares_pages(size) {

@@ -22,6 +22,7 @@ use crate::config::{Config, Decay};
 use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::Code;
 use crate::heap::{Heap, LeftChunk, Span};
+use crate::recording::Mark;
 use crate::strategy::Strategy;
 use crate::sync::atomic::Ordering;
 
@@ -67,6 +68,7 @@ impl<D: Driver> Arena<D> {
     /// Waits for limbo, then gives every idle chunk back to the driver, unless
     /// the context may be ending; returns how many bytes that were.
     pub fn trim(&self) -> Bytes {
+        self.tell(&Mark::Trim);
         self.counted(|| self.trim_now())
     }
 

@@ -17,6 +17,7 @@ use crate::heap::block::{Block, BlockId, State};
 use crate::heap::fit::Search;
 use crate::heap::{Heap, Joined, LeftChunk, Span};
 use crate::limbo::Limbo;
+use crate::recording::Mark;
 use crate::stats::{ArenaStats, Snapshot};
 use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
@@ -176,6 +177,7 @@ impl<F: Clone> ArenaState<F> {
         then: Then,
         taken: &mut Option<Address>,
     ) -> Vec<Span> {
+        self.counters.history.mark(&Mark::Reached(number));
         let puts_off = matches!(then, Then::PutOff);
         if !puts_off {
             self.put_back_reclaimable();

@@ -124,6 +124,28 @@ pub struct Fill {
     pub whole_block: bool,
 }
 
+/// The recording of every event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecordConfig {
+    /// The pattern of its file, as in [`StatsTarget`](super::StatsTarget); `None`:
+    /// there is none.
+    pub file: Option<String>,
+    /// The most bytes of it.
+    pub most: Bytes,
+    /// Whether the oldest events then make room for new ones.
+    pub ring: bool,
+}
+
+impl Default for RecordConfig {
+    fn default() -> RecordConfig {
+        RecordConfig {
+            file: None,
+            most: Bytes::gib(1),
+            ring: false,
+        }
+    }
+}
+
 /// What is reported when a request fails for want of memory.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum OomReport {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use crate::address::Bytes;
 
 use super::{
-    Decay, DeviceShare, FreeSync, GarbageThreshold, Import, OomReport, StackChoice, StrategyKind,
-    ThreadCacheSize,
+    Decay, DeviceShare, FreeSync, GarbageThreshold, Import, OomReport, StackChoice, StatsTarget,
+    StrategyKind, ThreadCacheSize,
 };
 
 /// The values that have a name, with their names.
@@ -43,6 +43,9 @@ pub(super) const STACKS: Names<StackChoice> = &[
     ("sampled", StackChoice::Sampled),
     ("all", StackChoice::All),
 ];
+
+/// `record_full`: whether the oldest events make room.
+pub(super) const WHEN_FULL: Names<bool> = &[("stop", false), ("ring", true)];
 
 /// `import`.
 pub(super) const IMPORTS: Names<Import> = &[
@@ -190,6 +193,22 @@ pub(super) fn optional_size(text: &str) -> Option<Option<Bytes>> {
     size(text).map(Some)
 }
 
+/// `record_size`.
+pub(super) fn record_size(text: &str) -> Option<Bytes> {
+    let sizes = Bytes::mib(1)..=Bytes::gib(1 << 10);
+    size(text).filter(|size| sizes.contains(size))
+}
+
+/// The pattern of a file; `off`: there is none.
+pub(super) fn pattern(text: &str) -> Option<Option<String>> {
+    match StatsTarget::read(text)? {
+        StatsTarget::Off => Some(None),
+        // That is nothing to be appended to.
+        StatsTarget::Stderr => None,
+        StatsTarget::File(pattern) => Some(Some(pattern)),
+    }
+}
+
 /// A size above 0, a share above 0 and up to 1 (or 100 %), or `none`. A bare
 /// number with a point is a share, and so is 1.
 pub(super) fn optional_share(text: &str) -> Option<Option<DeviceShare>> {
@@ -335,6 +354,10 @@ pub(super) fn show_thread_cache(size: ThreadCacheSize) -> String {
 /// A size, as `size_or_zero` reads it.
 fn show_size(bytes: Bytes) -> String {
     bytes.to_string().replace(' ', "")
+}
+
+pub(super) fn show_pattern(pattern: Option<&str>) -> String {
+    pattern.unwrap_or("off").to_owned()
 }
 
 pub(super) fn show_optional_size(bytes: Option<Bytes>) -> String {

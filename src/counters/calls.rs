@@ -4,6 +4,7 @@
 use crate::address::Bytes;
 use crate::counters::Counters;
 use crate::driver::metered::Waited;
+use crate::recording::Mark;
 use crate::stats::{Action, Metric, Parts, StackId};
 use crate::strategy::Pool;
 
@@ -70,6 +71,8 @@ impl Counters {
 
     /// A call of the program waited for the device.
     pub(crate) fn waited(&mut self, waited: Waited) {
+        let Waited { ns, budget_ns, .. } = waited;
+        self.history.mark(&Mark::Waited { ns, budget_ns });
         let stats = &mut self.stats;
         stats.waits += 1;
         stats.wait_ns = stats.wait_ns.saturating_add(waited.ns);

@@ -1,44 +1,28 @@
-//! The newest events of an arena, and where its blocks were asked for.
+//! The events of an arena, and where its blocks were asked for.
 //!
-//! Owns a ring of events, whose memory is taken once when the arena is made:
-//! nothing is allocated under the arena's lock on its account. Invariant: the
-//! events are those of the heap, in the order in which it changed, so
-//! that the ring and the blocks of one moment belong together. Cost: without
-//! the option one comparison an event; with it a reading of the clock and 40
-//! bytes, until the arena's context ends.
-
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+//! Owns a ring of the newest events, whose memory is taken once when the arena is
+//! made, and passes each event on to the process's recording, if there is one: nothing
+//! is allocated under the arena's lock on its account. Invariant: the events are those
+//! of the heap, in the order in which it changed, so that the ring and the blocks of
+//! one moment belong together. Cost: without the options one comparison an event; with
+//! them a reading of the clock, 40 bytes in the ring until the arena's context ends,
+//! and what the recording takes.
 
 use crate::address::Bytes;
 use crate::heap::block::BlockId;
 use crate::heap::table::Table;
+use crate::recording::{EventClock, Mark, Recording};
 use crate::stats::{Action, Event, StackId};
-
-/// Tells the time since 1970, without ever going back.
-struct Clock {
-    begun: Instant,
-    begun_us: u64,
-}
-
-impl Clock {
-    fn new() -> Clock {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let micros = since.ok().and_then(|d| u64::try_from(d.as_micros()).ok());
-        Clock {
-            begun: Instant::now(),
-            begun_us: micros.unwrap_or(0),
-        }
-    }
-
-    fn now_us(&self) -> u64 {
-        let passed = u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(0);
-        self.begun_us.saturating_add(passed)
-    }
-}
 
 /// See the module.
 pub(crate) struct History {
-    clock: Clock,
+    clock: EventClock,
+    /// The time of the newest event.
+    latest_us: u64,
+    /// Whether events are noted at all.
+    notes: bool,
+    /// The process's recording, and the arena's number in it.
+    recording: Option<(&'static Recording, u32)>,
     ring: Vec<Event>,
     capacity: usize,
     /// Where the oldest event stands, once the ring is full.
@@ -49,13 +33,17 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Keeps the newest `events` events; none where the host has no memory for
-    /// them.
-    pub(crate) fn new(events: usize) -> History {
+    /// Keeps the newest `events` events, none where the host has no memory for
+    /// them; all go to the recording, under this number of the arena.
+    pub(crate) fn new(events: usize, recording: Option<(&'static Recording, u32)>) -> History {
         let mut ring = Vec::new();
         let capacity = ring.try_reserve_exact(events).map_or(0, |()| events);
+        let clock = recording.map_or_else(EventClock::new, |(recording, _)| recording.clock());
         History {
-            clock: Clock::new(),
+            clock,
+            latest_us: clock.now_us(),
+            notes: capacity > 0 || recording.is_some(),
+            recording,
             ring,
             capacity,
             oldest: 0,
@@ -71,12 +59,14 @@ impl History {
 
     /// When the arena was made.
     pub(crate) fn made_us(&self) -> u64 {
-        self.clock.begun_us
+        self.clock.begun_us()
     }
 
     /// Nothing more happens: what was kept is no longer needed.
     pub(crate) fn end(&mut self) {
+        self.mark(&Mark::Ended);
         (self.ring, self.capacity, self.oldest) = (Vec::new(), 0, 0);
+        (self.recording, self.notes) = (None, false);
         self.stacks = Table::new(StackId::NONE);
     }
 
@@ -91,20 +81,75 @@ impl History {
     }
 
     /// Something happened.
+    #[inline]
     pub(crate) fn note(&mut self, action: Action, size: Bytes, stack: StackId) {
-        if self.capacity > 0 {
+        if self.notes {
             self.keep(action, size, stack);
         }
     }
 
-    #[cold]
+    /// Something happened that only a recording tells of.
+    #[inline]
+    pub(crate) fn mark(&mut self, mark: &Mark) {
+        if self.notes {
+            self.keep_mark(mark);
+        }
+    }
+
+    #[inline(never)]
+    fn keep_mark(&mut self, mark: &Mark) {
+        self.latest_us = self.clock.now_us();
+        if let Some((recording, arena)) = self.recording {
+            recording.mark_at(Some(arena), self.latest_us, mark);
+        }
+    }
+
+    /// A block or a segment that is there already, for the recording alone; `waits`:
+    /// the program has freed the block.
+    pub(crate) fn tell(&self, action: Action, size: Bytes, stack: StackId, waits: bool) {
+        if let Some((recording, arena)) = self.recording {
+            let event = Event {
+                action,
+                size,
+                time_us: self.clock.now_us(),
+                stack,
+            };
+            recording.told(arena, &event, waits);
+        }
+    }
+
+    // Not cold: a recording has each event come here.
+    #[inline(never)]
     fn keep(&mut self, action: Action, size: Bytes, stack: StackId) {
+        // The device was done with a block when its fence was asked for, which was
+        // just now.
+        if !matches!(action, Action::FreeCompleted(_)) {
+            self.latest_us = self.clock.now_us();
+        }
         let event = Event {
             action,
             size,
-            time_us: self.clock.now_us(),
+            time_us: self.latest_us,
             stack,
         };
+        match (self.recording, action) {
+            (None, _) => {}
+            (Some((recording, arena)), Action::Oom { device_free }) => {
+                let mark = Mark::Oom {
+                    size,
+                    device_free,
+                    stack,
+                };
+                recording.mark_at(Some(arena), event.time_us, &mark);
+            }
+            (Some((recording, arena)), _) => recording.event(arena, &event),
+        }
+        if self.capacity > 0 {
+            self.keep_newest(event);
+        }
+    }
+
+    fn keep_newest(&mut self, event: Event) {
         if self.ring.len() < self.capacity {
             return self.ring.push(event);
         }
@@ -162,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_newest_are_kept_in_their_order() {
-        let mut history = History::new(3);
+        let mut history = History::new(3, None);
         for (number, expected) in [
             (1, (0, vec![1])),
             (2, (0, vec![1, 2])),
@@ -180,14 +225,14 @@ mod tests {
 
     #[test]
     fn without_the_option_nothing_is_kept() {
-        let mut history = History::new(0);
+        let mut history = History::new(0, None);
         note(&mut history, 1);
         assert_eq!(kept(&history), (0, Vec::new()));
     }
 
     #[test]
     fn without_memory_for_it_nothing_is_kept() {
-        let mut history = History::new(usize::MAX);
+        let mut history = History::new(usize::MAX, None);
         assert_eq!(history.capacity(), 0);
         note(&mut history, 1);
         assert_eq!(kept(&history), (0, Vec::new()));
@@ -195,7 +240,7 @@ mod tests {
 
     #[test]
     fn a_block_has_the_stack_of_its_last_request() {
-        let mut history = History::new(0);
+        let mut history = History::new(0, None);
         history.remember(BlockId(7), StackId::NONE);
         assert!(
             history.stacks.get(7).is_none(),

@@ -184,6 +184,12 @@ impl Blocks {
         numbered.map(|(block, number)| (BlockId(number), block))
     }
 
+    /// The same from this number.
+    pub(crate) fn all_from(&self, first: u32) -> impl Iterator<Item = (BlockId, &Block)> {
+        let numbered = self.records.iter_from(first).zip(first..);
+        numbered.map(|(block, number)| (BlockId(number), block))
+    }
+
     /// Records in use.
     pub(crate) fn used(&self) -> u32 {
         self.used

@@ -66,6 +66,13 @@ impl<T: Copy> Table<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.segments.iter().flat_map(|segment| segment.iter())
     }
+
+    /// The same from this number.
+    pub(crate) fn iter_from(&self, first: u32) -> impl Iterator<Item = &T> {
+        let segments = self.segments.get(segment(first)..).unwrap_or_default();
+        let records = segments.iter().flat_map(|segment| segment.iter());
+        records.skip(place(first))
+    }
 }
 
 fn segment(number: u32) -> usize {

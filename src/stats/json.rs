@@ -13,10 +13,10 @@ use super::host::host_memory_stats;
 use super::owners::owners;
 use super::{
     ArenaStats, CallCount, ClassCount, DriverCalls, ElsewhereReport, FamilyReport, Gauge,
-    ImportReport, OomLog, Process, Snapshots, StackReport, size_class_limit,
+    ImportReport, OomLog, Process, RecordingReport, Snapshots, StackReport, size_class_limit,
 };
 use crate::address::Bytes;
-use crate::config::Loaded;
+use crate::config::{Effective, Loaded};
 
 /// Version of the JSON's schema.
 pub const SCHEMA: u32 = 1;
@@ -77,6 +77,8 @@ pub struct Report<'a> {
     /// Whether the process had a page: `unused` if it took no memory, `on`, or
     /// `off: ` and the reason.
     pub control: &'a str,
+    /// The recording, if the options ask for one.
+    pub recording: Option<&'a RecordingReport>,
     /// Every arena, also those whose context is gone.
     pub arenas: &'a [ArenaReport],
     /// What the program took past the arenas.
@@ -103,18 +105,7 @@ impl Report<'_> {
             self.arenas.iter().partition(|arena| arena.pageable);
         let (devices, hosts): (Vec<_>, Vec<_>) =
             (rest.into_iter()).partition(|arena: &&ArenaReport| arena.pinned.is_none());
-        let options: Map<String, Value> = self
-            .loaded
-            .echo
-            .iter()
-            .map(|option| {
-                let mut entry = json!({ "value": option.value, "origin": option.origin });
-                if let Some(why) = option.no_effect {
-                    entry["no_effect"] = why.into();
-                }
-                (option.key.to_owned(), entry)
-            })
-            .collect();
+        let options = options(self.loaded);
         json!({
             "schema": SCHEMA,
             "library_version": env!("CARGO_PKG_VERSION"),
@@ -131,6 +122,7 @@ impl Report<'_> {
             "doors": self.doors,
             "lanes": self.lanes,
             "control": self.control,
+            "recording": self.recording.map(RecordingReport::to_json),
             "totals": totals(&devices),
             "owners": owners(devices.iter().copied(), self.families, self.libraries),
             "elsewhere": self.elsewhere.iter().map(|of| of.to_json()).collect::<Vec<_>>(),
@@ -171,6 +163,34 @@ impl Report<'_> {
         out.write_all(close.as_bytes())?;
         out.write_all(b"\n")
     }
+}
+
+/// The options in force, with where they came from.
+fn options(loaded: &Loaded) -> Map<String, Value> {
+    let entry = |option: &Effective| {
+        let mut entry = json!({ "value": option.value, "origin": option.origin });
+        if let Some(why) = option.no_effect {
+            entry["no_effect"] = why.into();
+        }
+        (option.key.to_owned(), entry)
+    };
+    loaded.echo.iter().map(entry).collect()
+}
+
+/// What a recording says of its process, as JSON, under the keys of the statistics.
+#[must_use]
+pub fn record_text(process: &Process, loaded: &Loaded) -> String {
+    let value = json!({
+        "library_version": env!("CARGO_PKG_VERSION"),
+        "program": process.program,
+        "command_line": process.command_line,
+        "pid": process.pid,
+        "host": process.host,
+        "rank": process.rank,
+        "started_unix_ms": unix_ms(process.started),
+        "options": options(loaded),
+    });
+    value.to_string()
 }
 
 /// Milliseconds since 1970, 0 for times before.

@@ -27,6 +27,7 @@ pub(crate) const ALL: Watch = Watch {
     ooms: true,
     blocks: true,
     stacks: None,
+    recording: None,
 };
 
 /// The memory of a device, going back in time.

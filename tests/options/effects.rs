@@ -235,6 +235,21 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "the_newest_events_fit_the_blocks",
     ),
     (
+        "record",
+        "tests/preload/recording.rs",
+        "what_is_recorded_is_what_the_program_did",
+    ),
+    (
+        "record_size",
+        "tests/preload/recording.rs",
+        "a_recording_that_is_full_says_so_and_has_the_beginning",
+    ),
+    (
+        "record_full",
+        "tests/preload/recording.rs",
+        "a_ring_has_the_end_and_all_that_is_held",
+    ),
+    (
         "fraction_of_cuda_pinned_memory_to_use",
         "tests/preload/host.rs",
         "the_options_of_the_pool_do_what_they_say",

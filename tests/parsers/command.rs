@@ -30,6 +30,55 @@ pub fn snapshot(data: &[u8]) {
     }
 }
 
+/// What a recording begins with, up to its first event. The text is `{}`.
+fn begun() -> Vec<u8> {
+    /// Of the file's head and of each block.
+    const BLOCK: usize = 64 << 10;
+    let mut file = b"vramrec\n".to_vec();
+    for word in [1, 64 << 10, 0, 0, 0, 2, 0xa3a6_bf43_u32] {
+        file.extend_from_slice(&word.to_le_bytes());
+    }
+    file.resize(64, 0);
+    file.extend_from_slice(b"{}");
+    file.resize(BLOCK, 0);
+    file.push(1);
+    file.resize(BLOCK + 32, 0);
+    file
+}
+
+/// A recording of any content: the input as a file, and as the events of its first
+/// block.
+pub fn recording(data: &[u8]) {
+    recorded(data);
+    let mut file = begun();
+    let length = u32::try_from(data.len()).unwrap_or(u32::MAX >> 1);
+    let events = file.len();
+    file[events - 24..events - 20].copy_from_slice(&length.to_le_bytes());
+    file.extend_from_slice(data);
+    recorded(&file);
+}
+
+fn recorded(file: &[u8]) {
+    let texts = match parsers::recording(file) {
+        Ok(texts) => texts,
+        Err(error) => return super::is_plain(&error),
+    };
+    texts.summary.lines().for_each(super::is_plain);
+    let lines: Vec<&str> = texts.json_lines.lines().collect();
+    for line in &lines {
+        let value: Value = serde_json::from_str(line).unwrap();
+        assert!(value["event"].is_string());
+    }
+    assert_eq!(texts.csv.lines().count(), lines.len() + 1);
+    match texts.snapshot {
+        Ok(made) => {
+            super::is_plain(&made.summary);
+            undone(&serde_json::from_str(&made.json).unwrap());
+        }
+        Err(error) => super::is_plain(&error),
+    }
+}
+
 fn number(value: &Value, key: &str) -> u64 {
     value[key].as_u64().unwrap()
 }

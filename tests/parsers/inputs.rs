@@ -158,3 +158,8 @@ fn statistics() {
 fn snapshots() {
     gives("snapshot", 1000, vramalloc_parsers::snapshot);
 }
+
+#[test]
+fn recordings() {
+    gives("recording", 500, vramalloc_parsers::recording);
+}

@@ -138,6 +138,7 @@ fn files(loaded: &Loaded) {
         doors: &[],
         lanes: "unused",
         control: "unused",
+        recording: None,
         arenas: &[],
         families: &[],
         libraries: &[],

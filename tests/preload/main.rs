@@ -28,6 +28,7 @@ mod options;
 mod orders;
 mod owners;
 mod paddle;
+mod recording;
 mod results;
 mod reuse;
 mod room;

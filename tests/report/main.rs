@@ -127,6 +127,7 @@ pub(crate) fn statistics_past(
         doors: &["cudaMalloc"],
         lanes: "unused",
         control: "unused",
+        recording: None,
         families,
         libraries: &[],
         elsewhere: &[],

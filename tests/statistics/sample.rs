@@ -1,5 +1,6 @@
 //! Reports in which every number is another, for the tests to find again.
 
+use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::Value;
@@ -8,8 +9,9 @@ use vramalloc_core::library::{LibraryBytes, LibraryId};
 use vramalloc_core::stats::{
     Action, ArenaReport, ArenaStats, BlockPicture, BlockState, CallCount, ClassCount, ClassLive,
     ElsewhereReport, Event, Family, FamilyReport, FamilyStats, Frame, Gauge, Group, Holdings,
-    ImportReport, Metric, Object, OomEvent, Parts, PinnedReport, Process, Report, SIZE_CLASSES,
-    Segment, SegmentKind, Snapshot, Snapshots, StackId, StackReport, StackSums, Stacks,
+    ImportReport, Metric, Object, OomEvent, Parts, PinnedReport, Process, RecordingReport, Report,
+    SIZE_CLASSES, Segment, SegmentKind, Snapshot, Snapshots, StackId, StackReport, StackSums,
+    Stacks,
 };
 use vramalloc_core::{Address, Bytes};
 
@@ -257,6 +259,18 @@ fn import() -> ImportReport {
     }
 }
 
+fn recording() -> RecordingReport {
+    RecordingReport {
+        file: PathBuf::from("/tmp/train.rec"),
+        state: "running",
+        events: 37,
+        bytes: 38,
+        lost: 39,
+        came_round: false,
+        why: None,
+    }
+}
+
 pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> String {
     Report {
         process: &process(),
@@ -265,6 +279,7 @@ pub(crate) fn text(arenas: &[ArenaReport], snapshots: Option<&Snapshots>) -> Str
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
         control: "unused",
+        recording: Some(&recording()),
         families: &[family()],
         libraries: &libraries(),
         elsewhere: &[elsewhere()],
@@ -308,6 +323,7 @@ pub(crate) fn json(arenas: &[ArenaReport]) -> Value {
         doors: &["cuMemAlloc_v2", "cudaMalloc"],
         lanes: "unused",
         control: "unused",
+        recording: Some(&recording()),
         families: &[family()],
         libraries: &libraries(),
         elsewhere: &[elsewhere()],

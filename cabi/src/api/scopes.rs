@@ -1,11 +1,13 @@
 //! Scopes of a thread.
 
 use vramalloc_core::FreeError;
+use vramalloc_core::recording::Mark;
 
 use super::{Failure, VRAMALLOC_WRONG_SCOPE, answer, given, vramalloc_result};
 use crate::pools::background;
 use crate::pools::holdings::{self, free_item};
 use crate::process;
+use crate::recording;
 
 /// A scope, by its number; 0 is none.
 pub type vramalloc_scope = u64;
@@ -35,6 +37,7 @@ pub unsafe extern "C" fn vramalloc_scope_begin(scope: *mut vramalloc_scope) -> v
         let scope = given(scope)?;
         // SAFETY: the caller's promise.
         unsafe { *scope = holdings::begin_scope() };
+        recording::mark(|| Some(Mark::Scope { begins: true }));
         Ok(())
     })
 }
@@ -56,6 +59,7 @@ pub unsafe extern "C" fn vramalloc_scope_end(scope: vramalloc_scope) -> vramallo
     answer(|| {
         let ended = holdings::end_scope(scope);
         let mut items = ended.ok_or(Failure(VRAMALLOC_WRONG_SCOPE))?;
+        recording::mark(|| Some(Mark::Scope { begins: false }));
         let inline = process::options(|loaded| loaded.settings.scopes_end_inline);
         if !inline {
             items = match background::free_later(items) {

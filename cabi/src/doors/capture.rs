@@ -2,9 +2,12 @@
 
 use std::ffi::c_void;
 
-use crate::driver::capture::{self, end};
+use vramalloc_core::recording::Mark;
+
+use crate::driver::capture;
 use crate::pools::device;
 use crate::real;
+use crate::recording;
 use crate::types::{CUgraph, CUgraphNode, CUstream, CaptureMode, CudaResult};
 
 unsafe fn begin(
@@ -15,7 +18,26 @@ unsafe fn begin(
     // The context gets an arena, so that its end is noticed.
     device::current();
     // SAFETY: the caller's own promise.
-    unsafe { capture::begin(stream, twin, call) }
+    let result = unsafe { capture::begin(stream, twin, call) };
+    tell(true, stream, result);
+    result
+}
+
+unsafe fn end(
+    stream: CUstream,
+    twin: bool,
+    call: impl FnOnce() -> CudaResult,
+) -> Option<CudaResult> {
+    // SAFETY: the caller's own promise.
+    let result = unsafe { capture::end(stream, twin, call) };
+    tell(false, stream, result);
+    result
+}
+
+/// Tells the recording of it.
+fn tell(begins: bool, stream: CUstream, result: Option<CudaResult>) {
+    let stream = stream.addr() as u64;
+    recording::mark(|| (result == Some(0)).then_some(Mark::Capture { begins, stream }));
 }
 
 /// Functions that begin or end a capture: the stream is the first argument.

@@ -16,10 +16,12 @@ use std::sync::{Arc, OnceLock};
 
 use spin::mutex::SpinMutex;
 use spin::rwlock::RwLock;
+use vramalloc_core::arena::Watch;
 use vramalloc_core::config::{FreeSync, StrategyKind};
 use vramalloc_core::lanes::Lanes;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::patience::Brief;
+use vramalloc_core::stats::{RecordedArena, RecordedPlace};
 use vramalloc_core::{Address, Code, FreeError};
 
 use crate::driver::context::{Context, Decision};
@@ -33,6 +35,7 @@ use crate::process::fast_local::{Zeroed, fast_local};
 use crate::process::say::{Once, warn_once};
 use crate::process::{self, cancel};
 use crate::real;
+use crate::recording;
 use crate::stacks;
 use crate::types::{CUcontext, CUdevice};
 
@@ -337,6 +340,9 @@ fn create(
         (config(&settings.config, asking), watch(settings))
     });
 
+    let recording = recording::of(&told_as(device, ordinal, false), tell_blocks);
+    let watch = Watch { recording, ..watch };
+
     let new = NEW.lock();
     if context.is_paused() {
         return Err(context);
@@ -396,6 +402,23 @@ fn create(
     Ok(Some(pool))
 }
 
+/// What an arena is, for a recording, in the words of the statistics.
+fn told_as(device: &Device, ordinal: CUdevice, lane: bool) -> RecordedArena<'_> {
+    RecordedArena {
+        place: RecordedPlace::Device,
+        device: u32::try_from(ordinal).ok(),
+        device_name: device.name.as_deref(),
+        device_total: device.total,
+        limit: device.quota.limit(),
+        lane,
+    }
+}
+
+/// Has every arena tell the recording what it holds.
+fn tell_blocks() {
+    arenas().for_each(|(_, arena)| arena.tell_blocks());
+}
+
 /// Makes a lane of a context: it needs no fence and takes chunks as they are
 /// needed, whatever the strategy. Filling and waiting follow no stream's order,
 /// so a lane does neither.
@@ -409,6 +432,8 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
     config.free_sync = FreeSync::Immediate;
     config.fill = None;
     config.sync_after_alloc = false;
+    let recording = recording::of(&told_as(pool.device, pool.ordinal, true), tell_blocks);
+    let watch = Watch { recording, ..watch };
     let device = pool.device;
     let context = Arc::clone(pool.arena.driver().context());
     let driver = RealDriver::new(context, Some(device), context_at);

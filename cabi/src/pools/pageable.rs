@@ -14,15 +14,17 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use spin::mutex::SpinMutex;
+use vramalloc_core::arena::Watch;
 use vramalloc_core::config::{Config, FreeSync, PageableConfig, StrategyKind};
 use vramalloc_core::driver::Whose;
 use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Quota;
-use vramalloc_core::stats::ArenaReport;
+use vramalloc_core::stats::{ArenaReport, RecordedArena, RecordedPlace};
 use vramalloc_core::{Address, AllocError, Arena, Bytes, Code, Driver, FreeError, MemInfo};
 
 use crate::process::{self, forking};
+use crate::recording;
 
 /// Chunks are aligned to this, the size of the system's huge pages.
 const ALIGNMENT: usize = 2 << 20;
@@ -35,6 +37,24 @@ struct Pool {
 }
 
 fn pool() -> &'static Pool {
+    POOL.get().unwrap_or_else(|| make_pool())
+}
+
+#[cold]
+fn make_pool() -> &'static Pool {
+    let told = RecordedArena {
+        place: RecordedPlace::Pageable,
+        device: None,
+        device_name: None,
+        device_total: None,
+        limit: None,
+        lane: false,
+    };
+    // Before the pool is made: no thread waits for a file.
+    let watch = Watch {
+        recording: recording::of(&told, tell_blocks),
+        ..Watch::default()
+    };
     POOL.get_or_init(|| {
         forking::use_begins();
         // Its own map: addresses of a simulated device may equal the host's.
@@ -47,8 +67,14 @@ fn pool() -> &'static Pool {
             Arc::clone(&pages),
             Arc::new(Quota::new(Bytes::MAX)),
         );
+        let arena = arena.watched(watch);
         Pool { arena, pages }
     })
+}
+
+/// Has the arena tell the recording what it holds.
+fn tell_blocks() {
+    POOL.get().iter().for_each(|pool| pool.arena.tell_blocks());
 }
 
 /// The strategy that takes chunks of one size and passes larger requests on.

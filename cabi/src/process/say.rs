@@ -20,6 +20,8 @@ pub(crate) enum Once {
     Trace = 16,
     /// The places of Python cannot be read.
     Python = 32,
+    /// Something is not recorded.
+    Recording = 512,
     /// There are as many arenas as there can be.
     Arenas = 256,
 }

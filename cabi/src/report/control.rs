@@ -8,12 +8,14 @@ use std::io;
 
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{OptionRow, StatsTarget, Unchanged};
+use vramalloc_core::recording::Mark;
 use vramalloc_core::stats::ArenaStats;
 
 use crate::driver::devices;
 use crate::pools::device::DevicePool;
 use crate::pools::{background, device, pageable};
 use crate::process;
+use crate::recording;
 use crate::report::dump;
 
 /// Options that can be changed at any time; all others only before memory is
@@ -126,9 +128,19 @@ fn option(key: &str, value: Option<&str>) -> Result<String, Refused> {
         let early = !device::any() && !pageable::is_in_use();
         let may_change = |row: &OptionRow| early || CHANGEABLE.contains(&row.key);
         process::change_options(|loaded| loaded.change(key, text, may_change))?;
+        tell_changed(key);
         device::obey_limit(DevicePool::trim);
     }
     process::options(|loaded| loaded.value(key)).ok_or(Refused::Unknown)
+}
+
+/// Tells the recording of an option that was changed.
+fn tell_changed(key: &str) {
+    recording::mark(|| {
+        let value = process::options(|loaded| loaded.value(key))?;
+        let key = key.to_owned();
+        Some(Mark::Option { key, value })
+    });
 }
 
 /// Writes the statistics to the file of this pattern, or to where the option
@@ -160,6 +172,7 @@ fn flush() -> String {
 pub(crate) fn set_limit(text: &str) -> Result<String, Refused> {
     const KEY: &str = "limit";
     process::change_options(|loaded| loaded.change_by(ORDERED, KEY, text, |_| true))?;
+    tell_changed(KEY);
     device::obey_limit(DevicePool::trim_when_quiet);
     process::options(|loaded| loaded.value(KEY)).ok_or(Refused::Unknown)
 }

@@ -23,6 +23,7 @@ use crate::process::outside::{Outlet, quietly};
 use crate::process::say::{Once, warn_once};
 use crate::process::{self, Start, cancel, notes};
 use crate::real::{passed, reach};
+use crate::recording;
 use crate::report::snapshots;
 use crate::stacks;
 
@@ -137,6 +138,7 @@ fn report<R>(
         doors: &passed::names(),
         lanes: lanes::mode(),
         control: &control,
+        recording: recording::report().as_ref(),
         arenas,
         families: &families::reports(),
         libraries: &owners::paths(),

@@ -9,7 +9,9 @@ use std::collections::TryReserveError;
 use crate::address::Bytes;
 use crate::arena::state::ArenaState;
 use crate::heap::block::{Block, BlockId, ChunkId, State};
-use crate::stats::{BlockPicture, BlockState, Holdings, Segment, SegmentKind, Snapshot, StackId};
+use crate::stats::{
+    Action, BlockPicture, BlockState, Holdings, Segment, SegmentKind, Snapshot, StackId,
+};
 use crate::strategy::Pool;
 
 /// How much a snapshot holds.
@@ -118,6 +120,46 @@ impl<F: Clone> ArenaState<F> {
         } else {
             self.events(snapshot)
         }
+    }
+
+    /// Tells the recording of all segments. The number of the first block.
+    pub(in crate::arena) fn tell_segments(&self) -> Option<u32> {
+        let history = &self.counters.history;
+        let tell = |address, size| {
+            history.tell(Action::SegmentAlloc(address), size, StackId::NONE, false);
+        };
+        for (_, chunk) in self.heap.chunks.iter() {
+            tell(chunk.address, chunk.size);
+        }
+        for (_, block) in self.direct_blocks() {
+            tell(block.address, block.size);
+        }
+        (self.heap.blocks.used() > 0).then_some(0)
+    }
+
+    /// The call stacks of so many blocks from this number.
+    pub(in crate::arena) fn stacks_from(&self, from: u32, most: usize) -> Vec<StackId> {
+        let blocks = self.heap.blocks.all_from(from).take(most);
+        let stacks = blocks.map(|(id, _)| self.counters.history.stack_of(id));
+        stacks.filter(|&stack| stack != StackId::NONE).collect()
+    }
+
+    /// Tells the recording of so many blocks from this number. The number of the next.
+    pub(in crate::arena) fn tell_blocks(&self, from: u32, most: usize) -> Option<u32> {
+        let history = &self.counters.history;
+        let mut last = None;
+        for (id, block) in self.heap.blocks.all_from(from).take(most) {
+            last = Some(id);
+            let waits = match block.state {
+                State::Live => false,
+                State::Limbo => true,
+                State::Free | State::Gone | State::Vacant => continue,
+            };
+            let stack = history.stack_of(id);
+            let requested = self.heap.requested(block).0;
+            history.tell(Action::Alloc(block.address), requested, stack, waits);
+        }
+        last?.0.checked_add(1)
     }
 
     /// What is held, in a few numbers.

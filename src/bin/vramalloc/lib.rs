@@ -16,8 +16,8 @@
 //!    said and wrote; processes that run now.
 //! 2. `run`, `doctor`, `options`, `status`, `snapshot`: four subcommands, and
 //!    what `vramalloc report --snapshot` writes.
-//! 3. `report`, `order`: the subcommand of this name, and those that ask
-//!    something of a running process.
+//! 3. `report`, `recording`, `order`: the subcommands of these names, and those that
+//!    ask something of a running process.
 //! 4. `parsers`: those of files, for tests.
 
 mod child;
@@ -32,6 +32,7 @@ mod output;
 mod pages;
 #[doc(hidden)]
 pub mod parsers;
+mod recording;
 mod report;
 mod run;
 mod snapshot;
@@ -65,6 +66,8 @@ enum Action {
     Options,
     /// Summarise statistics that a program wrote
     Report(report::Arguments),
+    /// Tell of a recording that a program wrote (option record)
+    Recording(recording::Arguments),
     /// Show what your running processes have on their GPUs
     Status(status::Arguments),
     /// Have a running process write its statistics, and print the file's name
@@ -82,6 +85,7 @@ pub fn main() -> ExitCode {
         Action::Doctor(arguments) => doctor::doctor(&arguments),
         Action::Options => options::options(),
         Action::Report(arguments) => report::report(&arguments),
+        Action::Recording(arguments) => recording::recording(&arguments),
         Action::Status(arguments) => status::status(&arguments),
         Action::Dump(arguments) => order::dump(&arguments),
         Action::Trim(arguments) => order::trim(&arguments),

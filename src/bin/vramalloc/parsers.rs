@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::doctor::{cache, image, loader, preloads, program};
 use crate::snapshot::made;
-use crate::{output, report, written};
+use crate::{output, recording, report, written};
 
 /// A text without control characters.
 #[must_use]
@@ -49,6 +49,42 @@ pub fn snapshot(data: &[u8]) -> Result<SnapshotFiles, String> {
         pickle: made.pickle,
         json: made.json,
         summary: made.summary,
+    })
+}
+
+/// What `vramalloc recording` makes of a file.
+pub struct RecordingTexts {
+    /// The summary.
+    pub summary: String,
+    /// Each event as a line of JSON.
+    pub json_lines: String,
+    /// Each event as a line of CSV.
+    pub csv: String,
+    /// The snapshot around the peak, of at most 1000 events.
+    pub snapshot: Result<SnapshotFiles, String>,
+}
+
+/// A recording.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn recording(data: &[u8]) -> Result<RecordingTexts, String> {
+    let lines = |form| {
+        let mut out = Vec::new();
+        let written = recording::dumped(Cursor::new(data), form, &mut out)?;
+        written.map_err(|error| error.to_string())?;
+        Ok::<_, String>(String::from_utf8_lossy(&out).into_owned())
+    };
+    let snapshot = recording::snapshot(Cursor::new(data), 1000);
+    Ok(RecordingTexts {
+        summary: recording::summary(Cursor::new(data), "file")?,
+        json_lines: lines(recording::Form::JsonLines)?,
+        csv: lines(recording::Form::Csv)?,
+        snapshot: snapshot.map(|made| SnapshotFiles {
+            pickle: made.pickle,
+            json: made.json,
+            summary: made.summary,
+        }),
     })
 }
 

@@ -2,10 +2,10 @@
 
 use super::super::scheduler;
 use super::super::value::{
-    COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STACKS, STRATEGIES, decay, folder,
-    limit, millis, name_of, named, optional_share, optional_size, seconds, show_decay,
-    show_optional_share, show_optional_size, show_thread_cache, size, size_meant, thread_cache,
-    up_to,
+    COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STACKS, STRATEGIES, WHEN_FULL,
+    decay, folder, limit, millis, name_of, named, optional_share, optional_size, pattern,
+    record_size, seconds, show_decay, show_optional_share, show_optional_size, show_pattern,
+    show_thread_cache, size, size_meant, thread_cache, up_to,
 };
 use super::{BLANK, OptionRow, Role, SHARE, set};
 use crate::config::StatsTarget;
@@ -220,6 +220,38 @@ pub(super) const ROWS: &[OptionRow] = &[
             let events = up_to(MOST_EVENTS, text).and_then(|n| usize::try_from(n).ok());
             set(&mut s.trace_events, events)
         },
+        ..BLANK
+    },
+    OptionRow {
+        key: "record",
+        role: Role::Own(|s| show_pattern(s.record.file.as_deref())),
+        kind: "file pattern",
+        accepted: "a file name in which %e is the program, %p the process id, %h the host, %r \
+                   the rank and %% a percent sign; or off",
+        help: "Where every event of all memory that is served here is recorded, some five bytes \
+               each. The file is whole up to the last event however the process ends; one that \
+               is there already stays, and the new one gets a name beside it. Threads keep \
+               nothing meanwhile.",
+        read: |s, text| set(&mut s.record.file, pattern(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "record_size",
+        role: Role::Own(|s| show_optional_size(Some(s.record.most))),
+        kind: "size",
+        accepted: "a size from 1M to 1T, such as 4G",
+        help: "The most bytes of the recording.",
+        read: |s, text| set(&mut s.record.most, record_size(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "record_full",
+        role: Role::Own(|s| name_of(WHEN_FULL, &s.record.ring)),
+        kind: "choice",
+        accepted: "stop, ring",
+        help: "What happens when the recording is that large: nothing more is recorded, or the \
+               oldest events make room for new ones.",
+        read: |s, text| set(&mut s.record.ring, named(WHEN_FULL, text)),
         ..BLANK
     },
     OptionRow {

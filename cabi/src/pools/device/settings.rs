@@ -26,5 +26,7 @@ pub(super) fn watch(settings: &Settings) -> Watch {
         ooms: settings.oom_report != OomReport::Off,
         blocks: true,
         stacks: stacks::watch(settings),
+        // Begun where nothing is held.
+        recording: None,
     }
 }

@@ -8,9 +8,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use vramalloc_core::arena::Watch;
 use vramalloc_core::config::{Config, StrategyKind};
 use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
-use vramalloc_core::stats::{ArenaReport, PinnedReport};
+use vramalloc_core::stats::{ArenaReport, PinnedReport, RecordedArena, RecordedPlace};
 use vramalloc_core::{Address, Bytes, PinnedPlan, host};
 
 use crate::driver::context::Context;
@@ -19,6 +20,7 @@ use crate::pools::host_memory::registered::Leftovers;
 use crate::pools::host_memory::source::{HostDriver, Kind};
 use crate::pools::registry::Registry;
 use crate::process::{self, cancel};
+use crate::recording;
 use crate::types::CUdevice;
 
 /// An arena of page-locked memory.
@@ -75,14 +77,30 @@ impl Pools {
         }
         // Read before the arena is made: no thread waits for a file.
         let plan = plan();
+        let told = RecordedArena {
+            place: RecordedPlace::Pinned,
+            device: u32::try_from(self.of.device).ok(),
+            device_name: None,
+            device_total: None,
+            limit: None,
+            lane: false,
+        };
+        let watch = Watch {
+            recording: recording::of(&told, tell_blocks),
+            ..Watch::default()
+        };
         *place.get_or_init(|| {
             let pages = PAGES.get_or_init(|| Arc::new(PageMap::new()));
             let config = &self.config;
             let source = HostDriver::new(Arc::clone(&self.context), kind, self.threads());
-            let pool = POOLS.add(|number| Pool {
-                arena: HostArena::pinned(ArenaId(number), source, config, plan, Arc::clone(pages)),
-                of: self.of,
-                kind,
+            let pool = POOLS.add(|number| {
+                let id = ArenaId(number);
+                let arena = HostArena::pinned(id, source, config, plan, Arc::clone(pages));
+                Pool {
+                    arena: arena.watched(watch),
+                    of: self.of,
+                    kind,
+                }
             });
             pool.map(|pool| &pool.arena)
         })
@@ -186,4 +204,9 @@ pub(crate) fn reports() -> impl Iterator<Item = ArenaReport> {
         ooms: arena.ooms(),
         ..ArenaReport::default()
     })
+}
+
+/// Has all of these arenas tell the recording what they hold.
+fn tell_blocks() {
+    POOLS.all().for_each(|pool| pool.arena.tell_blocks());
 }

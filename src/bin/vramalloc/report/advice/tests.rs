@@ -90,6 +90,7 @@ fn advised_after(seconds: u64, conf: &str, happened: impl FnOnce(&mut ArenaRepor
         doors: &[],
         lanes: "unused",
         control: "unused",
+        recording: None,
         arenas: &[arena],
         families: &[],
         libraries: &[],

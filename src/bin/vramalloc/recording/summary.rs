@@ -1,0 +1,151 @@
+//! A recording in some lines.
+
+use serde::Deserialize;
+use vramalloc_core::recording::{RecordReader, Standing};
+
+use super::books::{Books, Sum, Where};
+use crate::lines::Lines;
+use crate::units;
+
+/// What is read of the object that a recording begins with.
+#[derive(Default, Deserialize)]
+struct Of {
+    #[serde(default)]
+    program: String,
+    #[serde(default)]
+    pid: u64,
+    #[serde(default)]
+    host: String,
+    #[serde(default)]
+    rank: String,
+}
+
+/// The lines.
+pub(super) fn text<R: std::io::Read + std::io::Seek>(
+    name: &str,
+    reader: &RecordReader<R>,
+    books: &Books,
+) -> String {
+    let of: Of = serde_json::from_str(reader.text()).unwrap_or_default();
+    let totals = reader.totals();
+    let mut out = Lines::default();
+    let rank = match of.rank.as_str() {
+        "" | "0" => String::new(),
+        rank => format!(", rank {rank}"),
+    };
+    out.wrapped(
+        format_args!(
+            "{name}: {} (process {} on {}{rank})",
+            of.program, of.pid, of.host
+        ),
+        2,
+    );
+    let span_us = books.last_us.saturating_sub(books.first_us.unwrap_or(0));
+    out.fact(
+        "events",
+        format_args!(
+            "{} in {}, over {}, on {}",
+            totals.events,
+            units::bytes(totals.bytes),
+            units::duration(span_us.saturating_mul(1000)),
+            units::count(u64::from(books.threads), "thread"),
+        ),
+    );
+    if books.stacks > 0 {
+        out.fact("call stacks", books.stacks);
+    }
+    out.fact("ended", ended(reader));
+    whole(reader, books).iter().for_each(|line| out.item(line));
+    for (at, sum) in &books.sums {
+        out.exact("");
+        place(at, sum, books, &mut out);
+    }
+    out.text
+}
+
+fn ended<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>) -> &'static str {
+    match reader.standing() {
+        Standing::Running => "not yet: the process still runs, or was killed",
+        Standing::Ended => "with the process",
+        Standing::Full => "before the process: it had reached record_size",
+        Standing::Failed => "before the process: the system gave no more room for it",
+    }
+}
+
+/// What is missing.
+fn whole<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>, books: &Books) -> Vec<String> {
+    let totals = reader.totals();
+    let mut lines = Vec::new();
+    let mut add = |count: u64, what: &str, said: &str| {
+        if count > 0 {
+            lines.push(format!("{} {said}", units::count(count, what)));
+        }
+    };
+    add(reader.lost(), "event", "found no room and are not in it");
+    add(
+        totals.damaged,
+        "block",
+        "of the file cannot be read to the end",
+    );
+    add(
+        totals.missing,
+        "block",
+        "of the file are missing between others",
+    );
+    add(
+        totals.unknown,
+        "event",
+        "name blocks that were lost, or are of a later version",
+    );
+    if reader.begins_late() {
+        lines.push("the oldest events have made room for new ones (record_full: ring)".to_owned());
+    }
+    if totals.is_cut {
+        lines.push("the file is cut off; this is what can be read of it".to_owned());
+    }
+    if books.entries == 0 {
+        lines.push("nothing happened in it".to_owned());
+    }
+    lines
+}
+
+fn place((kind, device): &Where, sum: &Sum, books: &Books, out: &mut Lines) {
+    let title = match (kind.as_str(), device) {
+        ("device", Some(device)) => match &sum.name {
+            Some(name) => format!("device {device}: {name}"),
+            None => format!("device {device}"),
+        },
+        ("pinned", _) => "page-locked host memory".to_owned(),
+        ("pageable", _) => "pageable host memory".to_owned(),
+        _ => "an arena that the recording does not tell of".to_owned(),
+    };
+    out.wrapped(title, 2);
+    let after = sum.peak_us.saturating_sub(books.first_us.unwrap_or(0));
+    out.fact(
+        "most live",
+        format_args!(
+            "{} in {}, after {}; {} reserved at the most",
+            units::bytes(sum.peak),
+            units::count(sum.peak_blocks, "block"),
+            units::duration(after.saturating_mul(1000)),
+            units::bytes(sum.reserved_peak),
+        ),
+    );
+    out.fact(
+        "live at the end",
+        format_args!(
+            "{} in {}",
+            units::bytes(sum.live),
+            units::count(sum.blocks, "block")
+        ),
+    );
+    out.fact(
+        "requests",
+        format_args!(
+            "{}, {}, {} out of memory",
+            units::count(sum.allocations, "allocation"),
+            units::count(sum.frees, "free"),
+            sum.ooms
+        ),
+    );
+}

@@ -1,0 +1,307 @@
+//! What was held around the peak of a recording, and the events that led there and
+//! away, in the form of the statistics' `snapshot`.
+//!
+//! A snapshot is read from its end back, so it shows what was held where the window
+//! ends. A recording has the sizes that were asked for; a block is shown in whole
+//! slots.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{Read, Seek};
+
+use serde_json::{Value, json};
+use vramalloc_core::recording::{Entry, Found, Mark, RecordFrame, RecordReader};
+use vramalloc_core::stats::{Action, SCHEMA, StackId};
+
+use super::books::{Books, Held};
+
+/// Sizes of blocks are multiples of this.
+const SLOT: u64 = 512;
+
+/// Chunks up to this size are shown as those for small requests.
+const SLAB: u64 = 2 << 20;
+
+/// The largest number that a snapshot holds exactly.
+const LARGEST: u64 = (1 << 53) - 1;
+
+/// The most devices of a snapshot.
+const MOST_DEVICES: u32 = 1024;
+
+/// An event of the window.
+struct Shown {
+    arena: u32,
+    action: &'static str,
+    address: u64,
+    size: u64,
+    time_us: u64,
+    stack: StackId,
+}
+
+/// The newest events, as many as the window has.
+struct Window {
+    events: VecDeque<Shown>,
+    most: usize,
+}
+
+impl Window {
+    fn push(&mut self, shown: Shown) {
+        if self.events.len() == self.most {
+            self.events.pop_front();
+        }
+        self.events.push_back(shown);
+    }
+
+    /// What happened, with what the books hold before it.
+    fn enter(&mut self, entry: &Entry, books: &Books) {
+        let arena = entry.arena.unwrap_or(u32::MAX);
+        let shown = |action, address, size, stack| Shown {
+            arena,
+            action,
+            address,
+            size,
+            time_us: entry.time_us,
+            stack,
+        };
+        match &entry.found {
+            Found::Event { event, told: None } => {
+                let address = match event.action {
+                    Action::Alloc(at)
+                    | Action::FreeRequested(at)
+                    | Action::FreeCompleted(at)
+                    | Action::SegmentAlloc(at)
+                    | Action::SegmentFree(at) => at.get(),
+                    Action::Oom { .. } => return,
+                };
+                let word = event.action.word();
+                self.push(shown(word, address, event.size.get(), event.stack));
+            }
+            Found::Mark(Mark::Ended) => {
+                for (&(of, address), held) in &books.blocks {
+                    if of == arena && !held.waits {
+                        self.push(shown("free_requested", address, held.size, StackId::NONE));
+                    }
+                    if of == arena {
+                        self.push(shown("free_completed", address, held.size, StackId::NONE));
+                    }
+                }
+                for (&(of, address), &size) in &books.segments {
+                    if of == arena {
+                        self.push(shown("segment_free", address, size, StackId::NONE));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Statistics with a snapshot around the peak of the device that held most.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn statistics<R: Read + Seek>(mut file: R, most: usize) -> Result<Value, String> {
+    let peak = peak(&mut file)?;
+    let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
+    let mut books = Books::default();
+    let mut window = Window {
+        events: VecDeque::new(),
+        most,
+    };
+    let mut told = Told::default();
+    let end = peak.saturating_add(most as u64 / 2);
+    while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
+        window.enter(&entry, &books);
+        books.enter(&entry);
+        told.enter(&entry);
+        if books.entries >= end {
+            break;
+        }
+    }
+    let of: Value = serde_json::from_str(reader.text()).unwrap_or(Value::Null);
+    let arenas = arenas(&books, &window.events);
+    let (frames, stacks) = told.written();
+    let blocks: usize = books.blocks.len();
+    let value = json!({
+        "schema": SCHEMA,
+        "options": of.get("options").filter(|options| options.is_object()).unwrap_or(&json!({})),
+        "snapshot": {
+            "blocks": blocks,
+            "left_out": false,
+            "arenas": arenas,
+            "frames": frames,
+            "stacks": stacks,
+        },
+    });
+    Ok(value)
+}
+
+/// After how many entries the device that held most held it.
+fn peak<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
+    let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
+    let mut books = Books::default();
+    while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
+        books.enter(&entry);
+    }
+    let devices = books
+        .sums
+        .iter()
+        .filter(|((place, _), _)| place == "device");
+    let most = devices.max_by_key(|(_, sum)| sum.peak);
+    Ok(most.map_or(0, |(_, sum)| sum.peak_entry))
+}
+
+/// The device of an arena, if a snapshot shows it.
+fn device(books: &Books, arena: u32) -> Option<u32> {
+    let told = books.arena(arena).filter(|told| told.place == "device")?;
+    told.device.filter(|&device| device < MOST_DEVICES)
+}
+
+fn arenas(books: &Books, events: &VecDeque<Shown>) -> Vec<Value> {
+    let mut numbers: Vec<u32> = events.iter().map(|shown| shown.arena).collect();
+    numbers.extend(books.segments.keys().map(|&(arena, _)| arena));
+    numbers.sort_unstable();
+    numbers.dedup();
+    let shown = numbers.into_iter().filter_map(|number| {
+        let device = device(books, number)?;
+        let own = events.iter().filter(|shown| shown.arena == number);
+        let own: Vec<Value> = own.filter_map(event).collect();
+        Some(json!({
+            "device": device,
+            "made_us": 0,
+            "ended_us": null,
+            "segments": segments(books, number),
+            "events": own,
+        }))
+    });
+    shown.collect()
+}
+
+fn event(shown: &Shown) -> Option<Value> {
+    let numbers = [shown.address, shown.size, shown.time_us];
+    let is_exact = numbers.iter().all(|&number| number <= LARGEST);
+    is_exact.then(|| {
+        json!({
+            "action": shown.action,
+            "address": shown.address,
+            "size": shown.size,
+            "time_us": shown.time_us,
+            "stack": shown.stack.number(),
+        })
+    })
+}
+
+/// The segments of an arena with their blocks, which fill them.
+fn segments(books: &Books, arena: u32) -> Vec<Value> {
+    let of = |(number, address): &(u32, u64)| (*number == arena).then_some(*address);
+    let blocks = books.blocks.iter();
+    let blocks: BTreeMap<u64, Held> = blocks
+        .filter_map(|(key, held)| Some((of(key)?, *held)))
+        .collect();
+    let segments = books.segments.iter();
+    let segments: BTreeMap<u64, u64> = segments
+        .filter_map(|(key, size)| Some((of(key)?, *size)))
+        .collect();
+    let shown = segments.into_iter().filter_map(|(start, size)| {
+        let end = start
+            .checked_add(size)
+            .filter(|&end| end <= LARGEST && size > 0)?;
+        let kind = if size <= SLAB { "small" } else { "large" };
+        Some(json!({
+            "address": start,
+            "size": size,
+            "kind": kind,
+            "blocks": filled(&blocks, start, end),
+        }))
+    });
+    shown.collect()
+}
+
+fn filled(blocks: &BTreeMap<u64, Held>, start: u64, end: u64) -> Vec<Value> {
+    let block = |address: u64, to: u64, held: Option<&Held>| {
+        let state = match held {
+            None => "inactive",
+            Some(held) if held.waits => "active_pending_free",
+            Some(_) => "active_allocated",
+        };
+        json!({
+            "address": address,
+            "size": to - address,
+            "requested": held.map_or(0, |held| held.size.min(to - address)),
+            "state": state,
+            "stack": held.and_then(|held| held.stack.number()),
+        })
+    };
+    let mut shown = Vec::new();
+    let mut at = start;
+    let mut inside = blocks.range(start..end).peekable();
+    while let Some((&address, held)) = inside.next() {
+        let next = inside.peek().map_or(end, |(next, _)| **next);
+        let size = held.size.max(1).checked_next_multiple_of(SLOT);
+        let to = address.saturating_add(size.unwrap_or(u64::MAX)).min(next);
+        if address > at {
+            shown.push(block(at, address, None));
+        }
+        shown.push(block(address, to, Some(held)));
+        at = to;
+    }
+    if at < end {
+        shown.push(block(at, end, None));
+    }
+    shown
+}
+
+/// The call stacks that were told of.
+#[derive(Default)]
+struct Told {
+    objects: BTreeMap<u32, String>,
+    stacks: BTreeMap<u32, Vec<RecordFrame>>,
+}
+
+/// The most places of a call stack that a snapshot shows.
+const MOST_FRAMES: usize = 128;
+
+impl Told {
+    fn enter(&mut self, entry: &Entry) {
+        match &entry.found {
+            Found::Mark(Mark::Object { object, file, .. }) => {
+                self.objects.insert(*object, file.clone());
+            }
+            Found::Mark(Mark::Stack { stack, frames }) => {
+                if let Some(number) = stack.number() {
+                    let frames = frames.iter().take(MOST_FRAMES).cloned().collect();
+                    self.stacks.insert(number, frames);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The frames and the stacks, in the form of the statistics.
+    fn written(&self) -> (Vec<Value>, Vec<Value>) {
+        let mut frames = Vec::new();
+        let stacks = self.stacks.iter().map(|(number, places)| {
+            let first = frames.len();
+            frames.extend(places.iter().map(|place| self.frame(place)));
+            let numbers: Vec<usize> = (first..frames.len()).collect();
+            json!({ "stack": number, "frames": numbers })
+        });
+        let stacks: Vec<Value> = stacks.collect();
+        (frames, stacks)
+    }
+
+    fn frame(&self, place: &RecordFrame) -> Value {
+        match place {
+            RecordFrame::Object { object, offset } => {
+                let file = self.objects.get(object).map_or("", String::as_str);
+                json!({ "object": file, "offset": offset, "name": null })
+            }
+            RecordFrame::Address(address) => {
+                json!({ "object": "", "offset": address, "name": null })
+            }
+            RecordFrame::Python {
+                file,
+                line,
+                function,
+            } => json!({ "object": file, "offset": line, "name": function }),
+        }
+    }
+}

@@ -333,8 +333,12 @@ mod tests {
         let sizes = [(700, 1024), (123_457, 123_904), (1 << 20, 1 << 20)];
         let sizes = sizes.map(|(request, size)| (Bytes::new(request), Bytes::new(size)));
         for stack in [StackId::new(1), StackId::NONE] {
-            sizes.map(|(request, size)| ledger.took(stack, request, size));
-            sizes.map(|(request, size)| ledger.gave(stack, request, size));
+            sizes
+                .iter()
+                .for_each(|&(request, size)| ledger.took(stack, request, size));
+            sizes
+                .iter()
+                .for_each(|&(request, size)| ledger.gave(stack, request, size));
         }
         assert!(ledger.sums().live.is_empty());
     }

@@ -87,6 +87,7 @@ fn the_page_holds_every_key_and_no_other() {
         "One arena",
         "Memory past the pool",
         "A request that failed",
+        "Call stacks",
         "The snapshot",
         "Page-locked host memory",
         "Pageable host memory",

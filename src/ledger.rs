@@ -178,8 +178,8 @@ impl Ledger {
         }
         let weight = 1.0 / chance(request, self.distance);
         Some(Held {
-            parts: (weight * PARTS as f64).round() as u64,
-            bytes: (weight * size.get() as f64).round() as u64,
+            parts: (weight * PARTS as f64 + 0.5) as u64,
+            bytes: (weight * size.get() as f64 + 0.5) as u64,
         })
     }
 

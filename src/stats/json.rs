@@ -158,7 +158,7 @@ impl Report<'_> {
         }
         if let Some(snapshots) = self.snapshots {
             out.write_all(b",\n  \"snapshot\": ")?;
-            snapshots.write(out)?;
+            snapshots.write(self.stacks.map(|report| &report.stacks), out)?;
         }
         out.write_all(close.as_bytes())?;
         out.write_all(b"\n")

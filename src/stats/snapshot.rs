@@ -11,7 +11,7 @@ mod text;
 use std::io::{self, Write};
 
 use crate::address::{Address, Bytes};
-use crate::stats::StackId;
+use crate::stats::{StackId, Stacks};
 
 /// The state of a block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -212,11 +212,12 @@ pub struct Snapshots {
 
 impl Snapshots {
     /// Writes the snapshots as a JSON object, indented as a member of the
-    /// top-level object of a file.
+    /// top-level object of a file, with the call stacks in the form that they had
+    /// before there was more to say of them.
     ///
     /// # Errors
     /// What `out` answers.
-    pub(super) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        text::write(self, out)
+    pub(super) fn write(&self, stacks: Option<&Stacks>, out: &mut dyn Write) -> io::Result<()> {
+        text::write(self, stacks.unwrap_or(&Stacks::default()), out)
     }
 }

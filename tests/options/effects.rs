@@ -230,6 +230,16 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "nothing_is_told_where_nothing_is_wanted",
     ),
     (
+        "stacks",
+        "tests/preload/stacks.rs",
+        "sums_are_those_of_the_blocks_and_of_a_sample_about_so",
+    ),
+    (
+        "stack_distance",
+        "tests/preload/stacks.rs",
+        "sums_are_those_of_the_blocks_and_of_a_sample_about_so",
+    ),
+    (
         "trace",
         "tests/preload/history.rs",
         "the_newest_events_fit_the_blocks",

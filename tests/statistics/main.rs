@@ -148,12 +148,34 @@ fn the_text_is_the_json_with_its_keys_in_order() {
     assert!(text.find("\"pid\"") < text.find("\"totals\""));
 }
 
-/// The snapshot comes last and changes nothing before it.
+/// The snapshot comes last, after the call stacks, and both change nothing before
+/// them.
 #[test]
 fn the_snapshot_is_in_the_text() {
     let mut value: Value = serde_json::from_str(&text(&[arena(0)], Some(&snapshots()))).unwrap();
     let snapshot = value.as_object_mut().unwrap().remove("snapshot").unwrap();
+    let stacks = value
+        .as_object_mut()
+        .unwrap()
+        .remove("call_stacks")
+        .unwrap();
     assert_eq!(value, json(&[arena(0)]));
+    for (pointer, expected) in [
+        ("/mode", Value::from("all")),
+        ("/python/version", "3.12".into()),
+        ("/python/reason", Value::Null),
+        ("/objects/0/file", "/usr/lib/a \"quoted\".so".into()),
+        ("/objects/0/build_id", "00ff".into()),
+        ("/frames/0/offset", 4660.into()),
+        ("/frames/1/object", Value::Null),
+        ("/frames/2/function", "forward".into()),
+        ("/stacks/0/frames/2", 2.into()),
+        ("/live/0/bytes", 1024.into()),
+        ("/peak/1/stack", Value::Null),
+        ("/failed/0/count", 2.into()),
+    ] {
+        assert_eq!(stacks.pointer(pointer), Some(&expected), "{pointer}");
+    }
     for (pointer, expected) in [
         ("/blocks", Value::from(2)),
         ("/left_out", false.into()),
@@ -170,6 +192,9 @@ fn the_snapshot_is_in_the_text() {
         ("/arenas/1/segments", Value::Array(Vec::new())),
         ("/frames/0/object", "/usr/lib/a \"quoted\".so".into()),
         ("/frames/1/name", Value::Null),
+        ("/frames/2/object", "train.py".into()),
+        ("/frames/2/offset", 41.into()),
+        ("/frames/2/name", "forward".into()),
         ("/stacks/0/stack", 3.into()),
         ("/stacks/0/frames/1", 0.into()),
     ] {

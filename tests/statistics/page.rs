@@ -88,6 +88,7 @@ fn the_page_holds_every_key_and_no_other() {
         "Who holds it",
         "Memory past the pool",
         "A request that failed",
+        "Call stacks",
         "The snapshot",
         "Page-locked host memory",
         "Pageable host memory",

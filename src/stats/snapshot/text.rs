@@ -10,9 +10,10 @@ use std::io::{self, Write};
 use super::{Action, Event, Segment, Snapshot, Snapshots};
 use crate::address::Address;
 use crate::stats::lines::Lines;
+use crate::stats::{Frame, Stacks};
 
 /// See [`Snapshots::write`].
-pub(super) fn write(snapshots: &Snapshots, out: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write(snapshots: &Snapshots, stacks: &Stacks, out: &mut dyn Write) -> io::Result<()> {
     let mut out = Lines::new(out);
     out.put(format_args!(
         "{{\n    \"blocks\": {},\n    \"left_out\": {},\n    \"arenas\": ",
@@ -20,6 +21,14 @@ pub(super) fn write(snapshots: &Snapshots, out: &mut dyn Write) -> io::Result<()
     ))?;
     out.list(4, &snapshots.arenas, |out, (device, snapshot)| {
         arena(out, *device, snapshot)
+    })?;
+    out.put(format_args!(",\n    \"frames\": "))?;
+    out.list(4, &stacks.frames, |out, place| frame(out, place, stacks))?;
+    out.put(format_args!(",\n    \"stacks\": "))?;
+    out.list(4, &stacks.stacks, |out, (id, frames)| {
+        out.put(format_args!("{{ \"stack\": "))?;
+        out.number(id.number().map(u64::from))?;
+        out.put(format_args!(", \"frames\": {frames:?} }}"))
     })?;
     out.put(format_args!("\n  }}"))
 }
@@ -86,5 +95,25 @@ fn event(out: &mut Lines<'_>, event: &Event) -> io::Result<()> {
         event.time_us
     ))?;
     out.stack(event.stack)?;
+    out.put(format_args!(" }}"))
+}
+
+/// Of Python the file, the line and the function are in the same keys.
+fn frame(out: &mut Lines<'_>, frame: &Frame, stacks: &Stacks) -> io::Result<()> {
+    let (object, offset, name) = match frame {
+        Frame::Native { object, offset } => {
+            let object = object.and_then(|at| stacks.objects.get(at));
+            (object.map_or("", |object| &object.file), *offset, None)
+        }
+        Frame::Python {
+            file,
+            line,
+            function,
+        } => (&**file, line.map_or(0, u64::from), Some(function.as_str())),
+    };
+    out.put(format_args!("{{ \"object\": "))?;
+    out.quoted(Some(object))?;
+    out.put(format_args!(", \"offset\": {offset}, \"name\": "))?;
+    out.quoted(name)?;
     out.put(format_args!(" }}"))
 }

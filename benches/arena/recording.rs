@@ -19,6 +19,7 @@ use vramalloc_core::stats::StackId;
 
 use crate::arguments::Arguments;
 use vramalloc_benches::driver::{Costless, arena_with};
+use vramalloc_benches::workload::{get, put};
 use vramalloc_tests::traces::{Event, events};
 
 const TRACES: [&str; 3] = ["gpt_train", "varlen_train", "llm_infer"];
@@ -117,8 +118,8 @@ impl Least {
             for &(id, size) in events {
                 let block = &mut blocks[usize::try_from(id).unwrap()];
                 match (size, block.take()) {
-                    (Some(size), None) => *block = Some(arena.allocate(size).unwrap()),
-                    (None, Some(address)) => arena.free(address).unwrap(),
+                    (Some(size), None) => *block = Some(get(arena, size)),
+                    (None, Some(address)) => put(arena, address),
                     _ => {}
                 }
             }
@@ -129,7 +130,7 @@ impl Least {
             }
         }
         for address in blocks.iter_mut().filter_map(Option::take) {
-            arena.free(address).unwrap();
+            put(arena, address);
         }
     }
 

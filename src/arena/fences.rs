@@ -255,7 +255,7 @@ impl<D: Driver> Arena<D> {
                 closing.stays_closed();
                 let mut state = self.state.lock();
                 state.counters.epoch_closed();
-                state.counters.history.mark(&Mark::Fence(number));
+                state.counters.history.mark(|| Mark::Fence(number));
                 state.limbo.set_fence(number, fence);
             }
             Ok(None) => {

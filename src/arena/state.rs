@@ -177,7 +177,7 @@ impl<F: Clone> ArenaState<F> {
         then: Then,
         taken: &mut Option<Address>,
     ) -> Vec<Span> {
-        self.counters.history.mark(&Mark::Reached(number));
+        self.counters.history.mark(|| Mark::Reached(number));
         let puts_off = matches!(then, Then::PutOff);
         if !puts_off {
             self.put_back_reclaimable();

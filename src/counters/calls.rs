@@ -72,7 +72,7 @@ impl Counters {
     /// A call of the program waited for the device.
     pub(crate) fn waited(&mut self, waited: Waited) {
         let Waited { ns, budget_ns, .. } = waited;
-        self.history.mark(&Mark::Waited { ns, budget_ns });
+        self.history.mark(|| Mark::Waited { ns, budget_ns });
         let stats = &mut self.stats;
         stats.waits += 1;
         stats.wait_ns = stats.wait_ns.saturating_add(waited.ns);

@@ -14,6 +14,11 @@ use crate::heap::table::Table;
 use crate::recording::{EventClock, Mark, Recording};
 use crate::stats::{Action, Event, StackId};
 
+/// Says that programs come here with an option only. What is called there is compiled
+/// for speed all the same.
+#[cold]
+fn seldom() {}
+
 /// See the module.
 pub(crate) struct History {
     clock: EventClock,
@@ -64,7 +69,7 @@ impl History {
 
     /// Nothing more happens: what was kept is no longer needed.
     pub(crate) fn end(&mut self) {
-        self.mark(&Mark::Ended);
+        self.mark(|| Mark::Ended);
         (self.ring, self.capacity, self.oldest) = (Vec::new(), 0, 0);
         (self.recording, self.notes) = (None, false);
         self.stacks = Table::new(StackId::NONE);
@@ -81,18 +86,20 @@ impl History {
     }
 
     /// Something happened.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&mut self, action: Action, size: Bytes, stack: StackId) {
         if self.notes {
+            seldom();
             self.keep(action, size, stack);
         }
     }
 
     /// Something happened that only a recording tells of.
-    #[inline]
-    pub(crate) fn mark(&mut self, mark: &Mark) {
+    #[inline(always)]
+    pub(crate) fn mark(&mut self, mark: impl FnOnce() -> Mark) {
         if self.notes {
-            self.keep_mark(mark);
+            seldom();
+            self.keep_mark(&mark());
         }
     }
 

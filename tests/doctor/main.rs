@@ -73,8 +73,7 @@ impl Place {
     fn doctor_of(&self, library: &Path, arguments: &[&str]) -> Report {
         let mut command = Command::new(command());
         command
-            .arg("doctor")
-            .arg("--library")
+            .args(["doctor", "-v", "--library"])
             .arg(library)
             .args(arguments)
             .env_clear()
@@ -88,7 +87,7 @@ impl Place {
         } = command.output().unwrap();
         let report = Report {
             code: status.code(),
-            text: String::from_utf8(stdout).unwrap(),
+            text: findings(&String::from_utf8(stdout).unwrap()),
             errors: String::from_utf8_lossy(&stderr).into_owned(),
         };
         for line in report.text.lines() {
@@ -105,6 +104,16 @@ impl Place {
             "{report:?}"
         );
         report
+    }
+}
+
+/// The findings, a line each, without the words that are explained below.
+fn findings(text: &str) -> String {
+    let text = text.split("\n\nwords\n").next().unwrap_or_default();
+    let text = text.trim_end().replace(&format!("\n{:18}", ""), " ");
+    match text.is_empty() {
+        true => text,
+        false => text + "\n",
     }
 }
 

@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 
 use indexmap::IndexMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use vramalloc_core::stats::Metric;
 
 use super::super::statistics::{self, Setting};
-use super::ooms::{Oom, Stacks};
+use super::ooms::Oom;
+use super::owners::Owners;
 use super::past::{Imported, Taken};
+use super::spread::Pieces;
 
 /// One process.
 #[derive(Deserialize)]
@@ -50,7 +52,9 @@ pub(super) struct File {
     pub(super) hosts: Vec<Arena>,
     /// The arena of pageable host memory.
     pub(super) pageable: Option<Arena>,
-    snapshot: Option<Stacks>,
+    pub(super) snapshot: Option<Pieces>,
+    /// Who holds memory; none in older files.
+    pub(super) owners: Option<Owners>,
 }
 
 fn yes() -> bool {
@@ -58,7 +62,7 @@ fn yes() -> bool {
 }
 
 /// A quantity and its peak, in bytes.
-#[derive(Copy, Clone, Deserialize)]
+#[derive(Copy, Clone, Deserialize, Serialize)]
 pub(super) struct Gauge {
     pub(super) current: u64,
     pub(super) peak: u64,
@@ -109,7 +113,6 @@ pub(super) struct Arena {
     /// When the most was reserved.
     #[serde(default, rename = "at_reserved_peak")]
     pub(super) at_peak: Parts,
-    pub(super) fragmentation: f64,
     pub(super) allocations: u64,
     pub(super) frees: u64,
     pub(super) hits: u64,
@@ -155,6 +158,8 @@ pub(super) struct Arena {
     /// `None` in files of libraries that did not count as PyTorch does.
     #[serde(rename = "memory_stats")]
     pub(super) memory: Option<Memory>,
+    /// Who holds its memory; none in older files.
+    pub(super) owners: Option<Owners>,
 }
 
 /// What reserved memory was used for; `idle` is chunks without a live block.
@@ -220,6 +225,14 @@ impl Arena {
         let calls = self.calls.iter().filter(|(kind, _)| of_kind(kind));
         calls.fold(0, |sum, (_, calls)| sum.saturating_add(calls.ns))
     }
+
+    /// The calls that took memory from the driver or gave it back.
+    pub(super) fn memory_calls(&self) -> u64 {
+        let kinds = ["alloc", "free"]
+            .iter()
+            .filter_map(|&kind| self.calls.get(kind));
+        kinds.fold(0, |sum, calls| sum.saturating_add(calls.calls))
+    }
 }
 
 impl File {
@@ -246,7 +259,7 @@ impl File {
     /// The innermost places of a call stack, as text.
     pub(super) fn place(&self, stack: u64) -> String {
         let place = self.snapshot.as_ref();
-        let place = place.and_then(|stacks| stacks.in_words(stack));
+        let place = place.and_then(|pieces| pieces.stacks.in_words(stack));
         place.unwrap_or_else(|| "a call stack that is not in the file".to_owned())
     }
 }

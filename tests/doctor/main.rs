@@ -279,7 +279,7 @@ os._exit(0)
     let report = Place::new("unfinished").doctor(&["--", "python3", "-c", script]);
     report.no_problem();
     report.finds("ok", "doors", "cuMemAlloc_v2");
-    report.finds("ok", "verdict", "1 allocations of python3 were served");
+    report.finds("ok", "verdict", "1 allocation of python3 was served");
 }
 
 /// A program that never calls `cudaMalloc` has something to do with us all the
@@ -318,7 +318,7 @@ fn memory_past_the_pool_is_named_and_counted() {
     let report = place.doctor(&["--", "sh", "-c", &command]);
     report.finds("ok", "verdict", "2 allocations of sh went past the pool");
     let both = place.doctor(&["--", &program("families.driver"), "plain:4M", "virtual:4M"]);
-    let verdict = "1 allocations of families.driver were served; 1 more went past the pool";
+    let verdict = "1 allocation of families.driver was served; 1 more went past the pool";
     both.finds("ok", "verdict", verdict);
     place
         .doctor(&["--", &program("basics.driver")])

@@ -30,6 +30,7 @@ use self::program::{Program, Ways};
 use self::trial::Served;
 use super::library;
 use super::output::show;
+use super::units::count;
 
 /// The runtimes that are looked for if no program says which it wants.
 const RUNTIMES: [&str; 5] = [
@@ -404,8 +405,9 @@ fn verdict(program: &Program, ways: &Ways, served: Option<Served>, findings: &mu
         Some(Served { pool: 0, past }) => findings.told(
             "verdict",
             format_args!(
-                "nothing stands in the way: {past} allocations of {name} went past the pool, and \
-                 none to it; {PAST}"
+                "nothing stands in the way: {} of {name} went past the pool, and none to it; \
+                 {PAST}",
+                count(past, "allocation")
             ),
         ),
         Some(Served { pool, past }) => {
@@ -416,7 +418,9 @@ fn verdict(program: &Program, ways: &Ways, served: Option<Served>, findings: &mu
             findings.told(
                 "verdict",
                 format_args!(
-                    "nothing stands in the way: {pool} allocations of {name} were served{more}"
+                    "nothing stands in the way: {} of {name} {} served{more}",
+                    count(pool, "allocation"),
+                    if pool == 1 { "was" } else { "were" }
                 ),
             );
         }

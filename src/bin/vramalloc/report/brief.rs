@@ -116,26 +116,27 @@ impl DeviceBrief {
 
     /// The lines below the title; `ends`: when the current figures were taken.
     pub(super) fn facts(&self, ends: &str, out: &mut Lines) {
-        let past = match self.past_pool_bytes.peak {
-            0 => String::new(),
-            past => format!(", and {} past the pool", bytes(past)),
-        };
         let (live, reserved) = (self.live_bytes.peak, self.reserved_bytes.peak);
-        out.fact("used at most", format_args!("{}{past}", bytes(live)));
-        let more = share(reserved.saturating_sub(live), live);
+        let past = bytes(self.past_pool_bytes.peak);
+        let used = match (live, self.past_pool_bytes.peak) {
+            (_, 0) => bytes(live),
+            (0, _) => format!("{past}, all past the pool"),
+            (_, _) => format!("{}, and {past} past the pool", bytes(live)),
+        };
+        out.fact("used at most", used);
         let more = match live {
             0 => String::new(),
-            _ => format!(" ({more} more)"),
+            _ => format!(" ({} more)", share(reserved.saturating_sub(live), live)),
         };
-        out.fact(
-            "reserved",
-            format_args!("{} at most{more}", bytes(reserved)),
-        );
-        out.fact(
-            "cached",
-            format_args!("{}, {ends}", bytes(self.cached_bytes)),
-        );
-        out.fact("driver calls", saved(self.saved()));
+        if reserved > 0 || self.requests > 0 {
+            out.fact(
+                "reserved",
+                format_args!("{} at most{more}", bytes(reserved)),
+            );
+            let cached = bytes(self.cached_bytes);
+            out.fact("cached", format_args!("{cached}, {ends}"));
+            out.fact("driver calls", saved(self.saved()));
+        }
         out.fact("failures", self.failures());
         let room = out.width.saturating_sub(INDENT);
         if let Some(held) = owners::in_words(&self.owners, room) {

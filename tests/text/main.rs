@@ -183,10 +183,12 @@ fn reports() {
         .file("train.json", &samples::training())
         .file("short.json", &samples::out_of_memory())
         .file("mixed.json", &samples::mixed())
+        .file("owners.json", &samples::with_owners())
         .file("0.json", &samples::rank(0))
         .file("1.json", &samples::rank(1));
     insta::assert_snapshot!("report_of_a_training", place.all(&["report", "train.json"]));
     insta::assert_snapshot!("report_of_a_failure", place.all(&["report", "short.json"]));
+    insta::assert_snapshot!("report_with_owners", place.all(&["report", "owners.json"]));
     insta::assert_snapshot!(
         "report_with_everything",
         place.all(&["report", "--table", "mixed.json"])

@@ -149,6 +149,8 @@ fn written(rank: u32, contents: &Contents) -> Value {
         lanes: "unused",
         control: "on",
         families: &contents.families,
+        libraries: &[],
+        elsewhere: &[],
         imports: &contents.imports,
         arenas: &contents.arenas,
         snapshots: contents.snapshots.as_ref(),
@@ -175,14 +177,30 @@ pub(crate) fn with_owners() -> String {
         ..Contents::default()
     };
     let mut statistics = written(0, &contents);
-    let owner = |owner: &str, mib: u64| json!({ "owner": owner, "bytes": mib << 19, "peak_bytes": mib << 20 });
-    let owners = [
-        owner("cuBLAS", 512),
-        owner("PyTorch", 61_000),
-        owner("NCCL", 3_072),
-        owner("CUDA itself and others", 600),
-    ];
-    statistics["owners"] = json!([{ "device": 0, "owners": owners }]);
+    let owner = |owner: &str, mib: u64| {
+        let past = if owner == "libnccl.so.2" {
+            3_u64 << 30
+        } else {
+            0
+        };
+        json!({
+            "device": 0,
+            "owner": owner,
+            "file": null,
+            "bytes": mib << 18,
+            "peak_bytes": mib << 20,
+            "past_pool_bytes": past,
+        })
+    };
+    statistics["owners"] = json!([
+        owner("libc10_cuda.so", 61_000),
+        owner("libcublasLt.so.12", 500),
+        owner("libcublas.so.12", 12),
+        owner("libnccl.so.2", 0),
+        owner("train", 1_088),
+    ]);
+    let (bytes, asked) = (600_u64 << 20, 1_007_000_000_u64);
+    statistics["elsewhere"] = json!([{ "device": 0, "bytes": bytes, "asked_unix_ms": asked }]);
     statistics.to_string()
 }
 
@@ -267,6 +285,7 @@ pub(crate) fn mixed() -> String {
             bytes: gauge(current, peak),
             calls: 12,
             refused,
+            ..FamilyStats::default()
         },
     };
     let import = |way, mib| ImportReport {

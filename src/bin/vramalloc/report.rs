@@ -238,6 +238,9 @@ fn read(files: impl Iterator<Item = Read>) -> (Vec<Named>, Vec<String>) {
 /// Everything about one process, the summary first.
 fn tell(file: &File, whole: bool, out: &mut Lines) {
     summary::process(file, out);
+    for device in file.devices() {
+        owners::tell(file, device, out);
+    }
     for (i, arena) in file.arenas.iter().enumerate() {
         let same = |other: &&Arena| (other.device, other.lane) == (arena.device, arena.lane);
         let alike = file.arenas.iter().filter(same).count();

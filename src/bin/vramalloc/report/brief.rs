@@ -5,8 +5,6 @@
 //! Several contexts or lanes of a device count as one. Their peaks need not have
 //! been at the same moment, so the sums are bounds ("at most").
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
 use vramalloc_core::Bytes;
 use vramalloc_core::config::{Host, find, load, variable};
@@ -14,6 +12,7 @@ use vramalloc_core::config::{Host, find, load, variable};
 use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::output::plain;
+use super::super::screen::PROSE;
 use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, File, Gauge};
 use super::owners::{self, Owner};
@@ -48,6 +47,8 @@ pub(super) struct DeviceBrief {
     refused_past_pool: u64,
     bad_frees: u64,
     owners: Vec<Owner>,
+    /// What CUDA itself and other processes have, if that is known.
+    elsewhere_bytes: Option<u64>,
 }
 
 impl DeviceBrief {
@@ -62,10 +63,6 @@ impl DeviceBrief {
             peak: sum(peak),
         };
         let total = arenas.iter().find_map(|arena| arena.device_total);
-        let told = file.owners.iter().map(|owners| (0, owners));
-        let of_arenas = file.arenas.iter();
-        let of_arenas = of_arenas.filter_map(|arena| Some((arena.device, arena.owners.as_ref()?)));
-        let told: Vec<_> = told.chain(of_arenas).collect();
         let (past_pool_bytes, refused) = past::on(file, device);
         DeviceBrief {
             device,
@@ -87,7 +84,8 @@ impl DeviceBrief {
             out_of_memory_at_limit: sum(|arena| arena.limit_ooms),
             refused_past_pool: refused,
             bad_frees: sum(|arena| arena.bad_frees),
-            owners: owners::on(device, &told),
+            owners: owners::on(file, device),
+            elsewhere_bytes: owners::elsewhere(file, device),
         }
     }
 
@@ -138,8 +136,8 @@ impl DeviceBrief {
             out.fact("driver calls", saved(self.saved()));
         }
         out.fact("failures", self.failures());
-        let room = out.width.saturating_sub(INDENT);
-        if let Some(held) = owners::in_words(&self.owners, room) {
+        let room = out.width.min(PROSE).saturating_sub(INDENT);
+        if let Some(held) = owners::in_words(&self.owners, self.elsewhere_bytes, room) {
             out.fact("held most", held);
         }
     }
@@ -206,11 +204,6 @@ pub(super) struct Brief {
 
 impl Brief {
     pub(super) fn new(file: &File) -> Brief {
-        let arenas = file.arenas.iter().map(|arena| arena.device);
-        let mut devices: Vec<u64> = arenas.chain(past::on_devices(file)).collect();
-        devices.sort_unstable();
-        devices.dedup();
-        let devices = devices.into_iter();
         Brief {
             program: file.program.clone(),
             pid: file.pid,
@@ -220,7 +213,7 @@ impl Brief {
             started_unix_ms: file.started,
             ended_unix_ms: file.ended,
             r#final: file.last,
-            devices: devices
+            devices: (file.devices())
                 .map(|device| DeviceBrief::new(file, device))
                 .collect(),
         }
@@ -300,27 +293,14 @@ pub(super) fn rows(briefs: &[Brief], most: usize, out: &mut Lines) {
         out.fact("not shown", format_args!("{more} more, each with less"));
     }
     out.fact("driver calls", saved(sum));
-    let room = out.width.saturating_sub(INDENT);
-    if let Some(held) = owners::in_words(&of_all(briefs), room) {
+    let room = out.width.min(PROSE).saturating_sub(INDENT);
+    if let Some(held) = owners::in_words(&of_all(briefs), None, room) {
         out.fact("held most", held);
     }
 }
 
 /// The owners on all devices together.
 fn of_all(briefs: &[Brief]) -> Vec<Owner> {
-    let mut sums: BTreeMap<&str, Owner> = BTreeMap::new();
     let devices = briefs.iter().flat_map(|brief| &brief.devices);
-    for one in devices.flat_map(|device| &device.owners) {
-        let Owner { owner, .. } = one;
-        let sum = sums.entry(owner).or_insert_with(|| Owner {
-            bytes: 0,
-            peak_bytes: 0,
-            ..one.clone()
-        });
-        sum.bytes = sum.bytes.saturating_add(one.bytes);
-        sum.peak_bytes = sum.peak_bytes.saturating_add(one.peak_bytes);
-    }
-    let mut sums: Vec<Owner> = sums.into_values().collect();
-    sums.sort_by_key(|owner| std::cmp::Reverse(owner.peak_bytes));
-    sums
+    owners::summed(devices.flat_map(|device| device.owners.iter().cloned()))
 }

@@ -4,7 +4,7 @@
 //! the start or not at all. Keys that were added to the schema's first version
 //! later are `None`, 0 or empty if the file is older.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,8 @@ use vramalloc_core::stats::Metric;
 
 use super::super::statistics::{self, Setting};
 use super::ooms::Oom;
-use super::owners::Owners;
-use super::past::{Imported, Taken};
+use super::owners::{Elsewhere, Owned};
+use super::past::{self, Imported, Taken};
 use super::spread::Pieces;
 
 /// One process.
@@ -53,8 +53,11 @@ pub(super) struct File {
     /// The arena of pageable host memory.
     pub(super) pageable: Option<Arena>,
     pub(super) snapshot: Option<Pieces>,
-    /// Who holds memory; none in older files.
-    pub(super) owners: Option<Owners>,
+    /// Who holds memory of devices, and what others have; none in older files.
+    #[serde(default)]
+    pub(super) owners: Vec<Owned>,
+    #[serde(default)]
+    pub(super) elsewhere: Vec<Elsewhere>,
 }
 
 fn yes() -> bool {
@@ -158,8 +161,6 @@ pub(super) struct Arena {
     /// `None` in files of libraries that did not count as PyTorch does.
     #[serde(rename = "memory_stats")]
     pub(super) memory: Option<Memory>,
-    /// Who holds its memory; none in older files.
-    pub(super) owners: Option<Owners>,
 }
 
 /// What reserved memory was used for; `idle` is chunks without a live block.
@@ -249,6 +250,13 @@ impl File {
         self.ended
             .saturating_sub(self.started)
             .saturating_mul(1_000_000)
+    }
+
+    /// The devices that it had memory of, in their order.
+    pub(super) fn devices(&self) -> impl Iterator<Item = u64> {
+        let arenas = self.arenas.iter().map(|arena| arena.device);
+        let all: BTreeSet<u64> = arenas.chain(past::on_devices(self)).collect();
+        all.into_iter()
     }
 
     /// The value of an option; `None` if the library had no such option.

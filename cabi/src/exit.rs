@@ -2,7 +2,9 @@
 //!
 //! A process that ends without running handlers leaves what was written last:
 //! with the option `stats_interval_s` a thread writes the statistics in
-//! between. Cost: nothing until the end; with the option, a sleeping thread.
+//! between: soon after the start, and then less and less often, up to the
+//! interval that the option says. Cost: nothing until the end; with the option, a
+//! sleeping thread, and a write of some milliseconds at each interval.
 
 use std::panic::catch_unwind;
 use std::thread;
@@ -56,6 +58,10 @@ ctor::declarative::ctor! {
     }
 }
 
+/// When the first version is written, at the latest: who has just begun is killed
+/// most often.
+const FIRST: Duration = Duration::from_secs(1);
+
 /// Sleeps for so long, and looks for orders meanwhile.
 fn sleep(interval: Duration) {
     const NAP: Duration = Duration::from_secs(1);
@@ -83,11 +89,13 @@ fn keep_writing(start: &'static Start) {
         return;
     }
     let write = move || {
+        let mut pause = FIRST.min(interval);
         loop {
-            sleep(interval);
+            sleep(pause);
             if !dump::write_between(start) {
                 return;
             }
+            pause = pause.saturating_mul(2).min(interval);
         }
     };
     if let Err(error) = threads::spawn("stats", write) {

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod kept;
 mod last_line;
+mod shells;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -147,8 +149,14 @@ fn a_bad_option_stops_before_anything_starts() {
     let place = Place::new("bad_options");
     for (options, named) in [
         (["--limit", "12Q"], ["limit", "12Q", "a size such as"]),
-        (["--strategy", "best"], ["strategy", "best", "auto_growth"]),
-        (["--free-sync", ""], ["free_sync", "\"\"", "deferred"]),
+        (
+            ["--option", "strategy=best"],
+            ["strategy", "best", "auto_growth"],
+        ),
+        (
+            ["--option", "free_sync="],
+            ["free_sync", "\"\"", "deferred"],
+        ),
         (["--stats", "a%x"], ["stats", "a%x", "%e"]),
         (
             ["--stats", "/no/such/dir/f.json"],
@@ -181,6 +189,8 @@ fn a_bad_option_stops_before_anything_starts() {
 fn an_unknown_option_of_run_is_named_with_the_nearest() {
     let place = Place::new("unknown_option");
     for (options, named) in [
+        (["--strategy", "auto_grow"], ["'auto_grow'", "auto_growth"]),
+        (["--free-sync", "stricter"], ["'stricter'", "immediate"]),
         (["--limt", "16G"], ["--limt", "--limit"]),
         (
             ["--strategie=auto_growth", "-q"],
@@ -372,44 +382,41 @@ fn a_library_in_a_folder_with_a_space_is_named() {
 #[test]
 fn options_lists_values_in_force_and_where_they_come_from() {
     let place = Place::new("options");
-    let mut command = place.command(&["options"]);
-    command
-        .env("VRAMALLOC_CONF", "limit:8G,frobnicate:1")
-        .env("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-        .env("FLAGS_fast_eager_deletion_mode", "False");
-    let (code, out, errors) = output(command);
+    let options = |arguments: &[&str]| {
+        let mut command = place.command(&[&["options"], arguments].concat());
+        command
+            .env("VRAMALLOC_CONF", "limit:8G,frobnicate:1")
+            .env("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+            .env("FLAGS_fast_eager_deletion_mode", "False");
+        let (code, out, errors) = output(command);
+        assert_eq!(errors.lines().count(), 1);
+        assert!(
+            errors.starts_with("vramalloc: VRAMALLOC_CONF: unknown option"),
+            "{errors}"
+        );
+        (code, out)
+    };
+    let (code, out) = options(&["-v"]);
     assert_eq!(code, Some(0));
-    let lines: Vec<Vec<&str>> = out
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    assert!(
-        lines.contains(&vec!["limit", "8GiB", "VRAMALLOC_CONF"]),
-        "{out}"
-    );
+    let lines: Vec<&str> = out.lines().collect();
     // Another name shows what the option has come to, and what has no effect
     // whether it was given.
     for line in [
-        "gpu_memory_limit_mb limit = 8GiB VRAMALLOC_CONF",
-        "backend not given",
-        "expandable_segments True PYTORCH_ALLOC_CONF",
+        "limit = 8GiB (VRAMALLOC_CONF)",
+        "gpu_memory_limit_mb: limit = 8GiB (VRAMALLOC_CONF)",
+        "backend: not given",
+        "expandable_segments = True (PYTORCH_ALLOC_CONF)",
+        "free_sync = strict (FLAGS_fast_eager_deletion_mode)",
+        "trace = 0 (default)",
     ] {
-        assert!(lines.iter().any(|words| words.join(" ") == line), "{line}");
+        assert!(lines.contains(&line), "{line}: {out}");
     }
-    // What is too wide for one line takes two.
-    let sync = lines
-        .iter()
-        .position(|line| *line == ["free_sync", "strict"]);
-    let from = sync.and_then(|at| lines.get(at + 1));
-    assert_eq!(
-        from,
-        Some(&vec!["from", "FLAGS_fast_eager_deletion_mode"]),
-        "{out}"
-    );
     let flat = out.split_whitespace().collect::<Vec<_>>().join(" ");
     for row in OPTIONS {
         assert!(
-            lines.iter().any(|line| line.first() == Some(&row.key)),
+            lines
+                .iter()
+                .any(|line| line.split([' ', ':']).next() == Some(row.key)),
             "{}",
             row.key
         );
@@ -419,9 +426,46 @@ fn options_lists_values_in_force_and_where_they_come_from() {
         }
     }
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
-    assert_eq!(errors.lines().count(), 1);
-    assert!(
-        errors.starts_with("vramalloc: VRAMALLOC_CONF: unknown option"),
-        "{errors}"
+
+    let rows = |arguments: &[&str]| {
+        let (code, out) = options(arguments);
+        assert_eq!(code, Some(0), "{out}");
+        let lines = out.lines().take_while(|line| !line.is_empty());
+        let rows = lines.map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+        rows.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        rows(&["--changed"]),
+        [
+            "OPTION VALUE DEFAULT FROM",
+            "limit 8GiB none VRAMALLOC_CONF",
+            "free_sync strict deferred FLAGS_fast_eager_deletion_mode",
+        ]
     );
+    let all = rows(&[]);
+    for row in ["limit 8GiB (VRAMALLOC_CONF)", "trace 0"] {
+        assert!(all.iter().any(|line| line == row), "{row}: {all:?}");
+    }
+}
+
+#[test]
+fn options_are_found_by_any_of_their_names_or_a_near_one_is_told() {
+    let place = Place::new("option_names");
+    let found = |pattern: &str| {
+        let (code, out, errors) = output(place.command(&["options", "--json", pattern]));
+        assert_eq!(code, Some(0), "{pattern}: {errors}");
+        let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let found = found.as_array().unwrap().iter();
+        let keys = found.map(|option| option["option"].as_str().unwrap().to_owned());
+        keys.collect::<Vec<_>>()
+    };
+    assert_eq!(found("stats_i"), ["stats_interval_s"]);
+    assert_eq!(found("GPU_MEMORY_LIMIT"), ["limit", "gpu_memory_limit_mb"]);
+    assert_eq!(found("flags_fast_e*mode"), ["fast_eager_deletion_mode"]);
+    for (pattern, near) in [("stratgy", "strategy"), ("LIMBO_BUGET", "limbo_budget")] {
+        let (code, _, errors) = output(place.command(&["options", pattern]));
+        let expected = format!("vramalloc: no option fits \"{pattern}\"; did you mean {near}?");
+        assert_eq!((code, errors), (Some(2), expected));
+    }
+    assert_eq!(output(place.command(&["options", "[a"])).0, Some(2));
 }

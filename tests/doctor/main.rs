@@ -73,8 +73,7 @@ impl Place {
     fn doctor_of(&self, library: &Path, arguments: &[&str]) -> Report {
         let mut command = Command::new(command());
         command
-            .arg("doctor")
-            .arg("--library")
+            .args(["doctor", "-v", "--library"])
             .arg(library)
             .args(arguments)
             .env_clear()
@@ -88,7 +87,7 @@ impl Place {
         } = command.output().unwrap();
         let report = Report {
             code: status.code(),
-            text: String::from_utf8(stdout).unwrap(),
+            text: findings(&String::from_utf8(stdout).unwrap()),
             errors: String::from_utf8_lossy(&stderr).into_owned(),
         };
         for line in report.text.lines() {
@@ -105,6 +104,16 @@ impl Place {
             "{report:?}"
         );
         report
+    }
+}
+
+/// The findings, a line each, without the words that are explained below.
+fn findings(text: &str) -> String {
+    let text = text.split("\n\nwords\n").next().unwrap_or_default();
+    let text = text.trim_end().replace(&format!("\n{:18}", ""), " ");
+    match text.is_empty() {
+        true => text,
+        false => text + "\n",
     }
 }
 
@@ -270,7 +279,7 @@ os._exit(0)
     let report = Place::new("unfinished").doctor(&["--", "python3", "-c", script]);
     report.no_problem();
     report.finds("ok", "doors", "cuMemAlloc_v2");
-    report.finds("ok", "verdict", "1 allocations of python3 were served");
+    report.finds("ok", "verdict", "1 allocation of python3 was served");
 }
 
 /// A program that never calls `cudaMalloc` has something to do with us all the
@@ -309,7 +318,7 @@ fn memory_past_the_pool_is_named_and_counted() {
     let report = place.doctor(&["--", "sh", "-c", &command]);
     report.finds("ok", "verdict", "2 allocations of sh went past the pool");
     let both = place.doctor(&["--", &program("families.driver"), "plain:4M", "virtual:4M"]);
-    let verdict = "1 allocations of families.driver were served; 1 more went past the pool";
+    let verdict = "1 allocation of families.driver was served; 1 more went past the pool";
     both.finds("ok", "verdict", verdict);
     place
         .doctor(&["--", &program("basics.driver")])

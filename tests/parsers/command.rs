@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use vramalloc_command::parsers;
+use vramalloc_command::parsers::{self, Form};
 
 /// Statistics files of any content, separated by zero bytes.
 pub fn report(data: &[u8]) {
     let files: Vec<&[u8]> = data.split(|&byte| byte == 0).take(8).collect();
-    for merge in [false, true] {
-        let (text, errors) = parsers::report(&files, merge);
+    for form in [Form::Each, Form::Merged, Form::Json] {
+        let (text, errors) = parsers::report(&files, form);
         assert!(errors.len() <= files.len());
         text.lines().for_each(super::is_plain);
         errors.iter().for_each(|error| super::is_plain(error));
@@ -134,8 +134,8 @@ fn undo(event: &Value, segments: &mut BTreeMap<u64, u64>, blocks: &mut BTreeMap<
 /// A statistics file of ours has a report, alone and as a rank of a job.
 pub(crate) fn reads(data: &[u8]) {
     report(data);
-    for merge in [false, true] {
-        let (text, errors) = parsers::report(&[data], merge);
+    for form in [Form::Each, Form::Merged, Form::Json] {
+        let (text, errors) = parsers::report(&[data], form);
         assert_eq!(errors, [""; 0]);
         assert!(!text.is_empty());
     }

@@ -101,7 +101,7 @@ fn one_that_fragmentation_stood_in_the_way_of() {
             "fragmentation in the way: there was enough in sum, but the largest piece was 212.0 \
              MiB too small",
             "asked for by forward\u{fffd}[31m live blocks by size",
-            "175 x 64.0 MiB 10.9 GiB 80.0 % 400 x 7.0 MiB 2.7 GiB 20.0 %",
+            "blocks of in all of live 175 64.0 MiB 10.9 GiB 80.0 % 400 7.0 MiB 2.7 GiB 20.0 %",
             "10.9 GiB in 175 blocks: libtorch.so+0x1234 < forward\u{fffd}[31m 2.7 GiB in 400 \
              blocks: a call stack that is not in the file",
             "No option that these numbers point to: free memory lay between the live blocks",
@@ -249,7 +249,7 @@ fn a_program_that_takes_all_there_is() {
             "the device had no more. device 254.0 MiB free of 1.0 GiB; 770.0 MiB reserved by this \
              process when it came",
             "in the end 768.0 MiB reserved: 768.0 MiB live, 0 B cached, 0 B in limbo",
-            "3 x 256.0 MiB 768.0 MiB 100.0 %",
+            "blocks of in all of live 3 256.0 MiB 768.0 MiB 100.0 %",
             "those that held most: 768.0 MiB in 3 blocks: oom.dynamic+0x",
             "asked for by oom.dynamic+0x",
             &format!("number {ooms} of {ooms}, "),

@@ -13,7 +13,9 @@ mod failed;
 mod files;
 mod merge;
 mod past;
+mod spread;
 mod table;
+mod ways;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,7 +69,7 @@ pub(crate) fn directory(files: &[(&str, &str)]) -> PathBuf {
 /// The report of one file with this text, which has no fault.
 #[track_caller]
 pub(crate) fn report_of(text: &str) -> String {
-    let answer = report(&directory(&[("s.json", text)]), &["s.json"]);
+    let answer = report(&directory(&[("s.json", text)]), &["--table", "s.json"]);
     assert_eq!((answer.code, answer.errors.as_str()), (Some(0), ""));
     answer.out
 }

@@ -30,6 +30,7 @@ use self::program::{Program, Ways};
 use self::trial::Served;
 use super::library;
 use super::output::show;
+use super::units::count;
 
 /// The runtimes that are looked for if no program says which it wants.
 const RUNTIMES: [&str; 5] = [
@@ -48,12 +49,17 @@ const LISTED: usize = 3;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-One finding per line: ok, note, or problem with what to do about it. The exit \
-status is 0 where nothing stands in the way, 1 where there is a problem.
+A finding is ok, a note, or a problem with what to do about it. What is ok, and \
+options that have their default value, are shown with -v. The exit status is 0 \
+where nothing stands in the way, 1 where there is a problem.
 
 With a program, that is examined and then run once under the library; its \
 standard output goes to standard error.")]
 pub(crate) struct Arguments {
+    /// Also show what is as it should be
+    #[arg(long, short)]
+    verbose: bool,
+
     /// Examine the program, but do not run it
     #[arg(long)]
     no_trial: bool,
@@ -69,7 +75,7 @@ pub(crate) struct Arguments {
 
 /// Prints the findings. Returns the exit status.
 pub(crate) fn doctor(arguments: &Arguments) -> u8 {
-    let mut findings = Findings::default();
+    let mut findings = Findings::new(arguments.verbose);
     let loader = Loader::new(env::var_os("LD_LIBRARY_PATH"));
     if let Some(library) = find_library(arguments, &mut findings) {
         needs(&library, &loader, &mut findings);
@@ -87,6 +93,15 @@ pub(crate) fn doctor(arguments: &Arguments) -> u8 {
         1 => findings.note("verdict", "one problem stands in the way"),
         n => findings.note("verdict", format_args!("{n} problems stand in the way")),
     }
+    match findings.untold() {
+        0 => {}
+        1 => findings.told("others", "one finding is as it should be (-v shows it)"),
+        n => findings.told(
+            "others",
+            format_args!("{n} findings are as they should be (-v shows them)"),
+        ),
+    }
+    findings.explain();
     show(&findings.take()).max(status)
 }
 
@@ -130,7 +145,7 @@ fn machine(library: &Loaded, loader: &Loader, findings: &mut Findings) {
     }
     surroundings(library, library, loader, findings);
     if findings.problems() == 0 {
-        findings.ok(
+        findings.told(
             "verdict",
             "nothing stands in the way; vramalloc doctor -- program says more",
         );
@@ -383,15 +398,16 @@ fn verdict(program: &Program, ways: &Ways, served: Option<Served>, findings: &mu
             "verdict",
             format_args!("no allocation of {name} was seen in this run"),
         ),
-        Some(Served { pool: 0, past: 0 }) => findings.ok(
+        Some(Served { pool: 0, past: 0 }) => findings.told(
             "verdict",
             format_args!("nothing to do: {name} uses no CUDA memory"),
         ),
-        Some(Served { pool: 0, past }) => findings.ok(
+        Some(Served { pool: 0, past }) => findings.told(
             "verdict",
             format_args!(
-                "nothing stands in the way: {past} allocations of {name} went past the pool, and \
-                 none to it; {PAST}"
+                "nothing stands in the way: {} of {name} went past the pool, and none to it; \
+                 {PAST}",
+                count(past, "allocation")
             ),
         ),
         Some(Served { pool, past }) => {
@@ -399,14 +415,16 @@ fn verdict(program: &Program, ways: &Ways, served: Option<Served>, findings: &mu
                 0 => String::new(),
                 _ => format!("; {past} more went past the pool, counted and capped"),
             };
-            findings.ok(
+            findings.told(
                 "verdict",
                 format_args!(
-                    "nothing stands in the way: {pool} allocations of {name} were served{more}"
+                    "nothing stands in the way: {} of {name} {} served{more}",
+                    count(pool, "allocation"),
+                    if pool == 1 { "was" } else { "were" }
                 ),
             );
         }
-        None if ways.any() => findings.ok(
+        None if ways.any() => findings.told(
             "verdict",
             format_args!("nothing stands in the way of {name}"),
         ),
@@ -414,7 +432,7 @@ fn verdict(program: &Program, ways: &Ways, served: Option<Served>, findings: &mu
             "verdict",
             format_args!("only a trial run tells whether {name} uses CUDA"),
         ),
-        None => findings.ok(
+        None => findings.told(
             "verdict",
             format_args!("nothing to do: {name} uses no CUDA"),
         ),

@@ -10,19 +10,22 @@
 //! From the ground up. A module imports from the floors below it, or from its
 //! own without a circle; `ci/floors` reads this list.
 //!
-//! 1. `output`, `lines`, `units`, `library`, `child`, `notes`, `written`,
-//!    `statistics`, `families`, `pages`: printing, and the form of numbers; the
-//!    library's file, the program that runs under it, and what its processes
-//!    said and wrote; processes that run now.
-//! 2. `run`, `doctor`, `options`, `status`, `snapshot`: four subcommands, and
-//!    what `vramalloc report --snapshot` writes.
+//! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
+//!    `library`, `child`, `notes`, `written`, `statistics`, `families`, `pages`:
+//!    the form of what is printed; the library's file, the program that runs
+//!    under it, and what its processes said and wrote; processes that run now.
+//! 2. `doctor`, `options`, `status`, `shells`, `snapshot`: subcommands, and what
+//!    `vramalloc report --snapshot` writes.
 //! 3. `report`, `recording`, `order`: the subcommands of these names, and those that
 //!    ask something of a running process.
-//! 4. `parsers`: those of files, for tests.
+//! 4. `run`: the subcommand, which also prints a report.
+//! 5. `parsers`: those of files, for tests.
 
 mod child;
 mod doctor;
 mod families;
+mod gloss;
+mod grid;
 mod library;
 mod lines;
 mod notes;
@@ -32,9 +35,12 @@ mod output;
 mod pages;
 #[doc(hidden)]
 pub mod parsers;
+mod progress;
 mod recording;
 mod report;
 mod run;
+mod screen;
+mod shells;
 mod snapshot;
 mod statistics;
 mod status;
@@ -43,15 +49,18 @@ mod written;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[derive(Parser)]
 #[command(
     version,
     about = "GPU memory for unmodified CUDA programs: safe, observable, capped and fast",
-    after_help = "Example: vramalloc run --limit 16G -- python train.py"
+    after_help = "Example: vramalloc run --report --limit 16G -- python train.py"
 )]
 struct Command {
+    #[command(flatten)]
+    color: colorchoice_clap::Color,
+
     #[command(subcommand)]
     action: Action,
 }
@@ -62,9 +71,9 @@ enum Action {
     Run(run::Arguments),
     /// Say what would be caught in a program, how, and what stands in the way
     Doctor(doctor::Arguments),
-    /// List all options with the values in force in this environment
-    Options,
-    /// Summarise statistics that a program wrote
+    /// List the options with the values in force in this environment
+    Options(options::Arguments),
+    /// Say what statistics that a program wrote mean
     Report(report::Arguments),
     /// Tell of a recording that a program wrote (option record)
     Recording(recording::Arguments),
@@ -76,20 +85,39 @@ enum Action {
     Trim(order::TrimArguments),
     /// Set the limit of a running process
     Limit(order::LimitArguments),
+    /// Print what completes the command's arguments in a shell
+    Completions(shells::CompletionsArguments),
+    /// Write the manual's pages into a folder
+    #[command(hide = true)]
+    Man(shells::ManArguments),
+}
+
+/// The command, as wide as where its help is shown.
+fn command() -> clap::Command {
+    Command::command()
+        .term_width(screen::width().min(screen::PROSE))
+        .mut_arg("color", |color| {
+            color.display_order(900).help("When text is coloured")
+        })
 }
 
 /// Does what the arguments of the process say.
 pub fn main() -> ExitCode {
-    let status = match Command::parse().action {
+    let matches = command().get_matches();
+    let parsed = Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    parsed.color.write_global();
+    let status = match parsed.action {
         Action::Run(arguments) => run::run(&arguments),
         Action::Doctor(arguments) => doctor::doctor(&arguments),
-        Action::Options => options::options(),
+        Action::Options(arguments) => options::options(&arguments),
         Action::Report(arguments) => report::report(&arguments),
         Action::Recording(arguments) => recording::recording(&arguments),
         Action::Status(arguments) => status::status(&arguments),
         Action::Dump(arguments) => order::dump(&arguments),
         Action::Trim(arguments) => order::trim(&arguments),
         Action::Limit(arguments) => order::limit(&arguments),
+        Action::Completions(arguments) => shells::completions(&arguments, command()),
+        Action::Man(arguments) => shells::man(&arguments, command()),
     };
     ExitCode::from(status)
 }

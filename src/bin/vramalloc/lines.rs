@@ -1,25 +1,55 @@
-//! Text that grows by lines of at most 80 columns.
+//! Text that grows by lines, no wider than where it is shown.
 //!
-//! Invariant: no line does anything to a terminal, whatever it was made from.
+//! Invariant: no line does anything to a terminal but to colour itself, whatever
+//! it was made from.
 
 use std::fmt::{Display, Write};
 
-use super::output::plain;
+use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-/// The width of all text that has no form of its own.
-pub(super) const WIDTH: usize = 80;
+use super::output::plain;
+use super::screen::{self, HEADING, PROSE};
+
+/// Where the text of a fact begins.
+const FACT: usize = 18;
+
+/// Stands between a number and its unit until the line is broken.
+const GLUE: char = '\u{a0}';
 
 /// A text in the making.
-#[derive(Default)]
 pub(super) struct Lines {
     pub(super) text: String,
+    /// Of where it is shown.
+    pub(super) width: usize,
+}
+
+impl Default for Lines {
+    /// Text for standard output.
+    fn default() -> Lines {
+        Lines::wide(screen::width())
+    }
 }
 
 impl Lines {
+    /// Text of at most this width.
+    pub(super) fn wide(width: usize) -> Lines {
+        let text = String::new();
+        Lines { text, width }
+    }
+
     /// Adds a line as it is.
     pub(super) fn exact(&mut self, line: impl Display) {
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{}", plain(&line.to_string()));
+    }
+
+    /// Adds the title of a part.
+    pub(super) fn heading(&mut self, line: impl Display) {
+        let mut rows = Lines::wide(self.width);
+        rows.wrapped(line, 2);
+        for row in rows.text.lines() {
+            let _ = writeln!(self.text, "{HEADING}{row}{HEADING:#}");
+        }
     }
 
     /// Adds a line, broken between words if it is too long; its continuation is
@@ -27,61 +57,48 @@ impl Lines {
     pub(super) fn wrapped(&mut self, line: impl Display, indent: usize) {
         let line = line.to_string();
         let start = line.len() - line.trim_start_matches(' ').len();
-        let mut at = start;
-        let mut out = " ".repeat(start);
-        let mut first = true;
-        for word in words(&line) {
-            let width = word.chars().count();
-            if !first && at + 1 + width > WIDTH {
-                self.exact(&out);
-                at = start + indent;
-                out = " ".repeat(at);
-                first = true;
-            }
-            if !first {
-                out.push(' ');
-                at += 1;
-            }
-            out.push_str(&word);
-            at += width;
-            first = false;
-        }
-        self.exact(out);
+        self.after(&" ".repeat(start), start + indent, &line);
     }
 
     /// Adds a sentence of a list.
     pub(super) fn item(&mut self, text: impl Display) {
-        self.wrapped(format_args!("  - {text}"), 2);
+        self.after("  - ", 4, &text.to_string());
     }
 
     /// Adds a name and a text about it.
     pub(super) fn fact(&mut self, name: &str, fact: impl Display) {
-        self.wrapped_fact(&format!("  {name:<16}"), &fact.to_string());
+        let name = format!("  {:<width$}", plain(name), width = FACT - 2);
+        self.after(&name, FACT, &fact.to_string());
     }
 
-    /// Keeps the blanks of the name, which align a column.
-    fn wrapped_fact(&mut self, name: &str, fact: &str) {
-        let mut rest = Lines::default();
-        let width = name.chars().count();
-        rest.wrapped(format_args!("{}{fact}", " ".repeat(width)), 0);
-        let rest = rest.text.get(width..).unwrap_or_default().to_owned();
-        let _ = write!(self.text, "{name}{rest}");
+    /// Adds a text after a beginning that may be coloured, and its further lines
+    /// indented.
+    pub(super) fn after(&mut self, beginning: &str, indent: usize, text: &str) {
+        let further = " ".repeat(indent);
+        let options = Options::new(self.width.min(PROSE))
+            .initial_indent(beginning)
+            .subsequent_indent(&further)
+            .break_words(false)
+            .word_separator(WordSeparator::AsciiSpace)
+            .word_splitter(WordSplitter::NoHyphenation)
+            .wrap_algorithm(WrapAlgorithm::FirstFit);
+        for row in textwrap::wrap(&glued(&plain(text)), options) {
+            let _ = writeln!(self.text, "{}", row.trim_end().replace(GLUE, " "));
+        }
     }
 }
 
-/// The words of a line; a number and its unit are one word.
-fn words(line: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    for word in line.split(' ').filter(|word| !word.is_empty()) {
-        match words.last_mut() {
-            Some(number) if number.ends_with(|c: char| c.is_ascii_digit()) && word.len() <= 4 => {
-                number.push(' ');
-                number.push_str(word);
-            }
-            _ => words.push(word.to_owned()),
+/// A text with one blank between words; a number and its unit are one word.
+fn glued(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let is_unit = word.len() <= 4 && out.ends_with(|c: char| c.is_ascii_digit());
+        if !out.is_empty() {
+            out.push(if is_unit { GLUE } else { ' ' });
         }
+        out.push_str(word);
     }
-    words
+    out
 }
 
 #[cfg(test)]
@@ -91,7 +108,7 @@ mod tests {
     #[test]
     fn a_number_stays_with_its_unit() {
         for before in 0..8 {
-            let mut lines = Lines::default();
+            let mut lines = Lines::wide(80);
             lines.item(format!("{}12.5 % and 1.5 GiB", "x ".repeat(28 + before)));
             let text = lines.text.trim_end();
             assert!(
@@ -103,7 +120,7 @@ mod tests {
 
     #[test]
     fn every_line_is_plain() {
-        let mut lines = Lines::default();
+        let mut lines = Lines::wide(80);
         lines.exact("a\nb");
         lines.item("\u{1b}[31m c\td");
         lines.fact("name", "\n\r e");
@@ -114,17 +131,23 @@ mod tests {
 
     #[test]
     fn long_lines_are_broken_between_words() {
-        let mut lines = Lines::default();
-        lines.item("word ".repeat(30));
-        lines.fact("a name", "fact ".repeat(20));
-        lines.item("x".repeat(100));
-        assert!(lines.text.starts_with("  - word word"));
-        let rows: Vec<&str> = lines.text.lines().collect();
-        assert_eq!(rows[1].find("word"), Some(4));
-        assert_eq!(rows[2].find("fact"), Some(18));
-        assert_eq!(rows[3].find("fact"), Some(18));
-        assert!(rows[2].starts_with("  a name    "));
-        assert!(rows[..4].iter().all(|row| row.chars().count() <= WIDTH));
-        assert_eq!(rows.last().map(|row| row.trim()), Some(&*"x".repeat(100)));
+        for width in [60, 80, 100, 200] {
+            let mut lines = Lines::wide(width);
+            lines.item("word ".repeat(30));
+            lines.fact("a name", "fact ".repeat(40));
+            lines.item("x".repeat(210));
+            let rows: Vec<&str> = lines.text.lines().collect();
+            assert!(rows[0].starts_with("  - word word"));
+            assert_eq!(rows[1].find("word"), Some(4));
+            let fact = rows.iter().position(|row| row.starts_with("  a name    "));
+            let fact = fact.unwrap();
+            assert_eq!(rows[fact].find("fact"), Some(18));
+            assert_eq!(rows[fact + 1].find("fact"), Some(18));
+            let last = rows.len() - 1;
+            let widest = rows[..last].iter().map(|row| row.len()).max();
+            assert!(widest <= Some(width.min(PROSE)), "{width}: {widest:?}");
+            assert!(widest > Some(width.min(PROSE) - 6), "{width}: {widest:?}");
+            assert_eq!(rows[last], format!("  - {}", "x".repeat(210)));
+        }
     }
 }

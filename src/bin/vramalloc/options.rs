@@ -1,61 +1,225 @@
-//! `vramalloc options`: all options with the values in force here.
+//! `vramalloc options`: the options with the values in force here.
 
 use std::env;
 use std::fmt::Display;
 
-use vramalloc_core::config::{self, Effective, Host, OPTIONS, OptionRow, Role, Torch};
+use globset::GlobBuilder;
+use serde_json::{Value, json};
+use vramalloc_core::config::{self, Effective, Host, Loaded, OPTIONS, OptionRow, Role, Torch};
 
-use super::lines::{Lines, WIDTH};
-use super::output::{say, show};
+use super::gloss;
+use super::grid::{Column, Grid};
+use super::lines::Lines;
+use super::output::{USAGE, say, show};
 
 /// What follows the list.
-const NOTES: &str = "
-Give them as VRAMALLOC_<OPTION>=value, all in VRAMALLOC_CONF=\"option:value,...\",
-or with vramalloc run --option option=value. FLAGS_... are Paddle's variables,
-and PyTorch's keys stand in PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF. A
-program that loads the framework leaves them to it, unless import is always.
-";
+const NOTES: &str = "\
+Give them as VRAMALLOC_<OPTION>=value, all in VRAMALLOC_CONF=\"option:value,...\", or with vramalloc \
+run --option option=value. FLAGS_... are Paddle's variables, and PyTorch's keys stand in \
+PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF. A program that loads the framework leaves them to \
+it, unless import is always.";
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+Without PATTERN it prints a line for each option; with one, also what the options accept and do, \
+and the other names they have. The pattern may be a part of a name, and may have * and ? in it.")]
+pub(super) struct Arguments {
+    /// Only options with this in their name, or in a name that frameworks give
+    /// them
+    pattern: Option<String>,
+
+    /// Only what differs from the default here
+    #[arg(long)]
+    changed: bool,
+
+    /// Say of each option what it accepts and does
+    #[arg(long, short)]
+    verbose: bool,
+
+    /// As JSON
+    #[arg(long, conflicts_with = "verbose")]
+    json: bool,
+}
 
 /// Prints the list. Returns the exit status. What cannot be read in the
 /// environment is reported on standard error.
-pub(super) fn options() -> u8 {
+pub(super) fn options(arguments: &Arguments) -> u8 {
     let loaded = config::load(env::vars_os(), Host::default());
-    let mut out = Lines::default();
-    line(&mut out, ["OPTION", "VALUE", "FROM"]);
-    for row in OPTIONS {
-        entry(&mut out, row, &loaded.echo);
+    let mut rows: Vec<&'static OptionRow> = OPTIONS.iter().collect();
+    if let Some(pattern) = &arguments.pattern {
+        match fitting(pattern) {
+            Ok(fitting) => rows = fitting,
+            Err(error) => {
+                say(error);
+                return USAGE;
+            }
+        }
+    }
+    if arguments.changed {
+        rows.retain(|row| is_changed(row, &loaded));
     }
     for warning in &loaded.warnings {
         say(warning);
     }
-    show(&(out.text + NOTES))
+    if arguments.json {
+        let all: Vec<Value> = rows.iter().map(|row| as_json(row, &loaded.echo)).collect();
+        return show(&format!("{:#}\n", Value::from(all)));
+    }
+    if rows.is_empty() {
+        say("every option has its default value");
+        return 0;
+    }
+    let mut out = Lines::default();
+    match arguments {
+        Arguments { verbose: true, .. }
+        | Arguments {
+            pattern: Some(_), ..
+        } => in_full(&rows, &loaded.echo, &mut out),
+        Arguments { changed: true, .. } => in_short(&rows, &loaded.echo, &CHANGED, &mut out),
+        _ => in_short(&rows, &loaded.echo, &ALL, &mut out),
+    }
+    out.exact("");
+    out.wrapped(NOTES, 0);
+    show(&out.text)
+}
+
+/// The options that a pattern names.
+fn fitting(pattern: &str) -> Result<Vec<&'static OptionRow>, String> {
+    let glob = GlobBuilder::new(&format!("*{}*", pattern.trim()))
+        .case_insensitive(true)
+        .build()
+        .map_err(|error| format!("{pattern}: {}", error.kind()))?
+        .compile_matcher();
+    let fits = |row: &&OptionRow| names(row).iter().any(|name| glob.is_match(name));
+    let rows: Vec<&OptionRow> = OPTIONS.iter().filter(fits).collect();
+    if rows.is_empty() {
+        let keys = OPTIONS.iter().map(|row| row.key);
+        let near = keys.max_by(|a, b| {
+            let near = |key| strsim::jaro_winkler(key, &pattern.to_lowercase());
+            near(a).total_cmp(&near(b))
+        });
+        return Err(format!(
+            "no option fits \"{pattern}\"; did you mean {}?",
+            near.unwrap_or_default()
+        ));
+    }
+    Ok(rows)
+}
+
+/// All names of an option, its own first.
+fn names(row: &OptionRow) -> Vec<&'static str> {
+    let torch = match row.torch {
+        Torch::Keys(keys) => keys.to_vec(),
+        Torch::Variable(variable) => vec![variable],
+        Torch::No => Vec::new(),
+    };
+    let others = torch.into_iter().chain(row.paddle);
+    let others = others.chain(row.schedulers.iter().copied());
+    let mut names = vec![row.key];
+    names.extend(others.filter(|&name| name != row.key));
+    names
+}
+
+/// What is in force of the option that this one sets.
+fn in_force<'a>(row: &'static OptionRow, echo: &'a [Effective]) -> Option<&'a Effective> {
+    let target = row.target().key;
+    echo.iter().find(|effective| effective.key == target)
+}
+
+fn is_changed(row: &'static OptionRow, loaded: &Loaded) -> bool {
+    let effective = in_force(row, &loaded.echo).filter(|_| row.target().key == row.key);
+    effective.is_some_and(|effective| effective.origin != "default")
+}
+
+/// Whether it is no other option's name, and has an effect.
+fn is_own(row: &OptionRow) -> bool {
+    matches!(row.role, Role::Own(_))
+}
+
+/// A line for each option, its value and where that comes from, if not from the
+/// default.
+const ALL: [Column; 2] = [Column::name("OPTION"), Column::text("VALUE")];
+
+const CHANGED: [Column; 4] = [
+    Column::name("OPTION"),
+    Column::text("VALUE"),
+    Column::text("DEFAULT").spare(1),
+    Column::text("FROM"),
+];
+
+/// What each option accepts and does, and its other names.
+fn in_full(rows: &[&'static OptionRow], echo: &[Effective], out: &mut Lines) {
+    for (n, row) in rows.iter().enumerate() {
+        if n > 0 {
+            out.exact("");
+        }
+        entry(row, echo, out);
+    }
+    gloss::explain(out);
+}
+
+/// A line for each option that is no other's name and has an effect.
+fn in_short(
+    rows: &[&'static OptionRow],
+    echo: &[Effective],
+    columns: &'static [Column],
+    out: &mut Lines,
+) {
+    let mut grid = Grid::new(columns);
+    let (shown, others): (Vec<&OptionRow>, _) = rows.iter().partition(|row| is_own(row));
+    for row in shown {
+        let (value, origin) = value(row, echo);
+        if columns.len() == CHANGED.len() {
+            grid.row([row.key.to_owned(), value, row.default_value(), origin]);
+            continue;
+        }
+        let from = match &*origin {
+            "default" => String::new(),
+            origin => format!(" ({origin})"),
+        };
+        grid.row([row.key.to_owned(), value + &from]);
+    }
+    grid.write_quietly(0, out);
+    out.exact("");
+    if !others.is_empty() {
+        let others = others.len();
+        out.wrapped(
+            format_args!(
+                "{others} more are other names for these, or have no effect here (-v shows them)."
+            ),
+            0,
+        );
+    }
+    out.wrapped(
+        "What one does: vramalloc options PATTERN, such as vramalloc options limit.",
+        0,
+    );
+}
+
+/// The value of an option, and where it comes from.
+fn value(row: &'static OptionRow, echo: &[Effective]) -> (String, String) {
+    let effective = in_force(row, echo);
+    effective.map_or_else(
+        || ("not given".to_owned(), String::new()),
+        |effective| (effective.value.clone(), effective.origin.to_string()),
+    )
 }
 
 /// One option: its value, then what it accepts and does.
-fn entry(out: &mut Lines, row: &'static OptionRow, echo: &[Effective]) {
-    out.exact("");
-    let target = row.target().key;
-    let (value, origin) = match echo.iter().find(|effective| effective.key == target) {
-        Some(effective) if target == row.key => (effective.value.clone(), &*effective.origin),
-        // The value that it would have set, in the form that this option
-        // accepts.
-        Some(effective) => (
-            format!("{target} = {}", effective.value),
-            &*effective.origin,
-        ),
-        None => ("not given".to_owned(), ""),
-    };
-    line(out, [row.key, &value, origin]);
-    match row.torch {
-        Torch::Keys(keys) => below(out, format_args!("PyTorch: {}", keys.join(", "))),
-        Torch::Variable(variable) => below(out, variable),
-        Torch::No => {}
-    }
-    if let Some(flag) = row.paddle {
-        below(out, flag);
-    }
-    for variable in row.schedulers {
-        below(out, variable);
+fn entry(row: &'static OptionRow, echo: &[Effective], out: &mut Lines) {
+    let (key, target) = (row.key, row.target().key);
+    let (value, origin) = value(row, echo);
+    out.heading(match (origin.is_empty(), key == target) {
+        (true, _) => format!("{key}: {value}"),
+        (false, true) => format!("{key} = {value} ({origin})"),
+        // In the form that the other option accepts.
+        (false, false) => format!("{key}: {target} = {value} ({origin})"),
+    });
+    let names = names(row);
+    if let [_, others @ ..] = names.as_slice()
+        && !others.is_empty()
+    {
+        below(out, format_args!("other names: {}", others.join(", ")));
     }
     let role = match row.role {
         Role::Own(_) => format!("default {}", row.default_value()),
@@ -72,18 +236,28 @@ fn entry(out: &mut Lines, row: &'static OptionRow, echo: &[Effective]) {
     }
 }
 
-/// Three columns; if they are too wide, the last stands on a line of its own.
-fn line(out: &mut Lines, [option, value, origin]: [&str; 3]) {
-    let columns = format!("{option:<34}  {value:<22}  {origin}");
-    if columns.chars().count() <= WIDTH {
-        out.exact(columns.trim_end());
-    } else {
-        out.exact(format!("{option:<34}  {value}").trim_end());
-        out.exact(format_args!("{:<34}  from {origin}", ""));
-    }
-}
-
 /// A text broken at spaces, indented.
 fn below(out: &mut Lines, text: impl Display) {
     out.wrapped(format_args!("    {text}"), 0);
+}
+
+fn as_json(row: &'static OptionRow, echo: &[Effective]) -> Value {
+    let effective = in_force(row, echo);
+    let (sets, no_effect) = match row.role {
+        Role::Own(_) => (None, None),
+        Role::Sets(key) => (Some(key), None),
+        Role::NoEffect(why) => (None, Some(why)),
+    };
+    json!({
+        "option": row.key,
+        "value": effective.map(|effective| &effective.value),
+        "origin": effective.map(|effective| effective.origin.to_string()),
+        "default": is_own(row).then(|| row.default_value()),
+        "kind": row.kind,
+        "accepted": row.accepted,
+        "other_names": names(row).get(1..),
+        "sets": sets,
+        "no_effect": no_effect,
+        "help": row.help,
+    })
 }

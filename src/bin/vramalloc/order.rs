@@ -13,6 +13,7 @@ use vramalloc_core::config;
 use vramalloc_core::control::record::Seen;
 use vramalloc_core::control::{MOST_ARGUMENT, OrderKind, Outcome, Reply};
 
+use super::lines::Lines;
 use super::output::{USAGE, plain, say, show};
 use super::pages::{self, Peer};
 use super::units;
@@ -34,11 +35,11 @@ pub(super) struct Whom {
 
 /// What is said below the help of each.
 const WHEN: &str = "\
-The process does it in its next call that asks CUDA for memory, gives some back
-or asks what is free (one that the cache serves alone does not count). Where
-stats_interval_s is set and stats is not off, it also looks once a second by
-itself. If there is no such call in time, or this command is ended before, it is
-not done.
+The process does it in its next call that asks CUDA for memory, gives some back \
+or asks what is free (one that the cache serves alone does not count). Where \
+stats_interval_s is set, as under vramalloc run, and stats is not off, it also \
+looks once a second by itself. If there is no such call in time, or this command \
+is ended before, it is not done.
 
 The exit status is 0 if it was done, 1 if not, 2 if there is no such process.";
 
@@ -125,6 +126,8 @@ fn in_force(peer: &Peer, limit: String) -> String {
             text += &format!(": {}", on.join(", "));
         }
     }
+    let mut lines = Lines::default();
+    lines.wrapped(text, 2);
     for device in devices {
         let all = device.reserved.saturating_add(device.past);
         if device.limit.is_some_and(|limit| all > limit) {
@@ -134,13 +137,16 @@ fn in_force(peer: &Peer, limit: String) -> String {
                 0 => String::new(),
                 past => format!(", and {} are past the pool", units::bytes(past)),
             };
-            text += &format!(
-                "\ndevice {ordinal}: {reserved} are reserved{past}; no more is taken until that \
-                 is below the limit"
+            lines.wrapped(
+                format_args!(
+                    "device {ordinal}: {reserved} are reserved{past}; no more is taken until that \
+                     is below the limit"
+                ),
+                2,
             );
         }
     }
-    text
+    lines.text
 }
 
 /// Whether a limit is a share of each device: it has no unit.

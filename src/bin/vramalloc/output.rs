@@ -3,14 +3,23 @@
 use std::fmt::Display;
 use std::io::{self, Write};
 
+use anstream::AutoStream;
+
+use super::screen::HEADING;
+
 /// The exit status if the command was called wrongly or could not read its
 /// input.
 pub(crate) const USAGE: u8 = 2;
 
 /// Prints a message on standard error, if that is open.
 pub(crate) fn say(text: impl Display) {
-    let line = plain(&format!("vramalloc: {text}"));
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    let text = plain(&text.to_string());
+    complain(&format!("{HEADING}vramalloc:{HEADING:#} {text}\n"));
+}
+
+/// Writes text as it is to standard error, if that is open.
+pub(crate) fn complain(text: &str) {
+    let _ = AutoStream::auto(io::stderr().lock()).write_all(text.as_bytes());
 }
 
 /// A text without control characters.
@@ -21,7 +30,7 @@ pub(crate) fn plain(text: &str) -> String {
 /// Writes a result to standard output. Returns the exit status. A reader that
 /// has closed the pipe is no failure.
 pub(crate) fn show(text: &str) -> u8 {
-    let mut out = io::stdout().lock();
+    let mut out = AutoStream::auto(io::stdout().lock());
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             say(format_args!("standard output: {error}"));

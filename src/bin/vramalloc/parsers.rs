@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::doctor::{cache, image, loader, preloads, program};
+use crate::screen::HEADING;
 use crate::snapshot::made;
 use crate::{output, recording, report, written};
 
@@ -17,17 +18,31 @@ pub fn plain(text: &str) -> String {
     output::plain(text)
 }
 
-/// The output and the complaints of `vramalloc report` for these files;
-/// `merge`: as the ranks of one job.
+/// How the files of a report are told.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One after the other.
+    Each,
+    /// As the ranks of one job.
+    Merged,
+    /// As JSON.
+    Json,
+}
+
+/// The output and the complaints of `vramalloc report` for these files, without
+/// its own colours.
 #[must_use]
-pub fn report(files: &[&[u8]], merge: bool) -> (String, Vec<String>) {
+pub fn report(files: &[&[u8]], form: Form) -> (String, Vec<String>) {
     let files = files.iter().enumerate();
     let files = files.map(|(n, data)| (format!("{n}.json"), Ok(data.to_vec())));
-    if merge {
-        report::merged(files)
-    } else {
-        report::each(files)
-    }
+    let (text, errors) = match form {
+        Form::Each => report::each(files, true),
+        Form::Merged => report::merged(files),
+        Form::Json => report::together(files),
+    };
+    let (begins, ends) = (HEADING.render(), HEADING.render_reset());
+    let text = text.replace(&begins.to_string(), "");
+    (text.replace(&ends.to_string(), ""), errors)
 }
 
 /// A snapshot as `vramalloc report` writes it for PyTorch's viewer.

@@ -4,32 +4,53 @@
 //! what is wrong with it.
 
 mod advice;
+mod brief;
 mod failed;
 mod file;
 mod meaning;
 mod merge;
 mod ooms;
+mod owners;
 mod past;
+mod spread;
 mod summary;
 mod table;
 mod values;
 
-use std::fs;
-use std::path::PathBuf;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use serde_json::{Value, json};
+use vramalloc_core::config::{self, Host, StatsTarget};
+
+use super::gloss;
 use super::lines::Lines;
 use super::output::{USAGE, plain, say, show};
+use super::progress::Progress;
+use super::units::{count, span};
+use super::written::Files;
+use brief::Brief;
 use file::{Arena, File};
 use merge::Named;
 
 #[derive(clap::Args)]
+#[command(after_help = "\
+Without FILE it reads the newest file of statistics in the place where they go \
+by default, or where VRAMALLOC_STATS says, and names it on standard error.")]
 pub(crate) struct Arguments {
-    /// Files that programs wrote (VRAMALLOC_STATS)
-    #[arg(value_name = "FILE", required = true)]
+    /// Files that programs wrote (VRAMALLOC_STATS); - is standard input
+    #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Also print the table of PyTorch's memory_summary(), and every count
+    #[arg(long)]
+    table: bool,
     /// Show the ranks of one job in one table
     #[arg(long, conflicts_with = "snapshot")]
     merge: bool,
+    /// Print what the files say together as JSON
+    #[arg(long, conflicts_with_all = ["merge", "table", "snapshot", "snapshot_json"])]
+    json: bool,
     /// Write what FILE says of each block, and its events, as a snapshot that
     /// PyTorch's memory_viz opens
     #[arg(long, value_name = "PICKLE")]
@@ -39,7 +60,8 @@ pub(crate) struct Arguments {
     snapshot_json: Option<PathBuf>,
     /// Print only this value, by its JSON pointer (/arenas/0/waits), `-` where
     /// there is none; may be given several times, and prints a line for each FILE
-    #[arg(long, value_name = "POINTER", conflicts_with_all = ["merge", "snapshot", "snapshot_json"])]
+    #[arg(long, value_name = "POINTER",
+          conflicts_with_all = ["merge", "json", "table", "snapshot", "snapshot_json"])]
     value: Vec<String>,
 }
 
@@ -48,31 +70,78 @@ pub(crate) type Read = (String, Result<Vec<u8>, String>);
 
 /// Prints a report of each file, or one of all. Returns the exit status.
 pub(crate) fn report(arguments: &Arguments) -> u8 {
+    let newest = match arguments.files.as_slice() {
+        [] => newest(),
+        given => Ok(given.to_owned()),
+    };
+    let paths = match newest {
+        Ok(paths) => paths,
+        Err(error) => {
+            say(error);
+            return USAGE;
+        }
+    };
     let targets = [&arguments.snapshot, &arguments.snapshot_json].map(Option::as_deref);
     if targets != [None, None] {
-        return super::snapshot::report(targets, &arguments.files);
+        return super::snapshot::report(targets, &paths);
     }
-    let files = arguments.files.iter().map(|path| {
-        let read = fs::read(path).map_err(|error| error.to_string());
+    let progress = Progress::reading(paths.iter().map(|path| &**path));
+    let files = paths.iter().map(|path| {
+        let read = match path.to_str() {
+            Some("-") => progress.read_input(),
+            _ => progress.read(path),
+        };
+        let read = read.map_err(|error| error.to_string());
         (plain(&path.to_string_lossy()), read)
     });
     let (text, errors) = if arguments.merge {
         merged(files)
+    } else if arguments.json {
+        together(files)
     } else if !arguments.value.is_empty() {
         values::values(files, &arguments.value)
     } else {
-        each(files)
+        each(files, arguments.table)
     };
+    drop(progress);
     errors.iter().for_each(say);
     let status = if errors.is_empty() { 0 } else { USAGE };
     show(&text).max(status)
 }
 
-/// The reports of the files that have one, and a line for each other file.
-pub(crate) fn each(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
+/// The newest file in the place where the library and `vramalloc run` put them.
+fn newest() -> Result<Vec<PathBuf>, String> {
+    let pattern = match config::load(env::vars_os(), Host::default()).settings.stats {
+        StatsTarget::File(pattern) => pattern,
+        target => return Err(format!("statistics go to {target} here; name a FILE")),
+    };
+    let Some((path, written)) = Files::now(&pattern).newest() else {
+        return Err(format!(
+            "no file of statistics here ({}); name a FILE",
+            plain(&pattern)
+        ));
+    };
+    let age = SystemTime::now()
+        .duration_since(written)
+        .unwrap_or_default();
+    let age = span(u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    say(format_args!("{}, written {age} ago", path.display()));
+    Ok(vec![path])
+}
+
+/// The reports of the files that have one, and a line for each other file;
+/// `whole`: with `PyTorch`'s table and every count.
+pub(crate) fn each(files: impl Iterator<Item = Read>, whole: bool) -> (String, Vec<String>) {
     let (files, errors) = read(files);
-    let reports: Vec<String> = files.iter().map(|named| whole(&named.file)).collect();
-    (reports.join("\n"), errors)
+    let mut out = Lines::default();
+    for (n, named) in files.iter().enumerate() {
+        if n > 0 {
+            out.exact("");
+        }
+        tell(&named.file, whole, &mut out);
+    }
+    gloss::explain(&mut out);
+    (out.text, errors)
 }
 
 /// The ranks of one job in one table, and a line for each file that cannot be
@@ -86,6 +155,75 @@ pub(crate) fn merged(files: impl Iterator<Item = Read>) -> (String, Vec<String>)
     (text, errors)
 }
 
+/// What the files say, as JSON, and a line for each file that cannot be read.
+pub(crate) fn together(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
+    let (files, errors) = read(files);
+    let processes = files.iter().map(|Named { name, file }| {
+        let advice = file.arenas.iter().filter_map(|arena| {
+            let advice = advice::as_json(file, arena, arena.memory.as_ref()?);
+            Some(advice)
+        });
+        json!({
+            "file": name,
+            "process": Brief::new(file),
+            "advice": advice.flatten().collect::<Vec<Value>>(),
+        })
+    });
+    let processes: Vec<Value> = processes.collect();
+    (format!("{:#}\n", json!({ "processes": processes })), errors)
+}
+
+/// What `vramalloc run --report` prints of the files that a run wrote, in ten
+/// lines at most; `ended`: how its program ended, and when, in ms. `None` if
+/// nothing can be told of any.
+pub(crate) fn in_short(
+    paths: &[PathBuf],
+    ended: (&str, u64),
+    next: &dyn Fn(&Path) -> String,
+    mut out: Lines,
+) -> Option<String> {
+    let progress = Progress::reading(paths.iter().map(|path| &**path));
+    let files = paths.iter().filter_map(|path| {
+        let file = File::read(&progress.read(path).ok()?).ok()?;
+        Some((path, Brief::new(&file)))
+    });
+    let (paths, briefs): (Vec<&PathBuf>, Vec<Brief>) = files.unzip();
+    drop(progress);
+    let (how, when) = ended;
+    let (first, path) = (briefs.first()?, paths.first()?);
+    match briefs.as_slice() {
+        [brief] if brief.devices.len() <= 1 => {
+            out.heading(format_args!("vramalloc: {}, {how}", brief.title()));
+            match brief.devices.first() {
+                Some(device) => {
+                    out.exact(format_args!("  {}", device.title(out.width - 2)));
+                    device.facts(&brief.ends(when), &mut out);
+                }
+                None => out.exact("  no device memory was allocated"),
+            }
+            out.exact(format_args!("  {:<16}{}", "statistics", path.display()));
+        }
+        _ => {
+            const ROWS: usize = 3;
+            out.heading(match briefs.len() {
+                1 => format!("vramalloc: {}, {how}", first.title()),
+                n => format!(
+                    "vramalloc: {} and {} more processes, {how}",
+                    first.program,
+                    n - 1
+                ),
+            });
+            brief::rows(&briefs, ROWS, &mut out);
+            let folder = path.parent().unwrap_or(Path::new(""));
+            let files = count(briefs.len() as u64, "file");
+            let place = format!("{files} in {}", folder.display());
+            out.exact(format_args!("  {:<16}{place}", "statistics"));
+        }
+    }
+    out.exact(format_args!("  {:<16}{}", "next", next(path)));
+    Some(out.text)
+}
+
 fn read(files: impl Iterator<Item = Read>) -> (Vec<Named>, Vec<String>) {
     let (mut named, mut errors) = (Vec::new(), Vec::new());
     for (name, read) in files {
@@ -97,47 +235,54 @@ fn read(files: impl Iterator<Item = Read>) -> (Vec<Named>, Vec<String>) {
     (named, errors)
 }
 
-/// Everything about one process.
-fn whole(file: &File) -> String {
-    let mut out = Lines::default();
-    summary::process(file, &mut out);
+/// Everything about one process, the summary first.
+fn tell(file: &File, whole: bool, out: &mut Lines) {
+    summary::process(file, out);
+    for device in file.devices() {
+        owners::tell(file, device, out);
+    }
     for (i, arena) in file.arenas.iter().enumerate() {
         let same = |other: &&Arena| (other.device, other.lane) == (arena.device, arena.lane);
         let alike = file.arenas.iter().filter(same).count();
         let which = 1 + file.arenas.iter().take(i).filter(same).count();
         out.exact("");
-        summary::device(arena, (which, alike), &mut out);
-        one(file, arena, &mut out);
+        if file.arenas.len() > 1 {
+            summary::device(arena, (which, alike), out);
+        }
+        one(file, arena, whole, out);
     }
-    past::tell(file, &mut out);
+    past::tell(file, out);
     for host in &file.hosts {
         out.exact("");
-        summary::host(host, &mut out);
+        summary::host(file, host, out);
     }
     if let Some(arena) = &file.pageable {
         out.exact("");
-        out.exact("pageable host memory");
-        summary::counts(arena, &mut out);
+        out.heading("pageable host memory");
+        summary::counts(file, arena, out);
     }
-    out.text
 }
 
 /// Everything about one arena.
-fn one(file: &File, arena: &Arena, out: &mut Lines) {
+fn one(file: &File, arena: &Arena, whole: bool, out: &mut Lines) {
     if let Some(memory) = &arena.memory {
-        table::table(arena.device, memory, out);
-        out.exact("what it means");
+        out.heading("what it means");
         meaning::meaning(file, arena, memory, out);
-        out.exact("what held memory when the most was live");
+        out.heading("what held memory when the most was live");
         meaning::held(arena, out);
     } else {
         out.exact("  (written by a library that did not count as PyTorch does)");
     }
     failed::tell(file, arena, out);
     if let Some(memory) = &arena.memory {
-        out.exact("what would have helped");
+        out.heading("what would have helped");
         advice::tell(file, arena, memory, out);
     }
-    out.exact("what was counted");
-    summary::counts(arena, out);
+    if whole {
+        if let Some(memory) = &arena.memory {
+            table::table(arena.device, memory, out);
+        }
+        out.heading("what was counted");
+        summary::counts(file, arena, out);
+    }
 }

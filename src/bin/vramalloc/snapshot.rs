@@ -22,6 +22,7 @@ use vramalloc_core::stats::write_whole;
 
 use self::made::Made;
 use super::output::{USAGE, say, show};
+use super::progress::Progress;
 
 /// Writes the snapshot of a statistics file, as a pickle and as JSON if a name
 /// for it is given. Returns the exit status.
@@ -52,7 +53,12 @@ fn prepared(targets: [Option<&Path>; 2], file: &Path) -> Result<Made, String> {
         }
     }
     let named = |error: &dyn Display| format!("{}: {error}", file.display());
-    let bytes = fs::read(file).map_err(|error| named(&error))?;
+    let progress = Progress::reading([file].into_iter());
+    let read = match file.to_str() {
+        Some("-") => progress.read_input(),
+        _ => progress.read(file),
+    };
+    let bytes = read.map_err(|error| named(&error))?;
     Made::of(&bytes).map_err(|error| named(&error))
 }
 

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use vramalloc_core::Bytes;
 use vramalloc_core::control::{DeviceFigures, Figures};
 
+use super::gloss;
+use super::grid::{Column, Grid};
 use super::lines::Lines;
 use super::output::{USAGE, say, show};
 use super::pages::{self, Peer};
@@ -13,16 +15,17 @@ use super::units;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-Live is what the program holds of the pool, reserved what was taken from the
-driver for that. Past the pool is what CUDA gave by other functions than
-cudaMalloc (cudaMallocAsync, cuMemCreate and the like). The limit is for both.
-The figures are as old as the last column says: a process writes them when it
-takes memory or gives some back, and with every few frees. Reserved and past the
-pool change only then.
+Live is what the program holds of the pool, reserved what was taken from the \
+driver for that. Past the pool is what CUDA gave by other functions than \
+cudaMalloc (cudaMallocAsync, cuMemCreate and the like). The limit is for both. \
+The figures are as old as the last column says: a process writes them when it \
+takes memory or gives some back, and with every few frees. Reserved and past the \
+pool change only then. Columns for which the terminal has no room are left out; \
+--json has all.
 
-Only your own processes are shown; those that have not asked for CUDA memory so
-far, nor what is free, and those with control:off, are not. Processes of
-containers are shown if they have the same ipc_dir, by their ids here; a * marks
+Only your own processes are shown; those that have not asked for CUDA memory so \
+far, nor what is free, and those with control:off, are not. Processes of \
+containers are shown if they have the same ipc_dir, by their ids here; a * marks \
 ids that are known in the container only.")]
 pub(super) struct Arguments {
     /// Only this process
@@ -54,8 +57,35 @@ pub(super) fn status(arguments: &Arguments) -> u8 {
         say("no process of yours uses CUDA memory under vramalloc");
         return 0;
     }
-    show(&table(&peers, now_ms()))
+    let shown: Vec<Shown> = peers.iter().map(Shown::new).collect();
+    let mut out = Lines::default();
+    table(&shown, now_ms(), &mut out);
+    gloss::explain(&mut out);
+    show(&out.text)
 }
+
+/// What is shown of a process.
+struct Shown {
+    pid: String,
+    program: String,
+    started_ms: u64,
+    figures: Option<Figures>,
+}
+
+impl Shown {
+    fn new(peer: &Peer) -> Shown {
+        let mark = if peer.id.is_some() { "" } else { STRANGE };
+        Shown {
+            pid: format!("{}{mark}", peer.shown_id()),
+            program: peer.owner.program.clone(),
+            started_ms: peer.owner.started_ms,
+            figures: peer.figures(),
+        }
+    }
+}
+
+/// The mark of an id that is not known here.
+const STRANGE: &str = "*";
 
 /// Milliseconds since 1970.
 fn now_ms() -> u64 {
@@ -63,123 +93,68 @@ fn now_ms() -> u64 {
     u64::try_from(now.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX)
 }
 
-const COLUMNS: usize = 10;
-
-const HEADS: [&str; COLUMNS] = [
-    "PID",
-    "PROGRAM",
-    "DEVICE",
-    "LIVE",
-    "PEAK",
-    "RESERVED",
-    "PAST POOL",
-    "LIMIT",
-    "UP",
-    "AGE",
+const COLUMNS: [Column; 11] = [
+    Column::number("PID"),
+    Column::text("PROGRAM"),
+    Column::number("DEVICE"),
+    Column::text("NAME").spare(5),
+    Column::number("LIVE"),
+    Column::number("PEAK").spare(1),
+    Column::number("RESERVED"),
+    Column::number("PAST POOL").spare(2),
+    Column::number("LIMIT"),
+    Column::number("UP").spare(3),
+    Column::number("AGE").spare(4),
 ];
 
-/// Columns of texts; numbers stand to the right.
-const TEXTS: [&str; 2] = ["PROGRAM", "DEVICE"];
-
-fn table(peers: &[Peer], now: u64) -> String {
-    let mut rows = vec![HEADS.map(str::to_owned)];
-    for peer in peers {
-        rows.extend(process(peer, now));
+fn table(processes: &[Shown], now: u64, out: &mut Lines) {
+    let mut grid = Grid::new(&COLUMNS);
+    for process in processes {
+        rows(process, now, &mut grid);
     }
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: [usize; COLUMNS] = std::array::from_fn(width);
-    let mut lines = Lines::default();
-    for row in &rows {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .zip(HEADS)
-            .map(|((cell, width), head)| {
-                if TEXTS.contains(&head) {
-                    format!("{cell:<width$}")
-                } else {
-                    format!("{cell:>width$}")
-                }
-            });
-        lines.exact(cells.collect::<Vec<_>>().join("  ").trim_end());
+    grid.write(0, out);
+    if processes
+        .iter()
+        .any(|process| process.pid.ends_with(STRANGE))
+    {
+        out.exact("* as its container numbers it");
     }
-    if peers.iter().any(|peer| peer.id.is_none()) {
-        lines.exact("* as its container numbers it");
-    }
-    lines.text
 }
 
-/// A line for each device of a process.
-fn process(peer: &Peer, now: u64) -> Vec<[String; COLUMNS]> {
-    let owner = &peer.owner;
-    let mark = if peer.id.is_some() { "" } else { "*" };
-    let up = span(now.saturating_sub(owner.started_ms));
-    let head = [format!("{}{mark}", peer.shown_id()), owner.program.clone()];
-    let figures = peer.figures();
-    let age = figures
-        .as_ref()
-        .map(|figures| span(now.saturating_sub(figures.at_ms)));
-    let age = age.unwrap_or_else(|| "-".to_owned());
-    let devices = figures.map(|figures| figures.devices).unwrap_or_default();
-    let mut cells: Vec<[String; 6]> = devices.iter().map(device).collect();
-    if cells.is_empty() {
-        cells.push(std::array::from_fn(|_| "-".to_owned()));
+/// A line for each device of a process. What is of the process stands in the
+/// first.
+fn rows(process: &Shown, now: u64, grid: &mut Grid<'_>) {
+    let since = |then| units::span(now.saturating_sub(then));
+    let figures = process.figures.as_ref();
+    let age = figures.map(|figures| since(figures.at_ms));
+    let mut own = [
+        process.pid.clone(),
+        process.program.clone(),
+        since(process.started_ms),
+        age.unwrap_or_else(|| "-".to_owned()),
+    ];
+    let devices = figures.iter().flat_map(|figures| &figures.devices);
+    let mut rows: Vec<[String; 7]> = devices.map(device).collect();
+    if rows.is_empty() {
+        rows.push(std::array::from_fn(|_| "-".to_owned()));
     }
-    let [pid, program] = head;
-    let rows = cells.into_iter().enumerate().map(|(n, cells)| {
-        // What is of the process stands in its first line.
-        let first = |text: &str| {
-            if n == 0 {
-                text.to_owned()
-            } else {
-                String::new()
-            }
-        };
-        let [device, live, peak, reserved, past, limit] = cells;
-        let (pid, program) = (first(&pid), first(&program));
-        [
-            pid,
-            program,
-            device,
-            live,
-            peak,
-            reserved,
-            past,
-            limit,
-            first(&up),
-            first(&age),
-        ]
-    });
-    rows.collect()
+    for cells in rows {
+        let [pid, program, up, age] = std::mem::take(&mut own);
+        grid.row([pid, program].into_iter().chain(cells).chain([up, age]));
+    }
 }
 
-fn device(device: &DeviceFigures) -> [String; 6] {
+fn device(device: &DeviceFigures) -> [String; 7] {
     let bytes = |bytes: Bytes| units::bytes(bytes.get());
     [
-        format!("{} {}", device.ordinal, device.name)
-            .trim_end()
-            .to_owned(),
+        device.ordinal.to_string(),
+        device.name.to_string(),
         bytes(device.live),
         bytes(device.live_peak),
         bytes(device.reserved),
         bytes(device.past),
         device.limit.map_or_else(|| "none".to_owned(), bytes),
     ]
-}
-
-/// A time in its largest unit: `12 s`, `3 h`.
-fn span(ms: u64) -> String {
-    let seconds = ms / 1000;
-    match seconds {
-        0 => format!("0.{} s", ms / 100),
-        1..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h", seconds / 3600),
-        _ => format!("{} d", seconds / 86_400),
-    }
 }
 
 fn json(peer: &Peer) -> Value {
@@ -233,17 +208,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_names_are_written_as_people_read_them() {
-        for (ms, text) in [
-            (0, "0.0 s"),
-            (999, "0.9 s"),
-            (119_999, "119 s"),
-            (120_000, "2 min"),
-            (7_200_000, "2 h"),
-            (172_800_000, "2 d"),
-        ] {
-            assert_eq!(span(ms), text);
+    fn the_table_fits_where_it_is_shown() {
+        let device = |ordinal, past| DeviceFigures {
+            ordinal,
+            name: "NVIDIA H100 80GB HBM3".into(),
+            live: Bytes::mib(51_300),
+            live_peak: Bytes::gib(61),
+            reserved: Bytes::gib(64),
+            past: Bytes::mib(past),
+            limit: (ordinal == 0).then_some(Bytes::gib(70)),
+            ..DeviceFigures::default()
+        };
+        let process = |pid: &str, program: &str, devices| Shown {
+            pid: pid.to_owned(),
+            program: program.to_owned(),
+            started_ms: 1_000,
+            figures: Some(Figures {
+                at_ms: 7_000_000,
+                driver_calls: 0,
+                devices,
+            }),
+        };
+        let processes = [
+            process(
+                "4194304",
+                "python3.12",
+                vec![device(0, 0), device(1, 2_100)],
+            ),
+            process("17*", "train", Vec::new()),
+        ];
+        let mut all = String::new();
+        for width in [60, 80, 200] {
+            let mut out = Lines::wide(width);
+            table(&processes, 7_300_000, &mut out);
+            gloss::explain(&mut out);
+            let widest = out.text.lines().map(|line| line.chars().count()).max();
+            assert!(widest <= Some(width), "{}", out.text);
+            all += &format!("{:-<width$}\n{}", "", out.text);
         }
+        insta::assert_snapshot!("status", all);
+    }
+
+    #[test]
+    fn a_device_is_named_as_nvidia_smi_names_it() {
         let number = 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef;
         assert_eq!(uuid(number), "01234567-89ab-cdef-0123-456789abcdef");
     }

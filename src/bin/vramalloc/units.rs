@@ -19,6 +19,18 @@ pub(super) fn duration(ns: u64) -> String {
     }
 }
 
+/// A time in its largest unit: `12 s`, `3 h`.
+pub(super) fn span(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0 => format!("0.{} s", ms / 100),
+        1..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
 /// A number of things with a regular plural: `1 block`, `2 blocks`.
 pub(super) fn count(n: u64, what: &str) -> String {
     match n {
@@ -27,18 +39,13 @@ pub(super) fn count(n: u64, what: &str) -> String {
     }
 }
 
-/// A share of 1 as a percentage.
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
 /// `part` of `whole` as a percentage, `-` if `whole` is zero.
 #[allow(clippy::cast_precision_loss, reason = "a ratio with one digit")]
 pub(super) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
     }
-    percent(part as f64 / whole as f64)
+    format!("{:.1} %", part as f64 / whole as f64 * 100.0)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with one digit")]
@@ -80,5 +87,15 @@ mod tests {
         assert_eq!(duration(90_000_000_000), "90.0 s");
         assert_eq!(share(1, 0), "-");
         assert_eq!(share(1, 8), "12.5 %");
+        for (ms, text) in [
+            (0, "0.0 s"),
+            (999, "0.9 s"),
+            (119_999, "119 s"),
+            (120_000, "2 min"),
+            (7_200_000, "2 h"),
+            (172_800_000, "2 d"),
+        ] {
+            assert_eq!(span(ms), text);
+        }
     }
 }

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use regex::Regex;
 use vramalloc_core::stats::beside;
 
 /// What distinguishes a file from a later one of the same name.
@@ -46,6 +48,15 @@ impl Files {
         written
     }
 
+    /// The file that was written last, and when.
+    pub(crate) fn newest(&self) -> Option<(PathBuf, SystemTime)> {
+        let times = self.found.iter().map(|(path, &(_, seconds, ns))| {
+            let since = Duration::new(seconds.try_into().unwrap_or(0), ns.try_into().unwrap_or(0));
+            (path.clone(), UNIX_EPOCH + since)
+        });
+        times.max_by_key(|&(_, time)| time)
+    }
+
     /// Whether a file can be of process `pid`.
     pub(crate) fn is_of(&self, path: &Path, pid: u32) -> bool {
         let pid = pid.to_string();
@@ -67,7 +78,9 @@ fn collect(directory: &Path, parts: &[&str], found: &mut BTreeMap<PathBuf, Ident
     } else {
         directory
     };
-    let fits = |name: &Path| fits(part, &name.to_string_lossy(), None);
+    let form = form(part, None);
+    let form = form.as_ref();
+    let fits = |name: &Path| form.is_some_and(|form| form.is_match(&name.to_string_lossy()));
     let entries = fs::read_dir(here).into_iter().flatten().flatten();
     for name in entries.map(|entry| PathBuf::from(entry.file_name())) {
         let stands_beside = rest.is_empty() && taken(&name).is_some_and(|name| fits(&name));
@@ -100,53 +113,25 @@ fn visit(path: PathBuf, rest: &[&str], found: &mut BTreeMap<PathBuf, Identity>) 
 }
 
 /// Whether a name can have come from a pattern; with `pid`, from the process
-/// with this id. Tries all ways to read the name at once, so that no pattern
-/// takes longer than its length times the name's.
+/// with this id.
 pub(crate) fn fits(pattern: &str, name: &str, pid: Option<&str>) -> bool {
-    let name = name.as_bytes();
-    // For each length, whether the pattern up to here can have given the name's
-    // first bytes of that length.
-    let mut reached = vec![false; name.len() + 1];
-    if let Some(start) = reached.first_mut() {
-        *start = true;
-    }
+    form(pattern, pid).is_some_and(|form| form.is_match(name))
+}
+
+/// The form of the names that come from a pattern; `None` if it is too long.
+fn form(pattern: &str, pid: Option<&str>) -> Option<Regex> {
+    let mut form = "^".to_owned();
     let mut rest = pattern.chars();
     while let Some(c) = rest.next() {
         let code = if c == '%' { rest.next() } else { None };
-        reached = match (c, code, pid) {
-            ('%', Some('p'), Some(pid)) => after_text(&reached, name, pid),
-            ('%', Some('p'), None) => after_any(&reached, name, |byte| byte.is_ascii_digit()),
-            ('%', Some('e' | 'h' | 'r'), _) => after_any(&reached, name, |byte| byte != b'/'),
-            (c, code, _) => after_text(&reached, name, code.unwrap_or(c).encode_utf8(&mut [0; 4])),
-        };
-    }
-    reached.last().copied().unwrap_or(false)
-}
-
-/// The lengths that can be reached by adding `text`.
-fn after_text(reached: &[bool], name: &[u8], text: &str) -> Vec<bool> {
-    let mut next = vec![false; reached.len()];
-    for (start, _) in reached.iter().enumerate().filter(|(_, reached)| **reached) {
-        let here = name.get(start..).unwrap_or_default();
-        if here.starts_with(text.as_bytes())
-            && let Some(end) = next.get_mut(start + text.len())
-        {
-            *end = true;
+        match (c, code, pid) {
+            ('%', Some('p'), Some(pid)) => form += &regex::escape(pid),
+            ('%', Some('p'), None) => form += "[0-9]*",
+            ('%', Some('e' | 'h' | 'r'), _) => form += "[^/]*",
+            (c, code, _) => form += &regex::escape(&code.unwrap_or(c).to_string()),
         }
     }
-    next
-}
-
-/// The lengths that can be reached by adding any number of bytes that all fit.
-fn after_any(reached: &[bool], name: &[u8], fits: impl Fn(u8) -> bool) -> Vec<bool> {
-    let mut inside = false;
-    let mut next = Vec::with_capacity(reached.len());
-    for (place, &here) in reached.iter().enumerate() {
-        let last = place.checked_sub(1).and_then(|last| name.get(last));
-        inside = here || inside && last.is_some_and(|&byte| fits(byte));
-        next.push(inside);
-    }
-    next
+    Regex::new(&(form + "$")).ok()
 }
 
 #[cfg(test)]

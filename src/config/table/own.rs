@@ -162,8 +162,9 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: "seconds",
         accepted: "a whole number from 0 to 86400",
         help: "How often the statistics are also written before the end, by a thread that \
-               sleeps meanwhile, so that they are there after a kill or an _exit; 0: never. \
-               Only where they go to a file.",
+               sleeps meanwhile, so that they are there after a kill or an _exit: first after a \
+               second, then after twice as long each time, up to this; 0: never. Only where they \
+               go to a file. vramalloc run sets 10 where nothing else is given.",
         read: |s, text| set(&mut s.stats_interval, seconds(text)),
         ..BLANK
     },

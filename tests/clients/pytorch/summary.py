@@ -7,6 +7,7 @@ file, prints PyTorch's table of each arena.
 
 import itertools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -57,7 +58,7 @@ def ran(arguments, environment=None):
 
 
 def compared(check, what, path, environment):
-    out, errors = ran([COMMAND, "report", path])
+    out, errors = ran([COMMAND, "report", "--table", path], {**os.environ, "COLUMNS": "80"})
     ours = [line for line in out.splitlines() if line.startswith("|")]
     out, more = ran([sys.executable, __file__, path], environment)
     torchs = out.splitlines()

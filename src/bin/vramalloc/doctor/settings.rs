@@ -15,7 +15,8 @@ pub(super) fn examine(findings: &mut Findings) {
     for option in &loaded.echo {
         let given = format!("{} = {} ({})", option.key, option.value, option.origin);
         match option.no_effect {
-            None => findings.ok("option", given),
+            None if option.origin == "default" => findings.ok("option", given),
+            None => findings.told("option", given),
             Some(why) => findings.note("option", format_args!("{given} has no effect: {why}")),
         }
     }

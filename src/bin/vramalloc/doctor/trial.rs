@@ -17,6 +17,7 @@ use vramalloc_core::config::{self, Host};
 use vramalloc_core::stats::NOT_SERVED;
 
 use super::super::statistics::{self, Setting};
+use super::super::units::count;
 use super::super::{child, families, library};
 use super::findings::Findings;
 use super::scopes;
@@ -173,9 +174,10 @@ fn tell(process: &Process, findings: &mut Findings) {
         findings.ok(
             "trial",
             format_args!(
-                "{program} (process {pid}): {} allocations served by {}, {} of them without the \
-                 driver",
-                totals.allocations, process.options.strategy.value, totals.hits,
+                "{program} (process {pid}): {} served by {}, {} of them without the driver",
+                count(totals.allocations, "allocation"),
+                process.options.strategy.value,
+                totals.hits,
             ),
         );
     }

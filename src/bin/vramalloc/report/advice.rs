@@ -10,6 +10,8 @@ mod space;
 mod tests;
 mod time;
 
+use serde_json::{Value, json};
+
 use super::super::lines::Lines;
 use super::super::units::bytes;
 use super::file::{Arena, File, Memory};
@@ -91,6 +93,15 @@ fn advice(file: &File, arena: &Arena, memory: &Memory) -> Vec<Advice> {
         memory,
     };
     RULES.iter().filter_map(|rule| rule(&case)).collect()
+}
+
+/// The advice for an arena, as JSON.
+pub(super) fn as_json(file: &File, arena: &Arena, memory: &Memory) -> Vec<Value> {
+    let advice = advice(file, arena, memory).into_iter();
+    let all = advice.map(|Advice { option, value, why }| {
+        json!({ "device": arena.device, "option": option, "value": value, "why": why })
+    });
+    all.collect()
 }
 
 /// Why there is no advice, or what helps if no option does.

@@ -3,6 +3,7 @@
 //! The first and the last are described in full: the first is what went wrong,
 //! the last is what the program ended on. Those in between are in the file.
 
+use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, File};
@@ -14,7 +15,7 @@ pub(super) fn tell(file: &File, arena: &Arena, out: &mut Lines) {
     let [first, rest @ ..] = events else {
         return;
     };
-    out.exact("requests that failed for want of memory");
+    out.heading("requests that failed for want of memory");
     let all = left_out.saturating_add(events.len() as u64);
     one(file, first, (1, all), out);
     if let Some((last, between)) = rest.split_last() {
@@ -129,22 +130,30 @@ fn fragmentation(oom: &Oom) -> String {
     )
 }
 
+const SIZES: [Column; 4] = [
+    Column::number("blocks"),
+    Column::number("of"),
+    Column::number("in all"),
+    Column::number("of live"),
+];
+
 /// Who held memory: by size, and by call stack if these were taken.
 fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
     if let Some(stack) = oom.stack {
         out.fact("asked for by", file.place(stack));
     }
-    if !oom.sizes.is_empty() {
-        out.exact("  live blocks by size, those that held most:");
-    }
+    let mut grid = Grid::new(&SIZES);
     for group in &oom.sizes {
-        out.exact(format_args!(
-            "  {:>16} x {:>10}{:>12}{:>9}",
-            group.count,
+        grid.row([
+            group.count.to_string(),
             bytes(group.key),
             bytes(group.bytes),
             share(group.bytes, oom.after.live),
-        ));
+        ]);
+    }
+    if !oom.sizes.is_empty() {
+        out.exact("  live blocks by size, those that held most:");
+        grid.write(4, out);
     }
     if !oom.stacks.is_empty() {
         out.exact("  live blocks by call stack, those that held most:");

@@ -4,15 +4,17 @@
 //! the start or not at all. Keys that were added to the schema's first version
 //! later are `None`, 0 or empty if the file is older.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use vramalloc_core::stats::Metric;
 
 use super::super::statistics::{self, Setting};
-use super::ooms::{Oom, Stacks};
-use super::past::{Imported, Taken};
+use super::ooms::Oom;
+use super::owners::{Elsewhere, Owned};
+use super::past::{self, Imported, Taken};
+use super::spread::Pieces;
 
 /// One process.
 #[derive(Deserialize)]
@@ -50,7 +52,12 @@ pub(super) struct File {
     pub(super) hosts: Vec<Arena>,
     /// The arena of pageable host memory.
     pub(super) pageable: Option<Arena>,
-    snapshot: Option<Stacks>,
+    pub(super) snapshot: Option<Pieces>,
+    /// Who holds memory of devices, and what others have; none in older files.
+    #[serde(default)]
+    pub(super) owners: Vec<Owned>,
+    #[serde(default)]
+    pub(super) elsewhere: Vec<Elsewhere>,
 }
 
 fn yes() -> bool {
@@ -58,7 +65,7 @@ fn yes() -> bool {
 }
 
 /// A quantity and its peak, in bytes.
-#[derive(Copy, Clone, Deserialize)]
+#[derive(Copy, Clone, Deserialize, Serialize)]
 pub(super) struct Gauge {
     pub(super) current: u64,
     pub(super) peak: u64,
@@ -109,7 +116,6 @@ pub(super) struct Arena {
     /// When the most was reserved.
     #[serde(default, rename = "at_reserved_peak")]
     pub(super) at_peak: Parts,
-    pub(super) fragmentation: f64,
     pub(super) allocations: u64,
     pub(super) frees: u64,
     pub(super) hits: u64,
@@ -220,6 +226,14 @@ impl Arena {
         let calls = self.calls.iter().filter(|(kind, _)| of_kind(kind));
         calls.fold(0, |sum, (_, calls)| sum.saturating_add(calls.ns))
     }
+
+    /// The calls that took memory from the driver or gave it back.
+    pub(super) fn memory_calls(&self) -> u64 {
+        let kinds = ["alloc", "free"]
+            .iter()
+            .filter_map(|&kind| self.calls.get(kind));
+        kinds.fold(0, |sum, calls| sum.saturating_add(calls.calls))
+    }
 }
 
 impl File {
@@ -238,6 +252,13 @@ impl File {
             .saturating_mul(1_000_000)
     }
 
+    /// The devices that it had memory of, in their order.
+    pub(super) fn devices(&self) -> impl Iterator<Item = u64> {
+        let arenas = self.arenas.iter().map(|arena| arena.device);
+        let all: BTreeSet<u64> = arenas.chain(past::on_devices(self)).collect();
+        all.into_iter()
+    }
+
     /// The value of an option; `None` if the library had no such option.
     pub(super) fn option(&self, key: &str) -> Option<&str> {
         Some(&self.options.get(key)?.value)
@@ -246,7 +267,7 @@ impl File {
     /// The innermost places of a call stack, as text.
     pub(super) fn place(&self, stack: u64) -> String {
         let place = self.snapshot.as_ref();
-        let place = place.and_then(|stacks| stacks.in_words(stack));
+        let place = place.and_then(|pieces| pieces.stacks.in_words(stack));
         place.unwrap_or_else(|| "a call stack that is not in the file".to_owned())
     }
 }

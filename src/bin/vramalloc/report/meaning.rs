@@ -5,9 +5,11 @@
 
 use vramalloc_core::stats::Metric;
 
+use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::units::{bytes, count, duration, share};
 use super::file::{Arena, Class, File, Memory, Parts};
+use super::spread::{self, Spread};
 
 /// How many size classes are listed; the others are summed up.
 const ROWS: usize = 6;
@@ -18,6 +20,7 @@ pub(super) fn meaning(file: &File, arena: &Arena, memory: &Memory, out: &mut Lin
     peak(file, arena, memory, out);
     packing(file, arena, out);
     fragmentation(arena, memory, out);
+    spread(file, arena, out);
     limbo(arena, out);
     idle(arena, out);
     waits(file, arena, out);
@@ -115,6 +118,30 @@ fn fragmentation(arena: &Arena, memory: &Memory, out: &mut Lines) {
         count(arena.misses, "request"),
         bytes(all),
     ));
+}
+
+/// How much of what is reserved is of no use for the largest requests.
+fn spread(file: &File, arena: &Arena, out: &mut Lines) {
+    if let Some(Spread {
+        useless,
+        reserved,
+        above,
+    }) = spread::spread(file, arena)
+    {
+        let when = if file.last && arena.ended.is_none() {
+            "In the end"
+        } else {
+            "Then"
+        };
+        out.item(format_args!(
+            "{when} {} of what was reserved ({} of {}) lay free in pieces too small for the \
+             largest requests (above {}).",
+            share(useless, reserved),
+            bytes(useless),
+            bytes(reserved),
+            bytes(above),
+        ));
+    }
 }
 
 /// Whether more was reserved because the device was behind.
@@ -232,24 +259,33 @@ fn left(file: &File, arena: &Arena, out: &mut Lines) {
     }
 }
 
+const HELD: [Column; 4] = [
+    Column::text("requests"),
+    Column::number("blocks"),
+    Column::number("in all"),
+    Column::number("of the peak"),
+];
+
 /// What was live at the peak, by size, the largest sum first.
 pub(super) fn held(arena: &Arena, out: &mut Lines) {
     let mut classes: Vec<&Class> = (arena.classes.iter())
         .filter(|class| class.peak_blocks > 0)
         .collect();
     classes.sort_by_key(|class| std::cmp::Reverse(class.peak_bytes));
+    let mut grid = Grid::new(&HELD);
     let mut row = |name: &str, blocks: u64, held: u64| {
-        out.exact(format_args!(
-            "  {name:<26}{blocks:>12}{:>12}{:>9}",
+        grid.row([
+            name.to_owned(),
+            blocks.to_string(),
             bytes(held),
             share(held, arena.live.peak),
-        ));
+        ]);
     };
     let (listed, others) = classes.split_at(classes.len().min(ROWS));
     for class in listed {
         let name = match class.up_to {
-            Some(bound) => format!("requests up to {}", bytes(bound)),
-            None => "larger requests".to_owned(),
+            Some(bound) => format!("up to {}", bytes(bound)),
+            None => "larger".to_owned(),
         };
         row(&name, class.peak_blocks, class.peak_bytes);
     }
@@ -264,4 +300,5 @@ pub(super) fn held(arena: &Arena, out: &mut Lines) {
             sum(|class| class.peak_bytes),
         );
     }
+    grid.write(2, out);
 }

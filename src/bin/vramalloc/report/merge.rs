@@ -6,6 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::super::gloss;
+use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::output::plain;
 use super::super::units::{bytes, duration, share};
@@ -24,13 +26,12 @@ struct Row<'a> {
     named: &'a Named,
     /// The device, with the number of the context if it has several.
     device: String,
-    values: [u64; COLUMNS.len()],
+    values: [u64; FIGURES.len()],
 }
 
-/// A column: its heading, how its value is read and written, and its name in
-/// the sentence on the imbalance.
-struct Column {
-    heading: &'static str,
+/// A value of a rank: how it is read and written, and its name in the sentence
+/// on the imbalance.
+struct Figure {
     of: fn(&Arena) -> u64,
     written: fn(u64) -> String,
     told: &'static str,
@@ -38,44 +39,38 @@ struct Column {
     least: u64,
 }
 
-const COLUMNS: [Column; 6] = [
-    Column {
-        heading: "peak live",
+const FIGURES: [Figure; 6] = [
+    Figure {
         of: |arena| arena.live.peak,
         written: bytes,
         told: "live memory at the peak",
         least: 64 << 20,
     },
-    Column {
-        heading: "reserved",
+    Figure {
         of: |arena| arena.reserved.peak,
         written: bytes,
         told: "reserved memory at the peak",
         least: 64 << 20,
     },
-    Column {
-        heading: "limbo",
+    Figure {
         of: |arena| arena.limbo.peak,
         written: bytes,
         told: "limbo at the peak",
         least: 64 << 20,
     },
-    Column {
-        heading: "ooms",
+    Figure {
         of: |arena| arena.ooms,
         written: |count| count.to_string(),
         told: "requests out of memory",
         least: 1,
     },
-    Column {
-        heading: "waits",
+    Figure {
         of: |arena| arena.wait_ns,
         written: duration,
         told: "time in waits",
         least: 100_000_000,
     },
-    Column {
-        heading: "driver",
+    Figure {
         of: |arena| arena.driver_ns(&[]),
         written: duration,
         told: "time in the driver",
@@ -102,7 +97,7 @@ pub(super) fn merged(files: &mut [Named]) -> Result<String, Vec<String>> {
         1 => "1 process".to_owned(),
         n => format!("{n} processes"),
     };
-    out.exact(format_args!(
+    out.heading(format_args!(
         "{}: {processes} under vramalloc {}",
         file.program, file.version
     ));
@@ -121,7 +116,8 @@ pub(super) fn merged(files: &mut [Named]) -> Result<String, Vec<String>> {
         first_to_fail(files, &mut out);
         imbalance(&rows, &mut out);
     }
-    past::ranks(&past, short, &mut out);
+    past::ranks(&past, &mut out);
+    gloss::explain(&mut out);
     Ok(out.text)
 }
 
@@ -211,9 +207,8 @@ fn rows(files: &[Named]) -> Vec<Row<'_>> {
                     format!("{}.{}", arena.device, before + 1)
                 }
             };
-            let values = std::array::from_fn(|column| {
-                COLUMNS.get(column).map_or(0, |column| (column.of)(arena))
-            });
+            let values =
+                std::array::from_fn(|at| FIGURES.get(at).map_or(0, |figure| (figure.of)(arena)));
             rows.push(Row {
                 named,
                 device,
@@ -224,55 +219,41 @@ fn rows(files: &[Named]) -> Vec<Row<'_>> {
     rows
 }
 
-/// A text of at most `most` columns.
-fn short(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return text.to_owned();
-    }
-    let mut text: String = text.chars().take(most.saturating_sub(1)).collect();
-    text.push('~');
-    text
-}
+const TABLE: [Column; 3 + FIGURES.len()] = [
+    Column::number("rank"),
+    Column::text("host").spare(3),
+    Column::number("dev"),
+    Column::number("peak live"),
+    Column::number("reserved"),
+    Column::number("limbo").spare(4),
+    Column::number("ooms"),
+    Column::number("waits").spare(1),
+    Column::number("driver").spare(2),
+];
 
 fn table(rows: &[Row<'_>], out: &mut Lines) {
-    // If a program has many arenas on a device, their numbers are shown whole.
-    let devices = rows.iter().map(|row| row.device.len());
-    let wide = devices.fold("dev".len(), usize::max);
-    let mut line = |[rank, host, device]: [&str; 3], values: [String; COLUMNS.len()]| {
-        let [live, reserved, limbo, ooms, waits, driver] = values;
-        out.exact(format_args!(
-            "{:>4} {:<12} {device:>wide$} {live:>10} {reserved:>10} {limbo:>10} {ooms:>5} {waits:>8} \
-             {driver:>8}",
-            short(rank, 4),
-            short(host, 12),
-        ));
-    };
-    line(
-        ["rank", "host", "dev"],
-        COLUMNS.map(|column| column.heading.to_owned()),
-    );
-    let written = |values: [u64; COLUMNS.len()]| {
-        let mut columns = COLUMNS.iter();
-        values.map(|value| {
-            let column = columns.next();
-            column.map_or_else(String::new, |column| (column.written)(value))
-        })
+    let mut grid = Grid::new(&TABLE);
+    let mut line = |first: [&str; 3], values: [u64; FIGURES.len()]| {
+        let written = FIGURES.iter().zip(values);
+        let written = written.map(|(figure, value)| (figure.written)(value));
+        grid.row(first.map(str::to_owned).into_iter().chain(written));
     };
     for row in rows {
         let file = &row.named.file;
-        line([&file.rank, &file.host, &row.device], written(row.values));
+        line([&file.rank, &file.host, &row.device], row.values);
     }
     let all = |start: u64, combine: fn(u64, u64) -> u64| {
-        rows.iter().fold([start; COLUMNS.len()], |mut all, row| {
+        rows.iter().fold([start; FIGURES.len()], |mut all, row| {
             for (one, &value) in all.iter_mut().zip(&row.values) {
                 *one = combine(*one, value);
             }
             all
         })
     };
-    line(["sum", "", ""], written(all(0, u64::saturating_add)));
-    line(["max", "", ""], written(all(0, u64::max)));
-    line(["min", "", ""], written(all(u64::MAX, u64::min)));
+    line(["sum", "", ""], all(0, u64::saturating_add));
+    line(["max", "", ""], all(0, u64::max));
+    line(["min", "", ""], all(u64::MAX, u64::min));
+    grid.write(0, out);
 }
 
 /// The rank of a row, and if it has several rows what distinguishes this one.
@@ -306,7 +287,7 @@ fn first_to_fail(files: &[Named], out: &mut Lines) {
 /// How far the ranks differ, in words.
 fn imbalance(rows: &[Row<'_>], out: &mut Lines) {
     let mut even = Vec::new();
-    for (at, column) in COLUMNS.iter().enumerate() {
+    for (at, figure) in FIGURES.iter().enumerate() {
         let value = |row: &&Row<'_>| row.values.get(at).copied().unwrap_or(0);
         let (Some(most), Some(least)) = (
             // The first of several.
@@ -316,20 +297,20 @@ fn imbalance(rows: &[Row<'_>], out: &mut Lines) {
             return;
         };
         let (high, low) = (value(&most), value(&least));
-        if high < column.least {
+        if high < figure.least {
             continue;
         }
         if (high - low).saturating_mul(100) <= high.saturating_mul(EVEN) {
-            even.push(column.told);
+            even.push(figure.told);
             continue;
         }
         out.item(format_args!(
             "{}: {} has most ({}) and {} least ({}), {} less.",
-            column.told,
+            figure.told,
             who(most, rows),
-            (column.written)(high),
+            (figure.written)(high),
             who(least, rows),
-            (column.written)(low),
+            (figure.written)(low),
             share(high - low, high),
         ));
     }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use vramalloc_core::stats::Family;
 
 use super::super::families;
+use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::units::bytes;
 use super::file::{File, Gauge};
@@ -83,35 +84,55 @@ fn devices(file: &File) -> BTreeMap<u64, Vec<&Taken>> {
     devices
 }
 
+/// The devices on which something went past the pool.
+pub(super) fn on_devices(file: &File) -> impl Iterator<Item = u64> {
+    file.past.iter().map(|taken| taken.device)
+}
+
+/// What went past the pool on a device, and how many requests were refused.
+pub(super) fn on(file: &File, device: u64) -> (Gauge, u64) {
+    let taken = file.past.iter().filter(|taken| taken.device == device);
+    let taken: Vec<&Taken> = taken.collect();
+    let bytes = Gauge {
+        current: sum(&taken, |taken| taken.bytes.current),
+        peak: sum(&taken, |taken| taken.bytes.peak),
+    };
+    (bytes, sum(&taken, |taken| taken.refused))
+}
+
 /// Writes a part for each of these devices, and one about memory that came from
 /// elsewhere.
 pub(super) fn tell(file: &File, out: &mut Lines) {
     for (device, taken) in devices(file) {
         out.exact("");
-        out.exact(format_args!("device {device}: memory past the pool"));
+        out.heading(format_args!("device {device}: memory past the pool"));
         rows(&taken, out);
         meaning(file, &taken, out);
     }
     imports(&file.imports, out);
 }
 
+const COUNTS: [Column; 5] = [
+    Column::text(""),
+    Column::number("at the end"),
+    Column::number("peak"),
+    Column::number("served"),
+    Column::number("refused"),
+];
+
 /// The counts of a device.
 fn rows(taken: &[&Taken], out: &mut Lines) {
-    let mut row = |[name, end, peak, calls, refused]: [&str; 5]| {
-        out.exact(format_args!(
-            "  {name:<20}{end:>12}{peak:>12}{calls:>12}{refused:>12}"
-        ));
-    };
-    row(["", "at the end", "peak", "served", "refused"]);
+    let mut grid = Grid::new(&COUNTS);
     for taken in taken {
-        row([
-            taken.name(),
-            &bytes(taken.bytes.current),
-            &bytes(taken.bytes.peak),
-            &taken.calls.to_string(),
-            &taken.refused.to_string(),
+        grid.row([
+            taken.name().to_owned(),
+            bytes(taken.bytes.current),
+            bytes(taken.bytes.peak),
+            taken.calls.to_string(),
+            taken.refused.to_string(),
         ]);
     }
+    grid.write(2, out);
 }
 
 /// What the counts mean.
@@ -153,7 +174,7 @@ fn imports(imports: &[Imported], out: &mut Lines) {
         return;
     }
     out.exact("");
-    out.exact("imported memory");
+    out.heading("imported memory");
     let (mut processes, mut others) = (Vec::new(), Vec::new());
     for import in imports {
         let size = match import.bytes {
@@ -197,49 +218,42 @@ impl<'a> PastRow<'a> {
             taken,
         })
     }
-
-    fn peak(&self) -> u64 {
-        sum(&self.taken, |taken| taken.bytes.peak)
-    }
 }
 
+const RANKS: [Column; 6] = [
+    Column::number("rank"),
+    Column::text("host").spare(1),
+    Column::number("dev"),
+    Column::number("peak"),
+    Column::number("at the end"),
+    Column::number("refused"),
+];
+
 /// The table of what went past the pool in all ranks.
-pub(super) fn ranks(rows: &[PastRow<'_>], short: fn(&str, usize) -> String, out: &mut Lines) {
+pub(super) fn ranks(rows: &[PastRow<'_>], out: &mut Lines) {
     if rows.is_empty() {
         return;
     }
     out.exact("");
-    out.exact("memory past the pool");
-    let mut line = |[rank, host, device]: [&str; 3], [peak, end]: [String; 2], refused: &str| {
-        out.exact(format_args!(
-            "{:>4} {:<12} {device:>3} {peak:>10} {end:>10} {refused:>7}",
-            short(rank, 4),
-            short(host, 12),
-        ));
+    out.heading("memory past the pool");
+    let mut grid = Grid::new(&RANKS);
+    let mut line = |[rank, host, device]: [&str; 3], taken: &[&Taken]| {
+        grid.row([
+            rank.to_owned(),
+            host.to_owned(),
+            device.to_owned(),
+            bytes(sum(taken, |taken| taken.bytes.peak)),
+            bytes(sum(taken, |taken| taken.bytes.current)),
+            sum(taken, |taken| taken.refused).to_string(),
+        ]);
     };
-    let heads = ["peak", "at the end"].map(str::to_owned);
-    line(["rank", "host", "dev"], heads, "refused");
-    let all = |row: &PastRow<'_>, of: fn(&Taken) -> u64| sum(&row.taken, of);
     for row in rows {
-        line(
-            [row.rank, row.host, &row.device.to_string()],
-            [row.peak(), all(row, |taken| taken.bytes.current)].map(bytes),
-            &all(row, |taken| taken.refused).to_string(),
-        );
+        line([row.rank, row.host, &row.device.to_string()], &row.taken);
     }
-    let taken: Vec<&Taken> = rows
-        .iter()
-        .flat_map(|row| row.taken.iter().copied())
-        .collect();
-    line(
-        ["sum", "", ""],
-        [
-            sum(&taken, |taken| taken.bytes.peak),
-            sum(&taken, |taken| taken.bytes.current),
-        ]
-        .map(bytes),
-        &sum(&taken, |taken| taken.refused).to_string(),
-    );
+    let taken = rows.iter().flat_map(|row| row.taken.iter().copied());
+    let taken: Vec<&Taken> = taken.collect();
+    line(["sum", "", ""], &taken);
+    grid.write(0, out);
     out.exact("");
     let peaks = parts(&taken, |taken| taken.bytes.peak, bytes);
     if !peaks.is_empty() {

@@ -1,10 +1,13 @@
 //! The process that wrote a file, and its counts, number by number.
 
+use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::statistics::Setting;
-use super::super::units::{bytes, duration, percent, share};
+use super::super::units::{bytes, duration, share};
+use super::brief::{self, Brief};
 use super::file::{Arena, File};
 use super::past;
+use super::spread::{self, Spread};
 
 /// The process, and the options that were set.
 pub(super) fn process(file: &File, out: &mut Lines) {
@@ -15,20 +18,31 @@ pub(super) fn process(file: &File, out: &mut Lines) {
         version,
         ..
     } = file;
-    let ran = match file.ran_ns() {
-        // The file has whole milliseconds.
-        0 => "less than 1 ms".to_owned(),
-        ns => duration(ns),
-    };
-    out.exact(format_args!(
+    let brief = Brief::new(file);
+    let ran = brief.ran();
+    out.heading(format_args!(
         "{program} (process {pid} on {host}): {ran} under vramalloc {version}"
     ));
     if !file.last {
         out.exact("  taken while it ran, not at its end");
     }
+    match brief.devices.as_slice() {
+        [] => {}
+        [device] => {
+            let when = match file.last {
+                true => "at the end",
+                false => "when it was taken",
+            };
+            out.wrapped(format_args!("  {}", device.title(out.width)), 2);
+            device.facts(when, out);
+        }
+        _ => brief::rows(std::slice::from_ref(&brief), usize::MAX, out),
+    }
     for (key, Setting { value, origin }) in &file.options {
-        if key == "strategy" || origin != "default" {
-            out.exact(format_args!("  {key} = {value} ({origin})"));
+        // Where statistics go is no news to who reads them.
+        let is_about_files = ["stats", "stats_interval_s"].contains(&&**key);
+        if key == "strategy" || origin != "default" && !is_about_files {
+            out.wrapped(format_args!("  {key} = {value} ({origin})"), 4);
         }
     }
     for warning in &file.warnings {
@@ -62,43 +76,49 @@ pub(super) fn device(arena: &Arena, (which, alike): (usize, usize), out: &mut Li
         (false, 1) => String::new(),
         (false, _) => format!(", context {which} of {alike}"),
     };
-    out.exact(format_args!(
+    out.heading(format_args!(
         "device {}{name}{total}{context}",
         arena.device
     ));
 }
 
 /// Page-locked memory: its context, how it was requested, and the counts.
-pub(super) fn host(host: &Arena, out: &mut Lines) {
+pub(super) fn host(file: &File, host: &Arena, out: &mut Lines) {
     let flags = match host.flags {
         Some(flags) => format!(", flags {flags:#x}"),
         None => String::new(),
     };
-    out.exact(format_args!(
+    out.heading(format_args!(
         "page-locked host memory of device {}, context {}{flags}",
         host.device, host.context
     ));
-    counts(host, out);
+    counts(file, host, out);
 }
 
-pub(super) fn counts(arena: &Arena, out: &mut Lines) {
-    let end = match arena.ended {
-        None => "at the end",
-        Some(_) => "at its end",
-    };
-    out.exact(format_args!("  {:<14}{end:>12}{:>12}", "", "peak"));
+/// A quantity at the end, of the process or of its context, and its peak.
+const GAUGES: [Column; 3] = gauges("at the end");
+const ENDED: [Column; 3] = gauges("at its end");
+
+const fn gauges(end: &'static str) -> [Column; 3] {
+    let names = Column::text("              ");
+    [names, Column::number(end), Column::number("peak")]
+}
+
+/// Every count of an arena.
+pub(super) fn counts(file: &File, arena: &Arena, out: &mut Lines) {
+    let mut grid = Grid::new(match arena.ended {
+        None => &GAUGES,
+        Some(_) => &ENDED,
+    });
     for (name, gauge) in [
         ("live", arena.live),
         ("cached", arena.cached),
         ("limbo", arena.limbo),
         ("reserved", arena.reserved),
     ] {
-        out.exact(format_args!(
-            "  {name:<14}{:>12}{:>12}",
-            bytes(gauge.current),
-            bytes(gauge.peak),
-        ));
+        grid.row([name.to_owned(), bytes(gauge.current), bytes(gauge.peak)]);
     }
+    grid.write(2, out);
     let requests = arena.allocations;
     out.fact(
         "requests",
@@ -121,13 +141,16 @@ pub(super) fn counts(arena: &Arena, out: &mut Lines) {
         format_args!("{} ({} at the limit)", arena.ooms, arena.limit_ooms),
     );
     out.fact("bad frees", arena.bad_frees);
+    let largest = bytes(arena.largest_cached);
+    let useless = match spread::spread(file, arena) {
+        Some(Spread {
+            useless, reserved, ..
+        }) => format!("{} too small, ", share(useless, reserved)),
+        None => String::new(),
+    };
     out.fact(
         "fragmentation",
-        format_args!(
-            "{}, largest cached block {}",
-            percent(arena.fragmentation),
-            bytes(arena.largest_cached)
-        ),
+        format_args!("{useless}largest cached block {largest}"),
     );
 }
 

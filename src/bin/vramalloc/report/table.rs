@@ -1,7 +1,8 @@
 //! PyTorch's `memory_summary()`, character by character.
 //!
 //! Every line has 77 columns: a bar, 75 columns, a bar. The unit of a column is
-//! chosen by the first row of its group, so that the rows can be compared.
+//! chosen by the first row of its group, so that the rows can be compared. Where
+//! there is no room for that, the two columns of totals are left out.
 
 use vramalloc_core::stats::Metric;
 
@@ -10,6 +11,9 @@ use super::file::{Four, Memory};
 
 /// Columns between the bars.
 const WIDTH: usize = 75;
+
+/// The same without the totals.
+const NARROW: usize = 49;
 
 /// The groups in their order, and whether they are sizes.
 const GROUPS: [(Metric, &str, Unit); Metric::COUNT] = [
@@ -82,19 +86,24 @@ impl Unit {
 }
 
 pub(super) fn table(device: u64, memory: &Memory, out: &mut Lines) {
-    let mut line = |text: String| out.exact(format_args!("|{text}|"));
+    let whole = out.width >= WIDTH + 2;
+    let width = if whole { WIDTH } else { NARROW };
+    let mut line = |text: String| {
+        let shown: String = text.chars().take(width).collect();
+        out.exact(format_args!("|{shown:width$}|"));
+    };
     let (double, single) = ("=".repeat(WIDTH), "-".repeat(WIDTH));
+    let blanks = if whole { [16, 9, 6] } else { [3, 0, 0] };
+    let [title, ooms, retries] = blanks.map(|blanks| " ".repeat(blanks));
+    let wide = if whole { 12 } else { 6 };
     line(double.clone());
     line(format!(
-        " {:16} PyTorch CUDA memory summary, device ID {device:<17} ",
-        ""
+        " {title} PyTorch CUDA memory summary, device ID {device:<17} "
     ));
     line(single.clone());
     line(format!(
-        "  {:9} CUDA OOMs: {:<12} | {:6} cudaMalloc retries: {:<8}  ",
-        "",
+        "  {ooms} CUDA OOMs: {:<wide$} | {retries} cudaMalloc retries: {:<8}  ",
         memory.number("num_ooms"),
-        "",
         memory.number("num_alloc_retries")
     ));
     line(double.clone());

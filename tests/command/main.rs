@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod fixture;
 mod last_line;
+mod stacks;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

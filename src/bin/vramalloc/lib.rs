@@ -11,9 +11,10 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `output`, `lines`, `units`, `library`, `child`, `notes`, `written`,
-//!    `statistics`, `families`, `pages`: printing, and the form of numbers; the
-//!    library's file, the program that runs under it, and what its processes
-//!    said and wrote; processes that run now.
+//!    `statistics`, `symbols`, `stacks`, `families`, `pages`: printing, and the
+//!    form of numbers; the library's file, the program that runs under it, and
+//!    what its processes said and wrote, with the names of functions; processes
+//!    that run now.
 //! 2. `run`, `doctor`, `options`, `status`, `snapshot`: four subcommands, and
 //!    what `vramalloc report --snapshot` writes.
 //! 3. `report`, `order`: the subcommand of this name, and those that ask
@@ -35,8 +36,10 @@ pub mod parsers;
 mod report;
 mod run;
 mod snapshot;
+mod stacks;
 mod statistics;
 mod status;
+mod symbols;
 mod units;
 mod written;
 

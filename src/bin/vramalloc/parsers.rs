@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::doctor::{cache, image, loader, preloads, program};
 use crate::snapshot::made;
+use crate::symbols::{self, Symbols};
 use crate::{output, report, written};
 
 /// A text without control characters.
@@ -26,7 +27,7 @@ pub fn report(files: &[&[u8]], merge: bool) -> (String, Vec<String>) {
     if merge {
         report::merged(files)
     } else {
-        report::each(files)
+        report::each(files, &mut Symbols::none(), false)
     }
 }
 
@@ -45,11 +46,37 @@ pub struct SnapshotFiles {
 /// # Errors
 /// What is wrong with the file.
 pub fn snapshot(data: &[u8]) -> Result<SnapshotFiles, String> {
-    made::Made::of(data).map(|made| SnapshotFiles {
+    made::Made::of(data, &mut Symbols::none()).map(|made| SnapshotFiles {
         pickle: made.pickle,
         json: made.json,
         summary: made.summary,
     })
+}
+
+/// The functions around some addresses of an ELF file, as they are shown.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn functions(data: &[u8], addresses: &[u64]) -> Result<Vec<Option<String>>, String> {
+    let tables = symbols::tables::read(&mut Cursor::new(data), addresses)?;
+    let named = tables.around.into_iter();
+    Ok(named
+        .map(|one| one.map(|one| one.name.to_string()))
+        .collect())
+}
+
+/// The name that a mangled one stands for, and the same in short.
+#[must_use]
+pub fn function(mangled: &[u8]) -> (String, String) {
+    let name = symbols::demangled(mangled);
+    let brief = symbols::brief(&name).into_owned();
+    (name, brief)
+}
+
+/// Whether a file of the cache of functions' names can be read.
+#[must_use]
+pub fn kept_names(data: &[u8]) -> bool {
+    symbols::cache::Known::parse(data).is_some()
 }
 
 /// Whether a pattern of the option `stats` can have given a file this name.

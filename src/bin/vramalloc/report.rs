@@ -6,6 +6,7 @@
 mod advice;
 mod failed;
 mod file;
+mod holders;
 mod meaning;
 mod merge;
 mod ooms;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 
 use super::lines::Lines;
 use super::output::{USAGE, plain, say, show};
+use super::symbols::Symbols;
 use file::{Arena, File};
 use merge::Named;
 
@@ -41,6 +43,10 @@ pub(crate) struct Arguments {
     /// there is none; may be given several times, and prints a line for each FILE
     #[arg(long, value_name = "POINTER", conflicts_with_all = ["merge", "snapshot", "snapshot_json"])]
     value: Vec<String>,
+    /// Show every place of a call stack, with those of allocators and of what
+    /// lies between them and the program
+    #[arg(long)]
+    all_frames: bool,
 }
 
 /// A file's name and its contents, or why it could not be read.
@@ -61,7 +67,7 @@ pub(crate) fn report(arguments: &Arguments) -> u8 {
     } else if !arguments.value.is_empty() {
         values::values(files, &arguments.value)
     } else {
-        each(files)
+        each(files, &mut Symbols::new(), arguments.all_frames)
     };
     errors.iter().for_each(say);
     let status = if errors.is_empty() { 0 } else { USAGE };
@@ -69,10 +75,19 @@ pub(crate) fn report(arguments: &Arguments) -> u8 {
 }
 
 /// The reports of the files that have one, and a line for each other file.
-pub(crate) fn each(files: impl Iterator<Item = Read>) -> (String, Vec<String>) {
-    let (files, errors) = read(files);
+pub(crate) fn each(
+    files: impl Iterator<Item = Read>,
+    symbols: &mut Symbols,
+    shows_all: bool,
+) -> (String, Vec<String>) {
+    let (mut files, errors) = read(files);
+    for named in &mut files {
+        named.file.find_names(symbols, shows_all);
+    }
     let reports: Vec<String> = files.iter().map(|named| whole(&named.file)).collect();
-    (reports.join("\n"), errors)
+    let mut text = reports.join("\n");
+    text += &holders::notes(&symbols.notes());
+    (text, errors)
 }
 
 /// The ranks of one job in one table, and a line for each file that cannot be
@@ -110,6 +125,7 @@ fn whole(file: &File) -> String {
         one(file, arena, &mut out);
     }
     past::tell(file, &mut out);
+    holders::tell(&file.stacks, &mut out);
     for host in &file.hosts {
         out.exact("");
         summary::host(host, &mut out);

@@ -22,6 +22,7 @@ use vramalloc_core::stats::write_whole;
 
 use self::made::Made;
 use super::output::{USAGE, say, show};
+use super::symbols::Symbols;
 
 /// Writes the snapshot of a statistics file, as a pickle and as JSON if a name
 /// for it is given. Returns the exit status.
@@ -53,7 +54,7 @@ fn prepared(targets: [Option<&Path>; 2], file: &Path) -> Result<Made, String> {
     }
     let named = |error: &dyn Display| format!("{}: {error}", file.display());
     let bytes = fs::read(file).map_err(|error| named(&error))?;
-    Made::of(&bytes).map_err(|error| named(&error))
+    Made::of(&bytes, &mut Symbols::new()).map_err(|error| named(&error))
 }
 
 fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {

@@ -4,8 +4,9 @@
 //! the last is what the program ended on. Those in between are in the file.
 
 use super::super::lines::Lines;
-use super::super::units::{bytes, count, duration, share};
+use super::super::units::{self, bytes, count, duration, share};
 use super::file::{Arena, File};
+use super::holders;
 use super::ooms::{Holdings, Oom};
 
 /// Describes the first and the last, if there are any.
@@ -132,7 +133,13 @@ fn fragmentation(oom: &Oom) -> String {
 /// Who held memory: by size, and by call stack if these were taken.
 fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
     if let Some(stack) = oom.stack {
-        out.fact("asked for by", file.place(stack));
+        out.fact("asked for by", file.stacks.in_words(Some(stack)));
+    }
+    if let Some((place, bytes)) = holders::most_by_python(&file.stacks, &oom.stacks) {
+        out.fact(
+            "held most",
+            format_args!("{place}, {} of the live memory", units::bytes(bytes)),
+        );
     }
     if !oom.sizes.is_empty() {
         out.exact("  live blocks by size, those that held most:");
@@ -150,7 +157,7 @@ fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
         out.exact("  live blocks by call stack, those that held most:");
     }
     for group in &oom.stacks {
-        let (size, place) = (bytes(group.bytes), file.place(group.key));
+        let (size, place) = (bytes(group.bytes), file.stacks.in_words(Some(group.key)));
         let blocks = count(group.count, "block");
         out.wrapped(format_args!("    {size} in {blocks}: {place}"), 4);
     }

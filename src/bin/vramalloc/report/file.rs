@@ -10,8 +10,10 @@ use indexmap::IndexMap;
 use serde::Deserialize;
 use vramalloc_core::stats::Metric;
 
+use super::super::stacks::{CallStacks, OldStacks, Stacks};
 use super::super::statistics::{self, Setting};
-use super::ooms::{Oom, Stacks};
+use super::super::symbols::Symbols;
+use super::ooms::Oom;
 use super::past::{Imported, Taken};
 
 /// One process.
@@ -50,7 +52,11 @@ pub(super) struct File {
     pub(super) hosts: Vec<Arena>,
     /// The arena of pageable host memory.
     pub(super) pageable: Option<Arena>,
-    snapshot: Option<Stacks>,
+    call_stacks: Option<CallStacks>,
+    snapshot: Option<OldStacks>,
+    /// What these two say, once the names are found.
+    #[serde(skip)]
+    pub(super) stacks: Stacks,
 }
 
 fn yes() -> bool {
@@ -243,10 +249,9 @@ impl File {
         Some(&self.options.get(key)?.value)
     }
 
-    /// The innermost places of a call stack, as text.
-    pub(super) fn place(&self, stack: u64) -> String {
-        let place = self.snapshot.as_ref();
-        let place = place.and_then(|stacks| stacks.in_words(stack));
-        place.unwrap_or_else(|| "a call stack that is not in the file".to_owned())
+    /// Finds the names in its call stacks.
+    pub(super) fn find_names(&mut self, symbols: &mut Symbols, shows_all: bool) {
+        let (said, old) = (self.call_stacks.take(), self.snapshot.take());
+        self.stacks = Stacks::new(said, old, self.started / 1000, symbols).with_all(shows_all);
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod exported;
 mod fixture;
 mod last_line;
 mod stacks;

@@ -17,12 +17,13 @@
 //!    that run now.
 //! 2. `run`, `doctor`, `options`, `status`, `snapshot`: four subcommands, and
 //!    what `vramalloc report --snapshot` writes.
-//! 3. `report`, `order`: the subcommand of this name, and those that ask
-//!    something of a running process.
+//! 3. `report`, `export`, `order`: the subcommands of these names, and those that
+//!    ask something of a running process.
 //! 4. `parsers`: those of files, for tests.
 
 mod child;
 mod doctor;
+mod export;
 mod families;
 mod library;
 mod lines;
@@ -68,6 +69,8 @@ enum Action {
     Options,
     /// Summarise statistics that a program wrote
     Report(report::Arguments),
+    /// Write what a file holds in a form that another tool opens
+    Export(export::Arguments),
     /// Show what your running processes have on their GPUs
     Status(status::Arguments),
     /// Have a running process write its statistics, and print the file's name
@@ -85,6 +88,7 @@ pub fn main() -> ExitCode {
         Action::Doctor(arguments) => doctor::doctor(&arguments),
         Action::Options => options::options(),
         Action::Report(arguments) => report::report(&arguments),
+        Action::Export(arguments) => export::export(&arguments),
         Action::Status(arguments) => status::status(&arguments),
         Action::Dump(arguments) => order::dump(&arguments),
         Action::Trim(arguments) => order::trim(&arguments),

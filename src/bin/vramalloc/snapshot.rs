@@ -13,6 +13,7 @@ mod pickle;
 mod read;
 mod replay;
 mod shape;
+pub(crate) mod steps;
 
 use std::fmt::Display;
 use std::fs;
@@ -71,7 +72,7 @@ fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {
 }
 
 /// Whether two names are one file's.
-fn same(one: &Path, other: &Path) -> bool {
+pub(super) fn same(one: &Path, other: &Path) -> bool {
     match (fs::canonicalize(one), fs::canonicalize(other)) {
         (Ok(one), Ok(other)) => one == other,
         _ => one == other,

@@ -11,6 +11,9 @@ mod read;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use serde::Deserialize;
+
+use super::statistics;
 use super::symbols::{Functions, Symbols};
 
 pub(crate) use self::place::{Place, PlaceKind};
@@ -50,7 +53,34 @@ pub(crate) struct Stacks {
     shows_all: bool,
 }
 
+/// The part of a file that call stacks are in.
+#[derive(Deserialize)]
+struct Kept {
+    #[serde(default)]
+    started_unix_ms: u64,
+    call_stacks: Option<CallStacks>,
+    snapshot: Option<OldStacks>,
+}
+
 impl Stacks {
+    /// Reads those of a file of statistics.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub(crate) fn of_file(bytes: &[u8], symbols: &mut Symbols) -> Result<Stacks, String> {
+        let Kept {
+            started_unix_ms,
+            call_stacks,
+            snapshot,
+        } = statistics::read(bytes)?;
+        Ok(Stacks::new(
+            call_stacks,
+            snapshot,
+            started_unix_ms / 1000,
+            symbols,
+        ))
+    }
+
     /// Finds the names. `began`: when the process did, in seconds since 1970.
     pub(crate) fn new(
         said: Option<CallStacks>,

@@ -46,7 +46,11 @@ pub(super) struct Statistics {
     #[serde(default)]
     pub(super) options: BTreeMap<String, Setting>,
     #[serde(default)]
-    started_unix_ms: u64,
+    pub(super) program: String,
+    #[serde(default)]
+    pub(super) pid: u64,
+    #[serde(default)]
+    pub(super) started_unix_ms: u64,
     call_stacks: Option<CallStacks>,
     #[serde(default)]
     pub(super) snapshot: Snapshot,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod compared;
 mod exported;
 mod fixture;
 mod last_line;

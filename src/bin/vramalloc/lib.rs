@@ -15,13 +15,14 @@
 //!    form of numbers; the library's file, the program that runs under it, and
 //!    what its processes said and wrote, with the names of functions; processes
 //!    that run now.
-//! 2. `run`, `doctor`, `options`, `status`, `snapshot`: four subcommands, and
-//!    what `vramalloc report --snapshot` writes.
+//! 2. `run`, `doctor`, `options`, `status`, `diff`, `snapshot`: five subcommands,
+//!    and what `vramalloc report --snapshot` writes.
 //! 3. `report`, `export`, `order`: the subcommands of these names, and those that
 //!    ask something of a running process.
 //! 4. `parsers`: those of files, for tests.
 
 mod child;
+mod diff;
 mod doctor;
 mod export;
 mod families;
@@ -69,6 +70,8 @@ enum Action {
     Options,
     /// Summarise statistics that a program wrote
     Report(report::Arguments),
+    /// Say what grew and what shrank from one run to another
+    Diff(diff::Arguments),
     /// Write what a file holds in a form that another tool opens
     Export(export::Arguments),
     /// Show what your running processes have on their GPUs
@@ -88,6 +91,7 @@ pub fn main() -> ExitCode {
         Action::Doctor(arguments) => doctor::doctor(&arguments),
         Action::Options => options::options(),
         Action::Report(arguments) => report::report(&arguments),
+        Action::Diff(arguments) => diff::diff(&arguments),
         Action::Export(arguments) => export::export(&arguments),
         Action::Status(arguments) => status::status(&arguments),
         Action::Dump(arguments) => order::dump(&arguments),

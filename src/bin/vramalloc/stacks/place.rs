@@ -148,6 +148,16 @@ impl Place {
         (self.function.as_deref()).map_or_else(at, str::to_owned)
     }
 
+    /// What stays the same from one build of a program to the next: without
+    /// addresses and lines.
+    pub(crate) fn lasting(&self) -> String {
+        match (&self.function, self.line) {
+            (Some(function), 0) => self.brief(function).into_owned(),
+            (Some(function), _) => format!("{} {}", short(&self.file), self.brief(function)),
+            (None, _) => base(&self.file).to_owned(),
+        }
+    }
+
     /// Whether it is of a pool that `PyTorch` keeps itself.
     pub(super) fn is_of_a_pool(&self) -> bool {
         let function = self.function.as_deref().unwrap_or_default();
@@ -211,6 +221,7 @@ mod tests {
             "train.py:41 forward"
         );
         assert_eq!(native(None).text(), "libx.so+0x1234");
+        assert_eq!(native(None).lasting(), "libx.so");
         assert_eq!(Place::unknown(16).text(), "0x10");
         let mut function = Function {
             name: "a::f<b>".into(),
@@ -224,7 +235,10 @@ mod tests {
             line: 7,
         });
         let place = native(Some(function));
-        assert_eq!(place.text(), "x/mod.rs:7 a::f<>");
+        assert_eq!(
+            (place.text(), place.lasting()),
+            ("x/mod.rs:7 a::f<>".into(), "x/mod.rs a::f<>".into())
+        );
         let named = Place::native(&"".into(), 1, Some("f"), &[]);
         assert_eq!(named[0].text(), "f");
     }

@@ -69,6 +69,7 @@ STEPS = {
     "stress": Step(("build",), bounded=True),
     "gpu-check": Step(("build",)),
     "instructions": Step(("build",)),
+    "symbols": Step(("build",)),
     "clients": Step(("build",)),
     "quickstart": Step(("build",)),
     "examples": Step(("build",)),

@@ -14,6 +14,7 @@ import machine
 import memory
 import peers
 import run
+import symbols
 import tables
 import worse
 
@@ -33,6 +34,7 @@ QUESTIONS = {
     "memory": "The smallest device on which three passes complete, over the peak of live bytes",
     "instructions": "Instructions of the fast paths",
     "footprint": "Host memory of the arena's own",
+    "symbols": "Names of 100 000 random addresses of a library, seconds",
     "growth": "How cost grows; the exponent is 0 for constant and 1 for linear",
 }
 # These have figures of another question.
@@ -94,6 +96,9 @@ def measure(options):
         rows, absent = rows + more, absent | failed
     if "instructions" in questions:
         more, failed = instructions.measure(say)
+        rows, absent = rows + more, absent | failed
+    if "symbols" in questions:
+        more, failed = symbols.measure(torch, say)
         rows, absent = rows + more, absent | failed
     if "growth" in questions:
         more, failed = instructions.growth(amounts.growth_blocks, say)

@@ -29,6 +29,8 @@ BYTES_PER_BLOCK = 100
 # Of the addresses that the driver ever gave: 1 KiB for each 64 KiB, and what
 # stands above it.
 PAGE_MAP_SHARE = 1.7
+# For the names of 100 000 addresses.
+SYMBOLS_S = 1
 # Where times grow although no more is done: caches of the processor miss.
 COUNTED = dict.fromkeys(("pair, mean", "pair, p99", "pair, p99.9"), "pair, instructions")
 
@@ -271,6 +273,14 @@ def cost_growth(rows):
     return said + (f"; in time alone: {', '.join(waits)}" if waits else ""), not steep
 
 
+def symbols(rows):
+    found = {row["library"]: median(row["first_s"]) for row in of(rows, question="symbols")}
+    if not found:
+        return None
+    said = ", ".join(f"{library} {took:.2f}" for library, took in found.items())
+    return within(max(found.values()), SYMBOLS_S, rows, said)
+
+
 GOALS = [
     Goal("G1", "hit", "arena, to 64 KiB, at most 12 ns", hit_of("arena", KEPT_SIZES, 12)),
     Goal(
@@ -325,6 +335,7 @@ GOALS = [
         f"page map at most {PAGE_MAP_SHARE:g} % of what the driver ever gave",
         page_map_share,
     ),
+    Goal("symbols", "symbols", f"within {SYMBOLS_S:g} s", symbols),
     Goal("growth", "growth", "no cost grows faster than a logarithm", cost_growth),
 ]
 

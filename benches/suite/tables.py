@@ -250,6 +250,15 @@ def size_of(count):
     return f"{count / (1 << 20):.2f} MiB"
 
 
+def symbols(rows):
+    lines = [
+        [row["library"]]
+        + [f"{median(row[key]):.2f}" for key in ("first_s", "again_s", "whole_s")]
+        for row in of(rows, question="symbols")
+    ]
+    return table(["library", "names", "kept names", "with the file's reading"], lines)
+
+
 def growth(rows):
     parts = []
     for (by,), some in groups(of(rows, question="growth"), "by"):

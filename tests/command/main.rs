@@ -2,9 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod compared;
+mod exported;
+mod fixture;
 mod kept;
 mod last_line;
 mod shells;
+mod stacks;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

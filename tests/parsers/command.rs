@@ -141,6 +141,23 @@ pub(crate) fn reads(data: &[u8]) {
     }
 }
 
+/// An ELF file, a file of the cache of names, or a mangled name: whichever it
+/// is, a name is short and takes no long time.
+pub fn symbols(data: &[u8]) {
+    // As bounded as the command bounds them.
+    const LONGEST: usize = 600;
+    let addresses: Vec<u64> = (0..64).map(|n| n * 0x41).collect();
+    if let Ok(functions) = parsers::functions(data, &addresses) {
+        assert_eq!(functions.len(), addresses.len());
+        assert!(functions.iter().flatten().all(|name| name.len() <= LONGEST));
+    }
+    let _ = parsers::kept_names(data);
+    for line in data.split(|&byte| byte == b'\n').take(8) {
+        let (name, brief) = parsers::function(line);
+        assert!(name.len() <= LONGEST && brief.len() <= name.len() + LONGEST);
+    }
+}
+
 /// A pattern, and on the next line a name that it may have given.
 pub fn names(data: &[u8]) {
     let text = String::from_utf8_lossy(data);

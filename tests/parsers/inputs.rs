@@ -150,6 +150,11 @@ fn environments() {
 }
 
 #[test]
+fn names_of_functions() {
+    gives("symbols", 2000, vramalloc_parsers::symbols);
+}
+
+#[test]
 fn statistics() {
     gives("report", 1000, vramalloc_parsers::report);
 }

@@ -2,14 +2,14 @@
 //!
 //! One function per target; each panics if a promise is broken. The parsers are
 //! those of the environment (options) and of the command: statistics and
-//! recordings that it reads back, ELF files, the loader's cache and its lists, patterns of file
-//! names.
+//! recordings that it reads back, ELF files with the names in them, the loader's
+//! cache and its lists, patterns of file names.
 
 mod command;
 mod doctor;
 mod options;
 
-pub use command::{names, recording, report, snapshot};
+pub use command::{names, recording, report, snapshot, symbols};
 pub use doctor::{elf, loader};
 pub use options::{options, valid};
 

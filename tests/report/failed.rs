@@ -250,8 +250,9 @@ fn a_program_that_takes_all_there_is() {
              process when it came",
             "in the end 768.0 MiB reserved: 768.0 MiB live, 0 B cached, 0 B in limbo",
             "blocks of in all of live 3 256.0 MiB 768.0 MiB 100.0 %",
-            "those that held most: 768.0 MiB in 3 blocks: oom.dynamic+0x",
-            "asked for by oom.dynamic+0x",
+            "those that held most: 768.0 MiB in 3 blocks: gpu_runtime.h:",
+            "asked for by gpu_runtime.h:",
+            "gpu_malloc < oom.c:",
             &format!("number {ooms} of {ooms}, "),
         ],
     );

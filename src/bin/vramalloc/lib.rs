@@ -11,18 +11,21 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
-//!    `library`, `child`, `notes`, `written`, `statistics`, `families`, `pages`:
-//!    the form of what is printed; the library's file, the program that runs
-//!    under it, and what its processes said and wrote; processes that run now.
-//! 2. `doctor`, `options`, `status`, `shells`, `snapshot`: subcommands, and what
-//!    `vramalloc report --snapshot` writes.
-//! 3. `report`, `recording`, `order`: the subcommands of these names, and those that
-//!    ask something of a running process.
+//!    `library`, `child`, `notes`, `written`, `statistics`, `symbols`, `stacks`,
+//!    `families`, `pages`: the form of what is printed; the library's file, the
+//!    program that runs under it, and what its processes said and wrote, with the
+//!    names of functions; processes that run now.
+//! 2. `doctor`, `options`, `status`, `shells`, `diff`, `snapshot`: subcommands, and
+//!    what `vramalloc report --snapshot` writes.
+//! 3. `report`, `recording`, `export`, `order`: the subcommands of these names, and
+//!    those that ask something of a running process.
 //! 4. `run`: the subcommand, which also prints a report.
 //! 5. `parsers`: those of files, for tests.
 
 mod child;
+mod diff;
 mod doctor;
+mod export;
 mod families;
 mod gloss;
 mod grid;
@@ -42,8 +45,10 @@ mod run;
 mod screen;
 mod shells;
 mod snapshot;
+mod stacks;
 mod statistics;
 mod status;
+mod symbols;
 mod units;
 mod written;
 
@@ -77,6 +82,10 @@ enum Action {
     Report(report::Arguments),
     /// Tell of a recording that a program wrote (option record)
     Recording(recording::Arguments),
+    /// Say what grew and what shrank from one run to another
+    Diff(diff::Arguments),
+    /// Write what a file holds in a form that another tool opens
+    Export(export::Arguments),
     /// Show what your running processes have on their GPUs
     Status(status::Arguments),
     /// Have a running process write its statistics, and print the file's name
@@ -112,6 +121,8 @@ pub fn main() -> ExitCode {
         Action::Options(arguments) => options::options(&arguments),
         Action::Report(arguments) => report::report(&arguments),
         Action::Recording(arguments) => recording::recording(&arguments),
+        Action::Diff(arguments) => diff::diff(&arguments),
+        Action::Export(arguments) => export::export(&arguments),
         Action::Status(arguments) => status::status(&arguments),
         Action::Dump(arguments) => order::dump(&arguments),
         Action::Trim(arguments) => order::trim(&arguments),

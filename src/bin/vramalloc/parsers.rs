@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::doctor::{cache, image, loader, preloads, program};
 use crate::screen::HEADING;
 use crate::snapshot::made;
+use crate::symbols::{self, Symbols};
 use crate::{output, recording, report, written};
 
 /// A text without control characters.
@@ -36,7 +37,7 @@ pub fn report(files: &[&[u8]], form: Form) -> (String, Vec<String>) {
     let files = files.iter().enumerate();
     let files = files.map(|(n, data)| (format!("{n}.json"), Ok(data.to_vec())));
     let (text, errors) = match form {
-        Form::Each => report::each(files, true),
+        Form::Each => report::each(files, true, &mut Symbols::none(), false),
         Form::Merged => report::merged(files),
         Form::Json => report::together(files),
     };
@@ -60,7 +61,7 @@ pub struct SnapshotFiles {
 /// # Errors
 /// What is wrong with the file.
 pub fn snapshot(data: &[u8]) -> Result<SnapshotFiles, String> {
-    made::Made::of(data).map(|made| SnapshotFiles {
+    made::Made::of(data, &mut Symbols::none()).map(|made| SnapshotFiles {
         pickle: made.pickle,
         json: made.json,
         summary: made.summary,
@@ -90,7 +91,7 @@ pub fn recording(data: &[u8]) -> Result<RecordingTexts, String> {
         written.map_err(|error| error.to_string())?;
         Ok::<_, String>(String::from_utf8_lossy(&out).into_owned())
     };
-    let snapshot = recording::snapshot(Cursor::new(data), 1000);
+    let snapshot = recording::snapshot(Cursor::new(data), 1000, &mut Symbols::none());
     Ok(RecordingTexts {
         summary: recording::summary(Cursor::new(data), "file")?,
         json_lines: lines(recording::Form::JsonLines)?,
@@ -101,6 +102,32 @@ pub fn recording(data: &[u8]) -> Result<RecordingTexts, String> {
             summary: made.summary,
         }),
     })
+}
+
+/// The functions around some addresses of an ELF file, as they are shown.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn functions(data: &[u8], addresses: &[u64]) -> Result<Vec<Option<String>>, String> {
+    let tables = symbols::tables::read(&mut Cursor::new(data), addresses)?;
+    let named = tables.around.into_iter();
+    Ok(named
+        .map(|one| one.map(|one| one.name.to_string()))
+        .collect())
+}
+
+/// The name that a mangled one stands for, and the same in short.
+#[must_use]
+pub fn function(mangled: &[u8]) -> (String, String) {
+    let name = symbols::demangled(mangled);
+    let brief = symbols::brief(&name).into_owned();
+    (name, brief)
+}
+
+/// Whether a file of the cache of functions' names can be read.
+#[must_use]
+pub fn kept_names(data: &[u8]) -> bool {
+    symbols::cache::Known::parse(data).is_some()
 }
 
 /// Whether a pattern of the option `stats` can have given a file this name.

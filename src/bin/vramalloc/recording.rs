@@ -19,6 +19,7 @@ use vramalloc_core::stats::write_whole;
 
 use super::output::{USAGE, plain, say, show};
 use super::snapshot::made::Made;
+use super::symbols::Symbols;
 pub(crate) use dump::Form;
 
 /// What is said below the help.
@@ -92,7 +93,8 @@ fn told(arguments: &Arguments) -> Result<u8, String> {
     match &arguments.snapshot {
         Some(pickle) => {
             let json = arguments.snapshot_json.as_deref();
-            let made = snapshot(file, arguments.events.max(1) as usize)?;
+            let most = arguments.events.max(1) as usize;
+            let made = snapshot(file, most, &mut Symbols::new())?;
             written(pickle, json, &made)
         }
         None => Ok(show(&summary(file, &name)?)),
@@ -152,7 +154,11 @@ pub(crate) fn dumped<R: Read + Seek>(
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(crate) fn snapshot<R: Read + Seek>(file: R, events: usize) -> Result<Made, String> {
+pub(crate) fn snapshot<R: Read + Seek>(
+    file: R,
+    events: usize,
+    symbols: &mut Symbols,
+) -> Result<Made, String> {
     let statistics = window::statistics(file, events)?;
-    Made::of(statistics.to_string().as_bytes())
+    Made::of(statistics.to_string().as_bytes(), symbols)
 }

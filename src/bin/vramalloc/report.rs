@@ -7,6 +7,7 @@ mod advice;
 mod brief;
 mod failed;
 mod file;
+mod holders;
 mod meaning;
 mod merge;
 mod ooms;
@@ -28,6 +29,7 @@ use super::gloss;
 use super::lines::Lines;
 use super::output::{USAGE, plain, say, show};
 use super::progress::Progress;
+use super::symbols::Symbols;
 use super::units::{count, span};
 use super::written::Files;
 use brief::Brief;
@@ -63,6 +65,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "POINTER",
           conflicts_with_all = ["merge", "json", "table", "snapshot", "snapshot_json"])]
     value: Vec<String>,
+    /// Show every place of a call stack, with those of allocators and of what
+    /// lies between them and the program
+    #[arg(long)]
+    all_frames: bool,
 }
 
 /// A file's name and its contents, or why it could not be read.
@@ -101,7 +107,12 @@ pub(crate) fn report(arguments: &Arguments) -> u8 {
     } else if !arguments.value.is_empty() {
         values::values(files, &arguments.value)
     } else {
-        each(files, arguments.table)
+        each(
+            files,
+            arguments.table,
+            &mut Symbols::new(),
+            arguments.all_frames,
+        )
     };
     drop(progress);
     errors.iter().for_each(say);
@@ -130,16 +141,24 @@ fn newest() -> Result<Vec<PathBuf>, String> {
 }
 
 /// The reports of the files that have one, and a line for each other file;
-/// `whole`: with `PyTorch`'s table and every count.
-pub(crate) fn each(files: impl Iterator<Item = Read>, whole: bool) -> (String, Vec<String>) {
-    let (files, errors) = read(files);
+/// `whole`: with `PyTorch`'s table and every count; `shows_all`: with every place
+/// of a call stack.
+pub(crate) fn each(
+    files: impl Iterator<Item = Read>,
+    whole: bool,
+    symbols: &mut Symbols,
+    shows_all: bool,
+) -> (String, Vec<String>) {
+    let (mut files, errors) = read(files);
     let mut out = Lines::default();
-    for (n, named) in files.iter().enumerate() {
+    for (n, named) in files.iter_mut().enumerate() {
         if n > 0 {
             out.exact("");
         }
+        named.file.find_names(symbols, shows_all);
         tell(&named.file, whole, &mut out);
     }
+    holders::notes(&symbols.notes(), &mut out);
     gloss::explain(&mut out);
     (out.text, errors)
 }
@@ -252,6 +271,7 @@ fn tell(file: &File, whole: bool, out: &mut Lines) {
         one(file, arena, whole, out);
     }
     past::tell(file, out);
+    holders::tell(&file.stacks, out);
     for host in &file.hosts {
         out.exact("");
         summary::host(file, host, out);

@@ -13,6 +13,7 @@ mod pickle;
 mod read;
 mod replay;
 mod shape;
+pub(crate) mod steps;
 
 use std::fmt::Display;
 use std::fs;
@@ -23,6 +24,7 @@ use vramalloc_core::stats::write_whole;
 use self::made::Made;
 use super::output::{USAGE, say, show};
 use super::progress::Progress;
+use super::symbols::Symbols;
 
 /// Writes the snapshot of a statistics file, as a pickle and as JSON if a name
 /// for it is given. Returns the exit status.
@@ -59,7 +61,7 @@ fn prepared(targets: [Option<&Path>; 2], file: &Path) -> Result<Made, String> {
         _ => progress.read(file),
     };
     let bytes = read.map_err(|error| named(&error))?;
-    Made::of(&bytes).map_err(|error| named(&error))
+    Made::of(&bytes, &mut Symbols::new()).map_err(|error| named(&error))
 }
 
 fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {
@@ -76,7 +78,7 @@ fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {
 }
 
 /// Whether two names are one file's.
-fn same(one: &Path, other: &Path) -> bool {
+pub(super) fn same(one: &Path, other: &Path) -> bool {
     match (fs::canonicalize(one), fs::canonicalize(other)) {
         (Ok(one), Ok(other)) => one == other,
         _ => one == other,

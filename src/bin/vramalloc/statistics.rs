@@ -19,21 +19,6 @@ pub(super) struct Setting {
     pub(super) origin: String,
 }
 
-/// A place in a program, of call stacks.
-#[derive(Debug, Deserialize)]
-pub(super) struct Frame {
-    pub(super) object: String,
-    pub(super) offset: u64,
-    pub(super) name: Option<String>,
-}
-
-/// A call stack: its number, and its places by theirs, the innermost first.
-#[derive(Debug, Deserialize)]
-pub(super) struct Stack {
-    pub(super) stack: u32,
-    pub(super) frames: Vec<usize>,
-}
-
 /// The version alone, so that a newer file is recognised.
 #[derive(Deserialize)]
 struct Version {

@@ -39,13 +39,18 @@ pub(super) fn count(n: u64, what: &str) -> String {
     }
 }
 
+/// A share of 1 as a percentage.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
 /// `part` of `whole` as a percentage, `-` if `whole` is zero.
 #[allow(clippy::cast_precision_loss, reason = "a ratio with one digit")]
 pub(super) fn share(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "-".to_owned();
     }
-    format!("{:.1} %", part as f64 / whole as f64 * 100.0)
+    percent(part as f64 / whole as f64)
 }
 
 #[allow(clippy::cast_precision_loss, reason = "shown with one digit")]

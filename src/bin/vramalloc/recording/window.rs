@@ -118,7 +118,6 @@ pub(crate) fn statistics<R: Read + Seek>(mut file: R, most: usize) -> Result<Val
     }
     let of: Value = serde_json::from_str(reader.text()).unwrap_or(Value::Null);
     let arenas = arenas(&books, &window.events);
-    let (frames, stacks) = told.written();
     let blocks: usize = books.blocks.len();
     let value = json!({
         "schema": SCHEMA,
@@ -127,9 +126,8 @@ pub(crate) fn statistics<R: Read + Seek>(mut file: R, most: usize) -> Result<Val
             "blocks": blocks,
             "left_out": false,
             "arenas": arenas,
-            "frames": frames,
-            "stacks": stacks,
         },
+        "call_stacks": told.written(),
     });
     Ok(value)
 }
@@ -252,7 +250,8 @@ fn filled(blocks: &BTreeMap<u64, Held>, start: u64, end: u64) -> Vec<Value> {
 /// The call stacks that were told of.
 #[derive(Default)]
 struct Told {
-    objects: BTreeMap<u32, String>,
+    /// The files by their numbers, as JSON.
+    objects: BTreeMap<u32, Value>,
     stacks: BTreeMap<u32, Vec<RecordFrame>>,
 }
 
@@ -262,8 +261,14 @@ const MOST_FRAMES: usize = 128;
 impl Told {
     fn enter(&mut self, entry: &Entry) {
         match &entry.found {
-            Found::Mark(Mark::Object { object, file, .. }) => {
-                self.objects.insert(*object, file.clone());
+            Found::Mark(Mark::Object {
+                object,
+                file,
+                build_id,
+            }) => {
+                let build_id = Some(build_id).filter(|id| !id.is_empty());
+                let told = json!({ "file": file, "build_id": build_id });
+                self.objects.insert(*object, told);
             }
             Found::Mark(Mark::Stack { stack, frames }) => {
                 if let Some(number) = stack.number() {
@@ -275,8 +280,8 @@ impl Told {
         }
     }
 
-    /// The frames and the stacks, in the form of the statistics.
-    fn written(&self) -> (Vec<Value>, Vec<Value>) {
+    /// In the form of the statistics.
+    fn written(&self) -> Value {
         let mut frames = Vec::new();
         let stacks = self.stacks.iter().map(|(number, places)| {
             let first = frames.len();
@@ -285,23 +290,24 @@ impl Told {
             json!({ "stack": number, "frames": numbers })
         });
         let stacks: Vec<Value> = stacks.collect();
-        (frames, stacks)
+        let objects: Vec<&Value> = self.objects.values().collect();
+        json!({ "objects": objects, "frames": frames, "stacks": stacks })
     }
 
     fn frame(&self, place: &RecordFrame) -> Value {
         match place {
             RecordFrame::Object { object, offset } => {
-                let file = self.objects.get(object).map_or("", String::as_str);
-                json!({ "object": file, "offset": offset, "name": null })
+                let place = self.objects.keys().position(|known| known == object);
+                json!({ "object": place, "offset": offset })
             }
             RecordFrame::Address(address) => {
-                json!({ "object": "", "offset": address, "name": null })
+                json!({ "object": null, "offset": address })
             }
             RecordFrame::Python {
                 file,
                 line,
                 function,
-            } => json!({ "object": file, "offset": line, "name": function }),
+            } => json!({ "file": file, "line": line, "function": function }),
         }
     }
 }

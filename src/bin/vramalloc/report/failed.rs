@@ -5,8 +5,9 @@
 
 use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
-use super::super::units::{bytes, count, duration, share};
+use super::super::units::{self, bytes, count, duration, share};
 use super::file::{Arena, File};
+use super::holders;
 use super::ooms::{Holdings, Oom};
 
 /// Describes the first and the last, if there are any.
@@ -140,7 +141,13 @@ const SIZES: [Column; 4] = [
 /// Who held memory: by size, and by call stack if these were taken.
 fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
     if let Some(stack) = oom.stack {
-        out.fact("asked for by", file.place(stack));
+        out.fact("asked for by", file.stacks.in_words(Some(stack)));
+    }
+    if let Some((place, bytes)) = holders::most_by_python(&file.stacks, &oom.stacks) {
+        out.fact(
+            "held most",
+            format_args!("{place}, {} of the live memory", units::bytes(bytes)),
+        );
     }
     let mut grid = Grid::new(&SIZES);
     for group in &oom.sizes {
@@ -159,7 +166,7 @@ fn blocks(file: &File, oom: &Oom, out: &mut Lines) {
         out.exact("  live blocks by call stack, those that held most:");
     }
     for group in &oom.stacks {
-        let (size, place) = (bytes(group.bytes), file.place(group.key));
+        let (size, place) = (bytes(group.bytes), file.stacks.in_words(Some(group.key)));
         let blocks = count(group.count, "block");
         out.wrapped(format_args!("    {size} in {blocks}: {place}"), 4);
     }

@@ -10,7 +10,9 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use vramalloc_core::stats::Metric;
 
+use super::super::stacks::{CallStacks, Stacks};
 use super::super::statistics::{self, Setting};
+use super::super::symbols::Symbols;
 use super::ooms::Oom;
 use super::owners::{Elsewhere, Owned};
 use super::past::{self, Imported, Taken};
@@ -58,6 +60,10 @@ pub(super) struct File {
     pub(super) owners: Vec<Owned>,
     #[serde(default)]
     pub(super) elsewhere: Vec<Elsewhere>,
+    call_stacks: Option<CallStacks>,
+    /// What this and the snapshot say of call stacks, once the names are found.
+    #[serde(skip)]
+    pub(super) stacks: Stacks,
 }
 
 fn yes() -> bool {
@@ -264,10 +270,10 @@ impl File {
         Some(&self.options.get(key)?.value)
     }
 
-    /// The innermost places of a call stack, as text.
-    pub(super) fn place(&self, stack: u64) -> String {
-        let place = self.snapshot.as_ref();
-        let place = place.and_then(|pieces| pieces.stacks.in_words(stack));
-        place.unwrap_or_else(|| "a call stack that is not in the file".to_owned())
+    /// Finds the names in its call stacks.
+    pub(super) fn find_names(&mut self, symbols: &mut Symbols, shows_all: bool) {
+        let old = (self.snapshot.as_mut()).map(|pieces| std::mem::take(&mut pieces.stacks));
+        let said = self.call_stacks.take();
+        self.stacks = Stacks::new(said, old, self.started / 1000, symbols).with_all(shows_all);
     }
 }

@@ -1,14 +1,8 @@
 //! The requests that failed for want of memory, as the file describes them.
 //!
-//! Invariant: as that of the file. A call stack that is named but missing
-//! counts as none, as if the library could not take it.
+//! Invariant: as that of the file.
 
 use serde::Deserialize;
-
-use super::super::statistics::{Frame, Stack};
-
-/// How many places of a call stack are shown, from the innermost on.
-const PLACES: usize = 8;
 
 /// A failed request.
 #[derive(Deserialize)]
@@ -64,32 +58,4 @@ pub(super) struct Group {
     pub(super) key: u64,
     pub(super) count: u64,
     pub(super) bytes: u64,
-}
-
-/// The call stacks of a file. The rest of its snapshot, which can be large, is
-/// skipped.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Stacks {
-    frames: Vec<Frame>,
-    stacks: Vec<Stack>,
-}
-
-impl Stacks {
-    /// The innermost places of a stack, as text.
-    pub(super) fn in_words(&self, number: u64) -> Option<String> {
-        let place = |&at: &usize| {
-            let frame = self.frames.get(at)?;
-            // In the form that addr2line accepts.
-            let address = || {
-                let file = frame.object.rsplit('/').next().unwrap_or_default();
-                format!("{file}+{:#x}", frame.offset)
-            };
-            Some(frame.name.clone().unwrap_or_else(address))
-        };
-        let mut stacks = self.stacks.iter();
-        let stack = stacks.find(|stack| u64::from(stack.stack) == number)?;
-        let places: Vec<String> = stack.frames.iter().filter_map(place).take(PLACES).collect();
-        Some(places.join(" < "))
-    }
 }

@@ -9,8 +9,8 @@
 
 use serde::Deserialize;
 
+use super::super::stacks::OldStacks;
 use super::file::{Arena, Class, File};
-use super::ooms::Stacks;
 
 /// What is read of the snapshot in a file. Its events are skipped.
 #[derive(Default, Deserialize)]
@@ -18,7 +18,7 @@ use super::ooms::Stacks;
 pub(super) struct Pieces {
     arenas: Vec<ArenaPieces>,
     #[serde(flatten)]
-    pub(super) stacks: Stacks,
+    pub(super) stacks: OldStacks,
 }
 
 #[derive(Default, Deserialize)]

@@ -1,6 +1,7 @@
 //! A snapshot in both forms, made from a file's contents. All of them are in
 //! memory.
 
+use super::super::symbols::Symbols;
 use super::json::Json;
 use super::pickle::Pickle;
 use super::read::Statistics;
@@ -20,13 +21,14 @@ pub(crate) struct Made {
 impl Made {
     /// # Errors
     /// One line that says what is wrong with the file.
-    pub(crate) fn of(bytes: &[u8]) -> Result<Made, String> {
-        let statistics = Statistics::parse(bytes)?;
+    pub(crate) fn of(bytes: &[u8], symbols: &mut Symbols) -> Result<Made, String> {
+        let mut statistics = Statistics::parse(bytes)?;
+        let stacks = statistics.take_stacks(symbols);
         let replayed = Replayed::new(&statistics.snapshot);
         let mut pickle = Pickle::new();
-        shape::write(&statistics, &replayed, &mut pickle);
+        shape::write(&statistics, &replayed, &stacks, &mut pickle);
         let mut json = Json::new();
-        shape::write(&statistics, &replayed, &mut json);
+        shape::write(&statistics, &replayed, &stacks, &mut json);
         Ok(Made {
             pickle: pickle.finish(),
             json: json.finish(),

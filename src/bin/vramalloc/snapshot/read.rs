@@ -8,17 +8,15 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::super::statistics::{self, Frame, Setting, Stack};
+use super::super::stacks::{self, CallStacks, FrameList, OldFrame, OldStacks, Stacks};
+use super::super::statistics::{self, Setting};
+use super::super::symbols::Symbols;
 
 /// The largest number that `JavaScript`, and so a snapshot, holds exactly.
 const LARGEST: u64 = (1 << 53) - 1;
 
 /// More devices than a machine has; the lists of a snapshot are by device.
 const MOST_DEVICES: u32 = 1024;
-
-/// More places than a call stack of the library has; they are written for each
-/// block.
-const MOST_FRAMES: usize = 128;
 
 /// A number below 2^53.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Deserialize)]
@@ -48,6 +46,13 @@ pub(super) struct Statistics {
     #[serde(default)]
     pub(super) options: BTreeMap<String, Setting>,
     #[serde(default)]
+    pub(super) program: String,
+    #[serde(default)]
+    pub(super) pid: u64,
+    #[serde(default)]
+    pub(super) started_unix_ms: u64,
+    call_stacks: Option<CallStacks>,
+    #[serde(default)]
     pub(super) snapshot: Snapshot,
 }
 
@@ -59,9 +64,9 @@ pub(super) struct Snapshot {
     #[serde(default)]
     pub(super) arenas: Vec<ArenaSnapshot>,
     #[serde(default)]
-    frames: Vec<Frame>,
+    frames: Vec<OldFrame>,
     #[serde(default)]
-    stacks: Vec<Stack>,
+    stacks: Vec<FrameList>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -137,7 +142,19 @@ impl Statistics {
     pub(super) fn parse(bytes: &[u8]) -> Result<Statistics, String> {
         let statistics: Statistics = statistics::read(bytes)?;
         statistics.snapshot.check()?;
+        let said = statistics.call_stacks.as_ref();
+        said.map_or(Ok(()), CallStacks::check)?;
         Ok(statistics)
+    }
+
+    /// The call stacks, with their names; the file has none afterwards.
+    pub(super) fn take_stacks(&mut self, symbols: &mut Symbols) -> Stacks {
+        let old = OldStacks {
+            frames: std::mem::take(&mut self.snapshot.frames),
+            stacks: std::mem::take(&mut self.snapshot.stacks),
+        };
+        let (said, began) = (self.call_stacks.take(), self.started_unix_ms / 1000);
+        Stacks::new(said, Some(old), began, symbols)
     }
 }
 
@@ -157,30 +174,7 @@ impl Snapshot {
             }
             arena.segments.iter().try_for_each(Segment::check)?;
         }
-        for stack in &self.stacks {
-            let known = stack.frames.iter().all(|&place| place < self.frames.len());
-            if !known || stack.frames.len() > MOST_FRAMES {
-                return Err(format!(
-                    "call stack {} names frames that are not there, or too many",
-                    stack.stack
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// The places of the call stacks by number, the innermost place first.
-    pub(super) fn frames_by_stack(&self) -> BTreeMap<u32, Vec<&Frame>> {
-        self.stacks
-            .iter()
-            .map(|stack| {
-                let places = stack.frames.iter();
-                (
-                    stack.stack,
-                    places.filter_map(|&at| self.frames.get(at)).collect(),
-                )
-            })
-            .collect()
+        stacks::check(self.frames.len(), &self.stacks)
     }
 }
 

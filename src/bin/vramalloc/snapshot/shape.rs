@@ -4,11 +4,9 @@
 //! one stream, since it is not known which stream uses a block, and one pool
 //! id.
 
-use std::collections::BTreeMap;
-
 use vramalloc_core::config::{Host, find, load, variable};
 
-use super::super::statistics::Frame;
+use super::super::stacks::Stacks;
 use super::read::{Action, Block, Event, Kind, Segment, State, Statistics};
 use super::replay::Replayed;
 
@@ -50,23 +48,25 @@ pub(super) trait Sink {
     }
 }
 
-type Stacks<'a> = BTreeMap<u32, Vec<&'a Frame>>;
-
 /// Writes a snapshot.
-pub(super) fn write(statistics: &Statistics, replayed: &Replayed, out: &mut impl Sink) {
-    let stacks = statistics.snapshot.frames_by_stack();
+pub(super) fn write(
+    statistics: &Statistics,
+    replayed: &Replayed,
+    stacks: &Stacks,
+    out: &mut impl Sink,
+) {
     out.dictionary(|out| {
         let devices = replayed.devices.iter().enumerate();
         let segments =
             devices.flat_map(|(number, device)| device.segments.iter().map(move |s| (number, s)));
         out.key("segments");
         out.list(segments, |out, (number, one)| {
-            segment(number, one, &stacks, out);
+            segment(number, one, stacks, out);
         });
         out.key("device_traces");
         out.list(replayed.devices.iter(), |out, device| {
             out.list(device.events.iter(), |out, (time, one)| {
-                event(*time, one, &stacks, out);
+                event(*time, one, stacks, out);
             });
         });
         out.key("allocator_settings");
@@ -76,7 +76,7 @@ pub(super) fn write(statistics: &Statistics, replayed: &Replayed, out: &mut impl
     });
 }
 
-fn segment(device: usize, segment: &Segment, stacks: &Stacks<'_>, out: &mut impl Sink) {
+fn segment(device: usize, segment: &Segment, stacks: &Stacks, out: &mut impl Sink) {
     let sum = |state: &dyn Fn(State) -> bool, size: &dyn Fn(&Block) -> u64| -> u64 {
         let blocks = segment.blocks.iter().filter(|block| state(block.state));
         blocks.map(size).sum()
@@ -118,7 +118,7 @@ fn segment(device: usize, segment: &Segment, stacks: &Stacks<'_>, out: &mut impl
     });
 }
 
-fn block(block: &Block, stacks: &Stacks<'_>, out: &mut impl Sink) {
+fn block(block: &Block, stacks: &Stacks, out: &mut impl Sink) {
     out.dictionary(|out| {
         out.size("address", block.address.get());
         out.size("size", block.size.get());
@@ -136,7 +136,7 @@ fn block(block: &Block, stacks: &Stacks<'_>, out: &mut impl Sink) {
     });
 }
 
-fn event(time_us: u64, event: &Event, stacks: &Stacks<'_>, out: &mut impl Sink) {
+fn event(time_us: u64, event: &Event, stacks: &Stacks, out: &mut impl Sink) {
     let word = match event.action {
         Action::Alloc => "alloc",
         Action::FreeRequested => "free_requested",
@@ -154,7 +154,7 @@ fn event(time_us: u64, event: &Event, stacks: &Stacks<'_>, out: &mut impl Sink) 
         out.size("size", event.size.get());
         out.size("stream", 0);
         out.size("time_us", time_us);
-        if event.stack.is_some_and(|stack| stacks.contains_key(&stack)) {
+        if event.stack.is_some_and(|stack| stacks.has(stack.into())) {
             out.key("frames");
             frames(event.stack, stacks, out);
         }
@@ -165,14 +165,13 @@ fn event(time_us: u64, event: &Event, stacks: &Stacks<'_>, out: &mut impl Sink) 
     });
 }
 
-fn frames(stack: Option<u32>, stacks: &Stacks<'_>, out: &mut impl Sink) {
-    let places = stack.and_then(|stack| stacks.get(&stack));
+fn frames(stack: Option<u32>, stacks: &Stacks, out: &mut impl Sink) {
+    let places = stack.map(|stack| stacks.places(stack.into()));
     out.list(places.into_iter().flatten(), |out, place| {
-        let offset = || format!("0x{:x}", place.offset);
         out.dictionary(|out| {
-            out.word("filename", &place.object);
-            out.size("line", 0);
-            out.word("name", &place.name.clone().unwrap_or_else(offset));
+            out.word("filename", &place.file);
+            out.size("line", place.line.into());
+            out.word("name", &place.name());
         });
     });
 }

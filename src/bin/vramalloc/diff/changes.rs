@@ -1,0 +1,164 @@
+//! The differences of two sides, those that changed most first.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::read::{Side, StackHeld};
+
+/// A quantity on both sides, in bytes.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Change<What> {
+    #[serde(flatten)]
+    pub(super) what: What,
+    pub(super) before: u64,
+    pub(super) after: u64,
+}
+
+/// A peak of a device.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct PeakOf {
+    /// Empty where a file is compared with a file.
+    pub(super) rank: String,
+    pub(super) device: u64,
+    pub(super) of: &'static str,
+    /// Whether it is over what was allowed.
+    pub(super) is_over: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct OwnerOf {
+    pub(super) owner: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct SizeOf {
+    /// The largest request of the class; `None`: no bound.
+    pub(super) up_to_bytes: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct StackOf {
+    pub(super) stack: String,
+}
+
+/// See the module. Of all but the peaks there is only what changed.
+#[derive(Serialize)]
+pub(super) struct Changes {
+    pub(super) before: SideName,
+    pub(super) after: SideName,
+    pub(super) peaks: Vec<Change<PeakOf>>,
+    pub(super) owners: Vec<Change<OwnerOf>>,
+    pub(super) sizes: Vec<Change<SizeOf>>,
+    /// `None` if a file has no call stacks.
+    pub(super) stacks: Option<Vec<Change<StackOf>>>,
+}
+
+/// A side by its name, and the programs that ran.
+#[derive(Serialize)]
+pub(super) struct SideName {
+    pub(super) name: String,
+    pub(super) programs: BTreeSet<String>,
+}
+
+impl Changes {
+    pub(super) fn between(before: &Side, after: &Side) -> Changes {
+        let named = |side: &Side| SideName {
+            name: side.name.clone(),
+            programs: side.programs.clone(),
+        };
+        let stacks = before.stacks.as_ref().zip(after.stacks.as_ref());
+        Changes {
+            before: named(before),
+            after: named(after),
+            peaks: peaks(before, after),
+            owners: changed(&before.owners, &after.owners, |owner| OwnerOf {
+                owner: owner.clone(),
+            }),
+            sizes: changed(&before.sizes, &after.sizes, |&largest| SizeOf {
+                up_to_bytes: (largest != u64::MAX).then_some(largest),
+            }),
+            stacks: stacks.map(|(one, other)| {
+                let bytes = |stacks: &BTreeMap<String, StackHeld>| {
+                    let bytes = stacks.iter().map(|(key, held)| (key.clone(), held.bytes));
+                    bytes.collect::<BTreeMap<String, u64>>()
+                };
+                changed(&bytes(one), &bytes(other), |key| StackOf {
+                    stack: (other.get(key).or_else(|| one.get(key)))
+                        .map_or_else(String::new, |held| held.text.clone()),
+                })
+            }),
+        }
+    }
+
+    /// Marks the peaks that are over what is allowed.
+    pub(super) fn judge(&mut self, is_over: impl Fn(u64, u64) -> bool) {
+        for peak in &mut self.peaks {
+            peak.what.is_over = is_over(peak.before, peak.after);
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.peaks.iter().any(|peak| peak.what.is_over)
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        // Texts and numbers can always be written.
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+}
+
+/// The peaks of each device.
+fn peaks(before: &Side, after: &Side) -> Vec<Change<PeakOf>> {
+    let devices: BTreeSet<&(String, u64)> = before.peaks.keys().chain(after.peaks.keys()).collect();
+    let mut peaks = Vec::new();
+    for key in devices {
+        let of = |side: &Side| side.peaks.get(key).copied().unwrap_or_default();
+        let (one, other) = (of(before), of(after));
+        let mut peak = |of, before, after| {
+            let what = PeakOf {
+                rank: key.0.clone(),
+                device: key.1,
+                of,
+                is_over: false,
+            };
+            peaks.push(Change {
+                what,
+                before,
+                after,
+            });
+        };
+        for (name, before, after) in [
+            ("live", one.live, other.live),
+            ("reserved", one.reserved, other.reserved),
+            ("past the pool", one.past, other.past),
+        ] {
+            // A device from which nothing of a kind was taken has no peak.
+            if before > 0 || after > 0 {
+                peak(name, before, after);
+            }
+        }
+    }
+    peaks
+}
+
+/// What differs, the largest difference first.
+fn changed<Key: Ord, What>(
+    before: &BTreeMap<Key, u64>,
+    after: &BTreeMap<Key, u64>,
+    what: impl Fn(&Key) -> What,
+) -> Vec<Change<What>> {
+    let keys: BTreeSet<&Key> = before.keys().chain(after.keys()).collect();
+    let of = |side: &BTreeMap<Key, u64>, key| side.get(key).copied().unwrap_or(0);
+    let mut changes: Vec<Change<What>> = (keys.into_iter())
+        .filter(|key| of(before, key) != of(after, key))
+        .map(|key| Change {
+            what: what(key),
+            before: of(before, key),
+            after: of(after, key),
+        })
+        .collect();
+    changes.sort_by_key(|change| Reverse(change.before.abs_diff(change.after)));
+    changes
+}

@@ -1,0 +1,266 @@
+//! One side of a comparison: what one run held, of all its ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::super::output::plain;
+use super::super::stacks::{At, CallStacks, OldStacks, Stacks};
+use super::super::statistics;
+use super::super::symbols::Symbols;
+
+/// Who holds memory of which that is not known.
+const UNKNOWN: &str = "not known";
+
+/// The part of a file that is compared.
+#[derive(Deserialize)]
+struct Run {
+    program: String,
+    #[serde(default)]
+    rank: String,
+    #[serde(default)]
+    started_unix_ms: u64,
+    arenas: Vec<Context>,
+    #[serde(default)]
+    families: Vec<Family>,
+    #[serde(default)]
+    owners: Value,
+    call_stacks: Option<CallStacks>,
+    snapshot: Option<OldStacks>,
+}
+
+#[derive(Deserialize)]
+struct Context {
+    device: u64,
+    live_bytes: Level,
+    reserved_bytes: Level,
+    #[serde(default)]
+    size_classes: Vec<Sizes>,
+    #[serde(default)]
+    owners: Value,
+}
+
+#[derive(Copy, Clone, Deserialize)]
+struct Level {
+    peak: u64,
+}
+
+#[derive(Deserialize)]
+struct Sizes {
+    up_to_bytes: Option<u64>,
+    #[serde(default)]
+    peak_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Family {
+    device: u64,
+    bytes: Level,
+}
+
+/// The peaks of one device. If it had several contexts, or a rank several
+/// processes, they are sums, which need not have been at one moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Peaks {
+    pub(super) live: u64,
+    pub(super) reserved: u64,
+    pub(super) past: u64,
+}
+
+/// What one call stack held at the peak, as it is shown.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct StackHeld {
+    pub(super) bytes: u64,
+    pub(super) text: String,
+    /// How much of the bytes the text stands for.
+    largest: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Side {
+    pub(super) name: String,
+    pub(super) programs: BTreeSet<String>,
+    /// Whether it is a folder, whose files are told apart by their ranks.
+    is_folder: bool,
+    ranks: BTreeSet<String>,
+    /// By rank and device.
+    pub(super) peaks: BTreeMap<(String, u64), Peaks>,
+    /// By owner, when the most was live; empty if the library did not tell.
+    pub(super) owners: BTreeMap<String, u64>,
+    /// By the largest request of the class, when the most was live.
+    pub(super) sizes: BTreeMap<u64, u64>,
+    /// By what stays the same from build to build; `None` if a file has none.
+    pub(super) stacks: Option<BTreeMap<String, StackHeld>>,
+}
+
+impl Side {
+    /// Reads a file, or those of a folder.
+    ///
+    /// # Errors
+    /// One line that names the file and says what is wrong with it.
+    pub(super) fn read(path: &Path, symbols: &mut Symbols) -> Result<Side, String> {
+        let mut side = Side {
+            name: plain(&path.to_string_lossy()),
+            is_folder: path.is_dir(),
+            stacks: Some(BTreeMap::new()),
+            ..Side::default()
+        };
+        let named =
+            |path: &Path, error: String| format!("{}: {error}", plain(&path.to_string_lossy()));
+        if !side.is_folder {
+            let run = parse(path).map_err(|error| named(path, error))?;
+            side.add(run, symbols);
+            return Ok(side);
+        }
+        for file in files(path).map_err(|error| named(path, error))? {
+            let run = parse(&file).map_err(|error| named(&file, error))?;
+            side.add(run, symbols);
+        }
+        match side.ranks.is_empty() {
+            true => Err(named(path, "no file that ends in .json".to_owned())),
+            false => Ok(side),
+        }
+    }
+
+    fn add(&mut self, run: Run, symbols: &mut Symbols) {
+        self.programs.insert(plain(&run.program));
+        // A file that is compared with a file need not be of the same rank.
+        let rank = if self.is_folder {
+            plain(&run.rank)
+        } else {
+            String::new()
+        };
+        let mut peaks = |device: u64, change: &dyn Fn(&mut Peaks)| {
+            change(self.peaks.entry((rank.clone(), device)).or_default());
+        };
+        for context in &run.arenas {
+            peaks(context.device, &|peaks| {
+                peaks.live = peaks.live.saturating_add(context.live_bytes.peak);
+                peaks.reserved = peaks.reserved.saturating_add(context.reserved_bytes.peak);
+            });
+        }
+        for family in &run.families {
+            peaks(family.device, &|peaks| {
+                peaks.past = peaks.past.saturating_add(family.bytes.peak);
+            });
+        }
+        self.ranks.insert(rank);
+        add_owners(&run.owners, &mut self.owners);
+        for context in &run.arenas {
+            add_owners(&context.owners, &mut self.owners);
+            for class in &context.size_classes {
+                let largest = class.up_to_bytes.unwrap_or(u64::MAX);
+                let bytes = self.sizes.entry(largest).or_default();
+                *bytes = bytes.saturating_add(class.peak_bytes);
+            }
+        }
+        let began = run.started_unix_ms / 1000;
+        let stacks = Stacks::new(run.call_stacks, run.snapshot, began, symbols);
+        self.add_stacks(&stacks);
+    }
+
+    fn add_stacks(&mut self, stacks: &Stacks) {
+        if stacks.said().is_none() {
+            self.stacks = None;
+        }
+        let Some(all) = &mut self.stacks else { return };
+        for held in stacks.held(At::Peak) {
+            let shown = held.stack.map(|stack| stacks.shown(stack));
+            let parts: Vec<String> = shown
+                .iter()
+                .flatten()
+                .map(|place| place.lasting())
+                .collect();
+            let one = all.entry(parts.join(" < ")).or_default();
+            one.bytes = one.bytes.saturating_add(held.bytes);
+            if one.text.is_empty() || held.bytes > one.largest {
+                one.text = stacks.in_words(held.stack);
+                one.largest = held.bytes;
+            }
+        }
+    }
+
+    /// Whether another side is of the same kind.
+    ///
+    /// # Errors
+    /// One line that says what differs.
+    pub(super) fn fits(&self, other: &Side) -> Result<(), String> {
+        if self.is_folder == other.is_folder && self.ranks == other.ranks {
+            return Ok(());
+        }
+        let what = |side: &Side| {
+            let ranks: Vec<&str> = side.ranks.iter().map(String::as_str).collect();
+            match (side.is_folder, ranks.as_slice()) {
+                (false, _) => "one file".to_owned(),
+                (true, [rank]) => format!("a folder with rank {rank}"),
+                (true, ranks) => format!("a folder with ranks {}", ranks.join(", ")),
+            }
+        };
+        let (one, two) = (what(self), what(other));
+        Err(format!(
+            "{} is {one}, and {} is {two}: compare a file with a file, or folders with the same \
+             ranks",
+            self.name, other.name
+        ))
+    }
+}
+
+fn parse(path: &Path) -> Result<Run, String> {
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    statistics::read(&bytes)
+}
+
+/// The files of a folder that can be statistics, in the order of their names.
+fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(folder).map_err(|error| error.to_string())?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|end| end == "json") && path.is_file())
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+/// Adds the owners of a list, which may be by device.
+fn add_owners(value: &Value, sums: &mut BTreeMap<String, u64>) {
+    if let Some(list) = value.as_array() {
+        list.iter().for_each(|one| add_owners(one, sums));
+    }
+    let name = match value.get("owner") {
+        Some(Value::String(name)) => Some(plain(name)),
+        Some(Value::Null) => Some(UNKNOWN.to_owned()),
+        _ => None,
+    };
+    if let Some(name) = name {
+        let bytes = value.get("peak_bytes").and_then(Value::as_u64).unwrap_or(0);
+        let sum = sums.entry(name).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    if let Some(inner) = value.get("owners") {
+        add_owners(inner, sums);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_found_in_each_form() {
+        let mut sums = BTreeMap::new();
+        let text = r#"[{"owner":"PyTorch","bytes":1,"peak_bytes":2},
+            {"device":1,"owners":[{"owner":"PyTorch","peak_bytes":3},{"owner":"NCCL"}]},
+            [{"owner":"NCCL","peak_bytes":5}], 7, {"owner":8},
+            {"owner":null,"peak_bytes":1}]"#;
+        add_owners(&serde_json::from_str(text).unwrap(), &mut sums);
+        let expected = [("NCCL", 5), ("PyTorch", 5), (UNKNOWN, 1)];
+        let expected = expected.map(|(name, bytes)| (name.to_owned(), bytes));
+        assert_eq!(sums, BTreeMap::from(expected));
+        add_owners(&Value::Null, &mut sums);
+        assert_eq!(sums.len(), 3);
+    }
+}

@@ -1,0 +1,166 @@
+//! `vramalloc export`: what a file holds, in the forms that other tools open.
+//!
+//! What is read (`Input`) and what is written know nothing of each other: a form
+//! is made of call stacks, of the steps of memory over time, or of a snapshot.
+
+mod folded;
+mod perfetto;
+
+use std::fs;
+use std::io::{IsTerminal, Write, stdout};
+use std::path::{Path, PathBuf};
+
+use vramalloc_core::stats::write_whole;
+
+use super::output::{USAGE, plain, say};
+use super::snapshot::made::Made;
+use super::snapshot::same;
+use super::snapshot::steps::Steps;
+use super::stacks::{At, Stacks};
+use super::symbols::Symbols;
+
+/// The exit status if the result cannot be written.
+const NOT_WRITTEN: u8 = 1;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A file that a program wrote (VRAMALLOC_STATS)
+    file: PathBuf,
+    /// The form of the result
+    #[arg(long, value_enum)]
+    format: Format,
+    /// For folded stacks: which memory [default: peak]
+    #[arg(long, value_enum)]
+    at: Option<At>,
+    /// Where the result goes [default: standard output]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// For folded stacks: every place, with those of allocators and of what lies
+    /// between them and the program
+    #[arg(long)]
+    all_frames: bool,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A line for each call stack, with its bytes: for flame graphs, speedscope
+    Folded,
+    /// Live, limbo and reserved memory over time, as a Chrome trace: for Perfetto
+    Perfetto,
+    /// Blocks and events as a snapshot that PyTorch's memory_viz opens
+    #[value(name = "memory_viz")]
+    MemoryViz,
+}
+
+/// A result: bytes, and whether they are a text.
+pub(crate) enum Exported {
+    Text(String),
+    Binary(Vec<u8>),
+}
+
+/// A file that was read.
+pub(crate) struct Input(Vec<u8>);
+
+impl Input {
+    /// Statistics.
+    pub(crate) fn of(bytes: Vec<u8>) -> Input {
+        Input(bytes)
+    }
+
+    /// Folded stacks.
+    ///
+    /// # Errors
+    /// What is wrong with the file, as for the other two.
+    pub(crate) fn folded(
+        &self,
+        at: At,
+        shows_all: bool,
+        symbols: &mut Symbols,
+    ) -> Result<Exported, String> {
+        let stacks = Stacks::of_file(&self.0, symbols)?.with_all(shows_all);
+        folded::text(&stacks, at).map(Exported::Text)
+    }
+
+    /// A Chrome trace.
+    pub(crate) fn perfetto(&self) -> Result<Exported, String> {
+        let steps = Steps::of(&self.0)?;
+        Ok(Exported::Text(perfetto::text(&steps, perfetto::MOST)))
+    }
+
+    /// A snapshot for memory_viz.
+    pub(crate) fn memory_viz(&self, symbols: &mut Symbols) -> Result<Exported, String> {
+        Made::of(&self.0, symbols).map(|made| Exported::Binary(made.pickle))
+    }
+}
+
+/// Writes a file in another form. Returns the exit status.
+pub(super) fn export(arguments: &Arguments) -> u8 {
+    let mut symbols = Symbols::new();
+    let made = match made(arguments, &mut symbols) {
+        Ok(made) => made,
+        Err(error) => {
+            say(error);
+            return USAGE;
+        }
+    };
+    symbols.notes().iter().for_each(say);
+    match written(&made, arguments.output.as_deref()) {
+        Ok(()) => 0,
+        Err(error) => {
+            say(error);
+            NOT_WRITTEN
+        }
+    }
+}
+
+fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Exported, String> {
+    let Arguments {
+        file,
+        format,
+        at,
+        output,
+        all_frames,
+    } = arguments;
+    let is_folded = *format == Format::Folded;
+    if !is_folded && (at.is_some() || *all_frames) {
+        return Err("--at and --all-frames are for --format folded".to_owned());
+    }
+    if let Some(output) = output
+        && same(output, file)
+    {
+        let file = file.display();
+        return Err(format!(
+            "{file}: would be overwritten; give --output another name"
+        ));
+    }
+    if *format == Format::MemoryViz && output.is_none() && stdout().is_terminal() {
+        return Err("a snapshot is no text: give --output a name for it".to_owned());
+    }
+    let named = |error: String| format!("{}: {error}", plain(&file.to_string_lossy()));
+    let input = fs::read(file).map_err(|error| named(error.to_string()))?;
+    let input = Input::of(input);
+    match format {
+        Format::Folded => input.folded(at.unwrap_or(At::Peak), *all_frames, symbols),
+        Format::Perfetto => input.perfetto(),
+        Format::MemoryViz => input.memory_viz(symbols),
+    }
+    .map_err(named)
+}
+
+/// A reader that has closed the pipe is no failure.
+fn written(made: &Exported, output: Option<&Path>) -> Result<(), String> {
+    let bytes = match made {
+        Exported::Text(text) => text.as_bytes(),
+        Exported::Binary(bytes) => bytes,
+    };
+    if let Some(output) = output {
+        return write_whole(output, |out| out.write_all(bytes)).map_err(|error| error.to_string());
+    }
+    let mut out = stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}

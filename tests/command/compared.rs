@@ -1,0 +1,136 @@
+//! `vramalloc diff`: what it finds, and when it fails.
+
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, statistics};
+
+/// Another run, which held so much more.
+fn grown(mib: u64) -> Value {
+    let mut grown = statistics();
+    grown["arenas"][0]["live_bytes"]["peak"] = ((100 + mib) << 20).into();
+    grown["arenas"][0]["size_classes"][0]["peak_bytes"] = ((4 + mib) << 20).into();
+    grown
+}
+
+/// Two runs of a library that was built anew in between.
+fn fixture(test: &str) -> Fixture {
+    let fixture = Fixture::new(test);
+    fixture.tool(&["strip", "--strip-debug", "libx.so"]);
+    let mut before = statistics();
+    before["call_stacks"] = fixture.call_stacks(&[
+        (
+            &["empty_cuda", "train.py:41 forward", "train.py:80 main"],
+            64,
+        ),
+        (&["empty_cuda", "outer"], 30),
+        (&["outer"], 6),
+    ]);
+    before["owners"] = json!([{"owner": "PyTorch", "bytes": 1, "peak_bytes": 90 << 20},
+                              {"owner": "cuBLAS", "bytes": 1, "peak_bytes": 10 << 20}]);
+    fixture.write_whole("a.json", &before);
+    let mut after = grown(20);
+    after["call_stacks"] = fixture.call_stacks(&[
+        // The line has moved.
+        (
+            &["empty_cuda", "train.py:43 forward", "train.py:80 main"],
+            84,
+        ),
+        (&["empty_cuda", "outer"], 30),
+        (&["data.py:7 load"], 6),
+    ]);
+    after["owners"] = json!([{"owner": "PyTorch", "bytes": 1, "peak_bytes": 110 << 20},
+                             {"owner": "cuBLAS", "bytes": 1, "peak_bytes": 10 << 20}]);
+    after["families"] = json!([{"device": 1, "family": "virtual",
+        "bytes": {"current": 0, "peak": 3 << 20}, "calls": 1, "refused": 0}]);
+    fixture.write_whole("b.json", &after);
+    fixture
+}
+
+#[test]
+fn what_grew_and_what_shrank_is_told() {
+    let fixture = fixture("diff");
+    let answer = fixture.ask(&["diff", "a.json", "b.json"]);
+    assert_eq!((answer.code, &*answer.errors), (Some(0), ""));
+    assert!(answer.out.lines().all(|line| line.chars().count() <= 80));
+    insta::assert_snapshot!("diff", answer.out);
+    let same = fixture.ask(&["diff", "a.json", "a.json"]);
+    insta::assert_snapshot!("diff_of_the_same", same.out);
+}
+
+#[test]
+fn as_json_it_is_the_same() {
+    let fixture = fixture("diff_json");
+    let answer = fixture.ask(&["diff", "--json", "--fail-over", "19%", "a.json", "b.json"]);
+    assert_eq!((answer.code, &*answer.errors), (Some(1), ""));
+    let found: Value = serde_json::from_str(&answer.out).unwrap();
+    let live = json!({"rank": "", "device": 0, "of": "live", "is_over": true,
+                      "before": 100 << 20, "after": 120 << 20});
+    assert_eq!(found["peaks"][0], live);
+    assert_eq!(found["peaks"][1]["is_over"], false);
+    let owner = json!([{"owner": "PyTorch", "before": 90 << 20, "after": 110 << 20}]);
+    assert_eq!(found["owners"], owner);
+    assert_eq!(found["stacks"].as_array().unwrap().len(), 3);
+    let stack = json!({"stack": "train.py:43 forward < train.py:80 main",
+                       "before": 64 << 20, "after": 84 << 20});
+    assert_eq!(found["stacks"][0], stack);
+}
+
+#[test]
+fn it_fails_over_what_is_allowed() {
+    let fixture = fixture("diff_fails");
+    let code = |arguments: &[&str]| fixture.ask(&[&["diff"], arguments].concat()).code;
+    for (allowed, expected) in [("21%", 1), ("20M", 0), ("19M", 1), ("0", 1), ("0%", 1)] {
+        // Memory past the pool is there in one of them only, so no share allows it.
+        assert_eq!(
+            code(&["--fail-over", allowed, "a.json", "b.json"]),
+            Some(expected),
+            "{allowed}"
+        );
+    }
+    assert_eq!(code(&["--fail-over", "0", "a.json", "a.json"]), Some(0));
+    assert_eq!(code(&["--fail-over", "0", "b.json", "a.json"]), Some(0));
+    assert_eq!(code(&["--fail-over", "much", "a.json", "b.json"]), Some(2));
+}
+
+#[test]
+fn only_like_is_compared_with_like() {
+    let fixture = fixture("diff_kinds");
+    let ranks = |folder: &str, ranks: &[(&str, u64)]| {
+        for (rank, mib) in ranks {
+            let mut one = grown(*mib);
+            one["rank"] = (*rank).into();
+            fixture.write_whole(&format!("{folder}/{rank}.json"), &one);
+        }
+    };
+    ranks("two", &[("0", 0), ("1", 0)]);
+    ranks("grown", &[("0", 0), ("1", 16)]);
+    ranks("one", &[("0", 0)]);
+    std::fs::create_dir(fixture.folder.join("empty")).unwrap();
+    let answer = fixture.ask(&["diff", "--fail-over", "5%", "two", "grown"]);
+    assert_eq!((answer.code, &*answer.errors), (Some(1), ""));
+    let over: Vec<&str> = answer
+        .out
+        .lines()
+        .filter(|line| line.ends_with("over"))
+        .collect();
+    assert_eq!(over.len(), 1, "{}", answer.out);
+    assert!(over[0].contains("rank 1 device 0 live"), "{}", over[0]);
+    for (sides, complaint) in [
+        (
+            ["two", "one"],
+            "two is a folder with ranks 0, 1, and one is a folder with rank 0: ",
+        ),
+        (
+            ["a.json", "one"],
+            "a.json is one file, and one is a folder with rank 0: ",
+        ),
+        (["empty", "one"], "empty: no file that ends in .json"),
+        (["gone", "one"], "gone: No such file"),
+        (["x.c", "a.json"], "x.c: not statistics of vramalloc"),
+    ] {
+        let answer = fixture.ask(&[&["diff"], &sides[..]].concat());
+        assert_eq!((answer.code, &*answer.out), (Some(2), ""));
+        let expected = format!("vramalloc: {complaint}");
+        assert!(answer.errors.starts_with(&expected), "{}", answer.errors);
+    }
+}

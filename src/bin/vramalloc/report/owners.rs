@@ -133,7 +133,8 @@ pub(super) fn elsewhere(file: &File, device: u64) -> Option<u64> {
 /// Those that held most, in words: as many as fit into so many columns.
 pub(super) fn in_words(owners: &[Owner], elsewhere: Option<u64>, room: usize) -> Option<String> {
     let all = owners.iter().map(|one| (&*one.owner, one.most()));
-    let all: Vec<(&str, u64)> = all.chain(elsewhere.map(|bytes| (REST, bytes))).collect();
+    let rest = elsewhere.filter(|&bytes| bytes > 0);
+    let all: Vec<(&str, u64)> = all.chain(rest.map(|bytes| (REST, bytes))).collect();
     let mut text = String::new();
     for (n, &(name, most)) in all.iter().enumerate() {
         let part = format!("{name} {}", bytes(most));
@@ -162,7 +163,8 @@ const TABLE: [Column; 4] = [
 
 /// Writes who held a device, where that is more than one.
 pub(super) fn tell(file: &File, device: u64, out: &mut Lines) {
-    let (owners, elsewhere) = (on(file, device), elsewhere(file, device));
+    let owners = on(file, device);
+    let elsewhere = elsewhere(file, device).filter(|&bytes| bytes > 0);
     if owners.len() < 2 && elsewhere.is_none() {
         return;
     }
@@ -244,6 +246,7 @@ mod tests {
             all.ends_with("cuBLAS 1.0 GiB, CUDA itself and others 1.0 GiB"),
             "{all}"
         );
+        assert_eq!(in_words(&owners, Some(0), 60), in_words(&owners, None, 60));
         assert_eq!(in_words(&[], Some(1), 80), None);
     }
 }

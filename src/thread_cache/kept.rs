@@ -45,6 +45,8 @@ const MOST_SEALED: usize = 256;
 pub(crate) struct Kept {
     /// None before the cache is opened first.
     inside: Option<Box<Inside>>,
+    /// None before that, too.
+    recent: Option<RecentSubpages>,
     room: PackedRoom,
     /// By how much the bytes that were asked for may rise.
     asked: u64,
@@ -71,7 +73,6 @@ struct Inside {
     sizes: Sizes,
     /// How much more (or wrapped, less) each library has than was noted last.
     libraries: LibraryBytes,
-    recent: RecentSubpages,
     /// Batches with the epochs that cover them, the oldest first.
     sealed: VecDeque<(u64, u64)>,
 }
@@ -217,12 +218,12 @@ impl Kept {
     /// lately.
     #[inline(always)]
     pub(crate) fn recent(&self, address: Address) -> Option<CacheableSlot> {
-        self.inside.as_deref()?.recent.cacheable(address)
+        self.recent.as_ref()?.cacheable(address)
     }
 
     /// The same wherever it is.
     pub(crate) fn look(&mut self, map: &PageMap, address: Address) -> Option<CacheableSlot> {
-        self.inside.as_deref_mut()?.recent.look(map, address)
+        self.recent.as_mut()?.look(map, address)
     }
 
     /// Puts in the live block of this owner that is told of there and that the
@@ -400,10 +401,10 @@ impl Kept {
             Box::new(Inside {
                 sizes: Sizes::new(),
                 libraries: LibraryBytes::default(),
-                recent: RecentSubpages::new(),
                 sealed: VecDeque::new(),
             })
         });
+        self.recent = self.recent.take().or_else(RecentSubpages::new);
         self.most = most.get();
         self.begun = self.left;
         self.begin_batch();

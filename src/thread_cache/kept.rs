@@ -45,8 +45,6 @@ const MOST_SEALED: usize = 256;
 pub(crate) struct Kept {
     /// None before the cache is opened first.
     inside: Option<Box<Inside>>,
-    /// None before that, too.
-    recent: Option<RecentSubpages>,
     room: PackedRoom,
     /// By how much the bytes that were asked for may rise.
     asked: u64,
@@ -73,6 +71,7 @@ struct Inside {
     sizes: Sizes,
     /// How much more (or wrapped, less) each library has than was noted last.
     libraries: LibraryBytes,
+    recent: RecentSubpages,
     /// Batches with the epochs that cover them, the oldest first.
     sealed: VecDeque<(u64, u64)>,
 }
@@ -218,12 +217,12 @@ impl Kept {
     /// lately.
     #[inline(always)]
     pub(crate) fn recent(&self, address: Address) -> Option<CacheableSlot> {
-        self.recent.as_ref()?.cacheable(address)
+        self.inside.as_deref()?.recent.cacheable(address)
     }
 
     /// The same wherever it is.
     pub(crate) fn look(&mut self, map: &PageMap, address: Address) -> Option<CacheableSlot> {
-        self.recent.as_mut()?.look(map, address)
+        self.inside.as_deref_mut()?.recent.look(map, address)
     }
 
     /// Puts in the live block of this owner that is told of there and that the
@@ -397,14 +396,17 @@ impl Kept {
         self.opening = opening;
         // After that of `DONE`.
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
-        self.inside.get_or_insert_with(|| {
-            Box::new(Inside {
-                sizes: Sizes::new(),
-                libraries: LibraryBytes::default(),
-                sealed: VecDeque::new(),
-            })
-        });
-        self.recent = self.recent.take().or_else(RecentSubpages::new);
+        if self.inside.is_none() {
+            let inside = |recent| {
+                Box::new(Inside {
+                    sizes: Sizes::new(),
+                    libraries: LibraryBytes::default(),
+                    recent,
+                    sealed: VecDeque::new(),
+                })
+            };
+            self.inside = RecentSubpages::new().map(inside);
+        }
         self.most = most.get();
         self.begun = self.left;
         self.begin_batch();

@@ -20,16 +20,19 @@ struct Recent {
     slots: &'static [Slot; SLOTS],
 }
 
-/// Always of the same map.
-pub(crate) struct RecentSubpages([Recent; RECENT]);
+/// Always of the same map. They are made where they stay: a thread's stack may have
+/// no place for so much.
+pub(crate) struct RecentSubpages(Box<[Recent; RECENT]>);
 
 impl RecentSubpages {
-    pub(crate) fn new() -> RecentSubpages {
+    /// None are remembered yet; there are always some.
+    pub(crate) fn new() -> Option<RecentSubpages> {
         let none = Recent {
             subpage: NONE,
             slots: empty_slots(),
         };
-        RecentSubpages([none; RECENT])
+        let all = vec![none; RECENT].into_boxed_slice();
+        all.try_into().ok().map(RecentSubpages)
     }
 
     /// As [`PageMap::cacheable`], of the subpages that are remembered.
@@ -105,7 +108,7 @@ mod tests {
                     map.set_block(address, word.unwrap());
                 }
             }
-            let mut recent = RecentSubpages::new();
+            let mut recent = RecentSubpages::new().unwrap();
             for look in looks {
                 let inside = if look % 3 == 0 { look % 512 } else { 0 };
                 let address = Address::new(far(look / 512) + inside);

@@ -396,14 +396,17 @@ impl Kept {
         self.opening = opening;
         // After that of `DONE`.
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
-        self.inside.get_or_insert_with(|| {
-            Box::new(Inside {
-                sizes: Sizes::new(),
-                libraries: LibraryBytes::default(),
-                recent: RecentSubpages::new(),
-                sealed: VecDeque::new(),
-            })
-        });
+        if self.inside.is_none() {
+            let inside = |recent| {
+                Box::new(Inside {
+                    sizes: Sizes::new(),
+                    libraries: LibraryBytes::default(),
+                    recent,
+                    sealed: VecDeque::new(),
+                })
+            };
+            self.inside = RecentSubpages::new().map(inside);
+        }
         self.most = most.get();
         self.begun = self.left;
         self.begin_batch();

@@ -13,6 +13,7 @@
 )]
 
 mod absent;
+mod callers;
 mod control;
 mod counts;
 mod disturbed;

@@ -174,3 +174,21 @@ fn a_second_pool_in_ours_is_named() {
     let growth = line("auto_growth");
     assert!(growth.contains("too little; said once"), "{growth}");
 }
+
+/// A wait during a capture frees what is kept back for it, and takes it again:
+/// others that ask the driver meanwhile do not get it.
+#[test]
+fn a_crowd_beside_a_capture_is_served_from_what_it_frees() {
+    for kind in Kind::ALL {
+        let crowd = |run: Run| {
+            let run = run.arg("80").env("SIM_CUDA_MEMORY", "80M");
+            let outcome = run.env("SIM_CUDA_SLOW", "cuMemAlloc_v2:100000").go();
+            outcome.quiet(0).no_violations();
+            assert_eq!(outcome.stdout, "refused: 0\n", "{}", outcome.what);
+        };
+        crowd(Run::bare("capture_crowd", kind));
+        for conf in ["", "thread_cache:0", "strategy:naive_best_fit"] {
+            crowd(Run::preloaded("capture_crowd", kind).conf(conf));
+        }
+    }
+}

@@ -81,9 +81,13 @@ macro_rules! export {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[unsafe(naked)]
         pub(super) unsafe extern "C" fn $name($($argument: $type),*) -> CudaResult {
+            // The frame is as at any function's first instruction, which who walks the
+            // stack from here is told.
             std::arch::naked_asm!(
+                ".cfi_startproc",
                 concat!("mov ", $register, ", [rsp]"),
                 "jmp {called}",
+                ".cfi_endproc",
                 called = sym $name::called,
             )
         }

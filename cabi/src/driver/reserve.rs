@@ -11,16 +11,19 @@
 //! device has lost it, but not in the counters and statistics of an arena: the
 //! program never had it. Below a small limit there is none. It goes with its
 //! context. Invariant: one thread at a time has it, and puts back what there is
-//! of it, whatever happens; it counts for the bytes that there are. Cost: 2 MiB
+//! of it, whatever happens; it counts for the bytes that there are. While a wait
+//! has freed it, the pools of its context do not ask the driver for memory: one
+//! of them would get it, and no later wait would have any. Cost: 2 MiB
 //! for each such context; two driver calls when it is taken, three at each
 //! wait.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::driver::{PAGE, told};
-use vramalloc_core::patience::{Brief, Patience};
+use vramalloc_core::patience::{Brief, Patience, wait_within};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::{Address, Bytes, Code};
 
@@ -63,6 +66,31 @@ pub(crate) struct Reserve {
     state: SpinMutex<State, Brief>,
     /// The quota of the context's device; `None` if that is unknown.
     quota: OnceLock<Option<Arc<Quota>>>,
+    /// Whether it is free in the driver, to be taken again.
+    is_lent: AtomicBool,
+    /// Threads that ask the driver for memory of the context.
+    asking: AtomicUsize,
+}
+
+/// A driver that is asked for memory answers sooner than that.
+const ANSWER: Duration = Duration::from_secs(1);
+
+/// What is kept back is free in the driver while this lives.
+struct Lent<'a>(&'a AtomicBool);
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The driver is asked for memory while this lives.
+struct Asking<'a>(&'a AtomicUsize);
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Reserve {
@@ -70,7 +98,27 @@ impl Reserve {
         Reserve {
             state: SpinMutex::new(State::Nothing),
             quota: OnceLock::new(),
+            is_lent: AtomicBool::new(false),
+            asking: AtomicUsize::new(0),
         }
+    }
+
+    /// Before it is freed: once all who ask the driver have their answer.
+    fn lend(&self) -> Lent<'_> {
+        // SeqCst here and in `asks`: of one who lends and one who asks, at least
+        // one sees the other.
+        self.is_lent.store(true, Ordering::SeqCst);
+        let lent = Lent(&self.is_lent);
+        wait_within(ANSWER, || self.asking.load(Ordering::SeqCst) == 0);
+        lent
+    }
+
+    /// Before the driver is asked for memory; `None` while it has none but what is
+    /// lent.
+    fn asks(&self) -> Option<Asking<'_>> {
+        self.asking.fetch_add(1, Ordering::SeqCst);
+        let asking = Asking(&self.asking);
+        (!self.is_lent.load(Ordering::SeqCst)).then_some(asking)
     }
 
     /// The quota of the context's device.
@@ -166,12 +214,17 @@ impl Drop for Held<'_> {
     }
 }
 
-/// Allocates in a context.
+/// Allocates in a context, for its pools.
 pub(crate) fn alloc(context: &Context, size: Bytes) -> Result<Address, Code> {
     let size = bytes(size)?;
     let mut address: CUdeviceptr = 0;
-    // SAFETY: writes the answer to a local.
-    context.call(|| unsafe { real::cuMemAlloc_v2(&raw mut address, size) })?;
+    context.call(|| {
+        let Some(_asking) = context.reserve().asks() else {
+            return Code::OUT_OF_MEMORY.get();
+        };
+        // SAFETY: writes the answer to a local.
+        unsafe { real::cuMemAlloc_v2(&raw mut address, size) }
+    })?;
     Ok(Address::new(address))
 }
 
@@ -307,6 +360,7 @@ pub(crate) fn wait_by_free(context: &Context, beyond: Beyond) -> Result<(), Code
         let Some(kept) = held.memory.take() else {
             return wait_with(LITTLE);
         };
+        let _lent = reserve.lend();
         give(kept.address)?;
         held.refill(kept.size);
         Ok(())

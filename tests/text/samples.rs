@@ -7,7 +7,7 @@ use vramalloc_core::config::{Host, load};
 use vramalloc_core::stats::{
     ArenaReport, BlockPicture, BlockState, CallCount, ClassCount, ClassLive, Family, FamilyReport,
     FamilyStats, Gauge, Group, Holdings, ImportReport, Metric, OomEvent, PinnedReport, Process,
-    Report, Segment, SegmentKind, Snapshot, Snapshots, StackId, Stacks,
+    Report, Segment, SegmentKind, Snapshot, Snapshots, StackId,
 };
 use vramalloc_core::{Address, Bytes};
 
@@ -123,7 +123,6 @@ fn snapshots() -> Snapshots {
         blocks: 3,
         left_out: false,
         arenas: vec![(0, snapshot)],
-        stacks: Stacks::default(),
     }
 }
 
@@ -148,6 +147,8 @@ fn written(rank: u32, contents: &Contents) -> Value {
         doors: &["cudaMalloc"],
         lanes: "unused",
         control: "on",
+        recording: None,
+        stacks: None,
         families: &contents.families,
         libraries: &[],
         elsewhere: &[],

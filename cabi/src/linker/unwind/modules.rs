@@ -189,11 +189,9 @@ pub(crate) fn around(address: usize) -> Option<&'static Module> {
     if let Some(known) = modules.iter().find(is_it) {
         return Some(known);
     }
-    let same = |known: &&Module| known.path == module.path && known.build_id == module.build_id;
-    let number = modules
-        .iter()
-        .position(|known| same(known))
-        .unwrap_or(modules.len());
+    let same =
+        |known: &&'static Module| known.path == module.path && known.build_id == module.build_id;
+    let number = modules.iter().position(same).unwrap_or(modules.len());
     module.number = u32::try_from(number).ok()?;
     let module: &Module = Box::leak(module);
     modules.push(module);

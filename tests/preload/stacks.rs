@@ -358,3 +358,78 @@ assert ask(2000) == 2
         assert!(said.contains(holds), "3.{minor}: {said}");
     }
 }
+
+/// A library that lies where another did, and is of the same size, is told from it.
+#[test]
+fn a_library_in_the_place_of_another_is_not_taken_for_it() {
+    const PROGRAM: &str = "
+import ctypes, _ctypes, json
+malloc = ctypes.CDLL('libcudart.so.12').cudaMalloc
+for at in range(6):
+    library = ctypes.CDLL('./' + 'ab'[at % 2] + '.so')
+    block = ctypes.c_void_p()
+    assert library.asks(malloc, ctypes.byref(block)) == 0
+    print(json.dumps([block.value, 'ab'[at % 2] + '.so']))
+    _ctypes.dlclose(library._handle)
+";
+    let folder = fresh_folder();
+    let asks = "int asks(int (*malloc)(void **, unsigned long), void **block)
+                { return malloc(block, 5000) ? 1 : 0; }";
+    let before = "volatile int sink; void before(void) { sink++; }";
+    for (name, text) in [("a", asks.to_owned()), ("b", format!("{before}{asks}"))] {
+        let source = folder.join(format!("{name}.c"));
+        fs::write(&source, text).unwrap();
+        let library = folder.join(format!("{name}.so"));
+        stage::compile(source.to_str().unwrap(), &library, &["-shared"]);
+    }
+    let (_, interpreter) = interpreters().pop().unwrap();
+    let output = Command::new(interpreter)
+        .args(["-c", PROGRAM])
+        .current_dir(&folder)
+        .env("LD_PRELOAD", stage::library())
+        .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+        .env("VRAMALLOC_CONF", "stacks:all")
+        .env("VRAMALLOC_STATS", "statistics.json")
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let stats = fs::read_to_string(folder.join("statistics.json")).unwrap();
+    let stats: Value = serde_json::from_str(&stats).unwrap();
+    let told = &stats["call_stacks"];
+    let blocks = blocks(&stats);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut found = Vec::new();
+    for line in printed.lines() {
+        let (block, library): (u64, String) = serde_json::from_str(line).unwrap();
+        let stack = blocks[&block].unwrap();
+        let is_it = |one: &&Value| one["stack"] == stack;
+        let stack = told["stacks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(is_it)
+            .unwrap();
+        let frames = stack["frames"].as_array().unwrap().iter();
+        let native = frames.filter(|frame| {
+            let frame = told.pointer(&format!("/frames/{frame}")).unwrap();
+            frame["object"].is_number()
+        });
+        let places: Vec<String> = native.map(|frame| place(told, frame)).collect();
+        let of = |name: &str| {
+            places
+                .iter()
+                .filter(|place| place.starts_with(name))
+                .count()
+        };
+        let other = if library == "a.so" { "b.so+" } else { "a.so+" };
+        let wanted = format!("{library}+");
+        assert_eq!((of(&wanted), of(other)), (1, 0), "{places:?}");
+        found.push(stack["stack"].clone());
+    }
+    // The same places have the same number each time.
+    assert!(found[0] == found[2] && found[1] == found[5] && found[0] != found[1]);
+}

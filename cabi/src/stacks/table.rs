@@ -22,13 +22,18 @@ use crate::linker::unwind::modules::{self, Module};
 const MOST_STACKS: usize = 1 << 16;
 const MOST_PLACES: usize = 1 << 17;
 
+/// The most that are entered of each table: the rest of its slots stays free, so
+/// that what is not there is found out soon.
+const MOST_KEYS: usize = 3 << 15;
+const MOST_LOOKS: usize = 1 << 15;
+
 /// Marks the word of a place of Python, which is its number.
 const OF_PYTHON: u64 = 1 << 63;
 
 static STACKS: Numbers<{ 2 * MOST_STACKS }> = Numbers::new();
 
-/// Places of Python by what they look like in its memory. Relaxed in number: what
-/// looks different is often one place.
+/// Places of Python by what they look like in its memory; what looks different is
+/// often one place.
 static LOOKS: Numbers<{ 1 << 16 }> = Numbers::new();
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,22 +55,39 @@ impl Place {
     }
 }
 
+/// A stack, by the numbers of its places.
+type Places = &'static [u32];
+
 struct Kept {
-    stacks: Vec<Box<[u32]>>,
+    stacks: Vec<Places>,
+    by_places: BTreeMap<Places, u32>,
+    /// How many keys of stacks are in the table, and how many looks.
+    keys: usize,
+    looks: usize,
     places: Vec<Place>,
     numbers: BTreeMap<Place, u32>,
-    /// How many looks have a number.
-    looks: usize,
 }
 
 static KEPT: SpinMutex<Kept, Brief> = SpinMutex::new(Kept {
     stacks: Vec::new(),
+    by_places: BTreeMap::new(),
+    keys: 0,
+    looks: 0,
     places: Vec::new(),
     numbers: BTreeMap::new(),
-    looks: 0,
 });
 
 impl Kept {
+    fn stack(&mut self, places: Places) -> Option<u32> {
+        let number = u32::try_from(self.stacks.len()).ok()?;
+        if self.stacks.len() >= MOST_STACKS {
+            return None;
+        }
+        self.stacks.push(places);
+        self.by_places.insert(places, number);
+        Some(number)
+    }
+
     fn place(&mut self, place: Place) -> Option<u32> {
         if let Some(&number) = self.numbers.get(&place) {
             return Some(number);
@@ -124,10 +146,6 @@ fn enter(words: &[u64], key: u64) -> Option<u32> {
     if let Some(number) = STACKS.get(key) {
         return Some(number);
     }
-    let number = u32::try_from(kept.stacks.len()).ok()?;
-    if kept.stacks.len() >= MOST_STACKS {
-        return None;
-    }
     let numbered = words
         .iter()
         .zip(natives)
@@ -136,10 +154,14 @@ fn enter(words: &[u64], key: u64) -> Option<u32> {
             None => u32::try_from(word & !OF_PYTHON).ok(),
         });
     let places = numbered.collect::<Option<Box<[u32]>>>()?;
-    if !STACKS.put(key, number) {
-        return None;
+    // In another epoch, the same places have another key.
+    let number = match kept.by_places.get(&*places) {
+        Some(&number) => number,
+        None => kept.stack(Box::leak(places))?,
+    };
+    if kept.keys < MOST_KEYS && STACKS.put(key, number) {
+        kept.keys += 1;
     }
-    kept.stacks.push(places);
     Some(number)
 }
 
@@ -164,8 +186,7 @@ fn enter_python(key: u64, (file, line, function): (String, Option<u32>, String))
     let place = Place::Python(file.into(), line, function.into());
     let kept = &mut *KEPT.lock();
     let number = kept.place(place)?;
-    // The rest of the slots stays free, so that what is not there is found out soon.
-    if kept.looks < 1 << 15 && LOOKS.get(key).is_none() && LOOKS.put(key, number) {
+    if kept.looks < MOST_LOOKS && LOOKS.get(key).is_none() && LOOKS.put(key, number) {
         kept.looks += 1;
     }
     Some(number)
@@ -237,9 +258,9 @@ pub(super) fn described(numbers: &BTreeSet<StackId>) -> Stacks {
         let kept = KEPT.lock();
         let places = |id: &StackId| {
             let number = usize::try_from(id.number()?).ok()?;
-            Some((*id, kept.stacks.get(number)?.clone()))
+            Some((*id, *kept.stacks.get(number)?))
         };
-        let stacks: Vec<(StackId, Box<[u32]>)> = numbers.iter().filter_map(places).collect();
+        let stacks: Vec<(StackId, Places)> = numbers.iter().filter_map(places).collect();
         let wanted: BTreeSet<u32> = stacks
             .iter()
             .flat_map(|(_, places)| places.iter().copied())
@@ -338,6 +359,9 @@ mod tests {
         let id = of(&words);
         assert_eq!(of(&words), id);
         assert_ne!(of(&words[..1]), id);
+        // As in another epoch.
+        let hash = words.iter().fold(8, |hash, &word| mixed(hash, word));
+        assert_eq!(number(&words, hash), Some(id));
         assert_eq!(python(4), python_word(4, || unreachable!("it is known")));
         assert_ne!(python(4), python(5));
         assert_eq!(python_word(6, || None), None);

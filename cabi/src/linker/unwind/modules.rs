@@ -24,7 +24,7 @@ use super::maps;
 
 /// An object that code was met in.
 pub(crate) struct Module {
-    /// Its place in the list.
+    /// The place in the list of the first that was loaded from this file, as it is.
     pub(crate) number: u32,
     /// As the linker names it; empty for the program.
     pub(crate) path: Vec<u8>,
@@ -189,13 +189,16 @@ pub(crate) fn around(address: usize) -> Option<&'static Module> {
     if let Some(known) = modules.iter().find(is_it) {
         return Some(known);
     }
-    module.number = u32::try_from(modules.len()).ok()?;
+    let same =
+        |known: &&'static Module| known.path == module.path && known.build_id == module.build_id;
+    let number = modules.iter().position(same).unwrap_or(modules.len());
+    module.number = u32::try_from(number).ok()?;
     let module: &Module = Box::leak(module);
     modules.push(module);
     Some(module)
 }
 
-/// All objects so far, by their number.
+/// All objects so far; that of a number is the first with it.
 pub(crate) fn all() -> Vec<&'static Module> {
     MODULES.lock().clone()
 }

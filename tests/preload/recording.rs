@@ -252,15 +252,11 @@ fn a_process_that_is_killed_leaves_a_whole_recording() {
     let mut most = 0;
     for round in 0..12 {
         let place = Place::new();
-        let kill_us = 60_000 + round * 7919;
+        let kill_us = 1 + round * 7919;
         let kind = Kind::ALL[round as usize % 4];
         let outcome = place.run(kind, "", 4, 1 << 17, kill_us);
         assert_eq!(outcome.code(), -9, "{}", outcome.what);
         let noted = place.noted(4);
-        if !place.file().exists() {
-            assert_eq!(noted.allocations, 0, "{}", outcome.what);
-            continue;
-        }
         let books = place.books();
         noted.check(&books, &outcome.what);
         assert_eq!(books.standing, Some(Standing::Running));

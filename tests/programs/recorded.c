@@ -7,7 +7,7 @@
  *
  * Writes LOG.0, LOG.1 and so on, one for each thread: numbers of 64 bits, three for
  * each step, that is what it does (1: allocate, 2: free; three more where it is done),
- * the size and the address. Kills itself after so many microseconds; 0: comes to its
+ * the size and the address. Kills itself so many microseconds after its first step; 0: comes to its
  * end, with what it holds then. BYTES: its files may not become larger.
  *
  *   recorded fork
@@ -25,7 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SLOTS = 64, ALLOCATE = 1, FREE = 2, DONE = 3 };
+enum { MOST_THREADS = 16, SLOTS = 64, ALLOCATE = 1, FREE = 2, DONE = 3 };
 
 struct step {
     volatile uint64_t what, size, address;
@@ -73,7 +73,11 @@ static void *work(void *argument) {
     return NULL;
 }
 
+static struct worker workers[MOST_THREADS];
+
 static void *killer(void *argument) {
+    while (workers[0].log->what <= DONE)
+        usleep(1000);
     usleep(*(useconds_t *)argument);
     kill(getpid(), SIGKILL);
     return NULL;
@@ -109,8 +113,6 @@ static int forks(void) {
 }
 
 int main(int argc, char **argv) {
-    enum { MOST_THREADS = 16 };
-    static struct worker workers[MOST_THREADS];
     if (argc == 2 && !strcmp(argv[1], "fork"))
         return forks();
     int threads = argc == 5 || argc == 6 ? atoi(argv[2]) : 0;

@@ -51,12 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "JSON", requires = "snapshot")]
     snapshot_json: Option<PathBuf>,
     /// How many events the snapshot has at the most
-    #[arg(
-        long,
-        value_name = "N",
-        default_value_t = 100_000,
-        requires = "snapshot"
-    )]
+    #[arg(long, default_value_t = 100_000, requires = "snapshot")]
     events: u32,
 }
 

@@ -189,6 +189,8 @@ impl Fixture {
             .out
             .split_once("who held memory, by call stack\n")
             .unwrap();
+        // What our words mean follows below all.
+        let (section, _) = section.split_once("\nwords\n").unwrap();
         section.to_owned()
     }
 }

@@ -272,7 +272,7 @@ impl File {
 
     /// Finds the names in its call stacks.
     pub(super) fn find_names(&mut self, symbols: &mut Symbols, shows_all: bool) {
-        let old = (self.snapshot.as_mut()).map(|pieces| std::mem::take(&mut pieces.stacks));
+        let old = self.snapshot.as_mut().map(Pieces::take_stacks);
         let said = self.call_stacks.take();
         self.stacks = Stacks::new(said, old, self.started / 1000, symbols).with_all(shows_all);
     }

@@ -7,9 +7,11 @@
 //! count as large enough. Read from the blocks of the file's snapshot; `None`
 //! where it has none.
 
+use std::mem;
+
 use serde::Deserialize;
 
-use super::super::stacks::OldStacks;
+use super::super::stacks::{FrameList, OldFrame, OldStacks};
 use super::file::{Arena, Class, File};
 
 /// What is read of the snapshot in a file. Its events are skipped.
@@ -17,8 +19,18 @@ use super::file::{Arena, Class, File};
 #[serde(default)]
 pub(super) struct Pieces {
     arenas: Vec<ArenaPieces>,
-    #[serde(flatten)]
-    pub(super) stacks: OldStacks,
+    frames: Vec<OldFrame>,
+    stacks: Vec<FrameList>,
+}
+
+impl Pieces {
+    /// The call stacks in files of older libraries; none afterwards.
+    pub(super) fn take_stacks(&mut self) -> OldStacks {
+        OldStacks {
+            frames: mem::take(&mut self.frames),
+            stacks: mem::take(&mut self.stacks),
+        }
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -25,7 +25,7 @@
 //! 9. [`families`]: memory that programs take from CUDA past our pools: counted
 //!    and capped.
 //! 10. [`ipc`], [`page`]: memory shared with other processes, and what they read
-//!    of this one.
+//!     of this one.
 //! 11. [`report`]: statistics, what programs read and set by name, and what
 //!     others order.
 //! 12. [`doors`]: the exported functions of CUDA; a few lines each.

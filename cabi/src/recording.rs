@@ -17,7 +17,7 @@ use vramalloc_core::stats::{self, Process, RecordedArena, RecordingReport, recor
 
 use crate::process::say::{Once, warn, warn_once};
 use crate::process::{self, cancel, forking};
-use file::{Ended, Mapped};
+use file::{Ended, MappedFile};
 
 /// What was begun, or why it was not.
 struct Begun {
@@ -139,7 +139,7 @@ fn begun(pattern: &str, config: &RecordConfig, loaded: &Loaded) -> Begun {
             ended: Arc::clone(&ended),
         }
     };
-    let mapped = match Mapped::make(&asked, bound, Arc::clone(&ended), tell_all) {
+    let mapped = match MappedFile::make(&asked, bound, Arc::clone(&ended), tell_all) {
         Ok(mapped) => mapped,
         Err(error) => return fails(&error),
     };

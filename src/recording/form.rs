@@ -37,7 +37,7 @@ pub(super) mod head {
 pub(super) mod block {
     /// From 1; none in a block that was never used.
     pub(in crate::recording) const SEQUENCE: usize = 0;
-    /// Bytes of events, published; with [`SEALED`].
+    /// Bytes of events, published; with `SEALED`.
     pub(in crate::recording) const LENGTH: usize = 8;
     pub(in crate::recording) const SUM: usize = 12;
     /// The time at its begin, in microseconds since 1970.

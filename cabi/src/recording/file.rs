@@ -44,7 +44,7 @@ impl Ended {
 }
 
 /// See the module.
-pub(super) struct Mapped {
+pub(super) struct MappedFile {
     path: PathBuf,
     /// Device and inode.
     identity: (u64, u64),
@@ -58,9 +58,9 @@ pub(super) struct Mapped {
 }
 
 // SAFETY: the mapping belongs to the process; the recording says who stores where.
-unsafe impl Send for Mapped {}
+unsafe impl Send for MappedFile {}
 // SAFETY: the same.
-unsafe impl Sync for Mapped {}
+unsafe impl Sync for MappedFile {}
 
 /// Makes the file, or one beside it where there is one of its name.
 fn make_new(asked: &Path) -> io::Result<(PathBuf, File)> {
@@ -87,7 +87,7 @@ pub(super) fn remove_empty(path: &Path) {
     }
 }
 
-impl Mapped {
+impl MappedFile {
     /// Makes the file, and maps as much of it as there will ever be.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Mapped {
         bound: RecordBound,
         ended: Arc<Ended>,
         tell_all: fn(),
-    ) -> io::Result<Mapped> {
+    ) -> io::Result<MappedFile> {
         let (path, file) = make_new(asked)?;
         let mapped = || {
             let found = file.metadata()?;
@@ -120,7 +120,7 @@ impl Mapped {
             Ok((start.cast(), (found.dev(), found.ino())))
         };
         match mapped() {
-            Ok((start, identity)) => Ok(Mapped {
+            Ok((start, identity)) => Ok(MappedFile {
                 path,
                 identity,
                 bound,
@@ -214,7 +214,7 @@ fn write_zeros(file: &File, from: u64, to: u64) -> io::Result<()> {
     Ok(())
 }
 
-impl Medium for Mapped {
+impl Medium for MappedFile {
     fn put(&self, at: u64, bytes: &[u8]) {
         if let Some(to) = self.place(at, bytes.len()) {
             // SAFETY: so many bytes of the mapping, which no reference leads to and

@@ -94,8 +94,8 @@ pub fn recording(data: &[u8]) -> Result<RecordingTexts, String> {
     let snapshot = recording::snapshot(Cursor::new(data), 1000, &mut Symbols::none());
     Ok(RecordingTexts {
         summary: recording::summary(Cursor::new(data), "file")?,
-        json_lines: lines(recording::Form::JsonLines)?,
-        csv: lines(recording::Form::Csv)?,
+        json_lines: lines(recording::DumpForm::JsonLines)?,
+        csv: lines(recording::DumpForm::Csv)?,
         snapshot: snapshot.map(|made| SnapshotFiles {
             pickle: made.pickle,
             json: made.json,

@@ -20,7 +20,7 @@ use vramalloc_core::stats::write_whole;
 use super::output::{USAGE, plain, say, show};
 use super::snapshot::made::Made;
 use super::symbols::Symbols;
-pub(crate) use dump::Form;
+pub(crate) use dump::DumpForm;
 
 /// What is said below the help.
 const WHEN: &str = "\
@@ -70,9 +70,9 @@ fn told(arguments: &Arguments) -> Result<u8, String> {
     let name = plain(&arguments.file.to_string_lossy());
     let file = File::open(&arguments.file).map_err(|error| error.to_string())?;
     let form = if arguments.json_lines {
-        Some(Form::JsonLines)
+        Some(DumpForm::JsonLines)
     } else {
-        arguments.csv.then_some(Form::Csv)
+        arguments.csv.then_some(DumpForm::Csv)
     };
     if let Some(form) = form {
         let mut out = BufWriter::new(io::stdout().lock());
@@ -130,7 +130,7 @@ pub(crate) fn summary<R: Read + Seek>(file: R, name: &str) -> Result<String, Str
 /// What is wrong with the file.
 pub(crate) fn dumped<R: Read + Seek>(
     file: R,
-    form: Form,
+    form: DumpForm,
     out: &mut impl Write,
 ) -> Result<io::Result<()>, String> {
     let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;

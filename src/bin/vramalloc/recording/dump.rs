@@ -10,7 +10,7 @@ use vramalloc_core::stats::{Action, StackId};
 
 /// How a line is written.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
+pub(crate) enum DumpForm {
     /// A JSON object.
     JsonLines,
     /// The columns of [`COLUMNS`].
@@ -21,15 +21,15 @@ pub(crate) enum Form {
 const COLUMNS: &str = "time_us,thread,arena,event,address,size,stack,detail";
 
 /// Writes what comes before the lines.
-pub(super) fn head(form: Form, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn head(form: DumpForm, out: &mut impl Write) -> io::Result<()> {
     match form {
-        Form::JsonLines => Ok(()),
-        Form::Csv => writeln!(out, "{COLUMNS}"),
+        DumpForm::JsonLines => Ok(()),
+        DumpForm::Csv => writeln!(out, "{COLUMNS}"),
     }
 }
 
 /// Writes a line.
-pub(super) fn line(form: Form, entry: &Entry, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn line(form: DumpForm, entry: &Entry, out: &mut impl Write) -> io::Result<()> {
     let (word, address, size, stack, detail) = match &entry.found {
         Found::Event { event, told } => {
             let (word, address) = match event.action {
@@ -55,7 +55,7 @@ pub(super) fn line(form: Form, entry: &Entry, out: &mut impl Write) -> io::Resul
         }
     };
     match form {
-        Form::JsonLines => {
+        DumpForm::JsonLines => {
             let mut value = object(json!({
                 "time_us": entry.time_us,
                 "thread": entry.thread,
@@ -72,7 +72,7 @@ pub(super) fn line(form: Form, entry: &Entry, out: &mut impl Write) -> io::Resul
             value.extend(detail);
             writeln!(out, "{}", Value::Object(value))
         }
-        Form::Csv => {
+        DumpForm::Csv => {
             let shown = |number: Option<u64>| number.map(|n| n.to_string()).unwrap_or_default();
             let detail = if detail.is_empty() {
                 String::new()

@@ -1,7 +1,7 @@
 //! Which library of the program has how much of each device, as the report tells
 //! it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::json::unix_ms;
 use super::{ArenaReport, FamilyReport};
 use crate::address::Bytes;
-use crate::library::LibraryId;
+use crate::library::{LibraryBytes, LibraryId};
 
 /// What is in use of a device that the process has not, when the driver was asked
 /// last.
@@ -49,12 +49,30 @@ pub(super) fn owners<'a>(
     paths: &[String],
 ) -> Vec<Value> {
     let mut all: BTreeMap<(u32, LibraryId), Owned> = BTreeMap::new();
-    for arena in arenas {
+    let arenas: Vec<&ArenaReport> = arenas.collect();
+    let devices: BTreeSet<u32> = arenas.iter().map(|arena| arena.device).collect();
+    for device in devices {
+        let of_device = arenas.iter().filter(|arena| arena.device == device);
+        // What a context held that has ended is no longer held.
+        let (ended, there): (Vec<&ArenaReport>, Vec<_>) =
+            of_device.partition(|arena| arena.stats.ended_us.is_some());
+        let peak = |arenas: &[&ArenaReport]| {
+            let peaks = arenas.iter().map(|arena| arena.stats.live.peak);
+            peaks.fold(Bytes::ZERO, Bytes::saturating_add)
+        };
+        // Those that were not there together do not add up.
+        let alone = ended.chunks(1).max_by_key(|arena| peak(arena));
+        let at_peak = match alone {
+            Some(alone) if peak(alone) > peak(&there) => alone,
+            _ => &there[..],
+        };
         for library in LibraryId::all() {
-            let owned = all.entry((arena.device, library)).or_default();
-            let stats = &arena.stats;
-            owned.bytes = (owned.bytes).saturating_add(stats.libraries_live.of(library));
-            owned.at_peak = (owned.at_peak).saturating_add(stats.libraries_at_peak.of(library));
+            let owned = all.entry((device, library)).or_default();
+            let add =
+                |sum: &mut Bytes, of: &LibraryBytes| *sum = sum.saturating_add(of.of(library));
+            (there.iter()).for_each(|arena| add(&mut owned.bytes, &arena.stats.libraries_live));
+            let peaks = at_peak.iter().map(|arena| &arena.stats.libraries_at_peak);
+            peaks.for_each(|of| add(&mut owned.at_peak, of));
         }
     }
     for family in families {

@@ -147,3 +147,19 @@ fn what_is_nobodys_here_is_told_of_once_the_driver_was_asked() {
         assert_eq!(never["elsewhere"].as_array().unwrap().len(), 0, "{kind:?}");
     }
 }
+
+/// Memory of a context that has ended is gone: it is nobody's, and what was held at
+/// its peak is not added to what others held.
+#[test]
+fn what_a_context_held_goes_with_it() {
+    for kind in KINDS {
+        for (steps, peak) in [
+            ("+A:1048576:3 ! +A:1048576:1", 3 << 20),
+            ("+A:1048576:2 ! +A:1048576:1 ! +A:1048576:1", 2 << 20),
+        ] {
+            let stats = done(&run(kind, "", 1, steps)).stats();
+            let held = of(&stats, "lib0.so");
+            assert_eq!(held, (1 << 20, peak, 0), "{kind:?} {steps}");
+        }
+    }
+}

@@ -10,6 +10,7 @@
  *     vLETTER:SIZE              it takes virtual memory (cuMemCreate)
  *     wLETTER                   the program releases that
  *     ?                         asks how much is free
+ *     !                         resets the device
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -60,6 +61,11 @@ static void step(const char *what) {
     if (what[0] == '?') {
         size_t left, all;
         GPU(gpu_mem_info(&left, &all));
+        return;
+    }
+    if (what[0] == '!') {
+        GPU(gpu_reset());
+        GPU(gpu_set_device(0));
         return;
     }
     if (what[0] == '-')

@@ -44,7 +44,7 @@ fn numbers_stand_where_they_belong() {
         ("/owners/0/device", 0.into()),
         ("/owners/0/owner", "libfirst.so.1".into()),
         ("/owners/0/file", "/lib/libfirst.so.1".into()),
-        ("/owners/0/bytes", 42.into()),
+        ("/owners/0/bytes", 0.into()),
         ("/owners/0/peak_bytes", 43.into()),
         ("/owners/0/past_pool_bytes", 0.into()),
         ("/owners/1/device", 1.into()),

@@ -14,7 +14,8 @@ const SIZE: Bytes = Bytes::new(512);
 fn map() -> std::sync::Arc<PageMap> {
     let map = PageMap::new();
     assert!(map.hold_chunk(ARENA, BLOCK, Bytes::new(1024)));
-    map.set_block(BLOCK, SlotWord::cacheable(ARENA, 0, SIZE, SIZE).unwrap());
+    let word = SlotWord::cacheable(ARENA, 0, SIZE, SIZE, LibraryId::UNKNOWN);
+    map.set_block(BLOCK, word.unwrap());
     std::sync::Arc::new(map)
 }
 

@@ -211,8 +211,10 @@ def stacks_name_the_lines():
     noting = lines.compiled(HERE / "lines.c", RESULTS)
     run = Run("steps", UNCACHED, "auto_growth", noting=noting)
     ended_well(run)
-    for statistics in run.statistics.values():
+    for process, statistics in run.statistics.items():
         lines.same(check, run.name, statistics, RESULTS / "lines.txt")
+        file = RESULTS / f"{run.file.name}.{process}.stats.json"
+        lines.named(check, run.name, LIBRARY.parent / "vramalloc", file)
 
 
 def main():

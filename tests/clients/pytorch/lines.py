@@ -87,3 +87,20 @@ def same(check, name, statistics, notes):
     check(f"{name}: {rest[0]} blocks of threads without Python", rest == own, str(own))
     peak = statistics["arenas"][0]["live_bytes"]["peak"]
     check(f"{name}: {most} bytes at the peak", peak == most, f"{peak} in the statistics")
+
+
+def named(check, name, command, statistics):
+    """What threads without Python asked for carries the symbol of the operator, and
+    the report tells how much that was, and how much Python code asked for."""
+
+    def said(*words):
+        words = [*map(str, (command, *words))]
+        return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+    folded = said("export", statistics, "--format", "folded", "--at", "peak").splitlines()
+    rest = [line for line in folded if ".py" not in line]
+    unnamed = [line for line in rest if "at::_ops::" not in line]
+    check(f"{name}: {len(rest)} stacks without Python", rest and not unnamed, str(unnamed))
+    report = " ".join(said("report", statistics).split())
+    for part in ("asked for by Python code,", "by threads without Python"):
+        check(f"{name}: the report tells how much was {part}", part in report)

@@ -54,7 +54,7 @@ pub(crate) struct Cut {
 pub(crate) struct Joined {
     pub(crate) id: BlockId,
     pub(crate) pool: Pool,
-    /// So many free neighbours it was merged with.
+    /// How many free neighbours it was merged with.
     pub(crate) neighbours: u64,
     /// The size of all together.
     pub(crate) whole: Bytes,
@@ -205,7 +205,7 @@ impl Heap {
         Some((id, block))
     }
 
-    /// The same of a block that a thread has kept.
+    /// Takes a block that a thread has kept out of the page map; `returned` comes next.
     pub(crate) fn take_kept(&mut self, address: Address) -> Option<(BlockId, Block)> {
         let spot = self.map.spot(address)?;
         let word = spot.word();

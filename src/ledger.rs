@@ -24,7 +24,7 @@ use crate::sync::Lock;
 pub use sample::Sampler;
 use sample::chance;
 
-/// So many stacks are told of in a request that failed.
+/// The most call stacks that are told of in a request that failed.
 const MOST_GROUPS: usize = 10;
 
 /// Blocks are counted in such parts, since one of a sample stands for some and a

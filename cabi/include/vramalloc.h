@@ -115,8 +115,8 @@
 #define VRAMALLOC_PAGEABLE -3
 
 /**
- * Of a block: its request has no call stack. Stacks are taken where the option
- * `stacks` or `oom_report` says so.
+ * The number of a block whose request has no call stack: stacks are taken only where
+ * the option `stacks` or `oom_report` says so.
  */
 #define VRAMALLOC_NO_STACK UINT32_MAX
 

@@ -175,7 +175,7 @@ impl<D: Driver> Arena<D> {
     /// Tells the recording, if there is one, of all blocks and segments that are there.
     /// The lock is let go from time to time: what happens meanwhile is told as always.
     pub fn tell_blocks(&self) {
-        /// So many are told at a time.
+        /// How many are told at a time.
         const MOST: usize = 1024;
         let Some((recording, _)) = self.watch.recording else {
             return;

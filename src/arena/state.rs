@@ -125,8 +125,8 @@ impl<F: Clone> ArenaState<F> {
         Err(block.span())
     }
 
-    /// The same of a block that no longer waits; a direct allocation is added to
-    /// `spans`. Its chunk may have gone back meanwhile.
+    /// Joins a block that no longer waits; a direct allocation is added to `spans`
+    /// instead. Its chunk may have gone back meanwhile.
     #[inline(always)]
     fn leave_limbo(&mut self, id: BlockId, spans: &mut Vec<Span>) -> Option<Joined> {
         let block = *self.heap.blocks.get(id);

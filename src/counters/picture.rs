@@ -42,7 +42,7 @@ impl Counters {
         self.bytes(Metric::ReservedBytes)
     }
 
-    /// The same of one pool.
+    /// Bytes that the driver gave for one pool.
     pub(crate) fn reserved_of(&self, pool: Pool) -> Bytes {
         Bytes::new(self.metrics.current_of(pool, Metric::ReservedBytes))
     }

@@ -81,7 +81,7 @@ pub enum Mark {
         /// Its places, the innermost first.
         frames: Vec<RecordFrame>,
     },
-    /// So many events before this one are not in the recording.
+    /// This many events before this one are not in the recording.
     Gap(u64),
     /// What all arenas hold is told from here, or was told up to here.
     Telling {

@@ -101,7 +101,7 @@ impl Kept {
         self.take_first(number_of(request), request, library)
     }
 
-    /// The same of a block that may be a little larger.
+    /// Takes out such a block that may be a little larger than the request.
     pub(crate) fn take_near(&mut self, request: Bytes, library: LibraryId) -> Option<Address> {
         let near = self.sizes()?.near(number_of(request), self.over)?;
         self.take_first(near, request, library)

@@ -13,8 +13,8 @@ use super::{
 use crate::pools::device;
 use crate::stacks;
 
-/// Of a block: its request has no call stack. Stacks are taken where the option
-/// `stacks` or `oom_report` says so.
+/// The number of a block whose request has no call stack: stacks are taken only where
+/// the option `stacks` or `oom_report` says so.
 pub const VRAMALLOC_NO_STACK: u32 = u32::MAX;
 
 /// A block of a device's memory, and how much there is to say of it.

@@ -102,7 +102,7 @@ macro_rules! export {
         mod $name {
             use super::*;
 
-            /// As above; `call`: where the call returns to.
+            /// The door itself. The call returns to the address `call`.
             pub(super) unsafe extern "C" fn called(
                 $($argument: $type,)* call: usize,
             ) -> CudaResult {

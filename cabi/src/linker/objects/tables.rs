@@ -123,7 +123,7 @@ impl Tables {
         self.symbol(name, FUNCTION)
     }
 
-    /// The same of data.
+    /// The address of the data that the object exports under this name.
     pub(crate) fn data(&self, name: &CStr) -> Option<usize> {
         self.symbol(name, OBJECT)
     }

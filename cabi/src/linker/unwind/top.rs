@@ -12,7 +12,8 @@ use std::ops::Range;
 
 use super::maps;
 
-/// So many stacks of the program's own are looked up for a thread.
+/// A thread that changes stacks has at most this many of them looked up; walks on
+/// further ones find nothing.
 const MOST_LOOKS: u32 = 32;
 
 #[derive(Copy, Clone)]

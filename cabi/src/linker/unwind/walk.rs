@@ -11,7 +11,7 @@ use std::ptr;
 use super::rules::{Base, Next, Rule, Saved};
 use super::{CodePlace, End, frame_tables, modules, rules, top};
 
-/// So many walks of a thread lie between two looks at what was unloaded.
+/// After this many walks a thread looks whether a library was unloaded.
 const UNCHECKED: u32 = 64;
 
 /// What a walk needs of the processor at a place.

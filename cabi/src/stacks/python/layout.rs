@@ -47,20 +47,21 @@ pub(super) enum At {
 /// Offsets, in bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
-    /// Of a thread state: its frame, or what has it.
+    /// Where a thread state has its frame, or the structure that has it.
     pub(super) frame: usize,
-    /// Of what has it, the frame.
+    /// Where that structure has the frame.
     pub(super) through: Option<usize>,
     pub(super) thread: usize,
     pub(super) interpreter: usize,
-    /// Of a frame: the one that called it, its code, and where it is.
+    /// Where a frame has the frame that called it, its code, and the place in that.
     pub(super) previous: usize,
     pub(super) code: usize,
     pub(super) at: usize,
     pub(super) at_is: At,
     /// What a frame belongs to, where frames may be unfinished.
     pub(super) owner: Option<usize>,
-    /// Of a code object.
+    /// Where a code object has the name of its file and its own, its first line and the
+    /// table of its lines.
     pub(super) file: usize,
     pub(super) name: usize,
     pub(super) first_line: usize,
@@ -69,13 +70,13 @@ pub(super) struct Layout {
     /// frames say where they are by an address.
     pub(super) instructions: usize,
     pub(super) preceding: usize,
-    /// Of a text: where its characters are, for ASCII and for others.
+    /// Where a text has its characters, if it is ASCII and if it is not.
     pub(super) ascii: usize,
     pub(super) wide: usize,
 }
 
-/// Of all versions: of an object its type, of a list of bytes its length and itself,
-/// of a text its length and its kind.
+/// The same in all versions: where an object has its type, a list of bytes its length
+/// and itself, and a text its length and its kind.
 pub(super) const TYPE: usize = 8;
 pub(super) const LENGTH: usize = 16;
 pub(super) const BYTES: usize = 32;

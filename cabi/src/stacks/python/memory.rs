@@ -11,7 +11,7 @@ pub(super) trait Memory {
     /// A word so many bytes into what begins at an address that objects have.
     fn word(&self, of: usize, offset: usize) -> Option<usize>;
 
-    /// The same of 32 bits.
+    /// Reads 32 bits in the same way.
     fn half(&self, of: usize, offset: usize) -> Option<u32>;
 }
 

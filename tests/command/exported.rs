@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use vramalloc_tests::recorded::{RecordedFile, Step};
 
 use crate::fixture::{Fixture, statistics};
 
@@ -47,6 +48,130 @@ fn fixture(test: &str) -> Fixture {
     });
     fixture.write_whole("s.json", &whole);
     fixture
+}
+
+/// A recording of two devices, with page-locked memory beside them.
+fn recorded() -> RecordedFile {
+    const MIB: u64 = 1 << 20;
+    const CHUNK: u64 = 1 << 30;
+    const LINES: &[(&str, u64, &str)] =
+        &[("/u/train.py", 41, "forward"), ("/u/train.py", 80, "main")];
+    const LOAD: &[(&str, u64, &str)] = &[("/u/data.py", 7, "load")];
+    let steps = [
+        Step::Thread(1),
+        Step::Arena(0),
+        Step::IsArena(
+            0,
+            r#"{"place":"device","device":0,"device_name":"Model H200"}"#,
+        ),
+        Step::IsStack(0, LINES),
+        Step::IsStack(5, LOAD),
+        Step::Segment(CHUNK, 20 * MIB),
+        Step::Alloc(CHUNK, 8 * MIB, Some(0)),
+        Step::Alloc(CHUNK + 8 * MIB, 4 * MIB, Some(5)),
+        Step::Alloc(CHUNK + 12 * MIB, MIB, None),
+        Step::Oom(64 * MIB, Some(5)),
+        Step::Free(CHUNK + 8 * MIB, 4 * MIB),
+        Step::Completed(CHUNK + 8 * MIB, 4 * MIB),
+        Step::Arena(1),
+        Step::IsArena(1, r#"{"place":"pinned","device":0}"#),
+        Step::Segment(9 * CHUNK, 90 * MIB),
+        Step::Alloc(9 * CHUNK, 90 * MIB, None),
+        Step::Arena(2),
+        Step::IsArena(2, r#"{"place":"device","device":1}"#),
+        Step::Segment(2 * CHUNK, 2 * MIB),
+        Step::Alloc(2 * CHUNK, 2 * MIB, Some(0)),
+        Step::Free(2 * CHUNK, 2 * MIB),
+    ];
+    let begun = RecordedFile::new(r#"{"program":"train","pid":42,"host":"node7","rank":"0"}"#);
+    steps
+        .into_iter()
+        .fold(begun, |file, step| file.after(100, step))
+}
+
+/// Its device memory was largest after the third allocation.
+#[test]
+fn a_recording_gives_folded_stacks() {
+    let fixture = fixture("recorded_folded");
+    fs::write(fixture.folder.join("r.rec"), recorded().bytes()).unwrap();
+    let folded = |at: &str| {
+        let answer = fixture.ask(&["export", "r.rec", "--format", "folded", "--at", at]);
+        assert_eq!((answer.code, &*answer.errors), (Some(0), ""));
+        answer.out
+    };
+    let line = |lines: &str, mib: u64| format!("{lines} {}\n", mib << 20);
+    let (train, load, none) = (
+        "train.py:80 main;train.py:41 forward",
+        "data.py:7 load",
+        "(no call stack)",
+    );
+    let peak = [line(none, 1), line(load, 4), line(train, 8)].concat();
+    assert_eq!(folded("peak"), peak);
+    assert_eq!(folded("now"), line(none, 1) + &line(train, 8));
+    assert_eq!(folded("failed"), line(load, 64));
+}
+
+#[test]
+fn a_recording_gives_a_chrome_trace() {
+    let fixture = fixture("recorded_perfetto");
+    fs::write(fixture.folder.join("r.rec"), recorded().bytes()).unwrap();
+    let answer = fixture.ask(&["export", "r.rec", "--format", "perfetto"]);
+    assert_eq!((answer.code, &*answer.errors), (Some(0), ""));
+    let trace: Value = serde_json::from_str(&answer.out).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    assert_eq!(events[0]["args"]["name"], "train (42)");
+    let told = |device: &str| {
+        let of_device = events.iter().filter(|event| event["name"] == device);
+        let mib = |event: &Value, part: &str| event["args"][part].as_u64().unwrap() >> 20;
+        of_device
+            .map(|event| {
+                let parts = ["live", "limbo", "cached"].map(|part| mib(event, part));
+                (event["ts"].as_u64().unwrap(), parts)
+            })
+            .collect::<Vec<_>>()
+    };
+    // The first step of all is the mark of the arena.
+    let first = [
+        (300, [0, 0, 20]),
+        (400, [8, 0, 12]),
+        (500, [12, 0, 8]),
+        (600, [13, 0, 7]),
+        (800, [9, 4, 7]),
+        (900, [9, 0, 11]),
+    ];
+    assert_eq!(told("device 0"), first);
+    let second = [(1400, [0, 0, 2]), (1500, [2, 0, 0]), (1600, [0, 2, 0])];
+    assert_eq!(told("device 1"), second);
+    let marks: Vec<_> = events.iter().filter(|event| event["ph"] == "i").collect();
+    assert_eq!(marks.len(), 1);
+    assert_eq!(marks[0]["name"], "out of memory on device 0: 64.0 MiB");
+    assert_eq!(marks[0]["ts"], 700);
+}
+
+#[test]
+fn a_recording_gives_the_snapshot_of_vramalloc_recording() {
+    let fixture = fixture("recorded_snapshot");
+    fs::write(fixture.folder.join("r.rec"), recorded().bytes()).unwrap();
+    let words = [
+        "export",
+        "r.rec",
+        "--format",
+        "memory_viz",
+        "-o",
+        "e.pickle",
+    ];
+    let answer = fixture.ask(&words);
+    assert_eq!((answer.code, &*answer.errors), (Some(0), ""));
+    let words = ["recording", "r.rec", "--snapshot", "r.pickle"];
+    assert_eq!(fixture.ask(&words).code, Some(0));
+    let read = |name: &str| fs::read(fixture.folder.join(name)).unwrap();
+    assert_eq!(read("e.pickle"), read("r.pickle"));
+    assert!(read("e.pickle").windows(7).any(|part| part == b"forward"));
+    // It is not written over what it is made of.
+    let answer = fixture.ask(&["recording", "r.rec", "--snapshot", "r.rec"]);
+    assert_eq!(answer.code, Some(2));
+    assert!(answer.errors.contains("r.rec: would be overwritten"));
+    assert_eq!(read("r.rec"), recorded().bytes());
 }
 
 #[test]
@@ -152,9 +277,24 @@ fn what_cannot_be_had_is_said_in_one_line() {
     empty["snapshot"] = json!({"blocks": 0, "arenas": []});
     fixture.write_whole("empty.json", &empty);
     fs::write(fixture.folder.join("text"), "hello").unwrap();
+    let nothing = RecordedFile::new("{}").bytes();
+    fs::write(fixture.folder.join("nothing.rec"), nothing).unwrap();
+    fs::write(fixture.folder.join("cut.rec"), "vramrec\n").unwrap();
     for (arguments, complaint) in [
         (
-            &["none.json", "--format", "folded"][..],
+            &["nothing.rec", "--format", "folded"][..],
+            "nothing.rec: it holds no call stacks",
+        ),
+        (
+            &["nothing.rec", "--format", "perfetto"],
+            "nothing.rec: it holds no events",
+        ),
+        (
+            &["cut.rec", "--format", "perfetto"],
+            "cut.rec: it is cut off before its first event",
+        ),
+        (
+            &["none.json", "--format", "folded"],
             "none.json: it holds no call stacks",
         ),
         (

@@ -70,6 +70,20 @@ fn recorded(file: &[u8]) {
         assert!(value["event"].is_string());
     }
     assert_eq!(texts.csv.lines().count(), lines.len() + 1);
+    match texts.folded {
+        Ok(folded) => {
+            for line in String::from_utf8(folded).unwrap().lines() {
+                super::is_plain(line);
+                let (_, bytes) = line.rsplit_once(' ').unwrap();
+                assert!(bytes.parse::<u64>().unwrap() > 0);
+            }
+        }
+        Err(error) => super::is_plain(&error),
+    }
+    match texts.trace {
+        Ok(trace) => assert!(serde_json::from_slice::<Value>(&trace).is_ok()),
+        Err(error) => super::is_plain(&error),
+    }
     match texts.snapshot {
         Ok(made) => {
             super::is_plain(&made.summary);

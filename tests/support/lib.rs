@@ -2,5 +2,6 @@
 //! told what to do while they run, and traces of real programs.
 
 pub mod outside;
+pub mod recorded;
 pub mod stage;
 pub mod traces;

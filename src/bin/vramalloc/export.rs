@@ -1,30 +1,38 @@
 //! `vramalloc export`: what a file holds, in the forms that other tools open.
 //!
-//! What is read (`Input`) and what is written know nothing of each other: a form
-//! is made of call stacks, of the steps of memory over time, or of a snapshot.
+//! What is read (`Input`: statistics or a recording) and what is written know nothing
+//! of each other: a form is made of call stacks, of the steps of memory over time, or
+//! of a snapshot.
 
 mod folded;
 mod perfetto;
 
-use std::fs;
-use std::io::{IsTerminal, Write, stdout};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek, Write, stdout};
 use std::path::{Path, PathBuf};
 
+use vramalloc_core::recording::is_recording;
 use vramalloc_core::stats::write_whole;
 
 use super::output::{USAGE, plain, say};
+use super::progress::Progress;
+use super::recording;
 use super::snapshot::made::Made;
 use super::snapshot::same;
 use super::snapshot::steps::Steps;
 use super::stacks::{At, Stacks};
 use super::symbols::Symbols;
 
+/// As many bytes as tell a recording from statistics, and more.
+const START: u64 = 64;
+
 /// The exit status if the result cannot be written.
 const NOT_WRITTEN: u8 = 1;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A file that a program wrote (VRAMALLOC_STATS)
+    /// A file that a program wrote: statistics (VRAMALLOC_STATS) or a recording
+    /// (option record)
     file: PathBuf,
     /// The form of the result
     #[arg(long, value_enum)]
@@ -42,7 +50,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Copy, Clone, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
+pub(crate) enum Format {
     /// A line for each call stack, with its bytes: for flame graphs, speedscope
     Folded,
     /// Live, limbo and reserved memory over time, as a Chrome trace: for Perfetto
@@ -52,44 +60,72 @@ enum Format {
     MemoryViz,
 }
 
-/// A result: bytes, and whether they are a text.
-pub(crate) enum Exported {
-    Text(String),
-    Binary(Vec<u8>),
+/// A file that was opened.
+pub(crate) enum Input<R> {
+    Statistics(Vec<u8>),
+    Recording(R),
 }
 
-/// A file that was read.
-pub(crate) struct Input(Vec<u8>);
-
-impl Input {
-    /// Statistics.
-    pub(crate) fn of(bytes: Vec<u8>) -> Input {
-        Input(bytes)
+impl<R: Read + Seek> Input<R> {
+    /// Reads statistics. A recording, which can be larger than memory, is read as it
+    /// is needed.
+    fn of(mut file: R) -> io::Result<Input<R>> {
+        let mut bytes = Vec::new();
+        Read::by_ref(&mut file)
+            .take(START)
+            .read_to_end(&mut bytes)?;
+        if is_recording(&bytes) {
+            return Ok(Input::Recording(file));
+        }
+        file.read_to_end(&mut bytes)?;
+        Ok(Input::Statistics(bytes))
     }
 
-    /// Folded stacks.
+    fn stacks(self, symbols: &mut Symbols) -> Result<Stacks, String> {
+        match self {
+            Input::Statistics(bytes) => Stacks::of_file(&bytes, symbols),
+            Input::Recording(file) => recording::stacks(file, symbols),
+        }
+    }
+
+    fn steps(self) -> Result<Steps, String> {
+        match self {
+            Input::Statistics(bytes) => Steps::of(&bytes),
+            Input::Recording(file) => recording::steps(file),
+        }
+    }
+
+    fn snapshot(self, symbols: &mut Symbols) -> Result<Made, String> {
+        match self {
+            Input::Statistics(bytes) => Made::of(&bytes, symbols),
+            Input::Recording(file) => {
+                recording::snapshot(file, recording::EVENTS as usize, symbols)
+            }
+        }
+    }
+
+    /// The result in a form; of folded stacks at a moment, with every place or those
+    /// that say who asked.
     ///
     /// # Errors
-    /// What is wrong with the file, as for the other two.
-    pub(crate) fn folded(
-        &self,
-        at: At,
-        shows_all: bool,
+    /// What is wrong with the file.
+    pub(crate) fn in_form(
+        self,
+        format: Format,
+        (at, shows_all): (At, bool),
         symbols: &mut Symbols,
-    ) -> Result<Exported, String> {
-        let stacks = Stacks::of_file(&self.0, symbols)?.with_all(shows_all);
-        folded::text(&stacks, at).map(Exported::Text)
-    }
-
-    /// A Chrome trace.
-    pub(crate) fn perfetto(&self) -> Result<Exported, String> {
-        let steps = Steps::of(&self.0)?;
-        Ok(Exported::Text(perfetto::text(&steps, perfetto::MOST)))
-    }
-
-    /// A snapshot for memory_viz.
-    pub(crate) fn memory_viz(&self, symbols: &mut Symbols) -> Result<Exported, String> {
-        Made::of(&self.0, symbols).map(|made| Exported::Binary(made.pickle))
+    ) -> Result<Vec<u8>, String> {
+        match format {
+            Format::Folded => {
+                let stacks = self.stacks(symbols)?.with_all(shows_all);
+                folded::text(&stacks, at).map(String::into_bytes)
+            }
+            Format::Perfetto => {
+                let steps = self.steps()?;
+                Ok(perfetto::text(&steps, perfetto::MOST).into_bytes())
+            }
+            Format::MemoryViz => Ok(self.snapshot(symbols)?.pickle),
+        }
     }
 }
 
@@ -113,7 +149,7 @@ pub(super) fn export(arguments: &Arguments) -> u8 {
     }
 }
 
-fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Exported, String> {
+fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String> {
     let Arguments {
         file,
         format,
@@ -137,22 +173,15 @@ fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Exported, String
         return Err("a snapshot is no text: give --output a name for it".to_owned());
     }
     let named = |error: String| format!("{}: {error}", plain(&file.to_string_lossy()));
-    let input = fs::read(file).map_err(|error| named(error.to_string()))?;
-    let input = Input::of(input);
-    match format {
-        Format::Folded => input.folded(at.unwrap_or(At::Peak), *all_frames, symbols),
-        Format::Perfetto => input.perfetto(),
-        Format::MemoryViz => input.memory_viz(symbols),
-    }
-    .map_err(named)
+    let progress = Progress::reading([&**file].into_iter());
+    let opened = File::open(file).and_then(|file| Input::of(progress.over(file)));
+    let input = opened.map_err(|error| named(error.to_string()))?;
+    let which = (at.unwrap_or(At::Peak), *all_frames);
+    input.in_form(*format, which, symbols).map_err(named)
 }
 
 /// A reader that has closed the pipe is no failure.
-fn written(made: &Exported, output: Option<&Path>) -> Result<(), String> {
-    let bytes = match made {
-        Exported::Text(text) => text.as_bytes(),
-        Exported::Binary(bytes) => bytes,
-    };
+fn written(bytes: &[u8], output: Option<&Path>) -> Result<(), String> {
     if let Some(output) = output {
         return write_whole(output, |out| out.write_all(bytes)).map_err(|error| error.to_string());
     }

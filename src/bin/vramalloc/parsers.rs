@@ -8,8 +8,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::doctor::{cache, image, loader, preloads, program};
+use crate::export::{Format, Input};
 use crate::screen::HEADING;
 use crate::snapshot::made;
+use crate::stacks::At;
 use crate::symbols::{self, Symbols};
 use crate::{output, recording, report, written};
 
@@ -78,6 +80,10 @@ pub struct RecordingTexts {
     pub csv: String,
     /// The snapshot around the peak, of at most 1000 events.
     pub snapshot: Result<SnapshotFiles, String>,
+    /// Folded stacks of the peak, as `vramalloc export` writes them.
+    pub folded: Result<Vec<u8>, String>,
+    /// A Chrome trace, also.
+    pub trace: Result<Vec<u8>, String>,
 }
 
 /// A recording.
@@ -91,6 +97,10 @@ pub fn recording(data: &[u8]) -> Result<RecordingTexts, String> {
         written.map_err(|error| error.to_string())?;
         Ok::<_, String>(String::from_utf8_lossy(&out).into_owned())
     };
+    let exported = |format| {
+        let input = Input::Recording(Cursor::new(data));
+        input.in_form(format, (At::Peak, false), &mut Symbols::none())
+    };
     let snapshot = recording::snapshot(Cursor::new(data), 1000, &mut Symbols::none());
     Ok(RecordingTexts {
         summary: recording::summary(Cursor::new(data), "file")?,
@@ -101,6 +111,8 @@ pub fn recording(data: &[u8]) -> Result<RecordingTexts, String> {
             json: made.json,
             summary: made.summary,
         }),
+        folded: exported(Format::Folded),
+        trace: exported(Format::Perfetto),
     })
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressBarIter, ProgressDrawTarget, ProgressStyle};
 
 /// Nobody wonders before.
 const AFTER: Duration = Duration::from_secs(1);
@@ -57,6 +57,11 @@ impl Progress {
     /// What comes on standard input.
     pub(super) fn read_input(&self) -> io::Result<Vec<u8>> {
         self.all(io::stdin().lock())
+    }
+
+    /// The same file, which the bar follows.
+    pub(super) fn over(&self, file: File) -> ProgressBarIter<File> {
+        self.bar.wrap_read(file)
     }
 
     fn all(&self, from: impl Read) -> io::Result<Vec<u8>> {

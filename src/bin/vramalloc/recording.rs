@@ -1,26 +1,33 @@
 //! `vramalloc recording`: what the option `record` wrote, in words, line by line or as
-//! a snapshot around the peak.
+//! a snapshot around the peak; and what `vramalloc export` writes of it.
 //!
 //! A file may come from anywhere, and be cut off anywhere: what can be read of it is
 //! told, and what cannot. Cost: one pass over the file, for a snapshot two; in memory
 //! are what is live at a time and the events of the window.
 
 mod books;
+mod callers;
 mod dump;
+mod levels;
 mod summary;
-pub(crate) mod window;
+mod window;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use vramalloc_core::recording::RecordReader;
-use vramalloc_core::stats::write_whole;
 
 use super::output::{USAGE, plain, say, show};
+use super::progress::Progress;
 use super::snapshot::made::Made;
+use super::snapshot::steps::Steps;
+use super::stacks::Stacks;
 use super::symbols::Symbols;
 pub(crate) use dump::DumpForm;
+
+/// How many events a snapshot has if nothing else is said.
+pub(crate) const EVENTS: u32 = 100_000;
 
 /// What is said below the help.
 const WHEN: &str = "\
@@ -51,64 +58,63 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "JSON", requires = "snapshot")]
     snapshot_json: Option<PathBuf>,
     /// How many events the snapshot has at the most
-    #[arg(long, default_value_t = 100_000, requires = "snapshot")]
+    #[arg(long, default_value_t = EVENTS, requires = "snapshot")]
     events: u32,
 }
 
 /// Tells of a recording. Returns the exit status.
 pub(crate) fn recording(arguments: &Arguments) -> u8 {
-    match told(arguments) {
-        Ok(status) => status,
-        Err(error) => {
-            say(format_args!("{}: {error}", arguments.file.display()));
-            USAGE
-        }
-    }
-}
-
-fn told(arguments: &Arguments) -> Result<u8, String> {
-    let name = plain(&arguments.file.to_string_lossy());
-    let file = File::open(&arguments.file).map_err(|error| error.to_string())?;
-    let form = if arguments.json_lines {
-        Some(DumpForm::JsonLines)
-    } else {
-        arguments.csv.then_some(DumpForm::Csv)
-    };
-    if let Some(form) = form {
-        let mut out = BufWriter::new(io::stdout().lock());
-        let ended = dumped(file, form, &mut out)?;
-        return Ok(match ended.and_then(|()| out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                say(format_args!("standard output: {error}"));
-                1
-            }
-            _ => 0,
+    let Arguments {
+        file,
+        snapshot: pickle,
+        snapshot_json: json,
+        ..
+    } = arguments;
+    if pickle.is_some() {
+        return super::snapshot::write([pickle, json].map(Option::as_deref), file, || {
+            let (_progress, read) = opened(file)?;
+            let most = arguments.events.max(1) as usize;
+            snapshot(read, most, &mut Symbols::new())
         });
     }
-    match &arguments.snapshot {
-        Some(pickle) => {
-            let json = arguments.snapshot_json.as_deref();
-            let most = arguments.events.max(1) as usize;
-            let made = snapshot(file, most, &mut Symbols::new())?;
-            written(pickle, json, &made)
-        }
-        None => Ok(show(&summary(file, &name)?)),
-    }
+    let told = match (arguments.json_lines, arguments.csv) {
+        (true, _) => lines(file, DumpForm::JsonLines),
+        (_, true) => lines(file, DumpForm::Csv),
+        _ => told(file),
+    };
+    told.unwrap_or_else(|error| {
+        say(format_args!("{}: {error}", file.display()));
+        USAGE
+    })
 }
 
-fn written(pickle: &Path, json: Option<&Path>, made: &Made) -> Result<u8, String> {
-    let both = [
-        Some((pickle, &*made.pickle)),
-        json.map(|at| (at, made.json.as_bytes())),
-    ];
-    for (path, bytes) in both.into_iter().flatten() {
-        write_whole(path, |out| out.write_all(bytes)).map_err(|error| error.to_string())?;
-    }
-    Ok(show(&format!(
-        "{}: {}\n",
-        plain(&pickle.to_string_lossy()),
-        made.summary
-    )))
+/// A recording, and the bar that shows how much of it was read.
+fn opened(path: &Path) -> Result<(Progress, impl Read + Seek), String> {
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let progress = Progress::reading([path].into_iter());
+    let file = progress.over(file);
+    Ok((progress, file))
+}
+
+fn told(file: &Path) -> Result<u8, String> {
+    let (progress, read) = opened(file)?;
+    let text = summary(read, &plain(&file.to_string_lossy()))?;
+    drop(progress);
+    Ok(show(&text))
+}
+
+/// Without a bar, which would stand between the lines.
+fn lines(file: &Path, form: DumpForm) -> Result<u8, String> {
+    let file = File::open(file).map_err(|error| error.to_string())?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let ended = dumped(file, form, &mut out)?;
+    Ok(match ended.and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            say(format_args!("standard output: {error}"));
+            1
+        }
+        _ => 0,
+    })
 }
 
 /// The summary of a recording of this name.
@@ -156,4 +162,21 @@ pub(crate) fn snapshot<R: Read + Seek>(
 ) -> Result<Made, String> {
     let statistics = window::statistics(file, events)?;
     Made::of(statistics.to_string().as_bytes(), symbols)
+}
+
+/// The call stacks of device memory, with what they held.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn stacks<R: Read + Seek>(file: R, symbols: &mut Symbols) -> Result<Stacks, String> {
+    let statistics = callers::statistics(file)?;
+    Stacks::of_file(statistics.to_string().as_bytes(), symbols)
+}
+
+/// How much each device held over time.
+///
+/// # Errors
+/// What is wrong with the file, or that it has no events.
+pub(crate) fn steps<R: Read + Seek>(file: R) -> Result<Steps, String> {
+    levels::steps(file)
 }

@@ -15,7 +15,6 @@ mod replay;
 mod shape;
 pub(crate) mod steps;
 
-use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -33,35 +32,42 @@ pub(super) fn report(targets: [Option<&Path>; 2], files: &[PathBuf]) -> u8 {
         say("a snapshot is made of one file");
         return USAGE;
     };
-    match prepared(targets, file) {
-        Ok(made) => written(targets, &made),
-        Err(error) => {
-            say(error);
-            USAGE
-        }
-    }
+    write(targets, file, || {
+        let progress = Progress::reading([&**file].into_iter());
+        let read = match file.to_str() {
+            Some("-") => progress.read_input(),
+            _ => progress.read(file),
+        };
+        let bytes = read.map_err(|error| error.to_string())?;
+        Made::of(&bytes, &mut Symbols::new())
+    })
 }
 
-fn prepared(targets: [Option<&Path>; 2], file: &Path) -> Result<Made, String> {
+/// Writes what is made of a file, as a pickle and as JSON. Returns the exit status.
+pub(super) fn write(
+    targets: [Option<&Path>; 2],
+    file: &Path,
+    make: impl FnOnce() -> Result<Made, String>,
+) -> u8 {
     let [pickle, json] = targets;
     for (target, other) in [(pickle, Some(file)), (json, Some(file)), (json, pickle)] {
         if let (Some(target), Some(other)) = (target, other)
             && same(target, other)
         {
-            return Err(format!(
-                "{}: would be overwritten; give the snapshot another name",
-                other.display()
+            let other = other.display();
+            say(format_args!(
+                "{other}: would be overwritten; give the snapshot another name"
             ));
+            return USAGE;
         }
     }
-    let named = |error: &dyn Display| format!("{}: {error}", file.display());
-    let progress = Progress::reading([file].into_iter());
-    let read = match file.to_str() {
-        Some("-") => progress.read_input(),
-        _ => progress.read(file),
-    };
-    let bytes = read.map_err(|error| named(&error))?;
-    Made::of(&bytes, &mut Symbols::new()).map_err(|error| named(&error))
+    match make() {
+        Ok(made) => written(targets, &made),
+        Err(error) => {
+            say(format_args!("{}: {error}", file.display()));
+            USAGE
+        }
+    }
 }
 
 fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {

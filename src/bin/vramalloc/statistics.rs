@@ -8,6 +8,7 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Deserializer;
+use vramalloc_core::recording::is_recording;
 use vramalloc_core::stats::SCHEMA;
 
 use super::output::plain;
@@ -30,6 +31,9 @@ struct Version {
 /// # Errors
 /// One line that says what is wrong with the file, and where.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    if is_recording(bytes) {
+        return Err("a recording; vramalloc recording and vramalloc export read it".to_owned());
+    }
     let foreign = |error: &str| format!("not statistics of vramalloc: {error}");
     // The errors may quote the file.
     let version: Version =

@@ -3,12 +3,11 @@
 //!
 //! Perfetto and `chrome://tracing` stack the parts of a counter, so they are
 //! live memory, limbo, and the rest of what is reserved. Cost: at most a number
-//! of points; of the steps that one point stands for it shows that with the most
-//! live memory, so that no peak is lost.
+//! of points.
 
 use serde::Serialize;
 
-use super::super::snapshot::steps::{DeviceSteps, Step, Steps};
+use super::super::snapshot::steps::{DeviceSteps, Step, Steps, Thinned};
 use super::super::units::bytes;
 
 /// The most points that are written.
@@ -53,10 +52,12 @@ enum Values {
 pub(super) fn text(steps: &Steps, most: usize) -> String {
     let marks = steps.devices.iter().map(|device| device.failed.len());
     let marks: usize = marks.sum::<usize>().min(MOST_MARKS).min(most / 2);
-    let all: usize = steps.devices.iter().map(|device| device.steps.len()).sum();
-    // A device begins a point of its own.
-    let room = most.saturating_sub(marks + steps.devices.len() + 1);
-    let each = all.div_ceil(room.max(1)).max(1);
+    let used = steps
+        .devices
+        .iter()
+        .filter(|device| !device.steps.is_empty());
+    // The process has a point of its own.
+    let room = most.saturating_sub(marks + 1) / used.count().max(1);
     let mut events = vec![Point {
         name: "process_name".to_owned(),
         ph: "M",
@@ -67,9 +68,9 @@ pub(super) fn text(steps: &Steps, most: usize) -> String {
         ..Point::default()
     }];
     for (number, device) in steps.devices.iter().enumerate() {
-        let groups = device.steps.chunks(each);
-        let most_live = |group: &[Step]| group.iter().max_by_key(|step| step.live).copied();
-        let points = groups.filter_map(most_live);
+        let mut points = Thinned::new(room);
+        device.steps.iter().for_each(|step| points.push(*step));
+        let points = points.into_steps().into_iter();
         events.extend(points.map(|step| counter(steps, number, &step)));
     }
     let mut failed: Vec<_> = steps

@@ -11,11 +11,11 @@ use vramalloc_core::stats::{Action, Event, StackId};
 
 /// An arena, as the recording tells of it.
 #[derive(Clone, Debug, Default, Deserialize)]
-pub(super) struct ArenaTold {
+struct ArenaTold {
     #[serde(default)]
-    pub(super) place: String,
-    pub(super) device: Option<u32>,
-    pub(super) device_name: Option<String>,
+    place: String,
+    device: Option<u32>,
+    device_name: Option<String>,
 }
 
 /// A block that the program holds or has freed while the device may use it.
@@ -33,6 +33,8 @@ pub(super) struct Sum {
     pub(super) name: Option<String>,
     pub(super) live: u64,
     pub(super) blocks: u64,
+    /// Freed by the program while the device may use it.
+    pub(super) limbo: u64,
     pub(super) reserved: u64,
     pub(super) allocations: u64,
     pub(super) frees: u64,
@@ -44,6 +46,12 @@ pub(super) struct Sum {
     pub(super) peak_entry: u64,
     pub(super) reserved_peak: u64,
 }
+
+/// The place of an arena whose memory is a device's.
+pub(super) const DEVICE: &str = "device";
+
+/// More devices than a machine has.
+const MOST_DEVICES: u32 = 1024;
 
 /// A place and the number of a device.
 pub(super) type Where = (String, Option<u32>);
@@ -78,11 +86,6 @@ impl Books {
             Found::Event { event, told } => self.event(arena, event, *told),
             Found::Mark(mark) => self.mark(arena, mark),
         }
-    }
-
-    /// What an arena is.
-    pub(super) fn arena(&self, number: u32) -> Option<&ArenaTold> {
-        self.arenas.get(&number)
     }
 
     fn mark(&mut self, arena: u32, mark: &Mark) {
@@ -122,30 +125,32 @@ impl Books {
                 let sum = self.sum(arena);
                 before.iter().for_each(|before| sum.lower(before));
                 sum.allocations += u64::from(told.is_none());
-                if !held.waits {
-                    sum.blocks += 1;
-                    sum.live = sum.live.saturating_add(size);
-                }
+                sum.raise(&held);
                 if sum.live > sum.peak {
                     (sum.peak, sum.peak_blocks) = (sum.live, sum.blocks);
                     (sum.peak_us, sum.peak_entry) = (time_us, entries);
                 }
             }
             Action::FreeRequested(address) => {
-                let mut was = None;
+                let mut change = None;
                 if let Some(held) = self.blocks.get_mut(&(arena, address.get())) {
-                    was = Some(*held);
+                    let was = *held;
                     held.waits = true;
+                    change = Some((was, *held));
                 }
                 let sum = self.sum(arena);
                 sum.frees += 1;
-                was.iter().for_each(|was| sum.lower(was));
+                if let Some((was, held)) = &change {
+                    sum.lower(was);
+                    sum.raise(held);
+                }
             }
             Action::FreeCompleted(address) => {
                 let key = (arena, address.get());
                 // One that is live is another that was lost in between.
                 if self.blocks.get(&key).is_some_and(|held| held.waits) {
-                    self.blocks.remove(&key);
+                    let gone = self.blocks.remove(&key);
+                    gone.iter().for_each(|gone| self.sum(arena).lower(gone));
                 }
             }
             Action::SegmentAlloc(address) => {
@@ -180,6 +185,21 @@ impl Books {
         })
     }
 
+    /// What devices hold together.
+    pub(super) fn live_on_devices(&self) -> u64 {
+        let sums = self.sums.iter().filter(|((place, _), _)| place == DEVICE);
+        sums.fold(0, |all, (_, sum)| all.saturating_add(sum.live))
+    }
+
+    /// The device of an arena, if it is one's and its number can be one.
+    pub(super) fn device(&self, arena: u32) -> Option<u32> {
+        let told = self
+            .arenas
+            .get(&arena)
+            .filter(|told| told.place == DEVICE)?;
+        told.device.filter(|&device| device < MOST_DEVICES)
+    }
+
     /// Where an arena is.
     pub(super) fn place(&self, arena: u32) -> Where {
         match self.arenas.get(&arena) {
@@ -190,9 +210,21 @@ impl Books {
 }
 
 impl Sum {
+    /// A block is held.
+    fn raise(&mut self, held: &Held) {
+        if held.waits {
+            self.limbo = self.limbo.saturating_add(held.size);
+        } else {
+            self.blocks += 1;
+            self.live = self.live.saturating_add(held.size);
+        }
+    }
+
     /// A block is held no more.
     fn lower(&mut self, held: &Held) {
-        if !held.waits {
+        if held.waits {
+            self.limbo = self.limbo.saturating_sub(held.size);
+        } else {
             self.blocks = self.blocks.saturating_sub(1);
             self.live = self.live.saturating_sub(held.size);
         }

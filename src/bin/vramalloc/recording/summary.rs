@@ -9,15 +9,22 @@ use crate::units;
 
 /// What is read of the object that a recording begins with.
 #[derive(Default, Deserialize)]
-struct Of {
+pub(super) struct Of {
     #[serde(default)]
-    program: String,
+    pub(super) program: String,
     #[serde(default)]
-    pid: u64,
+    pub(super) pid: u64,
     #[serde(default)]
     host: String,
     #[serde(default)]
     rank: String,
+}
+
+impl Of {
+    /// Of a recording without such an object nothing is known.
+    pub(super) fn read(text: &str) -> Of {
+        serde_json::from_str(text).unwrap_or_default()
+    }
 }
 
 /// The lines.
@@ -26,7 +33,7 @@ pub(super) fn text<R: std::io::Read + std::io::Seek>(
     reader: &RecordReader<R>,
     books: &Books,
 ) -> String {
-    let of: Of = serde_json::from_str(reader.text()).unwrap_or_default();
+    let of = Of::read(reader.text());
     let totals = reader.totals();
     let mut out = Lines::default();
     let rank = match of.rank.as_str() {

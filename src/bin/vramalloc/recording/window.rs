@@ -9,10 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Seek};
 
 use serde_json::{Value, json};
-use vramalloc_core::recording::{Entry, Found, Mark, RecordFrame, RecordReader};
+use vramalloc_core::recording::{Entry, Found, Mark, RecordReader};
 use vramalloc_core::stats::{Action, SCHEMA, StackId};
 
-use super::books::{Books, Held};
+use super::books::{Books, DEVICE, Held};
+use super::callers::Told;
 
 /// Sizes of blocks are multiples of this.
 const SLOT: u64 = 512;
@@ -22,9 +23,6 @@ const SLAB: u64 = 2 << 20;
 
 /// The largest number that a snapshot holds exactly.
 const LARGEST: u64 = (1 << 53) - 1;
-
-/// The most devices of a snapshot.
-const MOST_DEVICES: u32 = 1024;
 
 /// An event of the window.
 struct Shown {
@@ -139,18 +137,9 @@ fn peak<R: Read + Seek>(file: &mut R) -> Result<u64, String> {
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         books.enter(&entry);
     }
-    let devices = books
-        .sums
-        .iter()
-        .filter(|((place, _), _)| place == "device");
+    let devices = books.sums.iter().filter(|((place, _), _)| place == DEVICE);
     let most = devices.max_by_key(|(_, sum)| sum.peak);
     Ok(most.map_or(0, |(_, sum)| sum.peak_entry))
-}
-
-/// The device of an arena, if a snapshot shows it.
-fn device(books: &Books, arena: u32) -> Option<u32> {
-    let told = books.arena(arena).filter(|told| told.place == "device")?;
-    told.device.filter(|&device| device < MOST_DEVICES)
 }
 
 fn arenas(books: &Books, events: &VecDeque<Shown>) -> Vec<Value> {
@@ -159,7 +148,7 @@ fn arenas(books: &Books, events: &VecDeque<Shown>) -> Vec<Value> {
     numbers.sort_unstable();
     numbers.dedup();
     let shown = numbers.into_iter().filter_map(|number| {
-        let device = device(books, number)?;
+        let device = books.device(number)?;
         let own = events.iter().filter(|shown| shown.arena == number);
         let own: Vec<Value> = own.filter_map(event).collect();
         Some(json!({
@@ -245,69 +234,4 @@ fn filled(blocks: &BTreeMap<u64, Held>, start: u64, end: u64) -> Vec<Value> {
         shown.push(block(at, end, None));
     }
     shown
-}
-
-/// The call stacks that were told of.
-#[derive(Default)]
-struct Told {
-    /// The files by their numbers, as JSON.
-    objects: BTreeMap<u32, Value>,
-    stacks: BTreeMap<u32, Vec<RecordFrame>>,
-}
-
-/// The most places of a call stack that a snapshot shows.
-const MOST_FRAMES: usize = 128;
-
-impl Told {
-    fn enter(&mut self, entry: &Entry) {
-        match &entry.found {
-            Found::Mark(Mark::Object {
-                object,
-                file,
-                build_id,
-            }) => {
-                let build_id = Some(build_id).filter(|id| !id.is_empty());
-                let told = json!({ "file": file, "build_id": build_id });
-                self.objects.insert(*object, told);
-            }
-            Found::Mark(Mark::Stack { stack, frames }) => {
-                if let Some(number) = stack.number() {
-                    let frames = frames.iter().take(MOST_FRAMES).cloned().collect();
-                    self.stacks.insert(number, frames);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// In the form of the statistics.
-    fn written(&self) -> Value {
-        let mut frames = Vec::new();
-        let stacks = self.stacks.iter().map(|(number, places)| {
-            let first = frames.len();
-            frames.extend(places.iter().map(|place| self.frame(place)));
-            let numbers: Vec<usize> = (first..frames.len()).collect();
-            json!({ "stack": number, "frames": numbers })
-        });
-        let stacks: Vec<Value> = stacks.collect();
-        let objects: Vec<&Value> = self.objects.values().collect();
-        json!({ "objects": objects, "frames": frames, "stacks": stacks })
-    }
-
-    fn frame(&self, place: &RecordFrame) -> Value {
-        match place {
-            RecordFrame::Object { object, offset } => {
-                let place = self.objects.keys().position(|known| known == object);
-                json!({ "object": place, "offset": offset })
-            }
-            RecordFrame::Address(address) => {
-                json!({ "object": null, "offset": address })
-            }
-            RecordFrame::Python {
-                file,
-                line,
-                function,
-            } => json!({ "file": file, "line": line, "function": function }),
-        }
-    }
 }

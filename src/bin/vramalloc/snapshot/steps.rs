@@ -33,6 +33,52 @@ pub(crate) struct Step {
     pub(crate) reserved: u64,
 }
 
+/// Steps, at most so many. Of the steps that one stands for it is that with the most
+/// live memory, so that no peak is lost.
+pub(crate) struct Thinned {
+    steps: Vec<Step>,
+    most: usize,
+    /// How many steps one stands for, and how many the last stands for so far.
+    group: usize,
+    filled: usize,
+}
+
+impl Thinned {
+    pub(crate) fn new(most: usize) -> Thinned {
+        Thinned {
+            steps: Vec::new(),
+            most: most.max(2),
+            group: 1,
+            filled: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, step: Step) {
+        match self.steps.last_mut() {
+            Some(last) if self.filled < self.group => {
+                self.filled += 1;
+                if step.live >= last.live {
+                    *last = step;
+                }
+            }
+            _ => {
+                if self.steps.len() >= self.most {
+                    let most_live =
+                        |group: &[Step]| group.iter().max_by_key(|step| step.live).copied();
+                    self.steps = self.steps.chunks(2).filter_map(most_live).collect();
+                    self.group *= 2;
+                }
+                self.steps.push(step);
+                self.filled = 1;
+            }
+        }
+    }
+
+    pub(crate) fn into_steps(self) -> Vec<Step> {
+        self.steps
+    }
+}
+
 impl Steps {
     /// # Errors
     /// What is wrong with the file, or that it has no events.

@@ -3,12 +3,14 @@
 //! Invariant: from the stack pointer up to what is answered all memory is this
 //! thread's stack, and stays mapped while the thread runs on it. On a stack that
 //! the program made itself (for signals, for coroutines) the answer is none,
-//! since nobody can tell where it ends. Cost: a comparison; the system's list of
-//! mappings when a thread comes here first, when the first thread's stack has
-//! grown, and for the first stacks of the program's own.
+//! since nobody can tell where it ends. Cost: a comparison; some microseconds when
+//! a thread comes here first; the system's list of mappings when the first thread
+//! does, when its stack has grown, and for the first stacks of the program's own.
 
 use std::cell::Cell;
+use std::mem::MaybeUninit;
 use std::ops::Range;
+use std::ptr;
 
 use super::maps;
 
@@ -64,35 +66,52 @@ fn look(known: Known, stack_pointer: usize) -> Option<usize> {
     if is_other || known.looks >= MOST_LOOKS {
         return None;
     }
+    let found = made_for_thread().filter(|stack| stack.contains(&stack_pointer));
+    if let Some(stack) = found.or_else(|| first_stack(stack_pointer)) {
+        KNOWN.set(Known {
+            low: stack.start,
+            high: stack.end,
+            ..known
+        });
+        return Some(stack.end);
+    }
     let around = maps::around(stack_pointer).unwrap_or(stack_pointer..stack_pointer + 1);
-    let high = end_within(&around, stack_pointer);
-    KNOWN.set(match high {
-        Some(high) => Known {
-            low: around.start,
-            high,
-            ..known
-        },
-        None => Known {
-            other_low: around.start,
-            other_high: around.end,
-            looks: known.looks + 1,
-            ..known
-        },
+    KNOWN.set(Known {
+        other_low: around.start,
+        other_high: around.end,
+        looks: known.looks + 1,
+        ..known
     });
-    high
+    None
 }
 
-/// Where the thread's stack ends, if that is in the mapping around the stack
-/// pointer: at the thread's own data, which the C library puts above the stack
-/// of each thread but the first, or at what the system left above the first's.
-fn end_within(mapping: &Range<usize>, stack_pointer: usize) -> Option<usize> {
+/// The stack that the C library made for the calling thread, up to the thread's own
+/// data, which it puts there; none for the first thread, whose data is elsewhere.
+/// The mapping alone would not tell: the system joins mappings that meet.
+fn made_for_thread() -> Option<Range<usize>> {
+    let mut attributes = MaybeUninit::uninit();
+    let (mut low, mut size) = (ptr::null_mut(), 0);
+    // SAFETY: the attributes are set by the first, used by the second, and let go
+    // once by the third.
+    unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+            return None;
+        }
+        libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut low, &raw mut size);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+    }
+    let (low, end) = (low.addr(), thread_pointer() & !7);
+    (low < end && end - low < size).then_some(low..end)
+}
+
+/// The stack that the system made for the first thread, if the stack pointer is on
+/// it, up to what the system left above. It joins it with no other mapping.
+fn first_stack(stack_pointer: usize) -> Option<Range<usize>> {
     // SAFETY: a question without arguments that are pointers.
-    let first = unsafe { libc::getauxval(libc::AT_RANDOM) };
-    let ends = [thread_pointer(), usize::try_from(first).unwrap_or(0)];
-    let end = ends
-        .into_iter()
-        .find(|end| mapping.contains(end) && *end > stack_pointer);
-    end.map(|end| end & !7)
+    let end = unsafe { libc::getauxval(libc::AT_RANDOM) };
+    let end = usize::try_from(end).ok()? & !7;
+    let mapping = maps::around(stack_pointer)?;
+    (mapping.contains(&end) && end > stack_pointer).then_some(mapping.start..end)
 }
 
 /// Where the calling thread's own data is.
@@ -126,5 +145,39 @@ mod tests {
         let heap = Box::new(0_u64);
         assert_eq!((of(address), of((&raw const *heap).addr())), (None, None));
         assert!(here().1 == first);
+    }
+
+    /// A program may put a thread's stack and one of its own into one mapping.
+    #[test]
+    fn a_stack_below_that_of_the_thread_is_not_its() {
+        const HALF: usize = 1 << 20;
+        extern "C" fn body(low: *mut libc::c_void) -> *mut libc::c_void {
+            let local = 0_u64;
+            let own = of((&raw const local).addr()).is_some();
+            let below = of(low.addr() + HALF - 64).is_some();
+            ptr::without_provenance_mut(usize::from(own) | usize::from(below) << 1)
+        }
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let rights = libc::PROT_READ | libc::PROT_WRITE;
+        let mut attributes = MaybeUninit::uninit();
+        let (mut thread, mut found) = (MaybeUninit::uninit(), ptr::null_mut());
+        // SAFETY: a mapping of our own, whose upper half is the stack of a thread that
+        // ends before it is given back.
+        unsafe {
+            let low = libc::mmap(ptr::null_mut(), 2 * HALF, rights, flags, -1, 0);
+            assert_ne!(low, libc::MAP_FAILED);
+            libc::pthread_attr_init(attributes.as_mut_ptr());
+            let stack = low.byte_add(HALF);
+            assert_eq!(
+                libc::pthread_attr_setstack(attributes.as_mut_ptr(), stack, HALF),
+                0
+            );
+            let made = libc::pthread_create(thread.as_mut_ptr(), attributes.as_ptr(), body, low);
+            assert_eq!(made, 0);
+            libc::pthread_join(thread.assume_init(), &raw mut found);
+            libc::pthread_attr_destroy(attributes.as_mut_ptr());
+            libc::munmap(low, 2 * HALF);
+        }
+        assert_eq!(found.addr(), 1);
     }
 }

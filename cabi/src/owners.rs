@@ -121,13 +121,8 @@ fn find(call: usize) -> LibraryId {
     if call == 0 {
         return find_around();
     }
-    let place = place(call);
-    forget_old_epoch();
-    match place {
-        Some(Place::Outside(library)) => {
-            learn(call, library);
-            library
-        }
+    match look(call) {
+        Some(Place::Outside(library)) => library,
         Some(Place::Cuda) => find_around(),
         // Code that a program made for itself; it may be freed again.
         None => LibraryId::UNKNOWN,
@@ -136,15 +131,16 @@ fn find(call: usize) -> LibraryId {
 
 /// The innermost library on the stack that is neither CUDA's nor ours.
 fn find_around() -> LibraryId {
-    let (mut frames, mut found) = (0, LibraryId::UNKNOWN);
-    unwind::places(|call| {
+    let (mut frames, mut found) = (0, None);
+    unwind::places(|place| {
         frames += 1;
-        if let Some(Place::Outside(library)) = place(call.address) {
-            found = library;
-        }
-        found == LibraryId::UNKNOWN && frames < DEEPEST
+        found = known(place.address).or_else(|| match look(place.address) {
+            Some(Place::Outside(library)) => Some(library),
+            Some(Place::Cuda) | None => None,
+        });
+        found.is_none() && frames < DEEPEST
     });
-    found
+    found.unwrap_or(LibraryId::UNKNOWN)
 }
 
 enum Place {
@@ -153,16 +149,18 @@ enum Place {
     Cuda,
 }
 
-/// Whose code returns to this address.
-fn place(call: usize) -> Option<Place> {
+/// Looks whose code it is that a call returns to, and remembers a library.
+fn look(call: usize) -> Option<Place> {
     // A call returns behind itself, which may be in another library.
     let path = &modules::around(call.wrapping_sub(1))?.path;
+    forget_old_epoch();
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     if name.starts_with(b"libcudart.so") || name.starts_with(b"libcuda.so") {
         return Some(Place::Cuda);
     }
-    let number = LIBRARIES.lock().number(path);
-    Some(Place::Outside(number))
+    let library = LIBRARIES.lock().number(path);
+    learn(call, library);
+    Some(Place::Outside(library))
 }
 
 /// Makes the table anew where another object was found to lie in the place of one.

@@ -181,11 +181,13 @@ fn is_us(range: &Range<usize>) -> bool {
     range.contains(&(is_us as *const () as usize))
 }
 
-/// The address of a function that the linker itself exports.
+/// The address of a function of the linker's, which the C library exports for it, or
+/// it itself does.
 pub(crate) fn of_linker(name: &CStr) -> Option<usize> {
     let mut found = None;
     walk(|object| {
-        if file_name(object.path()).starts_with(b"ld-") {
+        let name_of_file = file_name(object.path());
+        if name_of_file.starts_with(b"ld-") || name_of_file.starts_with(b"libc.so") {
             found = object.tables().and_then(|tables| tables.function(name));
         }
         found.is_none()

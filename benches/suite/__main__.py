@@ -30,6 +30,7 @@ QUESTIONS = {
     "baseline": "Without a pool: the model device, and what the arena adds, ns per pair",
     "threads": "Threads, each with 64 live blocks of its own",
     "exchange": "One thread allocates and another frees, ns per block",
+    "who": "Who asks: the best round of a pair, ns, by what is found out about the caller",
     "recording": "A recorded event, over the three traces: what it adds, and what it takes to be read",
     "memory": "The smallest device on which three passes complete, over the peak of live bytes",
     "instructions": "Instructions of the fast paths",
@@ -39,7 +40,7 @@ QUESTIONS = {
 }
 # These have figures of another question.
 DERIVED = {"fences": ("hit", "steady")}
-TIMED = ("hit", "steady", "random", "baseline", "threads", "exchange", "recording", "footprint", "growth")
+TIMED = ("hit", "steady", "random", "baseline", "threads", "exchange", "who", "recording", "footprint", "growth")
 # What does not change from run to run, or takes long enough to vary little.
 ONCE = ("footprint", "growth")
 # What a program says when it fails, in characters.

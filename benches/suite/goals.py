@@ -29,6 +29,8 @@ BYTES_PER_BLOCK = 100
 # Of the addresses that the driver ever gave: 1 KiB for each 64 KiB, and what
 # stands above it.
 PAGE_MAP_SHARE = 1.7
+# What it may take to know who asks: by library, and by call stack.
+OWNER_NS, STACK_NS = 3, 700
 # For the names of 100 000 addresses.
 SYMBOLS_S = 1
 # Where times grow although no more is done: caches of the processor miss.
@@ -140,6 +142,32 @@ def recorded(rows):
     )
     said, holds = within(ns, 60, rows, f"{number(ns)} ns")
     return f"{size_of_one:.1f} bytes, {said}", holds and size_of_one <= 6
+
+
+def added(rows, without, with_it):
+    """What a pair takes more; the most of all sizes."""
+    known = [
+        {row.get("size"): median(row["ns"]) for row in of(rows, question="who", subject=subject)}
+        for subject in (without, with_it)
+    ]
+    more = {size: known[1][size] - ns for size, ns in known[0].items() if size in known[1]}
+    return max((ns for size, ns in more.items() if size in (None, *KEPT_SIZES)), default=None)
+
+
+def owned(rows):
+    found = {
+        kind: added(rows, f"{kind}, owners:off", f"{kind}, owners:on")
+        for kind in ("dynamic", "static")
+    }
+    if None in found.values():
+        return None
+    said = ", ".join(f"{kind} {ns:.1f}" for kind, ns in found.items())
+    return within(max(found.values()), OWNER_NS, rows, said)
+
+
+def stacked(rows):
+    ns = added(rows, "stacks:off", "stacks:all")
+    return within(ns, STACK_NS, rows, number(ns)) if ns is not None else None
 
 
 def fence_work(rows):
@@ -308,6 +336,8 @@ GOALS = [
         threads_of("preloaded, dynamic"),
     ),
     Goal("G3", "exchange", "producer to consumer, 4 KiB, at most 100 ns", exchanged),
+    Goal("who", "who", f"a library at most {OWNER_NS} ns a pair", owned),
+    Goal("who", "who", f"a call stack at most {STACK_NS} ns", stacked),
     Goal("recording", "recording", "an event at most 6 bytes and 60 ns", recorded),
     Goal(
         "G4",

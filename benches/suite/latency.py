@@ -1,5 +1,8 @@
 """Which programs answer which question about time."""
 
+import sys
+
+from machine import ROOT
 from run import ARENA, FOOTPRINT, LIGHT, PROGRAMS, SIM, Job, environment, over, preloaded
 
 EVENT_NS = (0, 175)
@@ -9,6 +12,9 @@ ALL, SMALL = 17, 7
 MEMORY = "2048G"
 # The loop that shows what a second thread is worth on the machine.
 ALONE = "no shared memory"
+# Places of a call stack, of libraries and of Python.
+NATIVE_FRAMES, PYTHON_FRAMES = 60, 10
+DEEP = ROOT / "benches" / "programs" / "deep.py"
 
 
 class Amounts:
@@ -120,6 +126,24 @@ def bare(amounts):
     ]
 
 
+def who(amounts):
+    """What it takes to know who asks: the same pairs without and with it."""
+
+    def under(conf):
+        return light(**preloaded(VRAMALLOC_CONF=conf))
+
+    hits = numbers("hit", amounts, 0)
+    deep = [DEEP, PROGRAMS / "deep.so", NATIVE_FRAMES, PYTHON_FRAMES, *hits]
+    return [
+        Job("who", f"{kind}, {conf}", [PROGRAMS / f"pairs.{kind}", "hit", *hits], under(conf))
+        for kind in ("dynamic", "static")
+        for conf in ("owners:off", "owners:on")
+    ] + [
+        Job("who", conf, [sys.executable, *deep], under(conf))
+        for conf in ("stacks:off", "stacks:sampled", "stacks:all")
+    ]
+
+
 def jobs(question, amounts, torch, cpu):
     """All jobs of a question."""
     if question == "hit":
@@ -142,6 +166,8 @@ def jobs(question, amounts, torch, cpu):
     if question == "baseline":
         words = [f"rounds={amounts.rounds}", f"pairs={amounts.hits}"]
         return [Job(question, "model device", [ARENA, "baseline", *words])]
+    if question == "who":
+        return who(amounts)
     if question == "recording":
         return [Job(question, "arena", [ARENA, "recording", f"rounds={amounts.rounds}"])]
     if question == "footprint":

@@ -29,6 +29,7 @@ KEYS = (
     "blocks",
     "steady",
     "trace",
+    "frames",
 )
 
 

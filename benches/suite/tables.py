@@ -119,6 +119,19 @@ def baseline(rows):
     return table([""] + [size(value) for value in shown], lines)
 
 
+def who(rows):
+    shown = (512, 4096, 65536)
+    rows = of(rows, question="who")
+    lines = []
+    for (subject,), group in groups([row for row in rows if "size" in row], "subject"):
+        known = {row["size"]: spread(row["ns"]) for row in group}
+        lines.append([subject] + [known.get(value, "-") for value in shown])
+    parts = [table([""] + [size(value) for value in shown], lines)]
+    lines = [[row["subject"], spread(row["ns"])] for row in rows if "frames" in row]
+    parts.append(table(["60 places of libraries, 10 of Python", "4 KiB"], lines))
+    return "\n\n".join(parts)
+
+
 def recording(rows):
     columns = ("bytes_per_event", "ns_per_event", "read_ns_per_event")
     lines = [

@@ -106,6 +106,8 @@ pub struct Arena<D: Driver> {
     keeps: bool,
     cache_size: ThreadCacheSize,
     hub: Arc<CacheHub>,
+    /// The number of the hub; none's where each request is looked at first.
+    hub_at_once: u64,
     state: Lock<ArenaState<D::Fence>>,
     ooms: Lock<OomLog>,
 }
@@ -193,6 +195,7 @@ impl<D: Driver> Arena<D> {
             owes: AtomicBool::new(false),
             then: None,
             state: Lock::new(ArenaState::new(heap, Arc::clone(&hub), config, packing)),
+            hub_at_once: hub.serial(),
             hub,
             ooms: Lock::new(OomLog::default()),
         }

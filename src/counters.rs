@@ -116,10 +116,17 @@ impl Counters {
 
     #[inline]
     fn remember(&mut self, id: BlockId, info: &BlockInfo) {
-        self.history.remember(id, info.stack);
+        // Without a ledger no stacks are taken.
         if let Some(ledger) = self.ledger {
+            self.history.remember(id, info.stack);
             ledger.took(info.stack, info.requested, info.size);
         }
+    }
+
+    /// Whether it is counted what this call stack holds.
+    #[inline(always)]
+    pub(crate) fn counts(&self, stack: StackId) -> bool {
+        self.ledger.is_some() && stack != StackId::LEFT_OUT
     }
 
     /// A block is no longer the program's, as far as call stacks go.

@@ -166,6 +166,28 @@ impl Heap {
         request: Bytes,
         library: LibraryId,
     ) -> (Address, Option<Bytes>) {
+        self.hand_out_of(self.pool_of_kept, id, request, library)
+    }
+
+    /// The same where it is to come back to the arena, whatever threads keep.
+    #[cold]
+    pub(crate) fn hand_out_never_kept(
+        &mut self,
+        id: BlockId,
+        request: Bytes,
+        library: LibraryId,
+    ) -> (Address, Option<Bytes>) {
+        self.hand_out_of(None, id, request, library)
+    }
+
+    #[inline(always)]
+    fn hand_out_of(
+        &mut self,
+        pool_of_kept: Option<Pool>,
+        id: BlockId,
+        request: Bytes,
+        library: LibraryId,
+    ) -> (Address, Option<Bytes>) {
         let block = self.blocks.get_mut(id);
         block.state = State::Live;
         block.requested = request;
@@ -177,8 +199,7 @@ impl Heap {
             ..
         } = *block;
         let chunk = self.chunks.get_mut(chunk);
-        let may_be_kept =
-            (chunk.as_ref()).is_some_and(|chunk| Some(chunk.pool) == self.pool_of_kept);
+        let may_be_kept = (chunk.as_ref()).is_some_and(|chunk| Some(chunk.pool) == pool_of_kept);
         let cacheable = || SlotWord::cacheable(self.arena, id.0, size, request, library);
         let word = may_be_kept.then(cacheable).flatten();
         let word = word.unwrap_or(SlotWord::in_chunk(id.0));

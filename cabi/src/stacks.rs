@@ -67,8 +67,8 @@ fn asked_by(settings: &Settings) -> Option<&'static str> {
 /// How an arena takes stacks, if the options ask for them.
 pub(crate) fn watch(settings: &Settings) -> Option<StackWatch> {
     let asked_by = asked_by(settings)?;
+    let is_sampled = asked_by == "stacks:sampled";
     let asked = ASKED.get_or_init(|| {
-        let is_sampled = asked_by == "stacks:sampled";
         let distance = if is_sampled {
             settings.stack_distance
         } else {
@@ -86,6 +86,7 @@ pub(crate) fn watch(settings: &Settings) -> Option<StackWatch> {
     });
     Some(StackWatch {
         take,
+        samples: is_sampled.then_some(samples),
         ledger: &asked.ledger,
         asked_by,
     })
@@ -100,20 +101,15 @@ pub(crate) fn prepare() {
 }
 
 /// The call stack of this thread, without our own places.
-fn take(request: Option<Bytes>) -> StackId {
-    if let Some(request) = request
-        && let Some(asked) = ASKED.get()
-        && !asked.distance.is_zero()
-        && !is_in_sample(request, asked.distance)
-    {
-        return StackId::LEFT_OUT;
-    }
+fn take() -> StackId {
     let mut captured = Captured::new();
     captured.fill();
     captured.number()
 }
 
-fn is_in_sample(request: Bytes, distance: Bytes) -> bool {
+/// Whether a request of this thread is in the sample.
+fn samples(request: Bytes) -> bool {
+    let distance = ASKED.get().map_or(Bytes::ZERO, |asked| asked.distance);
     let mut sampler = SAMPLER.get();
     let is_in = sampler.takes(request, distance);
     SAMPLER.set(sampler);

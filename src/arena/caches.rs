@@ -59,16 +59,11 @@ impl<D: Driver> Arena<D> {
     /// Why threads keep nothing; none where they may. In an option's name, or
     /// words.
     pub fn not_kept(&self) -> Option<&'static str> {
-        let stacks = self.watch.stacks.map(|stacks| stacks.asked_by);
+        let all = self.watch.stacks.filter(|stacks| stacks.samples.is_none());
+        let stacks = all.map(|stacks| stacks.asked_by);
         let traced = || (self.events_kept() > 0).then_some("trace");
         let recorded = || self.watch.recording.is_some().then_some("record");
         self.not_kept.or(stacks).or_else(traced).or_else(recorded)
-    }
-
-    /// The calling thread's cache, if it used one here last.
-    #[inline(always)]
-    fn last_cache(&self) -> Option<OwnCache> {
-        D::with_own_caches(|caches| caches.last_of(self.hub.serial()))
     }
 
     /// The calling thread's cache, if it ever had one here.
@@ -93,7 +88,8 @@ impl<D: Driver> Arena<D> {
         if !Self::may_be_kept(request) {
             return None;
         }
-        self.hub.take(self.last_cache()?, request, library)
+        let own = D::with_own_caches(|caches| caches.last_of(self.hub_at_once))?;
+        self.hub.take(own, request, library)
     }
 
     /// The same after a look at which epochs have ended, and where the arena has to
@@ -136,7 +132,7 @@ impl<D: Driver> Arena<D> {
     /// context is current.
     #[inline(always)]
     pub fn free_kept(&self, address: Address) -> bool {
-        match self.last_cache() {
+        match D::with_own_caches(|caches| caches.last_of(self.hub.serial())) {
             Some(own) => self.hub.keep(own, address),
             None => false,
         }

@@ -93,7 +93,8 @@ impl<D: Driver> Arena<D> {
     }
 
     fn enter_finished(&self, span: Span, request: Bytes, library: LibraryId) -> bool {
-        let entered = self.enter_or_leave(span, request, self.origin(library, request));
+        let origin = self.origin(library, self.samples(request));
+        let entered = self.enter_or_leave(span, request, origin);
         if entered && let Some(finish) = &self.finish {
             self.finish(finish, span.address);
         }

@@ -18,6 +18,7 @@ use crate::ledger::Ledger;
 use crate::library::LibraryId;
 use crate::recording::{Mark, Recording};
 use crate::stats::{ArenaStats, DriverCalls, Glance, Origin, Snapshot, StackId};
+use crate::thread_cache::NO_HUB;
 
 /// What an arena keeps of its past.
 #[derive(Copy, Clone, Debug)]
@@ -38,9 +39,11 @@ pub struct Watch {
 /// How call stacks are taken, and where what they hold is counted.
 #[derive(Copy, Clone, Debug)]
 pub struct StackWatch {
-    /// Takes the call stack of the thread that asks for so much memory, outside
-    /// of all locks, if the request is in the sample; without a size in any case.
-    pub take: fn(Option<Bytes>) -> StackId,
+    /// Takes the call stack of the calling thread, outside of all locks.
+    pub take: fn() -> StackId,
+    /// Whether a request for so much memory, which is asked about once, is in the
+    /// sample; none: each is.
+    pub samples: Option<fn(Bytes) -> bool>,
     /// What each of them holds.
     pub ledger: &'static Ledger,
     /// The option that asks for it.
@@ -74,6 +77,9 @@ impl<D: Driver> Arena<D> {
         }
         let mut arena = Arena { watch, ..self };
         arena.keeps = arena.not_kept().is_none();
+        if arena.watch.stacks.is_some() {
+            arena.hub_at_once = NO_HUB;
+        }
         arena
     }
 
@@ -136,20 +142,29 @@ impl<D: Driver> Arena<D> {
         self.state.lock().snapshot_room().blocks as u64
     }
 
-    /// Where this thread asks for so much memory, in this library.
-    pub(super) fn origin(&self, library: LibraryId, request: Bytes) -> Origin {
-        Origin {
-            library,
-            stack: self.call_stack(Some(request)),
-        }
+    /// Whether the call stack of this request is to be taken.
+    #[inline(never)]
+    pub(super) fn samples(&self, request: Bytes) -> bool {
+        let stacks = self.watch.stacks.as_ref();
+        stacks.is_some_and(|stacks| stacks.samples.is_none_or(|samples| samples(request)))
     }
 
-    /// The call stack of this thread, where call stacks are taken: of a request of
-    /// this size, or of one that fails.
+    /// Where this thread asks for memory, in this library, with a call stack if the
+    /// request is in the sample.
+    pub(super) fn origin(&self, library: LibraryId, is_sampled: bool) -> Origin {
+        let stack = if is_sampled || self.watch.stacks.is_none() {
+            self.call_stack()
+        } else {
+            StackId::LEFT_OUT
+        };
+        Origin { library, stack }
+    }
+
+    /// The call stack of this thread, where call stacks are taken.
     #[inline]
-    pub(super) fn call_stack(&self, request: Option<Bytes>) -> StackId {
+    pub(super) fn call_stack(&self) -> StackId {
         let stacks = self.watch.stacks.as_ref();
-        let stack = stacks.map_or(StackId::NONE, |stacks| (stacks.take)(request));
+        let stack = stacks.map_or(StackId::NONE, |stacks| (stacks.take)());
         if let Some((recording, _)) = self.watch.recording {
             recording.know(stack);
             recording.tend();

@@ -175,7 +175,7 @@ impl<D: Driver> Arena<D> {
         let least = self.strategy.least_block(request);
         let origin = Origin {
             library: LibraryId::UNKNOWN,
-            stack: self.call_stack(None),
+            stack: self.call_stack(),
         };
         let need = Need::new(request, least, origin);
         self.note_oom(&need, AllocError::Driver(Code::OUT_OF_MEMORY));
@@ -188,7 +188,7 @@ impl<D: Driver> Arena<D> {
             return;
         }
         let stack = match need.origin.stack {
-            StackId::LEFT_OUT => self.call_stack(None),
+            StackId::LEFT_OUT => self.call_stack(),
             stack => stack,
         };
         let ledger = self.watch.stacks.map(|stacks| stacks.ledger);

@@ -1,5 +1,6 @@
 //! Snapshots, the events before them, and requests that failed.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use vramalloc_core::address::{Address, Bytes};
@@ -416,15 +417,16 @@ fn a_failed_request_without_answers() {
     assert_eq!(rig.arena.driver_calls().mem_info.calls, 1);
 }
 
-fn this_place(_request: Option<Bytes>) -> StackId {
+fn this_place() -> StackId {
     StackId::new(7)
 }
 
 /// Counts in a ledger of its own.
-fn stacks(take: fn(Option<Bytes>) -> StackId, distance: Bytes) -> Watch {
+fn stacks(samples: Option<fn(Bytes) -> bool>, distance: Bytes) -> Watch {
     Watch {
         stacks: Some(StackWatch {
-            take,
+            take: this_place,
+            samples,
             ledger: Box::leak(Box::new(Ledger::new(distance))),
             asked_by: "stacks",
         }),
@@ -436,7 +438,7 @@ fn stacks(take: fn(Option<Bytes>) -> StackId, distance: Bytes) -> Watch {
 fn call_stacks_go_where_the_blocks_go() {
     let this = StackId::new(7);
     for strategy in STRATEGIES {
-        let watch = stacks(this_place, Bytes::ZERO);
+        let watch = stacks(None, Bytes::ZERO);
         let ledger = watch.stacks.unwrap().ledger;
         let rig = Rig::watched(&plain(strategy), DEVICE, watch);
         let (live, freed) = (rig.get(MIB), rig.get(Bytes::mib(9)));
@@ -478,4 +480,44 @@ fn call_stacks_go_where_the_blocks_go() {
         rig.arena.retire();
         assert!(ledger.sums().live.is_empty(), "it went with its context");
     }
+}
+
+/// Threads keep what is not in a sample, and the sums are those of the sample alone.
+#[test]
+fn blocks_beside_a_sample_are_kept() {
+    // Every fourth block of 4 KiB, and none of other sizes.
+    fn fourth(request: Bytes) -> bool {
+        thread_local!(static COUNT: Cell<u32> = const { Cell::new(0) });
+        let is_asked = request == Bytes::kib(4);
+        COUNT.with(|count| {
+            count.set(count.get() + u32::from(is_asked));
+            is_asked && count.get().is_multiple_of(4)
+        })
+    }
+    let watch = Watch {
+        events: 0,
+        ..stacks(Some(fourth), Bytes::new(1))
+    };
+    let ledger = watch.stacks.unwrap().ledger;
+    let rig = Rig::watched(&plain(StrategyKind::AutoGrowth), DEVICE, watch);
+    assert_eq!(rig.arena.not_kept(), None);
+    let mut kept = 0;
+    for _ in 0..30 {
+        let held: Vec<_> = (0..100).map(|_| rig.get(Bytes::kib(4))).collect();
+        let live: u64 = ledger.sums().live.iter().map(|group| group.count).sum();
+        assert_eq!(live, 25);
+        for at in held {
+            if rig.arena.free_kept(at) {
+                kept += 1;
+            } else {
+                rig.arena.free(at).unwrap();
+            }
+        }
+        assert!(ledger.sums().live.is_empty());
+        rig.get(Bytes::mib(3));
+    }
+    assert!((1000..=30 * 75).contains(&kept), "{kept}");
+    let stats = rig.arena.stats();
+    assert_eq!(stats.live.current, Bytes::mib(90));
+    assert_eq!(stats.hits + stats.misses, 30 * 101);
 }

@@ -12,6 +12,16 @@ fn grown(mib: u64) -> Value {
     grown
 }
 
+/// What libraries held, two of which users know by one name.
+fn owners(mib: u64) -> Value {
+    let owner = |name: &str, mib: u64| json!({"device": 0, "owner": name, "file": null, "bytes": 1, "peak_bytes": mib << 20, "past_pool_bytes": 0});
+    json!([
+        owner("libc10_cuda.so", mib - 10),
+        owner("libtorch_cuda.so", 10),
+        owner("libcublas.so.12", 10),
+    ])
+}
+
 /// Two runs of a library that was built anew in between.
 fn fixture(test: &str) -> Fixture {
     let fixture = Fixture::new(test);
@@ -25,8 +35,7 @@ fn fixture(test: &str) -> Fixture {
         (&["empty_cuda", "outer"], 30),
         (&["outer"], 6),
     ]);
-    before["owners"] = json!([{"owner": "PyTorch", "bytes": 1, "peak_bytes": 90 << 20},
-                              {"owner": "cuBLAS", "bytes": 1, "peak_bytes": 10 << 20}]);
+    before["owners"] = owners(90);
     fixture.write_whole("a.json", &before);
     let mut after = grown(20);
     after["call_stacks"] = fixture.call_stacks(&[
@@ -38,8 +47,7 @@ fn fixture(test: &str) -> Fixture {
         (&["empty_cuda", "outer"], 30),
         (&["data.py:7 load"], 6),
     ]);
-    after["owners"] = json!([{"owner": "PyTorch", "bytes": 1, "peak_bytes": 110 << 20},
-                             {"owner": "cuBLAS", "bytes": 1, "peak_bytes": 10 << 20}]);
+    after["owners"] = owners(110);
     after["families"] = json!([{"device": 1, "family": "virtual",
         "bytes": {"current": 0, "peak": 3 << 20}, "calls": 1, "refused": 0}]);
     fixture.write_whole("b.json", &after);

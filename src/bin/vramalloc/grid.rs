@@ -75,11 +75,21 @@ impl Column {
     }
 }
 
-/// A table in the making. Each row has a cell for each column.
+/// A table in the making.
 pub(super) struct Grid<'a> {
     columns: &'a [Column],
-    rows: Vec<Vec<String>>,
+    rows: Vec<Row>,
 }
+
+enum Row {
+    /// A cell for each column.
+    Cells(Vec<String>),
+    /// The title of the rows below it.
+    Title(&'static str),
+}
+
+/// Stands for a title while the table is laid out; no cell has it.
+const TITLE: &str = "\u{1}";
 
 impl<'a> Grid<'a> {
     pub(super) fn new(columns: &'a [Column]) -> Grid<'a> {
@@ -89,12 +99,20 @@ impl<'a> Grid<'a> {
 
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter().map(|cell| plain(&cell));
-        self.rows.push(cells.collect());
+        self.rows.push(Row::Cells(cells.collect()));
+    }
+
+    /// Adds the title of a part, whose columns are as wide as those of the others.
+    pub(super) fn title(&mut self, title: &'static str) {
+        self.rows.push(Row::Title(title));
     }
 
     /// The columns that a column needs to be shown whole.
     fn need(&self, column: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        let cells = self.rows.iter().filter_map(|row| match row {
+            Row::Cells(cells) => cells.get(column),
+            Row::Title(_) => None,
+        });
         let head = self.columns.get(column).map(|column| column.head);
         let widths = cells.map(|cell| display_width(cell));
         widths.chain(head.map(display_width)).max().unwrap_or(0)
@@ -167,7 +185,12 @@ impl<'a> Grid<'a> {
             table.add_row(of(&|at| head(at).to_owned()));
         }
         for row in &self.rows {
-            table.add_row(of(&|at| row.get(at).cloned().unwrap_or_default()));
+            match row {
+                Row::Cells(cells) => {
+                    table.add_row(of(&|at| cells.get(at).cloned().unwrap_or_default()))
+                }
+                Row::Title(_) => table.add_row([TITLE]),
+            };
         }
         for (place, &(at, kind)) in shown.iter().enumerate() {
             let gap = if place + 1 < shown.len() { GAP } else { 0 };
@@ -179,8 +202,16 @@ impl<'a> Grid<'a> {
                 }
             }
         }
+        let mut titles = self.rows.iter().filter_map(|row| match row {
+            Row::Title(title) => Some(title),
+            Row::Cells(_) => None,
+        });
         for line in table.lines() {
-            out.exact(format!("{:indent$}{line}", "").trim_end());
+            if line.trim() == TITLE {
+                titles.next().iter().for_each(|title| out.heading(title));
+            } else {
+                out.exact(format!("{:indent$}{line}", "").trim_end());
+            }
         }
     }
 }

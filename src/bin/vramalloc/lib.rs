@@ -11,10 +11,10 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
-//!    `library`, `child`, `notes`, `written`, `statistics`, `symbols`, `stacks`,
-//!    `families`, `pages`: the form of what is printed; the library's file, the
-//!    program that runs under it, and what its processes said and wrote, with the
-//!    names of functions; processes that run now.
+//!    `library`, `child`, `notes`, `written`, `statistics`, `owners`, `symbols`,
+//!    `stacks`, `families`, `pages`: the form of what is printed; the library's
+//!    file, the program that runs under it, and what its processes said and wrote,
+//!    with the names of functions and libraries; processes that run now.
 //! 2. `doctor`, `options`, `status`, `shells`, `diff`, `snapshot`: subcommands, and
 //!    what `vramalloc report --snapshot` writes.
 //! 3. `report`, `recording`, `export`, `order`: the subcommands of these names, and
@@ -35,6 +35,7 @@ mod notes;
 mod options;
 mod order;
 mod output;
+mod owners;
 mod pages;
 #[doc(hidden)]
 pub mod parsers;

@@ -5,15 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::super::output::plain;
+use super::super::owners::Owned;
+use super::super::progress::Progress;
 use super::super::stacks::{At, CallStacks, OldStacks, Stacks};
 use super::super::statistics;
 use super::super::symbols::Symbols;
-
-/// Who holds memory of which that is not known.
-const UNKNOWN: &str = "not known";
 
 /// The part of a file that is compared.
 #[derive(Deserialize)]
@@ -27,7 +25,7 @@ struct Run {
     #[serde(default)]
     families: Vec<Family>,
     #[serde(default)]
-    owners: Value,
+    owners: Vec<Owned>,
     call_stacks: Option<CallStacks>,
     snapshot: Option<OldStacks>,
 }
@@ -39,8 +37,6 @@ struct Context {
     reserved_bytes: Level,
     #[serde(default)]
     size_classes: Vec<Sizes>,
-    #[serde(default)]
-    owners: Value,
 }
 
 #[derive(Copy, Clone, Deserialize)]
@@ -111,13 +107,13 @@ impl Side {
         };
         let named =
             |path: &Path, error: String| format!("{}: {error}", plain(&path.to_string_lossy()));
-        if !side.is_folder {
-            let run = parse(path).map_err(|error| named(path, error))?;
-            side.add(run, symbols);
-            return Ok(side);
-        }
-        for file in files(path).map_err(|error| named(path, error))? {
-            let run = parse(&file).map_err(|error| named(&file, error))?;
+        let files = match side.is_folder {
+            true => files(path).map_err(|error| named(path, error))?,
+            false => vec![path.to_owned()],
+        };
+        let progress = Progress::reading(files.iter().map(|file| &**file));
+        for file in &files {
+            let run = parse(file, &progress).map_err(|error| named(file, error))?;
             side.add(run, symbols);
         }
         match side.ranks.is_empty() {
@@ -149,9 +145,11 @@ impl Side {
             });
         }
         self.ranks.insert(rank);
-        add_owners(&run.owners, &mut self.owners);
+        for one in &run.owners {
+            let sum = self.owners.entry(plain(one.called())).or_default();
+            *sum = sum.saturating_add(one.peak_bytes);
+        }
         for context in &run.arenas {
-            add_owners(&context.owners, &mut self.owners);
             for class in &context.size_classes {
                 let largest = class.up_to_bytes.unwrap_or(u64::MAX);
                 let bytes = self.sizes.entry(largest).or_default();
@@ -209,8 +207,8 @@ impl Side {
     }
 }
 
-fn parse(path: &Path) -> Result<Run, String> {
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+fn parse(path: &Path, progress: &Progress) -> Result<Run, String> {
+    let bytes = progress.read(path).map_err(|error| error.to_string())?;
     statistics::read(&bytes)
 }
 
@@ -223,44 +221,4 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
         .collect();
     files.sort();
     Ok(files)
-}
-
-/// Adds the owners of a list, which may be by device.
-fn add_owners(value: &Value, sums: &mut BTreeMap<String, u64>) {
-    if let Some(list) = value.as_array() {
-        list.iter().for_each(|one| add_owners(one, sums));
-    }
-    let name = match value.get("owner") {
-        Some(Value::String(name)) => Some(plain(name)),
-        Some(Value::Null) => Some(UNKNOWN.to_owned()),
-        _ => None,
-    };
-    if let Some(name) = name {
-        let bytes = value.get("peak_bytes").and_then(Value::as_u64).unwrap_or(0);
-        let sum = sums.entry(name).or_default();
-        *sum = sum.saturating_add(bytes);
-    }
-    if let Some(inner) = value.get("owners") {
-        add_owners(inner, sums);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_found_in_each_form() {
-        let mut sums = BTreeMap::new();
-        let text = r#"[{"owner":"PyTorch","bytes":1,"peak_bytes":2},
-            {"device":1,"owners":[{"owner":"PyTorch","peak_bytes":3},{"owner":"NCCL"}]},
-            [{"owner":"NCCL","peak_bytes":5}], 7, {"owner":8},
-            {"owner":null,"peak_bytes":1}]"#;
-        add_owners(&serde_json::from_str(text).unwrap(), &mut sums);
-        let expected = [("NCCL", 5), ("PyTorch", 5), (UNKNOWN, 1)];
-        let expected = expected.map(|(name, bytes)| (name.to_owned(), bytes));
-        assert_eq!(sums, BTreeMap::from(expected));
-        add_owners(&Value::Null, &mut sums);
-        assert_eq!(sums.len(), 3);
-    }
 }

@@ -15,10 +15,11 @@
 //!    `stacks`, `families`, `pages`: the form of what is printed; the library's
 //!    file, the program that runs under it, and what its processes said and wrote,
 //!    with the names of functions and libraries; processes that run now.
-//! 2. `doctor`, `options`, `status`, `shells`, `diff`, `snapshot`: subcommands, and
-//!    what `vramalloc report --snapshot` writes.
-//! 3. `report`, `recording`, `export`, `order`: the subcommands of these names, and
-//!    those that ask something of a running process.
+//! 2. `doctor`, `options`, `status`, `shells`, `snapshot`: subcommands, and what
+//!    `vramalloc report --snapshot` writes.
+//! 3. `report`, `recording`, `input`, `diff`, `export`, `order`: the subcommands of
+//!    these names, those that ask something of a running process, and what is read
+//!    of statistics and recordings alike.
 //! 4. `run`: the subcommand, which also prints a report.
 //! 5. `parsers`: those of files, for tests.
 
@@ -29,6 +30,7 @@ mod export;
 mod families;
 mod gloss;
 mod grid;
+mod input;
 mod library;
 mod lines;
 mod notes;

@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::doctor::{cache, image, loader, preloads, program};
-use crate::export::{Format, Input};
+use crate::export::{Format, in_form};
+use crate::input::Input;
 use crate::screen::HEADING;
 use crate::snapshot::made;
 use crate::stacks::At;
@@ -99,7 +100,7 @@ pub fn recording(data: &[u8]) -> Result<RecordingTexts, String> {
     };
     let exported = |format| {
         let input = Input::Recording(Cursor::new(data));
-        input.in_form(format, (At::Peak, false), &mut Symbols::none())
+        in_form(input, format, (At::Peak, false), &mut Symbols::none())
     };
     let snapshot = recording::snapshot(Cursor::new(data), 1000, &mut Symbols::none());
     Ok(RecordingTexts {

@@ -73,9 +73,7 @@ impl Changes {
             before: named(before),
             after: named(after),
             peaks: peaks(before, after),
-            owners: changed(&before.owners, &after.owners, |owner| OwnerOf {
-                owner: owner.clone(),
-            }),
+            owners: owners(before, after),
             sizes: changed(&before.sizes, &after.sizes, |&largest| SizeOf {
                 up_to_bytes: (largest != u64::MAX).then_some(largest),
             }),
@@ -107,6 +105,16 @@ impl Changes {
         // Texts and numbers can always be written.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }
+}
+
+/// Where the library of one side did not tell of owners, nothing is known of a change.
+fn owners(before: &Side, after: &Side) -> Vec<Change<OwnerOf>> {
+    if before.owners.is_empty() || after.owners.is_empty() {
+        return Vec::new();
+    }
+    changed(&before.owners, &after.owners, |owner| OwnerOf {
+        owner: owner.clone(),
+    })
 }
 
 /// The peaks of each device.

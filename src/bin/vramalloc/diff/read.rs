@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::super::input::Input;
 use super::super::output::plain;
 use super::super::owners::Owned;
 use super::super::progress::Progress;
@@ -82,6 +83,9 @@ pub(super) struct Side {
     pub(super) programs: BTreeSet<String>,
     /// Whether it is a folder, whose files are told apart by their ranks.
     is_folder: bool,
+    /// Whether it is a recording, which tells neither of owners nor of what went past
+    /// the pool.
+    is_recording: bool,
     ranks: BTreeSet<String>,
     /// By rank and device.
     pub(super) peaks: BTreeMap<(String, u64), Peaks>,
@@ -113,13 +117,25 @@ impl Side {
         };
         let progress = Progress::reading(files.iter().map(|file| &**file));
         for file in &files {
-            let run = parse(file, &progress).map_err(|error| named(file, error))?;
+            let run = side
+                .open(file, &progress)
+                .map_err(|error| named(file, error))?;
             side.add(run, symbols);
         }
         match side.ranks.is_empty() {
             true => Err(named(path, "no file that ends in .json".to_owned())),
             false => Ok(side),
         }
+    }
+
+    fn open(&mut self, path: &Path, progress: &Progress) -> Result<Run, String> {
+        let input = progress.open(path).and_then(Input::of);
+        let input = input.map_err(|error| error.to_string())?;
+        self.is_recording = matches!(input, Input::Recording(_));
+        if self.is_folder && self.is_recording {
+            return Err("a recording; compare recordings one by one".to_owned());
+        }
+        statistics::read(&input.into_statistics()?)
     }
 
     fn add(&mut self, run: Run, symbols: &mut Symbols) {
@@ -187,29 +203,26 @@ impl Side {
     /// # Errors
     /// One line that says what differs.
     pub(super) fn fits(&self, other: &Side) -> Result<(), String> {
-        if self.is_folder == other.is_folder && self.ranks == other.ranks {
+        let kind = |side: &Side| (side.is_folder, side.is_recording);
+        if kind(self) == kind(other) && self.ranks == other.ranks {
             return Ok(());
         }
         let what = |side: &Side| {
             let ranks: Vec<&str> = side.ranks.iter().map(String::as_str).collect();
-            match (side.is_folder, ranks.as_slice()) {
-                (false, _) => "one file".to_owned(),
-                (true, [rank]) => format!("a folder with rank {rank}"),
-                (true, ranks) => format!("a folder with ranks {}", ranks.join(", ")),
+            match (kind(side), ranks.as_slice()) {
+                ((_, true), _) => "a recording".to_owned(),
+                ((false, _), _) => "one file of statistics".to_owned(),
+                ((true, _), [rank]) => format!("a folder with rank {rank}"),
+                ((true, _), ranks) => format!("a folder with ranks {}", ranks.join(", ")),
             }
         };
         let (one, two) = (what(self), what(other));
         Err(format!(
-            "{} is {one}, and {} is {two}: compare a file with a file, or folders with the same \
-             ranks",
+            "{} is {one}, and {} is {two}: compare statistics with statistics, a recording with a \
+             recording, or folders with the same ranks",
             self.name, other.name
         ))
     }
-}
-
-fn parse(path: &Path, progress: &Progress) -> Result<Run, String> {
-    let bytes = progress.read(path).map_err(|error| error.to_string())?;
-    statistics::read(&bytes)
 }
 
 /// The files of a folder that can be statistics, in the order of their names.

@@ -17,7 +17,7 @@ pub(super) struct Of {
     #[serde(default)]
     host: String,
     #[serde(default)]
-    rank: String,
+    pub(super) rank: String,
 }
 
 impl Of {

@@ -24,8 +24,8 @@ const OVER: u8 = 1;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-The exit status is 0, or 1 if --fail-over is given and a peak of B (of what the
-program held, of what was reserved for it, or of memory past the pool) is over
+The exit status is 0, or 1 if --fail-over is given and a peak of B (of what the \
+program held, of what was reserved for it, or of memory past the pool) is over \
 that of A by more; 2 if the files cannot be compared.
 
 Example: vramalloc diff --fail-over 5% before.json after.json")]

@@ -15,7 +15,7 @@ use super::output::plain;
 /// The blanks between two columns.
 const GAP: usize = 2;
 
-/// Texts are broken to no less than this.
+/// Texts are broken to no less than this where their column says nothing else.
 const BROKEN: usize = 12;
 
 /// A column of a table.
@@ -25,6 +25,8 @@ pub(super) struct Column {
     pub(super) holds: Holds,
     /// Columns with the highest number are left out first; 0: never.
     pub(super) spare: u8,
+    /// Texts are broken to no less than this.
+    least: usize,
 }
 
 /// What stands in a column.
@@ -46,6 +48,7 @@ impl Column {
             head,
             holds,
             spare: 0,
+            least: BROKEN,
         }
     }
 
@@ -56,6 +59,7 @@ impl Column {
             head,
             holds,
             spare: 0,
+            least: BROKEN,
         }
     }
 
@@ -66,12 +70,18 @@ impl Column {
             head,
             holds,
             spare: 0,
+            least: BROKEN,
         }
     }
 
     /// The same, left out before those with a lower number.
     pub(super) const fn spare(self, spare: u8) -> Column {
         Column { spare, ..self }
+    }
+
+    /// The same, with its texts broken to no less than this.
+    pub(super) const fn least(self, least: usize) -> Column {
+        Column { least, ..self }
     }
 }
 
@@ -122,21 +132,22 @@ impl<'a> Grid<'a> {
     /// fit.
     fn shown(&self, width: usize) -> Vec<(usize, Column)> {
         let mut shown: Vec<_> = self.columns.iter().copied().enumerate().collect();
-        let needed = |shown: &[(usize, Column)], most: usize| {
+        let needed = |shown: &[(usize, Column)], is_broken: bool| {
             let needs = shown.iter().map(|&(at, column)| match column.holds {
-                Holds::Text => self.need(at).min(most),
+                Holds::Text if is_broken => self.need(at).min(column.least),
+                Holds::Text => self.need(at),
                 Holds::Name | Holds::Number => self.need(at),
             });
             needs.sum::<usize>() + GAP * shown.len().saturating_sub(1)
         };
-        if needed(&shown, usize::MAX) <= width {
+        if needed(&shown, false) <= width {
             return shown;
         }
         loop {
             let spare = shown.iter().enumerate();
             let spare = spare.max_by_key(|(_, (_, column))| column.spare);
             match spare {
-                Some((at, (_, column))) if column.spare > 0 && needed(&shown, BROKEN) > width => {
+                Some((at, (_, column))) if column.spare > 0 && needed(&shown, true) > width => {
                     shown.remove(at);
                 }
                 _ => return shown,

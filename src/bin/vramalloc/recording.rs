@@ -36,7 +36,7 @@ A program that runs with the option record writes such a file:
   vramalloc run --option record=%e.%p.rec -- python train.py
   vramalloc recording python3.42.rec
 
-A recording that is cut off, or whose program was killed, is read up to its last
+A recording that is cut off, or whose program was killed, is read up to its last \
 whole event. docs/recording.md says what the lines mean.";
 
 #[derive(clap::Args)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::read::{Side, StackHeld};
+use super::read::{RankName, Side, StackHeld};
 
 /// A quantity on both sides, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -119,14 +119,15 @@ fn owners(before: &Side, after: &Side) -> Vec<Change<OwnerOf>> {
 
 /// The peaks of each device.
 fn peaks(before: &Side, after: &Side) -> Vec<Change<PeakOf>> {
-    let devices: BTreeSet<&(String, u64)> = before.peaks.keys().chain(after.peaks.keys()).collect();
+    let devices: BTreeSet<&(RankName, u64)> =
+        before.peaks.keys().chain(after.peaks.keys()).collect();
     let mut peaks = Vec::new();
     for key in devices {
         let of = |side: &Side| side.peaks.get(key).copied().unwrap_or_default();
         let (one, other) = (of(before), of(after));
         let mut peak = |of, before, after| {
             let what = PeakOf {
-                rank: key.0.clone(),
+                rank: key.0.text.clone(),
                 device: key.1,
                 of,
                 is_over: false,

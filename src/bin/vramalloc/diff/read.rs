@@ -58,6 +58,20 @@ struct Family {
     bytes: Level,
 }
 
+/// A rank. Those that are numbers come in their order.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct RankName {
+    number: u64,
+    pub(super) text: String,
+}
+
+impl RankName {
+    fn new(text: String) -> RankName {
+        let number = text.parse().unwrap_or(u64::MAX);
+        RankName { number, text }
+    }
+}
+
 /// The peaks of one device. If it had several contexts, or a rank several
 /// processes, they are sums, which need not have been at one moment.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -86,9 +100,9 @@ pub(super) struct Side {
     /// Whether it is a recording, which tells neither of owners nor of what went past
     /// the pool.
     is_recording: bool,
-    ranks: BTreeSet<String>,
+    ranks: BTreeSet<RankName>,
     /// By rank and device.
-    pub(super) peaks: BTreeMap<(String, u64), Peaks>,
+    pub(super) peaks: BTreeMap<(RankName, u64), Peaks>,
     /// By owner, when the most was live; empty if the library did not tell.
     pub(super) owners: BTreeMap<String, u64>,
     /// By the largest request of the class, when the most was live.
@@ -146,6 +160,7 @@ impl Side {
         } else {
             String::new()
         };
+        let rank = RankName::new(rank);
         let mut peaks = |device: u64, change: &dyn Fn(&mut Peaks)| {
             change(self.peaks.entry((rank.clone(), device)).or_default());
         };
@@ -208,7 +223,7 @@ impl Side {
             return Ok(());
         }
         let what = |side: &Side| {
-            let ranks: Vec<&str> = side.ranks.iter().map(String::as_str).collect();
+            let ranks: Vec<&str> = side.ranks.iter().map(|rank| &*rank.text).collect();
             match (kind(side), ranks.as_slice()) {
                 ((_, true), _) => "a recording".to_owned(),
                 ((false, _), _) => "one file of statistics".to_owned(),

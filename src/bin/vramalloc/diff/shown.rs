@@ -36,7 +36,7 @@ fn side(letter: &str, named: &SideName, out: &mut Lines) {
 }
 
 const TABLE: [Column; 6] = [
-    Column::text(""),
+    Column::text("").least(22),
     Column::number("A"),
     Column::number("B"),
     Column::number("change"),

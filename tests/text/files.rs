@@ -48,7 +48,7 @@ fn recordings() {
     let place = Shown::new()
         .file("a.rec", &whole)
         .file("cut.rec", &whole[..(64 << 10) + 150])
-        .file("train.json", &samples::training());
+        .file("train.json", samples::training());
     insta::assert_snapshot!("recording", place.all(&["recording", "a.rec"]));
     insta::assert_snapshot!("recording_in_a_report", place.all(&["report", "a.rec"]));
     insta::assert_snapshot!(
@@ -113,8 +113,8 @@ fn differences() {
 #[test]
 fn exports() {
     let place = Shown::new()
-        .file("train.json", &samples::training())
-        .file("stacks.json", &samples::with_stacks())
+        .file("train.json", samples::training())
+        .file("stacks.json", samples::with_stacks())
         .file("a.rec", recording(0));
     for (name, arguments) in [
         ("export", &["stacks.json", "--format", "folded"][..]),

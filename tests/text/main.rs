@@ -189,13 +189,13 @@ fn options() {
 #[test]
 fn reports() {
     let place = Shown::new()
-        .file("train.json", &samples::training())
-        .file("short.json", &samples::out_of_memory())
-        .file("mixed.json", &samples::mixed())
-        .file("owners.json", &samples::with_owners())
-        .file("stacks.json", &samples::with_stacks())
-        .file("0.json", &samples::rank(0))
-        .file("1.json", &samples::rank(1));
+        .file("train.json", samples::training())
+        .file("short.json", samples::out_of_memory())
+        .file("mixed.json", samples::mixed())
+        .file("owners.json", samples::with_owners())
+        .file("stacks.json", samples::with_stacks())
+        .file("0.json", samples::rank(0))
+        .file("1.json", samples::rank(1));
     insta::assert_snapshot!("report_of_a_training", place.all(&["report", "train.json"]));
     insta::assert_snapshot!("report_of_a_failure", place.all(&["report", "short.json"]));
     insta::assert_snapshot!("report_with_owners", place.all(&["report", "owners.json"]));
@@ -333,7 +333,7 @@ fn doctor() {
 #[test]
 fn colours() {
     let coloured = |place: &Shown, arguments: &[&str]| place.at(80, arguments).contains('\u{1b}');
-    let place = Shown::new().file("a.json", &samples::training());
+    let place = Shown::new().file("a.json", samples::training());
     assert!(!coloured(&place, &["report", "a.json"]));
     assert!(coloured(&place, &["report", "a.json", "--color", "always"]));
     assert!(coloured(&place, &["--color=always", "report", "a.json"]));

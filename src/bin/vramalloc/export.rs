@@ -13,14 +13,11 @@ use std::path::{Path, PathBuf};
 use vramalloc_core::stats::write_whole;
 
 use super::input::Input;
-use super::output::{USAGE, plain, say};
+use super::output::{NOT_WRITTEN, USAGE, plain, printed, say};
 use super::progress::Progress;
 use super::snapshot::same;
 use super::stacks::At;
 use super::symbols::Symbols;
-
-/// The exit status if the result cannot be written.
-const NOT_WRITTEN: u8 = 1;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -88,13 +85,7 @@ pub(super) fn export(arguments: &Arguments) -> u8 {
         }
     };
     symbols.notes().iter().for_each(say);
-    match written(&made, arguments.output.as_deref()) {
-        Ok(()) => 0,
-        Err(error) => {
-            say(error);
-            NOT_WRITTEN
-        }
-    }
+    written(&made, arguments.output.as_deref())
 }
 
 fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String> {
@@ -128,16 +119,17 @@ fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String>
     in_form(input, *format, which, symbols).map_err(named)
 }
 
-/// A reader that has closed the pipe is no failure.
-fn written(bytes: &[u8], output: Option<&Path>) -> Result<(), String> {
-    if let Some(output) = output {
-        return write_whole(output, |out| out.write_all(bytes)).map_err(|error| error.to_string());
-    }
-    let mut out = stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("standard output: {error}"))
+/// Writes a result to a file, or to standard output. Returns the exit status.
+fn written(bytes: &[u8], output: Option<&Path>) -> u8 {
+    let Some(output) = output else {
+        let mut out = stdout().lock();
+        return printed(out.write_all(bytes).and_then(|()| out.flush()));
+    };
+    match write_whole(output, |out| out.write_all(bytes)) {
+        Ok(()) => 0,
+        Err(error) => {
+            say(error);
+            NOT_WRITTEN
         }
-        _ => Ok(()),
     }
 }

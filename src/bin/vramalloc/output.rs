@@ -11,6 +11,9 @@ use super::screen::HEADING;
 /// input.
 pub(crate) const USAGE: u8 = 2;
 
+/// The exit status if the result cannot be written.
+pub(crate) const NOT_WRITTEN: u8 = 1;
+
 /// Prints a message on standard error, if that is open.
 pub(crate) fn say(text: impl Display) {
     let text = plain(&text.to_string());
@@ -27,14 +30,19 @@ pub(crate) fn plain(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// Writes a result to standard output. Returns the exit status. A reader that
-/// has closed the pipe is no failure.
+/// Writes a result to standard output. Returns the exit status.
 pub(crate) fn show(text: &str) -> u8 {
     let mut out = AutoStream::auto(io::stdout().lock());
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// The exit status once a result was written to standard output, or was not. A
+/// reader that has closed the pipe is no failure.
+pub(crate) fn printed(result: io::Result<()>) -> u8 {
+    match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             say(format_args!("standard output: {error}"));
-            1
+            NOT_WRITTEN
         }
         _ => 0,
     }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use vramalloc_core::recording::RecordReader;
 
-use super::output::{USAGE, plain, say, show};
+use super::output::{USAGE, plain, printed, say, show};
 use super::progress::Progress;
 use super::snapshot::made::Made;
 use super::snapshot::steps::Steps;
@@ -107,13 +107,7 @@ fn lines(file: &Path, form: DumpForm) -> Result<u8, String> {
     let file = File::open(file).map_err(|error| error.to_string())?;
     let mut out = BufWriter::new(io::stdout().lock());
     let ended = dumped(file, form, &mut out)?;
-    Ok(match ended.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(format_args!("standard output: {error}"));
-            1
-        }
-        _ => 0,
-    })
+    Ok(printed(ended.and_then(|()| out.flush())))
 }
 
 /// The summary of a recording of this name.

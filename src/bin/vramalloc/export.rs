@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use vramalloc_core::stats::write_whole;
 
 use super::input::Input;
-use super::output::{NOT_WRITTEN, USAGE, plain, printed, say};
+use super::output::{NOT_WRITTEN, USAGE, of_file, printed, say};
 use super::progress::Progress;
 use super::snapshot::same;
 use super::stacks::At;
@@ -111,12 +111,11 @@ fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String>
     if *format == Format::MemoryViz && output.is_none() && stdout().is_terminal() {
         return Err("a snapshot is no text: give --output a name for it".to_owned());
     }
-    let named = |error: String| format!("{}: {error}", plain(&file.to_string_lossy()));
     let progress = Progress::reading([&**file].into_iter());
     let opened = progress.open(file).and_then(Input::of);
-    let input = opened.map_err(|error| named(error.to_string()))?;
+    let input = opened.map_err(|error| of_file(file, error))?;
     let which = (at.unwrap_or(At::Peak), *all_frames);
-    in_form(input, *format, which, symbols).map_err(named)
+    in_form(input, *format, which, symbols).map_err(|error| of_file(file, error))
 }
 
 /// Writes a result to a file, or to standard output. Returns the exit status.

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::path::Path;
 
 use anstream::AutoStream;
 
@@ -28,6 +29,11 @@ pub(crate) fn complain(text: &str) {
 /// A text without control characters.
 pub(crate) fn plain(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
+}
+
+/// What is wrong with a file, behind its name.
+pub(crate) fn of_file(path: &Path, wrong: impl Display) -> String {
+    format!("{}: {wrong}", plain(&path.to_string_lossy()))
 }
 
 /// Writes a result to standard output. Returns the exit status.

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use vramalloc_core::recording::RecordReader;
 
-use super::output::{USAGE, plain, printed, say, show};
+use super::output::{USAGE, of_file, plain, printed, say, show};
 use super::progress::Progress;
 use super::snapshot::made::Made;
 use super::snapshot::steps::Steps;
@@ -83,7 +83,7 @@ pub(crate) fn recording(arguments: &Arguments) -> u8 {
         _ => told(file),
     };
     told.unwrap_or_else(|error| {
-        say(format_args!("{}: {error}", file.display()));
+        say(of_file(file, error));
         USAGE
     })
 }

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use vramalloc_core::stats::write_whole;
 
 use self::made::Made;
-use super::output::{NOT_WRITTEN, USAGE, say, show};
+use super::output::{NOT_WRITTEN, USAGE, of_file, say, show};
 use super::progress::Progress;
 use super::symbols::Symbols;
 
@@ -64,7 +64,7 @@ pub(super) fn write(
     match make() {
         Ok(made) => written(targets, &made),
         Err(error) => {
-            say(format_args!("{}: {error}", file.display()));
+            say(of_file(file, error));
             USAGE
         }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::super::input::Input;
-use super::super::output::plain;
+use super::super::output::{of_file, plain};
 use super::super::owners::Owned;
 use super::super::progress::Progress;
 use super::super::stacks::{At, CallStacks, OldStacks, Stacks};
@@ -123,21 +123,19 @@ impl Side {
             stacks: Some(BTreeMap::new()),
             ..Side::default()
         };
-        let named =
-            |path: &Path, error: String| format!("{}: {error}", plain(&path.to_string_lossy()));
         let files = match side.is_folder {
-            true => files(path).map_err(|error| named(path, error))?,
+            true => files(path).map_err(|error| of_file(path, error))?,
             false => vec![path.to_owned()],
         };
         let progress = Progress::reading(files.iter().map(|file| &**file));
         for file in &files {
             let run = side
                 .open(file, &progress)
-                .map_err(|error| named(file, error))?;
+                .map_err(|error| of_file(file, error))?;
             side.add(run, symbols);
         }
         match side.ranks.is_empty() {
-            true => Err(named(path, "no file that ends in .json".to_owned())),
+            true => Err(of_file(path, "no file that ends in .json".to_owned())),
             false => Ok(side),
         }
     }

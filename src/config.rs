@@ -7,6 +7,7 @@
 
 mod change;
 mod load;
+mod names;
 mod scheduler;
 mod sources;
 mod table;

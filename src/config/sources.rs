@@ -7,8 +7,8 @@
 use std::ffi::{OsStr, OsString};
 
 use super::load::Host;
+use super::names::{IMPORTS, SWITCH, named};
 use super::table::{OPTIONS, OptionRow, Reading, Role, Torch, find};
-use super::value::{IMPORTS, SWITCH, named};
 use super::words::{IGNORED, cannot_read, quoted, unknown_option, unknown_variable};
 use super::{Import, Settings, scheduler, torch};
 

@@ -1,6 +1,7 @@
 //! `vramalloc diff`: what it finds, and when it fails.
 
 use serde_json::{Value, json};
+use vramalloc_tests::recorded::{RecordedFile, Step};
 
 use crate::fixture::{Fixture, statistics};
 
@@ -10,6 +11,16 @@ fn grown(mib: u64) -> Value {
     grown["arenas"][0]["live_bytes"]["peak"] = ((100 + mib) << 20).into();
     grown["arenas"][0]["size_classes"][0]["peak_bytes"] = ((4 + mib) << 20).into();
     grown
+}
+
+/// What libraries held, two of which users know by one name.
+fn owners(mib: u64) -> Value {
+    let owner = |name: &str, mib: u64| json!({"device": 0, "owner": name, "file": null, "bytes": 1, "peak_bytes": mib << 20, "past_pool_bytes": 0});
+    json!([
+        owner("libc10_cuda.so", mib - 10),
+        owner("libtorch_cuda.so", 10),
+        owner("libcublas.so.12", 10),
+    ])
 }
 
 /// Two runs of a library that was built anew in between.
@@ -25,8 +36,7 @@ fn fixture(test: &str) -> Fixture {
         (&["empty_cuda", "outer"], 30),
         (&["outer"], 6),
     ]);
-    before["owners"] = json!([{"owner": "PyTorch", "bytes": 1, "peak_bytes": 90 << 20},
-                              {"owner": "cuBLAS", "bytes": 1, "peak_bytes": 10 << 20}]);
+    before["owners"] = owners(90);
     fixture.write_whole("a.json", &before);
     let mut after = grown(20);
     after["call_stacks"] = fixture.call_stacks(&[
@@ -38,8 +48,7 @@ fn fixture(test: &str) -> Fixture {
         (&["empty_cuda", "outer"], 30),
         (&["data.py:7 load"], 6),
     ]);
-    after["owners"] = json!([{"owner": "PyTorch", "bytes": 1, "peak_bytes": 110 << 20},
-                             {"owner": "cuBLAS", "bytes": 1, "peak_bytes": 10 << 20}]);
+    after["owners"] = owners(110);
     after["families"] = json!([{"device": 1, "family": "virtual",
         "bytes": {"current": 0, "peak": 3 << 20}, "calls": 1, "refused": 0}]);
     fixture.write_whole("b.json", &after);
@@ -75,6 +84,70 @@ fn as_json_it_is_the_same() {
     assert_eq!(found["stacks"][0], stack);
 }
 
+/// A recording in which an allocation of so many MiB is the largest.
+fn recorded(mib: u64) -> Vec<u8> {
+    const CHUNK: u64 = 1 << 30;
+    let steps = [
+        Step::Thread(1),
+        Step::Arena(0),
+        Step::IsArena(0, r#"{"place":"device","device":0}"#),
+        Step::IsStack(0, &[("/u/train.py", 41 + mib, "forward")]),
+        Step::IsStack(1, &[("/u/data.py", 7, "load")]),
+        Step::Segment(CHUNK, 64 << 20),
+        Step::Alloc(CHUNK, mib << 20, Some(0)),
+        Step::Alloc(CHUNK + (32 << 20), 1 << 20, Some(1)),
+        Step::Free(CHUNK, mib << 20),
+        Step::Arena(1),
+        Step::IsArena(1, r#"{"place":"pinned","device":0}"#),
+        Step::Alloc(9 * CHUNK, 90 << 20, None),
+    ];
+    let begun = RecordedFile::new(r#"{"program":"train","pid":42,"host":"node7","rank":"0"}"#);
+    let after = |file: RecordedFile, step| file.after(100, step);
+    steps.into_iter().fold(begun, after).bytes()
+}
+
+#[test]
+fn recordings_are_compared_by_size_and_call_stack() {
+    let fixture = fixture("diff_recordings");
+    for (name, mib) in [("a.rec", 8), ("b.rec", 12)] {
+        std::fs::write(fixture.folder.join(name), recorded(mib)).unwrap();
+    }
+    let answer = fixture.ask(&["diff", "--json", "--fail-over", "10%", "a.rec", "b.rec"]);
+    assert_eq!((answer.code, &*answer.errors), (Some(1), ""));
+    let found: Value = serde_json::from_str(&answer.out).unwrap();
+    let expected = json!({
+        "before": {"name": "a.rec", "programs": ["train"]},
+        "after": {"name": "b.rec", "programs": ["train"]},
+        "peaks": [
+            {"rank": "", "device": 0, "of": "live", "is_over": true,
+             "before": 9 << 20, "after": 13 << 20},
+            {"rank": "", "device": 0, "of": "reserved", "is_over": false,
+             "before": 64 << 20, "after": 64 << 20},
+        ],
+        "owners": [],
+        "sizes": [
+            {"up_to_bytes": 16 << 20, "before": 0, "after": 12 << 20},
+            {"up_to_bytes": 8 << 20, "before": 8 << 20, "after": 0},
+        ],
+        "stacks": [
+            {"stack": "train.py:53 forward", "before": 8 << 20, "after": 12 << 20},
+        ],
+    });
+    assert_eq!(found, expected);
+}
+
+/// An older library does not tell of owners.
+#[test]
+fn owners_are_compared_where_both_sides_have_them() {
+    let fixture = fixture("diff_owners");
+    fixture.write_whole("old.json", &statistics());
+    for sides in [["old.json", "a.json"], ["a.json", "old.json"]] {
+        let answer = fixture.ask(&[&["diff"], &sides[..]].concat());
+        assert_eq!(answer.code, Some(0));
+        assert!(!answer.out.contains("by owner"), "{}", answer.out);
+    }
+}
+
 #[test]
 fn it_fails_over_what_is_allowed() {
     let fixture = fixture("diff_fails");
@@ -106,6 +179,10 @@ fn only_like_is_compared_with_like() {
     ranks("grown", &[("0", 0), ("1", 16)]);
     ranks("one", &[("0", 0)]);
     std::fs::create_dir(fixture.folder.join("empty")).unwrap();
+    std::fs::create_dir(fixture.folder.join("recorded")).unwrap();
+    for name in ["a.rec", "recorded/0.json"] {
+        std::fs::write(fixture.folder.join(name), recorded(8)).unwrap();
+    }
     let answer = fixture.ask(&["diff", "--fail-over", "5%", "two", "grown"]);
     assert_eq!((answer.code, &*answer.errors), (Some(1), ""));
     let over: Vec<&str> = answer
@@ -122,7 +199,15 @@ fn only_like_is_compared_with_like() {
         ),
         (
             ["a.json", "one"],
-            "a.json is one file, and one is a folder with rank 0: ",
+            "a.json is one file of statistics, and one is a folder with rank 0: ",
+        ),
+        (
+            ["a.rec", "a.json"],
+            "a.rec is a recording, and a.json is one file of statistics: ",
+        ),
+        (
+            ["recorded", "one"],
+            "recorded/0.json: a recording; compare recordings one by one",
         ),
         (["empty", "one"], "empty: no file that ends in .json"),
         (["gone", "one"], "gone: No such file"),

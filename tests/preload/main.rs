@@ -18,6 +18,7 @@ mod control;
 mod counts;
 mod disturbed;
 mod ending;
+mod failures;
 mod families;
 mod fences;
 mod frameworks;

@@ -9,6 +9,7 @@
     reason = "a test that cannot set its stage has failed"
 )]
 
+mod files;
 mod samples;
 
 use std::fs;
@@ -37,8 +38,10 @@ impl Shown {
         }
     }
 
-    fn file(self, name: &str, text: &str) -> Shown {
-        fs::write(self.folder.join(name), text).unwrap();
+    fn file(self, name: &str, contents: impl AsRef<[u8]>) -> Shown {
+        let path = self.folder.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, contents).unwrap();
         self
     }
 
@@ -91,8 +94,11 @@ impl Shown {
 fn fits(text: &str, width: usize) {
     for line in text.lines() {
         let root = stage::root().to_str().unwrap();
-        let is_whole =
-            line.contains("DIR") || line.contains(root) || line.starts_with("vramalloc: ");
+        let is_whole = line.contains("DIR")
+            || line.contains(root)
+            || ["vramalloc: ", "error: "]
+                .iter()
+                .any(|start| line.starts_with(start));
         let is_word = !line.trim().contains(' ');
         let most = if line.contains("  ") {
             width
@@ -115,6 +121,9 @@ fn help() {
         "doctor",
         "options",
         "report",
+        "recording",
+        "diff",
+        "export",
         "status",
         "dump",
         "trim",
@@ -180,15 +189,21 @@ fn options() {
 #[test]
 fn reports() {
     let place = Shown::new()
-        .file("train.json", &samples::training())
-        .file("short.json", &samples::out_of_memory())
-        .file("mixed.json", &samples::mixed())
-        .file("owners.json", &samples::with_owners())
-        .file("0.json", &samples::rank(0))
-        .file("1.json", &samples::rank(1));
+        .file("train.json", samples::training())
+        .file("short.json", samples::out_of_memory())
+        .file("mixed.json", samples::mixed())
+        .file("owners.json", samples::with_owners())
+        .file("stacks.json", samples::with_stacks())
+        .file("0.json", samples::rank(0))
+        .file("1.json", samples::rank(1));
     insta::assert_snapshot!("report_of_a_training", place.all(&["report", "train.json"]));
     insta::assert_snapshot!("report_of_a_failure", place.all(&["report", "short.json"]));
     insta::assert_snapshot!("report_with_owners", place.all(&["report", "owners.json"]));
+    insta::assert_snapshot!("report_with_stacks", place.all(&["report", "stacks.json"]));
+    insta::assert_snapshot!(
+        "report_with_all_frames",
+        place.all(&["report", "--all-frames", "stacks.json"])
+    );
     insta::assert_snapshot!(
         "report_with_everything",
         place.all(&["report", "--table", "mixed.json"])
@@ -208,6 +223,10 @@ fn reports() {
     insta::assert_snapshot!(
         "report_of_a_wrong_file",
         place.all(&["report", "/dev/null"])
+    );
+    insta::assert_snapshot!(
+        "report_as_a_snapshot",
+        place.all(&["report", "--snapshot", "s.pickle", "train.json"])
     );
 }
 
@@ -314,7 +333,7 @@ fn doctor() {
 #[test]
 fn colours() {
     let coloured = |place: &Shown, arguments: &[&str]| place.at(80, arguments).contains('\u{1b}');
-    let place = Shown::new().file("a.json", &samples::training());
+    let place = Shown::new().file("a.json", samples::training());
     assert!(!coloured(&place, &["report", "a.json"]));
     assert!(coloured(&place, &["report", "a.json", "--color", "always"]));
     assert!(coloured(&place, &["--color=always", "report", "a.json"]));

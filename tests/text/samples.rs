@@ -1,5 +1,7 @@
 //! Statistics as programs write them, with the same numbers each time.
 
+mod stacks;
+
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde_json::{Value, json};
@@ -10,6 +12,8 @@ use vramalloc_core::stats::{
     Report, Segment, SegmentKind, Snapshot, Snapshots, StackId,
 };
 use vramalloc_core::{Address, Bytes};
+
+pub(crate) use stacks::{two_runs, with_stacks};
 
 /// A process that ran for ten seconds.
 fn process(rank: u32) -> Process {
@@ -140,7 +144,7 @@ struct Contents {
 fn written(rank: u32, contents: &Contents) -> Value {
     let environment = contents.environment.iter();
     let environment = environment.map(|(name, value)| (name.into(), value.into()));
-    let mut statistics = Report {
+    let statistics = Report {
         process: &process(rank),
         loaded: &load(environment, Host::default()),
         last: !contents.runs_on,
@@ -156,7 +160,8 @@ fn written(rank: u32, contents: &Contents) -> Value {
         arenas: &contents.arenas,
         snapshots: contents.snapshots.as_ref(),
     }
-    .to_json();
+    .to_text();
+    let mut statistics: Value = serde_json::from_str(&statistics).unwrap();
     statistics["library_version"] = "0.2.0".into();
     statistics
 }
@@ -207,8 +212,13 @@ pub(crate) fn with_owners() -> String {
 
 /// One rank of several.
 pub(crate) fn rank(rank: u32) -> String {
+    grown_rank(rank, 0)
+}
+
+/// The same of a run that held so many hundredths more.
+pub(crate) fn grown_rank(rank: u32, more: u64) -> String {
     let contents = Contents {
-        arenas: vec![arena(rank, 100 - 7 * u64::from(rank))],
+        arenas: vec![arena(rank, 100 + more - 7 * u64::from(rank))],
         ..Contents::default()
     };
     written(rank, &contents).to_string()

@@ -1,6 +1,7 @@
 //! `vramalloc diff`: what grew and what shrank from one run to another.
 //!
-//! A side is a file of statistics, or a folder with those of the ranks of a job.
+//! A side is a file of statistics, a folder with those of the ranks of a job, or a
+//! recording.
 //! Invariant: only like is compared with like: a rank with the same rank, a
 //! device with the same device, a call stack with those of the same functions,
 //! whatever their addresses and lines.
@@ -23,16 +24,17 @@ const OVER: u8 = 1;
 
 #[derive(clap::Args)]
 #[command(after_help = "\
-The exit status is 0, or 1 if --fail-over is given and a peak of B (of what the
-program held, of what was reserved for it, or of memory past the pool) is over
+The exit status is 0, or 1 if --fail-over is given and a peak of B (of what the \
+program held, of what was reserved for it, or of memory past the pool) is over \
 that of A by more; 2 if the files cannot be compared.
 
 Example: vramalloc diff --fail-over 5% before.json after.json")]
 pub(super) struct Arguments {
-    /// The statistics of one run: a file, or a folder with those of its ranks
+    /// The statistics of one run: a file, or a folder with those of its ranks; or a
+    /// recording of it (option record)
     #[arg(value_name = "A")]
     before: PathBuf,
-    /// Those of another
+    /// The same of another run
     #[arg(value_name = "B")]
     after: PathBuf,
     /// Exit with 1 if a peak grew by more than a share (5%) or a size (64M)

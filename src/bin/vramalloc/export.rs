@@ -1,33 +1,23 @@
 //! `vramalloc export`: what a file holds, in the forms that other tools open.
 //!
-//! What is read (`Input`: statistics or a recording) and what is written know nothing
-//! of each other: a form is made of call stacks, of the steps of memory over time, or
-//! of a snapshot.
+//! What is read (statistics or a recording) and what is written know nothing of each
+//! other: a form is made of call stacks, of the steps of memory over time, or of a
+//! snapshot.
 
 mod folded;
 mod perfetto;
 
-use std::fs::File;
-use std::io::{self, IsTerminal, Read, Seek, Write, stdout};
+use std::io::{IsTerminal, Read, Seek, Write, stdout};
 use std::path::{Path, PathBuf};
 
-use vramalloc_core::recording::is_recording;
 use vramalloc_core::stats::write_whole;
 
-use super::output::{USAGE, plain, say};
+use super::input::Input;
+use super::output::{NOT_WRITTEN, USAGE, of_file, printed, say};
 use super::progress::Progress;
-use super::recording;
-use super::snapshot::made::Made;
 use super::snapshot::same;
-use super::snapshot::steps::Steps;
-use super::stacks::{At, Stacks};
+use super::stacks::At;
 use super::symbols::Symbols;
-
-/// As many bytes as tell a recording from statistics, and more.
-const START: u64 = 64;
-
-/// The exit status if the result cannot be written.
-const NOT_WRITTEN: u8 = 1;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -60,72 +50,27 @@ pub(crate) enum Format {
     MemoryViz,
 }
 
-/// A file that was opened.
-pub(crate) enum Input<R> {
-    Statistics(Vec<u8>),
-    Recording(R),
-}
-
-impl<R: Read + Seek> Input<R> {
-    /// Reads statistics. A recording, which can be larger than memory, is read as it
-    /// is needed.
-    fn of(mut file: R) -> io::Result<Input<R>> {
-        let mut bytes = Vec::new();
-        Read::by_ref(&mut file)
-            .take(START)
-            .read_to_end(&mut bytes)?;
-        if is_recording(&bytes) {
-            return Ok(Input::Recording(file));
+/// What a file holds in a form; of folded stacks at a moment, with every place or
+/// those that say who asked.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn in_form<R: Read + Seek>(
+    input: Input<R>,
+    format: Format,
+    (at, shows_all): (At, bool),
+    symbols: &mut Symbols,
+) -> Result<Vec<u8>, String> {
+    match format {
+        Format::Folded => {
+            let stacks = input.stacks(symbols)?.with_all(shows_all);
+            folded::text(&stacks, at).map(String::into_bytes)
         }
-        file.read_to_end(&mut bytes)?;
-        Ok(Input::Statistics(bytes))
-    }
-
-    fn stacks(self, symbols: &mut Symbols) -> Result<Stacks, String> {
-        match self {
-            Input::Statistics(bytes) => Stacks::of_file(&bytes, symbols),
-            Input::Recording(file) => recording::stacks(file, symbols),
+        Format::Perfetto => {
+            let steps = input.steps()?;
+            Ok(perfetto::text(&steps, perfetto::MOST).into_bytes())
         }
-    }
-
-    fn steps(self) -> Result<Steps, String> {
-        match self {
-            Input::Statistics(bytes) => Steps::of(&bytes),
-            Input::Recording(file) => recording::steps(file),
-        }
-    }
-
-    fn snapshot(self, symbols: &mut Symbols) -> Result<Made, String> {
-        match self {
-            Input::Statistics(bytes) => Made::of(&bytes, symbols),
-            Input::Recording(file) => {
-                recording::snapshot(file, recording::EVENTS as usize, symbols)
-            }
-        }
-    }
-
-    /// The result in a form; of folded stacks at a moment, with every place or those
-    /// that say who asked.
-    ///
-    /// # Errors
-    /// What is wrong with the file.
-    pub(crate) fn in_form(
-        self,
-        format: Format,
-        (at, shows_all): (At, bool),
-        symbols: &mut Symbols,
-    ) -> Result<Vec<u8>, String> {
-        match format {
-            Format::Folded => {
-                let stacks = self.stacks(symbols)?.with_all(shows_all);
-                folded::text(&stacks, at).map(String::into_bytes)
-            }
-            Format::Perfetto => {
-                let steps = self.steps()?;
-                Ok(perfetto::text(&steps, perfetto::MOST).into_bytes())
-            }
-            Format::MemoryViz => Ok(self.snapshot(symbols)?.pickle),
-        }
+        Format::MemoryViz => Ok(input.snapshot(symbols)?.pickle),
     }
 }
 
@@ -140,13 +85,7 @@ pub(super) fn export(arguments: &Arguments) -> u8 {
         }
     };
     symbols.notes().iter().for_each(say);
-    match written(&made, arguments.output.as_deref()) {
-        Ok(()) => 0,
-        Err(error) => {
-            say(error);
-            NOT_WRITTEN
-        }
-    }
+    written(&made, arguments.output.as_deref())
 }
 
 fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String> {
@@ -172,24 +111,24 @@ fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String>
     if *format == Format::MemoryViz && output.is_none() && stdout().is_terminal() {
         return Err("a snapshot is no text: give --output a name for it".to_owned());
     }
-    let named = |error: String| format!("{}: {error}", plain(&file.to_string_lossy()));
     let progress = Progress::reading([&**file].into_iter());
-    let opened = File::open(file).and_then(|file| Input::of(progress.over(file)));
-    let input = opened.map_err(|error| named(error.to_string()))?;
+    let opened = progress.open(file).and_then(Input::of);
+    let input = opened.map_err(|error| of_file(file, error))?;
     let which = (at.unwrap_or(At::Peak), *all_frames);
-    input.in_form(*format, which, symbols).map_err(named)
+    in_form(input, *format, which, symbols).map_err(|error| of_file(file, error))
 }
 
-/// A reader that has closed the pipe is no failure.
-fn written(bytes: &[u8], output: Option<&Path>) -> Result<(), String> {
-    if let Some(output) = output {
-        return write_whole(output, |out| out.write_all(bytes)).map_err(|error| error.to_string());
-    }
-    let mut out = stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(format!("standard output: {error}"))
+/// Writes a result to a file, or to standard output. Returns the exit status.
+fn written(bytes: &[u8], output: Option<&Path>) -> u8 {
+    let Some(output) = output else {
+        let mut out = stdout().lock();
+        return printed(out.write_all(bytes).and_then(|()| out.flush()));
+    };
+    match write_whole(output, |out| out.write_all(bytes)) {
+        Ok(()) => 0,
+        Err(error) => {
+            say(error);
+            NOT_WRITTEN
         }
-        _ => Ok(()),
     }
 }

@@ -15,7 +15,7 @@ use super::output::plain;
 /// The blanks between two columns.
 const GAP: usize = 2;
 
-/// Texts are broken to no less than this.
+/// Texts are broken to no less than this where their column says nothing else.
 const BROKEN: usize = 12;
 
 /// A column of a table.
@@ -25,6 +25,8 @@ pub(super) struct Column {
     pub(super) holds: Holds,
     /// Columns with the highest number are left out first; 0: never.
     pub(super) spare: u8,
+    /// Texts are broken to no less than this.
+    least: usize,
 }
 
 /// What stands in a column.
@@ -46,6 +48,7 @@ impl Column {
             head,
             holds,
             spare: 0,
+            least: BROKEN,
         }
     }
 
@@ -56,6 +59,7 @@ impl Column {
             head,
             holds,
             spare: 0,
+            least: BROKEN,
         }
     }
 
@@ -66,6 +70,7 @@ impl Column {
             head,
             holds,
             spare: 0,
+            least: BROKEN,
         }
     }
 
@@ -73,13 +78,28 @@ impl Column {
     pub(super) const fn spare(self, spare: u8) -> Column {
         Column { spare, ..self }
     }
+
+    /// The same, with its texts broken to no less than this.
+    pub(super) const fn least(self, least: usize) -> Column {
+        Column { least, ..self }
+    }
 }
 
-/// A table in the making. Each row has a cell for each column.
+/// A table in the making.
 pub(super) struct Grid<'a> {
     columns: &'a [Column],
-    rows: Vec<Vec<String>>,
+    rows: Vec<Row>,
 }
+
+enum Row {
+    /// A cell for each column.
+    Cells(Vec<String>),
+    /// The title of the rows below it.
+    Title(&'static str),
+}
+
+/// Stands for a title while the table is laid out; no cell has it.
+const TITLE: &str = "\u{1}";
 
 impl<'a> Grid<'a> {
     pub(super) fn new(columns: &'a [Column]) -> Grid<'a> {
@@ -89,12 +109,20 @@ impl<'a> Grid<'a> {
 
     pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells = cells.into_iter().map(|cell| plain(&cell));
-        self.rows.push(cells.collect());
+        self.rows.push(Row::Cells(cells.collect()));
+    }
+
+    /// Adds the title of a part, whose columns are as wide as those of the others.
+    pub(super) fn title(&mut self, title: &'static str) {
+        self.rows.push(Row::Title(title));
     }
 
     /// The columns that a column needs to be shown whole.
     fn need(&self, column: usize) -> usize {
-        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        let cells = self.rows.iter().filter_map(|row| match row {
+            Row::Cells(cells) => cells.get(column),
+            Row::Title(_) => None,
+        });
         let head = self.columns.get(column).map(|column| column.head);
         let widths = cells.map(|cell| display_width(cell));
         widths.chain(head.map(display_width)).max().unwrap_or(0)
@@ -104,21 +132,22 @@ impl<'a> Grid<'a> {
     /// fit.
     fn shown(&self, width: usize) -> Vec<(usize, Column)> {
         let mut shown: Vec<_> = self.columns.iter().copied().enumerate().collect();
-        let needed = |shown: &[(usize, Column)], most: usize| {
+        let needed = |shown: &[(usize, Column)], is_broken: bool| {
             let needs = shown.iter().map(|&(at, column)| match column.holds {
-                Holds::Text => self.need(at).min(most),
+                Holds::Text if is_broken => self.need(at).min(column.least),
+                Holds::Text => self.need(at),
                 Holds::Name | Holds::Number => self.need(at),
             });
             needs.sum::<usize>() + GAP * shown.len().saturating_sub(1)
         };
-        if needed(&shown, usize::MAX) <= width {
+        if needed(&shown, false) <= width {
             return shown;
         }
         loop {
             let spare = shown.iter().enumerate();
             let spare = spare.max_by_key(|(_, (_, column))| column.spare);
             match spare {
-                Some((at, (_, column))) if column.spare > 0 && needed(&shown, BROKEN) > width => {
+                Some((at, (_, column))) if column.spare > 0 && needed(&shown, true) > width => {
                     shown.remove(at);
                 }
                 _ => return shown,
@@ -167,7 +196,12 @@ impl<'a> Grid<'a> {
             table.add_row(of(&|at| head(at).to_owned()));
         }
         for row in &self.rows {
-            table.add_row(of(&|at| row.get(at).cloned().unwrap_or_default()));
+            match row {
+                Row::Cells(cells) => {
+                    table.add_row(of(&|at| cells.get(at).cloned().unwrap_or_default()))
+                }
+                Row::Title(_) => table.add_row([TITLE]),
+            };
         }
         for (place, &(at, kind)) in shown.iter().enumerate() {
             let gap = if place + 1 < shown.len() { GAP } else { 0 };
@@ -179,8 +213,16 @@ impl<'a> Grid<'a> {
                 }
             }
         }
+        let mut titles = self.rows.iter().filter_map(|row| match row {
+            Row::Title(title) => Some(title),
+            Row::Cells(_) => None,
+        });
         for line in table.lines() {
-            out.exact(format!("{:indent$}{line}", "").trim_end());
+            if line.trim() == TITLE {
+                titles.next().iter().for_each(|title| out.heading(title));
+            } else {
+                out.exact(format!("{:indent$}{line}", "").trim_end());
+            }
         }
     }
 }

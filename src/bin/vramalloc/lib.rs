@@ -11,14 +11,15 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
-//!    `library`, `child`, `notes`, `written`, `statistics`, `symbols`, `stacks`,
-//!    `families`, `pages`: the form of what is printed; the library's file, the
-//!    program that runs under it, and what its processes said and wrote, with the
-//!    names of functions; processes that run now.
-//! 2. `doctor`, `options`, `status`, `shells`, `diff`, `snapshot`: subcommands, and
-//!    what `vramalloc report --snapshot` writes.
-//! 3. `report`, `recording`, `export`, `order`: the subcommands of these names, and
-//!    those that ask something of a running process.
+//!    `library`, `child`, `notes`, `written`, `statistics`, `owners`, `symbols`,
+//!    `stacks`, `families`, `pages`: the form of what is printed; the library's
+//!    file, the program that runs under it, and what its processes said and wrote,
+//!    with the names of functions and libraries; processes that run now.
+//! 2. `doctor`, `options`, `status`, `shells`, `snapshot`: subcommands, and what
+//!    `vramalloc report --snapshot` writes.
+//! 3. `report`, `recording`, `input`, `diff`, `export`, `order`: the subcommands of
+//!    these names, those that ask something of a running process, and what is read
+//!    of statistics and recordings alike.
 //! 4. `run`: the subcommand, which also prints a report.
 //! 5. `parsers`: those of files, for tests.
 
@@ -29,12 +30,14 @@ mod export;
 mod families;
 mod gloss;
 mod grid;
+mod input;
 mod library;
 mod lines;
 mod notes;
 mod options;
 mod order;
 mod output;
+mod owners;
 mod pages;
 #[doc(hidden)]
 pub mod parsers;

@@ -5,6 +5,7 @@
 
 use std::fmt::{Display, Write};
 
+use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
 use super::output::plain;
@@ -68,7 +69,11 @@ impl Lines {
     /// Adds a name and a text about it.
     pub(super) fn fact(&mut self, name: &str, fact: impl Display) {
         let name = format!("  {:<width$}", plain(name), width = FACT - 2);
-        self.after(&name, FACT, &fact.to_string());
+        let width = display_width(&name);
+        // Further lines stand below the text where that leaves half of the room.
+        let is_roomy = width * 2 <= self.width;
+        let indent = if is_roomy { width } else { FACT };
+        self.after(&name, indent, &fact.to_string());
     }
 
     /// Adds a text after a beginning that may be coloured, and its further lines
@@ -82,23 +87,36 @@ impl Lines {
             .word_separator(WordSeparator::AsciiSpace)
             .word_splitter(WordSplitter::NoHyphenation)
             .wrap_algorithm(WrapAlgorithm::FirstFit);
-        for row in textwrap::wrap(&glued(&plain(text)), options) {
+        let room = (options.width).saturating_sub(indent.max(display_width(beginning)));
+        for row in textwrap::wrap(&glued(&plain(text), room), options) {
             let _ = writeln!(self.text, "{}", row.trim_end().replace(GLUE, " "));
         }
     }
 }
 
-/// A text with one blank between words; a number and its unit are one word.
-fn glued(text: &str) -> String {
+/// A text with one blank between words. One word are a number and its unit, and, where
+/// it fits into a line, a place of a call stack: `train.py:41 forward <`.
+fn glued(text: &str, room: usize) -> String {
     let mut out = String::with_capacity(text.len());
+    let mut before = "";
     for word in text.split(' ').filter(|word| !word.is_empty()) {
-        let is_unit = word.len() <= 4 && out.ends_with(|c: char| c.is_ascii_digit());
+        let is_unit = word.len() <= 4 && before.ends_with(|c: char| c.is_ascii_digit());
+        let is_place = is_line(before) && before.len() + word.len() + "  <".len() <= room;
         if !out.is_empty() {
-            out.push(if is_unit { GLUE } else { ' ' });
+            let is_end = word == "<" && before.len() + " <".len() <= room;
+            let is_one = is_unit || is_place || is_end;
+            out.push(if is_one { GLUE } else { ' ' });
         }
         out.push_str(word);
+        before = word;
     }
     out
+}
+
+/// Whether a word is a file and a line in it.
+fn is_line(word: &str) -> bool {
+    let parts = word.rsplit_once(':');
+    parts.is_some_and(|(file, line)| file.contains('.') && line.parse::<u32>().is_ok())
 }
 
 #[cfg(test)]
@@ -116,6 +134,23 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn a_line_of_a_file_stays_with_its_function_where_both_fit() {
+        let places = "train.py:41 forward < ".repeat(8);
+        let broken = |width: usize| {
+            let mut lines = Lines::wide(width);
+            lines.fact("held most", &places);
+            lines.after(&" ".repeat(24), 4, &places);
+            let rows = lines.text.lines().map(|row| row.trim_end().to_owned());
+            let rows: Vec<String> = rows.collect();
+            assert!(rows.iter().all(|row| row.len() <= width), "{rows:?}");
+            assert!(!rows.iter().any(|row| row.trim() == "<"), "{rows:?}");
+            rows.iter().any(|row| row.ends_with(":41"))
+        };
+        assert!((48..120).all(|width| !broken(width)));
+        assert!(broken(40));
     }
 
     #[test]

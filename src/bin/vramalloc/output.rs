@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::path::Path;
 
 use anstream::AutoStream;
 
@@ -10,6 +11,9 @@ use super::screen::HEADING;
 /// The exit status if the command was called wrongly or could not read its
 /// input.
 pub(crate) const USAGE: u8 = 2;
+
+/// The exit status if the result cannot be written.
+pub(crate) const NOT_WRITTEN: u8 = 1;
 
 /// Prints a message on standard error, if that is open.
 pub(crate) fn say(text: impl Display) {
@@ -27,14 +31,24 @@ pub(crate) fn plain(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")
 }
 
-/// Writes a result to standard output. Returns the exit status. A reader that
-/// has closed the pipe is no failure.
+/// What is wrong with a file, behind its name.
+pub(crate) fn of_file(path: &Path, wrong: impl Display) -> String {
+    format!("{}: {wrong}", plain(&path.to_string_lossy()))
+}
+
+/// Writes a result to standard output. Returns the exit status.
 pub(crate) fn show(text: &str) -> u8 {
     let mut out = AutoStream::auto(io::stdout().lock());
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// The exit status once a result was written to standard output, or was not. A
+/// reader that has closed the pipe is no failure.
+pub(crate) fn printed(result: io::Result<()>) -> u8 {
+    match result {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             say(format_args!("standard output: {error}"));
-            1
+            NOT_WRITTEN
         }
         _ => 0,
     }

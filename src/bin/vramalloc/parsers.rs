@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::doctor::{cache, image, loader, preloads, program};
-use crate::export::{Format, Input};
+use crate::export::{Format, in_form};
+use crate::input::Input;
 use crate::screen::HEADING;
 use crate::snapshot::made;
 use crate::stacks::At;
@@ -43,9 +44,14 @@ pub fn report(files: &[&[u8]], form: Form) -> (String, Vec<String>) {
         Form::Merged => report::merged(files),
         Form::Json => report::together(files),
     };
+    (uncoloured(&text), errors)
+}
+
+/// A text without our own colours.
+fn uncoloured(text: &str) -> String {
     let (begins, ends) = (HEADING.render(), HEADING.render_reset());
     let text = text.replace(&begins.to_string(), "");
-    (text.replace(&ends.to_string(), ""), errors)
+    text.replace(&ends.to_string(), "")
 }
 
 /// A snapshot as `vramalloc report` writes it for PyTorch's viewer.
@@ -72,7 +78,7 @@ pub fn snapshot(data: &[u8]) -> Result<SnapshotFiles, String> {
 
 /// What `vramalloc recording` makes of a file.
 pub struct RecordingTexts {
-    /// The summary.
+    /// The summary, without its own colours.
     pub summary: String,
     /// Each event as a line of JSON.
     pub json_lines: String,
@@ -99,11 +105,11 @@ pub fn recording(data: &[u8]) -> Result<RecordingTexts, String> {
     };
     let exported = |format| {
         let input = Input::Recording(Cursor::new(data));
-        input.in_form(format, (At::Peak, false), &mut Symbols::none())
+        in_form(input, format, (At::Peak, false), &mut Symbols::none())
     };
     let snapshot = recording::snapshot(Cursor::new(data), 1000, &mut Symbols::none());
     Ok(RecordingTexts {
-        summary: recording::summary(Cursor::new(data), "file")?,
+        summary: uncoloured(&recording::summary(Cursor::new(data), "file")?),
         json_lines: lines(recording::DumpForm::JsonLines)?,
         csv: lines(recording::DumpForm::Csv)?,
         snapshot: snapshot.map(|made| SnapshotFiles {

@@ -59,9 +59,9 @@ impl Progress {
         self.all(io::stdin().lock())
     }
 
-    /// The same file, which the bar follows.
-    pub(super) fn over(&self, file: File) -> ProgressBarIter<File> {
-        self.bar.wrap_read(file)
+    /// A file, which the bar follows.
+    pub(super) fn open(&self, path: &Path) -> io::Result<ProgressBarIter<File>> {
+        Ok(self.bar.wrap_read(File::open(path)?))
     }
 
     fn all(&self, from: impl Read) -> io::Result<Vec<u8>> {

@@ -1,5 +1,5 @@
 //! `vramalloc recording`: what the option `record` wrote, in words, line by line or as
-//! a snapshot around the peak; and what `vramalloc export` writes of it.
+//! a snapshot around the peak; and what other subcommands read of it.
 //!
 //! A file may come from anywhere, and be cut off anywhere: what can be read of it is
 //! told, and what cannot. Cost: one pass over the file, for a snapshot two; in memory
@@ -16,13 +16,13 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use vramalloc_core::recording::RecordReader;
 
-use super::output::{USAGE, plain, say, show};
+use super::output::{USAGE, of_file, plain, printed, say, show};
 use super::progress::Progress;
 use super::snapshot::made::Made;
 use super::snapshot::steps::Steps;
-use super::stacks::Stacks;
 use super::symbols::Symbols;
 pub(crate) use dump::DumpForm;
 
@@ -36,7 +36,7 @@ A program that runs with the option record writes such a file:
   vramalloc run --option record=%e.%p.rec -- python train.py
   vramalloc recording python3.42.rec
 
-A recording that is cut off, or whose program was killed, is read up to its last
+A recording that is cut off, or whose program was killed, is read up to its last \
 whole event. docs/recording.md says what the lines mean.";
 
 #[derive(clap::Args)]
@@ -83,16 +83,15 @@ pub(crate) fn recording(arguments: &Arguments) -> u8 {
         _ => told(file),
     };
     told.unwrap_or_else(|error| {
-        say(format_args!("{}: {error}", file.display()));
+        say(of_file(file, error));
         USAGE
     })
 }
 
 /// A recording, and the bar that shows how much of it was read.
 fn opened(path: &Path) -> Result<(Progress, impl Read + Seek), String> {
-    let file = File::open(path).map_err(|error| error.to_string())?;
     let progress = Progress::reading([path].into_iter());
-    let file = progress.over(file);
+    let file = progress.open(path).map_err(|error| error.to_string())?;
     Ok((progress, file))
 }
 
@@ -108,13 +107,7 @@ fn lines(file: &Path, form: DumpForm) -> Result<u8, String> {
     let file = File::open(file).map_err(|error| error.to_string())?;
     let mut out = BufWriter::new(io::stdout().lock());
     let ended = dumped(file, form, &mut out)?;
-    Ok(match ended.and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            say(format_args!("standard output: {error}"));
-            1
-        }
-        _ => 0,
-    })
+    Ok(printed(ended.and_then(|()| out.flush())))
 }
 
 /// The summary of a recording of this name.
@@ -164,13 +157,12 @@ pub(crate) fn snapshot<R: Read + Seek>(
     Made::of(statistics.to_string().as_bytes(), symbols)
 }
 
-/// The call stacks of device memory, with what they held.
+/// Who held device memory, and how much, in the form of statistics.
 ///
 /// # Errors
 /// What is wrong with the file.
-pub(crate) fn stacks<R: Read + Seek>(file: R, symbols: &mut Symbols) -> Result<Stacks, String> {
-    let statistics = callers::statistics(file)?;
-    Stacks::of_file(statistics.to_string().as_bytes(), symbols)
+pub(crate) fn statistics<R: Read + Seek>(file: R) -> Result<Value, String> {
+    callers::statistics(file)
 }
 
 /// How much each device held over time.

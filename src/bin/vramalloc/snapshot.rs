@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use vramalloc_core::stats::write_whole;
 
 use self::made::Made;
-use super::output::{USAGE, say, show};
+use super::output::{NOT_WRITTEN, USAGE, of_file, say, show};
 use super::progress::Progress;
 use super::symbols::Symbols;
 
@@ -64,7 +64,7 @@ pub(super) fn write(
     match make() {
         Ok(made) => written(targets, &made),
         Err(error) => {
-            say(format_args!("{}: {error}", file.display()));
+            say(of_file(file, error));
             USAGE
         }
     }
@@ -76,7 +76,7 @@ fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {
         let Some(target) = target else { continue };
         if let Err(error) = write_whole(target, |out| out.write_all(contents)) {
             say(error);
-            return 1;
+            return NOT_WRITTEN;
         }
         names.push(target.display().to_string());
     }

@@ -5,8 +5,9 @@
 //! and each row gives the reason.
 
 use super::super::Settings;
+use super::super::names::boolean;
 use super::super::torch::{reserve, reserves};
-use super::super::value::{boolean, mebibytes, number, up_to};
+use super::super::value::{mebibytes, number, up_to};
 use super::{BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, OptionRow, Reading, Role, Torch, kept};
 
 /// Reads a boolean for an option without an effect.

@@ -1,11 +1,14 @@
 //! Options of our own.
 
+use super::super::names::{
+    COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STACKS, STRATEGIES, WHEN_FULL,
+    name_of, named,
+};
 use super::super::scheduler;
 use super::super::value::{
-    COUNTED, FREE_SYNCS, IMPORTS, LIMITED, ON_OFF, OOM_REPORTS, STACKS, STRATEGIES, WHEN_FULL,
-    decay, folder, limit, millis, name_of, named, optional_share, optional_size, pattern,
-    record_size, seconds, show_decay, show_optional_share, show_optional_size, show_pattern,
-    show_thread_cache, size, size_meant, thread_cache, up_to,
+    decay, folder, limit, millis, optional_share, optional_size, pattern, record_size, seconds,
+    show_decay, show_optional_share, show_optional_size, show_pattern, show_thread_cache, size,
+    size_meant, thread_cache, up_to,
 };
 use super::{BLANK, OptionRow, Role, SHARE, set};
 use crate::config::StatsTarget;

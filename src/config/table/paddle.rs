@@ -1,8 +1,9 @@
 //! Options that bear the names of Paddle's flags.
 
+use super::super::names::{STRATEGIES, boolean, named, show_boolean};
 use super::super::value::{
-    STRATEGIES, boolean, fraction, garbage, group_mib, mebibytes, millis, named,
-    optional_mebibytes, show_boolean, show_garbage, show_mebibytes, whole,
+    fraction, garbage, group_mib, mebibytes, millis, optional_mebibytes, show_garbage,
+    show_mebibytes, whole,
 };
 use super::super::{DeviceShare, Fill, FreeSync, StrategyKind};
 use super::{

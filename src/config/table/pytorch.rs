@@ -1,9 +1,10 @@
 //! Options that bear the names of PyTorch's keys.
 
+use super::super::names::{SWITCH, boolean, name_of, named, show_boolean};
 use super::super::torch::{divisions, show_divisions};
 use super::super::value::{
-    NONE, SWITCH, boolean, fraction, mebibytes_or_none, name_of, named, optional_mebibytes,
-    power_of_two, show_boolean, show_mebibytes, show_mebibytes_or_none, show_number_or_none,
+    NONE, fraction, mebibytes_or_none, optional_mebibytes, power_of_two, show_mebibytes,
+    show_mebibytes_or_none, show_number_or_none,
 };
 use super::super::{DeviceShare, Settings};
 use super::{BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, MEBIBYTES_OR_NONE, OptionRow, Role, Torch, set};

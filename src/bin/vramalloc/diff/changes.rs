@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::read::{Side, StackHeld};
+use super::read::{RankName, Side, StackHeld};
 
 /// A quantity on both sides, in bytes.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -73,9 +73,7 @@ impl Changes {
             before: named(before),
             after: named(after),
             peaks: peaks(before, after),
-            owners: changed(&before.owners, &after.owners, |owner| OwnerOf {
-                owner: owner.clone(),
-            }),
+            owners: owners(before, after),
             sizes: changed(&before.sizes, &after.sizes, |&largest| SizeOf {
                 up_to_bytes: (largest != u64::MAX).then_some(largest),
             }),
@@ -109,16 +107,27 @@ impl Changes {
     }
 }
 
+/// Where the library of one side did not tell of owners, nothing is known of a change.
+fn owners(before: &Side, after: &Side) -> Vec<Change<OwnerOf>> {
+    if before.owners.is_empty() || after.owners.is_empty() {
+        return Vec::new();
+    }
+    changed(&before.owners, &after.owners, |owner| OwnerOf {
+        owner: owner.clone(),
+    })
+}
+
 /// The peaks of each device.
 fn peaks(before: &Side, after: &Side) -> Vec<Change<PeakOf>> {
-    let devices: BTreeSet<&(String, u64)> = before.peaks.keys().chain(after.peaks.keys()).collect();
+    let devices: BTreeSet<&(RankName, u64)> =
+        before.peaks.keys().chain(after.peaks.keys()).collect();
     let mut peaks = Vec::new();
     for key in devices {
         let of = |side: &Side| side.peaks.get(key).copied().unwrap_or_default();
         let (one, other) = (of(before), of(after));
         let mut peak = |of, before, after| {
             let what = PeakOf {
-                rank: key.0.clone(),
+                rank: key.0.text.clone(),
                 device: key.1,
                 of,
                 is_over: false,

@@ -5,15 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde_json::Value;
 
-use super::super::output::plain;
+use super::super::input::Input;
+use super::super::output::{of_file, plain};
+use super::super::owners::Owned;
+use super::super::progress::Progress;
 use super::super::stacks::{At, CallStacks, OldStacks, Stacks};
 use super::super::statistics;
 use super::super::symbols::Symbols;
-
-/// Who holds memory of which that is not known.
-const UNKNOWN: &str = "not known";
 
 /// The part of a file that is compared.
 #[derive(Deserialize)]
@@ -27,7 +26,7 @@ struct Run {
     #[serde(default)]
     families: Vec<Family>,
     #[serde(default)]
-    owners: Value,
+    owners: Vec<Owned>,
     call_stacks: Option<CallStacks>,
     snapshot: Option<OldStacks>,
 }
@@ -39,8 +38,6 @@ struct Context {
     reserved_bytes: Level,
     #[serde(default)]
     size_classes: Vec<Sizes>,
-    #[serde(default)]
-    owners: Value,
 }
 
 #[derive(Copy, Clone, Deserialize)]
@@ -59,6 +56,20 @@ struct Sizes {
 struct Family {
     device: u64,
     bytes: Level,
+}
+
+/// A rank. Those that are numbers come in their order.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct RankName {
+    number: u64,
+    pub(super) text: String,
+}
+
+impl RankName {
+    fn new(text: String) -> RankName {
+        let number = text.parse().unwrap_or(u64::MAX);
+        RankName { number, text }
+    }
 }
 
 /// The peaks of one device. If it had several contexts, or a rank several
@@ -86,9 +97,12 @@ pub(super) struct Side {
     pub(super) programs: BTreeSet<String>,
     /// Whether it is a folder, whose files are told apart by their ranks.
     is_folder: bool,
-    ranks: BTreeSet<String>,
+    /// Whether it is a recording, which tells neither of owners nor of what went past
+    /// the pool.
+    is_recording: bool,
+    ranks: BTreeSet<RankName>,
     /// By rank and device.
-    pub(super) peaks: BTreeMap<(String, u64), Peaks>,
+    pub(super) peaks: BTreeMap<(RankName, u64), Peaks>,
     /// By owner, when the most was live; empty if the library did not tell.
     pub(super) owners: BTreeMap<String, u64>,
     /// By the largest request of the class, when the most was live.
@@ -109,21 +123,31 @@ impl Side {
             stacks: Some(BTreeMap::new()),
             ..Side::default()
         };
-        let named =
-            |path: &Path, error: String| format!("{}: {error}", plain(&path.to_string_lossy()));
-        if !side.is_folder {
-            let run = parse(path).map_err(|error| named(path, error))?;
-            side.add(run, symbols);
-            return Ok(side);
-        }
-        for file in files(path).map_err(|error| named(path, error))? {
-            let run = parse(&file).map_err(|error| named(&file, error))?;
+        let files = match side.is_folder {
+            true => files(path).map_err(|error| of_file(path, error))?,
+            false => vec![path.to_owned()],
+        };
+        let progress = Progress::reading(files.iter().map(|file| &**file));
+        for file in &files {
+            let run = side
+                .open(file, &progress)
+                .map_err(|error| of_file(file, error))?;
             side.add(run, symbols);
         }
         match side.ranks.is_empty() {
-            true => Err(named(path, "no file that ends in .json".to_owned())),
+            true => Err(of_file(path, "no file that ends in .json".to_owned())),
             false => Ok(side),
         }
+    }
+
+    fn open(&mut self, path: &Path, progress: &Progress) -> Result<Run, String> {
+        let input = progress.open(path).and_then(Input::of);
+        let input = input.map_err(|error| error.to_string())?;
+        self.is_recording = matches!(input, Input::Recording(_));
+        if self.is_folder && self.is_recording {
+            return Err("a recording; compare recordings one by one".to_owned());
+        }
+        statistics::read(&input.into_statistics()?)
     }
 
     fn add(&mut self, run: Run, symbols: &mut Symbols) {
@@ -134,6 +158,7 @@ impl Side {
         } else {
             String::new()
         };
+        let rank = RankName::new(rank);
         let mut peaks = |device: u64, change: &dyn Fn(&mut Peaks)| {
             change(self.peaks.entry((rank.clone(), device)).or_default());
         };
@@ -149,9 +174,11 @@ impl Side {
             });
         }
         self.ranks.insert(rank);
-        add_owners(&run.owners, &mut self.owners);
+        for one in &run.owners {
+            let sum = self.owners.entry(plain(one.called())).or_default();
+            *sum = sum.saturating_add(one.peak_bytes);
+        }
         for context in &run.arenas {
-            add_owners(&context.owners, &mut self.owners);
             for class in &context.size_classes {
                 let largest = class.up_to_bytes.unwrap_or(u64::MAX);
                 let bytes = self.sizes.entry(largest).or_default();
@@ -189,29 +216,26 @@ impl Side {
     /// # Errors
     /// One line that says what differs.
     pub(super) fn fits(&self, other: &Side) -> Result<(), String> {
-        if self.is_folder == other.is_folder && self.ranks == other.ranks {
+        let kind = |side: &Side| (side.is_folder, side.is_recording);
+        if kind(self) == kind(other) && self.ranks == other.ranks {
             return Ok(());
         }
         let what = |side: &Side| {
-            let ranks: Vec<&str> = side.ranks.iter().map(String::as_str).collect();
-            match (side.is_folder, ranks.as_slice()) {
-                (false, _) => "one file".to_owned(),
-                (true, [rank]) => format!("a folder with rank {rank}"),
-                (true, ranks) => format!("a folder with ranks {}", ranks.join(", ")),
+            let ranks: Vec<&str> = side.ranks.iter().map(|rank| &*rank.text).collect();
+            match (kind(side), ranks.as_slice()) {
+                ((_, true), _) => "a recording".to_owned(),
+                ((false, _), _) => "one file of statistics".to_owned(),
+                ((true, _), [rank]) => format!("a folder with rank {rank}"),
+                ((true, _), ranks) => format!("a folder with ranks {}", ranks.join(", ")),
             }
         };
         let (one, two) = (what(self), what(other));
         Err(format!(
-            "{} is {one}, and {} is {two}: compare a file with a file, or folders with the same \
-             ranks",
+            "{} is {one}, and {} is {two}: compare statistics with statistics, a recording with a \
+             recording, or folders with the same ranks",
             self.name, other.name
         ))
     }
-}
-
-fn parse(path: &Path) -> Result<Run, String> {
-    let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    statistics::read(&bytes)
 }
 
 /// The files of a folder that can be statistics, in the order of their names.
@@ -223,44 +247,4 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
         .collect();
     files.sort();
     Ok(files)
-}
-
-/// Adds the owners of a list, which may be by device.
-fn add_owners(value: &Value, sums: &mut BTreeMap<String, u64>) {
-    if let Some(list) = value.as_array() {
-        list.iter().for_each(|one| add_owners(one, sums));
-    }
-    let name = match value.get("owner") {
-        Some(Value::String(name)) => Some(plain(name)),
-        Some(Value::Null) => Some(UNKNOWN.to_owned()),
-        _ => None,
-    };
-    if let Some(name) = name {
-        let bytes = value.get("peak_bytes").and_then(Value::as_u64).unwrap_or(0);
-        let sum = sums.entry(name).or_default();
-        *sum = sum.saturating_add(bytes);
-    }
-    if let Some(inner) = value.get("owners") {
-        add_owners(inner, sums);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn owners_are_found_in_each_form() {
-        let mut sums = BTreeMap::new();
-        let text = r#"[{"owner":"PyTorch","bytes":1,"peak_bytes":2},
-            {"device":1,"owners":[{"owner":"PyTorch","peak_bytes":3},{"owner":"NCCL"}]},
-            [{"owner":"NCCL","peak_bytes":5}], 7, {"owner":8},
-            {"owner":null,"peak_bytes":1}]"#;
-        add_owners(&serde_json::from_str(text).unwrap(), &mut sums);
-        let expected = [("NCCL", 5), ("PyTorch", 5), (UNKNOWN, 1)];
-        let expected = expected.map(|(name, bytes)| (name.to_owned(), bytes));
-        assert_eq!(sums, BTreeMap::from(expected));
-        add_owners(&Value::Null, &mut sums);
-        assert_eq!(sums.len(), 3);
-    }
 }

@@ -1,8 +1,9 @@
 //! Differences in words.
 
+use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
 use super::super::units::{bytes, percent};
-use super::changes::{Change, Changes, SideName};
+use super::changes::{Change, Changes, OwnerOf, SideName, SizeOf};
 
 /// How many lines a list has at most.
 const MOST: usize = 10;
@@ -16,37 +17,10 @@ pub(super) fn text(changes: &Changes) -> String {
         out.item("They are of different programs.");
     }
     out.exact("");
-    out.exact(format_args!(
-        "{:<26}{:>12}{:>12}{:>13}",
-        "peaks", "A", "B", "change"
-    ));
-    for peak in &changes.peaks {
-        let rank = match &*peak.what.rank {
-            "" => String::new(),
-            rank => format!("rank {rank} "),
-        };
-        let name = format!("{rank}device {} {}", peak.what.device, peak.what.of);
-        let over = if peak.what.is_over { "  over" } else { "" };
-        line(&name, peak, over, &mut out);
-    }
     if changes.peaks.is_empty() {
-        out.exact("  no device memory on either side");
+        out.exact("no device memory on either side");
     }
-    list(
-        "by owner, when the most was live",
-        &changes.owners,
-        &mut out,
-        |one| one.owner.clone(),
-    );
-    list(
-        "by size, when the most was live",
-        &changes.sizes,
-        &mut out,
-        |one| match one.up_to_bytes {
-            Some(largest) => format!("up to {}", bytes(largest)),
-            None => "larger".to_owned(),
-        },
-    );
+    table(changes).write_quietly(2, &mut out);
     if let Some(stacks) = &changes.stacks {
         by_stack(stacks, &mut out, |one| &one.stack);
     }
@@ -61,40 +35,86 @@ fn side(letter: &str, named: &SideName, out: &mut Lines) {
     );
 }
 
-fn line<What>(name: &str, change: &Change<What>, remark: &str, out: &mut Lines) {
+const TABLE: [Column; 6] = [
+    Column::text("").least(22),
+    Column::number("A"),
+    Column::number("B"),
+    Column::number("change"),
+    Column::number("").spare(1),
+    Column::name(""),
+];
+
+/// All but the call stacks.
+fn table(changes: &Changes) -> Grid<'static> {
+    let mut grid = Grid::new(&TABLE);
+    if !changes.peaks.is_empty() {
+        grid.title("peaks");
+    }
+    for peak in &changes.peaks {
+        let rank = match &*peak.what.rank {
+            "" => String::new(),
+            rank => format!("rank {rank} "),
+        };
+        let name = format!("{rank}device {} {}", peak.what.device, peak.what.of);
+        let over = if peak.what.is_over { "over" } else { "" };
+        row(name, peak, over, &mut grid);
+    }
+    let owner = |one: &OwnerOf| one.owner.clone();
+    list(
+        "by owner, when the most was live",
+        &changes.owners,
+        &mut grid,
+        owner,
+    );
+    let size = |one: &SizeOf| match one.up_to_bytes {
+        Some(largest) => format!("up to {}", bytes(largest)),
+        None => "larger".to_owned(),
+    };
+    list(
+        "by size, when the most was live",
+        &changes.sizes,
+        &mut grid,
+        size,
+    );
+    grid
+}
+
+fn row<What>(name: String, change: &Change<What>, remark: &str, grid: &mut Grid<'_>) {
     let (before, after) = (change.before, change.after);
-    let line = format!(
-        "  {name:<24}{:>12}{:>12}{:>13}{:>10}{remark}",
+    grid.row([
+        name,
         bytes(before),
         bytes(after),
         signed(before, after),
         share(before, after),
-    );
-    out.exact(line.trim_end());
+        remark.to_owned(),
+    ]);
 }
 
 /// A list of what changed, if anything did.
 fn list<What>(
-    name: &str,
+    title: &'static str,
     changes: &[Change<What>],
-    out: &mut Lines,
+    grid: &mut Grid<'_>,
     told: impl Fn(&What) -> String,
 ) {
     if changes.is_empty() {
         return;
     }
-    out.exact(name);
+    grid.title(title);
     for change in changes.iter().take(MOST) {
-        line(&told(&change.what), change, "", out);
+        row(told(&change.what), change, "", grid);
     }
-    more(changes.len(), out);
+    if let Some(more) = more(changes.len()) {
+        grid.row([more]);
+    }
 }
 
 fn by_stack<What>(changes: &[Change<What>], out: &mut Lines, told: impl Fn(&What) -> &str) {
     if changes.is_empty() {
         return;
     }
-    out.exact("by call stack, when the most was live");
+    out.heading("by call stack, when the most was live");
     for change in changes.iter().take(MOST) {
         let (before, after) = (change.before, change.after);
         let from = match before {
@@ -104,14 +124,15 @@ fn by_stack<What>(changes: &[Change<What>], out: &mut Lines, told: impl Fn(&What
         let name = format!("{:>12} {:>16}  ", signed(before, after), from);
         out.fact(&name, told(&change.what));
     }
-    more(changes.len(), out);
+    if let Some(more) = more(changes.len()) {
+        out.exact(format_args!("  {more}"));
+    }
 }
 
-fn more(all: usize, out: &mut Lines) {
-    match all.saturating_sub(MOST) {
-        0 => {}
-        rest => out.exact(format_args!("  {rest} more changed less")),
-    }
+/// What is said of those that are not shown.
+fn more(all: usize) -> Option<String> {
+    let rest = all.checked_sub(MOST).filter(|&rest| rest > 0)?;
+    Some(format!("{rest} more changed less"))
 }
 
 /// By how much, with a sign.

@@ -1,15 +1,17 @@
-//! The call stacks of a recording, and what they held, in the form of the statistics'
-//! `call_stacks`.
+//! The call stacks of a recording, and who held memory at the peak, in the form of
+//! statistics.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
 
 use serde_json::{Value, json};
+use vramalloc_core::Bytes;
 use vramalloc_core::recording::{Entry, Found, Mark, RecordFrame, RecordReader};
-use vramalloc_core::stats::SCHEMA;
+use vramalloc_core::stats::{SCHEMA, SIZE_CLASSES, size_class, size_class_limit};
 
-use super::books::Books;
+use super::books::{Books, DEVICE, Sum, Where};
+use super::summary::Of;
 
 /// The call stacks that were told of.
 #[derive(Default)]
@@ -84,9 +86,9 @@ impl Told {
     }
 }
 
-/// Statistics with the call stacks of device memory: what they held when they all
-/// together held most, and in the end, and what failed. Without any stack there are
-/// none.
+/// Statistics with the peaks of devices, and what call stacks and sizes held when all
+/// devices together held most; of call stacks also what they held in the end, and what
+/// failed. Without any stack there are none.
 ///
 /// # Errors
 /// What is wrong with the file.
@@ -94,12 +96,12 @@ pub(super) fn statistics<R: Read + Seek>(mut file: R) -> Result<Value, String> {
     let peak = peak(&mut file)?;
     let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
     let (mut books, mut told) = (Books::default(), Told::default());
-    let mut at_peak = Weights::new();
+    let (mut at_peak, mut sizes) = (Weights::new(), Sizes::new());
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         books.enter(&entry);
         told.enter(&entry);
         if books.entries == peak {
-            at_peak = held(&books);
+            (at_peak, sizes) = (held(&books), by_size(&books));
         }
     }
     let mut call_stacks = told.written();
@@ -108,9 +110,51 @@ pub(super) fn statistics<R: Read + Seek>(mut file: R) -> Result<Value, String> {
         keys.insert("live".to_owned(), listed(&held(&books)));
         keys.insert("failed".to_owned(), listed(&told.failed));
     }
-    let call_stacks = Some(call_stacks).filter(|_| !told.stacks.is_empty());
-    let began = books.first_us.unwrap_or(0) / 1000;
-    Ok(json!({ "schema": SCHEMA, "started_unix_ms": began, "call_stacks": call_stacks }))
+    let of = Of::read(reader.text());
+    Ok(json!({
+        "schema": SCHEMA,
+        "program": of.program,
+        "rank": of.rank,
+        "started_unix_ms": books.first_us.unwrap_or(0) / 1000,
+        "arenas": arenas(&books, &sizes),
+        "call_stacks": Some(call_stacks).filter(|_| !told.stacks.is_empty()),
+    }))
+}
+
+/// The bytes that requests of each size class held of each device.
+type Sizes = BTreeMap<(u32, usize), u64>;
+
+fn by_size(books: &Books) -> Sizes {
+    let mut sizes = Sizes::new();
+    for ((arena, _), held) in &books.blocks {
+        if let Some(device) = books.device(*arena).filter(|_| !held.waits) {
+            let class = size_class(Bytes::new(held.size));
+            let bytes = sizes.entry((device, class)).or_default();
+            *bytes = bytes.saturating_add(held.size);
+        }
+    }
+    sizes
+}
+
+/// The devices.
+fn arenas(books: &Books, sizes: &Sizes) -> Vec<Value> {
+    let devices = books.sums.iter().filter(|((place, _), _)| place == DEVICE);
+    let one = |((_, device), sum): (&Where, &Sum)| {
+        let device = (*device)?;
+        let classes = sizes.range((device, 0)..(device, SIZE_CLASSES));
+        let classes = classes.map(|(&(_, class), bytes)| {
+            // The last has no bound.
+            let bound = (class + 1 < SIZE_CLASSES).then(|| size_class_limit(class).get());
+            json!({ "up_to_bytes": bound, "peak_bytes": bytes })
+        });
+        Some(json!({
+            "device": device,
+            "live_bytes": { "peak": sum.peak },
+            "reserved_bytes": { "peak": sum.reserved_peak },
+            "size_classes": classes.collect::<Vec<Value>>(),
+        }))
+    };
+    devices.filter_map(one).collect()
 }
 
 /// After how many entries devices together held most.

@@ -17,7 +17,7 @@ pub(super) struct Of {
     #[serde(default)]
     host: String,
     #[serde(default)]
-    rank: String,
+    pub(super) rank: String,
 }
 
 impl Of {
@@ -40,13 +40,10 @@ pub(super) fn text<R: std::io::Read + std::io::Seek>(
         "" | "0" => String::new(),
         rank => format!(", rank {rank}"),
     };
-    out.wrapped(
-        format_args!(
-            "{name}: {} (process {} on {}{rank})",
-            of.program, of.pid, of.host
-        ),
-        2,
-    );
+    out.heading(format_args!(
+        "{name}: {} (process {} on {}{rank})",
+        of.program, of.pid, of.host
+    ));
     let span_us = books.last_us.saturating_sub(books.first_us.unwrap_or(0));
     out.fact(
         "events",
@@ -126,12 +123,12 @@ fn place((kind, device): &Where, sum: &Sum, books: &Books, out: &mut Lines) {
         ("pageable", _) => "pageable host memory".to_owned(),
         _ => "an arena that the recording does not tell of".to_owned(),
     };
-    out.wrapped(title, 2);
+    out.heading(title);
     let after = sum.peak_us.saturating_sub(books.first_us.unwrap_or(0));
     out.fact(
         "most live",
         format_args!(
-            "{} in {}, after {}; {} reserved at the most",
+            "{} in {}, after {}; at most {} reserved",
             units::bytes(sum.peak),
             units::count(sum.peak_blocks, "block"),
             units::duration(after.saturating_mul(1000)),

@@ -10,11 +10,12 @@ use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use vramalloc_core::stats::Metric;
 
+use super::super::owners::Owned;
 use super::super::stacks::{CallStacks, Stacks};
 use super::super::statistics::{self, Setting};
 use super::super::symbols::Symbols;
 use super::ooms::Oom;
-use super::owners::{Elsewhere, Owned};
+use super::owners::Elsewhere;
 use super::past::{self, Imported, Taken};
 use super::spread::Pieces;
 
@@ -41,11 +42,10 @@ pub(super) struct File {
     pub(super) warnings: Vec<String>,
     /// Whether lanes serve streams, or why not; `None` in older files.
     pub(super) lanes: Option<String>,
-    /// What went past the pool, by device and family; as the next, none in older
-    /// files.
+    /// What went past the pool, by device and family; none in older files.
     #[serde(default, rename = "families")]
     pub(super) past: Vec<Taken>,
-    /// Memory that came from elsewhere.
+    /// Memory that came from elsewhere; none in older files.
     #[serde(default)]
     pub(super) imports: Vec<Imported>,
     pub(super) arenas: Vec<Arena>,

@@ -23,6 +23,7 @@ pub(super) fn tell(stacks: &Stacks, out: &mut Lines) {
     let Some(said) = stacks.said() else {
         return;
     };
+    out.exact("");
     out.heading("who held memory, by call stack");
     if said.sample_bytes > 0 {
         out.item(format_args!(

@@ -14,20 +14,6 @@ use super::super::lines::Lines;
 use super::super::units::bytes;
 use super::file::File;
 
-/// What one library of the program holds of one device.
-#[derive(Deserialize)]
-pub(super) struct Owned {
-    device: u64,
-    /// Its file's name; `None`: not known.
-    owner: Option<String>,
-    #[serde(default)]
-    bytes: u64,
-    #[serde(default)]
-    peak_bytes: u64,
-    #[serde(default)]
-    past_pool_bytes: u64,
-}
-
 /// What is in use of a device and not this process's.
 #[derive(Deserialize)]
 pub(super) struct Elsewhere {
@@ -44,41 +30,8 @@ pub(super) struct Owner {
     pub(super) past_pool_bytes: u64,
 }
 
-/// What users call libraries, by how their files' names begin.
-const NAMES: [(&str, &str); 20] = [
-    ("libc10_cuda", "PyTorch"),
-    ("libtorch", "PyTorch"),
-    ("libnccl", "NCCL"),
-    ("libcublas", "cuBLAS"),
-    ("libcudnn", "cuDNN"),
-    ("libcufft", "cuFFT"),
-    ("libcurand", "cuRAND"),
-    ("libcusolver", "cuSOLVER"),
-    ("libcusparse", "cuSPARSE"),
-    ("libnvshmem", "NVSHMEM"),
-    ("libnvinfer", "TensorRT"),
-    ("libonnxruntime", "ONNX Runtime"),
-    ("libpaddle", "Paddle"),
-    ("libphi", "Paddle"),
-    ("libtensorflow", "TensorFlow"),
-    ("xla_cuda", "JAX"),
-    ("libjax", "JAX"),
-    ("libggml", "llama.cpp"),
-    ("librmm", "RMM"),
-    ("libfaiss", "faiss"),
-];
-
 /// What has no file of the process.
 const REST: &str = "CUDA itself and others";
-
-/// What a user calls the library with this file name.
-fn called(owner: Option<&str>) -> &str {
-    let Some(owner) = owner else {
-        return "not known";
-    };
-    let known = NAMES.iter().find(|(start, _)| owner.starts_with(start));
-    known.map_or(owner, |&(_, name)| name)
-}
 
 impl Owner {
     /// The most that it can have held at once, as far as is known.
@@ -117,7 +70,7 @@ pub(super) fn summed(owners: impl Iterator<Item = Owner>) -> Vec<Owner> {
 pub(super) fn on(file: &File, device: u64) -> Vec<Owner> {
     let here = file.owners.iter().filter(|one| one.device == device);
     summed(here.map(|one| Owner {
-        owner: called(one.owner.as_deref()).to_owned(),
+        owner: one.called().to_owned(),
         bytes: one.bytes,
         peak_bytes: one.peak_bytes,
         past_pool_bytes: one.past_pool_bytes,
@@ -206,16 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_have_the_names_that_users_know() {
-        for (file, name) in [
-            ("libc10_cuda.so", "PyTorch"),
-            ("libcublasLt.so.12", "cuBLAS"),
-            ("libmine.so", "libmine.so"),
-            ("others", "others"),
-        ] {
-            assert_eq!(called(Some(file)), name);
-        }
-        assert_eq!(called(None), "not known");
+    fn owners_of_one_name_are_one() {
         let all = [
             owner("b", 3),
             owner("a", 2),

@@ -18,7 +18,7 @@ pub(super) struct Owned {
 }
 
 /// What users call libraries, by how their files' names begin.
-const NAMES: [(&str, &str); 20] = [
+const NAMES: [(&str, &str); 21] = [
     ("libc10_cuda", "PyTorch"),
     ("libtorch", "PyTorch"),
     ("libnccl", "NCCL"),
@@ -39,6 +39,8 @@ const NAMES: [(&str, &str); 20] = [
     ("libggml", "llama.cpp"),
     ("librmm", "RMM"),
     ("libfaiss", "faiss"),
+    // What Python calls by ctypes, as numba does, returns there.
+    ("libffi", "Python (ctypes)"),
 ];
 
 impl Owned {

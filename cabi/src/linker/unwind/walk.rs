@@ -54,17 +54,20 @@ pub(super) fn walk(mut more: impl FnMut(CodePlace) -> bool) -> End {
     loop {
         // SAFETY: the stack pointer is that of a frame on the stack which ends at
         // `top`: here, and by what both functions promise.
-        let caller = unsafe {
+        // Two matches, so that what is usual stays in registers.
+        unsafe {
             if rule.is_usual() {
-                usual_caller(&at, top, rule)
+                match usual_caller(&at, top, rule) {
+                    Some(caller) => at = caller,
+                    None => return End::Cut,
+                }
             } else {
-                caller(&at, top, rule)
+                match caller(&at, top, rule) {
+                    Ok(caller) => at = caller,
+                    Err(end) => return end,
+                }
             }
-        };
-        at = match caller {
-            Ok(caller) => caller,
-            Err(end) => return end,
-        };
+        }
         // No program has code there.
         if at.place >> 47 != 0 {
             return End::Cut;
@@ -88,7 +91,6 @@ pub(super) fn walk(mut more: impl FnMut(CodePlace) -> bool) -> End {
 ///
 /// # Safety
 /// From `low` up to `high`, a multiple of 8, there is the thread's stack.
-#[inline(always)]
 unsafe fn word(at: usize, low: usize, high: usize) -> Option<usize> {
     let is_on_stack = at >= low && at < high && at.is_multiple_of(8);
     let at = ptr::with_exposed_provenance::<usize>(at);
@@ -99,25 +101,29 @@ unsafe fn word(at: usize, low: usize, high: usize) -> Option<usize> {
 /// The registers in the caller, in the usual ways.
 ///
 /// # Safety
-/// From the stack pointer up to `top` there is the thread's stack. Then it is so
-/// for what is returned.
+/// From the stack pointer up to `top`, a multiple of 8, there is the thread's stack.
+/// Then it is so for what is returned.
 #[inline(always)]
-unsafe fn usual_caller(at: &Registers, top: usize, rule: Rule) -> Result<Registers, End> {
+unsafe fn usual_caller(at: &Registers, top: usize, rule: Rule) -> Option<Registers> {
     let address = rule.address(at.stack, at.frame);
-    if address <= at.stack || address > top {
-        return Err(End::Cut);
+    let room = top.wrapping_sub(at.stack);
+    // The last word of the frame says where it returns to.
+    let last = address.wrapping_sub(8);
+    if last.wrapping_sub(at.stack) >= room || !address.is_multiple_of(8) {
+        return None;
     }
-    // SAFETY: the caller's promise.
-    unsafe {
-        Ok(Registers {
-            place: word(address - 8, at.stack, top).ok_or(End::Cut)?,
-            stack: address,
-            frame: match rule.saved(address) {
-                None => at.frame,
-                Some(saved) => word(saved, at.stack, top).ok_or(End::Cut)?,
-            },
-        })
-    }
+    // SAFETY: words between the stack pointer and `top`, all of them multiples of 8.
+    let read = |at: usize| unsafe { ptr::with_exposed_provenance::<usize>(at).read_volatile() };
+    let frame = match rule.saved(address) {
+        None => at.frame,
+        Some(saved) if saved.wrapping_sub(at.stack) >= room => return None,
+        Some(saved) => read(saved),
+    };
+    Some(Registers {
+        place: read(last),
+        stack: address,
+        frame,
+    })
 }
 
 /// The same in all ways.

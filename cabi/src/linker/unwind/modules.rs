@@ -221,12 +221,29 @@ pub(super) fn check() {
         return;
     };
     for module in MODULES.lock().iter() {
-        let is_it = |found: Found| (found.start, found.mark()) == (module.range.start, module.mark);
-        let is_there = || found(find, module.range.start).is_some_and(is_it);
-        if module.is_there() && !is_there() {
+        if module.is_there() && !is_it(find, module) {
             leave(module);
         }
     }
+}
+
+/// Whether the linker has this object where it was.
+fn is_it(find: FindObject, module: &Module) -> bool {
+    let is_it = |found: Found| (found.start, found.mark()) == (module.range.start, module.mark);
+    found(find, module.range.start).is_some_and(is_it)
+}
+
+/// Whether an object is loaded now, whatever is on the calling thread's stack.
+pub(crate) fn is_still_there(module: &Module) -> bool {
+    if module.is_there() {
+        let start = module.range.start;
+        let listed =
+            || maps::file_around(start).is_some_and(|found| found == (start, module.path.clone()));
+        if !finder().map_or_else(listed, |find| is_it(find, module)) {
+            leave(module);
+        }
+    }
+    module.is_there()
 }
 
 /// What the headers of a loaded object say of it.

@@ -322,6 +322,40 @@ fn places_of_python_are_those_that_the_interpreter_tells() {
     }
 }
 
+/// Code that was let go gives its memory to the next, which differs in its file's name
+/// alone.
+#[test]
+fn code_in_the_place_of_other_code_has_its_own_file() {
+    const PROGRAM: &str = "
+import ctypes
+malloc = ctypes.CDLL('libcudart.so.12').cudaMalloc
+def ask():
+    assert malloc(ctypes.byref(ctypes.c_void_p()), 4096) == 0
+for at in range(200):
+    exec(compile('ask()', f'<made {at:03}>', 'exec'), {'ask': ask})
+";
+    for (minor, interpreter) in interpreters().into_iter().filter(|(minor, _)| *minor >= 10) {
+        let folder = fresh_folder();
+        let output = Command::new(&interpreter)
+            .args(["-c", PROGRAM])
+            .current_dir(&folder)
+            .env("LD_PRELOAD", stage::library())
+            .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+            .env("VRAMALLOC_CONF", "stacks:all")
+            .env("VRAMALLOC_STATS", "statistics.json")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let stats = fs::read_to_string(folder.join("statistics.json")).unwrap();
+        let stats: Value = serde_json::from_str(&stats).unwrap();
+        let frames = stats["call_stacks"]["frames"].as_array().unwrap();
+        let files = frames.iter().filter_map(|frame| frame["file"].as_str());
+        let made: BTreeSet<&str> = files.filter(|file| file.starts_with("<made ")).collect();
+        assert_eq!(made.len(), 200, "3.{minor}");
+    }
+}
+
 /// A request fails, and the one line says which line of Python holds most.
 #[test]
 fn the_one_line_names_the_line_of_python_that_holds_most() {

@@ -197,13 +197,14 @@ impl Recording {
 
     /// Has told what there is, where that is to be told anew.
     fn tell(&self) {
-        {
+        let began = {
             let mut writer = self.writer.lock();
             if !std::mem::take(&mut writer.tells) {
                 return;
             }
             writer.telling = writer.telling.wrapping_add(1);
-        }
+            writer.sequence
+        };
         self.mark(None, &Mark::Telling { begins: true });
         let arenas = locked(&self.arenas).clone();
         for (arena, text) in (0..).zip(arenas) {
@@ -211,6 +212,7 @@ impl Recording {
         }
         self.medium.tell_all();
         self.mark(None, &Mark::Telling { begins: false });
+        self.writer.lock().told_since(began);
     }
 
     /// Nothing is recorded any more: the file ends behind the newest event.

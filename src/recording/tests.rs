@@ -23,6 +23,9 @@ struct Disk {
     /// What it may have.
     most: Option<usize>,
     said_full: u32,
+    /// Of so many blocks is told where, and how often it was.
+    tells: Option<(&'static Recording, u64)>,
+    told: u32,
 }
 
 impl Memory {
@@ -91,7 +94,15 @@ impl Medium for Memory {
         ]
     }
 
-    fn tell_all(&self) {}
+    fn tell_all(&self) {
+        let tells = self.0.lock().unwrap().tells;
+        if let Some((recording, blocks)) = tells {
+            self.0.lock().unwrap().told += 1;
+            for place in 1..=blocks {
+                recording.told(0, &allocated(recording, place, place), false);
+            }
+        }
+    }
 }
 
 const GIB: RecordBound = RecordBound {
@@ -387,14 +398,17 @@ fn reader_bytes(bytes: &[u8]) -> u64 {
     reader.totals().bytes
 }
 
-fn alloc(recording: &Recording, place: u64, size: u64) {
-    let event = Event {
+fn allocated(recording: &Recording, place: u64, size: u64) -> Event {
+    Event {
         action: Action::Alloc(Address::new(place * 512)),
         size: Bytes::new(size),
         time_us: recording.clock().now_us(),
         stack: StackId::NONE,
-    };
-    recording.event(0, &event);
+    }
+}
+
+fn alloc(recording: &Recording, place: u64, size: u64) {
+    recording.event(0, &allocated(recording, place, size));
 }
 
 fn free(recording: &Recording, place: u64, size: u64) {
@@ -542,6 +556,29 @@ fn a_ring_has_the_newest() {
     assert_eq!((read.totals().missing, read.totals().damaged), (0, 0));
     recording.end();
     assert_eq!(live(&mut reader(&memory.bytes())), held);
+}
+
+#[test]
+fn a_ring_that_is_smaller_than_what_is_held_has_events_beside_it() {
+    let bound = RecordBound {
+        most: Bytes::mib(1),
+        ring: true,
+    };
+    // Told in a quarter of a block, and in some 25 blocks of 15.
+    for (held, tellings) in [(2_000, 30..=36), (200_000, 2..=4)] {
+        let (memory, recording) = begun(bound);
+        let recording: &'static Recording = Box::leak(Box::new(recording));
+        memory.0.lock().unwrap().tells = Some((recording, held));
+        // Some 100 blocks, of which each third is the last of a quarter.
+        for place in 1..=800_000 {
+            alloc(recording, place, place);
+            recording.tend();
+        }
+        let told = memory.0.lock().unwrap().told;
+        assert!(tellings.contains(&told), "{told} of {held}");
+        let held = recording.recorded();
+        assert_eq!((held.events, held.lost), (800_000, 0));
+    }
 }
 
 #[test]

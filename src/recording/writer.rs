@@ -51,6 +51,8 @@ pub(super) struct Writer {
     pub(super) tells: bool,
     /// How often that was so.
     pub(super) telling: u32,
+    /// It has to be from the block of this number on.
+    tells_from: u64,
     is_due: bool,
 }
 
@@ -76,7 +78,22 @@ impl Writer {
             bytes: 0,
             tells: false,
             telling: 0,
+            tells_from: if ring == 0 {
+                u64::MAX
+            } else {
+                1 + quarter(ring.into())
+            },
             is_due: false,
+        }
+    }
+
+    /// What there is was told since the block of this number. What takes much of a ring
+    /// is told again when thrice as much came of other events, so that a program that
+    /// holds more than its ring can tell of goes on.
+    pub(super) fn told_since(&mut self, began: u64) {
+        if self.ring > 0 {
+            let took = self.sequence - began;
+            self.tells_from = (began + quarter(self.ring)).max(self.sequence + 3 * took);
         }
     }
 
@@ -198,9 +215,8 @@ impl Writer {
         medium.publish(next + block::LENGTH as u64, 0);
         // A ring that has come round loses what was told at its begin: it is told
         // again for every quarter.
-        let quarter = (self.ring / 4).max(1);
-        if self.ring > 0 && self.sequence > 1 && (self.sequence - 1).is_multiple_of(quarter) {
-            self.tells = true;
+        if self.sequence >= self.tells_from {
+            (self.tells, self.tells_from) = (true, u64::MAX);
         }
         true
     }
@@ -249,6 +265,11 @@ impl Writer {
         }
         self.room.saturating_sub(self.at + BLOCK)
     }
+}
+
+/// Of the blocks of a ring.
+fn quarter(ring: u64) -> u64 {
+    (ring / 4).max(1)
 }
 
 /// Seals a complete block: its checksum counts from now on.

@@ -7,6 +7,7 @@ mod exported;
 mod fixture;
 mod kept;
 mod last_line;
+mod recorded;
 mod shells;
 mod stacks;
 

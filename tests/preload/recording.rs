@@ -358,7 +358,9 @@ fn a_full_disk_ends_the_recording_alone() {
 fn a_file_that_cannot_be_made_is_said_and_nothing_else_changes() {
     let place = Place::new();
     fs::write(place.0.join("plain"), "").unwrap();
+    std::os::unix::fs::symlink("/dev/null", place.0.join("null")).unwrap();
     for (file, why) in [
+        ("null", "it is there already, and no regular file"),
         ("nowhere/run.rec", "No such file or directory"),
         ("plain/run.rec", "Not a directory"),
     ] {

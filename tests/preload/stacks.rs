@@ -322,6 +322,40 @@ fn places_of_python_are_those_that_the_interpreter_tells() {
     }
 }
 
+/// Code that was let go gives its memory to the next, which differs in its file's name
+/// alone.
+#[test]
+fn code_in_the_place_of_other_code_has_its_own_file() {
+    const PROGRAM: &str = "
+import ctypes
+malloc = ctypes.CDLL('libcudart.so.12').cudaMalloc
+def ask():
+    assert malloc(ctypes.byref(ctypes.c_void_p()), 4096) == 0
+for at in range(200):
+    exec(compile('ask()', f'<made {at:03}>', 'exec'), {'ask': ask})
+";
+    for (minor, interpreter) in interpreters().into_iter().filter(|(minor, _)| *minor >= 10) {
+        let folder = fresh_folder();
+        let output = Command::new(&interpreter)
+            .args(["-c", PROGRAM])
+            .current_dir(&folder)
+            .env("LD_PRELOAD", stage::library())
+            .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+            .env("VRAMALLOC_CONF", "stacks:all")
+            .env("VRAMALLOC_STATS", "statistics.json")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let stats = fs::read_to_string(folder.join("statistics.json")).unwrap();
+        let stats: Value = serde_json::from_str(&stats).unwrap();
+        let frames = stats["call_stacks"]["frames"].as_array().unwrap();
+        let files = frames.iter().filter_map(|frame| frame["file"].as_str());
+        let made: BTreeSet<&str> = files.filter(|file| file.starts_with("<made ")).collect();
+        assert_eq!(made.len(), 200, "3.{minor}");
+    }
+}
+
 /// A request fails, and the one line says which line of Python holds most.
 #[test]
 fn the_one_line_names_the_line_of_python_that_holds_most() {
@@ -432,4 +466,58 @@ for at in range(6):
     }
     // The same places have the same number each time.
     assert!(found[0] == found[2] && found[1] == found[5] && found[0] != found[1]);
+}
+
+/// A program that embeds Python may unload it: nothing of it is called any more.
+#[test]
+fn an_interpreter_that_was_unloaded_is_not_asked() {
+    const PROGRAM: &str = "
+import ctypes, _ctypes
+malloc = ctypes.CDLL('libcudart.so.12').cudaMalloc
+block = ctypes.c_void_p()
+library = ctypes.CDLL('./embedded.so')
+assert library.asks(malloc, ctypes.byref(block)) == 0
+_ctypes.dlclose(library._handle)
+assert malloc(ctypes.byref(block), 5000) == 0
+";
+    // As much of an interpreter as is asked whether a thread runs Python.
+    const EMBEDDED: &str = "
+long PyCode_Type, PyUnicode_Type, PyBytes_Type;
+const char *Py_GetVersion(void) { return \"3.12.0\"; }
+void *_PyThreadState_UncheckedGet(void) { return 0; }
+void *PyGILState_GetThisThreadState(void) { return 0; }
+int Py_IsFinalizing(void) { return 0; }
+void *PyInterpreterState_Head(void) { return 0; }
+void *PyInterpreterState_Next(void *before) { return before; }
+void *PyInterpreterState_Main(void) { return 0; }
+int asks(int (*malloc)(void **, unsigned long), void **block)
+{ return malloc(block, 5000) ? 1 : 0; }";
+    let folder = fresh_folder();
+    let source = folder.join("embedded.c");
+    fs::write(&source, EMBEDDED).unwrap();
+    let library = folder.join("embedded.so");
+    stage::compile(source.to_str().unwrap(), &library, &["-shared"]);
+    let (_, interpreter) = interpreters().pop().unwrap();
+    let output = Command::new(interpreter)
+        .args(["-c", PROGRAM])
+        .current_dir(&folder)
+        .env("LD_PRELOAD", stage::library())
+        .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+        .env("VRAMALLOC_CONF", "stacks:all")
+        .env("VRAMALLOC_STATS", "statistics.json")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", output.status);
+    let stats = fs::read_to_string(folder.join("statistics.json")).unwrap();
+    let stats: Value = serde_json::from_str(&stats).unwrap();
+    let told = &stats["call_stacks"];
+    assert_eq!(told["taken"], 2);
+    let python = serde_json::json!(
+        { "version": "3.12", "read": false, "reason": "it was unloaded" });
+    assert_eq!(told["python"], python);
+    // It was opened by a relative name.
+    let objects = told["objects"].as_array().unwrap();
+    let is_it = |object: &Value| Path::new(object["file"].as_str().unwrap()) == library;
+    assert!(objects.iter().any(is_it), "{objects:?}");
 }

@@ -6,9 +6,11 @@ const BLOCK: usize = 64 << 10;
 /// When each recording begins, in microseconds since 1970.
 pub const BEGAN_US: u64 = 1_000_000_000;
 
-/// Flags of an event: a time follows; a call stack does; the address itself does.
+/// Flags of an event: a time follows; a call stack does; it is there already; the
+/// address itself follows.
 const TIME: u8 = 8;
 const STACK: u8 = 16;
+const THERE: u8 = 32;
 const ADDRESS: u8 = 64;
 
 /// A recording in the making, in one block.
@@ -38,6 +40,13 @@ pub enum Step<'a> {
     Completed(u64, u64),
     /// Memory is taken from the driver.
     Segment(u64, u64),
+    /// A block of this address and size is there already; a segment is.
+    IsAlloc(u64, u64),
+    IsSegment(u64, u64),
+    /// So many events were lost.
+    Gap(u64),
+    /// All that is there begins to be told, or was told.
+    Telling(bool),
     /// A request of this size and call stack failed.
     Oom(u64, Option<u64>),
 }
@@ -75,18 +84,30 @@ impl RecordedFile {
                 self.mark(us, 3, &said);
             }
             Step::Alloc(address, size, of) => {
-                // A size of its own each time, as it may be.
-                let listed = self.sizes;
-                self.sizes += 1;
+                let listed = self.listed();
                 let flags = TIME | STACK | ADDRESS;
                 self.event(1 | flags, &[us, listed, size, address, stack(of)]);
             }
+            Step::IsAlloc(address, size) => {
+                let listed = self.listed();
+                let flags = TIME | THERE | ADDRESS;
+                self.event(1 | flags, &[us, listed, size, address]);
+            }
+            Step::IsSegment(address, size) => self.event(4 | TIME | THERE, &[us, address, size]),
+            Step::Gap(lost) => self.mark(us, 4, &numbers(&[lost])),
+            Step::Telling(begins) => self.mark(us, 5, &numbers(&[begins.into()])),
             Step::Free(address, size) => self.event(2 | TIME, &[us, address, size]),
             Step::Completed(address, size) => self.event(3 | TIME, &[us, address, size]),
             Step::Segment(address, size) => self.event(4 | TIME, &[us, address, size]),
             Step::Oom(size, of) => self.mark(us, 6, &numbers(&[size, 0, stack(of)])),
         }
         self
+    }
+
+    /// The number of a size, which has one of its own each time, as it may.
+    fn listed(&mut self) -> u64 {
+        self.sizes += 1;
+        self.sizes - 1
     }
 
     fn event(&mut self, kind: u8, said: &[u64]) {

@@ -64,6 +64,10 @@ unsafe impl Sync for MappedFile {}
 
 /// Makes the file, or one beside it where there is one of its name.
 fn make_new(asked: &Path) -> io::Result<(PathBuf, File)> {
+    // Beside a device there is no place for it.
+    if fs::symlink_metadata(asked).is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::other("it is there already, and no regular file"));
+    }
     for number in 0..MOST_NAMES {
         let path = beside(asked, number);
         let made = OpenOptions::new()

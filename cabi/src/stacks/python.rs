@@ -7,8 +7,8 @@
 //! was read by way of the system, which answers where memory is not there, and
 //! found to be what it should be: whatever is strange makes that there are no
 //! places of Python in this process, and one line says why. Nor are there any in a
-//! process in which Python ends, or has more than one interpreter where the
-//! thread's cannot be told. Cost: 10 ns a place that was seen before.
+//! process in which Python ends, was unloaded, or has more than one interpreter where
+//! the thread's cannot be told. Cost: 10 ns a place that was seen before.
 
 mod frames;
 mod layout;
@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::linker::objects::tables::Tables;
-use crate::linker::unwind::modules;
+use crate::linker::unwind::modules::{self, Module};
 use crate::process::say::{Once, warn_once};
 
 use layout::{Layout, Version};
@@ -33,6 +33,8 @@ type NextInterpreter = unsafe extern "C" fn(usize) -> usize;
 /// The interpreter of this process.
 struct Interpreter {
     version: Version,
+    /// The object that it is in, which a program that embeds it can unload.
+    module: Option<&'static Module>,
     /// Or why it is not read.
     reads: Result<Reads, String>,
 }
@@ -77,14 +79,17 @@ pub(super) fn places(address: usize, push: impl FnMut(u64)) -> bool {
         Some(interpreter) => interpreter,
         None => meet(address),
     };
-    read(interpreter, push)
+    // Its code is on this stack, so it is loaded, unless that is another one's.
+    let is_it = |module: &Module| module.range.contains(&address) && module.is_there();
+    interpreter.module.is_some_and(is_it) && read(interpreter, push)
 }
 
 /// The same where no address is known to be in the interpreter.
 pub(super) fn known_places(push: impl FnMut(u64)) -> bool {
-    INTERPRETER
-        .get()
-        .is_some_and(|interpreter| read(interpreter, push))
+    INTERPRETER.get().is_some_and(|interpreter| {
+        let is_there = interpreter.module.is_some_and(modules::is_still_there);
+        is_there && read(interpreter, push)
+    })
 }
 
 /// The version of the interpreter, and why it is not read.
@@ -94,6 +99,9 @@ pub(super) fn told() -> (Option<String>, Option<String>) {
     };
     let unread = match &interpreter.reads {
         Err(why) => Some(why.clone()),
+        Ok(_) if !interpreter.module.is_some_and(modules::is_still_there) => {
+            Some("it was unloaded".to_owned())
+        }
         Ok(reads) => {
             let is_wrong = reads.checked.load(Ordering::Relaxed) == WRONG;
             is_wrong.then(|| STRANGE.to_owned())
@@ -116,8 +124,7 @@ fn meet(address: usize) -> &'static Interpreter {
         let interpreter = INTERPRETER.get_or_init(|| {
             is_new = true;
             let module = modules::around(address.wrapping_sub(1));
-            let tables = module.and_then(|module| module.tables());
-            tables.map_or_else(unknown, |tables| Interpreter::of(&tables))
+            module.map_or_else(unknown, Interpreter::of)
         });
         (interpreter, is_new)
     };
@@ -130,20 +137,23 @@ fn meet(address: usize) -> &'static Interpreter {
 fn unknown() -> Interpreter {
     Interpreter {
         version: Version::default(),
+        module: None,
         reads: Err("its version is not known".to_owned()),
     }
 }
 
 impl Interpreter {
-    /// That which exports these.
-    fn of(tables: &Tables) -> Interpreter {
-        let Some(version) = version(tables) else {
-            return unknown();
-        };
-        Interpreter {
+    /// That in an object whose code is on the calling thread's stack.
+    fn of(module: &'static Module) -> Interpreter {
+        let told = module.tables().and_then(|tables| {
+            let version = version(&tables)?;
+            Some((version, Reads::of(&tables, version)))
+        });
+        told.map_or_else(unknown, |(version, reads)| Interpreter {
             version,
-            reads: Reads::of(tables, version),
-        }
+            module: Some(module),
+            reads,
+        })
     }
 }
 

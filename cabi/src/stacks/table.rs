@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::Bytes;
-use vramalloc_core::lookup::Numbers;
+use vramalloc_core::lookup::{Numbers, Pairs};
 use vramalloc_core::patience::Brief;
 use vramalloc_core::stats::{Frame, Group, Object, StackId, Stacks};
 
@@ -35,6 +35,11 @@ static STACKS: Numbers<{ 2 * MOST_STACKS }> = Numbers::new();
 /// Places of Python by what they look like in its memory; what looks different is
 /// often one place.
 static LOOKS: Numbers<{ 1 << 16 }> = Numbers::new();
+
+/// Those of the newest looks once that is full, or that have no number, so that they
+/// are not read at each stack: words of places, or [`NO_WORD`].
+static NEWEST_LOOKS: Pairs<{ 1 << 14 }> = Pairs::new();
+const NO_WORD: u64 = u64::MAX;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -173,23 +178,41 @@ pub(super) fn python_word(
     read: impl FnOnce() -> Option<(String, Option<u32>, String)>,
 ) -> Option<u64> {
     let key = look.max(1);
-    let number = match LOOKS.get(key) {
-        Some(number) => number,
-        None => enter_python(key, read()?)?,
-    };
-    Some(OF_PYTHON | u64::from(number))
+    match LOOKS.get(key) {
+        Some(number) => Some(OF_PYTHON | u64::from(number)),
+        None => newest_look(key, read),
+    }
 }
 
 #[cold]
 #[inline(never)]
-fn enter_python(key: u64, (file, line, function): (String, Option<u32>, String)) -> Option<u32> {
+fn newest_look(
+    key: u64,
+    read: impl FnOnce() -> Option<(String, Option<u32>, String)>,
+) -> Option<u64> {
+    let word = match NEWEST_LOOKS.get(key) {
+        Some(word) => word,
+        None => enter_python(key, read()?),
+    };
+    (word != NO_WORD).then_some(word)
+}
+
+fn enter_python(key: u64, (file, line, function): (String, Option<u32>, String)) -> u64 {
     let place = Place::Python(file.into(), line, function.into());
     let kept = &mut *KEPT.lock();
-    let number = kept.place(place)?;
-    if kept.looks < MOST_LOOKS && LOOKS.get(key).is_none() && LOOKS.put(key, number) {
-        kept.looks += 1;
+    let Some(number) = kept.place(place) else {
+        NEWEST_LOOKS.put(key, NO_WORD);
+        return NO_WORD;
+    };
+    let word = OF_PYTHON | u64::from(number);
+    if LOOKS.get(key).is_none() {
+        if kept.looks < MOST_LOOKS && LOOKS.put(key, number) {
+            kept.looks += 1;
+        } else {
+            NEWEST_LOOKS.put(key, word);
+        }
     }
-    Some(number)
+    word
 }
 
 /// A stack that was taken.
@@ -411,5 +434,17 @@ mod tests {
         let largest = Some(("a.py:4 f".to_owned(), Bytes::mib(5)));
         assert_eq!(largest_of_python(&groups), largest);
         assert_eq!(largest_of_python(&groups[..1]), None);
+    }
+
+    #[test]
+    fn a_look_is_not_read_twice_although_the_table_is_full() {
+        let read = || Some(("b.py".into(), Some(1), "g".into()));
+        let keys = (1..=MOST_LOOKS as u64 + 9).map(|number| number << 32 | number);
+        let words: Vec<Option<u64>> = keys.clone().map(|key| python_word(key, read)).collect();
+        assert!(words.iter().all(|word| word.is_some() && *word == words[0]));
+        assert!(LOOKS.get(keys.clone().next_back().unwrap()).is_none());
+        for key in keys {
+            assert_eq!(python_word(key, || unreachable!("it is known")), words[0]);
+        }
     }
 }

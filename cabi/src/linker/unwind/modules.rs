@@ -26,7 +26,7 @@ use super::maps;
 pub(crate) struct Module {
     /// The place in the list of the first that was loaded from this file, as it is.
     pub(crate) number: u32,
-    /// As the linker names it; empty for the program.
+    /// As the linker names it, but never relative; empty for the program.
     pub(crate) path: Vec<u8>,
     /// Its load bias: addresses in memory minus addresses in its file.
     pub(crate) bias: usize,
@@ -133,7 +133,12 @@ fn begins(address: usize) -> Option<(usize, Vec<u8>, Mark)> {
     // SAFETY: the entry of an object that is loaded, because its code is on this
     // stack; its name ends in zero.
     let name = unsafe { CStr::from_ptr((*found.link).name) };
-    Some((found.start, name.to_bytes().to_owned(), found.mark()))
+    let name = name.to_bytes().to_owned();
+    // What was opened by a relative name is not found by it from another folder.
+    let is_whole = name.is_empty() || name.starts_with(b"/");
+    let listed = || maps::file_around(found.start).map(|(_, path)| path);
+    let whole = if is_whole { None } else { listed() };
+    Some((found.start, whole.unwrap_or(name), found.mark()))
 }
 
 fn found(find: FindObject, address: usize) -> Option<Found> {
@@ -216,12 +221,29 @@ pub(super) fn check() {
         return;
     };
     for module in MODULES.lock().iter() {
-        let is_it = |found: Found| (found.start, found.mark()) == (module.range.start, module.mark);
-        let is_there = || found(find, module.range.start).is_some_and(is_it);
-        if module.is_there() && !is_there() {
+        if module.is_there() && !is_it(find, module) {
             leave(module);
         }
     }
+}
+
+/// Whether the linker has this object where it was.
+fn is_it(find: FindObject, module: &Module) -> bool {
+    let is_it = |found: Found| (found.start, found.mark()) == (module.range.start, module.mark);
+    found(find, module.range.start).is_some_and(is_it)
+}
+
+/// Whether an object is loaded now, whatever is on the calling thread's stack.
+pub(crate) fn is_still_there(module: &Module) -> bool {
+    if module.is_there() {
+        let start = module.range.start;
+        let listed =
+            || maps::file_around(start).is_some_and(|found| found == (start, module.path.clone()));
+        if !finder().map_or_else(listed, |find| is_it(find, module)) {
+            leave(module);
+        }
+    }
+    module.is_there()
 }
 
 /// What the headers of a loaded object say of it.
@@ -366,6 +388,9 @@ mod tests {
 
     #[test]
     fn an_object_is_the_same_by_the_list_of_mappings() {
+        // SAFETY: a look-up by a name that ends in zero.
+        let exported = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+        assert_eq!(finder().is_some(), !exported.is_null());
         let there = libc::getpid as *const () as usize;
         let (start, path) = maps::file_around(there).unwrap();
         let (other, name, _) = begins(there).unwrap();

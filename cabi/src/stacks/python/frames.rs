@@ -1,8 +1,8 @@
 //! The frames of a thread of CPython.
 //!
-//! A place is known by how it looks: its code object, where in it, its texts, and
-//! of its table of lines the address, the length and both ends, since objects are
-//! made where others were. Only a look that is new is turned into text.
+//! A place is known by how it looks: its code object, where in it, its texts, each
+//! with its length and its end, and of its table of lines the address, the length and
+//! both ends, since objects are made where others were. Only a look that is new is turned into text.
 
 use super::super::{MOST_PYTHON, table};
 use super::layout::{At, BYTES, KIND, LENGTH, Layout, TYPE};
@@ -29,6 +29,8 @@ struct Look {
     line: u32,
     file: usize,
     name: usize,
+    /// The ends of both.
+    texts: [u64; 2],
     first_line: u32,
     lines: usize,
     length: usize,
@@ -152,12 +154,17 @@ fn look(memory: &impl Memory, layout: &Layout, types: &Types, frame: usize) -> O
     let behind = 56 - 8 * (last % 8);
     let end = memory.word(lines, BYTES + (last & !7))? << behind;
     let ends = [memory.word(lines, BYTES)?, end];
+    let (file, name) = (
+        memory.word(code, layout.file)?,
+        memory.word(code, layout.name)?,
+    );
     Some(Found::Place(Look {
         code,
         at,
         line,
-        file: memory.word(code, layout.file)?,
-        name: memory.word(code, layout.name)?,
+        file,
+        name,
+        texts: [end_of(memory, layout, file)?, end_of(memory, layout, name)?],
         first_line: memory.half(code, layout.first_line)?,
         lines,
         length,
@@ -165,15 +172,31 @@ fn look(memory: &impl Memory, layout: &Layout, types: &Types, frame: usize) -> O
     }))
 }
 
+/// What tells a text from another of the same place in memory: its length and its last
+/// 16 bytes, some of which are not its own where it is shorter.
+#[inline(always)]
+fn end_of(memory: &impl Memory, layout: &Layout, at: usize) -> Option<u64> {
+    let kind = memory.half(at, KIND)?;
+    let (width, is_compact, is_ascii) = (kind >> 2 & 7, kind >> 5 & 1 == 1, kind >> 6 & 1 == 1);
+    if !is_compact {
+        return None;
+    }
+    let length = memory.word(at, LENGTH)?;
+    let offset = if is_ascii { layout.ascii } else { layout.wide };
+    let end = offset + length.min(LONGEST_TEXT) * width as usize;
+    let [one, two] = [memory.word(at, end - 16)?, memory.word(at, end - 8)?];
+    Some(table::product((one ^ length) as u64, two as u64))
+}
+
 impl Look {
     #[inline(always)]
     fn mixed(&self) -> u64 {
-        let [begin, end] = self.ends;
+        let ([begin, end], [file, name]) = (self.ends, self.texts);
         let numbers = u64::from(self.line) << 32 | u64::from(self.first_line);
         // One does not wait for another.
         let parts = [
             table::product(self.code as u64 ^ numbers, self.at.cast_unsigned()),
-            table::product(self.file as u64, self.name as u64),
+            table::product(self.file as u64 ^ file, self.name as u64 ^ name),
             table::product(self.lines as u64, self.length as u64),
             table::product(begin as u64, end as u64),
         ];

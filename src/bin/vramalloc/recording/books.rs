@@ -1,7 +1,9 @@
 //! What is held at each moment of a recording.
 //!
 //! Invariant: after each event, what is held is what the program held then, as far as
-//! the recording tells. Where older events are lost it is exact once all was told anew.
+//! the recording tells. Where events are lost, it is exact once all was told anew: what
+//! was not told then, and did not come since, is not there. What an arena did before the
+//! recording told what it is counts where it is.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,6 +27,15 @@ pub(super) struct Held {
     pub(super) stack: StackId,
     /// The program has freed it.
     pub(super) waits: bool,
+    /// After how many entries it was told or came.
+    entry: u64,
+}
+
+/// A segment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct SegmentHeld {
+    pub(super) size: u64,
+    entry: u64,
 }
 
 /// What arenas of one place and device hold together.
@@ -53,8 +64,16 @@ pub(super) const DEVICE: &str = "device";
 /// More devices than a machine has.
 const MOST_DEVICES: u32 = 1024;
 
-/// A place and the number of a device.
+/// A place and the number of a device; of an arena that was not told of, no place and
+/// its own number.
 pub(super) type Where = (String, Option<u32>);
+
+/// All that is held is being told, by one thread; another may do the same meanwhile.
+struct Telling {
+    thread: u32,
+    /// After how many entries it began.
+    began: u64,
+}
 
 /// See the module.
 #[derive(Default)]
@@ -63,13 +82,13 @@ pub(super) struct Books {
     pub(super) sums: BTreeMap<Where, Sum>,
     /// By arena and address.
     pub(super) blocks: HashMap<(u32, u64), Held>,
-    pub(super) segments: HashMap<(u32, u64), u64>,
+    pub(super) segments: HashMap<(u32, u64), SegmentHeld>,
+    telling: Option<Telling>,
     pub(super) entries: u64,
     pub(super) first_us: Option<u64>,
     pub(super) last_us: u64,
     pub(super) threads: u32,
     pub(super) stacks: u64,
-    pub(super) gaps: u64,
     /// Where the arena of the entry before counts.
     recent: Option<(u32, Where)>,
 }
@@ -84,30 +103,62 @@ impl Books {
         let arena = entry.arena.unwrap_or(u32::MAX);
         match &entry.found {
             Found::Event { event, told } => self.event(arena, event, *told),
-            Found::Mark(mark) => self.mark(arena, mark),
+            Found::Mark(mark) => self.mark(entry.thread, arena, mark),
         }
     }
 
-    fn mark(&mut self, arena: u32, mark: &Mark) {
+    fn mark(&mut self, thread: u32, arena: u32, mark: &Mark) {
         match mark {
             Mark::Arena { arena, text } => {
                 let told = serde_json::from_str(text).unwrap_or_default();
-                self.arenas.insert(*arena, told);
+                let before = self.place(*arena);
+                let is_new = self.arenas.insert(*arena, told).is_none();
                 self.recent = None;
+                if is_new && let Some(counted) = self.sums.remove(&before) {
+                    self.sum(*arena).join(&counted);
+                }
             }
             Mark::Stack { .. } => self.stacks += 1,
-            Mark::Gap(lost) => self.gaps = self.gaps.saturating_add(*lost),
+            // What was lost may have been told; all is told once more after it.
+            Mark::Gap(_) => self.telling = None,
+            Mark::Telling { begins } => self.tells(thread, *begins),
             Mark::Oom { .. } => self.sum(arena).ooms += 1,
             Mark::Ended => {
-                let gone = self.blocks.extract_if(|(of, _), _| *of == arena);
-                let gone: Vec<Held> = gone.map(|(_, held)| held).collect();
-                let segments = self.segments.extract_if(|(of, _), _| *of == arena);
-                let reserved: u64 = segments.map(|(_, size)| size).fold(0, u64::saturating_add);
-                let sum = self.sum(arena);
-                sum.reserved = sum.reserved.saturating_sub(reserved);
-                gone.iter().for_each(|held| sum.lower(held));
+                self.lose(|of, _| of == arena);
             }
             _ => {}
+        }
+    }
+
+    /// All that is held is told from here on, or was told up to here.
+    fn tells(&mut self, thread: u32, begins: bool) {
+        let began = self.entries;
+        if begins {
+            self.telling.get_or_insert(Telling { thread, began });
+        } else if let Some(telling) = self.telling.take_if(|telling| telling.thread == thread) {
+            self.lose(|_, entry| entry < telling.began);
+        }
+    }
+
+    /// The blocks and segments of these arenas, told or made after so many entries, are
+    /// not there any more.
+    fn lose(&mut self, is_lost: impl Fn(u32, u64) -> bool) {
+        let gone = self
+            .blocks
+            .extract_if(|(arena, _), held| is_lost(*arena, held.entry));
+        let gone: Vec<(u32, Held)> = gone.map(|((arena, _), held)| (arena, held)).collect();
+        for (arena, held) in gone {
+            self.sum(arena).lower(&held);
+        }
+        let gone = self
+            .segments
+            .extract_if(|(arena, _), taken| is_lost(*arena, taken.entry));
+        let gone: Vec<(u32, u64)> = gone
+            .map(|((arena, _), taken)| (arena, taken.size))
+            .collect();
+        for (arena, size) in gone {
+            let sum = self.sum(arena);
+            sum.reserved = sum.reserved.saturating_sub(size);
         }
     }
 
@@ -119,6 +170,7 @@ impl Books {
                     size,
                     stack: event.stack,
                     waits: told == Some(true),
+                    entry: self.entries,
                 };
                 let before = self.blocks.insert((arena, address.get()), held);
                 let (time_us, entries) = (event.time_us, self.entries);
@@ -154,16 +206,22 @@ impl Books {
                 }
             }
             Action::SegmentAlloc(address) => {
-                let before = self.segments.insert((arena, address.get()), size);
+                let entry = self.entries;
+                let taken = SegmentHeld { size, entry };
+                let before = self.segments.insert((arena, address.get()), taken);
                 let sum = self.sum(arena);
-                sum.reserved = sum.reserved.saturating_sub(before.unwrap_or(0));
+                sum.reserved = sum
+                    .reserved
+                    .saturating_sub(before.map_or(0, |taken| taken.size));
                 sum.reserved = sum.reserved.saturating_add(size);
                 sum.reserved_peak = sum.reserved_peak.max(sum.reserved);
             }
             Action::SegmentFree(address) => {
                 let gone = self.segments.remove(&(arena, address.get()));
                 let sum = self.sum(arena);
-                sum.reserved = sum.reserved.saturating_sub(gone.unwrap_or(0));
+                sum.reserved = sum
+                    .reserved
+                    .saturating_sub(gone.map_or(0, |taken| taken.size));
             }
             Action::Oom { .. } => {}
         }
@@ -204,12 +262,35 @@ impl Books {
     pub(super) fn place(&self, arena: u32) -> Where {
         match self.arenas.get(&arena) {
             Some(told) => (told.place.clone(), told.device),
-            None => (String::new(), None),
+            None => (String::new(), Some(arena)),
         }
     }
 }
 
 impl Sum {
+    /// With what was counted elsewhere so far.
+    fn join(&mut self, other: &Sum) {
+        let join = |one: &mut u64, other: u64| *one = one.saturating_add(other);
+        join(&mut self.live, other.live);
+        join(&mut self.blocks, other.blocks);
+        join(&mut self.limbo, other.limbo);
+        join(&mut self.reserved, other.reserved);
+        join(&mut self.allocations, other.allocations);
+        join(&mut self.frees, other.frees);
+        join(&mut self.ooms, other.ooms);
+        if other.peak > self.peak {
+            (self.peak, self.peak_blocks) = (other.peak, other.peak_blocks);
+            (self.peak_us, self.peak_entry) = (other.peak_us, other.peak_entry);
+        }
+        if self.live > self.peak {
+            (self.peak, self.peak_blocks) = (self.live, self.blocks);
+        }
+        self.reserved_peak = self
+            .reserved_peak
+            .max(other.reserved_peak)
+            .max(self.reserved);
+    }
+
     /// A block is held.
     fn raise(&mut self, held: &Held) {
         if held.waits {

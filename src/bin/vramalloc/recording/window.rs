@@ -81,9 +81,9 @@ impl Window {
                         self.push(shown("free_completed", address, held.size, StackId::NONE));
                     }
                 }
-                for (&(of, address), &size) in &books.segments {
+                for (&(of, address), taken) in &books.segments {
                     if of == arena {
-                        self.push(shown("segment_free", address, size, StackId::NONE));
+                        self.push(shown("segment_free", address, taken.size, StackId::NONE));
                     }
                 }
             }
@@ -185,7 +185,7 @@ fn segments(books: &Books, arena: u32) -> Vec<Value> {
         .collect();
     let segments = books.segments.iter();
     let segments: BTreeMap<u64, u64> = segments
-        .filter_map(|(key, size)| Some((of(key)?, *size)))
+        .filter_map(|(key, taken)| Some((of(key)?, taken.size)))
         .collect();
     let shown = segments.into_iter().filter_map(|(start, size)| {
         let end = start

@@ -1,0 +1,109 @@
+//! Risk: what was lost from a recording stays in its sums for good.
+
+use std::fs;
+
+use vramalloc_tests::recorded::{RecordedFile, Step};
+
+use crate::fixture::Fixture;
+
+const MIB: u64 = 1 << 20;
+const CHUNK: u64 = 1 << 30;
+const DEVICE: &str = r#"{"place":"device","device":0}"#;
+const PINNED: &str = r#"{"place":"pinned","device":0}"#;
+
+/// What is said of each arena of a recording with these steps.
+fn told(name: &str, steps: &[Step<'_>]) -> String {
+    let fixture = Fixture::new(name);
+    let file = steps
+        .iter()
+        .fold(RecordedFile::new("{}"), |file, step| file.after(100, *step));
+    fs::write(fixture.folder.join("r.rec"), file.bytes()).unwrap();
+    let answer = fixture.ask(&["recording", "r.rec"]);
+    assert_eq!((answer.code, &*answer.errors), (Some(0), ""));
+    let (_, places) = answer.out.split_once("\n\n").unwrap();
+    places.to_owned()
+}
+
+/// The frees of a block, and of two segments, are lost.
+#[test]
+fn what_was_freed_in_a_gap_is_gone_once_all_was_told_anew() {
+    let before = [
+        Step::Thread(1),
+        Step::Arena(0),
+        Step::IsArena(0, DEVICE),
+        Step::Segment(CHUNK, 20 * MIB),
+        Step::Segment(2 * CHUNK, 20 * MIB),
+        Step::Alloc(CHUNK, 8 * MIB, None),
+        Step::Alloc(CHUNK + 8 * MIB, 4 * MIB, None),
+        Step::Gap(3),
+    ];
+    let held = |after: &[Step<'_>]| told("recorded_gap", &[&before, after].concat());
+    let live = |held: &str| {
+        let (_, rest) = held.split_once("live at the end ").unwrap();
+        rest.split_once('\n').unwrap().0.to_owned()
+    };
+    let telling = [
+        Step::Telling(true),
+        Step::IsArena(0, DEVICE),
+        Step::IsSegment(CHUNK, 20 * MIB),
+        Step::IsAlloc(CHUNK, 8 * MIB),
+    ];
+    let ends = [Step::Telling(false)];
+    // While it is told, and if more is lost, nobody knows.
+    assert_eq!(live(&held(&telling)), "12.0 MiB in 2 blocks");
+    let lost = [&telling[..], &[Step::Gap(1)], &ends].concat();
+    assert_eq!(live(&held(&lost)), "12.0 MiB in 2 blocks");
+    // Nor where another thread began before the gap.
+    let other = [
+        &telling[..1],
+        &[Step::Thread(2)],
+        &ends,
+        &[Step::Thread(1)],
+        &telling[1..],
+    ];
+    assert_eq!(live(&held(&other.concat())), "12.0 MiB in 2 blocks");
+    // What came meanwhile is there, too.
+    let new = [Step::Alloc(CHUNK + 16 * MIB, MIB, None)];
+    let whole = [&telling[..], &new, &ends].concat();
+    assert_eq!(live(&held(&whole)), "9.0 MiB in 2 blocks");
+    // The segment is gone as well: another one makes no new peak.
+    let more = [&whole[..], &[Step::Segment(3 * CHUNK, 20 * MIB)]].concat();
+    assert!(held(&more).contains("; at most 40.0 MiB reserved"));
+}
+
+/// As at the begin of a ring that came round.
+#[test]
+fn what_an_arena_did_before_it_is_told_of_counts_where_it_is() {
+    let steps = [
+        Step::Thread(1),
+        Step::Arena(0),
+        Step::Segment(CHUNK, 20 * MIB),
+        Step::Alloc(CHUNK, 8 * MIB, None),
+        Step::Alloc(CHUNK + 8 * MIB, 4 * MIB, None),
+        Step::Free(CHUNK + 8 * MIB, 4 * MIB),
+        Step::Arena(1),
+        Step::Alloc(2 * CHUNK, 90 * MIB, None),
+        Step::Oom(64 * MIB, None),
+        Step::Telling(true),
+        Step::IsArena(0, DEVICE),
+        Step::IsArena(1, PINNED),
+        Step::Arena(0),
+        Step::IsSegment(CHUNK, 20 * MIB),
+        Step::IsAlloc(CHUNK, 8 * MIB),
+        // Twice, as for each quarter of a ring.
+        Step::IsArena(0, DEVICE),
+    ];
+    let places = told("recorded_late", &steps);
+    let expected = "\
+device 0
+  most live       12.0 MiB in 2 blocks, after 0.2 ms; at most 20.0 MiB reserved
+  live at the end 8.0 MiB in 1 block
+  requests        2 allocations, 1 free, 0 out of memory
+
+page-locked host memory
+  most live       90.0 MiB in 1 block, after 0.4 ms; at most 0 B reserved
+  live at the end 90.0 MiB in 1 block
+  requests        1 allocation, 0 frees, 1 out of memory
+";
+    assert_eq!(places, expected);
+}

@@ -123,12 +123,6 @@ impl Counters {
         }
     }
 
-    /// Whether it is counted what this call stack holds.
-    #[inline(always)]
-    pub(crate) fn counts(&self, stack: StackId) -> bool {
-        self.ledger.is_some() && stack != StackId::LEFT_OUT
-    }
-
     /// A block is no longer the program's, as far as call stacks go.
     #[inline]
     pub(crate) fn lost(&self, id: BlockId, requested: Bytes, size: Bytes) {

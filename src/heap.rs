@@ -24,6 +24,7 @@ use crate::address::{Address, Bytes};
 use crate::config::Config;
 use crate::library::LibraryId;
 use crate::page_map::{ArenaId, PageMap, SlotWord};
+use crate::stats::StackId;
 use crate::strategy::{Pool, SMALL, most_waste};
 
 use block::{Block, BlockId, Blocks, ChunkId, State};
@@ -169,15 +170,18 @@ impl Heap {
         self.hand_out_of(self.pool_of_kept, id, request, library)
     }
 
-    /// The same where it is to come back to the arena, whatever threads keep.
+    /// The same beside a ledger: what it counts by this call stack comes back to the
+    /// arena, whatever threads keep.
     #[cold]
-    pub(crate) fn hand_out_never_kept(
+    pub(crate) fn hand_out_from(
         &mut self,
         id: BlockId,
         request: Bytes,
         library: LibraryId,
+        stack: StackId,
     ) -> (Address, Option<Bytes>) {
-        self.hand_out_of(None, id, request, library)
+        let pool_of_kept = self.pool_of_kept.filter(|_| stack == StackId::LEFT_OUT);
+        self.hand_out_of(pool_of_kept, id, request, library)
     }
 
     #[inline(always)]

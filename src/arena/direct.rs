@@ -93,7 +93,7 @@ impl<D: Driver> Arena<D> {
     }
 
     fn enter_finished(&self, span: Span, request: Bytes, library: LibraryId) -> bool {
-        let origin = self.origin(library, self.samples(request));
+        let origin = self.origin(library, request);
         let entered = self.enter_or_leave(span, request, origin);
         if entered && let Some(finish) = &self.finish {
             self.finish(finish, span.address);

@@ -149,12 +149,11 @@ impl<D: Driver> Arena<D> {
         if request.is_zero() {
             return Err(AllocError::Driver(Code::INVALID_VALUE));
         }
-        let is_sampled = self.watch.stacks.is_some() && self.samples(request);
-        let may_keep = self.keeps && request <= MOST_KEPT && !is_sampled;
+        let origin = self.origin(library, request);
+        let may_keep = request <= MOST_KEPT && self.keeps && !self.counts(origin.stack);
         if may_keep && let Some(address) = self.take_counted(request, library) {
             return Ok(address);
         }
-        let origin = self.origin(library, is_sampled);
         let size = match &self.rounder {
             None => self.strategy.block(request),
             Some(rounder) => rounder.size(request),
@@ -325,10 +324,9 @@ impl<F: Clone> ArenaState<F> {
         let Fit { request, pool, .. } = want.fit;
         let Origin { library, stack } = want.origin;
         self.counters.cut(pool, cut);
-        let (address, was_idle) = if self.counters.counts(stack) {
-            self.heap.hand_out_never_kept(cut.id, request, library)
-        } else {
-            self.heap.hand_out(cut.id, request, library)
+        let (address, was_idle) = match self.counters.ledger {
+            None => self.heap.hand_out(cut.id, request, library),
+            Some(_) => self.heap.hand_out_from(cut.id, request, library, stack),
         };
         if let Some(chunk) = was_idle {
             self.counters.left_idle(chunk);

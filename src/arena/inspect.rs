@@ -142,32 +142,38 @@ impl<D: Driver> Arena<D> {
         self.state.lock().snapshot_room().blocks as u64
     }
 
-    /// Whether the call stack of this request is to be taken.
-    #[inline(never)]
-    pub(super) fn samples(&self, request: Bytes) -> bool {
-        let stacks = self.watch.stacks.as_ref();
-        stacks.is_some_and(|stacks| stacks.samples.is_none_or(|samples| samples(request)))
-    }
-
-    /// Where this thread asks for memory, in this library, with a call stack if the
-    /// request is in the sample.
-    pub(super) fn origin(&self, library: LibraryId, is_sampled: bool) -> Origin {
-        let stack = if is_sampled || self.watch.stacks.is_none() {
-            self.call_stack()
-        } else {
-            StackId::LEFT_OUT
+    /// Where this thread asks for so much memory, in this library: with a call stack
+    /// where those are taken, if the request is in the sample.
+    #[inline]
+    pub(super) fn origin(&self, library: LibraryId, request: Bytes) -> Origin {
+        self.tend_recording();
+        let stack = match &self.watch.stacks {
+            None => StackId::NONE,
+            Some(stacks) => self.sampled_stack(stacks, request),
         };
         Origin { library, stack }
     }
 
-    /// The call stack of this thread, where call stacks are taken.
+    #[cold]
+    fn sampled_stack(&self, stacks: &StackWatch, request: Bytes) -> StackId {
+        if stacks.samples.is_none_or(|samples| samples(request)) {
+            return self.call_stack();
+        }
+        StackId::LEFT_OUT
+    }
+
+    /// Whether it is counted what such a call stack holds.
     #[inline]
+    pub(super) fn counts(&self, stack: StackId) -> bool {
+        self.watch.stacks.is_some() && stack != StackId::LEFT_OUT
+    }
+
+    /// The call stack of this thread, where call stacks are taken.
     pub(super) fn call_stack(&self) -> StackId {
         let stacks = self.watch.stacks.as_ref();
         let stack = stacks.map_or(StackId::NONE, |stacks| (stacks.take)());
         if let Some((recording, _)) = self.watch.recording {
             recording.know(stack);
-            recording.tend();
         }
         stack
     }

@@ -488,7 +488,6 @@ void *_PyThreadState_UncheckedGet(void) { return 0; }
 void *PyGILState_GetThisThreadState(void) { return 0; }
 int Py_IsFinalizing(void) { return 0; }
 void *PyInterpreterState_Head(void) { return 0; }
-void *PyInterpreterState_Next(void *before) { return before; }
 void *PyInterpreterState_Main(void) { return 0; }
 int asks(int (*malloc)(void **, unsigned long), void **block)
 { return malloc(block, 5000) ? 1 : 0; }";

@@ -28,7 +28,6 @@ use memory::{Checked, Direct};
 
 type ThreadState = unsafe extern "C" fn() -> usize;
 type Question = unsafe extern "C" fn() -> c_int;
-type NextInterpreter = unsafe extern "C" fn(usize) -> usize;
 
 /// The interpreter of this process.
 struct Interpreter {
@@ -48,9 +47,8 @@ struct Reads {
     /// That which the thread had first, or the last that was current.
     own: ThreadState,
     is_ending: Question,
-    /// The interpreters, where their number is to be looked at.
-    first: ThreadState,
-    next: NextInterpreter,
+    /// The newest interpreter, and the first.
+    newest: ThreadState,
     main: ThreadState,
     /// Whether what is read was found to be right.
     checked: AtomicU8,
@@ -195,18 +193,16 @@ impl Reads {
         let current = function(names)?;
         let own = function(&[c"PyGILState_GetThisThreadState"])?;
         let is_ending = function(&[c"Py_IsFinalizing", c"_Py_IsFinalizing"])?;
-        let first = function(&[c"PyInterpreterState_Head"])?;
-        let next = function(&[c"PyInterpreterState_Next"])?;
+        let newest = function(&[c"PyInterpreterState_Head"])?;
         let main = function(&[c"PyInterpreterState_Main"])?;
         // SAFETY: the functions of these names have these prototypes, in all versions
         // that there is a layout of.
-        let (current, own, is_ending, first, next, main) = unsafe {
+        let (current, own, is_ending, newest, main) = unsafe {
             (
                 std::mem::transmute::<usize, ThreadState>(current),
                 std::mem::transmute::<usize, ThreadState>(own),
                 std::mem::transmute::<usize, Question>(is_ending),
-                std::mem::transmute::<usize, ThreadState>(first),
-                std::mem::transmute::<usize, NextInterpreter>(next),
+                std::mem::transmute::<usize, ThreadState>(newest),
                 std::mem::transmute::<usize, ThreadState>(main),
             )
         };
@@ -221,8 +217,7 @@ impl Reads {
             current: (version.minor >= 12).then_some(current),
             own,
             is_ending,
-            first,
-            next,
+            newest,
             main,
             checked: AtomicU8::new(UNCHECKED),
         })
@@ -243,8 +238,7 @@ impl Reads {
                 return Some(if state == 0 { (self.own)() } else { state })
                     .filter(|&state| state != 0);
             }
-            let first = (self.first)();
-            if first == 0 || (self.next)(first) != 0 {
+            if (self.newest)() != (self.main)() {
                 return None;
             }
             Some((self.own)()).filter(|&state| state != 0)

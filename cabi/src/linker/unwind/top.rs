@@ -14,9 +14,10 @@ use std::ptr;
 
 use super::maps;
 
-/// A thread that changes stacks has at most this many of them looked up; walks on
-/// further ones find nothing.
+/// A thread that changes stacks has at most this many of them looked up, and then one
+/// in so many walks: on others, nothing is found.
 const MOST_LOOKS: u32 = 32;
+const SELDOM: u32 = 1024;
 
 #[derive(Copy, Clone)]
 struct Known {
@@ -63,7 +64,7 @@ pub(super) fn of(stack_pointer: usize) -> Option<(usize, u32)> {
 #[inline(never)]
 fn look(known: Known, stack_pointer: usize) -> Option<usize> {
     let is_other = (known.other_low..known.other_high).contains(&stack_pointer);
-    if is_other || known.looks >= MOST_LOOKS {
+    if is_other || (known.looks >= MOST_LOOKS && !known.walks.is_multiple_of(SELDOM)) {
         return None;
     }
     let found = made_for_thread().filter(|stack| stack.contains(&stack_pointer));
@@ -145,6 +146,33 @@ mod tests {
         let heap = Box::new(0_u64);
         assert_eq!((of(address), of((&raw const *heap).addr())), (None, None));
         assert!(here().1 == first);
+    }
+
+    /// A thread that was on many stacks of the program's own is told its own in the end.
+    #[test]
+    fn many_stacks_do_not_hide_the_threads() {
+        std::thread::spawn(|| {
+            let rights = libc::PROT_READ;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            // Apart, so that the system joins none.
+            let others: Vec<usize> = (0..2 * MOST_LOOKS)
+                .map(|_| {
+                    // SAFETY: two pages of our own, of which the second is given back.
+                    unsafe {
+                        let low = libc::mmap(ptr::null_mut(), 8192, rights, flags, -1, 0);
+                        assert_ne!(low, libc::MAP_FAILED);
+                        libc::munmap(low.byte_add(4096), 4096);
+                        low.addr()
+                    }
+                })
+                .collect();
+            assert!(others.iter().all(|&other| of(other).is_none()));
+            let local = 0_u64;
+            let found = (0..=SELDOM).find_map(|_| of((&raw const local).addr()));
+            assert!(found.is_some());
+        })
+        .join()
+        .unwrap();
     }
 
     /// A program may put a thread's stack and one of its own into one mapping.

@@ -226,7 +226,7 @@ const SHOWN: &[(&str, &str, &str)] = &[
     ),
     (
         "oom_report",
-        "tests/preload/history.rs",
+        "tests/preload/failures.rs",
         "nothing_is_told_where_nothing_is_wanted",
     ),
     (

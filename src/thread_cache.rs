@@ -196,10 +196,10 @@ fn take_near(mut kept: Held, request: Bytes, library: LibraryId) -> Option<Addre
     kept.take_near(request, library)
 }
 
-/// A number that no other hub of the process has.
 /// No hub and no thread's cache has this number.
 pub(crate) const NO_HUB: u64 = u64::MAX;
 
+/// A number that no other hub of the process has.
 fn next_serial() -> u64 {
     // The checker has no part in this: the numbers only differ.
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);

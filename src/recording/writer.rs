@@ -267,7 +267,7 @@ impl Writer {
     }
 }
 
-/// Of the blocks of a ring.
+/// How many blocks a quarter of a ring has.
 fn quarter(ring: u64) -> u64 {
     (ring / 4).max(1)
 }

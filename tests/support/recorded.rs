@@ -43,7 +43,7 @@ pub enum Step<'a> {
     /// A block of this address and size is there already; a segment is.
     IsAlloc(u64, u64),
     IsSegment(u64, u64),
-    /// So many events were lost.
+    /// This many events were lost.
     Gap(u64),
     /// All that is there begins to be told, or was told.
     Telling(bool),

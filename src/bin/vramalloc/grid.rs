@@ -79,7 +79,7 @@ impl Column {
         Column { spare, ..self }
     }
 
-    /// The same, with its texts broken to no less than this.
+    /// The same column, whose texts are not broken to fewer characters than this.
     pub(super) const fn least(self, least: usize) -> Column {
         Column { least, ..self }
     }

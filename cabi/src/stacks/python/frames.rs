@@ -2,7 +2,8 @@
 //!
 //! A place is known by how it looks: its code object, where in it, its texts, each
 //! with its length and its end, and of its table of lines the address, the length and
-//! both ends, since objects are made where others were. Only a look that is new is turned into text.
+//! both ends, since objects are made where others were. Only a look that is new is
+//! turned into text.
 
 use super::super::{MOST_PYTHON, table};
 use super::layout::{At, BYTES, KIND, LENGTH, Layout, TYPE};

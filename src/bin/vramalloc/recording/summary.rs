@@ -21,7 +21,7 @@ pub(super) struct Of {
 }
 
 impl Of {
-    /// Of a recording without such an object nothing is known.
+    /// Reads the first line of a recording. Nothing is known where it is no such object.
     pub(super) fn read(text: &str) -> Of {
         serde_json::from_str(text).unwrap_or_default()
     }

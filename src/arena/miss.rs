@@ -62,6 +62,14 @@ impl<D: Driver> Drop for GrowGuard<'_, D> {
     }
 }
 
+/// What comes next for a request, where only one thread may grow.
+enum Turn<'a, D: Driver> {
+    Served(Address),
+    Grows(GrowGuard<'a, D>),
+    /// Another thread grows.
+    Waits,
+}
+
 impl<D: Driver> Arena<D> {
     /// Serves a request that the cache could not; the open batch may have been
     /// closed for it.
@@ -130,13 +138,11 @@ impl<D: Driver> Arena<D> {
         }
         let mut patience = Patience::new();
         loop {
-            if let Some(address) = self.take(want) {
-                return Ok(address);
+            match self.take_or_enter_growth(want) {
+                Turn::Served(address) => return Ok(address),
+                Turn::Grows(_guard) => return self.grow(want, need),
+                Turn::Waits => patience.pause(),
             }
-            if let Some(_guard) = self.try_enter_growth() {
-                return self.grow(want, need);
-            }
-            patience.pause();
         }
     }
 
@@ -163,13 +169,18 @@ impl<D: Driver> Arena<D> {
         (self.state.lock().find(want.fit, Search::Opening)).is_some()
     }
 
-    fn try_enter_growth(&self) -> Option<GrowGuard<'_, D>> {
+    /// Both under one lock: between two, another thread may have grown, and
+    /// this one would take a chunk that it no longer needs.
+    fn take_or_enter_growth(&self, want: Want) -> Turn<'_, D> {
         let mut state = self.state.lock();
+        if let Some(address) = state.take(want, Search::Thorough) {
+            return Turn::Served(address);
+        }
         if state.growing {
-            return None;
+            return Turn::Waits;
         }
         state.growing = true;
-        Some(GrowGuard(self))
+        Turn::Grows(GrowGuard(self))
     }
 
     /// Takes a chunk for the request, a smaller one where the driver has no

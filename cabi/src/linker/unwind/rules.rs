@@ -94,11 +94,17 @@ impl Rule {
         self.0 & (NOTHING | UNKNOWN | BEHIND | SAVED_AT_POINTER | LOST) == 0
     }
 
+    /// Whether the frame's address is counted from the frame pointer, in the usual
+    /// ways.
+    #[inline(always)]
+    pub(super) fn is_from_pointer(self) -> bool {
+        self.0 & FROM_POINTER != 0
+    }
+
     /// Where the frame's address is, in the usual ways.
     #[inline(always)]
     pub(super) fn address(self, stack: usize, frame: usize) -> usize {
-        let is_from_pointer = self.0 & FROM_POINTER != 0;
-        let from = if is_from_pointer { frame } else { stack };
+        let from = if self.is_from_pointer() { frame } else { stack };
         from.wrapping_add_signed(self.offset() as isize)
     }
 

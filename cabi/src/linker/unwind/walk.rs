@@ -3,11 +3,13 @@
 //! Invariant: every read lies between the stack pointer and the end of the
 //! calling thread's stack, and each frame above the one before. So where a rule
 //! does not fit (what unloads a library and loads another is not seen at once)
-//! places are wrong, and nothing is read that is not there. Cost: 6 ns a frame;
-//! some 20 us for a place that is new.
+//! places are wrong, and nothing is read that is not there. Cost: 2 ns a frame
+//! where the last walk came along, 8 ns elsewhere; some 20 us for a place that is
+//! new.
 
 use std::ptr;
 
+use super::last::{Along, By, Step};
 use super::rules::{Base, Next, Rule, Saved};
 use super::{CodePlace, End, frame_tables, modules, rules, top};
 
@@ -15,10 +17,10 @@ use super::{CodePlace, End, frame_tables, modules, rules, top};
 const UNCHECKED: u32 = 64;
 
 /// What a walk needs of the processor at a place.
-struct Registers {
-    place: usize,
-    stack: usize,
-    frame: usize,
+pub(super) struct Registers {
+    pub(super) place: usize,
+    pub(super) stack: usize,
+    pub(super) frame: usize,
 }
 
 /// Passes each place to `more`, from that in the caller of this function outwards,
@@ -51,37 +53,54 @@ pub(super) fn walk(mut more: impl FnMut(CodePlace) -> bool) -> End {
     };
     let epoch = modules::epoch();
     let mut rule = rule_of(at.place, epoch);
+    let mut along = Along::begin(top, epoch);
+    if let Some(along) = &mut along {
+        along.made(Step::new(&at, &at, By::OTHER, false));
+    }
     loop {
-        // SAFETY: the stack pointer is that of a frame on the stack which ends at
-        // `top`: here, and by what both functions promise.
-        // Two matches, so that what is usual stays in registers.
-        unsafe {
+        if let Some(along) = &mut along {
+            let mut is_followed = false;
+            // SAFETY: the stack pointer is that of a frame on the stack which ends at
+            // `top`: here, and by what these functions promise.
+            while let Some(step) = unsafe { along.next(&mut at) } {
+                is_followed = true;
+                if !more(step.to()) {
+                    return End::Enough;
+                }
+            }
+            if is_followed {
+                rule = rule_of(at.place - 1, epoch);
+            }
+        }
+        // SAFETY: as above. Two ways, so that what is usual stays in registers.
+        let (caller, by) = unsafe {
             if rule.is_usual() {
                 match usual_caller(&at, top, rule) {
-                    Some(caller) => at = caller,
+                    Some(caller) => caller,
                     None => return End::Cut,
                 }
             } else {
                 match caller(&at, top, rule) {
-                    Ok(caller) => at = caller,
+                    Ok(caller) => (caller, By::OTHER),
                     Err(end) => return end,
                 }
             }
-        }
+        };
         // No program has code there.
-        if at.place >> 47 != 0 {
+        if caller.place >> 47 != 0 {
             return End::Cut;
         }
-        if at.place == 0 {
+        if caller.place == 0 {
             return End::Whole;
         }
         // A call returns behind itself, which may be in another function.
-        rule = rule_of(at.place - 1, epoch);
-        let place = CodePlace {
-            address: at.place,
-            is_python: rule.is_python(),
-        };
-        if !more(place) {
+        rule = rule_of(caller.place - 1, epoch);
+        let step = Step::new(&at, &caller, by, rule.is_python());
+        if let Some(along) = &mut along {
+            along.made(step);
+        }
+        at = caller;
+        if !more(step.to()) {
             return End::Enough;
         }
     }
@@ -104,7 +123,7 @@ unsafe fn word(at: usize, low: usize, high: usize) -> Option<usize> {
 /// From the stack pointer up to `top`, a multiple of 8, there is the thread's stack.
 /// Then it is so for what is returned.
 #[inline(always)]
-unsafe fn usual_caller(at: &Registers, top: usize, rule: Rule) -> Option<Registers> {
+unsafe fn usual_caller(at: &Registers, top: usize, rule: Rule) -> Option<(Registers, By)> {
     let address = rule.address(at.stack, at.frame);
     let room = top.wrapping_sub(at.stack);
     // The last word of the frame says where it returns to.
@@ -114,16 +133,18 @@ unsafe fn usual_caller(at: &Registers, top: usize, rule: Rule) -> Option<Registe
     }
     // SAFETY: words between the stack pointer and `top`, all of them multiples of 8.
     let read = |at: usize| unsafe { ptr::with_exposed_provenance::<usize>(at).read_volatile() };
-    let frame = match rule.saved(address) {
+    let saved = rule.saved(address);
+    let frame = match saved {
         None => at.frame,
         Some(saved) if saved.wrapping_sub(at.stack) >= room => return None,
         Some(saved) => read(saved),
     };
-    Some(Registers {
+    let caller = Registers {
         place: read(last),
         stack: address,
         frame,
-    })
+    };
+    Some((caller, By::new(saved, rule.is_from_pointer())))
 }
 
 /// The same in all ways.

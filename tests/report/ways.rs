@@ -119,6 +119,17 @@ fn the_table_and_the_counts_stand_behind_a_flag() {
     assert!(summary < flat.find("what it means").unwrap(), "{plain}");
 }
 
+/// Nor does PyTorch's own.
+#[test]
+fn the_table_cuts_no_number() {
+    let mut told = one_process(&[arena()]);
+    told["arenas"][0]["memory_stats"]["num_alloc_retries"] = (1_u64 << 62).into();
+    let place = directory(&[("s.json", &told.to_string())]);
+    let out = report(&place, &["--table", "s.json"]).out;
+    let line = out.lines().find(|line| line.contains("cudaMalloc retries"));
+    assert!(line.unwrap().ends_with(": 4611686018427387904  |"), "{out}");
+}
+
 #[test]
 fn as_json_all_files_are_told_together() {
     let mut failed = arena();

@@ -88,8 +88,11 @@ impl Unit {
 pub(super) fn table(device: u64, memory: &Memory, out: &mut Lines) {
     let whole = out.width >= WIDTH + 2;
     let width = if whole { WIDTH } else { NARROW };
+    // What does not fit its column makes the line wider, as in PyTorch's, where there
+    // is room for the table.
+    let most = if whole { usize::MAX } else { width };
     let mut line = |text: String| {
-        let shown: String = text.chars().take(width).collect();
+        let shown: String = text.chars().take(most).collect();
         out.exact(format_args!("|{shown:width$}|"));
     };
     let (double, single) = ("=".repeat(WIDTH), "-".repeat(WIDTH));

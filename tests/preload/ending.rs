@@ -221,8 +221,9 @@ fn forks_at_once_leave_no_child_waiting() {
 }
 
 /// A fork while another thread ends, whose variables are being destroyed, and others
-/// allocate: the child has the locks of neither, and nothing that they keep; one that
-/// executes a program is served, and the statistics of both are whole.
+/// allocate: the child has the locks of neither, and nothing that they keep, whether it
+/// leaves at once or by its exit handlers; one that executes a program is served, and
+/// the statistics of both are whole.
 #[test]
 fn a_fork_beside_threads_that_end_leaves_both_whole() {
     const FORKS: usize = 40;

@@ -1,5 +1,8 @@
 //! The end of the process, and versions of the statistics before it.
 //!
+//! There are two places for the last work: before the driver ends, and after all code
+//! of the program (`process::ending` says why).
+//!
 //! A process that ends without running handlers leaves what was written last:
 //! with the option `stats_interval_s` a thread writes the statistics in
 //! between: soon after the start, and then less and less often, up to the
@@ -14,8 +17,9 @@ use vramalloc_core::config::StatsTarget;
 use vramalloc_core::stats::Note;
 
 use crate::pools::background;
+use crate::process::ending::Ending;
 use crate::process::say::warn;
-use crate::process::{self, Start, guard, heap, notes, threads};
+use crate::process::{self, Start, guard, notes, threads};
 use crate::report::{dump, orders};
 use crate::{ipc, page, recording};
 
@@ -24,11 +28,26 @@ use crate::{ipc, page, recording};
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = ended;
 
+/// Runs when the process begins to end, while the driver is there: it was there before
+/// the first request, and handlers run in the opposite order. Where other threads may
+/// ask for memory up to the end, the last version is written now.
+extern "C" fn ends() {
+    let ending = Ending::begin();
+    let Some(start) = process::started().filter(|_| process::is_own_process()) else {
+        return;
+    };
+    if ending.count_threads() && !guard::is_serving() {
+        // As in `ended`.
+        let _caught = catch_unwind(|| dump::write_early(start));
+    }
+}
+
 /// Runs at the end of the process: removes what others could open, and writes
-/// the last version.
+/// the last version, if it is not written.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
-    let _last = heap::LastWork::begin();
+    let ending = Ending::begin();
+    let is_written = ending.is_as_before();
     background::stop();
     let Some(start) = process::started().filter(|_| process::is_own_process()) else {
         return;
@@ -46,7 +65,7 @@ extern "C" fn ended() {
     let _caught = catch_unwind(|| {
         ipc::end_process();
         recording::end();
-        dump::write_last(start);
+        dump::write_last(start, is_written);
         notes::note(Note::Ended);
     });
 }
@@ -79,6 +98,8 @@ fn sleep(interval: Duration) {
 /// Has orders looked for, and starts the thread that writes in between, if the
 /// options ask for one.
 fn keep_writing(start: &'static Start) {
+    // SAFETY: a function of this library, which stays loaded.
+    unsafe { libc::atexit(ends) };
     orders::begin(start);
     let (interval, to_file) = process::options(|loaded| {
         let settings = &loaded.settings;

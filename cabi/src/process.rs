@@ -4,6 +4,7 @@
 //! the environment is read once.
 
 pub(crate) mod cancel;
+pub(crate) mod ending;
 pub(crate) mod fast_local;
 pub(crate) mod folder;
 pub(crate) mod forking;

@@ -126,6 +126,38 @@ fn racing_threads_do_not_hang_or_crash_the_end() {
     }
 }
 
+/// A thread that asks for memory up to the end is hardly ever told that the driver has
+/// ended, as bare: with the statistics, which take longer than it pauses.
+#[test]
+fn threads_hear_no_more_of_the_end_than_bare() {
+    const RUNS: usize = 6;
+    let failed = |run: &Run| {
+        let outcome = run.go();
+        assert_eq!(outcome.code(), 0, "{}", outcome.what);
+        outcome.stdout.contains("failed") || !outcome.violations().is_empty()
+    };
+    for kind in Kind::ALL {
+        let run = Run::preloaded("exit_paths", kind).arg("paced");
+        let count = (0..RUNS).filter(|_| failed(&run)).count();
+        assert!(count < RUNS / 2, "{kind:?}: {count} of {RUNS}");
+    }
+}
+
+/// What exit handlers free, and threads that they wait for, is told too.
+#[test]
+fn statistics_tell_what_exit_handlers_do() {
+    for kind in Kind::ALL {
+        for way in ["joined", "handled"] {
+            let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
+            outcome.quiet(0).no_violations();
+            let stats = outcome.stats();
+            assert_eq!(stats["totals"]["allocations"], 16, "{}", outcome.what);
+            assert_eq!(stats["totals"]["frees"], 16, "{}", outcome.what);
+            assert_eq!(stats["final"], true);
+        }
+    }
+}
+
 /// A signal handler that ends the process may have interrupted malloc, which is
 /// not to be called then.
 #[test]

@@ -2,6 +2,10 @@
  * Ends in the ways a process can end, with memory live.
  *
  *   exit_paths return|exit|_exit|abort|limited|atexit|destructor|racing|fork
+ *   exit_paths paced      with much to be told, while a thread asks for a little
+ *                         each two milliseconds
+ *   exit_paths joined     a thread frees all of it, which an exit handler waits for
+ *   exit_paths handled    an exit handler frees all, beside a thread that sleeps
  *   exit_paths crowded    where the system gives no more memory
  *   exit_paths moved      in another folder than it was started in
  *   exit_paths reset      the device is reset in an exit handler
@@ -93,6 +97,58 @@ static int end_racing(void) {
     exit(0);
 }
 
+/* Says the first failure, which a thread has that still asks when CUDA ends. */
+static void *ask(void *asked) {
+    void *block;
+    int code = 0;
+    for (gpu_set_device(0); !code; usleep(2000)) {
+        code = gpu_malloc(&block, 4096);
+        if (!code)
+            code = gpu_free(block);
+        __atomic_store_n((int *)asked, 1, __ATOMIC_RELEASE);
+    }
+    dprintf(STDOUT_FILENO, "failed: %d\n", code);
+    return NULL;
+}
+
+static int end_paced(void) {
+    enum { MANY = 30000 };
+    static int asked;
+    pthread_t thread;
+    void *block;
+    for (int i = 0; i < MANY; i++)
+        GPU(gpu_malloc(&block, (size_t)(i % 100 + 1) << 9));
+    if (pthread_create(&thread, NULL, ask, &asked))
+        return 1;
+    while (!__atomic_load_n(&asked, __ATOMIC_ACQUIRE))
+        usleep(100);
+    return 0;
+}
+
+static pthread_t other;
+static int is_to_free;
+
+static void *free_when_told(void *nothing) {
+    gpu_set_device(0);
+    while (!__atomic_load_n(&is_to_free, __ATOMIC_ACQUIRE))
+        usleep(100);
+    free_all();
+    return nothing;
+}
+
+static void join_other(void) {
+    __atomic_store_n(&is_to_free, 1, __ATOMIC_RELEASE);
+    pthread_join(other, NULL);
+}
+
+/* Before the first request, so that it runs late, and while the driver is there. */
+static int end_with(void (*handler)(void)) {
+    GPU(gpu_set_device(0));
+    atexit(handler);
+    allocate_all();
+    return pthread_create(&other, NULL, free_when_told, NULL);
+}
+
 /* The child, which must not use CUDA, ends through every exit handler. */
 static int end_forked(void) {
     fflush(stdout);
@@ -113,6 +169,10 @@ int main(int argc, char **argv) {
     setrlimit(RLIMIT_CORE, &no_core);
     if (!strcmp(how, "atexit"))
         atexit(free_all);
+    if (!strcmp(how, "joined"))
+        return end_with(join_other);
+    if (!strcmp(how, "handled"))
+        return end_with(free_all);
     if (!strcmp(how, "moved") && chdir("/proc"))
         return 1;
     allocate_all();
@@ -168,10 +228,13 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "racing"))
         return end_racing();
+    if (!strcmp(how, "paced"))
+        return end_paced();
     if (!strcmp(how, "fork"))
         return end_forked();
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
-            "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|fork\n");
+            "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|"
+            "paced|joined|handled|fork\n");
     return 2;
 }

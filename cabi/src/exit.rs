@@ -19,7 +19,7 @@ use vramalloc_core::stats::Note;
 use crate::pools::background;
 use crate::process::ending::Ending;
 use crate::process::say::warn;
-use crate::process::{self, Start, guard, notes, threads};
+use crate::process::{self, Start, guard, last_stack, notes, threads};
 use crate::report::{dump, orders};
 use crate::{ipc, page, recording};
 
@@ -32,12 +32,16 @@ static AT_END: extern "C" fn() = ended;
 /// the first request, and handlers run in the opposite order. Where other threads may
 /// ask for memory up to the end, the last version is written now.
 extern "C" fn ends() {
+    last_stack::run(end_early);
+}
+
+extern "C" fn end_early() {
     let ending = Ending::begin();
     let Some(start) = process::started().filter(|_| process::is_own_process()) else {
         return;
     };
     if ending.count_threads() && !guard::is_serving() {
-        // As in `ended`.
+        // As in `end`.
         let _caught = catch_unwind(|| dump::write_early(start));
     }
 }
@@ -46,6 +50,10 @@ extern "C" fn ends() {
 /// the last version, if it is not written.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
+    last_stack::run(end);
+}
+
+extern "C" fn end() {
     let ending = Ending::begin();
     let is_written = ending.is_as_before();
     background::stop();

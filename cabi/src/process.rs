@@ -11,6 +11,7 @@ pub(crate) mod forking;
 pub(crate) mod guard;
 pub(crate) mod heap;
 pub(crate) mod key;
+pub(crate) mod last_stack;
 pub(crate) mod mark;
 pub(crate) mod notes;
 pub(crate) mod outside;

@@ -23,6 +23,8 @@ fn every_way_to_end_is_the_same() {
         ("released", 0),
         ("fork", 0),
         ("crowded", 0),
+        ("handler", 8),
+        ("narrow", 8),
     ];
     for kind in Kind::ALL {
         for (way, code) in ways {
@@ -43,7 +45,8 @@ fn every_way_to_end_is_the_same() {
 #[test]
 fn an_ordinary_end_leaves_statistics() {
     for kind in Kind::ALL {
-        for way in ["return", "exit", "atexit", "moved", "destructor", "fork"] {
+        let ways = ["return", "exit", "atexit", "moved", "destructor", "fork"];
+        for way in ways.into_iter().chain(["handler", "narrow"]) {
             let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
             let totals = &outcome.stats()["totals"];
             assert_eq!(totals["allocations"], 16, "{}", outcome.what);

@@ -6,6 +6,8 @@
  *                         each two milliseconds
  *   exit_paths joined     a thread frees all of it, which an exit handler waits for
  *   exit_paths handled    an exit handler frees all, beside a thread that sleeps
+ *   exit_paths handler    in a signal handler that has a small stack of its own
+ *   exit_paths narrow     in a thread with a small stack
  *   exit_paths crowded    where the system gives no more memory
  *   exit_paths moved      in another folder than it was started in
  *   exit_paths reset      the device is reset in an exit handler
@@ -22,6 +24,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -149,6 +152,41 @@ static int end_with(void (*handler)(void)) {
     return pthread_create(&other, NULL, free_when_told, NULL);
 }
 
+enum { SMALL_STACK = 32 << 10, PAGE = 4096 };
+
+static void end_in_handler(int signal) {
+    (void)signal;
+    exit(8);
+}
+
+/* Nothing may be touched below it. */
+static int end_handling(void) {
+    char *room = aligned_alloc(PAGE, PAGE + SMALL_STACK);
+    if (!room || mprotect(room, PAGE, PROT_NONE))
+        return 1;
+    stack_t stack = {.ss_sp = room + PAGE, .ss_size = SMALL_STACK};
+    struct sigaction action = {.sa_handler = end_in_handler, .sa_flags = SA_ONSTACK};
+    if (sigaltstack(&stack, NULL) || sigaction(SIGUSR1, &action, NULL))
+        return 1;
+    return raise(SIGUSR1);
+}
+
+static void *end_there(void *nothing) {
+    (void)nothing;
+    exit(8);
+}
+
+static int end_narrowly(void) {
+    pthread_attr_t narrow;
+    pthread_t thread;
+    pthread_attr_init(&narrow);
+    if (pthread_attr_setstacksize(&narrow, SMALL_STACK) ||
+        pthread_create(&thread, &narrow, end_there, NULL))
+        return 1;
+    for (;;)
+        pause();
+}
+
 /* The child, which must not use CUDA, ends through every exit handler. */
 static int end_forked(void) {
     fflush(stdout);
@@ -228,6 +266,10 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "racing"))
         return end_racing();
+    if (!strcmp(how, "handler"))
+        return end_handling();
+    if (!strcmp(how, "narrow"))
+        return end_narrowly();
     if (!strcmp(how, "paced"))
         return end_paced();
     if (!strcmp(how, "fork"))
@@ -235,6 +277,6 @@ int main(int argc, char **argv) {
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
             "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|"
-            "paced|joined|handled|fork\n");
+            "handler|narrow|paced|joined|handled|fork\n");
     return 2;
 }

@@ -1,6 +1,8 @@
 //! Risk: a process that ends, in whatever way, ends differently with us.
 
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -322,6 +324,32 @@ fn told(program: &[&str], options: &[&str]) -> String {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     said.lines().last().unwrap_or_default().to_owned()
+}
+
+/// Of lines that nobody reads the first waits a little, and the others do not.
+#[test]
+fn many_lines_that_nobody_reads_do_not_add_up() {
+    const LINES: usize = 200;
+    const PIPE: [u8; 64 << 10] = [b'x'; 64 << 10];
+    let (_unread, mut full) = std::io::pipe().unwrap();
+    full.write_all(&PIPE).unwrap();
+    let began = Instant::now();
+    let status = Command::new(stage::built().join("target/programs/exit_paths.driver"))
+        .arg("exit")
+        .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+        .env("LD_PRELOAD", stage::library())
+        .env("VRAMALLOC_CONF", "nonsense:1,".repeat(LINES))
+        .env("VRAMALLOC_STATS", "off")
+        .stdout(Stdio::null())
+        .stderr(full)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(3));
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 /// `vramalloc run` says that no CUDA memory was seen only where it was not.

@@ -129,10 +129,11 @@ static int end_paced(void) {
 }
 
 static pthread_t other;
-static int is_to_free;
+static int is_ready, is_to_free;
 
 static void *free_when_told(void *nothing) {
     gpu_set_device(0);
+    __atomic_store_n(&is_ready, 1, __ATOMIC_RELEASE);
     while (!__atomic_load_n(&is_to_free, __ATOMIC_ACQUIRE))
         usleep(100);
     free_all();
@@ -149,7 +150,11 @@ static int end_with(void (*handler)(void)) {
     GPU(gpu_set_device(0));
     atexit(handler);
     allocate_all();
-    return pthread_create(&other, NULL, free_when_told, NULL);
+    if (pthread_create(&other, NULL, free_when_told, NULL))
+        return 1;
+    while (!__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
+        usleep(100);
+    return 0;
 }
 
 enum { SMALL_STACK = 32 << 10, PAGE = 4096 };

@@ -17,7 +17,7 @@ use vramalloc_core::config::StatsTarget;
 use vramalloc_core::stats::Note;
 
 use crate::pools::background;
-use crate::process::ending::Ending;
+use crate::process::ending::ProcessEnd;
 use crate::process::say::warn;
 use crate::process::{self, Start, guard, last_stack, notes, threads};
 use crate::report::{dump, orders};
@@ -36,7 +36,7 @@ extern "C" fn ends() {
 }
 
 extern "C" fn end_early() {
-    let ending = Ending::begin();
+    let ending = ProcessEnd::begin();
     let Some(start) = process::started().filter(|_| process::is_own_process()) else {
         return;
     };
@@ -54,7 +54,7 @@ extern "C" fn ended() {
 }
 
 extern "C" fn end() {
-    let ending = Ending::begin();
+    let ending = ProcessEnd::begin();
     let is_written = ending.is_as_before();
     background::stop();
     let Some(start) = process::started().filter(|_| process::is_own_process()) else {

@@ -46,20 +46,20 @@ thread_local! {
 }
 
 /// While it lives, its thread does our last work.
-pub(crate) struct Ending {
+pub(crate) struct ProcessEnd {
     _allocates: heap::LastWork,
 }
 
-impl Ending {
+impl ProcessEnd {
     /// From then on no call takes the shortcut, which leads past the wait.
-    pub(crate) fn begin() -> Ending {
+    pub(crate) fn begin() -> ProcessEnd {
         let allocates = heap::LastWork::begin();
         IS_LAST.set(true);
         AT_WORK.store(true, Ordering::Relaxed);
         if !BEGUN.swap(true, Ordering::Relaxed) {
             shortcut::close();
         }
-        Ending {
+        ProcessEnd {
             _allocates: allocates,
         }
     }
@@ -83,7 +83,7 @@ impl Ending {
     }
 }
 
-impl Drop for Ending {
+impl Drop for ProcessEnd {
     fn drop(&mut self) {
         AT_WORK.store(false, Ordering::Relaxed);
     }
@@ -132,7 +132,7 @@ mod tests {
         static STEP: AtomicUsize = AtomicUsize::new(0);
         thread::scope(|scope| {
             let last = scope.spawn(|| {
-                let ending = Ending::begin();
+                let ending = ProcessEnd::begin();
                 let_it_end();
                 STEP.store(1, Ordering::Relaxed);
                 thread::sleep(Duration::from_millis(20));
@@ -140,7 +140,7 @@ mod tests {
                 let (among_others, as_before) = (ending.count_threads(), ending.is_as_before());
                 drop(ending);
                 let_it_end();
-                (among_others, as_before, Ending::begin().is_as_before())
+                (among_others, as_before, ProcessEnd::begin().is_as_before())
             });
             while STEP.load(Ordering::Relaxed) == 0 {
                 thread::yield_now();

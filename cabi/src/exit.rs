@@ -13,7 +13,7 @@ use std::panic::catch_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramalloc_core::config::StatsTarget;
+use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::Note;
 
 use crate::pools::background;
@@ -28,11 +28,25 @@ use crate::{ipc, page, recording};
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = ended;
 
+/// Whether there is anything to be done at the end. A program that has filtered its
+/// system calls may be ended by one that it does not make, so it is let be unless
+/// somebody has asked for statistics.
+fn is_there_work() -> bool {
+    let is_asked_for = |loaded: &Loaded| {
+        let mut echo = loaded.echo.iter();
+        let is_given = echo.any(|option| option.key == "stats" && option.origin != "default");
+        is_given && loaded.settings.stats != StatsTarget::Off
+    };
+    process::started().is_some_and(|start| !start.is_sandboxed() || process::options(is_asked_for))
+}
+
 /// Runs when the process begins to end, while the driver is there: it was there before
 /// the first request, and handlers run in the opposite order. Where other threads may
 /// ask for memory up to the end, the last version is written now.
 extern "C" fn ends() {
-    last_stack::run(end_early);
+    if is_there_work() {
+        last_stack::run(end_early);
+    }
 }
 
 extern "C" fn end_early() {
@@ -50,7 +64,9 @@ extern "C" fn end_early() {
 /// the last version, if it is not written.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
-    last_stack::run(end);
+    if is_there_work() {
+        last_stack::run(end);
+    }
 }
 
 extern "C" fn end() {

@@ -56,6 +56,19 @@ fn an_ordinary_end_leaves_statistics() {
     }
 }
 
+/// What is done at the end is no place at which a thread is cancelled. The simulated
+/// CUDA's report is one.
+#[test]
+fn a_thread_whose_cancellation_is_pending_ends_the_process() {
+    for kind in Kind::ALL {
+        let pending = |run: Run| run.arg("pending").env("SIM_CUDA_REPORT", "").go();
+        pending(Run::bare("exit_paths", kind)).quiet(8);
+        let outcome = pending(Run::preloaded("exit_paths", kind));
+        outcome.quiet(8);
+        assert_eq!(outcome.stats()["final"], true);
+    }
+}
+
 /// Where the context ends in an exit handler, before the statistics are
 /// written, they tell of the program's memory as it was then.
 #[test]

@@ -8,6 +8,7 @@
  *   exit_paths handled    an exit handler frees all, beside a thread that sleeps
  *   exit_paths handler    in a signal handler that has a small stack of its own
  *   exit_paths narrow     in a thread with a small stack
+ *   exit_paths pending    in a thread whose cancellation is pending
  *   exit_paths crowded    where the system gives no more memory
  *   exit_paths moved      in another folder than it was started in
  *   exit_paths reset      the device is reset in an exit handler
@@ -181,6 +182,20 @@ static void *end_there(void *nothing) {
     exit(8);
 }
 
+static void *end_cancelled(void *nothing) {
+    (void)nothing;
+    pthread_cancel(pthread_self());
+    exit(8);
+}
+
+static int end_in(void *(*body)(void *)) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, body, NULL))
+        return 1;
+    for (;;)
+        pause();
+}
+
 static int end_narrowly(void) {
     pthread_attr_t narrow;
     pthread_t thread;
@@ -273,6 +288,8 @@ int main(int argc, char **argv) {
         return end_racing();
     if (!strcmp(how, "handler"))
         return end_handling();
+    if (!strcmp(how, "pending"))
+        return end_in(end_cancelled);
     if (!strcmp(how, "narrow"))
         return end_narrowly();
     if (!strcmp(how, "paced"))
@@ -282,6 +299,6 @@ int main(int argc, char **argv) {
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
             "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|"
-            "handler|narrow|paced|joined|handled|fork\n");
+            "handler|narrow|pending|paced|joined|handled|fork\n");
     return 2;
 }

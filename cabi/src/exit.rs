@@ -1,5 +1,8 @@
 //! The end of the process, and versions of the statistics before it.
 //!
+//! There are two places for the last work: before the driver ends, and after all code
+//! of the program (`process::ending` says why).
+//!
 //! A process that ends without running handlers leaves what was written last:
 //! with the option `stats_interval_s` a thread writes the statistics in
 //! between: soon after the start, and then less and less often, up to the
@@ -10,12 +13,13 @@ use std::panic::catch_unwind;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use vramalloc_core::config::StatsTarget;
+use vramalloc_core::config::{Loaded, StatsTarget};
 use vramalloc_core::stats::Note;
 
 use crate::pools::background;
+use crate::process::ending::ProcessEnd;
 use crate::process::say::warn;
-use crate::process::{self, Start, guard, heap, notes, threads};
+use crate::process::{self, Start, guard, last_stack, notes, threads};
 use crate::report::{dump, orders};
 use crate::{ipc, page, recording};
 
@@ -24,11 +28,50 @@ use crate::{ipc, page, recording};
 #[unsafe(link_section = ".fini_array")]
 static AT_END: extern "C" fn() = ended;
 
+/// Whether there is anything to be done at the end. A program that has filtered its
+/// system calls may be ended by one that it does not make, so it is let be unless
+/// somebody has asked for statistics.
+fn is_there_work() -> bool {
+    let is_asked_for = |loaded: &Loaded| {
+        let mut echo = loaded.echo.iter();
+        let is_given = echo.any(|option| option.key == "stats" && option.origin != "default");
+        is_given && loaded.settings.stats != StatsTarget::Off
+    };
+    process::started().is_some_and(|start| !start.is_sandboxed() || process::options(is_asked_for))
+}
+
+/// Runs when the process begins to end, while the driver is there: it was there before
+/// the first request, and handlers run in the opposite order. Where other threads may
+/// ask for memory up to the end, the last version is written now.
+extern "C" fn ends() {
+    if is_there_work() {
+        last_stack::run(end_early);
+    }
+}
+
+extern "C" fn end_early() {
+    let ending = ProcessEnd::begin();
+    let Some(start) = process::started().filter(|_| process::is_own_process()) else {
+        return;
+    };
+    if ending.count_threads() && !guard::is_serving() {
+        // As in `end`.
+        let _caught = catch_unwind(|| dump::write_early(start));
+    }
+}
+
 /// Runs at the end of the process: removes what others could open, and writes
-/// the last version.
+/// the last version, if it is not written.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn ended() {
-    let _last = heap::LastWork::begin();
+    if is_there_work() {
+        last_stack::run(end);
+    }
+}
+
+extern "C" fn end() {
+    let ending = ProcessEnd::begin();
+    let is_written = ending.is_as_before();
     background::stop();
     let Some(start) = process::started().filter(|_| process::is_own_process()) else {
         return;
@@ -46,7 +89,7 @@ extern "C" fn ended() {
     let _caught = catch_unwind(|| {
         ipc::end_process();
         recording::end();
-        dump::write_last(start);
+        dump::write_last(start, is_written);
         notes::note(Note::Ended);
     });
 }
@@ -79,6 +122,8 @@ fn sleep(interval: Duration) {
 /// Has orders looked for, and starts the thread that writes in between, if the
 /// options ask for one.
 fn keep_writing(start: &'static Start) {
+    // SAFETY: a function of this library, which stays loaded.
+    unsafe { libc::atexit(ends) };
     orders::begin(start);
     let (interval, to_file) = process::options(|loaded| {
         let settings = &loaded.settings;

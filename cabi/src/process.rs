@@ -4,12 +4,14 @@
 //! the environment is read once.
 
 pub(crate) mod cancel;
+pub(crate) mod ending;
 pub(crate) mod fast_local;
 pub(crate) mod folder;
 pub(crate) mod forking;
 pub(crate) mod guard;
 pub(crate) mod heap;
 pub(crate) mod key;
+pub(crate) mod last_stack;
 pub(crate) mod mark;
 pub(crate) mod notes;
 pub(crate) mod outside;
@@ -46,8 +48,17 @@ pub(crate) struct Start {
     process: AtomicU32,
     /// What a child does not get.
     mark: mark::Mark,
+    /// Whether system calls were filtered already.
+    was_filtered: bool,
     /// Where `vramalloc run` wants notes about the process.
     pub(crate) notes: Option<PathBuf>,
+}
+
+impl Start {
+    /// Whether the program has filtered its system calls since.
+    pub(crate) fn is_sandboxed(&self) -> bool {
+        !self.was_filtered && sandbox::any()
+    }
 }
 
 static START: OnceLock<Start> = OnceLock::new();
@@ -200,6 +211,7 @@ pub(crate) fn start() -> &'static Start {
         began: SystemTime::now(),
         process: AtomicU32::new(std::process::id()),
         mark: mark::Mark::here(),
+        was_filtered: sandbox::any(),
         notes: notes::place(),
     };
     // Of several threads that race here one wins; only it has effects.

@@ -9,6 +9,8 @@ use std::process::Command;
 use vramalloc_tests::outside::{Place, Talk, has_ended, said, until};
 use vramalloc_tests::stage::{Kind, Run};
 
+const SIGSYS: i32 = 31;
+
 fn disturbed(place: &Place) -> Run {
     Run::preloaded("disturbed", Kind::Dynamic).env("VRAMALLOC_IPC_DIR", &place.0.to_string_lossy())
 }
@@ -82,6 +84,23 @@ fn a_program_that_sandboxes_itself_is_let_be() {
         assert_eq!(place.left().len(), usize::from(how == "after"));
         assert_eq!(place.status(0), None);
         assert_eq!(place.left(), [""; 0]);
+    }
+}
+
+/// One that can open no file is let be at its end, too, unless statistics are asked
+/// for.
+#[test]
+fn a_program_in_a_strict_sandbox_ends_as_bare() {
+    for kind in Kind::ALL {
+        let strict = |run: Run| run.arg("strict").env("SIM_CUDA_REPORT", "").go();
+        strict(Run::bare("disturbed", kind)).quiet(0);
+        for conf in ["", "stats:off", "thread_cache:0"] {
+            let outcome = strict(Run::preloaded("disturbed", kind).conf(conf));
+            outcome.quiet(0);
+            assert_eq!(outcome.stdout, "took 3 MiB\ntook 100 MiB\n");
+        }
+        let asked = Run::preloaded("disturbed", kind).conf("stats:x.json");
+        assert_eq!(strict(asked).code(), -SIGSYS);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Risk: a process that ends, in whatever way, ends differently with us.
 
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -23,6 +25,8 @@ fn every_way_to_end_is_the_same() {
         ("released", 0),
         ("fork", 0),
         ("crowded", 0),
+        ("handler", 8),
+        ("narrow", 8),
     ];
     for kind in Kind::ALL {
         for (way, code) in ways {
@@ -43,11 +47,25 @@ fn every_way_to_end_is_the_same() {
 #[test]
 fn an_ordinary_end_leaves_statistics() {
     for kind in Kind::ALL {
-        for way in ["return", "exit", "atexit", "moved", "destructor", "fork"] {
+        let ways = ["return", "exit", "atexit", "moved", "destructor", "fork"];
+        for way in ways.into_iter().chain(["handler", "narrow"]) {
             let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
             let totals = &outcome.stats()["totals"];
             assert_eq!(totals["allocations"], 16, "{}", outcome.what);
         }
+    }
+}
+
+/// What is done at the end is no place at which a thread is cancelled. The simulated
+/// CUDA's report is one.
+#[test]
+fn a_thread_whose_cancellation_is_pending_ends_the_process() {
+    for kind in Kind::ALL {
+        let pending = |run: Run| run.arg("pending").env("SIM_CUDA_REPORT", "").go();
+        pending(Run::bare("exit_paths", kind)).quiet(8);
+        let outcome = pending(Run::preloaded("exit_paths", kind));
+        outcome.quiet(8);
+        assert_eq!(outcome.stats()["final"], true);
     }
 }
 
@@ -122,6 +140,38 @@ fn racing_threads_do_not_hang_or_crash_the_end() {
             let outcome = Run::preloaded("exit_paths", kind).arg("racing").go();
             outcome.quiet(0);
             outcome.stats();
+        }
+    }
+}
+
+/// A thread that asks for memory up to the end is hardly ever told that the driver has
+/// ended, as bare: with the statistics, which take longer than it pauses.
+#[test]
+fn threads_hear_no_more_of_the_end_than_bare() {
+    const RUNS: usize = 6;
+    let failed = |run: &Run| {
+        let outcome = run.go();
+        assert_eq!(outcome.code(), 0, "{}", outcome.what);
+        outcome.stdout.contains("failed") || !outcome.violations().is_empty()
+    };
+    for kind in Kind::ALL {
+        let run = Run::preloaded("exit_paths", kind).arg("paced");
+        let count = (0..RUNS).filter(|_| failed(&run)).count();
+        assert!(count < RUNS / 2, "{kind:?}: {count} of {RUNS}");
+    }
+}
+
+/// What exit handlers free, and threads that they wait for, is told too.
+#[test]
+fn statistics_tell_what_exit_handlers_do() {
+    for kind in Kind::ALL {
+        for way in ["joined", "handled"] {
+            let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
+            outcome.quiet(0).no_violations();
+            let stats = outcome.stats();
+            assert_eq!(stats["totals"]["allocations"], 16, "{}", outcome.what);
+            assert_eq!(stats["totals"]["frees"], 16, "{}", outcome.what);
+            assert_eq!(stats["final"], true);
         }
     }
 }
@@ -221,8 +271,9 @@ fn forks_at_once_leave_no_child_waiting() {
 }
 
 /// A fork while another thread ends, whose variables are being destroyed, and others
-/// allocate: the child has the locks of neither, and nothing that they keep; one that
-/// executes a program is served, and the statistics of both are whole.
+/// allocate: the child has the locks of neither, and nothing that they keep, whether it
+/// leaves at once or by its exit handlers; one that executes a program is served, and
+/// the statistics of both are whole.
 #[test]
 fn a_fork_beside_threads_that_end_leaves_both_whole() {
     const FORKS: usize = 40;
@@ -286,6 +337,32 @@ fn told(program: &[&str], options: &[&str]) -> String {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     said.lines().last().unwrap_or_default().to_owned()
+}
+
+/// Of lines that nobody reads the first waits a little, and the others do not.
+#[test]
+fn many_lines_that_nobody_reads_do_not_add_up() {
+    const LINES: usize = 200;
+    const ROOM: usize = 64 << 10;
+    let (_unread, mut full) = std::io::pipe().unwrap();
+    full.write_all(&vec![b'x'; ROOM]).unwrap();
+    let began = Instant::now();
+    let status = Command::new(stage::built().join("target/programs/exit_paths.driver"))
+        .arg("exit")
+        .env("LD_LIBRARY_PATH", stage::simulated_cuda())
+        .env("LD_PRELOAD", stage::library())
+        .env("VRAMALLOC_CONF", "nonsense:1,".repeat(LINES))
+        .env("VRAMALLOC_STATS", "off")
+        .stdout(Stdio::null())
+        .stderr(full)
+        .status()
+        .unwrap();
+    assert_eq!(status.code(), Some(3));
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
 }
 
 /// `vramalloc run` says that no CUDA memory was seen only where it was not.

@@ -3,6 +3,7 @@
  *
  *   before     sandboxes itself, and then takes memory
  *   after      takes memory, sandboxes itself, and takes more
+ *   strict     the same, where no file can be opened from then on
  *   copy       makes a copy of itself that has the same process number, in a
  *              namespace of its own, and ends that
  *   leader     takes memory, ends its first thread, and takes more in another
@@ -32,11 +33,16 @@ static void take(size_t mib) {
     fflush(stdout);
 }
 
-/* Calls that the program itself does not make end it. */
-static void sandbox(void) {
+/* Calls that the program itself does not make end it; if it is strict, those too
+ * that whoever writes a file makes. */
+static void sandbox(int is_strict) {
+    enum { OF_FILES = 7 };
     const int deadly[] = {SYS_flock, SYS_mkdirat, SYS_unlinkat, SYS_fallocate,
-                          SYS_process_vm_readv, SYS_process_vm_writev};
-    const int count = sizeof deadly / sizeof *deadly;
+                          SYS_process_vm_readv, SYS_process_vm_writev,
+                          SYS_openat, SYS_statx, SYS_newfstatat, SYS_readlink,
+                          SYS_readlinkat, SYS_poll, SYS_rt_sigprocmask};
+    const int all = sizeof deadly / sizeof *deadly;
+    const int count = is_strict ? all : all - OF_FILES;
     struct sock_filter code[2 * sizeof deadly / sizeof *deadly + 2] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
     };
@@ -109,11 +115,15 @@ int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     GPU(gpu_set_device(0));
     if (!strcmp(how, "before")) {
-        sandbox();
+        sandbox(0);
         take(3);
     } else if (!strcmp(how, "after")) {
         take(3);
-        sandbox();
+        sandbox(0);
+        take(100);
+    } else if (!strcmp(how, "strict")) {
+        take(3);
+        sandbox(1);
         take(100);
     } else if (!strcmp(how, "copy")) {
         copy();

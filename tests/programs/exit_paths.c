@@ -2,6 +2,13 @@
  * Ends in the ways a process can end, with memory live.
  *
  *   exit_paths return|exit|_exit|abort|limited|atexit|destructor|racing|fork
+ *   exit_paths paced      with much to be told, while a thread asks for a little
+ *                         each two milliseconds
+ *   exit_paths joined     a thread frees all of it, which an exit handler waits for
+ *   exit_paths handled    an exit handler frees all, beside a thread that sleeps
+ *   exit_paths handler    in a signal handler that has a small stack of its own
+ *   exit_paths narrow     in a thread with a small stack
+ *   exit_paths pending    in a thread whose cancellation is pending
  *   exit_paths crowded    where the system gives no more memory
  *   exit_paths moved      in another folder than it was started in
  *   exit_paths reset      the device is reset in an exit handler
@@ -18,6 +25,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -93,6 +101,112 @@ static int end_racing(void) {
     exit(0);
 }
 
+/* Says the first failure, which a thread has that still asks when CUDA ends. */
+static void *ask(void *asked) {
+    void *block;
+    int code = 0;
+    for (gpu_set_device(0); !code; usleep(2000)) {
+        code = gpu_malloc(&block, 4096);
+        if (!code)
+            code = gpu_free(block);
+        __atomic_store_n((int *)asked, 1, __ATOMIC_RELEASE);
+    }
+    dprintf(STDOUT_FILENO, "failed: %d\n", code);
+    return NULL;
+}
+
+static int end_paced(void) {
+    enum { MANY = 30000 };
+    static int asked;
+    pthread_t thread;
+    void *block;
+    for (int i = 0; i < MANY; i++)
+        GPU(gpu_malloc(&block, (size_t)(i % 100 + 1) << 9));
+    if (pthread_create(&thread, NULL, ask, &asked))
+        return 1;
+    while (!__atomic_load_n(&asked, __ATOMIC_ACQUIRE))
+        usleep(100);
+    return 0;
+}
+
+static pthread_t other;
+static int is_ready, is_to_free;
+
+static void *free_when_told(void *nothing) {
+    gpu_set_device(0);
+    __atomic_store_n(&is_ready, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&is_to_free, __ATOMIC_ACQUIRE))
+        usleep(100);
+    free_all();
+    return nothing;
+}
+
+static void join_other(void) {
+    __atomic_store_n(&is_to_free, 1, __ATOMIC_RELEASE);
+    pthread_join(other, NULL);
+}
+
+/* Before the first request, so that it runs late, and while the driver is there. */
+static int end_with(void (*handler)(void)) {
+    GPU(gpu_set_device(0));
+    atexit(handler);
+    allocate_all();
+    if (pthread_create(&other, NULL, free_when_told, NULL))
+        return 1;
+    while (!__atomic_load_n(&is_ready, __ATOMIC_ACQUIRE))
+        usleep(100);
+    return 0;
+}
+
+enum { SMALL_STACK = 32 << 10, PAGE = 4096 };
+
+static void end_in_handler(int signal) {
+    (void)signal;
+    exit(8);
+}
+
+/* Nothing may be touched below it. */
+static int end_handling(void) {
+    char *room = aligned_alloc(PAGE, PAGE + SMALL_STACK);
+    if (!room || mprotect(room, PAGE, PROT_NONE))
+        return 1;
+    stack_t stack = {.ss_sp = room + PAGE, .ss_size = SMALL_STACK};
+    struct sigaction action = {.sa_handler = end_in_handler, .sa_flags = SA_ONSTACK};
+    if (sigaltstack(&stack, NULL) || sigaction(SIGUSR1, &action, NULL))
+        return 1;
+    return raise(SIGUSR1);
+}
+
+static void *end_there(void *nothing) {
+    (void)nothing;
+    exit(8);
+}
+
+static void *end_cancelled(void *nothing) {
+    (void)nothing;
+    pthread_cancel(pthread_self());
+    exit(8);
+}
+
+static int end_in(void *(*body)(void *)) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, body, NULL))
+        return 1;
+    for (;;)
+        pause();
+}
+
+static int end_narrowly(void) {
+    pthread_attr_t narrow;
+    pthread_t thread;
+    pthread_attr_init(&narrow);
+    if (pthread_attr_setstacksize(&narrow, SMALL_STACK) ||
+        pthread_create(&thread, &narrow, end_there, NULL))
+        return 1;
+    for (;;)
+        pause();
+}
+
 /* The child, which must not use CUDA, ends through every exit handler. */
 static int end_forked(void) {
     fflush(stdout);
@@ -113,6 +227,10 @@ int main(int argc, char **argv) {
     setrlimit(RLIMIT_CORE, &no_core);
     if (!strcmp(how, "atexit"))
         atexit(free_all);
+    if (!strcmp(how, "joined"))
+        return end_with(join_other);
+    if (!strcmp(how, "handled"))
+        return end_with(free_all);
     if (!strcmp(how, "moved") && chdir("/proc"))
         return 1;
     allocate_all();
@@ -168,10 +286,19 @@ int main(int argc, char **argv) {
     }
     if (!strcmp(how, "racing"))
         return end_racing();
+    if (!strcmp(how, "handler"))
+        return end_handling();
+    if (!strcmp(how, "pending"))
+        return end_in(end_cancelled);
+    if (!strcmp(how, "narrow"))
+        return end_narrowly();
+    if (!strcmp(how, "paced"))
+        return end_paced();
     if (!strcmp(how, "fork"))
         return end_forked();
     fprintf(stderr,
             "usage: exit_paths return|exit|_exit|quick_exit|abort|terminated|"
-            "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|fork\n");
+            "killed|limited|crowded|atexit|moved|renamed|removed|rooted|destructor|reset|released|racing|"
+            "handler|narrow|pending|paced|joined|handled|fork\n");
     return 2;
 }

@@ -8,7 +8,8 @@
  *   thread_life forks FORKS    forks while a thread is ending, in a destructor of
  *                              its own, and others allocate: what children are
  *                              told by CUDA, which does not survive a fork; every
- *                              eighth executes this program anew
+ *                              eighth executes this program anew, and of the
+ *                              others half end by all exit handlers
  *   thread_life leaf           allocates and frees a hundred times
  *
  * The last line says how many allocations there were, and as many frees.
@@ -109,11 +110,13 @@ static void *ends(void *number) {
     return NULL;
 }
 
-/* Whatever the answers are, they come. */
-static void be_child(void *of_parent, int executes) {
+enum way { LEAVES, EXITS, EXECUTES };
+
+/* Whatever the answers are, they come, and so does the end. */
+static void be_child(void *of_parent, enum way way) {
     void *block = NULL;
     alarm(10);
-    if (executes) {
+    if (way == EXECUTES) {
         execl("/proc/self/exe", "thread_life", "leaf", (char *)NULL);
         _exit(100);
     }
@@ -121,10 +124,13 @@ static void be_child(void *of_parent, int executes) {
     int small = gpu_malloc(&block, 4096), large = gpu_malloc(&block, 4 << 20);
     char *own = malloc(1 << 16);
     free(own);
-    _exit((freed != 0) | (small != 0) << 1 | (large != 0) << 2 | (!own) << 3);
+    int told = (freed != 0) | (small != 0) << 1 | (large != 0) << 2 | (!own) << 3;
+    if (way == EXITS)
+        exit(told);
+    _exit(told);
 }
 
-static int fork_once(void *of_parent, int executes) {
+static int fork_once(void *of_parent, enum way way) {
     pthread_t thread;
     int status = 0;
     atomic_store(&is_ending, 0);
@@ -134,7 +140,7 @@ static int fork_once(void *of_parent, int executes) {
         sched_yield();
     pid_t child = fork();
     if (!child)
-        be_child(of_parent, executes);
+        be_child(of_parent, way);
     atomic_store(&has_forked, 1);
     if (child < 0 || waitpid(child, &status, 0) != child)
         exit(1);
@@ -151,13 +157,13 @@ static void fork_often(int forks) {
     for (size_t i = 0; i < BUSY; i++)
         start(&busy[i], is_busy, i);
     for (int i = 0; i < forks; i++) {
-        int executes = i % 8 == 7;
-        int status = fork_once(block, executes);
+        enum way way = i % 8 == 7 ? EXECUTES : i % 2 ? EXITS : LEAVES;
+        int status = fork_once(block, way);
         if (status < 0) {
             printf("a child ended by a signal: %d\n", -status);
             exit(1);
         }
-        if (executes)
+        if (way == EXECUTES)
             executed += status == LEAF_ENDS;
         else if (i == 0)
             told = status;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use vramalloc_core::Code;
 
 use super::fast_local::{Zeroed, fast_local};
-use super::{cancel, forking, say, shortcut};
+use super::{cancel, ending, forking, say, shortcut};
 use crate::types::CudaResult;
 
 /// When a door calls our function rather than the real one.
@@ -150,6 +150,7 @@ pub(crate) fn enter(
     }
     let _serving = match within {
         Inside::Program => {
+            ending::let_it_end();
             passed.note();
             Some(Restore(inside().replace(Inside::Serving)))
         }
@@ -227,6 +228,7 @@ pub(crate) fn serve<R, F: FnOnce() -> R>(call: F) -> Result<R, Shut> {
         Service::Broken => return Err(Shut::Broken),
         Service::Inherited => return Err(Shut::Forked),
     }
+    ending::let_it_end();
     let run = |call: F| {
         let _serving = Restore(inside().replace(Inside::Serving));
         catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {

@@ -22,6 +22,7 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static ENDS: Cell<bool> = const { Cell::new(false) };
+    static IS_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
 /// While it lives, its thread ends the process.
@@ -31,8 +32,9 @@ impl LastWork {
     /// If two threads do, the first.
     pub(crate) fn begin() -> LastWork {
         if !ENDED.swap(true, Ordering::Relaxed) {
-            ENDS.set(true);
+            IS_FIRST.set(true);
         }
+        ENDS.set(IS_FIRST.get());
         LastWork
     }
 }

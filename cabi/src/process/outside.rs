@@ -4,7 +4,8 @@
 //! Owns what descriptors 1 and 2 were when the library was loaded. Invariant:
 //! no signal is raised and no flag of a descriptor is changed; nothing is
 //! written to either of them after it was closed or came to stand for something
-//! else; a line never waits for its reader longer than [`PATIENCE`]. Cost: some
+//! else; a line never waits for its reader longer than [`PATIENCE`], and not at all
+//! after one that has waited in vain. Cost: some
 //! system calls for each line.
 
 use std::ffi::c_int;
@@ -15,6 +16,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use vramalloc_core::stats::There;
@@ -69,6 +71,10 @@ fn standard_error() -> Option<RawFd> {
     is_as_before(libc::STDERR_FILENO).then_some(libc::STDERR_FILENO)
 }
 
+/// Whether nobody has read the last line in time: then the next one does not wait.
+/// Relaxed: it stands for itself.
+static UNREAD: AtomicBool = AtomicBool::new(false);
+
 /// Prints a line on standard error, in one piece, if that is still open.
 pub(crate) fn say(mut line: String) {
     while line.len() >= PIECE {
@@ -78,9 +84,16 @@ pub(crate) fn say(mut line: String) {
     let Some(descriptor) = standard_error() else {
         return;
     };
-    let until = Some(Instant::now() + PATIENCE);
+    let patience = if UNREAD.load(Ordering::Relaxed) {
+        Duration::ZERO
+    } else {
+        PATIENCE
+    };
+    let until = Some(Instant::now() + patience);
     // A line that cannot be written is dropped.
-    let _ = quietly(|| Outlet::Borrowed(descriptor, until).write_all(line.as_bytes()));
+    let written = quietly(|| Outlet::Borrowed(descriptor, until).write_all(line.as_bytes()));
+    let is_unread = written.is_err_and(|error| error.kind() == ErrorKind::TimedOut);
+    UNREAD.store(is_unread, Ordering::Relaxed);
 }
 
 /// A writer that raises no signal, if used inside [`quietly`].

@@ -3,7 +3,7 @@
 //! A filter may end the process at a call that the program itself never makes,
 //! so nothing is done then that can be left out. The filter of a container is
 //! no such thing: all its processes have it. Cost: two small files are read; a
-//! system call for [`has_begun`].
+//! system call for [`has_begun`] and [`any`].
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,8 +29,13 @@ pub(crate) fn is_in_force() -> bool {
 /// Whether one came into force since `is_in_force` found none. In a container
 /// with a filter of its own that is not known.
 pub(crate) fn has_begun() -> bool {
+    NONE_BEFORE.load(Ordering::Relaxed) && any()
+}
+
+/// Whether this thread has any filter.
+pub(crate) fn any() -> bool {
     // SAFETY: has no conditions.
-    NONE_BEFORE.load(Ordering::Relaxed) && unsafe { libc::prctl(libc::PR_GET_SECCOMP) } > 0
+    unsafe { libc::prctl(libc::PR_GET_SECCOMP) > 0 }
 }
 
 /// How many filters a process has; nothing if that cannot be read.

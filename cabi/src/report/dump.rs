@@ -30,12 +30,16 @@ use crate::stacks;
 /// Held by the thread that writes.
 static WRITER: Mutex<Writer> = Mutex::new(Writer {
     last: false,
+    early: None,
     own: Own::new(),
 });
 
 struct Writer {
     /// Whether the last version was, or is being, written.
     last: bool,
+    /// The file that has the last version, if it was written early and nothing was
+    /// written since.
+    early: Option<PathBuf>,
     own: Own,
 }
 
@@ -43,11 +47,41 @@ fn writer() -> MutexGuard<'static, Writer> {
     WRITER.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes the last version, after which nothing is written any more.
-pub(crate) fn write_last(start: &Start) {
+/// Writes the last version before the end, to a file that can be replaced by another
+/// one. If that fails, the end says it.
+pub(crate) fn write_early(start: &Start) {
+    let target = target();
+    if !is_file(&target, start) {
+        return;
+    }
+    let mut writer = writer();
+    if !writer.last {
+        writer.early = write(&target, start, &mut writer, true).ok().flatten();
+    }
+}
+
+/// Whether what is written goes to a regular file of its own.
+fn is_file(target: &StatsTarget, start: &Start) -> bool {
+    let StatsTarget::File(pattern) = target else {
+        return false;
+    };
+    let file = stats::file_of(pattern, &Process::current(start.began));
+    fs::metadata(&file).map_or(true, |found| found.is_file())
+}
+
+/// Writes the last version, after which nothing is written any more; `is_written` if
+/// the early one still tells all.
+pub(crate) fn write_last(start: &Start, is_written: bool) {
     let mut writer = writer();
     writer.last = true;
-    write(start, &mut writer);
+    let written = match writer.early.take() {
+        Some(path) if is_written => Some(path),
+        _ => write_or_say(start, &mut writer),
+    };
+    if let Some(path) = written {
+        let path = path::absolute(path).unwrap_or_default();
+        notes::note(Note::Wrote(&path.to_string_lossy()));
+    }
 }
 
 /// Writes a version in between; returns whether there may be another.
@@ -60,28 +94,38 @@ pub(crate) fn write_between(start: &Start) -> bool {
     if writer.last || guard::service() != Service::Full {
         return false;
     }
-    catch_unwind(AssertUnwindSafe(|| write(start, &mut writer))).is_ok()
+    catch_unwind(AssertUnwindSafe(|| write_or_say(start, &mut writer))).is_ok()
 }
 
-fn write(start: &Start, writer: &mut Writer) {
-    let arenas = used_arenas();
-    let is_past_us = reach::handed_on() || families::any();
-    if arenas.is_empty() && !is_past_us {
-        return;
-    }
-    let snapshots = snapshots::take();
-    let delivered = deliver(&target(), start, writer, &arenas, &snapshots);
-    if let (true, Ok(Some(path))) = (writer.last, &delivered) {
-        let path = path::absolute(path).unwrap_or_default();
-        notes::note(Note::Wrote(&path.to_string_lossy()));
-    }
-    if let Err(error) = delivered {
+/// Writes a version, or says why it cannot be written. Returns the file.
+fn write_or_say(start: &Start, writer: &mut Writer) -> Option<PathBuf> {
+    let last = writer.last;
+    write(&target(), start, writer, last).unwrap_or_else(|error| {
         warn_once(
             Once::Statistics,
             &format!("cannot write the statistics: {error}"),
         );
         notes::note(Note::Failed(&error.to_string()));
+        None
+    })
+}
+
+/// Writes a version, if there is anything to be told.
+fn write(
+    target: &StatsTarget,
+    start: &Start,
+    writer: &mut Writer,
+    last: bool,
+) -> io::Result<Option<PathBuf>> {
+    if *target == StatsTarget::Off {
+        return Ok(None);
     }
+    let arenas = used_arenas();
+    let is_past_us = reach::handed_on() || families::any();
+    if arenas.is_empty() && !is_past_us {
+        return Ok(None);
+    }
+    deliver(target, start, writer, last, &arenas)
 }
 
 /// The target of the option `stats`, wherever the program has gone since.
@@ -99,11 +143,13 @@ fn deliver(
     target: &StatsTarget,
     start: &Start,
     writer: &mut Writer,
+    last: bool,
     arenas: &[ArenaReport],
-    snapshots: &Snapshots,
 ) -> io::Result<Option<PathBuf>> {
     let _held = cancel::Held::back();
-    report(start, writer.last, arenas, Some(snapshots), |report| {
+    writer.early = None;
+    let snapshots = snapshots::take();
+    report(start, last, arenas, Some(&snapshots), |report| {
         let write = |out: &mut dyn Write| report.write(out);
         quietly(|| stats::deliver(target, report.process, &mut writer.own, Outlet::open, write))
     })
@@ -163,8 +209,9 @@ pub(crate) fn text() -> String {
 /// What the system returns.
 pub(crate) fn write_now(target: &StatsTarget) -> io::Result<()> {
     let arenas = used_arenas();
-    let snapshots = snapshots::take();
-    deliver(target, process::start(), &mut writer(), &arenas, &snapshots).map(|_| ())
+    let mut writer = writer();
+    let last = writer.last;
+    deliver(target, process::start(), &mut writer, last, &arenas).map(|_| ())
 }
 
 /// Writes the statistics as they are now to the file that the option `stats`
@@ -192,9 +239,7 @@ pub(crate) fn write_file(start: &Start) -> Result<PathBuf, String> {
     if writer.last {
         return Err("its last statistics are written: it ends".to_owned());
     }
-    let arenas = used_arenas();
-    let snapshots = snapshots::take();
-    let delivered = deliver(&target, start, &mut writer, &arenas, &snapshots);
+    let delivered = deliver(&target, start, &mut writer, false, &used_arenas());
     let file = delivered
         .map_err(|error| error.to_string())?
         .unwrap_or(file);

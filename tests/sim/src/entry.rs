@@ -67,6 +67,10 @@ fn tell_watcher(name: &str) {
 /// Set in the child of a fork: the driver cannot be used there.
 static FORKED: AtomicBool = AtomicBool::new(false);
 
+/// Set when the exit handlers of the process have reached the driver's. Not in the
+/// machine: a signal handler may end the process from inside a call.
+static SHUT_DOWN: AtomicBool = AtomicBool::new(false);
+
 impl Site {
     pub(crate) const fn new(name: &'static str) -> Site {
         Site {
@@ -155,6 +159,17 @@ pub(crate) fn is_forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
+/// No call is served from now on.
+pub(crate) fn shut_down() {
+    // Release: pairs with the Acquire in `is_shut_down`.
+    SHUT_DOWN.store(true, Ordering::Release);
+}
+
+pub(crate) fn is_shut_down() -> bool {
+    // Acquire: pairs with the Release in `shut_down`.
+    SHUT_DOWN.load(Ordering::Acquire)
+}
+
 fn number(done: Done) -> u32 {
     match done {
         Ok(()) => 0,
@@ -226,7 +241,7 @@ fn inside(site: &'static Site, per_thread: bool, body: impl FnOnce(&mut Call<'_>
     }
     let mut lock = machine::lock();
     let sim = lock.as_mut().ok_or(Code::NOT_INITIALIZED)?;
-    if sim.shut_down {
+    if is_shut_down() {
         let what = Violation::AfterShutdown(site.name.to_owned());
         sim.violate(what);
         return Err(Code::DEINITIALIZED);

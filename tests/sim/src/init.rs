@@ -8,7 +8,7 @@ use std::sync::Once;
 
 use vramalloc_core::Code;
 
-use crate::entry::{driver, forked, is_forked};
+use crate::entry::{driver, forked, is_forked, is_shut_down, shut_down};
 use crate::env;
 use crate::ffi::{Done, Out};
 use crate::machine::{self, Machine};
@@ -23,7 +23,7 @@ driver! {
         }
         let mut lock = machine::lock();
         match lock.as_ref() {
-            Some(sim) if sim.shut_down => Err(Code::DEINITIALIZED),
+            Some(_) if is_shut_down() => Err(Code::DEINITIALIZED),
             Some(_) => Ok(()),
             None => {
                 *lock = Some(Machine::new()?);
@@ -53,11 +53,8 @@ unsafe extern "C" fn child() {
 }
 
 extern "C" fn end() {
-    if env::flag("SIM_CUDA_LATE") {
-        return;
-    }
-    if let Some(sim) = machine::lock().as_mut() {
-        sim.shut_down = true;
+    if !env::flag("SIM_CUDA_LATE") {
+        shut_down();
     }
 }
 

@@ -8,8 +8,10 @@ mod settle;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
+use vramalloc_core::patience::wait_within;
 use vramalloc_core::{Address, Bytes, Code};
 use vramalloc_model::{
     CaptureMode, ContextId, Mark, Model, Nanos, Settings, StreamId, Violation, Work,
@@ -31,16 +33,32 @@ const MOST_TAKEN: usize = 4096;
 
 static MACHINE: Mutex<Option<Machine>> = Mutex::new(None);
 
-/// The machine; `None` before the driver is initialised.
+/// The machine; `None` before the driver is initialised. In a forked child another
+/// thread of the parent may have it for ever.
 pub(crate) fn lock() -> MutexGuard<'static, Option<Machine>> {
     MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The machine at the end of the process; `None` where the thread that ends it has
+/// come from inside a call.
+pub(crate) fn last_lock() -> Option<MutexGuard<'static, Option<Machine>>> {
+    const MOST: Duration = Duration::from_secs(1);
+    let mut found = None;
+    wait_within(MOST, || {
+        found = match MACHINE.try_lock() {
+            Ok(lock) => Some(lock),
+            Err(TryLockError::Poisoned(lock)) => Some(lock.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        found.is_some()
+    });
+    found
 }
 
 pub(crate) struct Machine {
     pub(crate) model: Model<Effect>,
     pub(crate) environment: Environment,
     pub(crate) backing: Backing,
-    pub(crate) shut_down: bool,
     pub(crate) contexts: Handles<Context>,
     /// The primary context of each device; its handle never changes.
     pub(crate) primaries: Vec<Handle>,
@@ -116,7 +134,6 @@ impl Machine {
         let mut machine = Machine {
             model,
             backing,
-            shut_down: false,
             contexts: Handles::new(1),
             primaries: Vec::new(),
             streams: Handles::new(2),

@@ -22,7 +22,8 @@ extern "C" fn at_the_end() {
         return;
     }
     let path = path.replace("%p", &std::process::id().to_string());
-    if let Some(sim) = machine::lock().as_ref()
+    if let Some(lock) = machine::last_lock()
+        && let Some(sim) = lock.as_ref()
         && let Err(error) = std::fs::write(&path, report(sim))
     {
         eprintln!("simulated CUDA: the report {path} cannot be written: {error}");
@@ -80,8 +81,11 @@ fn amounts(used: Bytes, peak: Bytes) -> String {
 /// The bytes in use and the most so far, of a family by its name in the report
 /// or of all (`NULL`), on a device or on all (-1); 0 where there is no driver.
 fn bytes_of(family: *const c_char, device: i32) -> (u64, u64) {
+    if is_forked() {
+        return (0, 0);
+    }
     let mut lock = machine::lock();
-    let Some(sim) = lock.as_mut().filter(|_| !is_forked()) else {
+    let Some(sim) = lock.as_mut() else {
         return (0, 0);
     };
     sim.settle();
@@ -117,7 +121,9 @@ pub(crate) extern "C" fn sim_cuda_peak_bytes(family: *const c_char, device: i32)
 /// Limits what this process may use of a device, as NVML does.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn sim_cuda_limit(device: i32, limit: u64) {
-    if let (Ok(device), Some(sim)) = (u32::try_from(device), machine::lock().as_mut()) {
+    if !is_forked()
+        && let (Ok(device), Some(sim)) = (u32::try_from(device), machine::lock().as_mut())
+    {
         sim.model.limit(device, Bytes::new(limit));
     }
 }

@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_void};
 
 use super::objects;
 
+mod closing;
 #[cfg(target_arch = "x86_64")]
 mod frame_tables;
 #[cfg(target_arch = "x86_64")]

@@ -238,9 +238,9 @@ pub(super) fn taken(id: StackId) -> Option<Taken> {
     };
     let modules = modules::all();
     let address = |object: u32, offset: usize| {
-        let module = modules
-            .get(object as usize)
-            .filter(|module| module.is_there());
+        // One that was loaded again has another entry with its number.
+        let is_it = |module: &&&Module| module.number == object && module.is_there();
+        let module = modules.iter().find(is_it);
         module.map_or(0, |module| module.bias.wrapping_add(offset))
     };
     let mut taken = Taken {

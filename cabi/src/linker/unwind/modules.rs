@@ -51,15 +51,23 @@ impl Module {
         unsafe { Tables::read(self.dynamic, self.bias) }
     }
 
+    /// Whether all is the same but the places in the list.
+    fn looks_as(&self, other: &Module) -> bool {
+        let parts = |of: &Module| (of.bias, of.dynamic, of.mark, of.is_python);
+        let ranges = (&self.range, &self.unwind) == (&other.range, &other.unwind);
+        let names = (&self.path, &self.build_id) == (&other.path, &other.build_id);
+        ranges && names && parts(self) == parts(other)
+    }
+
     /// Whether it was still loaded when that was looked at last.
     pub(crate) fn is_there(&self) -> bool {
         !self.gone.load(Ordering::Relaxed)
     }
 }
 
-/// Where an object ends and where the linker's entry for it is, if the linker
-/// was asked.
-type Mark = (usize, usize);
+/// Where an object ends, and where the linker's entry for it and its tables are, if
+/// the linker was asked.
+type Mark = (usize, usize, usize);
 
 /// Every object so far, in the order in which they were met.
 static MODULES: SpinMutex<Vec<&'static Module>, Brief> = SpinMutex::new(Vec::new());
@@ -89,7 +97,7 @@ struct Found {
 
 impl Found {
     fn mark(&self) -> Mark {
-        (self.end, self.link.addr())
+        (self.end, self.link.addr(), self.frames)
     }
 }
 
@@ -127,7 +135,7 @@ pub(super) fn are_asked_of_system() -> bool {
 fn begins(address: usize) -> Option<(usize, Vec<u8>, Mark)> {
     let Some(find) = finder() else {
         let (start, path) = maps::file_around(address)?;
-        return Some((start, path, (0, 0)));
+        return Some((start, path, Mark::default()));
     };
     let found = found(find, address)?;
     // SAFETY: the entry of an object that is loaded, because its code is on this
@@ -192,6 +200,11 @@ pub(crate) fn around(address: usize) -> Option<&'static Module> {
     let mut modules = MODULES.lock();
     // Another thread may have been faster.
     if let Some(known) = modules.iter().find(is_it) {
+        return Some(known);
+    }
+    // A program may load a library a thousand times.
+    if let Some(known) = modules.iter().find(|known| known.looks_as(&module)) {
+        known.gone.store(false, Ordering::Relaxed);
         return Some(known);
     }
     let same =

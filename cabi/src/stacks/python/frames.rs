@@ -1,12 +1,12 @@
 //! The frames of a thread of CPython.
 //!
 //! A place is known by how it looks: its code object, where in it, its texts, each
-//! with its length and its end, and of its table of lines the address, the length and
-//! both ends, since objects are made where others were. Only a look that is new is
+//! with its hash, and its table of lines, of which that is compared which most have,
+//! since objects are made where others were. Only a look that is new is
 //! turned into text.
 
 use super::super::{MOST_PYTHON, table};
-use super::layout::{At, BYTES, KIND, LENGTH, Layout, TYPE};
+use super::layout::{At, BYTES, FLAGS, HASH, KIND, LENGTH, Layout, NO_HASH, OF_TEXT, TYPE};
 use super::memory::{Checked, Memory};
 use super::{Types, lines};
 
@@ -21,6 +21,9 @@ const OF_GENERATOR: u8 = 1;
 const LONGEST_TABLE: usize = 1 << 20;
 const LONGEST_TEXT: usize = 4096;
 
+/// How much of a table of lines tells it from another of its length in its place.
+const LONGEST_COMPARED: usize = 512;
+
 /// A code object and where in it.
 struct Look {
     code: usize,
@@ -30,12 +33,13 @@ struct Look {
     line: u32,
     file: usize,
     name: usize,
-    /// The ends of both.
+    /// The marks of both.
     texts: [u64; 2],
     first_line: u32,
     lines: usize,
     length: usize,
-    ends: [usize; 2],
+    /// The mark of that table.
+    table: u64,
 }
 
 /// What a frame is.
@@ -150,11 +154,7 @@ fn look(memory: &impl Memory, layout: &Layout, types: &Types, frame: usize) -> O
     if length > LONGEST_TABLE {
         return None;
     }
-    // The last word, without what lies behind the end.
-    let last = length.saturating_sub(1);
-    let behind = 56 - 8 * (last % 8);
-    let end = memory.word(lines, BYTES + (last & !7))? << behind;
-    let ends = [memory.word(lines, BYTES)?, end];
+    let table = mixed(memory, lines, BYTES, length.min(LONGEST_COMPARED))?;
     let (file, name) = (
         memory.word(code, layout.file)?,
         memory.word(code, layout.name)?,
@@ -165,44 +165,95 @@ fn look(memory: &impl Memory, layout: &Layout, types: &Types, frame: usize) -> O
         line,
         file,
         name,
-        texts: [end_of(memory, layout, file)?, end_of(memory, layout, name)?],
+        texts: [mark(memory, layout, file)?, mark(memory, layout, name)?],
         first_line: memory.half(code, layout.first_line)?,
         lines,
         length,
-        ends,
+        table,
     }))
 }
 
-/// What tells a text from another of the same place in memory: its length and its last
-/// 16 bytes, some of which are not its own where it is shorter.
-#[inline(always)]
-fn end_of(memory: &impl Memory, layout: &Layout, at: usize) -> Option<u64> {
-    let kind = memory.half(at, KIND)?;
-    let (width, is_compact, is_ascii) = (kind >> 2 & 7, kind >> 5 & 1 == 1, kind >> 6 & 1 == 1);
-    if !is_compact {
-        return None;
+/// A text of Python's.
+struct Text {
+    /// Where its characters begin, how many are read, and how wide each is.
+    start: usize,
+    length: usize,
+    width: usize,
+}
+
+impl Text {
+    #[inline(always)]
+    fn at(memory: &impl Memory, layout: &Layout, at: usize) -> Option<Text> {
+        let kind = memory.half(at, KIND)?;
+        let (width, is_compact, is_ascii) = (kind >> 2 & 7, kind >> 5 & 1 == 1, kind >> 6 & 1 == 1);
+        // One of a class that is derived from `str` has its characters elsewhere.
+        let start = match (is_compact, is_ascii) {
+            (true, true) => at + layout.ascii,
+            (true, false) => at + layout.wide,
+            (false, _) => memory.word(at, layout.wide)?,
+        };
+        [1, 2, 4].contains(&width).then_some(Text {
+            start,
+            length: memory.word(at, LENGTH)?.min(LONGEST_TEXT),
+            width: width as usize,
+        })
     }
-    let length = memory.word(at, LENGTH)?;
-    let offset = if is_ascii { layout.ascii } else { layout.wide };
-    let end = offset + length.min(LONGEST_TEXT) * width as usize;
-    let [one, two] = [memory.word(at, end - 16)?, memory.word(at, end - 8)?];
-    Some(table::product((one ^ length) as u64, two as u64))
+
+    fn bytes(&self) -> usize {
+        self.length * self.width
+    }
+}
+
+/// What tells a text from another of the same place in memory: the hash that it has for
+/// Python, or where it has none, one of all that is read of it.
+#[inline(always)]
+fn mark(memory: &impl Memory, layout: &Layout, at: usize) -> Option<u64> {
+    let hash = memory.word(at, HASH)?;
+    if hash != NO_HASH {
+        return Some(hash as u64);
+    }
+    mark_of_all(memory, layout, at)
+}
+
+#[inline(never)]
+fn mark_of_all(memory: &impl Memory, layout: &Layout, at: usize) -> Option<u64> {
+    let text = Text::at(memory, layout, at)?;
+    mixed(memory, text.start, 0, text.bytes())
+}
+
+/// So many bytes at an address, mixed.
+#[inline(always)]
+fn mixed(memory: &impl Memory, of: usize, offset: usize, bytes: usize) -> Option<u64> {
+    let word = |at| memory.word(of, offset + 8 * at).map(|word| word as u64);
+    let whole = bytes / 8;
+    let mut mixed = bytes as u64;
+    let mut with = |one, two| mixed = mixed.rotate_left(5) ^ table::product(one, two);
+    for at in 0..whole / 2 {
+        with(word(2 * at)?, word(2 * at + 1)?);
+    }
+    let last = if whole % 2 == 1 { word(whole - 1)? } else { 0 };
+    // Of the word behind, what lies behind the end is left out.
+    let rest = match bytes % 8 {
+        0 => 0,
+        rest => word(whole)? << (64 - 8 * rest),
+    };
+    with(last, rest);
+    Some(mixed)
 }
 
 impl Look {
     #[inline(always)]
     fn mixed(&self) -> u64 {
-        let ([begin, end], [file, name]) = (self.ends, self.texts);
+        let [file, name] = self.texts;
         let numbers = u64::from(self.line) << 32 | u64::from(self.first_line);
         // One does not wait for another.
         let parts = [
             table::product(self.code as u64 ^ numbers, self.at.cast_unsigned()),
             table::product(self.file as u64 ^ file, self.name as u64 ^ name),
-            table::product(self.lines as u64, self.length as u64),
-            table::product(begin as u64, end as u64),
+            table::product(self.lines as u64, self.length as u64 ^ self.table),
         ];
-        let [one, two, three, four] = parts;
-        table::product(one ^ two.rotate_left(32), three ^ four.rotate_left(32))
+        let [one, two, three] = parts;
+        table::product(one ^ two.rotate_left(32), three)
     }
 
     /// Its file, line and function, by way of the system.
@@ -230,15 +281,9 @@ impl Look {
 
 /// A text of Python's, up to a length that names have.
 fn text(layout: &Layout, at: usize) -> Option<String> {
-    let kind = Checked.half(at, KIND)?;
-    let (width, is_compact, is_ascii) = (kind >> 2 & 7, kind >> 5 & 1 == 1, kind >> 6 & 1 == 1);
-    let length = Checked.word(at, LENGTH)?.min(LONGEST_TEXT);
-    if !is_compact || ![1, 2, 4].contains(&width) {
-        return None;
-    }
-    let offset = if is_ascii { layout.ascii } else { layout.wide };
-    let mut bytes = vec![0; length * width as usize];
-    if !Checked.bytes(at + offset, &mut bytes) {
+    let text = Text::at(&Checked, layout, at)?;
+    let mut bytes = vec![0; text.bytes()];
+    if !Checked.bytes(text.start, &mut bytes) {
         return None;
     }
     let number = |character: &[u8]| {
@@ -246,9 +291,11 @@ fn text(layout: &Layout, at: usize) -> Option<String> {
         if let Some(some) = all.get_mut(..character.len()) {
             some.copy_from_slice(character);
         }
-        char::from_u32(u32::from_le_bytes(all)).unwrap_or(char::REPLACEMENT_CHARACTER)
+        // No text of C's has the first of all characters.
+        let known = char::from_u32(u32::from_le_bytes(all)).filter(|&known| known != '\0');
+        known.unwrap_or(char::REPLACEMENT_CHARACTER)
     };
-    Some(bytes.chunks_exact(width as usize).map(number).collect())
+    Some(bytes.chunks_exact(text.width).map(number).collect())
 }
 
 /// What a check found.
@@ -260,7 +307,7 @@ pub(super) enum Verdict {
     Unsaid,
 }
 
-/// Whether all frames of a thread are what they should be.
+/// Whether the frames of a thread that are read are what they should be.
 pub(super) fn check(
     memory: &impl Memory,
     layout: &Layout,
@@ -274,17 +321,30 @@ pub(super) fn check(
         Some(_) => return Verdict::Unsaid,
         None => return Verdict::Wrong,
     }
-    let mut count = 0;
-    let is_of = |object: usize, kind: usize| memory.word(object, TYPE) == Some(kind);
+    // A program may hand the state of one thread to another.
+    if memory
+        .word(state, layout.thread)
+        .is_some_and(|thread| thread != this_thread())
+    {
+        return Verdict::Unsaid;
+    }
+    let (mut seen, mut count) = (0, 0);
+    let is_text = |object: usize| {
+        let kind = memory.word(object, TYPE)?;
+        let is_derived = || Some(memory.word(kind, FLAGS)? & OF_TEXT != 0);
+        Some(kind == types.text || is_derived()?)
+    };
     let looked = walk(memory, layout, types, state, |look| {
-        count += 1;
-        let is_right = is_of(look.file, types.text)
-            && is_of(look.name, types.text)
-            && is_of(look.lines, types.bytes);
+        seen += 1;
+        let is_right = is_text(look.file)?
+            && is_text(look.name)?
+            && memory.word(look.lines, TYPE)? == types.bytes;
         let read = is_right.then(|| look.read(layout)).flatten();
         let (file, line, function) = read?;
-        let is_named = !file.is_empty() && !function.is_empty();
-        (is_named && line.is_none_or(|line| line < 1 << 24)).then_some(true)
+        // Code that a program makes may have other names and lines, which say nothing.
+        let is_usual = !file.is_empty() && !function.is_empty();
+        count += u32::from(is_usual && line.is_none_or(|line| line < 1 << 24));
+        Some(seen < MOST_PYTHON)
     });
     match (looked, count) {
         (None, _) => Verdict::Wrong,

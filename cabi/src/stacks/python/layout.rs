@@ -75,12 +75,20 @@ pub(super) struct Layout {
     pub(super) wide: usize,
 }
 
-/// The same in all versions: where an object has its type, a list of bytes its length
-/// and itself, and a text its length and its kind.
+/// The same in all versions: where an object has its type, a type its flags, a list of
+/// bytes its length and itself, and a text its length, its hash and its kind.
 pub(super) const TYPE: usize = 8;
+pub(super) const FLAGS: usize = 168;
 pub(super) const LENGTH: usize = 16;
+pub(super) const HASH: usize = 24;
 pub(super) const BYTES: usize = 32;
 pub(super) const KIND: usize = 32;
+
+/// That of a text which nobody has asked for it.
+pub(super) const NO_HASH: usize = usize::MAX;
+
+/// Among the flags of a type: it is that of texts, or derived from it.
+pub(super) const OF_TEXT: usize = 1 << 28;
 
 const PY_3_10: Layout = Layout {
     frame: 24,

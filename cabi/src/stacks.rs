@@ -7,7 +7,7 @@
 //! the number of a stack never changes; no file is read, no name is looked up and
 //! none of the linker's locks is taken for a stack, and it is taken outside of an
 //! arena's lock. Cost: none without an option that asks for stacks; with one, some
-//! 0.5 us for 60 native and 10 places of Python, most of them as in the last stack.
+//! 0.6 us for 60 native and 10 places of Python, most of them as in the last stack.
 
 mod python;
 mod table;

@@ -269,8 +269,15 @@ impl<D: Driver> Arena<D> {
         }
         // A driver that has no page left may have room for a small request in
         // one that is in use.
-        self.obtain(want.fit.request)
-            .and_then(|obtained| self.enter_direct(obtained, want.fit.request, want.origin))
+        let direct = self
+            .obtain(want.fit.request)
+            .and_then(|obtained| self.enter_direct(obtained, want.fit.request, want.origin));
+        // The limit may have let the driver be asked before, and refuse now because of
+        // what others took meanwhile: what stood first in the way is told.
+        direct.map_err(|last| match last {
+            AllocError::Limit => error,
+            last => last,
+        })
     }
 
     /// The out-of-memory ladder for a pooled request. With `fail_at_limit` it

@@ -154,7 +154,7 @@ fn look(memory: &impl Memory, layout: &Layout, types: &Types, frame: usize) -> O
     if length > LONGEST_TABLE {
         return None;
     }
-    let table = mixed(memory, lines, BYTES, length.min(LONGEST_COMPARED))?;
+    let table = hash_of(memory, lines, BYTES, length.min(LONGEST_COMPARED))?;
     let (file, name) = (
         memory.word(code, layout.file)?,
         memory.word(code, layout.name)?,
@@ -218,27 +218,28 @@ fn mark(memory: &impl Memory, layout: &Layout, at: usize) -> Option<u64> {
 #[inline(never)]
 fn mark_of_all(memory: &impl Memory, layout: &Layout, at: usize) -> Option<u64> {
     let text = Text::at(memory, layout, at)?;
-    mixed(memory, text.start, 0, text.bytes())
+    hash_of(memory, text.start, 0, text.bytes())
 }
 
-/// So many bytes at an address, mixed.
+/// A hash of `bytes` bytes, which begin at `offset` in the object at `of`, two words at
+/// a time.
 #[inline(always)]
-fn mixed(memory: &impl Memory, of: usize, offset: usize, bytes: usize) -> Option<u64> {
+fn hash_of(memory: &impl Memory, of: usize, offset: usize, bytes: usize) -> Option<u64> {
     let word = |at| memory.word(of, offset + 8 * at).map(|word| word as u64);
     let whole = bytes / 8;
-    let mut mixed = bytes as u64;
-    let mut with = |one, two| mixed = mixed.rotate_left(5) ^ table::product(one, two);
+    let mut hash = bytes as u64;
+    let mut with = |one, two| hash = hash.rotate_left(5) ^ table::product(one, two);
     for at in 0..whole / 2 {
         with(word(2 * at)?, word(2 * at + 1)?);
     }
     let last = if whole % 2 == 1 { word(whole - 1)? } else { 0 };
-    // Of the word behind, what lies behind the end is left out.
+    // The last bytes are less than a word; what follows them in memory is shifted out.
     let rest = match bytes % 8 {
         0 => 0,
         rest => word(whole)? << (64 - 8 * rest),
     };
     with(last, rest);
-    Some(mixed)
+    Some(hash)
 }
 
 impl Look {

@@ -4,9 +4,10 @@
 mod python;
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use serde_json::Value;
-use vramalloc_tests::stage::{Kind, Outcome, Run};
+use vramalloc_tests::stage::{self, Kind, Outcome, Run};
 
 /// The most native places that are kept of a stack.
 const MOST: usize = 80;
@@ -92,6 +93,40 @@ fn each_stack_is_that_which_the_compilers_unwinder_finds() {
             } else {
                 assert_eq!(found, expected, "{}", outcome.what);
             }
+        }
+    }
+}
+
+/// Nothing but the room of their frames tells these libraries apart, and each is loaded
+/// where the one before was.
+#[test]
+fn a_library_is_forgotten_when_it_is_closed() {
+    let folder = stage::fresh_folder();
+    let libraries = [200, 600].map(|room| {
+        let source = folder.join(format!("room{room}.c"));
+        let text = format!(
+            "void through(void (*call)(void))
+             {{ volatile char room[{room}]; room[0] = 1; call(); room[1] = room[0]; }}"
+        );
+        fs::write(&source, text).unwrap();
+        let library = source.with_extension("so");
+        let flags = ["-shared", "-fomit-frame-pointer"];
+        stage::compile(source.to_str().unwrap(), &library, &flags);
+        library
+    });
+    for kind in Kind::ALL {
+        let run = Run::preloaded("stacks", kind).conf("stacks:all");
+        let [first, second] = libraries.each_ref().map(|path| path.to_str().unwrap());
+        let outcome = run.arg("reloads").arg(first).arg(second).go();
+        outcome.quiet(0).no_violations();
+        let stats = outcome.stats();
+        let (stacks, blocks) = (stacks(&stats["call_stacks"]), blocks(&stats));
+        let printed = printed(&outcome);
+        assert_eq!(printed.len(), 60);
+        for (block, expected) in printed {
+            let places = &stacks[&blocks[&block].unwrap()];
+            let found = from_caller(places, &expected, &outcome.what);
+            assert_eq!(found, expected, "{}", outcome.what);
         }
     }
 }

@@ -3,7 +3,7 @@
  * places that the compiler's own unwinder finds there, from the caller of the
  * function that asks outwards: as file+offset of the call, in hexadecimal.
  *
- * usage: stacks deep | odd | liars
+ * usage: stacks deep | odd | liars | reloads LIBRARY...
  */
 #define _GNU_SOURCE
 #include "gpu.h"
@@ -309,6 +309,21 @@ static void liars(void) {
         pthread_join(threads[i], NULL);
 }
 
+/* Asks from libraries that are loaded in the place of one another. */
+static void reloads(int count, char **libraries) {
+    for (int round = 0; round < 20; round++) {
+        void *library = dlopen(libraries[round % count], RTLD_NOW);
+        void (*through)(void (*)(void)) = NULL;
+        if (library)
+            through = (void (*)(void (*)(void)))dlsym(library, "through");
+        if (!through)
+            exit(3);
+        for (int call = 0; call < 3; call++)
+            through(ask_once);
+        dlclose(library);
+    }
+}
+
 int main(int count, char **words) {
     const char *what = count > 1 ? words[1] : "";
     GPU(gpu_set_device(0));
@@ -318,6 +333,8 @@ int main(int count, char **words) {
         odd();
     else if (!strcmp(what, "liars"))
         liars();
+    else if (!strcmp(what, "reloads"))
+        reloads(count - 2, words + 2);
     else
         return 2;
     return 0;

@@ -8,6 +8,7 @@
 //! work that was submitted before it, on every stream, is done. Fences of one
 //! context are reached in the order in which they were made.
 
+pub mod mapping;
 pub(crate) mod metered;
 pub mod told;
 
@@ -18,6 +19,7 @@ use crate::error::Code;
 use crate::patience::wait_within;
 
 pub use crate::thread_cache::OwnCaches;
+use mapping::Mapping;
 
 /// The driver hands out memory in pages of this size.
 pub const PAGE: Bytes = Bytes::mib(2);
@@ -69,7 +71,7 @@ pub fn ask_until(most: Duration, mut ask: impl FnMut() -> Result<bool, Code>) ->
 /// Memory and fences of one device context. Every method may be called from any
 /// thread, whatever context is current there, and leaves the current context
 /// unchanged.
-pub trait Driver: Send + Sync {
+pub trait Driver: Mapping + Send + Sync {
     /// A mark in the context's work. Cloning is cheap. Dropping the last clone
     /// gives up what it holds of the driver, without a driver call.
     type Fence: Clone + Send + Sync;

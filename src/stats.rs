@@ -255,6 +255,25 @@ pub struct DriverCalls {
     /// Waits for the device: for fences, and by the options that fill memory or
     /// wait at every allocation.
     pub wait: CallCount,
+    /// Calls about virtual memory.
+    pub mapping: MappingCalls,
+}
+
+/// Calls about virtual memory: addresses apart from memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct MappingCalls {
+    /// Addresses that were reserved.
+    pub reserve: CallCount,
+    /// Units of memory that were created.
+    pub create: CallCount,
+    /// Units that were mapped to addresses.
+    pub map: CallCount,
+    /// Calls that gave devices access to what was mapped.
+    pub set_access: CallCount,
+    /// Calls that took units away from their addresses.
+    pub unmap: CallCount,
+    /// Units that were given back.
+    pub release: CallCount,
 }
 
 #[cfg(test)]

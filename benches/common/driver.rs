@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{MemInfo, PAGE, Whose};
 use vramalloc_core::error::Code;
 use vramalloc_core::page_map::{ArenaId, PageMap};
@@ -53,6 +54,8 @@ impl Costless {
         }
     }
 }
+
+impl Mapping for Costless {}
 
 impl Driver for Costless {
     type Fence = ();

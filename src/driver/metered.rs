@@ -12,10 +12,11 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
+use crate::driver::mapping::{Backup, Mapping, MappingTraits, Unit};
 use crate::driver::told::{self, Told};
 use crate::driver::{Driver, IfEnding, MemInfo, OwnCaches, Whose};
 use crate::error::Code;
-use crate::stats::{CallCount, DriverCalls};
+use crate::stats::{CallCount, DriverCalls, MappingCalls};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A driver's free that takes longer has waited for the device: it does so
@@ -230,6 +231,51 @@ fn clocked<T>(call: impl FnOnce() -> T) -> (T, u64) {
     (result, ns)
 }
 
+/// The meters of calls about virtual memory.
+struct MappingMeters {
+    reserve: Meter,
+    create: Meter,
+    map: Meter,
+    set_access: Meter,
+    unmap: Meter,
+    release: Meter,
+}
+
+impl MappingMeters {
+    fn new() -> MappingMeters {
+        MappingMeters {
+            reserve: Meter::new(),
+            create: Meter::new(),
+            map: Meter::new(),
+            set_access: Meter::new(),
+            unmap: Meter::new(),
+            release: Meter::new(),
+        }
+    }
+
+    fn all(&self) -> [&Meter; 6] {
+        [
+            &self.reserve,
+            &self.create,
+            &self.map,
+            &self.set_access,
+            &self.unmap,
+            &self.release,
+        ]
+    }
+
+    fn read(&self) -> MappingCalls {
+        MappingCalls {
+            reserve: self.reserve.read(),
+            create: self.create.read(),
+            map: self.map.read(),
+            set_access: self.set_access.read(),
+            unmap: self.unmap.read(),
+            release: self.release.read(),
+        }
+    }
+}
+
 /// A driver whose calls are counted.
 pub(crate) struct Metered<D> {
     driver: D,
@@ -239,6 +285,7 @@ pub(crate) struct Metered<D> {
     fence: Meter,
     reached: Meter,
     wait: Meter,
+    mapping: MappingMeters,
 }
 
 impl<D: Driver> Metered<D> {
@@ -251,6 +298,7 @@ impl<D: Driver> Metered<D> {
             fence: Meter::new(),
             reached: Meter::new(),
             wait: Meter::new(),
+            mapping: MappingMeters::new(),
         }
     }
 
@@ -303,8 +351,9 @@ impl<D: Driver> Metered<D> {
     pub(crate) fn calls(&self) -> u64 {
         let meters = [&self.alloc, &self.free, &self.mem_info];
         let rest = [&self.fence, &self.reached, &self.wait];
+        let mapping = self.mapping.all();
         let calls = |meter: &&Meter| meter.calls.load(Ordering::Relaxed);
-        meters.iter().chain(&rest).map(calls).sum()
+        meters.iter().chain(&rest).chain(&mapping).map(calls).sum()
     }
 
     /// The counts so far.
@@ -316,7 +365,63 @@ impl<D: Driver> Metered<D> {
             fence: self.fence.read(),
             reached: self.reached.read(),
             wait: self.wait.read(),
+            mapping: self.mapping.read(),
         }
+    }
+}
+
+/// What is copied is a wait for the device.
+impl<D: Driver> Mapping for Metered<D> {
+    fn mapping_traits(&self) -> Option<MappingTraits> {
+        self.driver.mapping_traits()
+    }
+
+    fn reserve(&self, size: Bytes) -> Result<Address, Code> {
+        self.mapping.reserve.time(|| self.driver.reserve(size))
+    }
+
+    fn unreserve(&self, at: Address, size: Bytes) -> Result<(), Code> {
+        (self.mapping.reserve).time(|| self.driver.unreserve(at, size))
+    }
+
+    fn create(&self, size: Bytes) -> Result<Unit, Code> {
+        call_moves();
+        self.mapping.create.time(|| self.driver.create(size))
+    }
+
+    fn release(&self, unit: Unit) -> Result<(), Code> {
+        call_moves();
+        self.mapping.release.time(|| self.driver.release(unit))
+    }
+
+    fn map(&self, at: Address, size: Bytes, unit: Unit) -> Result<(), Code> {
+        call_moves();
+        self.mapping.map.time(|| self.driver.map(at, size, unit))
+    }
+
+    fn admit(&self, at: Address, size: Bytes) -> Result<(), Code> {
+        self.mapping.set_access.time(|| self.driver.admit(at, size))
+    }
+
+    fn unmap(&self, at: Address, size: Bytes) -> Result<(), Code> {
+        call_moves();
+        self.mapping.unmap.time(|| self.driver.unmap(at, size))
+    }
+
+    fn take_backup(&self, size: Bytes) -> Result<Backup, Code> {
+        self.driver.take_backup(size)
+    }
+
+    fn drop_backup(&self, backup: Backup) {
+        self.driver.drop_backup(backup);
+    }
+
+    fn save(&self, from: Address, size: Bytes, to: Backup, offset: Bytes) -> Result<(), Code> {
+        (self.wait).time_wait(|| self.driver.save(from, size, to, offset))
+    }
+
+    fn restore(&self, to: Address, size: Bytes, from: Backup, offset: Bytes) -> Result<(), Code> {
+        (self.wait).time_wait(|| self.driver.restore(to, size, from, offset))
     }
 }
 

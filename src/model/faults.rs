@@ -30,6 +30,24 @@ pub enum Call {
     Fill,
     /// `synchronize`.
     Synchronize,
+    /// `reserve` and `unreserve`.
+    Reserve,
+    /// `create`.
+    Create,
+    /// `map`.
+    Map,
+    /// `admit`.
+    Admit,
+    /// `unmap`.
+    Unmap,
+    /// `release`.
+    Release,
+    /// `take_backup`.
+    TakeBackup,
+    /// `save`.
+    Save,
+    /// `restore`.
+    Restore,
 }
 
 impl Call {
@@ -45,6 +63,15 @@ impl Call {
             Call::Wait => "wait",
             Call::Fill => "fill",
             Call::Synchronize => "synchronize",
+            Call::Reserve => "reserve",
+            Call::Create => "create",
+            Call::Map => "map",
+            Call::Admit => "admit",
+            Call::Unmap => "unmap",
+            Call::Release => "release",
+            Call::TakeBackup => "take_backup",
+            Call::Save => "save",
+            Call::Restore => "restore",
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::model::Model;
 use crate::order::Mark;
 use crate::settings::{Nanos, Settings};
 use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::driver::mapping::{Mapping, MappingTraits, Unit};
 use vramalloc_core::driver::{Driver, MemInfo, Whose};
 use vramalloc_core::error::Code;
 use vramalloc_core::lanes::Streams;
@@ -183,6 +184,12 @@ impl Gpu {
         self.lock().model.live_count()
     }
 
+    /// How many units of memory there are, and how many reservations of addresses.
+    #[must_use]
+    pub fn units_and_reservations(&self) -> (usize, usize) {
+        self.lock().model.units_and_reservations()
+    }
+
     /// How often a driver method was called.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
@@ -269,6 +276,15 @@ impl SimDriver {
         self.context
     }
 
+    fn device(&self, state: &State) -> u32 {
+        state.model.device_of(self.context).unwrap_or(0)
+    }
+
+    /// As `enter`, for a call that needs no context.
+    fn enter_past(&self, call: Call, state: &mut State) -> Result<(), Code> {
+        self.enter_if(call, state, |_| true, false)
+    }
+
     /// Counts a call, lets its time pass, and refuses it if it may not be made.
     fn enter(&self, call: Call, state: &mut State) -> Result<(), Code> {
         self.enter_on(call, state, |_| true)
@@ -282,6 +298,16 @@ impl SimDriver {
         state: &mut State,
         disturbs: impl Fn(&Capture) -> bool,
     ) -> Result<(), Code> {
+        self.enter_if(call, state, disturbs, true)
+    }
+
+    fn enter_if(
+        &self,
+        call: Call,
+        state: &mut State,
+        disturbs: impl Fn(&Capture) -> bool,
+        needs_context: bool,
+    ) -> Result<(), Code> {
         let model = &mut state.model;
         if state.shut_down {
             model.violate(Violation::AfterShutdown(call.name().to_owned()));
@@ -289,18 +315,81 @@ impl SimDriver {
         }
         model.tick();
         state.script.count(call, model.random())?;
-        if !model.is_alive(self.context) {
+        if needs_context && !model.is_alive(self.context) {
             model.violate(Violation::DeadContext(call.name().to_owned()));
             return Err(Code::INVALID_CONTEXT);
         }
         match call {
             // Memory calls are made in relaxed mode, and querying free memory
             // is always allowed.
-            Call::Alloc | Call::Free | Call::MemInfo => Ok(()),
-            Call::Fence | Call::Reached | Call::Wait | Call::Fill | Call::Synchronize => {
-                model.refuse(call.name(), disturbs)
-            }
+            Call::Alloc | Call::Free | Call::MemInfo | Call::TakeBackup => Ok(()),
+            // So are these. Addresses are given back as memory is.
+            Call::Reserve | Call::Create | Call::Map | Call::Admit | Call::Release => Ok(()),
+            Call::Fence
+            | Call::Reached
+            | Call::Wait
+            | Call::Fill
+            | Call::Synchronize
+            | Call::Unmap
+            | Call::Save
+            | Call::Restore => model.refuse(call.name(), disturbs),
         }
+    }
+}
+
+impl Mapping for SimDriver {
+    fn mapping_traits(&self) -> Option<MappingTraits> {
+        let state = self.gpu.lock();
+        let settings = state.model.settings();
+        settings.maps.then_some(MappingTraits {
+            granule: settings.page,
+            unmaps_runs: settings.unmaps_runs,
+        })
+    }
+
+    fn reserve(&self, size: Bytes) -> Result<Address, Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter_past(Call::Reserve, state)?;
+        state.model.reserve(self.device(state), size)
+    }
+
+    fn unreserve(&self, at: Address, size: Bytes) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter_past(Call::Reserve, state)?;
+        state.model.unreserve(at, size)
+    }
+
+    fn create(&self, size: Bytes) -> Result<Unit, Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter_past(Call::Create, state)?;
+        state.model.create_unit(self.device(state), size).map(Unit)
+    }
+
+    fn release(&self, unit: Unit) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter_past(Call::Release, state)?;
+        state.model.release_unit(unit.0)
+    }
+
+    fn map(&self, at: Address, size: Bytes, unit: Unit) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter_past(Call::Map, state)?;
+        state.model.map_unit(at, size, unit.0)
+    }
+
+    fn admit(&self, at: Address, size: Bytes) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter_past(Call::Admit, state)?;
+        state.model.admit_units(at, size)
+    }
+
+    fn unmap(&self, at: Address, size: Bytes) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter_past(Call::Unmap, state)?;
+        if !state.model.settings().unmaps_runs && size != state.model.mapped_size(at) {
+            return Err(Code::INVALID_VALUE);
+        }
+        state.model.unmap_units(at, size)
     }
 }
 

@@ -5,6 +5,7 @@
 //! (so that a destroyed stream's work still counts). Cost: O(log n) per call.
 
 mod captures;
+mod mappings;
 mod memory;
 mod spans;
 
@@ -63,6 +64,7 @@ pub struct Model<E> {
     streams: Vec<Stream>,
     pub(crate) live: BTreeMap<u64, Allocation>,
     pub(crate) spans: BTreeMap<u64, spans::Span>,
+    mappings: mappings::Mappings,
     /// Host memory that devices can access.
     pub(crate) host: BTreeMap<u64, Bytes>,
     pub(crate) flight: Flight<E>,
@@ -93,6 +95,7 @@ impl<E> Model<E> {
             streams: Vec::new(),
             live: BTreeMap::new(),
             spans: BTreeMap::new(),
+            mappings: mappings::Mappings::default(),
             host: BTreeMap::new(),
             flight: Flight::new(),
             order: settings.races.then(Order::default),
@@ -368,7 +371,8 @@ impl<E> Model<E> {
 
     fn check_touches(&mut self, stream: StreamId, touches: &[Touch], ends: Nanos) {
         for touch in touches.iter().filter(|t| !t.size.is_zero()) {
-            if !self.covers(touch.start, touch.size) {
+            let is_there = self.covers(touch.start, touch.size);
+            if !is_there || !self.is_admitted(touch.start, touch.size) {
                 self.violations.push(Violation::Unallocated {
                     stream,
                     start: touch.start,

@@ -28,6 +28,10 @@ pub struct Settings {
     /// Whether a destroyed stream's unfinished work is ordered with no other
     /// stream: the least that CUDA promises.
     pub orphans: bool,
+    /// Whether there is virtual memory.
+    pub maps: bool,
+    /// Whether one call unmaps several units.
+    pub unmaps_runs: bool,
 }
 
 impl Default for Settings {
@@ -43,6 +47,8 @@ impl Default for Settings {
             seed: 1,
             races: false,
             orphans: false,
+            maps: true,
+            unmaps_runs: true,
         }
     }
 }

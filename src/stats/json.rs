@@ -202,7 +202,8 @@ pub(super) fn unix_ms(time: SystemTime) -> u64 {
 }
 
 /// The calls of every kind, with the name of the kind.
-fn kinds(calls: &DriverCalls) -> [(&'static str, CallCount); 6] {
+fn kinds(calls: &DriverCalls) -> [(&'static str, CallCount); 12] {
+    let mapping = &calls.mapping;
     [
         ("alloc", calls.alloc),
         ("free", calls.free),
@@ -210,6 +211,12 @@ fn kinds(calls: &DriverCalls) -> [(&'static str, CallCount); 6] {
         ("fence", calls.fence),
         ("reached", calls.reached),
         ("wait", calls.wait),
+        ("reserve", mapping.reserve),
+        ("create", mapping.create),
+        ("map", mapping.map),
+        ("set_access", mapping.set_access),
+        ("unmap", mapping.unmap),
+        ("release", mapping.release),
     ]
 }
 

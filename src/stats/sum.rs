@@ -7,7 +7,8 @@
 //! Cost: constant per arena.
 
 use super::{
-    ArenaReport, ArenaStats, CallCount, DriverCalls, Gauge, MemoryStats, Metric, PoolStats, Stat,
+    ArenaReport, ArenaStats, CallCount, DriverCalls, Gauge, MappingCalls, MemoryStats, Metric,
+    PoolStats, Stat,
 };
 use crate::address::Bytes;
 
@@ -174,6 +175,18 @@ impl DriverCalls {
         self.fence.add(other.fence);
         self.reached.add(other.reached);
         self.wait.add(other.wait);
+        self.mapping.add(&other.mapping);
+    }
+}
+
+impl MappingCalls {
+    fn add(&mut self, other: &MappingCalls) {
+        self.reserve.add(other.reserve);
+        self.create.add(other.create);
+        self.map.add(other.map);
+        self.set_access.add(other.set_access);
+        self.unmap.add(other.unmap);
+        self.release.add(other.release);
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
 use vramalloc_core::config::{Config, PinnedConfig, StrategyKind};
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{MemInfo, Whose};
 use vramalloc_core::error::AllocError;
 use vramalloc_core::page_map::{ArenaId, PageMap};
@@ -77,6 +78,8 @@ impl Slow {
         }
     }
 }
+
+impl Mapping for Slow {}
 
 impl Driver for Slow {
     type Fence = <SimDriver as Driver>::Fence;

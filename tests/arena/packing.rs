@@ -7,6 +7,7 @@ use std::time::Duration;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
 use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{MemInfo, Whose};
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
@@ -183,6 +184,8 @@ impl Held {
     }
 }
 
+impl Mapping for Held {}
+
 impl Driver for Held {
     type Fence = SimFence;
 
@@ -282,6 +285,8 @@ struct Fed {
     arena: OnceLock<Weak<Arena<Fed>>>,
     left: Mutex<Vec<Address>>,
 }
+
+impl Mapping for Fed {}
 
 impl Driver for Fed {
     type Fence = SimFence;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
 use vramalloc_core::config::{Config, FreeSync, StrategyKind};
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{Driver, MemInfo, Whose};
 use vramalloc_core::error::Code;
 use vramalloc_core::page_map::{ArenaId, PageMap};
@@ -264,6 +265,8 @@ fn strict_frees_leave_no_limbo() {
 
 /// A driver whose memory starts 512 bytes into its pages.
 struct Askew(SimDriver);
+
+impl Mapping for Askew {}
 
 impl Driver for Askew {
     type Fence = SimFence;

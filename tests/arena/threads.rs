@@ -9,6 +9,7 @@ use std::thread;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
 use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{MemInfo, Whose};
 use vramalloc_core::error::AllocError;
 use vramalloc_core::page_map::{ArenaId, PageMap};
@@ -163,6 +164,8 @@ struct Crowded {
 
 const BITE: Bytes = Bytes::mib(8);
 const LIMIT: Bytes = Bytes::mib(24);
+
+impl Mapping for Crowded {}
 
 impl Driver for Crowded {
     type Fence = <SimDriver as Driver>::Fence;

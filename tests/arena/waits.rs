@@ -7,6 +7,7 @@ use std::time::Duration;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
 use vramalloc_core::config::{Config, DeviceShare, FreeSync, PinnedConfig, StrategyKind};
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{MemInfo, Whose};
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
@@ -58,6 +59,8 @@ impl Accompanied {
         !self.other_runs.load(Ordering::Relaxed)
     }
 }
+
+impl Mapping for Accompanied {}
 
 impl Driver for Accompanied {
     type Fence = <SimDriver as Driver>::Fence;
@@ -231,6 +234,8 @@ struct Waiting {
     inner: SimDriver,
     frees_take: Duration,
 }
+
+impl Mapping for Waiting {}
 
 impl Driver for Waiting {
     type Fence = <SimDriver as Driver>::Fence;

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{IfEnding, OwnCaches, Whose, ask_until};
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
@@ -78,6 +79,8 @@ fast_local! {
     /// What the calling thread knows of its caches.
     fn own_caches() -> OwnCaches = OWN_CACHES to END;
 }
+
+impl Mapping for RealDriver {}
 
 impl Driver for RealDriver {
     type Fence = Fence;

@@ -17,6 +17,7 @@ use spin::mutex::SpinMutex;
 use vramalloc_core::arena::Watch;
 use vramalloc_core::config::{Config, FreeSync, PageableConfig, StrategyKind};
 use vramalloc_core::driver::Whose;
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::page_map::{ArenaId, Owner, PageMap};
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Quota;
@@ -152,6 +153,8 @@ struct System {
     /// Lengths of the mappings, by where they start.
     lengths: SpinMutex<HashMap<u64, usize>, Brief>,
 }
+
+impl Mapping for System {}
 
 impl Driver for System {
     type Fence = ();

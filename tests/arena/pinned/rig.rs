@@ -6,6 +6,7 @@ use vramalloc_core::PinnedPlan;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
 use vramalloc_core::config::{Config, PinnedConfig, StrategyKind};
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{Driver, MemInfo, Whose};
 use vramalloc_core::error::Code;
 use vramalloc_core::page_map::{ArenaId, PageMap};
@@ -32,6 +33,8 @@ impl Host {
         }
     }
 }
+
+impl Mapping for Host {}
 
 impl Driver for Host {
     type Fence = SimFence;

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use spin::mutex::SpinMutex;
+use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{Whose, told};
 use vramalloc_core::patience::Brief;
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
@@ -317,6 +318,8 @@ impl HostDriver {
         Ok(chunk)
     }
 }
+
+impl Mapping for HostDriver {}
 
 impl Driver for HostDriver {
     type Fence = Fence;

@@ -27,7 +27,6 @@ use crate::driver::mapping::{Mapping, MappingTraits, Unit};
 use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code};
 use crate::heap::Span;
-use crate::heap::block::BlockId;
 use crate::heap::ranges::window::Window;
 use crate::heap::ranges::{Claim, Remains, Run};
 use crate::recording::Mark;
@@ -60,6 +59,8 @@ struct Plan {
 /// A window on its way.
 struct Making {
     claim: Claim,
+    /// Where the request's block is to begin.
+    at: Address,
     units: Vec<Unit>,
     /// Why there are not as many as are wanted.
     short: Option<AllocError>,
@@ -305,6 +306,7 @@ impl<D: Driver> Arena<D> {
             state.counters.claimed(pool, splits);
             Making {
                 claim,
+                at: window.at,
                 units: Vec::new(),
                 short: None,
             }
@@ -545,14 +547,13 @@ impl<D: Driver> Arena<D> {
             return Err(AllocError::Driver(Code::INVALID_CONTEXT));
         }
         state.heap.ranges.put_loose(making.units);
-        let free = state.end_claim(&making.claim);
-        made?;
-        let size = |id| state.heap.blocks.get(id).size;
-        let Some(&id) = free.iter().find(|&&id| size(id) >= want.fit.size) else {
-            return Err(AllocError::Driver(Code::UNKNOWN));
-        };
-        let cut = state.heap.cut(id, want.fit);
-        let address = state.hand_out(&cut, want);
+        if let Err(error) = made {
+            state.end_claim(&making.claim);
+            return Err(error);
+        }
+        let made = (state.heap).end_window(&making.claim, making.at, want.fit.size);
+        state.counters.ended_claim(want.fit.pool, &made.free);
+        let address = state.hand_out(&made.cut, want);
         (state.counters).missed(want.fit.pool, want.fit.size, Bytes::ZERO);
         Ok(address)
     }
@@ -687,11 +688,10 @@ impl<F: Clone> ArenaState<F> {
         self.counters.units_displaced(pool, units, span);
     }
 
-    /// Ends a claim; the free blocks that came of it.
-    fn end_claim(&mut self, claim: &Claim) -> Vec<BlockId> {
+    /// Ends a claim.
+    fn end_claim(&mut self, claim: &Claim) {
         let pool = self.heap.pool_of_claim(claim);
         let free = self.heap.end_claim(claim);
         self.counters.ended_claim(pool, &free);
-        free.into_iter().map(|(_, joined)| joined.id).collect()
     }
 }

@@ -26,7 +26,7 @@ use crate::address::{Address, Bytes};
 use crate::driver::mapping::Unit;
 use crate::heap::block::{Block, BlockId, ChunkId, State};
 use crate::heap::chunk::Chunk;
-use crate::heap::{Heap, Joined, Span};
+use crate::heap::{Cut, Heap, Joined, Span};
 use crate::strategy::Pool;
 
 use window::Window;
@@ -86,6 +86,14 @@ pub(crate) struct Splits {
     pub(crate) before_bytes: Bytes,
     pub(crate) after: u64,
     pub(crate) after_bytes: Bytes,
+}
+
+/// A window that was made.
+pub(crate) struct Made {
+    /// What became free, the request's block last.
+    pub(crate) free: Vec<(Bytes, Joined)>,
+    /// That block.
+    pub(crate) cut: Cut,
 }
 
 /// A stretch that the driver is called for.
@@ -583,6 +591,39 @@ impl Heap {
             at = above.unwrap_or(at);
         }
         free
+    }
+
+    /// Ends the claim of a window that has memory throughout: the block of this size
+    /// from this address on is for the request, and in no index; the rest is free.
+    pub(crate) fn end_window(&mut self, claim: &Claim, at: Address, size: Bytes) -> Made {
+        if let Some(range) = self.range_mut(claim.chunk) {
+            range.claims -= 1;
+        }
+        let mut free = Vec::new();
+        let mut id = claim.block;
+        let below = at.offset_from(claim.span.address);
+        if !below.is_zero() {
+            let above = self.split_claimed(id, below);
+            free.push(self.become_free(id));
+            id = above;
+        }
+        if self.blocks.get(id).size > size {
+            let above = self.split_claimed(id, size);
+            free.push(self.become_free(above));
+        }
+        self.blocks.get_mut(id).state = State::Free;
+        let block = self.blocks.get(id);
+        let (pool, shared) = (self.pool_of(block), block.is_part());
+        let whole = Joined {
+            id,
+            pool,
+            neighbours: 0,
+            whole: size,
+            shared,
+        };
+        let cut = whole.uncut();
+        free.push((size, whole));
+        Made { free, cut }
     }
 
     /// Cuts a claimed block; the upper part.

@@ -30,6 +30,8 @@ pub(crate) struct Window {
     pub(super) first: BlockId,
     /// In whole units, where it begins or ends in a hole.
     pub(crate) span: Span,
+    /// Where the request's block begins: beside what the window begins or ends at.
+    pub(crate) at: Address,
     /// How many units it wants.
     pub(crate) missing: usize,
     price: u64,
@@ -149,6 +151,7 @@ fn window_of(run: &[Part], from: Address, to: Address, unit: Bytes) -> Option<Wi
     }
     Some(Window {
         first: part.id,
+        at: from,
         span: Span {
             address: start,
             size: stop.offset_from(start),

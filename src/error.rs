@@ -65,6 +65,8 @@ pub enum AllocError {
     /// The request would exceed the option `limit`: out of memory, although the
     /// device may have some.
     Limit,
+    /// The arena is paused, and hands nothing out.
+    Paused,
     /// The driver's answer, after everything that could be given back was.
     Driver(Code),
 }

@@ -25,6 +25,8 @@ impl Code {
     pub const INVALID_CONTEXT: Code = Code::named(201);
     /// A handle is not valid.
     pub const INVALID_HANDLE: Code = Code::named(400);
+    /// Something that the call needs is not in the state for it.
+    pub const ILLEGAL_STATE: Code = Code::named(401);
     /// The work that was queried is not done yet.
     pub const NOT_READY: Code = Code::named(600);
     /// The function is declared, but this driver does not implement it.

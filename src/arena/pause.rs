@@ -484,11 +484,11 @@ impl<D: Driver> Arena<D> {
             let units = state.heap.ranges.take_loose(wanted);
             (units, state.heap.ranges.unit())
         };
-        let mut failed = None;
+        let (mut failed, mut is_relieved) = (None, false);
         while units.len() < wanted {
             match self.create_one(unit) {
                 Ok(one) => units.push(one),
-                Err(Code::OUT_OF_MEMORY) if self.relieve() => {}
+                Err(Code::OUT_OF_MEMORY) if !is_relieved && self.relieve() => is_relieved = true,
                 Err(code) => {
                     failed = Some(code);
                     break;

@@ -17,26 +17,27 @@
 //! go with their context meanwhile. Cost: that of the driver's calls: one copy for each
 //! stretch of blocks, some four calls for each unit.
 
+mod again;
+mod backups;
+
 use std::time::Instant;
 
-use crate::address::{Address, Bytes};
+use crate::address::Bytes;
 use crate::arena::Arena;
 use crate::arena::fences::Extent;
 use crate::arena::state::ArenaState;
-use crate::driver::mapping::{Backup, Mapping, Unit};
+use crate::driver::mapping::Mapping;
 use crate::driver::{Driver, Whose};
 use crate::error::{AllocError, Code};
 use crate::heap::Span;
 use crate::heap::ranges::Run;
-use crate::heap::ranges::paused::{Dropped, PausePlan, common};
+use crate::heap::ranges::paused::{Dropped, PausePlan};
 use crate::patience::Patience;
-use crate::stats::{Moved, PauseStats, Stays};
+use crate::stats::{Moved, PauseStats, StackId, Stays};
+use crate::strategy::Pool;
 
-/// A backup is no larger than this: host memory is page-locked piece by piece.
-const PIECE: Bytes = Bytes::mib(256);
-
-/// Nor is it smaller, where less is wanted, than this.
-const LEAST_PIECE: Bytes = Bytes::mib(2);
+pub(super) use backups::Backups;
+use backups::{LEAST_PIECE, PIECE, sum_of};
 
 /// What becomes of the contents of live blocks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -45,79 +46,6 @@ pub enum Contents {
     Keep,
     /// They are lost.
     Drop,
-}
-
-/// A stretch that was saved, and where.
-#[derive(Copy, Clone)]
-struct Saved {
-    span: Span,
-    to: Backup,
-    offset: Bytes,
-}
-
-/// Memory of the host, and what of the device's it holds.
-#[derive(Default)]
-pub(super) struct Backups {
-    pieces: Vec<(Backup, Bytes)>,
-    saved: Vec<Saved>,
-}
-
-impl Backups {
-    fn size(&self) -> Bytes {
-        let sizes = self.pieces.iter().map(|(_, size)| *size);
-        sizes.fold(Bytes::ZERO, Bytes::saturating_add)
-    }
-
-    /// Where each stretch is to be saved. There is room for all of them.
-    fn lay_out(&self, spans: &[Span]) -> Vec<Saved> {
-        let mut laid = Vec::new();
-        let mut pieces = self.pieces.iter().copied();
-        let mut room = pieces.next();
-        let mut used = Bytes::ZERO;
-        for &whole in spans {
-            let mut left = whole;
-            while !left.size.is_zero() {
-                let Some((to, size)) = room else {
-                    return laid;
-                };
-                let part = left.size.min(size.saturating_sub(used));
-                if part.is_zero() {
-                    (room, used) = (pieces.next(), Bytes::ZERO);
-                    continue;
-                }
-                let span = Span { size: part, ..left };
-                let offset = used;
-                laid.push(Saved { span, to, offset });
-                used = used.saturating_add(part);
-                left = Span {
-                    address: left.address.checked_add(part).unwrap_or(left.address),
-                    size: left.size.saturating_sub(part),
-                };
-            }
-        }
-        laid
-    }
-
-    /// What of the stretches was saved, and where.
-    fn parts_of(&self, spans: &[Span]) -> Vec<Saved> {
-        let mut parts = Vec::new();
-        for saved in &self.saved {
-            for span in common(&[saved.span], spans) {
-                let within = span.address.offset_from(saved.span.address);
-                parts.push(Saved {
-                    span,
-                    to: saved.to,
-                    offset: saved.offset.saturating_add(within),
-                });
-            }
-        }
-        parts
-    }
-}
-
-fn sum_of(spans: &[Span]) -> Bytes {
-    let sizes = spans.iter().map(|span| span.size);
-    sizes.fold(Bytes::ZERO, Bytes::saturating_add)
 }
 
 /// Held by the thread that pauses or resumes.
@@ -434,166 +362,6 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// Ends a pause, from whatever state it is in.
-    ///
-    /// # Errors
-    /// As `resume`.
-    fn bring_back(&self, backups: &mut Backups) -> Result<Moved, Code> {
-        let (gone, used) = {
-            let mut state = self.state.lock();
-            if state.retired {
-                return Err(Code::INVALID_CONTEXT);
-            }
-            state.put_back_reclaimable();
-            state.end_empty_slabs();
-            state.drop_gone();
-            (state.heap.gone_runs(), state.heap.used())
-        };
-        let unit = self.state.lock().heap.ranges.unit();
-        let wanted = sum_of(&gone).get() / unit.get().max(1);
-        let before = self.state.lock().heap.in_units();
-        let mut came = Vec::new();
-        let copied = self
-            .units_for(usize::try_from(wanted).unwrap_or(usize::MAX))
-            .and_then(|units| self.map_again(&gone, units, &mut came))
-            .and_then(|()| self.admit_again())
-            .and_then(|()| self.restore(backups, &used));
-        let copied = copied.inspect_err(|_| {
-            // Where a unit does not go it stays in its place until the next time.
-            let _stays = self.take_away(came);
-            self.release_loose();
-        })?;
-        let mut state = self.state.lock();
-        if state.retired {
-            return Err(Code::INVALID_CONTEXT);
-        }
-        state.run();
-        backups.saved.clear();
-        Ok(Moved {
-            bytes: state.heap.in_units().saturating_sub(before),
-            copied,
-            stays: Stays::default(),
-        })
-    }
-
-    /// So many units, from the driver where there are not enough. They are loose, and
-    /// other requests get none while the arena is paused.
-    fn units_for(&self, wanted: usize) -> Result<Vec<Unit>, Code> {
-        let (mut units, unit) = {
-            let mut state = self.state.lock();
-            let units = state.heap.ranges.take_loose(wanted);
-            (units, state.heap.ranges.unit())
-        };
-        let (mut failed, mut is_relieved) = (None, false);
-        while units.len() < wanted {
-            match self.create_one(unit) {
-                Ok(one) => units.push(one),
-                Err(Code::OUT_OF_MEMORY) if !is_relieved && self.relieve() => is_relieved = true,
-                Err(code) => {
-                    failed = Some(code);
-                    break;
-                }
-            }
-        }
-        let Some(code) = failed else {
-            return Ok(units);
-        };
-        let mut state = self.state.lock();
-        if state.retired {
-            drop(state);
-            self.forget_units([Run {
-                at: Address::new(0),
-                units,
-            }]);
-            return Err(Code::INVALID_CONTEXT);
-        }
-        state.heap.ranges.put_loose(units);
-        Err(code)
-    }
-
-    /// Takes a unit from the driver into the caller's hands.
-    fn create_one(&self, unit: Bytes) -> Result<Unit, Code> {
-        let mut asked = self.quota.ask(unit).ok_or(Code::OUT_OF_MEMORY)?;
-        let created = self.driver.create(unit)?;
-        let mut state = self.state.lock();
-        if state.retired {
-            drop(state);
-            let _lost = self.driver.release(created);
-            return Err(Code::INVALID_CONTEXT);
-        }
-        asked.got(unit);
-        state.counters.units_taken(1, unit);
-        state.heap.ranges.hold(1);
-        Ok(created)
-    }
-
-    /// Maps units where others are gone; `came` says where, also where it fails.
-    fn map_again(
-        &self,
-        gone: &[Span],
-        mut units: Vec<Unit>,
-        came: &mut Vec<Run>,
-    ) -> Result<(), Code> {
-        let unit = self.state.lock().heap.ranges.unit();
-        let mut failed = None;
-        for span in gone {
-            let count = usize::try_from(span.size.get() / unit.get()).unwrap_or(0);
-            let rest = units.split_off(count.min(units.len()));
-            let run = Run {
-                at: span.address,
-                units: std::mem::replace(&mut units, rest),
-            };
-            let mut mapped = 0;
-            for &one in &run.units {
-                if failed.is_some() {
-                    break;
-                }
-                let below = Bytes::new(unit.get() * mapped as u64);
-                let at = run.at.checked_add(below).unwrap_or(run.at);
-                failed = self.driver.map(at, unit, one).err();
-                mapped += usize::from(failed.is_none());
-            }
-            let (there, kept) = run.split_at(mapped, unit);
-            let mut state = self.state.lock();
-            if state.retired {
-                drop(state);
-                let there = there.and_then(|there| self.unmap_by_unit(there));
-                let rest = Run {
-                    at: span.address,
-                    units,
-                };
-                self.forget_units(there.into_iter().chain(kept).chain([rest]));
-                return Err(Code::INVALID_CONTEXT);
-            }
-            if let Some(there) = there {
-                state.bring(&there, true);
-                came.push(there);
-            }
-            if let Some(kept) = kept {
-                state.heap.ranges.put_loose(kept.units);
-            }
-        }
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// Gives devices access to what was mapped since the pause.
-    fn admit_again(&self) -> Result<(), Code> {
-        let spans = self.state.lock().heap.unsure_runs();
-        let admit = |span: &Span| self.driver.admit(span.address, span.size);
-        spans.iter().try_for_each(admit)
-    }
-
-    /// Copies back what was saved of these stretches; how many bytes that are.
-    fn restore(&self, backups: &Backups, used: &[Span]) -> Result<Bytes, Code> {
-        let mut copied = Bytes::ZERO;
-        for part in backups.parts_of(used) {
-            let Span { address, size } = part.span;
-            self.driver.restore(address, size, part.to, part.offset)?;
-            copied = copied.saturating_add(size);
-        }
-        Ok(copied)
-    }
-
     /// Unmaps a run unit by unit, and returns it whatever came of that.
     fn unmap_by_unit(&self, run: Run) -> Option<Run> {
         let unit = self.state.lock().heap.ranges.unit();
@@ -645,8 +413,7 @@ impl<F: Clone> ArenaState<F> {
     fn bring(&mut self, run: &Run, is_new: bool) {
         let slabs = self.heap.bring(run, is_new);
         let span = self.heap.span_of(run);
-        self.counters
-            .units_placed(span, crate::stats::StackId::NONE);
+        self.counters.units_placed(span, StackId::NONE);
         let unit = self.heap.ranges.unit();
         self.counters.units_back(span.size, slabs, unit);
     }
@@ -659,10 +426,9 @@ impl<F: Clone> ArenaState<F> {
             bytes,
         } in self.heap.drop_gone()
         {
-            self.counters.claimed(crate::strategy::Pool::Large, splits);
+            self.counters.claimed(Pool::Large, splits);
             self.counters.units_dropped(bytes);
-            self.counters
-                .ended_claim(crate::strategy::Pool::Large, &free);
+            self.counters.ended_claim(Pool::Large, &free);
         }
     }
 }

@@ -221,9 +221,8 @@ impl Heap {
     /// What was mapped since the pause.
     pub(crate) fn unsure_runs(&self) -> Vec<Span> {
         let unit = self.ranges.unit;
-        let runs = self.ranges.all.iter().flat_map(|range| {
-            let is_unsure = |place: &super::Place| place.is_unsure && !place.is_gone;
-            range.runs_of(range.span, unit, is_unsure)
+        let runs = (self.ranges.all.iter()).flat_map(|range| {
+            range.runs_of(range.span, unit, |place| place.is_unsure && !place.is_gone)
         });
         runs.map(|run| self.span_of(&run)).collect()
     }

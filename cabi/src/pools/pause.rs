@@ -17,12 +17,12 @@ pub(crate) type Tag<'a> = Option<&'a CStr>;
 
 /// The pools of a device that a tag means.
 fn meant(device: CUdevice, tag: Tag<'_>) -> Vec<&'static DevicePool> {
-    let is_meant = |pool: &&DevicePool| {
+    let is_meant = |pool: &DevicePool| {
         let of = pool.tag().unwrap_or(c"");
         tag.is_none_or(|tag| tag == of)
     };
     let mut pools = device::pools_on(device);
-    pools.retain(|pool| is_meant(&pool));
+    pools.retain(|pool| is_meant(pool));
     pools
 }
 

@@ -10,6 +10,15 @@ use vramalloc_core::address::Bytes;
 use vramalloc_core::arena::Contents;
 use vramalloc_core::error::{AllocError, Code};
 
+/// Lets the other threads end, also where this one fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn threads_allocate_and_free_meanwhile() {
     let mut program = Program::mapped();
@@ -43,6 +52,7 @@ fn threads_allocate_and_free_meanwhile() {
                 }
             });
         }
+        let _ends = Ends(&ends);
         for _ in 0..200 {
             arena.pause(Contents::Keep).unwrap();
             let before = served.load(Ordering::Relaxed);
@@ -52,7 +62,6 @@ fn threads_allocate_and_free_meanwhile() {
             arena.resume().unwrap();
             program.holds_all();
         }
-        ends.store(true, Ordering::Release);
     });
     arena.validate().unwrap();
     program.ends_clean();

@@ -102,6 +102,18 @@ impl Backing {
         unsafe { libc::fallocate(file, mode, offset, size) };
     }
 
+    /// Writes garbage to the beginning of each of these pages of a device, as far as
+    /// the host's first page of it.
+    pub(crate) fn spoil(&self, start: Address, size: Bytes, page: Bytes) {
+        const GARBAGE: u8 = 0xc5;
+        const SPOILED: usize = 4096;
+        for at in (0..size.get()).step_by(usize::try_from(page.get()).unwrap_or(SPOILED)) {
+            let inner = self.inner(start.get() + at);
+            // SAFETY: the first bytes of a page of the device's, which nobody uses.
+            unsafe { inner.write_bytes(GARBAGE, SPOILED) };
+        }
+    }
+
     /// Allows or forbids the host to touch these pages (managed memory).
     pub(crate) fn expose(&self, start: Address, size: Bytes, visible: bool) {
         let protection = if visible { READ_WRITE } else { libc::PROT_NONE };
@@ -186,6 +198,11 @@ impl Backing {
         let inner = reserve(size)?;
         self.ranges.insert(start, Foreign { inner, size });
         Ok(start)
+    }
+
+    /// How many reservations there are.
+    pub(crate) fn range_count(&self) -> usize {
+        self.ranges.len()
     }
 
     /// The reservation that holds an address: its start and size.

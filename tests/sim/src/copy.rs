@@ -199,10 +199,17 @@ impl Call<'_> {
         self.unsafe_in_capture()?;
         self.submit_move(0, m)?;
         let inside = self.is_on_device(m.to.start) && self.is_on_device(m.from.start);
-        if !inside {
+        if !inside || self.is_synchronous()? {
             self.finish(0)?;
         }
         Ok(())
+    }
+
+    /// Whether calls that name no stream wait for their work in the current context,
+    /// whatever they do.
+    pub(crate) fn is_synchronous(&mut self) -> Result<bool, Code> {
+        const SYNC_MEMOPS: u32 = 0x80;
+        Ok(self.current_mut()?.flags & SYNC_MEMOPS != 0)
     }
 
     pub(crate) fn copy_bytes_now(&mut self, to: u64, from: u64, size: u64) -> Done {
@@ -231,7 +238,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn finish(&mut self, stream: Handle) -> Done {
+    pub(crate) fn finish(&mut self, stream: Handle) -> Done {
         let stream = self.stream(stream)?;
         if self.sim.model.capture_of(stream).is_none() {
             self.sim.wait(&self.sim.model.stream_mark(stream));

@@ -28,6 +28,8 @@ use crate::state::{
 };
 use crate::thread::top;
 
+use access::OnMapped;
+
 /// How many entries of `taken` are kept.
 const MOST_TAKEN: usize = 4096;
 
@@ -106,6 +108,8 @@ pub(crate) struct Machine {
     /// The event that was asked for last, was not reached, and may be waited for
     /// by asking: the device was given nothing since.
     asked: Option<Handle>,
+    /// Work in flight on mapped memory.
+    on_mapped: Vec<OnMapped>,
     /// The number of violations that were printed.
     announced: usize,
 }
@@ -130,6 +134,9 @@ impl Machine {
             seed: environment.seed,
             races: environment.strict,
             orphans: environment.orphans,
+            // The program maps by the driver's own calls.
+            maps: false,
+            unmaps_runs: false,
         });
         let mut machine = Machine {
             model,
@@ -163,6 +170,7 @@ impl Machine {
             taken: Vec::new(),
             queues: BTreeMap::new(),
             asked: None,
+            on_mapped: Vec::new(),
             announced: 0,
             environment,
         };
@@ -207,9 +215,11 @@ impl Machine {
         self.check_access(stream, &mut work);
         let context = self.model.context_of(stream);
         context.into_iter().for_each(|c| self.wait_for_room(c));
+        let mapped = self.mapped_of(&work.touches);
         let done = self.model.submit(stream, work);
         if let (Some(context), Ok(ends)) = (context, done) {
             self.stands_in_queue(context, ends);
+            self.note_mapped(context, mapped, ends);
         }
         let done = done.map(|_| ());
         self.settle();

@@ -9,6 +9,7 @@ mod export_table;
 mod graphs;
 mod interface;
 mod managed;
+mod mapping_rules;
 mod memory;
 mod pools;
 mod shared;

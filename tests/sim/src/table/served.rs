@@ -214,6 +214,7 @@ served! {
     cuMemGetAllocationGranularity 10020 cuMemGetAllocationGranularity;
     cuMemGetAllocationPropertiesFromHandle 10020 cuMemGetAllocationPropertiesFromHandle;
     cuMemGetDefaultMemPool 13000 cuMemGetDefaultMemPool;
+    cuMemGetHandleForAddressRange 11070 cuMemGetHandleForAddressRange;
     cuMemGetInfo 3020 cuMemGetInfo_v2;
     cuMemGetMemPool 13000 cuMemGetMemPool;
     cuMemHostAlloc 2020 cuMemHostAlloc;

@@ -199,9 +199,7 @@ fn a_capture_allows_memory_in_relaxed_mode_and_no_unmapping() {
     assert_eq!(made(|to| cuStreamIsCapturing(s, to)), 1, "undisturbed");
     assert_eq!(cuMemCreate(out(&mut 0), PAGE, given(&props()), 0), 900);
     assert_eq!(cuStreamEndCapture(s, none()), 901);
-    for spoils in [&|| let_in(third, PAGE, 0) as u32, &|| {
-        cuMemUnmap(third, PAGE)
-    }] as [&dyn Fn() -> u32; 2]
+    for spoils in [&|| let_in(third, PAGE, 0), &|| cuMemUnmap(third, PAGE)] as [&dyn Fn() -> u32; 2]
     {
         assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
         assert_eq!(spoils(), 900);

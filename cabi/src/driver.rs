@@ -7,6 +7,7 @@ pub(crate) mod devices;
 pub(crate) mod fence;
 pub(crate) mod green;
 pub(crate) mod in_step;
+pub(crate) mod leavings;
 pub(crate) mod mapping;
 pub(crate) mod partition;
 pub(crate) mod primary;

@@ -29,7 +29,7 @@ use vramalloc_core::{Address, Bytes, Code};
 use crate::driver::context::Context;
 use crate::driver::devices::Device;
 use crate::driver::real_driver::RealDriver;
-use crate::driver::{capture, reserve, reserved, whose};
+use crate::driver::{capture, leavings, reserve, reserved, whose};
 use crate::real;
 use crate::types::{AccessOf, CUdevice, CUdeviceptr, CudaResult, MemHandle, UnitProperties};
 
@@ -145,6 +145,7 @@ impl Mapping for RealDriver {
 
     fn reserve(&self, size: Bytes) -> Result<Address, Code> {
         let (_, able) = self.able()?;
+        leavings::tend();
         let (length, granule) = (bytes(size)?, bytes(able.granule)?);
         let mut at: CUdeviceptr = 0;
         Context::beside(|| {
@@ -158,6 +159,9 @@ impl Mapping for RealDriver {
 
     fn unreserve(&self, at: Address, size: Bytes) -> Result<(), Code> {
         let length = bytes(size)?;
+        if leavings::keeps(at.get(), length) {
+            return Ok(());
+        }
         // Before the call: after it, the addresses may be another's.
         reserved::remove(at.get());
         // SAFETY: numbers that the driver checks.
@@ -168,6 +172,7 @@ impl Mapping for RealDriver {
     fn create(&self, size: Bytes) -> Result<Unit, Code> {
         let (device, able) = self.able()?;
         let length = bytes(size)?;
+        leavings::tend();
         let mut unit: MemHandle = 0;
         Context::beside(|| {
             let ask = || create(device.handle, able.for_rdma, length, &mut unit);
@@ -203,7 +208,15 @@ impl Mapping for RealDriver {
         // SAFETY: numbers that the driver checks; nobody uses what is mapped there,
         // which is the caller's promise.
         let unmap = || Context::beside(|| unsafe { real::cuMemUnmap(at.get(), length) });
-        capture::outside(unmap).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))
+        match capture::outside(unmap) {
+            Some(unmapped) => unmapped,
+            None if self.context().has_ended() => {
+                // It is not asked again.
+                leavings::leave(at.get(), length);
+                Ok(())
+            }
+            None => Err(Code::CAPTURE_UNSUPPORTED),
+        }
     }
 
     fn take_backup(&self, size: Bytes) -> Result<Backup, Code> {

@@ -6,7 +6,7 @@
 mod access;
 mod settle;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -108,6 +108,8 @@ pub(crate) struct Machine {
     /// The event that was asked for last, was not reached, and may be waited for
     /// by asking: the device was given nothing since.
     asked: Option<Handle>,
+    /// The allocations whose calls wait until their work is done.
+    pub(crate) in_step: BTreeSet<u64>,
     /// Work in flight on mapped memory.
     on_mapped: Vec<OnMapped>,
     /// The number of violations that were printed.
@@ -170,6 +172,7 @@ impl Machine {
             taken: Vec::new(),
             queues: BTreeMap::new(),
             asked: None,
+            in_step: BTreeSet::new(),
             on_mapped: Vec::new(),
             announced: 0,
             environment,
@@ -362,6 +365,7 @@ impl Machine {
     /// Forgets the kind of a freed allocation, and gives its pages back.
     pub(crate) fn forget(&mut self, address: u64, pages: Option<(Address, Bytes)>) {
         self.kinds.remove(&address);
+        self.in_step.remove(&address);
         if let Some((start, size)) = pages {
             if self.managed.remove(&address).is_some() {
                 self.backing.expose(start, size, false);

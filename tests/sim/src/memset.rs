@@ -46,7 +46,7 @@ impl Call<'_> {
         self.context()?;
         self.unsafe_in_capture()?;
         self.set_later(area, value, unit, 0)?;
-        if self.is_synchronous()? {
+        if self.is_in_step(&[area.start])? {
             self.finish(0)?;
         }
         Ok(())

@@ -17,6 +17,7 @@ use vramalloc_model::{Allocation, Family, Holds, Violation};
 
 use crate::descriptor::{self, Notice, POSIX};
 use crate::entry::{Call, driver};
+use crate::env;
 use crate::ffi::{Done, Handle, In, Out, code};
 use crate::machine::Machine;
 use crate::state::{
@@ -111,6 +112,11 @@ impl Machine {
     /// Device memory that outlives every context of its device is left over for
     /// good: a violation for each such device.
     pub(crate) fn check_units(&mut self) {
+        // Whom the driver refused cannot help it.
+        let is_refused = |name| !env::faults(name).is_empty();
+        if is_refused("cuMemUnmap") || is_refused("cuMemRelease") {
+            return;
+        }
         for device in 0..self.environment.devices {
             let alive = |c: &Context| c.device == device && c.model.is_some();
             let own = |m: &&Physical| m.device == Some(device) && m.span.is_some();

@@ -372,14 +372,15 @@ fn calls_on_mapped_memory_wait_if_their_context_says_so() {
     let on = 1_u32;
     assert_eq!(cuPointerSetAttribute(given(&on), 6, plain), 0);
     assert_eq!(cuPointerSetAttribute(given(&on), 6, pages.range), 801);
-    let done = || {
-        assert_eq!(cuMemsetD8_v2(pages.range, 1, 2 * PAGE), 0);
+    let done = |at, size| {
+        assert_eq!(cuMemsetD8_v2(at, 1, size), 0);
         cuStreamQuery(NULL)
     };
-    assert_eq!(done(), 600);
+    assert_eq!(done(plain, MIB), 0);
+    assert_eq!(done(pages.range, 2 * PAGE), 600);
     assert_eq!(cuCtxSetFlags(0x80), 0);
-    assert_eq!(done(), 0);
-    assert_eq!(cuMemcpyDtoD_v2(pages.range, plain, MIB), 0);
+    assert_eq!(done(pages.range, 2 * PAGE), 0);
+    assert_eq!(cuMemcpyDtoD_v2(pages.range, pages.range + PAGE, PAGE), 0);
     assert_eq!(cuStreamQuery(NULL), 0);
     pages.give_back();
 }

@@ -4,6 +4,7 @@
  *
  *   mapped fill     blocks of all sizes hold what is written to them
  *   mapped first    the same, where memory is first asked for during a capture
+ *   mapped newcomer the same on a device that is first used during the capture
  *   mapped peers    another device is let in while blocks are there and in use, and
  *                   works on them and on later ones
  *   mapped asked    what the driver says of a block
@@ -60,17 +61,25 @@ static void fill(void) {
     free_all();
 }
 
-static void first(void) {
+/* Memory of a device is first asked for during a capture of another, or of its own. */
+static void first_on(int device) {
     gpu_stream stream;
     gpu_graph graph;
     void *block;
     GPU(gpu_stream_create(&stream));
     GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
+    GPU(gpu_set_device(device));
     GPU(gpu_malloc(&block, 3 << 20));
+    GPU(gpu_set_device(0));
     GPU(gpu_capture_end(stream, &graph));
+    GPU(gpu_set_device(device));
     GPU(gpu_free(block));
     fill();
 }
+
+static void first(void) { first_on(0); }
+
+static void newcomer(void) { first_on(1); }
 
 /* The other device writes to every block. */
 static int written_by(int device, int value) {
@@ -219,7 +228,7 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"fill", fill},   {"first", first}, {"peers", peers}, {"asked", asked},
+    } all[] = {{"fill", fill},   {"first", first}, {"newcomer", newcomer}, {"peers", peers}, {"asked", asked},
                {"given", given}, {"waits", waits}, {"ended", ended},
                {"beside", beside}};
     for (size_t i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)
@@ -228,6 +237,6 @@ int main(int argc, char **argv) {
             all[i].run();
             return 0;
         }
-    fprintf(stderr, "usage: mapped fill|first|peers|asked|given|waits|ended|beside\n");
+    fprintf(stderr, "usage: mapped fill|first|newcomer|peers|asked|given|waits|ended|beside\n");
     return 2;
 }

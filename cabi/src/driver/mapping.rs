@@ -22,18 +22,21 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::{Arc, OnceLock};
 
+use vramalloc_core::config::StrategyKind;
 use vramalloc_core::driver::PAGE;
 use vramalloc_core::driver::mapping::{Backup, Mapping, MappingTraits, Unit};
 use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::context::Context;
-use crate::driver::devices::Device;
+use crate::driver::devices::{self, Device};
 use crate::driver::real_driver::RealDriver;
 use crate::driver::{capture, leavings, reserve, reserved, whose};
+use crate::process;
 use crate::real;
 use crate::types::{AccessOf, CUdevice, CUdeviceptr, CudaResult, MemHandle, UnitProperties};
 
 pub(crate) use backup::Backups;
+use trial::Obstacle;
 
 /// What a device's virtual memory can do, and how it is asked for.
 #[derive(Copy, Clone)]
@@ -243,21 +246,52 @@ impl Mapping for RealDriver {
     }
 }
 
-/// What the device's virtual memory can do: as it was found for the device before,
-/// or by a trial now. `None` is told to the user.
+/// What the device's virtual memory can do. `None` is told to the user.
 fn find(context: &Arc<Context>, device: &'static Device) -> Option<Able> {
-    if let Some(&known) = device.ability.get() {
-        return known;
-    }
-    let found = trial::make(context, device.handle);
-    if let Err(obstacle) = &found {
+    let found = find_out(context, device);
+    found.unwrap_or_else(|obstacle| {
         obstacle.say(device);
+        None
+    })
+}
+
+/// As it was found for the device before, or by a trial now.
+///
+/// # Errors
+/// What stands in the way only now: the next context asks again.
+fn find_out(context: &Arc<Context>, device: &'static Device) -> Result<Option<Able>, Obstacle> {
+    if let Some(&known) = device.ability.get() {
+        return Ok(known);
     }
-    // What stands in the way only now is asked about again by the next context.
-    if found.as_ref().err().is_none_or(trial::Obstacle::lasts) {
-        let _ = device.ability.set(found.ok());
+    let found = match trial::make(context, device.handle) {
+        Ok(able) => Some(able),
+        Err(obstacle) if obstacle.lasts() => {
+            obstacle.say(device);
+            None
+        }
+        Err(obstacle) => return Err(obstacle),
+    };
+    // Another thread may have been faster: the answers are the same.
+    let _ = device.ability.set(found);
+    Ok(found)
+}
+
+/// Called before a capture begins, during which nothing can be tried out: finds out
+/// what the devices of all contexts can do, if the options want to know.
+pub(super) fn prepare_capture(contexts: impl FnOnce() -> Vec<Arc<Context>>) {
+    let strategy = process::options(|loaded| loaded.settings.config.strategy);
+    if strategy != StrategyKind::Mapped || capture::any() {
+        return;
     }
-    found.ok()
+    for context in contexts() {
+        let mut device: CUdevice = 0;
+        // SAFETY: writes the answer to a local.
+        let told = context.call_now(|| unsafe { real::cuCtxGetDevice(&raw mut device) });
+        if told.is_ok() {
+            // What is in the way now is told where memory is asked for.
+            let _ = find_out(&context, devices::device(device));
+        }
+    }
 }
 
 /// A granule that the driver names: a power of two, and no less than a page.

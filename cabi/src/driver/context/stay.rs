@@ -27,6 +27,15 @@ impl Context {
         })
     }
 
+    /// Makes several calls, as [`Context::call`] makes one.
+    ///
+    /// # Errors
+    /// As for one.
+    pub(crate) fn several(&self, calls: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let made = self.stay(IfEnding::Wait, |within| within.calls(calls));
+        made.unwrap_or_else(|| Err(self.not_made()))
+    }
+
     /// Runs `work` in the context, which does not end meanwhile. Returns `None`
     /// if the context has ended, or may be ending; `ending` says whether to
     /// wait for that to be decided.

@@ -75,7 +75,7 @@ impl Obstacle {
             Obstacle::Absent => "the device has no virtual memory".to_owned(),
             Obstacle::Granule(size) => format!("its granularity is {size} bytes"),
             Obstacle::Untimely => {
-                "memory was first asked for while a stream captured a graph, or the context ended"
+                "a stream captured a graph, or the context ended, when memory was first asked for"
                     .to_owned()
             }
             Obstacle::Slow => "the device did not end the work of a trial".to_owned(),
@@ -108,16 +108,15 @@ fn name(code: Code) -> String {
 
 /// Tries a device out. No capture begins meanwhile, and the context does not end.
 pub(super) fn make(context: &Arc<Context>, device: CUdevice) -> Result<Able, Obstacle> {
-    let tried = capture::outside(|| {
-        let mut able = Err(Obstacle::Untimely);
-        // Where the context cannot be made current the answer stays as it is.
-        let _ = context.within_now(|| {
-            able = try_out(device);
-            Ok(())
-        });
-        able
+    let mut able = Err(Obstacle::Untimely);
+    // Where the context has ended, or cannot be made current, the answer stays as it is.
+    let _ = context.several(|| {
+        if let Some(tried) = capture::outside(|| try_out(device)) {
+            able = tried;
+        }
+        Ok(())
     });
-    tried.unwrap_or(Err(Obstacle::Untimely))
+    able
 }
 
 fn try_out(device: CUdevice) -> Result<Able, Obstacle> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use vramalloc_core::driver::ask_until;
 use vramalloc_core::{Bytes, Code};
 
-use super::{Able, create, granule_of, let_in};
+use super::{Able, create, granule_of, let_in, reserve_addresses};
 use crate::driver::capture;
 use crate::driver::context::Context;
 use crate::driver::devices::Device;
@@ -203,8 +203,7 @@ impl Pages {
             is_in_use: false,
         };
         let all = UNITS * size;
-        // SAFETY: writes the answer to a field.
-        let reserved = unsafe { real::cuMemAddressReserve(&raw mut pages.at, all, size, 0, 0) };
+        let reserved = reserve_addresses(all, granule, &mut pages.at);
         checked("cuMemAddressReserve", reserved)?;
         for number in 0..UNITS {
             let mut unit: MemHandle = 0;

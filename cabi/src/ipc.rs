@@ -5,6 +5,8 @@
 //!
 //! * a block that starts its allocation has the driver's own handle, which is
 //!   right in every process, with us or without;
+//! * a block of mapped memory has none: no driver makes a handle for what is mapped,
+//!   and the arena takes plain memory from then on;
 //! * any other block has a [`token`] of ours. A process with us opens the
 //!   allocation behind it and gets the block; in one without us the driver
 //!   refuses it, for it never made such a handle.
@@ -52,10 +54,20 @@ pub(crate) fn export(address: CUdeviceptr) -> Option<Result<CUipcMemHandle, Cuda
     if service() != Service::Full {
         return Some(Err(Code::NOT_SUPPORTED.get()));
     }
-    let located = device::arena(id).and_then(|arena| arena.locate(Address::new(address)));
-    let Some(found) = located else {
+    let arena = device::arena(id);
+    let located = arena.and_then(|arena| Some((arena, arena.locate(Address::new(address))?)));
+    let Some((arena, found)) = located else {
         return Some(Err(Code::INVALID_VALUE.get()));
     };
+    if found.is_mapped {
+        arena.grow_plainly();
+        warn_once(
+            Once::IpcMapped,
+            "a memory handle for another process was refused: CUDA makes none of mapped memory; \
+             option dedicated_min for large requests, or strategy:auto_growth, helps",
+        );
+        return Some(Err(Code::NOT_SUPPORTED.get()));
+    }
     if found.block == found.allocation {
         return None;
     }

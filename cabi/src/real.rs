@@ -18,6 +18,7 @@ use crate::types::{
     ArrayDescription, CUarray, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphExec,
     CUgraphNode, CUipcMemHandle, CUmemoryPool, CUstream, CaptureMode, CaptureStatus, CudaResult,
     ExternalMemory, FlatDescription, MemHandle, MemNode, MemProperties, NodeParameters, Text,
+    UnitProperties,
 };
 
 pub(crate) use intercepted::intercepted;
@@ -82,11 +83,14 @@ intercepted! { behind_doors }
 real_functions! {
     called_by_us get
     Driver cuCtxGetApiVersion(context: CUcontext, version: *mut c_uint);
+    Driver cuCtxDisablePeerAccess(owner: CUcontext);
     Driver cuCtxGetCurrent(context: *mut CUcontext);
     Driver cuCtxGetDevice(device: *mut CUdevice);
+    Driver cuCtxGetFlags(flags: *mut c_uint);
     Driver cuCtxPopCurrent_v2(context: *mut CUcontext);
     Driver cuCtxPushCurrent_v2(context: CUcontext);
     Driver cuCtxSetCurrent(context: CUcontext);
+    Driver cuCtxSetFlags(flags: c_uint);
     Driver cuCtxRecordEvent(context: CUcontext, event: CUevent);
     Driver cuCtxSynchronize();
     Driver cuDeviceGet(device: *mut CUdevice, ordinal: c_int);
@@ -111,9 +115,21 @@ real_functions! {
     Driver cuEventSynchronize(event: CUevent);
     Driver cuGetErrorName(error: CudaResult, name: *mut *const c_char);
     Driver cuInit(flags: c_uint);
+    Driver cuMemAddressFree(address: CUdeviceptr, size: usize);
+    Driver cuMemAddressReserve(
+        address: *mut CUdeviceptr, size: usize, alignment: usize, wish: CUdeviceptr, flags: u64,
+    );
+    Driver cuMemGetAllocationGranularity(
+        granule: *mut usize, properties: *const UnitProperties, option: c_int,
+    );
     Driver cuMemHostRegister_v2(host: *mut c_void, size: usize, flags: c_uint);
     Driver cuMemPoolGetAttribute(
         pool: CUmemoryPool, attribute: c_int, value: *mut c_void,
+    );
+    Driver cuMemcpyDtoH_v2(to: *mut c_void, from: CUdeviceptr, size: usize);
+    Driver cuMemcpyHtoD_v2(to: CUdeviceptr, from: *const c_void, size: usize);
+    Driver cuMemsetD8Async(
+        address: CUdeviceptr, byte: u8, size: usize, stream: CUstream,
     );
     Driver cuMemsetD8_v2(address: CUdeviceptr, byte: u8, size: usize);
     Driver cuStreamGetCaptureInfo(

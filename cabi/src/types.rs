@@ -58,6 +58,13 @@ impl Location {
     /// `CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN`.
     const PART: c_int = 6;
 
+    fn of_device(device: CUdevice) -> Location {
+        Location {
+            kind: Location::DEVICE,
+            id: device,
+        }
+    }
+
     /// The device, if it is one or a part of one.
     pub(crate) fn device(self) -> Option<CUdevice> {
         match self.kind {
@@ -76,6 +83,51 @@ pub(crate) struct MemProperties {
     pub(crate) kind: c_int,
     pub(crate) handle_kinds: c_int,
     pub(crate) location: Location,
+}
+
+impl MemProperties {
+    /// Memory of a device as `cuMemCreate` takes it, pinned to its place.
+    pub(crate) fn of_device(device: CUdevice) -> MemProperties {
+        const PINNED: c_int = 1;
+        MemProperties {
+            kind: PINNED,
+            handle_kinds: 0,
+            location: Location::of_device(device),
+        }
+    }
+}
+
+/// `CUmemAllocationProp`.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct UnitProperties {
+    pub(crate) begin: MemProperties,
+    pub(crate) security: *mut c_void,
+    pub(crate) compression: u8,
+    /// Whether other hardware may read and write it (`gpuDirectRDMACapable`).
+    pub(crate) for_rdma: u8,
+    pub(crate) usage: u16,
+    pub(crate) rest: [u8; 4],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub(crate) struct AccessOf {
+    location: Location,
+    /// `CUmemAccess_flags`.
+    flags: c_int,
+}
+
+impl AccessOf {
+    /// A device may read and write.
+    pub(crate) fn all_of(device: CUdevice) -> AccessOf {
+        const READ_WRITE: c_int = 3;
+        AccessOf {
+            location: Location::of_device(device),
+            flags: READ_WRITE,
+        }
+    }
 }
 
 /// `CUDA_ARRAY_DESCRIPTOR`.
@@ -174,6 +226,8 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) {
 
 const _: () = {
     assert!(size_of::<MemProperties>() == 16);
+    assert!(size_of::<UnitProperties>() == 32);
+    assert!(size_of::<AccessOf>() == 12);
     assert!(size_of::<PoolProperties>() == 88);
     assert!(std::mem::offset_of!(MemNode, bytes) == 104);
     assert!(std::mem::offset_of!(ArrayDescription, flags) == 32);

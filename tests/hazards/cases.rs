@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::judge::{self, Seen};
 use crate::run::Mode;
 use crate::shims;
-use vramalloc_tests::stage::{self, Kind, Run};
+use vramalloc_tests::stage::{self, Kind, Run, SHARED};
 
 /// Another library that is preloaded with the one under test.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -153,7 +153,6 @@ const TINY: &[(&str, &str)] = &[("SIM_CUDA_MEMORY", "128M")];
 const STRICT: &[(&str, &str)] = &[("SIM_CUDA_STRICT", "1"), ("SIM_CUDA_SEED", "7")];
 const BARE_PEER: &[(&str, &str)] = &[("IPC_PEER_PRELOAD", "")];
 const RUNTIMES: &[Kind] = &[Kind::Dynamic, Kind::Static];
-const POOLS: &[&str] = &["naive_best_fit", "auto_growth"];
 
 /// All cases, by the first hazard that they stand for.
 pub(crate) fn all() -> Vec<Case> {
@@ -225,20 +224,27 @@ fn memory_shared() -> Vec<Case> {
             .judge(judge::same_but_amounts),
         Case::new(&[2, 5], "shared_with_another_process", "ipc")
             .args(&["share"])
+            .strategies(&SHARED)
             .files(2),
         Case::new(&[2, 3], "shared_from_inside_a_block", "ipc")
             .args(&["ranges"])
+            .strategies(&SHARED)
             .files(2),
         Case::new(&[2], "shared_with_a_bare_receiver", "ipc")
             .args(&["share"])
             .env(BARE_PEER)
+            .strategies(&SHARED)
             .judge(judge::never_other_bytes),
+        Case::new(&[2, 5], "mapped_memory_is_not_shared", "ipc")
+            .args(&["ranges"])
+            .strategies(&["mapped"])
+            .judge(judge::refused_with_a_word),
         // What a bare receiver can open is all of an allocation.
         Case::new(&[4, 27], "blocks_with_their_own_allocation", "ipc")
             .args(&["share"])
             .env(BARE_PEER)
             .options("dedicated_min:512")
-            .strategies(POOLS),
+            .strategies(&["naive_best_fit", "auto_growth", "mapped"]),
     ]
 }
 
@@ -425,6 +431,11 @@ fn lives() -> Vec<Case> {
         Case::new(&[24], "device_reset", "reset"),
         Case::new(&[51], "parts_of_a_device", "green")
             .env(&[("SIM_CUDA_DEVICES", "3")])
+            .strategies(&SHARED)
+            .judge(judge::same),
+        Case::new(&[51], "parts_of_a_device_alone", "green")
+            .args(&["alone"])
+            .env(&[("SIM_CUDA_DEVICES", "3")])
             .judge(judge::same),
         Case::new(&[17, 24], "contexts_come_and_go", "contexts").judge(judge::same),
         end(&[44], "ends_that_the_driver_refuses", &["refused"]).env(&[(
@@ -479,8 +490,10 @@ fn errors() -> Vec<Case> {
             .env(LASTING)
             .strategies(&["auto_growth", "passthrough"])
             .judge(judge::same),
+        // What is mapped is not asked for in this way.
         Case::new(&[32], "errors_reach_the_program", "constructor")
             .env(REFUSED)
+            .strategies(&SHARED)
             .files(0)
             .judge(judge::cut_off),
         Case::new(&[15, 32], "errors_leave_the_runtime_as_bare", "oom")

@@ -167,6 +167,28 @@ pub(crate) fn cut_off(seen: &Seen<'_>) {
     }
 }
 
+/// Handles were refused, which one line says, or led to the right bytes.
+#[track_caller]
+pub(crate) fn refused_with_a_word(seen: &Seen<'_>) {
+    let with = seen.with;
+    let said = with.said();
+    assert_eq!(
+        (with.code(), said.len()),
+        (0, 1),
+        "{}: {said:#?}",
+        with.what
+    );
+    assert!(said[0].contains("strategy:auto_growth"), "{}", said[0]);
+    assert!(
+        with.stdout.ends_with(" wrong 0\n") && !with.stdout.contains("failed 0 "),
+        "{}: {}",
+        with.what,
+        with.stdout
+    );
+    with.no_violations();
+    seen.files();
+}
+
 /// What another process read was the block's, or it was refused.
 #[track_caller]
 pub(crate) fn never_other_bytes(seen: &Seen<'_>) {

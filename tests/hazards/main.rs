@@ -37,11 +37,12 @@ use run::{Extent, Pool};
 use table::Table;
 
 const USAGE: &str = "\
-usage: hazards [--quick] [--list] [--ours | --naive] [NAME…]
+usage: hazards [--quick] [--list] [--ours | --naive] [--strategy NAME] [NAME…]
   --quick  each kind, mode and strategy of a case once, not every combination
   --list   name the cases and what they stand for
   --ours   leave the naive pool out
   --naive  only run the naive pool and say where it fails
+  --strategy NAME  only run cells of this strategy
   NAME     only cases whose name contains one of these";
 
 /// What the command line asks for.
@@ -51,17 +52,20 @@ struct Asked {
     list: bool,
     ours: bool,
     naive: bool,
+    strategy: Option<String>,
     names: Vec<String>,
 }
 
 fn asked() -> Option<Asked> {
     let mut asked = Asked::default();
-    for argument in std::env::args().skip(1) {
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--quick" => asked.quick = true,
             "--list" => asked.list = true,
             "--ours" => asked.ours = true,
             "--naive" => asked.naive = true,
+            "--strategy" => asked.strategy = Some(arguments.next()?),
             // Cargo's own, which every test is given.
             "--nocapture" | "--quiet" | "-q" => {}
             option if option.starts_with('-') => return None,
@@ -94,7 +98,8 @@ fn main() -> ExitCode {
     };
     let mut table = Table::default();
     if !asked.naive {
-        table.take(run::all(&cases, Pool::Ours, extent));
+        let only = asked.strategy.as_deref();
+        table.take(run::all(&cases, Pool::Ours, extent, only));
         if asked.names.is_empty() {
             table.take_checks(checks::all());
         }

@@ -133,7 +133,7 @@ pub(crate) fn judge(cases: &[Case], extent: Extent) -> Vec<(String, bool)> {
     for variant in [Variant::Immediate, Variant::Waits] {
         let asked = |case: &&Case| extent == Extent::All || variant.must_fail(case.name);
         let cases: Vec<_> = cases.iter().filter(asked).copied().collect();
-        let verdicts = run::all(&cases, Pool::Naive(variant), Extent::All);
+        let verdicts = run::all(&cases, Pool::Naive(variant), Extent::All, None);
         for case in &cases {
             let mut own = verdicts.iter().filter(|v| v.case == case.name);
             let failure = own.find_map(|v| v.failure.as_deref());

@@ -108,11 +108,22 @@ struct Group<'a> {
 }
 
 /// What is run of the case of this number.
-fn groups(number: usize, case: &Case, pool: Pool, extent: Extent) -> Vec<Group<'_>> {
+fn groups<'a>(
+    number: usize,
+    case: &'a Case,
+    pool: Pool,
+    extent: Extent,
+    only: Option<&str>,
+) -> Vec<Group<'a>> {
     let strategies: Vec<_> = match pool {
         Pool::Naive(_) => vec!["naive"],
-        Pool::Ours => STRATEGIES.into_iter().filter(|s| case.takes(s)).collect(),
+        Pool::Ours => (STRATEGIES.into_iter())
+            .filter(|s| case.takes(s) && only.is_none_or(|only| only == *s))
+            .collect(),
     };
+    if strategies.is_empty() {
+        return Vec::new();
+    }
     let takes_part = |kind, mode: Mode| match pool {
         Pool::Ours => mode.has(kind),
         Pool::Naive(_) => naive::takes_part(kind, mode),
@@ -148,12 +159,13 @@ fn groups(number: usize, case: &Case, pool: Pool, extent: Extent) -> Vec<Group<'
     groups
 }
 
-/// Runs these cases; the verdicts in their order.
-pub(crate) fn all(cases: &[Case], pool: Pool, extent: Extent) -> Vec<Verdict> {
+/// Runs these cases, under one strategy where one is named; the verdicts in their
+/// order.
+pub(crate) fn all(cases: &[Case], pool: Pool, extent: Extent, only: Option<&str>) -> Vec<Verdict> {
     stage::library();
     let cases = cases.iter().enumerate();
     let groups: Vec<_> = cases
-        .flat_map(|(number, case)| groups(number, case, pool, extent))
+        .flat_map(|(number, case)| groups(number, case, pool, extent, only))
         .collect();
     let next = AtomicUsize::new(0);
     let verdicts = Mutex::new(BTreeMap::new());

@@ -7,7 +7,7 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES, fresh_folder, library};
+use vramalloc_tests::stage::{Kind, Outcome, Run, SHARED, fresh_folder, library};
 
 /// Blocks that `ipc` shares; each is opened twice over.
 const BLOCKS: u32 = 9;
@@ -76,7 +76,7 @@ fn blocks_are_shared_in_all_kinds_and_strategies() {
         for how in ["share", "ranges"] {
             let bare = Run::bare("ipc", kind).arg(how).go();
             assert_eq!(counts(bare.quiet(0)), ALL, "{}", bare.what);
-            for strategy in STRATEGIES {
+            for strategy in SHARED {
                 let (run, parent) = run(kind, strategy, how);
                 let outcome = run.go();
                 assert_eq!(counts(outcome.quiet(0)), ALL, "{}", outcome.what);
@@ -218,7 +218,7 @@ fn handles_that_cuda_refuses_are_refused() {
     for kind in Kind::ALL {
         for how in ["own", "garbage"] {
             let bare = Run::bare("ipc", kind).arg(how).go();
-            for strategy in STRATEGIES {
+            for strategy in SHARED {
                 let outcome = run(kind, strategy, how).0.go();
                 assert_eq!(outcome.code(), 0, "{}", outcome.what);
                 assert_eq!(outcome.stdout, bare.stdout, "{}", outcome.what);

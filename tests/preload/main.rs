@@ -25,6 +25,7 @@ mod frameworks;
 mod history;
 mod host;
 mod ipc;
+mod mapped;
 mod nvml;
 mod options;
 mod orders;

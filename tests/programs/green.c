@@ -3,7 +3,8 @@
  * nothing was ever allocated, goes on when memory is freed; memory asked for in
  * one outlives it; the last to go takes the primary context and its memory, and
  * what another process shared is opened anew after that; and one that went with
- * that leaves nothing behind at its handle.
+ * that leaves nothing behind at its handle. With `alone` no other process shares
+ * anything.
  */
 #include "gpu.h"
 
@@ -219,9 +220,10 @@ static void its_handle_comes_back(void) {
     GPU(give(block));
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+    const int alone = argc == 2 && !strcmp(argv[1], "alone");
     *(void **)&create = find_if_there("cuGreenCtxStreamCreate");
-    if (create)
+    if (create && !alone)
         start_sharer();
     GPU(gpu_set_device(0));
     if (!create) {
@@ -249,7 +251,8 @@ int main(void) {
     work_of_one_that_never_allocates();
     the_last_takes_all();
     a_capture_of_the_whole_goes_on();
-    what_another_process_shares();
+    if (!alone)
+        what_another_process_shares();
     its_handle_comes_back();
     return 0;
 }

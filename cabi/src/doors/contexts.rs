@@ -3,19 +3,35 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::doors::lifecycle;
-use crate::driver::{contexts, green, users};
+use crate::driver::{contexts, green, in_step, users};
 use crate::families::relief;
+use crate::pools::device;
+use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 
-/// Gives the current context access to the memory of `owner`.
+/// Gives the current context access to the memory of `owner`. The driver's call does
+/// not reach what is mapped; where that cannot be reached, nothing is.
 pub(crate) unsafe fn cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
     let result = unsafe { real::cuCtxEnablePeerAccess(owner, flags) };
-    if result == 0 {
-        contexts::current();
+    if result != 0 {
+        return Some(result);
     }
-    Some(result)
+    contexts::current();
+    let mut guest: CUdevice = 0;
+    // SAFETY: writes the answer to a local.
+    let told = own_call(|| unsafe { real::cuCtxGetDevice(&raw mut guest) }) == 0;
+    let admitted = if told {
+        device::let_in(owner, guest)
+    } else {
+        Ok(())
+    };
+    Some(admitted.err().map_or(0, |code| {
+        // SAFETY: undoes the call above.
+        own_call(|| unsafe { real::cuCtxDisablePeerAccess(owner) });
+        code.get()
+    }))
 }
 
 pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
@@ -27,7 +43,7 @@ pub(crate) unsafe fn cuDevicePrimaryCtxRetain(
         let result = unsafe { real::cuDevicePrimaryCtxRetain(handle, device) };
         if result == 0 {
             // SAFETY: the real function has just written there.
-            contexts::context(unsafe { *handle }, || Some(device));
+            in_step::joins(&contexts::context(unsafe { *handle }, || Some(device)));
         }
         result
     };
@@ -51,7 +67,7 @@ unsafe fn make(
         let handle = unsafe { *handle };
         green::forget_handle(handle);
         lifecycle::made(handle);
-        contexts::context(handle, || None);
+        in_step::joins(&contexts::context(handle, || None));
     }
     Some(result)
 }

@@ -1,16 +1,22 @@
-//! The doors by which programs ask for the allocation around an address.
+//! The doors by which programs ask for the allocation around an address, give it to
+//! others, and say how it is to be treated.
 
 use std::ffi::{c_int, c_void};
 
 use vramalloc_core::Code;
 
-use crate::ipc::range::{Around, NOWHERE, around};
+use crate::driver::in_step;
+use crate::ipc::range::{Around, NOWHERE, around, given_out, mapped_context};
 use crate::real;
 use crate::types::{CUdeviceptr, CudaResult, put};
 
 /// Attributes of a pointer, as the driver numbers them.
+const CONTEXT: c_int = 1;
 const RANGE_START: c_int = 11;
 const RANGE_SIZE: c_int = 12;
+/// Whether calls that copy or set memory wait until that is done, also those that
+/// need not (`SYNC_MEMOPS`).
+const SYNCHRONOUS: c_int = 6;
 
 pub(crate) unsafe fn cuMemGetAddressRange_v2(
     base: *mut CUdeviceptr,
@@ -59,11 +65,52 @@ unsafe fn put_block(
     Some(0)
 }
 
+pub(crate) unsafe fn cuMemGetHandleForAddressRange(
+    handle: *mut c_void,
+    address: CUdeviceptr,
+    size: usize,
+    kind: c_int,
+    flags: u64,
+) -> Option<CudaResult> {
+    let address = given_out(address, size as u64);
+    // SAFETY: the caller's own arguments, but for the address.
+    let result = unsafe { real::cuMemGetHandleForAddressRange(handle, address, size, kind, flags) };
+    Some(result)
+}
+
+/// The driver synchronises calls about one allocation, but not about mapped memory:
+/// for that whole contexts are told to.
+pub(crate) unsafe fn cuPointerSetAttribute(
+    value: *const c_void,
+    attribute: c_int,
+    address: CUdeviceptr,
+) -> Option<CudaResult> {
+    if attribute != SYNCHRONOUS || value.is_null() {
+        return None;
+    }
+    mapped_context(address)?;
+    // SAFETY: the caller's value, which is a number of 32 bits for this attribute.
+    let is_on = unsafe { value.cast::<u32>().read() } != 0;
+    // What is more than was asked for does no harm. Where contexts cannot be told the
+    // driver says that it does not support this.
+    (!is_on || in_step::begin()).then_some(0)
+}
+
 pub(crate) unsafe fn cuPointerGetAttribute(
     to: *mut c_void,
     attribute: c_int,
     address: CUdeviceptr,
 ) -> Option<CudaResult> {
+    if attribute == CONTEXT {
+        let context = mapped_context(address)?;
+        // SAFETY: the caller's own arguments.
+        let result = unsafe { real::cuPointerGetAttribute(to, attribute, address) };
+        if result == 0 {
+            // SAFETY: the real function has just written such an answer there.
+            unsafe { put(to.cast(), context) };
+        }
+        return Some(result);
+    }
     if !is_range(attribute) {
         return None;
     }
@@ -93,7 +140,9 @@ pub(crate) unsafe fn cuPointerGetAttributes(
         unsafe { *attributes.add(i) }
     };
     let count_of = usize::try_from(count).ok()?;
-    if !(0..count_of).any(|i| is_range(asked(i))) {
+    let any = |wanted: fn(c_int) -> bool| (0..count_of).any(|i| wanted(asked(i)));
+    let context = any(is_context).then(|| mapped_context(address)).flatten();
+    if context.is_none() && !any(is_range) {
         return None;
     }
     let around = around(address);
@@ -103,6 +152,13 @@ pub(crate) unsafe fn cuPointerGetAttributes(
     if result != 0 {
         return Some(result);
     }
+    if let Some(context) = context {
+        for i in (0..count_of).filter(|&i| is_context(asked(i))) {
+            // SAFETY: the caller's array has `count` places, and the real function
+            // has just written its answers there.
+            unsafe { put((*to.add(i)).cast(), context) };
+        }
+    }
     Some(correct(&around, |start, size| {
         for i in (0..count_of).filter(|&i| is_range(asked(i))) {
             // SAFETY: the caller's array has `count` places, and the real
@@ -110,6 +166,10 @@ pub(crate) unsafe fn cuPointerGetAttributes(
             unsafe { write(*to.add(i), asked(i), start, size) };
         }
     }))
+}
+
+fn is_context(attribute: c_int) -> bool {
+    attribute == CONTEXT
 }
 
 fn is_range(attribute: c_int) -> bool {

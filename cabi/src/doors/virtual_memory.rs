@@ -1,8 +1,10 @@
 //! The doors of virtual memory.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use crate::families::{relief, virtual_memory};
+use crate::ipc;
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUdeviceptr, CudaResult, MemHandle, MemProperties};
@@ -49,8 +51,13 @@ pub(crate) unsafe fn cuMemRetainAllocationHandle(
     handle: *mut MemHandle,
     address: *mut c_void,
 ) -> Option<CudaResult> {
+    let asked = ipc::range::given_out(address.addr() as u64, 1);
+    let asked = match usize::try_from(asked) {
+        Ok(asked) if asked != address.addr() => ptr::without_provenance_mut(asked),
+        _ => address,
+    };
     // SAFETY: as above.
-    let result = own_call(|| unsafe { real::cuMemRetainAllocationHandle(handle, address) });
+    let result = own_call(|| unsafe { real::cuMemRetainAllocationHandle(handle, asked) });
     if result == 0 {
         // SAFETY: the real function has just written there.
         virtual_memory::retained(address.addr() as u64, unsafe { *handle });

@@ -18,7 +18,7 @@ use vramalloc_core::Code;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 
-use crate::driver::{contexts, green, reserve};
+use crate::driver::{contexts, green, mapping, reserve};
 use crate::linker::resolve::MISSING;
 use crate::process::guard::{self, own_call};
 use crate::real;
@@ -73,6 +73,7 @@ pub(crate) unsafe fn begin(
     call: impl FnOnce() -> CudaResult,
 ) -> Option<CudaResult> {
     reserve::prepare_capture(contexts::all);
+    mapping::prepare_capture(contexts::all);
     let context = context_of(stream);
     // If the event takes longer, the driver decides whether the capture begins.
     let _nobody_marks = FENCES.close_within(MOST);

@@ -10,6 +10,7 @@
 //! call; none of it on the path of a hit.
 
 mod current;
+mod guests;
 mod stay;
 
 use std::collections::VecDeque;
@@ -32,6 +33,7 @@ use crate::real;
 use crate::types::{CUcontext, CUevent, CUstream, CudaResult, EVENT_DISABLE_TIMING};
 
 use current::{Relaxed, ask_current};
+use guests::Guests;
 
 /// Makes calls in a context, and records events in its work.
 pub(crate) struct Context {
@@ -61,6 +63,7 @@ pub(crate) struct Context {
     quiet: AtomicUsize,
     /// Memory of the context that is kept back for waits.
     reserve: Reserve,
+    guests: Guests,
     /// The lasting error that has ended its work, if a call met one; else 0.
     // Relaxed: it guards no other memory.
     error: AtomicU32,
@@ -104,6 +107,7 @@ impl Context {
             survived: AtomicUsize::new(0),
             quiet: AtomicUsize::new(0),
             reserve: Reserve::new(),
+            guests: Guests::new(),
             error: AtomicU32::new(0),
         })
     }

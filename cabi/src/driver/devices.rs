@@ -15,6 +15,7 @@ use vramalloc_core::quota::Quota;
 use vramalloc_core::stats::ElsewhereReport;
 use vramalloc_core::{Bytes, MemInfo};
 
+use crate::driver::mapping::Ability;
 use crate::driver::partition::{self, Partition};
 use crate::types::CUdevice;
 use crate::{process, real};
@@ -33,6 +34,8 @@ pub(crate) struct Device {
     pub(crate) quota: Arc<Quota>,
     /// What the program takes past our pools.
     pub(crate) families: Families,
+    /// What its virtual memory can do.
+    pub(super) ability: Ability,
     /// What was in use that the process has not, when the driver was last asked.
     elsewhere: SpinMutex<Option<(Bytes, SystemTime)>, Brief>,
 }
@@ -126,6 +129,7 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
         partition,
         quota: Arc::new(quota),
         families: Families::new(),
+        ability: Ability::new(),
         elsewhere: SpinMutex::new(None),
     };
     let mut devices = DEVICES.lock();

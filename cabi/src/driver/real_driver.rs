@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use vramalloc_core::driver::mapping::Mapping;
 use vramalloc_core::driver::{IfEnding, OwnCaches, Whose, ask_until};
 use vramalloc_core::{Address, Bytes, Code, Driver, MemInfo};
 
 use crate::driver::context::{Context, Decision, lasts};
 use crate::driver::devices::Device;
 use crate::driver::fence::{Fence, runs_nothing, wait_for};
+use crate::driver::mapping::{Ability, Backups};
 use crate::driver::reserve::Beyond;
 use crate::driver::{capture, contexts, reserve, streams, whose};
 use crate::process::fast_local::fast_local;
@@ -29,6 +29,9 @@ pub(crate) struct RealDriver {
     /// Finds the context that an address belongs to, by what is known of memory
     /// that the driver gave before.
     known: fn(Address) -> Option<&'static Arc<Context>>,
+    /// What the device's virtual memory can do.
+    ability: Ability,
+    backups: Backups,
 }
 
 impl RealDriver {
@@ -38,7 +41,29 @@ impl RealDriver {
         device: Option<&'static Device>,
         known: fn(Address) -> Option<&'static Arc<Context>>,
     ) -> RealDriver {
-        RealDriver { own, device, known }
+        RealDriver {
+            own,
+            device,
+            known,
+            ability: Ability::new(),
+            backups: Backups::new(),
+        }
+    }
+
+    pub(super) fn device(&self) -> Option<&'static Device> {
+        self.device
+    }
+
+    pub(super) fn known(&self) -> fn(Address) -> Option<&'static Arc<Context>> {
+        self.known
+    }
+
+    pub(super) fn ability(&self) -> &Ability {
+        &self.ability
+    }
+
+    pub(super) fn backups(&self) -> &Backups {
+        &self.backups
     }
 
     /// The context in which calls are made.
@@ -79,8 +104,6 @@ fast_local! {
     /// What the calling thread knows of its caches.
     fn own_caches() -> OwnCaches = OWN_CACHES to END;
 }
-
-impl Mapping for RealDriver {}
 
 impl Driver for RealDriver {
     type Fence = Fence;

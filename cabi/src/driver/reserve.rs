@@ -214,16 +214,21 @@ impl Drop for Held<'_> {
     }
 }
 
+/// Asks the driver for memory by `ask`, for the pools of a context; `None`, without
+/// asking, while the driver has none but what is lent.
+pub(super) fn asking<R>(context: &Context, ask: impl FnOnce() -> R) -> Option<R> {
+    let _asking = context.reserve().asks()?;
+    Some(ask())
+}
+
 /// Allocates in a context, for its pools.
 pub(crate) fn alloc(context: &Context, size: Bytes) -> Result<Address, Code> {
     let size = bytes(size)?;
     let mut address: CUdeviceptr = 0;
     context.call(|| {
-        let Some(_asking) = context.reserve().asks() else {
-            return Code::OUT_OF_MEMORY.get();
-        };
         // SAFETY: writes the answer to a local.
-        unsafe { real::cuMemAlloc_v2(&raw mut address, size) }
+        let ask = || unsafe { real::cuMemAlloc_v2(&raw mut address, size) };
+        asking(context, ask).unwrap_or(Code::OUT_OF_MEMORY.get())
     })?;
     Ok(Address::new(address))
 }

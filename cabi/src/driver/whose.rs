@@ -19,7 +19,7 @@ use vramalloc_core::page_map::Owner;
 use vramalloc_core::{Address, Bytes};
 
 use crate::driver::context::Context;
-use crate::driver::green;
+use crate::driver::{green, reserved};
 use crate::process::guard::{self, own_call};
 use crate::process::shortcut;
 use crate::real;
@@ -92,7 +92,9 @@ pub(crate) fn owner<'a>(
 /// own.
 #[cold]
 fn has_lost(context: &Context, address: Address) -> bool {
-    if !context.is_paused() || guard::is_called_back() {
+    // Mapped memory outlives contexts, and the driver names none for it.
+    let is_kept = || reserved::holds(address.get());
+    if !context.is_paused() || guard::is_called_back() || is_kept() {
         return false;
     }
     let mut handle: CUcontext = ptr::null_mut();

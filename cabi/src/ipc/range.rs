@@ -8,13 +8,14 @@
 //! would be added to the block's own. And freed memory has no range, though the
 //! driver still has it.
 
-use vramalloc_core::Address;
 use vramalloc_core::page_map::Owner;
+use vramalloc_core::{Address, Bytes};
 
 use crate::ipc::mappings;
+use crate::pools::device::DeviceArena;
 use crate::pools::{device, host_memory};
 use crate::process::guard::{Service, service};
-use crate::types::CUdeviceptr;
+use crate::types::{CUcontext, CUdeviceptr};
 
 /// An address without memory: the driver's answer is right for freed memory.
 pub(crate) const NOWHERE: CUdeviceptr = 1;
@@ -56,6 +57,31 @@ pub(crate) fn around(address: u64) -> Around {
         None => Around::Freed,
         Some(found) if found.is_whole() => Around::Nothing,
         Some(found) => Around::Block(found.block.get(), found.size.get()),
+    }
+}
+
+/// Notes that the program gives a range of memory to others, by a handle of what is
+/// behind its addresses. Returns the address to ask the driver about.
+pub(crate) fn given_out(address: CUdeviceptr, size: u64) -> CUdeviceptr {
+    let around = around(address);
+    if let (Around::Block(..), Some(arena)) = (&around, arena_of(address)) {
+        arena.note_exported(Address::new(address), Bytes::new(size));
+    }
+    around.asked(address)
+}
+
+/// The context of the live block around an address, if its memory is mapped: then the
+/// driver names none.
+pub(crate) fn mapped_context(address: CUdeviceptr) -> Option<CUcontext> {
+    let arena = arena_of(address)?;
+    let found = arena.locate(Address::new(address))?;
+    (found.is_mapped).then(|| arena.driver().context().handle())
+}
+
+fn arena_of(address: CUdeviceptr) -> Option<&'static DeviceArena> {
+    match device::owner(address) {
+        Owner::Arena(id) if service() == Service::Full => device::arena(id),
+        _ => None,
     }
 }
 

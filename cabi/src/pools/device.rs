@@ -40,6 +40,7 @@ use crate::stacks;
 use crate::types::{CUcontext, CUdevice};
 
 mod asked;
+mod guests;
 mod held;
 mod owners;
 mod reports;
@@ -48,6 +49,7 @@ pub(crate) mod shortage;
 mod told;
 
 pub(crate) use asked::{obey_limit, settled, when_settled, whose};
+pub(crate) use guests::let_in;
 pub(crate) use owners::{arena, context_at, in_map, owner, pool_with, serving_pools};
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};

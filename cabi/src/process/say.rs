@@ -22,6 +22,10 @@ pub(crate) enum Once {
     Python = 32,
     /// Something is not recorded.
     Recording = 512,
+    /// Memory cannot be mapped.
+    Mapped = 64,
+    /// A memory handle cannot be made of mapped memory.
+    IpcMapped = 128,
     /// There are as many arenas as there can be.
     Arenas = 256,
 }

@@ -131,6 +131,9 @@ macro_rules! intercepted {
             Driver share ranges 3020 cuMemGetAddressRange_v2(
                 base: *mut CUdeviceptr, size: *mut usize, address: CUdeviceptr,
             );
+            Driver watch ranges 11070 cuMemGetHandleForAddressRange(
+                handle: *mut c_void, address: CUdeviceptr, size: usize, kind: c_int, flags: u64,
+            );
             Driver serve memory 2000 cuMemGetInfo(free: *mut u32, total: *mut u32);
             Driver serve memory 3020 cuMemGetInfo_v2(free: *mut usize, total: *mut usize);
             Driver serve host 2020 cuMemHostAlloc(
@@ -187,6 +190,9 @@ macro_rules! intercepted {
             );
             Driver share ranges 7000 cuPointerGetAttributes(
                 count: c_uint, attributes: *mut c_int, to: *mut *mut c_void, address: CUdeviceptr,
+            );
+            Driver watch ranges 6000 cuPointerSetAttribute(
+                value: *const c_void, attribute: c_int, address: CUdeviceptr,
             );
             Driver watch capture 10000 cuStreamBeginCapture(stream: CUstream);
             Driver watch capture 12030 cuStreamBeginCaptureToGraph(

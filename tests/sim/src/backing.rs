@@ -102,6 +102,18 @@ impl Backing {
         unsafe { libc::fallocate(file, mode, offset, size) };
     }
 
+    /// Writes garbage to the beginning of each of these pages of a device, as far as
+    /// the host's first page of it.
+    pub(crate) fn spoil(&self, start: Address, size: Bytes, page: Bytes) {
+        const GARBAGE: u8 = 0xc5;
+        const SPOILED: usize = 4096;
+        for at in (0..size.get()).step_by(usize::try_from(page.get()).unwrap_or(SPOILED)) {
+            let inner = self.inner(start.get() + at);
+            // SAFETY: the first bytes of a page of the device's, which nobody uses.
+            unsafe { inner.write_bytes(GARBAGE, SPOILED) };
+        }
+    }
+
     /// Allows or forbids the host to touch these pages (managed memory).
     pub(crate) fn expose(&self, start: Address, size: Bytes, visible: bool) {
         let protection = if visible { READ_WRITE } else { libc::PROT_NONE };
@@ -188,6 +200,11 @@ impl Backing {
         Ok(start)
     }
 
+    /// How many reservations there are.
+    pub(crate) fn range_count(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// The reservation that holds an address: its start and size.
     pub(crate) fn range_at(&self, address: u64) -> Option<(u64, u64)> {
         let (&start, range) = self.ranges.range(..=address).next_back()?;
@@ -245,10 +262,15 @@ fn reserve_at(place: u64, size: u64) -> Option<u64> {
     (start != libc::MAP_FAILED).then_some(start as u64)
 }
 
+/// Aligned so, and no better: who needs more has to ask for it.
 fn reserve_aligned(size: u64, alignment: u64) -> Result<u64, Code> {
-    let all = size.checked_add(alignment).ok_or(Code::OUT_OF_MEMORY)?;
+    let all = (alignment.checked_mul(2)).and_then(|twice| size.checked_add(twice));
+    let all = all.ok_or(Code::OUT_OF_MEMORY)?;
     let reserved = reserve(all)?;
-    let start = reserved.next_multiple_of(alignment);
+    let mut start = reserved.next_multiple_of(alignment);
+    if start.is_multiple_of(2 * alignment) {
+        start += alignment;
+    }
     unreserve(reserved, start - reserved);
     unreserve(start + size, reserved + all - start - size);
     Ok(start)

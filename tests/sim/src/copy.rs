@@ -199,10 +199,20 @@ impl Call<'_> {
         self.unsafe_in_capture()?;
         self.submit_move(0, m)?;
         let inside = self.is_on_device(m.to.start) && self.is_on_device(m.from.start);
-        if !inside {
+        if !inside || self.is_in_step(&[m.to.start, m.from.start])? {
             self.finish(0)?;
         }
         Ok(())
+    }
+
+    /// Whether calls that name no stream wait for their work at these places, whatever
+    /// it is: the current context, or the allocation, says so.
+    pub(crate) fn is_in_step(&mut self, places: &[u64]) -> Result<bool, Code> {
+        const SYNC_MEMOPS: u32 = 0x80;
+        let by_context = self.current_mut()?.flags & SYNC_MEMOPS != 0;
+        let base = |&at: &u64| Some(self.sim.model.find(Address::new(at))?.base.get());
+        let mut bases = places.iter().filter_map(base);
+        Ok(by_context || bases.any(|base| self.sim.in_step.contains(&base)))
     }
 
     pub(crate) fn copy_bytes_now(&mut self, to: u64, from: u64, size: u64) -> Done {
@@ -231,7 +241,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn finish(&mut self, stream: Handle) -> Done {
+    pub(crate) fn finish(&mut self, stream: Handle) -> Done {
         let stream = self.stream(stream)?;
         if self.sim.model.capture_of(stream).is_none() {
             self.sim.wait(&self.sim.model.stream_mark(stream));

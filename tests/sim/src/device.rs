@@ -52,6 +52,7 @@ const ATTRIBUTES: &[(i32, i32)] = &[
     (106, 32),
     (108, 41_943_040),
     (109, 134_213_632),
+    (110, 1),
     (111, 1024),
     (115, 1),
     (119, 1),
@@ -69,6 +70,8 @@ const PCI_DEVICE: i32 = 34;
 const MAJOR: i32 = 75;
 const MINOR: i32 = 76;
 const BOARD_GROUP: i32 = 85;
+/// Virtual memory, the kinds of handles to it, and whether other hardware may use it.
+const OF_VIRTUAL_MEMORY: [i32; 3] = [102, 103, 110];
 
 impl Call<'_> {
     /// The device with this number.
@@ -136,6 +139,7 @@ driver! {
             MAJOR => call.sim.environment.capability.0,
             MINOR => call.sim.environment.capability.1,
             BOARD_GROUP => i32::try_from(device).unwrap_or(0),
+            a if call.sim.environment.no_vmm && OF_VIRTUAL_MEMORY.contains(&a) => 0,
             _ => ATTRIBUTES
                 .iter()
                 .find(|(a, _)| *a == attribute)

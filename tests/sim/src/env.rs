@@ -21,6 +21,11 @@
 //! | `SIM_CUDA_SLOW` | | `name:ns,…`: calls of it take so much real time more |
 //! | `SIM_CUDA_QUEUE` | | how much work and how many marks a context has room for before a call waits for the oldest; any number where nothing is said |
 //! | `SIM_CUDA_STRICT` | 0 | 1: unordered work on the same bytes is a violation |
+//! | `SIM_CUDA_NO_VMM` | 0 | 1: there is no virtual memory |
+//! | `SIM_CUDA_WSL` | 0 | 1: access to virtual memory that other hardware may use is refused, as under WSL2 |
+//! | `SIM_CUDA_MAP_OFFSETS` | 0 | 1: a mapping can begin inside physical memory |
+//! | `SIM_CUDA_UNMAP_ONE` | 0 | 1: a call takes away one mapping, and no several side by side |
+//! | `SIM_CUDA_MAPPINGS` | | the most mappings at a time; any number where nothing is said |
 //! | `SIM_CUDA_ORPHANS` | 0 | 1: what a destroyed stream still does orders with no other stream |
 //! | `SIM_CUDA_LATE` | 0 | 1: the driver serves until the process is gone, as runtimes up to 11.6 expect that end contexts at exit; 0: until its exit handlers ran |
 //! | `SIM_CUDA_NARROW_FREES` | 0 | 1: a free waits for the memory's device and for the current context, and for nobody else who uses it |
@@ -53,6 +58,11 @@ pub(crate) struct Environment {
     pub(crate) strict: bool,
     pub(crate) orphans: bool,
     pub(crate) narrow_frees: bool,
+    pub(crate) no_vmm: bool,
+    pub(crate) wsl: bool,
+    pub(crate) map_offsets: bool,
+    pub(crate) unmap_one: bool,
+    pub(crate) mappings: usize,
     /// The devices' compute capability, both numbers.
     pub(crate) capability: (i32, i32),
 }
@@ -75,6 +85,11 @@ impl Environment {
             strict: flag("SIM_CUDA_STRICT"),
             orphans: flag("SIM_CUDA_ORPHANS"),
             narrow_frees: flag("SIM_CUDA_NARROW_FREES"),
+            no_vmm: flag("SIM_CUDA_NO_VMM"),
+            wsl: flag("SIM_CUDA_WSL"),
+            map_offsets: flag("SIM_CUDA_MAP_OFFSETS"),
+            unmap_one: flag("SIM_CUDA_UNMAP_ONE"),
+            mappings: number("SIM_CUDA_MAPPINGS", usize::MAX),
             capability: capability(),
         }
     }

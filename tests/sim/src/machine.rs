@@ -6,7 +6,7 @@
 mod access;
 mod settle;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -27,6 +27,8 @@ use crate::state::{
     Stream,
 };
 use crate::thread::top;
+
+use access::OnMapped;
 
 /// How many entries of `taken` are kept.
 const MOST_TAKEN: usize = 4096;
@@ -106,6 +108,10 @@ pub(crate) struct Machine {
     /// The event that was asked for last, was not reached, and may be waited for
     /// by asking: the device was given nothing since.
     asked: Option<Handle>,
+    /// The allocations whose calls wait until their work is done.
+    pub(crate) in_step: BTreeSet<u64>,
+    /// Work in flight on mapped memory.
+    on_mapped: Vec<OnMapped>,
     /// The number of violations that were printed.
     announced: usize,
 }
@@ -130,6 +136,9 @@ impl Machine {
             seed: environment.seed,
             races: environment.strict,
             orphans: environment.orphans,
+            // The program maps by the driver's own calls.
+            maps: false,
+            unmaps_runs: false,
         });
         let mut machine = Machine {
             model,
@@ -163,6 +172,8 @@ impl Machine {
             taken: Vec::new(),
             queues: BTreeMap::new(),
             asked: None,
+            in_step: BTreeSet::new(),
+            on_mapped: Vec::new(),
             announced: 0,
             environment,
         };
@@ -207,9 +218,11 @@ impl Machine {
         self.check_access(stream, &mut work);
         let context = self.model.context_of(stream);
         context.into_iter().for_each(|c| self.wait_for_room(c));
+        let mapped = self.mapped_of(&work.touches);
         let done = self.model.submit(stream, work);
         if let (Some(context), Ok(ends)) = (context, done) {
             self.stands_in_queue(context, ends);
+            self.note_mapped(context, mapped, ends);
         }
         let done = done.map(|_| ());
         self.settle();
@@ -352,6 +365,7 @@ impl Machine {
     /// Forgets the kind of a freed allocation, and gives its pages back.
     pub(crate) fn forget(&mut self, address: u64, pages: Option<(Address, Bytes)>) {
         self.kinds.remove(&address);
+        self.in_step.remove(&address);
         if let Some((start, size)) = pages {
             if self.managed.remove(&address).is_some() {
                 self.backing.expose(start, size, false);

@@ -45,7 +45,11 @@ impl Call<'_> {
     fn set_now(&mut self, area: Area, value: u32, unit: u64) -> Done {
         self.context()?;
         self.unsafe_in_capture()?;
-        self.set_later(area, value, unit, 0)
+        self.set_later(area, value, unit, 0)?;
+        if self.is_in_step(&[area.start])? {
+            self.finish(0)?;
+        }
+        Ok(())
     }
 
     fn set_later(&mut self, area: Area, value: u32, unit: u64, stream: Handle) -> Done {

@@ -156,8 +156,19 @@ driver! {
 
     fn cuPointerSetAttribute(call, value: In<u32>, attribute: u32, address: u64) {
         const SYNC_MEMOPS: u32 = 6;
-        call.known(address).ok_or(Code::INVALID_VALUE)?;
-        value.get()?;
-        if attribute == SYNC_MEMOPS { Ok(()) } else { Err(Code::INVALID_VALUE) }
+        let known = call.known(address).ok_or(Code::INVALID_VALUE)?;
+        let on = value.get()? != 0;
+        if attribute == SYNC_MEMOPS && known.kind == Some(Kind::Mapped) {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        if attribute != SYNC_MEMOPS {
+            return Err(Code::INVALID_VALUE);
+        }
+        if on {
+            call.sim.in_step.insert(known.base);
+        } else {
+            call.sim.in_step.remove(&known.base);
+        }
+        Ok(())
     }
 }

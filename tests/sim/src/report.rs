@@ -22,7 +22,11 @@ extern "C" fn at_the_end() {
         return;
     }
     let path = path.replace("%p", &std::process::id().to_string());
-    if let Some(lock) = machine::last_lock()
+    let mut lock = machine::last_lock();
+    if let Some(sim) = lock.as_mut().and_then(|lock| lock.as_mut()) {
+        sim.check_units();
+    }
+    if let Some(lock) = lock
         && let Some(sim) = lock.as_ref()
         && let Err(error) = std::fs::write(&path, report(sim))
     {
@@ -61,6 +65,7 @@ fn report(sim: &Machine) -> String {
     format!(
         "{{\n  \"simulated_ns\": {},\n  \"live_allocations\": {},\n  \"devices\": [{}\n  ],\n  \
          \"host\": {{\"blocks\": {}, \"used_bytes\": {}, \"peak_bytes\": {}}},\n  \
+         \"mapped\": {{\"units\": {}, \"mappings\": {}, \"reservations\": {}}},\n  \
          \"taken\": [{}],\n  \"violations\": [{}\n  ],\n  \"calls\": {{{calls}\n  }}\n}}\n",
         sim.model.now(),
         sim.model.live_count(),
@@ -68,6 +73,9 @@ fn report(sim: &Machine) -> String {
         sim.host.count(),
         sim.host.used(),
         sim.host.peak(),
+        sim.physicals.values().count(),
+        sim.mappings.len(),
+        sim.backing.range_count(),
         taken.join(", "),
         texts.join(","),
     )

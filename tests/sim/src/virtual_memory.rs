@@ -4,30 +4,36 @@
 //! Owns the reservations. Invariant: physical memory uses its device's pages
 //! while it has a reference or a mapping; a mapping lies inside one reservation
 //! and overlaps no other; a device works on a mapping only if it was given
-//! access. Cost: O(log n), and two mappings of the host per mapping.
+//! access. What a real device would punish later is a violation at once: whoever
+//! unmaps, or sets the access of a device, while work uses the bytes, unmaps during
+//! a capture, or gives addresses back that are mapped. Cost: O(log n), and two
+//! mappings of the host per mapping.
 
 use std::collections::BTreeMap;
-use std::os::fd::IntoRawFd;
 
 use vramalloc_core::{Address, Bytes, Code};
 use vramalloc_model::{Allocation, Family, Holds, Violation};
 
-use crate::descriptor::{self, Notice, POSIX};
+use crate::descriptor::POSIX;
 use crate::entry::{Call, driver};
-use crate::ffi::{Done, Handle, In, Out};
+use crate::env;
+use crate::ffi::{Done, Handle, In, Out, code};
 use crate::machine::Machine;
 use crate::state::{
-    Access, AllocationProps, IN_DEVICE, Kind, Location, Mapping, ON_DEVICE, ON_HOST, ON_HOST_NODE,
-    PAGE, PINNED, Physical,
+    Access, AllocationProps, Context, IN_DEVICE, Kind, Location, Mapping, ON_DEVICE, ON_HOST,
+    ON_HOST_NODE, PAGE, PINNED, Physical,
 };
-
-/// What a descriptor of physical memory says that it is.
-const MEMORY: u64 = 2;
 
 /// The only kinds of handles that there are, besides POSIX descriptors.
 const FABRIC: u32 = 8;
 
 const NOT_PERMITTED: Code = crate::ffi::NOT_PERMITTED;
+
+/// What WSL2 answers where access is set to memory for other hardware.
+const UNKNOWN: Code = code(999);
+
+/// Which of a memory's flags says that other hardware may use it.
+const FOR_RDMA: usize = 1;
 
 impl Machine {
     /// Ends physical memory that has neither references nor mappings.
@@ -63,6 +69,13 @@ impl Machine {
         (at == end && !found.is_empty()).then_some(found)
     }
 
+    /// Whether other hardware may use what is mapped here.
+    pub(crate) fn is_for_rdma(&self, start: u64) -> bool {
+        let mapping = self.mappings.get(&start);
+        let memory = mapping.and_then(|m| self.physicals.get(m.memory));
+        memory.is_some_and(|m| m.props.flags[FOR_RDMA] != 0)
+    }
+
     /// The mapping that holds an address.
     pub(crate) fn mapping_at(&self, address: u64) -> Option<(u64, &Mapping)> {
         let (&start, mapping) = self.mappings.range(..=address).next_back()?;
@@ -88,7 +101,38 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Device memory that outlives every context of its device is left over for
+    /// good: a violation for each such device.
+    pub(crate) fn check_units(&mut self) {
+        // Whom the driver refused cannot help it.
+        let is_refused = |name| !env::faults(name).is_empty();
+        if is_refused("cuMemUnmap") || is_refused("cuMemRelease") {
+            return;
+        }
+        for device in 0..self.environment.devices {
+            let alive = |c: &Context| c.device == device && c.model.is_some();
+            let own = |m: &&Physical| m.device == Some(device) && m.span.is_some();
+            let left = self.physicals.values().filter(own).count();
+            if left > 0 && !self.contexts.values().any(alive) {
+                self.violate(Violation::Other(format!(
+                    "{left} pieces of physical memory are left on device {device}, whose \
+                     contexts have all ended"
+                )));
+            }
+        }
+    }
+}
+
 impl Call<'_> {
+    /// Refuses a call where there is no virtual memory.
+    fn has_virtual_memory(&self) -> Done {
+        if self.sim.environment.no_vmm {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        Ok(())
+    }
+
     /// The unit of physical memory and of mappings.
     fn granularity(&self) -> u64 {
         self.sim.model.settings().page.get()
@@ -99,7 +143,7 @@ impl Call<'_> {
     }
 
     /// The device of a location, if it is one; `None` for the host.
-    fn location(&self, location: Location) -> Result<Option<u32>, Code> {
+    pub(crate) fn location(&self, location: Location) -> Result<Option<u32>, Code> {
         match location.kind {
             ON_DEVICE => self.device(location.id).map(Some),
             // The low byte is the device, the next one its part.
@@ -134,6 +178,7 @@ impl Call<'_> {
         flags: u64,
     ) -> Done {
         to.required()?;
+        self.has_virtual_memory()?;
         let whole = |n: u64| n.is_multiple_of(PAGE);
         let aligned = alignment == 0 || alignment.is_power_of_two();
         if size == 0 || !whole(size) || !whole(hint) || !aligned || flags != 0 {
@@ -151,6 +196,8 @@ impl Call<'_> {
         flags: u64,
     ) -> Done {
         to.required()?;
+        self.has_virtual_memory()?;
+        self.unsafe_in_capture()?;
         let props = props.get()?;
         let device = self.check_props(&props)?;
         if size == 0 || !self.whole(size) || flags != 0 {
@@ -163,6 +210,8 @@ impl Call<'_> {
                 let start = (self.sim.model).take_span(device, Family::Virtual, length, length)?;
                 let place = self.sim.backing.file_at(start.get());
                 let (file, offset) = place.ok_or(Code::UNKNOWN)?;
+                let page = Bytes::new(self.granularity());
+                self.sim.backing.spoil(start, length, page);
                 (file, offset, Some(start.get()))
             }
         };
@@ -179,7 +228,7 @@ impl Call<'_> {
     }
 
     /// Physical memory that can still be named by its handle.
-    fn physical(&mut self, handle: Handle) -> Result<&mut Physical, Code> {
+    pub(crate) fn physical(&mut self, handle: Handle) -> Result<&mut Physical, Code> {
         let memory = self.sim.physicals.get_mut(handle);
         let memory = memory.filter(|m| m.references > 0);
         memory.ok_or(Code::INVALID_VALUE)
@@ -193,11 +242,14 @@ impl Call<'_> {
         handle: Handle,
         flags: u64,
     ) -> Done {
+        self.unsafe_in_capture()?;
         let memory = self.physical(handle)?;
         let (device, all) = (memory.device.unwrap_or(0), memory.size);
-        let (file, at) = (memory.file, memory.offset);
-        let aligned = self.whole(start) && self.whole(size);
-        if size == 0 || size > all || !aligned || offset != 0 || flags != 0 {
+        let (file, at) = (memory.file, memory.offset + offset);
+        let aligned = self.whole(start) && self.whole(size) && self.whole(offset);
+        let inside = offset.checked_add(size).is_some_and(|end| end <= all);
+        let allowed = offset == 0 || self.sim.environment.map_offsets;
+        if size == 0 || !inside || !aligned || !allowed || flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
         let end = start.checked_add(size).ok_or(Code::INVALID_VALUE)?;
@@ -206,6 +258,9 @@ impl Call<'_> {
         let taken = below.is_some_and(|(&other, m)| other + m.size > start);
         if end > from + length || taken {
             return Err(Code::INVALID_VALUE);
+        }
+        if self.sim.mappings.len() >= self.sim.environment.mappings {
+            return Err(Code::OUT_OF_MEMORY);
         }
         self.sim.backing.map_range(start, size, file, at)?;
         self.physical(handle)?.mappings += 1;
@@ -228,8 +283,12 @@ impl Call<'_> {
     }
 
     fn set_access(&mut self, start: u64, size: u64, list: &In<Access>, count: u64) -> Done {
+        self.unsafe_in_capture()?;
         let found = self.sim.mappings_in(start, size);
         let found = found.ok_or(Code::INVALID_VALUE)?;
+        if self.sim.environment.wsl && found.iter().any(|&at| self.sim.is_for_rdma(at)) {
+            return Err(UNKNOWN);
+        }
         let count = usize::try_from(count).map_err(|_| Code::INVALID_VALUE)?;
         for i in 0..count {
             let access = list.at(i)?;
@@ -237,6 +296,14 @@ impl Call<'_> {
                 return Err(Code::INVALID_VALUE);
             }
             let device = self.location(access.location)?;
+            if let Some(device) = device
+                && let Some(until) = self.sim.mapped_until(device, start, size)
+            {
+                self.sim.violate(Violation::Other(format!(
+                    "the access of device {device} to {start:#x} is set while its work uses \
+                     that until {until} ns"
+                )));
+            }
             found
                 .iter()
                 .try_for_each(|&at| self.give_access(at, device, access.flags))?;
@@ -270,61 +337,6 @@ impl Call<'_> {
             None => mapping.host_access,
         })
     }
-
-    fn export_physical(&mut self, to: &Out<i32>, handle: Handle, sort: u32, flags: u64) -> Done {
-        to.required()?;
-        let memory = self.physical(handle)?;
-        if sort != POSIX || memory.props.handles & sort == 0 || flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let notice = Notice {
-            what: MEMORY,
-            process: u64::from(std::process::id()),
-            file: descriptor::word(&memory.file),
-            offset: memory.offset,
-            size: memory.size,
-            device: memory.device.map_or(u64::MAX, u64::from),
-            handle,
-        };
-        to.set(notice.issue()?)
-    }
-
-    fn import_physical(&mut self, to: &Out<Handle>, handle: u64, sort: u32) -> Done {
-        to.required()?;
-        if sort != POSIX {
-            return Err(Code::INVALID_VALUE);
-        }
-        let notice = Notice::read(descriptor::from_argument(handle)?);
-        let notice = notice.filter(|n| n.what == MEMORY);
-        let notice = notice.ok_or(Code::INVALID_VALUE)?;
-        if notice.process == u64::from(std::process::id()) {
-            self.physical(notice.handle)?.references += 1;
-            return to.set(notice.handle);
-        }
-        let device = u32::try_from(notice.device).ok();
-        let location = Location {
-            kind: device.map_or(ON_HOST_NODE, |_| ON_DEVICE),
-            id: device.and_then(|d| i32::try_from(d).ok()).unwrap_or(0),
-        };
-        self.location(location)?;
-        let file = notice.open().ok_or(Code::INVALID_VALUE)?;
-        to.set(self.sim.physicals.insert(Physical {
-            size: notice.size,
-            props: AllocationProps {
-                kind: PINNED,
-                handles: POSIX,
-                location,
-                security: 0,
-                flags: [0; 8],
-            },
-            device,
-            file: file.into_raw_fd(),
-            offset: notice.offset,
-            span: None,
-            references: 1,
-            mappings: 0,
-        }))
-    }
 }
 
 driver! {
@@ -339,6 +351,8 @@ driver! {
             return Err(Code::INVALID_VALUE);
         }
         if call.sim.mappings.range(start..start + size).next().is_some() {
+            let text = format!("addresses are freed at {start:#x} where memory is mapped");
+            call.sim.violate(Violation::Other(text));
             return Err(Code::INVALID_VALUE);
         }
         call.sim.backing.free_range(start);
@@ -362,7 +376,13 @@ driver! {
     }
 
     fn cuMemUnmap(call, start: u64, size: u64) {
+        let refused = call.sim.model.refuse(call.name, |_| true);
+        call.sim.announce();
+        refused?;
         let found = call.sim.mappings_in(start, size).ok_or(Code::INVALID_VALUE)?;
+        if call.sim.environment.unmap_one && found.len() > 1 {
+            return Err(Code::INVALID_VALUE);
+        }
         found.into_iter().for_each(|at| call.sim.unmap(at));
         Ok(())
     }
@@ -380,6 +400,7 @@ driver! {
         call, to: Out<u64>, props: In<AllocationProps>, option: u32,
     ) {
         to.required()?;
+        call.has_virtual_memory()?;
         call.check_props(&props.get()?)?;
         if option > 1 {
             return Err(Code::INVALID_VALUE);
@@ -401,15 +422,5 @@ driver! {
             memory.references += 1;
         }
         to.set(handle)
-    }
-
-    fn cuMemExportToShareableHandle(
-        call, to: Out<i32>, handle: Handle, sort: u32, flags: u64,
-    ) {
-        call.export_physical(&to, handle, sort, flags)
-    }
-
-    fn cuMemImportFromShareableHandle(call, to: Out<Handle>, handle: u64, sort: u32) {
-        call.import_physical(&to, handle, sort)
     }
 }

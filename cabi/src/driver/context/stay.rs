@@ -15,6 +15,27 @@ use crate::process::guard::{self, own_call};
 use crate::types::CudaResult;
 
 impl Context {
+    /// Makes `call`, which needs no context and so waits for none to end; the
+    /// thread's calls disturb no capture.
+    ///
+    /// # Errors
+    /// What the driver returns.
+    pub(crate) fn beside(call: impl FnOnce() -> CudaResult) -> Result<(), Code> {
+        own_call(|| {
+            let _relaxed = Relaxed::enter();
+            Code::check(call())
+        })
+    }
+
+    /// Makes several calls, as [`Context::call`] makes one.
+    ///
+    /// # Errors
+    /// As for one.
+    pub(crate) fn several(&self, calls: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let made = self.stay(IfEnding::Wait, |within| within.calls(calls));
+        made.unwrap_or_else(|| Err(self.not_made()))
+    }
+
     /// Runs `work` in the context, which does not end meanwhile. Returns `None`
     /// if the context has ended, or may be ending; `ending` says whether to
     /// wait for that to be decided.

@@ -5,7 +5,7 @@
 //! all; a copy needs the access of any device, since it may be made by another
 //! one than the stream's.
 
-use vramalloc_model::{StreamId, Touch, Violation, Work};
+use vramalloc_model::{ContextId, Nanos, StreamId, Touch, Violation, Work};
 
 use super::Machine;
 use crate::effect::Effect;
@@ -14,7 +14,51 @@ use crate::state::Kind;
 const READ: u32 = 1;
 const READ_WRITE: u32 = 3;
 
+/// A device's work in flight on mapped memory.
+pub(super) struct OnMapped {
+    device: u32,
+    touch: Touch,
+    ends: Nanos,
+}
+
 impl Machine {
+    /// Those of these ranges that begin in mapped memory.
+    pub(super) fn mapped_of(&self, touches: &[Touch]) -> Vec<Touch> {
+        let is_mapped = |touch: &&Touch| self.mapping_at(touch.start.get()).is_some();
+        touches.iter().filter(is_mapped).copied().collect()
+    }
+
+    /// Notes that work of a context uses mapped memory until it ends.
+    pub(super) fn note_mapped(&mut self, context: ContextId, mapped: Vec<Touch>, ends: Nanos) {
+        let now = self.model.now();
+        self.on_mapped.retain(|work| work.ends > now);
+        let Some(device) = self.model.device_of(context) else {
+            return;
+        };
+        let work = |touch| OnMapped {
+            device,
+            touch,
+            ends,
+        };
+        self.on_mapped.extend(mapped.into_iter().map(work));
+    }
+
+    /// When the last work of a device on these mapped bytes ends; `None` if there is
+    /// none.
+    pub(crate) fn mapped_until(&self, device: u32, start: u64, size: u64) -> Option<Nanos> {
+        let now = self.model.now();
+        let uses = |work: &&OnMapped| {
+            let (from, length) = (work.touch.start.get(), work.touch.size.get());
+            let shares = from < start + size && start < from.saturating_add(length);
+            work.device == device && work.ends > now && shares
+        };
+        self.on_mapped
+            .iter()
+            .filter(uses)
+            .map(|work| work.ends)
+            .max()
+    }
+
     /// Refuses what the stream's device may not touch.
     pub(super) fn check_access(&mut self, stream: StreamId, work: &mut Work<Effect>) {
         let context = self.model.context_of(stream);

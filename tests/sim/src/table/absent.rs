@@ -234,7 +234,6 @@ absent! {
     cuMemDiscardBatchAsync 13000 cuMemDiscardBatchAsync;
     cuMemFree 2000 cuMemFree;
     cuMemGetAddressRange 2000 cuMemGetAddressRange;
-    cuMemGetHandleForAddressRange 11070 cuMemGetHandleForAddressRange;
     cuMemGetInfo 2000 cuMemGetInfo;
     cuMemGetLocationInfo 13041 cuMemGetLocationInfo;
     cuMemHostGetDevicePointer 2000 cuMemHostGetDevicePointer;

@@ -29,6 +29,7 @@ use crate::pointer::*;
 use crate::pool::*;
 use crate::pool_attributes::*;
 use crate::settings::*;
+use crate::shareable::*;
 use crate::stream::*;
 use crate::virtual_memory::*;
 
@@ -214,6 +215,7 @@ served! {
     cuMemGetAllocationGranularity 10020 cuMemGetAllocationGranularity;
     cuMemGetAllocationPropertiesFromHandle 10020 cuMemGetAllocationPropertiesFromHandle;
     cuMemGetDefaultMemPool 13000 cuMemGetDefaultMemPool;
+    cuMemGetHandleForAddressRange 11070 cuMemGetHandleForAddressRange;
     cuMemGetInfo 3020 cuMemGetInfo_v2;
     cuMemGetMemPool 13000 cuMemGetMemPool;
     cuMemHostAlloc 2020 cuMemHostAlloc;

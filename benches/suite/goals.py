@@ -6,6 +6,7 @@ holds (None: nothing was measured).
 
 import math
 
+import ending
 import instructions
 from latency import ALL, ALONE, SMALL
 from machine import ROOT
@@ -168,6 +169,23 @@ def owned(rows):
 def stacked(rows):
     ns = added(rows, "stacks:off", "stacks:all")
     return within(ns, STACK_NS, rows, number(ns)) if ns is not None else None
+
+
+def ended(rows):
+    """Owners add no more than what the runs without them differ by: half of those lie
+    within it. On a busy machine only the processor's time tells much."""
+    found, holds = [], True
+    for cache in ending.CACHES:
+        about = {row["subject"]: row for row in of(rows, question="exit", cache=cache)}
+        if not {ending.WITHOUT, ending.DEFAULT} <= about.keys():
+            return None
+        for column, what in (("ms", ""), ("processor_ms", " of the processor")):
+            usual = sorted(about[ending.WITHOUT][column])
+            within = usual[3 * (len(usual) - 1) // 4] - usual[(len(usual) - 1) // 4]
+            more = median(about[ending.DEFAULT][column]) - median(usual)
+            found.append(f"cache {cache}{what}: {more:+.1f} of {number(within)}")
+            holds &= more <= within
+    return ", ".join(found), holds
 
 
 def fence_work(rows):
@@ -338,6 +356,7 @@ GOALS = [
     Goal("G3", "exchange", "producer to consumer, 4 KiB, at most 100 ns", exchanged),
     Goal("who", "who", f"a library at most {OWNER_NS} ns a pair", owned),
     Goal("who", "who", f"a call stack at most {STACK_NS} ns", stacked),
+    Goal("who", "exit", "the end of a PyTorch process, ms: owners add no more than its runs differ by", ended),
     Goal("recording", "recording", "an event at most 6 bytes and 60 ns", recorded),
     Goal(
         "G4",

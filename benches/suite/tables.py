@@ -132,6 +132,17 @@ def who(rows):
     return "\n\n".join(parts)
 
 
+def exit(rows):
+    lines = [
+        [row["subject"], row["cache"]]
+        + [spread(row[column]) for column in ("ms", "processor_ms")]
+        + [f"{median(row[column]):g}" for column in ("requests", "stacks")]
+        for row in of(rows, question="exit")
+    ]
+    heads = ["", "PyTorch's cache", "ms", "of the processor", "requests", "stacks"]
+    return table(heads, lines, left=2)
+
+
 def recording(rows):
     columns = ("bytes_per_event", "ns_per_event", "read_ns_per_event")
     lines = [

@@ -3,10 +3,11 @@
 //!
 //! # Floors
 //!
-//! 1. `stage`, `recorded`, `traces`: where tests run, and what they read.
+//! 1. `stage`, `recorded`, `traces`, `pythons`: where tests run, and what they read.
 //! 2. `outside`: programs that are told what to do.
 
 pub mod outside;
+pub mod pythons;
 pub mod recorded;
 pub mod stage;
 pub mod traces;

@@ -29,6 +29,7 @@ mod finish;
 mod hit;
 mod inspect;
 mod ladder;
+mod mapped;
 mod miss;
 mod pack;
 mod pressure;
@@ -46,6 +47,7 @@ use crate::config::{
     Config, DeviceShare, FreeSync, GarbageThreshold, StrategyKind, ThreadCacheSize,
 };
 use crate::driver::Driver;
+use crate::driver::mapping::MappingTraits;
 pub use crate::driver::metered::CallEnd;
 use crate::driver::metered::{Metered, call};
 use crate::error::Code;
@@ -93,6 +95,10 @@ pub struct Arena<D: Driver> {
     pressure: Option<PressureCallback>,
     /// Whether its chunks stay; see [`Arena::hold`].
     holds: AtomicBool,
+    /// What there is of virtual memory, once it was asked for.
+    mapping: OnceLock<Option<MappingTraits>>,
+    /// Whether no memory is mapped any more; see [`Arena::grow_plainly`].
+    plain: AtomicBool,
     /// Whether any option has something to do after a free.
     follows_frees: bool,
     /// Whether idle memory is to go back at the program's next free.
@@ -191,6 +197,8 @@ impl<D: Driver> Arena<D> {
             not_kept,
             cache_size: config.thread_cache,
             pressure: None,
+            mapping: OnceLock::new(),
+            plain: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             owes: AtomicBool::new(false),
             then: None,

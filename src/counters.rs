@@ -14,6 +14,7 @@ mod threads;
 
 use crate::address::{Address, Bytes};
 use crate::heap::block::{Block, BlockId};
+use crate::heap::ranges::Splits;
 use crate::heap::{Cut, Joined, LeftChunk, Span};
 use crate::ledger::Ledger;
 use crate::library::{LibraryBytes, LibraryId};
@@ -261,9 +262,14 @@ impl Counters {
     /// A block of a chunk became free.
     #[inline]
     pub(crate) fn joined(&mut self, info: BlockInfo, joined: &Joined) {
-        let mut metrics = self.metrics.of(info.pool);
+        self.split_joined(info.pool, info.size, joined);
+    }
+
+    #[inline]
+    fn split_joined(&mut self, pool: Pool, size: Bytes, joined: &Joined) {
+        let mut metrics = self.metrics.of(pool);
         if joined.shared {
-            metrics.raise(Metric::InactiveSplitBytes, info.size.get());
+            metrics.raise(Metric::InactiveSplitBytes, size.get());
             metrics.update_peak(Metric::InactiveSplitBytes);
             if joined.neighbours == 0 {
                 metrics.raise(Metric::InactiveSplit, 1);
@@ -273,10 +279,79 @@ impl Counters {
                 metrics.lower(Metric::InactiveSplit, joined.neighbours - 1);
             }
         } else {
-            let merged = joined.whole.saturating_sub(info.size);
+            let merged = joined.whole.saturating_sub(size);
             metrics.lower(Metric::InactiveSplitBytes, merged.get());
             metrics.lower(Metric::InactiveSplit, joined.neighbours);
         }
+    }
+
+    /// Free blocks of a range were claimed, or cut for that.
+    pub(crate) fn claimed(&mut self, pool: Pool, splits: Splits) {
+        let mut metrics = self.metrics.of(pool);
+        metrics.raise(Metric::InactiveSplit, splits.after);
+        metrics.raise(Metric::InactiveSplitBytes, splits.after_bytes.get());
+        metrics.lower(Metric::InactiveSplit, splits.before);
+        metrics.lower(Metric::InactiveSplitBytes, splits.before_bytes.get());
+        metrics.update_peak(Metric::InactiveSplit);
+        metrics.update_peak(Metric::InactiveSplitBytes);
+    }
+
+    /// A claim of a range ended, and these pieces of it are free.
+    pub(crate) fn ended_claim(&mut self, pool: Pool, free: &[(Bytes, Joined)]) {
+        for (size, joined) in free {
+            self.split_joined(pool, *size, joined);
+        }
+        self.was_cached();
+    }
+
+    /// The driver gave units, which are mapped nowhere.
+    pub(crate) fn units_taken(&mut self, units: u64, bytes: Bytes) {
+        let mut metrics = self.metrics.of(Pool::Large);
+        metrics.raise(Metric::Segment, units);
+        metrics.raise(Metric::ReservedBytes, bytes.get());
+        metrics.update_peak(Metric::Segment);
+        self.reserved_rose |= metrics.update_peak(Metric::ReservedBytes);
+        self.stats.idle_low = self.stats.idle;
+        self.stats.chunks += units;
+    }
+
+    /// They are on their way back.
+    pub(crate) fn units_released(&mut self, units: u64, bytes: Bytes) {
+        let mut metrics = self.metrics.of(Pool::Large);
+        metrics.lower(Metric::Segment, units);
+        metrics.lower(Metric::ReservedBytes, bytes.get());
+        self.stats.idle_low = self.stats.idle;
+        self.stats.chunks = self.stats.chunks.saturating_sub(units);
+        self.stats.chunks_released += units;
+        self.device_frees += units;
+    }
+
+    /// Units were mapped side by side in a range of this pool.
+    pub(crate) fn units_placed(&mut self, pool: Pool, units: u64, span: Span, stack: StackId) {
+        let action = Action::SegmentAlloc(span.address);
+        self.history.note(action, span.size, stack);
+        self.move_units(Pool::Large, pool, units, span.size);
+    }
+
+    /// They were unmapped.
+    pub(crate) fn units_displaced(&mut self, pool: Pool, units: u64, span: Span) {
+        let action = Action::SegmentFree(span.address);
+        self.history.note(action, span.size, StackId::NONE);
+        self.move_units(pool, Pool::Large, units, span.size);
+    }
+
+    fn move_units(&mut self, from: Pool, to: Pool, units: u64, bytes: Bytes) {
+        if from == to {
+            return;
+        }
+        let mut metrics = self.metrics.of(from);
+        metrics.lower(Metric::Segment, units);
+        metrics.lower(Metric::ReservedBytes, bytes.get());
+        let mut metrics = self.metrics.of(to);
+        metrics.raise(Metric::Segment, units);
+        metrics.raise(Metric::ReservedBytes, bytes.get());
+        metrics.update_peak(Metric::Segment);
+        metrics.update_peak(Metric::ReservedBytes);
     }
 
     /// A chunk left, with what of it was in limbo.

@@ -16,6 +16,7 @@ mod indexes;
 mod leave;
 pub(crate) mod locate;
 mod pages;
+pub(crate) mod ranges;
 pub(crate) mod table;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ use fit::Fit;
 use indexes::Indexes;
 use leave::Ages;
 use pages::SharedPages;
+use ranges::Ranges;
 
 /// Memory that the driver gives or takes back in one call.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -106,6 +108,7 @@ pub(crate) struct Heap {
     ages: Ages,
     /// Where small direct allocations lie.
     pub(crate) pages: SharedPages,
+    pub(crate) ranges: Ranges,
 }
 
 impl Heap {
@@ -127,6 +130,7 @@ impl Heap {
             most_waste: most_waste(&config.splitting),
             ages: Ages::new(config.decay),
             pages: SharedPages::new(is_host),
+            ranges: Ranges::new(),
         }
     }
 
@@ -268,11 +272,17 @@ impl Heap {
     /// to be entered or handed out next. None for a direct allocation, which is the
     /// driver's.
     #[inline(always)]
-    pub(crate) fn join(&mut self, mut id: BlockId, block: &Block, pool: Pool) -> Option<Joined> {
+    pub(crate) fn join(&mut self, id: BlockId, block: &Block, pool: Pool) -> Option<Joined> {
         if block.chunk == ChunkId::DIRECT {
             self.blocks.remove(id);
             return None;
         }
+        Some(self.join_block(id, block, pool))
+    }
+
+    /// The same for a piece of a chunk.
+    #[inline(always)]
+    fn join_block(&mut self, mut id: BlockId, block: &Block, pool: Pool) -> Joined {
         let record = self.blocks.get_mut(id);
         record.state = State::Free;
         record.requested = Bytes::ZERO;
@@ -293,13 +303,13 @@ impl Heap {
             id = previous;
         }
         let joined = blocks.get(id);
-        Some(Joined {
+        Joined {
             id,
             pool,
             neighbours,
             whole: joined.size,
             shared: joined.is_part(),
-        })
+        }
     }
 
     /// Makes a block that was joined available.

@@ -6,13 +6,14 @@
 //! most one query to the driver if a size is a share of the available memory.
 
 mod auto_growth;
+pub(crate) mod mapped;
 mod naive_best_fit;
 pub(crate) mod packing;
 mod pinned;
 mod rounding;
 
 use crate::address::Bytes;
-use crate::config::{Config, StrategyKind};
+use crate::config::{Config, FreeSync, StrategyKind};
 use crate::driver::PAGE;
 use crate::error::Code;
 use crate::page_map::SLOT;
@@ -52,6 +53,8 @@ pub(crate) enum Route {
 pub(crate) enum Strategy {
     NaiveBestFit(NaiveBestFit),
     AutoGrowth(AutoGrowth),
+    /// As `AutoGrowth` where memory cannot be mapped.
+    Mapped(AutoGrowth),
     Passthrough,
     /// Host memory; users do not choose it.
     Pinned(Pinned),
@@ -65,7 +68,22 @@ impl Strategy {
         match config.strategy {
             StrategyKind::NaiveBestFit => Strategy::NaiveBestFit(NaiveBestFit::new(config)),
             StrategyKind::AutoGrowth => Strategy::AutoGrowth(AutoGrowth::new(config)),
+            // A free is not the end of all use there, so nothing may be unmapped.
+            StrategyKind::Mapped if config.free_sync == FreeSync::Immediate => {
+                Strategy::AutoGrowth(AutoGrowth::new(config))
+            }
+            StrategyKind::Mapped => Strategy::Mapped(AutoGrowth::new(config)),
             StrategyKind::Passthrough => Strategy::Passthrough,
+        }
+    }
+
+    /// Its kind; `plain`: where memory cannot be mapped, or is not any more.
+    pub(crate) fn kind(&self, plain: bool) -> StrategyKind {
+        match self {
+            Strategy::NaiveBestFit(_) => StrategyKind::NaiveBestFit,
+            Strategy::Mapped(_) if !plain => StrategyKind::Mapped,
+            Strategy::AutoGrowth(_) | Strategy::Mapped(_) => StrategyKind::AutoGrowth,
+            Strategy::Passthrough | Strategy::Pinned(_) => StrategyKind::Passthrough,
         }
     }
 
@@ -91,7 +109,9 @@ impl Strategy {
     pub(crate) fn route(&self, size: Bytes, available: Available<'_>) -> Result<Route, Code> {
         match self {
             Strategy::NaiveBestFit(naive) => naive.route(size, available),
-            Strategy::AutoGrowth(growth) => Ok(Route::Pool(growth.pool(size))),
+            Strategy::AutoGrowth(growth) | Strategy::Mapped(growth) => {
+                Ok(Route::Pool(growth.pool(size)))
+            }
             Strategy::Passthrough => Ok(Route::Direct),
             Strategy::Pinned(pinned) => Ok(pinned.route(size)),
         }
@@ -107,7 +127,7 @@ impl Strategy {
     ) -> Result<Bytes, Code> {
         match self {
             Strategy::NaiveBestFit(naive) => naive.chunk(size, held, available),
-            Strategy::AutoGrowth(growth) => Ok(growth.chunk(size, held)),
+            Strategy::AutoGrowth(growth) | Strategy::Mapped(growth) => Ok(growth.chunk(size, held)),
             Strategy::Passthrough => Ok(size),
             Strategy::Pinned(pinned) => Ok(pinned.chunk(size, held)),
         }
@@ -116,7 +136,7 @@ impl Strategy {
     /// The pool of the chunks that small requests are served from.
     pub(crate) fn pool_of_small(&self) -> Pool {
         match self {
-            Strategy::AutoGrowth(_) => Pool::Small,
+            Strategy::AutoGrowth(_) | Strategy::Mapped(_) => Pool::Small,
             _ => Pool::Large,
         }
     }
@@ -138,7 +158,7 @@ impl Strategy {
     pub(crate) fn takes_chunks(&self) -> bool {
         match self {
             Strategy::NaiveBestFit(naive) => naive.takes_chunks(),
-            Strategy::AutoGrowth(_) | Strategy::Pinned(_) => true,
+            Strategy::AutoGrowth(_) | Strategy::Mapped(_) | Strategy::Pinned(_) => true,
             Strategy::Passthrough => false,
         }
     }
@@ -174,7 +194,7 @@ impl Strategy {
     /// near live memory; `None` if they are.
     pub(crate) fn not_packed(&self) -> Option<&'static str> {
         match self {
-            Strategy::AutoGrowth(growth) => growth.not_packed(),
+            Strategy::AutoGrowth(growth) | Strategy::Mapped(growth) => growth.not_packed(),
             Strategy::NaiveBestFit(_) => Some("strategy:naive_best_fit"),
             Strategy::Pinned(_) => Some("memory of the host"),
             Strategy::Passthrough => Some("strategy:passthrough"),

@@ -112,10 +112,15 @@ impl Sums {
         sums[metric as usize] += by;
     }
 
-    fn add_segment(&mut self, pool: Pool, size: Bytes, oversize: bool) {
+    /// Memory that the driver gave in so many pieces.
+    fn add_units(&mut self, pool: Pool, size: Bytes, pieces: u64) {
         self.reserved = self.reserved.saturating_add(size);
-        self.add(pool, Metric::Segment, 1);
+        self.add(pool, Metric::Segment, pieces);
         self.add(pool, Metric::ReservedBytes, size.get());
+    }
+
+    fn add_segment(&mut self, pool: Pool, size: Bytes, oversize: bool) {
+        self.add_units(pool, size, 1);
         self.oversize_segments += u64::from(oversize);
     }
 
@@ -165,7 +170,7 @@ impl Sums {
                 self.free[info.pool as usize] += 1;
                 return;
             }
-            State::Gone | State::Vacant => return,
+            State::Gone | State::Vacant | State::Hole | State::Claimed => return,
         }
         self.add(info.pool, Metric::Active, 1);
         self.add(info.pool, Metric::ActiveBytes, info.size.get());
@@ -192,6 +197,10 @@ impl<F: Clone> ArenaState<F> {
         for (id, chunk) in self.heap.chunks.iter() {
             self.validate_chunk(id, chunk, &mut sums)?;
         }
+        // A range's units that are mapped nowhere count with the large ones.
+        let unplaced = self.heap.ranges.unplaced();
+        sums.add_units(Pool::Large, unplaced, self.heap.ranges.unplaced_count());
+        sums.cached = sums.cached.saturating_add(unplaced);
         self.validate_direct(&mut sums)?;
         self.validate_limbo(&sums)?;
         for kept in &held {
@@ -299,9 +308,19 @@ impl<F: Clone> ArenaState<F> {
                 "{id:?} is {:?} inside a chunk",
                 block.state
             );
+            let mapped = self.heap.mapped_in(chunk_id, block.span());
+            match block.state {
+                State::Claimed => sums.cached = sums.cached.saturating_add(mapped),
+                State::Hole => ensure!(mapped.is_zero(), "{id:?} is a hole with memory"),
+                _ => ensure!(
+                    self.heap.has_memory(chunk_id, block.span()),
+                    "{id:?} lacks memory"
+                ),
+            }
             let (requested, library) = self.heap.requested(block);
+            let has_none = free || matches!(block.state, State::Hole | State::Claimed);
             ensure!(
-                free == requested.is_zero(),
+                has_none == requested.is_zero(),
                 "{requested} were asked for of {id:?}, which is {:?}",
                 block.state
             );
@@ -320,11 +339,17 @@ impl<F: Clone> ArenaState<F> {
             at.offset_from(chunk.address) == chunk.size,
             "the blocks of {chunk_id:?} end at {at:?}"
         );
+        let is_range = self.heap.is_range(chunk_id);
         ensure!(
-            live == chunk.live,
+            live + u32::from(is_range) == chunk.live,
             "{chunk_id:?} has {live} live blocks and counts {}",
             chunk.live
         );
+        if is_range {
+            let (size, units) = self.heap.taken_by(chunk_id, chunk);
+            sums.add_units(chunk.pool, size, units);
+            return Ok(());
+        }
         sums.add_segment(
             chunk.pool,
             chunk.size,

@@ -370,7 +370,7 @@ impl<D: Driver> Arena<D> {
 
     /// Waits for the device without a fence. What was in limbo before is then
     /// no longer in use.
-    fn wait_by_free(&self, whose: Whose) {
+    pub(super) fn wait_by_free(&self, whose: Whose) {
         // Others may be waiting for the fence that this epoch will not have:
         // it ends, or is open again.
         let closing = {

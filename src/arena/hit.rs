@@ -166,9 +166,13 @@ impl<D: Driver> Arena<D> {
                 .route(size, &|| self.available())
                 .map_err(AllocError::Driver)?
         };
-        let Route::Pool(pool) = route else {
+        let Route::Pool(mut pool) = route else {
             return self.allocate_direct(request, origin, stray);
         };
+        // In ranges nothing has to be kept whole.
+        if pool == Pool::Oversize && self.mapping().is_some() {
+            pool = Pool::Large;
+        }
         let fit = Fit {
             request,
             size,

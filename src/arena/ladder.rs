@@ -166,14 +166,16 @@ impl<D: Driver> Arena<D> {
             return true;
         };
         let state = self.state.lock();
-        size <= state.obtainable().saturating_add(available) || state.heap.has_gap(size)
+        let mapped = state.heap.not_live_in_ranges();
+        let obtainable = state.obtainable().max(mapped);
+        size <= obtainable.saturating_add(available) || state.heap.has_gap(size)
     }
 
     fn oldest_number(&self) -> Option<u64> {
         self.state.lock().limbo.oldest().map(|oldest| oldest.number)
     }
 
-    fn is_limbo_empty(&self) -> bool {
+    pub(super) fn is_limbo_empty(&self) -> bool {
         self.state.lock().counters.limbo().is_zero()
     }
 }

@@ -19,6 +19,7 @@ use crate::arena::Arena;
 use crate::arena::fences::{Closing, Extent, Wait};
 use crate::arena::hit::Want;
 use crate::arena::ladder::{LadderGuard, Step};
+use crate::arena::mapped::Supply;
 use crate::arena::shortage::Need;
 use crate::arena::state::ArenaState;
 use crate::driver::{Driver, PAGE, Whose};
@@ -54,7 +55,7 @@ pub(super) struct Obtained<'a> {
 }
 
 /// Held by the thread that grows, where only one may.
-struct GrowGuard<'a, D: Driver>(&'a Arena<D>);
+pub(super) struct GrowGuard<'a, D: Driver>(&'a Arena<D>);
 
 impl<D: Driver> Drop for GrowGuard<'_, D> {
     fn drop(&mut self) {
@@ -133,14 +134,25 @@ impl<D: Driver> Arena<D> {
             return Ok(address);
         }
         self.release_before_growth(want.fit.request);
+        if self.mapping().is_some() {
+            return self.serve_by_window(want, need);
+        }
         if !self.strategy.grows_alone() {
             return self.pack(want, need);
         }
+        match self.take_or_await_growth(want) {
+            Ok(address) => Ok(address),
+            Err(_guard) => self.grow(want, need),
+        }
+    }
+
+    /// Waits for the turn to grow; or a block that another thread made meanwhile.
+    pub(super) fn take_or_await_growth(&self, want: Want) -> Result<Address, GrowGuard<'_, D>> {
         let mut patience = Patience::new();
         loop {
             match self.take_or_enter_growth(want) {
                 Turn::Served(address) => return Ok(address),
-                Turn::Grows(_guard) => return self.grow(want, need),
+                Turn::Grows(guard) => return Err(guard),
                 Turn::Waits => patience.pause(),
             }
         }
@@ -216,7 +228,7 @@ impl<D: Driver> Arena<D> {
 
     /// Whether the next chunk is the first. Comes before anything is said about
     /// its size: what is kept back for waits is no longer available then.
-    fn prepare_first(&self) -> bool {
+    pub(super) fn prepare_first(&self) -> bool {
         let is_first = self.held().is_zero();
         if is_first {
             self.driver.prepare_to_settle();
@@ -251,7 +263,7 @@ impl<D: Driver> Arena<D> {
 
     /// What is done for a pooled request that failed for want of memory.
     #[cold]
-    fn last_resort(
+    pub(super) fn last_resort(
         &self,
         want: Want,
         need: &Need,
@@ -294,10 +306,9 @@ impl<D: Driver> Arena<D> {
         let chunk = self.strategy.least_chunk(want.fit.size);
         let at_once = self.fails_at_once(error);
         if !at_once && self.release_oversize(chunk) {
-            match self.obtain_chunk(chunk) {
-                Ok(obtained) => return (guard, self.enter_chunk(obtained, want, false)),
-                Err(error) if !is_shortage(error) => return (guard, Err(error)),
-                Err(_) => {}
+            match self.grow_once(want, chunk) {
+                Err(error) if is_shortage(error) => {}
+                ended => return (guard, ended),
             }
         }
         let mut latest = error;
@@ -312,7 +323,7 @@ impl<D: Driver> Arena<D> {
                         return Err(error);
                     }
                     // Without a cache the driver has been asked already.
-                    let released = self.release_idle();
+                    let released = self.release_idle_chunks();
                     waited || !released.is_zero() || !self.policy.is_released_before_growth()
                 }
             };
@@ -320,16 +331,24 @@ impl<D: Driver> Arena<D> {
                 if step != Step::Relieved {
                     self.note_retry(need);
                 }
-                match self.obtain_chunk(chunk) {
-                    Ok(obtained) => return self.enter_chunk(obtained, want, false),
-                    Err(error) if !is_shortage(error) => return Err(error),
-                    Err(error) => latest = error,
+                match self.grow_once(want, chunk) {
+                    Err(error) if is_shortage(error) => latest = error,
+                    ended => return ended,
                 }
             }
             // Others may have freed meanwhile.
             let freed = self.open(want).or_else(|| self.open(want.anywhere()));
             freed.ok_or(latest)
         })
+    }
+
+    /// Serves a request by a chunk of this size, or by a window.
+    fn grow_once(&self, want: Want, chunk: Bytes) -> Result<Address, AllocError> {
+        if self.mapping().is_some() {
+            return self.make_window(want, self.any_supply());
+        }
+        let obtained = self.obtain_chunk(chunk)?;
+        self.enter_chunk(obtained, want, false)
     }
 
     fn serve_direct(&self, need: &Need, stray: Stray) -> Result<Address, AllocError> {

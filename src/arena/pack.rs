@@ -119,7 +119,7 @@ impl<D: Driver> Arena<D> {
 
     /// Makes available what was freed before the device came to its end.
     /// Returns the newest epoch there is then.
-    fn settle_soon(&self) -> Option<u64> {
+    pub(super) fn settle_soon(&self) -> Option<u64> {
         self.state.lock().recall();
         self.close_and_poll(Extent::All);
         let mut state = self.state.lock();
@@ -169,7 +169,7 @@ impl<D: Driver> Arena<D> {
 
     /// Waits for the oldest epoch, if it ends soon. None that was closed after
     /// `newest`: other threads may go on freeing for ever.
-    fn wait_briefly(&self, newest: u64) -> bool {
+    pub(super) fn wait_briefly(&self, newest: u64) -> bool {
         let oldest = self.state.lock().limbo.oldest();
         oldest.is_some_and(|oldest| oldest.number <= newest)
             && self.await_oldest(Wait::Budget, |fence| self.ends_soon(fence))

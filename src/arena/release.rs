@@ -43,7 +43,7 @@ pub(super) struct ReleasePolicy {
 impl ReleasePolicy {
     pub(super) fn new(config: &Config, strategy: &Strategy) -> ReleasePolicy {
         // Paddle's chunks in advance go back only when they are asked for.
-        let grows = matches!(strategy, Strategy::AutoGrowth(_));
+        let grows = matches!(strategy, Strategy::AutoGrowth(_) | Strategy::Mapped(_));
         ReleasePolicy {
             after_free: grows && config.free_idle_chunk,
             is_bounded: strategy.most_idle().is_some(),
@@ -76,7 +76,13 @@ impl<D: Driver> Arena<D> {
         let _guard = self.enter_ladder();
         self.state.lock().counters.waited_for_all();
         self.wait_for_all(Whose::Own);
-        let released = self.release_idle_if(IfEnding::Leave);
+        let mut released = self.release_idle_if(IfEnding::Leave);
+        // The driver's own free takes chunks from limbo; units are unmapped only when
+        // they have left it, whatever has become of their fences.
+        if self.mapping().is_some() && !self.is_limbo_empty() && self.driver.may_give_back() {
+            self.wait_by_free(Whose::Own);
+            released = released.saturating_add(self.release_idle_if(IfEnding::Leave));
+        }
         if !self.state.lock().is_used_elsewhere() {
             return released;
         }
@@ -167,7 +173,16 @@ impl<D: Driver> Arena<D> {
             return Bytes::ZERO;
         }
         let released = self.release_if(ending, ArenaState::take_idle);
-        released.unwrap_or(Bytes::ZERO)
+        let units = self.release_units(Bytes::MAX);
+        released.unwrap_or(Bytes::ZERO).saturating_add(units)
+    }
+
+    /// Gives the chunks back that no live block holds, but for ranges.
+    pub(super) fn release_idle_chunks(&self) -> Bytes {
+        if self.holds() {
+            return Bytes::ZERO;
+        }
+        self.release(ArenaState::take_idle)
     }
 
     /// Gives everything that no live block holds back to the driver, for a call
@@ -264,7 +279,7 @@ impl<D: Driver> Arena<D> {
     /// it, since the driver's own free waits for the device.
     pub(super) fn release_all_idle(&self) {
         self.state.lock().recall();
-        if self.state.lock().counters.idle().is_zero() || !self.driver.may_fence() {
+        if self.state.lock().obtainable().is_zero() || !self.driver.may_fence() {
             return;
         }
         let _guard = self.enter_ladder();

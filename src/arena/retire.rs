@@ -11,6 +11,7 @@ use crate::arena::inspect::TRIES;
 use crate::arena::state::ArenaState;
 use crate::driver::Driver;
 use crate::heap::block::State;
+use crate::heap::ranges::Remains;
 use crate::stats::{ArenaStats, MOST_BLOCKS, Snapshot};
 
 impl<D: Driver> Arena<D> {
@@ -18,7 +19,10 @@ impl<D: Driver> Arena<D> {
     /// memory with it. From then on nothing is handed out, and what it tells of
     /// itself is how it stood.
     pub fn retire(&self) {
-        let reserved = self.end();
+        let (reserved, remains) = self.end();
+        // Nothing uses it any more; it does not go with its context.
+        let unit = self.state.lock().heap.ranges.unit();
+        self.give_remains_back(remains, unit);
         self.quota.put_back(reserved);
         // Nothing that they wait for will come.
         self.notify_waiters();
@@ -26,7 +30,7 @@ impl<D: Driver> Arena<D> {
 
     /// Forgets everything without a driver call, and keeps how it stood, with
     /// its blocks where there are no more than [`MOST_BLOCKS`].
-    fn end(&self) -> Bytes {
+    fn end(&self) -> (Bytes, Remains) {
         let stats = Box::<ArenaStats>::default();
         let mut held = Arc::new(Snapshot::default());
         for _ in 0..TRIES {
@@ -95,9 +99,9 @@ impl<F: Clone> ArenaState<F> {
     /// Forgets everything, because the context and its memory are gone, and
     /// returns how many bytes of the limit that were. What was counted until
     /// then stays, in this box, and what it held, in this snapshot.
-    fn retire(&mut self, mut stats: Box<ArenaStats>, held: Arc<Snapshot>) -> Bytes {
+    fn retire(&mut self, mut stats: Box<ArenaStats>, held: Arc<Snapshot>) -> (Bytes, Remains) {
         if self.retired {
-            return Bytes::ZERO;
+            return (Bytes::ZERO, Remains::default());
         }
         self.retired = true;
         *stats = self.picture();
@@ -113,13 +117,13 @@ impl<F: Clone> ArenaState<F> {
         let charged = self.heap.pages.charged(self.counters.reserved());
         let taken = charged.saturating_add(self.lost);
         self.lost = Bytes::ZERO;
-        self.heap.clear();
+        let remains = self.heap.clear();
         self.limbo.clear();
         if let Some(packing) = &mut self.packing {
             packing.forget();
         }
         self.counters.retired();
-        taken
+        (taken, remains)
     }
 
     /// What call stacks hold here they hold no longer.

@@ -85,7 +85,8 @@ impl<F: Clone> ArenaState<F> {
 
     /// Bytes that `take_idle` would take.
     pub(super) fn obtainable(&self) -> Bytes {
-        self.counters.idle().saturating_add(self.limbo.direct())
+        let plain = self.counters.idle().saturating_add(self.limbo.direct());
+        plain.saturating_add(self.heap.idle_units())
     }
 
     /// Bytes that are free in chunks in use, or nearly so many.

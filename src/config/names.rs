@@ -9,6 +9,7 @@ pub(super) type Names<T> = &'static [(&'static str, T)];
 pub(super) const STRATEGIES: Names<StrategyKind> = &[
     ("naive_best_fit", StrategyKind::NaiveBestFit),
     ("auto_growth", StrategyKind::AutoGrowth),
+    ("mapped", StrategyKind::Mapped),
     ("passthrough", StrategyKind::Passthrough),
 ];
 

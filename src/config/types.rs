@@ -25,6 +25,8 @@ pub enum StrategyKind {
     /// A chunk for what is needed, when it is needed; freed memory is cached.
     #[default]
     AutoGrowth,
+    /// The same, with memory in units that are mapped to wherever it is needed.
+    Mapped,
     /// Every call goes to the driver.
     Passthrough,
 }

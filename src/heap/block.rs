@@ -44,6 +44,10 @@ pub(crate) enum State {
     /// Its chunk went back to the driver while it was in limbo; the record
     /// waits for its epoch to end.
     Gone,
+    /// Addresses of a range without memory.
+    Hole,
+    /// A part of a range that the driver is called for: no other thread touches it.
+    Claimed,
     /// The record is of no block.
     Vacant,
 }

@@ -86,7 +86,8 @@ impl Heap {
     /// Whether some chunk has so much in one piece that is not live. Looks at
     /// every block of the chunks that are large enough.
     pub(crate) fn has_gap(&self, size: Bytes) -> bool {
-        let mut chunks = self.chunks.iter().map(|(_, chunk)| chunk);
+        let chunks = self.chunks.iter().filter(|(id, _)| !self.is_range(*id));
+        let mut chunks = chunks.map(|(_, chunk)| chunk);
         chunks.any(|chunk| {
             let mut gap = Bytes::ZERO;
             let grow = |gap: &mut Bytes, block: &Block| {
@@ -99,6 +100,18 @@ impl Heap {
             let mut blocks = self.blocks.walk(chunk.first);
             chunk.size >= size && blocks.any(|(_, block)| grow(&mut gap, block) >= size)
         })
+    }
+
+    /// Bytes of ranges that are not live, wherever they lie. Looks at every block.
+    pub(crate) fn not_live_in_ranges(&self) -> Bytes {
+        let ranges = self.chunks.iter().filter(|(id, _)| self.is_range(*id));
+        let blocks = ranges.flat_map(|(_, chunk)| self.blocks.walk(chunk.first));
+        let not_live = blocks
+            .filter(|(_, block)| matches!(block.state, State::Free | State::Limbo))
+            .fold(Bytes::ZERO, |sum, (_, block)| {
+                sum.saturating_add(block.size)
+            });
+        not_live.saturating_add(self.ranges.unplaced())
     }
 
     /// Bytes of chunks in use that could be handed out in pieces of a page or

@@ -16,6 +16,7 @@ use crate::config::Decay;
 use crate::heap::block::{Block, BlockId, Blocks, ChunkId, State};
 use crate::heap::chunk::{Chunk, Chunks};
 use crate::heap::indexes::Indexes;
+use crate::heap::ranges::Remains;
 use crate::heap::{Heap, LeftChunk, Span};
 use crate::strategy::Pool;
 
@@ -157,8 +158,9 @@ impl Heap {
         Some(left)
     }
 
-    /// Forgets everything: the context is gone and its memory with it.
-    pub(crate) fn clear(&mut self) {
+    /// Forgets everything: the context is gone and its memory with it, but for what
+    /// was mapped.
+    pub(crate) fn clear(&mut self) -> Remains {
         for (_, block) in self.blocks.all() {
             if block.state == State::Live && block.chunk == ChunkId::DIRECT {
                 self.map.release_direct(block.address);
@@ -166,13 +168,16 @@ impl Heap {
                 self.map.clear_block(block.address);
             }
         }
-        for (_, chunk) in self.chunks.iter() {
-            self.map.release_chunk(chunk.address, chunk.size);
+        for (id, chunk) in self.chunks.iter() {
+            for span in self.held_by(id, chunk) {
+                self.map.release_chunk(span.address, span.size);
+            }
         }
         self.chunks = Chunks::new();
         self.blocks = Blocks::new();
         self.indexes = Indexes::new();
         self.pages.clear();
+        self.take_ranges()
     }
 
     /// Notes the age of a chunk that has just become one free block.

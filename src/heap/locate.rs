@@ -26,13 +26,16 @@ pub struct Located {
     /// Whether the driver made the allocation for the block alone, and gets it
     /// back when that is freed.
     pub is_direct: bool,
+    /// Whether its memory is mapped to reserved addresses: then the driver knows of no
+    /// allocation, and `allocation` is the block itself.
+    pub is_mapped: bool,
 }
 
 impl Located {
-    /// Whether the block is all of its allocation.
+    /// Whether the block is all of an allocation of the driver's.
     #[must_use]
     pub fn is_whole(&self) -> bool {
-        self.size == self.allocation_size
+        !self.is_mapped && self.size == self.allocation_size
     }
 }
 
@@ -114,8 +117,10 @@ impl Heap {
             Some(_) => block.size,
             None => block.requested.round_up(SLOT).unwrap_or(block.size),
         };
-        let (allocation, allocation_size) =
-            chunk.map_or((block.address, size), |chunk| (chunk.address, chunk.size));
+        let is_mapped = self.is_range(block.chunk);
+        let (allocation, allocation_size) = chunk
+            .filter(|_| !is_mapped)
+            .map_or((block.address, size), |chunk| (chunk.address, chunk.size));
         let located = Located {
             block: block.address,
             size,
@@ -123,6 +128,7 @@ impl Heap {
             allocation,
             allocation_size,
             is_direct: block.chunk == ChunkId::DIRECT,
+            is_mapped,
         };
         Some((id, located))
     }

@@ -6,6 +6,7 @@ use vramalloc_core::config::{
 };
 use vramalloc_core::error::{AllocError, Code, FreeError};
 use vramalloc_core::library::LibraryId;
+use vramalloc_core::stats::DriverCalls;
 use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain, without_caches};
@@ -323,7 +324,14 @@ fn a_retired_arena_knows_nothing(base: &Config) {
     rig.arena.free(freed).unwrap();
     let calls = rig.arena.driver_calls();
     rig.arena.retire();
-    assert_eq!(rig.arena.driver_calls(), calls, "the context is gone");
+    // What was mapped does not go with the context.
+    let after = DriverCalls {
+        mapping: calls.mapping,
+        ..rig.arena.driver_calls()
+    };
+    assert_eq!(after, calls, "the context is gone");
+    assert_eq!(rig.gpu.units_and_reservations(), (0, 0));
+    assert_eq!(rig.gpu.violations(), []);
     assert!(!rig.is_ours(live) && !rig.is_ours(freed));
     assert_eq!(rig.arena.trim(), Bytes::ZERO);
     assert!(rig.arena.limbo().is_zero());
@@ -483,6 +491,8 @@ conformance! {
     naive_best_fit: plain(StrategyKind::NaiveBestFit);
     auto_growth: plain(StrategyKind::AutoGrowth);
     passthrough: plain(StrategyKind::Passthrough);
+    mapped: plain(StrategyKind::Mapped);
+    mapped_without_caches: without_caches(StrategyKind::Mapped);
     naive_best_fit_without_caches: without_caches(StrategyKind::NaiveBestFit);
     auto_growth_without_caches: without_caches(StrategyKind::AutoGrowth);
 }

@@ -151,7 +151,7 @@ fn a_block_goes_through_its_states() {
         assert_eq!(states(&snapshot, BlockState::Live), [(block, request)]);
         let kind = match strategy {
             StrategyKind::NaiveBestFit => SegmentKind::Large,
-            StrategyKind::AutoGrowth => SegmentKind::Small,
+            StrategyKind::AutoGrowth | StrategyKind::Mapped => SegmentKind::Small,
             StrategyKind::Passthrough => SegmentKind::Direct,
         };
         assert_eq!(segment.kind, kind);

@@ -103,6 +103,7 @@ impl Rig {
         }
         assert_eq!(self.gpu.used(0), Bytes::ZERO);
         assert_eq!(self.gpu.live_count(), 0);
+        assert_eq!(self.gpu.units_and_reservations(), (0, 0));
         assert_eq!(self.gpu.violations(), []);
     }
 }

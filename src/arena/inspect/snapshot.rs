@@ -9,6 +9,7 @@ use std::collections::TryReserveError;
 use crate::address::Bytes;
 use crate::arena::state::ArenaState;
 use crate::heap::block::{Block, BlockId, ChunkId, State};
+use crate::heap::chunk::Chunk;
 use crate::stats::{
     Action, BlockPicture, BlockState, Holdings, Segment, SegmentKind, Snapshot, StackId,
 };
@@ -66,21 +67,7 @@ impl<F: Clone> ArenaState<F> {
             return false;
         }
         for (_, chunk) in self.heap.chunks.iter() {
-            let first_block = snapshot.blocks.len();
-            let blocks = self.heap.blocks.walk(chunk.first);
-            snapshot
-                .blocks
-                .extend(blocks.map(|(id, block)| self.block_picture(id, block)));
-            snapshot.segments.push(Segment {
-                address: chunk.address,
-                size: chunk.size,
-                kind: match chunk.pool {
-                    Pool::Small => SegmentKind::Small,
-                    Pool::Large | Pool::Oversize => SegmentKind::Large,
-                },
-                first_block,
-                block_count: snapshot.blocks.len() - first_block,
-            });
+            self.add_segments(chunk, snapshot);
         }
         for (id, block) in self.direct_blocks() {
             snapshot.segments.push(Segment {
@@ -93,6 +80,34 @@ impl<F: Clone> ArenaState<F> {
             snapshot.blocks.push(self.block_picture(id, block));
         }
         true
+    }
+
+    /// Puts a chunk into a snapshot; a range as one segment for each stretch of it that
+    /// has memory.
+    fn add_segments(&self, chunk: &Chunk, snapshot: &mut Snapshot) {
+        let kind = match chunk.pool {
+            Pool::Small => SegmentKind::Small,
+            Pool::Large | Pool::Oversize => SegmentKind::Large,
+        };
+        let mut is_open = false;
+        for (id, block) in self.heap.blocks.walk(chunk.first) {
+            let has_memory = !matches!(block.state, State::Hole | State::Claimed);
+            if has_memory && !is_open {
+                snapshot.segments.push(Segment {
+                    address: block.address,
+                    size: Bytes::ZERO,
+                    kind,
+                    first_block: snapshot.blocks.len(),
+                    block_count: 0,
+                });
+            }
+            is_open = has_memory;
+            if let Some(segment) = snapshot.segments.last_mut().filter(|_| has_memory) {
+                segment.size = segment.size.saturating_add(block.size);
+                segment.block_count += 1;
+                snapshot.blocks.push(self.block_picture(id, block));
+            }
+        }
     }
 
     /// Puts the events into a snapshot that has none. False, and nothing done,
@@ -128,8 +143,10 @@ impl<F: Clone> ArenaState<F> {
         let tell = |address, size| {
             history.tell(Action::SegmentAlloc(address), size, StackId::NONE, false);
         };
-        for (_, chunk) in self.heap.chunks.iter() {
-            tell(chunk.address, chunk.size);
+        for (id, chunk) in self.heap.chunks.iter() {
+            for span in self.heap.held_by(id, chunk) {
+                tell(span.address, span.size);
+            }
         }
         for (_, block) in self.direct_blocks() {
             tell(block.address, block.size);
@@ -153,7 +170,7 @@ impl<F: Clone> ArenaState<F> {
             let waits = match block.state {
                 State::Live => false,
                 State::Limbo => true,
-                State::Free | State::Gone | State::Vacant => continue,
+                _ => continue,
             };
             let stack = history.stack_of(id);
             let requested = self.heap.requested(block).0;
@@ -185,7 +202,7 @@ impl<F: Clone> ArenaState<F> {
         let (state, stack) = match block.state {
             State::Live => (BlockState::Live, self.counters.history.stack_of(id)),
             State::Limbo => (BlockState::Limbo, self.counters.history.stack_of(id)),
-            State::Free | State::Gone | State::Vacant => (BlockState::Free, StackId::NONE),
+            _ => (BlockState::Free, StackId::NONE),
         };
         BlockPicture {
             address: block.address,

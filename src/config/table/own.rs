@@ -22,9 +22,11 @@ pub(super) const ROWS: &[OptionRow] = &[
         key: "strategy",
         role: Role::Own(|s| name_of(STRATEGIES, &s.config.strategy)),
         kind: "choice",
-        accepted: "naive_best_fit, auto_growth, passthrough",
-        help: "When memory is taken from the driver and how much: a large chunk in advance, \
-               what is needed when it is needed, or every call by itself.",
+        accepted: "naive_best_fit, auto_growth, mapped, passthrough",
+        help: "When memory is taken from the driver and how much: a large chunk in advance; \
+               what is needed when it is needed; the same in units that are mapped to wherever \
+               memory is needed, so that none is lost in pieces; or every call by itself. \
+               Where the device has no virtual memory, mapped is auto_growth.",
         read: |s, text| set(&mut s.config.strategy, named(STRATEGIES, text)),
         ..BLANK
     },

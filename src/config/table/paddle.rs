@@ -23,7 +23,7 @@ pub(super) const ROWS: &[OptionRow] = &[
         paddle: Some("FLAGS_allocator_strategy"),
         role: Role::Sets("strategy"),
         kind: "choice",
-        accepted: "naive_best_fit, auto_growth, thread_local, passthrough",
+        accepted: "naive_best_fit, auto_growth, mapped, thread_local, passthrough",
         help: "Paddle's name for strategy; thread_local is auto_growth, because one pool serves \
                all threads.",
         read: |s, text| {

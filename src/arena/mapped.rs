@@ -1,0 +1,697 @@
+//! A miss under `mapped`: memory for a window of a range.
+//!
+//! What the window lacks comes from the driver while that stays within a little of the
+//! most that was live (the bound of `strategy::packing`). Beyond it, what the program
+//! freed is waited for as in `pack`, and then whole units of free blocks elsewhere are
+//! *stolen*: unmapped there and mapped here. No block ever moves, and a unit with a live
+//! byte stays where it is.
+//!
+//! An unmapping does not wait, so only free blocks give units: the reuse rule has seen a
+//! fence behind their last use, in all contexts. While a stream captures nothing is
+//! unmapped, so nothing is stolen.
+//!
+//! Owns nothing; what a thread has in its hands between two looks at the state, the
+//! heap has claimed for it. Invariant: one thread at a time makes a window, and waits
+//! for nothing meanwhile; where a call fails, what there is goes to the loose units, and
+//! every claim ends. Cost: for each unit that the driver gives or that is stolen up to
+//! four calls.
+
+use crate::address::{Address, Bytes};
+use crate::arena::Arena;
+use crate::arena::hit::Want;
+use crate::arena::miss::is_shortage;
+use crate::arena::shortage::Need;
+use crate::arena::state::ArenaState;
+use crate::config::StrategyKind;
+use crate::driver::mapping::{Mapping, MappingTraits, Unit};
+use crate::driver::{Driver, PAGE};
+use crate::error::{AllocError, Code};
+use crate::heap::Span;
+use crate::heap::ranges::window::Window;
+use crate::heap::ranges::{Claim, Remains, Run};
+use crate::recording::Mark;
+use crate::stats::StackId;
+use crate::strategy::packing::Packing;
+use crate::strategy::{Strategy, mapped};
+use crate::sync::atomic::Ordering;
+
+/// Where the units of a window come from, beside those that are mapped nowhere.
+#[derive(Copy, Clone, Debug)]
+pub(super) struct Supply {
+    /// So many from the driver, before any is stolen.
+    pub(super) first: usize,
+    /// The next are stolen.
+    pub(super) steals: bool,
+    /// The rest comes from the driver, which has so many in all.
+    pub(super) most: usize,
+}
+
+/// What a window would take.
+struct Plan {
+    /// Units that have to come from somewhere.
+    lacks: usize,
+    /// So many the driver may give at once.
+    allowed: usize,
+    /// So many it has.
+    available: usize,
+}
+
+/// A window on its way.
+struct Making {
+    claim: Claim,
+    /// Where the request's block is to begin.
+    at: Address,
+    units: Vec<Unit>,
+    /// Why there are not as many as are wanted.
+    short: Option<AllocError>,
+}
+
+/// So many units that fit into these bytes.
+fn whole_units(bytes: Bytes, unit: Bytes) -> usize {
+    usize::try_from(bytes.get() / unit.get().max(1)).unwrap_or(usize::MAX)
+}
+
+impl<D: Driver> Arena<D> {
+    /// What there is of virtual memory, where misses are to be served by it.
+    pub(super) fn mapping(&self) -> Option<MappingTraits> {
+        // Relaxed: it stands for itself.
+        if !matches!(self.strategy, Strategy::Mapped(_)) || self.plain.load(Ordering::Relaxed) {
+            return None;
+        }
+        if let Some(known) = self.mapping.get() {
+            return *known;
+        }
+        // No driver call is made while others wait for the answer.
+        let traits = self.driver.mapping_traits();
+        *self.mapping.get_or_init(|| traits)
+    }
+
+    /// The strategy that chunks are taken by: that of the options, unless the device
+    /// cannot do it, or something happened since that does not go with it.
+    #[must_use]
+    pub fn strategy_in_force(&self) -> StrategyKind {
+        let known = self.mapping.get().is_some_and(Option::is_none);
+        // Relaxed: it stands for itself.
+        let plain = known || self.plain.load(Ordering::Relaxed);
+        self.strategy.kind(plain)
+    }
+
+    /// From now on chunks are taken as under `auto_growth`: memory that is mapped cannot
+    /// be shared by CUDA's old handles. What is mapped stays.
+    pub fn grow_plainly(&self) {
+        // Relaxed: it stands for itself.
+        self.plain.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives every device that may use the memory access to all of it, after one was
+    /// added.
+    pub fn admit_all(&self) {
+        let runs = self.state.lock().heap.all_mapped();
+        let unit = self.state.lock().heap.ranges.unit();
+        for run in runs {
+            let size = Bytes::new(unit.get() * run.units.len() as u64);
+            if self.driver.admit(run.at, size).is_ok() {
+                continue;
+            }
+            // A part of it may be on its way elsewhere.
+            for n in 0..run.units.len() as u64 {
+                if let Some(at) = run.at.checked_add(Bytes::new(n * unit.get())) {
+                    let _unmapped = self.driver.admit(at, unit);
+                }
+            }
+        }
+    }
+
+    /// The program may have given these bytes to others, by a handle of the memory
+    /// behind them.
+    pub fn note_exported(&self, address: Address, size: Bytes) {
+        let mut state = self.state.lock();
+        let Some((id, located)) = state.heap.locate(address) else {
+            return;
+        };
+        if located.is_mapped {
+            let chunk = state.heap.blocks.get(id).chunk;
+            state.heap.note_exported(chunk, Span { address, size });
+        }
+    }
+
+    /// Serves a request that the cache could not, by a window.
+    pub(super) fn serve_by_window(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
+        self.prepare_first();
+        let may_wait = self.driver.may_fence() && !self.holds();
+        let available = self.available().unwrap_or(Bytes::MAX);
+        let plan = self.plan(want, available);
+        let all_new = Supply {
+            first: plan.lacks,
+            steals: false,
+            most: plan.available,
+        };
+        if plan.lacks <= plan.allowed || !may_wait {
+            return self.window_or_last_resort(want, need, all_new);
+        }
+        let newest = self.settle_soon();
+        loop {
+            if let Some(address) = self.take(want) {
+                return Ok(address);
+            }
+            if !newest.is_some_and(|newest| self.is_patient() && self.wait_briefly(newest)) {
+                break;
+            }
+        }
+        let supply = Supply {
+            first: plan.allowed,
+            steals: true,
+            most: plan.available,
+        };
+        self.window_or_last_resort(want, need, supply)
+    }
+
+    fn window_or_last_resort(
+        &self,
+        want: Want,
+        need: &Need,
+        supply: Supply,
+    ) -> Result<Address, AllocError> {
+        match self.make_window(want, supply) {
+            Err(error) if is_shortage(error) => {
+                self.state.lock().recall();
+                let opened = self.open(want);
+                opened.map_or_else(|| self.last_resort(want, need, error), Ok)
+            }
+            ended => ended,
+        }
+    }
+
+    fn is_patient(&self) -> bool {
+        let state = self.state.lock();
+        state.packing.as_ref().is_none_or(Packing::is_patient)
+    }
+
+    /// What a window would take, and what of it may come from the driver at once.
+    fn plan(&self, want: Want, available: Bytes) -> Plan {
+        let unit = self.unit_size();
+        let state = self.state.lock();
+        let window = state.heap.window(want.fit.size, want.fit.pool);
+        let missing = window.map_or_else(
+            || mapped::units_of(want.fit.size, unit),
+            |window| window.missing,
+        );
+        let lacks = missing.saturating_sub(state.heap.ranges.loose());
+        let (live, reserved) = (state.counters.live(), state.counters.reserved());
+        let packing = state.packing.as_ref().filter(|packing| packing.is_on());
+        let left = packing.map_or(Bytes::MAX, |packing| {
+            // The window's own edges are no reason to wait.
+            let bound = packing.bound(live, want.fit.size).saturating_add(unit);
+            bound.saturating_sub(reserved)
+        });
+        Plan {
+            lacks,
+            allowed: whole_units(available.min(left), unit),
+            available: whole_units(available, unit),
+        }
+    }
+
+    /// Units from anywhere: memory is short.
+    pub(super) fn any_supply(&self) -> Supply {
+        let available = self.available().unwrap_or(Bytes::MAX);
+        let available = whole_units(available, self.unit_size());
+        Supply {
+            first: available,
+            steals: true,
+            most: available,
+        }
+    }
+
+    /// The size of the units, which the first range decides about.
+    fn unit_size(&self) -> Bytes {
+        let known = self.state.lock().heap.ranges.unit();
+        if !known.is_zero() {
+            return known;
+        }
+        let granule = self.mapping().map_or(PAGE, |traits| traits.granule);
+        mapped::unit(self.device_total(), granule)
+    }
+
+    /// Makes a window for a request, and serves it; where another thread has made
+    /// something that fits meanwhile, serves it by that.
+    pub(super) fn make_window(&self, want: Want, supply: Supply) -> Result<Address, AllocError> {
+        let _turn = match self.take_or_await_growth(want) {
+            Ok(address) => return Ok(address),
+            Err(turn) => turn,
+        };
+        let flight = self.quota.fly();
+        let mut making = self.claim_window(want)?;
+        let lacks = |state: &ArenaState<D::Fence>, making: &Making| {
+            let missing = state.heap.missing(&making.claim);
+            let unit = state.heap.ranges.unit().get().max(1);
+            let missing: u64 = missing.iter().map(|run| run.size.get() / unit).sum();
+            usize::try_from(missing)
+                .unwrap_or(usize::MAX)
+                .saturating_sub(making.units.len())
+        };
+        let missing = {
+            let mut state = self.state.lock();
+            let missing = lacks(&state, &making);
+            let idle = if supply.steals && self.driver.may_fence() {
+                whole_units(state.heap.idle_units(), state.heap.ranges.unit())
+            } else {
+                state.heap.ranges.loose()
+            };
+            // What will not be enough is left where it is.
+            if missing > idle.saturating_add(supply.most) {
+                let bytes = state.heap.ranges.bytes(missing.saturating_sub(idle));
+                drop(state);
+                let short = Err(self.shortage_of(bytes));
+                return self.end_window(want, making, short);
+            }
+            making.units = state.heap.ranges.take_loose(missing);
+            missing - making.units.len()
+        };
+        self.create_units(missing.min(supply.first), &mut making);
+        let rest = lacks(&self.state.lock(), &making);
+        if rest > 0 && supply.steals {
+            self.steal(rest, &mut making);
+        }
+        let rest = lacks(&self.state.lock(), &making);
+        if rest > 0 {
+            self.create_units(rest.min(supply.most), &mut making);
+        }
+        let rest = lacks(&self.state.lock(), &making);
+        let served = if rest > 0 {
+            Err(making
+                .short
+                .unwrap_or(AllocError::Driver(Code::OUT_OF_MEMORY)))
+        } else {
+            self.map_units(want, &mut making)
+        };
+        let served = self.end_window(want, making, served);
+        flight.lands();
+        served
+    }
+
+    /// Why so many bytes cannot be had.
+    fn shortage_of(&self, bytes: Bytes) -> AllocError {
+        let after = self.quota.reserved().saturating_add(bytes);
+        match self.quota.limit() {
+            Some(limit) if after > limit => AllocError::Limit,
+            _ => AllocError::Driver(Code::OUT_OF_MEMORY),
+        }
+    }
+
+    /// Claims the cheapest window; where there is none, reserves a range more.
+    fn claim_window(&self, want: Want) -> Result<Making, AllocError> {
+        let (size, pool) = (want.fit.size, want.fit.pool);
+        let claim = |state: &mut ArenaState<D::Fence>, window: &Window| {
+            let (claim, splits) = state.heap.claim_window(window);
+            state.counters.claimed(pool, splits);
+            Making {
+                claim,
+                at: window.at,
+                units: Vec::new(),
+                short: None,
+            }
+        };
+        {
+            let mut state = self.state.lock();
+            if state.retired {
+                return Err(AllocError::Driver(Code::INVALID_CONTEXT));
+            }
+            if let Some(window) = state.heap.window(size, pool) {
+                return Ok(claim(&mut state, &window));
+            }
+        }
+        let span = self.reserve_range(size).map_err(AllocError::Driver)?;
+        let unit = self.unit_size();
+        let mut state = self.state.lock();
+        if !state.retired
+            && state.heap.insert_range(span, pool, unit)
+            && let Some(window) = state.heap.window(size, pool)
+        {
+            return Ok(claim(&mut state, &window));
+        }
+        drop(state);
+        // The error that matters is the one returned.
+        let _lost = self.driver.unreserve(span.address, span.size);
+        self.grow_plainly();
+        Err(AllocError::Driver(Code::OUT_OF_MEMORY))
+    }
+
+    /// Reserves as many addresses as the device has memory, fewer where there are not
+    /// so many, down to what the request takes.
+    fn reserve_range(&self, request: Bytes) -> Result<Span, Code> {
+        let unit = self.unit_size();
+        let least = request.round_up(unit).ok_or(Code::OUT_OF_MEMORY)?;
+        let mut size = self
+            .device_total()
+            .round_up(unit)
+            .unwrap_or(least)
+            .max(least);
+        loop {
+            match self.driver.reserve(size) {
+                Ok(address) => return Ok(Span { address, size }),
+                Err(Code::OUT_OF_MEMORY) if size > least => {
+                    size = Bytes::new(size.get() / 2).round_down(unit).max(least);
+                }
+                Err(code) => return Err(code),
+            }
+        }
+    }
+
+    /// Takes units from the driver, up to so many.
+    fn create_units(&self, most: usize, making: &mut Making) {
+        let unit = self.state.lock().heap.ranges.unit();
+        for _ in 0..most {
+            let Some(mut asked) = self.quota.ask(unit) else {
+                making.short = Some(AllocError::Limit);
+                return;
+            };
+            let created = match self.driver.create(unit) {
+                Ok(created) => created,
+                Err(code) => {
+                    let (size, code_number) = (unit, code.get());
+                    self.tell(&Mark::Refused {
+                        size,
+                        code: code_number,
+                    });
+                    making.short = Some(AllocError::Driver(code));
+                    return;
+                }
+            };
+            let mut state = self.state.lock();
+            if state.retired {
+                drop(state);
+                let _lost = self.driver.release(created);
+                return;
+            }
+            asked.got(unit);
+            state.counters.units_taken(1, unit);
+            state.heap.ranges.hold(1);
+            making.units.push(created);
+        }
+    }
+
+    /// Takes whole units of free blocks, up to so many.
+    fn steal(&self, most: usize, making: &mut Making) {
+        let mut left = most;
+        while left > 0 && self.driver.may_fence() {
+            let Some(claim) = self.state.lock().claim_idle(left) else {
+                return;
+            };
+            let Ok(units) = self.unmap_claim(&claim) else {
+                return;
+            };
+            left -= units.len().min(left);
+            making.units.extend(units);
+        }
+    }
+
+    /// Unmaps a claim of whole units; they are in the caller's hands then.
+    ///
+    /// # Errors
+    /// Where nothing more should be unmapped now. What the driver did unmap is
+    /// mapped nowhere.
+    fn unmap_claim(&self, claim: &Claim) -> Result<Vec<Unit>, Code> {
+        let runs = self.state.lock().heap.mapped_runs(claim);
+        let mut failed = None;
+        let mut units = Vec::new();
+        for run in runs {
+            let (gone, stays) = match failed {
+                None => self.unmap_run(run, &mut failed),
+                Some(_) => (None, Some(run)),
+            };
+            let mut state = self.state.lock();
+            if state.retired {
+                drop(state);
+                self.forget_units(gone.into_iter().chain(stays));
+                continue;
+            }
+            if let Some(stays) = stays {
+                state.heap.stays(claim, &stays);
+            }
+            if let Some(gone) = gone {
+                state.displaced(claim, &gone);
+                units.extend(gone.units);
+            }
+        }
+        let mut state = self.state.lock();
+        if state.retired {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        state.end_claim(claim);
+        match failed {
+            None => Ok(units),
+            Some(code) => {
+                state.heap.ranges.put_loose(units);
+                Err(code)
+            }
+        }
+    }
+
+    /// Unmaps a run; what was, and what could not be.
+    fn unmap_run(&self, run: Run, failed: &mut Option<Code>) -> (Option<Run>, Option<Run>) {
+        let unit = self.unit_size();
+        let runs = self.mapping().is_some_and(|traits| traits.unmaps_runs);
+        let step = if runs { run.units.len() } else { 1 };
+        let mut done = 0;
+        while done < run.units.len() {
+            let at = run.at.checked_add(Bytes::new(unit.get() * done as u64));
+            let size = Bytes::new(unit.get() * step as u64);
+            match self.driver.unmap(at.unwrap_or(run.at), size) {
+                Ok(()) => done += step,
+                Err(code) => {
+                    *failed = Some(code);
+                    break;
+                }
+            }
+        }
+        run.split_at(done, unit)
+    }
+
+    /// Maps the units to the places of the window that have none, and gives devices
+    /// access to them.
+    fn map_units(&self, want: Want, making: &mut Making) -> Result<(), AllocError> {
+        let holes = self.state.lock().heap.missing(&making.claim);
+        let unit = self.state.lock().heap.ranges.unit();
+        for hole in holes {
+            let count = usize::try_from(hole.size.get() / unit.get()).unwrap_or(0);
+            let rest = making.units.split_off(count.min(making.units.len()));
+            let run = Run {
+                at: hole.address,
+                units: std::mem::replace(&mut making.units, rest),
+            };
+            self.map_run(&run, unit, making)?;
+            let mut state = self.state.lock();
+            if state.retired {
+                drop(state);
+                let _failed = self.driver.unmap(run.at, hole.size);
+                self.forget_units([Run {
+                    at: run.at,
+                    units: run.units,
+                }]);
+                return Err(AllocError::Driver(Code::INVALID_CONTEXT));
+            }
+            state.placed(&making.claim, run, want.origin.stack);
+        }
+        Ok(())
+    }
+
+    /// Maps a run and admits it; where that fails, nothing of it is mapped, and its
+    /// units are in the caller's hands again.
+    fn map_run(&self, run: &Run, unit: Bytes, making: &mut Making) -> Result<(), AllocError> {
+        let size = |units: usize| Bytes::new(unit.get() * units as u64);
+        let mut mapped = 0;
+        let mut failed = None;
+        for one in &run.units {
+            let at = run.at.checked_add(size(mapped)).unwrap_or(run.at);
+            if let Err(code) = self.driver.map(at, unit, *one) {
+                failed = Some(code);
+                break;
+            }
+            mapped += 1;
+        }
+        if failed.is_none() {
+            failed = self.driver.admit(run.at, size(mapped)).err();
+        }
+        let Some(code) = failed else {
+            return Ok(());
+        };
+        // Nobody has touched it: it can go whatever the device does.
+        let mut kept = run.units.clone();
+        for n in (0..mapped).rev() {
+            let at = run.at.checked_add(size(n)).unwrap_or(run.at);
+            if self.driver.unmap(at, unit).is_err() {
+                // It stays there, out of reach, until the context ends.
+                let mut state = self.state.lock();
+                if !state.retired {
+                    state.heap.stuck(&making.claim, at, kept.remove(n));
+                }
+            }
+        }
+        making.units.extend(kept);
+        Err(AllocError::Driver(code))
+    }
+
+    /// Ends the window's claim, and serves the request where it was made whole.
+    fn end_window(
+        &self,
+        want: Want,
+        making: Making,
+        made: Result<(), AllocError>,
+    ) -> Result<Address, AllocError> {
+        let mut state = self.state.lock();
+        if state.retired {
+            drop(state);
+            let at = making.claim.span.address;
+            let units = making.units;
+            self.forget_units([Run { at, units }]);
+            return Err(AllocError::Driver(Code::INVALID_CONTEXT));
+        }
+        state.heap.ranges.put_loose(making.units);
+        if let Err(error) = made {
+            state.end_claim(&making.claim);
+            return Err(error);
+        }
+        let made = (state.heap).end_window(&making.claim, making.at, want.fit.size);
+        state.counters.ended_claim(want.fit.pool, &made.free);
+        let address = state.hand_out(&made.cut, want);
+        (state.counters).missed(want.fit.pool, want.fit.size, Bytes::ZERO);
+        Ok(address)
+    }
+
+    /// Gives units back that are in nobody's books any more.
+    fn forget_units(&self, runs: impl IntoIterator<Item = Run>) {
+        for unit in runs.into_iter().flat_map(|run| run.units) {
+            let _lost = self.driver.release(unit);
+        }
+    }
+
+    /// Gives whole units that are free back to the driver, up to `most` bytes or a
+    /// little more, and the ranges that are empty then; returns how many bytes that
+    /// were.
+    pub(super) fn release_units(&self, most: Bytes) -> Bytes {
+        let mut released = Bytes::ZERO;
+        if self.holds() || self.state.lock().heap.ranges.unit().is_zero() {
+            return released;
+        }
+        let flight = self.quota.fly();
+        while released < most {
+            let unit = self.unit_size();
+            let left = most.saturating_sub(released).get().div_ceil(unit.get());
+            let left = usize::try_from(left).unwrap_or(usize::MAX);
+            let loose = self.state.lock().heap.ranges.take_loose(left);
+            let units = if loose.is_empty() {
+                let claim = self.driver.may_fence().then(|| {
+                    let mut state = self.state.lock();
+                    state.claim_idle(left)
+                });
+                let Some(claim) = claim.flatten() else {
+                    break;
+                };
+                let Ok(units) = self.unmap_claim(&claim) else {
+                    break;
+                };
+                units
+            } else {
+                loose
+            };
+            let bytes = Bytes::new(unit.get().saturating_mul(units.len() as u64));
+            self.give_units_back(units, unit);
+            released = released.saturating_add(bytes);
+            flight.lands();
+        }
+        let empty = self.state.lock().heap.take_empty_ranges();
+        for span in empty {
+            let _lost = self.driver.unreserve(span.address, span.size);
+        }
+        released
+    }
+
+    /// Gives units back that the caller has in its hands.
+    fn give_units_back(&self, units: Vec<Unit>, size: Bytes) {
+        for unit in units {
+            {
+                let mut state = self.state.lock();
+                if !state.retired {
+                    state.heap.ranges.let_go(1);
+                    state.counters.units_released(1, size);
+                }
+            }
+            let result = self.driver.release(unit);
+            if result.is_ok() || !self.state.lock().loses(size) {
+                self.quota.put_back(size);
+            }
+        }
+    }
+
+    /// Gives back what was mapped when the context ended. No work uses it any more.
+    pub(super) fn give_remains_back(&self, remains: Remains, unit: Bytes) {
+        let Remains {
+            runs,
+            loose,
+            ranges,
+        } = remains;
+        for run in runs {
+            let mut failed = None;
+            let unmapped = self.unmap_run_of(run, unit, &mut failed);
+            self.forget_units(unmapped);
+        }
+        self.forget_units([Run {
+            at: Address::new(0),
+            units: loose,
+        }]);
+        for span in ranges {
+            let _lost = self.driver.unreserve(span.address, span.size);
+        }
+    }
+
+    /// Unmaps a run unit by unit, and returns it whatever came of that.
+    fn unmap_run_of(&self, run: Run, unit: Bytes, failed: &mut Option<Code>) -> Option<Run> {
+        for n in 0..run.units.len() as u64 {
+            let at = run.at.checked_add(Bytes::new(unit.get() * n));
+            *failed = self.driver.unmap(at.unwrap_or(run.at), unit).err();
+        }
+        Some(run)
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// Claims whole units of one free block, up to so many.
+    fn claim_idle(&mut self, most: usize) -> Option<Claim> {
+        let (id, whole) = self.heap.idle_part(most)?;
+        let pool = self.heap.pool_of(self.heap.blocks.get(id));
+        let (claim, splits) = self.heap.claim_units(id, whole);
+        self.counters.claimed(pool, splits);
+        Some(claim)
+    }
+
+    /// Units are mapped in a claim.
+    fn placed(&mut self, claim: &Claim, run: Run, stack: StackId) {
+        let units = run.units.len() as u64;
+        let span = Span {
+            address: run.at,
+            size: Bytes::new(self.heap.ranges.unit().get() * units),
+        };
+        self.heap.placed(claim, run);
+        let pool = self.heap.pool_of_claim(claim);
+        self.counters.units_placed(pool, units, span, stack);
+    }
+
+    /// Units were unmapped in a claim.
+    fn displaced(&mut self, claim: &Claim, run: &Run) {
+        let units = run.units.len() as u64;
+        let span = Span {
+            address: run.at,
+            size: Bytes::new(self.heap.ranges.unit().get() * units),
+        };
+        self.heap.displaced(claim, run);
+        let pool = self.heap.pool_of_claim(claim);
+        self.counters.units_displaced(pool, units, span);
+    }
+
+    /// Ends a claim.
+    fn end_claim(&mut self, claim: &Claim) {
+        let pool = self.heap.pool_of_claim(claim);
+        let free = self.heap.end_claim(claim);
+        self.counters.ended_claim(pool, &free);
+    }
+}

@@ -1,0 +1,769 @@
+//! Ranges: reserved addresses whose memory comes and goes in units.
+//!
+//! A range is a chunk whose blocks tile all of its addresses. Where no unit is
+//! mapped the block is a *hole*. Free blocks have memory throughout: they are cut and
+//! merged as in any chunk, so a request that the cache serves never comes here.
+//! What makes memory for one that it does not serve is a *window* ([`window`]): a
+//! stretch of free blocks and holes that is long enough. The units that its holes want
+//! come from the driver, or from free blocks elsewhere, of which only whole units can
+//! be had: a unit with a live byte stays where it is.
+//!
+//! The driver is called between two steps here: a stretch is *claimed*, and no other
+//! thread sees it until it is free or a hole again.
+//!
+//! Owns the units and where each is mapped. Invariant: a hole begins and ends at a
+//! unit; every other block of a range has memory throughout, but for a claimed one; the
+//! page map holds what has memory and is not claimed. A range counts one live block
+//! that there is not, so that it is never idle. Cost: to find a window takes a step
+//! for each hole and for each free block between two of them; the rest is
+//! proportional to the units that move.
+
+pub(crate) mod window;
+
+use std::collections::BTreeMap;
+
+use crate::address::{Address, Bytes};
+use crate::driver::mapping::Unit;
+use crate::heap::block::{Block, BlockId, ChunkId, State};
+use crate::heap::chunk::Chunk;
+use crate::heap::{Cut, Heap, Joined, Span};
+use crate::strategy::Pool;
+
+use window::Window;
+
+/// A unit that is mapped.
+#[derive(Copy, Clone)]
+struct Place {
+    unit: Unit,
+    /// The page map holds it; else the thread that claimed it has it.
+    is_held: bool,
+    /// Somebody else may have it mapped as well.
+    is_exported: bool,
+    /// No device has access, and it cannot be unmapped.
+    is_stuck: bool,
+}
+
+impl Place {
+    fn new(unit: Unit) -> Place {
+        Place {
+            unit,
+            is_held: true,
+            is_exported: false,
+            is_stuck: false,
+        }
+    }
+}
+
+/// Reserved addresses.
+pub(crate) struct Range {
+    chunk: ChunkId,
+    span: Span,
+    pool: Pool,
+    /// What is mapped, by the number of the place.
+    places: Vec<Option<Place>>,
+    mapped: usize,
+    /// Stretches that the driver is called for.
+    claims: usize,
+    /// The holes, by their addresses.
+    holes: BTreeMap<Address, BlockId>,
+}
+
+/// See the module.
+pub(crate) struct Ranges {
+    /// The size of every unit; zero while there is no range.
+    unit: Bytes,
+    pub(super) all: Vec<Range>,
+    /// Units that are mapped nowhere.
+    loose: Vec<Unit>,
+    /// Units that are mapped nowhere and are in some thread's hands.
+    moving: usize,
+}
+
+/// By how much free blocks that share their range became more or fewer.
+#[derive(Copy, Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Splits {
+    pub(crate) before: u64,
+    pub(crate) before_bytes: Bytes,
+    pub(crate) after: u64,
+    pub(crate) after_bytes: Bytes,
+}
+
+/// A window that was made.
+pub(crate) struct Made {
+    /// What became free, the request's block last.
+    pub(crate) free: Vec<(Bytes, Joined)>,
+    /// That block.
+    pub(crate) cut: Cut,
+}
+
+/// A stretch that the driver is called for.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Claim {
+    chunk: ChunkId,
+    block: BlockId,
+    pub(crate) span: Span,
+}
+
+/// Places side by side that want units, or give them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) at: Address,
+    pub(crate) units: Vec<Unit>,
+}
+
+impl Run {
+    /// The first so many units of it, and the rest; none where there are none.
+    pub(crate) fn split_at(mut self, count: usize, unit: Bytes) -> (Option<Run>, Option<Run>) {
+        let units = self.units.split_off(count.min(self.units.len()));
+        let size = Bytes::new(unit.get() * self.units.len() as u64);
+        let at = self.at.checked_add(size).unwrap_or(self.at);
+        let has_some = |run: &Run| !run.units.is_empty();
+        let rest = Run { at, units };
+        (Some(self).filter(has_some), Some(rest).filter(has_some))
+    }
+}
+
+/// Everything that was mapped or held when the context ended, but for what some
+/// thread has in its hands.
+#[derive(Default)]
+pub(crate) struct Remains {
+    pub(crate) runs: Vec<Run>,
+    pub(crate) loose: Vec<Unit>,
+    /// Ranges that nobody works on.
+    pub(crate) ranges: Vec<Span>,
+}
+
+impl Ranges {
+    pub(super) fn new() -> Ranges {
+        Ranges {
+            unit: Bytes::ZERO,
+            all: Vec::new(),
+            loose: Vec::new(),
+            moving: 0,
+        }
+    }
+
+    /// The size of a unit.
+    pub(crate) fn unit(&self) -> Bytes {
+        self.unit
+    }
+
+    /// Bytes of so many units.
+    pub(crate) fn bytes(&self, units: usize) -> Bytes {
+        Bytes::new(self.unit.get().saturating_mul(units as u64))
+    }
+
+    /// Bytes of the units that are mapped nowhere.
+    pub(crate) fn unplaced(&self) -> Bytes {
+        self.bytes(self.loose.len() + self.moving)
+    }
+
+    /// How many units are mapped nowhere.
+    pub(crate) fn unplaced_count(&self) -> u64 {
+        (self.loose.len() + self.moving) as u64
+    }
+
+    /// How many units are mapped nowhere, and nobody's.
+    pub(crate) fn loose(&self) -> usize {
+        self.loose.len()
+    }
+
+    /// Takes up to so many of them.
+    pub(crate) fn take_loose(&mut self, most: usize) -> Vec<Unit> {
+        let rest = self.loose.len().saturating_sub(most);
+        let taken = self.loose.split_off(rest);
+        self.moving += taken.len();
+        taken
+    }
+
+    /// So many units came from the driver, or from their place, into a thread's hands.
+    pub(crate) fn hold(&mut self, units: usize) {
+        self.moving += units;
+    }
+
+    /// So many went from there to the driver.
+    pub(crate) fn let_go(&mut self, units: usize) {
+        self.moving -= units;
+    }
+
+    /// What a thread had in its hands is mapped nowhere.
+    pub(crate) fn put_loose(&mut self, units: Vec<Unit>) {
+        self.moving -= units.len();
+        self.loose.extend(units);
+    }
+}
+
+impl Range {
+    fn place(&self, at: Address, unit: Bytes) -> usize {
+        let number = at.offset_from(self.span.address).get() / unit.get();
+        usize::try_from(number).unwrap_or(usize::MAX)
+    }
+
+    /// What is mapped in a span, and is as `which` says, in runs.
+    fn runs_of(&self, span: Span, unit: Bytes, which: impl Fn(&Place) -> bool) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut is_open = false;
+        for (at, _) in places(span, unit) {
+            let found = self.places[self.place(at, unit)].filter(|place| which(place));
+            match (found, runs.last_mut()) {
+                (Some(place), Some(run)) if is_open => run.units.push(place.unit),
+                (Some(place), _) => runs.push(Run {
+                    at,
+                    units: vec![place.unit],
+                }),
+                (None, _) => {}
+            }
+            is_open = found.is_some();
+        }
+        runs
+    }
+}
+
+/// The places of whole units in a span, with their size.
+fn places(span: Span, unit: Bytes) -> impl Iterator<Item = (Address, Bytes)> {
+    let count = span.size.get().checked_div(unit.get()).unwrap_or(0);
+    (0..count).filter_map(move |n| {
+        let at = span.address.checked_add(Bytes::new(n * unit.get()))?;
+        Some((at, unit))
+    })
+}
+
+/// The end of a span.
+pub(super) fn end(span: Span) -> Address {
+    span.address.checked_add(span.size).unwrap_or(span.address)
+}
+
+/// The whole units inside a stretch.
+pub(super) fn whole_units(start: Address, size: Bytes, unit: Bytes) -> Span {
+    let from = start.get().next_multiple_of(unit.get().max(1));
+    let to = Bytes::new(start.get().saturating_add(size.get())).round_down(unit);
+    Span {
+        address: Address::new(from),
+        size: to.saturating_sub(Bytes::new(from)),
+    }
+}
+
+impl Heap {
+    /// Enters reserved addresses, all of them a hole. Every unit has this size. False,
+    /// and nothing done, where the page map cannot hold them.
+    pub(crate) fn insert_range(&mut self, span: Span, pool: Pool, unit: Bytes) -> bool {
+        // What can be held once can be held again: nobody else has these addresses.
+        if !self.map.hold_chunk(self.arena, span.address, span.size) {
+            return false;
+        }
+        self.map.release_chunk(span.address, span.size);
+        let chunk = self.chunks.insert(Chunk {
+            address: span.address,
+            size: span.size,
+            pool,
+            first: BlockId::NONE,
+            live: 1,
+            kept: true,
+            empty_since: 0,
+        });
+        let id = (self.blocks).insert(span.address, span.size, chunk, State::Hole);
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            chunk.first = id;
+        }
+        self.ranges.unit = unit;
+        let count = places(span, unit).count();
+        self.ranges.all.push(Range {
+            chunk,
+            span,
+            pool,
+            places: vec![None; count],
+            mapped: 0,
+            claims: 0,
+            holes: BTreeMap::from([(span.address, id)]),
+        });
+        true
+    }
+
+    fn range_of(&self, chunk: ChunkId) -> Option<&Range> {
+        self.ranges.all.iter().find(|range| range.chunk == chunk)
+    }
+
+    fn range_mut(&mut self, chunk: ChunkId) -> Option<&mut Range> {
+        (self.ranges.all.iter_mut()).find(|range| range.chunk == chunk)
+    }
+
+    /// Whether a chunk is a range.
+    pub(crate) fn is_range(&self, chunk: ChunkId) -> bool {
+        self.range_of(chunk).is_some()
+    }
+
+    /// Bytes of a stretch of a range that have memory behind them.
+    pub(crate) fn mapped_in(&self, chunk: ChunkId, span: Span) -> Bytes {
+        let Some(range) = self.range_of(chunk) else {
+            return span.size;
+        };
+        let unit = self.ranges.unit;
+        let whole = whole_units(span.address, span.size, unit);
+        let holes = places(whole, unit)
+            .filter(|&(at, _)| range.places[range.place(at, unit)].is_none())
+            .count();
+        span.size.saturating_sub(self.ranges.bytes(holes))
+    }
+
+    /// Whether every unit that a stretch of a chunk touches is mapped.
+    pub(crate) fn has_memory(&self, chunk: ChunkId, span: Span) -> bool {
+        let Some(range) = self.range_of(chunk) else {
+            return true;
+        };
+        let around = self.units_around(span);
+        places(around, self.ranges.unit)
+            .all(|(at, _)| range.places[range.place(at, self.ranges.unit)].is_some())
+    }
+
+    /// The units that a stretch touches.
+    fn units_around(&self, span: Span) -> Span {
+        let unit = self.ranges.unit.get().max(1);
+        let from = span.address.get() / unit * unit;
+        let to = end(span).get().next_multiple_of(unit);
+        Span {
+            address: Address::new(from),
+            size: Bytes::new(to - from),
+        }
+    }
+
+    /// What the page map holds of a chunk.
+    pub(crate) fn held_by(&self, id: ChunkId, chunk: &Chunk) -> Vec<Span> {
+        let Some(range) = self.range_of(id) else {
+            let Chunk { address, size, .. } = *chunk;
+            return vec![Span { address, size }];
+        };
+        let held = range.runs_of(range.span, self.ranges.unit, |place| place.is_held);
+        let span = |run: Run| Span {
+            address: run.at,
+            size: self.ranges.bytes(run.units.len()),
+        };
+        held.into_iter().map(span).collect()
+    }
+
+    /// Bytes that a chunk takes of the device, and in how many pieces the driver gave
+    /// them.
+    pub(crate) fn taken_by(&self, id: ChunkId, chunk: &Chunk) -> (Bytes, u64) {
+        match self.range_of(id) {
+            Some(range) => (self.ranges.bytes(range.mapped), range.mapped as u64),
+            None => (chunk.size, 1),
+        }
+    }
+
+    /// Claims a window: its free blocks leave the index.
+    pub(crate) fn claim_window(&mut self, window: &Window) -> (Claim, Splits) {
+        self.claim(window.first, window.span)
+    }
+
+    /// Claims whole units of one free block, for them to be unmapped.
+    pub(crate) fn claim_units(&mut self, id: BlockId, span: Span) -> (Claim, Splits) {
+        let (claim, splits) = self.claim(id, span);
+        self.map.release_chunk(span.address, span.size);
+        self.change_places(&claim, span, |place| place.is_held = false);
+        (claim, splits)
+    }
+
+    /// Claims a stretch, which begins in this block.
+    fn claim(&mut self, first: BlockId, span: Span) -> (Claim, Splits) {
+        let chunk = self.blocks.get(first).chunk;
+        let pool = self.pool_of(self.blocks.get(first));
+        let mut splits = Splits::default();
+        let note = |splits: &mut Splits, is_part: bool, size: Bytes| {
+            splits.before += u64::from(is_part);
+            let size = if is_part { size } else { Bytes::ZERO };
+            splits.before_bytes = splits.before_bytes.saturating_add(size);
+        };
+        let keep = |splits: &mut Splits, size: Bytes| {
+            splits.after += 1;
+            splits.after_bytes = splits.after_bytes.saturating_add(size);
+        };
+        let mut at = first;
+        let mut claimed = BlockId::NONE;
+        loop {
+            let block = *self.blocks.get(at);
+            if block.state == State::Free {
+                self.indexes.leave(&mut self.blocks, at, pool);
+                note(&mut splits, block.is_part(), block.size);
+            } else {
+                self.forget_hole(&block);
+            }
+            let mut own = at;
+            let below = span.address.get().saturating_sub(block.address.get());
+            if below > 0 {
+                own = self.blocks.split(at, Bytes::new(below));
+                self.blocks.get_mut(own).state = block.state;
+                if block.state == State::Free {
+                    self.indexes.enter(&mut self.blocks, at, pool);
+                    keep(&mut splits, Bytes::new(below));
+                } else {
+                    self.note_hole(at);
+                }
+            }
+            let mine = *self.blocks.get(own);
+            let block_end = end(mine.span());
+            let beyond = block_end.get().saturating_sub(end(span).get());
+            if beyond > 0 {
+                let size = mine.size.saturating_sub(Bytes::new(beyond));
+                let rest = self.blocks.split(own, size);
+                self.blocks.get_mut(rest).state = block.state;
+                if block.state == State::Free {
+                    self.indexes.enter(&mut self.blocks, rest, pool);
+                    keep(&mut splits, Bytes::new(beyond));
+                } else {
+                    self.note_hole(rest);
+                }
+            }
+            self.blocks.get_mut(own).state = State::Claimed;
+            if claimed == BlockId::NONE {
+                claimed = own;
+            } else {
+                self.blocks.merge(claimed, own);
+            }
+            let whole = *self.blocks.get(claimed);
+            match whole.next.some() {
+                Some(next) if end(whole.span()) < end(span) => at = next,
+                _ => break,
+            }
+        }
+        debug_assert_eq!(self.blocks.get(claimed).span(), span);
+        if let Some(range) = self.range_mut(chunk) {
+            range.claims += 1;
+        }
+        let block = claimed;
+        (Claim { chunk, block, span }, splits)
+    }
+
+    /// The places of a claim that have no unit, in runs.
+    pub(crate) fn missing(&self, claim: &Claim) -> Vec<Span> {
+        let Some(range) = self.range_of(claim.chunk) else {
+            return Vec::new();
+        };
+        let unit = self.ranges.unit;
+        let whole = whole_units(claim.span.address, claim.span.size, unit);
+        let mut runs: Vec<Span> = Vec::new();
+        for (at, size) in places(whole, unit) {
+            if range.places[range.place(at, unit)].is_some() {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(run) if end(*run) == at => run.size = run.size.saturating_add(size),
+                _ => runs.push(Span { address: at, size }),
+            }
+        }
+        runs
+    }
+
+    /// What is mapped in a claim of whole units, in runs.
+    pub(crate) fn mapped_runs(&self, claim: &Claim) -> Vec<Run> {
+        let range = self.range_of(claim.chunk);
+        range.map_or_else(Vec::new, |range| {
+            range.runs_of(claim.span, self.ranges.unit, |_| true)
+        })
+    }
+
+    /// Units that a thread had in its hands are mapped in a claim, and admitted.
+    pub(crate) fn placed(&mut self, claim: &Claim, run: Run) {
+        let size = self.ranges.bytes(run.units.len());
+        self.ranges.moving -= run.units.len();
+        self.map.hold_chunk(self.arena, run.at, size);
+        let placed = run.units.into_iter().map(Place::new).map(Some);
+        self.set_places(claim, run.at, placed);
+    }
+
+    /// The units of a run in a claim were unmapped, and are in the thread's hands.
+    pub(crate) fn displaced(&mut self, claim: &Claim, run: &Run) {
+        self.ranges.moving += run.units.len();
+        self.set_places(claim, run.at, run.units.iter().map(|_| None));
+    }
+
+    /// A run in a claim could not be unmapped.
+    pub(crate) fn stays(&mut self, claim: &Claim, run: &Run) {
+        let size = self.ranges.bytes(run.units.len());
+        self.map.hold_chunk(self.arena, run.at, size);
+        let address = run.at;
+        self.change_places(claim, Span { address, size }, |place| place.is_held = true);
+    }
+
+    fn change_places(&mut self, claim: &Claim, span: Span, change: impl Fn(&mut Place)) {
+        let unit = self.ranges.unit;
+        let Some(range) = self.range_mut(claim.chunk) else {
+            return;
+        };
+        for (at, _) in places(span, unit) {
+            let place = range.place(at, unit);
+            range.places[place].iter_mut().for_each(&change);
+        }
+    }
+
+    /// Others may map what lies in these addresses of a range: it stays where it is
+    /// for as long as its blocks are live.
+    pub(crate) fn note_exported(&mut self, chunk: ChunkId, span: Span) {
+        let around = self.units_around(span);
+        let claim = Claim {
+            chunk,
+            block: BlockId::NONE,
+            span: around,
+        };
+        self.change_places(&claim, around, |place| place.is_exported = true);
+    }
+
+    fn set_places(
+        &mut self,
+        claim: &Claim,
+        at: Address,
+        units: impl Iterator<Item = Option<Place>>,
+    ) {
+        let size = self.ranges.unit;
+        let Some(range) = self.range_mut(claim.chunk) else {
+            return;
+        };
+        let first = range.place(at, size);
+        for (place, unit) in range.places[first..].iter_mut().zip(units) {
+            range.mapped -= usize::from(place.is_some());
+            range.mapped += usize::from(unit.is_some());
+            *place = unit;
+        }
+    }
+
+    /// A unit that a thread had in its hands is mapped in a claim, without access, and
+    /// cannot be unmapped: nobody gets it.
+    pub(crate) fn stuck(&mut self, claim: &Claim, at: Address, unit: Unit) {
+        self.ranges.moving -= 1;
+        let place = Place {
+            is_held: false,
+            is_stuck: true,
+            ..Place::new(unit)
+        };
+        self.set_places(claim, at, std::iter::once(Some(place)));
+    }
+
+    /// The pool of a claim's range.
+    pub(crate) fn pool_of_claim(&self, claim: &Claim) -> Pool {
+        let range = self.range_of(claim.chunk);
+        range.map_or(Pool::Large, |range| range.pool)
+    }
+
+    /// The parts of a claim, from its start on: how large each is, and what it becomes.
+    fn parts(&self, claim: &Claim) -> Vec<(Bytes, State)> {
+        let mut parts: Vec<(Bytes, State)> = Vec::new();
+        let mut add = |size: Bytes, state: State| match parts.last_mut() {
+            _ if size.is_zero() => {}
+            Some((last, same)) if *same == state => *last = last.saturating_add(size),
+            _ => parts.push((size, state)),
+        };
+        let Some(range) = self.range_of(claim.chunk) else {
+            return parts;
+        };
+        let unit = self.ranges.unit;
+        let whole = whole_units(claim.span.address, claim.span.size, unit);
+        let below = whole.address.offset_from(claim.span.address);
+        if whole.size.is_zero() {
+            return vec![(claim.span.size, State::Free)];
+        }
+        add(below, State::Free);
+        for (at, size) in places(whole, unit) {
+            let state = match range.places[range.place(at, unit)] {
+                None => State::Hole,
+                Some(place) if place.is_stuck => State::Claimed,
+                Some(_) => State::Free,
+            };
+            add(size, state);
+        }
+        add(end(claim.span).offset_from(end(whole)), State::Free);
+        parts
+    }
+
+    /// Ends a claim: what has memory is free again, the rest are holes. Each free piece
+    /// is returned with its own size, and as it was joined with its neighbours.
+    pub(crate) fn end_claim(&mut self, claim: &Claim) -> Vec<(Bytes, Joined)> {
+        if let Some(range) = self.range_mut(claim.chunk) {
+            range.claims -= 1;
+        }
+        let mut free = Vec::new();
+        let mut at = claim.block;
+        for (size, state) in self.parts(claim) {
+            let is_last = self.blocks.get(at).size == size;
+            let above = (!is_last).then(|| self.split_claimed(at, size));
+            match state {
+                State::Free => free.push(self.become_free(at)),
+                State::Hole => self.become_hole(at),
+                _ => {}
+            }
+            at = above.unwrap_or(at);
+        }
+        free
+    }
+
+    /// Ends the claim of a window that has memory throughout: the block of this size
+    /// from this address on is for the request, and in no index; the rest is free.
+    pub(crate) fn end_window(&mut self, claim: &Claim, at: Address, size: Bytes) -> Made {
+        if let Some(range) = self.range_mut(claim.chunk) {
+            range.claims -= 1;
+        }
+        let mut free = Vec::new();
+        let mut id = claim.block;
+        let below = at.offset_from(claim.span.address);
+        if !below.is_zero() {
+            let above = self.split_claimed(id, below);
+            free.push(self.become_free(id));
+            id = above;
+        }
+        if self.blocks.get(id).size > size {
+            let above = self.split_claimed(id, size);
+            free.push(self.become_free(above));
+        }
+        self.blocks.get_mut(id).state = State::Free;
+        let block = self.blocks.get(id);
+        let (pool, shared) = (self.pool_of(block), block.is_part());
+        let whole = Joined {
+            id,
+            pool,
+            neighbours: 0,
+            whole: size,
+            shared,
+        };
+        let cut = whole.uncut();
+        free.push((size, whole));
+        Made { free, cut }
+    }
+
+    /// Cuts a claimed block; the upper part.
+    fn split_claimed(&mut self, id: BlockId, size: Bytes) -> BlockId {
+        let above = self.blocks.split(id, size);
+        self.blocks.get_mut(above).state = State::Claimed;
+        above
+    }
+
+    fn become_free(&mut self, id: BlockId) -> (Bytes, Joined) {
+        let block = *self.blocks.get(id);
+        let pool = self.pool_of(&block);
+        let joined = self.join_block(id, &block, pool);
+        self.enter(&joined);
+        (block.size, joined)
+    }
+
+    fn become_hole(&mut self, mut id: BlockId) {
+        let block = *self.blocks.get(id);
+        self.blocks.get_mut(id).state = State::Hole;
+        for (low, high) in [(id, block.next), (block.previous, id)] {
+            let beside = if low == id { high } else { low };
+            let is_hole = |id: BlockId| self.blocks.get(id).state == State::Hole;
+            if beside.some().is_some_and(is_hole) {
+                let beside = *self.blocks.get(beside);
+                self.forget_hole(&beside);
+                self.blocks.merge(low, high);
+                id = low;
+            }
+        }
+        self.note_hole(id);
+    }
+
+    fn note_hole(&mut self, id: BlockId) {
+        let block = *self.blocks.get(id);
+        if let Some(range) = self.range_mut(block.chunk) {
+            range.holes.insert(block.address, id);
+        }
+    }
+
+    fn forget_hole(&mut self, block: &Block) {
+        if let Some(range) = self.range_mut(block.chunk) {
+            range.holes.remove(&block.address);
+        }
+    }
+
+    /// The free blocks of ranges that have whole units, with these.
+    pub(crate) fn blocks_with_units(&self) -> Vec<(BlockId, Span)> {
+        let unit = self.ranges.unit;
+        if self.ranges.all.is_empty() {
+            return Vec::new();
+        }
+        let indexes = [
+            &self.indexes.small,
+            &self.indexes.pieces,
+            &self.indexes.idle,
+        ];
+        let ids = indexes
+            .into_iter()
+            .flat_map(|index| index.at_least(&self.blocks, unit));
+        ids.filter_map(|id| {
+            let block = self.blocks.get(id);
+            let whole = whole_units(block.address, block.size, unit);
+            let has_some = !whole.size.is_zero() && self.is_range(block.chunk);
+            has_some.then_some((id, whole))
+        })
+        .collect()
+    }
+
+    /// Whole units of a free block, up to so many: of the block with the fewest that has
+    /// enough, else of the one with the most. They lie at the end of the block at which
+    /// there is a hole already, if there is one.
+    pub(crate) fn idle_part(&self, most: usize) -> Option<(BlockId, Span)> {
+        let need = self.ranges.bytes(most);
+        let blocks = self.blocks_with_units();
+        let enough = blocks.iter().filter(|(_, whole)| whole.size >= need);
+        let chosen = enough
+            .min_by_key(|(_, whole)| whole.size)
+            .or_else(|| blocks.iter().max_by_key(|(_, whole)| whole.size));
+        let &(id, whole) = chosen?;
+        let size = whole.size.min(need);
+        let above = self.blocks.get(id).next.some();
+        let is_hole_above = above.is_some_and(|id| self.blocks.get(id).state == State::Hole);
+        let below = if is_hole_above {
+            whole.size.saturating_sub(size)
+        } else {
+            Bytes::ZERO
+        };
+        let address = whole.address.checked_add(below)?;
+        Some((id, Span { address, size }))
+    }
+
+    /// Bytes of ranges that could go back to the driver.
+    pub(crate) fn idle_units(&self) -> Bytes {
+        let loose = self.ranges.bytes(self.ranges.loose.len());
+        let blocks = self.blocks_with_units();
+        blocks
+            .iter()
+            .fold(loose, |sum, (_, whole)| sum.saturating_add(whole.size))
+    }
+
+    /// Takes out the ranges in which nothing is mapped and nobody works.
+    pub(crate) fn take_empty_ranges(&mut self) -> Vec<Span> {
+        let is_empty = |range: &Range| range.mapped == 0 && range.claims == 0;
+        let (empty, rest) = std::mem::take(&mut self.ranges.all)
+            .into_iter()
+            .partition(is_empty);
+        self.ranges.all = rest;
+        let empty: Vec<Range> = empty;
+        for range in &empty {
+            if let Some(chunk) = self.chunks.remove(range.chunk) {
+                self.blocks.remove(chunk.first);
+            }
+        }
+        empty.into_iter().map(|range| range.span).collect()
+    }
+
+    /// Everything that is mapped, in runs.
+    pub(crate) fn all_mapped(&self) -> Vec<Run> {
+        let all = self.ranges.all.iter();
+        all.flat_map(|range| range.runs_of(range.span, self.ranges.unit, |_| true))
+            .collect()
+    }
+
+    /// Forgets all ranges; what was mapped there, and what of it nobody works on.
+    pub(crate) fn take_ranges(&mut self) -> Remains {
+        let unit = self.ranges.unit;
+        let mut remains = Remains {
+            loose: std::mem::take(&mut self.ranges.loose),
+            ..Remains::default()
+        };
+        for range in std::mem::take(&mut self.ranges.all) {
+            let held = |place: &Place| place.is_held || place.is_stuck;
+            let held = range.runs_of(range.span, unit, held);
+            remains.runs.extend(held);
+            if range.claims == 0 {
+                remains.ranges.push(range.span);
+            }
+        }
+        self.ranges.moving = 0;
+        remains
+    }
+}

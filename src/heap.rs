@@ -135,7 +135,8 @@ impl Heap {
     }
 
     /// Takes a free block out of its index and cuts it to size, unless it is
-    /// oversize; `hand_out` comes next. What is left is the lower part: a
+    /// oversize; `hand_out` comes next. Of a range what is left may be the upper part
+    /// (see `Ranges::ends_better_low`); elsewhere it is the lower part: a
     /// chunk's start is handed out last, since the driver knows it, and a free
     /// that reaches it past us would take all of the chunk.
     #[inline(always)]
@@ -150,9 +151,15 @@ impl Heap {
         };
         let size = block.size.saturating_sub(rest);
         if !rest.is_zero() {
-            let low = id;
-            id = blocks.split(low, rest);
-            indexes.enter(blocks, low, fit.pool);
+            let block = *blocks.get(id);
+            if fit.pool == Pool::Large && self.ranges.ends_better_low(&block, size) {
+                let high = blocks.split(id, size);
+                indexes.enter(blocks, high, fit.pool);
+            } else {
+                let low = id;
+                id = blocks.split(low, rest);
+                indexes.enter(blocks, low, fit.pool);
+            }
         }
         Cut {
             id,

@@ -314,12 +314,23 @@ impl PageMap {
     /// does not fill its subpages: then others' addresses would be taken for
     /// ours.
     pub(crate) fn hold_chunk(&self, arena: ArenaId, address: Address, size: Bytes) -> bool {
+        self.hold_part_of_chunk(arena, address, size, true)
+    }
+
+    /// The same of a part of one, which may begin it.
+    pub(crate) fn hold_part_of_chunk(
+        &self,
+        arena: ArenaId,
+        address: Address,
+        size: Bytes,
+        begins: bool,
+    ) -> bool {
         if !address.is_aligned(SUBPAGE) || size.round_down(SUBPAGE) != size {
             return false;
         }
         let mut held = Bytes::ZERO;
         for part in parts(address, size) {
-            if !self.hold_part(&part, arena, held.is_zero()) {
+            if !self.hold_part(&part, arena, begins && held.is_zero()) {
                 self.release_chunk(address, held);
                 return false;
             }

@@ -191,7 +191,8 @@ impl<D: Driver> Arena<D> {
     fn plan(&self, want: Want, available: Bytes) -> Plan {
         let unit = self.unit_size();
         let state = self.state.lock();
-        let window = state.heap.window(want.fit.size, want.fit.pool);
+        let most = state.units(whole_units(available, unit));
+        let window = (state.heap).window(want.fit.size, want.fit.pool, most);
         let missing = window.map_or_else(
             || mapped::units_of(want.fit.size, unit),
             |window| window.missing,
@@ -240,7 +241,7 @@ impl<D: Driver> Arena<D> {
             Err(turn) => turn,
         };
         let flight = self.quota.fly();
-        let mut making = self.claim_window(want)?;
+        let mut making = self.claim_window(want, supply)?;
         let lacks = |state: &ArenaState<D::Fence>, making: &Making| {
             let missing = state.heap.missing(&making.claim);
             let unit = state.heap.ranges.unit().get().max(1);
@@ -299,7 +300,7 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Claims the cheapest window; where there is none, reserves a range more.
-    fn claim_window(&self, want: Want) -> Result<Making, AllocError> {
+    fn claim_window(&self, want: Want, supply: Supply) -> Result<Making, AllocError> {
         let (size, pool) = (want.fit.size, want.fit.pool);
         let claim = |state: &mut ArenaState<D::Fence>, window: &Window| {
             let (claim, splits) = state.heap.claim_window(window);
@@ -316,7 +317,8 @@ impl<D: Driver> Arena<D> {
             if state.retired {
                 return Err(AllocError::Driver(Code::INVALID_CONTEXT));
             }
-            if let Some(window) = state.heap.window(size, pool) {
+            let most = state.units(supply.most);
+            if let Some(window) = state.heap.window(size, pool, most) {
                 return Ok(claim(&mut state, &window));
             }
         }
@@ -325,7 +327,7 @@ impl<D: Driver> Arena<D> {
         let mut state = self.state.lock();
         if !state.retired
             && state.heap.insert_range(span, pool, unit)
-            && let Some(window) = state.heap.window(size, pool)
+            && let Some(window) = state.heap.window(size, pool, usize::MAX)
         {
             return Ok(claim(&mut state, &window));
         }
@@ -655,6 +657,12 @@ impl<D: Driver> Arena<D> {
 }
 
 impl<F: Clone> ArenaState<F> {
+    /// How many units there are that no live block touches, with so many more.
+    fn units(&self, more: usize) -> usize {
+        let unit = self.heap.ranges.unit();
+        more.saturating_add(whole_units(self.heap.idle_units(), unit))
+    }
+
     /// Claims whole units of one free block, up to so many.
     fn claim_idle(&mut self, most: usize) -> Option<Claim> {
         let (id, whole) = self.heap.idle_part(most)?;

@@ -19,7 +19,6 @@ use crate::arena::Arena;
 use crate::arena::fences::{Closing, Extent, Wait};
 use crate::arena::hit::Want;
 use crate::arena::ladder::{LadderGuard, Step};
-use crate::arena::mapped::Supply;
 use crate::arena::shortage::Need;
 use crate::arena::state::ArenaState;
 use crate::driver::{Driver, PAGE, Whose};

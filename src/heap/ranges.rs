@@ -143,6 +143,21 @@ impl Ranges {
         }
     }
 
+    /// Whether a block of this size had better be the lower part of a free one, and not
+    /// the upper: where it ends lies between two units then, so that none is divided.
+    #[inline(always)]
+    pub(crate) fn ends_better_low(&self, block: &Block, size: Bytes) -> bool {
+        !self.unit.is_zero() && self.lies_between(block, size)
+    }
+
+    #[cold]
+    fn lies_between(&self, block: &Block, size: Bytes) -> bool {
+        let low = block.address.checked_add(size);
+        let high = block.address.checked_add(block.size.saturating_sub(size));
+        let is_edge = |at: Option<Address>| at.is_some_and(|at| at.is_aligned(self.unit));
+        is_edge(low) && !is_edge(high)
+    }
+
     /// The size of a unit.
     pub(crate) fn unit(&self) -> Bytes {
         self.unit
@@ -464,7 +479,7 @@ impl Heap {
     pub(crate) fn placed(&mut self, claim: &Claim, run: Run) {
         let size = self.ranges.bytes(run.units.len());
         self.ranges.moving -= run.units.len();
-        self.map.hold_chunk(self.arena, run.at, size);
+        self.hold_run(claim, run.at, size);
         let placed = run.units.into_iter().map(Place::new).map(Some);
         self.set_places(claim, run.at, placed);
     }
@@ -478,9 +493,18 @@ impl Heap {
     /// A run in a claim could not be unmapped.
     pub(crate) fn stays(&mut self, claim: &Claim, run: &Run) {
         let size = self.ranges.bytes(run.units.len());
-        self.map.hold_chunk(self.arena, run.at, size);
+        self.hold_run(claim, run.at, size);
         let address = run.at;
         self.change_places(claim, Span { address, size }, |place| place.is_held = true);
+    }
+
+    /// Blocks may reach from one run into the next: only where the range begins, a chunk
+    /// does.
+    fn hold_run(&self, claim: &Claim, at: Address, size: Bytes) {
+        let range = self.range_of(claim.chunk);
+        let begins = range.is_some_and(|range| range.span.address == at);
+        let held = (self.map).hold_part_of_chunk(self.arena, at, size, begins);
+        debug_assert!(held, "{at:?}");
     }
 
     fn change_places(&mut self, claim: &Claim, span: Span, change: impl Fn(&mut Place)) {

@@ -1,11 +1,14 @@
 //! Which stretch of a range is made whole for a request.
 //!
 //! A window lies in a run of free blocks and holes, and begins or ends where one of
-//! them does: what is free already is used as far as it goes. Its price is what the
-//! driver has to do for it: each unit that is missing is created or taken from
-//! somewhere else, mapped and later unmapped again; each hole is a call more that gives
-//! access. Where prices are equal the lowest address is taken, and addresses behind
-//! everything that was ever mapped cost a little more, so that a range stays short.
+//! them does: what is free already is used as far as it goes. Taken is the one that
+//! lacks the fewest units, of several the one at the lowest address: for each unit the
+//! driver is called some four times. But the units that free blocks have elsewhere must
+//! be enough for it, with those that the driver can give: where memory is short, a
+//! window in which little is free may lack more and still be the only one, since it
+//! leaves whole units to be taken and uses a part of one that nobody else can use.
+//! (Tried on real traces and dropped: a price for each hole, for each end that divides a
+//! unit, and for addresses that were never mapped.)
 //!
 //! Owns nothing. Cost: a step for each hole of the pool's ranges and for each block
 //! beside one, and for each of these a step for each block of its run that the window
@@ -13,15 +16,9 @@
 
 use crate::address::{Address, Bytes};
 use crate::heap::block::{Block, BlockId, State};
-use crate::heap::ranges::{Range, end};
+use crate::heap::ranges::{Range, end, whole_units};
 use crate::heap::{Heap, Span};
 use crate::strategy::Pool;
-
-/// What a unit that is missing costs, in calls that give access to a hole.
-const UNIT_PRICE: u64 = 4;
-
-/// What it costs to go beyond what was mapped so far.
-const END_PRICE: u64 = 4;
 
 /// See the module.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -34,7 +31,8 @@ pub(crate) struct Window {
     pub(crate) at: Address,
     /// How many units it wants.
     pub(crate) missing: usize,
-    price: u64,
+    /// How many it has that could be used elsewhere.
+    whole: usize,
 }
 
 /// A block of a run.
@@ -43,19 +41,26 @@ struct Part {
     id: BlockId,
     span: Span,
     is_hole: bool,
-    is_last: bool,
+}
+
+impl Window {
+    /// Of two windows the one with the smaller rank is taken.
+    fn rank(&self, units: usize) -> (usize, usize) {
+        let beyond = (self.missing + self.whole).saturating_sub(units);
+        (beyond, self.missing)
+    }
 }
 
 impl Heap {
-    /// The cheapest window for a block of this size; none where no range has the
-    /// addresses.
-    pub(crate) fn window(&self, size: Bytes, pool: Pool) -> Option<Window> {
+    /// The window for a block of this size; none where no range has the addresses.
+    /// It can be made of `units` units, those in free blocks among them, if any can.
+    pub(crate) fn window(&self, size: Bytes, pool: Pool, units: usize) -> Option<Window> {
         let ranges = self.ranges.all.iter().filter(|range| range.pool == pool);
-        let best = ranges.filter_map(|range| self.window_in(range, size));
-        best.min_by_key(|window| window.price)
+        let best = ranges.filter_map(|range| self.window_in(range, size, units));
+        best.min_by_key(|window| window.rank(units))
     }
 
-    fn window_in(&self, range: &Range, size: Bytes) -> Option<Window> {
+    fn window_in(&self, range: &Range, size: Bytes, units: usize) -> Option<Window> {
         let mut best: Option<Window> = None;
         // Where the last run ended.
         let mut seen = range.span.address;
@@ -66,7 +71,7 @@ impl Heap {
             let run = self.run_around(hole);
             seen = run.last().map_or(seen, |part| end(part.span));
             for window in run_windows(&run, size, self.ranges.unit()) {
-                if best.is_none_or(|best| window.price < best.price) {
+                if best.is_none_or(|best| window.rank(units) < best.rank(units)) {
                     best = Some(window);
                 }
             }
@@ -92,7 +97,6 @@ fn part(id: BlockId, block: &Block) -> Part {
         id,
         span: block.span(),
         is_hole: block.state == State::Hole,
-        is_last: block.next == BlockId::NONE,
     }
 }
 
@@ -129,12 +133,15 @@ fn window_of(run: &[Part], from: Address, to: Address, unit: Bytes) -> Option<Wi
     if part.is_hole {
         start = Address::new(Bytes::new(from.get()).round_down(unit).get());
     }
-    let (mut missing, mut holes, mut is_end) = (0, 0, false);
+    let (mut missing, mut whole) = (0, 0);
     for part in &run[first..] {
         if part.span.address >= to {
             break;
         }
         if !part.is_hole {
+            let low = part.span.address.max(from);
+            let high = end(part.span).min(to);
+            whole += whole_units(low, high.offset_from(low), unit).size.get() / unit.get();
             continue;
         }
         let low = part.span.address.max(start);
@@ -142,8 +149,6 @@ fn window_of(run: &[Part], from: Address, to: Address, unit: Bytes) -> Option<Wi
         let high = Address::new(high.get().next_multiple_of(unit.get()));
         stop = stop.max(high);
         missing += high.offset_from(low).get() / unit.get();
-        holes += 1;
-        is_end |= part.is_last;
     }
     let last = run.last()?;
     if end(last.span) < stop {
@@ -157,6 +162,6 @@ fn window_of(run: &[Part], from: Address, to: Address, unit: Bytes) -> Option<Wi
             size: stop.offset_from(start),
         },
         missing: usize::try_from(missing).ok()?,
-        price: UNIT_PRICE * missing + holes + if is_end { END_PRICE } else { 0 },
+        whole: usize::try_from(whole).ok()?,
     })
 }

@@ -327,29 +327,39 @@ impl Counters {
     }
 
     /// Units were mapped side by side in a range of this pool.
-    pub(crate) fn units_placed(&mut self, pool: Pool, units: u64, span: Span, stack: StackId) {
+    pub(crate) fn units_placed(&mut self, span: Span, stack: StackId) {
         let action = Action::SegmentAlloc(span.address);
         self.history.note(action, span.size, stack);
-        self.move_units(Pool::Large, pool, units, span.size);
     }
 
     /// They were unmapped.
-    pub(crate) fn units_displaced(&mut self, pool: Pool, units: u64, span: Span) {
+    pub(crate) fn units_displaced(&mut self, span: Span) {
         let action = Action::SegmentFree(span.address);
         self.history.note(action, span.size, StackId::NONE);
-        self.move_units(pool, Pool::Large, units, span.size);
     }
 
-    fn move_units(&mut self, from: Pool, to: Pool, units: u64, bytes: Bytes) {
-        if from == to {
-            return;
+    /// A free unit is a slab from now on.
+    pub(crate) fn slab_made(&mut self, unit: Bytes) {
+        self.move_unit(Pool::Large, Pool::Small, unit);
+        self.fell_idle(unit);
+    }
+
+    /// So many slabs, all of them empty, are free units again, in these pieces.
+    pub(crate) fn slabs_ended(&mut self, unit: Bytes, free: &[(Bytes, Joined)]) {
+        for _ in free {
+            self.left_idle(unit);
+            self.move_unit(Pool::Small, Pool::Large, unit);
         }
+        self.ended_claim(Pool::Large, free);
+    }
+
+    fn move_unit(&mut self, from: Pool, to: Pool, unit: Bytes) {
         let mut metrics = self.metrics.of(from);
-        metrics.lower(Metric::Segment, units);
-        metrics.lower(Metric::ReservedBytes, bytes.get());
+        metrics.lower(Metric::Segment, 1);
+        metrics.lower(Metric::ReservedBytes, unit.get());
         let mut metrics = self.metrics.of(to);
-        metrics.raise(Metric::Segment, units);
-        metrics.raise(Metric::ReservedBytes, bytes.get());
+        metrics.raise(Metric::Segment, 1);
+        metrics.raise(Metric::ReservedBytes, unit.get());
         metrics.update_peak(Metric::Segment);
         metrics.update_peak(Metric::ReservedBytes);
     }

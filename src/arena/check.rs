@@ -170,7 +170,7 @@ impl Sums {
                 self.free[info.pool as usize] += 1;
                 return;
             }
-            State::Gone | State::Vacant | State::Hole | State::Claimed => return,
+            _ => return,
         }
         self.add(info.pool, Metric::Active, 1);
         self.add(info.pool, Metric::ActiveBytes, info.size.get());
@@ -301,7 +301,10 @@ impl<F: Clone> ArenaState<F> {
                 !(free && was_free),
                 "{id:?} and its neighbour below are both free"
             );
-            self.validate_entry(id, block)?;
+            // Where a slab lies, its first block may start.
+            if block.state != State::Slab {
+                self.validate_entry(id, block)?;
+            }
             self.validate_around(block)?;
             ensure!(
                 !matches!(block.state, State::Gone | State::Vacant),
@@ -318,7 +321,7 @@ impl<F: Clone> ArenaState<F> {
                 ),
             }
             let (requested, library) = self.heap.requested(block);
-            let has_none = free || matches!(block.state, State::Hole | State::Claimed);
+            let has_none = !matches!(block.state, State::Live | State::Limbo);
             ensure!(
                 has_none == requested.is_zero(),
                 "{requested} were asked for of {id:?}, which is {:?}",
@@ -350,11 +353,15 @@ impl<F: Clone> ArenaState<F> {
             sums.add_units(chunk.pool, size, units);
             return Ok(());
         }
-        sums.add_segment(
-            chunk.pool,
-            chunk.size,
-            self.counters.is_oversize(chunk.size),
-        );
+        if self.heap.is_slab(chunk_id) {
+            sums.add_units(chunk.pool, chunk.size, 1);
+        } else {
+            sums.add_segment(
+                chunk.pool,
+                chunk.size,
+                self.counters.is_oversize(chunk.size),
+            );
+        }
         if live == 0 {
             sums.idle = sums.idle.saturating_add(chunk.size);
         }

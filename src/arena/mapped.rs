@@ -27,12 +27,14 @@ use crate::driver::mapping::{Mapping, MappingTraits, Unit};
 use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code};
 use crate::heap::Span;
+use crate::heap::block::BlockId;
+use crate::heap::fit::Search;
 use crate::heap::ranges::window::Window;
 use crate::heap::ranges::{Claim, Remains, Run};
 use crate::recording::Mark;
 use crate::stats::StackId;
 use crate::strategy::packing::Packing;
-use crate::strategy::{Strategy, mapped};
+use crate::strategy::{Pool, Strategy, mapped};
 use crate::sync::atomic::Ordering;
 
 /// Where the units of a window come from, beside those that are mapped nowhere.
@@ -126,18 +128,20 @@ impl<D: Driver> Arena<D> {
     /// behind them.
     pub fn note_exported(&self, address: Address, size: Bytes) {
         let mut state = self.state.lock();
-        let Some((id, located)) = state.heap.locate(address) else {
+        let Some((_, located)) = state.heap.locate(address) else {
             return;
         };
         if located.is_mapped {
-            let chunk = state.heap.blocks.get(id).chunk;
-            state.heap.note_exported(chunk, Span { address, size });
+            state.heap.note_exported(Span { address, size });
         }
     }
 
     /// Serves a request that the cache could not, by a window.
     pub(super) fn serve_by_window(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
         self.prepare_first();
+        if let Some(address) = self.state.lock().take_by_slabs(want) {
+            return Ok(address);
+        }
         let may_wait = self.driver.may_fence() && !self.holds();
         let available = self.available().unwrap_or(Bytes::MAX);
         let plan = self.plan(want, available);
@@ -192,11 +196,14 @@ impl<D: Driver> Arena<D> {
         let unit = self.unit_size();
         let state = self.state.lock();
         let most = state.units(whole_units(available, unit));
-        let window = (state.heap).window(want.fit.size, want.fit.pool, most);
-        let missing = window.map_or_else(
-            || mapped::units_of(want.fit.size, unit),
-            |window| window.missing,
-        );
+        let missing = match want.fit.pool {
+            Pool::Small => 1,
+            Pool::Large | Pool::Oversize => {
+                let window = state.heap.window(want.fit.size, most);
+                let all = || mapped::units_of(want.fit.size, unit);
+                window.map_or_else(all, |window| window.missing)
+            }
+        };
         let lacks = missing.saturating_sub(state.heap.ranges.loose());
         let (live, reserved) = (state.counters.live(), state.counters.reserved());
         let packing = state.packing.as_ref().filter(|packing| packing.is_on());
@@ -301,10 +308,14 @@ impl<D: Driver> Arena<D> {
 
     /// Claims the cheapest window; where there is none, reserves a range more.
     fn claim_window(&self, want: Want, supply: Supply) -> Result<Making, AllocError> {
-        let (size, pool) = (want.fit.size, want.fit.pool);
+        let is_small = want.fit.pool == Pool::Small;
+        let find = |state: &ArenaState<D::Fence>, most: usize| match is_small {
+            true => state.heap.unit_window(),
+            false => state.heap.window(want.fit.size, most),
+        };
         let claim = |state: &mut ArenaState<D::Fence>, window: &Window| {
             let (claim, splits) = state.heap.claim_window(window);
-            state.counters.claimed(pool, splits);
+            state.counters.claimed(Pool::Large, splits);
             Making {
                 claim,
                 at: window.at,
@@ -317,17 +328,19 @@ impl<D: Driver> Arena<D> {
             if state.retired {
                 return Err(AllocError::Driver(Code::INVALID_CONTEXT));
             }
+            state.end_empty_slabs();
             let most = state.units(supply.most);
-            if let Some(window) = state.heap.window(size, pool, most) {
+            if let Some(window) = find(&state, most) {
                 return Ok(claim(&mut state, &window));
             }
         }
-        let span = self.reserve_range(size).map_err(AllocError::Driver)?;
+        let span = self.reserve_range(want.fit.size);
+        let span = span.map_err(AllocError::Driver)?;
         let unit = self.unit_size();
         let mut state = self.state.lock();
         if !state.retired
-            && state.heap.insert_range(span, pool, unit)
-            && let Some(window) = state.heap.window(size, pool, usize::MAX)
+            && state.heap.insert_range(span, unit)
+            && let Some(window) = find(&state, usize::MAX)
         {
             return Ok(claim(&mut state, &window));
         }
@@ -553,9 +566,14 @@ impl<D: Driver> Arena<D> {
             state.end_claim(&making.claim);
             return Err(error);
         }
-        let made = (state.heap).end_window(&making.claim, making.at, want.fit.size);
-        state.counters.ended_claim(want.fit.pool, &made.free);
-        let address = state.hand_out(&made.cut, want);
+        let address = if want.fit.pool == Pool::Small {
+            let id = state.heap.end_as_slab(&making.claim);
+            state.take_of_slab(id, want)
+        } else {
+            let made = (state.heap).end_window(&making.claim, making.at, want.fit.size);
+            state.counters.ended_claim(Pool::Large, &made.free);
+            state.hand_out(&made.cut, want)
+        };
         (state.counters).missed(want.fit.pool, want.fit.size, Bytes::ZERO);
         Ok(address)
     }
@@ -576,6 +594,7 @@ impl<D: Driver> Arena<D> {
             return released;
         }
         let flight = self.quota.fly();
+        self.state.lock().end_empty_slabs();
         while released < most {
             let unit = self.unit_size();
             let left = most.saturating_sub(released).get().div_ceil(unit.get());
@@ -657,6 +676,32 @@ impl<D: Driver> Arena<D> {
 }
 
 impl<F: Clone> ArenaState<F> {
+    /// Serves a small request by a slab of a free unit, and a large one by the units of
+    /// slabs that are empty: neither calls the driver.
+    pub(super) fn take_by_slabs(&mut self, want: Want) -> Option<Address> {
+        if want.fit.pool == Pool::Small {
+            let (id, splits) = self.heap.carve_slab()?;
+            self.counters.claimed(Pool::Large, splits);
+            self.counters.hit();
+            return Some(self.take_of_slab(id, want));
+        }
+        self.end_empty_slabs();
+        self.take(want, Search::Opening)
+    }
+
+    /// Serves a small request by a new slab, of which this is the block.
+    fn take_of_slab(&mut self, id: BlockId, want: Want) -> Address {
+        self.counters.slab_made(self.heap.ranges.unit());
+        let cut = self.heap.cut(id, want.fit);
+        self.hand_out(&cut, want)
+    }
+
+    /// Makes the units of empty slabs free for everything.
+    fn end_empty_slabs(&mut self) {
+        let free = self.heap.end_empty_slabs();
+        self.counters.slabs_ended(self.heap.ranges.unit(), &free);
+    }
+
     /// How many units there are that no live block touches, with so many more.
     fn units(&self, more: usize) -> usize {
         let unit = self.heap.ranges.unit();
@@ -666,9 +711,8 @@ impl<F: Clone> ArenaState<F> {
     /// Claims whole units of one free block, up to so many.
     fn claim_idle(&mut self, most: usize) -> Option<Claim> {
         let (id, whole) = self.heap.idle_part(most)?;
-        let pool = self.heap.pool_of(self.heap.blocks.get(id));
         let (claim, splits) = self.heap.claim_units(id, whole);
-        self.counters.claimed(pool, splits);
+        self.counters.claimed(Pool::Large, splits);
         Some(claim)
     }
 
@@ -680,8 +724,7 @@ impl<F: Clone> ArenaState<F> {
             size: Bytes::new(self.heap.ranges.unit().get() * units),
         };
         self.heap.placed(claim, run);
-        let pool = self.heap.pool_of_claim(claim);
-        self.counters.units_placed(pool, units, span, stack);
+        self.counters.units_placed(span, stack);
     }
 
     /// Units were unmapped in a claim.
@@ -692,14 +735,12 @@ impl<F: Clone> ArenaState<F> {
             size: Bytes::new(self.heap.ranges.unit().get() * units),
         };
         self.heap.displaced(claim, run);
-        let pool = self.heap.pool_of_claim(claim);
-        self.counters.units_displaced(pool, units, span);
+        self.counters.units_displaced(span);
     }
 
     /// Ends a claim.
     fn end_claim(&mut self, claim: &Claim) {
-        let pool = self.heap.pool_of_claim(claim);
         let free = self.heap.end_claim(claim);
-        self.counters.ended_claim(pool, &free);
+        self.counters.ended_claim(Pool::Large, &free);
     }
 }

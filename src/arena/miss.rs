@@ -344,7 +344,8 @@ impl<D: Driver> Arena<D> {
     /// Serves a request by a chunk of this size, or by a window.
     fn grow_once(&self, want: Want, chunk: Bytes) -> Result<Address, AllocError> {
         if self.mapping().is_some() {
-            return self.make_window(want, self.any_supply());
+            let by_slabs = self.state.lock().take_by_slabs(want);
+            return by_slabs.map_or_else(|| self.make_window(want, self.any_supply()), Ok);
         }
         let obtained = self.obtain_chunk(chunk)?;
         self.enter_chunk(obtained, want, false)

@@ -24,7 +24,7 @@ impl BlockId {
 }
 
 /// A chunk's number in its arena.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct ChunkId(pub(crate) u32);
 
 impl ChunkId {
@@ -46,6 +46,8 @@ pub(crate) enum State {
     Gone,
     /// Addresses of a range without memory.
     Hole,
+    /// A part of a range that is a slab: a chunk of its own.
+    Slab,
     /// A part of a range that the driver is called for: no other thread touches it.
     Claimed,
     /// The record is of no block.

@@ -104,7 +104,7 @@ impl Heap {
 
     /// Bytes of ranges that are not live, wherever they lie. Looks at every block.
     pub(crate) fn not_live_in_ranges(&self) -> Bytes {
-        let ranges = self.chunks.iter().filter(|(id, _)| self.is_range(*id));
+        let ranges = self.chunks.iter().filter(|(id, _)| self.is_mapped(*id));
         let blocks = ranges.flat_map(|(_, chunk)| self.blocks.walk(chunk.first));
         let not_live = blocks
             .filter(|(_, block)| matches!(block.state, State::Free | State::Limbo))

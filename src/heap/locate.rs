@@ -117,7 +117,7 @@ impl Heap {
             Some(_) => block.size,
             None => block.requested.round_up(SLOT).unwrap_or(block.size),
         };
-        let is_mapped = self.is_range(block.chunk);
+        let is_mapped = self.is_mapped(block.chunk);
         let (allocation, allocation_size) = chunk
             .filter(|_| !is_mapped)
             .map_or((block.address, size), |chunk| (chunk.address, chunk.size));

@@ -18,6 +18,7 @@
 //! for each hole and for each free block between two of them; the rest is
 //! proportional to the units that move.
 
+mod slabs;
 pub(crate) mod window;
 
 use std::collections::BTreeMap;
@@ -58,7 +59,6 @@ impl Place {
 pub(crate) struct Range {
     chunk: ChunkId,
     span: Span,
-    pool: Pool,
     /// What is mapped, by the number of the place.
     places: Vec<Option<Place>>,
     mapped: usize,
@@ -77,6 +77,8 @@ pub(crate) struct Ranges {
     loose: Vec<Unit>,
     /// Units that are mapped nowhere and are in some thread's hands.
     moving: usize,
+    /// The slabs, and in which block of a range each lies.
+    slabs: BTreeMap<ChunkId, BlockId>,
 }
 
 /// By how much free blocks that share their range became more or fewer.
@@ -140,6 +142,7 @@ impl Ranges {
             all: Vec::new(),
             loose: Vec::new(),
             moving: 0,
+            slabs: BTreeMap::new(),
         }
     }
 
@@ -261,7 +264,7 @@ pub(super) fn whole_units(start: Address, size: Bytes, unit: Bytes) -> Span {
 impl Heap {
     /// Enters reserved addresses, all of them a hole. Every unit has this size. False,
     /// and nothing done, where the page map cannot hold them.
-    pub(crate) fn insert_range(&mut self, span: Span, pool: Pool, unit: Bytes) -> bool {
+    pub(crate) fn insert_range(&mut self, span: Span, unit: Bytes) -> bool {
         // What can be held once can be held again: nobody else has these addresses.
         if !self.map.hold_chunk(self.arena, span.address, span.size) {
             return false;
@@ -270,7 +273,7 @@ impl Heap {
         let chunk = self.chunks.insert(Chunk {
             address: span.address,
             size: span.size,
-            pool,
+            pool: Pool::Large,
             first: BlockId::NONE,
             live: 1,
             kept: true,
@@ -285,7 +288,6 @@ impl Heap {
         self.ranges.all.push(Range {
             chunk,
             span,
-            pool,
             places: vec![None; count],
             mapped: 0,
             claims: 0,
@@ -305,6 +307,16 @@ impl Heap {
     /// Whether a chunk is a range.
     pub(crate) fn is_range(&self, chunk: ChunkId) -> bool {
         self.range_of(chunk).is_some()
+    }
+
+    /// Whether a chunk is a slab of a range.
+    pub(crate) fn is_slab(&self, chunk: ChunkId) -> bool {
+        self.ranges.slabs.contains_key(&chunk)
+    }
+
+    /// Whether the memory of a chunk is mapped.
+    pub(crate) fn is_mapped(&self, chunk: ChunkId) -> bool {
+        self.is_range(chunk) || self.is_slab(chunk)
     }
 
     /// Bytes of a stretch of a range that have memory behind them.
@@ -343,6 +355,10 @@ impl Heap {
 
     /// What the page map holds of a chunk.
     pub(crate) fn held_by(&self, id: ChunkId, chunk: &Chunk) -> Vec<Span> {
+        if self.is_slab(id) {
+            // Its range holds it.
+            return Vec::new();
+        }
         let Some(range) = self.range_of(id) else {
             let Chunk { address, size, .. } = *chunk;
             return vec![Span { address, size }];
@@ -356,10 +372,13 @@ impl Heap {
     }
 
     /// Bytes that a chunk takes of the device, and in how many pieces the driver gave
-    /// them.
+    /// them; of a range, what is not in its slabs.
     pub(crate) fn taken_by(&self, id: ChunkId, chunk: &Chunk) -> (Bytes, u64) {
         match self.range_of(id) {
-            Some(range) => (self.ranges.bytes(range.mapped), range.mapped as u64),
+            Some(range) => {
+                let units = range.mapped - self.slabs_in(id);
+                (self.ranges.bytes(units), units as u64)
+            }
             None => (chunk.size, 1),
         }
     }
@@ -380,7 +399,7 @@ impl Heap {
     /// Claims a stretch, which begins in this block.
     fn claim(&mut self, first: BlockId, span: Span) -> (Claim, Splits) {
         let chunk = self.blocks.get(first).chunk;
-        let pool = self.pool_of(self.blocks.get(first));
+        let pool = Pool::Large;
         let mut splits = Splits::default();
         let note = |splits: &mut Splits, is_part: bool, size: Bytes| {
             splits.before += u64::from(is_part);
@@ -520,8 +539,21 @@ impl Heap {
 
     /// Others may map what lies in these addresses of a range: it stays where it is
     /// for as long as its blocks are live.
-    pub(crate) fn note_exported(&mut self, chunk: ChunkId, span: Span) {
+    pub(crate) fn note_exported(&mut self, span: Span) {
         let around = self.units_around(span);
+        let is_there = |range: &&Range| {
+            let from = range.span.address;
+            from <= span.address && span.address < end(range.span)
+        };
+        let Some(chunk) = self
+            .ranges
+            .all
+            .iter()
+            .find(is_there)
+            .map(|range| range.chunk)
+        else {
+            return;
+        };
         let claim = Claim {
             chunk,
             block: BlockId::NONE,
@@ -558,12 +590,6 @@ impl Heap {
             ..Place::new(unit)
         };
         self.set_places(claim, at, std::iter::once(Some(place)));
-    }
-
-    /// The pool of a claim's range.
-    pub(crate) fn pool_of_claim(&self, claim: &Claim) -> Pool {
-        let range = self.range_of(claim.chunk);
-        range.map_or(Pool::Large, |range| range.pool)
     }
 
     /// The parts of a claim, from its start on: how large each is, and what it becomes.
@@ -700,11 +726,7 @@ impl Heap {
         if self.ranges.all.is_empty() {
             return Vec::new();
         }
-        let indexes = [
-            &self.indexes.small,
-            &self.indexes.pieces,
-            &self.indexes.idle,
-        ];
+        let indexes = [&self.indexes.pieces, &self.indexes.idle];
         let ids = indexes
             .into_iter()
             .flat_map(|index| index.at_least(&self.blocks, unit));
@@ -788,6 +810,7 @@ impl Heap {
             }
         }
         self.ranges.moving = 0;
+        self.ranges.slabs.clear();
         remains
     }
 }

@@ -91,7 +91,7 @@ impl<F: Clone> ArenaState<F> {
         };
         let mut is_open = false;
         for (id, block) in self.heap.blocks.walk(chunk.first) {
-            let has_memory = !matches!(block.state, State::Hole | State::Claimed);
+            let has_memory = !matches!(block.state, State::Hole | State::Claimed | State::Slab);
             if has_memory && !is_open {
                 snapshot.segments.push(Segment {
                     address: block.address,

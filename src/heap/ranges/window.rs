@@ -10,7 +10,7 @@
 //! (Tried on real traces and dropped: a price for each hole, for each end that divides a
 //! unit, and for addresses that were never mapped.)
 //!
-//! Owns nothing. Cost: a step for each hole of the pool's ranges and for each block
+//! Owns nothing. Cost: a step for each hole of the ranges and for each block
 //! beside one, and for each of these a step for each block of its run that the window
 //! covers.
 
@@ -18,7 +18,6 @@ use crate::address::{Address, Bytes};
 use crate::heap::block::{Block, BlockId, State};
 use crate::heap::ranges::{Range, end, whole_units};
 use crate::heap::{Heap, Span};
-use crate::strategy::Pool;
 
 /// See the module.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -44,6 +43,20 @@ struct Part {
 }
 
 impl Window {
+    /// The lowest unit of a hole.
+    pub(super) fn of_unit(hole: BlockId, at: Address, unit: Bytes) -> Window {
+        Window {
+            first: hole,
+            span: Span {
+                address: at,
+                size: unit,
+            },
+            at,
+            missing: 1,
+            whole: 0,
+        }
+    }
+
     /// Of two windows the one with the smaller rank is taken.
     fn rank(&self, units: usize) -> (usize, usize) {
         let beyond = (self.missing + self.whole).saturating_sub(units);
@@ -54,8 +67,8 @@ impl Window {
 impl Heap {
     /// The window for a block of this size; none where no range has the addresses.
     /// It can be made of `units` units, those in free blocks among them, if any can.
-    pub(crate) fn window(&self, size: Bytes, pool: Pool, units: usize) -> Option<Window> {
-        let ranges = self.ranges.all.iter().filter(|range| range.pool == pool);
+    pub(crate) fn window(&self, size: Bytes, units: usize) -> Option<Window> {
+        let ranges = self.ranges.all.iter();
         let best = ranges.filter_map(|range| self.window_in(range, size, units));
         best.min_by_key(|window| window.rank(units))
     }

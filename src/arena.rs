@@ -99,6 +99,8 @@ pub struct Arena<D: Driver> {
     mapping: OnceLock<Option<MappingTraits>>,
     /// Whether no memory is mapped any more; see [`Arena::grow_plainly`].
     plain: AtomicBool,
+    /// Whether units lie scattered, and may be brought together.
+    scattered: AtomicBool,
     /// Whether any option has something to do after a free.
     follows_frees: bool,
     /// Whether idle memory is to go back at the program's next free.
@@ -199,6 +201,7 @@ impl<D: Driver> Arena<D> {
             pressure: None,
             mapping: OnceLock::new(),
             plain: AtomicBool::new(false),
+            scattered: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             owes: AtomicBool::new(false),
             then: None,

@@ -239,6 +239,7 @@ impl<D: Driver> Arena<D> {
                 if strict || batch_is_full {
                     self.decay();
                     self.pay();
+                    self.bring_together();
                 }
                 Ok(())
             }

@@ -279,6 +279,8 @@ impl<D: Driver> Arena<D> {
         let rest = lacks(&self.state.lock(), &making);
         if rest > 0 && supply.steals {
             self.steal(rest, &mut making);
+            // Relaxed: it stands for itself.
+            self.scattered.store(true, Ordering::Relaxed);
         }
         let rest = lacks(&self.state.lock(), &making);
         if rest > 0 {
@@ -290,7 +292,7 @@ impl<D: Driver> Arena<D> {
                 .short
                 .unwrap_or(AllocError::Driver(Code::OUT_OF_MEMORY)))
         } else {
-            self.map_units(want, &mut making)
+            self.map_units(want.origin.stack, &mut making)
         };
         let served = self.end_window(want, making, served);
         flight.lands();
@@ -484,7 +486,7 @@ impl<D: Driver> Arena<D> {
 
     /// Maps the units to the places of the window that have none, and gives devices
     /// access to them.
-    fn map_units(&self, want: Want, making: &mut Making) -> Result<(), AllocError> {
+    fn map_units(&self, stack: StackId, making: &mut Making) -> Result<(), AllocError> {
         let holes = self.state.lock().heap.missing(&making.claim);
         let unit = self.state.lock().heap.ranges.unit();
         for hole in holes {
@@ -505,7 +507,7 @@ impl<D: Driver> Arena<D> {
                 }]);
                 return Err(AllocError::Driver(Code::INVALID_CONTEXT));
             }
-            state.placed(&making.claim, run, want.origin.stack);
+            state.placed(&making.claim, run, stack);
         }
         Ok(())
     }
@@ -576,6 +578,53 @@ impl<D: Driver> Arena<D> {
         };
         (state.counters).missed(want.fit.pool, want.fit.size, Bytes::ZERO);
         Ok(address)
+    }
+
+    /// In a free of a program that holds hardly anything: brings together what stealing
+    /// has scattered, from the highest addresses to the lowest holes. What a program
+    /// that repeats does next then finds its memory in one piece, and steals nothing.
+    /// One that steals each time all the same is left alone after some.
+    pub(super) fn bring_together(&self) {
+        // Relaxed: it stands for itself.
+        if !self.scattered.load(Ordering::Relaxed) || !self.driver.may_fence() {
+            return;
+        }
+        let is_due = {
+            let mut state = self.state.lock();
+            let live = state.counters.live();
+            let packing = state.packing.as_mut();
+            packing.is_some_and(|packing| packing.may_bring_together(live))
+        };
+        let turn = is_due.then(|| self.try_enter_growth()).flatten();
+        if self.holds() || turn.is_none() {
+            return;
+        }
+        self.state.lock().end_empty_slabs();
+        let flight = self.quota.fly();
+        while self.move_units() == Some(()) {}
+        flight.lands();
+    }
+
+    /// Moves free units from the highest addresses to the lowest hole; none where there
+    /// are none to be moved, or a call failed.
+    fn move_units(&self) -> Option<()> {
+        let (mut making, from) = self.state.lock().claim_move()?;
+        let moved = self.unmap_claim(&from).map_err(AllocError::Driver);
+        let moved = moved.and_then(|units| {
+            making.units = units;
+            self.map_units(StackId::NONE, &mut making)
+        });
+        let mut state = self.state.lock();
+        if state.retired {
+            drop(state);
+            let at = making.at;
+            let units = making.units;
+            self.forget_units([Run { at, units }]);
+            return None;
+        }
+        state.heap.ranges.put_loose(making.units);
+        state.end_claim(&making.claim);
+        moved.ok()
     }
 
     /// Gives units back that are in nobody's books any more.
@@ -694,6 +743,21 @@ impl<F: Clone> ArenaState<F> {
         self.counters.slab_made(self.heap.ranges.unit());
         let cut = self.heap.cut(id, want.fit);
         self.hand_out(&cut, want)
+    }
+
+    /// Claims the lowest hole, or a part of it, and units that fill it.
+    fn claim_move(&mut self) -> Option<(Making, Claim)> {
+        let ((hole, to), (id, units)) = self.heap.scattered()?;
+        let claim = self.heap.claim_hole(hole, to);
+        let (from, splits) = self.heap.claim_units(id, units);
+        self.counters.claimed(Pool::Large, splits);
+        let making = Making {
+            claim,
+            at: to.address,
+            units: Vec::new(),
+            short: None,
+        };
+        Some((making, from))
     }
 
     /// Makes the units of empty slabs free for everything.

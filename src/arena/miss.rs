@@ -182,6 +182,12 @@ impl<D: Driver> Arena<D> {
 
     /// Both under one lock: between two, another thread may have grown, and
     /// this one would take a chunk that it no longer needs.
+    /// The turn to grow, if nobody has it.
+    pub(super) fn try_enter_growth(&self) -> Option<GrowGuard<'_, D>> {
+        let mut state = self.state.lock();
+        (!std::mem::replace(&mut state.growing, true)).then_some(GrowGuard(self))
+    }
+
     fn take_or_enter_growth(&self, want: Want) -> Turn<'_, D> {
         let mut state = self.state.lock();
         if let Some(address) = state.take(want, Search::Thorough) {

@@ -762,6 +762,34 @@ impl Heap {
         Some((id, Span { address, size }))
     }
 
+    /// The lowest hole, and the highest free units above it that would fill it; none
+    /// where what is mapped lies together as far as live blocks let it.
+    pub(crate) fn scattered(&self) -> Option<((BlockId, Span), (BlockId, Span))> {
+        let unit = self.ranges.unit;
+        let holes = self
+            .ranges
+            .all
+            .iter()
+            .filter_map(|range| range.holes.iter().next());
+        let (&at, &hole) = holes.min_by_key(|(at, _)| **at)?;
+        let blocks = self.blocks_with_units();
+        let above = blocks.into_iter().max_by_key(|(_, whole)| whole.address);
+        let (id, whole) = above.filter(|(_, whole)| whole.address > at)?;
+        let size = self.blocks.get(hole).size.min(whole.size);
+        let below = whole.size.saturating_sub(size).round_down(unit);
+        let from = Span {
+            address: whole.address.checked_add(below)?,
+            size,
+        };
+        let to = Span { address: at, size };
+        Some(((hole, to), (id, from)))
+    }
+
+    /// Claims a part of a hole from its start on.
+    pub(crate) fn claim_hole(&mut self, hole: BlockId, span: Span) -> Claim {
+        self.claim(hole, span).0
+    }
+
     /// Bytes of ranges that could go back to the driver.
     pub(crate) fn idle_units(&self) -> Bytes {
         let loose = self.ranges.bytes(self.ranges.loose.len());

@@ -100,6 +100,9 @@ const CALLED_BACK: Bytes = Bytes::mib(64);
 /// more is taken instead.
 const EXCHANGES: u32 = 256;
 
+/// So often may scattered memory be brought together, counted in the same way.
+const BROUGHT_TOGETHER: u32 = 64;
+
 /// Percent of a size.
 fn percent(of: Bytes, percent: u64) -> Bytes {
     let part = u128::from(of.get()) * u128::from(percent) / 100;
@@ -139,6 +142,7 @@ pub(crate) struct Packing {
     /// Beyond [`SLACK`].
     more_slack: u64,
     exchanges: u32,
+    brought_together: u32,
     /// The device is behind the program at times.
     pub(crate) lags: bool,
     /// Waits that [`PATIENCE`] was not enough for.
@@ -168,6 +172,7 @@ impl Packing {
                 self.height = self.peak;
                 self.returns = 0;
                 self.exchanges = 0;
+                self.brought_together = 0;
             }
         }
         if self.is_down && live > self.back {
@@ -186,6 +191,14 @@ impl Packing {
         self.is_down |= comes_down;
         self.is_low |= comes_low;
         self.peak >= CALLED_BACK && (comes_down || comes_low)
+    }
+
+    /// Whether scattered memory is brought together now, which is counted: the program
+    /// holds hardly anything, and it was not done too often at this peak.
+    pub(crate) fn may_bring_together(&mut self, live: Bytes) -> bool {
+        let may = live < self.low && self.brought_together < BROUGHT_TOGETHER;
+        self.brought_together += u32::from(may);
+        may
     }
 
     /// Everything is gone.

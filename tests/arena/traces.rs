@@ -294,3 +294,19 @@ fn varlen_train_mapped() {
 fn llm_infer_mapped() {
     mapped_needs_little("llm_infer.1", 5);
 }
+
+/// Sizes that hardly ever repeat, on a device that stays nearly full: the default
+/// strategy needs half as much again, and mapped memory next to nothing more.
+#[test]
+fn dataframe() {
+    does_with("dataframe.1", 550, 0, 1);
+    let events = events("dataframe.1");
+    for (over, kernel_ns) in [(25, 0), (80, 50_000)] {
+        let rig = full_device_with(&events, over, &plain(StrategyKind::Mapped));
+        for pass in 0..2 {
+            let replayed = replay(&rig, &events, kernel_ns);
+            assert!(replayed.is_ok(), "{over}, pass {pass}: {replayed:?}");
+        }
+        rig.ends_clean();
+    }
+}

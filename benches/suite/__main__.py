@@ -134,6 +134,7 @@ def write_docs(done, rows):
         "machine": machine.head(done["machine"]),
         "absent": say_absent(done["absent"]) or "nothing",
         "summary": tables.summary(rows),
+        "mapped": tables.mapped(rows),
         "worse": worse.text(rows),
         "goals": goals.text(done["goals"]),
     }

@@ -1,5 +1,5 @@
 //! The stage of the tests: programs that run under the library, some of them
-//! told what to do while they run, recordings, and traces of real programs.
+//! told what to do while they run, recordings, and traces of allocations.
 //!
 //! # Floors
 //!

@@ -16,7 +16,7 @@ use super::{
     ImportReport, OomLog, Process, RecordingReport, Snapshots, StackReport, size_class_limit,
 };
 use crate::address::Bytes;
-use crate::config::{Effective, Loaded};
+use crate::config::{Effective, Loaded, StrategyKind, strategy_name};
 
 /// Version of the JSON's schema.
 pub const SCHEMA: u32 = 1;
@@ -36,6 +36,8 @@ pub struct ArenaReport {
     pub pageable: bool,
     /// Whether it is a lane: an arena that serves one stream.
     pub lane: bool,
+    /// The strategy that is in force; see `Arena::strategy_in_force`.
+    pub strategy: StrategyKind,
     /// Why its chunks are not packed, if they are not; see
     /// `Arena::not_packed`.
     pub not_packed: Option<&'static str>,
@@ -269,6 +271,7 @@ fn arena(arena: &ArenaReport) -> Value {
         "device_name": arena.device_name,
         "device_total_bytes": arena.device_total.map(Bytes::get),
         "lane": arena.lane,
+        "strategy": strategy_name(arena.strategy),
         "packing": mode(arena.not_packed),
         "thread_cache": mode(arena.not_kept),
     });

@@ -18,7 +18,9 @@ use crate::heap::ranges::Splits;
 use crate::heap::{Cut, Joined, LeftChunk, Span};
 use crate::ledger::Ledger;
 use crate::library::{LibraryBytes, LibraryId};
-use crate::stats::{Action, ArenaStats, ClassLive, Metric, SIZE_CLASSES, StackId, size_class};
+use crate::stats::{
+    Action, ArenaStats, ClassLive, Metric, PauseStats, SIZE_CLASSES, StackId, size_class,
+};
 use crate::strategy::Pool;
 
 use history::History;
@@ -338,17 +340,46 @@ impl Counters {
         self.history.note(action, span.size, StackId::NONE);
     }
 
+    /// What is counted of pauses.
+    pub(crate) fn pause_stats(&mut self) -> &mut PauseStats {
+        &mut self.stats.pause
+    }
+
+    /// A pause took units away, so many of them from slabs.
+    pub(crate) fn units_gone(&mut self, bytes: Bytes, slabs: u64, unit: Bytes) {
+        for _ in 0..slabs {
+            self.move_unit(Pool::Small, Pool::Large, unit);
+        }
+        self.stats.pause.paused = self.stats.pause.paused.saturating_add(bytes);
+    }
+
+    /// Units are in their places again.
+    pub(crate) fn units_back(&mut self, bytes: Bytes, slabs: u64, unit: Bytes) {
+        for _ in 0..slabs {
+            self.move_unit(Pool::Large, Pool::Small, unit);
+        }
+        self.units_dropped(bytes);
+    }
+
+    /// So much of what is paused is not wanted any more.
+    pub(crate) fn units_dropped(&mut self, bytes: Bytes) {
+        self.stats.pause.paused = self.stats.pause.paused.saturating_sub(bytes);
+    }
+
     /// A free unit is a slab from now on.
     pub(crate) fn slab_made(&mut self, unit: Bytes) {
         self.move_unit(Pool::Large, Pool::Small, unit);
         self.fell_idle(unit);
     }
 
-    /// So many slabs, all of them empty, are free units again, in these pieces.
-    pub(crate) fn slabs_ended(&mut self, unit: Bytes, free: &[(Bytes, Joined)]) {
-        for _ in free {
+    /// So many slabs, all of them empty, are free units again, in these pieces; so many
+    /// of them a pause took away.
+    pub(crate) fn slabs_ended(&mut self, unit: Bytes, gone: usize, free: &[(Bytes, Joined)]) {
+        for number in 0..free.len() {
             self.left_idle(unit);
-            self.move_unit(Pool::Small, Pool::Large, unit);
+            if number >= gone {
+                self.move_unit(Pool::Small, Pool::Large, unit);
+            }
         }
         self.ended_claim(Pool::Large, free);
     }
@@ -442,6 +473,7 @@ impl Counters {
             counter.lower(counter.current);
         }
         self.limbo = Bytes::ZERO;
+        self.stats.pause.end();
         self.stats.idle = Bytes::ZERO;
         self.stats.idle_low = Bytes::ZERO;
         self.stats.chunks = 0;

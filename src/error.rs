@@ -25,6 +25,8 @@ impl Code {
     pub const INVALID_CONTEXT: Code = Code::named(201);
     /// A handle is not valid.
     pub const INVALID_HANDLE: Code = Code::named(400);
+    /// Something that the call needs is not in the state for it.
+    pub const ILLEGAL_STATE: Code = Code::named(401);
     /// The work that was queried is not done yet.
     pub const NOT_READY: Code = Code::named(600);
     /// The function is declared, but this driver does not implement it.
@@ -65,6 +67,8 @@ pub enum AllocError {
     /// The request would exceed the option `limit`: out of memory, although the
     /// device may have some.
     Limit,
+    /// The arena is paused, and hands nothing out.
+    Paused,
     /// The driver's answer, after everything that could be given back was.
     Driver(Code),
 }

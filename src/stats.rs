@@ -18,6 +18,7 @@ mod note;
 mod oom;
 mod origin;
 mod owners;
+mod pause;
 mod process;
 mod recorded;
 mod snapshot;
@@ -37,6 +38,7 @@ pub use note::{NOT_SERVED, NOTES_FILE, Note};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub(crate) use origin::Origin;
 pub use owners::ElsewhereReport;
+pub use pause::{Moved, PauseStats, Stays};
 pub use process::Process;
 pub use recorded::{RecordedArena, RecordedPlace, RecordingReport};
 pub use snapshot::{
@@ -133,7 +135,8 @@ pub struct ArenaStats {
     pub cached: Gauge,
     /// Bytes that the program freed and the GPU may still use.
     pub limbo: Gauge,
-    /// Bytes that the driver gave: live, cached and limbo together.
+    /// Bytes that the driver gave: live, cached and limbo together, but for what is
+    /// paused.
     pub reserved: Gauge,
     /// Requests and frees by size class.
     pub classes: [ClassCount; SIZE_CLASSES],
@@ -202,6 +205,8 @@ pub struct ArenaStats {
     /// The lowest that `idle` has been since memory was last taken from the
     /// driver or given back: what was held without use since then.
     pub idle_low: Bytes,
+    /// Its pauses.
+    pub pause: PauseStats,
     /// These and more quantities as PyTorch counts them, by pool.
     pub memory: MemoryStats,
     /// When its context ended, in microseconds since 1970; all of the above is

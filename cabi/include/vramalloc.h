@@ -97,6 +97,11 @@
 #define VRAMALLOC_WRONG_SCOPE -12
 
 /**
+ * Not now: the memory is paused, or the thread is in no region.
+ */
+#define VRAMALLOC_INVALID_STATE -13
+
+/**
  * The device of the context that is current on the calling thread. If there is
  * none, a shared CUDA runtime in the process is initialised as by a first call
  * of its own, and its device is the place; without such a runtime the result
@@ -113,6 +118,23 @@
  * Host memory as malloc gives it. CUDA is not needed for it.
  */
 #define VRAMALLOC_PAGEABLE -3
+
+/**
+ * What a region's memory holds is the same after a pause.
+ */
+#define VRAMALLOC_KEEP 0
+
+/**
+ * What a region's memory holds is lost in a pause, which then copies nothing: for
+ * what the program can make again.
+ */
+#define VRAMALLOC_DROP 1
+
+/**
+ * A flag of `vramalloc_resume`: the host memory that held what was paused goes back to
+ * the system. Without it, it is kept for the next pause.
+ */
+#define VRAMALLOC_DROP_BACKUPS 1
 
 /**
  * The number of a block whose request has no call stack: stacks are taken only where
@@ -171,6 +193,41 @@ typedef uint64_t vramalloc_group;
  * A scope, by its number; 0 is none.
  */
 typedef uint64_t vramalloc_scope;
+
+/**
+ * What `vramalloc_pause` or `vramalloc_resume` did.
+ */
+typedef struct vramalloc_paused {
+    /**
+     * Set by the caller to `sizeof(vramalloc_paused)`: no more is written.
+     */
+    size_t struct_size;
+    /**
+     * Bytes that went to the device, or came from it.
+     */
+    uint64_t bytes;
+    /**
+     * Bytes that were copied to the host, or from there.
+     */
+    uint64_t copied;
+    /**
+     * Bytes that a pause left where they are, since their addresses would have gone
+     * with them: plain allocations of the driver's.
+     */
+    uint64_t stays_plain;
+    /**
+     * The same, since the program has given others a handle of them.
+     */
+    uint64_t stays_exported;
+    /**
+     * The same, since the driver refused.
+     */
+    uint64_t stays_refused;
+    /**
+     * Whether any of the memory is paused now: also written after an error.
+     */
+    int is_paused;
+} vramalloc_paused;
 
 /**
  * A block of a device's memory, and how much there is to say of it.
@@ -259,7 +316,8 @@ const char *vramalloc_error_name(vramalloc_result code);
  * (not even for pageable memory) and not from a signal handler.
  *
  * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `address` or an unknown
- * place, `VRAMALLOC_NO_CUDA`, or CUDA's code, such as 2 for out of memory
+ * place, `VRAMALLOC_INVALID_STATE` while the memory is paused, `VRAMALLOC_NO_CUDA`,
+ * or CUDA's code, such as 2 for out of memory
  * (also for pageable memory, if the system has none). After an error
  * `*address` is null.
  *
@@ -446,6 +504,84 @@ vramalloc_result vramalloc_scope_begin(vramalloc_scope *scope);
  * The caller promises that nothing which comes after the call uses the memory.
  */
 vramalloc_result vramalloc_scope_end(vramalloc_scope scope);
+
+/**
+ * Begins a region of the calling thread, inside the one that it is in: device memory
+ * that the thread gets from then on, by this API or by CUDA's functions if the library
+ * stands in front of them, bears `tag`, until `vramalloc_region_end`. Not so memory of
+ * a stream that captures a graph, and page-locked memory of the host.
+ *
+ * `contents` is `VRAMALLOC_KEEP` or `VRAMALLOC_DROP`. Memory of different tags never
+ * shares a page of the device. Any thread may free it. Tags are copied, and known
+ * until the process ends: use few.
+ *
+ * May be called before CUDA is initialised, during a capture and by any thread; not
+ * in a forked child and not from a signal handler.
+ *
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null or empty `tag`, for unknown
+ * `contents`, and in more than 16 regions inside each other.
+ *
+ * The caller promises that `tag` ends in zero, if it is not null.
+ */
+vramalloc_result vramalloc_region_begin(const char *tag, int contents);
+
+/**
+ * Ends the calling thread's innermost region. Its memory stays as it is.
+ *
+ * May be called when `vramalloc_region_begin` may.
+ *
+ * Errors: `VRAMALLOC_INVALID_STATE` if the thread is in none.
+ */
+vramalloc_result vramalloc_region_end(void);
+
+/**
+ * Gives memory of the device at `place` to the device, while its addresses stay:
+ * what bears `tag`; with the tag "" what was asked for in no region; with null all.
+ * What live blocks hold is saved on the host, unless their region drops it. Free
+ * memory goes too. Other processes, and memory that bears another tag, can use the room.
+ *
+ * It first waits for all work of the process on the device. The strategy `mapped` is
+ * needed. What cannot go is written to `*paused`, which may be null, by its reason.
+ * Until `vramalloc_resume`, blocks can be freed, and requests for memory of this tag
+ * fail: here with `VRAMALLOC_INVALID_STATE`, in CUDA's functions with out of memory.
+ * Pausing what is paused does nothing and succeeds.
+ *
+ * May be called by any thread; not in a forked child and not from a signal handler.
+ *
+ * Errors: `VRAMALLOC_INVALID_ARGUMENT` for a place that is no device or a
+ * `struct_size` that is none; 900 while a stream captures a graph; 801 where no memory
+ * is mapped; else CUDA's code, such as 2 where the host has no memory for what is to be
+ * saved. After an error nothing has changed; only where the driver refuses to undo
+ * what was done as well, memory is paused, as `is_paused` says.
+ *
+ * The caller promises that no work uses the memory until it is resumed, not even work
+ * of graphs, and that `tag` ends in zero and `paused` may be written to, if they are
+ * not null.
+ */
+vramalloc_result vramalloc_pause(vramalloc_place place,
+                                 const char *tag,
+                                 struct vramalloc_paused *paused);
+
+/**
+ * Takes the memory from the device again that `vramalloc_pause` gave it, for the same
+ * addresses, and copies what blocks held back. So graphs that use them can be launched
+ * as they are. Resuming what is not paused does nothing and succeeds.
+ *
+ * `flags` is 0 or `VRAMALLOC_DROP_BACKUPS`. What was done is written to `*resumed`,
+ * which may be null.
+ *
+ * May be called when `vramalloc_pause` may.
+ *
+ * Errors: as `vramalloc_pause`, and 2 where the device, or the option `limit`, has not
+ * enough memory. After an error the memory is paused as before.
+ *
+ * The caller promises that `tag` ends in zero and `resumed` may be written to, if they
+ * are not null.
+ */
+vramalloc_result vramalloc_resume(vramalloc_place place,
+                                  const char *tag,
+                                  int flags,
+                                  struct vramalloc_paused *resumed);
 
 /**
  * Gives cached memory at `place` in which no block lies back to CUDA (or to

@@ -21,6 +21,8 @@ mod streams;
 mod groups;
 mod scopes;
 
+mod regions;
+
 mod control;
 mod whose;
 
@@ -76,9 +78,11 @@ pub const VRAMALLOC_IO: c_int = -11;
 /// A thread's scopes end in the reverse order of their beginnings, and in the
 /// thread that began them.
 pub const VRAMALLOC_WRONG_SCOPE: c_int = -12;
+/// Not now: the memory is paused, or the thread is in no region.
+pub const VRAMALLOC_INVALID_STATE: c_int = -13;
 
 /// The library's own codes, with their names.
-const NAMES: [(c_int, &CStr); 13] = [
+const NAMES: [(c_int, &CStr); 14] = [
     (VRAMALLOC_SUCCESS, c"VRAMALLOC_SUCCESS"),
     (VRAMALLOC_INVALID_ARGUMENT, c"VRAMALLOC_INVALID_ARGUMENT"),
     (VRAMALLOC_NOT_OURS, c"VRAMALLOC_NOT_OURS"),
@@ -92,6 +96,7 @@ const NAMES: [(c_int, &CStr); 13] = [
     (VRAMALLOC_BROKEN, c"VRAMALLOC_BROKEN"),
     (VRAMALLOC_IO, c"VRAMALLOC_IO"),
     (VRAMALLOC_WRONG_SCOPE, c"VRAMALLOC_WRONG_SCOPE"),
+    (VRAMALLOC_INVALID_STATE, c"VRAMALLOC_INVALID_STATE"),
 ];
 
 /// Why a call failed: a code other than success.
@@ -104,6 +109,9 @@ impl From<Code> for Failure {
         // "not supported": only a driver could say which.
         if code.get() == MISSING && !driver_is_loaded() {
             return Failure(VRAMALLOC_NO_CUDA);
+        }
+        if code == Code::ILLEGAL_STATE {
+            return Failure(VRAMALLOC_INVALID_STATE);
         }
         Failure(c_int::try_from(code.get()).unwrap_or(c_int::MAX))
     }
@@ -244,7 +252,8 @@ mod tests {
         );
         assert_eq!(name(VRAMALLOC_NO_CUDA), "VRAMALLOC_NO_CUDA");
         assert_eq!(name(VRAMALLOC_WRONG_SCOPE), "VRAMALLOC_WRONG_SCOPE");
-        assert_eq!(name(-13), "unknown");
+        assert_eq!(name(VRAMALLOC_INVALID_STATE), "VRAMALLOC_INVALID_STATE");
+        assert_eq!(name(-14), "unknown");
         assert_eq!(name(c_int::MIN), "unknown");
         // No driver here to ask.
         assert_eq!(name(2), "unknown");

@@ -7,5 +7,7 @@ pub(crate) mod host_memory;
 pub(crate) mod lanes;
 pub(crate) mod memory;
 pub(crate) mod pageable;
+pub(crate) mod pause;
 pub(crate) mod places;
+pub(crate) mod regions;
 pub(crate) mod registry;

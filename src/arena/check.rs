@@ -354,7 +354,8 @@ impl<F: Clone> ArenaState<F> {
             return Ok(());
         }
         if self.heap.is_slab(chunk_id) {
-            sums.add_units(chunk.pool, chunk.size, 1);
+            let (size, units) = self.heap.taken_by(chunk_id, chunk);
+            sums.add_units(chunk.pool, size, units);
         } else {
             sums.add_segment(
                 chunk.pool,

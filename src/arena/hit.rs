@@ -305,6 +305,9 @@ impl<F: Clone> ArenaState<F> {
     /// The block that serves a request best.
     #[inline]
     pub(super) fn find(&self, fit: Fit, search: Search) -> Option<BlockId> {
+        if self.heap.is_paused() {
+            return None;
+        }
         let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
         self.heap.find(fit, search, keeps_whole)
     }

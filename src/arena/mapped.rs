@@ -330,6 +330,9 @@ impl<D: Driver> Arena<D> {
             if state.retired {
                 return Err(AllocError::Driver(Code::INVALID_CONTEXT));
             }
+            if state.heap.is_paused() {
+                return Err(AllocError::Paused);
+            }
             state.end_empty_slabs();
             let most = state.units(supply.most);
             if let Some(window) = find(&state, most) {
@@ -340,7 +343,9 @@ impl<D: Driver> Arena<D> {
         let span = span.map_err(AllocError::Driver)?;
         let unit = self.unit_size();
         let mut state = self.state.lock();
+        let is_paused = state.heap.is_paused();
         if !state.retired
+            && !is_paused
             && state.heap.insert_range(span, unit)
             && let Some(window) = find(&state, usize::MAX)
         {
@@ -349,6 +354,9 @@ impl<D: Driver> Arena<D> {
         drop(state);
         // The error that matters is the one returned.
         let _lost = self.driver.unreserve(span.address, span.size);
+        if is_paused {
+            return Err(AllocError::Paused);
+        }
         self.grow_plainly();
         Err(AllocError::Driver(Code::OUT_OF_MEMORY))
     }
@@ -465,7 +473,11 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Unmaps a run; what was, and what could not be.
-    fn unmap_run(&self, run: Run, failed: &mut Option<Code>) -> (Option<Run>, Option<Run>) {
+    pub(super) fn unmap_run(
+        &self,
+        run: Run,
+        failed: &mut Option<Code>,
+    ) -> (Option<Run>, Option<Run>) {
         let unit = self.unit_size();
         let runs = self.mapping().is_some_and(|traits| traits.unmaps_runs);
         let step = if runs { run.units.len() } else { 1 };
@@ -628,7 +640,7 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Gives units back that are in nobody's books any more.
-    fn forget_units(&self, runs: impl IntoIterator<Item = Run>) {
+    pub(super) fn forget_units(&self, runs: impl IntoIterator<Item = Run>) {
         for unit in runs.into_iter().flat_map(|run| run.units) {
             let _lost = self.driver.release(unit);
         }
@@ -639,7 +651,11 @@ impl<D: Driver> Arena<D> {
     /// were.
     pub(super) fn release_units(&self, most: Bytes) -> Bytes {
         let mut released = Bytes::ZERO;
-        if self.holds() || self.state.lock().heap.ranges.unit().is_zero() {
+        let is_idle = || {
+            let state = self.state.lock();
+            state.heap.is_paused() || state.heap.ranges.unit().is_zero()
+        };
+        if self.holds() || is_idle() {
             return released;
         }
         let flight = self.quota.fly();
@@ -715,7 +731,12 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Unmaps a run unit by unit, and returns it whatever came of that.
-    fn unmap_run_of(&self, run: Run, unit: Bytes, failed: &mut Option<Code>) -> Option<Run> {
+    pub(super) fn unmap_run_of(
+        &self,
+        run: Run,
+        unit: Bytes,
+        failed: &mut Option<Code>,
+    ) -> Option<Run> {
         for n in 0..run.units.len() as u64 {
             let at = run.at.checked_add(Bytes::new(unit.get() * n));
             *failed = self.driver.unmap(at.unwrap_or(run.at), unit).err();
@@ -761,9 +782,11 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// Makes the units of empty slabs free for everything.
-    fn end_empty_slabs(&mut self) {
+    pub(super) fn end_empty_slabs(&mut self) {
+        let gone = self.heap.empty_gone_slabs();
         let free = self.heap.end_empty_slabs();
-        self.counters.slabs_ended(self.heap.ranges.unit(), &free);
+        let unit = self.heap.ranges.unit();
+        self.counters.slabs_ended(unit, gone, &free);
     }
 
     /// How many units there are that no live block touches, with so many more.

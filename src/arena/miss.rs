@@ -88,6 +88,7 @@ impl<D: Driver> Arena<D> {
     /// The same where nothing in limbo that the device is done with served it.
     #[cold]
     fn allocate_beyond_limbo(&self, want: Want) -> Result<Address, AllocError> {
+        self.refuse_if_paused()?;
         let least = self.strategy.least_block(want.fit.request);
         let need = Need::new(want.fit.request, least, want.origin);
         let is_first = Cell::new(true);
@@ -112,6 +113,7 @@ impl<D: Driver> Arena<D> {
         origin: Origin,
         stray: Stray,
     ) -> Result<Address, AllocError> {
+        self.refuse_if_paused()?;
         let need = Need::new(request, self.direct_size(request), origin);
         self.counted(|| self.patiently(&need, || self.serve_direct(&need, stray)))
     }

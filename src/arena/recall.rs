@@ -36,7 +36,7 @@ const CACHE_PART: u64 = 32;
 impl<F: Clone> ArenaState<F> {
     /// Opens a cache for a thread, which may keep so much there.
     pub(super) fn open_cache(&mut self, most: Bytes) -> Option<OwnCache> {
-        if self.retired {
+        if self.retired || self.heap.is_paused() {
             return None;
         }
         // What a thread that has ended keeps serves nobody any more.

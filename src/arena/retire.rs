@@ -20,6 +20,8 @@ impl<D: Driver> Arena<D> {
     /// itself is how it stood.
     pub fn retire(&self) {
         let (reserved, remains) = self.end();
+        let backups = std::mem::take(&mut self.state.lock().backups);
+        self.give_backups_back(backups);
         // Nothing uses it any more; it does not go with its context.
         let unit = self.state.lock().heap.ranges.unit();
         self.give_remains_back(remains, unit);
@@ -117,7 +119,10 @@ impl<F: Clone> ArenaState<F> {
         let charged = self.heap.pages.charged(self.counters.reserved());
         let taken = charged.saturating_add(self.lost);
         self.lost = Bytes::ZERO;
-        let remains = self.heap.clear();
+        let mut remains = self.heap.clear();
+        if self.moves {
+            self.left = std::mem::take(&mut remains);
+        }
         self.limbo.clear();
         if let Some(packing) = &mut self.packing {
             packing.forget();

@@ -11,10 +11,12 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::arena::fences::Then;
+use crate::arena::pause::Backups;
 use crate::config::Config;
 use crate::counters::{BlockInfo, Counters};
 use crate::heap::block::{Block, BlockId, State};
 use crate::heap::fit::Search;
+use crate::heap::ranges::Remains;
 use crate::heap::{Heap, Joined, LeftChunk, Span};
 use crate::limbo::Limbo;
 use crate::recording::Mark;
@@ -43,6 +45,12 @@ pub(super) struct ArenaState<F> {
     pub(super) growing: bool,
     /// Whether a thread is on the out-of-memory ladder.
     pub(super) on_ladder: bool,
+    /// Whether a thread pauses or resumes.
+    pub(super) moves: bool,
+    /// What a pause has saved, and host memory for the next.
+    pub(super) backups: Backups,
+    /// What was mapped when the context ended while a thread did: it gives that back.
+    pub(super) left: Remains,
     /// The context is gone: nothing is handed out any more.
     pub(super) retired: bool,
     /// What was counted until then, and what it held; gone where that was
@@ -68,6 +76,9 @@ impl<F: Clone> ArenaState<F> {
             lost: Bytes::ZERO,
             growing: false,
             on_ladder: false,
+            moves: false,
+            backups: Backups::default(),
+            left: Remains::default(),
             retired: false,
             ended: None,
             held: None,
@@ -195,7 +206,7 @@ impl<F: Clone> ArenaState<F> {
         }
         self.counters.was_cached();
         match (last, then) {
-            (Some(last), Then::Take(want)) if last.is(want.fit) => {
+            (Some(last), Then::Take(want)) if last.is(want.fit) && !self.heap.is_paused() => {
                 self.counters.hit();
                 *taken = Some(self.hand_out(&last.uncut(), want));
             }

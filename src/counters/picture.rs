@@ -29,6 +29,7 @@ impl Counters {
     /// Bytes in free blocks.
     pub(crate) fn cached(&self) -> Bytes {
         self.reserved()
+            .saturating_add(self.stats.pause.paused)
             .saturating_sub(self.bytes(Metric::ActiveBytes))
     }
 

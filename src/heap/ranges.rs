@@ -18,6 +18,7 @@
 //! for each hole and for each free block between two of them; the rest is
 //! proportional to the units that move.
 
+pub(crate) mod paused;
 mod slabs;
 pub(crate) mod window;
 
@@ -42,6 +43,10 @@ struct Place {
     is_exported: bool,
     /// No device has access, and it cannot be unmapped.
     is_stuck: bool,
+    /// It was taken away by a pause, and another comes in its stead ([`paused`]).
+    is_gone: bool,
+    /// It was mapped since the last pause, and who has access is to be said.
+    is_unsure: bool,
 }
 
 impl Place {
@@ -51,6 +56,8 @@ impl Place {
             is_held: true,
             is_exported: false,
             is_stuck: false,
+            is_gone: false,
+            is_unsure: false,
         }
     }
 }
@@ -62,6 +69,8 @@ pub(crate) struct Range {
     /// What is mapped, by the number of the place.
     places: Vec<Option<Place>>,
     mapped: usize,
+    /// How many units a pause took away.
+    gone: usize,
     /// Stretches that the driver is called for.
     claims: usize,
     /// The holes, by their addresses.
@@ -79,6 +88,8 @@ pub(crate) struct Ranges {
     moving: usize,
     /// The slabs, and in which block of a range each lies.
     slabs: BTreeMap<ChunkId, BlockId>,
+    /// Nothing is handed out, and no unit moves but by the pause.
+    is_paused: bool,
 }
 
 /// By how much free blocks that share their range became more or fewer.
@@ -143,6 +154,7 @@ impl Ranges {
             loose: Vec::new(),
             moving: 0,
             slabs: BTreeMap::new(),
+            is_paused: false,
         }
     }
 
@@ -290,6 +302,7 @@ impl Heap {
             span,
             places: vec![None; count],
             mapped: 0,
+            gone: 0,
             claims: 0,
             holes: BTreeMap::from([(span.address, id)]),
         });
@@ -379,6 +392,7 @@ impl Heap {
                 let units = range.mapped - self.slabs_in(id);
                 (self.ranges.bytes(units), units as u64)
             }
+            None if self.is_gone(id) => (Bytes::ZERO, 0),
             None => (chunk.size, 1),
         }
     }
@@ -722,6 +736,14 @@ impl Heap {
 
     /// The free blocks of ranges that have whole units, with these.
     pub(crate) fn blocks_with_units(&self) -> Vec<(BlockId, Span)> {
+        if self.ranges.is_paused {
+            return Vec::new();
+        }
+        self.free_blocks_with_units()
+    }
+
+    /// The same while they are not to be had.
+    fn free_blocks_with_units(&self) -> Vec<(BlockId, Span)> {
         let unit = self.ranges.unit;
         if self.ranges.all.is_empty() {
             return Vec::new();
@@ -779,6 +801,9 @@ impl Heap {
 
     /// Bytes of ranges that could go back to the driver.
     pub(crate) fn idle_units(&self) -> Bytes {
+        if self.ranges.is_paused {
+            return Bytes::ZERO;
+        }
         let loose = self.ranges.bytes(self.ranges.loose.len());
         let blocks = self.blocks_with_units();
         blocks
@@ -788,7 +813,7 @@ impl Heap {
 
     /// Takes out the ranges in which nothing is mapped and nobody works.
     pub(crate) fn take_empty_ranges(&mut self) -> Vec<Span> {
-        let is_empty = |range: &Range| range.mapped == 0 && range.claims == 0;
+        let is_empty = |range: &Range| range.mapped + range.gone == 0 && range.claims == 0;
         let (empty, rest) = std::mem::take(&mut self.ranges.all)
             .into_iter()
             .partition(is_empty);
@@ -805,7 +830,8 @@ impl Heap {
     /// Everything that is mapped, in runs.
     pub(crate) fn all_mapped(&self) -> Vec<Run> {
         let all = self.ranges.all.iter();
-        all.flat_map(|range| range.runs_of(range.span, self.ranges.unit, |_| true))
+        let is_there = |place: &Place| !place.is_gone;
+        all.flat_map(|range| range.runs_of(range.span, self.ranges.unit, is_there))
             .collect()
     }
 
@@ -817,7 +843,7 @@ impl Heap {
             ..Remains::default()
         };
         for range in std::mem::take(&mut self.ranges.all) {
-            let held = |place: &Place| place.is_held || place.is_stuck;
+            let held = |place: &Place| (place.is_held || place.is_stuck) && !place.is_gone;
             let held = range.runs_of(range.span, unit, held);
             remains.runs.extend(held);
             if range.claims == 0 {
@@ -826,6 +852,7 @@ impl Heap {
         }
         self.ranges.moving = 0;
         self.ranges.slabs.clear();
+        self.ranges.is_paused = false;
         remains
     }
 }

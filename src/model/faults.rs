@@ -190,6 +190,11 @@ impl Script {
         self.nth.insert((call, at), code);
     }
 
+    pub(crate) fn end(&mut self) {
+        self.nth.clear();
+        self.random.clear();
+    }
+
     pub(crate) fn fail_randomly(&mut self, call: Call, per_mille: u64, code: Code) {
         self.random.insert(call, (per_mille, code));
     }

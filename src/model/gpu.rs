@@ -14,7 +14,7 @@ use crate::model::Model;
 use crate::order::Mark;
 use crate::settings::{Nanos, Settings};
 use vramalloc_core::address::{Address, Bytes};
-use vramalloc_core::driver::mapping::{Mapping, MappingTraits, Unit};
+use vramalloc_core::driver::mapping::{Backup, Mapping, MappingTraits, Unit};
 use vramalloc_core::driver::{Driver, MemInfo, Whose};
 use vramalloc_core::error::Code;
 use vramalloc_core::lanes::Streams;
@@ -190,6 +190,23 @@ impl Gpu {
         self.lock().model.units_and_reservations()
     }
 
+    /// Writes a tag to memory, at once and without work.
+    pub fn write_tag(&self, at: Address, size: Bytes, tag: u64) {
+        self.lock().model.write_tag(at, size, tag);
+    }
+
+    /// Whether memory holds what was written there with this tag, from its start on.
+    #[must_use]
+    pub fn holds_tag(&self, at: Address, size: Bytes, tag: u64) -> bool {
+        self.lock().model.holds_tag(at, size, tag)
+    }
+
+    /// How many backups there are, and their bytes.
+    #[must_use]
+    pub fn backups(&self) -> (usize, Bytes) {
+        self.lock().model.backups()
+    }
+
     /// How often a driver method was called.
     #[must_use]
     pub fn calls(&self, call: Call) -> u64 {
@@ -199,6 +216,11 @@ impl Gpu {
     /// Makes the `n`-th of the calls that follow (1: the next) fail.
     pub fn fail_nth(&self, call: Call, n: u64, code: Code) {
         self.lock().script.fail_nth(call, n, code);
+    }
+
+    /// From now on no call fails that was to.
+    pub fn end_faults(&self) {
+        self.lock().script.end();
     }
 
     /// Makes `per_mille` of the calls that follow fail, chosen by the seed.
@@ -390,6 +412,28 @@ impl Mapping for SimDriver {
             return Err(Code::INVALID_VALUE);
         }
         state.model.unmap_units(at, size)
+    }
+
+    fn take_backup(&self, size: Bytes) -> Result<Backup, Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::TakeBackup, state)?;
+        Ok(Backup(state.model.take_backup(size)))
+    }
+
+    fn drop_backup(&self, backup: Backup) {
+        self.gpu.lock().model.drop_backup(backup.0);
+    }
+
+    fn save(&self, from: Address, size: Bytes, to: Backup, offset: Bytes) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Save, state)?;
+        state.model.copy_backup(from, size, to.0, offset, false)
+    }
+
+    fn restore(&self, to: Address, size: Bytes, from: Backup, offset: Bytes) -> Result<(), Code> {
+        let state = &mut *self.gpu.lock();
+        self.enter(Call::Restore, state)?;
+        state.model.copy_backup(to, size, from.0, offset, true)
     }
 }
 

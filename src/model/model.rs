@@ -5,6 +5,7 @@
 //! (so that a destroyed stream's work still counts). Cost: O(log n) per call.
 
 mod captures;
+mod contents;
 mod mappings;
 mod memory;
 mod spans;
@@ -65,6 +66,7 @@ pub struct Model<E> {
     pub(crate) live: BTreeMap<u64, Allocation>,
     pub(crate) spans: BTreeMap<u64, spans::Span>,
     mappings: mappings::Mappings,
+    contents: contents::Contents,
     /// Host memory that devices can access.
     pub(crate) host: BTreeMap<u64, Bytes>,
     pub(crate) flight: Flight<E>,
@@ -96,6 +98,7 @@ impl<E> Model<E> {
             live: BTreeMap::new(),
             spans: BTreeMap::new(),
             mappings: mappings::Mappings::default(),
+            contents: contents::Contents::default(),
             host: BTreeMap::new(),
             flight: Flight::new(),
             order: settings.races.then(Order::default),

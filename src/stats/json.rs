@@ -13,7 +13,8 @@ use super::host::host_memory_stats;
 use super::owners::owners;
 use super::{
     ArenaStats, CallCount, ClassCount, DriverCalls, ElsewhereReport, FamilyReport, Gauge,
-    ImportReport, OomLog, Process, RecordingReport, Snapshots, StackReport, size_class_limit,
+    ImportReport, OomLog, PauseStats, Process, RecordingReport, Snapshots, StackReport,
+    size_class_limit,
 };
 use crate::address::Bytes;
 use crate::config::{Effective, Loaded, StrategyKind, strategy_name};
@@ -38,6 +39,8 @@ pub struct ArenaReport {
     pub lane: bool,
     /// The strategy that is in force; see `Arena::strategy_in_force`.
     pub strategy: StrategyKind,
+    /// The tag of its memory, of an arena of a region.
+    pub region: Option<String>,
     /// Why its chunks are not packed, if they are not; see
     /// `Arena::not_packed`.
     pub not_packed: Option<&'static str>,
@@ -272,6 +275,7 @@ fn arena(arena: &ArenaReport) -> Value {
         "device_total_bytes": arena.device_total.map(Bytes::get),
         "lane": arena.lane,
         "strategy": strategy_name(arena.strategy),
+        "region": arena.region,
         "packing": mode(arena.not_packed),
         "thread_cache": mode(arena.not_kept),
     });
@@ -279,11 +283,28 @@ fn arena(arena: &ArenaReport) -> Value {
     add(
         &mut value,
         json!({
+            "pause": pause(&arena.stats.pause),
             "memory_stats": arena.stats.memory.flat(),
             "paddle": paddle(&arena.stats),
         }),
     );
     value
+}
+
+fn pause(stats: &PauseStats) -> Value {
+    json!({
+        "is_paused": stats.is_paused,
+        "paused_bytes": stats.paused.get(),
+        "stays_plain_bytes": stats.stays.plain.get(),
+        "stays_exported_bytes": stats.stays.exported.get(),
+        "stays_refused_bytes": stats.stays.refused.get(),
+        "backup_bytes": stats.backups.get(),
+        "pauses": stats.pauses,
+        "resumes": stats.resumes,
+        "failures": stats.failures,
+        "pause_ns": stats.pause_ns,
+        "resume_ns": stats.resume_ns,
+    })
 }
 
 fn host_arena(arena: &ArenaReport) -> Value {

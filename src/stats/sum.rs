@@ -46,7 +46,8 @@ impl ArenaReport {
     fn is_alike(&self, other: &ArenaReport) -> bool {
         let sort = |report: &ArenaReport| {
             let flags = report.pinned.map(|pinned| pinned.flags);
-            (report.device, report.lane, report.pageable, flags)
+            let region = report.region.clone();
+            (report.device, report.lane, report.pageable, flags, region)
         };
         sort(self) == sort(other)
     }
@@ -107,6 +108,11 @@ impl ArenaStats {
             (&mut self.direct, other.direct),
             (&mut self.chunks, other.chunks),
             (&mut self.chunks_released, other.chunks_released),
+            (&mut self.pause.pauses, other.pause.pauses),
+            (&mut self.pause.resumes, other.pause.resumes),
+            (&mut self.pause.failures, other.pause.failures),
+            (&mut self.pause.pause_ns, other.pause.pause_ns),
+            (&mut self.pause.resume_ns, other.pause.resume_ns),
             (&mut self.epochs, other.epochs),
             (&mut self.waits, other.waits),
             (&mut self.wait_ns, other.wait_ns),

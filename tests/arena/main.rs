@@ -20,6 +20,7 @@ mod model;
 mod on_the_way;
 mod options;
 mod packing;
+mod pause;
 mod pinned;
 mod rig;
 mod strategies;

@@ -13,6 +13,7 @@
 )]
 
 mod options;
+mod pause;
 mod places;
 mod streams;
 mod whose;

@@ -25,6 +25,10 @@
     F(empty_cache)       \
     F(ctl)               \
     F(whose)             \
+    F(region_begin)      \
+    F(region_end)        \
+    F(pause)             \
+    F(resume)            \
     F(scope_begin)       \
     F(scope_end)         \
     F(group_malloc)      \

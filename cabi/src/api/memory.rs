@@ -43,7 +43,8 @@ pub const VRAMALLOC_PAGEABLE: c_int = -3;
 /// (not even for pageable memory) and not from a signal handler.
 ///
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a null `address` or an unknown
-/// place, `VRAMALLOC_NO_CUDA`, or CUDA's code, such as 2 for out of memory
+/// place, `VRAMALLOC_INVALID_STATE` while the memory is paused, `VRAMALLOC_NO_CUDA`,
+/// or CUDA's code, such as 2 for out of memory
 /// (also for pageable memory, if the system has none). After an error
 /// `*address` is null.
 ///
@@ -126,7 +127,7 @@ impl Place {
             Place::Device(device) => places::allocate(device, size)?,
             Place::Pinned => places::allocate_pinned(size)?,
             Place::Pageable => pageable::allocate(size).map_err(|error| match error {
-                AllocError::Limit => Code::OUT_OF_MEMORY,
+                AllocError::Limit | AllocError::Paused => Code::OUT_OF_MEMORY,
                 AllocError::Driver(code) => code,
             })?,
         })

@@ -23,7 +23,7 @@ pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Op
     if address.is_null() || size == 0 {
         return None;
     }
-    let arena = device::current_pool(Asking::Door)?.arena();
+    let arena = device::pool_for_thread(Asking::Door)?.arena();
     let served = memory::allocate(arena, Bytes::new(size as u64), || {
         let mut answer: CUdeviceptr = 0;
         // SAFETY: writes the answer to a local.
@@ -36,7 +36,7 @@ pub(crate) unsafe fn cuMemAlloc_v2(address: *mut CUdeviceptr, size: usize) -> Op
             unsafe { *address = found.get() };
             Some(0)
         }
-        Err(Refusal::Limit) => Some(Code::OUT_OF_MEMORY.get()),
+        Err(Refusal::Limit | Refusal::Paused) => Some(Code::OUT_OF_MEMORY.get()),
         Err(Refusal::Real(result)) => Some(result),
     }
 }

@@ -44,7 +44,7 @@ pub(crate) unsafe fn cudaMalloc(pointer: *mut *mut c_void, size: usize) -> Optio
             unsafe { *pointer = ptr::with_exposed_provenance_mut(address) };
             Some(0)
         }
-        Err(Refusal::Limit) => {
+        Err(Refusal::Limit | Refusal::Paused) => {
             let mut none = ptr::null_mut();
             // SAFETY: writes the answer to a local.
             Some(fail(Code::OUT_OF_MEMORY, || unsafe {
@@ -93,7 +93,7 @@ pub(crate) unsafe fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> Opti
 
 /// The arena that the runtime would allocate in.
 fn arena() -> Option<&'static DeviceArena> {
-    pool().map(|pool| &**pool.arena())
+    pool().map(|pool| &**pool.serving_thread().arena())
 }
 
 /// The pool of the current context, if it is on the runtime's current device.

@@ -43,6 +43,7 @@ mod asked;
 mod guests;
 mod held;
 mod owners;
+mod regions;
 mod reports;
 mod settings;
 pub(crate) mod shortage;
@@ -51,6 +52,8 @@ mod told;
 pub(crate) use asked::{obey_limit, settled, when_settled, whose};
 pub(crate) use guests::let_in;
 pub(crate) use owners::{arena, context_at, in_map, owner, pool_with, serving_pools};
+use regions::RegionPool;
+pub(crate) use regions::pool_for_thread;
 pub(crate) use reports::{arenas, reports};
 use settings::{config, watch};
 pub(crate) use told::told;
@@ -94,6 +97,8 @@ enum Role {
     Context(Box<ContextPools>),
     /// A lane's pool; this is the pool of its context.
     Lane(&'static DevicePool),
+    /// A pool for the memory of a region in its context.
+    Region(Box<RegionPool>),
 }
 
 /// What a context has besides its arena.
@@ -112,6 +117,7 @@ impl DevicePool {
         match &self.role {
             Role::Context(pools) => pools,
             Role::Lane(pool) => pool.context_pools(),
+            Role::Region(pool) => &pool.nothing,
         }
     }
 
@@ -155,7 +161,7 @@ impl DevicePool {
     #[inline(always)]
     pub(crate) fn free(&self, address: Address) -> Result<(), FreeError> {
         match &self.role {
-            Role::Context(_) => self.arena.free(address),
+            Role::Context(_) | Role::Region(_) => self.arena.free(address),
             Role::Lane(pool) => pool.lanes().free(&self.arena, address),
         }
     }
@@ -169,7 +175,7 @@ impl DevicePool {
     ) -> Result<(), FreeError> {
         let free = || self.arena.free_in_order(address, give_back);
         match &self.role {
-            Role::Context(_) => free(),
+            Role::Context(_) | Role::Region(_) => free(),
             Role::Lane(pool) => pool.lanes().free_by(&self.arena, address, free),
         }
     }
@@ -320,7 +326,7 @@ fn serving(handle: usize) -> Option<&'static DevicePool> {
     SERVING
         .read()
         .iter()
-        .find(|pool| pool.handle == handle)
+        .find(|pool| pool.handle == handle && pool.tag().is_none())
         .copied()
 }
 

@@ -174,6 +174,10 @@ pub(crate) fn allocate(
         number: shared.unwrap_or(number),
         told: uses == Uses::Recorded,
     });
+    let own = pool.serving_thread();
+    if capture.is_none() && own.tag().is_some() {
+        return places::allocate_in(own.arena(), size);
+    }
     // Without pools the driver's own free waits for all uses of a block.
     let pools = || process::options(|loaded| loaded.settings.config.strategy) != Passthrough;
     let why_not = match uses {

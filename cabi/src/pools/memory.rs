@@ -22,6 +22,8 @@ use crate::types::{CUdeviceptr, CudaResult};
 pub(crate) enum Refusal {
     /// It would exceed the option `limit`.
     Limit,
+    /// The memory that it would be part of is paused.
+    Paused,
     /// The real function failed too, with this result.
     Real(CudaResult),
 }
@@ -45,6 +47,10 @@ pub(crate) fn allocate(
         AllocError::Limit => {
             shortage::out_of_memory(arena, size, Refuser::Limit);
             Refusal::Limit
+        }
+        AllocError::Paused => {
+            shortage::out_of_memory(arena, size, Refuser::Pause);
+            Refusal::Paused
         }
         AllocError::Driver(code) => {
             if code == Code::OUT_OF_MEMORY {

@@ -26,7 +26,7 @@ use crate::types::{CUcontext, CUdevice, CUdeviceptr};
 /// # Errors
 /// What CUDA returns, for the device's context or for the memory.
 pub(crate) fn allocate(device: Option<c_int>, size: Bytes) -> Result<Address, Code> {
-    allocate_in(pool(device)?.arena(), size)
+    allocate_in(pool(device)?.serving_thread().arena(), size)
 }
 
 /// Allocates memory from an arena.
@@ -45,6 +45,7 @@ pub(crate) fn allocate_in(arena: &DeviceArena, size: Bytes) -> Result<Address, C
     let served = memory::allocate(arena, size, last);
     let address = served.map_err(|refusal| match refusal {
         Refusal::Limit => Code::OUT_OF_MEMORY,
+        Refusal::Paused => Code::ILLEGAL_STATE,
         Refusal::Real(result) => code(result),
     })?;
     if device::owner(address.get()) == Owner::Foreign {

@@ -94,11 +94,11 @@ impl Heap {
         joined
     }
 
-    /// How many slabs there are in a range.
+    /// How many slabs there are in a range, but for those that a pause took away.
     pub(super) fn slabs_in(&self, range: ChunkId) -> usize {
-        let blocks = self.ranges.slabs.values();
-        blocks
-            .filter(|&&block| self.blocks.get(block).chunk == range)
+        let slabs = self.ranges.slabs.iter();
+        slabs
+            .filter(|&(&slab, &block)| self.blocks.get(block).chunk == range && !self.is_gone(slab))
             .count()
     }
 }

@@ -210,6 +210,7 @@ impl<E> Model<E> {
             }
             self.vacate(start);
             self.forget_accesses(start, mapped.size);
+            self.contents.clear(start, mapped.size);
             if let Some(unit) = self.mappings.units.get_mut(&mapped.unit) {
                 unit.is_mapped = false;
             }

@@ -141,7 +141,8 @@ impl<E> Model<E> {
         }
     }
 
-    fn is_mapped(&self, start: Address, size: Bytes) -> bool {
+    /// Whether memory is mapped to all of these bytes.
+    pub(super) fn is_mapped(&self, start: Address, size: Bytes) -> bool {
         let end = start.get().saturating_add(size.get());
         let mut at = start;
         while let Some(a) = self.find(at).filter(|a| a.holds == Holds::Mapped) {

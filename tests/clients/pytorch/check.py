@@ -56,6 +56,8 @@ PROGRAMS = {
     "shortage": (CACHED, UNCACHED, POOL, EXPANDABLE),
     # On PyTorch's own cache, and plugged in.
     "pluggable": (CACHED,),
+    # Preloaded alone: bare there is nothing to ask.
+    "paused": (CACHED, UNCACHED),
 }
 
 class Run(runs.Run):
@@ -199,6 +201,25 @@ def plugged_in(bare):
         check(f"{run.name}: the early reuse is seen", bool(violations), f"violations {violations}")
 
 
+def pauses(way):
+    """All mapped memory goes to the device and comes back as it was."""
+    run = Run("paused", way, "mapped")
+    ended_well(run)
+    cycle = [
+        "all of it is back: True",
+        "checksums that are equal: 200 of 200",
+        "a copy is equal: True",
+    ]
+    expected = []
+    for number in range(3):
+        expected += [f"cycle {number}: 95 % of it is free: True", *cycle]
+    check(f"{run.name}: every checksum is equal", run.said() == expected, str(run.said()))
+    check(f"{run.name}: no complaint", run.complaints() == [], str(run.complaints()))
+    stats = [arena["pause"] for arena in run.arenas]
+    counted = sum(each["pauses"] for each in stats)
+    check(f"{run.name}: pauses counted: {counted}", counted == 3, str(stats))
+
+
 def statistics_are_read():
     """What is written of blocks and events is what PyTorch's own tools read, and
     the report's table is PyTorch's."""
@@ -235,6 +256,10 @@ def main():
             bare = Run(program, CACHED)
             ended_well(bare)
             plugged_in(bare)
+            continue
+        if program == "paused":
+            for way in PROGRAMS[program]:
+                pauses(way)
             continue
         for way in PROGRAMS[program]:
             bare = Run(program, way)

@@ -74,6 +74,8 @@ pub(crate) fn of_family(family: Family, size: Bytes, device: &Device) {
 pub(crate) enum Refuser {
     /// A limit: the option's or NVIDIA's, whichever is less.
     Limit,
+    /// The memory is paused.
+    Pause,
     Driver,
 }
 
@@ -83,6 +85,7 @@ fn why(arena: &DeviceArena, request: Bytes, refuser: Refuser) -> String {
     let of_nvidia = |device: &&Device| device.is_beyond_partition(request);
     match (refuser, device) {
         (Refuser::Limit, Some(device)) => format!("{} was reached", device.limits_name()),
+        (Refuser::Pause, _) => "the memory is paused".to_owned(),
         (Refuser::Limit, None) => "the option limit was reached".to_owned(),
         (Refuser::Driver, device) if device.as_ref().is_some_and(of_nvidia) => {
             "NVIDIA's limit for this control group leaves less".to_owned()

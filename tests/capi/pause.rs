@@ -1,0 +1,115 @@
+//! Risk: contents that a pause loses, memory that it keeps, a graph or another device
+//! that does not find it again.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use vramalloc_tests::stage::{Kind, Outcome, Run};
+
+fn run(kind: Kind, how: &[&str]) -> Outcome {
+    let mut run = Run::preloaded("api_pause", kind)
+        .patience(Duration::from_secs(400))
+        .env("SIM_CUDA_STRICT", "1")
+        .env("SIM_CUDA_MEMORY", "1G")
+        .conf("strategy:mapped");
+    for argument in how {
+        run = run.arg(argument);
+    }
+    run.go()
+}
+
+/// What of a key all arenas have together.
+fn sum(stats: &Value, key: &str) -> u64 {
+    let arenas = stats["arenas"].as_array().unwrap();
+    arenas
+        .iter()
+        .map(|arena| arena["pause"][key].as_u64().unwrap())
+        .sum()
+}
+
+#[test]
+fn a_thousand_cycles_lose_and_leave_nothing() {
+    // The program looks at everything in every fiftieth.
+    for (kind, count) in Kind::ALL.into_iter().zip(["1000", "60", "60", "60"]) {
+        let outcome = run(kind, &["cycles", count]);
+        outcome.quiet(0).no_violations();
+        let expected = [
+            "before: 2".to_owned(),
+            format!("good cycles: {count}, stayed: 0, missing while paused: 0"),
+            "missing in the end: 0".to_owned(),
+        ];
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
+        assert_eq!(lines, expected, "{}", outcome.what);
+        let stats = outcome.stats();
+        let count: u64 = count.parse().unwrap();
+        assert_eq!(sum(&stats, "pauses"), count, "{}", outcome.what);
+        assert_eq!(sum(&stats, "resumes"), count, "{}", outcome.what);
+        for key in ["failures", "paused_bytes", "backup_bytes"] {
+            assert_eq!(sum(&stats, key), 0, "{key}: {}", outcome.what);
+        }
+    }
+}
+
+#[test]
+fn tags_are_paused_apart() {
+    for kind in Kind::ALL {
+        let outcome = run(kind, &["tags"]);
+        outcome.no_violations();
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
+        let expected = [
+            "cache: copied 0, others hold: 16",
+            "weights: copied some: 1, others hold: 8",
+            "refused: 2",
+            "untagged: copied some: 1, weights hold: 8",
+            "all hold: 16",
+            "it is not paused",
+            "unheard: 0",
+        ];
+        assert_eq!(lines, expected, "{}: {:?}", outcome.what, outcome.said());
+        let stats = outcome.stats();
+        let mut regions: Vec<&str> = (stats["arenas"].as_array().unwrap().iter())
+            .map(|arena| arena["region"].as_str().unwrap_or(""))
+            .collect();
+        regions.sort_unstable();
+        assert_eq!(regions, ["", "cache", "weights"], "{}", outcome.what);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    for kind in Kind::ALL {
+        let outcome = run(kind, &["refusals"]);
+        outcome.no_violations();
+        let expected = "refused: 2, hold: 22\n";
+        assert_eq!(
+            outcome.stdout,
+            expected,
+            "{}: {:?}",
+            outcome.what,
+            outcome.said()
+        );
+        let said = (outcome.stderr).contains("300 B asked for and the memory is paused");
+        assert!(said, "{}: {}", outcome.what, outcome.stderr);
+    }
+}
+
+#[test]
+fn a_device_is_reset_while_its_memory_is_paused() {
+    for kind in Kind::ALL {
+        let outcome = run(kind, &["reset"]);
+        outcome.quiet(0).no_violations();
+        let expected = "hold: 24\nmissing in the end: 0\n";
+        assert_eq!(outcome.stdout, expected, "{}", outcome.what);
+    }
+}
+
+#[test]
+fn without_mapped_memory_there_is_nothing_to_pause() {
+    let outcome = Run::preloaded("api_pause", Kind::ALL[0])
+        .arg("tags")
+        .conf("strategy:auto_growth")
+        .go();
+    assert_eq!(outcome.code(), 1, "{}", outcome.what);
+    let said = outcome.stderr.lines().any(|line| line.contains("801"));
+    assert!(said, "{}: {}", outcome.what, outcome.stderr);
+}

@@ -136,7 +136,7 @@ impl Heap {
 
     /// Takes a free block out of its index and cuts it to size, unless it is
     /// oversize; `hand_out` comes next. Of a range what is left may be the upper part
-    /// (see `Ranges::ends_better_low`); elsewhere it is the lower part: a
+    /// (see `Ranges::cuts_low`); elsewhere it is the lower part: a
     /// chunk's start is handed out last, since the driver knows it, and a free
     /// that reaches it past us would take all of the chunk.
     #[inline(always)]
@@ -152,7 +152,7 @@ impl Heap {
         let size = block.size.saturating_sub(rest);
         if !rest.is_zero() {
             let block = *blocks.get(id);
-            if fit.pool == Pool::Large && self.ranges.ends_better_low(&block, size) {
+            if fit.pool == Pool::Large && self.ranges.cuts_low(&block, size) {
                 let high = blocks.split(id, size);
                 indexes.enter(blocks, high, fit.pool);
             } else {

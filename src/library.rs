@@ -1,7 +1,8 @@
 //! The libraries of a program that ask for memory, and how much each has.
 //!
 //! The code that knows which library called numbers them; the arena only passes
-//! the numbers on and adds up.
+//! the numbers on and adds up. A package whose code in Python asks has a number as a
+//! library has.
 
 use crate::address::Bytes;
 

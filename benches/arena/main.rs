@@ -37,7 +37,7 @@ use arguments::Arguments;
 
 type Question = fn(&Arguments);
 
-const QUESTIONS: [(&str, Question); 11] = [
+const QUESTIONS: [(&str, Question); 12] = [
     ("hit", latency::hit),
     ("steady", latency::steady),
     ("random", latency::random),
@@ -47,6 +47,7 @@ const QUESTIONS: [(&str, Question); 11] = [
     ("alone", threads::alone),
     ("exchange", threads::exchange),
     ("memory", memory::run),
+    ("trace", memory::print),
     ("growth", growth::run),
     ("recording", recording::run),
 ];

@@ -7,6 +7,7 @@ import sys
 import textwrap
 import time
 
+import ending
 import goals
 import instructions
 import latency
@@ -31,6 +32,7 @@ QUESTIONS = {
     "threads": "Threads, each with 64 live blocks of its own",
     "exchange": "One thread allocates and another frees, ns per block",
     "who": "Who asks: the best round of a pair, ns, by what is found out about the caller",
+    "exit": "The end of a PyTorch process, from the last line of its program on, ms",
     "recording": "A recorded event, over the three traces: what it adds, and what it takes to be read",
     "memory": "The smallest device on which three passes complete, over the peak of live bytes",
     "instructions": "Instructions of the fast paths",
@@ -101,6 +103,9 @@ def measure(options):
     if "symbols" in questions:
         more, failed = symbols.measure(torch, say)
         rows, absent = rows + more, absent | failed
+    if "exit" in questions:
+        more, failed = ending.measure(torch, options.runs, say)
+        rows, absent = rows + more, absent | failed
     if "growth" in questions:
         more, failed = instructions.growth(amounts.growth_blocks, say)
         rows, absent = rows + more, absent | failed
@@ -129,6 +134,7 @@ def write_docs(done, rows):
         "machine": machine.head(done["machine"]),
         "absent": say_absent(done["absent"]) or "nothing",
         "summary": tables.summary(rows),
+        "mapped": tables.mapped(rows),
         "worse": worse.text(rows),
         "goals": goals.text(done["goals"]),
     }

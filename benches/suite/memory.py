@@ -10,8 +10,10 @@ import json
 
 from run import ARENA, LIBRARY, PROGRAMS, ROOT, SIM, Failed, lines, output, over
 
+# Recorded, and made by a program (`bench-arena trace`).
 TRACES = ("gpt_train", "varlen_train", "llm_infer")
-STRATEGIES = ("auto_growth", "naive_best_fit", "passthrough")
+MADE = ("dataframe",)
+STRATEGIES = ("auto_growth", "mapped", "naive_best_fit", "passthrough")
 KERNEL_NS = (0, 10_000, 50_000, 1_000_000)
 PASSES = 3
 PAGE = 2 << 20
@@ -22,11 +24,19 @@ NAP_NS = 100_000
 FOLDER = ROOT / "target" / "bench" / "memory"
 # What calls cost on a real driver, in microseconds, from published figures:
 # cudaMalloc, launch, cudaFree 14 together; cudaEventRecord 0.175 to 0.244;
-# cudaEventQuery 0.1 to 1. The time that a call waits for is not in it.
-PRICES = {"alloc": 7.0, "free": 7.0, "fence": 0.21, "reached": 0.1, "wait": 0.1}
+# cudaEventQuery 0.1 to 1. Those of virtual memory for 2 MiB. The time that a call
+# waits for is not in it.
+MEMORY_PRICES = {"alloc": 7.0, "free": 7.0}
+MEMORY_PRICES |= {"create": 29, "map": 2, "set_access": 38, "unmap": 34, "release": 23}
+PRICES = MEMORY_PRICES | {"fence": 0.21, "reached": 0.1, "wait": 0.1}
 SIMULATED = {
-    "alloc": ("cuMemAlloc_v2", "cuMemCreate"),
-    "free": ("cuMemFree_v2", "cuMemRelease"),
+    "alloc": "cuMemAlloc_v2",
+    "free": "cuMemFree_v2",
+    "create": "cuMemCreate",
+    "map": "cuMemMap",
+    "set_access": "cuMemSetAccess",
+    "unmap": "cuMemUnmap",
+    "release": "cuMemRelease",
     "fence": ("cuEventRecord", "cuCtxRecordEvent"),
     "reached": "cuEventQuery",
     "wait": ("cuEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize"),
@@ -39,6 +49,25 @@ def priced(calls):
     return sum(PRICES[name] * calls[name] for name in PRICES) / 1000
 
 
+def priced_by_unit(calls):
+    """The same if a call cost as much for each unit of memory as for one. A unit is
+    given access once each time that it is mapped; what was mapped and is not any more
+    was unmapped."""
+    unmapped = calls["map"] - (calls["create"] - calls["release"])
+    units = {"set_access": calls["map"], "unmap": max(unmapped, calls["unmap"])}
+    return priced(calls | units)
+
+
+def memory_calls(calls):
+    return sum(calls[name] for name in MEMORY_PRICES)
+
+
+def by_pass(report):
+    """The memory calls of each pass."""
+    total = [0] + [memory_calls(each) for each in report["calls"]]
+    return [after - before for before, after in zip(total, total[1:], strict=False)]
+
+
 def model(trace, strategy, kernel_ns):
     """Our arena on the model device."""
     words = [f"trace={trace}", f"strategy={strategy}", f"kernel_ns={kernel_ns}"]
@@ -49,6 +78,9 @@ def model(trace, strategy, kernel_ns):
 def unpacked(trace):
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{trace}.csv"
+    if trace in MADE:
+        path.write_text(output([ARENA, "trace", f"trace={trace}"]))
+        return path
     packed = ROOT / "tests" / "traces" / f"{trace}.1.csv.gz"
     path.write_bytes(gzip.decompress(packed.read_bytes()))
     return path
@@ -129,7 +161,7 @@ def simulated(subject, program, trace, kernel_ns, known, folders=(), **variables
 
 
 def measure(quick, torch, say):
-    traces = TRACES[:1] if quick else TRACES
+    traces = TRACES[:1] if quick else TRACES + MADE
     rows, absent = [], {}
     for trace in traces:
         for strategy in STRATEGIES:

@@ -87,6 +87,8 @@ def memory(rows, folder):
     bars = (
         ("auto_growth", 0, "auto_growth"),
         ("auto_growth", 50_000, "auto_growth, kernels of 50 µs"),
+        ("mapped", 0, "mapped"),
+        ("mapped", 50_000, "mapped, kernels of 50 µs"),
         ("naive_best_fit", 0, "naive_best_fit"),
         (NATIVE, 0, NATIVE),
         (EXPANDABLE, 0, EXPANDABLE),
@@ -99,7 +101,7 @@ def memory(rows, folder):
         known = {row["trace"]: row for row in of(some, subject=subject, kernel_ns=kernel_ns)}
         if not known:
             continue
-        places = [traces.index(trace) + (number - 2) * width for trace in known]
+        places = [traces.index(trace) + (number - len(bars) // 2) * width for trace in known]
         over = [percent_over(row["smallest"], row["live"]) for row in known.values()]
         drawn = axis.bar(places, over, width, label=label)
         axis.bar_label(drawn, fmt="%.1f", fontsize=7)

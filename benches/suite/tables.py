@@ -1,6 +1,6 @@
 """One table a question, from the figures."""
 
-from memory import NATIVE, priced
+from memory import EXPANDABLE, NATIVE, by_pass, memory_calls, priced, priced_by_unit
 from run import median
 from text import duration, number, percent_over, size, spread, table
 
@@ -132,6 +132,17 @@ def who(rows):
     return "\n\n".join(parts)
 
 
+def exit(rows):
+    lines = [
+        [row["subject"], row["cache"]]
+        + [spread(row[column]) for column in ("ms", "processor_ms")]
+        + [f"{median(row[column]):g}" for column in ("requests", "stacks")]
+        for row in of(rows, question="exit")
+    ]
+    heads = ["", "PyTorch's cache", "ms", "of the processor", "requests", "stacks"]
+    return table(heads, lines, left=2)
+
+
 def recording(rows):
     columns = ("bytes_per_event", "ns_per_event", "read_ns_per_event")
     lines = [
@@ -166,31 +177,72 @@ def exchange(rows):
     return by_column(of(rows, question="exchange"), "size", (4096, 1 << 20), size)
 
 
+def passes(report):
+    """The memory calls of each pass, where they were counted so."""
+    if not report or not isinstance(report["calls"], list):
+        return "-"
+    return "+".join(map(str, by_pass(report)))
+
+
+def all_calls(report):
+    calls = report["calls"]
+    return calls[-1] if isinstance(calls, list) else calls
+
+
+def over_live(row, bytes_):
+    return percent_over(bytes_, row["live"])
+
+
 def memory(rows):
-    heads = ["trace", "", "kernels", "smallest device", "bound", "calls", "priced", "waits"]
-    heads += ["roomy: reserved", "calls by pass"]
+    heads = ["trace", "", "kernels", "smallest device", "bound", "calls", "priced", "by unit"]
+    heads += ["waits", "roomy: reserved", "calls by pass", "+3 %: calls by pass"]
     lines = []
     for row in of(rows, question="memory"):
-        tight, roomy = row["tight"], row["roomy"]
-        calls, passes = tight["calls"], "-"
-        if isinstance(calls, list):
-            total = [each["alloc"] + each["free"] for each in roomy["calls"]]
-            passes = "+".join(str(b - a) for a, b in zip([0] + total, total, strict=False))
-            calls = calls[-1]
+        roomy, calls = row["roomy"], all_calls(row["tight"])
         lines.append(
             [
                 row["trace"],
                 row["subject"],
                 duration(row["kernel_ns"]) if row["kernel_ns"] else "none",
-                f"{percent_over(row['smallest'], row['live']):+.2f} %",
-                f"{percent_over(row['paged'], row['live']):+.2f} %",
-                calls["alloc"] + calls["free"],
+                f"{over_live(row, row['smallest']):+.2f} %",
+                f"{over_live(row, row['paged']):+.2f} %",
+                memory_calls(calls),
                 f"{priced(calls):.1f} ms",
+                f"{priced_by_unit(calls):.1f} ms",
                 calls["wait"],
-                f"{percent_over(roomy['reserved_peak'], row['live']):+.1f} %",
-                passes,
+                f"{over_live(row, roomy['reserved_peak']):+.1f} %",
+                passes(roomy),
+                passes(row.get("near")),
             ]
         )
+    return table(heads, lines, left=2)
+
+
+def mapped(rows):
+    """Memory by virtual memory calls, beside the default strategy and PyTorch."""
+    heads = ["trace", "", "smallest device", "kernels of 50 µs", "roomy: reserved"]
+    heads += ["calls", "priced", "by unit", "+3 %: calls by pass"]
+    lines = []
+    some = of(rows, question="memory", kernel_ns=0)
+    for (trace,), group in groups(some, "trace"):
+        for subject in ("auto_growth", "mapped", NATIVE, EXPANDABLE):
+            for row in of(group, subject=subject):
+                calls = all_calls(row["tight"])
+                late = of(rows, question="memory", trace=trace, subject=subject, kernel_ns=50_000)
+                lagging = [f"{over_live(each, each['smallest']):+.2f} %" for each in late] or ["-"]
+                lines.append(
+                    [
+                        trace,
+                        subject,
+                        f"{over_live(row, row['smallest']):+.2f} %",
+                        lagging[0],
+                        f"{over_live(row, row['roomy']['reserved_peak']):+.1f} %",
+                        memory_calls(calls),
+                        f"{priced(calls):.1f} ms",
+                        f"{priced_by_unit(calls):.1f} ms",
+                        passes(row.get("near")),
+                    ]
+                )
     return table(heads, lines, left=2)
 
 

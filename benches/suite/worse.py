@@ -51,12 +51,14 @@ def larger(rows):
             continue
         about = {"trace": theirs["trace"], "kernel_ns": theirs["kernel_ns"]}
         kernels = duration(about["kernel_ns"]) if about["kernel_ns"] else "none"
-        for mine in of(rows, question="memory", subject="auto_growth", **about):
+        for mine in of(rows, question="memory", **about):
+            if mine["subject"] not in ("auto_growth", "mapped"):
+                continue
             ours, other = (percent_over(r["smallest"], r["live"]) for r in (mine, theirs))
             if ours > other:
                 yield (
                     f"smallest device for {about['trace']}, kernels: {kernels}: "
-                    f"{ours:+.2f} %, {theirs['subject']} {other:+.2f} %"
+                    f"{mine['subject']} {ours:+.2f} %, {theirs['subject']} {other:+.2f} %"
                 )
             ours, other = (
                 percent_over(r["roomy"]["reserved_peak"], r["live"]) for r in (mine, theirs)
@@ -64,7 +66,7 @@ def larger(rows):
             if ours > other:
                 yield (
                     f"reserved on a roomy device for {about['trace']}, kernels: {kernels}: "
-                    f"{ours:+.1f} %, {theirs['subject']} {other:+.1f} %"
+                    f"{mine['subject']} {ours:+.1f} %, {theirs['subject']} {other:+.1f} %"
                 )
 
 

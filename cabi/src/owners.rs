@@ -5,14 +5,20 @@
 //! call from there; later ones find it in a table, by that address.
 //!
 //! A call that comes out of CUDA itself, as from the runtime for `cudaMallocPitch`,
-//! is that of the library around it: the stack is walked for each of those.
+//! is that of the library around it: the stack is walked for each of those. One that
+//! comes out of a binding, such as ctypes ([`packages`]), is that of the package, or the
+//! file outside of packages, whose Python code made it: the places of Python are looked
+//! at for each of those. Where they cannot be read, it is the binding's.
 //!
-//! Owns the libraries that asked so far, of which each has a number for good, and
-//! the table. Invariant: an entry of the table is one word, so it is of one call.
-//! Where another library is found to lie where one lay, the table is made anew. On other processors than x86-64 nobody is
-//! known: a walk for each call would take too long. Cost: a load and a comparison for a call
-//! that is known; some microseconds for one that is not. The linker's lock is never
-//! taken.
+//! Owns the libraries and packages that asked so far, of which each has a number for
+//! good, and the table. Invariant: an entry of the table is one word, so it is of one
+//! call. Where another library is found to lie where one lay, the table is made anew. On
+//! other processors than x86-64 nobody is known: a walk for each call would take too
+//! long. Cost: a load and a comparison for a call that is known; for one out of a
+//! binding some 0.1 us, the first in a process up to a millisecond; some microseconds
+//! for one that is not known. The linker's lock is never taken.
+
+mod packages;
 
 use std::cell::Cell;
 use std::os::unix::ffi::OsStrExt;
@@ -20,11 +26,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use spin::mutex::SpinMutex;
 use vramalloc_core::library::LibraryId;
+use vramalloc_core::lookup::Pairs;
 use vramalloc_core::patience::Brief;
 
 use crate::linker::unwind::{self, modules};
 use crate::process;
 use crate::process::fast_local::{Zeroed, fast_local};
+use crate::stacks;
 
 // SAFETY: in a cell; a number.
 unsafe impl Zeroed for Cell<usize> {}
@@ -38,11 +46,21 @@ fast_local! {
 /// Calls that the table has room for.
 const CALLS: usize = 1024;
 
-/// Frames that are looked at for the library around one of CUDA's own.
-const DEEPEST: usize = 16;
+/// Frames that are looked at for the library around one of CUDA's own, and for the
+/// interpreter around a binding.
+const DEEPEST: usize = 32;
 
 /// Where each call returns to, and in the lowest byte whose it is.
 static KNOWN: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
+
+/// Marks an entry of a call out of a binding, which is then none of a call that is
+/// known: no address has this bit. The lowest byte has the binding's own number, once
+/// it was needed.
+const OF_BINDING: u64 = 1 << 63;
+
+/// What files of Python count under, by what tells them: a number, or [`PASSED`].
+static CODE: Pairs<256> = Pairs::new();
+const PASSED: u64 = 1 << 8;
 
 /// The library numbered 1 comes first.
 static LIBRARIES: SpinMutex<Book, Brief> = SpinMutex::new(Book {
@@ -53,7 +71,7 @@ static LIBRARIES: SpinMutex<Book, Brief> = SpinMutex::new(Book {
 struct Book {
     /// The unwinder's epoch in which the table was made anew.
     epoch: u16,
-    /// Their paths; the program's own is empty.
+    /// Their paths, and those of packages; the program's own is empty.
     all: Vec<Vec<u8>>,
 }
 
@@ -91,8 +109,29 @@ pub(crate) fn known(call: usize) -> Option<LibraryId> {
     (word >> 8 == call as u64).then(|| LibraryId::new(number))
 }
 
+/// A binding that made a call.
+struct Binding {
+    /// Where the call returns to.
+    call: usize,
+    /// Its own number, if it needed one so far.
+    own: Option<LibraryId>,
+}
+
+/// The binding that a call comes out of which returns to this address, where it is known
+/// to come out of one.
+fn binding(call: usize) -> Option<Binding> {
+    let word = entry(call).load(Ordering::Relaxed) ^ OF_BINDING;
+    let [number, ..] = word.to_le_bytes();
+    let own = Some(LibraryId::new(number)).filter(|&own| own != LibraryId::UNKNOWN);
+    (word >> 8 == call as u64).then_some(Binding { call, own })
+}
+
 fn learn(call: usize, library: LibraryId) {
-    let word = (call as u64) << 8 | u64::from(library.number());
+    store(call, library, 0);
+}
+
+fn store(call: usize, library: LibraryId, mark: u64) {
+    let word = (call as u64) << 8 | u64::from(library.number()) | mark;
     entry(call).store(word, Ordering::Relaxed);
 }
 
@@ -119,48 +158,123 @@ fn find(call: usize) -> LibraryId {
         return LibraryId::UNKNOWN;
     }
     if call == 0 {
-        return find_around();
+        return find_around(None);
     }
     match look(call) {
         Some(Place::Outside(library)) => library,
-        Some(Place::Cuda) => find_around(),
+        Some(Place::Binding(binding)) => find_around(Some(binding)),
+        Some(Place::Cuda) => find_around(None),
         // Code that a program made for itself; it may be freed again.
         None => LibraryId::UNKNOWN,
     }
 }
 
-/// The innermost library on the stack that is neither CUDA's nor ours.
-fn find_around() -> LibraryId {
-    let (mut frames, mut found) = (0, None);
+/// The innermost library on the stack that is neither CUDA's nor ours; of the code of
+/// Python around it, if that is a binding, or if it is known that one, `binding`, made
+/// the call.
+fn find_around(mut binding: Option<Binding>) -> LibraryId {
+    let (mut frames, mut library, mut interpreter) = (0, LibraryId::UNKNOWN, None);
     unwind::places(|place| {
         frames += 1;
-        found = known(place.address).or_else(|| match look(place.address) {
-            Some(Place::Outside(library)) => Some(library),
-            Some(Place::Cuda) | None => None,
-        });
-        found.is_none() && frames < DEEPEST
+        if binding.is_none() {
+            match look(place.address) {
+                Some(Place::Outside(found)) => {
+                    library = found;
+                    return false;
+                }
+                Some(Place::Binding(found)) => binding = Some(found),
+                Some(Place::Cuda) | None => {}
+            }
+        }
+        if binding.is_some() {
+            interpreter = place.is_python.then_some(place.address);
+        }
+        interpreter.is_none() && frames < DEEPEST
     });
-    found.unwrap_or(LibraryId::UNKNOWN)
+    let Some(binding) = binding else {
+        return library;
+    };
+    let code = interpreter.and_then(find_code);
+    code.or(binding.own).unwrap_or_else(|| number(&binding))
+}
+
+/// Whose code of Python runs on this thread, in the interpreter around this address.
+fn find_code(interpreter: usize) -> Option<LibraryId> {
+    let mut found = None;
+    stacks::files_of_python(interpreter, |file, name| {
+        let under = CODE.get(file).or_else(|| number_code(file, &name()?));
+        found = under.filter(|&under| under != PASSED);
+        under == Some(PASSED)
+    });
+    let [number, ..] = found?.to_le_bytes();
+    Some(LibraryId::new(number))
+}
+
+/// What a file of Python counts under, from now on.
+fn number_code(file: u64, name: &str) -> Option<u64> {
+    let under = match packages::of_code(name.as_bytes()) {
+        Some(path) => u64::from(LIBRARIES.lock().number(path).number()),
+        None => PASSED,
+    };
+    CODE.put(file, under);
+    Some(under)
+}
+
+/// The number of a binding itself.
+fn number(binding: &Binding) -> LibraryId {
+    let Some(module) = modules::around(binding.call.wrapping_sub(1)) else {
+        return LibraryId::UNKNOWN;
+    };
+    let own = LIBRARIES.lock().number(&module.path);
+    // If Python is never read, the next call need not ask.
+    let is_final = stacks::python_is_refused();
+    store(binding.call, own, if is_final { 0 } else { OF_BINDING });
+    own
 }
 
 enum Place {
     Outside(LibraryId),
+    /// It calls for others.
+    Binding(Binding),
     /// In the runtime or the driver.
     Cuda,
 }
 
-/// Looks whose code it is that a call returns to, and remembers a library.
+/// Looks whose code it is that a call returns to, and remembers it but where it is
+/// CUDA's.
 fn look(call: usize) -> Option<Place> {
+    if let Some(library) = known(call) {
+        return Some(Place::Outside(library));
+    }
+    if let Some(binding) = binding(call) {
+        return Some(Place::Binding(binding));
+    }
     // A call returns behind itself, which may be in another library.
-    let path = &modules::around(call.wrapping_sub(1))?.path;
+    let module = modules::around(call.wrapping_sub(1))?;
+    let path = &*module.path;
     forget_old_epoch();
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     if name.starts_with(b"libcudart.so") || name.starts_with(b"libcuda.so") {
         return Some(Place::Cuda);
     }
-    let library = LIBRARIES.lock().number(path);
+    if packages::is_binding(path) || module.is_python && is_interpreter(path) {
+        store(call, LibraryId::UNKNOWN, OF_BINDING);
+        return Some(Place::Binding(Binding { call, own: None }));
+    }
+    let library = LIBRARIES.lock().number(packages::of_library(path));
     learn(call, library);
     Some(Place::Outside(library))
+}
+
+fn is_interpreter(path: &[u8]) -> bool {
+    if path.is_empty() {
+        if process::is_sandboxed() {
+            return false;
+        }
+        let program = std::env::current_exe().unwrap_or_default();
+        return packages::is_interpreter(program.as_os_str().as_bytes());
+    }
+    packages::is_interpreter(path)
 }
 
 /// Makes the table anew where another object was found to lie in the place of one.
@@ -172,8 +286,8 @@ fn forget_old_epoch() {
     }
 }
 
-/// The path of each library that asked, from number 1 on; the program's is that of
-/// its file.
+/// The path of each library or package that asked, from number 1 on; the program's is
+/// that of its file.
 pub(crate) fn paths() -> Vec<String> {
     let program = std::env::current_exe().unwrap_or_default();
     let book = LIBRARIES.lock();

@@ -154,6 +154,14 @@ pub(crate) fn started() -> Option<&'static Start> {
 /// The options in force, once the program has changed one.
 static CHANGED: RwLock<Option<Box<Loaded>>, Brief> = RwLock::new(None);
 
+/// Whether the program may have forbidden calls of the system that it does not make
+/// itself. What was so when this was asked first is remembered: later it may be forbidden
+/// to look.
+pub(crate) fn is_sandboxed() -> bool {
+    static IS_BEFORE: OnceLock<bool> = OnceLock::new();
+    started().is_some_and(Start::is_sandboxed) || *IS_BEFORE.get_or_init(sandbox::is_in_force_now)
+}
+
 /// Runs `read` on the options in force. It must be quick, and call nothing that
 /// could come back here.
 pub(crate) fn options<R>(read: impl FnOnce(&Loaded) -> R) -> R {

@@ -1,5 +1,5 @@
 //! Call stacks of the threads that ask for memory, for the options `stacks` and
-//! `oom_report:full`.
+//! `oom_report:full`; and whose Python code asks.
 //!
 //! The native places up to the first in a Python interpreter, then Python's, so
 //! that what a Python programmer knows comes after what the libraries made of it.
@@ -27,6 +27,7 @@ use vramalloc_core::recording::Place;
 use vramalloc_core::stats::{Frame, StackId, StackReport, Stacks};
 
 use crate::linker::unwind::{self, CodePlace, End};
+use crate::process;
 
 pub(crate) use table::Taken;
 
@@ -95,9 +96,13 @@ pub(crate) fn watch(settings: &Settings) -> Option<StackWatch> {
 /// Finds out what taking stacks needs to know of the linker, before the first is
 /// taken, if any will be.
 pub(crate) fn prepare() {
-    if crate::process::options(|loaded| asked_by(&loaded.settings)).is_some() {
+    if are_asked_for() {
         unwind::prepare();
     }
+}
+
+fn are_asked_for() -> bool {
+    process::options(|loaded| asked_by(&loaded.settings)).is_some()
 }
 
 /// The call stack of this thread, without our own places.
@@ -105,6 +110,22 @@ fn take() -> StackId {
     let mut captured = Captured::new();
     captured.fill();
     captured.number()
+}
+
+/// Passes the file of each place of Python of this thread to `visit`, the innermost
+/// first, as long as it returns true: a number that tells the file from others, and a way
+/// to read its name. `address`, of a call on this thread's stack, is in an interpreter.
+/// None where the places cannot be read.
+pub(crate) fn files_of_python(
+    address: usize,
+    visit: impl FnMut(u64, &dyn Fn() -> Option<String>) -> bool,
+) {
+    python::files(address, visit);
+}
+
+/// Whether places of Python are not read in this process, whatever comes.
+pub(crate) fn python_is_refused() -> bool {
+    python::is_refused()
 }
 
 /// Whether a request of this thread is in the sample.

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(change("limits", "2G", true), Err(Unchanged::Unknown));
         assert_eq!(change("limit", "2Q", true), Err(Unchanged::Unreadable));
         assert_eq!(change("limit", "2G", false), Err(Unchanged::Fixed));
-        let idle = change("expandable_segments", "True", true);
+        let idle = change("pinned_free_catch_all", "True", true);
         assert_eq!(idle, Err(Unchanged::Fixed));
         assert_eq!(changed, loaded);
         assert_eq!(loaded.value("limits"), None);

@@ -13,6 +13,12 @@ pub(super) const STRATEGIES: Names<StrategyKind> = &[
     ("passthrough", StrategyKind::Passthrough),
 ];
 
+/// The name of a strategy.
+pub(crate) fn strategy_name(kind: StrategyKind) -> &'static str {
+    let found = STRATEGIES.iter().find(|(_, named)| *named == kind);
+    found.map_or("", |(name, _)| name)
+}
+
 /// `free_sync`.
 pub(super) const FREE_SYNCS: Names<FreeSync> = &[
     ("deferred", FreeSync::Deferred),

@@ -19,6 +19,10 @@
 use crate::address::{Address, Bytes};
 use crate::error::Code;
 
+/// Reservations begin at multiples of this, or of the granule where that is more. No
+/// unit is larger, so units can lie at multiples of their size.
+pub const RESERVED_AT: Bytes = Bytes::mib(16);
+
 /// Memory of the device that was created in one call, by the driver's number.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Unit(pub u64);
@@ -46,7 +50,7 @@ pub trait Mapping {
         None
     }
 
-    /// Reserves addresses, without memory.
+    /// Reserves addresses, without memory, at a multiple of [`RESERVED_AT`].
     ///
     /// # Errors
     /// [`Code::OUT_OF_MEMORY`] where there are not so many, or whatever else the

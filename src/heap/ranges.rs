@@ -158,19 +158,19 @@ impl Ranges {
         }
     }
 
-    /// Whether a block of this size had better be the lower part of a free one, and not
-    /// the upper: where it ends lies between two units then, so that none is divided.
+    /// Whether a block of this size is the lower part of a free one, and not the upper:
+    /// in ranges it is, but where that would divide a unit and the other would not.
     #[inline(always)]
-    pub(crate) fn ends_better_low(&self, block: &Block, size: Bytes) -> bool {
-        !self.unit.is_zero() && self.lies_between(block, size)
+    pub(crate) fn cuts_low(&self, block: &Block, size: Bytes) -> bool {
+        !self.unit.is_zero() && self.cuts_low_in_range(block, size)
     }
 
     #[cold]
-    fn lies_between(&self, block: &Block, size: Bytes) -> bool {
+    fn cuts_low_in_range(&self, block: &Block, size: Bytes) -> bool {
         let low = block.address.checked_add(size);
         let high = block.address.checked_add(block.size.saturating_sub(size));
         let is_edge = |at: Option<Address>| at.is_some_and(|at| at.is_aligned(self.unit));
-        is_edge(low) && !is_edge(high)
+        is_edge(low) || !is_edge(high)
     }
 
     /// The size of a unit.
@@ -761,26 +761,13 @@ impl Heap {
         .collect()
     }
 
-    /// Whole units of a free block, up to so many: of the block with the fewest that has
-    /// enough, else of the one with the most. They lie at the end of the block at which
-    /// there is a hole already, if there is one.
+    /// The highest whole units of free blocks, up to so many of one block: what lies low
+    /// stays together.
     pub(crate) fn idle_part(&self, most: usize) -> Option<(BlockId, Span)> {
-        let need = self.ranges.bytes(most);
         let blocks = self.blocks_with_units();
-        let enough = blocks.iter().filter(|(_, whole)| whole.size >= need);
-        let chosen = enough
-            .min_by_key(|(_, whole)| whole.size)
-            .or_else(|| blocks.iter().max_by_key(|(_, whole)| whole.size));
-        let &(id, whole) = chosen?;
-        let size = whole.size.min(need);
-        let above = self.blocks.get(id).next.some();
-        let is_hole_above = above.is_some_and(|id| self.blocks.get(id).state == State::Hole);
-        let below = if is_hole_above {
-            whole.size.saturating_sub(size)
-        } else {
-            Bytes::ZERO
-        };
-        let address = whole.address.checked_add(below)?;
+        let &(id, whole) = blocks.iter().max_by_key(|(_, whole)| whole.address)?;
+        let size = whole.size.min(self.ranges.bytes(most));
+        let address = (whole.address).checked_add(whole.size.saturating_sub(size))?;
         Some((id, Span { address, size }))
     }
 

@@ -17,7 +17,7 @@ use super::{
     size_class_limit,
 };
 use crate::address::Bytes;
-use crate::config::{Effective, Loaded};
+use crate::config::{Effective, Loaded, StrategyKind, strategy_name};
 
 /// Version of the JSON's schema.
 pub const SCHEMA: u32 = 1;
@@ -37,6 +37,8 @@ pub struct ArenaReport {
     pub pageable: bool,
     /// Whether it is a lane: an arena that serves one stream.
     pub lane: bool,
+    /// The strategy that is in force; see `Arena::strategy_in_force`.
+    pub strategy: StrategyKind,
     /// The tag of its memory, of an arena of a region.
     pub region: Option<String>,
     /// Why its chunks are not packed, if they are not; see
@@ -272,6 +274,7 @@ fn arena(arena: &ArenaReport) -> Value {
         "device_name": arena.device_name,
         "device_total_bytes": arena.device_total.map(Bytes::get),
         "lane": arena.lane,
+        "strategy": strategy_name(arena.strategy),
         "region": arena.region,
         "packing": mode(arena.not_packed),
         "thread_cache": mode(arena.not_kept),

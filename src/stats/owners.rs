@@ -33,7 +33,7 @@ impl ElsewhereReport {
     }
 }
 
-/// What a library has of a device.
+/// What a library, or a package of Python, has of a device.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 struct Owned {
     bytes: Bytes,
@@ -42,7 +42,7 @@ struct Owned {
 }
 
 /// A list of what each library has of each device, who has most of a device first.
-/// `paths`: those of the libraries, from number 1 on.
+/// `paths`: those of the libraries and packages, from number 1 on.
 pub(super) fn owners<'a>(
     arenas: impl Iterator<Item = &'a ArenaReport>,
     families: &[FamilyReport],

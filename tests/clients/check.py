@@ -15,7 +15,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIBRARY = ROOT / "target" / "release" / "libvramalloc.so"
 SIMULATED = ROOT / "target" / "sim"
 RESULTS = ROOT / "target" / "clients" / "results"
-CLIENTS = ["bindings", "numba_arrays"]
+# Each with the name under which what it takes is counted: that of its own file, which
+# calls NVIDIA's bindings, and that of the package.
+CLIENTS = {"bindings": "bindings.py", "numba_arrays": "numba_cuda"}
 STRATEGIES = ["passthrough", "auto_growth", "naive_best_fit"]
 SECONDS = 300
 
@@ -53,7 +55,9 @@ class Run:
             self.status, self.output = f"none after {SECONDS} s", ""
             self.errors = (late.stderr or b"").decode(errors="replace")
         self.report = load(report)
-        self.totals = load(stats).get("totals", {}) if strategy else {}
+        told = load(stats) if strategy else {}
+        self.totals = told.get("totals", {})
+        self.owners = [each["owner"] for each in told.get("owners", [])]
 
     def calls(self, name):
         return self.report.get("calls", {}).get(name, 0)
@@ -98,6 +102,8 @@ def preloaded(client, strategy, bare):
     calls = run.calls("cuMemAlloc_v2")
     expected = calls >= served if strategy == "passthrough" else 0 < calls < served / 2
     check(f"{name}: allocations of the driver: {calls}", expected, f"{served} served")
+    asked = run.owners == [CLIENTS[client]]
+    check(f"{name}: who asked: {', '.join(map(str, run.owners))}", asked, CLIENTS[client])
 
 
 def early_reuse_is_seen():

@@ -34,7 +34,7 @@ struct Setting {
     lacks: &'static str,
 }
 
-const SETTINGS: [Setting; 5] = [
+const SETTINGS: [Setting; 6] = [
     Setting {
         kind: Kind::Dynamic,
         conf: "strategy:auto_growth",
@@ -59,6 +59,11 @@ const SETTINGS: [Setting; 5] = [
         kind: Kind::Driver,
         conf: "strategy:auto_growth,dedicated_min:4M",
         lacks: "cuCtxRecordEvent",
+    },
+    Setting {
+        kind: Kind::Static,
+        conf: "strategy:mapped",
+        lacks: "",
     },
 ];
 
@@ -188,7 +193,9 @@ fn damage(fault: &Fault, outcome: &Outcome, bare: &Outcome) -> Option<String> {
         return Some(format!("ended with {}: {}", outcome.code(), outcome.stderr));
     }
     // A program that cannot begin says why; that is its own.
-    let ours = |line: &&&str| line.starts_with("vramalloc") || line.contains("panic");
+    let told = |line: &&&str| line.contains("strategy:mapped is not possible");
+    let ours =
+        |line: &&&str| (line.starts_with("vramalloc") && !told(line)) || line.contains("panic");
     if let Some(line) = outcome.said().iter().find(ours) {
         return Some(format!("said {line}"));
     }

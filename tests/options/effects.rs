@@ -110,6 +110,16 @@ const SHOWN: &[(&str, &str, &str)] = &[
         "strategies_are_those_of_our_name",
     ),
     (
+        "use_virtual_memory_auto_growth",
+        "tests/preload/frameworks.rs",
+        "strategies_are_those_of_our_name",
+    ),
+    (
+        "expandable_segments",
+        "tests/preload/frameworks.rs",
+        "strategies_are_those_of_our_name",
+    ),
+    (
         "gpu_memory_limit_mb",
         "tests/preload/frameworks.rs",
         "limits_make_the_device_small",

@@ -46,7 +46,10 @@ fn strategy(name: &str, value: &str) -> &'static str {
     let stats = under("basics", name, value).stats();
     let totals = &stats["totals"];
     let reserved = &stats["arenas"][0]["reserved_bytes"]["peak"];
-    if totals["direct"] == totals["allocations"] {
+    let mapped = &stats["arenas"][0]["driver_calls"]["map"]["calls"];
+    if mapped.as_u64() > Some(0) {
+        "mapped"
+    } else if totals["direct"] == totals["allocations"] {
         "passthrough"
     } else if reserved.as_u64() > Some(1 << 30) {
         "naive_best_fit"
@@ -57,7 +60,7 @@ fn strategy(name: &str, value: &str) -> &'static str {
 
 #[test]
 fn strategies_are_those_of_our_name() {
-    for name in ["naive_best_fit", "auto_growth", "passthrough"] {
+    for name in ["naive_best_fit", "auto_growth", "mapped", "passthrough"] {
         assert_eq!(strategy("VRAMALLOC_STRATEGY", name), name);
     }
     let flag = "FLAGS_allocator_strategy";
@@ -66,6 +69,11 @@ fn strategies_are_those_of_our_name() {
     let system = "FLAGS_use_system_allocator";
     assert_eq!(strategy(system, "True"), "passthrough");
     assert_eq!(strategy(system, "False"), "auto_growth");
+    let mapped = "FLAGS_use_virtual_memory_auto_growth";
+    assert_eq!(strategy(mapped, "True"), "mapped");
+    assert_eq!(strategy(mapped, "False"), "auto_growth");
+    let conf = "PYTORCH_CUDA_ALLOC_CONF";
+    assert_eq!(strategy(conf, "expandable_segments:True"), "mapped");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Risk: the statistics name another library than the one that asked for memory, or
 //! lose bytes of one.
 
+mod python;
+
 use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;

@@ -5,6 +5,7 @@
  *   mapped fill     blocks of all sizes hold what is written to them
  *   mapped first    the same, where memory is first asked for during a capture
  *   mapped newcomer the same on a device that is first used during the capture
+ *   mapped closed   the same in a capture that forbids it, without the library
  *   mapped peers    another device is let in while blocks are there and in use, and
  *                   works on them and on later ones
  *   mapped asked    what the driver says of a block
@@ -62,12 +63,12 @@ static void fill(void) {
 }
 
 /* Memory of a device is first asked for during a capture of another, or of its own. */
-static void first_on(int device) {
+static void first_on(int device, int mode) {
     gpu_stream stream;
     gpu_graph graph;
     void *block;
     GPU(gpu_stream_create(&stream));
-    GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
+    GPU(gpu_capture_begin(stream, mode));
     GPU(gpu_set_device(device));
     GPU(gpu_malloc(&block, 3 << 20));
     GPU(gpu_set_device(0));
@@ -77,9 +78,11 @@ static void first_on(int device) {
     fill();
 }
 
-static void first(void) { first_on(0); }
+static void first(void) { first_on(0, GPU_CAPTURE_RELAXED); }
 
-static void newcomer(void) { first_on(1); }
+static void newcomer(void) { first_on(1, GPU_CAPTURE_RELAXED); }
+
+static void closed(void) { first_on(0, GPU_CAPTURE_GLOBAL); }
 
 /* The other device writes to every block. */
 static int written_by(int device, int value) {
@@ -228,8 +231,9 @@ int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"fill", fill},   {"first", first}, {"newcomer", newcomer}, {"peers", peers}, {"asked", asked},
-               {"given", given}, {"waits", waits}, {"ended", ended},
+    } all[] = {{"fill", fill},         {"first", first}, {"newcomer", newcomer},
+               {"closed", closed},     {"peers", peers}, {"asked", asked},
+               {"given", given},       {"waits", waits}, {"ended", ended},
                {"beside", beside}};
     for (size_t i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)
         if (!strcmp(argv[1], all[i].name)) {
@@ -237,6 +241,6 @@ int main(int argc, char **argv) {
             all[i].run();
             return 0;
         }
-    fprintf(stderr, "usage: mapped fill|first|newcomer|peers|asked|given|waits|ended|beside\n");
+    fprintf(stderr, "usage: mapped fill|first|newcomer|closed|peers|asked|given|waits|ended|beside\n");
     return 2;
 }

@@ -124,6 +124,9 @@ fn host_arenas_have_the_keys_of_all_arenas() {
         "lane",
         "memory_stats",
         "packing",
+        "pause",
+        "region",
+        "strategy",
         "thread_cache",
     ];
     let host = ["context", "flags", "host_memory_stats"];

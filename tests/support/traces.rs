@@ -1,4 +1,6 @@
-//! Reads the traces of `tests/traces`.
+//! Traces of allocations: those of `tests/traces`, which are read, and one that is made.
+
+mod dataframe;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -12,8 +14,12 @@ use crate::stage::root;
 /// allocation.
 pub type Event = (u64, Option<Bytes>);
 
-/// All events of a trace, in their order.
+/// All events of a trace, in their order: of a file, or of work on dataframes by the
+/// seed in a name as `dataframe.1`.
 pub fn events(name: &str) -> Vec<Event> {
+    if let Some(seed) = name.strip_prefix("dataframe.") {
+        return dataframe::events(seed.parse().unwrap());
+    }
     let path = root().join(format!("tests/traces/{name}.csv.gz"));
     let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let event = |line: String| {

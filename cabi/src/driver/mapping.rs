@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 
 use vramalloc_core::config::StrategyKind;
 use vramalloc_core::driver::PAGE;
-use vramalloc_core::driver::mapping::{Backup, Mapping, MappingTraits, Unit};
+use vramalloc_core::driver::mapping::{Backup, Mapping, MappingTraits, RESERVED_AT, Unit};
 use vramalloc_core::{Address, Bytes, Code};
 
 use crate::driver::context::Context;
@@ -61,6 +61,22 @@ fn properties(device: CUdevice, for_rdma: bool) -> UnitProperties {
         usage: 0,
         rest: [0; 4],
     }
+}
+
+/// Reserves addresses at a multiple of [`RESERVED_AT`] and of the granule.
+fn reserve_addresses(size: usize, granule: Bytes, at: &mut CUdeviceptr) -> CudaResult {
+    let aligned = granule.max(RESERVED_AT);
+    let Ok(alignment) = usize::try_from(aligned.get()) else {
+        return Code::INVALID_VALUE.get();
+    };
+    // SAFETY: writes the answer to a local's place.
+    let result = unsafe { real::cuMemAddressReserve(at, size, alignment, 0, 0) };
+    if result != 0 || Address::new(*at).is_aligned(aligned) {
+        return result;
+    }
+    // SAFETY: what the driver has just given. No unit could be placed there.
+    unsafe { real::cuMemAddressFree(std::mem::take(at), size) };
+    Code::NOT_SUPPORTED.get()
 }
 
 /// Creates memory; the caller's thread disturbs no capture.
@@ -149,12 +165,9 @@ impl Mapping for RealDriver {
     fn reserve(&self, size: Bytes) -> Result<Address, Code> {
         let (_, able) = self.able()?;
         leavings::tend();
-        let (length, granule) = (bytes(size)?, bytes(able.granule)?);
+        let length = bytes(size)?;
         let mut at: CUdeviceptr = 0;
-        Context::beside(|| {
-            // SAFETY: writes the answer to a local.
-            unsafe { real::cuMemAddressReserve(&raw mut at, length, granule, 0, 0) }
-        })?;
+        Context::beside(|| reserve_addresses(length, able.granule, &mut at))?;
         whose::took(Address::new(at), size, self.known());
         reserved::add(at, size.get());
         Ok(Address::new(at))

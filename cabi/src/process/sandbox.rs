@@ -3,7 +3,8 @@
 //! A filter may end the process at a call that the program itself never makes,
 //! so nothing is done then that can be left out. The filter of a container is
 //! no such thing: all its processes have it. Cost: two small files are read; a
-//! system call for [`has_begun`] and [`any`].
+//! system call for [`has_begun`] and [`any`], and for [`is_in_force_now`] where there
+//! is no filter.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,12 +14,26 @@ use super::text_of;
 /// stands for itself.
 static NONE_BEFORE: AtomicBool = AtomicBool::new(false);
 
-/// Whether this thread has more filters than its container gave it.
+/// Whether this thread has more filters than its container gave it. That there are none
+/// is remembered for [`has_begun`].
 pub(crate) fn is_in_force() -> bool {
-    // Where /proc is not there it cannot be known.
-    let own = filters("thread-self").unwrap_or(0);
+    let own = own_filters();
     NONE_BEFORE.store(own == 0, Ordering::Relaxed);
-    // The container's are those of its first process, which may be this one.
+    are_more_than_given(own)
+}
+
+/// The same, and nothing is remembered.
+pub(crate) fn is_in_force_now() -> bool {
+    any() && are_more_than_given(own_filters())
+}
+
+/// How many filters this thread has. Where /proc is not there it cannot be known.
+fn own_filters() -> u64 {
+    filters("thread-self").unwrap_or(0)
+}
+
+/// The container's are those of its first process, which may be this one.
+fn are_more_than_given(own: u64) -> bool {
     let given = || match std::process::id() {
         1 => 1,
         _ => filters("1").unwrap_or(0),

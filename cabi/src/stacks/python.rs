@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::linker::objects::tables::Tables;
 use crate::linker::unwind::modules::{self, Module};
+use crate::process;
 use crate::process::say::{Once, warn_once};
 
 use layout::{Layout, Version};
@@ -73,13 +74,19 @@ static INTERPRETER: OnceLock<Interpreter> = OnceLock::new();
 /// words of the table; whether there are any. `address` is in an interpreter.
 #[inline]
 pub(super) fn places(address: usize, push: impl FnMut(u64)) -> bool {
+    interpreter_at(address).is_some_and(|interpreter| read(interpreter, push))
+}
+
+/// The interpreter, if this address is in it.
+#[inline]
+fn interpreter_at(address: usize) -> Option<&'static Interpreter> {
     let interpreter = match INTERPRETER.get() {
         Some(interpreter) => interpreter,
         None => meet(address),
     };
     // Its code is on this stack, so it is loaded, unless that is another one's.
     let is_it = |module: &Module| module.range.contains(&address) && module.is_there();
-    interpreter.module.is_some_and(is_it) && read(interpreter, push)
+    interpreter.module.is_some_and(is_it).then_some(interpreter)
 }
 
 /// The same where no address is known to be in the interpreter.
@@ -87,6 +94,39 @@ pub(super) fn known_places(push: impl FnMut(u64)) -> bool {
     INTERPRETER.get().is_some_and(|interpreter| {
         let is_there = interpreter.module.is_some_and(modules::is_still_there);
         is_there && read(interpreter, push)
+    })
+}
+
+/// Passes the file of each place of Python of this thread to `visit`, as
+/// [`frames::each_file`]. `address` is in an interpreter. Without a word of what cannot be
+/// read, and without a call of the system's in a program that has forbidden some.
+pub(super) fn files(
+    address: usize,
+    mut visit: impl FnMut(u64, &dyn Fn() -> Option<String>) -> bool,
+) {
+    let is_right = |interpreter: &Interpreter| {
+        let reads = interpreter.reads.as_ref();
+        reads.is_ok_and(|reads| reads.checked.load(Ordering::Relaxed) == RIGHT)
+    };
+    if !INTERPRETER.get().is_some_and(is_right) && process::is_sandboxed() {
+        return;
+    }
+    let Some((reads, state)) = interpreter_at(address).and_then(ready) else {
+        return;
+    };
+    // SAFETY: as in `read`.
+    let memory = unsafe { Direct::new() };
+    frames::each_file(&memory, &reads.layout, &reads.types, state, |key, name| {
+        visit(key, &|| (!process::is_sandboxed()).then(name).flatten())
+    });
+}
+
+/// Whether places of Python are not read in this process, whatever comes.
+pub(super) fn is_refused() -> bool {
+    INTERPRETER.get().is_some_and(|interpreter| {
+        let reads = interpreter.reads.as_ref();
+        reads.is_ok_and(|reads| reads.checked.load(Ordering::Relaxed) == WRONG)
+            || interpreter.reads.is_err()
     })
 }
 
@@ -110,7 +150,11 @@ pub(super) fn told() -> (Option<String>, Option<String>) {
 
 const STRANGE: &str = "its memory is not as that version's should be";
 
+/// Says why call stacks have no places of Python, if somebody asked for those.
 fn say(version: Version, why: &str) {
+    if !super::are_asked_for() {
+        return;
+    }
     let text = format!("call stacks have no places of Python {version}: {why}");
     warn_once(Once::Python, &text);
 }
@@ -246,24 +290,25 @@ impl Reads {
     }
 }
 
+/// What reading takes, and the state of this thread, if it is to be read.
+#[inline]
+fn ready(interpreter: &'static Interpreter) -> Option<(&'static Reads, usize)> {
+    let reads = interpreter.reads.as_ref().ok()?;
+    let state = reads.thread_state()?;
+    // Relaxed: whoever sees it checked reads what is there in any case.
+    let is_right = match reads.checked.load(Ordering::Relaxed) {
+        RIGHT => true,
+        WRONG => false,
+        _ => check(interpreter, reads, state),
+    };
+    is_right.then_some((reads, state))
+}
+
 #[inline]
 fn read(interpreter: &'static Interpreter, push: impl FnMut(u64)) -> bool {
-    let Ok(reads) = &interpreter.reads else {
+    let Some((reads, state)) = ready(interpreter) else {
         return false;
     };
-    let Some(state) = reads.thread_state() else {
-        return false;
-    };
-    // Relaxed: whoever sees it checked reads what is there in any case.
-    match reads.checked.load(Ordering::Relaxed) {
-        RIGHT => {}
-        WRONG => return false,
-        _ => {
-            if !check(interpreter, reads, state) {
-                return false;
-            }
-        }
-    }
     // SAFETY: what was checked has the layout that is expected; the state is this
     // thread's, which is in a call of ours.
     let memory = unsafe { Direct::new() };

@@ -3,11 +3,12 @@
 
 use serde::Deserialize;
 
-/// What one library of the program holds of one device. Older libraries do not tell.
+/// What one library of the program, or code of Python, holds of one device. Older
+/// libraries do not tell.
 #[derive(Deserialize)]
 pub(super) struct Owned {
     pub(super) device: u64,
-    /// Its file's name; `None`: not known.
+    /// The name of its file, or of its package; `None`: not known.
     owner: Option<String>,
     #[serde(default)]
     pub(super) bytes: u64,
@@ -17,8 +18,8 @@ pub(super) struct Owned {
     pub(super) past_pool_bytes: u64,
 }
 
-/// What users call libraries, by how their files' names begin.
-const NAMES: [(&str, &str); 21] = [
+/// What users call libraries, by how the names of their files or packages begin.
+const NAMES: [(&str, &str); 24] = [
     ("libc10_cuda", "PyTorch"),
     ("libtorch", "PyTorch"),
     ("libnccl", "NCCL"),
@@ -39,9 +40,15 @@ const NAMES: [(&str, &str); 21] = [
     ("libggml", "llama.cpp"),
     ("librmm", "RMM"),
     ("libfaiss", "faiss"),
-    // What Python calls by ctypes, as numba does, returns there.
+    ("cupy", "CuPy"),
+    ("numba", "Numba"),
+    // What Python calls by ctypes returns there; whose code it was is not known.
     ("libffi", "Python (ctypes)"),
+    ("_ctypes", "Python (ctypes)"),
 ];
+
+/// How files of Python end: they are the program's, whatever they are called.
+const PYTHON: &str = ".py";
 
 impl Owned {
     /// What a user calls it.
@@ -49,7 +56,8 @@ impl Owned {
         let Some(owner) = &self.owner else {
             return "not known";
         };
-        let known = NAMES.iter().find(|(start, _)| owner.starts_with(start));
+        let mut names = NAMES.iter().filter(|_| !owner.ends_with(PYTHON));
+        let known = names.find(|(start, _)| owner.starts_with(start));
         known.map_or(owner, |&(_, name)| name)
     }
 }
@@ -71,6 +79,9 @@ mod tests {
             ("libc10_cuda.so", "PyTorch"),
             ("libcublasLt.so.12", "cuBLAS"),
             ("libmine.so", "libmine.so"),
+            ("cupy_backends", "CuPy"),
+            ("numba_cuda", "Numba"),
+            ("numba_test.py", "numba_test.py"),
             ("others", "others"),
         ] {
             assert_eq!(owned(Some(file)).called(), name);

@@ -18,8 +18,8 @@ const READ_MEBIBYTES: fn(&mut Settings, &str) -> Reading =
     |_, text| kept(mebibytes(text).is_some());
 
 // Reasons that several rows share.
-const MAPPED: &str = "chunks are ordinary device memory, because mapped memory cannot be shared by \
-                      cudaIpcGetMemHandle; idle chunks go back to the driver as a whole";
+const RANGES: &str = "under strategy:mapped a range has as many addresses as its device has memory, \
+                      and another is reserved where that is not enough";
 const ASYNC: &str = "the arena serves every request: the stream of a request is not known below \
                      the framework, and memory of CUDA's own pool cannot be shared by \
                      cudaIpcGetMemHandle";
@@ -47,19 +47,9 @@ pub(super) const ROWS: &[OptionRow] = &[
         ..BLANK
     },
     OptionRow {
-        key: "expandable_segments",
-        torch: Torch::Keys(&["expandable_segments"]),
-        role: Role::NoEffect(MAPPED),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "PyTorch: whether segments grow in a range of mapped memory.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
         key: "expandable_segments_reserve",
         torch: Torch::Keys(&["expandable_segments_reserve"]),
-        role: Role::NoEffect(MAPPED),
+        role: Role::NoEffect(RANGES),
         kind: "number or GiB",
         accepted: "a number above 0, alone or with a G",
         help: "PyTorch: how many addresses a growing segment reserves.",
@@ -69,7 +59,7 @@ pub(super) const ROWS: &[OptionRow] = &[
     OptionRow {
         key: "expandable_segments_reserve_by_class",
         torch: Torch::Keys(&["expandable_segments_reserve_by_class"]),
-        role: Role::NoEffect(MAPPED),
+        role: Role::NoEffect(RANGES),
         kind: "list",
         accepted: "a list [name:value,...] of values above 0, alone or with a G",
         help: "PyTorch: the same for classes of streams.",
@@ -109,16 +99,6 @@ pub(super) const ROWS: &[OptionRow] = &[
         kind: BOOLEAN,
         accepted: BOOLEANS,
         help: "Paddle: whether a block remembers the streams that use it.",
-        read: READ_BOOLEAN,
-        ..BLANK
-    },
-    OptionRow {
-        key: "use_virtual_memory_auto_growth",
-        paddle: Some("FLAGS_use_virtual_memory_auto_growth"),
-        role: Role::NoEffect(MAPPED),
-        kind: BOOLEAN,
-        accepted: BOOLEANS,
-        help: "Paddle: whether the pool grows in one range of mapped memory.",
         read: READ_BOOLEAN,
         ..BLANK
     },

@@ -178,8 +178,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| name_of(ON_OFF, &s.owners)),
         kind: "choice",
         accepted: "on, off",
-        help: "Whether the statistics tell which library of the program has how much, by the \
-               calls that ask for memory; x86-64 only.",
+        help: "Whether the statistics tell which library of the program, or which package of \
+               its Python code, has how much, by the calls that ask for memory; x86-64 only.",
         read: |s, text| set(&mut s.owners, named(ON_OFF, text)),
         ..BLANK
     },

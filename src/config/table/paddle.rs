@@ -50,6 +50,19 @@ pub(super) const ROWS: &[OptionRow] = &[
         ..BLANK
     },
     OptionRow {
+        key: "use_virtual_memory_auto_growth",
+        paddle: Some("FLAGS_use_virtual_memory_auto_growth"),
+        role: Role::Sets("strategy"),
+        kind: BOOLEAN,
+        accepted: BOOLEANS,
+        help: "Paddle's switch: True is strategy mapped; False leaves the strategy as it is.",
+        read: |s, text| match boolean(text) {
+            Some(true) => set(&mut s.config.strategy, Some(StrategyKind::Mapped)),
+            other => kept(other.is_some()),
+        },
+        ..BLANK
+    },
+    OptionRow {
         key: "fraction_of_gpu_memory_to_use",
         paddle: Some("FLAGS_fraction_of_gpu_memory_to_use"),
         role: Role::Own(|s| s.config.chunk_fraction.to_string()),

@@ -6,8 +6,10 @@ use super::super::value::{
     NONE, fraction, mebibytes_or_none, optional_mebibytes, power_of_two, show_mebibytes,
     show_mebibytes_or_none, show_number_or_none,
 };
-use super::super::{DeviceShare, Settings};
-use super::{BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, MEBIBYTES_OR_NONE, OptionRow, Role, Torch, set};
+use super::super::{DeviceShare, Settings, StrategyKind};
+use super::{
+    BLANK, BOOLEAN, BOOLEANS, MEBIBYTES, MEBIBYTES_OR_NONE, OptionRow, Role, Torch, kept, set,
+};
 use crate::address::Bytes;
 
 /// The chunk that PyTorch takes for a request between 1 MiB and 10 MiB by
@@ -211,6 +213,19 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: MEBIBYTES_OR_NONE,
         help: "Freed page-locked memory above this size goes back to CUDA; none: all is kept.",
         read: |s, text| set(&mut s.pinned.max_cached, mebibytes_or_none(text)),
+        ..BLANK
+    },
+    OptionRow {
+        key: "expandable_segments",
+        torch: Torch::Keys(&["expandable_segments"]),
+        role: Role::Sets("strategy"),
+        kind: BOOLEAN,
+        accepted: BOOLEANS,
+        help: "PyTorch's switch: True is strategy mapped; False leaves the strategy as it is.",
+        read: |s, text| match boolean(text) {
+            Some(true) => set(&mut s.config.strategy, Some(StrategyKind::Mapped)),
+            other => kept(other.is_some()),
+        },
         ..BLANK
     },
     OptionRow {

@@ -3,8 +3,9 @@
 //! A slab is a chunk of one unit inside a block of a range. It is made of a free unit,
 //! and once it is empty its unit is a free part of the range again: neither calls the
 //! driver. So a program whose small blocks and whose large ones are many at different
-//! times moves no unit between the two. Slabs are made at the lowest free addresses, so
-//! that those which stay lie together.
+//! times moves no unit between the two. A slab is made at the start of the
+//! highest free block and large blocks are cut from below, so that slabs which stay
+//! hardly divide the rest.
 //!
 //! Owns which block of a range each slab lies in. Invariant: that block is in no index,
 //! and has memory throughout; the slab's own blocks tile it. Cost: to make one takes a
@@ -22,7 +23,7 @@ impl Heap {
     /// Makes a slab of a free unit, if there is one: its one free block.
     pub(crate) fn carve_slab(&mut self) -> Option<(BlockId, Splits)> {
         let blocks = self.blocks_with_units();
-        let (id, whole) = blocks.into_iter().min_by_key(|(_, whole)| whole.address)?;
+        let (id, whole) = blocks.into_iter().max_by_key(|(_, whole)| whole.address)?;
         let span = Span {
             address: whole.address,
             size: self.ranges.unit(),

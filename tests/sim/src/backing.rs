@@ -262,10 +262,15 @@ fn reserve_at(place: u64, size: u64) -> Option<u64> {
     (start != libc::MAP_FAILED).then_some(start as u64)
 }
 
+/// Aligned so, and no better: who needs more has to ask for it.
 fn reserve_aligned(size: u64, alignment: u64) -> Result<u64, Code> {
-    let all = size.checked_add(alignment).ok_or(Code::OUT_OF_MEMORY)?;
+    let all = (alignment.checked_mul(2)).and_then(|twice| size.checked_add(twice));
+    let all = all.ok_or(Code::OUT_OF_MEMORY)?;
     let reserved = reserve(all)?;
-    let start = reserved.next_multiple_of(alignment);
+    let mut start = reserved.next_multiple_of(alignment);
+    if start.is_multiple_of(2 * alignment) {
+        start += alignment;
+    }
     unreserve(reserved, start - reserved);
     unreserve(start + size, reserved + all - start - size);
     Ok(start)

@@ -48,7 +48,7 @@
 //! 5. `entry`: how a call begins and ends.
 //! 6. `init`, `device`, `context`, `green`, `settings`, `errors`,
 //!    `stream`, `event`, `capture`, `graph`, `graph_memory`, `memory`,
-//!    `host`, `pool`, `pool_attributes`, `virtual_memory`, `managed`,
+//!    `host`, `pool`, `pool_attributes`, `virtual_memory`, `shareable`, `managed`,
 //!    `array`, `copy`, `array_copy`, `memset`, `pointer`, `ipc`, `module`,
 //!    `launch`, `export_table`: the functions, by theme. They are methods
 //!    of `Machine` and of a call, and may call each other's, in circles
@@ -98,6 +98,7 @@ mod pool_attributes;
 mod ptx;
 mod report;
 mod settings;
+mod shareable;
 mod state;
 mod stream;
 mod table;

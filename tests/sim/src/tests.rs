@@ -41,6 +41,7 @@ use crate::pointer::*;
 use crate::pool::*;
 use crate::pool_attributes::*;
 use crate::report::*;
+use crate::shareable::*;
 use crate::state::{Access, AllocationProps, Location, MemHandle, Shape, Shape2D};
 use crate::stream::*;
 use crate::table::look_up::*;

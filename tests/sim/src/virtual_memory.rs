@@ -10,12 +10,11 @@
 //! mappings of the host per mapping.
 
 use std::collections::BTreeMap;
-use std::os::fd::IntoRawFd;
 
 use vramalloc_core::{Address, Bytes, Code};
 use vramalloc_model::{Allocation, Family, Holds, Violation};
 
-use crate::descriptor::{self, Notice, POSIX};
+use crate::descriptor::POSIX;
 use crate::entry::{Call, driver};
 use crate::env;
 use crate::ffi::{Done, Handle, In, Out, code};
@@ -24,9 +23,6 @@ use crate::state::{
     Access, AllocationProps, Context, IN_DEVICE, Kind, Location, Mapping, ON_DEVICE, ON_HOST,
     ON_HOST_NODE, PAGE, PINNED, Physical,
 };
-
-/// What a descriptor of physical memory says that it is.
-const MEMORY: u64 = 2;
 
 /// The only kinds of handles that there are, besides POSIX descriptors.
 const FABRIC: u32 = 8;
@@ -38,9 +34,6 @@ const UNKNOWN: Code = code(999);
 
 /// Which of a memory's flags says that other hardware may use it.
 const FOR_RDMA: usize = 1;
-
-/// The kind of a handle to addresses: a descriptor of `dma-buf`.
-const DMA_BUFFER: u32 = 1;
 
 impl Machine {
     /// Ends physical memory that has neither references nor mappings.
@@ -77,7 +70,7 @@ impl Machine {
     }
 
     /// Whether other hardware may use what is mapped here.
-    fn is_for_rdma(&self, start: u64) -> bool {
+    pub(crate) fn is_for_rdma(&self, start: u64) -> bool {
         let mapping = self.mappings.get(&start);
         let memory = mapping.and_then(|m| self.physicals.get(m.memory));
         memory.is_some_and(|m| m.props.flags[FOR_RDMA] != 0)
@@ -150,7 +143,7 @@ impl Call<'_> {
     }
 
     /// The device of a location, if it is one; `None` for the host.
-    fn location(&self, location: Location) -> Result<Option<u32>, Code> {
+    pub(crate) fn location(&self, location: Location) -> Result<Option<u32>, Code> {
         match location.kind {
             ON_DEVICE => self.device(location.id).map(Some),
             // The low byte is the device, the next one its part.
@@ -235,7 +228,7 @@ impl Call<'_> {
     }
 
     /// Physical memory that can still be named by its handle.
-    fn physical(&mut self, handle: Handle) -> Result<&mut Physical, Code> {
+    pub(crate) fn physical(&mut self, handle: Handle) -> Result<&mut Physical, Code> {
         let memory = self.sim.physicals.get_mut(handle);
         let memory = memory.filter(|m| m.references > 0);
         memory.ok_or(Code::INVALID_VALUE)
@@ -344,95 +337,6 @@ impl Call<'_> {
             None => mapping.host_access,
         })
     }
-
-    fn export_physical(&mut self, to: &Out<i32>, handle: Handle, sort: u32, flags: u64) -> Done {
-        to.required()?;
-        let memory = self.physical(handle)?;
-        if sort != POSIX || memory.props.handles & sort == 0 || flags != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
-        let notice = Notice {
-            what: MEMORY,
-            process: u64::from(std::process::id()),
-            file: descriptor::word(&memory.file),
-            offset: memory.offset,
-            size: memory.size,
-            device: memory.device.map_or(u64::MAX, u64::from),
-            handle,
-        };
-        to.set(notice.issue()?)
-    }
-
-    /// A descriptor for other hardware of addresses that lie in one allocation.
-    fn export_addresses(
-        &self,
-        to: &Out<i32>,
-        start: u64,
-        size: u64,
-        sort: u32,
-        flags: u64,
-    ) -> Done {
-        to.required()?;
-        let whole = |n: u64| n.is_multiple_of(PAGE);
-        if sort != DMA_BUFFER || flags != 0 || size == 0 || !whole(start) || !whole(size) {
-            return Err(Code::INVALID_VALUE);
-        }
-        let found = self.sim.model.find(Address::new(start));
-        let found = found.ok_or(Code::INVALID_VALUE)?;
-        let end = start.saturating_add(size);
-        if end > found.base.get() + found.size.get() {
-            return Err(Code::INVALID_VALUE);
-        }
-        let file = match self.sim.mapping_at(start) {
-            Some((at, _)) if !self.sim.is_for_rdma(at) => return Err(Code::NOT_SUPPORTED),
-            Some((_, mapping)) => self.sim.physicals.get(mapping.memory).map(|m| m.file),
-            None => self.sim.backing.file_at(start).map(|(file, _)| file),
-        };
-        let file = file.ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: the file of a device, or of a memory; the copy is the caller's.
-        let copy = unsafe { libc::fcntl(file, libc::F_DUPFD_CLOEXEC, 0) };
-        if copy < 0 {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        to.set(copy)
-    }
-
-    fn import_physical(&mut self, to: &Out<Handle>, handle: u64, sort: u32) -> Done {
-        to.required()?;
-        if sort != POSIX {
-            return Err(Code::INVALID_VALUE);
-        }
-        let notice = Notice::read(descriptor::from_argument(handle)?);
-        let notice = notice.filter(|n| n.what == MEMORY);
-        let notice = notice.ok_or(Code::INVALID_VALUE)?;
-        if notice.process == u64::from(std::process::id()) {
-            self.physical(notice.handle)?.references += 1;
-            return to.set(notice.handle);
-        }
-        let device = u32::try_from(notice.device).ok();
-        let location = Location {
-            kind: device.map_or(ON_HOST_NODE, |_| ON_DEVICE),
-            id: device.and_then(|d| i32::try_from(d).ok()).unwrap_or(0),
-        };
-        self.location(location)?;
-        let file = notice.open().ok_or(Code::INVALID_VALUE)?;
-        to.set(self.sim.physicals.insert(Physical {
-            size: notice.size,
-            props: AllocationProps {
-                kind: PINNED,
-                handles: POSIX,
-                location,
-                security: 0,
-                flags: [0; 8],
-            },
-            device,
-            file: file.into_raw_fd(),
-            offset: notice.offset,
-            span: None,
-            references: 1,
-            mappings: 0,
-        }))
-    }
 }
 
 driver! {
@@ -504,12 +408,6 @@ driver! {
         to.set(call.granularity())
     }
 
-    fn cuMemGetHandleForAddressRange(
-        call, to: Out<i32>, start: u64, size: u64, sort: u32, flags: u64,
-    ) {
-        call.export_addresses(&to, start, size, sort, flags)
-    }
-
     fn cuMemGetAllocationPropertiesFromHandle(
         call, to: Out<AllocationProps>, handle: Handle,
     ) {
@@ -524,15 +422,5 @@ driver! {
             memory.references += 1;
         }
         to.set(handle)
-    }
-
-    fn cuMemExportToShareableHandle(
-        call, to: Out<i32>, handle: Handle, sort: u32, flags: u64,
-    ) {
-        call.export_physical(&to, handle, sort, flags)
-    }
-
-    fn cuMemImportFromShareableHandle(call, to: Out<Handle>, handle: u64, sort: u32) {
-        call.import_physical(&to, handle, sort)
     }
 }

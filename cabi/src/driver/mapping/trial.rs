@@ -17,9 +17,9 @@ use std::time::Duration;
 use vramalloc_core::driver::ask_until;
 use vramalloc_core::{Bytes, Code};
 
-use super::{Able, create, granule_of, let_in};
+use super::{Able, create, granule_of, let_in, reserve_addresses};
 use crate::driver::capture;
-use crate::driver::context::Context;
+use crate::driver::context::{Context, lasts};
 use crate::driver::devices::Device;
 use crate::process::say::{Once, warn_once};
 use crate::real;
@@ -56,6 +56,8 @@ pub(super) enum Obstacle {
     Untimely,
     /// The work did not end in time.
     Slow,
+    /// An earlier launch has ended all work of the context.
+    Broken,
     /// This call failed.
     Failed(&'static str, Code),
 }
@@ -65,11 +67,14 @@ impl Obstacle {
     pub(super) fn lasts(&self) -> bool {
         !matches!(
             self,
-            Obstacle::Untimely | Obstacle::Slow | Obstacle::Failed(_, Code::OUT_OF_MEMORY)
+            Obstacle::Untimely
+                | Obstacle::Slow
+                | Obstacle::Broken
+                | Obstacle::Failed(_, Code::OUT_OF_MEMORY)
         )
     }
 
-    /// Tells the user.
+    /// Tells the user; nothing where that is no news.
     pub(super) fn say(self, device: &Device) {
         let why = match self {
             Obstacle::Absent => "the device has no virtual memory".to_owned(),
@@ -78,6 +83,7 @@ impl Obstacle {
                 "a stream captured a graph, or the context ended, when memory was first asked for"
                     .to_owned()
             }
+            Obstacle::Broken => return,
             Obstacle::Slow => "the device did not end the work of a trial".to_owned(),
             Obstacle::Failed(call, code) => format!("{call} answers {}", name(code)),
         };
@@ -158,7 +164,15 @@ fn granule(device: CUdevice) -> Result<Bytes, Obstacle> {
 }
 
 fn checked(call: &'static str, result: CudaResult) -> Result<(), Obstacle> {
-    Code::check(result).map_err(|code| Obstacle::Failed(call, code))
+    Code::check(result).map_err(|code| failed(call, code))
+}
+
+fn failed(call: &'static str, code: Code) -> Obstacle {
+    if lasts(code) {
+        Obstacle::Broken
+    } else {
+        Obstacle::Failed(call, code)
+    }
 }
 
 /// The addresses and the memory of a trial. What is left of them when it is dropped
@@ -203,8 +217,7 @@ impl Pages {
             is_in_use: false,
         };
         let all = UNITS * size;
-        // SAFETY: writes the answer to a field.
-        let reserved = unsafe { real::cuMemAddressReserve(&raw mut pages.at, all, size, 0, 0) };
+        let reserved = reserve_addresses(all, granule, &mut pages.at);
         checked("cuMemAddressReserve", reserved)?;
         for number in 0..UNITS {
             let mut unit: MemHandle = 0;
@@ -259,7 +272,7 @@ impl Pages {
             };
             Ok(is_done)
         });
-        asked.map_err(|code| Obstacle::Failed("cuMemsetD8Async", code))?;
+        asked.map_err(|code| failed("cuMemsetD8Async", code))?;
         self.is_in_use = !is_done;
         is_done.then_some(()).ok_or(Obstacle::Slow)
     }

@@ -36,7 +36,7 @@ pub(crate) struct Module {
     /// Where its tables for unwinding begin, and what can be read from there on.
     pub(super) unwind: Option<Range<usize>>,
     /// Whether it is a Python interpreter.
-    pub(super) is_python: bool,
+    pub(crate) is_python: bool,
     dynamic: usize,
     /// What tells it from another that begins in its place.
     mark: Mark,

@@ -52,6 +52,7 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
         device_name: pool.device.name.clone(),
         device_total: pool.device.total,
         lane: pool.is_lane(),
+        strategy: pool.arena.strategy_in_force(),
         region: pool.tag().map(|tag| tag.to_string_lossy().into_owned()),
         not_packed: pool.arena.not_packed(),
         not_kept: pool.arena.not_kept(),

@@ -79,6 +79,25 @@ pub(super) fn each(
     count > 0
 }
 
+/// Passes the file of each place to `visit`, the innermost first, as long as it returns
+/// true: what tells it from others, and a way to read its name. Ends where anything is
+/// strange.
+pub(super) fn each_file(
+    memory: &impl Memory,
+    layout: &Layout,
+    types: &Types,
+    state: usize,
+    mut visit: impl FnMut(u64, &dyn Fn() -> Option<String>) -> bool,
+) {
+    let mut count = 0;
+    let _is_whole = walk(memory, layout, types, state, |look| {
+        count += 1;
+        let [file, _] = look.texts;
+        let key = table::product(look.file as u64, file);
+        Some(visit(key, &|| text(layout, look.file)) && count < MOST_PYTHON)
+    });
+}
+
 /// Passes each frame to `visit`, as long as it returns true; none where anything is
 /// strange, or it returns that.
 #[inline(always)]

@@ -29,6 +29,7 @@ use crate::pointer::*;
 use crate::pool::*;
 use crate::pool_attributes::*;
 use crate::settings::*;
+use crate::shareable::*;
 use crate::stream::*;
 use crate::virtual_memory::*;
 

@@ -39,6 +39,7 @@ mod release;
 mod retire;
 mod shortage;
 mod state;
+mod units;
 
 use std::sync::Arc;
 use std::time::Duration;

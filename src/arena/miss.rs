@@ -184,6 +184,17 @@ impl<D: Driver> Arena<D> {
 
     /// Both under one lock: between two, another thread may have grown, and
     /// this one would take a chunk that it no longer needs.
+    /// Waits for the turn to grow.
+    pub(super) fn enter_growth(&self) -> GrowGuard<'_, D> {
+        let mut patience = Patience::new();
+        loop {
+            if let Some(guard) = self.try_enter_growth() {
+                return guard;
+            }
+            patience.pause();
+        }
+    }
+
     /// The turn to grow, if nobody has it.
     pub(super) fn try_enter_growth(&self) -> Option<GrowGuard<'_, D>> {
         let mut state = self.state.lock();

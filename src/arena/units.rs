@@ -1,0 +1,385 @@
+//! Units between the driver and the heap: created, mapped, unmapped and given back.
+//!
+//! Invariant: what a thread has in its hands the heap has claimed for it, and counts as
+//! reserved; where the context ends meanwhile, the thread gives it back itself. A call
+//! that fails leaves a unit mapped, or mapped nowhere, or, where it cannot be unmapped
+//! without having been admitted, out of reach until the context ends. Cost: a call of
+//! the driver for each unit that is created, mapped or released, and one for each run
+//! that is admitted or unmapped.
+
+use crate::address::{Address, Bytes};
+use crate::arena::Arena;
+use crate::arena::mapped::Making;
+use crate::arena::state::ArenaState;
+use crate::driver::Driver;
+use crate::driver::mapping::{Mapping, Unit};
+use crate::error::{AllocError, Code};
+use crate::heap::Span;
+use crate::heap::ranges::{Claim, Remains, Run};
+use crate::recording::Mark;
+use crate::stats::StackId;
+use crate::strategy::Pool;
+
+impl<D: Driver> Arena<D> {
+    /// Gives every device that may use the memory access to all of it, after one was
+    /// added.
+    pub fn admit_all(&self) {
+        // What is being mapped was admitted without it: not before that is in the heap.
+        let _turn = self.enter_growth();
+        let runs = self.state.lock().heap.all_mapped();
+        let unit = self.state.lock().heap.ranges.unit();
+        for run in runs {
+            let size = Bytes::new(unit.get() * run.units.len() as u64);
+            if self.driver.admit(run.at, size).is_ok() {
+                continue;
+            }
+            // A part of it may be on its way elsewhere.
+            for n in 0..run.units.len() as u64 {
+                if let Some(at) = run.at.checked_add(Bytes::new(n * unit.get())) {
+                    let _unmapped = self.driver.admit(at, unit);
+                }
+            }
+        }
+    }
+
+    /// The program may have given these bytes to others, by a handle of the memory
+    /// behind them.
+    pub fn note_exported(&self, address: Address, size: Bytes) {
+        let mut state = self.state.lock();
+        let Some((_, located)) = state.heap.locate(address) else {
+            return;
+        };
+        if located.is_mapped {
+            state.heap.note_exported(Span { address, size });
+        }
+    }
+
+    /// Takes units from the driver, up to so many.
+    pub(super) fn create_units(&self, most: usize, making: &mut Making) {
+        let unit = self.state.lock().heap.ranges.unit();
+        for _ in 0..most {
+            let Some(mut asked) = self.quota.ask(unit) else {
+                making.short = Some(AllocError::Limit);
+                return;
+            };
+            let created = match self.driver.create(unit) {
+                Ok(created) => created,
+                Err(code) => {
+                    let (size, code_number) = (unit, code.get());
+                    self.tell(&Mark::Refused {
+                        size,
+                        code: code_number,
+                    });
+                    making.short = Some(AllocError::Driver(code));
+                    return;
+                }
+            };
+            let mut state = self.state.lock();
+            if state.retired {
+                drop(state);
+                let _lost = self.driver.release(created);
+                return;
+            }
+            asked.got(unit);
+            state.counters.units_taken(1, unit);
+            state.heap.ranges.hold(1);
+            making.units.push(created);
+        }
+    }
+
+    /// Takes whole units of free blocks, up to so many.
+    pub(super) fn steal(&self, most: usize, making: &mut Making) {
+        let mut left = most;
+        while left > 0 && self.driver.may_fence() {
+            let Some(claim) = self.state.lock().claim_idle(left) else {
+                return;
+            };
+            let Ok(units) = self.unmap_claim(&claim) else {
+                return;
+            };
+            left -= units.len().min(left);
+            making.units.extend(units);
+        }
+    }
+
+    /// Unmaps a claim of whole units; they are in the caller's hands then.
+    ///
+    /// # Errors
+    /// Where nothing more should be unmapped now. What the driver did unmap is
+    /// mapped nowhere.
+    pub(super) fn unmap_claim(&self, claim: &Claim) -> Result<Vec<Unit>, Code> {
+        let runs = self.state.lock().heap.mapped_runs(claim);
+        let mut failed = None;
+        let mut units = Vec::new();
+        for run in runs {
+            let (gone, stays) = match failed {
+                None => self.unmap_run(run, &mut failed),
+                Some(_) => (None, Some(run)),
+            };
+            let mut state = self.state.lock();
+            if state.retired {
+                drop(state);
+                self.forget_units(gone.into_iter().chain(stays));
+                continue;
+            }
+            if let Some(stays) = stays {
+                state.heap.stays(claim, &stays);
+            }
+            if let Some(gone) = gone {
+                state.displaced(claim, &gone);
+                units.extend(gone.units);
+            }
+        }
+        let mut state = self.state.lock();
+        if state.retired {
+            return Err(Code::INVALID_CONTEXT);
+        }
+        state.end_claim(claim);
+        match failed {
+            None => Ok(units),
+            Some(code) => {
+                state.heap.ranges.put_loose(units);
+                Err(code)
+            }
+        }
+    }
+
+    /// Unmaps a run; what was, and what could not be.
+    pub(super) fn unmap_run(
+        &self,
+        run: Run,
+        failed: &mut Option<Code>,
+    ) -> (Option<Run>, Option<Run>) {
+        let unit = self.unit_size();
+        let runs = self.mapping().is_some_and(|traits| traits.unmaps_runs);
+        let step = if runs { run.units.len() } else { 1 };
+        let mut done = 0;
+        while done < run.units.len() {
+            let at = run.at.checked_add(Bytes::new(unit.get() * done as u64));
+            let size = Bytes::new(unit.get() * step as u64);
+            match self.driver.unmap(at.unwrap_or(run.at), size) {
+                Ok(()) => done += step,
+                Err(code) => {
+                    *failed = Some(code);
+                    break;
+                }
+            }
+        }
+        run.split_at(done, unit)
+    }
+
+    /// Maps the units to the places of the window that have none, and gives devices
+    /// access to them.
+    pub(super) fn map_units(&self, stack: StackId, making: &mut Making) -> Result<(), AllocError> {
+        let holes = self.state.lock().heap.missing(&making.claim);
+        let unit = self.state.lock().heap.ranges.unit();
+        for hole in holes {
+            let count = usize::try_from(hole.size.get() / unit.get()).unwrap_or(0);
+            let rest = making.units.split_off(count.min(making.units.len()));
+            let run = Run {
+                at: hole.address,
+                units: std::mem::replace(&mut making.units, rest),
+            };
+            self.map_run(&run, unit, making)?;
+            let mut state = self.state.lock();
+            if state.retired {
+                drop(state);
+                let _failed = self.driver.unmap(run.at, hole.size);
+                self.forget_units([Run {
+                    at: run.at,
+                    units: run.units,
+                }]);
+                return Err(AllocError::Driver(Code::INVALID_CONTEXT));
+            }
+            state.placed(&making.claim, run, stack);
+        }
+        Ok(())
+    }
+
+    /// Maps a run and admits it; where that fails, nothing of it is mapped, and its
+    /// units are in the caller's hands again.
+    pub(super) fn map_run(
+        &self,
+        run: &Run,
+        unit: Bytes,
+        making: &mut Making,
+    ) -> Result<(), AllocError> {
+        let size = |units: usize| Bytes::new(unit.get() * units as u64);
+        let mut mapped = 0;
+        let mut failed = None;
+        for one in &run.units {
+            let at = run.at.checked_add(size(mapped)).unwrap_or(run.at);
+            if let Err(code) = self.driver.map(at, unit, *one) {
+                failed = Some(code);
+                break;
+            }
+            mapped += 1;
+        }
+        if failed.is_none() {
+            failed = self.driver.admit(run.at, size(mapped)).err();
+        }
+        let Some(code) = failed else {
+            return Ok(());
+        };
+        // Nobody has touched it: it can go whatever the device does.
+        let mut kept = run.units.clone();
+        for n in (0..mapped).rev() {
+            let at = run.at.checked_add(size(n)).unwrap_or(run.at);
+            if self.driver.unmap(at, unit).is_err() {
+                // It stays there, out of reach, until the context ends.
+                let mut state = self.state.lock();
+                if !state.retired {
+                    state.heap.stuck(&making.claim, at, kept.remove(n));
+                }
+            }
+        }
+        making.units.extend(kept);
+        Err(AllocError::Driver(code))
+    }
+
+    /// Gives units back that are in nobody's books any more.
+    pub(super) fn forget_units(&self, runs: impl IntoIterator<Item = Run>) {
+        for unit in runs.into_iter().flat_map(|run| run.units) {
+            let _lost = self.driver.release(unit);
+        }
+    }
+
+    /// Gives whole units that are free back to the driver, up to `most` bytes or a
+    /// little more, and the ranges that are empty then; returns how many bytes that
+    /// were.
+    pub(super) fn release_units(&self, most: Bytes) -> Bytes {
+        let mut released = Bytes::ZERO;
+        let is_idle = || {
+            let state = self.state.lock();
+            state.heap.is_paused() || state.heap.ranges.unit().is_zero()
+        };
+        if self.holds() || is_idle() {
+            return released;
+        }
+        let flight = self.quota.fly();
+        self.state.lock().end_empty_slabs();
+        while released < most {
+            let unit = self.unit_size();
+            let left = most.saturating_sub(released).get().div_ceil(unit.get());
+            let left = usize::try_from(left).unwrap_or(usize::MAX);
+            let loose = self.state.lock().heap.ranges.take_loose(left);
+            let units = if loose.is_empty() {
+                let claim = self.driver.may_fence().then(|| {
+                    let mut state = self.state.lock();
+                    state.claim_idle(left)
+                });
+                let Some(claim) = claim.flatten() else {
+                    break;
+                };
+                let Ok(units) = self.unmap_claim(&claim) else {
+                    break;
+                };
+                units
+            } else {
+                loose
+            };
+            let bytes = Bytes::new(unit.get().saturating_mul(units.len() as u64));
+            self.give_units_back(units, unit);
+            released = released.saturating_add(bytes);
+            flight.lands();
+        }
+        let empty = self.state.lock().heap.take_empty_ranges();
+        for span in empty {
+            let _lost = self.driver.unreserve(span.address, span.size);
+        }
+        released
+    }
+
+    /// Gives units back that the caller has in its hands.
+    pub(super) fn give_units_back(&self, units: Vec<Unit>, size: Bytes) {
+        for unit in units {
+            {
+                let mut state = self.state.lock();
+                if !state.retired {
+                    state.heap.ranges.let_go(1);
+                    state.counters.units_released(1, size);
+                }
+            }
+            let result = self.driver.release(unit);
+            if result.is_ok() || !self.state.lock().loses(size) {
+                self.quota.put_back(size);
+            }
+        }
+    }
+
+    /// Gives back what was mapped when the context ended. No work uses it any more.
+    pub(super) fn give_remains_back(&self, remains: Remains, unit: Bytes) {
+        let Remains {
+            runs,
+            loose,
+            ranges,
+        } = remains;
+        let mut stuck = Vec::new();
+        for run in runs {
+            let mut failed = None;
+            let at = run.at;
+            let unmapped = self.unmap_run_of(run, unit, &mut failed);
+            stuck.extend(failed.map(|_| at));
+            self.forget_units(unmapped);
+        }
+        self.forget_units([Run {
+            at: Address::new(0),
+            units: loose,
+        }]);
+        for span in ranges {
+            let is_in =
+                |at: &Address| *at >= span.address && at.offset_from(span.address) < span.size;
+            // Addresses that memory is still mapped to stay reserved.
+            if !stuck.iter().any(is_in) {
+                let _lost = self.driver.unreserve(span.address, span.size);
+            }
+        }
+    }
+
+    /// Unmaps a run unit by unit, and returns it whatever came of that.
+    pub(super) fn unmap_run_of(
+        &self,
+        run: Run,
+        unit: Bytes,
+        failed: &mut Option<Code>,
+    ) -> Option<Run> {
+        for n in 0..run.units.len() as u64 {
+            let at = run.at.checked_add(Bytes::new(unit.get() * n));
+            let result = self.driver.unmap(at.unwrap_or(run.at), unit);
+            *failed = result.err().or(*failed);
+        }
+        Some(run)
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// Claims whole units of one free block, up to so many.
+    fn claim_idle(&mut self, most: usize) -> Option<Claim> {
+        let (id, whole) = self.heap.idle_part(most)?;
+        let (claim, splits) = self.heap.claim_units(id, whole);
+        self.counters.claimed(Pool::Large, splits);
+        Some(claim)
+    }
+
+    /// Units are mapped in a claim.
+    fn placed(&mut self, claim: &Claim, run: Run, stack: StackId) {
+        let units = run.units.len() as u64;
+        let span = Span {
+            address: run.at,
+            size: Bytes::new(self.heap.ranges.unit().get() * units),
+        };
+        self.heap.placed(claim, run);
+        self.counters.units_placed(span, stack);
+    }
+
+    /// Units were unmapped in a claim.
+    fn displaced(&mut self, claim: &Claim, run: &Run) {
+        let units = run.units.len() as u64;
+        let span = Span {
+            address: run.at,
+            size: Bytes::new(self.heap.ranges.unit().get() * units),
+        };
+        self.heap.displaced(claim, run);
+        self.counters.units_displaced(span);
+    }
+}

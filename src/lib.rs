@@ -22,7 +22,12 @@
 //! * *chunk*: a driver allocation that is cut into blocks; statistics call it,
 //!   and a direct allocation, a *segment*;
 //! * *block*: a piece of a chunk, free or live, in whole *slots* of 512 bytes;
-//! * *slab*: a chunk of 2 MiB for requests up to 1 MiB, in `auto_growth`;
+//! * *slab*: a chunk of 2 MiB for requests up to 1 MiB, in `auto_growth`; in
+//!   `mapped`, a unit of a range for these;
+//! * *range*: in `mapped`, reserved addresses whose memory comes and goes in *units*,
+//!   each created in one call; where there is none a range has a *hole*;
+//! * *window*: a stretch of a range's free blocks and holes that is given memory for
+//!   one request;
 //! * *direct allocation*: a driver allocation that serves one request;
 //! * *pool*: of an arena, the chunks for requests of one kind: small, large or
 //!   oversize; of the whole library, an arena with what it takes chunks from;

@@ -127,17 +127,22 @@ def say_absent(absent):
     return "\n".join(f"not measured: {name}: {why}" for name, why in short.items())
 
 
-def write_docs(done, rows):
-    """Puts the short tables between their marks in the page."""
+def write_docs(done, rows, only):
+    """Puts the short tables between their marks in the page; of some questions only,
+    those that have no others in them."""
     page = PAGE.read_text()
-    parts = {
-        "machine": machine.head(done["machine"]),
-        "absent": say_absent(done["absent"]) or "nothing",
-        "summary": tables.summary(rows),
-        "mapped": tables.mapped(rows),
-        "worse": worse.text(rows),
-        "goals": goals.text(done["goals"]),
-    }
+    of_run = machine.head(done["machine"]).splitlines()[0]
+    parts = {}
+    if tables.of(rows, question="memory"):
+        parts["mapped"] = f"{of_run}\n\n{tables.mapped(rows)}"
+    if not only:
+        parts |= {
+            "machine": machine.head(done["machine"]),
+            "absent": say_absent(done["absent"]) or "nothing",
+            "summary": tables.summary(rows),
+            "worse": worse.text(rows),
+            "goals": goals.text(done["goals"]),
+        }
     for name, text in parts.items():
         mark = re.compile(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", re.S)
         if not mark.search(page):
@@ -184,7 +189,7 @@ def main():
     drawn = draw(rows)
     print(f"\nresults: {RESULTS}" + "".join(f"\nplot: {PLOTS / name}.svg" for name in drawn))
     if options.docs:
-        write_docs(done, rows)
+        write_docs(done, rows, options.only)
 
 
 main()

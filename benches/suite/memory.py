@@ -13,6 +13,7 @@ from run import ARENA, LIBRARY, PROGRAMS, ROOT, SIM, Failed, lines, output, over
 # Recorded, and made by a program (`bench-arena trace`).
 TRACES = ("gpt_train", "varlen_train", "llm_infer")
 MADE = ("dataframe",)
+PRELOADED = {"preloaded": "auto_growth", "preloaded, mapped": "mapped"}
 STRATEGIES = ("auto_growth", "mapped", "naive_best_fit", "passthrough")
 KERNEL_NS = (0, 10_000, 50_000, 1_000_000)
 PASSES = 3
@@ -172,10 +173,19 @@ def measure(quick, torch, say):
         say(f"memory: {trace}, peers")
         preload = {"LD_PRELOAD": LIBRARY, "VRAMALLOC_STATS": "off"}
         kernels = (0, 50_000)
-        for kernel_ns in kernels:
-            rows.append(
-                simulated("preloaded", "replay.dynamic", trace, kernel_ns, known, **preload)
-            )
+        for subject, strategy in PRELOADED.items():
+            rows += [
+                simulated(
+                    subject,
+                    "replay.dynamic",
+                    trace,
+                    kernel_ns,
+                    known,
+                    VRAMALLOC_STRATEGY=strategy,
+                    **preload,
+                )
+                for kernel_ns in kernels
+            ]
         if not torch:
             continue
         settings = {NATIVE: "", EXPANDABLE: "expandable_segments:True"}

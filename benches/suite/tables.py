@@ -225,7 +225,7 @@ def mapped(rows):
     lines = []
     some = of(rows, question="memory", kernel_ns=0)
     for (trace,), group in groups(some, "trace"):
-        for subject in ("auto_growth", "mapped", NATIVE, EXPANDABLE):
+        for subject in ("auto_growth", "mapped", "preloaded, mapped", NATIVE, EXPANDABLE):
             for row in of(group, subject=subject):
                 calls = all_calls(row["tight"])
                 late = of(rows, question="memory", trace=trace, subject=subject, kernel_ns=50_000)

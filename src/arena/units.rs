@@ -293,15 +293,17 @@ impl<D: Driver> Arena<D> {
     /// Gives units back that the caller has in its hands.
     pub(super) fn give_units_back(&self, units: Vec<Unit>, size: Bytes) {
         for unit in units {
-            {
+            let counts = {
                 let mut state = self.state.lock();
                 if !state.retired {
                     state.heap.ranges.let_go(1);
                     state.counters.units_released(1, size);
                 }
-            }
+                !state.retired
+            };
             let result = self.driver.release(unit);
-            if result.is_ok() || !self.state.lock().loses(size) {
+            // The end of the context has put it back already, if that came first.
+            if counts && (result.is_ok() || !self.state.lock().loses(size)) {
                 self.quota.put_back(size);
             }
         }

@@ -34,7 +34,7 @@ use crate::strategy::Pool;
 
 /// A unit that is mapped.
 #[derive(Copy, Clone)]
-struct Place {
+struct MappedUnit {
     unit: Unit,
     /// The page map holds it; else the thread that claimed it has it.
     is_held: bool,
@@ -48,9 +48,9 @@ struct Place {
     is_unsure: bool,
 }
 
-impl Place {
-    fn new(unit: Unit) -> Place {
-        Place {
+impl MappedUnit {
+    fn new(unit: Unit) -> MappedUnit {
+        MappedUnit {
             unit,
             is_held: true,
             is_exported: false,
@@ -66,7 +66,7 @@ pub(crate) struct Range {
     chunk: ChunkId,
     span: Span,
     /// What is mapped, by the number of the place.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<MappedUnit>>,
     mapped: usize,
     /// How many units a pause took away.
     gone: usize,
@@ -229,7 +229,7 @@ impl Range {
     }
 
     /// What is mapped in a span, and is as `which` says, in runs.
-    fn runs_of(&self, span: Span, unit: Bytes, which: impl Fn(&Place) -> bool) -> Vec<Run> {
+    fn runs_of(&self, span: Span, unit: Bytes, which: impl Fn(&MappedUnit) -> bool) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut is_open = false;
         for (at, _) in places(span, unit) {
@@ -396,7 +396,7 @@ impl Heap {
         }
     }
 
-    fn change_places(&mut self, claim: &Claim, span: Span, change: impl Fn(&mut Place)) {
+    fn change_places(&mut self, claim: &Claim, span: Span, change: impl Fn(&mut MappedUnit)) {
         let unit = self.ranges.unit;
         let Some(range) = self.range_mut(claim.chunk) else {
             return;
@@ -523,7 +523,7 @@ impl Heap {
     /// Everything that is mapped, in runs.
     pub(crate) fn all_mapped(&self) -> Vec<Run> {
         let all = self.ranges.all.iter();
-        let is_there = |place: &Place| !place.is_gone;
+        let is_there = |place: &MappedUnit| !place.is_gone;
         all.flat_map(|range| range.runs_of(range.span, self.ranges.unit, is_there))
             .collect()
     }
@@ -536,7 +536,7 @@ impl Heap {
             ..Remains::default()
         };
         for range in std::mem::take(&mut self.ranges.all) {
-            let held = |place: &Place| (place.is_held || place.is_stuck) && !place.is_gone;
+            let held = |place: &MappedUnit| (place.is_held || place.is_stuck) && !place.is_gone;
             let held = range.runs_of(range.span, unit, held);
             remains.runs.extend(held);
             if range.claims == 0 {

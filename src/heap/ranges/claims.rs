@@ -11,7 +11,7 @@ use crate::address::{Address, Bytes};
 use crate::driver::mapping::Unit;
 use crate::heap::block::{Block, BlockId, State};
 use crate::heap::ranges::window::Window;
-use crate::heap::ranges::{Claim, Made, Place, Run, Splits, end, places, whole_units};
+use crate::heap::ranges::{Claim, Made, MappedUnit, Run, Splits, end, places, whole_units};
 use crate::heap::{Heap, Joined, Span};
 use crate::strategy::Pool;
 
@@ -132,7 +132,7 @@ impl Heap {
         let size = self.ranges.bytes(run.units.len());
         self.ranges.moving -= run.units.len();
         self.hold_run(claim, run.at, size);
-        let placed = run.units.into_iter().map(Place::new).map(Some);
+        let placed = run.units.into_iter().map(MappedUnit::new).map(Some);
         self.set_places(claim, run.at, placed);
     }
 
@@ -163,7 +163,7 @@ impl Heap {
         &mut self,
         claim: &Claim,
         at: Address,
-        units: impl Iterator<Item = Option<Place>>,
+        units: impl Iterator<Item = Option<MappedUnit>>,
     ) {
         let size = self.ranges.unit;
         let Some(range) = self.range_mut(claim.chunk) else {
@@ -181,10 +181,10 @@ impl Heap {
     /// cannot be unmapped: nobody gets it.
     pub(crate) fn stuck(&mut self, claim: &Claim, at: Address, unit: Unit) {
         self.ranges.moving -= 1;
-        let place = Place {
+        let place = MappedUnit {
             is_held: false,
             is_stuck: true,
-            ..Place::new(unit)
+            ..MappedUnit::new(unit)
         };
         self.set_places(claim, at, std::iter::once(Some(place)));
     }

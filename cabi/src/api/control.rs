@@ -281,7 +281,7 @@ mod tests {
             c"version",
             c"flush",
             c"device.0.live",
-            c"option.expandable_segments",
+            c"option.pinned_free_catch_all",
         ] {
             assert_eq!(result(name, Some(c"1")), VRAMALLOC_READ_ONLY, "{name:?}");
         }

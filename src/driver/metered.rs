@@ -17,6 +17,7 @@ use crate::driver::told::{self, Told};
 use crate::driver::{Driver, IfEnding, MemInfo, OwnCaches, Whose};
 use crate::error::Code;
 use crate::stats::{CallCount, DriverCalls, MappingCalls};
+use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// A driver's free that takes longer has waited for the device: it does so
@@ -285,7 +286,8 @@ pub(crate) struct Metered<D> {
     fence: Meter,
     reached: Meter,
     wait: Meter,
-    mapping: MappingMeters,
+    /// Made at the first of these calls: most drivers never see one.
+    mapping: OnceLock<Box<MappingMeters>>,
 }
 
 impl<D: Driver> Metered<D> {
@@ -298,7 +300,7 @@ impl<D: Driver> Metered<D> {
             fence: Meter::new(),
             reached: Meter::new(),
             wait: Meter::new(),
-            mapping: MappingMeters::new(),
+            mapping: OnceLock::new(),
         }
     }
 
@@ -347,13 +349,18 @@ impl<D: Driver> Metered<D> {
         (result, ns, told)
     }
 
+    fn mapping(&self) -> &MappingMeters {
+        self.mapping.get_or_init(|| Box::new(MappingMeters::new()))
+    }
+
     /// How many calls there were.
     pub(crate) fn calls(&self) -> u64 {
         let meters = [&self.alloc, &self.free, &self.mem_info];
         let rest = [&self.fence, &self.reached, &self.wait];
-        let mapping = self.mapping.all();
+        let mapping = self.mapping.get().map(|meters| meters.all());
         let calls = |meter: &&Meter| meter.calls.load(Ordering::Relaxed);
-        meters.iter().chain(&rest).chain(&mapping).map(calls).sum()
+        let mapping = mapping.iter().flatten();
+        meters.iter().chain(&rest).chain(mapping).map(calls).sum()
     }
 
     /// The counts so far.
@@ -365,7 +372,8 @@ impl<D: Driver> Metered<D> {
             fence: self.fence.read(),
             reached: self.reached.read(),
             wait: self.wait.read(),
-            mapping: self.mapping.read(),
+            mapping: (self.mapping.get())
+                .map_or_else(MappingCalls::default, |meters| meters.read()),
         }
     }
 }
@@ -377,35 +385,37 @@ impl<D: Driver> Mapping for Metered<D> {
     }
 
     fn reserve(&self, size: Bytes) -> Result<Address, Code> {
-        self.mapping.reserve.time(|| self.driver.reserve(size))
+        self.mapping().reserve.time(|| self.driver.reserve(size))
     }
 
     fn unreserve(&self, at: Address, size: Bytes) -> Result<(), Code> {
-        (self.mapping.reserve).time(|| self.driver.unreserve(at, size))
+        (self.mapping().reserve).time(|| self.driver.unreserve(at, size))
     }
 
     fn create(&self, size: Bytes) -> Result<Unit, Code> {
         call_moves();
-        self.mapping.create.time(|| self.driver.create(size))
+        self.mapping().create.time(|| self.driver.create(size))
     }
 
     fn release(&self, unit: Unit) -> Result<(), Code> {
         call_moves();
-        self.mapping.release.time(|| self.driver.release(unit))
+        self.mapping().release.time(|| self.driver.release(unit))
     }
 
     fn map(&self, at: Address, size: Bytes, unit: Unit) -> Result<(), Code> {
         call_moves();
-        self.mapping.map.time(|| self.driver.map(at, size, unit))
+        self.mapping().map.time(|| self.driver.map(at, size, unit))
     }
 
     fn admit(&self, at: Address, size: Bytes) -> Result<(), Code> {
-        self.mapping.set_access.time(|| self.driver.admit(at, size))
+        self.mapping()
+            .set_access
+            .time(|| self.driver.admit(at, size))
     }
 
     fn unmap(&self, at: Address, size: Bytes) -> Result<(), Code> {
         call_moves();
-        self.mapping.unmap.time(|| self.driver.unmap(at, size))
+        self.mapping().unmap.time(|| self.driver.unmap(at, size))
     }
 
     fn take_backup(&self, size: Bytes) -> Result<Backup, Code> {

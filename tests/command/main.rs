@@ -391,7 +391,7 @@ fn options_lists_values_in_force_and_where_they_come_from() {
         let mut command = place.command(&[&["options"], arguments].concat());
         command
             .env("VRAMALLOC_CONF", "limit:8G,frobnicate:1")
-            .env("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+            .env("PYTORCH_ALLOC_CONF", "pinned_free_catch_all:True")
             .env("FLAGS_fast_eager_deletion_mode", "False");
         let (code, out, errors) = output(command);
         assert_eq!(errors.lines().count(), 1);
@@ -410,7 +410,7 @@ fn options_lists_values_in_force_and_where_they_come_from() {
         "limit = 8GiB (VRAMALLOC_CONF)",
         "gpu_memory_limit_mb: limit = 8GiB (VRAMALLOC_CONF)",
         "backend: not given",
-        "expandable_segments = True (PYTORCH_ALLOC_CONF)",
+        "pinned_free_catch_all = True (PYTORCH_ALLOC_CONF)",
         "free_sync = strict (FLAGS_fast_eager_deletion_mode)",
         "trace = 0 (default)",
     ] {

@@ -159,13 +159,13 @@ fn what_the_library_needs_is_looked_for() {
 fn options_and_the_way_of_the_statistics() {
     let place = Place::new("options")
         .env("VRAMALLOC_CONF", "limit:8G,strategy:best")
-        .env("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+        .env("PYTORCH_ALLOC_CONF", "pinned_free_catch_all:True")
         .env("VRAMALLOC_STATS", "/nowhere/at/all.json");
     let report = place.doctor(&["--", "/bin/ls"]);
     report.finds("ok", "option", "limit = 8GiB (VRAMALLOC_CONF)");
     report.finds("ok", "option", "strategy = auto_growth (default)");
     report.finds("problem", "option", "cannot read \"best\"");
-    let idle = "expandable_segments = True (PYTORCH_ALLOC_CONF) has no effect: chunks are";
+    let idle = "pinned_free_catch_all = True (PYTORCH_ALLOC_CONF) has no effect: a free here";
     report.finds("note", "option", idle);
     report.finds("problem", "stats", "/nowhere/at is not a directory");
     report.finds("note", "verdict", "2 problems");

@@ -36,7 +36,8 @@ pub(crate) fn is_paused(device: CUdevice, tag: Tag<'_>) -> bool {
 /// Pauses what the tag means.
 ///
 /// # Errors
-/// Of the first arena that could not be paused; those before it run again, if they can.
+/// The error of the first arena that could not be paused. The arenas before it run
+/// again, if they can.
 pub(crate) fn pause(device: CUdevice, tag: Tag<'_>) -> Result<Moved, Code> {
     let mut all = Moved::default();
     let mut paused: Vec<&DevicePool> = Vec::new();
@@ -83,8 +84,8 @@ pub(crate) fn pause(device: CUdevice, tag: Tag<'_>) -> Result<Moved, Code> {
 /// Resumes what the tag means.
 ///
 /// # Errors
-/// Of the first arena that could not be resumed; those before it are paused again, if
-/// they can be.
+/// The error of the first arena that could not be resumed. The arenas before it are
+/// paused again, if they can be.
 pub(crate) fn resume(device: CUdevice, tag: Tag<'_>, drops_backups: bool) -> Result<Moved, Code> {
     let mut all = Moved::default();
     let mut resumed: Vec<&DevicePool> = Vec::new();

@@ -22,7 +22,7 @@ pub(crate) fn is_in_force() -> bool {
     are_more_than_given(own)
 }
 
-/// The same, and nothing is remembered.
+/// Whether the process has more filters than it was given, as of now; remembers nothing.
 pub(crate) fn is_in_force_now() -> bool {
     any() && are_more_than_given(own_filters())
 }

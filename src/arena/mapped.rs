@@ -39,11 +39,11 @@ use crate::sync::atomic::Ordering;
 /// Where the units of a window come from, beside those that are mapped nowhere.
 #[derive(Copy, Clone, Debug)]
 pub(super) struct Supply {
-    /// So many from the driver, before any is stolen.
+    /// How many the driver gives before any is stolen.
     pub(super) first: usize,
-    /// The next are stolen.
+    /// Whether the next are stolen from free blocks.
     pub(super) steals: bool,
-    /// The rest comes from the driver, which has so many in all.
+    /// How many the driver has in all; what is still missing comes from it.
     pub(super) most: usize,
 }
 
@@ -51,9 +51,9 @@ pub(super) struct Supply {
 struct Plan {
     /// Units that have to come from somewhere.
     lacks: usize,
-    /// So many the driver may give at once.
+    /// How many of them the driver may give at once.
     allowed: usize,
-    /// So many it has.
+    /// How many the driver has.
     available: usize,
 }
 

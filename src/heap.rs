@@ -151,8 +151,7 @@ impl Heap {
         };
         let size = block.size.saturating_sub(rest);
         if !rest.is_zero() {
-            let block = *blocks.get(id);
-            if fit.pool == Pool::Large && self.ranges.cuts_low(&block, size) {
+            if self.ranges.cuts_low(blocks.get(id), size) && fit.pool == Pool::Large {
                 let high = blocks.split(id, size);
                 indexes.enter(blocks, high, fit.pool);
             } else {

@@ -135,7 +135,7 @@ impl<D: Driver> Arena<D> {
             return Ok(address);
         }
         self.release_before_growth(want.fit.request);
-        if self.mapping().is_some() {
+        if self.serves_by_windows() {
             return self.serve_by_window(want, need);
         }
         if !self.strategy.grows_alone() {
@@ -362,7 +362,7 @@ impl<D: Driver> Arena<D> {
 
     /// Serves a request by a chunk of this size, or by a window.
     fn grow_once(&self, want: Want, chunk: Bytes) -> Result<Address, AllocError> {
-        if self.mapping().is_some() {
+        if self.serves_by_windows() {
             let by_slabs = self.state.lock().take_by_slabs(want);
             return by_slabs.map_or_else(|| self.make_window(want, self.any_supply()), Ok);
         }

@@ -51,6 +51,8 @@ pub(super) struct PressureCallback {
     pub(super) relieve: Box<dyn Fn() -> bool + Send + Sync>,
     /// See [`Arena::relieved_by`].
     pub(super) live: Box<dyn Fn() -> Option<Bytes> + Send + Sync>,
+    /// See [`Arena::shared_when`].
+    pub(super) is_shared: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl<D: Driver> Arena<D> {
@@ -69,8 +71,26 @@ impl<D: Driver> Arena<D> {
         self.pressure = Some(PressureCallback {
             relieve: Box::new(relieve),
             live: Box::new(live),
+            is_shared: Box::new(|| false),
         });
         self
+    }
+
+    /// This arena, whose device is another context's too whenever `is_shared` says so.
+    /// While a stream captures, nothing is unmapped: what is mapped then could serve no
+    /// other context before the end, so that chunks are taken instead.
+    #[must_use]
+    pub fn shared_when(mut self, is_shared: impl Fn() -> bool + Send + Sync + 'static) -> Arena<D> {
+        if let Some(callback) = &mut self.pressure {
+            callback.is_shared = Box::new(is_shared);
+        }
+        self
+    }
+
+    /// Whether a miss now is to be served by a window.
+    pub(super) fn serves_by_windows(&self) -> bool {
+        let is_shared = || (self.pressure.as_ref()).is_some_and(|callback| (callback.is_shared)());
+        self.mapping().is_some() && (self.driver.may_fence() || !is_shared())
     }
 
     /// Gives back what is idle elsewhere on the device; whether it is worth

@@ -19,6 +19,7 @@
 //! proportional to the units that move.
 
 mod claims;
+mod held_back;
 pub(crate) mod paused;
 mod slabs;
 pub(crate) mod window;

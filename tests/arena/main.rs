@@ -26,4 +26,5 @@ mod rig;
 mod strategies;
 mod threads;
 mod traces;
+mod units;
 mod waits;

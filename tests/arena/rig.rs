@@ -123,3 +123,48 @@ pub(crate) fn without_caches(strategy: StrategyKind) -> Config {
         ..plain(strategy)
     }
 }
+
+/// The virtual memory of a driver is that of its field `inner`.
+macro_rules! mapping_of_inner {
+    ($driver:ty) => {
+        impl ::vramalloc_core::driver::mapping::Mapping for $driver {
+            fn mapping_traits(&self) -> Option<::vramalloc_core::driver::mapping::MappingTraits> {
+                self.inner.mapping_traits()
+            }
+
+            fn reserve(&self, size: Bytes) -> Result<Address, Code> {
+                self.inner.reserve(size)
+            }
+
+            fn unreserve(&self, at: Address, size: Bytes) -> Result<(), Code> {
+                self.inner.unreserve(at, size)
+            }
+
+            fn create(&self, size: Bytes) -> Result<::vramalloc_core::driver::mapping::Unit, Code> {
+                self.inner.create(size)
+            }
+
+            fn release(&self, unit: ::vramalloc_core::driver::mapping::Unit) -> Result<(), Code> {
+                self.inner.release(unit)
+            }
+
+            fn map(
+                &self,
+                at: Address,
+                size: Bytes,
+                unit: ::vramalloc_core::driver::mapping::Unit,
+            ) -> Result<(), Code> {
+                self.inner.map(at, size, unit)
+            }
+
+            fn admit(&self, at: Address, size: Bytes) -> Result<(), Code> {
+                self.inner.admit(at, size)
+            }
+
+            fn unmap(&self, at: Address, size: Bytes) -> Result<(), Code> {
+                self.inner.unmap(at, size)
+            }
+        }
+    };
+}
+pub(crate) use mapping_of_inner;

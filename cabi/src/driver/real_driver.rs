@@ -235,12 +235,11 @@ impl Driver for RealDriver {
     }
 
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
-        let others = self.others();
-        if whose == Whose::Own && !others.is_empty() {
-            // Nothing can be asked about the others now.
-            return Ok(false);
-        }
         wait_by_free(&self.own, Beyond::Allowed)?;
+        let others = self.others();
+        if whose == Whose::Own {
+            return Ok(others.is_empty());
+        }
         for other in others.iter().filter(|other| !other.is_quiet()) {
             match wait_by_free(other, Beyond::Allowed) {
                 Err(code) if !runs_nothing(code) => return Err(code),

@@ -28,9 +28,9 @@ use crate::driver::context::{Context, Decision};
 use crate::driver::devices::{Device, device};
 use crate::driver::real_driver::RealDriver;
 use crate::driver::{contexts, green};
+use crate::pools::holdings;
 use crate::pools::host_memory::{Leftovers, PoolOwner, Pools};
 use crate::pools::registry::Registry;
-use crate::pools::{holdings, lanes};
 use crate::process::fast_local::{Zeroed, fast_local};
 use crate::process::say::{Once, warn_once};
 use crate::process::{self, cancel};
@@ -364,20 +364,13 @@ fn create(
         let driver = RealDriver::new(Arc::clone(&context), Some(device), context_at);
         let quota = Arc::clone(&device.quota);
         let arena = DeviceArena::new(id, driver, &config, Arc::clone(pages), quota);
-        let relieve = move || lanes::relieve(ordinal, id);
-        let live = move || held::live(ordinal, id);
         DevicePool {
             handle: handle.addr(),
             serving: AtomicUsize::new(handle.addr()),
             device,
             ordinal,
             primary,
-            arena: Arc::new(
-                arena
-                    .watched(watch)
-                    .relieved_by(relieve, live)
-                    .followed_by(asked::ended),
-            ),
+            arena: held::beside_others(arena, watch, device, handle.addr()),
             role: Role::Context(Box::new(ContextPools {
                 lanes: Lanes::new(),
                 pinned: Pools::new(
@@ -449,20 +442,13 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
         let id = ArenaId(number);
         let quota = Arc::clone(&device.quota);
         let arena = DeviceArena::new(id, driver, &config, Arc::clone(pages), quota);
-        let relieve = move || lanes::relieve(device.handle, id);
-        let live = move || held::live(device.handle, id);
         DevicePool {
             handle: pool.handle,
             serving: AtomicUsize::new(NO_CONTEXT),
             device,
             ordinal: pool.ordinal,
             primary: pool.primary,
-            arena: Arc::new(
-                arena
-                    .watched(watch)
-                    .relieved_by(relieve, live)
-                    .followed_by(asked::ended),
-            ),
+            arena: held::beside_others(arena, watch, device, pool.handle),
             role: Role::Lane(pool),
         }
     })?;

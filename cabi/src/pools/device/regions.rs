@@ -12,11 +12,10 @@ use vramalloc_core::page_map::ArenaId;
 
 use super::{
     Asking, ContextPools, DeviceArena, DevicePool, NEW, NO_CONTEXT, PAGES, POOLS, Role, SERVING,
-    asked, config, context_at, current_pool, held, tell_blocks, told_as, watch,
+    config, context_at, current_pool, held, tell_blocks, told_as, watch,
 };
 use crate::driver::real_driver::RealDriver;
 use crate::pools::host_memory::{PoolOwner, Pools};
-use crate::pools::lanes;
 use crate::pools::regions::{self, Region};
 use crate::{process, recording};
 use vramalloc_core::arena::Watch;
@@ -100,8 +99,6 @@ fn make(
         let driver = RealDriver::new(Arc::clone(context), Some(device), context_at);
         let quota = Arc::clone(&device.quota);
         let arena = DeviceArena::new(id, driver, &config, Arc::clone(pages), quota);
-        let relieve = move || lanes::relieve(device.handle, id);
-        let live = move || held::live(device.handle, id);
         let owner = PoolOwner {
             context: number,
             device: pool.ordinal,
@@ -112,12 +109,7 @@ fn make(
             device,
             ordinal: pool.ordinal,
             primary: pool.primary,
-            arena: Arc::new(
-                arena
-                    .watched(watch)
-                    .relieved_by(relieve, live)
-                    .followed_by(asked::ended),
-            ),
+            arena: held::beside_others(arena, watch, device, pool.handle),
             role: Role::Region(Box::new(RegionPool {
                 region,
                 nothing: ContextPools {

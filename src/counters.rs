@@ -330,13 +330,13 @@ impl Counters {
 
     /// Units were mapped side by side in a range of this pool.
     pub(crate) fn units_placed(&mut self, span: Span, stack: StackId) {
-        let action = Action::SegmentAlloc(span.address);
+        let action = Action::SegmentMap(span.address);
         self.history.note(action, span.size, stack);
     }
 
     /// They were unmapped.
     pub(crate) fn units_displaced(&mut self, span: Span) {
-        let action = Action::SegmentFree(span.address);
+        let action = Action::SegmentUnmap(span.address);
         self.history.note(action, span.size, StackId::NONE);
     }
 

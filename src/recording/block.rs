@@ -155,10 +155,12 @@ impl Decoder {
             _ => {
                 let address = Address::new(read.number()?);
                 let size = read.number()?;
-                let action = if tag & kind::MASK == kind::SEGMENT_ALLOC {
-                    Action::SegmentAlloc(address)
-                } else {
-                    Action::SegmentFree(address)
+                let is_taken = tag & kind::MASK == kind::SEGMENT_ALLOC;
+                let action = match (is_taken, tag & flag::PLAIN != 0) {
+                    (true, false) => Action::SegmentAlloc(address),
+                    (false, false) => Action::SegmentFree(address),
+                    (true, true) => Action::SegmentMap(address),
+                    (false, true) => Action::SegmentUnmap(address),
                 };
                 self.event(read, tag, action, size)?
             }

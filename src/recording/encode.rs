@@ -148,6 +148,14 @@ impl Encoder {
                 let tag = kind::SEGMENT_FREE | with_stack;
                 whole(out, tag, passed, (address.get(), size));
             }
+            Action::SegmentMap(address) => {
+                let tag = kind::SEGMENT_ALLOC | flag::PLAIN | with_stack;
+                whole(out, tag, passed, (address.get(), size));
+            }
+            Action::SegmentUnmap(address) => {
+                let tag = kind::SEGMENT_FREE | flag::PLAIN | with_stack;
+                whole(out, tag, passed, (address.get(), size));
+            }
             // A mark: see `History`.
             Action::Oom { .. } => {}
         }

@@ -76,7 +76,8 @@ pub(super) mod flag {
     pub(in crate::recording) const STACK: u8 = 1 << 4;
     /// Of a free: the block by its number. Of an allocation: it is there already.
     pub(in crate::recording) const KNOWN: u8 = 1 << 5;
-    /// Of an allocation: the address itself. Of a completed free: the next one.
+    /// Of an allocation: the address itself. Of a completed free: the next one. Of a
+    /// segment: it was mapped or unmapped.
     pub(in crate::recording) const PLAIN: u8 = 1 << 6;
     /// Of what is there already: the program has freed it.
     pub(in crate::recording) const WAITS: u8 = 1 << 7;

@@ -144,6 +144,7 @@ enum Step {
         address: u64,
         size: u64,
         taken: bool,
+        mapped: bool,
     },
     Mark(Mark),
     Pass(u64),
@@ -174,8 +175,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (any::<usize>(), any::<bool>())
             .prop_map(|(which, complete)| Step::Free { which, complete }),
         2 => any::<usize>().prop_map(|which| Step::Complete { which }),
-        1 => (place, size, any::<bool>())
-            .prop_map(|(address, size, taken)| Step::Segment { address, size, taken }),
+        1 => (place, size, any::<bool>(), any::<bool>())
+            .prop_map(|(address, size, taken, mapped)| Step::Segment { address, size, taken, mapped }),
         1 => mark.prop_map(Step::Mark),
         1 => prop_oneof![1..300u64, any::<u32>().prop_map(u64::from)].prop_map(Step::Pass),
     ];
@@ -232,12 +233,14 @@ impl Script<'_> {
                     address,
                     size,
                     taken,
+                    mapped,
                 } => {
                     let address = Address::new(*address);
-                    let action = if *taken {
-                        Action::SegmentAlloc
-                    } else {
-                        Action::SegmentFree
+                    let action = match (*taken, *mapped) {
+                        (true, false) => Action::SegmentAlloc,
+                        (false, false) => Action::SegmentFree,
+                        (true, true) => Action::SegmentMap,
+                        (false, true) => Action::SegmentUnmap,
                     };
                     let event = self.event(action(address), *size, StackId::NONE);
                     self.write(9, event);

@@ -74,7 +74,8 @@ impl SegmentKind {
     }
 }
 
-/// Memory that the driver gave in one call: a chunk or a direct allocation.
+/// Memory that the driver gave in one call: a chunk or a direct allocation; or what is
+/// mapped side by side in a range.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Segment {
     /// Where it starts.
@@ -83,6 +84,8 @@ pub struct Segment {
     pub size: Bytes,
     /// The requests that it serves.
     pub kind: SegmentKind,
+    /// It is a part of a range, whose memory is mapped in units.
+    pub is_mapped: bool,
     /// The index of its first block in [`Snapshot::blocks`].
     pub first_block: usize,
     /// How many blocks it has.
@@ -102,6 +105,10 @@ pub enum Action {
     SegmentAlloc(Address),
     /// A segment goes back to the driver.
     SegmentFree(Address),
+    /// Memory was mapped here, in a range.
+    SegmentMap(Address),
+    /// It was unmapped.
+    SegmentUnmap(Address),
     /// A request failed for want of memory.
     Oom {
         /// Free memory of the device; zero if the driver did not say.
@@ -119,7 +126,24 @@ impl Action {
             Action::FreeCompleted(_) => "free_completed",
             Action::SegmentAlloc(_) => "segment_alloc",
             Action::SegmentFree(_) => "segment_free",
+            Action::SegmentMap(_) => "segment_map",
+            Action::SegmentUnmap(_) => "segment_unmap",
             Action::Oom { .. } => "oom",
+        }
+    }
+
+    /// Where it happened; none of a request that failed.
+    #[must_use]
+    pub const fn address(self) -> Option<Address> {
+        match self {
+            Action::Alloc(at)
+            | Action::FreeRequested(at)
+            | Action::FreeCompleted(at)
+            | Action::SegmentAlloc(at)
+            | Action::SegmentFree(at)
+            | Action::SegmentMap(at)
+            | Action::SegmentUnmap(at) => Some(at),
+            Action::Oom { .. } => None,
         }
     }
 }

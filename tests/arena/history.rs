@@ -16,10 +16,11 @@ use crate::rig::{MS, Rig, plain};
 
 const MIB: Bytes = Bytes::mib(1);
 const DEVICE: Bytes = Bytes::gib(1);
-const STRATEGIES: [StrategyKind; 3] = [
+const STRATEGIES: [StrategyKind; 4] = [
     StrategyKind::NaiveBestFit,
     StrategyKind::AutoGrowth,
     StrategyKind::Passthrough,
+    StrategyKind::Mapped,
 ];
 
 /// Everything is kept.
@@ -74,7 +75,35 @@ impl Past {
                 assert!(below.is_none_or(|(a, s)| a + s <= at.get()), "{event:?}");
                 self.segments.insert(at.get(), size);
             }
+            Action::SegmentMap(at) => {
+                let around = self.segments.range(..=at.get()).next_back();
+                let (start, whole) = around.map(|(a, s)| (*a, *s)).unwrap();
+                let (end, whole_end) = (at.get() + size, start + whole);
+                assert!(end <= whole_end, "{event:?}");
+                let inside = self.blocks.range(at.get()..end).next();
+                assert_eq!(inside, None, "{event:?}");
+                self.segments.remove(&start);
+                for (from, to) in [(start, at.get()), (end, whole_end)] {
+                    if from < to {
+                        self.segments.insert(from, to - from);
+                    }
+                }
+            }
+            Action::SegmentUnmap(at) => {
+                let below = self.segments.range(..at.get() + size).next_back();
+                assert!(below.is_none_or(|(a, s)| a + s <= at.get()), "{event:?}");
+                self.map(at.get(), size);
+            }
             Action::Oom { .. } => {}
+        }
+    }
+
+    /// What is mapped side by side is one.
+    fn map(&mut self, at: u64, size: u64) {
+        let size = size + self.segments.remove(&(at + size)).unwrap_or(0);
+        match self.segments.range_mut(..at).next_back() {
+            Some((start, before)) if start + *before == at => *before += size,
+            _ => assert_eq!(self.segments.insert(at, size), None),
         }
     }
 }
@@ -102,8 +131,12 @@ pub(crate) fn holds_together(snapshot: &Snapshot) {
             at = at.checked_add(block.size).unwrap();
         }
         assert_eq!(at.offset_from(segment.address), segment.size, "a gap");
-        past.segments
-            .insert(segment.address.get(), segment.size.get());
+        let (start, size) = (segment.address.get(), segment.size.get());
+        if segment.is_mapped {
+            past.map(start, size);
+        } else {
+            past.segments.insert(start, size);
+        }
         end = at.get();
     }
     let count: usize = snapshot.segments.iter().map(|s| s.block_count).sum();
@@ -143,7 +176,11 @@ fn a_block_goes_through_its_states() {
         rig.launch(block, request, MS);
         let snapshot = rig.arena.snapshot().unwrap();
         holds_together(&snapshot);
-        assert_eq!(words(&snapshot), ["segment_alloc", "alloc"], "{strategy:?}");
+        let (taken, given) = match strategy {
+            StrategyKind::Mapped => ("segment_map", "segment_unmap"),
+            _ => ("segment_alloc", "segment_free"),
+        };
+        assert_eq!(words(&snapshot), [taken, "alloc"], "{strategy:?}");
         assert_eq!(snapshot.events[1].size, request, "as it was asked for");
         let segment = snapshot.segments[0];
         assert_eq!(snapshot.events[0].size, segment.size);
@@ -178,7 +215,7 @@ fn a_block_goes_through_its_states() {
         rig.arena.trim();
         let snapshot = rig.arena.snapshot().unwrap();
         holds_together(&snapshot);
-        assert_eq!(words(&snapshot)[4..], ["segment_free"]);
+        assert_eq!(words(&snapshot)[4..], [given]);
         assert!(snapshot.segments.is_empty());
     }
 }
@@ -453,7 +490,10 @@ fn call_stacks_go_where_the_blocks_go() {
         for event in &snapshot.events {
             let asks = matches!(
                 event.action,
-                Action::Alloc(_) | Action::SegmentAlloc(_) | Action::Oom { .. }
+                Action::Alloc(_)
+                    | Action::SegmentAlloc(_)
+                    | Action::SegmentMap(_)
+                    | Action::Oom { .. }
             );
             assert_eq!(event.stack == this, asks, "{event:?}");
         }

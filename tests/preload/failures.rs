@@ -4,14 +4,14 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use vramalloc_tests::stage::{IN_CHUNKS, Kind, Run, STRATEGIES};
+use vramalloc_tests::stage::{Kind, Run, STRATEGIES};
 
 use crate::history::{ALL, snapshot, text};
 
 #[test]
 fn failed_requests_are_told() {
     for kind in Kind::ALL {
-        for strategy in IN_CHUNKS {
+        for strategy in STRATEGIES {
             let run = Run::preloaded("oom", kind)
                 .env("SIM_CUDA_MEMORY", "1G")
                 .conf(&format!("strategy:{strategy},{ALL}"));

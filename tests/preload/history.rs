@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use vramalloc_tests::stage::{self, IN_CHUNKS, Kind, Outcome, Run, fresh_folder};
+use vramalloc_tests::stage::{self, Kind, Outcome, Run, STRATEGIES, fresh_folder};
 
 /// Everything that happens in one pass of the traces here.
 pub(crate) const ALL: &str = "trace:100000";
@@ -118,7 +118,7 @@ fn a_training_run_is_told_event_by_event() {
     let trace = stage::trace("gpt_train");
     let count = count(&trace);
     let kinds = Kind::ALL.map(|kind| (kind, "auto_growth"));
-    let strategies = IN_CHUNKS.map(|strategy| (Kind::Driver, strategy));
+    let strategies = STRATEGIES.map(|strategy| (Kind::Driver, strategy));
     for (kind, strategy) in kinds.into_iter().chain(strategies) {
         let run = replay(&trace, kind).conf(&format!("strategy:{strategy},{ALL}"));
         let outcome = run.go();
@@ -171,7 +171,7 @@ fn the_newest_events_fit_the_blocks() {
 fn the_contexts_of_a_device_have_one_history() {
     for (program, devices) in [("reset", 1), ("contexts", 2)] {
         for kind in Kind::ALL {
-            for strategy in IN_CHUNKS {
+            for strategy in STRATEGIES {
                 let run = Run::preloaded(program, kind);
                 let outcome = run.conf(&format!("strategy:{strategy},{ALL}")).go();
                 let found = snapshot(&outcome);

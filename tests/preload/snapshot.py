@@ -45,7 +45,8 @@ SETTINGS = {
     "pinned_use_cuda_host_register": bool, "graph_capture_record_stream_reuse": bool,
     "roundup_power2_divisions": dict,
 }
-ACTIONS = {"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free", "oom"}
+ACTIONS = {"alloc", "free_requested", "free_completed", "segment_alloc", "segment_free",
+           "segment_map", "segment_unmap", "oom"}
 
 
 def fits_the_page(data):
@@ -94,7 +95,7 @@ def segment_holds(segment):
     """The blocks tile it, and its sums are theirs."""
     has(segment, SEGMENT, "segment")
     assert segment["segment_type"] in ("small", "large")
-    assert segment["segment_pool_id"] == (0, 0) and not segment["is_expandable"]
+    assert segment["segment_pool_id"] == (0, 0)
     frames_hold(segment["frames"])
     at, sums = segment["address"], collections.Counter()
     for block in segment["blocks"]:
@@ -135,46 +136,87 @@ def undone(segments, events):
     """Undoes all events, from the newest back. At each step every block lies in
     a segment that is there. Returns what is left at the beginning."""
     extent = {s["address"]: s["total_size"] for s in segments}
+    mapped = {s["address"] for s in segments if s["is_expandable"]}
     blocks = {
         block["address"]: block["state"] == "active_pending_free"
         for segment in segments
         for block in segment["blocks"]
         if block["state"] != "inactive"
     }
-    around = {
-        block["address"]: segment["address"]
+    sizes = {
+        block["address"]: block["requested_size"]
         for segment in segments
         for block in segment["blocks"]
     }
-    inside = collections.Counter(around[address] for address in blocks)
-    starts = sorted(extent)
+    starts, held = sorted(extent), sorted(blocks)
 
     def home(address):
         at = bisect.bisect(starts, address) - 1
+        assert at >= 0, "a block without a segment"
         start = starts[at]
-        assert at >= 0 and address < start + extent[start], "a block without a segment"
+        assert address < start + extent[start], "a block without a segment"
         return start
+
+    def is_empty(address, size):
+        """Whether no block begins there, and none reaches into it."""
+        at = bisect.bisect_left(held, address + size) - 1
+        return at < 0 or held[at] + sizes[held[at]] <= address
+
+    def put(address, size):
+        assert size > 0 and address not in extent
+        extent[address] = size
+        bisect.insort(starts, address)
+
+    def take(address):
+        starts.remove(address)
+        return extent.pop(address)
+
+    def join(address, size):
+        """As the page does where a segment is mapped: with its neighbours it is one."""
+        if address + size in mapped:
+            mapped.remove(address + size)
+            size += take(address + size)
+        at = bisect.bisect(starts, address) - 1
+        if at >= 0 and starts[at] in mapped and starts[at] + extent[starts[at]] == address:
+            address = starts[at]
+            size += take(address)
+        put(address, size)
+        mapped.add(address)
+
+    def cut(address, size):
+        """As the page does where it was mapped: what is beside it stays."""
+        start = home(address)
+        end = start + take(start)
+        mapped.remove(start)
+        assert address + size <= end, event
+        for first, last in ((start, address), (address + size, end)):
+            if first < last:
+                put(first, last - first)
+                mapped.add(first)
 
     for event in reversed(events):
         action, address, size = event["action"], event.get("addr"), event["size"]
         if action in ("free", "free_completed"):
             assert address not in blocks, event
-            blocks[address] = action == "free_completed"
-            around[address] = home(address)
-            inside[around[address]] += 1
+            blocks[address], sizes[address] = action == "free_completed", size
+            bisect.insort(held, address)
+            home(address)
         elif action == "free_requested":
             assert blocks[address], event
             blocks[address] = False
         elif action == "alloc":
             assert blocks.pop(address) is False, event
-            inside[around[address]] -= 1
+            held.remove(address)
         elif action == "segment_free":
-            assert address not in extent, event
-            extent[address] = size
-            bisect.insort(starts, address)
+            put(address, size)
         elif action == "segment_alloc":
-            assert extent.pop(address) == size and inside[address] == 0, event
-            starts.remove(address)
+            assert address not in mapped and is_empty(address, size), event
+            assert take(address) == size, event
+        elif action == "segment_unmap":
+            join(address, size)
+        elif action == "segment_map":
+            assert is_empty(address, size), event
+            cut(address, size)
     return extent, blocks
 
 

@@ -41,9 +41,6 @@ impl Kind {
 
 pub const STRATEGIES: [&str; 4] = ["naive_best_fit", "auto_growth", "passthrough", "mapped"];
 
-/// Those whose memory comes in chunks, each from one call of the driver.
-pub const IN_CHUNKS: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
-
 /// Those whose memory other processes can open.
 pub const SHARED: [&str; 3] = ["naive_best_fit", "auto_growth", "passthrough"];
 

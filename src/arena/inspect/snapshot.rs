@@ -66,14 +66,15 @@ impl<F: Clone> ArenaState<F> {
         if room < self.snapshot_room().blocks || !self.events(snapshot) {
             return false;
         }
-        for (_, chunk) in self.heap.chunks.iter() {
-            self.add_segments(chunk, snapshot);
+        for (id, chunk) in self.heap.chunks.iter() {
+            self.add_segments(id, chunk, snapshot);
         }
         for (id, block) in self.direct_blocks() {
             snapshot.segments.push(Segment {
                 address: block.address,
                 size: block.size,
                 kind: SegmentKind::Direct,
+                is_mapped: false,
                 first_block: snapshot.blocks.len(),
                 block_count: 1,
             });
@@ -84,7 +85,8 @@ impl<F: Clone> ArenaState<F> {
 
     /// Puts a chunk into a snapshot; a range as one segment for each stretch of it that
     /// has memory.
-    fn add_segments(&self, chunk: &Chunk, snapshot: &mut Snapshot) {
+    fn add_segments(&self, id: ChunkId, chunk: &Chunk, snapshot: &mut Snapshot) {
+        let is_mapped = self.heap.is_mapped(id);
         let kind = match chunk.pool {
             Pool::Small => SegmentKind::Small,
             Pool::Large | Pool::Oversize => SegmentKind::Large,
@@ -97,6 +99,7 @@ impl<F: Clone> ArenaState<F> {
                     address: block.address,
                     size: Bytes::ZERO,
                     kind,
+                    is_mapped,
                     first_block: snapshot.blocks.len(),
                     block_count: 0,
                 });
@@ -140,16 +143,18 @@ impl<F: Clone> ArenaState<F> {
     /// Tells the recording of all segments. The number of the first block.
     pub(in crate::arena) fn tell_segments(&self) -> Option<u32> {
         let history = &self.counters.history;
-        let tell = |address, size| {
-            history.tell(Action::SegmentAlloc(address), size, StackId::NONE, false);
-        };
+        let tell = |action, size| history.tell(action, size, StackId::NONE, false);
         for (id, chunk) in self.heap.chunks.iter() {
+            let action = match self.heap.is_range(id) {
+                true => Action::SegmentMap,
+                false => Action::SegmentAlloc,
+            };
             for span in self.heap.held_by(id, chunk) {
-                tell(span.address, span.size);
+                tell(action(span.address), span.size);
             }
         }
         for (_, block) in self.direct_blocks() {
-            tell(block.address, block.size);
+            tell(Action::SegmentAlloc(block.address), block.size);
         }
         (self.heap.blocks.used() > 0).then_some(0)
     }

@@ -8,7 +8,6 @@
 use std::io::{self, Write};
 
 use super::{Action, Event, Segment, Snapshot, Snapshots};
-use crate::address::Address;
 use crate::stats::lines::Lines;
 use crate::stats::{Frame, Stacks};
 
@@ -56,10 +55,11 @@ fn arena(out: &mut Lines<'_>, device: u32, snapshot: &Snapshot) -> io::Result<()
 
 fn segment(out: &mut Lines<'_>, snapshot: &Snapshot, segment: &Segment) -> io::Result<()> {
     out.put(format_args!(
-        "{{ \"address\": {}, \"size\": {}, \"kind\": \"{}\", \"blocks\": ",
+        "{{ \"address\": {}, \"size\": {}, \"kind\": \"{}\", \"mapped\": {}, \"blocks\": ",
         segment.address.get(),
         segment.size.get(),
         segment.kind.word(),
+        segment.is_mapped,
     ))?;
     out.list(10, snapshot.blocks_of(segment), |out, block| {
         out.put(format_args!(
@@ -77,17 +77,11 @@ fn segment(out: &mut Lines<'_>, snapshot: &Snapshot, segment: &Segment) -> io::R
 
 fn event(out: &mut Lines<'_>, event: &Event) -> io::Result<()> {
     out.put(format_args!("{{ \"action\": \"{}\", ", event.action.word()))?;
-    match event.action {
-        Action::Alloc(address)
-        | Action::FreeRequested(address)
-        | Action::FreeCompleted(address)
-        | Action::SegmentAlloc(address)
-        | Action::SegmentFree(address) => {
-            out.put(format_args!("\"address\": {}", Address::get(address)))?;
-        }
-        Action::Oom { device_free } => {
-            out.put(format_args!("\"device_free\": {}", device_free.get()))?;
-        }
+    if let Action::Oom { device_free } = event.action {
+        out.put(format_args!("\"device_free\": {}", device_free.get()))?;
+    }
+    if let Some(address) = event.action.address() {
+        out.put(format_args!("\"address\": {}", address.get()))?;
     }
     out.put(format_args!(
         ", \"size\": {}, \"time_us\": {}",

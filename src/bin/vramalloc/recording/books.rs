@@ -35,6 +35,9 @@ pub(super) struct Held {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct SegmentHeld {
     pub(super) size: u64,
+    /// It is a part of a range: what is mapped at a time may be unmapped in parts, and
+    /// with what was mapped beside it.
+    pub(super) is_mapped: bool,
     entry: u64,
 }
 
@@ -82,7 +85,7 @@ pub(super) struct Books {
     pub(super) sums: BTreeMap<Where, Sum>,
     /// By arena and address.
     pub(super) blocks: HashMap<(u32, u64), Held>,
-    pub(super) segments: HashMap<(u32, u64), SegmentHeld>,
+    pub(super) segments: BTreeMap<(u32, u64), SegmentHeld>,
     telling: Option<Telling>,
     pub(super) entries: u64,
     pub(super) first_us: Option<u64>,
@@ -150,15 +153,14 @@ impl Books {
         for (arena, held) in gone {
             self.sum(arena).lower(&held);
         }
-        let gone = self
-            .segments
-            .extract_if(|(arena, _), taken| is_lost(*arena, taken.entry));
-        let gone: Vec<(u32, u64)> = gone
-            .map(|((arena, _), taken)| (arena, taken.size))
-            .collect();
+        let mut gone = Vec::new();
+        self.segments.retain(|(arena, _), taken| {
+            let is_lost = is_lost(*arena, taken.entry);
+            gone.extend(is_lost.then_some((*arena, taken.size)));
+            !is_lost
+        });
         for (arena, size) in gone {
-            let sum = self.sum(arena);
-            sum.reserved = sum.reserved.saturating_sub(size);
+            self.lower_reserved(arena, size);
         }
     }
 
@@ -205,26 +207,62 @@ impl Books {
                     gone.iter().for_each(|gone| self.sum(arena).lower(gone));
                 }
             }
-            Action::SegmentAlloc(address) => {
-                let entry = self.entries;
-                let taken = SegmentHeld { size, entry };
-                let before = self.segments.insert((arena, address.get()), taken);
-                let sum = self.sum(arena);
-                sum.reserved = sum
-                    .reserved
-                    .saturating_sub(before.map_or(0, |taken| taken.size));
-                sum.reserved = sum.reserved.saturating_add(size);
-                sum.reserved_peak = sum.reserved_peak.max(sum.reserved);
-            }
+            Action::SegmentAlloc(address) => self.take(arena, address.get(), size, false),
+            Action::SegmentMap(address) => self.take(arena, address.get(), size, true),
             Action::SegmentFree(address) => {
                 let gone = self.segments.remove(&(arena, address.get()));
-                let sum = self.sum(arena);
-                sum.reserved = sum
-                    .reserved
-                    .saturating_sub(gone.map_or(0, |taken| taken.size));
+                self.lower_reserved(arena, gone.map_or(0, |taken| taken.size));
             }
+            Action::SegmentUnmap(address) => self.unmap(arena, address.get(), size),
             Action::Oom { .. } => {}
         }
+    }
+
+    /// A segment is held from now on.
+    fn take(&mut self, arena: u32, address: u64, size: u64, is_mapped: bool) {
+        if is_mapped {
+            // What was told of before is told of again.
+            self.unmap(arena, address, size);
+        }
+        let taken = SegmentHeld {
+            size,
+            is_mapped,
+            entry: self.entries,
+        };
+        let before = self.segments.insert((arena, address), taken);
+        self.lower_reserved(arena, before.map_or(0, |taken| taken.size));
+        let sum = self.sum(arena);
+        sum.reserved = sum.reserved.saturating_add(size);
+        sum.reserved_peak = sum.reserved_peak.max(sum.reserved);
+    }
+
+    /// What is mapped at these addresses is not any more; what is beside it stays.
+    fn unmap(&mut self, arena: u32, address: u64, size: u64) {
+        let end = address.saturating_add(size);
+        let before = self.segments.range((arena, 0)..(arena, end)).rev();
+        let reaches = |at: u64, held: &SegmentHeld| at.saturating_add(held.size) > address;
+        let touched: Vec<(u64, SegmentHeld)> = before
+            .take_while(|((_, at), held)| reaches(*at, held))
+            .filter(|(_, held)| held.is_mapped)
+            .map(|((_, at), held)| (*at, *held))
+            .collect();
+        for (at, held) in touched {
+            self.segments.remove(&(arena, at));
+            let held_end = at.saturating_add(held.size);
+            for (from, to) in [(at, address.max(at)), (end.min(held_end), held_end)] {
+                if from < to {
+                    let size = to - from;
+                    self.segments
+                        .insert((arena, from), SegmentHeld { size, ..held });
+                }
+            }
+            self.lower_reserved(arena, end.min(held_end) - address.max(at));
+        }
+    }
+
+    fn lower_reserved(&mut self, arena: u32, bytes: u64) {
+        let sum = self.sum(arena);
+        sum.reserved = sum.reserved.saturating_sub(bytes);
     }
 
     fn sum(&mut self, arena: u32) -> &mut Sum {

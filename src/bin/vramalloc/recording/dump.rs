@@ -32,22 +32,17 @@ pub(super) fn head(form: DumpForm, out: &mut impl Write) -> io::Result<()> {
 pub(super) fn line(form: DumpForm, entry: &Entry, out: &mut impl Write) -> io::Result<()> {
     let (word, address, size, stack, detail) = match &entry.found {
         Found::Event { event, told } => {
-            let (word, address) = match event.action {
-                Action::Alloc(at) => ("alloc", at),
-                Action::FreeRequested(at) => ("free_requested", at),
-                Action::FreeCompleted(at) => ("free_completed", at),
-                Action::SegmentAlloc(at) => ("segment_alloc", at),
-                Action::SegmentFree(at) => ("segment_free", at),
-                Action::Oom { device_free } => {
-                    ("oom", vramalloc_core::Address::new(device_free.get()))
-                }
+            let word = event.action.word();
+            let address = match event.action {
+                Action::Oom { device_free } => Some(device_free.get()),
+                action => action.address().map(vramalloc_core::Address::get),
             };
             let detail = match told {
                 None => Map::new(),
                 Some(waits) => object(json!({ "there_already": true, "freed": waits })),
             };
             let size = event.size.get();
-            (word, Some(address.get()), Some(size), event.stack, detail)
+            (word, address, Some(size), event.stack, detail)
         }
         Found::Mark(mark) => {
             let (word, detail) = said(mark);

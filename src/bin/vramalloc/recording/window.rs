@@ -10,7 +10,7 @@ use std::io::{Read, Seek};
 
 use serde_json::{Value, json};
 use vramalloc_core::recording::{Entry, Found, Mark, RecordReader};
-use vramalloc_core::stats::{Action, SCHEMA, StackId};
+use vramalloc_core::stats::{SCHEMA, StackId};
 
 use super::books::{Books, DEVICE, Held};
 use super::callers::Told;
@@ -61,16 +61,12 @@ impl Window {
         };
         match &entry.found {
             Found::Event { event, told: None } => {
-                let address = match event.action {
-                    Action::Alloc(at)
-                    | Action::FreeRequested(at)
-                    | Action::FreeCompleted(at)
-                    | Action::SegmentAlloc(at)
-                    | Action::SegmentFree(at) => at.get(),
-                    Action::Oom { .. } => return,
+                let Some(address) = event.action.address() else {
+                    return;
                 };
                 let word = event.action.word();
-                self.push(shown(word, address, event.size.get(), event.stack));
+                let size = event.size.get();
+                self.push(shown(word, address.get(), size, event.stack));
             }
             Found::Mark(Mark::Ended) => {
                 for (&(of, address), held) in &books.blocks {
@@ -82,8 +78,12 @@ impl Window {
                     }
                 }
                 for (&(of, address), taken) in &books.segments {
+                    let word = match taken.is_mapped {
+                        true => "segment_unmap",
+                        false => "segment_free",
+                    };
                     if of == arena {
-                        self.push(shown("segment_free", address, taken.size, StackId::NONE));
+                        self.push(shown(word, address, taken.size, StackId::NONE));
                     }
                 }
             }
@@ -184,10 +184,9 @@ fn segments(books: &Books, arena: u32) -> Vec<Value> {
         .filter_map(|(key, held)| Some((of(key)?, *held)))
         .collect();
     let segments = books.segments.iter();
-    let segments: BTreeMap<u64, u64> = segments
-        .filter_map(|(key, taken)| Some((of(key)?, taken.size)))
-        .collect();
-    let shown = segments.into_iter().filter_map(|(start, size)| {
+    let segments = segments.filter_map(|(key, taken)| Some((of(key)?, taken)));
+    let shown = segments.filter_map(|(start, taken)| {
+        let size = taken.size;
         let end = start
             .checked_add(size)
             .filter(|&end| end <= LARGEST && size > 0)?;
@@ -196,6 +195,7 @@ fn segments(books: &Books, arena: u32) -> Vec<Value> {
             "address": start,
             "size": size,
             "kind": kind,
+            "mapped": taken.is_mapped,
             "blocks": filled(&blocks, start, end),
         }))
     });

@@ -27,6 +27,11 @@ impl Exact {
     pub(super) fn get(self) -> u64 {
         self.0
     }
+
+    /// The sum of two sizes that lie side by side, whose end is exact.
+    pub(super) fn and(self, other: Exact) -> Exact {
+        Exact(self.0.saturating_add(other.0).min(LARGEST))
+    }
 }
 
 impl TryFrom<u64> for Exact {
@@ -85,6 +90,10 @@ pub(super) struct Segment {
     pub(super) address: Exact,
     pub(super) size: Exact,
     pub(super) kind: Kind,
+    /// Whether it is a part of a range, whose memory is mapped in units; not in files of
+    /// older libraries.
+    #[serde(default)]
+    pub(super) mapped: bool,
     pub(super) blocks: Vec<Block>,
 }
 
@@ -133,6 +142,8 @@ pub(super) enum Action {
     FreeCompleted,
     SegmentAlloc,
     SegmentFree,
+    SegmentMap,
+    SegmentUnmap,
     Oom,
 }
 

@@ -74,21 +74,33 @@ impl Device {
     /// Sorts segments and events and leaves out those that do not fit. Returns
     /// how many were left out.
     fn order(&mut self) -> usize {
-        let before = self.segments.len() + self.events.len();
+        let before = self.events.len();
         self.segments.sort_by_key(|segment| segment.address);
-        let mut end = 0;
-        self.segments.retain(|segment| {
-            let apart = segment.address.get() >= end;
-            end = if apart { segment.end() } else { end };
-            apart
-        });
+        let (mut end, mut left_out) = (0, 0);
+        let segments = std::mem::take(&mut self.segments);
+        for mut segment in segments {
+            if segment.address.get() < end {
+                left_out += 1;
+                continue;
+            }
+            let is_next = segment.address.get() == end;
+            end = segment.end();
+            match self.segments.last_mut() {
+                // To the viewer what is mapped side by side is one.
+                Some(last) if is_next && last.mapped && segment.mapped => {
+                    last.blocks.append(&mut segment.blocks);
+                    last.size = last.size.and(segment.size);
+                }
+                _ => self.segments.push(segment),
+            }
+        }
         self.events.sort_by_key(|&(time, _)| time);
         let mut memory = Memory::new(&self.segments);
         let mut kept: Vec<bool> = (self.events.iter().rev())
             .map(|(_, event)| memory.undo(event))
             .collect();
         self.events.retain(|_| kept.pop().unwrap_or(false));
-        before - self.segments.len() - self.events.len()
+        left_out + before - self.events.len()
     }
 }
 
@@ -118,7 +130,11 @@ fn ends(arena: &ArenaSnapshot) -> impl Iterator<Item = Event> + '_ {
             let completed = (block.state != State::Inactive).then(|| end(Action::FreeCompleted));
             requested.into_iter().chain(completed)
         });
-        blocks.chain([event(Action::SegmentFree, segment.address, segment.size)])
+        let end = match segment.mapped {
+            true => Action::SegmentUnmap,
+            false => Action::SegmentFree,
+        };
+        blocks.chain([event(end, segment.address, segment.size)])
     })
 }
 
@@ -132,16 +148,23 @@ struct Active {
 struct Memory {
     /// The segments' ends, by their starts.
     segments: BTreeMap<u64, u64>,
+    /// The same of what is mapped; what lies side by side is one.
+    mapped: BTreeMap<u64, u64>,
     blocks: BTreeMap<u64, Active>,
 }
 
 impl Memory {
     fn new(segments: &[Segment]) -> Memory {
         let active = segments.iter().flat_map(|segment| &segment.blocks);
-        Memory {
-            segments: (segments.iter())
+        let ends = |is_mapped| {
+            let segments = (segments.iter()).filter(move |segment| segment.mapped == is_mapped);
+            segments
                 .map(|segment| (segment.address.get(), segment.end()))
-                .collect(),
+                .collect()
+        };
+        Memory {
+            segments: ends(false),
+            mapped: ends(true),
             blocks: active
                 .filter(|block| block.state != State::Inactive)
                 .map(|block| {
@@ -174,8 +197,11 @@ impl Memory {
                 _ => false,
             },
             Action::FreeCompleted => {
-                let segment = self.segments.range(..=start).next_back();
-                let inside = segment.is_some_and(|(_, &bound)| end <= bound);
+                let in_one = |segments: &BTreeMap<u64, u64>| {
+                    let segment = segments.range(..=start).next_back();
+                    segment.is_some_and(|(_, &bound)| end <= bound)
+                };
+                let inside = in_one(&self.segments) || in_one(&self.mapped);
                 let fits = inside && self.block_in(start, end).is_none();
                 if fits {
                     self.blocks.insert(start, Active { end, pending: true });
@@ -188,14 +214,51 @@ impl Memory {
                 idle && self.segments.remove(&start).is_some()
             }
             Action::SegmentFree => {
-                let last = self.segments.range(..end).next_back();
-                let apart = last.is_none_or(|(_, &bound)| bound <= start);
+                let apart = self.is_apart(start, end);
                 if apart {
                     self.segments.insert(start, end);
                 }
                 apart
             }
+            Action::SegmentMap => {
+                let around = self.mapped.range(..=start).next_back();
+                let around = around.map(|(&from, &to)| (from, to));
+                let Some((from, to)) = around.filter(|&(_, to)| end <= to) else {
+                    return false;
+                };
+                if self.block_in(start, end).is_some() {
+                    return false;
+                }
+                self.mapped.remove(&from);
+                for (from, to) in [(from, start), (end, to)] {
+                    if from < to {
+                        self.mapped.insert(from, to);
+                    }
+                }
+                true
+            }
+            Action::SegmentUnmap => {
+                let apart = self.is_apart(start, end);
+                if apart {
+                    let end = self.mapped.remove(&end).unwrap_or(end);
+                    let before = self.mapped.range_mut(..start).next_back();
+                    match before.filter(|(_, bound)| **bound == start) {
+                        Some((_, bound)) => *bound = end,
+                        None => drop(self.mapped.insert(start, end)),
+                    }
+                }
+                apart
+            }
         }
+    }
+
+    /// Whether no segment touches these addresses.
+    fn is_apart(&self, start: u64, end: u64) -> bool {
+        let is_apart = |segments: &BTreeMap<u64, u64>| {
+            let last = segments.range(..end).next_back();
+            last.is_none_or(|(_, &bound)| bound <= start)
+        };
+        is_apart(&self.segments) && is_apart(&self.mapped)
     }
 
     /// A block that is not free and overlaps these addresses.

@@ -110,7 +110,7 @@ fn segment(device: usize, segment: &Segment, stacks: &Stacks, out: &mut impl Sin
         out.word("segment_type", if small { "small" } else { "large" });
         out.key("segment_pool_id");
         out.pair(0, 0);
-        out.switch("is_expandable", false);
+        out.switch("is_expandable", segment.mapped);
         out.key("frames");
         frames(only, stacks, out);
         out.key("blocks");
@@ -143,6 +143,8 @@ fn event(time_us: u64, event: &Event, stacks: &Stacks, out: &mut impl Sink) {
         Action::FreeCompleted => "free_completed",
         Action::SegmentAlloc => "segment_alloc",
         Action::SegmentFree => "segment_free",
+        Action::SegmentMap => "segment_map",
+        Action::SegmentUnmap => "segment_unmap",
         Action::Oom => "oom",
     };
     out.dictionary(|out| {
@@ -203,7 +205,7 @@ fn settings(statistics: &Statistics, out: &mut impl Sink) {
         out.number(max_split.filter(|&size| size > 0).unwrap_or(-1));
         out.key("garbage_collection_threshold");
         out.real(threshold.unwrap_or(0.0));
-        out.switch("expandable_segments", false);
+        out.switch("expandable_segments", is("strategy", "mapped"));
         out.size("pinned_num_register_threads", 1);
         out.switch(
             "release_lock_on_cudamalloc",

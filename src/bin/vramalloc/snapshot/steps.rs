@@ -157,8 +157,8 @@ impl Step {
                 change(&mut self.limbo, true);
             }
             Action::FreeCompleted => change(&mut self.limbo, false),
-            Action::SegmentAlloc => change(&mut self.reserved, true),
-            Action::SegmentFree => change(&mut self.reserved, false),
+            Action::SegmentAlloc | Action::SegmentMap => change(&mut self.reserved, true),
+            Action::SegmentFree | Action::SegmentUnmap => change(&mut self.reserved, false),
             Action::Oom => {}
         }
     }

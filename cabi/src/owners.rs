@@ -5,16 +5,17 @@
 //! call from there; later ones find it in a table, by that address.
 //!
 //! A call that comes out of CUDA itself, as from the runtime for `cudaMallocPitch`,
-//! is that of the library around it: the stack is walked for each of those. One that
+//! is that of the library around it: the stack is walked for each of those. So is one
+//! that we handed on to the runtime, which then calls the driver's door. One that
 //! comes out of a binding, such as ctypes ([`packages`]), is that of the package, or the
 //! file outside of packages, whose Python code made it: the places of Python are looked
 //! at for each of those. Where they cannot be read, it is the binding's.
 //!
 //! Owns the libraries and packages that asked so far, of which each has a number for
 //! good, and the table. Invariant: an entry of the table is one word, so it is of one
-//! call. Where another library is found to lie where one lay, the table is made anew. On
-//! other processors than x86-64 nobody is known: a walk for each call would take too
-//! long. Cost: a load and a comparison for a call that is known; for one out of a
+//! call. When a library is found to be gone, the table is made anew. On other
+//! processors than x86-64 nobody is known: a walk for each call would take too long.
+//! Cost: a load and a comparison for a call that is known; for one out of a
 //! binding some 0.1 us, the first in a process up to a millisecond; some microseconds
 //! for one that is not known. The linker's lock is never taken.
 
@@ -29,6 +30,7 @@ use vramalloc_core::library::LibraryId;
 use vramalloc_core::lookup::Pairs;
 use vramalloc_core::patience::Brief;
 
+use crate::linker::objects;
 use crate::linker::unwind::{self, modules};
 use crate::process;
 use crate::process::fast_local::{Zeroed, fast_local};
@@ -58,19 +60,17 @@ static KNOWN: [AtomicU64; CALLS] = [const { AtomicU64::new(0) }; CALLS];
 /// it was needed.
 const OF_BINDING: u64 = 1 << 63;
 
+/// Marks an entry of a call out of CUDA or of this library in the same way.
+const OF_INSIDE: u64 = 1 << 62;
+
 /// What files of Python count under, by what tells them: a number, or [`PASSED`].
 static CODE: Pairs<256> = Pairs::new();
 const PASSED: u64 = 1 << 8;
 
 /// The library numbered 1 comes first.
-static LIBRARIES: SpinMutex<Book, Brief> = SpinMutex::new(Book {
-    epoch: 0,
-    all: Vec::new(),
-});
+static LIBRARIES: SpinMutex<Book, Brief> = SpinMutex::new(Book { all: Vec::new() });
 
 struct Book {
-    /// The unwinder's epoch in which the table was made anew.
-    epoch: u16,
     /// Their paths, and those of packages; the program's own is empty.
     all: Vec<Vec<u8>>,
 }
@@ -120,10 +120,16 @@ struct Binding {
 /// The binding that a call comes out of which returns to this address, where it is known
 /// to come out of one.
 fn binding(call: usize) -> Option<Binding> {
-    let word = entry(call).load(Ordering::Relaxed) ^ OF_BINDING;
+    let number = LibraryId::new(marked(call, OF_BINDING)?);
+    let own = Some(number).filter(|&own| own != LibraryId::UNKNOWN);
+    Some(Binding { call, own })
+}
+
+/// The lowest byte of a call's entry, if it has one with this mark.
+fn marked(call: usize, mark: u64) -> Option<u8> {
+    let word = entry(call).load(Ordering::Relaxed) ^ mark;
     let [number, ..] = word.to_le_bytes();
-    let own = Some(LibraryId::new(number)).filter(|&own| own != LibraryId::UNKNOWN);
-    (word >> 8 == call as u64).then_some(Binding { call, own })
+    (word >> 8 == call as u64).then_some(number)
 }
 
 fn learn(call: usize, library: LibraryId) {
@@ -163,9 +169,15 @@ fn find(call: usize) -> LibraryId {
     match look(call) {
         Some(Place::Outside(library)) => library,
         Some(Place::Binding(binding)) => find_around(Some(binding)),
-        Some(Place::Cuda) => find_around(None),
-        // Code that a program made for itself; it may be freed again.
-        None => LibraryId::UNKNOWN,
+        Some(Place::Inside) => find_around(None),
+        // Code that a program made for itself; it may be freed again, and is looked for
+        // again where that costs little.
+        None => {
+            if modules::are_asked_of_system() {
+                learn(call, LibraryId::UNKNOWN);
+            }
+            LibraryId::UNKNOWN
+        }
     }
 }
 
@@ -183,7 +195,7 @@ fn find_around(mut binding: Option<Binding>) -> LibraryId {
                     return false;
                 }
                 Some(Place::Binding(found)) => binding = Some(found),
-                Some(Place::Cuda) | None => {}
+                Some(Place::Inside) | None => {}
             }
         }
         if binding.is_some() {
@@ -236,12 +248,11 @@ enum Place {
     Outside(LibraryId),
     /// It calls for others.
     Binding(Binding),
-    /// In the runtime or the driver.
-    Cuda,
+    /// In the runtime or the driver, or in this library.
+    Inside,
 }
 
-/// Looks whose code it is that a call returns to, and remembers it but where it is
-/// CUDA's.
+/// Looks whose code it is that a call returns to, and remembers it.
 fn look(call: usize) -> Option<Place> {
     if let Some(library) = known(call) {
         return Some(Place::Outside(library));
@@ -249,13 +260,19 @@ fn look(call: usize) -> Option<Place> {
     if let Some(binding) = binding(call) {
         return Some(Place::Binding(binding));
     }
+    if marked(call, OF_INSIDE).is_some() {
+        return Some(Place::Inside);
+    }
+    modules::when_one_is_gone(forget);
     // A call returns behind itself, which may be in another library.
-    let module = modules::around(call.wrapping_sub(1))?;
+    let code = call.wrapping_sub(1);
+    let module = modules::around(code)?;
     let path = &*module.path;
-    forget_old_epoch();
     let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    if name.starts_with(b"libcudart.so") || name.starts_with(b"libcuda.so") {
-        return Some(Place::Cuda);
+    let is_cuda = name.starts_with(b"libcudart.so") || name.starts_with(b"libcuda.so");
+    if is_cuda || objects::own().contains(&code) {
+        store(call, LibraryId::UNKNOWN, OF_INSIDE);
+        return Some(Place::Inside);
     }
     if packages::is_binding(path) || module.is_python && is_interpreter(path) {
         store(call, LibraryId::UNKNOWN, OF_BINDING);
@@ -277,13 +294,9 @@ fn is_interpreter(path: &[u8]) -> bool {
     packages::is_interpreter(path)
 }
 
-/// Makes the table anew where another object was found to lie in the place of one.
-fn forget_old_epoch() {
-    let epoch = unwind::epoch();
-    let before = std::mem::replace(&mut LIBRARIES.lock().epoch, epoch);
-    if before != epoch {
-        (KNOWN.iter()).for_each(|entry| entry.store(0, Ordering::Relaxed));
-    }
+/// Makes the table anew: another library may come to lie where one lay.
+fn forget() {
+    (KNOWN.iter()).for_each(|entry| entry.store(0, Ordering::Relaxed));
 }
 
 /// The path of each library or package that asked, from number 1 on; the program's is
@@ -322,11 +335,20 @@ mod tests {
     }
 
     #[test]
+    fn a_call_out_of_this_library_is_looked_for_once() {
+        let call = forget as *const () as usize + 1;
+        for _ in 0..2 {
+            assert!(matches!(look(call), Some(Place::Inside)));
+            assert!(marked(call, OF_INSIDE).is_some() && known(call).is_none());
+        }
+        // No object is there, so none was asked for.
+        store(16, LibraryId::UNKNOWN, OF_INSIDE);
+        assert!(matches!(look(16), Some(Place::Inside)) && look(24).is_none());
+    }
+
+    #[test]
     fn libraries_beyond_the_last_number_are_others() {
-        let mut book = Book {
-            epoch: 0,
-            all: Vec::new(),
-        };
+        let mut book = Book { all: Vec::new() };
         let mut number = |at: usize| usize::from(book.number(at.to_string().as_bytes()).number());
         for at in 0..2 * MOST_LIBRARIES {
             let expected = (at + 1).min(MOST_LIBRARIES - 1);

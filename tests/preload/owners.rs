@@ -88,6 +88,32 @@ fn each_library_has_what_it_asked_for() {
     }
 }
 
+/// A call that comes before there is a context goes through the runtime.
+#[test]
+fn the_first_call_of_a_program_has_its_owner_too() {
+    for kind in KINDS {
+        let stats = done(&run(kind, "", 1, "+A:4096:1 ! +A:4096:1")).stats();
+        assert_eq!(of(&stats, "lib0.so"), (4096, 4096, 0), "{kind:?}");
+        let owners = stats["owners"].as_array().unwrap();
+        assert_eq!(owners.len(), 1, "{kind:?}: {owners:?}");
+    }
+}
+
+/// The linker puts a library of the same size where another one was.
+#[test]
+fn a_library_in_the_place_of_another_is_told_from_it() {
+    for kind in KINDS {
+        let run = run(kind, "", 1, "~A:4096:9 +A:4096:3 xA");
+        let second = libraries(2).remove(1);
+        let run = run.arg(&second.to_string_lossy()).arg("+B:4096:5");
+        let stats = done(&run).stats();
+        for (name, blocks) in [("lib0.so", 3), ("lib1.so", 5)] {
+            let (bytes, ..) = of(&stats, name);
+            assert_eq!(bytes, blocks * 4096, "{kind:?} {}", stats["owners"]);
+        }
+    }
+}
+
 /// A static program's own runtime calls the driver: the program asks.
 #[test]
 fn with_a_runtime_of_its_own_the_program_asks() {

@@ -10,6 +10,7 @@
  *     vLETTER:SIZE              it takes virtual memory (cuMemCreate)
  *     wLETTER                   the program releases that
  *     ?                         asks how much is free
+ *     xLETTER                   the program unloads it
  *     !                         resets the device
  */
 #define _GNU_SOURCE
@@ -29,6 +30,7 @@ static struct library {
     void *blocks[BLOCKS];
     int count;
     void *handle;
+    void *loaded;
 } libraries[LIBRARIES];
 
 static function allocate(void) {
@@ -46,12 +48,21 @@ static void *take(struct library *library, size_t size) {
 }
 
 static void take_virtual_by(struct library *library, size_t size) {
+    /* The driver sets nothing up by itself. */
+    GPU(gpu_set_device(0));
     function create = (function)reach("cuMemCreate");
     GPU(library->call(create, &library->handle, (void *)size, &here, NULL));
 }
 
 static void release(struct library *library) {
     GPU(CALL("cuMemRelease", (void *), library->handle));
+}
+
+/* The runtime does so in the first call that needs it, which may be for memory. */
+static void begin(void) {
+#ifdef USE_DRIVER
+    GPU(gpu_set_device(0));
+#endif
 }
 
 static void step(const char *what) {
@@ -65,7 +76,11 @@ static void step(const char *what) {
     }
     if (what[0] == '!') {
         GPU(gpu_reset());
-        GPU(gpu_set_device(0));
+        begin();
+        return;
+    }
+    if (what[0] == 'x') {
+        GPU(dlclose(library->loaded));
         return;
     }
     if (what[0] == '-')
@@ -94,7 +109,7 @@ static void step(const char *what) {
 
 int main(int count, char **arguments) {
     int loaded = 0;
-    GPU(gpu_set_device(0));
+    begin();
     for (int i = 1; i < count; i++) {
         if (arguments[i][0] != '/') {
             step(arguments[i]);
@@ -105,6 +120,7 @@ int main(int count, char **arguments) {
             fprintf(stderr, "%s\n", dlerror());
             return 1;
         }
+        libraries[loaded].loaded = library;
         *(void **)&libraries[loaded++].call = dlsym(library, "asker_call");
     }
     return 0;

@@ -2,8 +2,8 @@
 //!
 //! Where a library was, another may be loaded at once, even of the same length and
 //! with the linker's entry in the same place, so that nothing tells the two apart
-//! later. So what was unloaded is forgotten before the program goes on. Without call
-//! stacks there is nothing to forget, and this is the next `dlclose` alone.
+//! later. So what was unloaded is forgotten before the program goes on. Where no code
+//! was looked for there is nothing to forget, and this is the next `dlclose` alone.
 
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;

@@ -75,6 +75,15 @@ static MODULES: SpinMutex<Vec<&'static Module>, Brief> = SpinMutex::new(Vec::new
 /// How often an object has lain where another did before.
 static EPOCH: AtomicU32 = AtomicU32::new(0);
 
+/// What is to be done when one is gone.
+static WHEN_GONE: OnceLock<fn()> = OnceLock::new();
+
+/// Has `forget` called, which takes no lock, whenever an object is found to be gone: it
+/// forgets what is known of its addresses. The first that is given here is called.
+pub(crate) fn when_one_is_gone(forget: fn()) {
+    WHEN_GONE.get_or_init(|| forget);
+}
+
 /// The epoch, counted round.
 #[inline(always)]
 pub(super) fn epoch() -> u16 {
@@ -126,7 +135,7 @@ pub(super) fn prepare() {
 }
 
 /// Whether it takes the system's list of mappings to find an object.
-pub(super) fn are_asked_of_system() -> bool {
+pub(crate) fn are_asked_of_system() -> bool {
     finder().is_none()
 }
 
@@ -224,6 +233,9 @@ pub(crate) fn all() -> Vec<&'static Module> {
 fn leave(module: &Module) {
     if !module.gone.swap(true, Ordering::Relaxed) {
         EPOCH.fetch_add(1, Ordering::Relaxed);
+        if let Some(forget) = WHEN_GONE.get() {
+            forget();
+        }
     }
 }
 

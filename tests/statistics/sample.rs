@@ -161,6 +161,7 @@ pub(crate) fn snapshots() -> Snapshots {
             address: Address::new(4096),
             size: Bytes::new(2048),
             kind: SegmentKind::Small,
+            is_mapped: true,
             first_block: 0,
             block_count: 2,
         }],

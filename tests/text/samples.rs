@@ -111,6 +111,7 @@ fn snapshots() -> Snapshots {
         address: Address::new(address << 20),
         size: Bytes::mib(mib),
         kind: SegmentKind::Large,
+        is_mapped: false,
         first_block,
         block_count,
     };

@@ -150,6 +150,11 @@ impl<D: Driver> Arena<D> {
                 let opened = self.open(want);
                 opened.map_or_else(|| self.last_resort(want, need, error), Ok)
             }
+            // What cannot be mapped may be had plainly, as without us.
+            Err(AllocError::Driver(code)) if code != Code::INVALID_CONTEXT => {
+                self.release_what_is_not_mapped(want.fit.request);
+                self.grow(want, need)
+            }
             ended => ended,
         }
     }

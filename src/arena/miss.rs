@@ -297,6 +297,7 @@ impl<D: Driver> Arena<D> {
         if self.fails_at_once(error) {
             return Err(error);
         }
+        self.release_what_is_not_mapped(want.fit.request);
         // A driver that has no page left may have room for a small request in
         // one that is in use.
         let direct = self

@@ -180,30 +180,33 @@ impl<D: Driver> Arena<D> {
                 at: hole.address,
                 units: std::mem::replace(&mut making.units, rest),
             };
-            self.map_run(&run, unit, making)?;
+            let (placed, mapped) = self.map_run(run, unit, making);
+            let Some(run) = placed else {
+                return mapped;
+            };
             let mut state = self.state.lock();
             if state.retired {
                 drop(state);
-                let _failed = self.driver.unmap(run.at, hole.size);
-                self.forget_units([Run {
-                    at: run.at,
-                    units: run.units,
-                }]);
+                let unmapped = self.unmap_run_of(run, unit, &mut None);
+                self.forget_units(unmapped);
                 return Err(AllocError::Driver(Code::INVALID_CONTEXT));
             }
             state.placed(&making.claim, run, stack);
+            drop(state);
+            mapped?;
         }
         Ok(())
     }
 
-    /// Maps a run and admits it; where that fails, nothing of it is mapped, and its
-    /// units are in the caller's hands again.
-    pub(super) fn map_run(
+    /// Maps a run and admits it; what of it can be used then, and how that went. Where
+    /// a unit cannot be mapped, those before it stay: nothing may be unmapped while a
+    /// stream captures. The units that are mapped nowhere are in the caller's hands again.
+    fn map_run(
         &self,
-        run: &Run,
+        run: Run,
         unit: Bytes,
         making: &mut Making,
-    ) -> Result<(), AllocError> {
+    ) -> (Option<Run>, Result<(), AllocError>) {
         let size = |units: usize| Bytes::new(unit.get() * units as u64);
         let mut mapped = 0;
         let mut failed = None;
@@ -215,26 +218,46 @@ impl<D: Driver> Arena<D> {
             }
             mapped += 1;
         }
-        if failed.is_none() {
-            failed = self.driver.admit(run.at, size(mapped)).err();
-        }
-        let Some(code) = failed else {
-            return Ok(());
+        let (there, rest) = run.split_at(mapped, unit);
+        making
+            .units
+            .extend(rest.into_iter().flat_map(|run| run.units));
+        let admitted = there
+            .as_ref()
+            .map_or(Ok(()), |run| self.driver.admit(run.at, size(mapped)));
+        let there = match admitted {
+            Ok(()) => there,
+            Err(code) => {
+                failed = failed.or(Some(code));
+                there.into_iter().for_each(|run| self.take_off(run, making));
+                None
+            }
         };
-        // Nobody has touched it: it can go whatever the device does.
-        let mut kept = run.units.clone();
-        for n in (0..mapped).rev() {
-            let at = run.at.checked_add(size(n)).unwrap_or(run.at);
-            if self.driver.unmap(at, unit).is_err() {
-                // It stays there, out of reach, until the context ends.
-                let mut state = self.state.lock();
-                if !state.retired {
-                    state.heap.stuck(&making.claim, at, kept.remove(n));
-                }
+        (
+            there,
+            failed.map_or(Ok(()), |code| Err(AllocError::Driver(code))),
+        )
+    }
+
+    /// Unmaps a run that could not be admitted. Nobody has touched it: it can go
+    /// whatever the device does.
+    fn take_off(&self, run: Run, making: &mut Making) {
+        let unit = self.unit_size();
+        for (n, one) in run.units.into_iter().enumerate().rev() {
+            let at = run.at.checked_add(Bytes::new(unit.get() * n as u64));
+            let at = at.unwrap_or(run.at);
+            if self.driver.may_fence() && self.driver.unmap(at, unit).is_ok() {
+                making.units.push(one);
+                continue;
+            }
+            // It stays there, out of reach, until the context ends.
+            let mut state = self.state.lock();
+            if state.retired {
+                making.units.push(one);
+            } else {
+                state.heap.stuck(&making.claim, at, one);
             }
         }
-        making.units.extend(kept);
-        Err(AllocError::Driver(code))
     }
 
     /// Gives units back that are in nobody's books any more.
@@ -288,6 +311,19 @@ impl<D: Driver> Arena<D> {
             let _lost = self.driver.unreserve(span.address, span.size);
         }
         released
+    }
+
+    /// Before plain memory is the last that is left for a request: gives back the units
+    /// that hold it up, where they could not be mapped.
+    pub(super) fn release_what_is_not_mapped(&self, request: Bytes) {
+        let Ok(available) = self.available() else {
+            return;
+        };
+        let idle = self.state.lock().heap.idle_units();
+        let lacks = request.saturating_sub(available);
+        if !lacks.is_zero() && lacks <= idle {
+            self.release_units(lacks);
+        }
     }
 
     /// Gives units back that the caller has in its hands.

@@ -409,22 +409,22 @@ impl Heap {
     }
 
     /// Others may map what lies in these addresses of a range: it stays where it is
-    /// for as long as its blocks are live.
+    /// for as long as its blocks are live. Addresses behind the range are not its.
     pub(crate) fn note_exported(&mut self, span: Span) {
-        let around = self.units_around(span);
         let is_there = |range: &&Range| {
             let from = range.span.address;
             from <= span.address && span.address < end(range.span)
         };
-        let Some(chunk) = self
-            .ranges
-            .all
-            .iter()
-            .find(is_there)
-            .map(|range| range.chunk)
+        let ranges = self.ranges.all.iter();
+        let Some((chunk, whole)) = (ranges.clone().find(is_there)).map(|r| (r.chunk, r.span))
         else {
             return;
         };
+        let most = end(whole).offset_from(span.address);
+        let around = self.units_around(Span {
+            address: span.address,
+            size: span.size.min(most),
+        });
         let claim = Claim {
             chunk,
             block: BlockId::NONE,

@@ -15,6 +15,7 @@ mod conformance;
 mod history;
 mod lanes;
 mod life;
+mod mapped;
 mod metrics;
 mod model;
 mod on_the_way;

@@ -77,6 +77,7 @@ fn blocks_change_hands() {
         StrategyKind::NaiveBestFit,
         StrategyKind::AutoGrowth,
         StrategyKind::Passthrough,
+        StrategyKind::Mapped,
     ] {
         // More than all rounds ask for: a thread may be far ahead of the one
         // that frees its blocks.
@@ -90,6 +91,7 @@ fn short_of_memory_together() {
         StrategyKind::NaiveBestFit,
         StrategyKind::AutoGrowth,
         StrategyKind::Passthrough,
+        StrategyKind::Mapped,
     ] {
         exchange(strategy, Bytes::mib(48));
     }

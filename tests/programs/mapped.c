@@ -96,6 +96,15 @@ static int written_by(int device, int value) {
     return holding(value);
 }
 
+/* What a device may do with a block, as the driver's number. */
+static address access_of(int device, void *block) {
+    int (*ask)(address *, const int *, address) = find("cuMemGetAccess");
+    const int location[] = {1, device};
+    address flags = 0;
+    GPU(ask(&flags, location, (uintptr_t)block));
+    return flags;
+}
+
 static void peers(void) {
     gpu_stream busy;
     take_all();
@@ -107,13 +116,14 @@ static void peers(void) {
     GPU(gpu_set_device(0));
     GPU(gpu_stream_sync(busy));
     printf("let in: %d, ", let_in);
-    if (let_in) {
-        printf("\n");
-        return;
-    }
-    printf("before: %d, ", written_by(1, 2));
+    if (!let_in)
+        printf("before: %d, ", written_by(1, 2));
     void *more;
     GPU(gpu_malloc(&more, 300 << 20));
+    if (let_in) {
+        printf("later: %llu\n", access_of(1, more));
+        return;
+    }
     GPU(gpu_free(blocks[5]));
     blocks[5] = more;
     printf("later: %d\n", written_by(1, 3));

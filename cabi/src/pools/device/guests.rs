@@ -15,8 +15,12 @@ use crate::types::{CUcontext, CUdevice};
 pub(crate) fn let_in(owner: CUcontext, guest: CUdevice) -> Result<(), Code> {
     let owner = contexts::of(owner);
     // Before the look at what is mapped: what is mapped later is admitted at once.
-    owner.let_in(guest);
+    let is_new = owner.let_in(guest);
     let pools = pools_of(&owner);
     let admit = |pool: &super::DevicePool| mapping::for_guest(guest, || pool.arena().admit_all());
-    pools.into_iter().try_for_each(admit)
+    let admitted = pools.into_iter().try_for_each(admit);
+    if is_new && admitted.is_err() {
+        owner.keep_out(guest);
+    }
+    admitted
 }

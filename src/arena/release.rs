@@ -276,10 +276,21 @@ impl<D: Driver> Arena<D> {
     /// it, since the driver's own free waits for the device.
     pub(super) fn release_all_idle(&self) {
         self.state.lock().recall();
-        if self.state.lock().obtainable().is_zero() || !self.driver.may_fence() {
+        let (has_some, in_limbo) = {
+            let state = self.state.lock();
+            let is_mapped = !state.heap.ranges.unit().is_zero();
+            let in_limbo = is_mapped && !state.counters.limbo().is_zero();
+            (!state.obtainable().is_zero(), in_limbo)
+        };
+        if !(has_some || in_limbo) || !self.driver.may_fence() {
             return;
         }
         let _guard = self.enter_ladder();
+        if in_limbo {
+            // The driver's free of a chunk waits. Units are unmapped only when they have
+            // left limbo.
+            self.wait_for_all(Whose::Own);
+        }
         self.release_idle();
     }
 
@@ -297,20 +308,21 @@ impl<D: Driver> Arena<D> {
             return;
         }
         self.close_and_poll(Extent::All);
-        self.release_surplus(|heap, idle| heap.take_oldest(idle.saturating_sub(most)));
+        let beyond = |heap: &mut Heap, idle: Bytes| heap.take_oldest(idle.saturating_sub(most));
+        self.release_surplus(beyond, Bytes::ZERO);
     }
 
     /// Before more is taken from the driver. The driver's frees wait for the
     /// device: not for a request that could not be had after all.
     pub(super) fn release_before_growth(&self, request: Bytes) {
         let is_worth = |surplus: Bytes| {
-            let due = self.state.lock().counters.idle().min(surplus);
+            let due = self.state.lock().obtainable().min(surplus);
             !due.is_zero() && self.could_be_had(request)
         };
         self.decay();
         if self.policy.before_growth {
             if is_worth(Bytes::MAX) {
-                self.release_surplus(|heap, _| heap.take_empty());
+                self.release_surplus(|heap, _| heap.take_empty(), Bytes::MAX);
             }
         } else {
             let garbage = self
@@ -321,7 +333,7 @@ impl<D: Driver> Arena<D> {
                 .unwrap_or(Bytes::ZERO)
                 .max(self.quota.beyond_soft(request));
             if !surplus.is_zero() && is_worth(surplus) {
-                self.release_surplus(|heap, _| heap.take_oldest(surplus));
+                self.release_surplus(|heap, _| heap.take_oldest(surplus), surplus);
             }
         }
     }
@@ -339,22 +351,27 @@ impl<D: Driver> Arena<D> {
     /// Gives back what has been idle for too long.
     pub(super) fn decay(&self) {
         if self.policy.decays {
-            self.release_surplus(|heap, _| heap.take_decayed());
+            self.release_surplus(|heap, _| heap.take_decayed(), Bytes::ZERO);
         }
     }
 
     /// Gives back the chunks that `choose` takes out of the heap, of which so
-    /// much is idle; nothing where another thread is on the ladder, and gives
-    /// back more than this.
-    fn release_surplus(&self, choose: impl FnOnce(&mut Heap, Bytes) -> Vec<LeftChunk>) {
+    /// much is idle, and units, until it is `most` bytes in all; nothing where another
+    /// thread is on the ladder, and gives back more than this.
+    fn release_surplus(
+        &self,
+        choose: impl FnOnce(&mut Heap, Bytes) -> Vec<LeftChunk>,
+        most: Bytes,
+    ) {
         if !self.driver.may_fence() || self.holds() {
             return;
         }
         if let Some(_guard) = self.try_enter_ladder() {
-            self.release(|state| {
+            let released = self.release(|state| {
                 let idle = state.counters.idle();
                 state.let_go(|heap| choose(heap, idle))
             });
+            self.release_units(most.saturating_sub(released));
         }
     }
 }

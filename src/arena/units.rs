@@ -316,10 +316,13 @@ impl<D: Driver> Arena<D> {
     /// Before plain memory is the last that is left for a request: gives back the units
     /// that hold it up, where they could not be mapped.
     pub(super) fn release_what_is_not_mapped(&self, request: Bytes) {
+        let idle = self.state.lock().heap.idle_units();
+        if idle.is_zero() {
+            return;
+        }
         let Ok(available) = self.available() else {
             return;
         };
-        let idle = self.state.lock().heap.idle_units();
         let lacks = request.saturating_sub(available);
         if !lacks.is_zero() && lacks <= idle {
             self.release_units(lacks);

@@ -20,6 +20,11 @@ fn rig() -> Rig {
     Rig::new(&plain(StrategyKind::AutoGrowth), DEVICE)
 }
 
+/// Under this strategy, and where memory is mapped.
+fn both() -> [Rig; 2] {
+    [StrategyKind::AutoGrowth, StrategyKind::Mapped].map(|kind| Rig::new(&plain(kind), DEVICE))
+}
+
 #[test]
 fn a_quiet_device_gets_idle_memory_back_at_once() {
     let rig = rig();
@@ -36,7 +41,10 @@ fn a_quiet_device_gets_idle_memory_back_at_once() {
 /// next gives memory back: CUDA's own free would wait there.
 #[test]
 fn a_busy_device_gets_it_back_when_the_program_frees() {
-    let rig = rig();
+    both().iter().for_each(gets_it_back);
+}
+
+fn gets_it_back(rig: &Rig) {
     let [busy, other, freed] = [0; 3].map(|_| rig.get(BLOCK));
     rig.launch(busy, BLOCK, 500 * MS);
     rig.arena.free(freed).unwrap();

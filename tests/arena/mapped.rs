@@ -1,13 +1,13 @@
-//! Memory that is mapped, where calls about it fail.
+//! Memory that is mapped, where calls about it fail, and where options want it back.
 
 mod model;
 
 use vramalloc_core::address::Bytes;
-use vramalloc_core::config::StrategyKind;
+use vramalloc_core::config::{Config, StrategyKind};
 use vramalloc_core::error::Code;
 use vramalloc_model::Call;
 
-use crate::rig::{Rig, plain};
+use crate::rig::{MS, Rig, plain};
 
 /// What was mapped before a call fails stays: nothing is unmapped while a stream captures.
 #[test]
@@ -62,4 +62,47 @@ fn where_nothing_more_can_be_mapped_plain_memory_serves() {
             rig.ends_clean();
         }
     }
+}
+
+/// Whole units that are free go where idle chunks would.
+#[test]
+fn idle_units_go_before_more_is_taken() {
+    let mapped = plain(StrategyKind::Mapped);
+    let spare = Config {
+        free_when_no_cache_hit: true,
+        ..mapped.clone()
+    };
+    let threshold = Config {
+        garbage_collection_threshold: Some(0.1),
+        ..mapped.clone()
+    };
+    for (config, used) in [(mapped, 380), (spare, 350), (threshold, 350)] {
+        let rig = Rig::new(&config, Bytes::gib(1));
+        let [low, between, high] = [100; 3].map(|mib| rig.get(Bytes::mib(mib)));
+        rig.arena.free(between).unwrap();
+        rig.arena.flush();
+        let more = rig.get(Bytes::mib(150));
+        assert_eq!(rig.gpu.used(0), Bytes::mib(used), "{config:?}");
+        for block in [low, high, more] {
+            rig.arena.free(block).unwrap();
+        }
+        rig.ends_clean();
+    }
+}
+
+/// A free waits, as the driver's own does, where nothing idle is to be kept.
+#[test]
+fn idle_units_go_with_the_free_that_makes_them_idle() {
+    let config = Config {
+        free_idle_chunk: true,
+        ..plain(StrategyKind::Mapped)
+    };
+    let rig = Rig::new(&config, Bytes::gib(1));
+    let block = rig.get(Bytes::mib(40));
+    rig.launch(block, Bytes::mib(40), 50 * MS);
+    let end = rig.gpu.tail(rig.arena.driver().context());
+    rig.arena.free(block).unwrap();
+    assert_eq!(rig.gpu.used(0), Bytes::ZERO);
+    assert!(rig.gpu.now() >= end);
+    rig.ends_clean();
 }

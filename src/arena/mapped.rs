@@ -22,6 +22,7 @@ use crate::arena::hit::Want;
 use crate::arena::miss::is_shortage;
 use crate::arena::shortage::Need;
 use crate::arena::state::ArenaState;
+use crate::arena::units::Claimed;
 use crate::config::StrategyKind;
 use crate::driver::mapping::{Mapping, MappingTraits, Unit};
 use crate::driver::{Driver, PAGE};
@@ -416,7 +417,7 @@ impl<D: Driver> Arena<D> {
     /// are none to be moved, or a call failed.
     fn move_units(&self) -> Option<()> {
         let (mut making, from) = self.state.lock().claim_move()?;
-        let moved = self.unmap_claim(&from).map_err(AllocError::Driver);
+        let moved = self.unmap_claim(from).map_err(AllocError::Driver);
         let moved = moved.and_then(|units| {
             making.units = units;
             self.map_units(StackId::NONE, &mut making)
@@ -457,11 +458,10 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// Claims the lowest hole, or a part of it, and units that fill it.
-    fn claim_move(&mut self) -> Option<(Making, Claim)> {
+    fn claim_move(&mut self) -> Option<(Making, Claimed)> {
         let ((hole, to), (id, units)) = self.heap.scattered()?;
         let claim = self.heap.claim_hole(hole, to);
-        let (from, splits) = self.heap.claim_units(id, units);
-        self.counters.claimed(Pool::Large, splits);
+        let from = self.claim_units(id, units);
         let making = Making {
             claim,
             at: to.address,

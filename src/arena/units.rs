@@ -15,10 +15,18 @@ use crate::driver::Driver;
 use crate::driver::mapping::{Mapping, Unit};
 use crate::error::{AllocError, Code};
 use crate::heap::Span;
+use crate::heap::block::BlockId;
 use crate::heap::ranges::{Claim, Remains, Run};
 use crate::recording::Mark;
 use crate::stats::StackId;
 use crate::strategy::Pool;
+
+/// Whole units that were claimed to be unmapped. They are known from that moment on: when
+/// the context ends, they are the claiming thread's to give back.
+pub(super) struct Claimed {
+    claim: Claim,
+    runs: Vec<Run>,
+}
 
 impl<D: Driver> Arena<D> {
     /// Gives every device that may use the memory access to all of it, after one was
@@ -91,10 +99,10 @@ impl<D: Driver> Arena<D> {
     pub(super) fn steal(&self, most: usize, making: &mut Making) {
         let mut left = most;
         while left > 0 && self.driver.may_fence() {
-            let Some(claim) = self.state.lock().claim_idle(left) else {
+            let Some(claimed) = self.state.lock().claim_idle(left) else {
                 return;
             };
-            let Ok(units) = self.unmap_claim(&claim) else {
+            let Ok(units) = self.unmap_claim(claimed) else {
                 return;
             };
             left -= units.len().min(left);
@@ -107,8 +115,8 @@ impl<D: Driver> Arena<D> {
     /// # Errors
     /// Where nothing more should be unmapped now. What the driver did unmap is
     /// mapped nowhere.
-    pub(super) fn unmap_claim(&self, claim: &Claim) -> Result<Vec<Unit>, Code> {
-        let runs = self.state.lock().heap.mapped_runs(claim);
+    pub(super) fn unmap_claim(&self, claimed: Claimed) -> Result<Vec<Unit>, Code> {
+        let Claimed { claim, runs } = claimed;
         let mut failed = None;
         let mut units = Vec::new();
         for run in runs {
@@ -123,10 +131,10 @@ impl<D: Driver> Arena<D> {
                 continue;
             }
             if let Some(stays) = stays {
-                state.heap.stays(claim, &stays);
+                state.heap.stays(&claim, &stays);
             }
             if let Some(gone) = gone {
-                state.displaced(claim, &gone);
+                state.displaced(&claim, &gone);
                 units.extend(gone.units);
             }
         }
@@ -134,7 +142,7 @@ impl<D: Driver> Arena<D> {
         if state.retired {
             return Err(Code::INVALID_CONTEXT);
         }
-        state.end_claim(claim);
+        state.end_claim(&claim);
         match failed {
             None => Ok(units),
             Some(code) => {
@@ -287,14 +295,14 @@ impl<D: Driver> Arena<D> {
             let left = usize::try_from(left).unwrap_or(usize::MAX);
             let loose = self.state.lock().heap.ranges.take_loose(left);
             let units = if loose.is_empty() {
-                let claim = self.driver.may_fence().then(|| {
+                let claimed = self.driver.may_fence().then(|| {
                     let mut state = self.state.lock();
                     state.claim_idle(left)
                 });
-                let Some(claim) = claim.flatten() else {
+                let Some(claimed) = claimed.flatten() else {
                     break;
                 };
-                let Ok(units) = self.unmap_claim(&claim) else {
+                let Ok(units) = self.unmap_claim(claimed) else {
                     break;
                 };
                 units
@@ -395,11 +403,17 @@ impl<D: Driver> Arena<D> {
 
 impl<F: Clone> ArenaState<F> {
     /// Claims whole units of one free block, up to so many.
-    fn claim_idle(&mut self, most: usize) -> Option<Claim> {
+    fn claim_idle(&mut self, most: usize) -> Option<Claimed> {
         let (id, whole) = self.heap.idle_part(most)?;
+        Some(self.claim_units(id, whole))
+    }
+
+    /// Claims whole units of a free block.
+    pub(super) fn claim_units(&mut self, id: BlockId, whole: Span) -> Claimed {
         let (claim, splits) = self.heap.claim_units(id, whole);
         self.counters.claimed(Pool::Large, splits);
-        Some(claim)
+        let runs = self.heap.mapped_runs(&claim);
+        Claimed { claim, runs }
     }
 
     /// Units are mapped in a claim.

@@ -39,6 +39,7 @@ mod release;
 mod retire;
 mod shortage;
 mod state;
+mod together;
 mod units;
 
 use std::sync::Arc;

@@ -22,7 +22,6 @@ use crate::arena::hit::Want;
 use crate::arena::miss::is_shortage;
 use crate::arena::shortage::Need;
 use crate::arena::state::ArenaState;
-use crate::arena::units::Claimed;
 use crate::config::StrategyKind;
 use crate::driver::mapping::{Mapping, MappingTraits, Unit};
 use crate::driver::{Driver, PAGE};
@@ -32,8 +31,7 @@ use crate::heap::block::BlockId;
 use crate::heap::fit::Search;
 use crate::heap::ranges::window::Window;
 use crate::heap::ranges::{Claim, Run};
-use crate::stats::StackId;
-use crate::strategy::packing::Packing;
+use crate::strategy::packing::{Packing, Room};
 use crate::strategy::{Pool, Strategy, mapped};
 use crate::sync::atomic::Ordering;
 
@@ -50,6 +48,8 @@ pub(super) struct Supply {
 
 /// What a window would take.
 struct Plan {
+    /// There is so little room that what was freed is waited for first.
+    is_tight: bool,
     /// Units that have to come from somewhere.
     lacks: usize,
     /// How many of them the driver may give at once.
@@ -108,18 +108,19 @@ impl<D: Driver> Arena<D> {
     /// Serves a request that the cache could not, by a window.
     pub(super) fn serve_by_window(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
         self.prepare_first();
-        if let Some(address) = self.state.lock().take_by_slabs(want) {
-            return Ok(address);
-        }
         let may_wait = self.driver.may_fence() && !self.holds();
         let available = self.available().unwrap_or(Bytes::MAX);
         let plan = self.plan(want, available);
+        let waits_first = plan.is_tight && may_wait;
+        if !waits_first && let Some(address) = self.state.lock().take_by_slabs(want) {
+            return Ok(address);
+        }
         let all_new = Supply {
             first: plan.lacks,
             steals: false,
             most: plan.available,
         };
-        if plan.lacks <= plan.allowed || !may_wait {
+        if !may_wait || !plan.is_tight && plan.lacks <= plan.allowed {
             return self.window_or_last_resort(want, need, all_new);
         }
         let newest = self.settle_soon();
@@ -130,6 +131,9 @@ impl<D: Driver> Arena<D> {
             if !newest.is_some_and(|newest| self.is_patient() && self.wait_briefly(newest)) {
                 break;
             }
+        }
+        if waits_first && let Some(address) = self.state.lock().take_by_slabs(want) {
+            return Ok(address);
         }
         let supply = Supply {
             first: plan.allowed,
@@ -186,7 +190,15 @@ impl<D: Driver> Arena<D> {
             let bound = packing.bound(live, want.fit.size).saturating_add(unit);
             bound.saturating_sub(reserved)
         });
+        // A unit that is taken, or divided by a slab, while the device lags behind is not
+        // whole again before what lies in it is freed.
+        let is_tight = packing.is_some_and(|packing| {
+            let capacity = reserved.saturating_add(available);
+            let after = reserved.saturating_add(state.heap.ranges.bytes(lacks));
+            packing.room(after, capacity, state.in_pieces()) != Room::Ample
+        });
         Plan {
+            is_tight,
             lacks,
             allowed: whole_units(available.min(left), unit),
             available: whole_units(available, unit),
@@ -387,53 +399,6 @@ impl<D: Driver> Arena<D> {
         (state.counters).missed(want.fit.pool, want.fit.size, Bytes::ZERO);
         Ok(address)
     }
-
-    /// In a free of a program that holds hardly anything: brings together what stealing
-    /// has scattered, from the highest addresses to the lowest holes. What a program
-    /// that repeats does next then finds its memory in one piece, and steals nothing.
-    /// One that steals each time all the same is left alone after some.
-    pub(super) fn bring_together(&self) {
-        // Relaxed: it stands for itself.
-        if !self.scattered.load(Ordering::Relaxed) || !self.driver.may_fence() {
-            return;
-        }
-        let is_due = {
-            let mut state = self.state.lock();
-            let live = state.counters.live();
-            let packing = state.packing.as_mut();
-            packing.is_some_and(|packing| packing.may_bring_together(live))
-        };
-        let turn = is_due.then(|| self.try_enter_growth()).flatten();
-        if self.holds() || turn.is_none() {
-            return;
-        }
-        self.state.lock().end_empty_slabs();
-        let flight = self.quota.fly();
-        while self.move_units() == Some(()) {}
-        flight.lands();
-    }
-
-    /// Moves free units from the highest addresses to the lowest hole; none where there
-    /// are none to be moved, or a call failed.
-    fn move_units(&self) -> Option<()> {
-        let (mut making, from) = self.state.lock().claim_move()?;
-        let moved = self.unmap_claim(from).map_err(AllocError::Driver);
-        let moved = moved.and_then(|units| {
-            making.units = units;
-            self.map_units(StackId::NONE, &mut making)
-        });
-        let mut state = self.state.lock();
-        if state.retired {
-            drop(state);
-            let at = making.at;
-            let units = making.units;
-            self.forget_units([Run { at, units }]);
-            return None;
-        }
-        state.heap.ranges.put_loose(making.units);
-        state.end_claim(&making.claim);
-        moved.ok()
-    }
 }
 
 impl<F: Clone> ArenaState<F> {
@@ -455,20 +420,6 @@ impl<F: Clone> ArenaState<F> {
         self.counters.slab_made(self.heap.ranges.unit());
         let cut = self.heap.cut(id, want.fit);
         self.hand_out(&cut, want)
-    }
-
-    /// Claims the lowest hole, or a part of it, and units that fill it.
-    fn claim_move(&mut self) -> Option<(Making, Claimed)> {
-        let ((hole, to), (id, units)) = self.heap.scattered()?;
-        let claim = self.heap.claim_hole(hole, to);
-        let from = self.claim_units(id, units);
-        let making = Making {
-            claim,
-            at: to.address,
-            units: Vec::new(),
-            short: None,
-        };
-        Some((making, from))
     }
 
     /// Makes the units of empty slabs free for everything.

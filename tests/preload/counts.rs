@@ -77,10 +77,16 @@ fn a_program_that_waits_needs_little_more_than_it_holds() {
     const LIVE: u64 = 1_150_623_744;
     let trace = trace("llm_infer");
     let trace = trace.to_string_lossy();
-    for over in [10, 80] {
+    for (strategy, over) in [
+        ("auto_growth", 10),
+        ("auto_growth", 80),
+        ("mapped", 60),
+        ("mapped", 80),
+    ] {
         let memory = LIVE / 1000 * (1000 + over);
         let run = replay(&trace, Kind::Dynamic, "3")
             .arg("50000")
+            .conf(&format!("strategy:{strategy}"))
             .env("SIM_CUDA_NAP_NS", "100000")
             .env("SIM_CUDA_MEMORY", &memory.to_string());
         run.go().quiet(0).no_violations();

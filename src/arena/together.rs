@@ -1,0 +1,79 @@
+//! Bringing together what stealing has scattered over a range.
+//!
+//! Owns nothing. Invariant: as in `mapped`; only free units move. Cost: four calls of the
+//! driver for each unit that moves.
+
+use crate::arena::Arena;
+use crate::arena::mapped::Making;
+use crate::arena::state::ArenaState;
+use crate::arena::units::Claimed;
+use crate::driver::Driver;
+use crate::error::AllocError;
+use crate::heap::ranges::Run;
+use crate::stats::StackId;
+use crate::sync::atomic::Ordering;
+
+impl<D: Driver> Arena<D> {
+    /// In a free of a program that holds hardly anything: brings together what stealing
+    /// has scattered, from the highest addresses to the lowest holes. What a program
+    /// that repeats does next then finds its memory in one piece, and steals nothing.
+    /// One that steals each time all the same is left alone after some.
+    pub(super) fn bring_together(&self) {
+        // Relaxed: it stands for itself.
+        if !self.scattered.load(Ordering::Relaxed) || !self.driver.may_fence() {
+            return;
+        }
+        let is_due = {
+            let mut state = self.state.lock();
+            let live = state.counters.live();
+            let packing = state.packing.as_mut();
+            packing.is_some_and(|packing| packing.may_bring_together(live))
+        };
+        let turn = is_due.then(|| self.try_enter_growth()).flatten();
+        if self.holds() || turn.is_none() {
+            return;
+        }
+        self.state.lock().end_empty_slabs();
+        let flight = self.quota.fly();
+        while self.move_units() == Some(()) {}
+        flight.lands();
+    }
+
+    /// Moves free units from the highest addresses to the lowest hole; none where there
+    /// are none to be moved, or a call failed.
+    fn move_units(&self) -> Option<()> {
+        let (mut making, from) = self.state.lock().claim_move()?;
+        let moved = self.unmap_claim(from).map_err(AllocError::Driver);
+        let moved = moved.and_then(|units| {
+            making.units = units;
+            self.map_units(StackId::NONE, &mut making)
+        });
+        let mut state = self.state.lock();
+        if state.retired {
+            drop(state);
+            let at = making.at;
+            let units = making.units;
+            self.forget_units([Run { at, units }]);
+            return None;
+        }
+        state.heap.ranges.put_loose(making.units);
+        state.end_claim(&making.claim);
+        moved.ok()
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// Claims the lowest hole, or a part of it, and units that fill it.
+    fn claim_move(&mut self) -> Option<(Making, Claimed)> {
+        let ((hole, to), (id, units)) = self.heap.scattered()?;
+        let claim = self.heap.claim_hole(hole, to);
+        let from = self.claim_units(id, units);
+        let making = Making {
+            claim,
+            at: to.address,
+            units: Vec::new(),
+            short: None,
+        };
+        Some((making, from))
+    }
+}

@@ -140,6 +140,9 @@ impl<D: Driver> Arena<D> {
         }
         let mut state = self.state.lock();
         if state.retired {
+            drop(state);
+            let at = claim.span.address;
+            self.forget_units([Run { at, units }]);
             return Err(Code::INVALID_CONTEXT);
         }
         state.end_claim(&claim);

@@ -2,9 +2,17 @@
 
 mod model;
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use vramalloc_core::Arena;
 use vramalloc_core::address::Bytes;
 use vramalloc_core::config::{Config, StrategyKind};
 use vramalloc_core::error::Code;
+use vramalloc_core::page_map::ArenaId;
+use vramalloc_core::quota::Quota;
 use vramalloc_model::Call;
 
 use crate::rig::{MS, Rig, plain};
@@ -105,4 +113,54 @@ fn idle_units_go_with_the_free_that_makes_them_idle() {
     assert_eq!(rig.gpu.used(0), Bytes::ZERO);
     assert!(rig.gpu.now() >= end);
     rig.ends_clean();
+}
+
+/// Threads miss, free, trim and move the limit while the context ends under them: nothing
+/// is left of what any of them had in its hands.
+#[test]
+fn what_threads_have_in_their_hands_goes_with_the_context() {
+    for round in 0..24u64 {
+        let rig = Rig::new(&plain(StrategyKind::Mapped), Bytes::mib(192));
+        let quota = Arc::new(Quota::new(Bytes::MAX));
+        let driver = rig.gpu.driver(0).unwrap();
+        let arena = Arena::new(
+            ArenaId(1),
+            driver,
+            &plain(StrategyKind::Mapped),
+            Arc::clone(&rig.map),
+            Arc::clone(&quota),
+        );
+        thread::scope(|scope| {
+            for me in 0..3u64 {
+                let (arena, quota) = (&arena, &quota);
+                scope.spawn(move || {
+                    let mut held = VecDeque::new();
+                    for n in 0..300 * (round % 4 + 1) {
+                        let size = (n * 7_919 + me * 104_729) * 1_009 % (40 << 20) + 1;
+                        held.extend(arena.allocate(Bytes::new(size)));
+                        if held.len() > 3
+                            && let Some(block) = held.pop_front()
+                        {
+                            // Once the context has ended nobody knows it.
+                            let _freed = arena.free(block);
+                        }
+                        match n % 16 {
+                            3 => drop(arena.trim()),
+                            7 => quota.set_limit(Bytes::mib(64 + n % 128)),
+                            11 => quota.set_limit(Bytes::MAX),
+                            _ => {}
+                        }
+                    }
+                });
+            }
+            thread::sleep(Duration::from_micros(round * 700));
+            arena.retire();
+        });
+        assert_eq!(rig.gpu.units_and_reservations().0, 0, "units");
+        // Plain memory, which memory that was short led to, goes with it by itself.
+        rig.gpu.destroy_context(arena.driver().context());
+        assert_eq!(rig.gpu.used(0), Bytes::ZERO);
+        assert_eq!(quota.reserved(), Bytes::ZERO);
+        assert_eq!(rig.gpu.violations(), []);
+    }
 }

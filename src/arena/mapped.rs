@@ -74,7 +74,8 @@ fn whole_units(bytes: Bytes, unit: Bytes) -> usize {
 }
 
 impl<D: Driver> Arena<D> {
-    /// What there is of virtual memory, where misses are to be served by it.
+    /// What there is of virtual memory, where misses are to be served by it; none while
+    /// that cannot be found out.
     pub(super) fn mapping(&self) -> Option<MappingTraits> {
         // Relaxed: it stands for itself.
         if !matches!(self.strategy, Strategy::Mapped(_)) || self.plain.load(Ordering::Relaxed) {
@@ -84,7 +85,7 @@ impl<D: Driver> Arena<D> {
             return *known;
         }
         // No driver call is made while others wait for the answer.
-        let traits = self.driver.mapping_traits();
+        let traits = self.driver.mapping_traits().ok()?;
         *self.mapping.get_or_init(|| traits)
     }
 

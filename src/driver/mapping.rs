@@ -46,8 +46,12 @@ pub trait Mapping {
     /// What there is of it; `None`: nothing, and no other call is made. It is asked
     /// before the first memory is taken, and answers always the same. An
     /// implementation may try it out, with memory that it gives back.
-    fn mapping_traits(&self) -> Option<MappingTraits> {
-        None
+    ///
+    /// # Errors
+    /// [`Code::NOT_READY`] where it can be tried later and not now: meanwhile no other
+    /// call is made.
+    fn mapping_traits(&self) -> Result<Option<MappingTraits>, Code> {
+        Ok(None)
     }
 
     /// Reserves addresses, without memory, at a multiple of [`RESERVED_AT`].

@@ -380,7 +380,7 @@ impl<D: Driver> Metered<D> {
 
 /// What is copied is a wait for the device.
 impl<D: Driver> Mapping for Metered<D> {
-    fn mapping_traits(&self) -> Option<MappingTraits> {
+    fn mapping_traits(&self) -> Result<Option<MappingTraits>, Code> {
         self.driver.mapping_traits()
     }
 

@@ -360,13 +360,13 @@ impl SimDriver {
 }
 
 impl Mapping for SimDriver {
-    fn mapping_traits(&self) -> Option<MappingTraits> {
+    fn mapping_traits(&self) -> Result<Option<MappingTraits>, Code> {
         let state = self.gpu.lock();
         let settings = state.model.settings();
-        settings.maps.then_some(MappingTraits {
+        Ok(settings.maps.then_some(MappingTraits {
             granule: settings.page,
             unmaps_runs: settings.unmaps_runs,
-        })
+        }))
     }
 
     fn reserve(&self, size: Bytes) -> Result<Address, Code> {

@@ -128,7 +128,9 @@ pub(crate) fn without_caches(strategy: StrategyKind) -> Config {
 macro_rules! mapping_of_inner {
     ($driver:ty) => {
         impl ::vramalloc_core::driver::mapping::Mapping for $driver {
-            fn mapping_traits(&self) -> Option<::vramalloc_core::driver::mapping::MappingTraits> {
+            fn mapping_traits(
+                &self,
+            ) -> Result<Option<::vramalloc_core::driver::mapping::MappingTraits>, Code> {
                 self.inner.mapping_traits()
             }
 

@@ -156,8 +156,7 @@ fn where_nothing_can_be_mapped_plain_memory_serves() {
     }
 }
 
-/// It is tried out before a capture begins, and on a device that is new then not at
-/// all.
+/// It is tried out before a capture begins; on a device that is new then, after it.
 #[test]
 fn nothing_is_tried_out_during_a_capture() {
     for kind in Kind::ALL {
@@ -169,10 +168,9 @@ fn nothing_is_tried_out_during_a_capture() {
         outcome.quiet(0).no_violations();
         assert_eq!(outcome.stdout, "hold: 6\n", "{}", outcome.what);
         let outcome = run(kind, "newcomer").go();
-        outcome.no_violations();
+        outcome.quiet(0).no_violations();
         is_as_bare(kind, "newcomer", &outcome);
-        assert!(outcome.said()[0].contains("capture"), "{}", outcome.stderr);
-        assert_eq!(mapped(&outcome), [0; 3], "{}", outcome.what);
+        assert!(mapped(&outcome)[0] > 0, "{}", outcome.what);
     }
 }
 

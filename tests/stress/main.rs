@@ -104,17 +104,7 @@ fn blocks_pass_between_threads_when_memory_is_short() {
                     .conf(&format!("strategy:{strategy},{conf}"))
                     .env("SIM_CUDA_LACKS", lacks)
                     .go();
-                // Whether memory can be mapped is not tried while a stream captures, and
-                // the threads' first requests may all come then.
-                let untimely = "a stream captured a graph, or the context ended";
-                match &outcome.said()[..] {
-                    [line] if strategy == "mapped" && line.contains(untimely) => {
-                        assert_eq!(outcome.code(), 0, "{}", outcome.what);
-                    }
-                    _ => {
-                        outcome.quiet(0);
-                    }
-                }
+                outcome.quiet(0);
                 outcome.no_violations();
                 balances(&outcome);
             }

@@ -147,19 +147,18 @@ impl RealDriver {
 }
 
 impl Mapping for RealDriver {
-    fn mapping_traits(&self) -> Option<MappingTraits> {
+    fn mapping_traits(&self) -> Result<Option<MappingTraits>, Code> {
         if self.ability().get().is_none() {
-            let found = self
-                .device()
-                .and_then(|device| find(self.context(), device));
+            let device = self.device();
+            let found = device.map(|device| find(self.context(), device));
             // Another thread may have been faster: its answer stands.
-            let _ = self.ability().set(found);
+            let _ = self.ability().set(found.transpose()?.flatten());
         }
-        let (_, able) = self.able().ok()?;
-        Some(MappingTraits {
+        let able = self.able().ok();
+        Ok(able.map(|(_, able)| MappingTraits {
             granule: able.granule,
             unmaps_runs: able.unmaps_runs,
-        })
+        }))
     }
 
     fn reserve(&self, size: Bytes) -> Result<Address, Code> {
@@ -260,12 +259,18 @@ impl Mapping for RealDriver {
 }
 
 /// What the device's virtual memory can do. `None` is told to the user.
-fn find(context: &Arc<Context>, device: &'static Device) -> Option<Able> {
-    let found = find_out(context, device);
-    found.unwrap_or_else(|obstacle| {
-        obstacle.say(device);
-        None
-    })
+///
+/// # Errors
+/// [`Code::NOT_READY`] where it can be found out later.
+fn find(context: &Arc<Context>, device: &'static Device) -> Result<Option<Able>, Code> {
+    match find_out(context, device) {
+        Ok(found) => Ok(found),
+        Err(Obstacle::Untimely) => Err(Code::NOT_READY),
+        Err(obstacle) => {
+            obstacle.say(device);
+            Ok(None)
+        }
+    }
 }
 
 /// As it was found for the device before, or by a trial now.

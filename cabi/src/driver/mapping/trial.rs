@@ -79,11 +79,7 @@ impl Obstacle {
         let why = match self {
             Obstacle::Absent => "the device has no virtual memory".to_owned(),
             Obstacle::Granule(size) => format!("its granularity is {size} bytes"),
-            Obstacle::Untimely => {
-                "a stream captured a graph, or the context ended, when memory was first asked for"
-                    .to_owned()
-            }
-            Obstacle::Broken => return,
+            Obstacle::Untimely | Obstacle::Broken => return,
             Obstacle::Slow => "the device did not end the work of a trial".to_owned(),
             Obstacle::Failed(call, code) => format!("{call} answers {}", name(code)),
         };

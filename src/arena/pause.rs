@@ -26,7 +26,7 @@ use crate::address::Bytes;
 use crate::arena::Arena;
 use crate::arena::fences::Extent;
 use crate::arena::state::ArenaState;
-use crate::driver::mapping::Mapping;
+use crate::driver::mapping::{Backup, Mapping};
 use crate::driver::{Driver, Whose};
 use crate::error::{AllocError, Code};
 use crate::heap::Span;
@@ -141,13 +141,13 @@ impl<D: Driver> Arena<D> {
     pub fn drop_backups(&self) {
         if let Ok(Some(_transition)) = self.begin(true) {
             let backups = std::mem::take(&mut self.state.lock().backups);
-            self.give_backups_back(backups);
+            self.give_backups_back(backups.pieces);
             self.state.lock().counters.pause_stats().backups = Bytes::ZERO;
         }
     }
 
-    pub(super) fn give_backups_back(&self, backups: Backups) {
-        for (backup, _) in backups.pieces {
+    pub(super) fn give_backups_back(&self, pieces: Vec<(Backup, Bytes)>) {
+        for (backup, _) in pieces {
             self.driver.drop_backup(backup);
         }
     }
@@ -201,7 +201,7 @@ impl<D: Driver> Arena<D> {
         let mut state = self.state.lock();
         if state.retired {
             drop(state);
-            self.give_backups_back(backups);
+            self.give_backups_back(backups.pieces);
         } else {
             state.counters.pause_stats().backups = backups.size();
             state.backups = backups;
@@ -229,8 +229,13 @@ impl<D: Driver> Arena<D> {
         transition.kept = self.state.lock().heap.keep_ranges();
         let waited = self.wait_for_everybody();
         self.with_backups(|backups| {
+            let had = backups.pieces.len();
             let saved = waited.and_then(|()| self.save_used(contents, backups));
-            let plan = saved.inspect_err(|_| self.state.lock().run())?;
+            let plan = saved.inspect_err(|_| {
+                self.state.lock().run();
+                // The host may be short of it.
+                self.give_backups_back(backups.pieces.split_off(had));
+            })?;
             let copied = sum_of(&backups.saved.iter().map(|s| s.span).collect::<Vec<_>>());
             let before = self.state.lock().heap.in_units();
             if let Err(code) = self.take_away(plan.runs) {

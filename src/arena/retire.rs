@@ -21,7 +21,7 @@ impl<D: Driver> Arena<D> {
     pub fn retire(&self) {
         let (reserved, remains) = self.end();
         let backups = std::mem::take(&mut self.state.lock().backups);
-        self.give_backups_back(backups);
+        self.give_backups_back(backups.pieces);
         // Nothing uses it any more; it does not go with its context.
         let unit = self.state.lock().heap.ranges.unit();
         self.give_remains_back(remains, unit);

@@ -96,7 +96,9 @@ impl<F: Clone> ArenaState<F> {
 
     /// Bytes that could go back to the driver, once its own free has waited for them.
     pub(super) fn obtainable(&self) -> Bytes {
-        let plain = self.counters.idle().saturating_add(self.limbo.direct());
+        let gone = self.heap.ranges.bytes(self.heap.empty_gone_slabs());
+        let idle = self.counters.idle().saturating_sub(gone);
+        let plain = idle.saturating_add(self.limbo.direct());
         let units = (self.heap.idle_units()).saturating_add(self.units_in_limbo());
         plain.saturating_add(units)
     }

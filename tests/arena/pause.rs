@@ -265,6 +265,32 @@ fn a_paused_arena_serves_nothing_and_takes_everything_back() {
 }
 
 #[test]
+fn what_is_freed_while_paused_is_not_told_as_free_memory() {
+    let mut program = Program::mapped();
+    program.fill();
+    // Slabs that are empty in the end.
+    for _ in 0..3000 {
+        program.take(Bytes::new(3000));
+    }
+    let arena = Arc::clone(&program.rig.arena);
+    arena.pause(Contents::Keep).unwrap();
+    program.rig.gpu.occupy(0, Bytes::gib(10));
+    while program.live.len() > 5 {
+        program.give(3);
+    }
+    arena.flush();
+    arena.validate().unwrap();
+    assert_eq!(arena.idle(), Bytes::ZERO);
+    // The device has it already.
+    assert_eq!(arena.mem_info().unwrap().free, Bytes::gib(6));
+    program.rig.gpu.occupy(0, Bytes::ZERO);
+    arena.resume().unwrap();
+    arena.validate().unwrap();
+    program.holds_all();
+    program.ends_clean();
+}
+
+#[test]
 fn captures_refuse_both() {
     let mut program = Program::mapped();
     program.fill();

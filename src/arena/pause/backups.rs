@@ -25,7 +25,7 @@ pub(super) struct Saved {
 /// Memory of the host, and what of the device's it holds.
 #[derive(Default)]
 pub(crate) struct Backups {
-    pub(super) pieces: Vec<(Backup, Bytes)>,
+    pub(in crate::arena) pieces: Vec<(Backup, Bytes)>,
     pub(super) saved: Vec<Saved>,
 }
 

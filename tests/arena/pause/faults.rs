@@ -119,6 +119,26 @@ fn what_a_failed_pause_did_is_undone() {
     }
 }
 
+#[test]
+fn a_pause_that_the_host_has_no_memory_for_leaves_none_taken() {
+    for (call, n) in [(Call::TakeBackup, 3), (Call::Save, 2)] {
+        let mut program = program(true);
+        program.cycle();
+        let gpu = program.rig.gpu.clone();
+        let kept = gpu.backups();
+        program.take(Bytes::mib(700));
+        let arena = std::sync::Arc::clone(&program.rig.arena);
+        gpu.fail_nth(call, n, Code::OUT_OF_MEMORY);
+        assert_eq!(arena.pause(Contents::Keep), Err(Code::OUT_OF_MEMORY));
+        assert!(!arena.is_paused());
+        assert_eq!(gpu.backups(), kept, "{}", call.name());
+        assert_eq!(arena.stats().pause.backups, kept.1);
+        is_whole(&mut program);
+        program.cycle();
+        program.ends_clean();
+    }
+}
+
 /// Several fail, also those that undo what was done.
 #[test]
 fn calls_fail_at_random() {

@@ -544,7 +544,8 @@ vramalloc_result vramalloc_region_end(void);
  * needed. What cannot go is written to `*paused`, which may be null, by its reason.
  * Until `vramalloc_resume`, blocks can be freed, and requests for memory of this tag
  * fail: here with `VRAMALLOC_INVALID_STATE`, in CUDA's functions with out of memory.
- * Pausing what is paused does nothing and succeeds.
+ * Pausing what is paused does nothing and succeeds. A capture that another thread
+ * begins meanwhile waits until it is done.
  *
  * May be called by any thread; not in a forked child and not from a signal handler.
  *

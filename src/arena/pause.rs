@@ -110,6 +110,22 @@ impl<D: Driver> Arena<D> {
         result
     }
 
+    /// Waits for all work that was given so far, so that a pause that comes next waits
+    /// only for what is given later; nothing where there is nothing to pause.
+    ///
+    /// # Errors
+    /// As `pause`.
+    pub fn await_work_before_pause(&self) -> Result<(), Code> {
+        let is_meant = {
+            let state = self.state.lock();
+            state.heap.has_ranges() && !state.retired && !state.heap.is_paused()
+        };
+        if is_meant {
+            self.counted(|| self.wait_for_everybody())?;
+        }
+        Ok(())
+    }
+
     /// Takes the memory from the device again, for the same addresses, with what live
     /// blocks held. Resuming what runs does nothing.
     ///

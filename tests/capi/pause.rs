@@ -103,6 +103,73 @@ fn a_device_is_reset_while_its_memory_is_paused() {
     }
 }
 
+/// What a program of several tags says of its pauses while one call of CUDA fails.
+fn together(call: &str, n: u32) -> (bool, String) {
+    let outcome = Run::preloaded("api_pause", Kind::ALL[n as usize % Kind::ALL.len()])
+        .arg("together")
+        .env("SIM_CUDA_STRICT", "1")
+        .env("SIM_CUDA_FAULT", &format!("{call}:{n}:999"))
+        .conf("strategy:mapped")
+        .go();
+    outcome.no_violations();
+    assert_eq!(outcome.code(), 0, "{}: {}", outcome.what, outcome.stderr);
+    let failed = !outcome.stdout.starts_with("failed: 0,");
+    let rest = outcome.stdout.split_once(", ").unwrap().1.to_owned();
+    (failed, format!("{call} {n}: {rest}"))
+}
+
+#[test]
+fn where_one_arena_fails_all_run_or_all_are_paused() {
+    // The first of each are the trial's.
+    for (call, last) in [
+        ("cuMemcpyDtoH_v2", 20),
+        ("cuMemcpyHtoD_v2", 40),
+        ("cuMemUnmap", 16),
+        ("cuMemCreate", 40),
+        ("cuMemMap", 40),
+        ("cuMemSetAccess", 24),
+    ] {
+        let mut fails = 0;
+        for n in (3..=last).step_by(3) {
+            let (failed, said) = together(call, n);
+            assert_eq!(said, format!("{call} {n}: torn: 0, lost: 0\n"));
+            fails += u32::from(failed);
+        }
+        assert!(fails > 1, "{call} never failed in a pause");
+    }
+}
+
+#[test]
+fn captures_that_begin_meanwhile_leave_nothing_half_done() {
+    for kind in Kind::ALL {
+        let outcome = Run::preloaded("api_pause", kind)
+            .arg("captures")
+            .env("SIM_CUDA_STRICT", "1")
+            .env("SIM_CUDA_SLOW", "cuMemUnmap:1000000,cuMemcpyDtoH_v2:1000000")
+            .conf("strategy:mapped")
+            .go();
+        outcome.quiet(0).no_violations();
+        assert_eq!(outcome.stdout, "torn: 0, hold: 24\n", "{}", outcome.what);
+    }
+}
+
+#[test]
+fn a_device_that_was_never_used_gets_no_context() {
+    for kind in Kind::ALL {
+        let outcome = Run::preloaded("api_pause", kind)
+            .arg("unused")
+            .env("SIM_CUDA_CONTEXT_SIZE", "64M")
+            .conf("strategy:mapped")
+            .go();
+        outcome.quiet(0).no_violations();
+        assert_eq!(outcome.stdout, "moved: 0, paused: 0\n", "{}", outcome.what);
+        let report = outcome.report();
+        let context = |device: usize| &report["devices"][device]["families"]["context"];
+        assert_ne!(context(0)["peak_bytes"], 0, "{}", outcome.what);
+        assert_eq!(context(1)["peak_bytes"], 0, "{}", outcome.what);
+    }
+}
+
 #[test]
 fn without_mapped_memory_there_is_nothing_to_pause() {
     let outcome = Run::preloaded("api_pause", Kind::ALL[0])

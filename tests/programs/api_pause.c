@@ -6,10 +6,15 @@
  *   api_pause tags          regions that are paused apart from each other
  *   api_pause refusals      what cannot be, and what is refused meanwhile
  *   api_pause reset         the device is reset while its memory is paused
+ *   api_pause together      several tags at once, also where a call of CUDA fails
+ *   api_pause captures      another thread captures graphs meanwhile
+ *   api_pause unused        a device that was never used
  */
 #include "gpu.h"
 
+#include <pthread.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "api.h"
 
@@ -38,7 +43,9 @@ static void fill(int block) {
     uint32_t *words = malloc(sizes[block]);
     for (size_t at = 0; at < sizes[block] / 4; at++)
         words[at] = word_of(block, at);
-    GPU(gpu_copy_in(blocks[block], words, sizes[block]));
+    /* The call that a test lets fail may be this one. */
+    if (gpu_copy_in(blocks[block], words, sizes[block]))
+        GPU(gpu_copy_in(blocks[block], words, sizes[block]));
     free(words);
 }
 
@@ -50,7 +57,8 @@ static void take(int block) {
 
 static int holds(int block) {
     uint32_t *words = malloc(sizes[block]);
-    GPU(gpu_copy_out(words, blocks[block], sizes[block]));
+    if (gpu_copy_out(words, blocks[block], sizes[block]))
+        GPU(gpu_copy_out(words, blocks[block], sizes[block]));
     uint32_t other = 0;
     for (size_t at = 0; at < sizes[block] / 4; at++)
         other |= words[at] ^ word_of(block, at);
@@ -257,6 +265,110 @@ static void reset(void) {
     printf("missing in the end: %zu\n", before - available());
 }
 
+enum { TAGS = 3, EACH = 4 };
+static const char *const tag_names[TAGS] = {"dropped", "weights", "state"};
+
+/* How many of the tags, and of what has none, are paused. */
+static int count_paused(void) {
+    int count = 0;
+    for (int tag = 0; tag <= TAGS; tag++) {
+        void *block;
+        if (tag < TAGS)
+            begin(tag_names[tag], tag ? VRAMALLOC_KEEP : VRAMALLOC_DROP);
+        int refused = api.malloc(600, VRAMALLOC_CURRENT_DEVICE, &block);
+        if (!refused)
+            API(api.free(block));
+        count += refused == VRAMALLOC_INVALID_STATE;
+        if (tag < TAGS)
+            API(api.region_end());
+    }
+    return count;
+}
+
+static void together(void) {
+    enum { ROUNDS = 4 };
+    int here = VRAMALLOC_CURRENT_DEVICE, torn = 0, failed = 0, lost = 0;
+    for (int block = 0; block < EACH * (TAGS + 1); block++) {
+        if (block % EACH == 0 && block < EACH * TAGS)
+            begin(tag_names[block / EACH], block < EACH ? VRAMALLOC_DROP : VRAMALLOC_KEEP);
+        take(block);
+        if (block % EACH == EACH - 1 && block < EACH * TAGS)
+            API(api.region_end());
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        vramalloc_paused answer = {.struct_size = sizeof answer};
+        int refused = api.pause(here, NULL, &answer);
+        int count = count_paused();
+        torn += count != (refused ? 0 : TAGS + 1) || answer.is_paused == !!refused;
+        failed += refused != 0;
+        if (refused) {
+            lost += EACH * (TAGS + 1) - holding(0, EACH * (TAGS + 1));
+            continue;
+        }
+        while ((refused = api.resume(here, NULL, 0, &answer))) {
+            torn += count_paused() != TAGS + 1 || !answer.is_paused;
+            failed++;
+        }
+        torn += count_paused() != 0 || answer.is_paused;
+        lost += EACH * TAGS - holding(EACH, EACH * (TAGS + 1));
+        for (int block = 0; block < EACH; block++)
+            fill(block);
+    }
+    printf("failed: %d, torn: %d, lost: %d\n", failed, torn, lost);
+}
+
+static int is_over;
+
+static void *capture_all_the_time(void *nothing) {
+    gpu_stream stream;
+    void *drawn;
+    GPU(gpu_set_device(0));
+    GPU(gpu_stream_create(&stream));
+    GPU(gpu_malloc(&drawn, 4 * WORDS));
+    while (!__atomic_load_n(&is_over, __ATOMIC_ACQUIRE)) {
+        gpu_graph graph;
+        GPU(gpu_capture_begin(stream, GPU_CAPTURE_THREAD_LOCAL));
+        GPU(gpu_fill(stream, drawn, 77, WORDS, 1000));
+        GPU(gpu_capture_end(stream, &graph));
+        usleep(500);
+    }
+    return nothing;
+}
+
+static void captures(void) {
+    enum { ROUNDS = 60 };
+    int here = VRAMALLOC_CURRENT_DEVICE, torn = 0, done = 0;
+    begin("weights", VRAMALLOC_KEEP);
+    for (int block = 0; block < BLOCKS; block++)
+        take(block);
+    API(api.region_end());
+    pthread_t capturing;
+    pthread_create(&capturing, NULL, capture_all_the_time, NULL);
+    while (done < ROUNDS) {
+        vramalloc_paused answer = {.struct_size = sizeof answer};
+        int refused = api.pause(here, "weights", &answer);
+        torn += answer.is_paused == !!refused;
+        while ((refused = api.resume(here, "weights", 0, &answer))) {
+            torn += refused != 900;
+            usleep(100);
+        }
+        done++;
+    }
+    __atomic_store_n(&is_over, 1, __ATOMIC_RELEASE);
+    pthread_join(capturing, NULL);
+    printf("torn: %d, hold: %d\n", torn, holding(0, BLOCKS));
+}
+
+static void unused(void) {
+    take(0);
+    vramalloc_paused answer = {.struct_size = sizeof answer};
+    API(api.pause(1, NULL, &answer));
+    API(api.resume(1, NULL, 0, &answer));
+    EXPECT(101, api.pause(7, NULL, NULL));
+    printf("moved: %llu, paused: %d\n", (unsigned long long)answer.bytes,
+           answer.is_paused);
+}
+
 int main(int count, char **arguments) {
     api_load();
     GPU(gpu_set_device(0));
@@ -269,5 +381,11 @@ int main(int count, char **arguments) {
         refusals();
     else if (!strcmp(how, "reset"))
         reset();
+    else if (!strcmp(how, "together"))
+        together();
+    else if (!strcmp(how, "captures"))
+        captures();
+    else if (!strcmp(how, "unused"))
+        unused();
     return 0;
 }

@@ -11,9 +11,9 @@ use super::memory::{Place, vramalloc_place};
 use super::{
     Failure, VRAMALLOC_INVALID_ARGUMENT, VRAMALLOC_INVALID_STATE, answer, given, vramalloc_result,
 };
-use crate::pools::device::DevicePool;
 use crate::pools::pause::{self, Tag};
 use crate::pools::{places, regions};
+use crate::types::CUdevice;
 
 /// What a region's memory holds is the same after a pause.
 pub const VRAMALLOC_KEEP: c_int = 0;
@@ -105,7 +105,8 @@ pub extern "C" fn vramalloc_region_end() -> vramalloc_result {
 /// needed. What cannot go is written to `*paused`, which may be null, by its reason.
 /// Until `vramalloc_resume`, blocks can be freed, and requests for memory of this tag
 /// fail: here with `VRAMALLOC_INVALID_STATE`, in CUDA's functions with out of memory.
-/// Pausing what is paused does nothing and succeeds.
+/// Pausing what is paused does nothing and succeeds. A capture that another thread
+/// begins meanwhile waits until it is done.
 ///
 /// May be called by any thread; not in a forked child and not from a signal handler.
 ///
@@ -127,9 +128,9 @@ pub unsafe extern "C" fn vramalloc_pause(
     answer(|| {
         // SAFETY: the caller's promise.
         let tag = unsafe { read(tag) };
-        let pool = pool(place)?;
+        let device = device(place)?;
         // SAFETY: the caller's promise.
-        unsafe { told(paused, pool, tag, || pause::pause(pool.device(), tag)) }
+        unsafe { told(paused, device, tag, || pause::pause(device, tag)) }
     })
 }
 
@@ -160,11 +161,11 @@ pub unsafe extern "C" fn vramalloc_resume(
         }
         // SAFETY: the caller's promise.
         let tag = unsafe { read(tag) };
-        let pool = pool(place)?;
+        let device = device(place)?;
         let drops = flags & VRAMALLOC_DROP_BACKUPS != 0;
-        let resume = || pause::resume(pool.device(), tag, drops);
+        let resume = || pause::resume(device, tag, drops);
         // SAFETY: the caller's promise.
-        unsafe { told(resumed, pool, tag, resume) }
+        unsafe { told(resumed, device, tag, resume) }
     })
 }
 
@@ -177,10 +178,11 @@ unsafe fn read<'a>(tag: *const c_char) -> Option<&'a CStr> {
     (!tag.is_null()).then(|| unsafe { CStr::from_ptr(tag) })
 }
 
-/// The pool of the device that a place names.
-fn pool(place: vramalloc_place) -> Result<&'static DevicePool, Failure> {
+/// The device that a place names. One that is named gets no context by that.
+fn device(place: vramalloc_place) -> Result<CUdevice, Failure> {
     match Place::read(place)? {
-        Place::Device(device) => Ok(places::pool(device)?),
+        Place::Device(None) => Ok(places::pool(None)?.device()),
+        Place::Device(Some(ordinal)) => Ok(places::device(ordinal)?),
         Place::Pinned | Place::Pageable => Err(Failure(VRAMALLOC_INVALID_ARGUMENT)),
     }
 }
@@ -191,7 +193,7 @@ fn pool(place: vramalloc_place) -> Result<&'static DevicePool, Failure> {
 /// `answer` may be written to, if it is not null, as far as it says itself.
 unsafe fn told(
     answer: *mut vramalloc_paused,
-    pool: &DevicePool,
+    device: CUdevice,
     tag: Tag<'_>,
     work: impl FnOnce() -> Result<Moved, Code>,
 ) -> Result<(), Failure> {
@@ -212,7 +214,7 @@ unsafe fn told(
             (*answer).stays_plain = moved.stays.plain.get();
             (*answer).stays_exported = moved.stays.exported.get();
             (*answer).stays_refused = moved.stays.refused.get();
-            (*answer).is_paused = c_int::from(pause::is_paused(pool.device(), tag));
+            (*answer).is_paused = c_int::from(pause::is_paused(device, tag));
         }
     }
     Ok(result.map(|_| ())?)

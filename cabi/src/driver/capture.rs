@@ -9,6 +9,10 @@
 //! they wait for. But that thread may itself be waiting in the driver (a full
 //! queue, a profiler's callback) for what the beginning thread does next, so
 //! the wait is bounded by [`MOST`]. Cost: a gate per fence, a load per free.
+//!
+//! A pause of memory is many calls that a capture forbids, and half of them is worse
+//! than none. So a capture that begins waits until they are all made, for the same
+//! reason not for ever ([`LONGEST`]).
 
 use std::ptr;
 use std::time::Duration;
@@ -34,6 +38,14 @@ static FENCES: Gate = Gate::new();
 /// The longest wait for an event that is being recorded: most take a
 /// microsecond, and some milliseconds if the thread is descheduled.
 const MOST: Duration = Duration::from_secs(1);
+
+/// Closed by each capture before [`FENCES`]; a thread that pauses memory, or ends a
+/// pause, passes it with all its calls.
+static PAUSES: Gate = Gate::new();
+
+/// The longest wait for a thread that pauses memory or ends a pause: a copy of all of
+/// a device's memory to page-locked memory takes a tenth of it.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// A stream on which a capture began.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -66,6 +78,21 @@ pub(crate) fn outside<R>(record: impl FnOnce() -> R) -> Option<R> {
     FENCES.pass(record)
 }
 
+/// Runs `work`, and lets captures that want to begin wait until it is done, unless it
+/// takes very long. Returns `None` as [`outside`] does.
+pub(crate) fn hold_off<R>(work: impl FnOnce() -> R) -> Option<R> {
+    if guard::is_called_back() {
+        return None;
+    }
+    PAUSES.pass(work)
+}
+
+/// As many captures fewer are open.
+fn ended(captures: usize) {
+    FENCES.open(captures);
+    PAUSES.open(captures);
+}
+
 /// Begins a capture with the real function `call`.
 pub(crate) unsafe fn begin(
     stream: CUstream,
@@ -75,7 +102,9 @@ pub(crate) unsafe fn begin(
     reserve::prepare_capture(contexts::all);
     mapping::prepare_capture(contexts::all);
     let context = context_of(stream);
-    // If the event takes longer, the driver decides whether the capture begins.
+    // If the event takes longer, the driver decides whether the capture begins. A pause
+    // that takes longer fails.
+    let _nobody_pauses = PAUSES.close_within(LONGEST);
     let _nobody_marks = FENCES.close_within(MOST);
     let result = call();
     if result == 0 {
@@ -84,7 +113,7 @@ pub(crate) unsafe fn begin(
             context: context.addr(),
         });
     } else {
-        FENCES.open(1);
+        ended(1);
     }
     Some(result)
 }
@@ -211,7 +240,7 @@ fn forget(over: impl Fn(&Capture) -> bool) {
     let mut open = OPEN.lock();
     let before = open.len();
     open.retain(|capture| !over(capture));
-    FENCES.open(before - open.len());
+    ended(before - open.len());
 }
 
 fn origin(stream: CUstream, twin: bool) -> Origin {
@@ -256,18 +285,24 @@ unsafe fn status(stream: CUstream, twin: bool) -> Option<CaptureStatus> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
+
+    /// The gates belong to the process.
+    static TESTS: SpinMutex<(), Brief> = SpinMutex::new(());
 
     fn stream(handle: usize) -> CUstream {
         ptr::without_provenance_mut(handle)
     }
 
-    // One test, because the gate belongs to the process.
     #[test]
     fn captures_close_the_gate() {
+        let _turn = TESTS.lock();
         let ok = || 0;
         let refused = || 1;
         assert_eq!(outside(|| 7), Some(7));
+        assert_eq!(hold_off(|| outside(|| 7)), Some(Some(7)));
         // SAFETY: the calls are the test's own.
         unsafe {
             assert_eq!(begin(stream(16), false, refused), Some(1));
@@ -275,6 +310,7 @@ mod tests {
             assert_eq!(begin(stream(16), false, ok), Some(0));
             assert_eq!(begin(stream(0), true, ok), Some(0));
             assert_eq!(outside(|| 7), None);
+            assert_eq!(hold_off(|| 7), None);
             // Not the origin of a capture.
             assert_eq!(end(stream(32), false, ok), Some(0));
             assert_eq!(end(stream(16), false, ok), Some(0));
@@ -283,6 +319,7 @@ mod tests {
             assert_eq!(end(stream(2), false, ok), Some(0));
         }
         assert_eq!(outside(|| 7), Some(7));
+        assert_eq!(hold_off(|| 7), Some(7));
         // SAFETY: as above.
         unsafe { begin(stream(48), false, ok) };
         destroyed(stream(64));
@@ -290,6 +327,32 @@ mod tests {
         destroyed(stream(48));
         assert!(!any());
         destroyed(stream(48));
+    }
+
+    #[test]
+    fn a_capture_begins_when_a_pause_has_ended() {
+        let _turn = TESTS.lock();
+        let is_over = AtomicBool::new(false);
+        let begins = Barrier::new(2);
+        thread::scope(|scope| {
+            let beginning = scope.spawn(|| {
+                begins.wait();
+                let ok = || u32::from(!is_over.load(Ordering::Relaxed));
+                // SAFETY: the call is the test's own.
+                unsafe { begin(stream(80), false, ok) }
+            });
+            let paused = hold_off(|| {
+                begins.wait();
+                thread::sleep(Duration::from_millis(20));
+                // It has not begun, so what a capture forbids can be called.
+                let is_free = outside(|| ()).is_some();
+                is_over.store(true, Ordering::Relaxed);
+                is_free
+            });
+            assert_eq!(paused, Some(true));
+            assert_eq!(beginning.join().unwrap(), Some(0));
+        });
+        destroyed(stream(80));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use spin::mutex::SpinMutex;
+use vramalloc_core::busy::Busy;
 use vramalloc_core::families::Families;
 use vramalloc_core::patience::Brief;
 use vramalloc_core::quota::Quota;
@@ -36,6 +37,8 @@ pub(crate) struct Device {
     pub(crate) families: Families,
     /// What its virtual memory can do.
     pub(super) ability: Ability,
+    /// Whether a thread pauses memory of it, or ends a pause.
+    pub(crate) pausing: Busy,
     /// What was in use that the process has not, when the driver was last asked.
     elsewhere: SpinMutex<Option<(Bytes, SystemTime)>, Brief>,
 }
@@ -130,6 +133,7 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
         quota: Arc::new(quota),
         families: Families::new(),
         ability: Ability::new(),
+        pausing: Busy::new(),
         elsewhere: SpinMutex::new(None),
     };
     let mut devices = DEVICES.lock();

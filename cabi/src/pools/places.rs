@@ -64,6 +64,21 @@ fn code(result: u32) -> Code {
     Code::check(result).err().unwrap_or(Code::UNKNOWN)
 }
 
+/// The device of this ordinal, where the driver knows one; no context is made on it.
+///
+/// # Errors
+/// What CUDA returns; [`Code::NOT_SUPPORTED`] if none of it is loaded.
+pub(crate) fn device(ordinal: c_int) -> Result<CUdevice, Code> {
+    let mut handle: CUdevice = 0;
+    // SAFETY: writes the answer to a local.
+    let mut get = || Code::check(unsafe { real::cuDeviceGet(&raw mut handle, ordinal) });
+    if get().is_err() {
+        begin_driver()?;
+        get()?;
+    }
+    Ok(handle)
+}
+
 /// The pool of a device, or the current one if none is named.
 ///
 /// # Errors
@@ -110,6 +125,11 @@ fn begin() -> Result<(), Code> {
     if begun != MISSING {
         return Code::check(begun);
     }
+    begin_driver()
+}
+
+/// Initialises the driver alone, which makes no context.
+fn begin_driver() -> Result<(), Code> {
     if !resolve::driver_is_loaded() && !resolve::load_driver() {
         return Err(Code::NOT_SUPPORTED);
     }

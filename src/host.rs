@@ -1,5 +1,5 @@
-//! How much memory the host has for this process: read once, from a few small
-//! files below `/proc` and `/sys`.
+//! How much memory the host has for this process, and how much of it is left: read
+//! from a few small files below `/proc` and `/sys`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,38 +15,104 @@ pub fn memory() -> Option<Bytes> {
 
 fn memory_below(root: &Path) -> Option<Bytes> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let total = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let limits = groups.lines().flat_map(|line| limits_of(root, line));
-    Some(limits.fold(Bytes::kib(kib), Bytes::min))
+    let total = kib_of(&text, "MemTotal:")?;
+    let groups = groups_of(root);
+    let limits = groups
+        .iter()
+        .filter_map(|(group, files)| number_in(&group.join(files.limit)));
+    Some(limits.fold(total, Bytes::min))
 }
 
-/// The limits of a control group and of the groups around it. A line reads
-/// `number:controllers:path`; version 2 of control groups has no controllers.
-fn limits_of(root: &Path, line: &str) -> Vec<Bytes> {
+/// Memory that the process can still take: what the host has available, or the least
+/// that one of the process's control groups leaves. What they keep of files goes first.
+/// Returns `None` if the system does not say.
+#[must_use]
+pub fn available() -> Option<Bytes> {
+    available_below(Path::new("/"))
+}
+
+fn available_below(root: &Path) -> Option<Bytes> {
+    let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let host = kib_of(&text, "MemAvailable:")?;
+    let groups = groups_of(root);
+    let left = groups.iter().filter_map(|(group, files)| {
+        let limit = number_in(&group.join(files.limit))?;
+        let used = number_in(&group.join(files.used))?;
+        let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let lines = stat.lines().filter_map(|line| line.split_once(' '));
+        let of_files = lines
+            .filter(|(name, _)| files.of_files.contains(name))
+            .filter_map(|(_, number)| number.trim().parse().ok().map(Bytes::new))
+            .fold(Bytes::ZERO, Bytes::saturating_add);
+        Some(limit.saturating_sub(used.saturating_sub(of_files)))
+    });
+    Some(left.fold(host, Bytes::min))
+}
+
+/// A number of `/proc/meminfo`, which is in KiB.
+fn kib_of(text: &str, name: &str) -> Option<Bytes> {
+    let number = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = number.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(Bytes::kib(kib))
+}
+
+/// The number in a file; none where there is none, or a word: `max` is no limit.
+fn number_in(path: &Path) -> Option<Bytes> {
+    let text = fs::read_to_string(path).ok()?;
+    text.trim().parse().ok().map(Bytes::new)
+}
+
+/// What the files of a control group are called.
+#[derive(Copy, Clone)]
+struct GroupFiles {
+    folder: &'static str,
+    limit: &'static str,
+    used: &'static str,
+    /// Names in `memory.stat` of what is kept of files.
+    of_files: [&'static str; 2],
+}
+
+const VERSION_1: GroupFiles = GroupFiles {
+    folder: "sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    of_files: ["total_active_file", "total_inactive_file"],
+};
+
+const VERSION_2: GroupFiles = GroupFiles {
+    folder: "sys/fs/cgroup",
+    limit: "memory.max",
+    used: "memory.current",
+    of_files: ["active_file", "inactive_file"],
+};
+
+/// The control groups of the process that can limit its memory, and those around them.
+fn groups_of(root: &Path) -> Vec<(PathBuf, GroupFiles)> {
+    let text = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    text.lines()
+        .flat_map(|line| groups_in(root, line))
+        .collect()
+}
+
+/// A control group and the groups around it. A line reads `number:controllers:path`;
+/// version 2 of control groups has no controllers.
+fn groups_in(root: &Path, line: &str) -> Vec<(PathBuf, GroupFiles)> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else {
         return Vec::new();
     };
-    let (folder, file) = match controllers {
-        "" => ("sys/fs/cgroup", "memory.max"),
-        _ if controllers.split(',').any(|name| name == "memory") => {
-            ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        }
+    let files = match controllers {
+        "" => VERSION_2,
+        _ if controllers.split(',').any(|name| name == "memory") => VERSION_1,
         _ => return Vec::new(),
     };
-    let folder = root.join(folder);
+    let folder = root.join(files.folder);
     let mut group: PathBuf = folder.join(path.trim_start_matches('/'));
-    let mut limits = Vec::new();
+    let mut groups = Vec::new();
     loop {
-        let text = fs::read_to_string(group.join(file)).unwrap_or_default();
-        // `max` is not a number: no limit.
-        limits.extend(text.trim().parse().ok().map(Bytes::new));
+        groups.push((group.clone(), files));
         if group == folder || !group.pop() || !group.starts_with(&folder) {
-            return limits;
+            return groups;
         }
     }
 }
@@ -79,7 +145,7 @@ mod tests {
 
     const MEMINFO: (&str, &str) = (
         "proc/meminfo",
-        "MemTotal:       16777216 kB\nMemFree:         1000 kB\n",
+        "MemTotal:       16777216 kB\nMemFree:         1000 kB\nMemAvailable:    8388608 kB\n",
     );
 
     #[test]
@@ -94,6 +160,46 @@ mod tests {
             ],
         );
         assert_eq!(memory_below(&tree.0), Some(Bytes::gib(4)));
+    }
+
+    #[test]
+    fn what_is_left_is_the_least_that_the_host_or_a_group_leaves() {
+        let stat = "anon 5\nactive_file 1073741824\ninactive_file 1073741824\nactive_filex 7\n";
+        let tree = Tree::new(
+            "left",
+            &[
+                MEMINFO,
+                ("proc/self/cgroup", "0::/jobs/one\n"),
+                ("sys/fs/cgroup/jobs/one/memory.max", "max\n"),
+                ("sys/fs/cgroup/jobs/memory.max", "8589934592\n"),
+                ("sys/fs/cgroup/jobs/memory.current", "6442450944\n"),
+                ("sys/fs/cgroup/jobs/memory.stat", stat),
+            ],
+        );
+        assert_eq!(available_below(&tree.0), Some(Bytes::gib(4)));
+        let tree = Tree::new("left.host", &[MEMINFO]);
+        assert_eq!(available_below(&tree.0), Some(Bytes::gib(8)));
+        assert_eq!(available_below(Path::new("/nowhere/at/all")), None);
+        assert!(available() > Some(Bytes::ZERO) && available() <= memory());
+    }
+
+    #[test]
+    fn what_is_left_in_the_first_version() {
+        let folder = "sys/fs/cgroup/memory/a";
+        let tree = Tree::new(
+            "left.first",
+            &[
+                MEMINFO,
+                ("proc/self/cgroup", "4:memory:/a\n"),
+                (&format!("{folder}/memory.limit_in_bytes"), "2147483648\n"),
+                (&format!("{folder}/memory.usage_in_bytes"), "2147483648\n"),
+                (
+                    &format!("{folder}/memory.stat"),
+                    "active_file 5\ntotal_active_file 1048576\ntotal_inactive_file 1048576\n",
+                ),
+            ],
+        );
+        assert_eq!(available_below(&tree.0), Some(Bytes::mib(2)));
     }
 
     #[test]

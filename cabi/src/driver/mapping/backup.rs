@@ -12,13 +12,17 @@ use std::ptr;
 use spin::mutex::SpinMutex;
 use vramalloc_core::driver::mapping::Backup;
 use vramalloc_core::patience::Brief;
-use vramalloc_core::{Bytes, Code};
+use vramalloc_core::{Bytes, Code, host};
 
 use crate::driver::context::Context;
+use crate::process::sandbox;
 use crate::real;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`: for all contexts.
 const PORTABLE: c_uint = 1;
+
+/// So much is left to the system and to all others.
+const LEFT: Bytes = Bytes::mib(128);
 
 /// One backup.
 #[derive(Copy, Clone)]
@@ -40,9 +44,26 @@ impl Backups {
     /// Takes memory for a backup.
     ///
     /// # Errors
-    /// [`Code::OUT_OF_MEMORY`] where the system has none either;
-    /// [`Code::INVALID_CONTEXT`] where the context has ended.
+    /// [`Code::OUT_OF_MEMORY`] where the system has none either, or so little that it
+    /// would end processes for it; [`Code::INVALID_CONTEXT`] where the context has ended.
     pub(super) fn take(&self, context: &Context, size: usize) -> Result<Backup, Code> {
+        // A filter of the program's may end it at a look into a file.
+        let may_look = !sandbox::has_begun();
+        let available = may_look.then(host::available).flatten();
+        self.take_of(available, context, size)
+    }
+
+    /// The same where the system says that it has so much.
+    fn take_of(
+        &self,
+        available: Option<Bytes>,
+        context: &Context,
+        size: usize,
+    ) -> Result<Backup, Code> {
+        let wanted = Bytes::new(size as u64).saturating_add(LEFT);
+        if available.is_some_and(|available| available < wanted) {
+            return Err(Code::OUT_OF_MEMORY);
+        }
         let room = locked(context, size).or_else(|code| match code {
             Code::INVALID_CONTEXT => Err(code),
             _ => plain(size),
@@ -112,9 +133,9 @@ fn locked(context: &Context, size: usize) -> Result<Room, Code> {
     })
 }
 
-/// Memory of the system.
+/// Memory of the system, all of which is there: the next look at what is left sees it.
 fn plain(size: usize) -> Result<Room, Code> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping at a place of the kernel's choice.
     let start = unsafe { libc::mmap(ptr::null_mut(), size, rights, flags, -1, 0) };
@@ -144,6 +165,21 @@ mod tests {
         assert_eq!(part(60, 4), Some(0x103c));
         assert_eq!(part(60, 5), None);
         assert_eq!(part(u64::MAX, 2), None);
+    }
+
+    #[test]
+    fn what_the_system_has_not_is_not_asked_for() {
+        let context = Context::new(ptr::null_mut());
+        let backups = Backups::new();
+        let size = 1_usize << 20;
+        let enough = LEFT.saturating_add(Bytes::mib(1));
+        let little = enough.saturating_sub(Bytes::new(1));
+        let refused = backups.take_of(Some(little), &context, size);
+        assert_eq!(refused, Err(Code::OUT_OF_MEMORY));
+        for available in [None, Some(enough)] {
+            let backup = backups.take_of(available, &context, size).unwrap();
+            backups.give_back(&context, backup);
+        }
     }
 
     #[test]

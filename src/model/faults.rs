@@ -51,6 +51,27 @@ pub enum Call {
 }
 
 impl Call {
+    /// All of them.
+    pub const ALL: [Call; 17] = [
+        Call::Alloc,
+        Call::Free,
+        Call::MemInfo,
+        Call::Fence,
+        Call::Reached,
+        Call::Wait,
+        Call::Fill,
+        Call::Synchronize,
+        Call::Reserve,
+        Call::Create,
+        Call::Map,
+        Call::Admit,
+        Call::Unmap,
+        Call::Release,
+        Call::TakeBackup,
+        Call::Save,
+        Call::Restore,
+    ];
+
     /// Its name in the trait.
     #[must_use]
     pub const fn name(self) -> &'static str {

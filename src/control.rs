@@ -84,7 +84,7 @@ const ARGUMENT: usize = if cfg!(loom) { 0 } else { 8 };
 const ANSWER: usize = if cfg!(loom) { 0 } else { 512 };
 
 /// Words of a device. Readers skip what later versions add.
-const OF_DEVICE: usize = 18;
+const OF_DEVICE: usize = 19;
 /// Room for these of each.
 const ROOM_OF_DEVICE: usize = 24;
 

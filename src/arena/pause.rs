@@ -105,6 +105,7 @@ impl<D: Driver> Arena<D> {
         let start = Instant::now();
         let result = self.counted(|| self.pause_now(contents, &mut transition));
         self.note_pause(&result, start, |stats| {
+            stats.last = result.unwrap_or(stats.last);
             (&mut stats.pauses, &mut stats.pause_ns)
         });
         result

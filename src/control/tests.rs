@@ -22,6 +22,7 @@ fn figures(number: u64) -> Figures {
         limit: (ordinal == 1).then_some(Bytes::gib(8)),
         past: Bytes::gib(number),
         past_peak: Bytes::gib(number + 1),
+        paused: Bytes::gib(number + 2),
     };
     Figures {
         at_ms: number,

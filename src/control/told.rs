@@ -59,6 +59,8 @@ pub struct DeviceFigures {
     pub past: Bytes,
     /// The most that was, as far as it was seen.
     pub past_peak: Bytes,
+    /// What the device has until the program resumes what it has paused.
+    pub paused: Bytes,
 }
 
 /// What can be asked of a process.
@@ -133,7 +135,12 @@ fn optional(word: u64) -> Option<Bytes> {
     (word != NONE).then_some(Bytes::new(word))
 }
 
+/// Words of a device that were there from the first: whoever reads takes what came
+/// later from its place, if it is there.
+const FIRST: usize = 18;
+
 pub(super) fn write_device(words: &mut Vec<u64>, device: &DeviceFigures) {
+    let start = words.len();
     let word = |bytes: Option<Bytes>| bytes.map_or(NONE, Bytes::get);
     let (high, low) = halves(device.uuid);
     words.extend([device.ordinal, high, low]);
@@ -148,6 +155,8 @@ pub(super) fn write_device(words: &mut Vec<u64>, device: &DeviceFigures) {
         device.past_peak.get(),
     ]);
     pack(words, &device.name, NAME);
+    words.resize(start + FIRST, 0);
+    words.push(device.paused.get());
 }
 
 fn read_device(words: &[u64]) -> Option<DeviceFigures> {
@@ -164,6 +173,7 @@ fn read_device(words: &[u64]) -> Option<DeviceFigures> {
         past: Bytes::new(from.word()?),
         past_peak: Bytes::new(from.word()?),
         name: from.text()?.into(),
+        paused: Bytes::new(words.get(FIRST).copied().unwrap_or(0)),
     })
 }
 

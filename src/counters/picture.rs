@@ -77,6 +77,7 @@ impl Counters {
             live_peak,
             reserved,
             reserved_peak,
+            paused: self.stats.pause.paused,
             driver_calls: 0,
         }
     }

@@ -13,6 +13,8 @@ pub struct Glance {
     pub reserved: Bytes,
     /// The most that was.
     pub reserved_peak: Bytes,
+    /// What a pause gave to the device until its end.
+    pub paused: Bytes,
     /// Calls to the driver.
     pub driver_calls: u64,
 }
@@ -29,6 +31,7 @@ impl Glance {
             live_peak: self.live_peak.max(other.live_peak).max(live),
             reserved,
             reserved_peak: self.reserved_peak.max(other.reserved_peak).max(reserved),
+            paused: self.paused.saturating_add(other.paused),
             driver_calls: self.driver_calls.saturating_add(other.driver_calls),
         }
     }

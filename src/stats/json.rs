@@ -304,6 +304,13 @@ fn pause(stats: &PauseStats) -> Value {
         "failures": stats.failures,
         "pause_ns": stats.pause_ns,
         "resume_ns": stats.resume_ns,
+        "last": {
+            "given_bytes": stats.last.bytes.get(),
+            "copied_bytes": stats.last.copied.get(),
+            "stays_plain_bytes": stats.last.stays.plain.get(),
+            "stays_exported_bytes": stats.last.stays.exported.get(),
+            "stays_refused_bytes": stats.last.stays.refused.get(),
+        },
     })
 }
 

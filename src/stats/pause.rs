@@ -64,6 +64,8 @@ pub struct PauseStats {
     pub pause_ns: u64,
     /// Nanoseconds in their ends.
     pub resume_ns: u64,
+    /// What the last pause did.
+    pub last: Moved,
 }
 
 impl PauseStats {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use vramalloc_tests::stage::{Kind, Outcome, Run};
+use vramalloc_tests::stage::{self, Kind, Outcome, Run};
 
 fn run(kind: Kind, how: &[&str]) -> Outcome {
     let mut run = Run::preloaded("api_pause", kind)
@@ -47,6 +47,23 @@ fn a_thousand_cycles_lose_and_leave_nothing() {
         for key in ["failures", "paused_bytes", "backup_bytes"] {
             assert_eq!(sum(&stats, key), 0, "{key}: {}", outcome.what);
         }
+    }
+}
+
+/// The host memory that contents are saved in is kept: what a first pause takes long for
+/// is not done again, and a resume takes what its copies and mappings take.
+#[test]
+fn only_the_first_cycle_takes_memory_of_the_host() {
+    for kind in Kind::ALL {
+        // Four cycles, with three arenas of which the contents are kept.
+        let outcome = run(kind, &["together"]);
+        outcome.quiet(0).no_violations();
+        let calls = |function| outcome.driver_calls(function);
+        assert_eq!(calls("cuMemHostAlloc"), 3, "{}", outcome.what);
+        for function in ["cuMemFreeHost", "cuMemAllocHost_v2", "cuMemHostRegister_v2"] {
+            assert_eq!(calls(function), 0, "{function}: {}", outcome.what);
+        }
+        assert_eq!(sum(&outcome.stats(), "resumes"), 16, "{}", outcome.what);
     }
 }
 
@@ -145,7 +162,10 @@ fn captures_that_begin_meanwhile_leave_nothing_half_done() {
         let outcome = Run::preloaded("api_pause", kind)
             .arg("captures")
             .env("SIM_CUDA_STRICT", "1")
-            .env("SIM_CUDA_SLOW", "cuMemUnmap:1000000,cuMemcpyDtoH_v2:1000000")
+            .env(
+                "SIM_CUDA_SLOW",
+                "cuMemUnmap:1000000,cuMemcpyDtoH_v2:1000000",
+            )
             .conf("strategy:mapped")
             .go();
         outcome.quiet(0).no_violations();
@@ -168,6 +188,41 @@ fn a_device_that_was_never_used_gets_no_context() {
         assert_ne!(context(0)["peak_bytes"], 0, "{}", outcome.what);
         assert_eq!(context(1)["peak_bytes"], 0, "{}", outcome.what);
     }
+}
+
+#[test]
+fn a_program_may_end_while_its_memory_is_paused() {
+    for kind in Kind::ALL {
+        let outcome = run(kind, &["left", "true"]);
+        outcome.quiet(0).no_violations();
+        let stats = outcome.stats();
+        let arenas = stats["arenas"].as_array().unwrap();
+        assert_eq!(arenas.len(), 2, "{}", outcome.what);
+        for arena in arenas {
+            let (pause, is_dropped) = (&arena["pause"], arena["region"] == "cache");
+            assert_eq!(pause["is_paused"], true, "{pause}");
+            assert_eq!(pause["last"]["given_bytes"], 2 << 20, "{pause}");
+            assert_eq!(pause["last"]["copied_bytes"] == 0, is_dropped, "{pause}");
+            assert_eq!(arena["reserved_bytes"]["current"], 0, "{arena}");
+        }
+        assert_eq!(sum(&stats, "paused_bytes"), 4 << 20, "{}", outcome.what);
+    }
+}
+
+#[test]
+fn the_status_tells_what_is_paused() {
+    let folder = stage::fresh_folder();
+    let asked = format!("{} status $PPID --json", stage::command());
+    let outcome = Run::preloaded("api_pause", Kind::ALL[0])
+        .args(["left", &asked])
+        .env("VRAMALLOC_IPC_DIR", folder.to_str().unwrap())
+        .conf("strategy:mapped")
+        .go();
+    outcome.quiet(0);
+    let told: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let device = &told[0]["devices"][0];
+    assert_eq!(device["paused_bytes"], 4 << 20, "{told}");
+    assert_eq!(device["reserved_bytes"]["current"], 0, "{told}");
 }
 
 #[test]

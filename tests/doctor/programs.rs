@@ -73,6 +73,45 @@ fn a_linked_runtime_is_found_or_missed() {
 }
 
 #[test]
+fn transports_are_named_where_memory_is_mapped() {
+    let place = Place::new("transports");
+    let linked = place.shared("libucp.so.0", "int ucp(void) { return 0; }");
+    let opened = place.shared("libibverbs.so.1", "int verbs(void) { return 0; }");
+    let (source, program) = (place.path("program.c"), place.path("program"));
+    let text = format!(
+        "#include <dlfcn.h>\nint ucp(void);\n\
+         int main(void) {{ return ucp() || !dlopen(\"{opened}\", RTLD_NOW); }}"
+    );
+    fs::write(&source, text).unwrap();
+    let rpath = format!("-Wl,-rpath,{}", place.path(""));
+    build(Command::new("gcc").args(["-o", &program, &source, &linked, &rpath, "-ldl"]));
+    place.doctor(&["--", &program]).has_no("network");
+    let place = place.env("VRAMALLOC_STRATEGY", "mapped");
+    let report = place.doctor(&["--", &program]);
+    report.no_problem();
+    report.finds("note", "network", "libucp.so.0 (UCX)");
+    report.finds("note", "network", "libibverbs.so.1 (ibverbs)");
+    // What is loaded only while it runs, only a trial sees.
+    let report = place.doctor(&["--no-trial", "--", &program]);
+    let found = report.finds("note", "network", "UCX");
+    assert!(!found.contains("ibverbs"), "{found}");
+}
+
+#[test]
+fn pauses_are_told() {
+    let place = Place::new("pauses").env("VRAMALLOC_STRATEGY", "mapped");
+    let program = program("api_pause.dynamic");
+    let report = place.doctor(&["--", &program, "left", "true"]);
+    report.no_problem();
+    let told = report.finds("ok", "pauses", "region cache): Its memory was paused once");
+    assert!(told.contains("nothing was copied"), "{told}");
+    report.finds("note", "pauses", "region cache): It was paused when");
+    let report = place.doctor(&["--", &program, "refusals"]);
+    let told = report.finds("ok", "pauses", "and resumed once");
+    assert!(told.contains("were copied to the host"), "{told}");
+}
+
+#[test]
 fn programs_without_cuda_have_nothing_to_do() {
     for place in [Place::new("nothing"), Place::without_cuda("nothing-bare")] {
         let ls = place.doctor(&["--", "/bin/ls", "/"]);

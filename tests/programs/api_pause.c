@@ -9,6 +9,8 @@
  *   api_pause together      several tags at once, also where a call of CUDA fails
  *   api_pause captures      another thread captures graphs meanwhile
  *   api_pause unused        a device that was never used
+ *   api_pause left COMMAND  the program runs the command, and ends, while its memory is
+ *                           paused
  */
 #include "gpu.h"
 
@@ -359,6 +361,18 @@ static void captures(void) {
     printf("torn: %d, hold: %d\n", torn, holding(0, BLOCKS));
 }
 
+static void left(const char *command) {
+    begin("cache", VRAMALLOC_DROP);
+    take(0);
+    API(api.region_end());
+    take(1);
+    paused(NULL);
+    fflush(stdout);
+    if (system(command))
+        printf("the command failed\n");
+    API(api.free(blocks[1]));
+}
+
 static void unused(void) {
     take(0);
     vramalloc_paused answer = {.struct_size = sizeof answer};
@@ -387,5 +401,7 @@ int main(int count, char **arguments) {
         captures();
     else if (!strcmp(how, "unused"))
         unused();
+    else if (!strcmp(how, "left"))
+        left(arguments[2]);
     return 0;
 }

@@ -494,7 +494,9 @@ fn adds_up(stats: &Value, what: &str) {
             number(current, what)
         };
         let parts = bytes("live_bytes") + bytes("limbo_bytes") + bytes("cached_bytes");
-        assert_eq!(bytes("reserved_bytes"), parts, "{what}: {arena:#}");
+        let paused = arena["pause"]["paused_bytes"].as_u64().unwrap_or(0);
+        let all = bytes("reserved_bytes") + paused;
+        assert_eq!(all, parts, "{what}: {arena:#}");
         let ways = n("hits") + n("misses") + n("direct");
         assert_eq!(n("allocations"), ways, "{what}: {arena:#}");
         assert!(n("frees") <= n("allocations"), "{what}: {arena:#}");

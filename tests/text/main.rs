@@ -193,12 +193,14 @@ fn reports() {
         .file("short.json", samples::out_of_memory())
         .file("mixed.json", samples::mixed())
         .file("owners.json", samples::with_owners())
+        .file("paused.json", samples::paused())
         .file("stacks.json", samples::with_stacks())
         .file("0.json", samples::rank(0))
         .file("1.json", samples::rank(1));
     insta::assert_snapshot!("report_of_a_training", place.all(&["report", "train.json"]));
     insta::assert_snapshot!("report_of_a_failure", place.all(&["report", "short.json"]));
     insta::assert_snapshot!("report_with_owners", place.all(&["report", "owners.json"]));
+    insta::assert_snapshot!("report_while_paused", place.all(&["report", "paused.json"]));
     insta::assert_snapshot!("report_with_stacks", place.all(&["report", "stacks.json"]));
     insta::assert_snapshot!(
         "report_with_all_frames",
@@ -282,11 +284,20 @@ fn runs() {
 
 /// The doctor's findings; those that name a file of this machine are left out.
 fn findings(arguments: &[&str]) -> String {
+    findings_under("auto_growth", arguments)
+}
+
+/// The same under this strategy.
+fn findings_under(strategy: &str, arguments: &[&str]) -> String {
     let library = stage::library();
     let sim = stage::simulated_cuda();
     let place = Shown::new()
         .env("LD_LIBRARY_PATH", sim.to_str().unwrap())
         .env("VRAMALLOC_LIMIT", "8G");
+    let place = match strategy {
+        "auto_growth" => place,
+        other => place.env("VRAMALLOC_STRATEGY", other),
+    };
     let mut all = vec!["doctor", "--library", library.to_str().unwrap()];
     all.extend(arguments);
     let texts = WIDTHS.map(|width| {
@@ -326,6 +337,34 @@ fn doctor() {
         "doctor_of_a_program_with_everything",
         findings(&["-v", "--", program, "+1M"])
     );
+    let program = linked_to_a_transport();
+    insta::assert_snapshot!(
+        "doctor_of_a_program_with_a_transport",
+        findings_under("mapped", &["--no-trial", "--", program.to_str().unwrap()])
+    );
+}
+
+/// A program that is linked to what passes for UCX.
+fn linked_to_a_transport() -> PathBuf {
+    let folder = stage::fresh_folder();
+    let made = |name: &str, text: &str, flags: &[&str]| {
+        let (source, made) = (folder.join(format!("{name}.c")), folder.join(name));
+        fs::write(&source, text).unwrap();
+        stage::compile(source.to_str().unwrap(), &made, flags);
+        made
+    };
+    let ucx = made(
+        "libucp.so.0",
+        "int ucp(void) { return 0; }",
+        &["-shared", "-Wl,-soname,libucp.so.0"],
+    );
+    let rpath = format!("-Wl,-rpath,{}", folder.display());
+    let how = ["-Wl,--no-as-needed", ucx.to_str().unwrap(), &rpath];
+    made(
+        "program",
+        "int ucp(void);\nint main(void) { return ucp(); }",
+        &how,
+    )
 }
 
 /// A terminal has colours, unless the user wants none; anything else has none,

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use vramalloc_core::config::{Host, load};
 use vramalloc_core::stats::{
     ArenaReport, BlockPicture, BlockState, CallCount, ClassCount, ClassLive, Family, FamilyReport,
-    FamilyStats, Gauge, Group, Holdings, ImportReport, Metric, OomEvent, PinnedReport, Process,
-    Report, Segment, SegmentKind, Snapshot, Snapshots, StackId,
+    FamilyStats, Gauge, Group, Holdings, ImportReport, Metric, Moved, OomEvent, PauseStats,
+    PinnedReport, Process, Report, Segment, SegmentKind, Snapshot, Snapshots, StackId, Stays,
 };
 use vramalloc_core::{Address, Bytes};
 
@@ -177,7 +177,53 @@ pub(crate) fn training() -> String {
     written(0, &contents).to_string()
 }
 
-/// The same by a library that tells who holds memory.
+/// A server whose memory was paused when its statistics were taken: its weights were
+/// kept and its cache lost.
+pub(crate) fn paused() -> String {
+    let region = |name: Option<&str>, given: u64, copied: u64| {
+        let mut arena = arena(0, 40);
+        arena.region = name.map(str::to_owned);
+        arena.stats.reserved = gauge(0, 26_400);
+        arena.stats.idle_low = Bytes::ZERO;
+        // Where there is no region, something stayed and something failed.
+        let stayed = if name.is_none() { 64 } else { 0 };
+        let stays = Stays {
+            plain: Bytes::mib(stayed),
+            exported: Bytes::mib(stayed / 8),
+            ..Stays::default()
+        };
+        arena.stats.pause = PauseStats {
+            is_paused: true,
+            paused: Bytes::mib(given),
+            stays,
+            backups: Bytes::mib(copied),
+            pauses: 3,
+            resumes: 2,
+            failures: stayed / 64,
+            pause_ns: 1_900_000_000,
+            resume_ns: 800_000_000,
+            last: Moved {
+                bytes: Bytes::mib(given),
+                copied: Bytes::mib(copied),
+                stays,
+            },
+        };
+        arena
+    };
+    let contents = Contents {
+        arenas: vec![
+            region(None, 1_200, 1_100),
+            region(Some("weights"), 14_000, 14_000),
+            region(Some("cache"), 24_000, 0),
+        ],
+        environment: vec![("VRAMALLOC_STRATEGY", "mapped")],
+        runs_on: true,
+        ..Contents::default()
+    };
+    written(0, &contents).to_string()
+}
+
+/// A training by a library that tells who holds memory.
 pub(crate) fn with_owners() -> String {
     let contents = Contents {
         arenas: vec![arena(0, 100)],

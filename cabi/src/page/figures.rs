@@ -46,6 +46,7 @@ pub(super) fn take(at_ms: u64) -> Figures {
             limit: device.quota.limit(),
             past,
             past_peak,
+            paused: sum.paused,
         }
     });
     let devices = devices.collect();

@@ -15,6 +15,7 @@ pub(crate) mod preloads;
 pub(crate) mod program;
 mod scopes;
 mod settings;
+mod transports;
 mod trial;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use self::findings::Findings;
 use self::image::Image;
 use self::loader::{Closure, Loaded, Loader};
 use self::program::{Program, Ways};
+use self::transports::Transports;
 use self::trial::Served;
 use super::library;
 use super::output::show;
@@ -206,12 +208,15 @@ fn patient(
         driver::examine(from, ways.any(), &library.path, loader, findings);
     }
     surroundings(library, &program.file, loader, findings);
+    let mut transports = Transports::of_environment();
+    transports.examine(closure.files.iter().map(|file| &*file.path), findings);
 
     let starts = enters && closure.missing.is_empty();
     let served = match starts && !arguments.no_trial {
         true => {
             show(&findings.take());
-            trial::run(&arguments.program, &library.path, findings)
+            let library = &library.path;
+            trial::run(&arguments.program, library, &mut transports, findings)
         }
         false => None,
     };

@@ -75,6 +75,11 @@ const WORDS: &[Gloss] = &[
         "what CUDA itself gave: by cudaMallocAsync, cuMemCreate and the like",
     ),
     gloss(
+        "paused",
+        &["paused", "PAUSED"],
+        "given to the device, with its addresses kept, until the program resumes it",
+    ),
+    gloss(
         "reserved",
         &["reserved", "RESERVED"],
         "what the driver gave for the pool: live, cached and limbo together",

@@ -12,7 +12,7 @@
 //!
 //! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
 //!    `library`, `child`, `notes`, `written`, `statistics`, `owners`, `symbols`,
-//!    `stacks`, `families`, `pages`: the form of what is printed; the library's
+//!    `stacks`, `families`, `pauses`, `pages`: the form of what is printed; the library's
 //!    file, the program that runs under it, and what its processes said and wrote,
 //!    with the names of functions and libraries; processes that run now.
 //! 2. `doctor`, `options`, `status`, `shells`, `snapshot`: subcommands, and what
@@ -41,6 +41,7 @@ mod owners;
 mod pages;
 #[doc(hidden)]
 pub mod parsers;
+mod pauses;
 mod progress;
 mod recording;
 mod report;

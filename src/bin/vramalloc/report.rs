@@ -261,7 +261,8 @@ fn tell(file: &File, whole: bool, out: &mut Lines) {
         owners::tell(file, device, out);
     }
     for (i, arena) in file.arenas.iter().enumerate() {
-        let same = |other: &&Arena| (other.device, other.lane) == (arena.device, arena.lane);
+        let kind = |arena: &Arena| (arena.device, arena.lane, arena.region.clone());
+        let same = |other: &&Arena| kind(other) == kind(arena);
         let alike = file.arenas.iter().filter(same).count();
         let which = 1 + file.arenas.iter().take(i).filter(same).count();
         out.exact("");

@@ -18,6 +18,8 @@ use super::units;
 Live is what the program holds of the pool, reserved what was taken from the \
 driver for that. Past the pool is what CUDA gave by other functions than \
 cudaMalloc (cudaMallocAsync, cuMemCreate and the like). The limit is for both. \
+Paused, where something is, is what the program has given to the device until it \
+resumes it. \
 The figures are as old as the last column says: a process writes them when it \
 takes memory or gives some back, and with every few frees. Reserved and past the \
 pool change only then. Columns for which the terminal has no room are left out; \
@@ -107,10 +109,26 @@ const COLUMNS: [Column; 11] = [
     Column::number("AGE").spare(4),
 ];
 
+/// Shown where something is paused, in the place of the same number.
+const PAUSED: (usize, Column) = (7, Column::number("PAUSED"));
+
 fn table(processes: &[Shown], now: u64, out: &mut Lines) {
-    let mut grid = Grid::new(&COLUMNS);
+    let figures = processes
+        .iter()
+        .filter_map(|process| process.figures.as_ref());
+    let mut devices = figures.flat_map(|figures| &figures.devices);
+    let is_any_paused = devices.any(|device| !device.paused.is_zero());
+    let mut columns = COLUMNS.to_vec();
+    if is_any_paused {
+        let (place, column) = PAUSED;
+        columns.insert(place, column);
+        // Where there is too little room for both, what is paused is the news.
+        let limit = columns.iter_mut().find(|column| column.head == "LIMIT");
+        limit.into_iter().for_each(|limit| *limit = limit.spare(1));
+    }
+    let mut grid = Grid::new(&columns);
     for process in processes {
-        rows(process, now, &mut grid);
+        rows(process, now, is_any_paused, &mut grid);
     }
     grid.write(0, out);
     if processes
@@ -121,9 +139,9 @@ fn table(processes: &[Shown], now: u64, out: &mut Lines) {
     }
 }
 
-/// A line for each device of a process. What is of the process stands in the
-/// first.
-fn rows(process: &Shown, now: u64, grid: &mut Grid<'_>) {
+/// A line for each device of a process, with what is paused if that has a column. What
+/// is of the process stands in the first.
+fn rows(process: &Shown, now: u64, shows_paused: bool, grid: &mut Grid<'_>) {
     let since = |then| units::span(now.saturating_sub(then));
     let figures = process.figures.as_ref();
     let age = figures.map(|figures| since(figures.at_ms));
@@ -134,17 +152,21 @@ fn rows(process: &Shown, now: u64, grid: &mut Grid<'_>) {
         age.unwrap_or_else(|| "-".to_owned()),
     ];
     let devices = figures.iter().flat_map(|figures| &figures.devices);
-    let mut rows: Vec<[String; 7]> = devices.map(device).collect();
+    let mut rows: Vec<[String; 8]> = devices.map(device).collect();
     if rows.is_empty() {
         rows.push(std::array::from_fn(|_| "-".to_owned()));
     }
     for cells in rows {
         let [pid, program, up, age] = std::mem::take(&mut own);
-        grid.row([pid, program].into_iter().chain(cells).chain([up, age]));
+        let cells = [pid, program].into_iter().chain(cells).chain([up, age]);
+        let (place, _) = PAUSED;
+        let cells = cells.enumerate();
+        let cells = cells.filter(|&(at, _)| shows_paused || at != place);
+        grid.row(cells.map(|(_, cell)| cell));
     }
 }
 
-fn device(device: &DeviceFigures) -> [String; 7] {
+fn device(device: &DeviceFigures) -> [String; 8] {
     let bytes = |bytes: Bytes| units::bytes(bytes.get());
     [
         device.ordinal.to_string(),
@@ -152,6 +174,7 @@ fn device(device: &DeviceFigures) -> [String; 7] {
         bytes(device.live),
         bytes(device.live_peak),
         bytes(device.reserved),
+        bytes(device.paused),
         bytes(device.past),
         device.limit.map_or_else(|| "none".to_owned(), bytes),
     ]
@@ -186,6 +209,7 @@ fn device_json(device: &DeviceFigures) -> Value {
             "current": device.reserved.get(),
             "peak": device.reserved_peak.get(),
         },
+        "paused_bytes": device.paused.get(),
         "past_pool_bytes": { "current": device.past.get(), "peak": device.past_peak.get() },
         "limit_bytes": device.limit.map(Bytes::get),
     })
@@ -229,7 +253,7 @@ mod tests {
                 devices,
             }),
         };
-        let processes = [
+        let mut processes = [
             process(
                 "4194304",
                 "python3.12",
@@ -237,16 +261,26 @@ mod tests {
             ),
             process("17*", "train", Vec::new()),
         ];
+        insta::assert_snapshot!("status", at_all_widths(&processes));
+        // Its second device's memory is paused.
+        let figures = processes[0].figures.as_mut();
+        let paused = figures.and_then(|figures| figures.devices.last_mut());
+        let paused = paused.unwrap();
+        (paused.reserved, paused.paused) = (Bytes::mib(6), Bytes::mib(60_500));
+        insta::assert_snapshot!("status_while_paused", at_all_widths(&processes));
+    }
+
+    fn at_all_widths(processes: &[Shown]) -> String {
         let mut all = String::new();
         for width in [60, 80, 200] {
             let mut out = Lines::wide(width);
-            table(&processes, 7_300_000, &mut out);
+            table(processes, 7_300_000, &mut out);
             gloss::explain(&mut out);
             let widest = out.text.lines().map(|line| line.chars().count()).max();
             assert!(widest <= Some(width), "{}", out.text);
             all += &format!("{:-<width$}\n{}", "", out.text);
         }
-        insta::assert_snapshot!("status", all);
+        all
     }
 
     #[test]

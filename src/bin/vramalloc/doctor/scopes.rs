@@ -25,6 +25,19 @@ pub(super) fn runtimes_past_us(told: &str) -> BTreeSet<String> {
     objects
 }
 
+/// From the same: what was loaded.
+pub(super) fn objects(told: &str) -> BTreeSet<String> {
+    let lines = told.lines().filter_map(|line| line.split_once('\t'));
+    let objects = lines.filter_map(|(_, line)| object_of(line.trim_start()));
+    objects.map(str::to_owned).collect()
+}
+
+/// The object that a line is about.
+fn object_of(line: &str) -> Option<&str> {
+    let name = line.strip_prefix("object=")?;
+    Some(name.rsplit_once(" [").map_or(name, |(name, _)| name))
+}
+
 /// The objects that look into other objects than themselves before the global
 /// scope, which begins with the program.
 fn deep(told: &str) -> BTreeSet<String> {
@@ -35,8 +48,7 @@ fn deep(told: &str) -> BTreeSet<String> {
     // Each line begins with the process id.
     for line in told.lines().filter_map(|line| line.split_once('\t')) {
         let line = line.1.trim_start();
-        if let Some(name) = line.strip_prefix("object=") {
-            let name = name.rsplit_once(" [").map_or(name, |(name, _)| name);
+        if let Some(name) = object_of(line) {
             program.get_or_insert(name);
             (object, before) = (Some(name), true);
         } else if let (Some((_, list)), Some(program), Some(name)) = (
@@ -74,5 +86,7 @@ mod tests {
         assert_eq!(deep(told), BTreeSet::from(["/deep.so".to_owned()]));
         assert!(deep("").is_empty() && deep("no\tsense: scope 0: at all").is_empty());
         assert!(runtimes_past_us(told).is_empty());
+        let all = ["./program", "/deep.so", "/itself.so", "/ld.so", "/usual.so"];
+        assert_eq!(objects(told).into_iter().collect::<Vec<_>>(), all);
     }
 }

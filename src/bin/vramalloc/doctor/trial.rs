@@ -16,11 +16,13 @@ use serde::Deserialize;
 use vramalloc_core::config::{self, Host};
 use vramalloc_core::stats::NOT_SERVED;
 
+use super::super::pauses::Pauses;
 use super::super::statistics::{self, Setting};
 use super::super::units::count;
 use super::super::{child, families, library};
 use super::findings::Findings;
 use super::scopes;
+use super::transports::Transports;
 
 /// The prefix of the names of the loader's files.
 const SCOPES: &str = "scopes";
@@ -42,6 +44,7 @@ pub(super) struct Served {
 pub(super) fn run(
     program: &[std::ffi::OsString],
     library: &Path,
+    transports: &mut Transports,
     findings: &mut Findings,
 ) -> Option<Served> {
     let place = match Place::new() {
@@ -111,6 +114,8 @@ pub(super) fn run(
             ),
         );
     }
+    let objects = place.objects();
+    transports.examine(objects.iter().map(Path::new), findings);
     let mut served = Served::default();
     let processes = place.processes();
     for process in processes.iter().take(TOLD) {
@@ -142,6 +147,15 @@ struct Process {
     /// What went past the pool.
     #[serde(default)]
     families: Vec<Taken>,
+    arenas: Vec<Arena>,
+}
+
+/// What is reported of the memory of a context, or of a region in it.
+#[derive(Deserialize)]
+struct Arena {
+    region: Option<String>,
+    #[serde(default)]
+    pause: Pauses,
 }
 
 /// What went past the pool by one family of functions, on one device.
@@ -215,6 +229,9 @@ fn tell(process: &Process, findings: &mut Findings) {
             format_args!("{program} (process {pid}): {ooms} requests failed for want of memory"),
         );
     }
+    for arena in &process.arenas {
+        paused(process, arena, findings);
+    }
     let bad = totals.bad_frees;
     if bad > 0 {
         findings.note(
@@ -224,6 +241,21 @@ fn tell(process: &Process, findings: &mut Findings) {
                  the program has a fault, also without the library"
             ),
         );
+    }
+}
+
+/// Says what was paused, and what of that did not go as it may have been meant to.
+fn paused(Process { program, pid, .. }: &Process, arena: &Arena, findings: &mut Findings) {
+    let Arena { region, pause } = arena;
+    let region = region.as_ref();
+    let region = region.map_or_else(String::new, |tag| format!(", region {tag}"));
+    let whose = format!("{program} (process {pid}{region})");
+    if let Some(cycles) = pause.cycles() {
+        findings.ok("pauses", format_args!("{whose}: {cycles}"));
+    }
+    let more = [pause.stayed(), pause.paused_now(), pause.failed()];
+    for sentence in more.into_iter().flatten() {
+        findings.note("pauses", format_args!("{whose}: {sentence}"));
     }
 }
 
@@ -253,12 +285,25 @@ impl Place {
         format!("{directory}/%p.%e.json")
     }
 
-    /// The runtimes that looked past preloads, in any process.
-    fn runtimes_past_us(&self) -> BTreeSet<String> {
+    /// What the loader said, of each process.
+    fn scopes(&self) -> impl Iterator<Item = String> {
         let files = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let scopes = files.filter(|file| file.file_name().to_string_lossy().starts_with(SCOPES));
         let told = scopes.filter_map(|file| fs::read(file.path()).ok());
-        told.flat_map(|told| scopes::runtimes_past_us(&String::from_utf8_lossy(&told)))
+        told.map(|told| String::from_utf8_lossy(&told).into_owned())
+    }
+
+    /// The runtimes that looked past preloads, in any process.
+    fn runtimes_past_us(&self) -> BTreeSet<String> {
+        let told = self.scopes();
+        told.flat_map(|told| scopes::runtimes_past_us(&told))
+            .collect()
+    }
+
+    /// What was loaded into any process.
+    fn objects(&self) -> BTreeSet<String> {
+        self.scopes()
+            .flat_map(|told| scopes::objects(&told))
             .collect()
     }
 

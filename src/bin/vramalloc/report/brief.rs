@@ -33,6 +33,8 @@ pub(super) struct DeviceBrief {
     live_bytes: Gauge,
     reserved_bytes: Gauge,
     cached_bytes: u64,
+    /// What the device has until the program resumes it.
+    paused_bytes: u64,
     /// What is free in pieces too small for the largest requests, if that is
     /// known.
     too_small_bytes: Option<u64>,
@@ -72,6 +74,7 @@ impl DeviceBrief {
             live_bytes: gauge(|arena| arena.live.current, |arena| arena.live.peak),
             reserved_bytes: gauge(|arena| arena.reserved.current, |arena| arena.reserved.peak),
             cached_bytes: sum(|arena| arena.cached.current),
+            paused_bytes: sum(|arena| arena.pause.paused),
             too_small_bytes: arenas
                 .iter()
                 .map(|arena| Some(spread::spread(file, arena)?.useless))

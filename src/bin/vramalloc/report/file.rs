@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use vramalloc_core::stats::Metric;
 
 use super::super::owners::Owned;
+use super::super::pauses::Pauses;
 use super::super::stacks::{CallStacks, Stacks};
 use super::super::statistics::{self, Setting};
 use super::super::symbols::Symbols;
@@ -97,6 +98,10 @@ pub(super) struct Arena {
     pub(super) device_total: Option<u64>,
     #[serde(default)]
     pub(super) lane: bool,
+    /// The tag of its memory, if that was asked for in a region.
+    pub(super) region: Option<String>,
+    #[serde(default)]
+    pub(super) pause: Pauses,
     /// The context of page-locked memory, by its number.
     #[serde(default)]
     pub(super) context: u64,

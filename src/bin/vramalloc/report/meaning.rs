@@ -24,6 +24,9 @@ pub(super) fn meaning(file: &File, arena: &Arena, memory: &Memory, out: &mut Lin
     limbo(arena, out);
     idle(arena, out);
     waits(file, arena, out);
+    for sentence in arena.pause.sentences() {
+        out.item(sentence);
+    }
     driver(file, arena, out);
     failures(arena, out);
     left(file, arena, out);

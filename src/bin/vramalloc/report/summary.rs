@@ -2,6 +2,7 @@
 
 use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
+use super::super::output::plain;
 use super::super::statistics::Setting;
 use super::super::units::{bytes, duration, share};
 use super::brief::{self, Brief};
@@ -37,6 +38,11 @@ pub(super) fn process(file: &File, out: &mut Lines) {
             device.facts(when, out);
         }
         _ => brief::rows(std::slice::from_ref(&brief), usize::MAX, out),
+    }
+    let paused = file.arenas.iter().map(|arena| arena.pause.paused);
+    let paused = paused.fold(0, u64::saturating_add);
+    if paused > 0 {
+        out.fact("paused", format_args!("{}, not resumed", bytes(paused)));
     }
     for (key, Setting { value, origin }) in &file.options {
         // Where statistics go is no news to who reads them.
@@ -76,8 +82,10 @@ pub(super) fn device(arena: &Arena, (which, alike): (usize, usize), out: &mut Li
         (false, 1) => String::new(),
         (false, _) => format!(", context {which} of {alike}"),
     };
+    let region = arena.region.as_ref();
+    let region = region.map_or_else(String::new, |tag| format!(", region {}", plain(tag)));
     out.heading(format_args!(
-        "device {}{name}{total}{context}",
+        "device {}{name}{total}{context}{region}",
         arena.device
     ));
 }

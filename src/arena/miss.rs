@@ -198,7 +198,9 @@ impl<D: Driver> Arena<D> {
     /// The turn to grow, if nobody has it.
     pub(super) fn try_enter_growth(&self) -> Option<GrowGuard<'_, D>> {
         let mut state = self.state.lock();
-        (!std::mem::replace(&mut state.growing, true)).then_some(GrowGuard(self))
+        let is_free = !std::mem::replace(&mut state.growing, true);
+        // Made only where it is the turn: the end of one takes the lock, and the turn.
+        is_free.then(|| GrowGuard(self))
     }
 
     fn take_or_enter_growth(&self, want: Want) -> Turn<'_, D> {

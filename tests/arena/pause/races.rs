@@ -1,9 +1,10 @@
 //! Threads that allocate and free while others pause and resume, and contexts that end
 //! meanwhile.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use super::{Program, Random, await_flag};
 use vramalloc_core::address::Bytes;
@@ -65,6 +66,39 @@ fn threads_allocate_and_free_meanwhile() {
     });
     arena.validate().unwrap();
     program.ends_clean();
+}
+
+/// A thread that finds another growing waits for it, and does not take its turn away or
+/// wait for itself.
+#[test]
+fn a_device_is_let_in_while_threads_grow() {
+    let (done, is_done) = mpsc::channel();
+    thread::spawn(move || {
+        let program = Program::mapped();
+        let arena = &program.rig.arena;
+        let ends = AtomicBool::new(false);
+        let grown = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !ends.load(Ordering::Acquire) {
+                        let address = arena.allocate(Bytes::mib(30)).unwrap();
+                        arena.free(address).unwrap();
+                        arena.trim();
+                        grown.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            let _ends = Ends(&ends);
+            while grown.load(Ordering::Relaxed) < 500 {
+                arena.admit_all();
+            }
+        });
+        arena.validate().unwrap();
+        let _ = done.send(());
+    });
+    let waited = is_done.recv_timeout(Duration::from_secs(60));
+    assert_eq!(waited, Ok(()), "the threads hang");
 }
 
 #[test]

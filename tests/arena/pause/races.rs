@@ -90,7 +90,7 @@ fn a_device_is_let_in_while_threads_grow() {
                 });
             }
             let _ends = Ends(&ends);
-            while grown.load(Ordering::Relaxed) < 500 {
+            while grown.load(Ordering::Relaxed) < 100 {
                 arena.admit_all();
             }
         });

@@ -160,7 +160,13 @@ impl<D: Driver> Arena<D> {
 
     /// Gives devices access to what was mapped since the pause.
     fn admit_again(&self) -> Result<(), Code> {
-        let spans = self.state.lock().heap.unsure_runs();
+        let spans = {
+            let state = self.state.lock();
+            if state.retired {
+                return Err(Code::INVALID_CONTEXT);
+            }
+            state.heap.unsure_runs()
+        };
         let admit = |span: &Span| self.driver.admit(span.address, span.size);
         spans.iter().try_for_each(admit)
     }

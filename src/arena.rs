@@ -51,8 +51,9 @@ use crate::config::{
 };
 use crate::driver::Driver;
 use crate::driver::mapping::MappingTraits;
-pub use crate::driver::metered::CallEnd;
-use crate::driver::metered::{Metered, call};
+use crate::driver::metered::Metered;
+pub use crate::driver::program_call::CallEnd;
+use crate::driver::program_call::call;
 use crate::error::Code;
 use crate::heap::Heap;
 pub use crate::heap::locate::Located;

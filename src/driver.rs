@@ -10,6 +10,7 @@
 
 pub mod mapping;
 pub(crate) mod metered;
+pub(crate) mod program_call;
 pub mod told;
 
 use std::time::Duration;

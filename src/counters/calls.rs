@@ -3,7 +3,7 @@
 
 use crate::address::Bytes;
 use crate::counters::Counters;
-use crate::driver::metered::Waited;
+use crate::driver::program_call::Waited;
 use crate::recording::Mark;
 use crate::stats::{Action, Metric, Parts, StackId};
 use crate::strategy::Pool;

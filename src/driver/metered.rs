@@ -1,18 +1,18 @@
 //! Counting and timing of driver calls, as one more stage in the pipe.
 //!
-//! Owns the counters of [`DriverCalls`], and what the program's call that is
-//! under way on a thread has waited. Invariant: every call of an arena to its
+//! Owns the counters of [`DriverCalls`]. Invariant: every call of an arena to its
 //! driver goes through here, so none is missed and the arena's own code counts
 //! nothing. Where the driver tells of calls that it makes for one of these
-//! ([`told`]), they are counted in its place. Calls about fences are short and many: one in [`SAMPLED`] is timed,
-//! and stands for those since the last one. Cost: two readings of the clock and up to five relaxed
-//! operations per driver call; of one that is not timed, one.
+//! ([`told`]), they are counted in its place. Calls about fences are short and many:
+//! one in [`SAMPLED`] is timed, and stands for those since the last one. Cost: two
+//! readings of the clock and up to five relaxed operations per driver call; of one that
+//! is not timed, one.
 
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::address::{Address, Bytes};
 use crate::driver::mapping::{Backup, Mapping, MappingTraits, Unit};
+use crate::driver::program_call::{add_to_call, call_moves};
 use crate::driver::told::{self, Told};
 use crate::driver::{Driver, IfEnding, MemInfo, OwnCaches, Whose};
 use crate::error::Code;
@@ -26,107 +26,6 @@ const FREE: u64 = 100_000;
 
 /// So many calls about fences have one that is timed.
 const SAMPLED: u64 = 16;
-
-/// How long a call of the program waited for the device.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Waited {
-    pub(crate) ns: u64,
-    /// Of that, because more was in limbo than its budget allows.
-    pub(crate) budget_ns: u64,
-    pub(crate) for_budget: bool,
-}
-
-/// What a call of the program has done with the driver.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum CallEnd {
-    /// Nothing but making fences and asking for them: what is reserved is as it was.
-    Fenced,
-    /// It took memory or gave some back, or its caller asks how much there is.
-    Moved,
-}
-
-/// The program's call that this thread is in.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Call {
-    None,
-    /// It has waited for nothing so far.
-    Running(CallEnd),
-    Waited(CallEnd, Waited),
-}
-
-thread_local! {
-    static CALL: Cell<Call> = const { Cell::new(Call::None) };
-}
-
-/// Ends the call also where something unwinds.
-struct Ending;
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        CALL.set(Call::None);
-    }
-}
-
-/// Runs a call of the program and says that it has ended, what it did, and how
-/// long it waited, if it did. What is part of another call, also on another arena,
-/// counts there and is no end.
-pub(crate) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<(CallEnd, Option<Waited>)>) {
-    if CALL.get() != Call::None {
-        return (work(), None);
-    }
-    let _ending = Ending;
-    CALL.set(Call::Running(CallEnd::Fenced));
-    let result = work();
-    match CALL.get() {
-        Call::Waited(end, waited) => (result, Some((end, Some(waited)))),
-        Call::Running(end) => (result, Some((end, None))),
-        Call::None => (result, Some((CallEnd::Moved, None))),
-    }
-}
-
-/// The call takes memory from the driver or gives some back, or its caller asks how
-/// much there is.
-pub(crate) fn call_moves() {
-    match CALL.get() {
-        Call::None => {}
-        Call::Running(_) => CALL.set(Call::Running(CallEnd::Moved)),
-        Call::Waited(_, waited) => CALL.set(Call::Waited(CallEnd::Moved, waited)),
-    }
-}
-
-/// The call has waited so long.
-fn add_to_call(ns: u64) {
-    let (end, before) = match CALL.get() {
-        Call::None => return,
-        Call::Running(end) => (end, Waited::default()),
-        Call::Waited(end, waited) => (end, waited),
-    };
-    let waited = Waited {
-        ns: before.ns.saturating_add(ns),
-        ..before
-    };
-    CALL.set(Call::Waited(end, waited));
-}
-
-/// What `wait` waits, it does for the limbo budget.
-pub(crate) fn for_budget<R>(wait: impl FnOnce() -> R) -> R {
-    let ns = || match CALL.get() {
-        Call::Waited(_, waited) => waited.ns,
-        Call::None | Call::Running(_) => 0,
-    };
-    let before = ns();
-    let result = wait();
-    if let Call::Waited(end, waited) = CALL.get() {
-        let more = waited.ns.saturating_sub(before);
-        let waited = Waited {
-            budget_ns: waited.budget_ns.saturating_add(more),
-            for_budget: true,
-            ..waited
-        };
-        CALL.set(Call::Waited(end, waited));
-    }
-    result
-}
 
 /// Counters of one kind of call. Relaxed throughout: nothing is ordered by
 /// them.

@@ -38,7 +38,7 @@ pub use note::{NOT_SERVED, NOTES_FILE, Note};
 pub use oom::{Group, Holdings, OomEvent, OomLog, largest_groups};
 pub(crate) use origin::Origin;
 pub use owners::ElsewhereReport;
-pub use pause::{Moved, PauseStats, Stays};
+pub use pause::{Moved, PauseStats, Pauses, Stays};
 pub use process::Process;
 pub use recorded::{RecordedArena, RecordedPlace, RecordingReport};
 pub use snapshot::{
@@ -206,7 +206,7 @@ pub struct ArenaStats {
     /// driver or given back: what was held without use since then.
     pub idle_low: Bytes,
     /// Its pauses.
-    pub pause: PauseStats,
+    pub pause: Pauses,
     /// These and more quantities as PyTorch counts them, by pool.
     pub memory: MemoryStats,
     /// When its context ended, in microseconds since 1970; all of the above is

@@ -1,5 +1,7 @@
 //! What was paused, and what a pause or its end did.
 
+use std::ops::{Deref, DerefMut};
+
 use crate::address::Bytes;
 
 /// What stays with an arena that is paused, by the reason.
@@ -69,11 +71,87 @@ pub struct PauseStats {
 }
 
 impl PauseStats {
+    const NONE: PauseStats = PauseStats {
+        is_paused: false,
+        paused: Bytes::ZERO,
+        stays: Stays {
+            plain: Bytes::ZERO,
+            exported: Bytes::ZERO,
+            refused: Bytes::ZERO,
+        },
+        backups: Bytes::ZERO,
+        pauses: 0,
+        resumes: 0,
+        failures: 0,
+        pause_ns: 0,
+        resume_ns: 0,
+        last: Moved {
+            bytes: Bytes::ZERO,
+            copied: Bytes::ZERO,
+            stays: Stays {
+                plain: Bytes::ZERO,
+                exported: Bytes::ZERO,
+                refused: Bytes::ZERO,
+            },
+        },
+    };
+}
+
+/// The pauses of an arena, of which most have none: those take no memory.
+#[derive(Clone, Debug, Default)]
+pub struct Pauses(Option<Box<PauseStats>>);
+
+impl Pauses {
     /// The context is gone: what happened stays.
     pub(crate) fn end(&mut self) {
-        self.is_paused = false;
-        self.paused = Bytes::ZERO;
-        self.stays = Stays::default();
-        self.backups = Bytes::ZERO;
+        if let Some(stats) = &mut self.0 {
+            stats.is_paused = false;
+            stats.paused = Bytes::ZERO;
+            stats.stays = Stays::default();
+            stats.backups = Bytes::ZERO;
+        }
+    }
+
+    /// Adds how often another arena was paused, and for how long that took.
+    pub(super) fn add(&mut self, other: &Pauses) {
+        let Some(other) = &other.0 else {
+            return;
+        };
+        let sum = &mut **self;
+        for (sum, more) in [
+            (&mut sum.pauses, other.pauses),
+            (&mut sum.resumes, other.resumes),
+            (&mut sum.failures, other.failures),
+            (&mut sum.pause_ns, other.pause_ns),
+            (&mut sum.resume_ns, other.resume_ns),
+        ] {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+impl From<PauseStats> for Pauses {
+    fn from(stats: PauseStats) -> Pauses {
+        Pauses(Some(Box::new(stats)))
+    }
+}
+
+impl PartialEq for Pauses {
+    fn eq(&self, other: &Pauses) -> bool {
+        **self == **other
+    }
+}
+
+impl Deref for Pauses {
+    type Target = PauseStats;
+
+    fn deref(&self) -> &PauseStats {
+        self.0.as_deref().unwrap_or(&PauseStats::NONE)
+    }
+}
+
+impl DerefMut for Pauses {
+    fn deref_mut(&mut self) -> &mut PauseStats {
+        self.0.get_or_insert_default()
     }
 }

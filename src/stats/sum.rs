@@ -89,6 +89,7 @@ impl ArenaStats {
         add_gauge(&mut self.cached, &other.cached);
         add_gauge(&mut self.limbo, &other.limbo);
         add_gauge(&mut self.reserved, &other.reserved);
+        self.pause.add(&other.pause);
         self.libraries_live.add_all(&other.libraries_live);
         for (sum, other) in self.classes.iter_mut().zip(&other.classes) {
             add(&mut sum.allocations, other.allocations);
@@ -108,11 +109,6 @@ impl ArenaStats {
             (&mut self.direct, other.direct),
             (&mut self.chunks, other.chunks),
             (&mut self.chunks_released, other.chunks_released),
-            (&mut self.pause.pauses, other.pause.pauses),
-            (&mut self.pause.resumes, other.pause.resumes),
-            (&mut self.pause.failures, other.pause.failures),
-            (&mut self.pause.pause_ns, other.pause.pause_ns),
-            (&mut self.pause.resume_ns, other.pause.resume_ns),
             (&mut self.epochs, other.epochs),
             (&mut self.waits, other.waits),
             (&mut self.wait_ns, other.wait_ns),

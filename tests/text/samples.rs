@@ -207,7 +207,8 @@ pub(crate) fn paused() -> String {
                 copied: Bytes::mib(copied),
                 stays,
             },
-        };
+        }
+        .into();
         arena
     };
     let contents = Contents {

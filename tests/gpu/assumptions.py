@@ -159,6 +159,40 @@ ASSUMPTIONS = [
     model(f"amount.each.{2 << 20}", 2 << 20, "2 MiB cost 2 MiB"),
     model(f"amount.each.{20 << 20}", 20 << 20, "20 MiB cost 20 MiB"),
     model("amount.back.*", lambda left: left >= 0, "what was freed is free again"),
+    # Memory in units.
+    vital(
+        "mapped_waits.free",
+        YES,
+        "the driver's free of a page waits for kernels on mapped memory",
+        hazards=(33, 39),
+    ),
+    model("mapped_waits.*", NO, "no call for mapped memory waits for kernels"),
+    *[
+        vital(
+            f"mapped_capture.*.{call}{end}",
+            0,
+            "a thread in the relaxed mode may create and map memory while any stream captures",
+            hazards=(7,),
+        )
+        for call in ("create", "map", "access", "release")
+        for end in ("", ".end")
+    ],
+    model(
+        "mapped_capture.*.unmap",
+        CAPTURE_UNSUPPORTED,
+        "nothing may be unmapped while a stream captures",
+        hazards=(7,),
+    ),
+    model("mapped_capture.*.unmap.end", CAPTURE_INVALIDATED, "and that invalidates the capture"),
+    vital("mapped.access_to_two", 0, "one call gives access to memory of several units"),
+    vital("mapped.create_takes", YES, "memory is taken when it is created"),
+    vital("mapped.release_keeps", YES, "and stays while it is mapped"),
+    vital("mapped.unmap_gives", YES, "and goes when it is released and unmapped"),
+    model("mapped.unmap_two", 0, "one call unmaps several units"),
+    model("mapped.with_offset", INVALID_VALUE, "no part of created memory is mapped by itself"),
+    model("mapped.range.is_unit", YES, "an address range of mapped memory is a unit"),
+    model("mapped.handle_refused", YES, "mapped memory has no handle of the old kind"),
+    vital("mapped.unmap_half_refused", YES, "a part of a unit is not unmapped"),
     # Edges.
     model(
         "malloc_of_zero", 0, "the runtime gives nothing for nothing", hazards=(14,), kinds=RUNTIME

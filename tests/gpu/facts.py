@@ -14,6 +14,7 @@ PROGRAMS = [
     "fact_captures",
     "fact_amounts",
     "fact_handles",
+    "fact_mapped",
 ]
 # Names of memory, of which a runtime must find no way past the library.
 MEMORY = ("cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuMemHost", "cuIpc")

@@ -1,0 +1,263 @@
+/*
+ * What CUDA's virtual memory does, for memory in units: what one call may
+ * cover, what it waits for, what a capture forbids, what it costs, and whether
+ * the driver's free of a page waits for kernels on mapped memory.
+ */
+#include "facts.h"
+#include "find.h"
+
+typedef unsigned long long address;
+
+struct location { int kind, id; };
+struct access { struct location location; int flags; };
+struct properties {
+    int kind, handles;
+    struct location location;
+    void *security;
+    unsigned char flags[8];
+    char rest[56];
+};
+
+enum { UNITS = 64, MODES = 3, RELAXED = 2, SUPPORTED = 102 };
+
+static const char *const modes[] = {"global", "thread_local", "relaxed"};
+
+static struct {
+    int (*attribute)(int *, int, int);
+    int (*granularity)(size_t *, const struct properties *, int);
+    int (*reserve)(address *, size_t, size_t, address, uint64_t);
+    int (*unreserve)(address, size_t);
+    int (*create)(uint64_t *, size_t, const struct properties *, uint64_t);
+    int (*release)(uint64_t);
+    int (*map)(address, size_t, size_t, uint64_t, uint64_t);
+    int (*admit)(address, size_t, const struct access *, size_t);
+    int (*unmap)(address, size_t);
+    int (*range)(address *, size_t *, address);
+    int (*handle)(void *, address);
+    int (*exchange_mode)(int *);
+} driver;
+
+static const struct properties properties = {.kind = 1, .location = {1, 0}};
+static const struct access all = {.location = {1, 0}, .flags = 3};
+static size_t unit;
+static address range;
+static uint64_t units[UNITS];
+
+static void find_all(void) {
+    *(void **)&driver.attribute = find("cuDeviceGetAttribute");
+    *(void **)&driver.granularity = find("cuMemGetAllocationGranularity");
+    *(void **)&driver.reserve = find("cuMemAddressReserve");
+    *(void **)&driver.unreserve = find("cuMemAddressFree");
+    *(void **)&driver.create = find("cuMemCreate");
+    *(void **)&driver.release = find("cuMemRelease");
+    *(void **)&driver.map = find("cuMemMap");
+    *(void **)&driver.admit = find("cuMemSetAccess");
+    *(void **)&driver.unmap = find("cuMemUnmap");
+    *(void **)&driver.range = find("cuMemGetAddressRange_v2");
+    *(void **)&driver.handle = find("cuIpcGetMemHandle");
+    *(void **)&driver.exchange_mode =
+        find("cuThreadExchangeStreamCaptureMode");
+}
+
+static address at(int place) { return range + (size_t)place * unit; }
+
+static int map(int place) {
+    return driver.map(at(place), unit, 0, units[place], 0);
+}
+
+static int admit(int place, int count) {
+    return driver.admit(at(place), (size_t)count * unit, &all, 1);
+}
+
+static int unmap(int place, int count) {
+    return driver.unmap(at(place), (size_t)count * unit);
+}
+
+static long long available(void) {
+    size_t now;
+    GPU(gpu_mem_info(&now, NULL));
+    return (long long)now;
+}
+
+static int is_near(long long value, size_t expected) {
+    long long apart = value - (long long)expected;
+    return apart > -(1 << 20) && apart < (1 << 20);
+}
+
+static void amounts(void) {
+    uint64_t one;
+    long long before = available();
+    GPU(driver.create(&one, 32 * unit, &properties, 0));
+    fact(is_near(before - available(), 32 * unit), "mapped.create_takes");
+    GPU(driver.map(at(0), 32 * unit, 0, one, 0));
+    GPU(driver.release(one));
+    fact(is_near(before - available(), 32 * unit), "mapped.release_keeps");
+    GPU(unmap(0, 32));
+    fact(is_near(before - available(), 0), "mapped.unmap_gives");
+}
+
+/* What one call covers. */
+static void extents(void) {
+    uint64_t large;
+    address base = 0;
+    size_t size = 0;
+    char handle[64];
+    GPU(driver.create(&large, 2 * unit, &properties, 0));
+    fact(driver.map(at(8), unit, unit, large, 0), "mapped.with_offset");
+    unmap(8, 1);
+    GPU(driver.release(large));
+    GPU(map(0));
+    GPU(map(1));
+    fact(admit(0, 2), "mapped.access_to_two");
+    fact(driver.range(&base, &size, at(1) + 512), "mapped.range");
+    fact(base == at(1) && size == unit, "mapped.range.is_unit");
+    fact(driver.handle(handle, at(0)) != 0, "mapped.handle_refused");
+    fact(unmap(0, 2), "mapped.unmap_two");
+    GPU(map(2));
+    GPU(admit(2, 1));
+    fact(driver.unmap(at(2), unit / 2) != 0, "mapped.unmap_half_refused");
+    unmap(2, 1);
+}
+
+/* While a kernel works on other mapped memory. */
+static void waits(void) {
+    gpu_stream stream = stream_of(NON_BLOCKING);
+    gpu_event event;
+    void *page;
+    GPU(gpu_event_create(&event));
+    GPU(map(0));
+    GPU(admit(0, 1));
+    GPU(map(1));
+    GPU(admit(1, 1));
+    GPU(gpu_malloc(&page, 2 << 20));
+    const char *const names[] = {"create", "map", "access", "unmap", "free"};
+    for (int call = 0; call < 5; call++) {
+        uint64_t one = 0;
+        GPU(gpu_fill(stream, (void *)at(0), 1, 16, KERNEL_NS));
+        GPU(gpu_event_record(event, stream));
+        if (call == 0)
+            GPU(driver.create(&one, unit, &properties, 0));
+        else if (call == 1)
+            GPU(map(2));
+        else if (call == 2)
+            GPU(admit(2, 1));
+        else if (call == 3)
+            GPU(unmap(1, 1));
+        else
+            GPU(gpu_free(page));
+        fact(gpu_event_query(event) == GPU_SUCCESS, "mapped_waits.%s",
+             names[call]);
+        GPU(gpu_event_sync(event));
+        if (one)
+            GPU(driver.release(one));
+    }
+    GPU(gpu_sync());
+    GPU(unmap(0, 1));
+    GPU(unmap(2, 1));
+    GPU(gpu_event_destroy(event));
+    drop_stream(NON_BLOCKING, stream);
+}
+
+/* What the library calls while a stream captures, in the relaxed mode of its
+ * thread, and the unmapping that it leaves for later. */
+static void captures(int mode) {
+    gpu_stream stream;
+    const char *const names[] = {"create", "map", "access", "release",
+                                 "unmap"};
+    for (int call = 0; call < 5; call++) {
+        gpu_graph graph = NULL;
+        void *executable;
+        uint64_t one = 0;
+        int code = 0, relaxed = RELAXED;
+        if (call >= 2)
+            GPU(map(0));
+        if (call >= 3)
+            GPU(admit(0, 1));
+        if (call == 3)
+            GPU(driver.create(&one, unit, &properties, 0));
+        GPU(gpu_stream_create(&stream));
+        GPU(gpu_capture_begin(stream, mode));
+        GPU(gpu_spin(stream, 1000));
+        GPU(driver.exchange_mode(&relaxed));
+        if (call == 0)
+            code = driver.create(&one, unit, &properties, 0);
+        else if (call == 1)
+            code = map(0);
+        else if (call == 2)
+            code = admit(0, 1);
+        else if (call == 3)
+            code = driver.release(one), one = 0;
+        else
+            code = unmap(0, 1);
+        GPU(driver.exchange_mode(&relaxed));
+        int end = gpu_capture_end(stream, &graph);
+        gpu_last_error();
+        fact(code, "mapped_capture.%s.%s", modes[mode], names[call]);
+        fact(end, "mapped_capture.%s.%s.end", modes[mode], names[call]);
+        if (!end) {
+            GPU(gpu_graph_prepare(&executable, graph));
+            GPU(gpu_graph_destroy(executable));
+        }
+        GPU(gpu_stream_destroy(stream));
+        GPU(gpu_sync());
+        if (one)
+            GPU(driver.release(one));
+        if (call > 0 && !(call == 4 && code == 0))
+            unmap(0, 1);
+    }
+}
+
+/* The time of a statement for each unit, on an idle device. */
+#define EACH(statement)                                                        \
+    ({                                                                         \
+        uint64_t samples[UNITS];                                               \
+        for (int turn = 0; turn < UNITS; turn++) {                             \
+            uint64_t begin = now_ns();                                         \
+            GPU(statement);                                                    \
+            samples[turn] = now_ns() - begin;                                  \
+        }                                                                      \
+        (long long)median(samples, UNITS);                                     \
+    })
+
+static void costs(void) {
+    fact(EACH(map(turn)), "cost.mapped.map");
+    uint64_t begin = now_ns();
+    GPU(admit(0, UNITS));
+    fact((long long)(now_ns() - begin), "cost.mapped.access.%d", UNITS);
+    fact(EACH(unmap(turn, 1)), "cost.mapped.unmap");
+    fact(EACH(map(turn)), "cost.mapped.map_again");
+    fact(EACH(admit(turn, 1)), "cost.mapped.access");
+    begin = now_ns();
+    int code = unmap(0, UNITS);
+    fact((long long)(now_ns() - begin), "cost.mapped.unmap.%d", UNITS);
+    for (int place = 0; code && place < UNITS; place++)
+        unmap(place, 1);
+}
+
+int main(void) {
+    size_t least = 0;
+    int has = 0;
+    GPU(gpu_set_device(0));
+    load_kernels();
+    find_all();
+    GPU(driver.attribute(&has, SUPPORTED, 0));
+    fact(has, "mapped.supported");
+    if (!has)
+        return 0;
+    GPU(driver.granularity(&least, &properties, 0));
+    GPU(driver.granularity(&unit, &properties, 1));
+    fact((long long)least, "mapped.granularity.least");
+    fact((long long)unit, "mapped.granularity.recommended");
+    GPU(driver.reserve(&range, UNITS * unit, 0, 0, 0));
+    amounts();
+    fact(EACH(driver.create(&units[turn], unit, &properties, 0)),
+         "cost.mapped.create");
+    extents();
+    waits();
+    for (int mode = 0; mode < MODES; mode++)
+        captures(mode);
+    costs();
+    fact(EACH(driver.release(units[turn])), "cost.mapped.release");
+    GPU(driver.unreserve(range, UNITS * unit));
+    return 0;
+}

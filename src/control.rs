@@ -83,8 +83,11 @@ const NAME: usize = 6;
 const ARGUMENT: usize = if cfg!(loom) { 0 } else { 8 };
 const ANSWER: usize = if cfg!(loom) { 0 } else { 512 };
 
-/// Words of a device. Readers skip what later versions add.
-const OF_DEVICE: usize = 19;
+/// Words of a device in the first version. Whoever reads takes what came later from its
+/// place, if it is there, and skips what later versions add.
+const FIRST_OF_DEVICE: usize = 18;
+/// Words of a device now: what is paused and what is in limbo too.
+const OF_DEVICE: usize = FIRST_OF_DEVICE + 2;
 /// Room for these of each.
 const ROOM_OF_DEVICE: usize = 24;
 

@@ -23,6 +23,7 @@ fn figures(number: u64) -> Figures {
         past: Bytes::gib(number),
         past_peak: Bytes::gib(number + 1),
         paused: Bytes::gib(number + 2),
+        limbo: Some(Bytes::kib(number)),
     };
     Figures {
         at_ms: number,
@@ -60,6 +61,26 @@ fn what_is_written_is_read() {
     page.publish(&many).unwrap();
     let read = page.figures().unwrap().whole().unwrap();
     assert_eq!(read.devices.len(), MOST_DEVICES);
+}
+
+/// Libraries of before write fewer words for each device.
+#[test]
+fn a_page_of_before_is_read() {
+    let cells = cells();
+    let page = ControlPage::new(&cells[..]);
+    page.publish(&figures(7)).unwrap();
+    let mut words = FIGURES.peek(&cells[..]).unwrap().whole().unwrap();
+    words.splice(3..4, [FIRST_OF_DEVICE as u64]);
+    for at in [1, 0] {
+        let device = 4 + at * OF_DEVICE;
+        words.drain(device + FIRST_OF_DEVICE..device + OF_DEVICE);
+    }
+    FIGURES.write(&cells[..], &words).unwrap();
+    let mut older = figures(7);
+    for device in &mut older.devices {
+        (device.paused, device.limbo) = (Bytes::ZERO, None);
+    }
+    assert_eq!(page.figures().unwrap(), Seen::Whole(older));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::address::Bytes;
 
 use super::words::{Reader, halves, joined, pack};
-use super::{MAGIC, MOST_DEVICES, NAME};
+use super::{FIRST_OF_DEVICE, MAGIC, MOST_DEVICES, NAME};
 
 /// Whose a page is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -61,6 +61,9 @@ pub struct DeviceFigures {
     pub past_peak: Bytes,
     /// What the device has until the program resumes what it has paused.
     pub paused: Bytes,
+    /// What the program freed and the device may still use. Libraries of before
+    /// do not say it.
+    pub limbo: Option<Bytes>,
 }
 
 /// What can be asked of a process.
@@ -135,10 +138,6 @@ fn optional(word: u64) -> Option<Bytes> {
     (word != NONE).then_some(Bytes::new(word))
 }
 
-/// Words of a device that were there from the first: whoever reads takes what came
-/// later from its place, if it is there.
-const FIRST: usize = 18;
-
 pub(super) fn write_device(words: &mut Vec<u64>, device: &DeviceFigures) {
     let start = words.len();
     let word = |bytes: Option<Bytes>| bytes.map_or(NONE, Bytes::get);
@@ -155,12 +154,13 @@ pub(super) fn write_device(words: &mut Vec<u64>, device: &DeviceFigures) {
         device.past_peak.get(),
     ]);
     pack(words, &device.name, NAME);
-    words.resize(start + FIRST, 0);
-    words.push(device.paused.get());
+    words.resize(start + FIRST_OF_DEVICE, 0);
+    words.extend([device.paused.get(), word(device.limbo)]);
 }
 
 fn read_device(words: &[u64]) -> Option<DeviceFigures> {
     let mut from = Reader(words);
+    let mut later = words.iter().skip(FIRST_OF_DEVICE).copied();
     Some(DeviceFigures {
         ordinal: from.word()?,
         uuid: joined(from.word()?, from.word()?),
@@ -173,7 +173,8 @@ fn read_device(words: &[u64]) -> Option<DeviceFigures> {
         past: Bytes::new(from.word()?),
         past_peak: Bytes::new(from.word()?),
         name: from.text()?.into(),
-        paused: Bytes::new(words.get(FIRST).copied().unwrap_or(0)),
+        paused: later.next().map_or(Bytes::ZERO, Bytes::new),
+        limbo: later.next().and_then(optional),
     })
 }
 

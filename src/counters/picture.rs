@@ -78,6 +78,7 @@ impl Counters {
             reserved,
             reserved_peak,
             paused: self.stats.pause.paused,
+            limbo: self.limbo(),
             driver_calls: 0,
         }
     }

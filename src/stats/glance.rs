@@ -15,6 +15,8 @@ pub struct Glance {
     pub reserved_peak: Bytes,
     /// What a pause gave to the device until its end.
     pub paused: Bytes,
+    /// What the program freed and the device may still use.
+    pub limbo: Bytes,
     /// Calls to the driver.
     pub driver_calls: u64,
 }
@@ -32,6 +34,7 @@ impl Glance {
             reserved,
             reserved_peak: self.reserved_peak.max(other.reserved_peak).max(reserved),
             paused: self.paused.saturating_add(other.paused),
+            limbo: self.limbo.saturating_add(other.limbo),
             driver_calls: self.driver_calls.saturating_add(other.driver_calls),
         }
     }

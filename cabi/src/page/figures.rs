@@ -47,6 +47,7 @@ pub(super) fn take(at_ms: u64) -> Figures {
             past,
             past_peak,
             paused: sum.paused,
+            limbo: Some(sum.limbo),
         }
     });
     let devices = devices.collect();

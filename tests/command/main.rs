@@ -7,9 +7,11 @@ mod exported;
 mod fixture;
 mod kept;
 mod last_line;
+mod openmetrics;
 mod recorded;
 mod shells;
 mod stacks;
+mod watched;
 
 use std::fs;
 use std::io::{BufRead, BufReader};

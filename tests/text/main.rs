@@ -125,6 +125,8 @@ fn help() {
         "diff",
         "export",
         "status",
+        "top",
+        "metrics",
         "dump",
         "trim",
         "limit",
@@ -157,6 +159,19 @@ fn orders_to_nobody() {
     let folder = place.folder.to_str().unwrap().to_owned();
     let place = place.env("VRAMALLOC_IPC_DIR", &folder);
     insta::assert_snapshot!("status_of_none", place.all(&["status"]));
+    insta::assert_snapshot!("top_of_none", place.all(&["top", "--once"]));
+    insta::assert_snapshot!(
+        "top_of_none_as_json",
+        place
+            .at(80, &["top", "--once", "--json"])
+            .replace(|c: char| c.is_ascii_digit(), "N")
+    );
+    insta::assert_snapshot!("top_without_a_terminal", place.all(&["top"]));
+    insta::assert_snapshot!("metrics_of_none", place.at(80, &["metrics"]));
+    insta::assert_snapshot!(
+        "metrics_where_nothing_can_be_written",
+        place.at(80, &["metrics", "-o", "missing/a.prom"])
+    );
     // More than any process has.
     for (name, arguments) in [
         ("status_of_nobody", &["status", "99999999"][..]),

@@ -22,7 +22,11 @@ const WORDS: &[Gloss] = &[
         &["bad free", "bad frees"],
         "a free of an address at which no block was live",
     ),
-    gloss("cached", &["cached"], "free, kept to be handed out again"),
+    gloss(
+        "cached",
+        &["cached", "CACHED"],
+        "free, kept to be handed out again",
+    ),
     gloss(
         "chunk",
         &["chunk", "chunks"],
@@ -60,7 +64,7 @@ const WORDS: &[Gloss] = &[
     ),
     gloss(
         "limbo",
-        &["limbo"],
+        &["limbo", "LIMBO"],
         "freed by the program, and perhaps still in use by the device",
     ),
     gloss("live", &["live", "LIVE"], "held by the program"),

@@ -15,9 +15,9 @@
 //!    `stacks`, `families`, `pauses`, `pages`: the form of what is printed; the library's
 //!    file, the program that runs under it, and what its processes said and wrote,
 //!    with the names of functions and libraries; processes that run now.
-//! 2. `doctor`, `options`, `status`, `shells`, `snapshot`: subcommands, and what
-//!    `vramalloc report --snapshot` writes.
-//! 3. `report`, `recording`, `input`, `diff`, `export`, `order`: the subcommands of
+//! 2. `doctor`, `options`, `status`, `look`, `shells`, `snapshot`: subcommands, what
+//!    the running processes have, and what `vramalloc report --snapshot` writes.
+//! 3. `top`, `metrics`, `report`, `recording`, `input`, `diff`, `export`, `order`: the subcommands of
 //!    these names, those that ask something of a running process, and what is read
 //!    of statistics and recordings alike.
 //! 4. `run`: the subcommand, which also prints a report.
@@ -33,6 +33,8 @@ mod grid;
 mod input;
 mod library;
 mod lines;
+mod look;
+mod metrics;
 mod notes;
 mod options;
 mod order;
@@ -53,6 +55,7 @@ mod stacks;
 mod statistics;
 mod status;
 mod symbols;
+mod top;
 mod units;
 mod written;
 
@@ -92,6 +95,10 @@ enum Action {
     Export(export::Arguments),
     /// Show what your running processes have on their GPUs
     Status(status::Arguments),
+    /// Watch what your running processes have, and act on them by keys
+    Top(top::Arguments),
+    /// Write what your running processes have for Prometheus (OpenMetrics)
+    Metrics(metrics::Arguments),
     /// Have a running process write its statistics, and print the file's name
     Dump(order::DumpArguments),
     /// Have a running process give memory back that it does not use
@@ -128,6 +135,8 @@ pub fn main() -> ExitCode {
         Action::Diff(arguments) => diff::diff(&arguments),
         Action::Export(arguments) => export::export(&arguments),
         Action::Status(arguments) => status::status(&arguments),
+        Action::Top(arguments) => top::top(&arguments),
+        Action::Metrics(arguments) => metrics::metrics(&arguments),
         Action::Dump(arguments) => order::dump(&arguments),
         Action::Trim(arguments) => order::trim(&arguments),
         Action::Limit(arguments) => order::limit(&arguments),

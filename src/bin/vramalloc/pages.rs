@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, RawDir, fcntl_lock, flock, openat, unlinkat,
 };
+use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk, geteuid};
 use vramalloc_core::config::{self, Host};
 use vramalloc_core::control::cells::Cells;
@@ -127,23 +128,45 @@ fn own_folder() -> String {
     folder_name(user_outside(geteuid().as_raw(), &map))
 }
 
+/// What lies in the user's folder.
+#[derive(Default)]
+pub(super) struct Pages {
+    /// The processes that have a page, by their ids.
+    pub(super) peers: Vec<Peer>,
+    /// Pages of living processes that tell nothing: of another version, or not as
+    /// they should be.
+    pub(super) unread: usize,
+}
+
 /// All processes of this user that have a page, by their ids.
 ///
 /// # Errors
 /// One line that says why the folder cannot be read or is not to be trusted.
 pub(super) fn peers() -> Result<Vec<Peer>, String> {
+    all().map(|pages| pages.peers)
+}
+
+/// All pages of this user.
+///
+/// # Errors
+/// As `peers`.
+pub(super) fn all() -> Result<Pages, String> {
     let path = parent().join(own_folder());
     let folder = match open_folder(&path) {
         Ok(folder) => folder,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Pages::default()),
         Err(error) => return Err(format!("{}: {error}", path.display())),
     };
     let names = names(&folder).map_err(|error| format!("{}: {error}", path.display()))?;
     let namespace = ids::own_namespace();
-    let mut peers: Vec<Peer> = names
-        .iter()
-        .filter_map(|name| peer(&folder, name, namespace))
-        .collect();
+    let (mut peers, mut unread) = (Vec::new(), 0);
+    for name in &names {
+        match peer(&folder, name, namespace) {
+            Found::Peer(peer) => peers.push(peer),
+            Found::Unread => unread += 1,
+            Found::Nobody => {}
+        }
+    }
     if peers.iter().any(|peer| peer.id.is_none()) {
         let others = ids::of_others();
         for peer in peers.iter_mut().filter(|peer| peer.id.is_none()) {
@@ -154,32 +177,50 @@ pub(super) fn peers() -> Result<Vec<Peer>, String> {
     // Of two with one id, that which began last is the living one.
     let began = |peer: &Peer| Reverse(peer.owner.started_ms);
     peers.sort_by_key(|peer| (peer.id.is_none(), peer.shown_id(), began(peer)));
-    Ok(peers)
+    Ok(Pages { peers, unread })
+}
+
+/// What a file in the folder turns out to be.
+enum Found {
+    Peer(Peer),
+    Unread,
+    /// No page, or that of a process that is gone.
+    Nobody,
 }
 
 /// The process with a page of this name. Removes the page of one that is gone.
-fn peer(folder: &File, name: &str, namespace: Option<u64>) -> Option<Peer> {
-    let layout = layout_of(name)?;
+fn peer(folder: &File, name: &str, namespace: Option<u64>) -> Found {
+    let Some(layout) = layout_of(name) else {
+        return Found::Nobody;
+    };
     // Not blocking: a pipe may have that name.
     let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(openat(folder, name, how, Mode::empty()).ok()?);
-    check(&file, |found| found.is_file() && found.nlink() == 1).ok()?;
+    let file = match openat(folder, name, how, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Found::Nobody,
+        Err(_) => return Found::Unread,
+    };
+    if check(&file, |found| found.is_file() && found.nlink() == 1).is_err() {
+        return Found::Unread;
+    }
     if is_free(&file) {
         let _ = unlinkat(folder, name, AtFlags::empty());
-        return None;
+        return Found::Nobody;
     }
-    if layout != LAYOUT || file.metadata().ok()?.len() < LENGTH {
-        return None;
-    }
+    let is_whole = file.metadata().is_ok_and(|found| found.len() >= LENGTH);
     let page = ControlPage::new(FileCells(file));
-    let owner = page.owner().ok()?.whole()?;
+    let is_known = layout == LAYOUT && is_whole;
+    let owner = is_known.then(|| page.owner().ok()?.whole()).flatten();
+    let Some(owner) = owner else {
+        return Found::Unread;
+    };
     // A namespace that is not known is no other's.
     let is_near = namespace.is_some_and(|own| owner.namespace == own);
     let id = is_near.then_some(owner.pid);
     if id.is_some_and(|id| !ids::exists(id)) {
-        return None;
+        return Found::Nobody;
     }
-    Some(Peer { page, owner, id })
+    Found::Peer(Peer { page, owner, id })
 }
 
 fn open_folder(path: &Path) -> io::Result<File> {

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use vramalloc_core::Bytes;
-use vramalloc_core::control::{DeviceFigures, Figures};
+use vramalloc_core::control::{DeviceFigures, Figures, PageOwner};
 
 use super::gloss;
 use super::grid::{Column, Grid};
@@ -52,7 +52,11 @@ pub(super) fn status(arguments: &Arguments) -> u8 {
         }
     };
     if arguments.json {
-        let all: Vec<Value> = peers.iter().map(json).collect();
+        let all = peers.iter().map(|peer| {
+            let figures = peer.figures();
+            json(peer.id, &peer.owner, figures.as_ref())
+        });
+        let all: Vec<Value> = all.collect();
         return show(&format!("{:#}\n", Value::from(all)));
     }
     if peers.is_empty() {
@@ -87,10 +91,10 @@ impl Shown {
 }
 
 /// The mark of an id that is not known here.
-const STRANGE: &str = "*";
+pub(super) const STRANGE: &str = "*";
 
 /// Milliseconds since 1970.
-fn now_ms() -> u64 {
+pub(super) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     u64::try_from(now.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX)
 }
@@ -180,14 +184,13 @@ fn device(device: &DeviceFigures) -> [String; 8] {
     ]
 }
 
-fn json(peer: &Peer) -> Value {
-    let owner = &peer.owner;
-    let figures = peer.figures();
-    let told = |of: fn(&Figures) -> u64| figures.as_ref().map(of);
+/// A process: its id here, if that is known, whose its page is, and its figures.
+pub(super) fn json(id: Option<u64>, owner: &PageOwner, figures: Option<&Figures>) -> Value {
+    let told = |of: fn(&Figures) -> u64| figures.map(of);
     let devices = figures.iter().flat_map(|figures| &figures.devices);
     json!({
-        "pid": peer.shown_id(),
-        "pid_is_of_container": peer.id.is_none(),
+        "pid": id.unwrap_or(owner.pid),
+        "pid_is_of_container": id.is_none(),
         "pid_in_container": owner.pid,
         "program": owner.program,
         "library_version": owner.version,
@@ -209,6 +212,7 @@ fn device_json(device: &DeviceFigures) -> Value {
             "current": device.reserved.get(),
             "peak": device.reserved_peak.get(),
         },
+        "limbo_bytes": device.limbo.map(Bytes::get),
         "paused_bytes": device.paused.get(),
         "past_pool_bytes": { "current": device.past.get(), "peak": device.past_peak.get() },
         "limit_bytes": device.limit.map(Bytes::get),
@@ -216,7 +220,7 @@ fn device_json(device: &DeviceFigures) -> Value {
 }
 
 /// As `nvidia-smi -L` writes it, without what it puts in front.
-fn uuid(number: u128) -> String {
+pub(super) fn uuid(number: u128) -> String {
     let digits = format!("{number:032x}");
     let mut rest = digits.as_str();
     let parts = [8, 4, 4, 4, 12].map(|length| {

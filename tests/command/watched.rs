@@ -249,12 +249,17 @@ struct Tmux {
 
 impl Tmux {
     fn new(place: &Place, width: u16, height: u16, arguments: &str) -> Tmux {
+        Tmux::with(place, width, height, "", arguments)
+    }
+
+    /// With more variables.
+    fn with(place: &Place, width: u16, height: u16, set: &str, arguments: &str) -> Tmux {
         let tmux = Tmux {
             folder: fresh_folder(),
         };
         let (width, height) = (width.to_string(), height.to_string());
         let script = format!(
-            "echo BEFORE; {} top {arguments}; echo \"ENDED $?\"; stty -a | tr ' ' '\\n' | \
+            "echo BEFORE; env {set} {} top {arguments}; echo \"ENDED $?\"; stty -a | tr ' ' '\\n' | \
              grep -E '^-?(icanon|echo|isig);?$' | tr '\\n' ' '; cat",
             command()
         );
@@ -424,6 +429,12 @@ fn the_terminal_is_given_back_whatever_ends_top() {
         assert!(Command::new("kill").args(kill).status().unwrap().success());
         tmux.is_restored(128 + number);
     }
+    let tmux = Tmux::with(&place, 80, 24, "RUST_BACKTRACE=0 TOP_PANICS=1", "");
+    let screen = tmux.shows("TOP_PANICS is set");
+    assert!(screen.contains("panicked at"), "{screen}");
+    tmux.is_restored(101);
+    // What is printed at the end stands below.
+    assert!(tmux.screen().contains("TOP_PANICS is set"), "{screen}");
     let tmux = Tmux::new(&place, 80, 24, "");
     tmux.shows(&pid);
     tmux.keys(&["C-c"]);

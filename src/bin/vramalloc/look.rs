@@ -23,7 +23,7 @@ pub(super) struct Look {
     /// Milliseconds since 1970.
     pub(super) at_ms: u64,
     pub(super) processes: Vec<Watched>,
-    /// Living processes whose pages tell nothing.
+    /// Pages that cannot be read.
     pub(super) unread: usize,
 }
 

@@ -160,7 +160,7 @@ fn text(look: &Look) -> String {
         "Processes whose memory is told.",
         look.processes.len(),
     );
-    let unread = "Living processes of which nothing can be told.";
+    let unread = "Pages that cannot be read: of another version, or not as they should be.";
     one(&mut out, "unread_pages", unread, look.unread);
     of_processes(&mut out, &processes);
     for (name, help, number) in OF_DEVICES {

@@ -133,8 +133,7 @@ fn own_folder() -> String {
 pub(super) struct Pages {
     /// The processes that have a page, by their ids.
     pub(super) peers: Vec<Peer>,
-    /// Pages of living processes that tell nothing: of another version, or not as
-    /// they should be.
+    /// Pages that cannot be read: of another version, or not as they should be.
     pub(super) unread: usize,
 }
 

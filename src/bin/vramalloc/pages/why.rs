@@ -27,6 +27,10 @@ pub(super) fn why_not(pid: u64) -> String {
              others look into it"
         );
     };
+    // Its parent has not taken note of its end.
+    if maps.is_empty() {
+        return format!("process {pid} has ended");
+    }
     if let Some(page) = mapped(&maps) {
         return page.why(pid);
     }

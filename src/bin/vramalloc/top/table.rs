@@ -44,7 +44,7 @@ const COLUMNS: [Spec; 12] = [
     spec("PID", Filled::Number, 0),
     spec("PROGRAM", Filled::Text(10, 20), 0),
     spec("DEV", Filled::Number, 5),
-    spec("MEMORY", Filled::Bar(12, 60), 1),
+    spec("MEMORY", Filled::Bar(16, 60), 1),
     spec("LIVE", Filled::Number, 0),
     spec("CACHED", Filled::Number, 4),
     spec("LIMBO", Filled::Number, 7),

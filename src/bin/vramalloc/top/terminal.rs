@@ -7,6 +7,7 @@
 
 use std::io::{self, Stdout};
 use std::panic;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
@@ -57,7 +58,13 @@ impl Screen {
     }
 
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
-        self.0.draw(draw).map(drop)
+        self.0.draw(draw)?;
+        // A test sees that the terminal is given back.
+        #[cfg(debug_assertions)]
+        if std::env::var_os("TOP_PANICS").is_some() {
+            panic::panic_any("TOP_PANICS is set");
+        }
+        Ok(())
     }
 
     /// Gives the terminal back and stops the process, as the key for it does with
@@ -86,6 +93,7 @@ impl Drop for Screen {
 }
 
 fn enter() -> io::Result<()> {
+    TAKEN.store(true, Ordering::Relaxed);
     let entered = enable_raw_mode().and_then(|()| {
         execute!(
             io::stdout(),
@@ -100,8 +108,15 @@ fn enter() -> io::Result<()> {
     entered
 }
 
-/// Gives the terminal back. What fails leaves the rest to be tried.
+/// Whether the terminal is taken over.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Gives the terminal back, if it is taken: once more would put the cursor back to
+/// where it was, onto what was printed since. What fails leaves the rest to be tried.
 fn leave() {
+    if !TAKEN.swap(false, Ordering::Relaxed) {
+        return;
+    }
     let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
 }

@@ -57,6 +57,10 @@ impl Screen {
         }
     }
 
+    #[cfg_attr(
+        debug_assertions,
+        allow(clippy::panic, reason = "a test asks for it, of the debug build")
+    )]
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.0.draw(draw)?;
         // A test sees that the terminal is given back.

@@ -189,6 +189,9 @@ fn top_without_a_terminal_says_what_serves_there() {
     let said = place.go(&["top"]);
     assert_eq!((said.code, &*said.out), (2, ""));
     assert!(said.errors.contains("vramalloc top --once"), "{said:?}");
+    let said = place.go(&["top", "--once", "99999999"]);
+    assert_eq!((said.code, &*said.out), (2, ""));
+    assert!(said.errors.contains("there is no process"), "{said:?}");
     for wrong in [
         &["top", "--json"][..],
         &["top", "--interval", "0"],
@@ -439,6 +442,34 @@ fn the_terminal_is_given_back_whatever_ends_top() {
     tmux.shows(&pid);
     tmux.keys(&["C-c"]);
     tmux.is_restored(0);
+}
+
+/// An order that was not served when `top` ends is not served later.
+#[test]
+fn an_order_ends_with_top() {
+    let place = Place::new();
+    let mut program = place.talk("");
+    for step in ["+100M", "-0", "i"] {
+        program.tell(step).unwrap();
+    }
+    for key in ["q", "kill"] {
+        let tmux = Tmux::new(&place, 80, 24, "");
+        tmux.shows("q quit");
+        tmux.keys(&["t"]);
+        tmux.shows("is asked to give idle memory back");
+        let status = if key == "q" {
+            tmux.keys(&["q"]);
+            0
+        } else {
+            let kill = ["-s", "TERM", &tmux.pid()];
+            assert!(Command::new("kill").args(kill).status().unwrap().success());
+            143
+        };
+        tmux.is_restored(status);
+        program.tell("i").unwrap();
+        let all = look(&place);
+        assert_eq!(mib(&all["devices"][0]["reserved_bytes"]), Some(100));
+    }
 }
 
 /// Stopped by a key, and going on; on screens of other sizes.

@@ -29,7 +29,7 @@ use super::gloss;
 use super::lines::Lines;
 use super::look::{Look, NOT_SEEN, WatchedId};
 use super::output::{NOT_WRITTEN, USAGE, say, show};
-use super::units;
+use super::{pages, units};
 use app::{App, Wish};
 use bar::Signs;
 use holders::Holders;
@@ -75,7 +75,12 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// Watches the processes. Returns the exit status.
 pub(super) fn top(arguments: &Arguments) -> u8 {
     // What cannot be read now would fill a screen with nothing.
-    let look = match Look::now(&arguments.pids) {
+    let mut named = arguments.pids.iter().map(|&pid| pages::find(pid));
+    let look = match named.try_for_each(|found| found.map(drop)) {
+        Ok(()) => Look::now(&arguments.pids),
+        Err(error) => Err(error),
+    };
+    let look = match look {
         Ok(look) => look,
         Err(error) => {
             say(error);

@@ -11,6 +11,7 @@ mod openmetrics;
 mod recorded;
 mod shells;
 mod stacks;
+mod tmux;
 mod watched;
 
 use std::fs;

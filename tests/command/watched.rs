@@ -3,15 +3,16 @@
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use vramalloc_tests::outside::{Place, Talk, until};
-use vramalloc_tests::stage::{command, fresh_folder};
+use vramalloc_tests::stage::fresh_folder;
 
 use crate::openmetrics;
+use crate::tmux::Tmux;
 
 /// What `top --once --json` says.
 fn look(place: &Place) -> Value {
@@ -243,131 +244,6 @@ fn a_process_that_is_killed_in_a_write_harms_no_reader() {
         assert!(!gone.contains(&format!("\"{pid}\"")), "{gone}");
     }
     assert!(torn > 0, "no write was interrupted");
-}
-
-/// A terminal in which `top` runs over these programs.
-struct Tmux {
-    folder: PathBuf,
-}
-
-impl Tmux {
-    fn new(place: &Place, width: u16, height: u16, arguments: &str) -> Tmux {
-        Tmux::with(place, width, height, "", arguments)
-    }
-
-    /// With more variables.
-    fn with(place: &Place, width: u16, height: u16, set: &str, arguments: &str) -> Tmux {
-        let tmux = Tmux {
-            folder: fresh_folder(),
-        };
-        let (width, height) = (width.to_string(), height.to_string());
-        let script = format!(
-            "echo BEFORE; env {set} {} top {arguments}; echo \"ENDED $?\"; stty -a | tr ' ' '\\n' | \
-             grep -E '^-?(icanon|echo|isig);?$' | tr '\\n' ' '; cat",
-            command()
-        );
-        let start = [
-            "-f",
-            "/dev/null",
-            "new-session",
-            "-d",
-            "-x",
-            &width,
-            "-y",
-            &height,
-        ];
-        let place = format!("VRAMALLOC_IPC_DIR={}", place.0.display());
-        let child = ["env", "LC_ALL=C.UTF-8", &place, "sh", "-c", &script];
-        let output = tmux.command(&start).args(child).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        tmux
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("tmux");
-        command
-            .arg("-S")
-            .arg(self.folder.join("socket"))
-            .args(arguments)
-            .env("LC_ALL", "C.UTF-8")
-            .env_remove("TMUX");
-        command
-    }
-
-    fn screen(&self) -> String {
-        let output = self.command(&["capture-pane", "-p"]).output().unwrap();
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn keys(&self, keys: &[&str]) {
-        let mut all = vec!["send-keys"];
-        all.extend(keys);
-        assert!(self.command(&all).status().unwrap().success());
-    }
-
-    /// What tmux knows of the terminal.
-    fn state(&self, format: &str) -> String {
-        let output = self
-            .command(&["display-message", "-p", format])
-            .output()
-            .unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    }
-
-    /// Waits for a text on the screen.
-    #[track_caller]
-    fn shows(&self, text: &str) -> String {
-        self.shows_while(text, || ())
-    }
-
-    #[track_caller]
-    fn shows_while(&self, text: &str, mut meanwhile: impl FnMut()) -> String {
-        let began = Instant::now();
-        loop {
-            let screen = self.screen();
-            if screen.contains(text) {
-                return screen;
-            }
-            assert!(
-                began.elapsed() < Duration::from_secs(30),
-                "no {text:?}:\n{screen}"
-            );
-            meanwhile();
-            std::thread::sleep(Duration::from_millis(30));
-        }
-    }
-
-    /// Waits for the end of `top`: the terminal is as before.
-    #[track_caller]
-    fn is_restored(&self, status: i32) {
-        let screen = self.shows("isig");
-        assert!(screen.contains("BEFORE"), "{screen}");
-        assert!(screen.contains(&format!("ENDED {status}\n")), "{screen}");
-        assert!(
-            !screen.contains("-icanon") && !screen.contains("-echo"),
-            "{screen}"
-        );
-        assert!(!screen.contains("-isig"), "{screen}");
-        assert_eq!(self.state("#{alternate_on} #{cursor_flag}"), "0 1");
-    }
-
-    /// The process id of `top`.
-    fn pid(&self) -> String {
-        let shell = self.state("#{pane_pid}");
-        let mut found = String::new();
-        until(|| {
-            let children = format!("/proc/{shell}/task/{shell}/children");
-            found = fs::read_to_string(children).unwrap().trim().to_owned();
-            !found.is_empty()
-        });
-        found
-    }
-}
-
-impl Drop for Tmux {
-    fn drop(&mut self) {
-        let _ = self.command(&["kill-server"]).status();
-    }
 }
 
 #[test]

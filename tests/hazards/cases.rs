@@ -179,10 +179,14 @@ fn memory_in_use() -> Vec<Case> {
             .args(&["peer"])
             .judge(judge::safe),
         // The last blocks come only from what was freed.
-        Case::new(&[1], "under_a_kernel_of_a_peer_on_a_full_device", "free_after_launch")
-            .args(&["peer"])
-            .env(&[("SIM_CUDA_MEMORY", "68M")])
-            .judge(judge::safe),
+        Case::new(
+            &[1],
+            "under_a_kernel_of_a_peer_on_a_full_device",
+            "free_after_launch",
+        )
+        .args(&["peer"])
+        .env(&[("SIM_CUDA_MEMORY", "68M")])
+        .judge(judge::safe),
         Case::new(&[1], "stream_destroyed_with_work_pending", "stream_gone"),
         Case::new(&[33], "another_device_is_not_waited_for", "apart")
             .args(&["reuse"])

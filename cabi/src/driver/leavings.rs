@@ -35,13 +35,26 @@ impl Extent {
 /// What is left.
 struct Leavings {
     mapped: Vec<Extent>,
+    /// What the driver does not unmap, which stays for good, with its addresses.
+    stuck: Vec<Extent>,
     /// Reservations, behind some of whose addresses something is mapped.
     reserved: Vec<Extent>,
+    /// A thread unmaps.
+    is_tended: bool,
+}
+
+impl Leavings {
+    fn is_in(&self, range: &Extent) -> bool {
+        let mut left = self.mapped.iter().chain(&self.stuck);
+        left.any(|mapped| range.holds(mapped))
+    }
 }
 
 static LEFT: SpinMutex<Leavings, Brief> = SpinMutex::new(Leavings {
     mapped: Vec::new(),
+    stuck: Vec::new(),
     reserved: Vec::new(),
+    is_tended: false,
 });
 
 /// Whether there is anything. Relaxed: it is looked at again before long.
@@ -49,7 +62,8 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Leaves memory mapped.
 pub(super) fn leave(at: CUdeviceptr, size: usize) {
-    LEFT.lock().mapped.push(Extent { at, size });
+    let mut left = LEFT.lock();
+    left.mapped.push(Extent { at, size });
     ANY.store(true, Ordering::Relaxed);
 }
 
@@ -60,7 +74,7 @@ pub(super) fn keeps(at: CUdeviceptr, size: usize) -> bool {
     }
     let range = Extent { at, size };
     let mut left = LEFT.lock();
-    let is_used = left.mapped.iter().any(|mapped| range.holds(mapped));
+    let is_used = left.is_in(&range);
     if is_used {
         left.reserved.push(range);
     }
@@ -72,30 +86,82 @@ pub(super) fn tend() {
     if !ANY.load(Ordering::Relaxed) {
         return;
     }
-    capture::outside(|| {
-        let (mapped, ranges) = {
-            let mut left = LEFT.lock();
-            ANY.store(false, Ordering::Relaxed);
-            let mapped = std::mem::take(&mut left.mapped);
-            (mapped, std::mem::take(&mut left.reserved))
+    let unmap = |extent: &Extent| {
+        // SAFETY: mapped memory of a context that has ended, and that its arena
+        // gave up.
+        Context::beside(|| unsafe { real::cuMemUnmap(extent.at, extent.size) }).is_ok()
+    };
+    let unreserve = |range: &Extent| {
+        reserved::remove(range.at);
+        // SAFETY: addresses that nothing is mapped to.
+        let free = || unsafe { real::cuMemAddressFree(range.at, range.size) };
+        let _ = Context::beside(free);
+    };
+    capture::outside(|| tend_by(unmap, unreserve));
+}
+
+/// The same by these calls. What is being unmapped is still found by `keeps`: another
+/// thread may be giving back the addresses.
+fn tend_by(unmap: impl Fn(&Extent) -> bool, unreserve: impl Fn(&Extent)) {
+    let mapped = {
+        let mut left = LEFT.lock();
+        if std::mem::replace(&mut left.is_tended, true) {
+            return;
+        }
+        left.mapped.clone()
+    };
+    let stuck: Vec<Extent> = (mapped.iter().copied())
+        .filter(|extent| !unmap(extent))
+        .collect();
+    let free: Vec<Extent> = {
+        let mut left = LEFT.lock();
+        left.is_tended = false;
+        left.mapped.retain(|extent| !mapped.contains(extent));
+        left.stuck.extend(stuck);
+        // What is stuck is looked for as long as other addresses may hold it.
+        let is_any = !(left.mapped.is_empty() && left.stuck.is_empty());
+        ANY.store(is_any, Ordering::Relaxed);
+        let (used, free) = std::mem::take(&mut left.reserved)
+            .into_iter()
+            .partition(|range| left.is_in(range));
+        left.reserved = used;
+        free
+    };
+    free.iter().for_each(unreserve);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_kept_while_another_thread_unmaps_what_is_left_there() {
+        let range = Extent {
+            at: 1 << 40,
+            size: 64,
         };
-        let mut stays = Vec::new();
-        for extent in mapped {
-            // SAFETY: mapped memory of a context that has ended, and that its arena
-            // gave up.
-            let unmapped = Context::beside(|| unsafe { real::cuMemUnmap(extent.at, extent.size) });
-            if unmapped.is_err() {
-                stays.push(extent);
-            }
+        let apart = Extent {
+            at: 1 << 41,
+            size: 64,
+        };
+        let unmapped = RefCell::new(Vec::new());
+        let unreserved = RefCell::new(Vec::new());
+        for at in [range.at + 16, apart.at] {
+            leave(at, 16);
         }
-        for range in ranges {
-            // What the driver does not let go stays for good, with its addresses.
-            if !stays.iter().any(|extent| range.holds(extent)) {
-                reserved::remove(range.at);
-                // SAFETY: addresses that nothing is mapped to.
-                let free = || unsafe { real::cuMemAddressFree(range.at, range.size) };
-                let _ = Context::beside(free);
-            }
-        }
-    });
+        let unmap = |extent: &Extent| {
+            unmapped.borrow_mut().push(extent.at);
+            assert!(extent.at == apart.at || keeps(range.at, range.size));
+            extent.at != apart.at
+        };
+        tend_by(unmap, |range| unreserved.borrow_mut().push(*range));
+        assert_eq!(*unmapped.borrow(), [range.at + 16, apart.at]);
+        assert_eq!(*unreserved.borrow(), [range]);
+        assert!(!keeps(range.at, range.size));
+        // What cannot be unmapped keeps its addresses, and is not asked for again.
+        assert!(keeps(apart.at, apart.size));
+        tend_by(|_| unreachable!(), |_| unreachable!());
+    }
 }

@@ -1,6 +1,9 @@
 //! Units move only behind a fence.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Arena;
@@ -11,7 +14,7 @@ use vramalloc_core::quota::Quota;
 use vramalloc_core::{Code, Driver};
 use vramalloc_model::{Gpu, Settings, SimDriver, SimFence, Violation};
 
-use crate::rig::{MS, mapping_of_inner, plain};
+use crate::rig::{MS, Rig, mapping_of_inner, plain, without_caches};
 
 /// A driver whose fences may say nothing: each counts as reached when it is made.
 struct Fencing {
@@ -81,4 +84,36 @@ fn without_a_fence_units_are_unmapped_under_a_kernel() {
     let is_unmapped_in_use =
         |violation: &Violation| matches!(violation, Violation::FreedInUse { .. });
     assert!(violations.iter().any(is_unmapped_in_use), "{violations:?}");
+}
+
+/// Whoever finds that another thread makes a window waits for its turn, and holds nothing
+/// meanwhile.
+#[test]
+fn turns_are_waited_for_while_windows_are_made() {
+    let rig = Rig::new(&without_caches(StrategyKind::Mapped), Bytes::mib(64));
+    let arena = Arc::clone(&rig.arena);
+    let (ends, ended) = mpsc::channel();
+    let done = Arc::new(AtomicBool::new(false));
+    let is_done = Arc::clone(&done);
+    let other = Arc::clone(&rig.arena);
+    let waiting = thread::spawn(move || {
+        // Relaxed: it stands for itself.
+        while !is_done.load(Ordering::Relaxed) {
+            other.admit_all();
+        }
+    });
+    let making = thread::spawn(move || {
+        for _ in 0..2000 {
+            let block = arena.allocate(Bytes::mib(8)).unwrap();
+            arena.free(block).unwrap();
+            arena.trim();
+        }
+        ends.send(()).unwrap();
+    });
+    // Where the two wait for each other, nobody ends.
+    ended.recv_timeout(Duration::from_secs(120)).unwrap();
+    done.store(true, Ordering::Relaxed);
+    making.join().unwrap();
+    waiting.join().unwrap();
+    assert!(rig.arena.is_empty());
 }

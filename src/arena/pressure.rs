@@ -7,29 +7,39 @@ use crate::arena::Arena;
 use crate::driver::Driver;
 use crate::sync::atomic::Ordering;
 
-/// What a program holds of an arena, at the least, at every moment between two
-/// looks: what it was given until the first, without what it freed until the
-/// second. What another thread moves from one arena to another counts in none
+/// What a program holds of a device in an arena, at the least, at every moment between
+/// two looks: what it was given until the first, without what it freed until the second,
+/// and without what was paused at either. What another thread moves from one arena to another counts in none
 /// of them rather than in both, so that a sum of many is never more than there
 /// was.
 pub(super) struct Looked<'a, D: Driver> {
     arena: &'a Arena<D>,
     given: u64,
+    paused: Bytes,
 }
 
 impl<'a, D: Driver> Looked<'a, D> {
     /// The first look.
     pub(super) fn at(arena: &'a Arena<D>) -> Looked<'a, D> {
-        let (given, _) = arena.state.lock().turnover();
-        Looked { arena, given }
+        let mut state = arena.state.lock();
+        let (given, _) = state.turnover();
+        let paused = state.counters.paused();
+        Looked {
+            arena,
+            given,
+            paused,
+        }
     }
 
     /// The second.
     pub(super) fn live(&self) -> Bytes {
-        let (_, freed) = self.arena.state.lock().turnover();
+        let (freed, paused) = {
+            let mut state = self.arena.state.lock();
+            (state.turnover().1, state.counters.paused())
+        };
         // Both wrap: less than nothing was held where the difference is huge.
         let held = i64::try_from(self.given.wrapping_sub(freed)).unwrap_or(0);
-        Bytes::new(held.unsigned_abs())
+        Bytes::new(held.unsigned_abs()).saturating_sub(paused.max(self.paused))
     }
 }
 

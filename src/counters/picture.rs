@@ -33,6 +33,11 @@ impl Counters {
             .saturating_sub(self.bytes(Metric::ActiveBytes))
     }
 
+    /// Bytes of blocks' memory that a pause has given to the device.
+    pub(crate) fn paused(&self) -> Bytes {
+        self.stats.pause.paused
+    }
+
     /// Bytes in limbo.
     pub(crate) fn limbo(&self) -> Bytes {
         self.limbo

@@ -6,15 +6,14 @@ use std::thread;
 
 use crate::rig::{MS, Rig, plain};
 use vramalloc_core::address::{Address, Bytes};
-use vramalloc_core::arena::{Arena, Contents};
+use vramalloc_core::arena::Contents;
 use vramalloc_core::config::{Config, StrategyKind};
 use vramalloc_core::error::{AllocError, Code};
-use vramalloc_core::page_map::{ArenaId, PageMap};
-use vramalloc_core::quota::Quota;
-use vramalloc_model::{Call, Gpu, Settings, SimDriver};
+use vramalloc_model::{Call, Gpu, Settings};
 
 mod cycles;
 mod faults;
+mod others;
 mod races;
 
 /// Seeded numbers.
@@ -361,38 +360,6 @@ fn without_memory_it_stays_paused() {
     arena.resume().unwrap();
     program.holds_all();
     program.ends_clean();
-}
-
-#[test]
-fn another_arena_gives_idle_memory_back_for_a_resume() {
-    let settings = Settings {
-        memory: Bytes::mib(200),
-        ..Settings::default()
-    };
-    let gpu = Gpu::new(settings);
-    let map = Arc::new(PageMap::new());
-    let quota = Arc::new(Quota::new(Bytes::mib(180)));
-    let config = plain(StrategyKind::Mapped);
-    let arena = |number: u32| {
-        let driver = gpu.driver(0).unwrap();
-        let (map, quota) = (Arc::clone(&map), Arc::clone(&quota));
-        Arena::new(ArenaId(number), driver, &config, map, quota)
-    };
-    let other: Arc<Arena<SimDriver>> = Arc::new(arena(1));
-    let idle = Arc::clone(&other);
-    let relieve = move || idle.give_back_idle() > Bytes::ZERO;
-    let first = arena(0).relieved_by(relieve, || None);
-    let block = first.allocate(Bytes::mib(100)).unwrap();
-    gpu.write_tag(block, Bytes::mib(100), 5);
-    first.pause(Contents::Keep).unwrap();
-    assert_eq!(quota.reserved(), Bytes::ZERO);
-    let theirs = other.allocate(Bytes::mib(150)).unwrap();
-    assert_eq!(first.resume(), Err(Code::OUT_OF_MEMORY));
-    other.free(theirs).unwrap();
-    other.flush();
-    first.resume().unwrap();
-    assert!(gpu.holds_tag(block, Bytes::mib(100), 5));
-    assert_eq!(gpu.violations(), []);
 }
 
 #[test]

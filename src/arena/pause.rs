@@ -307,7 +307,9 @@ impl<D: Driver> Arena<D> {
         let mut lacks = sum_of(&plan.used).saturating_sub(backups.size());
         while !lacks.is_zero() {
             let size = lacks.round_up(LEAST_PIECE).unwrap_or(lacks).min(PIECE);
-            backups.pieces.push((self.driver.take_backup(size)?, size));
+            backups
+                .pieces
+                .push((self.driver.take_backup(size, lacks)?, size));
             lacks = lacks.saturating_sub(size);
         }
         let saved = backups.lay_out(&plan.used);

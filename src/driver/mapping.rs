@@ -116,11 +116,12 @@ pub trait Mapping {
         Err(Code::NOT_SUPPORTED)
     }
 
-    /// Takes page-locked memory of the host.
+    /// Takes page-locked memory of the host. `wanted` is how much is to be taken in all,
+    /// with this: where the host has not so much, none of it is any use.
     ///
     /// # Errors
-    /// What the driver answers.
-    fn take_backup(&self, _size: Bytes) -> Result<Backup, Code> {
+    /// [`Code::OUT_OF_MEMORY`] where the host has not so much, or what the driver answers.
+    fn take_backup(&self, _size: Bytes, _wanted: Bytes) -> Result<Backup, Code> {
         Err(Code::NOT_SUPPORTED)
     }
 

@@ -317,8 +317,8 @@ impl<D: Driver> Mapping for Metered<D> {
         self.mapping().unmap.time(|| self.driver.unmap(at, size))
     }
 
-    fn take_backup(&self, size: Bytes) -> Result<Backup, Code> {
-        self.driver.take_backup(size)
+    fn take_backup(&self, size: Bytes, wanted: Bytes) -> Result<Backup, Code> {
+        self.driver.take_backup(size, wanted)
     }
 
     fn drop_backup(&self, backup: Backup) {

@@ -414,9 +414,13 @@ impl Mapping for SimDriver {
         state.model.unmap_units(at, size)
     }
 
-    fn take_backup(&self, size: Bytes) -> Result<Backup, Code> {
+    fn take_backup(&self, size: Bytes, wanted: Bytes) -> Result<Backup, Code> {
         let state = &mut *self.gpu.lock();
         self.enter(Call::TakeBackup, state)?;
+        let (_, taken) = state.model.backups();
+        if taken.saturating_add(wanted) > state.model.settings().host {
+            return Err(Code::OUT_OF_MEMORY);
+        }
         Ok(Backup(state.model.take_backup(size)))
     }
 

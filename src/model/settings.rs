@@ -32,6 +32,8 @@ pub struct Settings {
     pub maps: bool,
     /// Whether one call unmaps several units.
     pub unmaps_runs: bool,
+    /// Memory of the host, for backups.
+    pub host: Bytes,
 }
 
 impl Default for Settings {
@@ -49,6 +51,7 @@ impl Default for Settings {
             orphans: false,
             maps: true,
             unmaps_runs: true,
+            host: Bytes::MAX,
         }
     }
 }

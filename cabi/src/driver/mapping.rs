@@ -234,8 +234,8 @@ impl Mapping for RealDriver {
         }
     }
 
-    fn take_backup(&self, size: Bytes) -> Result<Backup, Code> {
-        self.backups().take(self.context(), bytes(size)?)
+    fn take_backup(&self, size: Bytes, wanted: Bytes) -> Result<Backup, Code> {
+        self.backups().take(self.context(), bytes(size)?, wanted)
     }
 
     fn drop_backup(&self, backup: Backup) {

@@ -8,7 +8,7 @@ use vramalloc_core::config::StrategyKind;
 use vramalloc_core::error::{AllocError, Code};
 use vramalloc_model::{Call, Settings};
 
-use crate::rig::plain;
+use crate::rig::{Rig, plain};
 
 const CALLS: [Call; 11] = [
     Call::Fence,
@@ -176,4 +176,25 @@ fn calls_fail_at_random() {
         }
         program.ends_clean();
     }
+}
+
+/// Others would have to give up what it took.
+#[test]
+fn a_pause_takes_nothing_of_a_host_that_has_too_little() {
+    let settings = Settings {
+        host: Bytes::mib(900),
+        ..Settings::default()
+    };
+    let program = Program::on(&plain(StrategyKind::Mapped), settings);
+    let Rig { arena, gpu, .. } = &program.rig;
+    for _ in 0..10 {
+        arena.allocate(Bytes::mib(100)).unwrap();
+    }
+    assert_eq!(arena.pause(Contents::Keep), Err(Code::OUT_OF_MEMORY));
+    assert_eq!(gpu.calls(Call::TakeBackup), 1);
+    assert_eq!(gpu.backups(), (0, Bytes::ZERO));
+    assert!(!arena.is_paused());
+    arena.pause(Contents::Drop).unwrap();
+    arena.resume().unwrap();
+    assert_eq!(gpu.violations(), []);
 }

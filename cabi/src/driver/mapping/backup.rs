@@ -41,16 +41,21 @@ impl Backups {
         Backups(SpinMutex::new(Vec::new()))
     }
 
-    /// Takes memory for a backup.
+    /// Takes memory for a backup, of so much that is wanted in all.
     ///
     /// # Errors
     /// [`Code::OUT_OF_MEMORY`] where the system has none either, or so little that it
     /// would end processes for it; [`Code::INVALID_CONTEXT`] where the context has ended.
-    pub(super) fn take(&self, context: &Context, size: usize) -> Result<Backup, Code> {
+    pub(super) fn take(
+        &self,
+        context: &Context,
+        size: usize,
+        wanted: Bytes,
+    ) -> Result<Backup, Code> {
         // A filter of the program's may end it at a look into a file.
         let may_look = !sandbox::has_begun();
         let available = may_look.then(host::available).flatten();
-        self.take_of(available, context, size)
+        self.take_of(available, context, size, wanted)
     }
 
     /// The same where the system says that it has so much.
@@ -59,9 +64,11 @@ impl Backups {
         available: Option<Bytes>,
         context: &Context,
         size: usize,
+        wanted: Bytes,
     ) -> Result<Backup, Code> {
-        let wanted = Bytes::new(size as u64).saturating_add(LEFT);
-        if available.is_some_and(|available| available < wanted) {
+        // All that is wanted: what a pause takes before it fails others have to give up.
+        let least = wanted.saturating_add(LEFT);
+        if available.is_some_and(|available| available < least) {
             return Err(Code::OUT_OF_MEMORY);
         }
         let room = locked(context, size).or_else(|code| match code {
@@ -174,10 +181,14 @@ mod tests {
         let size = 1_usize << 20;
         let enough = LEFT.saturating_add(Bytes::mib(1));
         let little = enough.saturating_sub(Bytes::new(1));
-        let refused = backups.take_of(Some(little), &context, size);
+        let wanted = Bytes::mib(1);
+        let refused = backups.take_of(Some(little), &context, size, wanted);
         assert_eq!(refused, Err(Code::OUT_OF_MEMORY));
+        let more = Bytes::mib(2);
+        let refused = backups.take_of(Some(enough), &context, size, more);
+        assert_eq!(refused, Err(Code::OUT_OF_MEMORY), "a part is of no use");
         for available in [None, Some(enough)] {
-            let backup = backups.take_of(available, &context, size).unwrap();
+            let backup = backups.take_of(available, &context, size, wanted).unwrap();
             backups.give_back(&context, backup);
         }
     }
@@ -186,7 +197,7 @@ mod tests {
     fn without_the_driver_the_system_has_memory() {
         let context = Context::new(ptr::null_mut());
         let backups = Backups::new();
-        let backup = backups.take(&context, 1 << 20).unwrap();
+        let backup = backups.take(&context, 1 << 20, Bytes::mib(1)).unwrap();
         let part = backups
             .part(backup, Bytes::new(4096), Bytes::new(8))
             .unwrap();

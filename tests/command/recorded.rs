@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use serde_json::Value;
 use vramalloc_tests::recorded::{RecordedFile, Step};
 
 use crate::fixture::Fixture;
@@ -106,4 +107,45 @@ page-locked host memory
   requests        1 allocation, 0 frees, 1 out of memory
 ";
     assert_eq!(places, expected);
+}
+
+/// As where the program ends while its memory is paused: tools that draw a snapshot know
+/// no block without a segment.
+#[test]
+fn blocks_without_memory_are_in_the_snapshot() {
+    let steps = [
+        Step::Thread(1),
+        Step::Arena(0),
+        Step::IsArena(0, DEVICE),
+        Step::Segment(2 * CHUNK, 20 * MIB),
+        Step::Alloc(CHUNK, 8 * MIB, None),
+        Step::Alloc(CHUNK + 8 * MIB, 4 * MIB, None),
+        Step::Alloc(2 * CHUNK - MIB, 2 * MIB, None),
+        Step::Alloc(2 * CHUNK + 2 * MIB, MIB, None),
+    ];
+    let fixture = Fixture::new("recorded_paused");
+    let file = steps
+        .iter()
+        .fold(RecordedFile::new("{}"), |file, step| file.after(100, *step));
+    fs::write(fixture.folder.join("r.rec"), file.bytes()).unwrap();
+    let how = ["--snapshot=o.pickle", "--snapshot-json=o.json"];
+    let answer = fixture.ask(&[&["recording", "r.rec"][..], &how].concat());
+    assert_eq!((answer.code, &*answer.errors), (Some(0), ""));
+    let text = fs::read_to_string(fixture.folder.join("o.json")).unwrap();
+    let snapshot: Value = serde_json::from_str(&text).unwrap();
+    let segments = snapshot["segments"].as_array().unwrap();
+    let spans: Vec<_> = segments
+        .iter()
+        .map(|segment| (segment["address"].as_u64(), segment["total_size"].as_u64()))
+        .collect();
+    let span = |start, size| (Some(start), Some(size));
+    let expected = [
+        span(CHUNK, 12 * MIB),
+        span(2 * CHUNK - MIB, MIB),
+        span(2 * CHUNK, 20 * MIB),
+    ];
+    assert_eq!(spans, expected);
+    let events = snapshot["device_traces"][0].as_array().unwrap();
+    let allocs = events.iter().filter(|event| event["action"] == "alloc");
+    assert_eq!(allocs.count(), 4, "{events:?}");
 }

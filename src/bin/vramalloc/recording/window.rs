@@ -176,6 +176,40 @@ fn event(shown: &Shown) -> Option<Value> {
     })
 }
 
+/// Memory of a segment.
+struct Stretch {
+    start: u64,
+    size: u64,
+    is_mapped: bool,
+}
+
+/// Where blocks lie whose memory a pause has taken away. They are shown as if it were
+/// there: a tool knows no block without a segment.
+fn paused(there: &[Stretch], blocks: &BTreeMap<u64, Held>) -> Vec<Stretch> {
+    let mut away: Vec<Stretch> = Vec::new();
+    for (&start, held) in blocks {
+        let below = there.partition_point(|stretch| stretch.start <= start);
+        let around = below.checked_sub(1).and_then(|last| there.get(last));
+        if around.is_some_and(|around| start - around.start < around.size) {
+            continue;
+        }
+        let size = held.size.max(1).checked_next_multiple_of(SLOT);
+        let next = there.get(below).map_or(u64::MAX, |next| next.start);
+        let end = start.saturating_add(size.unwrap_or(u64::MAX)).min(next);
+        match away.last_mut() {
+            Some(last) if last.start.saturating_add(last.size) >= start => {
+                last.size = last.size.max(end - last.start);
+            }
+            _ => away.push(Stretch {
+                start,
+                size: end - start,
+                is_mapped: true,
+            }),
+        }
+    }
+    away
+}
+
 /// The segments of an arena with their blocks, which fill them.
 fn segments(books: &Books, arena: u32) -> Vec<Value> {
     let of = |(number, address): &(u32, u64)| (*number == arena).then_some(*address);
@@ -185,8 +219,18 @@ fn segments(books: &Books, arena: u32) -> Vec<Value> {
         .collect();
     let segments = books.segments.iter();
     let segments = segments.filter_map(|(key, taken)| Some((of(key)?, taken)));
-    let shown = segments.filter_map(|(start, taken)| {
-        let size = taken.size;
+    let there: Vec<Stretch> = segments
+        .map(|(start, taken)| Stretch {
+            start,
+            size: taken.size,
+            is_mapped: taken.is_mapped,
+        })
+        .collect();
+    let mut all = paused(&there, &blocks);
+    all.extend(there);
+    all.sort_unstable_by_key(|stretch| stretch.start);
+    let shown = all.into_iter().filter_map(|stretch| {
+        let Stretch { start, size, .. } = stretch;
         let end = start
             .checked_add(size)
             .filter(|&end| end <= LARGEST && size > 0)?;
@@ -195,7 +239,7 @@ fn segments(books: &Books, arena: u32) -> Vec<Value> {
             "address": start,
             "size": size,
             "kind": kind,
-            "mapped": taken.is_mapped,
+            "mapped": stretch.is_mapped,
             "blocks": filled(&blocks, start, end),
         }))
     });

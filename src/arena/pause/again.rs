@@ -70,7 +70,9 @@ impl<D: Driver> Arena<D> {
         while units.len() < wanted {
             match self.create_one(unit) {
                 Ok(one) => units.push(one),
-                Err(Code::OUT_OF_MEMORY) if !is_relieved && self.relieve() => is_relieved = true,
+                Err(Code::OUT_OF_MEMORY) if !is_relieved && self.give_idle_back() => {
+                    is_relieved = true;
+                }
                 Err(code) => {
                     failed = Some(code);
                     break;
@@ -91,6 +93,13 @@ impl<D: Driver> Arena<D> {
         }
         state.heap.ranges.put_loose(units);
         Err(code)
+    }
+
+    /// Gives back what is idle here, of plain memory, and beside it on the device; whether
+    /// it is worth asking again.
+    fn give_idle_back(&self) -> bool {
+        let own = self.release_idle_chunks();
+        self.relieve() || !own.is_zero()
     }
 
     /// Takes a unit from the driver into the caller's hands.

@@ -79,3 +79,33 @@ fn what_is_paused_stands_in_no_other_requests_way() {
     assert!(refused.is_err(), "{refused:?}");
     assert_eq!(gpu.violations(), []);
 }
+
+/// What it has cached of plain memory may be what a resume lacks.
+#[test]
+fn an_arena_gives_its_own_idle_chunks_back_for_a_resume() {
+    let settings = Settings {
+        memory: Bytes::mib(200),
+        ..Settings::default()
+    };
+    let gpu = Gpu::new(settings);
+    let map = Arc::new(PageMap::new());
+    let quota = Arc::new(Quota::new(Bytes::MAX));
+    let config = plain(StrategyKind::Mapped);
+    let arena = |number: u32| -> Arena<SimDriver> {
+        let driver = gpu.driver(0).unwrap();
+        let (map, quota) = (Arc::clone(&map), Arc::clone(&quota));
+        Arena::new(ArenaId(number), driver, &config, map, quota)
+    };
+    let (own, other) = (arena(0), arena(1));
+    let block = own.allocate(Bytes::mib(80)).unwrap();
+    gpu.write_tag(block, Bytes::mib(80), 5);
+    own.grow_plainly();
+    let chunk = own.allocate(Bytes::mib(80)).unwrap();
+    own.pause(Contents::Keep).unwrap();
+    own.free(chunk).unwrap();
+    other.allocate(Bytes::mib(100)).unwrap();
+    own.resume().unwrap();
+    assert!(gpu.holds_tag(block, Bytes::mib(80), 5));
+    own.validate().unwrap();
+    assert_eq!(gpu.violations(), []);
+}

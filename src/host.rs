@@ -36,7 +36,11 @@ fn available_below(root: &Path) -> Option<Bytes> {
     let host = kib_of(&text, "MemAvailable:")?;
     let groups = groups_of(root);
     let left = groups.iter().filter_map(|(group, files)| {
-        let limit = number_in(&group.join(files.limit))?;
+        let limits = [files.limit, files.throttled];
+        let limits = limits
+            .iter()
+            .filter_map(|file| number_in(&group.join(file)));
+        let limit = limits.min()?;
         let used = number_in(&group.join(files.used))?;
         let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
         let lines = stat.lines().filter_map(|line| line.split_once(' '));
@@ -67,6 +71,9 @@ fn number_in(path: &Path) -> Option<Bytes> {
 struct GroupFiles {
     folder: &'static str,
     limit: &'static str,
+    /// Beyond this the system slows the group down, until it has written out what it can:
+    /// of page-locked memory nothing.
+    throttled: &'static str,
     used: &'static str,
     /// Names in `memory.stat` of what is kept of files.
     of_files: [&'static str; 2],
@@ -75,6 +82,7 @@ struct GroupFiles {
 const VERSION_1: GroupFiles = GroupFiles {
     folder: "sys/fs/cgroup/memory",
     limit: "memory.limit_in_bytes",
+    throttled: "memory.limit_in_bytes",
     used: "memory.usage_in_bytes",
     of_files: ["total_active_file", "total_inactive_file"],
 };
@@ -82,6 +90,7 @@ const VERSION_1: GroupFiles = GroupFiles {
 const VERSION_2: GroupFiles = GroupFiles {
     folder: "sys/fs/cgroup",
     limit: "memory.max",
+    throttled: "memory.high",
     used: "memory.current",
     of_files: ["active_file", "inactive_file"],
 };
@@ -177,6 +186,9 @@ mod tests {
             ],
         );
         assert_eq!(available_below(&tree.0), Some(Bytes::gib(4)));
+        let slowed = ("sys/fs/cgroup/jobs/memory.high", "7516192768\n");
+        fs::write(tree.0.join(slowed.0), slowed.1).unwrap();
+        assert_eq!(available_below(&tree.0), Some(Bytes::gib(3)));
         let tree = Tree::new("left.host", &[MEMINFO]);
         assert_eq!(available_below(&tree.0), Some(Bytes::gib(8)));
         assert_eq!(available_below(Path::new("/nowhere/at/all")), None);

@@ -139,6 +139,8 @@ impl Machine {
             // The program maps by the driver's own calls.
             maps: false,
             unmaps_runs: false,
+            // The simulation's own memory of the host stands for it.
+            host: Bytes::MAX,
         });
         let mut machine = Machine {
             model,

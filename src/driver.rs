@@ -248,9 +248,8 @@ pub trait Driver: Mapping + Send + Sync {
     /// Waits until all work given so far that is `whose` is done, by calls that
     /// are allowed while a stream captures a graph. Returns whether the work of
     /// all contexts is done then. Slow: it is for the moment when memory is
-    /// short. The driver's own free does the waiting, so a page is taken for it, and
-    /// where it is the own context's work, it waits for no more and no less than the
-    /// program's free would have.
+    /// short and no fence may be made. The driver's own free does the waiting,
+    /// so a page is taken for it.
     ///
     /// # Errors
     /// What the driver answers; out of memory if the driver has no page left.

@@ -277,21 +277,6 @@ impl<F: Clone> Limbo<F> {
         None
     }
 
-    /// Takes the blocks that `choose` chooses out of the epochs up to this one.
-    pub(crate) fn take_from_epochs(
-        &mut self,
-        number: u64,
-        mut choose: impl FnMut(BlockId) -> bool,
-    ) -> Vec<BlockId> {
-        let mut taken = Vec::new();
-        for epoch in &mut self.epochs {
-            if epoch.number <= number {
-                taken.extend(epoch.blocks.extract_if(.., |id| choose(*id)));
-            }
-        }
-        taken
-    }
-
     /// Takes out the next block that is reclaimable.
     #[inline]
     pub(crate) fn next_reclaimable(&mut self) -> Option<BlockId> {

@@ -364,24 +364,14 @@ impl<D: Driver> Arena<D> {
     pub(super) fn empty_limbo(&self, whose: Whose) {
         self.state.lock().counters.waited_for_all();
         self.wait_for_all(whose);
-        if !self.driver.may_fence() || self.holds_back_units() {
+        if !self.driver.may_fence() {
             self.wait_by_free(whose);
         }
     }
 
-    /// Whether the driver's own free would wait for something in ranges.
-    pub(super) fn holds_back_units(&self) -> bool {
-        self.state.lock().holds_back_units()
-    }
-
-    /// Waits for the device as the driver's own free does. What was in limbo before is
-    /// then no longer in use; where only the own context was waited for and others are
-    /// at work, that holds for ranges, whose memory the program's free would not have
-    /// kept from others for longer.
+    /// Waits for the device without a fence. What was in limbo before is then
+    /// no longer in use.
     pub(super) fn wait_by_free(&self, whose: Whose) {
-        if whose == Whose::Own && !self.driver.is_alone() && !self.holds_back_units() {
-            return;
-        }
         // Others may be waiting for the fence that this epoch will not have:
         // it ends, or is open again.
         let closing = {
@@ -391,17 +381,11 @@ impl<D: Driver> Arena<D> {
                 limbo.close(blocks, 1.0).or_else(|| limbo.newest())
             })
         };
-        let Some(closing) = closing else {
-            return;
-        };
-        match self.driver.wait_by_free(whose) {
-            Ok(true) => {
-                if (self.end_epochs(closing.number, Then::PutBack, false)).is_some() {
-                    closing.stays_closed();
-                }
-            }
-            Ok(false) => self.state.lock().settle_ranges(closing.number),
-            Err(_) => {}
+        if let Some(closing) = closing
+            && self.driver.wait_by_free(whose) == Ok(true)
+            && (self.end_epochs(closing.number, Then::PutBack, false)).is_some()
+        {
+            closing.stays_closed();
         }
     }
 

@@ -76,7 +76,13 @@ impl<D: Driver> Arena<D> {
         let _guard = self.enter_ladder();
         self.state.lock().counters.waited_for_all();
         self.wait_for_all(Whose::Own);
-        let released = self.release_idle_if(IfEnding::Leave);
+        let mut released = self.release_idle_if(IfEnding::Leave);
+        // The driver's own free takes chunks from limbo; units are unmapped only when
+        // they have left it, whatever has become of their fences.
+        if self.mapping().is_some() && !self.is_limbo_empty() && self.driver.may_give_back() {
+            self.wait_by_free(Whose::Own);
+            released = released.saturating_add(self.release_idle_if(IfEnding::Leave));
+        }
         if !self.state.lock().is_used_elsewhere() {
             return released;
         }
@@ -167,9 +173,6 @@ impl<D: Driver> Arena<D> {
             return Bytes::ZERO;
         }
         let released = self.release_if(ending, ArenaState::take_idle);
-        if self.holds_back_units() && self.driver.may_give_back() {
-            self.wait_by_free(Whose::Own);
-        }
         let units = self.release_units(Bytes::MAX);
         released.unwrap_or(Bytes::ZERO).saturating_add(units)
     }

@@ -94,7 +94,7 @@ impl<F: Clone> ArenaState<F> {
         self.counters.reserved()
     }
 
-    /// Bytes that could go back to the driver, once its own free has waited for them.
+    /// Bytes that could go back to the driver, once the device is done with them.
     pub(super) fn obtainable(&self) -> Bytes {
         let gone = self.heap.ranges.bytes(self.heap.empty_gone_slabs());
         let idle = self.counters.idle().saturating_sub(gone);
@@ -103,32 +103,11 @@ impl<F: Clone> ArenaState<F> {
         plain.saturating_add(units)
     }
 
-    /// Bytes of the whole units in ranges that are free but for the driver's own free,
-    /// as far as each block has such by itself.
-    pub(super) fn units_in_limbo(&self) -> Bytes {
-        let units = (self.limbo.blocks()).map(|id| self.heap.units_held_back(id));
+    /// Bytes of the whole units of blocks in limbo, but for what was freed from other
+    /// contexts.
+    fn units_in_limbo(&self) -> Bytes {
+        let units = (self.limbo.blocks()).map(|id| self.heap.units_of_limbo(id));
         units.fold(Bytes::ZERO, Bytes::saturating_add)
-    }
-
-    /// Whether something in limbo lies in ranges, and waits for other contexts alone once
-    /// the driver's own free has waited.
-    pub(super) fn holds_back_units(&self) -> bool {
-        (self.limbo.blocks()).any(|id| self.heap.is_settled_by_free(id))
-    }
-
-    /// Makes available what of the epochs up to `number` lies in ranges, after a wait
-    /// such as the driver's own free has; but for what was freed from other contexts.
-    pub(super) fn settle_ranges(&mut self, number: u64) {
-        let heap = &self.heap;
-        let settled = self
-            .limbo
-            .take_from_epochs(number, |id| heap.is_settled_by_free(id));
-        for id in settled {
-            if let Some(joined) = self.leave_limbo(id, &mut Vec::new()) {
-                self.heap.enter(&joined);
-            }
-        }
-        self.counters.was_cached();
     }
 
     /// Bytes that are free in chunks in use, or nearly so many.

@@ -19,7 +19,7 @@
 //! proportional to the units that move.
 
 mod claims;
-mod held_back;
+mod in_limbo;
 pub(crate) mod paused;
 mod slabs;
 pub(crate) mod window;

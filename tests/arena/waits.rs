@@ -14,7 +14,7 @@ use vramalloc_core::quota::Quota;
 use vramalloc_core::{AllocError, Code, Driver, PinnedPlan};
 use vramalloc_model::{Call, SimDriver};
 
-use crate::rig::{MS, Rig, mapping_of_inner, plain};
+use crate::rig::{MS, Rig, plain};
 
 /// During a capture on a full device there is no page to wait with, until an
 /// idle chunk has been given back, which by itself is too small.
@@ -47,8 +47,6 @@ struct Accompanied {
     other_runs: AtomicBool,
     /// How often the other's work was waited for.
     waits_for_other: AtomicU64,
-    /// Whether the other's context is current.
-    is_elsewhere: AtomicBool,
 }
 
 impl Accompanied {
@@ -62,7 +60,7 @@ impl Accompanied {
     }
 }
 
-mapping_of_inner!(Accompanied);
+impl Mapping for Accompanied {}
 
 impl Driver for Accompanied {
     type Fence = <SimDriver as Driver>::Fence;
@@ -77,20 +75,6 @@ impl Driver for Accompanied {
 
     fn mem_info(&self) -> Result<MemInfo, Code> {
         self.inner.mem_info()
-    }
-
-    fn is_alone(&self) -> bool {
-        false
-    }
-
-    fn is_elsewhere(&self) -> bool {
-        self.is_elsewhere.load(Ordering::Relaxed)
-    }
-
-    fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
-        // As with a page that was kept back for it.
-        self.inner.synchronize()?;
-        Ok(self.wait_for_other(whose))
     }
 
     fn fence(&self) -> Result<Self::Fence, Code> {
@@ -119,7 +103,6 @@ impl Accompanied {
             inner: rig.gpu.driver(0).unwrap(),
             other_runs: AtomicBool::new(true),
             waits_for_other: AtomicU64::new(0),
-            is_elsewhere: AtomicBool::new(false),
         }
     }
 }
@@ -144,7 +127,6 @@ fn the_work_of_others_is_not_waited_for() {
         StrategyKind::NaiveBestFit,
         StrategyKind::AutoGrowth,
         StrategyKind::Passthrough,
-        StrategyKind::Mapped,
     ] {
         for free_sync in [FreeSync::Deferred, FreeSync::Strict] {
             let config = Config {
@@ -161,27 +143,6 @@ fn the_work_of_others_is_not_waited_for() {
             assert_eq!(driver.waits_for_other.load(Ordering::Relaxed), 0);
             assert!(driver.other_runs.load(Ordering::Relaxed));
         }
-    }
-}
-
-/// Ranges have no chunks that could go back instead: their units move once the driver's
-/// own free has waited. What was freed from the other context stays until that is done.
-#[test]
-fn what_another_context_freed_in_ranges_waits_for_its_work() {
-    for is_elsewhere in [false, true] {
-        let arena = accompanied(&plain(StrategyKind::Mapped), Bytes::mib(64));
-        let first = arena.allocate(Bytes::mib(40)).unwrap();
-        let driver = arena.driver();
-        driver.is_elsewhere.store(is_elsewhere, Ordering::Relaxed);
-        arena.free(first).unwrap();
-        driver.is_elsewhere.store(false, Ordering::Relaxed);
-        assert_eq!(arena.idle(), Bytes::mib(if is_elsewhere { 0 } else { 40 }));
-        let second = arena.allocate(Bytes::mib(48)).unwrap();
-        let waits = driver.waits_for_other.load(Ordering::Relaxed);
-        assert_eq!(waits, u64::from(is_elsewhere));
-        arena.free(second).unwrap();
-        arena.trim();
-        assert!(arena.is_empty());
     }
 }
 

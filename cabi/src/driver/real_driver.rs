@@ -235,13 +235,12 @@ impl Driver for RealDriver {
     }
 
     fn wait_by_free(&self, whose: Whose) -> Result<bool, Code> {
-        wait_by_free(&self.own, Beyond::Allowed)?;
         let others = self.others();
-        // The driver's free waits for the work that uses the memory. That of other
-        // devices does not use the page, but may use what the page stands for.
-        if whose == Whose::Own && !self.own.has_guests() {
-            return Ok(others.is_empty());
+        if whose == Whose::Own && !others.is_empty() {
+            // Nothing can be asked about the others now.
+            return Ok(false);
         }
+        wait_by_free(&self.own, Beyond::Allowed)?;
         for other in others.iter().filter(|other| !other.is_quiet()) {
             match wait_by_free(other, Beyond::Allowed) {
                 Err(code) if !runs_nothing(code) => return Err(code),

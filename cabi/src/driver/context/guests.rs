@@ -39,11 +39,6 @@ impl Context {
         self.guests.0.lock().retain(|&guest| guest != device);
     }
 
-    /// Whether there are any.
-    pub(crate) fn has_guests(&self) -> bool {
-        !self.guests.0.lock().is_empty()
-    }
-
     /// All of them.
     pub(crate) fn guests(&self) -> Vec<CUdevice> {
         self.guests.0.lock().clone()

@@ -103,45 +103,86 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
 
 fn undone(snapshot: &Value) {
     for (device, events) in list(snapshot, "device_traces").iter().enumerate() {
-        let (mut segments, mut blocks) = (BTreeMap::new(), BTreeMap::new());
+        let mut memory = Memory::default();
         let here = |segment: &&Value| segment["device"] == device;
         for segment in list(snapshot, "segments").iter().filter(here) {
             let mut at = number(segment, "address");
             let size = number(segment, "total_size");
-            assert_eq!(segments.insert(at, size), None);
+            if segment["is_expandable"] == true {
+                memory.map(at, size);
+            } else {
+                assert_eq!(memory.segments.insert(at, size), None);
+            }
             for block in list(segment, "blocks") {
                 if block["state"] != "inactive" {
-                    blocks.insert(at, block["state"] == "active_pending_free");
+                    let was_freed = block["state"] == "active_pending_free";
+                    memory.blocks.insert(at, was_freed);
                 }
                 at += number(block, "size");
             }
             assert_eq!(at, number(segment, "address") + size);
         }
         for event in events.as_array().unwrap().iter().rev() {
-            undo(event, &mut segments, &mut blocks);
+            memory.undo(event);
         }
     }
 }
 
-/// Undoes one event. `segments` has sizes and `blocks` whether a block was
-/// freed, both by start address.
-fn undo(event: &Value, segments: &mut BTreeMap<u64, u64>, blocks: &mut BTreeMap<u64, bool>) {
-    let at = event["addr"].as_u64().unwrap_or(0);
-    let size = number(event, "size");
-    let inside = |(start, room): (&u64, &u64)| at + size <= start + room;
-    match event["action"].as_str().unwrap() {
-        "alloc" => assert_eq!(blocks.remove(&at), Some(false)),
-        "free_requested" => assert_eq!(blocks.insert(at, false), Some(true)),
-        "free_completed" => {
-            assert!(segments.range(..=at).next_back().is_some_and(inside));
-            assert_eq!(blocks.insert(at, true), None);
+/// The memory of a device at a moment.
+#[derive(Default)]
+struct Memory {
+    /// Sizes by start; of what is mapped side by side, together.
+    segments: BTreeMap<u64, u64>,
+    mapped: BTreeMap<u64, u64>,
+    /// Whether a block was freed, by its start.
+    blocks: BTreeMap<u64, bool>,
+}
+
+impl Memory {
+    fn map(&mut self, at: u64, size: u64) {
+        let size = size + self.mapped.remove(&(at + size)).unwrap_or(0);
+        match self.mapped.range_mut(..at).next_back() {
+            Some((start, before)) if start + *before == at => *before += size,
+            _ => assert_eq!(self.mapped.insert(at, size), None),
         }
-        "segment_alloc" => {
-            assert_eq!(segments.remove(&at), Some(size));
-            assert_eq!(blocks.range(at..at + size).next(), None);
+    }
+
+    fn undo(&mut self, event: &Value) {
+        let at = event["addr"].as_u64().unwrap_or(0);
+        let size = number(event, "size");
+        let around = |all: &BTreeMap<u64, u64>| {
+            let (&start, &room) = all.range(..=at).next_back()?;
+            (at + size <= start + room).then_some((start, room))
+        };
+        match event["action"].as_str().unwrap() {
+            "alloc" => assert_eq!(self.blocks.remove(&at), Some(false)),
+            "free_requested" => assert_eq!(self.blocks.insert(at, false), Some(true)),
+            "free_completed" => {
+                assert!(
+                    around(&self.segments)
+                        .or_else(|| around(&self.mapped))
+                        .is_some()
+                );
+                assert_eq!(self.blocks.insert(at, true), None);
+            }
+            "segment_alloc" => {
+                assert_eq!(self.segments.remove(&at), Some(size));
+                assert_eq!(self.blocks.range(at..at + size).next(), None);
+            }
+            "segment_free" => assert_eq!(self.segments.insert(at, size), None),
+            "segment_map" => {
+                assert_eq!(self.blocks.range(at..at + size).next(), None);
+                let (start, room) = around(&self.mapped).unwrap();
+                self.mapped.remove(&start);
+                for (from, to) in [(start, at), (at + size, start + room)] {
+                    if from < to {
+                        self.mapped.insert(from, to - from);
+                    }
+                }
+            }
+            "segment_unmap" => self.map(at, size),
+            action => assert_eq!(action, "oom"),
         }
-        "segment_free" => assert_eq!(segments.insert(at, size), None),
-        action => assert_eq!(action, "oom"),
     }
 }
 

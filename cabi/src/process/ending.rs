@@ -28,6 +28,10 @@ const MOST: Duration = Duration::from_secs(1);
 /// ends. Most processes are gone before.
 const AFTER: Duration = Duration::from_millis(5);
 
+/// How long a thread that was waited for may still be counted: who joins one goes on
+/// before the system has forgotten it.
+const FORGOTTEN: Duration = Duration::from_millis(5);
+
 /// Whether the end has begun, and the last work is under way. Relaxed, as all of
 /// this: they stand for themselves.
 static BEGUN: AtomicBool = AtomicBool::new(false);
@@ -78,8 +82,7 @@ impl ProcessEnd {
     /// threads that the end of the process interrupts, the last calls are left out.
     pub(crate) fn is_as_before(&self) -> bool {
         !LAST_HAS_CALLED.load(Ordering::Relaxed)
-            && (!OTHERS_HAVE_CALLED.load(Ordering::Relaxed)
-                || threads() == THREADS.load(Ordering::Relaxed))
+            && (!OTHERS_HAVE_CALLED.load(Ordering::Relaxed) || !one_has_ended())
     }
 }
 
@@ -87,6 +90,16 @@ impl Drop for ProcessEnd {
     fn drop(&mut self) {
         AT_WORK.store(false, Ordering::Relaxed);
     }
+}
+
+/// Whether there are fewer threads than at the last work, or will be in a moment.
+fn one_has_ended() -> bool {
+    let mut has_ended = false;
+    wait_within(FORGOTTEN, || {
+        has_ended = threads() != THREADS.load(Ordering::Relaxed);
+        has_ended
+    });
+    has_ended
 }
 
 /// How many threads the process has: its folder of them has two links more. 0 where

@@ -1,7 +1,8 @@
 //! Bringing together what stealing has scattered over a range.
 //!
-//! Owns nothing. Invariant: as in `mapped`; only free units move. Cost: four calls of the
-//! driver for each unit that moves.
+//! Invariant: only units of free blocks move, one thread at a time moves them, and a call
+//! that fails leaves them mapped nowhere. Cost: four calls of the driver for each unit
+//! that moves.
 
 use crate::arena::Arena;
 use crate::arena::mapped::Making;

@@ -38,7 +38,7 @@ enum Step {
     Exported(prop::sample::Index, u64, u64),
     /// The n-th of such calls fails, for want of memory or not.
     Fail(usize, u64, bool),
-    /// So many of a thousand do.
+    /// Of a thousand calls of this kind, so many fail.
     FailRandomly(usize, u64, bool),
     EndFaults,
     AdmitAll,

@@ -11,9 +11,9 @@ use super::super::look::{cached, idle};
 /// The signs that a screen is drawn with.
 #[derive(Copy, Clone)]
 pub(super) struct Signs {
-    /// Of the parts of a bar: live, cached, limbo, past the pool, and free.
+    /// The sign of each part of a bar: live, cached, limbo, past the pool, and free.
     pub(super) bar: [char; 5],
-    /// Of a picture, from nothing to the most.
+    /// The signs of a sparkline, the lowest first.
     pub(super) steps: &'static [char],
     /// Where a text is cut.
     pub(super) cut: char,

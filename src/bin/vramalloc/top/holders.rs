@@ -16,7 +16,7 @@ use super::super::owners::Owned;
 use super::super::statistics::{self, Setting};
 use super::super::units;
 
-/// Of a file of statistics.
+/// What the pane of owners needs of a statistics file.
 #[derive(Deserialize)]
 struct HolderFile {
     pid: u64,

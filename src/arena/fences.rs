@@ -22,7 +22,7 @@ use crate::heap::block::Blocks;
 use crate::heap::fit::Search;
 use crate::limbo::{Limbo, Oldest};
 use crate::patience::Patience;
-use crate::recording::Mark;
+use crate::recording::{ArenaOrder, Mark, Seen};
 
 /// Why a call of the program waits for the device.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -327,6 +327,7 @@ impl<D: Driver> Arena<D> {
                 return false;
             };
             if reached {
+                self.tell(&Mark::Seen(Seen::ByWaiting));
                 self.end_epochs(number, Then::PutBack, false);
             }
             return reached;
@@ -418,6 +419,12 @@ impl<D: Driver> Arena<D> {
     /// with. Waits for nothing, unless idle memory has decayed: the driver's
     /// free of it waits.
     pub fn flush(&self) {
+        self.tell(&Mark::Order(ArenaOrder::Flush));
+        self.settle_what_is_done();
+    }
+
+    /// The same for a call that tells of itself.
+    pub(super) fn settle_what_is_done(&self) {
         self.counted(|| {
             // Who asks for it wants to see what there is.
             call_moves();

@@ -16,7 +16,7 @@ use crate::driver::{Driver, MemInfo, PAGE};
 use crate::error::Code;
 use crate::ledger::Ledger;
 use crate::library::LibraryId;
-use crate::recording::{Mark, Recording};
+use crate::recording::{ArenaOrder, Mark, Recording};
 use crate::stats::{ArenaStats, DriverCalls, Glance, Origin, Snapshot, StackId};
 use crate::thread_cache::NO_HUB;
 
@@ -193,6 +193,15 @@ impl<D: Driver> Arena<D> {
         }
     }
 
+    /// Tells the recording, if there is one, of what the device has before the arena
+    /// takes any of it.
+    pub fn tell_memory(&self) {
+        if self.watch.recording.is_some() {
+            // Where the driver does not say, nothing is told.
+            let _unknown = self.ask_memory();
+        }
+    }
+
     /// Tells the recording, if there is one, of all blocks and segments that are there.
     /// The lock is let go from time to time: what happens meanwhile is told as always.
     pub fn tell_blocks(&self) {
@@ -262,12 +271,25 @@ impl<D: Driver> Arena<D> {
         state.obtainable()
     }
 
+    /// Asks the driver what the device has, and tells the recording, if there is one.
+    pub(super) fn ask_memory(&self) -> Result<MemInfo, Code> {
+        let info = self.driver.mem_info()?;
+        let MemInfo { free, total } = info;
+        let reserved = self.quota.reserved();
+        self.tell(&Mark::Memory {
+            free,
+            total,
+            reserved,
+        });
+        Ok(info)
+    }
+
     /// The device's memory; nothing where the driver does not say.
     pub(super) fn device_total(&self) -> Bytes {
         if let Some(&total) = self.device_total.get() {
             return total;
         }
-        match self.driver.mem_info() {
+        match self.ask_memory() {
             Ok(info) => *self.device_total.get_or_init(|| info.total),
             Err(_) => Bytes::ZERO,
         }
@@ -275,7 +297,7 @@ impl<D: Driver> Arena<D> {
 
     /// What a chunk could take now: what the driver has, up to the limit.
     pub(super) fn available(&self) -> Result<Bytes, Code> {
-        let free = self.driver.mem_info()?.free;
+        let free = self.ask_memory()?.free;
         Ok(match self.quota.limit() {
             Some(limit) => free.min(limit.saturating_sub(self.quota.reserved())),
             None => free,
@@ -289,12 +311,13 @@ impl<D: Driver> Arena<D> {
     /// # Errors
     /// What the driver answers.
     pub fn mem_info(&self) -> Result<MemInfo, Code> {
-        self.flush();
+        self.tell(&Mark::Order(ArenaOrder::MemInfo));
+        self.settle_what_is_done();
         if self.strategy.takes_chunks() {
             // What is kept back for waits can be had by nobody.
             self.driver.prepare_to_settle();
         }
-        Ok(self.mem_info_with(self.driver.mem_info()?))
+        Ok(self.mem_info_with(self.ask_memory()?))
     }
 
     /// As [`Arena::mem_info`], where somebody else has told what the device

@@ -142,7 +142,7 @@ impl<D: Driver> Arena<D> {
         // between the looks does too: the sum is never less than there is for
         // the program. So a refusal is right, whatever other threads do.
         let before = self.quota.put_back_so_far();
-        let Ok(MemInfo { free, .. }) = self.driver.mem_info() else {
+        let Ok(MemInfo { free, .. }) = self.ask_memory() else {
             return true;
         };
         let reserved = self.quota.most_reserved_since(before);

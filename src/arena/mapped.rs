@@ -31,6 +31,7 @@ use crate::heap::block::BlockId;
 use crate::heap::fit::Search;
 use crate::heap::ranges::window::Window;
 use crate::heap::ranges::{Claim, Run};
+use crate::recording::{ArenaOrder, Mark};
 use crate::strategy::packing::{Packing, Room};
 use crate::strategy::{Pool, Strategy, mapped};
 use crate::sync::atomic::Ordering;
@@ -86,6 +87,10 @@ impl<D: Driver> Arena<D> {
         }
         // No driver call is made while others wait for the answer.
         let traits = self.driver.mapping_traits().ok()?;
+        self.tell(&Mark::Mapping {
+            granule: traits.map_or(Bytes::ZERO, |traits| traits.granule),
+            unmaps_runs: traits.is_some_and(|traits| traits.unmaps_runs),
+        });
         *self.mapping.get_or_init(|| traits)
     }
 
@@ -103,7 +108,9 @@ impl<D: Driver> Arena<D> {
     /// be shared by CUDA's old handles. What is mapped stays.
     pub fn grow_plainly(&self) {
         // Relaxed: it stands for itself.
-        self.plain.store(true, Ordering::Relaxed);
+        if !self.plain.swap(true, Ordering::Relaxed) {
+            self.tell(&Mark::Order(ArenaOrder::GrowPlainly));
+        }
     }
 
     /// Serves a request that the cache could not, by a window.
@@ -360,7 +367,11 @@ impl<D: Driver> Arena<D> {
             .max(least);
         loop {
             match self.driver.reserve(size) {
-                Ok(address) => return Ok(Span { address, size }),
+                Ok(address) => {
+                    let at = address.get();
+                    self.tell(&Mark::Reserved { address: at, size });
+                    return Ok(Span { address, size });
+                }
                 Err(Code::OUT_OF_MEMORY) if size > least => {
                     size = Bytes::new(size.get() / 2).round_down(unit).max(least);
                 }

@@ -15,6 +15,7 @@ use crate::arena::state::ArenaState;
 use crate::driver::{Driver, PAGE};
 use crate::error::{AllocError, Code};
 use crate::heap::Span;
+use crate::recording::Mark;
 use crate::strategy::Pool;
 use crate::strategy::packing::{PATIENCE, Packing, Room};
 
@@ -183,10 +184,12 @@ impl<D: Driver> Arena<D> {
         if !self.driver.is_alone() {
             return false;
         }
-        match self.driver.fence() {
+        let is_quiet = match self.driver.fence() {
             Ok(fence) => self.ends_soon(&fence) == Ok(true),
             Err(_) => false,
-        }
+        };
+        self.tell(&Mark::Quiet(is_quiet));
+        is_quiet
     }
 
     fn ends_soon(&self, fence: &D::Fence) -> Result<bool, Code> {

@@ -22,7 +22,7 @@ use crate::config::{Config, Decay};
 use crate::driver::{Driver, IfEnding, Whose};
 use crate::error::Code;
 use crate::heap::{Heap, LeftChunk, Span};
-use crate::recording::Mark;
+use crate::recording::{ArenaOrder, Mark};
 use crate::strategy::Strategy;
 use crate::sync::atomic::Ordering;
 
@@ -94,6 +94,7 @@ impl<D: Driver> Arena<D> {
     /// and waits for nobody itself: the driver's own free waits for whoever
     /// uses the memory. Returns how many bytes that were.
     pub fn give_back_idle(&self) -> Bytes {
+        self.tell(&Mark::Order(ArenaOrder::GiveBackIdle));
         self.counted(|| {
             let _guard = self.enter_ladder();
             self.release_idle_if(IfEnding::Leave)
@@ -103,6 +104,7 @@ impl<D: Driver> Arena<D> {
     /// Gives idle memory back to the driver if the device has nothing to do,
     /// and returns how many bytes that were. Else the program's next frees do.
     pub fn give_back_when_quiet(&self) -> Bytes {
+        self.tell(&Mark::Order(ArenaOrder::GiveBackWhenQuiet));
         self.counted(|| {
             if let Some(given) = self.give_back_if_quiet() {
                 return given;
@@ -125,7 +127,9 @@ impl<D: Driver> Arena<D> {
         self.state.lock().recall();
         self.close(Extent::All);
         let fence = self.driver.fence().ok()?;
-        if self.driver.reached(&fence) != Ok(true) {
+        let is_quiet = self.driver.reached(&fence) == Ok(true);
+        self.tell(&Mark::Quiet(is_quiet));
+        if !is_quiet {
             return None;
         }
         self.poll(None);
@@ -200,6 +204,7 @@ impl<D: Driver> Arena<D> {
         if !has_some || self.holds() || !self.driver.may_give_back() {
             return Bytes::ZERO;
         }
+        self.tell(&Mark::Order(ArenaOrder::GiveRoom));
         self.counted(|| {
             if !self.driver.may_fence() {
                 let empty =
@@ -210,7 +215,9 @@ impl<D: Driver> Arena<D> {
                 .driver
                 .fence()
                 .and_then(|fence| self.driver.wait_within(&fence, most));
-            if done != Ok(true) {
+            let is_quiet = done == Ok(true);
+            self.tell(&Mark::Quiet(is_quiet));
+            if !is_quiet {
                 return Bytes::ZERO;
             }
             self.release_idle_if(IfEnding::Leave)

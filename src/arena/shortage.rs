@@ -22,6 +22,7 @@ use crate::counters::calls::Shortage;
 use crate::driver::Driver;
 use crate::error::{AllocError, Code};
 use crate::library::LibraryId;
+use crate::recording::Mark;
 use crate::quota::Landings;
 use crate::stats::{Holdings, OomEvent, OomLog, Origin, StackId, largest_groups};
 
@@ -196,7 +197,8 @@ impl<D: Driver> Arena<D> {
             ledger.failed(stack, need.request);
         }
         let wanted = self.watch.ooms || self.events_kept() > 0;
-        let info = wanted.then(|| self.driver.mem_info().ok()).flatten();
+        let info = wanted.then(|| self.ask_memory().ok()).flatten();
+        self.tell(&Mark::Wanted(need.request));
         let at_limit = error == AllocError::Limit;
         let (after, time_us) = {
             let mut state = self.state.lock();

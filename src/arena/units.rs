@@ -65,18 +65,18 @@ impl<D: Driver> Arena<D> {
     /// Takes units from the driver, up to so many.
     pub(super) fn create_units(&self, most: usize, making: &mut Making) {
         let unit = self.state.lock().heap.ranges.unit();
-        for _ in 0..most {
+        for created in 0..most as u64 {
             let Some(mut asked) = self.quota.ask(unit) else {
                 making.short = Some(AllocError::Limit);
                 return;
             };
-            let created = match self.driver.create(unit) {
-                Ok(created) => created,
+            let one = match self.driver.create(unit) {
+                Ok(one) => one,
                 Err(code) => {
-                    let (size, code_number) = (unit, code.get());
+                    self.tell(&Mark::Created(created));
                     self.tell(&Mark::Refused {
-                        size,
-                        code: code_number,
+                        size: unit,
+                        code: code.get(),
                     });
                     making.short = Some(AllocError::Driver(code));
                     return;
@@ -85,13 +85,13 @@ impl<D: Driver> Arena<D> {
             let mut state = self.state.lock();
             if state.retired {
                 drop(state);
-                let _lost = self.driver.release(created);
+                let _lost = self.driver.release(one);
                 return;
             }
             asked.got(unit);
             state.counters.units_taken(1, unit);
             state.heap.ranges.hold(1);
-            making.units.push(created);
+            making.units.push(one);
         }
     }
 

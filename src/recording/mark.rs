@@ -55,6 +55,51 @@ pub enum RecordFrame {
     },
 }
 
+/// What an arena is asked for besides memory.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum ArenaOrder {
+    /// [`Arena::flush`](crate::Arena::flush).
+    Flush = 1,
+    /// [`Arena::give_back_idle`](crate::Arena::give_back_idle).
+    GiveBackIdle = 2,
+    /// [`Arena::give_back_when_quiet`](crate::Arena::give_back_when_quiet).
+    GiveBackWhenQuiet = 3,
+    /// [`Arena::give_room`](crate::Arena::give_room).
+    GiveRoom = 4,
+    /// [`Arena::grow_plainly`](crate::Arena::grow_plainly).
+    GrowPlainly = 5,
+    /// [`Arena::mem_info`](crate::Arena::mem_info).
+    MemInfo = 6,
+}
+
+impl ArenaOrder {
+    /// The word in what is read of a recording.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            ArenaOrder::Flush => "flush",
+            ArenaOrder::GiveBackIdle => "give_back_idle",
+            ArenaOrder::GiveBackWhenQuiet => "give_back_when_quiet",
+            ArenaOrder::GiveRoom => "give_room",
+            ArenaOrder::GrowPlainly => "grow_plainly",
+            ArenaOrder::MemInfo => "mem_info",
+        }
+    }
+
+    fn of(number: u64) -> Option<ArenaOrder> {
+        let all = [
+            ArenaOrder::Flush,
+            ArenaOrder::GiveBackIdle,
+            ArenaOrder::GiveBackWhenQuiet,
+            ArenaOrder::GiveRoom,
+            ArenaOrder::GrowPlainly,
+            ArenaOrder::MemInfo,
+        ];
+        all.into_iter().find(|order| *order as u64 == number)
+    }
+}
+
 /// See the module. The numbers are those of docs/recording.md.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mark {
@@ -138,6 +183,68 @@ pub enum Mark {
     Trim,
     /// The context of an arena has ended, with all memory in it.
     Ended,
+    /// The driver was asked what the device has.
+    Memory {
+        /// Bytes that it could hand out.
+        free: Bytes,
+        /// Bytes of the device.
+        total: Bytes,
+        /// What the process has of it, in all arenas and past them.
+        reserved: Bytes,
+    },
+    /// Addresses were reserved for a range.
+    Reserved {
+        /// The first.
+        address: u64,
+        /// How many.
+        size: Bytes,
+    },
+    /// So many units were created by a call whose next was refused.
+    Created(u64),
+    /// The arena was asked for something besides memory.
+    Order(ArenaOrder),
+    /// What virtual memory can do, before the arena takes the first of it.
+    Mapping {
+        /// See [`MappingTraits`](crate::driver::mapping::MappingTraits); nothing where
+        /// there is none.
+        granule: Bytes,
+        /// See there.
+        unmaps_runs: bool,
+    },
+    /// Whether the device had nothing to do, or soon would not, where that was asked.
+    Quiet(bool),
+    /// How the fence was reached that the next mark of the arena says is: where this
+    /// is missing, a call that needed memory asked for it.
+    Seen(Seen),
+    /// So much was asked for by the request that the next mark of the arena says failed:
+    /// that counts whole blocks.
+    Wanted(Bytes),
+}
+
+/// How it is seen that a fence is reached.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Seen {
+    /// A free asked.
+    InFree = 1,
+    /// It was waited for.
+    ByWaiting = 2,
+}
+
+impl Seen {
+    /// The word in what is read of a recording.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Seen::InFree => "in_free",
+            Seen::ByWaiting => "by_waiting",
+        }
+    }
+
+    fn of(number: u64) -> Option<Seen> {
+        let all = [Seen::InFree, Seen::ByWaiting];
+        all.into_iter().find(|seen| *seen as u64 == number)
+    }
 }
 
 impl Mark {
@@ -198,6 +305,31 @@ impl Mark {
             }
             Mark::Trim => 14,
             Mark::Ended => 15,
+            Mark::Memory {
+                free,
+                total,
+                reserved,
+            } => {
+                out.number(free.get());
+                out.number(total.get());
+                one(out, reserved.get(), 16)
+            }
+            Mark::Reserved { address, size } => {
+                out.number(*address);
+                one(out, size.get(), 17)
+            }
+            Mark::Created(units) => one(out, *units, 18),
+            Mark::Order(order) => one(out, *order as u64, 19),
+            Mark::Mapping {
+                granule,
+                unmaps_runs,
+            } => {
+                out.number(granule.get());
+                one(out, u64::from(*unmaps_runs), 20)
+            }
+            Mark::Quiet(is_quiet) => one(out, u64::from(*is_quiet), 21),
+            Mark::Seen(seen) => one(out, *seen as u64, 22),
+            Mark::Wanted(request) => one(out, request.get(), 23),
         }
     }
 
@@ -257,6 +389,24 @@ impl Mark {
             },
             14 => Mark::Trim,
             15 => Mark::Ended,
+            16 => Mark::Memory {
+                free: Bytes::new(read.number()?),
+                total: Bytes::new(read.number()?),
+                reserved: Bytes::new(read.number()?),
+            },
+            17 => Mark::Reserved {
+                address: read.number()?,
+                size: Bytes::new(read.number()?),
+            },
+            18 => Mark::Created(read.number()?),
+            19 => Mark::Order(ArenaOrder::of(read.number()?)?),
+            20 => Mark::Mapping {
+                granule: Bytes::new(read.number()?),
+                unmaps_runs: read.number()? != 0,
+            },
+            21 => Mark::Quiet(read.number()? != 0),
+            22 => Mark::Seen(Seen::of(read.number()?)?),
+            23 => Mark::Wanted(Bytes::new(read.number()?)),
             _ => return None,
         })
     }

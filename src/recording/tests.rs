@@ -163,6 +163,17 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         ("[a-z]{0,9}", "\\PC{0,9}").prop_map(|(key, value)| Mark::Option { key, value }),
         (any::<bool>(), number()).prop_map(|(begins, stream)| Mark::Capture { begins, stream }),
         Just(Mark::Trim),
+        number().prop_map(Mark::Created),
+        Just(Mark::Order(super::ArenaOrder::GiveRoom)),
+        (number(), number()).prop_map(|(address, size)| Mark::Reserved {
+            address,
+            size: Bytes::new(size),
+        }),
+        (number(), number()).prop_map(|(free, total)| Mark::Memory {
+            free: Bytes::new(free),
+            total: Bytes::new(total),
+            reserved: Bytes::new(total / 2),
+        }),
         number().prop_map(|size| Mark::Oom {
             size: Bytes::new(size),
             device_free: Bytes::ZERO,

@@ -170,7 +170,8 @@ impl Stat {
 }
 
 impl DriverCalls {
-    fn add(&mut self, other: &DriverCalls) {
+    /// Counts the calls of another arena, too.
+    pub fn add(&mut self, other: &DriverCalls) {
         self.alloc.add(other.alloc);
         self.free.add(other.free);
         self.mem_info.add(other.mem_info);

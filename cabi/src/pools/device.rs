@@ -394,6 +394,7 @@ fn create(
     };
     SERVING.write().push(pool);
     drop(new);
+    pool.arena.tell_memory();
     if pool.arena.events_kept() < watch.events {
         warn_once(
             Once::Trace,

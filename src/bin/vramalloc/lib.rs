@@ -20,7 +20,8 @@
 //! 3. `top`, `metrics`, `report`, `recording`, `input`, `diff`, `export`, `order`: the subcommands of
 //!    these names, those that ask something of a running process, and what is read
 //!    of statistics and recordings alike.
-//! 4. `run`: the subcommand, which also prints a report.
+//! 4. `run`, `replay`: the subcommand `run`, which also prints a report; and what would
+//!    have come of a recorded program elsewhere.
 //! 5. `parsers`: those of files, for tests.
 
 mod child;
@@ -45,6 +46,7 @@ mod pages;
 pub mod parsers;
 mod pauses;
 mod progress;
+mod replay;
 mod recording;
 mod report;
 mod run;
@@ -89,6 +91,8 @@ enum Action {
     Report(report::Arguments),
     /// Tell of a recording that a program wrote (option record)
     Recording(recording::Arguments),
+    /// Replay a recording with other options, or on a smaller device
+    Replay(replay::Arguments),
     /// Say what grew and what shrank from one run to another
     Diff(diff::Arguments),
     /// Write what a file holds in a form that another tool opens
@@ -132,6 +136,7 @@ pub fn main() -> ExitCode {
         Action::Options(arguments) => options::options(&arguments),
         Action::Report(arguments) => report::report(&arguments),
         Action::Recording(arguments) => recording::recording(&arguments),
+        Action::Replay(arguments) => replay::replay(&arguments),
         Action::Diff(arguments) => diff::diff(&arguments),
         Action::Export(arguments) => export::export(&arguments),
         Action::Status(arguments) => status::status(&arguments),

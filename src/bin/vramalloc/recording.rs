@@ -24,6 +24,7 @@ use super::progress::Progress;
 use super::snapshot::made::Made;
 use super::snapshot::steps::Steps;
 use super::symbols::Symbols;
+pub(crate) use books::DEVICE;
 pub(crate) use dump::DumpForm;
 
 /// How many events a snapshot has if nothing else is said.

@@ -62,7 +62,7 @@ pub(super) struct Sum {
 }
 
 /// The place of an arena whose memory is a device's.
-pub(super) const DEVICE: &str = "device";
+pub(crate) const DEVICE: &str = "device";
 
 /// More devices than a machine has.
 const MOST_DEVICES: u32 = 1024;

@@ -142,6 +142,33 @@ fn said(mark: &Mark) -> (&'static str, Map<String, Value>) {
         Mark::Option { key, value } => ("option", json!({ "key": key, "value": value })),
         Mark::Trim => ("trim", json!({})),
         Mark::Ended => ("ended", json!({})),
+        Mark::Memory {
+            free,
+            total,
+            reserved,
+        } => {
+            let value = json!({
+                "free_bytes": free.get(),
+                "total_bytes": total.get(),
+                "reserved_bytes": reserved.get(),
+            });
+            ("memory", value)
+        }
+        Mark::Reserved { address, size } => {
+            ("reserved", json!({ "address": address, "bytes": size.get() }))
+        }
+        Mark::Created(units) => ("created", json!({ "units": units })),
+        Mark::Mapping {
+            granule,
+            unmaps_runs,
+        } => {
+            let value = json!({ "granule_bytes": granule.get(), "unmaps_runs": unmaps_runs });
+            ("mapping", value)
+        }
+        Mark::Quiet(is_quiet) => ("quiet", json!({ "is_quiet": is_quiet })),
+        Mark::Seen(seen) => ("seen", json!({ "how": seen.word() })),
+        Mark::Wanted(request) => ("wanted", json!({ "bytes": request.get() })),
+        Mark::Order(order) => ("order", json!({ "what": order.word() })),
     };
     (word, object(value))
 }

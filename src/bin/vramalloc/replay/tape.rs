@@ -1,0 +1,420 @@
+//! A recording in memory, as it is replayed: what the program did, and what the driver
+//! answered.
+//!
+//! Invariant: items are in the order of the recording, and an item that names a block
+//! names one that an earlier item brought. Arenas whose memory lies on the host are left
+//! out. Cost: some 40 bytes an item; that a freed block became available is no item,
+//! since it follows from the rest.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{Read, Seek};
+
+use serde::Deserialize;
+use vramalloc_core::config::{Host, Loaded, load};
+use vramalloc_core::recording::{
+    ArenaOrder, Entry, Found, Mark, RecordReader, Seen, Standing,
+};
+use vramalloc_core::stats::{Action, Event};
+
+use super::super::recording::DEVICE;
+use super::super::statistics::Setting;
+
+/// A block by its number, in the order in which blocks came.
+pub(crate) type BlockNumber = u32;
+
+/// What happened.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    /// The program got a block.
+    Alloc {
+        block: BlockNumber,
+        address: u64,
+        size: u64,
+    },
+    /// The program freed a block.
+    Free { block: BlockNumber, address: u64 },
+    /// A request failed for want of memory.
+    Oom { size: u64 },
+    /// The arena's context has ended.
+    Ended,
+    /// Idle memory was asked back.
+    Trim,
+    /// The arena was asked for something else.
+    Order(ArenaOrder),
+    /// A capture began or ended, in whatever arena's stream.
+    Capture { begins: bool },
+    /// The limit was changed to so many bytes a device.
+    Limit(Option<u64>),
+    /// The driver gave memory.
+    Taken { address: u64, size: u64 },
+    /// The driver gave none.
+    Refused { size: u64, code: u32 },
+    /// So many units were created before the refusal that follows.
+    Created(u64),
+    /// The driver got memory back.
+    GivenBack { address: u64, size: u64 },
+    /// Memory was mapped.
+    Mapped { address: u64, size: u64 },
+    /// Memory was unmapped.
+    Unmapped { address: u64, size: u64 },
+    /// The driver said what the device has, of which the program had so much.
+    Memory {
+        free: u64,
+        total: u64,
+        reserved: u64,
+    },
+    /// The driver said what mapped memory there is.
+    Mapping { granule: u64, unmaps_runs: bool },
+    /// Addresses were reserved.
+    Reserved { address: u64, size: u64 },
+    /// Whether the device had nothing to do, where that was asked.
+    Quiet(bool),
+    /// How the fence is reached that the arena's next item says is.
+    Seen(Seen),
+    /// An epoch got its fence.
+    Fence(u64),
+    /// The fence of an epoch was seen to be reached.
+    Reached(u64),
+}
+
+impl What {
+    /// Whether the program did it.
+    pub(crate) fn is_of_program(self) -> bool {
+        matches!(
+            self,
+            What::Alloc { .. }
+                | What::Free { .. }
+                | What::Oom { .. }
+                | What::Ended
+                | What::Trim
+                | What::Order(_)
+        )
+    }
+}
+
+/// What happened, where and when.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Item {
+    pub(crate) what: What,
+    /// The arena's place in [`Tape::arenas`].
+    pub(crate) arena: u32,
+    pub(crate) thread: u32,
+    /// Microseconds since the first.
+    pub(crate) time_us: u64,
+}
+
+/// An arena of a device's memory.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TapeArena {
+    pub(crate) device: u32,
+    /// The device's memory.
+    pub(crate) total: u64,
+    /// What of it was free before the arena took any; nothing where that is not told.
+    pub(crate) free: Option<u64>,
+    /// The most that may be reserved on the device.
+    pub(crate) limit: Option<u64>,
+    /// Whether it serves one stream.
+    pub(crate) is_lane: bool,
+}
+
+/// See the module.
+pub(crate) struct Tape {
+    /// The options that the program ran with; none where the file is of another
+    /// allocator.
+    pub(crate) options: Option<BTreeMap<String, Setting>>,
+    pub(crate) arenas: Vec<TapeArena>,
+    pub(crate) items: Vec<Item>,
+    /// How many blocks there are in all.
+    pub(crate) blocks: u32,
+    /// Why it is not the whole past of the program, if it is not.
+    pub(crate) lacks: Option<String>,
+    /// Whether the program came to its end.
+    pub(crate) is_ended: bool,
+}
+
+/// What a recording says of its process.
+#[derive(Deserialize)]
+struct Head {
+    #[serde(default)]
+    options: BTreeMap<String, Setting>,
+}
+
+/// What a recording says of an arena.
+#[derive(Deserialize)]
+struct ArenaTold {
+    #[serde(default)]
+    place: String,
+    device: Option<u32>,
+    #[serde(default)]
+    device_total_bytes: Option<u64>,
+    #[serde(default)]
+    limit_bytes: Option<u64>,
+    #[serde(default)]
+    lane: bool,
+}
+
+impl Tape {
+    /// Reads a recording.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub(crate) fn read<R: Read + Seek>(file: R) -> Result<Tape, String> {
+        let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
+        let head: Head = serde_json::from_str(reader.text())
+            .map_err(|_| "it does not say which options its program had".to_owned())?;
+        let mut reading = Reading::default();
+        while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
+            reading.enter(&entry)?;
+        }
+        let totals = reader.totals();
+        let lost = reader.lost() > 0 || reader.standing() == Standing::Full;
+        let damaged = totals.damaged > 0 || totals.missing > 0;
+        let lacks = if reader.begins_late() {
+            Some("it is a ring whose oldest events are gone")
+        } else if reading.has_gaps || lost {
+            Some("events found no room in it")
+        } else if damaged {
+            Some("a part of it is damaged or missing")
+        } else {
+            None
+        };
+        Ok(Tape {
+            options: Some(head.options),
+            arenas: reading.arenas,
+            items: reading.items,
+            blocks: reading.blocks,
+            lacks: lacks.map(str::to_owned),
+            is_ended: reader.standing() == Standing::Ended,
+        })
+    }
+
+    /// The options of the program, with these in their place.
+    ///
+    /// # Errors
+    /// What cannot be read of the options that are given.
+    pub(crate) fn loaded(&self, changed: &[(String, String)]) -> Result<Loaded, String> {
+        let given = self.options.iter().flatten();
+        let given = given.filter(|(_, setting)| setting.origin != "default");
+        let kept = given.filter(|(key, _)| changed.iter().all(|(other, _)| other != *key));
+        let pairs = kept
+            .map(|(key, setting)| (key, &setting.value))
+            .chain(changed.iter().map(|(key, value)| (key, value)))
+            .map(|(key, value)| {
+                let variable = format!("VRAMALLOC_{}", key.to_uppercase());
+                (variable.into(), value.into())
+            });
+        let loaded = load(pairs, Host::default());
+        match loaded.warnings.first() {
+            Some(warning) => Err(warning.clone()),
+            None => Ok(loaded),
+        }
+    }
+
+    /// The devices that it has memory of, by number.
+    pub(crate) fn devices(&self) -> Vec<u32> {
+        let mut devices: Vec<u32> = self.arenas.iter().map(|arena| arena.device).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+
+    /// What CUDA and others had of a device before the program took any of it: the most
+    /// of all devices.
+    pub(crate) fn of_cuda(&self) -> u64 {
+        let of_cuda = |arena: &TapeArena| Some(arena.total.saturating_sub(arena.free?));
+        self.arenas.iter().filter_map(of_cuda).max().unwrap_or(0)
+    }
+
+    /// How long the program ran, as far as it was recorded.
+    pub(crate) fn length_us(&self) -> u64 {
+        self.items.last().map_or(0, |item| item.time_us)
+    }
+}
+
+#[derive(Default)]
+struct Reading {
+    arenas: Vec<TapeArena>,
+    /// By the number in the recording; none of those that are left out.
+    places: HashMap<u32, Option<u32>>,
+    items: Vec<Item>,
+    /// The live blocks by arena and address.
+    live: HashMap<(u32, u64), BlockNumber>,
+    blocks: u32,
+    began_us: Option<u64>,
+    /// What the request asked for that fails next.
+    wanted: Option<u64>,
+    has_gaps: bool,
+}
+
+impl Reading {
+    fn enter(&mut self, entry: &Entry) -> Result<(), String> {
+        let began = *self.began_us.get_or_insert(entry.time_us);
+        if let Found::Mark(Mark::Arena { arena, text }) = &entry.found {
+            return self.arena(*arena, text);
+        }
+        let arena = match entry.arena {
+            Some(number) => match self.places.get(&number) {
+                Some(place) => *place,
+                None => return Err(format!("it does not tell what its arena {number} is")),
+            },
+            None => None,
+        };
+        let Some(what) = self.what(arena, &entry.found) else {
+            return Ok(());
+        };
+        self.items.push(Item {
+            what,
+            arena: arena.unwrap_or(u32::MAX),
+            thread: entry.thread,
+            time_us: entry.time_us.saturating_sub(began),
+        });
+        Ok(())
+    }
+
+    fn arena(&mut self, number: u32, text: &str) -> Result<(), String> {
+        let told: ArenaTold = serde_json::from_str(text)
+            .map_err(|_| format!("it does not tell what its arena {number} is"))?;
+        let place = (told.place == DEVICE).then(|| {
+            self.arenas.push(TapeArena {
+                device: told.device.unwrap_or(0),
+                total: told.device_total_bytes.unwrap_or(0),
+                free: None,
+                limit: told.limit_bytes,
+                is_lane: told.lane,
+            });
+            u32::try_from(self.arenas.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.places.insert(number, place);
+        Ok(())
+    }
+
+    /// What an entry is on the tape; nothing where it is of no arena that is there, or
+    /// follows from the rest.
+    fn what(&mut self, arena: Option<u32>, found: &Found) -> Option<What> {
+        match found {
+            Found::Event { event, told: None } => self.event(arena?, event),
+            Found::Event { .. } => {
+                // What is told anew is known, but where the recording begins late.
+                None
+            }
+            Found::Mark(mark) => self.mark(arena, mark),
+        }
+    }
+
+    fn event(&mut self, arena: u32, event: &Event) -> Option<What> {
+        let size = event.size.get();
+        Some(match event.action {
+            Action::Alloc(address) => {
+                let address = address.get();
+                let block = self.blocks;
+                self.blocks += 1;
+                self.live.insert((arena, address), block);
+                What::Alloc {
+                    block,
+                    address,
+                    size,
+                }
+            }
+            Action::FreeRequested(address) => {
+                let address = address.get();
+                let block = self.live.remove(&(arena, address))?;
+                What::Free { block, address }
+            }
+            Action::SegmentAlloc(address) => What::Taken {
+                address: address.get(),
+                size,
+            },
+            Action::SegmentFree(address) => What::GivenBack {
+                address: address.get(),
+                size,
+            },
+            Action::SegmentMap(address) => What::Mapped {
+                address: address.get(),
+                size,
+            },
+            Action::SegmentUnmap(address) => What::Unmapped {
+                address: address.get(),
+                size,
+            },
+            _ => return None,
+        })
+    }
+
+    fn mark(&mut self, arena: Option<u32>, mark: &Mark) -> Option<What> {
+        let of_process = match mark {
+            Mark::Capture { begins, .. } => Some(What::Capture { begins: *begins }),
+            Mark::Option { key, value } if key == "limit" => Some(What::Limit(limit_of(value))),
+            Mark::Gap(_) => {
+                self.has_gaps = true;
+                None
+            }
+            _ => None,
+        };
+        if of_process.is_some() {
+            return of_process;
+        }
+        let place = arena?;
+        Some(match mark {
+            Mark::Wanted(request) => {
+                self.wanted = Some(request.get());
+                return None;
+            }
+            Mark::Oom { size, .. } => What::Oom {
+                size: self.wanted.take().unwrap_or(size.get()),
+            },
+            Mark::Ended => What::Ended,
+            Mark::Trim => What::Trim,
+            Mark::Order(order) => What::Order(*order),
+            Mark::Fence(number) => What::Fence(*number),
+            Mark::Reached(number) => What::Reached(*number),
+            Mark::Refused { size, code } => What::Refused {
+                size: size.get(),
+                code: *code,
+            },
+            Mark::Created(units) => What::Created(*units),
+            Mark::Quiet(is_quiet) => What::Quiet(*is_quiet),
+            Mark::Seen(seen) => What::Seen(*seen),
+            Mark::Memory {
+                free,
+                total,
+                reserved,
+            } => {
+                let told = self.arenas.get_mut(place as usize)?;
+                if told.free.is_none() {
+                    // Before it took anything.
+                    told.free = Some(free.get());
+                    told.total = total.get();
+                    return None;
+                }
+                What::Memory {
+                    free: free.get(),
+                    total: total.get(),
+                    reserved: reserved.get(),
+                }
+            }
+            Mark::Mapping {
+                granule,
+                unmaps_runs,
+            } => What::Mapping {
+                granule: granule.get(),
+                unmaps_runs: *unmaps_runs,
+            },
+            Mark::Reserved { address, size } => What::Reserved {
+                address: *address,
+                size: size.get(),
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// The limit of devices that an option's text says; none where it is a share, which
+/// devices have their own number of bytes for.
+fn limit_of(text: &str) -> Option<u64> {
+    use vramalloc_core::config::DeviceShare;
+    let variable = ("VRAMALLOC_LIMIT".into(), text.into());
+    match load([variable], Host::default()).settings.config.limit {
+        Some(DeviceShare::Bytes(bytes)) => Some(bytes.get()),
+        _ => None,
+    }
+}

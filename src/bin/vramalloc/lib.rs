@@ -22,8 +22,10 @@
 //!    of statistics and recordings alike.
 //! 4. `run`, `replay`: the subcommand `run`, which also prints a report; and what would
 //!    have come of a recorded program elsewhere.
-//! 5. `parsers`: those of files, for tests.
+//! 5. `advise`: which options would have served it better.
+//! 6. `parsers`: those of files, for tests.
 
+mod advise;
 mod child;
 mod diff;
 mod doctor;
@@ -93,6 +95,8 @@ enum Action {
     Recording(recording::Arguments),
     /// Replay a recording with other options, or on a smaller device
     Replay(replay::Arguments),
+    /// Say which options would serve a recorded program better, and what device it needs
+    Advise(advise::Arguments),
     /// Say what grew and what shrank from one run to another
     Diff(diff::Arguments),
     /// Write what a file holds in a form that another tool opens
@@ -137,6 +141,7 @@ pub fn main() -> ExitCode {
         Action::Report(arguments) => report::report(&arguments),
         Action::Recording(arguments) => recording::recording(&arguments),
         Action::Replay(arguments) => replay::replay(&arguments),
+        Action::Advise(arguments) => advise::advise(&arguments),
         Action::Diff(arguments) => diff::diff(&arguments),
         Action::Export(arguments) => export::export(&arguments),
         Action::Status(arguments) => status::status(&arguments),

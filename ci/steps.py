@@ -61,6 +61,7 @@ STEPS = {
     "unit": Step(("build", "lint"), first=True),
     "docs": Step(("lint",)),
     "hazards": Step(("build",), bounded=True),
+    "advice": Step(("build",), bounded=True),
     "loom": Step(("lint",)),
     "faults": Step(("build",), bounded=True),
     "header": Step(("tools",)),

@@ -14,7 +14,7 @@ use crate::screen::HEADING;
 use crate::snapshot::made;
 use crate::stacks::At;
 use crate::symbols::{self, Symbols};
-use crate::{output, recording, report, written};
+use crate::{output, recording, replay, report, written};
 
 /// A text without control characters.
 #[must_use]
@@ -74,6 +74,14 @@ pub fn snapshot(data: &[u8]) -> Result<SnapshotFiles, String> {
         json: made.json,
         summary: made.summary,
     })
+}
+
+/// What a recording, or a snapshot of PyTorch's, is as a tape: how many blocks it has.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn tape(data: &[u8]) -> Result<u32, String> {
+    replay::tape_of(Cursor::new(data)).map(|tape| tape.blocks)
 }
 
 /// What `vramalloc recording` makes of a file.

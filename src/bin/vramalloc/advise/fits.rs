@@ -26,6 +26,12 @@ const LEAST: u64 = 10;
 const VALLEY: u64 = 50;
 const HILL: u64 = 75;
 
+/// So many hundredths of the peak are near it.
+const NEAR: u64 = 90;
+
+/// Peaks that rise by less than this part are as good as the same.
+const STEADY: f64 = 0.002;
+
 /// The answer.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Fits {
@@ -99,9 +105,13 @@ pub(crate) fn fits(
 fn rounds(tape: &Tape) -> Vec<u64> {
     let levels = levels(tape);
     let peak = levels.iter().copied().max().unwrap_or(0);
-    // What a program holds all the time it has after it has begun.
-    let begun = levels.iter().position(|level| *level == peak).unwrap_or(0);
-    let lowest = levels.iter().skip(begun).copied().min().unwrap_or(0);
+    // What a program holds all the time it has between its first round and its last: not
+    // while it begins and ends.
+    let is_near = |level: &u64| *level >= peak / 100 * NEAR;
+    let begun = levels.iter().position(is_near).unwrap_or(0);
+    let ended = levels.iter().rposition(is_near).unwrap_or(0);
+    let lowest = levels.get(begun..=ended).and_then(|levels| levels.iter().min());
+    let lowest = lowest.copied().unwrap_or(0);
     let at = |part: u64| lowest + (peak - lowest) / 100 * part;
     let (valley, hill) = (at(VALLEY), at(HILL));
     let mut peaks = Vec::new();
@@ -159,6 +169,12 @@ fn spread(peaks: &[u64]) -> Option<u64> {
     let mean = peaks.iter().map(|&peak| peak as f64).sum::<f64>() / count;
     let squares = peaks.iter().map(|&peak| (peak as f64 - mean).powi(2));
     let deviation = (squares.sum::<f64>() / (count - 1.0)).sqrt();
+    let third = peaks.len() / 3;
+    let newest = peaks.iter().rev().take(third).min();
+    if newest > peaks.iter().take(third).max() && deviation > mean * STEADY {
+        // It goes on growing: nobody knows how far.
+        return None;
+    }
     let (first, second) = peaks.split_at(peaks.len() / 2);
     let highest = |of: &[u64]| of.iter().copied().max().unwrap_or(0) as f64;
     let growth = (highest(second) - highest(first)).max(0.0);
@@ -177,6 +193,7 @@ mod tests {
         assert_eq!(spread(&[100, 100, 100]), Some(LEAST));
         assert!(spread(&[100, 110, 90]) > Some(200));
         // Half of it is growth.
-        assert!(spread(&[1000, 1010, 1020, 1030]) > Some(50));
+        assert!(spread(&[1000, 1010, 1030, 1000]) > Some(50));
+        assert_eq!(spread(&[1000, 1010, 1020, 1030]), None);
     }
 }

@@ -15,8 +15,9 @@
 //!    `stacks`, `families`, `pauses`, `pages`: the form of what is printed; the library's
 //!    file, the program that runs under it, and what its processes said and wrote,
 //!    with the names of functions and libraries; processes that run now.
-//! 2. `doctor`, `options`, `status`, `look`, `shells`, `snapshot`: subcommands, what
-//!    the running processes have, and what `vramalloc report --snapshot` writes.
+//! 2. `doctor`, `options`, `status`, `look`, `shells`, `snapshot`, `html`: subcommands, what
+//!    the running processes have, and what `vramalloc report` writes with `--snapshot` and
+//!    `--html`.
 //! 3. `top`, `metrics`, `report`, `recording`, `input`, `diff`, `export`, `order`: the subcommands of
 //!    these names, those that ask something of a running process, and what is read
 //!    of statistics and recordings alike.
@@ -33,6 +34,7 @@ mod export;
 mod families;
 mod gloss;
 mod grid;
+mod html;
 mod input;
 mod library;
 mod lines;

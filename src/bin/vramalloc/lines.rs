@@ -5,6 +5,7 @@
 
 use std::fmt::{Display, Write};
 
+use serde::Serialize;
 use textwrap::core::display_width;
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
@@ -17,9 +18,27 @@ const FACT: usize = 18;
 /// Stands between a number and its unit until the line is broken.
 const GLUE: char = '\u{a0}';
 
+/// What was added to a text, before it was broken into lines: for what is shown
+/// otherwise than on a terminal.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Said {
+    Heading(String),
+    /// A name and a text about it.
+    Fact(String, String),
+    /// A sentence of a list.
+    Item(String),
+    /// Words of other lines.
+    Text(String),
+    /// A line of a table, or one that is as it is.
+    Row(String),
+}
+
 /// A text in the making.
 pub(super) struct Lines {
     pub(super) text: String,
+    /// What it is made of.
+    pub(super) said: Vec<Said>,
     /// Of where it is shown.
     pub(super) width: usize,
 }
@@ -34,18 +53,25 @@ impl Default for Lines {
 impl Lines {
     /// Text of at most this width.
     pub(super) fn wide(width: usize) -> Lines {
-        let text = String::new();
-        Lines { text, width }
+        Lines {
+            text: String::new(),
+            said: Vec::new(),
+            width,
+        }
     }
 
     /// Adds a line as it is.
     pub(super) fn exact(&mut self, line: impl Display) {
+        let line = plain(&line.to_string());
         // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{}", plain(&line.to_string()));
+        let _ = writeln!(self.text, "{line}");
+        self.said.push(Said::Row(line));
     }
 
     /// Adds the title of a part.
     pub(super) fn heading(&mut self, line: impl Display) {
+        let line = line.to_string();
+        self.said.push(Said::Heading(plain(&line)));
         let mut rows = Lines::wide(self.width);
         rows.wrapped(line, 2);
         for row in rows.text.lines() {
@@ -63,22 +89,32 @@ impl Lines {
 
     /// Adds a sentence of a list.
     pub(super) fn item(&mut self, text: impl Display) {
-        self.after("  - ", 4, &text.to_string());
+        let text = text.to_string();
+        self.said.push(Said::Item(plain(&text)));
+        self.broken("  - ", 4, &text);
     }
 
     /// Adds a name and a text about it.
     pub(super) fn fact(&mut self, name: &str, fact: impl Display) {
-        let name = format!("  {:<width$}", plain(name), width = FACT - 2);
+        let fact = fact.to_string();
+        let (name, said) = (plain(name), plain(&fact));
+        self.said.push(Said::Fact(name.trim().to_owned(), said));
+        let name = format!("  {name:<width$}", width = FACT - 2);
         let width = display_width(&name);
         // Further lines stand below the text where that leaves half of the room.
         let is_roomy = width * 2 <= self.width;
         let indent = if is_roomy { width } else { FACT };
-        self.after(&name, indent, &fact.to_string());
+        self.broken(&name, indent, &fact);
     }
 
     /// Adds a text after a beginning that may be coloured, and its further lines
     /// indented.
     pub(super) fn after(&mut self, beginning: &str, indent: usize, text: &str) {
+        self.said.push(Said::Text(plain(text.trim())));
+        self.broken(beginning, indent, text);
+    }
+
+    fn broken(&mut self, beginning: &str, indent: usize, text: &str) {
         let further = " ".repeat(indent);
         let options = Options::new(self.width.min(PROSE))
             .initial_indent(beginning)

@@ -8,6 +8,8 @@
 mod books;
 mod callers;
 mod dump;
+mod history;
+mod layout;
 mod levels;
 mod summary;
 mod window;
@@ -19,6 +21,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use vramalloc_core::recording::RecordReader;
 
+use super::html::model::{ProcessShown, Room};
 use super::output::{USAGE, of_file, plain, printed, say, show};
 use super::progress::Progress;
 use super::snapshot::made::Made;
@@ -121,7 +124,7 @@ pub(crate) fn summary<R: Read + Seek>(file: R, name: &str) -> Result<String, Str
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         books.enter(&entry);
     }
-    Ok(summary::text(name, &reader, &books))
+    Ok(summary::lines(name, &reader, &books).text)
 }
 
 /// Writes each event as a line; inside, what `out` answered.
@@ -164,6 +167,21 @@ pub(crate) fn snapshot<R: Read + Seek>(
 /// What is wrong with the file.
 pub(crate) fn statistics<R: Read + Seek>(file: R) -> Result<Value, String> {
     callers::statistics(file)
+}
+
+/// What the page of `vramalloc report --html` shows of a recording of this name; names
+/// are found by `symbols`, and all places of call stacks shown or those that say who
+/// asked.
+///
+/// # Errors
+/// What is wrong with the file.
+pub(crate) fn process<R: Read + Seek>(
+    file: R,
+    name: &str,
+    room: Room,
+    named: (&mut Symbols, bool),
+) -> Result<ProcessShown, String> {
+    history::process(file, name, room, named)
 }
 
 /// How much each device held over time.

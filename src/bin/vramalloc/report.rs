@@ -12,6 +12,7 @@ mod meaning;
 mod merge;
 mod ooms;
 mod owners;
+mod page;
 mod past;
 mod spread;
 mod summary;
@@ -53,6 +54,11 @@ pub(crate) struct Arguments {
     /// Print what the files say together as JSON
     #[arg(long, conflicts_with_all = ["merge", "table", "snapshot", "snapshot_json"])]
     json: bool,
+    /// Write one page of HTML that shows them: over time, with who held memory when; of
+    /// recordings (option record), of statistics what they tell, or of both
+    #[arg(long, value_name = "HTML",
+          conflicts_with_all = ["merge", "json", "table", "value", "snapshot", "snapshot_json"])]
+    html: Option<PathBuf>,
     /// Write what FILE says of each block, and its events, as a snapshot that
     /// PyTorch's memory_viz opens
     #[arg(long, value_name = "PICKLE")]
@@ -87,6 +93,9 @@ pub(crate) fn report(arguments: &Arguments) -> u8 {
             return USAGE;
         }
     };
+    if let Some(page) = &arguments.html {
+        return page::report(page, &paths, arguments.all_frames);
+    }
     let targets = [&arguments.snapshot, &arguments.snapshot_json].map(Option::as_deref);
     if targets != [None, None] {
         return super::snapshot::report(targets, &paths);

@@ -7,6 +7,7 @@
 //! these tools rely on; what would not is left out and counted. Each file is
 //! replaced as a whole or not at all.
 
+pub(crate) mod chunks;
 mod json;
 pub(crate) mod made;
 mod pickle;

@@ -13,11 +13,15 @@ use vramalloc_core::stats::{Action, Event, StackId};
 
 /// An arena, as the recording tells of it.
 #[derive(Clone, Debug, Default, Deserialize)]
-struct ArenaTold {
+pub(super) struct ArenaTold {
     #[serde(default)]
     place: String,
     device: Option<u32>,
     device_name: Option<String>,
+    #[serde(rename = "device_total_bytes")]
+    pub(super) total: Option<u64>,
+    #[serde(rename = "limit_bytes")]
+    pub(super) limit: Option<u64>,
 }
 
 /// A block that the program holds or has freed while the device may use it.
@@ -27,8 +31,22 @@ pub(super) struct Held {
     pub(super) stack: StackId,
     /// The program has freed it.
     pub(super) waits: bool,
-    /// After how many entries it was told or came.
+    /// When it was told or came, in microseconds since 1970, and after how many entries.
+    pub(super) time_us: u64,
     entry: u64,
+}
+
+impl Held {
+    /// A block that was asked for and is not there.
+    pub(super) fn asked(size: u64, stack: StackId) -> Held {
+        Held {
+            size,
+            stack,
+            waits: false,
+            time_us: 0,
+            entry: 0,
+        }
+    }
 }
 
 /// A segment.
@@ -81,7 +99,7 @@ struct Telling {
 /// See the module.
 #[derive(Default)]
 pub(super) struct Books {
-    arenas: BTreeMap<u32, ArenaTold>,
+    pub(super) arenas: BTreeMap<u32, ArenaTold>,
     pub(super) sums: BTreeMap<Where, Sum>,
     /// By arena and address.
     pub(super) blocks: HashMap<(u32, u64), Held>,
@@ -97,6 +115,14 @@ pub(super) struct Books {
 }
 
 impl Books {
+    /// Empty ones, which know of each arena what it is.
+    pub(super) fn knowing(arenas: BTreeMap<u32, ArenaTold>) -> Books {
+        Books {
+            arenas,
+            ..Books::default()
+        }
+    }
+
     /// Enters what happened.
     pub(super) fn enter(&mut self, entry: &Entry) {
         self.entries += 1;
@@ -172,6 +198,7 @@ impl Books {
                     size,
                     stack: event.stack,
                     waits: told == Some(true),
+                    time_us: event.time_us,
                     entry: self.entries,
                 };
                 let before = self.blocks.insert((arena, address.get()), held);

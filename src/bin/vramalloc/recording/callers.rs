@@ -56,8 +56,14 @@ impl Told {
 
     /// In the form of the statistics.
     pub(super) fn written(&self) -> Value {
+        self.written_of(|_| true)
+    }
+
+    /// The same of some of the call stacks.
+    pub(super) fn written_of(&self, is_asked: impl Fn(u32) -> bool) -> Value {
         let mut frames = Vec::new();
-        let stacks = self.stacks.iter().map(|(number, places)| {
+        let stacks = self.stacks.iter().filter(|(number, _)| is_asked(**number));
+        let stacks = stacks.map(|(number, places)| {
             let first = frames.len();
             frames.extend(places.iter().map(|place| self.frame(place)));
             let numbers: Vec<usize> = (first..frames.len()).collect();

@@ -15,7 +15,7 @@ pub(super) struct Of {
     #[serde(default)]
     pub(super) pid: u64,
     #[serde(default)]
-    host: String,
+    pub(super) host: String,
     #[serde(default)]
     pub(super) rank: String,
 }
@@ -28,11 +28,11 @@ impl Of {
 }
 
 /// The lines.
-pub(super) fn text<R: std::io::Read + std::io::Seek>(
+pub(super) fn lines<R: std::io::Read + std::io::Seek>(
     name: &str,
     reader: &RecordReader<R>,
     books: &Books,
-) -> String {
+) -> Lines {
     let of = Of::read(reader.text());
     let totals = reader.totals();
     let mut out = Lines::default();
@@ -64,7 +64,7 @@ pub(super) fn text<R: std::io::Read + std::io::Seek>(
         out.exact("");
         place(at, sum, books, &mut out);
     }
-    out.text
+    out
 }
 
 fn ended<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>) -> &'static str {
@@ -77,7 +77,7 @@ fn ended<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>) -> &'static
 }
 
 /// What is missing.
-fn whole<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>, books: &Books) -> Vec<String> {
+pub(super) fn whole<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>, books: &Books) -> Vec<String> {
     let totals = reader.totals();
     let mut lines = Vec::new();
     let mut add = |count: u64, what: &str, said: &str| {
@@ -113,8 +113,9 @@ fn whole<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>, books: &Boo
     lines
 }
 
-fn place((kind, device): &Where, sum: &Sum, books: &Books, out: &mut Lines) {
-    let title = match (kind.as_str(), device) {
+/// What a place is called.
+pub(super) fn title((kind, device): &Where, sum: &Sum) -> String {
+    match (kind.as_str(), device) {
         ("device", Some(device)) => match &sum.name {
             Some(name) => format!("device {device}: {name}"),
             None => format!("device {device}"),
@@ -122,8 +123,11 @@ fn place((kind, device): &Where, sum: &Sum, books: &Books, out: &mut Lines) {
         ("pinned", _) => "page-locked host memory".to_owned(),
         ("pageable", _) => "pageable host memory".to_owned(),
         _ => "an arena that the recording does not tell of".to_owned(),
-    };
-    out.heading(title);
+    }
+}
+
+fn place(at: &Where, sum: &Sum, books: &Books, out: &mut Lines) {
+    out.heading(title(at, sum));
     let after = sum.peak_us.saturating_sub(books.first_us.unwrap_or(0));
     out.fact(
         "most live",

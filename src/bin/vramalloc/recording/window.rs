@@ -5,18 +5,16 @@
 //! ends. A recording has the sizes that were asked for; a block is shown in whole
 //! slots.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{Read, Seek};
 
 use serde_json::{Value, json};
 use vramalloc_core::recording::{Entry, Found, Mark, RecordReader};
 use vramalloc_core::stats::{SCHEMA, StackId};
 
-use super::books::{Books, DEVICE, Held};
+use super::books::{Books, DEVICE};
 use super::callers::Told;
-
-/// Sizes of blocks are multiples of this.
-const SLOT: u64 = 512;
+use super::layout::{self, LaidBlock, LaidSegment};
 
 /// Chunks up to this size are shown as those for small requests.
 const SLAB: u64 = 2 << 20;
@@ -176,106 +174,34 @@ fn event(shown: &Shown) -> Option<Value> {
     })
 }
 
-/// Memory of a segment.
-struct Stretch {
-    start: u64,
-    size: u64,
-    is_mapped: bool,
-}
-
-/// Where blocks lie whose memory a pause has taken away. They are shown as if it were
-/// there: a tool knows no block without a segment.
-fn paused(there: &[Stretch], blocks: &BTreeMap<u64, Held>) -> Vec<Stretch> {
-    let mut away: Vec<Stretch> = Vec::new();
-    for (&start, held) in blocks {
-        let below = there.partition_point(|stretch| stretch.start <= start);
-        let around = below.checked_sub(1).and_then(|last| there.get(last));
-        if around.is_some_and(|around| start - around.start < around.size) {
-            continue;
-        }
-        let size = held.size.max(1).checked_next_multiple_of(SLOT);
-        let next = there.get(below).map_or(u64::MAX, |next| next.start);
-        let end = start.saturating_add(size.unwrap_or(u64::MAX)).min(next);
-        match away.last_mut() {
-            Some(last) if last.start.saturating_add(last.size) >= start => {
-                last.size = last.size.max(end - last.start);
-            }
-            _ => away.push(Stretch {
-                start,
-                size: end - start,
-                is_mapped: true,
-            }),
-        }
-    }
-    away
-}
-
 /// The segments of an arena with their blocks, which fill them.
 fn segments(books: &Books, arena: u32) -> Vec<Value> {
-    let of = |(number, address): &(u32, u64)| (*number == arena).then_some(*address);
-    let blocks = books.blocks.iter();
-    let blocks: BTreeMap<u64, Held> = blocks
-        .filter_map(|(key, held)| Some((of(key)?, *held)))
-        .collect();
-    let segments = books.segments.iter();
-    let segments = segments.filter_map(|(key, taken)| Some((of(key)?, taken)));
-    let there: Vec<Stretch> = segments
-        .map(|(start, taken)| Stretch {
-            start,
-            size: taken.size,
-            is_mapped: taken.is_mapped,
-        })
-        .collect();
-    let mut all = paused(&there, &blocks);
-    all.extend(there);
-    all.sort_unstable_by_key(|stretch| stretch.start);
-    let shown = all.into_iter().filter_map(|stretch| {
-        let Stretch { start, size, .. } = stretch;
-        let end = start
-            .checked_add(size)
-            .filter(|&end| end <= LARGEST && size > 0)?;
-        let kind = if size <= SLAB { "small" } else { "large" };
-        Some(json!({
+    let laid = layout::segments(books, arena).into_iter();
+    let exact = laid.filter(|segment| segment.end() <= LARGEST);
+    let shown = exact.map(|segment| {
+        let LaidSegment { start, size, .. } = segment;
+        json!({
             "address": start,
             "size": size,
-            "kind": kind,
-            "mapped": stretch.is_mapped,
-            "blocks": filled(&blocks, start, end),
-        }))
+            "kind": if size <= SLAB { "small" } else { "large" },
+            "mapped": segment.is_mapped,
+            "blocks": segment.blocks.iter().map(block).collect::<Vec<Value>>(),
+        })
     });
     shown.collect()
 }
 
-fn filled(blocks: &BTreeMap<u64, Held>, start: u64, end: u64) -> Vec<Value> {
-    let block = |address: u64, to: u64, held: Option<&Held>| {
-        let state = match held {
-            None => "inactive",
-            Some(held) if held.waits => "active_pending_free",
-            Some(_) => "active_allocated",
-        };
-        json!({
-            "address": address,
-            "size": to - address,
-            "requested": held.map_or(0, |held| held.size.min(to - address)),
-            "state": state,
-            "stack": held.and_then(|held| held.stack.number()),
-        })
+fn block(laid: &LaidBlock) -> Value {
+    let state = match laid.held {
+        None => "inactive",
+        Some(held) if held.waits => "active_pending_free",
+        Some(_) => "active_allocated",
     };
-    let mut shown = Vec::new();
-    let mut at = start;
-    let mut inside = blocks.range(start..end).peekable();
-    while let Some((&address, held)) = inside.next() {
-        let next = inside.peek().map_or(end, |(next, _)| **next);
-        let size = held.size.max(1).checked_next_multiple_of(SLOT);
-        let to = address.saturating_add(size.unwrap_or(u64::MAX)).min(next);
-        if address > at {
-            shown.push(block(at, address, None));
-        }
-        shown.push(block(address, to, Some(held)));
-        at = to;
-    }
-    if at < end {
-        shown.push(block(at, end, None));
-    }
-    shown
+    json!({
+        "address": laid.address,
+        "size": laid.size,
+        "requested": laid.held.map_or(0, |held| held.size.min(laid.size)),
+        "state": state,
+        "stack": laid.held.and_then(|held| held.stack.number()),
+    })
 }

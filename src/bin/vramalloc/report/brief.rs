@@ -27,11 +27,11 @@ const INDENT: usize = 18;
 pub(super) struct DeviceBrief {
     pub(super) device: u64,
     device_name: Option<String>,
-    device_total_bytes: Option<u64>,
-    limit_bytes: Option<u64>,
+    pub(super) device_total_bytes: Option<u64>,
+    pub(super) limit_bytes: Option<u64>,
     /// What the program held of the pool.
-    live_bytes: Gauge,
-    reserved_bytes: Gauge,
+    pub(super) live_bytes: Gauge,
+    pub(super) reserved_bytes: Gauge,
     cached_bytes: u64,
     /// What the device has until the program resumes it.
     paused_bytes: u64,
@@ -39,7 +39,7 @@ pub(super) struct DeviceBrief {
     /// known.
     too_small_bytes: Option<u64>,
     /// What CUDA gave by other functions.
-    past_pool_bytes: Gauge,
+    pub(super) past_pool_bytes: Gauge,
     requests: u64,
     frees: u64,
     /// Calls that took memory from the driver or gave it back.
@@ -97,6 +97,14 @@ impl DeviceBrief {
     fn saved(&self) -> [u64; 2] {
         let made = self.requests.saturating_add(self.frees);
         [made.saturating_sub(self.driver_memory_calls), made]
+    }
+
+    /// The device by its number and its name.
+    pub(super) fn name(&self) -> String {
+        match &self.device_name {
+            Some(name) => format!("device {}: {}", self.device, plain(name)),
+            None => format!("device {}", self.device),
+        }
     }
 
     /// The device, its size and the limit; without the name where there is no
@@ -167,7 +175,7 @@ impl DeviceBrief {
         }
     }
 
-    fn failed(&self) -> u64 {
+    pub(super) fn failed(&self) -> u64 {
         let more = self.refused_past_pool.saturating_add(self.bad_frees);
         self.out_of_memory.saturating_add(more)
     }

@@ -1,0 +1,230 @@
+//! Memory over time in a bounded number of steps.
+//!
+//! A step stands for a number of changes that follow each other. Of each are kept, as
+//! they were, the moments of the most and the least live memory, of the most that was
+//! taken and of the most in limbo; and who held memory when the most was live. So what
+//! is shown of any range of steps has been so. Cost: some 50 ns a change.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::model::Timeline;
+
+/// A place at a moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Moment {
+    pub(crate) time: u64,
+    pub(crate) live: u64,
+    pub(crate) limbo: u64,
+    pub(crate) reserved: u64,
+    /// What CUDA itself gave.
+    pub(crate) past: u64,
+}
+
+impl Moment {
+    fn taken(&self) -> u64 {
+        self.reserved.saturating_add(self.past)
+    }
+}
+
+/// The extremes of a step, each with its number among all moments.
+#[derive(Copy, Clone)]
+struct Extremes {
+    most_live: (u64, Moment),
+    least_live: (u64, Moment),
+    most_taken: (u64, Moment),
+    most_limbo: (u64, Moment),
+}
+
+/// Who held memory when the most of a step was live.
+struct HeldInStep {
+    /// Where in the moments.
+    at: usize,
+    /// What changed since the step before.
+    changes: Vec<(u32, i64)>,
+}
+
+/// See the module.
+pub(crate) struct Thinner {
+    per_step: u64,
+    /// Of the step that is being filled.
+    filled: u64,
+    extremes: Option<Extremes>,
+    moments: Vec<Moment>,
+    seen: u64,
+    held: Vec<HeldInStep>,
+    /// What changed since the last moment of which it is known who held memory: up to
+    /// the most of this step, and since then.
+    changed: HashMap<u32, i64>,
+    since: Vec<(u32, i64)>,
+}
+
+/// From so many changes on, those of one holder are made one.
+const MANY: usize = 8192;
+
+impl Thinner {
+    /// For about so many changes, in so many steps.
+    pub(crate) fn new(changes: u64, steps: usize) -> Thinner {
+        let steps = u64::try_from(steps).unwrap_or(u64::MAX).max(1);
+        Thinner {
+            per_step: changes.div_ceil(steps).max(1),
+            filled: 0,
+            extremes: None,
+            moments: Vec::new(),
+            seen: 0,
+            held: Vec::new(),
+            changed: HashMap::new(),
+            since: Vec::new(),
+        }
+    }
+
+    /// The place is so from now on; with what changed of holders.
+    pub(crate) fn push(&mut self, moment: Moment, changes: &[(u32, i64)]) {
+        self.since.extend_from_slice(changes);
+        let now = (self.seen, moment);
+        self.seen += 1;
+        let is_most = match &mut self.extremes {
+            None => {
+                self.extremes = Some(Extremes {
+                    most_live: now,
+                    least_live: now,
+                    most_taken: now,
+                    most_limbo: now,
+                });
+                true
+            }
+            Some(extremes) => extremes.take(now),
+        };
+        if is_most {
+            for (holder, bytes) in self.since.drain(..) {
+                *self.changed.entry(holder).or_default() += bytes;
+            }
+        } else if self.since.len() >= MANY {
+            self.since = summed(self.since.drain(..));
+        }
+        self.filled += 1;
+        if self.filled >= self.per_step {
+            self.end_step();
+        }
+    }
+
+    fn end_step(&mut self) {
+        let Some(extremes) = self.extremes.take() else {
+            return;
+        };
+        self.filled = 0;
+        let mut kept = extremes.all();
+        kept.sort_unstable_by_key(|(number, _)| *number);
+        let mut last = None;
+        for (number, moment) in kept {
+            if last.replace(number) == Some(number) {
+                continue;
+            }
+            if number == extremes.most_live.0 {
+                self.held.push(HeldInStep {
+                    at: self.moments.len(),
+                    changes: summed(self.changed.drain()),
+                });
+            }
+            self.moments.push(moment);
+        }
+    }
+
+    /// The steps, with at most so many changes of holders: what those hold that held
+    /// least is summed up as `others`.
+    pub(crate) fn into_timeline(mut self, most_changes: usize, others: u32) -> Timeline {
+        self.end_step();
+        let kept = kept_holders(&self.held, most_changes);
+        let column = |of: fn(&Moment) -> u64| self.moments.iter().map(of).collect::<Vec<u64>>();
+        let held = self.held.iter().map(|step| {
+            let known = |holder: u32| if kept.contains(&holder) { holder } else { others };
+            let changes = step.changes.iter().map(|&(one, bytes)| (known(one), bytes));
+            let pairs = summed(changes).into_iter();
+            pairs.flat_map(|(one, bytes)| [i64::from(one), bytes]).collect()
+        });
+        Timeline {
+            per_step: self.per_step,
+            changes: self.seen,
+            time: column(|moment| moment.time),
+            live: column(|moment| moment.live),
+            limbo: column(|moment| moment.limbo),
+            reserved: column(|moment| moment.reserved),
+            past: column(|moment| moment.past),
+            tells_past: false,
+            at: self.held.iter().map(|step| step.at).collect(),
+            held: held.collect(),
+        }
+    }
+}
+
+impl Extremes {
+    /// Whether this moment has more live memory than all before.
+    fn take(&mut self, now: (u64, Moment)) -> bool {
+        let (_, moment) = now;
+        if moment.live < self.least_live.1.live {
+            self.least_live = now;
+        }
+        if moment.taken() > self.most_taken.1.taken() {
+            self.most_taken = now;
+        }
+        if moment.limbo > self.most_limbo.1.limbo {
+            self.most_limbo = now;
+        }
+        let is_most = moment.live > self.most_live.1.live;
+        if is_most {
+            self.most_live = now;
+        }
+        is_most
+    }
+
+    fn all(&self) -> [(u64, Moment); 4] {
+        [
+            self.most_live,
+            self.least_live,
+            self.most_taken,
+            self.most_limbo,
+        ]
+    }
+}
+
+/// The changes of each holder as one, without those that come to nothing, in the order
+/// of the holders.
+fn summed(changes: impl Iterator<Item = (u32, i64)>) -> Vec<(u32, i64)> {
+    let mut changes: Vec<(u32, i64)> = changes.collect();
+    changes.sort_unstable_by_key(|(holder, _)| *holder);
+    changes.dedup_by(|(holder, bytes), (last, sum)| {
+        let is_same = holder == last;
+        if is_same {
+            *sum = sum.saturating_add(*bytes);
+        }
+        is_same
+    });
+    changes.retain(|(_, bytes)| *bytes != 0);
+    changes
+}
+
+/// The holders that ever held most, as many as have at most so many changes.
+fn kept_holders(held: &[HeldInStep], most_changes: usize) -> BTreeSet<u32> {
+    /// What a holder held, the most of it, and how often it changed.
+    #[derive(Default)]
+    struct Rank {
+        now: i64,
+        most: i64,
+        changes: usize,
+    }
+    let mut ranks: HashMap<u32, Rank> = HashMap::new();
+    for (holder, bytes) in held.iter().flat_map(|step| &step.changes) {
+        let rank = ranks.entry(*holder).or_default();
+        rank.now = rank.now.saturating_add(*bytes);
+        rank.most = rank.most.max(rank.now);
+        rank.changes += 1;
+    }
+    let mut ranks: Vec<(u32, Rank)> = ranks.into_iter().collect();
+    ranks.sort_unstable_by_key(|(holder, rank)| (std::cmp::Reverse(rank.most), *holder));
+    let mut left = most_changes;
+    let kept = ranks.into_iter().take_while(|(_, rank)| {
+        let has_room = left >= rank.changes;
+        left = left.saturating_sub(rank.changes);
+        has_room
+    });
+    kept.map(|(holder, _)| holder).collect()
+}

@@ -91,7 +91,7 @@ impl ProcessShown {
 /// Those who held memory: call stacks, or what stands for them.
 #[derive(Default, Serialize)]
 pub(crate) struct Holders {
-    /// What they are: `call stack`, `size` or `library`.
+    /// What they are: `call stack`, or `size class` where there are none.
     pub(crate) are: &'static str,
     /// The names of all places of call stacks.
     pub(crate) names: Vec<String>,

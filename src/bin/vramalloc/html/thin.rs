@@ -50,6 +50,8 @@ pub(crate) struct Thinner {
     filled: u64,
     extremes: Option<Extremes>,
     moments: Vec<Moment>,
+    /// The newest, which is kept in the end.
+    last: Option<Moment>,
     seen: u64,
     held: Vec<HeldInStep>,
     /// What changed since the last moment of which it is known who held memory: up to
@@ -70,6 +72,7 @@ impl Thinner {
             filled: 0,
             extremes: None,
             moments: Vec::new(),
+            last: None,
             seen: 0,
             held: Vec::new(),
             changed: HashMap::new(),
@@ -81,6 +84,7 @@ impl Thinner {
     pub(crate) fn push(&mut self, moment: Moment, changes: &[(u32, i64)]) {
         self.since.extend_from_slice(changes);
         let now = (self.seen, moment);
+        self.last = Some(moment);
         self.seen += 1;
         let is_most = match &mut self.extremes {
             None => {
@@ -133,6 +137,9 @@ impl Thinner {
     /// least is summed up as `others`.
     pub(crate) fn into_timeline(mut self, most_changes: usize, others: u32) -> Timeline {
         self.end_step();
+        if self.last != self.moments.last().copied() {
+            self.moments.extend(self.last);
+        }
         let kept = kept_holders(&self.held, most_changes);
         let column = |of: fn(&Moment) -> u64| self.moments.iter().map(of).collect::<Vec<u64>>();
         let held = self.held.iter().map(|step| {

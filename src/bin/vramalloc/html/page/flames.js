@@ -98,13 +98,12 @@
     if (!chart) {
       return;
     }
+    chosen = null;
     if (find.value) {
       chart.search(find.value);
     } else {
       chart.clear();
-      if (!chosen) {
-        vr.byId("flame-detail").textContent = "";
-      }
+      vr.byId("flame-detail").textContent = "";
     }
     mark();
   };
@@ -118,8 +117,9 @@
     vr.fill(box);
     vr.byId("flame-detail").textContent = "";
     table(map);
-    const are = view.process.holders.are === "size" ? "size of request" : "holder";
-    vr.byId("flame-total").textContent = when === "" ? "" : vr.bytes(total) + " of " + vr.count([...map.values()].filter((bytes) => bytes > 0).length, are) + ", " + when;
+    const holders = [...map.values()].filter((bytes) => bytes > 0).length;
+    const are = mode.value.startsWith("moment") ? "holder" : view.process.holders.are;
+    vr.byId("flame-total").textContent = when === "" ? "" : vr.bytes(total) + " of " + vr.count(holders, are) + ", " + when + ".";
     if (total === 0) {
       const none = when === "" ? "There is nothing that tells who held memory." : "Nothing.";
       vr.fill(box, vr.element("p", { class: "note" }, none));
@@ -147,6 +147,9 @@
         mark();
       });
     d3.select(inner).datum(tree).call(chart);
+    // It leaves room for a title, which stands above.
+    const depth = d3.max(d3.select(inner).selectAll("g").data(), (node) => node.depth);
+    d3.select(inner).select("svg").attr("height", (depth + 1) * CELL);
     if (find.value) {
       search();
     }

@@ -2,8 +2,8 @@
 (() => {
   const { processes } = vr.page;
   const titles = processes.map((process) => process.title);
-  const title = titles.length === 1 ? titles[0] : titles.length + " processes: " + titles[0] + " and others";
-  vr.byId("title").textContent = title;
+  const title = titles.length === 1 ? titles[0] : titles.length + " processes";
+  vr.byId("title").textContent = "vramalloc report: " + title;
   document.title = "vramalloc: " + title;
 
   vr.choose = (n) => {

@@ -6,9 +6,13 @@
   const ends = vr.views.map(({ place }) => (place && place.timeline ? place.timeline.time.at(-1) || 0 : 0));
   const longest = Math.max(1, ...ends);
   const used = (view) => (view.place ? Math.max(view.place.peaks.reserved + view.place.peaks.past, view.place.peaks.live) : 0);
-  const most = Math.max(1, ...vr.views.map(used));
+  // Memory of the host is not measured by that of devices.
+  const kind = (view) => Boolean(view.place) && view.place.device === null;
+  const most_of = [false, true].map((is_host) => Math.max(1, ...vr.views.filter((view) => kind(view) === is_host).map(used)));
 
-  const draw = (canvas, { place }) => {
+  const draw = (canvas, view) => {
+    const { place } = view;
+    const most = most_of[Number(kind(view))];
     const [width, height] = [canvas.clientWidth, canvas.clientHeight];
     const context = vr.sized(canvas, width, height);
     context.clearRect(0, 0, width, height);

@@ -115,14 +115,12 @@
   };
 
   // Draws the selection where its range lies in what is shown.
-  const drawSelection = () => {
-    if (!plot) {
-      return;
-    }
-    const width = plot.over.clientWidth;
-    const place = (time) => Math.max(0, Math.min(width, plot.valToPos(time, "x")));
+  const drawSelection = (u) => {
+    const width = u.over.clientWidth;
+    const place = (time) => Math.max(0, Math.min(width, u.valToPos(time, "x")));
     const [left, right] = select.is ? [place(select.from), place(select.to)] : [0, 0];
-    plot.setSelect({ left, top: 0, width: select.is ? Math.max(2, right - left) : 0, height: select.is ? plot.over.clientHeight : 0 }, false);
+    const is_seen = select.is && select.from < shown[1] && select.to > shown[0];
+    u.setSelect({ left, top: 0, width: is_seen ? Math.max(2, right - left) : 0, height: is_seen ? u.over.clientHeight : 0 }, false);
   };
 
   const zoom = (from, to) => {
@@ -132,7 +130,6 @@
     const low = Math.max(whole[0], Math.min(middle - width / 2, whole[1] - width));
     shown = [low, low + width];
     plot.setScale("x", { min: shown[0], max: shown[1] });
-    drawSelection();
     buttons();
   };
 
@@ -189,7 +186,7 @@
   const selectRange = (from, to) => {
     select.is = to > from;
     [select.from, select.to] = [Math.max(whole[0], from), Math.min(whole[1], to)];
-    drawSelection();
+    drawSelection(plot);
     tellRange();
   };
 
@@ -222,11 +219,12 @@
         scales: { x: { time: false, range: () => shown }, y: { range: () => [0, most] } },
         series: [{}, filled("past"), filled("cached"), filled("limbo"), filled("live")],
         axes: [
-          { ...axis, space: narrow ? 70 : 90, values: (u, splits) => splits.map((us) => vr.time(us, Math.max((splits[1] - splits[0]) / 2, 1))) },
+          { ...axis, size: 36, space: narrow ? 70 : 90, values: (u, splits) => splits.map((us) => vr.time(us, Math.max((splits[1] - splits[0]) / 2, 1))) },
           { ...axis, size: narrow ? 62 : 74, space: 34, incrs: powers, values: (u, splits) => splits.map(vr.bytes) },
         ],
         hooks: {
-          draw: [marks],
+          // Where things are is known only now.
+          draw: [marks, (u) => drawSelection(u)],
           setSelect: [
             (u) => {
               if (u.select.width > 0) {
@@ -254,7 +252,6 @@
       }
     }, { passive: false });
     touch(plot.over);
-    drawSelection();
     buttons();
   };
 
@@ -354,10 +351,8 @@
       return;
     }
     const last = timeline.time[timeline.time.length - 1];
-    whole = [timeline.time[0], Math.max(last, timeline.time[0] + 1)];
-    if (!view.process.is_recorded) {
-      whole[0] = timeline.time[0];
-    }
+    // Statistics have only the newest events.
+    whole = [view.process.is_recorded ? 0 : timeline.time[0], Math.max(last, timeline.time[0] + 1)];
     shown = [...whole];
     cursor = timeline.at.length > 0 ? timeline.at.reduce((most, at) => (timeline.live[at] > timeline.live[most] ? at : most), timeline.at[0]) : 0;
     anchor = cursor;

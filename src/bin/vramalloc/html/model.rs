@@ -26,9 +26,11 @@ impl Room {
     /// Of a page of so many processes, what one of them has.
     pub(crate) fn of_each(processes: usize) -> Room {
         let share = |all: usize| all / processes.max(1);
+        // Some ten bytes each.
+        let changes = processes.saturating_mul(200_000).saturating_add(400_000);
         Room {
             steps: share(24_000),
-            changes: share(400_000),
+            changes: share(changes.min(1_200_000)),
             pieces: share(60_000),
             names: share(3 << 20),
         }

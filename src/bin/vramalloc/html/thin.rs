@@ -60,6 +60,9 @@ pub(crate) struct Thinner {
     since: Vec<(u32, i64)>,
 }
 
+/// Who held memory is known at so many moments at least, where there are as many.
+const FEWEST_HELD: usize = 256;
+
 /// From so many changes on, those of one holder are made one.
 const MANY: usize = 8192;
 
@@ -133,12 +136,21 @@ impl Thinner {
         }
     }
 
-    /// The steps, with at most so many changes of holders: what those hold that held
-    /// least is summed up as `others`.
+    /// How many changes of holders there are.
+    pub(crate) fn changes(&self) -> usize {
+        self.held.iter().map(|step| step.changes.len()).sum()
+    }
+
+    /// The steps, with at most so many changes of holders. Where there are more, who held
+    /// memory is kept of fewer moments, and then what those hold that held least is
+    /// summed up as `others`.
     pub(crate) fn into_timeline(mut self, most_changes: usize, others: u32) -> Timeline {
         self.end_step();
         if self.last != self.moments.last().copied() {
             self.moments.extend(self.last);
+        }
+        while self.changes() > most_changes && self.held.len() > FEWEST_HELD {
+            self.halve();
         }
         let kept = kept_holders(&self.held, most_changes);
         let column = |of: fn(&Moment) -> u64| self.moments.iter().map(of).collect::<Vec<u64>>();
@@ -160,6 +172,38 @@ impl Thinner {
             at: self.held.iter().map(|step| step.at).collect(),
             held: held.collect(),
         }
+    }
+}
+
+impl Thinner {
+    /// Keeps who held memory at one of two moments that follow each other: at that with
+    /// more.
+    fn halve(&mut self) {
+        let live = |at: &usize| self.moments.get(*at).map(|moment| moment.live);
+        let mut kept: Vec<HeldInStep> = Vec::new();
+        // What changed since the moment that was kept last.
+        let mut since: Vec<(u32, i64)> = Vec::new();
+        let mut steps = std::mem::take(&mut self.held).into_iter();
+        while let Some(first) = steps.next() {
+            let second = steps.next();
+            let before = since.into_iter().chain(first.changes);
+            match second {
+                Some(second) if live(&second.at) > live(&first.at) => {
+                    let changes = summed(before.chain(second.changes));
+                    kept.push(HeldInStep {
+                        at: second.at,
+                        changes,
+                    });
+                    since = Vec::new();
+                }
+                second => {
+                    let (at, changes) = (first.at, summed(before));
+                    kept.push(HeldInStep { at, changes });
+                    since = second.map_or_else(Vec::new, |second| second.changes);
+                }
+            }
+        }
+        self.held = kept;
     }
 }
 

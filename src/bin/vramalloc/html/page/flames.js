@@ -35,7 +35,9 @@
     const at = (step) => vr.time(line.time[line.at[step]]);
     if (mode.value === "most") {
       const most = steps.reduce((best, step) => (line.live[line.at[step]] > line.live[line.at[best]] ? step : best), steps[0]);
-      return [vr.heldAt(line, most), "at " + at(most) + (range.is_whole ? ", when the most was live" : ", when the range had most")];
+      const is_most = line.live[line.at[most]] >= range.most;
+      const what = is_most ? (range.is_whole ? "when the most was live" : "when the range had most") : "the nearest moment of which this is known";
+      return [vr.heldAt(line, most), "at " + at(most) + ", " + what];
     }
     const [first, last] = [steps[0], steps[steps.length - 1]];
     const [before, after] = [vr.heldAt(line, first), vr.heldAt(line, last)];

@@ -154,9 +154,12 @@
     const inside = (at) => timeline.time[at] >= from && timeline.time[at] <= to;
     const steps = timeline.at.map((at, n) => (inside(at) ? n : -1)).filter((n) => n >= 0);
     if (steps.length === 0 && timeline.at.length > 0) {
-      // Within one step: the one in which it lies.
+      // Between two of them: the nearer one.
       const after = timeline.at.findIndex((at) => timeline.time[at] >= from);
-      steps.push(after < 0 ? timeline.at.length - 1 : after);
+      const time = (n) => timeline.time[timeline.at[n]];
+      const last_step = timeline.at.length - 1;
+      const is_before = after > 0 && from - time(after - 1) < time(after) - to;
+      steps.push(after < 0 ? last_step : is_before ? after - 1 : after);
     }
     return { from, to, first, last, steps };
   };
@@ -179,7 +182,7 @@
       ", " + (grew < 0 ? "shrank by " + vr.bytes(-grew) : "grew by " + vr.bytes(grew)) + " to " + vr.bytes(timeline.live[now.last]) +
       ", at most " + vr.bytes(reserved) + " reserved and " + vr.bytes(limbo) + " in limbo" +
       (failed > 0 ? ", " + vr.count(failed, "request") + " out of memory" : "") + ".";
-    vr.tell("range", { ...now, is_whole: !is });
+    vr.tell("range", { ...now, is_whole: !is, most: timeline.live[most] });
     buttons();
   };
 
@@ -331,7 +334,8 @@
       return "All " + changes + " changes are shown.";
     }
     return "Thinned out: " + changes + " changes are shown in steps of " + timeline.per_step.toLocaleString("en") +
-      ". Of each step there are the moments of the most and of the least live memory, of the most reserved and of the most in limbo, as they were; and who held memory when the most was live.";
+      ". Of each step there are the moments of the most and of the least live memory, of the most reserved and of the most in limbo, as they were. " +
+      "Who held memory is known of " + vr.count(timeline.at.length, "moment") + ", each the one with the most live among its neighbours.";
   };
 
   vr.on("view", (next) => {

@@ -23,11 +23,24 @@ impl History {
     ) {
         self.latest = self.latest.max(last_us.saturating_sub(self.began_us));
         (0..self.places.len()).for_each(|place| self.push(place, &[]));
-        let changes = room.changes / self.places.len().max(1);
-        let places = std::mem::take(&mut self.places).into_iter();
-        let places = places.map(|place| {
+        let places = std::mem::take(&mut self.places);
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        let changes: Vec<usize> = places.iter().map(|place| place.thinner.changes()).collect();
+        // Those with few changes leave their room to the others.
+        order.sort_by_key(|&at| changes.get(at));
+        let mut left = room.changes;
+        let mut shares = vec![0; places.len()];
+        for (n, &at) in order.iter().enumerate() {
+            let share = left / (order.len() - n);
+            if let (Some(given), Some(&asked)) = (shares.get_mut(at), changes.get(at)) {
+                *given = share;
+                left -= share.min(asked);
+            }
+        }
+        let places = places.into_iter().zip(shares);
+        let places = places.map(|(place, share)| {
             let mut shown = place.shown;
-            let timeline = place.thinner.into_timeline(changes, OTHERS);
+            let timeline = place.thinner.into_timeline(share, OTHERS);
             let most = |column: &[u64]| column.iter().copied().max().unwrap_or(0);
             shown.peaks = Peak {
                 live: most(&timeline.live),

@@ -2,12 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod browser;
 mod compared;
 mod exported;
 mod fixture;
 mod kept;
 mod last_line;
 mod openmetrics;
+mod page;
 mod recorded;
 mod shells;
 mod stacks;

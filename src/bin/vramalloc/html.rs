@@ -67,6 +67,9 @@ const LICENCES: [(&str, &str); 5] = [
     ("internmap (in d3-array)", file!("libraries/internmap.LICENSE")),
 ];
 
+/// The heading below which a report gives advice, which the page shows first.
+pub(crate) const ADVICE: &str = "what would have helped";
+
 /// The page that shows this.
 pub(crate) fn text(shown: &PageShown) -> String {
     // What cannot be written as JSON is not in it: all keys are text.
@@ -128,6 +131,12 @@ mod tests {
         let inert = inert(&json);
         assert!(!inert.contains(['<', '>', '&', '\u{2028}']), "{inert}");
         assert_eq!(serde_json::from_str::<String>(&inert).unwrap(), text);
+    }
+
+    #[test]
+    fn the_scripts_know_advice_by_its_heading() {
+        let known = format!("const ADVICE = \"{ADVICE}\";");
+        assert!(SCRIPTS.iter().any(|script| script.contains(&known)));
     }
 
     #[test]

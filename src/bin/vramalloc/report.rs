@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 use vramalloc_core::config::{self, Host, StatsTarget};
 
 use super::gloss;
+use super::html;
 use super::lines::Lines;
 use super::output::{USAGE, plain, say, show};
 use super::progress::Progress;
@@ -305,7 +306,7 @@ fn one(file: &File, arena: &Arena, whole: bool, out: &mut Lines) {
     }
     failed::tell(file, arena, out);
     if let Some(memory) = &arena.memory {
-        out.heading("what would have helped");
+        out.heading(html::ADVICE);
         advice::tell(file, arena, memory, out);
     }
     if whole {

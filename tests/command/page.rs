@@ -1,0 +1,406 @@
+//! Risk: the page of `vramalloc report --html` shows other figures than there were, or
+//! lets a name in a file become a part of itself.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use vramalloc_tests::recorded::{RecordedFile, Step};
+
+use crate::browser::Browser;
+use crate::fixture::{Fixture, statistics};
+
+const MIB: u64 = 1 << 20;
+const CHUNK: u64 = 1 << 40;
+const DEVICE: &str = r#"{"place":"device","device":0,"device_name":"GPU","device_total_bytes":1073741824,"limit_bytes":536870912}"#;
+const HEAD: &str = r#"{"program":"train","pid":42,"host":"node7","rank":"0"}"#;
+const TRAIN: &[(&str, u64, &str)] = &[("/u/train.py", 41, "forward"), ("/u/train.py", 80, "main")];
+const LOAD: &[(&str, u64, &str)] = &[("/u/data.py", 7, "load"), ("/u/train.py", 80, "main")];
+
+/// Names that are markup, and script, where they are not taken as text.
+const HOSTILE: &str =
+    "</script><script>window.bad=1</script><img src=x onerror=window.bad=1>&lt;'\"`${1}";
+
+/// A recording with a head and these steps, 1 ms apart.
+fn recorded(head: &str, steps: &[Step<'_>]) -> Vec<u8> {
+    let begun = RecordedFile::new(head);
+    let file = steps
+        .iter()
+        .fold(begun, |file, step| file.after(1000, *step));
+    file.bytes()
+}
+
+fn begins<'a>() -> Vec<Step<'a>> {
+    vec![
+        Step::Thread(1),
+        Step::Arena(0),
+        Step::IsArena(0, DEVICE),
+        Step::IsStack(0, TRAIN),
+        Step::IsStack(1, LOAD),
+        Step::Segment(CHUNK, 64 * MIB),
+    ]
+}
+
+/// A peak of 48 MiB in the beginning, and one of 24 MiB later, which another call stack
+/// made.
+fn two_peaks<'a>() -> Vec<Step<'a>> {
+    let mut steps = begins();
+    for n in 0..6 {
+        steps.push(Step::Alloc(CHUNK + 8 * n * MIB, 8 * MIB, Some(0)));
+    }
+    for n in 0..6 {
+        steps.push(Step::Free(CHUNK + 8 * n * MIB, 8 * MIB));
+        steps.push(Step::Completed(CHUNK + 8 * n * MIB, 8 * MIB));
+    }
+    for n in 0..3 {
+        steps.push(Step::Alloc(CHUNK + 8 * n * MIB, 8 * MIB, Some(1)));
+    }
+    steps.push(Step::Oom(90 * MIB, Some(1)));
+    steps
+}
+
+/// A page of these files, and what it shows.
+fn page(test: &str, files: &[(&str, &[u8])]) -> (PathBuf, String, Value) {
+    let fixture = Fixture::new(test);
+    let mut arguments = vec!["report", "--html", "page.html"];
+    for (name, bytes) in files {
+        fs::write(fixture.folder.join(name), bytes).unwrap();
+        arguments.push(name);
+    }
+    let answer = fixture.ask(&arguments);
+    assert_eq!(
+        (answer.code, &*answer.errors),
+        (Some(0), ""),
+        "{}",
+        answer.out
+    );
+    let path = fixture.folder.join("page.html");
+    let text = fs::read_to_string(&path).unwrap();
+    let shown = shown(&text);
+    (path, text, shown)
+}
+
+/// What a page shows.
+fn shown(text: &str) -> Value {
+    let (_, data) = text
+        .split_once("<script id=\"data\" type=\"application/json\">")
+        .unwrap();
+    serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap()
+}
+
+fn numbers(list: &Value) -> Vec<u64> {
+    let list = list.as_array().unwrap();
+    list.iter().map(|number| number.as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_recording_is_shown_as_it_was() {
+    let (_, text, shown) = page("page_recorded", &[("r.rec", &recorded(HEAD, &two_peaks()))]);
+    assert_eq!(text.matches("<script").count(), 2);
+    let process = &shown["processes"][0];
+    assert_eq!(process["title"], "train (process 42 on node7)");
+    let place = &process["places"][0];
+    assert_eq!(place["name"], "device 0: GPU");
+    assert_eq!(place["limits"], json!([[0, 512 * MIB]]));
+    let line = &place["timeline"];
+    assert_eq!(line["per_step"], 1);
+    let (live, limbo) = (numbers(&line["live"]), numbers(&line["limbo"]));
+    assert_eq!(live.iter().max(), Some(&(48 * MIB)));
+    assert_eq!(live.last(), Some(&(24 * MIB)));
+    assert_eq!(limbo.iter().max(), Some(&(8 * MIB)));
+    assert!(numbers(&line["reserved"]).contains(&(64 * MIB)));
+    assert!(numbers(&line["time"]).is_sorted());
+    assert_eq!(place["failures"].as_array().unwrap().len(), 1);
+    assert_eq!(place["failures"][0]["size"], 90 * MIB);
+    // At the peak six blocks filled most of the chunk.
+    let chunk = &place["map"]["chunks"][0];
+    assert_eq!(
+        (&chunk["size"], &chunk["blocks"]),
+        (&json!(64 * MIB), &json!(6))
+    );
+    assert_eq!(chunk["address"], format!("{CHUNK:#x}"));
+    assert_eq!(chunk["pieces"][6], json!([16 * MIB, 0, 0, 0]));
+    assert_eq!(place["largest"].as_array().unwrap().len(), 6);
+    let names = &process["holders"]["names"];
+    for name in ["train.py:41 forward", "train.py:80 main", "data.py:7 load"] {
+        assert!(names.as_array().unwrap().contains(&json!(name)), "{names}");
+    }
+}
+
+/// Of each moment that is kept, what holders hold together is what was live.
+#[test]
+fn what_holders_hold_is_what_is_live() {
+    let (_, _, shown) = page("page_holders", &[("r.rec", &recorded(HEAD, &two_peaks()))]);
+    let line = &shown["processes"][0]["places"][0]["timeline"];
+    let live = numbers(&line["live"]);
+    let mut held = std::collections::BTreeMap::new();
+    let mut checked = 0;
+    for (at, changes) in numbers(&line["at"])
+        .iter()
+        .zip(line["held"].as_array().unwrap())
+    {
+        for pair in changes.as_array().unwrap().chunks(2) {
+            *held.entry(pair[0].as_u64()).or_insert(0) += pair[1].as_i64().unwrap();
+        }
+        let sum: i64 = held.values().sum();
+        assert!(held.values().all(|bytes| *bytes >= 0));
+        assert_eq!(sum.cast_unsigned(), live[usize::try_from(*at).unwrap()]);
+        checked += 1;
+    }
+    assert!(checked > 10);
+}
+
+#[test]
+fn statistics_and_a_recording_of_a_process_are_one() {
+    let statistics = statistics();
+    let (program, pid, host) = (
+        &statistics["program"],
+        &statistics["pid"],
+        &statistics["host"],
+    );
+    let head = json!({ "program": program, "pid": pid, "host": host, "rank": "0" }).to_string();
+    let (recording, statistics) = (recorded(&head, &two_peaks()), statistics.to_string());
+    let other = recorded(HEAD, &two_peaks());
+    let files: [(&str, &[u8]); 3] = [
+        ("s.json", statistics.as_bytes()),
+        ("r.rec", &recording),
+        ("o.rec", &other),
+    ];
+    let (_, _, shown) = page("page_joined", &files);
+    let processes = shown["processes"].as_array().unwrap();
+    assert_eq!(processes.len(), 2);
+    assert_eq!(processes[0]["files"], json!(["r.rec", "s.json"]));
+    let said = processes[0]["said"].to_string();
+    assert!(
+        said.contains("used at most") && said.contains("most live"),
+        "{said}"
+    );
+    assert!(processes[0]["places"][0]["timeline"].is_object());
+}
+
+#[test]
+fn statistics_alone_say_that_a_recording_shows_more() {
+    let (_, _, shown) = page(
+        "page_statistics",
+        &[("s.json", statistics().to_string().as_bytes())],
+    );
+    let process = &shown["processes"][0];
+    assert!(process["places"][0]["timeline"].is_null());
+    assert!(
+        process["notes"]
+            .to_string()
+            .contains("A recording also shows"),
+        "{process}"
+    );
+}
+
+#[test]
+fn names_of_files_are_text() {
+    let frames: &[(&str, u64, &str)] = &[(HOSTILE, 1, HOSTILE)];
+    let arena = json!({ "place": "device", "device": 0, "device_name": HOSTILE }).to_string();
+    let head =
+        json!({ "program": HOSTILE, "pid": 1, "host": HOSTILE, "rank": HOSTILE }).to_string();
+    let steps = [
+        Step::Thread(1),
+        Step::Arena(0),
+        Step::IsArena(0, &arena),
+        Step::IsStack(0, frames),
+        Step::Segment(CHUNK, 64 * MIB),
+        Step::Alloc(CHUNK, MIB, Some(0)),
+        Step::Oom(MIB, Some(0)),
+    ];
+    let name = "<b onclick=alert()>.rec";
+    let (path, text, _) = page("page_hostile", &[(name, &recorded(&head, &steps))]);
+    assert_eq!(text.matches("<script").count(), 2);
+    assert!(!text.contains("<img") && !text.contains("onclick=alert()>"));
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&path, [1000, 800], false);
+    assert!(
+        browser
+            .text("flame-total")
+            .contains("1.0 MiB of 1 call stack")
+    );
+    browser.until("[...document.querySelectorAll('#flame .d3-flame-graph-label')].some(l => l.textContent.includes('<img'))");
+    assert_eq!(browser.value("window.bad === undefined"), json!(true));
+    assert_eq!(
+        browser.value("document.querySelectorAll('img, b[onclick]').length"),
+        json!(0)
+    );
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+#[test]
+fn what_cannot_be_shown_is_said() {
+    let fixture = Fixture::new("page_wrong");
+    let recording = recorded(HEAD, &two_peaks());
+    for (name, bytes) in [
+        ("r.rec", &recording[..]),
+        ("cut.rec", &recording[..100]),
+        ("x.json", b"{}"),
+    ] {
+        fs::write(fixture.folder.join(name), bytes).unwrap();
+    }
+    let ask = |files: &[&str]| fixture.ask(&[&["report", "--html"][..], files].concat());
+    let same = ask(&["r.rec", "r.rec"]);
+    assert_eq!(same.code, Some(2));
+    assert!(
+        same.errors.contains("would be overwritten"),
+        "{}",
+        same.errors
+    );
+    assert_eq!(fs::read(fixture.folder.join("r.rec")).unwrap(), recording);
+    let none = ask(&["p.html", "cut.rec", "x.json", "none.rec"]);
+    assert_eq!(
+        (none.code, none.errors.lines().count()),
+        (Some(2), 3),
+        "{}",
+        none.errors
+    );
+    assert!(!fixture.folder.join("p.html").exists());
+    let some = ask(&["p.html", "x.json", "r.rec"]);
+    assert_eq!(
+        (some.code, some.errors.lines().count()),
+        (Some(2), 1),
+        "{}",
+        some.errors
+    );
+    assert!(fixture.folder.join("p.html").exists());
+    let nowhere = ask(&["no/such/p.html", "r.rec"]);
+    assert_eq!(nowhere.code, Some(1), "{}", nowhere.errors);
+    let both = fixture.ask(&["report", "--html", "p.html", "--merge", "r.rec"]);
+    assert_eq!(both.code, Some(2));
+}
+
+/// Files that end before anything happened, or of which the beginning is gone.
+#[test]
+fn little_is_shown_as_well() {
+    let steps = [
+        Step::Thread(1),
+        Step::Arena(7),
+        Step::Gap(3),
+        Step::Telling(true),
+        Step::IsAlloc(CHUNK, MIB),
+        Step::Telling(false),
+    ];
+    let empty = recorded(HEAD, &[]);
+    let unknown = recorded("{}", &steps);
+    let mut cut = recorded(HEAD, &two_peaks());
+    cut.truncate((64 << 10) + 200);
+    let files: [(&str, &[u8]); 3] = [("e.rec", &empty), ("u.rec", &unknown), ("c.rec", &cut)];
+    let (path, _, shown) = page("page_little", &files);
+    let notes = |n: usize| shown["processes"][n]["notes"].to_string();
+    assert!(notes(0).contains("nothing happened"), "{}", notes(0));
+    assert!(
+        notes(1).contains("3 events found") || notes(1).contains("lost"),
+        "{}",
+        notes(1)
+    );
+    assert!(notes(2).contains("cut off"), "{}", notes(2));
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&path, [800, 600], true);
+    for view in 0..3 {
+        browser.value(&format!("vr.choose({view})"));
+    }
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
+/// The page as people use it.
+#[test]
+fn the_page_works_in_a_browser() {
+    let recording = recorded(HEAD, &two_peaks());
+    let other = recorded(
+        &HEAD.replace("\"0\"", "\"1\"").replace("42", "43"),
+        &two_peaks()[..12],
+    );
+    let files: [(&str, &[u8]); 2] = [("r.rec", &recording), ("o.rec", &other)];
+    let (path, _, _) = page("page_browser", &files);
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    let took = browser.open(&path, [1200, 900], false);
+    assert!(took.as_secs() < 5, "{took:?}");
+
+    // All of it, then the second half, by the mouse.
+    let whole = (browser.text("selected"), browser.text("flame-total"));
+    assert!(
+        whole.0.starts_with("All of it: most live 48.0 MiB"),
+        "{whole:?}"
+    );
+    assert!(whole.1.starts_with("48.0 MiB of 1 call stack"), "{whole:?}");
+    browser.value("document.getElementById('plot').scrollIntoView({ block: 'center' })");
+    let area = browser.value(
+        "(() => { const r = document.querySelector('.u-over').getBoundingClientRect(); \
+         return [r.left, r.top, r.width, r.height]; })()",
+    );
+    let [left, top, width, height] = [0, 1, 2, 3].map(|n| area[n].as_f64().unwrap());
+    let at = |part: f64| [left + width * part, top + height / 2.0];
+    browser.drag(at(0.85), at(0.99));
+    let selected = (browser.text("selected"), browser.text("flame-total"));
+    assert!(
+        selected.0.starts_with("Selected ") && selected.0.contains("most live 24.0 MiB"),
+        "{selected:?}"
+    );
+    assert!(
+        selected.1.starts_with("24.0 MiB of 1 call stack"),
+        "{selected:?}"
+    );
+    let labels = "[...document.querySelectorAll('#flame title')].map(t => t.textContent).join()";
+    assert!(
+        browser
+            .value(labels)
+            .as_str()
+            .unwrap()
+            .contains("data.py:7 load: 24.0 MiB")
+    );
+
+    // Zoom, and out of it.
+    browser.value("document.getElementById('zoom-selected').click()");
+    browser.until("document.getElementById('zoom-all').disabled === false");
+    browser.value("document.getElementById('clear').click()");
+    assert_eq!(browser.text("selected"), whole.0);
+
+    // By keys: to the end, and back from there with a selection.
+    browser.value("document.getElementById('plot').focus()");
+    browser.key("0", false, 1);
+    browser.key("End", false, 1);
+    assert!(browser.text("at-cursor").contains("24.0 MiB live"));
+    browser.key("ArrowLeft", true, 2);
+    assert!(browser.text("selected").starts_with("Selected "));
+    browser.key("Escape", false, 1);
+    assert_eq!(browser.text("selected"), whole.0);
+    browser.value("document.getElementById('flame').focus()");
+    browser.key("ArrowDown", false, 3);
+    assert!(
+        browser
+            .text("flame-detail")
+            .starts_with("train.py:41 forward: 48.0 MiB")
+    );
+    browser.value("document.getElementById('chunk-map').focus()");
+    browser.key("ArrowRight", false, 6);
+    assert!(
+        browser
+            .text("chunk-detail")
+            .contains("chosen: 16.0 MiB, free")
+    );
+
+    // The other rank.
+    browser.value("document.querySelectorAll('.card')[1].click()");
+    assert!(browser.text("place-name").starts_with("rank 1"));
+
+    // Dark, by the system and by choice; narrow.
+    let ground = "getComputedStyle(document.body).backgroundColor";
+    let light = browser.value(ground);
+    browser.value("(() => { const t = document.getElementById('theme'); t.value = 'dark'; t.dispatchEvent(new Event('change')); })()");
+    let dark = browser.value(ground);
+    assert_ne!(light, dark);
+    browser.value("localStorage.clear()");
+    browser.open(&path, [360, 780], true);
+    assert_eq!(browser.value(ground), dark);
+    let width = browser.value("document.documentElement.scrollWidth");
+    assert!(width.as_u64() <= Some(360), "{width}");
+    assert_eq!(browser.complaints(), [""; 0]);
+}

@@ -64,7 +64,10 @@ const LICENCES: [(&str, &str); 5] = [
         file!("libraries/d3.LICENSE"),
     ),
     ("d3-ease", file!("libraries/d3-ease.LICENSE")),
-    ("internmap (in d3-array)", file!("libraries/internmap.LICENSE")),
+    (
+        "internmap (in d3-array)",
+        file!("libraries/internmap.LICENSE"),
+    ),
 ];
 
 /// The heading below which a report gives advice, which the page shows first.

@@ -22,7 +22,7 @@ const GLUE: char = '\u{a0}';
 /// otherwise than on a terminal.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Said {
+pub(super) enum TextPart {
     Heading(String),
     /// A name and a text about it.
     Fact(String, String),
@@ -38,7 +38,7 @@ pub(super) enum Said {
 pub(super) struct Lines {
     pub(super) text: String,
     /// What it is made of.
-    pub(super) said: Vec<Said>,
+    pub(super) said: Vec<TextPart>,
     /// Of where it is shown.
     pub(super) width: usize,
 }
@@ -65,13 +65,13 @@ impl Lines {
         let line = plain(&line.to_string());
         // Writing to a string cannot fail.
         let _ = writeln!(self.text, "{line}");
-        self.said.push(Said::Row(line));
+        self.said.push(TextPart::Row(line));
     }
 
     /// Adds the title of a part.
     pub(super) fn heading(&mut self, line: impl Display) {
         let line = line.to_string();
-        self.said.push(Said::Heading(plain(&line)));
+        self.said.push(TextPart::Heading(plain(&line)));
         let mut rows = Lines::wide(self.width);
         rows.wrapped(line, 2);
         for row in rows.text.lines() {
@@ -90,7 +90,7 @@ impl Lines {
     /// Adds a sentence of a list.
     pub(super) fn item(&mut self, text: impl Display) {
         let text = text.to_string();
-        self.said.push(Said::Item(plain(&text)));
+        self.said.push(TextPart::Item(plain(&text)));
         self.broken("  - ", 4, &text);
     }
 
@@ -98,7 +98,7 @@ impl Lines {
     pub(super) fn fact(&mut self, name: &str, fact: impl Display) {
         let fact = fact.to_string();
         let (name, said) = (plain(name), plain(&fact));
-        self.said.push(Said::Fact(name.trim().to_owned(), said));
+        self.said.push(TextPart::Fact(name.trim().to_owned(), said));
         let name = format!("  {name:<width$}", width = FACT - 2);
         let width = display_width(&name);
         // Further lines stand below the text where that leaves half of the room.
@@ -110,7 +110,7 @@ impl Lines {
     /// Adds a text after a beginning that may be coloured, and its further lines
     /// indented.
     pub(super) fn after(&mut self, beginning: &str, indent: usize, text: &str) {
-        self.said.push(Said::Text(plain(text.trim())));
+        self.said.push(TextPart::Text(plain(text.trim())));
         self.broken(beginning, indent, text);
     }
 

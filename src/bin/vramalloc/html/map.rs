@@ -73,7 +73,10 @@ pub(crate) fn map(when: String, chunks: &[WholeChunk], room: usize) -> MapShown 
 }
 
 fn shown_chunk(chunk: &WholeChunk, pieces: Vec<Piece>) -> ChunkShown {
-    let live = chunk.parts.iter().filter(|part| part.state == PartState::Live);
+    let live = chunk
+        .parts
+        .iter()
+        .filter(|part| part.state == PartState::Live);
     ChunkShown {
         address: written(chunk.start),
         size: chunk.size,
@@ -113,9 +116,7 @@ fn pieces(parts: &[WholePart], most: usize) -> Vec<Piece> {
 /// The largest live blocks.
 pub(crate) fn largest(chunks: &[WholeChunk]) -> Vec<LargeBlock> {
     let parts = chunks.iter().flat_map(|chunk| &chunk.parts);
-    let mut live: Vec<&WholePart> = parts
-        .filter(|part| part.state == PartState::Live)
-        .collect();
+    let mut live: Vec<&WholePart> = parts.filter(|part| part.state == PartState::Live).collect();
     live.sort_by_key(|part| (Reverse(part.asked), part.address));
     let shown = live.iter().take(MOST_BLOCKS).map(|part| LargeBlock {
         size: part.asked,

@@ -7,7 +7,7 @@
 
 use serde::Serialize;
 
-use crate::lines::Said;
+use crate::lines::TextPart;
 
 /// How much of a process has room in the page.
 #[derive(Copy, Clone, Debug)]
@@ -57,13 +57,13 @@ pub(crate) struct ProcessShown {
     /// What is to be known of what is shown: what is missing, and why.
     pub(crate) notes: Vec<String>,
     /// The text of the reports.
-    pub(crate) said: Vec<Said>,
+    pub(crate) said: Vec<TextPart>,
     /// When it began, in microseconds since 1970.
     pub(crate) began_us: u64,
     pub(crate) places: Vec<PlaceShown>,
     /// Who held memory at single moments, of all devices together.
     pub(crate) moments: Vec<HeldAt>,
-    pub(crate) holders: Holders,
+    pub(crate) holders: HolderNames,
 }
 
 impl ProcessShown {
@@ -92,7 +92,7 @@ impl ProcessShown {
 
 /// Those who held memory: call stacks, or what stands for them.
 #[derive(Default, Serialize)]
-pub(crate) struct Holders {
+pub(crate) struct HolderNames {
     /// What they are: `call stack`, or `size class` where there are none.
     pub(crate) are: &'static str,
     /// The names of all places of call stacks.
@@ -101,9 +101,9 @@ pub(crate) struct Holders {
     pub(crate) stacks: Vec<Vec<u32>>,
 }
 
-impl Holders {
+impl HolderNames {
     /// Adds others behind these. The number of the first of them.
-    fn add(&mut self, others: Holders) -> u32 {
+    fn add(&mut self, others: HolderNames) -> u32 {
         let number = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let (names, first) = (number(self.names.len()), number(self.stacks.len()));
         self.names.extend(others.names);
@@ -142,7 +142,10 @@ impl PlaceShown {
     /// missing.
     pub(crate) fn each_holder_of_lists(&mut self, mut change: impl FnMut(u32) -> Option<u32>) {
         let timeline = self.timeline.iter_mut();
-        for pair in timeline.flat_map(|timeline| &mut timeline.held).flat_map(|step| step.chunks_exact_mut(2)) {
+        for pair in timeline
+            .flat_map(|timeline| &mut timeline.held)
+            .flat_map(|step| step.chunks_exact_mut(2))
+        {
             if let [holder, _] = pair
                 && let Some(new) = u32::try_from(*holder).ok().and_then(&mut change)
             {

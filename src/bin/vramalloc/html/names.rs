@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::model::Holders;
+use super::model::HolderNames;
 
 /// Names in the making.
 pub(crate) struct Names {
-    holders: Holders,
+    holders: HolderNames,
     numbers: HashMap<String, u32>,
     /// Bytes that further names may have.
     room: usize,
@@ -21,9 +21,9 @@ impl Names {
     /// No names yet; at most about so many bytes of them.
     pub(crate) fn new(are: &'static str, room: usize) -> Names {
         Names {
-            holders: Holders {
+            holders: HolderNames {
                 are,
-                ..Holders::default()
+                ..HolderNames::default()
             },
             numbers: HashMap::new(),
             room,
@@ -67,7 +67,7 @@ impl Names {
         u32::try_from(self.holders.names.len() - 1).unwrap_or(u32::MAX)
     }
 
-    pub(crate) fn into_holders(self) -> Holders {
+    pub(crate) fn into_holders(self) -> HolderNames {
         self.holders
     }
 }

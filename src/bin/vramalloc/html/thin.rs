@@ -155,10 +155,18 @@ impl Thinner {
         let kept = kept_holders(&self.held, most_changes);
         let column = |of: fn(&Moment) -> u64| self.moments.iter().map(of).collect::<Vec<u64>>();
         let held = self.held.iter().map(|step| {
-            let known = |holder: u32| if kept.contains(&holder) { holder } else { others };
+            let known = |holder: u32| {
+                if kept.contains(&holder) {
+                    holder
+                } else {
+                    others
+                }
+            };
             let changes = step.changes.iter().map(|&(one, bytes)| (known(one), bytes));
             let pairs = summed(changes).into_iter();
-            pairs.flat_map(|(one, bytes)| [i64::from(one), bytes]).collect()
+            pairs
+                .flat_map(|(one, bytes)| [i64::from(one), bytes])
+                .collect()
         });
         Timeline {
             per_step: self.per_step,

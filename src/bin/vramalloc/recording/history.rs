@@ -22,9 +22,7 @@ use super::callers::Told;
 use super::layout;
 use super::summary::{self, Of};
 use crate::html::map::{PartState, WholeChunk, WholePart, largest, map};
-use crate::html::model::{
-    Failure, PlaceShown, ProcessShown, Room,
-};
+use crate::html::model::{Failure, PlaceShown, ProcessShown, Room};
 use crate::html::thin::{Moment, Thinner};
 use crate::symbols::Symbols;
 use crate::units;
@@ -256,8 +254,15 @@ impl History {
             }
             Found::Mark(Mark::Option { key, value }) if key == "limit" => {
                 let time = self.latest;
-                for place in self.places.iter_mut().filter(|place| place.shown.device.is_some()) {
-                    place.shown.limits.push((time, limit(value, place.shown.total)));
+                for place in self
+                    .places
+                    .iter_mut()
+                    .filter(|place| place.shown.device.is_some())
+                {
+                    place
+                        .shown
+                        .limits
+                        .push((time, limit(value, place.shown.total)));
                 }
             }
             Found::Mark(_) => {}
@@ -321,7 +326,10 @@ impl History {
     }
 
     fn after(&self) -> String {
-        format!("after {}", units::duration(self.latest.saturating_mul(1000)))
+        format!(
+            "after {}",
+            units::duration(self.latest.saturating_mul(1000))
+        )
     }
 
     fn whole(&mut self, laid: &layout::LaidSegment) -> WholeChunk {
@@ -334,7 +342,9 @@ impl History {
                 Some(_) => PartState::Live,
             },
             asked: block.held.map_or(0, |held| held.size),
-            since: block.held.map(|held| held.time_us.saturating_sub(self.began_us)),
+            since: block
+                .held
+                .map(|held| held.time_us.saturating_sub(self.began_us)),
             holder: block.held.map(|held| self.holder(&held)),
         });
         WholeChunk {

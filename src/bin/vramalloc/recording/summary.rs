@@ -77,7 +77,10 @@ fn ended<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>) -> &'static
 }
 
 /// What is missing.
-pub(super) fn whole<R: std::io::Read + std::io::Seek>(reader: &RecordReader<R>, books: &Books) -> Vec<String> {
+pub(super) fn whole<R: std::io::Read + std::io::Seek>(
+    reader: &RecordReader<R>,
+    books: &Books,
+) -> Vec<String> {
     let totals = reader.totals();
     let mut lines = Vec::new();
     let mut add = |count: u64, what: &str, said: &str| {

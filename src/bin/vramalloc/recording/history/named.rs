@@ -68,7 +68,9 @@ impl History {
         let hidden = self.books.sums.len().saturating_sub(shown.places.len());
         if hidden > 0 {
             let places = units::count(hidden as u64, "place");
-            shown.notes.push(format!("{places} that held less are left out"));
+            shown
+                .notes
+                .push(format!("{places} that held less are left out"));
         }
     }
 
@@ -90,7 +92,11 @@ impl History {
         let said: Option<CallStacks> = serde_json::from_value(written).ok();
         let stacks = Stacks::new(said, None, self.began_us / 1_000_000, symbols);
         let stacks = stacks.with_all(shows_all);
-        let are = if self.has_stacks { "call stack" } else { "size class" };
+        let are = if self.has_stacks {
+            "call stack"
+        } else {
+            "size class"
+        };
         let mut names = Names::new(are, room.names);
         let mut numbers = HashMap::new();
         let mut holders: Vec<(&Holder, u32)> = self.holders.iter().map(|(h, n)| (h, *n)).collect();

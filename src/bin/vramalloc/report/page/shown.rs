@@ -67,7 +67,9 @@ pub(super) fn process(
     for device in &brief.devices {
         let number = usize::try_from(device.device).unwrap_or(usize::MAX);
         let snapshot = devices.get(number);
-        shown.places.push(place(device, snapshot, shown.began_us, room));
+        shown
+            .places
+            .push(place(device, snapshot, shown.began_us, room));
     }
     name_holders(&file, room, &mut shown);
     shown.notes.push(

@@ -287,3 +287,126 @@ fn kept_holders(held: &[HeldInStep], most_changes: usize) -> BTreeSet<u32> {
     });
     kept.map(|(holder, _)| holder).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHERS: u32 = 99;
+
+    /// What happens to a place with so many holders: the moment, and the change.
+    fn story(changes: u64, holders: u32) -> Vec<(Moment, [(u32, i64); 1])> {
+        let mut held = vec![0i64; holders as usize];
+        let mut seed = 7u64;
+        let mut story = Vec::new();
+        for n in 0..changes {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let holder = u32::try_from((seed >> 33) % u64::from(holders)).unwrap();
+            let sum = &mut held[holder as usize];
+            let change = i64::try_from(seed >> 54).unwrap().max(1);
+            let change = if *sum > change && seed & 4096 > 0 {
+                -change
+            } else {
+                change
+            };
+            *sum += change;
+            let live = held.iter().sum::<i64>().cast_unsigned();
+            let moment = Moment {
+                time: n,
+                live,
+                limbo: (seed >> 40) % 100,
+                reserved: live + (seed >> 50) % 512,
+                past: 0,
+            };
+            story.push((moment, [(holder, change)]));
+        }
+        story
+    }
+
+    fn thinned(story: &[(Moment, [(u32, i64); 1])], steps: usize, room: usize) -> Timeline {
+        let mut thinner = Thinner::new(story.len() as u64, steps);
+        for (moment, change) in story {
+            thinner.push(*moment, change);
+        }
+        thinner.into_timeline(room, OTHERS)
+    }
+
+    /// What each holder held at the moments of which that is known.
+    fn held(line: &Timeline) -> Vec<(usize, BTreeSet<(i64, i64)>)> {
+        let mut now = std::collections::BTreeMap::new();
+        let steps = line.at.iter().zip(&line.held);
+        let at = |(&at, changes): (&usize, &Vec<i64>)| {
+            for pair in changes.chunks(2) {
+                *now.entry(pair[0]).or_insert(0) += pair[1];
+            }
+            let held = now.iter().filter(|(_, bytes)| **bytes != 0);
+            (at, held.map(|(holder, bytes)| (*holder, *bytes)).collect())
+        };
+        steps.map(at).collect()
+    }
+
+    #[test]
+    fn few_changes_are_kept_one_by_one() {
+        let story = story(500, 9);
+        let line = thinned(&story, 2000, usize::MAX);
+        assert_eq!((line.per_step, line.changes), (1, 500));
+        let live: Vec<u64> = story.iter().map(|(moment, _)| moment.live).collect();
+        assert_eq!(line.live, live);
+        assert_eq!(line.at.len(), 500);
+    }
+
+    /// Whatever range of steps is looked at, its extremes are there, as they were.
+    #[test]
+    fn the_extremes_of_each_step_stay() {
+        let story = story(10_007, 9);
+        let line = thinned(&story, 100, usize::MAX);
+        assert!(line.time.len() <= 401 && line.time.is_sorted());
+        for step in story.chunks(usize::try_from(line.per_step).unwrap()) {
+            let (from, to) = (step[0].0.time, step[step.len() - 1].0.time);
+            let kept = (0..line.time.len()).filter(|&n| (from..=to).contains(&line.time[n]));
+            let kept: Vec<usize> = kept.collect();
+            let was = |of: fn(&Moment) -> u64| step.iter().map(move |(moment, _)| of(moment));
+            let is = |column: &[u64]| kept.iter().map(|&n| column[n]).collect::<Vec<u64>>();
+            assert_eq!(is(&line.live).iter().max(), was(|m| m.live).max().as_ref());
+            assert_eq!(is(&line.live).iter().min(), was(|m| m.live).min().as_ref());
+            assert_eq!(
+                is(&line.reserved).iter().max(),
+                was(|m| m.reserved).max().as_ref()
+            );
+            assert_eq!(
+                is(&line.limbo).iter().max(),
+                was(|m| m.limbo).max().as_ref()
+            );
+        }
+        let (last, _) = story[story.len() - 1];
+        assert_eq!(
+            (line.time.last(), line.live.last()),
+            (Some(&last.time), Some(&last.live))
+        );
+    }
+
+    /// With all holders, with fewer moments, and with fewer holders.
+    #[test]
+    fn what_holders_hold_is_what_was_live() {
+        let story = story(20_000, 40);
+        let most = story.iter().map(|(moment, _)| moment.live).max();
+        for (room, fewest) in [(usize::MAX, 1000), (12_000, 256), (3000, 128), (300, 128)] {
+            let line = thinned(&story, 1000, room);
+            let held = held(&line);
+            assert!(held.len() >= fewest, "{room}: {}", held.len());
+            for (at, held) in &held {
+                let sum: i64 = held.iter().map(|(_, bytes)| bytes).sum();
+                assert_eq!(sum.cast_unsigned(), line.live[*at], "{room}");
+                assert!(held.iter().all(|(_, bytes)| *bytes > 0));
+            }
+            // The peak is among them, and nobody has more changes than there is room for.
+            let known = held.iter().map(|(at, _)| line.live[*at]).max();
+            assert_eq!(known, most, "{room}");
+            let changes: usize = line.held.iter().map(|changes| changes.len() / 2).sum();
+            assert!(
+                changes <= room.saturating_add(line.held.len()),
+                "{room}: {changes}"
+            );
+        }
+    }
+}

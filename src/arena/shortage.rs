@@ -22,8 +22,8 @@ use crate::counters::calls::Shortage;
 use crate::driver::Driver;
 use crate::error::{AllocError, Code};
 use crate::library::LibraryId;
-use crate::recording::Mark;
 use crate::quota::Landings;
+use crate::recording::Mark;
 use crate::stats::{Holdings, OomEvent, OomLog, Origin, StackId, largest_groups};
 
 /// A driver answers in milliseconds. Where it does not, it may be waiting for

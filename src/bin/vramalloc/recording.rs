@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use vramalloc_core::recording::RecordReader;
 
-use super::html::model::{ProcessShown, Room};
+use super::html::model::{PageRoom, ProcessShown};
 use super::output::{USAGE, of_file, plain, printed, say, show};
 use super::progress::Progress;
 use super::snapshot::made::Made;
@@ -178,7 +178,7 @@ pub(crate) fn statistics<R: Read + Seek>(file: R) -> Result<Value, String> {
 pub(crate) fn process<R: Read + Seek>(
     file: R,
     name: &str,
-    room: Room,
+    room: PageRoom,
     named: (&mut Symbols, bool),
 ) -> Result<ProcessShown, String> {
     history::process(file, name, room, named)

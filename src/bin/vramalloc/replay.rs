@@ -95,9 +95,10 @@ fn told(arguments: &Arguments) -> Result<(String, u8), String> {
     let checked = proven(&tape);
     if let Err(difference) = &checked {
         let text = match arguments.json {
-            true => json!({ "reproduced": false, "differs": difference_json(difference) })
-                .to_string()
-                + "\n",
+            true => {
+                json!({ "reproduced": false, "differs": difference_json(difference) }).to_string()
+                    + "\n"
+            }
             false => differs(&tape, difference),
         };
         return Ok((text, DIFFERS));
@@ -105,10 +106,21 @@ fn told(arguments: &Arguments) -> Result<(String, u8), String> {
     let room = arguments.device.map_or(Room::AsRecorded, |device| {
         Room::Usable(Bytes::new(device.saturating_sub(tape.of_cuda())))
     });
-    let mut rows = vec![Row::of(&tape, "as recorded", &recorded, Room::AsRecorded, arguments)];
+    let mut rows = vec![Row::of(
+        &tape,
+        "as recorded",
+        &recorded,
+        Room::AsRecorded,
+        arguments,
+    )];
     if !arguments.options.is_empty() || arguments.device.is_some() {
-        let given = arguments.options.iter().map(|(key, value)| format!("{key}={value}"));
-        let on = arguments.device.map(|device| format!("on {}", bytes(device)));
+        let given = arguments
+            .options
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"));
+        let on = arguments
+            .device
+            .map(|device| format!("on {}", bytes(device)));
         let name = given.chain(on).collect::<Vec<_>>().join(" ");
         rows.push(Row::of(&tape, &name, &changed, room, arguments));
     }
@@ -234,7 +246,10 @@ pub(super) fn difference_json(difference: &Difference) -> Value {
 
 /// What a tape holds, in a line.
 pub(super) fn summary(tape: &Tape) -> String {
-    let frees = tape.items.iter().filter(|item| matches!(item.what, What::Free { .. }));
+    let frees = tape
+        .items
+        .iter()
+        .filter(|item| matches!(item.what, What::Free { .. }));
     let proof = if tape.options.is_some() {
         "; replayed with the recorded options, it leads to the same addresses, calls of the \
          driver and peak"
@@ -313,9 +328,9 @@ fn both(best: String, worst: String) -> String {
 fn json_of(tape: &Tape, rows: &[Row]) -> String {
     let rows: Vec<Value> = (rows.iter())
         .map(|row| {
-            let smallest = row.smallest.map(|(best, worst)| {
-                json!([best.map(Bytes::get), worst.map(Bytes::get)])
-            });
+            let smallest = row
+                .smallest
+                .map(|(best, worst)| json!([best.map(Bytes::get), worst.map(Bytes::get)]));
             json!({
                 "name": row.name,
                 "done_at_once": outcome_json(&row.best),

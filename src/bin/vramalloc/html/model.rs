@@ -1,6 +1,6 @@
 //! What the page shows: the numbers and words that its scripts read.
 //!
-//! Invariant: every list is bounded by the [`Room`] that it was made with, whatever a
+//! Invariant: every list is bounded by the [`PageRoom`] that it was made with, whatever a
 //! file holds, so that the page stays small. Times are microseconds since the process's
 //! first event, sizes bytes; addresses are text, since a script's numbers are not exact
 //! above 2^53.
@@ -11,7 +11,7 @@ use crate::lines::TextPart;
 
 /// How much of a process has room in the page.
 #[derive(Copy, Clone, Debug)]
-pub(crate) struct Room {
+pub(crate) struct PageRoom {
     /// Steps over time, of all places together.
     pub(crate) steps: usize,
     /// Changes of who held how much, from step to step.
@@ -22,13 +22,13 @@ pub(crate) struct Room {
     pub(crate) names: usize,
 }
 
-impl Room {
+impl PageRoom {
     /// Of a page of so many processes, what one of them has.
-    pub(crate) fn of_each(processes: usize) -> Room {
+    pub(crate) fn of_each(processes: usize) -> PageRoom {
         let share = |all: usize| all / processes.max(1);
         // Some ten bytes each.
         let changes = processes.saturating_mul(200_000).saturating_add(400_000);
-        Room {
+        PageRoom {
             steps: share(24_000),
             changes: share(changes.min(1_200_000)),
             pieces: share(60_000),

@@ -308,6 +308,15 @@ impl Books {
         })
     }
 
+    /// What was most so far was not: it may have been counted with what was lost.
+    pub(super) fn forget_peaks(&mut self) {
+        for sum in self.sums.values_mut() {
+            (sum.peak, sum.peak_blocks) = (sum.live, sum.blocks);
+            (sum.peak_us, sum.peak_entry) = (self.last_us, self.entries);
+            sum.reserved_peak = sum.reserved;
+        }
+    }
+
     /// What devices hold together.
     pub(super) fn live_on_devices(&self) -> u64 {
         let sums = self.sums.iter().filter(|((place, _), _)| place == DEVICE);

@@ -154,9 +154,10 @@ fn said(mark: &Mark) -> (&'static str, Map<String, Value>) {
             });
             ("memory", value)
         }
-        Mark::Reserved { address, size } => {
-            ("reserved", json!({ "address": address, "bytes": size.get() }))
-        }
+        Mark::Reserved { address, size } => (
+            "reserved",
+            json!({ "address": address, "bytes": size.get() }),
+        ),
         Mark::Created(units) => ("created", json!({ "units": units })),
         Mark::Mapping {
             granule,

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::io::{Read, Seek};
 
 use vramalloc_core::config;
-use vramalloc_core::recording::{Entry, Found, Mark, RecordReader};
+use vramalloc_core::recording::{Entry, Found, Mark, RecordReader, Standing};
 use vramalloc_core::stats::{Action, StackId, size_class};
 use vramalloc_core::{Address, Bytes};
 
@@ -22,7 +22,7 @@ use super::callers::Told;
 use super::layout;
 use super::summary::{self, Of};
 use crate::html::map::{PartState, WholeChunk, WholePart, largest, map};
-use crate::html::model::{Failure, PlaceShown, ProcessShown, Room};
+use crate::html::model::{Failure, PageRoom, PlaceShown, ProcessShown};
 use crate::html::thin::{Moment, Thinner};
 use crate::symbols::Symbols;
 use crate::units;
@@ -49,6 +49,8 @@ struct Survey {
     books: Books,
     /// Events of blocks and segments by arena.
     changes: HashMap<u32, u64>,
+    /// The first events are gone; what is held is known once all was told anew.
+    begins_unknown: bool,
 }
 
 /// The second pass.
@@ -60,6 +62,8 @@ struct History {
     arenas: HashMap<u32, Option<usize>>,
     holders: HashMap<Holder, u32>,
     has_stacks: bool,
+    /// Whether it is known what is held.
+    is_known: bool,
     /// Pieces of chunks that each place has room for.
     pieces: usize,
     began_us: u64,
@@ -85,7 +89,7 @@ struct PlaceHistory {
 pub(super) fn process<R: Read + Seek>(
     mut file: R,
     name: &str,
-    room: Room,
+    room: PageRoom,
     (symbols, shows_all): (&mut Symbols, bool),
 ) -> Result<ProcessShown, String> {
     let survey = survey(&mut file)?;
@@ -103,6 +107,11 @@ pub(super) fn process<R: Read + Seek>(
         }
     }
     shown.notes = summary::whole(&reader, &history.books);
+    if reader.is_ring() && reader.standing() == Standing::Running {
+        let note = "the process still ran, or was killed: where it wrote over what was being \
+                    read, frees are missing, and figures may be too high";
+        shown.notes.push(note.to_owned());
+    }
     let lines = summary::lines(name, &reader, &history.books);
     shown.said = lines.said;
     shown.began_us = history.began_us;
@@ -136,9 +145,14 @@ fn survey<R: Read + Seek>(file: &mut R) -> Result<Survey, String> {
     let mut survey = Survey {
         books: Books::default(),
         changes: HashMap::new(),
+        begins_unknown: false,
     };
     while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
         survey.books.enter(&entry);
+        if ends_telling(&entry) && !survey.begins_unknown && reader.begins_late() {
+            survey.begins_unknown = true;
+            survey.books.forget_peaks();
+        }
         if let Found::Event { .. } = entry.found {
             *survey.changes.entry(arena_of(&entry)).or_default() += 1;
         }
@@ -146,12 +160,17 @@ fn survey<R: Read + Seek>(file: &mut R) -> Result<Survey, String> {
     Ok(survey)
 }
 
+/// All that is held was told anew.
+fn ends_telling(entry: &Entry) -> bool {
+    matches!(entry.found, Found::Mark(Mark::Telling { begins: false }))
+}
+
 fn arena_of(entry: &Entry) -> u32 {
     entry.arena.unwrap_or(u32::MAX)
 }
 
 impl History {
-    fn new(survey: &Survey, room: Room) -> History {
+    fn new(survey: &Survey, room: PageRoom) -> History {
         let books = &survey.books;
         let mut sums: Vec<_> = books.sums.iter().collect();
         sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.peak.max(sum.reserved_peak)));
@@ -187,6 +206,7 @@ impl History {
             arenas: HashMap::new(),
             holders: HashMap::new(),
             has_stacks: books.stacks > 0,
+            is_known: !survey.begins_unknown,
             pieces,
             began_us,
             latest: 0,
@@ -244,7 +264,11 @@ impl History {
                 }
             }
             // Much may be gone at once.
-            Found::Mark(Mark::Ended | Mark::Telling { begins: false }) => self.count_anew(),
+            Found::Mark(Mark::Ended | Mark::Telling { begins: false }) => {
+                self.is_known |= ends_telling(entry);
+                self.count_anew();
+                (0..self.places.len()).for_each(|place| self.keep_peak(place));
+            }
             Found::Mark(Mark::Oom { size, stack, .. }) => {
                 let held = Held::asked(size.get(), *stack);
                 let holder = self.has_stacks.then(|| self.holder(&held));
@@ -271,6 +295,9 @@ impl History {
 
     /// The place is as the books say from now on.
     fn push(&mut self, place: usize, changes: &[(u32, i64)]) {
+        if !self.is_known {
+            return;
+        }
         let Some(place) = self.places.get_mut(place) else {
             return;
         };

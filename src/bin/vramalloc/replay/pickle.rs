@@ -269,7 +269,9 @@ impl<R: Read> Machine<R> {
 
     fn byte(&mut self) -> Step<u8> {
         let mut byte = [0];
-        self.file.read_exact(&mut byte).map_err(|error| cut(&error))?;
+        self.file
+            .read_exact(&mut byte)
+            .map_err(|error| cut(&error))?;
         Ok(byte[0])
     }
 
@@ -291,7 +293,8 @@ impl<R: Read> Machine<R> {
     }
 
     fn push_number(&mut self, number: Option<u64>) {
-        self.stack.push(number.map_or(Value::Nothing, Value::Number));
+        self.stack
+            .push(number.map_or(Value::Nothing, Value::Number));
     }
 
     /// A number of any length; none that is needed is below zero or above 2^64.
@@ -315,7 +318,9 @@ impl<R: Read> Machine<R> {
     fn text(&mut self, length: u64) -> Step<()> {
         let kept = length.min(MOST_TEXT);
         let mut bytes = vec![0; usize::try_from(kept).unwrap_or(0)];
-        self.file.read_exact(&mut bytes).map_err(|error| cut(&error))?;
+        self.file
+            .read_exact(&mut bytes)
+            .map_err(|error| cut(&error))?;
         self.skip(length - kept)?;
         if kept == MOST_TEXT {
             // No key is as long.
@@ -394,7 +399,10 @@ impl<R: Read> Machine<R> {
 
     /// An empty list is: it may be the trace of a device, whose place counts.
     fn is_needed(&self, number: u32) -> bool {
-        !matches!(self.objects.get(number as usize), Some(Object::Other) | None)
+        !matches!(
+            self.objects.get(number as usize),
+            Some(Object::Other) | None
+        )
     }
 
     fn named(&self, value: Value) -> &[u8] {

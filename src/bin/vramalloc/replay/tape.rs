@@ -11,9 +11,7 @@ use std::io::{Read, Seek};
 
 use serde::Deserialize;
 use vramalloc_core::config::{Host, Loaded, load};
-use vramalloc_core::recording::{
-    ArenaOrder, Entry, Found, Mark, RecordReader, Seen, Standing,
-};
+use vramalloc_core::recording::{ArenaOrder, Entry, Found, Mark, RecordReader, Seen, Standing};
 use vramalloc_core::stats::{Action, Event};
 
 use super::super::recording::DEVICE;

@@ -17,11 +17,9 @@ use super::tape::{Item, Tape, TapeArena, What};
 pub(super) fn read(file: impl Read) -> Result<Tape, String> {
     let snapshot = pickle::read(file)?;
     if snapshot.traces.iter().all(Vec::is_empty) {
-        return Err(
-            "the snapshot has no trace: PyTorch keeps one after \
+        return Err("the snapshot has no trace: PyTorch keeps one after \
              torch.cuda.memory._record_memory_history()"
-                .to_owned(),
-        );
+            .to_owned());
     }
     let mut making = Making::default();
     for device in 0..snapshot.traces.len() {
@@ -47,7 +45,11 @@ struct Making {
 
 impl Making {
     fn device(&mut self, snapshot: &TorchSnapshot, device: usize) {
-        let Some(trace) = snapshot.traces.get(device).filter(|trace| !trace.is_empty()) else {
+        let Some(trace) = snapshot
+            .traces
+            .get(device)
+            .filter(|trace| !trace.is_empty())
+        else {
             return;
         };
         let number = u32::try_from(device).unwrap_or(u32::MAX);

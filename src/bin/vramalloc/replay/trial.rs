@@ -8,13 +8,13 @@
 
 use std::sync::Arc;
 
+use vramalloc_core::Arena;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::config::{Settings as Options, ThreadCacheSize};
 use vramalloc_core::driver::PAGE;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::stats::DriverCalls;
-use vramalloc_core::Arena;
 use vramalloc_model::{Gpu, Settings, SimDriver, StreamId};
 
 use super::price::{memory_calls, price};
@@ -317,7 +317,10 @@ impl<'a> Stage<'a> {
             What::Fence(_) if lasts > player.lags_until => {
                 player.lags_until = lasts;
                 let ends = offset.saturating_add(lasts.saturating_mul(1000));
-                let now = self.gpu.now().max(self.gpu.tail(player.arena.driver().context()));
+                let now = self
+                    .gpu
+                    .now()
+                    .max(self.gpu.tail(player.arena.driver().context()));
                 // A stream that is gone has nothing to do.
                 let _gone = (self.gpu).launch(player.stream, ends.saturating_sub(now), &[]);
             }
@@ -352,7 +355,12 @@ impl<'a> Stage<'a> {
     /// While a stream captures, the allocator makes no fence. Captures of the model are
     /// of a stream of their own.
     fn capture(&mut self, begins: bool) {
-        let first = self.players.iter().flatten().next().map(|player| player.stream);
+        let first = self
+            .players
+            .iter()
+            .flatten()
+            .next()
+            .map(|player| player.stream);
         let Some(stream) = first else {
             return;
         };

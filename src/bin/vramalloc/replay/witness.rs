@@ -22,7 +22,7 @@ use vramalloc_core::error::Code;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::recording::{ArenaOrder, Seen};
-use vramalloc_core::{Arena, AllocError};
+use vramalloc_core::{AllocError, Arena};
 
 use super::tape::{Item, Tape, TapeArena, What};
 
@@ -113,7 +113,10 @@ impl Answers {
                 other => {
                     let told = other.map(|(_, what)| what);
                     return self.differs(|| {
-                        format!("{left} bytes at {at:#x} are {word}; recorded is {}", said(told))
+                        format!(
+                            "{left} bytes at {at:#x} are {word}; recorded is {}",
+                            said(told)
+                        )
                     });
                 }
             };
@@ -230,7 +233,6 @@ impl Witness {
         let begins = self.shared.begins.load(Ordering::Relaxed);
         (begins, self.shared.ends.load(Ordering::Relaxed))
     }
-
 }
 
 impl Mapping for Witness {
@@ -253,7 +255,13 @@ impl Mapping for Witness {
     fn reserve(&self, size: Bytes) -> Result<Address, Code> {
         let mut answers = self.answers();
         match answers.reserved.next() {
-            Some((_, What::Reserved { address, size: told })) if told == size.get() => {
+            Some((
+                _,
+                What::Reserved {
+                    address,
+                    size: told,
+                },
+            )) if told == size.get() => {
                 answers.reserved.used += 1;
                 Ok(Address::new(address))
             }
@@ -431,7 +439,11 @@ impl Driver for Witness {
         match fence {
             Told::Epoch(number) => {
                 let is_free = self.shared.is_free.load(Ordering::Relaxed);
-                let how = if is_free { Asking::Frees } else { Asking::Needs };
+                let how = if is_free {
+                    Asking::Frees
+                } else {
+                    Asking::Needs
+                };
                 Ok(self.answers().is_reached(*number, ends, how))
             }
             Told::Other { is_quiet } => Ok(*is_quiet),
@@ -737,7 +749,11 @@ impl<'a> Replay<'a> {
             }
         }
         // What a process did in its last call, which it was killed in, is not known.
-        let last = self.tape.items.iter().rposition(|item| item.what.is_of_program());
+        let last = self
+            .tape
+            .items
+            .iter()
+            .rposition(|item| item.what.is_of_program());
         match first {
             Some((at, what)) if self.tape.is_ended || last.is_some_and(|last| at < last) => {
                 let what = format!("recorded is {what:?}, which does not come");

@@ -18,7 +18,7 @@ use super::super::recording;
 use super::super::snapshot::same;
 use super::super::symbols::Symbols;
 use super::super::units::{bytes, count};
-use model::{PageShown, ProcessShown, Room};
+use model::{PageRoom, PageShown, ProcessShown};
 
 /// More processes than a page can show.
 const MOST_FILES: usize = 256;
@@ -37,7 +37,7 @@ pub(super) fn report(target: &Path, files: &[PathBuf], shows_all: bool) -> u8 {
         return USAGE;
     }
     let mut symbols = Symbols::new();
-    let room = Room::of_each(files.len());
+    let room = PageRoom::of_each(files.len());
     let mut processes = Vec::new();
     let mut failed = 0;
     let progress = Progress::reading(files.iter().map(|path| &**path));
@@ -73,7 +73,7 @@ pub(super) fn report(target: &Path, files: &[PathBuf], shows_all: bool) -> u8 {
 fn one(
     path: &Path,
     progress: &Progress,
-    room: Room,
+    room: PageRoom,
     names: (&mut Symbols, bool),
 ) -> Result<ProcessShown, String> {
     let name = plain(&path.to_string_lossy());
@@ -91,7 +91,7 @@ fn one(
 pub(super) fn of_input<R: Read + Seek>(
     input: io::Result<Input<R>>,
     name: &str,
-    room: Room,
+    room: PageRoom,
     names: (&mut Symbols, bool),
 ) -> Result<ProcessShown, String> {
     match input.map_err(|error| error.to_string())? {

@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use vramalloc_core::stats::{SIZE_CLASSES, size_class_limit};
 
 use super::{History, Holder, OTHERS};
-use crate::html::model::{Peak, ProcessShown, Room};
+use crate::html::model::{PageRoom, Peak, ProcessShown};
 use crate::html::names::Names;
 use crate::stacks::{CallStacks, Stacks};
 use crate::symbols::Symbols;
@@ -17,7 +17,7 @@ impl History {
     pub(super) fn finish(
         mut self,
         last_us: u64,
-        room: Room,
+        room: PageRoom,
         shown: &mut ProcessShown,
         (symbols, shows_all): (&mut Symbols, bool),
     ) {
@@ -78,7 +78,7 @@ impl History {
     fn named(
         &self,
         used: &BTreeSet<u32>,
-        room: Room,
+        room: PageRoom,
         shown: &mut ProcessShown,
         (symbols, shows_all): (&mut Symbols, bool),
     ) -> HashMap<u32, u32> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::super::super::html::map::{largest, map};
 use super::super::super::html::model::{
-    Failure, HeldAt, Peak, PlaceShown, ProcessShown, Room, Timeline,
+    Failure, HeldAt, PageRoom, Peak, PlaceShown, ProcessShown, Timeline,
 };
 use super::super::super::html::names::Names;
 use super::super::super::html::thin::{Moment, Thinner};
@@ -31,7 +31,7 @@ const MOST_HOLDERS: usize = 2000;
 pub(super) fn process(
     bytes: &[u8],
     name: &str,
-    room: Room,
+    room: PageRoom,
     (symbols, shows_all): (&mut Symbols, bool),
 ) -> Result<ProcessShown, String> {
     let mut file = File::read(bytes)?;
@@ -58,8 +58,8 @@ pub(super) fn process(
             Vec::new()
         }
     };
-    let share = Room::of_each(brief.devices.len());
-    let room = Room {
+    let share = PageRoom::of_each(brief.devices.len());
+    let room = PageRoom {
         pieces: room.pieces.min(share.pieces),
         steps: room.steps.min(share.steps),
         ..room
@@ -85,7 +85,7 @@ fn place(
     device: &DeviceBrief,
     snapshot: Option<&DeviceSnapshot>,
     began_us: u64,
-    room: Room,
+    room: PageRoom,
 ) -> PlaceShown {
     let mut shown = PlaceShown {
         name: device.name(),
@@ -125,7 +125,7 @@ fn place(
 }
 
 /// The newest events, which statistics have with the option `trace`.
-fn timeline(steps: &DeviceSteps, began_us: u64, room: Room) -> Timeline {
+fn timeline(steps: &DeviceSteps, began_us: u64, room: PageRoom) -> Timeline {
     let steps = &steps.steps;
     let mut thinner = Thinner::new(steps.len() as u64, room.steps.clamp(20, 2000));
     let mut latest = 0;
@@ -148,7 +148,7 @@ fn timeline(steps: &DeviceSteps, began_us: u64, room: Room) -> Timeline {
 }
 
 /// Adds who held memory: by call stack, where these were taken, and by library.
-fn name_holders(file: &File, room: Room, shown: &mut ProcessShown) {
+fn name_holders(file: &File, room: PageRoom, shown: &mut ProcessShown) {
     let stacks = &file.stacks;
     let has_stacks = stacks.said().is_some_and(|said| said.taken > 0);
     let mut names = Names::new("call stack", room.names);

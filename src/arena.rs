@@ -69,7 +69,7 @@ use crate::thread_cache::CacheHub;
 pub use check::Inconsistency;
 use direct::Kind;
 use finish::Finish;
-pub use inspect::{StackWatch, Watch};
+pub use inspect::{Peak, StackWatch, Watch};
 pub use pause::Contents;
 use pressure::PressureCallback;
 pub use pressure::live_at;

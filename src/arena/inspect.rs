@@ -6,6 +6,7 @@
 //! Cost: the lock and a dozen loads, and what the driver takes to answer; a
 //! snapshot looks at every block.
 
+mod since;
 mod snapshot;
 
 use crate::address::{Address, Bytes};
@@ -19,6 +20,8 @@ use crate::library::LibraryId;
 use crate::recording::{ArenaOrder, Mark, Recording};
 use crate::stats::{ArenaStats, DriverCalls, Glance, Origin, Snapshot, StackId};
 use crate::thread_cache::NO_HUB;
+
+pub use since::Peak;
 
 /// What an arena keeps of its past.
 #[derive(Copy, Clone, Debug)]

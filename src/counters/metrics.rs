@@ -58,8 +58,10 @@ type Values = [Counter; Metric::COUNT];
 pub(super) struct Metrics {
     small: Values,
     large: Values,
-    /// Of both together.
+    /// Of both together, since they were begun anew.
     peaks: [u64; Metric::COUNT],
+    /// The same before that.
+    earlier: [u64; Metric::COUNT],
 }
 
 /// The metrics of one pool, on their way up or down.
@@ -67,6 +69,7 @@ pub(super) struct OfPool<'a> {
     values: &'a mut Values,
     other: &'a Values,
     peaks: &'a mut [u64; Metric::COUNT],
+    earlier: &'a [u64; Metric::COUNT],
 }
 
 impl OfPool<'_> {
@@ -128,7 +131,7 @@ impl OfPool<'_> {
         if is_new {
             self.peaks[metric] = all;
         }
-        is_new
+        is_new && all > self.earlier[metric]
     }
 }
 
@@ -143,6 +146,7 @@ impl Metrics {
             values,
             other,
             peaks: &mut self.peaks,
+            earlier: &self.earlier,
         }
     }
 
@@ -161,10 +165,24 @@ impl Metrics {
         let current = small.current.wrapping_add(large.current);
         Stat {
             current,
-            peak: self.peaks[metric as usize].max(current),
+            peak: self.peak(metric).max(self.earlier[metric as usize]),
             allocated: small.allocated.wrapping_add(large.allocated),
             freed: small.freed.wrapping_add(large.freed),
         }
+    }
+
+    /// The most that both pools together had since [`begin_peak`](Self::begin_peak).
+    pub(super) fn peak(&self, metric: Metric) -> u64 {
+        self.peaks[metric as usize].max(self.current(metric))
+    }
+
+    /// Begins this peak anew with what there is; what it was is returned.
+    pub(super) fn begin_peak(&mut self, metric: Metric) -> u64 {
+        let peak = self.peak(metric);
+        let earlier = &mut self.earlier[metric as usize];
+        *earlier = peak.max(*earlier);
+        self.peaks[metric as usize] = self.current(metric);
+        peak
     }
 
     /// Of one pool.

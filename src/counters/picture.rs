@@ -48,6 +48,18 @@ impl Counters {
         self.bytes(Metric::ReservedBytes)
     }
 
+    /// The most that there was of a metric in bytes since
+    /// [`begin_peak`](Counters::begin_peak).
+    pub(crate) fn peak(&self, metric: Metric) -> Bytes {
+        Bytes::new(self.metrics.peak(metric))
+    }
+
+    /// Begins this peak anew with what there is; what it was is returned. The peak that
+    /// is reported stays.
+    pub(crate) fn begin_peak(&mut self, metric: Metric) -> Bytes {
+        Bytes::new(self.metrics.begin_peak(metric))
+    }
+
     /// Bytes that the driver gave for one pool.
     pub(crate) fn reserved_of(&self, pool: Pool) -> Bytes {
         Bytes::new(self.metrics.current_of(pool, Metric::ReservedBytes))

@@ -24,6 +24,7 @@ mod packing;
 mod pause;
 mod pinned;
 mod rig;
+mod since;
 mod strategies;
 mod threads;
 mod traces;

@@ -203,7 +203,7 @@ impl<F: Clone> ArenaState<F> {
         })
     }
 
-    fn block_picture(&self, id: BlockId, block: &Block) -> BlockPicture {
+    pub(super) fn block_picture(&self, id: BlockId, block: &Block) -> BlockPicture {
         let (state, stack) = match block.state {
             State::Live => (BlockState::Live, self.counters.history.stack_of(id)),
             State::Limbo => (BlockState::Limbo, self.counters.history.stack_of(id)),

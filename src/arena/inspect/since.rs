@@ -1,0 +1,83 @@
+//! What happened to an arena since somebody asked before: peaks that can be begun anew,
+//! and the blocks that are held.
+//!
+//! Invariant: a peak that was begun anew is as exact as the one since the start, which
+//! it leaves alone. Cost: what threads keep is called back where a peak is begun and
+//! where blocks are listed; a list looks at every block, and takes no memory under the
+//! lock.
+
+use crate::address::Bytes;
+use crate::arena::Arena;
+use crate::arena::state::ArenaState;
+use crate::driver::Driver;
+use crate::heap::block::State;
+use crate::stats::{BlockPicture, Metric};
+
+use super::TRIES;
+
+/// A quantity whose peak can be begun anew.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Peak {
+    /// What the program holds.
+    Live,
+    /// What the driver gave.
+    Reserved,
+}
+
+impl Peak {
+    fn metric(self) -> Metric {
+        match self {
+            Peak::Live => Metric::AllocatedBytes,
+            Peak::Reserved => Metric::ReservedBytes,
+        }
+    }
+}
+
+impl<D: Driver> Arena<D> {
+    /// The most there was of it since the arena was made, or since
+    /// [`begin_peak`](Arena::begin_peak).
+    #[must_use]
+    pub fn peak(&self, peak: Peak) -> Bytes {
+        // What caches have room for counts as used, up to the peak and not beyond.
+        self.state.lock().counters.peak(peak.metric())
+    }
+
+    /// Begins a peak anew with what there is now, and returns what it was. The
+    /// statistics do not change by that.
+    pub fn begin_peak(&self, peak: Peak) -> Bytes {
+        let mut state = self.state.lock();
+        // Room of caches that was counted as used would count as there now.
+        state.recall();
+        state.counters.begin_peak(peak.metric())
+    }
+
+    /// The blocks that the program holds, in no order. None where the host has no
+    /// memory for them.
+    #[must_use]
+    pub fn blocks_held(&self) -> Option<Vec<BlockPicture>> {
+        let mut blocks = Vec::new();
+        for _ in 0..TRIES {
+            let room = self.state.lock().snapshot_room().and_more();
+            blocks.try_reserve_exact(room.blocks).ok()?;
+            if self.state.lock().blocks_held(&mut blocks) {
+                return Some(blocks);
+            }
+        }
+        None
+    }
+}
+
+impl<F: Clone> ArenaState<F> {
+    /// Puts the blocks that the program holds into an empty list. False, and nothing
+    /// done, where it has no room for all.
+    fn blocks_held(&mut self, held: &mut Vec<BlockPicture>) -> bool {
+        self.recall();
+        if held.capacity() < self.heap.blocks.used() as usize {
+            return false;
+        }
+        let blocks = self.heap.blocks.all();
+        let live = blocks.filter(|(_, block)| block.state == State::Live);
+        held.extend(live.map(|(id, block)| self.block_picture(id, block)));
+        true
+    }
+}

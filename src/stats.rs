@@ -21,6 +21,7 @@ mod owners;
 mod pause;
 mod process;
 mod recorded;
+mod since;
 mod snapshot;
 mod stacks;
 mod sum;
@@ -41,6 +42,7 @@ pub use owners::ElsewhereReport;
 pub use pause::{Moved, PauseStats, Pauses, Stays};
 pub use process::Process;
 pub use recorded::{RecordedArena, RecordedPlace, RecordingReport};
+pub use since::{NewBlocks, new_blocks_json};
 pub use snapshot::{
     Action, BlockPicture, BlockState, Event, MOST_BLOCKS, Segment, SegmentKind, Snapshot, Snapshots,
 };

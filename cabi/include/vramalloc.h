@@ -647,23 +647,45 @@ vramalloc_result vramalloc_dump(const char *pattern);
  * | name | without a value | with one |
  * |---|---|---|
  * | `version` | the library's version | |
+ * | `library.path` | where the library was loaded from | |
+ * | `preloaded` | 1 if it stands in front of CUDA's functions, else 0 | |
  * | `statistics` | the JSON of `vramalloc_statistics` | |
  * | `option.<key>` | the option's value in force | sets it |
+ * | `device.count` | CUDA's devices; 0 before it is initialised | |
  * | `device.<n>.live` | bytes in blocks that are held | |
  * | `device.<n>.cached` | bytes that could be handed out again | |
  * | `device.<n>.limbo` | freed bytes that may be in use still | |
  * | `device.<n>.idle` | bytes that `trim` would give back, if out of use | |
  * | `device.<n>.reserved` | bytes that CUDA gave | |
- * | `device.<n>.limit` | the limit in bytes, or `none` | |
+ * | `device.<n>.past_pool` | bytes that CUDA gave past the pool | |
+ * | `device.<n>.counted` | bytes that count towards the limit | |
+ * | `device.<n>.limit` | the limit in bytes, or `none` | sets it for this device: a size, a share, or `none` |
+ * | `device.<n>.live_peak` | the most that was live | `reset`: begins it anew; bytes: raises it to these. The answer is what it was. |
+ * | `device.<n>.reserved_peak` | the most that was reserved | the same |
+ * | `device.<n>.allocations` | blocks handed out since the start | |
+ * | `device.<n>.frees` | blocks freed since then | |
+ * | `device.<n>.requested` | bytes asked for since then | |
+ * | `mark` | sets a mark; its number | |
+ * | `mark.<m>.blocks` | blocks that are live and were not at the mark | |
+ * | `mark.<m>.bytes` | their bytes | |
+ * | `mark.<m>.report` | the same as JSON, with where they were asked for | |
+ * | `mark.<m>.end` | forgets the mark | |
  * | `flush` | makes available what is out of use; does not wait | |
  * | `trim` | `vramalloc_empty_cache` at all places; the bytes given back | |
  * | `dump` | `vramalloc_dump` | with this pattern |
  *
  * Keys of options are those of docs/options.md, or the frameworks' names for
  * them. Before memory was first asked for, each that has an effect can be
- * set; afterwards `limit` (idle memory beyond a lower one is given back),
- * `stats`, `fuse_parameter_groups_size`, `fuse_parameter_memory_size` and
- * `eager_delete_scope`.
+ * set; afterwards `limit` and `device_limits` (idle memory beyond a lower one is
+ * given back), `stats`, `fuse_parameter_groups_size`,
+ * `fuse_parameter_memory_size` and `eager_delete_scope`.
+ *
+ * A peak that is begun anew starts with what there is; the statistics' own peaks do
+ * not change. One that is measured inside another keeps the answer of `reset`, and
+ * raises the peak to it in the end. Where several arenas of a device had memory, a
+ * peak is the sum of theirs, which may have been at different times. Of marks the
+ * newest 64 are known; a block at an address that was in use at the mark counts as
+ * there already.
  *
  * The answer is a text (a number in decimal, or nothing). It is written to
  * `buffer` with a zero at its end, and its length with the zero to `*length`.

@@ -2,5 +2,6 @@
 
 pub(crate) mod control;
 pub(crate) mod dump;
+pub(crate) mod marks;
 pub(crate) mod orders;
 pub(crate) mod snapshots;

@@ -5,8 +5,10 @@
 
 use super::Settings;
 use super::load::Loaded;
+use super::scheduler::show_device_limits;
 use super::sources::read;
 use super::table::{OPTIONS, OptionRow, Reading, Role, find};
+use super::value::limit;
 
 /// The origin of an option that the program has set.
 const ORIGIN: &str = "vramalloc_ctl";
@@ -49,6 +51,20 @@ impl Loaded {
         may_change: impl FnOnce(&OptionRow) -> bool,
     ) -> Result<(), Unchanged> {
         self.change_by(ORIGIN, name, text, may_change)
+    }
+
+    /// Sets the limit of one device, or with `none` takes it away, so that the option
+    /// `limit` counts there.
+    ///
+    /// # Errors
+    /// [`Unchanged`].
+    pub fn change_limit_of(&mut self, device: u32, text: &str) -> Result<(), Unchanged> {
+        let limit = limit(text.trim()).ok_or(Unchanged::Unreadable)?;
+        let mut limits = self.settings.config.device_limits.clone();
+        limits.retain(|(known, _)| *known != device);
+        limits.extend(limit.map(|limit| (device, limit)));
+        limits.sort_by_key(|(device, _)| *device);
+        self.change("device_limits", &show_device_limits(&limits), |_| true)
     }
 
     /// As `change`, with another origin for the echo.
@@ -120,6 +136,25 @@ mod tests {
         let by_paddle = loaded.change("gpu_memory_limit_mb", "512", |row| row.key == "limit");
         assert_eq!(by_paddle, Ok(()));
         assert_eq!(loaded.value("limit").as_deref(), Some("512MiB"));
+    }
+
+    #[test]
+    fn a_device_has_a_limit_of_its_own_as_long_as_it_is_said() {
+        let mut loaded = load([], Host::default());
+        assert_eq!(loaded.change_limit_of(1, "2G"), Ok(()));
+        assert_eq!(loaded.change_limit_of(0, " 50% "), Ok(()));
+        assert_eq!(loaded.change_limit_of(1, "3G"), Ok(()));
+        let told = loaded.value("device_limits");
+        assert_eq!(told.as_deref(), Some("[0:0.5,1:3GiB]"));
+        for bad in ["", "3", "3Q", "-1G"] {
+            let refused = Err(Unchanged::Unreadable);
+            assert_eq!(loaded.change_limit_of(1, bad), refused, "{bad}");
+        }
+        assert_eq!(loaded.change_limit_of(0, "none"), Ok(()));
+        assert_eq!(loaded.change_limit_of(7, "none"), Ok(()));
+        assert_eq!(loaded.value("device_limits").as_deref(), Some("[1:3GiB]"));
+        assert_eq!(loaded.change_limit_of(1, "none"), Ok(()));
+        assert_eq!(loaded.value("device_limits").as_deref(), Some("none"));
     }
 
     #[test]

@@ -12,6 +12,7 @@
     reason = "a test that cannot set its stage has failed"
 )]
 
+mod control;
 mod options;
 mod pause;
 mod places;

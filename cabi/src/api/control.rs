@@ -132,23 +132,45 @@ pub unsafe extern "C" fn vramalloc_dump(pattern: *const c_char) -> vramalloc_res
 /// | name | without a value | with one |
 /// |---|---|---|
 /// | `version` | the library's version | |
+/// | `library.path` | where the library was loaded from | |
+/// | `preloaded` | 1 if it stands in front of CUDA's functions, else 0 | |
 /// | `statistics` | the JSON of `vramalloc_statistics` | |
 /// | `option.<key>` | the option's value in force | sets it |
+/// | `device.count` | CUDA's devices; 0 before it is initialised | |
 /// | `device.<n>.live` | bytes in blocks that are held | |
 /// | `device.<n>.cached` | bytes that could be handed out again | |
 /// | `device.<n>.limbo` | freed bytes that may be in use still | |
 /// | `device.<n>.idle` | bytes that `trim` would give back, if out of use | |
 /// | `device.<n>.reserved` | bytes that CUDA gave | |
-/// | `device.<n>.limit` | the limit in bytes, or `none` | |
+/// | `device.<n>.past_pool` | bytes that CUDA gave past the pool | |
+/// | `device.<n>.counted` | bytes that count towards the limit | |
+/// | `device.<n>.limit` | the limit in bytes, or `none` | sets it for this device: a size, a share, or `none` |
+/// | `device.<n>.live_peak` | the most that was live | `reset`: begins it anew; bytes: raises it to these. The answer is what it was. |
+/// | `device.<n>.reserved_peak` | the most that was reserved | the same |
+/// | `device.<n>.allocations` | blocks handed out since the start | |
+/// | `device.<n>.frees` | blocks freed since then | |
+/// | `device.<n>.requested` | bytes asked for since then | |
+/// | `mark` | sets a mark; its number | |
+/// | `mark.<m>.blocks` | blocks that are live and were not at the mark | |
+/// | `mark.<m>.bytes` | their bytes | |
+/// | `mark.<m>.report` | the same as JSON, with where they were asked for | |
+/// | `mark.<m>.end` | forgets the mark | |
 /// | `flush` | makes available what is out of use; does not wait | |
 /// | `trim` | `vramalloc_empty_cache` at all places; the bytes given back | |
 /// | `dump` | `vramalloc_dump` | with this pattern |
 ///
 /// Keys of options are those of docs/options.md, or the frameworks' names for
 /// them. Before memory was first asked for, each that has an effect can be
-/// set; afterwards `limit` (idle memory beyond a lower one is given back),
-/// `stats`, `fuse_parameter_groups_size`, `fuse_parameter_memory_size` and
-/// `eager_delete_scope`.
+/// set; afterwards `limit` and `device_limits` (idle memory beyond a lower one is
+/// given back), `stats`, `fuse_parameter_groups_size`,
+/// `fuse_parameter_memory_size` and `eager_delete_scope`.
+///
+/// A peak that is begun anew starts with what there is; the statistics' own peaks do
+/// not change. One that is measured inside another keeps the answer of `reset`, and
+/// raises the peak to it in the end. Where several arenas of a device had memory, a
+/// peak is the sum of theirs, which may have been at different times. Of marks the
+/// newest 64 are known; a block at an address that was in use at the mark counts as
+/// there already.
 ///
 /// The answer is a text (a number in decimal, or nothing). It is written to
 /// `buffer` with a zero at its end, and its length with the zero to `*length`.
@@ -273,6 +295,12 @@ mod tests {
             c"device.0.colour",
             c"device.x.live",
             c"device..live",
+            c"device.live_peak",
+            c"device.0.peak",
+            c"mark.",
+            c"mark.x.blocks",
+            c"mark.1",
+            c"preload",
         ] {
             assert_eq!(result(name, None), VRAMALLOC_UNKNOWN_NAME, "{name:?}");
             assert_eq!(result(name, Some(c"1")), VRAMALLOC_UNKNOWN_NAME, "{name:?}");
@@ -281,12 +309,24 @@ mod tests {
             c"version",
             c"flush",
             c"device.0.live",
+            c"device.0.counted",
+            c"device.count",
+            c"preloaded",
+            c"mark",
             c"option.pinned_free_catch_all",
         ] {
             assert_eq!(result(name, Some(c"1")), VRAMALLOC_READ_ONLY, "{name:?}");
         }
+        // No mark has this number.
+        assert_eq!(result(c"mark.0.end", None), VRAMALLOC_UNKNOWN_NAME);
         let unreadable = VRAMALLOC_INVALID_VALUE;
         assert_eq!(result(c"option.limit", Some(c"12Q")), unreadable);
+        assert_eq!(result(c"device.0.limit", Some(c"12Q")), unreadable);
+        assert_eq!(result(c"device.0.limit", Some(c"")), unreadable);
+        assert_eq!(result(c"device.0.live_peak", Some(c"")), unreadable);
+        assert_eq!(result(c"device.0.live_peak", Some(c"anew")), unreadable);
+        let negative = result(c"device.-1.limit", Some(c"1G"));
+        assert_eq!(negative, VRAMALLOC_UNKNOWN_NAME);
         assert_eq!(result(c"dump", Some(c"%q")), unreadable);
         assert_eq!(result(c"dump", Some(c"/nowhere/at/all")), VRAMALLOC_IO);
         // SAFETY: null is allowed.
@@ -310,6 +350,21 @@ mod tests {
         assert_eq!(ctl(c"device.7.live", None, 2), zero);
         let none = (VRAMALLOC_SUCCESS, "none".to_owned(), 5);
         assert_eq!(ctl(c"device.0.limit", None, 5), none);
+        for name in [c"device.count", c"device.3.past_pool", c"device.3.counted"] {
+            assert_eq!(ctl(name, None, 2), zero, "{name:?}");
+        }
+        for name in [c"device.3.live_peak", c"device.3.reserved_peak"] {
+            assert_eq!(ctl(name, Some(c"reset"), 2), zero, "{name:?}");
+            assert_eq!(ctl(name, Some(c"4096"), 2), zero, "{name:?}");
+            assert_eq!(ctl(name, None, 2), zero, "{name:?}");
+        }
+        // It is the library in a test's own process.
+        assert_eq!(ctl(c"preloaded", None, 2).0, VRAMALLOC_SUCCESS);
+        let (found, path, _) = ctl(c"library.path", None, 4096);
+        assert!(
+            found == VRAMALLOC_SUCCESS && path.starts_with('/'),
+            "{path}"
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! ends. Its lock is taken alone and spans no driver call. Cost: a few driver
 //! calls for the first arena of a device.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -39,6 +39,11 @@ pub(crate) struct Device {
     pub(super) ability: Ability,
     /// Whether a thread pauses memory of it, or ends a pause.
     pub(crate) pausing: Busy,
+    /// The least that its peaks are, whatever its arenas say: in bytes, those of
+    /// [`Peak`] in their order.
+    ///
+    /// [`Peak`]: vramalloc_core::arena::Peak
+    pub(crate) least_peaks: SpinMutex<[Bytes; 2], Brief>,
     /// What was in use that the process has not, when the driver was last asked.
     elsewhere: SpinMutex<Option<(Bytes, SystemTime)>, Brief>,
 }
@@ -134,6 +139,7 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
         families: Families::new(),
         ability: Ability::new(),
         pausing: Busy::new(),
+        least_peaks: SpinMutex::new([Bytes::ZERO; 2]),
         elsewhere: SpinMutex::new(None),
     };
     let mut devices = DEVICES.lock();
@@ -208,13 +214,17 @@ pub(crate) fn limit_unused(number: u128, total: Bytes) -> Option<Bytes> {
     limit.map(|limit| limit.of(total))
 }
 
-/// CUDA's number of a device; `None` before the process has initialised CUDA.
-fn numbered(number: u128) -> Option<u32> {
+/// How many devices CUDA has; none before the process has initialised it.
+pub(crate) fn count() -> c_int {
     let mut count = 0;
     // SAFETY: writes the answer to a local.
     let told = unsafe { real::cuDeviceGetCount(&raw mut count) } == 0;
-    let handles = 0..if told { count } else { 0 };
-    (handles.into_iter())
+    if told { count.max(0) } else { 0 }
+}
+
+/// CUDA's number of a device; `None` before the process has initialised CUDA.
+fn numbered(number: u128) -> Option<u32> {
+    (0..count())
         .find(|&handle| uuid(handle) == number)
         .and_then(|handle| u32::try_from(handle).ok())
 }

@@ -43,6 +43,7 @@ mod asked;
 mod guests;
 mod held;
 mod owners;
+mod peaks;
 mod regions;
 mod reports;
 mod settings;
@@ -52,6 +53,7 @@ mod told;
 pub(crate) use asked::{obey_limit, settled, when_settled, whose};
 pub(crate) use guests::let_in;
 pub(crate) use owners::{arena, context_at, in_map, owner, pool_with, serving_pools};
+pub(crate) use peaks::{begin_peak, peak, raise_peak};
 use regions::RegionPool;
 pub(crate) use regions::pool_for_thread;
 pub(crate) use reports::{arenas, reports};
@@ -496,6 +498,7 @@ pub(crate) fn close_pools() {
 
 /// Retires the arenas of a context that is gone.
 pub(crate) fn retire(context: &Arc<Context>) -> Leftovers {
+    peaks::keep_peaks(context);
     let retired: Vec<&'static DevicePool> = {
         let mut serving = SERVING.write();
         let (retired, kept) = serving.drain(..).partition(|pool| pool.is_of(context));

@@ -3,24 +3,29 @@
 //! Cost: a question takes a lock while something is copied; giving memory back
 //! waits for the device.
 
-use std::ffi::c_int;
+use std::ffi::{OsStr, c_int};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 
 use vramalloc_core::Bytes;
+use vramalloc_core::arena::Peak;
 use vramalloc_core::config::{OptionRow, StatsTarget, Unchanged};
 use vramalloc_core::recording::Mark;
-use vramalloc_core::stats::ArenaStats;
+use vramalloc_core::stats::{ArenaStats, ClassCount};
 
-use crate::driver::devices;
+use crate::driver::devices::{self, Device};
+use crate::linker::objects;
 use crate::pools::device::DevicePool;
 use crate::pools::{background, device, pageable};
 use crate::process;
+use crate::real::reach;
 use crate::recording;
-use crate::report::dump;
+use crate::report::{dump, marks};
 
 /// Options that can be changed at any time; all others only before memory is
 /// asked for.
-const CHANGEABLE: [&str; 5] = [
+const CHANGEABLE: [&str; 6] = [
+    "device_limits",
     "eager_delete_scope",
     "fuse_parameter_groups_size",
     "fuse_parameter_memory_size",
@@ -29,16 +34,44 @@ const CHANGEABLE: [&str; 5] = [
 ];
 
 /// A number of an arena.
-type Of = fn(&ArenaStats) -> Bytes;
+type Of = fn(&ArenaStats) -> u64;
 
-/// Values of a device's memory, summed over its contexts.
-const OF_DEVICE: [(&str, Of); 5] = [
-    ("live", |stats| stats.live.current),
-    ("cached", |stats| stats.cached.current),
-    ("limbo", |stats| stats.limbo.current),
-    ("idle", |stats| stats.idle),
-    ("reserved", |stats| stats.reserved.current),
+/// A number of a device.
+type OfDevice = fn(&Device) -> Bytes;
+
+/// Numbers of the memory that a device has now, summed over its contexts.
+const NOW: [(&str, Of); 5] = [
+    ("live", |stats| stats.live.current.get()),
+    ("cached", |stats| stats.cached.current.get()),
+    ("limbo", |stats| stats.limbo.current.get()),
+    ("idle", |stats| stats.idle.get()),
+    ("reserved", |stats| stats.reserved.current.get()),
 ];
+
+/// What was counted since the start, also in contexts that have ended.
+const SINCE_START: [(&str, Of); 3] = [
+    ("allocations", |stats| sum(stats, |class| class.allocations)),
+    ("frees", |stats| sum(stats, |class| class.frees)),
+    ("requested", |stats| sum(stats, |class| class.requested)),
+];
+
+/// Numbers of a device that no arena has.
+const BESIDE: [(&str, OfDevice); 2] = [
+    ("past_pool", |device| device.families.bytes()),
+    ("counted", |device| device.quota.reserved()),
+];
+
+const PEAKS: [(&str, Peak); 2] = [("live_peak", Peak::Live), ("reserved_peak", Peak::Reserved)];
+
+fn sum(stats: &ArenaStats, of: fn(&ClassCount) -> u64) -> u64 {
+    stats.classes.iter().map(of).sum()
+}
+
+/// What belongs to a name in a table.
+fn named<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
+    let found = table.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| *value)
+}
 
 /// Why a request by name failed.
 #[derive(Debug)]
@@ -69,21 +102,31 @@ enum Name<'a> {
     Dump,
     /// A question or an action that takes no value.
     Plain(fn() -> String),
+    /// The same about a mark; none where there is no such mark.
+    Mark(u64, fn(u64) -> Option<String>),
     Limit(c_int),
-    Memory(c_int, Of),
+    Peak(c_int, Peak),
+    Now(c_int, Of),
+    SinceStart(c_int, Of),
+    Beside(c_int, OfDevice),
 }
 
 impl Name<'_> {
     fn read(name: &str) -> Option<Name<'_>> {
         Some(match name {
+            "device.count" => Name::Plain(|| devices::count().to_string()),
             "dump" => Name::Dump,
             "flush" => Name::Plain(flush),
+            "library.path" => Name::Plain(library_path),
+            "mark" => Name::Plain(|| marks::set().to_string()),
+            "preloaded" => Name::Plain(|| u8::from(reach::is_in_front()).to_string()),
             "statistics" => Name::Plain(dump::text),
             "trim" => Name::Plain(trim),
             "version" => Name::Plain(|| env!("CARGO_PKG_VERSION").to_owned()),
             _ => match name.split_once('.')? {
                 ("option", key) => Name::Option(key),
                 ("device", rest) => Name::of_device(rest)?,
+                ("mark", rest) => Name::of_mark(rest)?,
                 _ => return None,
             },
         })
@@ -96,8 +139,24 @@ impl Name<'_> {
         if value == "limit" {
             return Some(Name::Limit(ordinal));
         }
-        let (_, of) = OF_DEVICE.iter().find(|(known, _)| *known == value)?;
-        Some(Name::Memory(ordinal, *of))
+        let peak = || named(&PEAKS, value).map(|of| Name::Peak(ordinal, of));
+        let now = || named(&NOW, value).map(|of| Name::Now(ordinal, of));
+        let since = || named(&SINCE_START, value).map(|of| Name::SinceStart(ordinal, of));
+        let beside = || named(&BESIDE, value).map(|of| Name::Beside(ordinal, of));
+        peak().or_else(now).or_else(since).or_else(beside)
+    }
+
+    /// `<number>.<value>`.
+    fn of_mark(name: &str) -> Option<Name<'_>> {
+        let (number, value) = name.split_once('.')?;
+        let answer: fn(u64) -> Option<String> = match value {
+            "blocks" => |mark| Some(marks::sums(mark)?.0.to_string()),
+            "bytes" => |mark| Some(marks::sums(mark)?.1.to_string()),
+            "report" => marks::report,
+            "end" => |mark| marks::end(mark).then(String::new),
+            _ => return None,
+        };
+        Some(Name::Mark(number.parse().ok()?, answer))
     }
 }
 
@@ -106,20 +165,66 @@ impl Name<'_> {
 /// # Errors
 /// [`Refused`].
 pub(crate) fn control(name: &str, value: Option<&str>) -> Result<String, Refused> {
-    Ok(match (Name::read(name).ok_or(Refused::Unknown)?, value) {
+    let name = Name::read(name).ok_or(Refused::Unknown)?;
+    Ok(match (name, value) {
         (Name::Option(key), value) => return option(key, value),
         (Name::Dump, pattern) => return dump(pattern).map(|()| String::new()),
+        (Name::Limit(device), Some(text)) => return set_limit_of(device, text),
+        (Name::Peak(device, of), Some(text)) => return set_peak(device, of, text),
         (_, Some(_)) => return Err(Refused::ReadOnly),
         (Name::Plain(answer), None) => answer(),
-        (Name::Limit(device), None) => {
-            devices::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
-        }
-        (Name::Memory(device, of), None) => {
+        (Name::Mark(mark, answer), None) => answer(mark).ok_or(Refused::Unknown)?,
+        (Name::Limit(device), None) => limit_of(device),
+        (Name::Peak(device, of), None) => device::peak(device, of).get().to_string(),
+        (Name::Now(device, of), None) => {
             let stats = device::all_on(device).map(|pool| pool.arena().stats());
             let now = stats.filter(|stats| stats.ended_us.is_none());
-            now.map(|stats| of(&stats).get()).sum::<u64>().to_string()
+            now.map(|stats| of(&stats)).sum::<u64>().to_string()
+        }
+        (Name::SinceStart(device, of), None) => {
+            let stats = device::all_on(device).map(|pool| pool.arena().stats());
+            stats.map(|stats| of(&stats)).sum::<u64>().to_string()
+        }
+        (Name::Beside(device, of), None) => {
+            let bytes = devices::find(device).map_or(Bytes::ZERO, of);
+            bytes.get().to_string()
         }
     })
+}
+
+/// The limit in force on a device.
+fn limit_of(device: c_int) -> String {
+    devices::limit_on(device).map_or("none".to_owned(), |limit| limit.get().to_string())
+}
+
+/// Sets the limit of a device, in the option `device_limits`.
+fn set_limit_of(device: c_int, text: &str) -> Result<String, Refused> {
+    let number = u32::try_from(device).map_err(|_| Refused::Unknown)?;
+    process::change_options(|loaded| loaded.change_limit_of(number, text))?;
+    tell_changed("device_limits");
+    device::obey_limit(DevicePool::trim);
+    Ok(limit_of(device))
+}
+
+/// Begins a peak anew, or raises it to what the caller has kept. Returns what it was
+/// before.
+fn set_peak(device: c_int, of: Peak, text: &str) -> Result<String, Refused> {
+    if text == "reset" {
+        return Ok(device::begin_peak(device, of).get().to_string());
+    }
+    let least = text.parse().map_err(|_| Refused::Unreadable)?;
+    let before = device::peak(device, of);
+    device::raise_peak(device, of, Bytes::new(least));
+    Ok(before.get().to_string())
+}
+
+/// Where the library was loaded from.
+fn library_path() -> String {
+    let object = objects::around(library_path as *const () as usize);
+    let path = object.map_or_else(Vec::new, |object| object.path.into_bytes());
+    let path = process::first_folder().join(OsStr::from_bytes(&path));
+    let real = path.canonicalize().unwrap_or(path);
+    real.to_string_lossy().into_owned()
 }
 
 fn option(key: &str, value: Option<&str>) -> Result<String, Refused> {

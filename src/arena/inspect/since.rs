@@ -35,17 +35,24 @@ impl Peak {
 
 impl<D: Driver> Arena<D> {
     /// The most there was of it since the arena was made, or since
-    /// [`begin_peak`](Arena::begin_peak).
+    /// [`begin_peak`](Arena::begin_peak); nothing when its context has ended.
     #[must_use]
     pub fn peak(&self, peak: Peak) -> Bytes {
+        let state = self.state.lock();
+        if state.retired {
+            return Bytes::ZERO;
+        }
         // What caches have room for counts as used, up to the peak and not beyond.
-        self.state.lock().counters.peak(peak.metric())
+        state.counters.peak(peak.metric())
     }
 
     /// Begins a peak anew with what there is now, and returns what it was. The
     /// statistics do not change by that.
     pub fn begin_peak(&self, peak: Peak) -> Bytes {
         let mut state = self.state.lock();
+        if state.retired {
+            return Bytes::ZERO;
+        }
         // Room of caches that was counted as used would count as there now.
         state.recall();
         state.counters.begin_peak(peak.metric())

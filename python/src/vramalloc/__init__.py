@@ -1,0 +1,35 @@
+"""vramalloc: a GPU memory allocator under unmodified CUDA programs.
+
+A process comes under it when it is started: ``vramalloc run python train.py``. There
+this package asks and steers it: `stats`, `limit`, `measure`, `trim`, `dump`, `region`,
+`pause`, `resume`, and `ctl` for all that has a name. Anywhere, `preload_env` and
+`configure_subprocess` start other processes under it, and `active` says whether this
+one is. Functions that need the library raise `NotLoaded` where it is missing.
+"""
+
+from __future__ import annotations
+
+from ._environment import active, configure_subprocess, library_path, preload_env
+from ._measure import Figures, measure
+from ._memory import ctl, dump, limit, pause, region, resume, stats, trim
+from ._native import Error, NotLoaded, Paused
+
+__all__ = [
+    "Error",
+    "Figures",
+    "NotLoaded",
+    "Paused",
+    "active",
+    "configure_subprocess",
+    "ctl",
+    "dump",
+    "library_path",
+    "limit",
+    "measure",
+    "pause",
+    "preload_env",
+    "region",
+    "resume",
+    "stats",
+    "trim",
+]

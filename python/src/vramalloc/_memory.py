@@ -1,0 +1,188 @@
+"""What a program sets and does: the limit, regions, pause and resume."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from types import TracebackType
+from typing import Any, Literal
+
+from . import _native
+from ._native import Error, Paused
+
+#: The device that is current in the calling thread.
+_CURRENT = -1
+
+_CONTENTS = {"keep": 0, "drop": 1}
+_DROP_BACKUPS = 1
+_INVALID_VALUE = -6
+
+
+def ctl(name: str, value: str | None = None) -> str:
+    """Answers a question by name, does something, or sets an option.
+
+    The names are those of ``vramalloc_ctl`` in the C API: ``ctl("device.0.live")``,
+    ``ctl("option.stats", "off")``.
+    """
+    return _native.library().ctl(name, value)
+
+
+def stats() -> dict[str, Any]:
+    """The statistics of this process as they are now, by the keys of the file."""
+    result: dict[str, Any] = json.loads(_native.library().statistics())
+    return result
+
+
+def dump(pattern: str | os.PathLike[str] | None = None) -> None:
+    """Writes the statistics to a file, or to where the option ``stats`` says.
+
+    The pattern is one of that option: ``%e`` is the program, ``%p`` the process.
+    """
+    _native.library().dump(None if pattern is None else os.fspath(pattern))
+
+
+def trim() -> int:
+    """Gives idle memory back to CUDA; returns how many bytes went."""
+    return int(ctl("trim"))
+
+
+class limit:
+    """Sets the most that this process may have of each device, or of one, at once.
+
+    A size is ``"16G"``, ``"512MiB"`` or a number of bytes, a share of the device
+    ``"50%"`` or ``0.5``; `None` is no limit. What is held beyond a lower limit stays;
+    idle memory beyond it goes back. As a block it puts back what was before:
+
+        with vramalloc.limit("2G"):
+            train_small()
+    """
+
+    def __init__(self, size: str | int | float | None, device: int | None = None) -> None:
+        text = _size(size)
+        self._device = device
+        self._limit, self._devices = ctl("option.limit"), ctl("option.device_limits")
+        name = "option.limit" if device is None else f"device.{_number(device)}.limit"
+        try:
+            ctl(name, text)
+        except Error as error:
+            if error.code != _INVALID_VALUE:
+                raise
+            raise ValueError(
+                f"{text!r} is no limit: a size such as '16G' or '512MiB', a number of bytes from "
+                "1 MiB on, a share such as '50%' or 0.5, or None"
+            ) from None
+
+    def __enter__(self) -> limit:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.restore()
+        except Error:
+            # What ended the block is the more important.
+            if error is None:
+                raise
+
+    def restore(self) -> None:
+        """Puts back what was in force before."""
+        if self._device is None:
+            # This means every device, so those that have their own come after it.
+            ctl("option.limit", self._limit)
+            if self._devices != "none":
+                ctl("option.device_limits", self._devices)
+        else:
+            before = dict(_entries(self._devices)).get(self._device, "none")
+            ctl(f"device.{self._device}.limit", before)
+
+
+def _entries(text: str) -> list[tuple[int, str]]:
+    """The option ``device_limits``: ``[0:16GiB,1:0.5]``."""
+    if text == "none":
+        return []
+    pairs = (entry.split(":", 1) for entry in text.strip("[]").split(","))
+    return [(int(number), share) for number, share in pairs]
+
+
+def _size(size: str | int | float | None) -> str:
+    if size is None:
+        return "none"
+    if isinstance(size, bool) or not isinstance(size, (str, int, float)):
+        raise TypeError(
+            f"a limit is a text such as '16G', a number of bytes, a share such as 0.5, or None; "
+            f"not {type(size).__name__}"
+        )
+    text = str(size).strip()
+    if not text:
+        raise ValueError("the limit is an empty text; None is no limit")
+    return text
+
+
+def _number(device: int) -> int:
+    if isinstance(device, bool) or not isinstance(device, int):
+        raise TypeError(f"a device is CUDA's number, not {type(device).__name__}")
+    if device < 0:
+        raise ValueError(f"a device is CUDA's number from 0 on, not {device}")
+    return device
+
+
+class region(contextlib.ContextDecorator):
+    """Device memory that this thread asks for in the block bears a tag.
+
+    By it the memory can be paused: ``pause("weights")``. What it holds is kept over a
+    pause, or with ``contents="drop"`` lost, which saves the copy. Tags are known until
+    the process ends: use few. The block begins and ends in the same thread.
+    """
+
+    def __init__(self, tag: str, contents: Literal["keep", "drop"] = "keep") -> None:
+        if contents not in _CONTENTS:
+            raise ValueError(f"contents are 'keep' or 'drop', not {contents!r}")
+        if not isinstance(tag, str) or not tag:
+            raise ValueError(f"a tag is a text that is not empty, not {tag!r}")
+        self.tag = tag
+        self.contents = contents
+
+    def __enter__(self) -> region:
+        _native.library().begin_region(self.tag, _CONTENTS[self.contents])
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            _native.library().end_region()
+        except Error:
+            # What ended the block is the more important.
+            if error is None:
+                raise
+
+
+def pause(tag: str | None = None, device: int | None = None) -> Paused:
+    """Gives memory of a device to the device, while its addresses stay.
+
+    Memory of regions with this tag; with ``""`` what was asked for in no region; with
+    `None` all. The device is the current one unless another is named. It needs the
+    option ``strategy=mapped``. No work may use the memory until `resume`.
+    """
+    place = _CURRENT if device is None else _number(device)
+    return _native.library().pause(place, tag)
+
+
+def resume(
+    tag: str | None = None, device: int | None = None, *, drop_backups: bool = False
+) -> Paused:
+    """Takes memory that was paused from the device again, for the same addresses.
+
+    The host memory that held its contents is kept for the next pause, unless
+    ``drop_backups`` says otherwise.
+    """
+    place = _CURRENT if device is None else _number(device)
+    return _native.library().resume(place, tag, _DROP_BACKUPS if drop_backups else 0)

@@ -26,9 +26,9 @@ pub const NOTES: &str = "VRAMALLOC_RUN";
 const LIMIT: &str = "limit";
 const DEVICE_LIMITS: &str = "device_limits";
 
-/// Our variables that are not options. The command reads the second and sets
-/// the third.
-const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY", NOTES];
+/// Our variables that are not options. The command reads the second and
+/// the third, and sets the last.
+const OTHERS: &[&str] = &[CONF, "VRAMALLOC_LIBRARY", "VRAMALLOC_PYTHON", NOTES];
 
 /// Where a text was given; a later source beats an earlier one.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord)]

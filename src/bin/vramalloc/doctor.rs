@@ -32,6 +32,7 @@ use self::transports::Transports;
 use self::trial::Served;
 use super::library;
 use super::output::show;
+use super::script;
 use super::units::count;
 
 /// The runtimes that are looked for if no program says which it wants.
@@ -81,10 +82,16 @@ pub(crate) fn doctor(arguments: &Arguments) -> u8 {
     let loader = Loader::new(env::var_os("LD_LIBRARY_PATH"));
     if let Some(library) = find_library(arguments, &mut findings) {
         needs(&library, &loader, &mut findings);
-        match arguments.program.first() {
+        // What is missing is said of the file itself.
+        let program = script::interpreted(&arguments.program);
+        let program = program.unwrap_or_else(|_| arguments.program.clone());
+        match program.first() {
             None => machine(&library, &loader, &mut findings),
             Some(name) => match Program::find(name) {
-                Ok(found) => patient(&found, arguments, &library, &loader, &mut findings),
+                Ok(found) => {
+                    let trial = (!arguments.no_trial).then_some(&*program);
+                    patient(&found, trial, &library, &loader, &mut findings);
+                }
                 Err(error) => findings.problem("program", error),
             },
         }
@@ -166,10 +173,10 @@ fn surroundings(library: &Loaded, program: &Loaded, loader: &Loader, findings: &
     settings::examine(findings);
 }
 
-/// The checks of a program.
+/// The checks of a program; `trial` is what is run for that, if anything is.
 fn patient(
     program: &Program,
-    arguments: &Arguments,
+    trial: Option<&[OsString]>,
     library: &Loaded,
     loader: &Loader,
     findings: &mut Findings,
@@ -212,14 +219,10 @@ fn patient(
     transports.examine(closure.files.iter().map(|file| &*file.path), findings);
 
     let starts = enters && closure.missing.is_empty();
-    let served = match starts && !arguments.no_trial {
-        true => {
-            show(&findings.take());
-            let library = &library.path;
-            trial::run(&arguments.program, library, &mut transports, findings)
-        }
-        false => None,
-    };
+    let served = trial.filter(|_| starts).and_then(|words| {
+        show(&findings.take());
+        trial::run(words, &library.path, &mut transports, findings)
+    });
     verdict(program, &ways, served, findings);
 }
 

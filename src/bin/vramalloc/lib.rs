@@ -11,7 +11,7 @@
 //! own without a circle; `ci/floors` reads this list.
 //!
 //! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
-//!    `library`, `child`, `notes`, `written`, `statistics`, `owners`, `symbols`,
+//!    `library`, `link`, `script`, `child`, `notes`, `written`, `statistics`, `owners`, `symbols`,
 //!    `stacks`, `families`, `pauses`, `pages`: the form of what is printed; the library's
 //!    file, the program that runs under it, and what its processes said and wrote,
 //!    with the names of functions and libraries; processes that run now.
@@ -38,6 +38,7 @@ mod html;
 mod input;
 mod library;
 mod lines;
+mod link;
 mod look;
 mod metrics;
 mod notes;
@@ -55,6 +56,7 @@ mod replay;
 mod report;
 mod run;
 mod screen;
+mod script;
 mod shells;
 mod snapshot;
 mod stacks;

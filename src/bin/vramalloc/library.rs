@@ -4,6 +4,8 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use super::link;
+
 /// The library's file name.
 const NAME: &str = "libvramalloc.so";
 
@@ -14,7 +16,7 @@ const VARIABLE: &str = "VRAMALLOC_LIBRARY";
 /// it (a build tree, an unpacked archive) or in an installation's `lib`.
 const PLACES: &[&str] = &[".", "../lib", "../lib64"];
 
-/// The absolute path of the library: `given`, or the one that the environment
+/// An absolute path of the library that can be preloaded: `given`, or the one that the environment
 /// names, or the first that is found near the command.
 ///
 /// # Errors
@@ -46,17 +48,7 @@ fn usable(path: &Path) -> Result<PathBuf, String> {
     if !path.is_file() {
         return Err("not a file".to_owned());
     }
-    // Both separate the entries of LD_PRELOAD.
-    let separators = [b' ', b':'];
-    if path
-        .as_os_str()
-        .as_encoded_bytes()
-        .iter()
-        .any(|b| separators.contains(b))
-    {
-        return Err("the path holds a space or a colon, which LD_PRELOAD cannot hold".to_owned());
-    }
-    Ok(path)
+    link::loadable(path)
 }
 
 /// The value of `LD_PRELOAD` with `library` in front.

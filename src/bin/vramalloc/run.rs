@@ -19,6 +19,7 @@ use super::notes::{Notes, Said};
 use super::output::{USAGE, complain, say};
 use super::report;
 use super::screen;
+use super::script;
 use super::written::Files;
 
 /// The exit statuses if the program cannot be started, as of a shell.
@@ -76,7 +77,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     library: Option<PathBuf>,
 
-    /// The program and its arguments
+    /// The program and its arguments; a file that ends in .py is run by Python
     #[arg(trailing_var_arg = true, required = true, value_hint = ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
 }
@@ -106,7 +107,14 @@ fn name(value: &impl ValueEnum) -> String {
 
 /// Runs the program. Returns its exit status.
 pub(super) fn run(arguments: &Arguments) -> u8 {
-    match prepare(arguments) {
+    let program = match script::interpreted(&arguments.program) {
+        Ok(program) => program,
+        Err(error) => {
+            say(error);
+            return NOT_FOUND;
+        }
+    };
+    match prepare(arguments, &program) {
         Ok((command, stats)) => execute(command, &stats, arguments.report),
         Err(error) => {
             say(error);
@@ -116,10 +124,10 @@ pub(super) fn run(arguments: &Arguments) -> u8 {
 }
 
 /// The command with its environment, and where the statistics will be written.
-fn prepare(arguments: &Arguments) -> Result<(Command, StatsTarget), String> {
+fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, StatsTarget), String> {
     let chosen = chosen(arguments)?;
     let library = library::find(arguments.library.as_deref())?;
-    let Some((program, rest)) = arguments.program.split_first() else {
+    let Some((program, rest)) = program.split_first() else {
         return Err("no program was named".to_owned());
     };
     let mut command = Command::new(program);

@@ -1,0 +1,97 @@
+//! A program that is a file of Python: `vramalloc run train.py`.
+//!
+//! Whoever types that means `python train.py`. A program that is found in `PATH`, or
+//! that is named with a folder and begins with `#!`, is started as it is: it says itself
+//! what runs it.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+/// The interpreter that a Python package started this command with.
+const VARIABLE: &str = "VRAMALLOC_PYTHON";
+
+/// The interpreters that are looked for in `PATH`; that of an active environment
+/// comes first there.
+const NAMES: &[&str] = &["python3", "python"];
+
+/// The program with its arguments as it is to be started: a file of Python has its
+/// interpreter in front.
+///
+/// # Errors
+/// One line that says what is missing.
+pub(super) fn interpreted(program: &[OsString]) -> Result<Vec<OsString>, String> {
+    let Some(name) = program.first().filter(|name| is_named_so(name)) else {
+        return Ok(program.to_vec());
+    };
+    let path = Path::new(name);
+    let is_plain = path.components().count() == 1 && !has_slash(name);
+    let runs_itself = match is_plain {
+        true => !path.is_file() && in_path(path).is_some(),
+        false => path.is_file() && is_executable(path) && begins_so(path),
+    };
+    if runs_itself {
+        return Ok(program.to_vec());
+    }
+    if !path.is_file() {
+        let also = if is_plain {
+            ", nor such a program in PATH"
+        } else {
+            ""
+        };
+        let name = path.display();
+        return Err(format!(
+            "cannot start {name}: there is no such file here{also}"
+        ));
+    }
+    let mut whole = vec![interpreter().ok_or_else(|| {
+        format!(
+            "cannot start {0}: neither python3 nor python is in PATH; name the interpreter: \
+             vramalloc run /path/to/python {0}",
+            path.display()
+        )
+    })?];
+    whole.extend_from_slice(program);
+    Ok(whole)
+}
+
+fn is_named_so(name: &OsStr) -> bool {
+    Path::new(name).extension() == Some(OsStr::new("py"))
+}
+
+fn has_slash(name: &OsStr) -> bool {
+    name.as_encoded_bytes().contains(&b'/')
+}
+
+fn interpreter() -> Option<OsString> {
+    let named = env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    let found = || {
+        NAMES
+            .iter()
+            .find(|name| in_path(Path::new(name)).is_some())
+            .map(OsString::from)
+    };
+    named.or_else(found)
+}
+
+/// The program of this name in `PATH`.
+fn in_path(name: &Path) -> Option<PathBuf> {
+    let folders = env::var_os("PATH")?;
+    let mut places = env::split_paths(&folders).map(|folder| folder.join(name));
+    places.find(|place| place.is_file() && is_executable(place))
+}
+
+fn is_executable(path: &Path) -> bool {
+    let found = path.metadata();
+    found.is_ok_and(|found| found.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether a file names its interpreter.
+fn begins_so(path: &Path) -> bool {
+    let mut first = [0; 2];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut first));
+    read.is_ok() && first == *b"#!"
+}

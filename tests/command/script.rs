@@ -1,0 +1,69 @@
+//! A program that is a file of Python.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::{Place, output};
+
+/// Whoever types a file of Python means the interpreter; a file that says itself what
+/// runs it is asked, where it is named as a program.
+#[test]
+fn a_file_of_python_is_run_by_the_interpreter() {
+    let place = Place::new("python-file");
+    let folder = place.path("bin");
+    fs::create_dir(&folder).unwrap();
+    let executable = |name: &str, text: &str| {
+        fs::write(place.path(name), text).unwrap();
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(place.path(name), all).unwrap();
+    };
+    // An interpreter that says what it was given.
+    executable("bin/python3", "#!/bin/sh\necho python3 $*\n");
+    executable("bin/other", "#!/bin/sh\necho other $*\n");
+    executable("bin/there.py", "#!/bin/sh\necho there $*\n");
+    executable("itself.py", "#!/bin/sh\necho itself $*\n");
+    executable("bare.py", "print(1)\n");
+    fs::write(place.path("train.py"), "print(1)\n").unwrap();
+    let path = format!("{}:/bin:/usr/bin", folder.display());
+    let run = |program: &str, python: Option<&str>| {
+        let library = place.library();
+        let words = [
+            "run",
+            "--library",
+            &library,
+            "--stats",
+            "off",
+            program,
+            "-x",
+        ];
+        let mut run = place.command(&words);
+        run.env("PATH", &path).env_remove("VRAMALLOC_PYTHON");
+        if let Some(python) = python {
+            run.env("VRAMALLOC_PYTHON", folder.join(python));
+        }
+        let (code, out, errors) = output(run);
+        (code.unwrap(), out.trim().to_owned(), errors)
+    };
+    let ran = |program, python| run(program, python).1;
+    assert_eq!(ran("train.py", None), "python3 train.py -x");
+    assert_eq!(ran("./train.py", None), "python3 ./train.py -x");
+    assert_eq!(ran("train.py", Some("other")), "other train.py -x");
+    assert_eq!(ran("itself.py", None), "python3 itself.py -x");
+    assert_eq!(ran("./itself.py", None), "itself -x");
+    assert_eq!(ran("./bare.py", None), "python3 ./bare.py -x");
+    assert_eq!(ran("there.py", None), "there -x");
+
+    let (code, _, errors) = run("none.py", None);
+    assert_eq!(code, 127);
+    let why = "cannot start none.py: there is no such file here, nor such a program in PATH";
+    assert!(errors.contains(why), "{errors}");
+    fs::remove_file(folder.join("python3")).unwrap();
+    let mut bare = place.command(&["run", "train.py"]);
+    bare.env("PATH", &folder).env_remove("VRAMALLOC_PYTHON");
+    let (code, _, errors) = output(bare);
+    assert_eq!(code, Some(127), "{errors}");
+    assert!(
+        errors.contains("neither python3 nor python is in PATH"),
+        "{errors}"
+    );
+}

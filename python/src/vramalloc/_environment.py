@@ -88,8 +88,9 @@ def preload_env(env: Mapping[str, str] | None = None, **options: Value) -> dict[
 
 def _variables(env: Mapping[str, str], options: Mapping[str, Value]) -> dict[str, str]:
     """The variables to set."""
-    result = {_variable(name): _shown(name, value) for name, value in options.items()
-              if value is not None}
+    result = {
+        _variable(name): _shown(name, value) for name, value in options.items() if value is not None
+    }
     result[PRELOAD] = _with_library(env.get(PRELOAD, ""))
     return result
 

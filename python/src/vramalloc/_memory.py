@@ -47,6 +47,20 @@ def trim() -> int:
     return int(ctl("trim"))
 
 
+def limit_in_force() -> tuple[str, str]:
+    """The options ``limit`` and ``device_limits``, for `put_limit_back`."""
+    return ctl("option.limit"), ctl("option.device_limits")
+
+
+def put_limit_back(before: tuple[str, str]) -> None:
+    """Puts both options back."""
+    for_all, by_device = before
+    # This means every device, so those that have their own come after it.
+    ctl("option.limit", for_all)
+    if by_device != "none":
+        ctl("option.device_limits", by_device)
+
+
 class limit:
     """Sets the most that this process may have of each device, or of one, at once.
 
@@ -61,7 +75,7 @@ class limit:
     def __init__(self, size: str | int | float | None, device: int | None = None) -> None:
         text = _size(size)
         self._device = device
-        self._limit, self._devices = ctl("option.limit"), ctl("option.device_limits")
+        self._before = limit_in_force()
         name = "option.limit" if device is None else f"device.{_number(device)}.limit"
         try:
             ctl(name, text)
@@ -92,12 +106,9 @@ class limit:
     def restore(self) -> None:
         """Puts back what was in force before."""
         if self._device is None:
-            # This means every device, so those that have their own come after it.
-            ctl("option.limit", self._limit)
-            if self._devices != "none":
-                ctl("option.device_limits", self._devices)
+            put_limit_back(self._before)
         else:
-            before = dict(_entries(self._devices)).get(self._device, "none")
+            before = dict(_entries(self._before[1])).get(self._device, "none")
             ctl(f"device.{self._device}.limit", before)
 
 

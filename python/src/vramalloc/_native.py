@@ -178,7 +178,8 @@ class Library:
             # What it tells of may grow meanwhile.
             room = 2 * length.value
         self.check(code, name if value is None else f"{name} = {value!r}")
-        return os.fsdecode(buffer.value)
+        answer: bytes = buffer.value
+        return os.fsdecode(answer)
 
     def statistics(self) -> str:
         """The statistics as they are now: a JSON."""
@@ -186,7 +187,8 @@ class Library:
         text = ctypes.c_void_p()
         self.check(self._statistics(ctypes.byref(text)), "statistics")
         try:
-            return ctypes.string_at(text.value or 0).decode("utf-8", "replace")
+            answer: bytes = ctypes.string_at(text.value or 0)
+            return answer.decode("utf-8", "replace")
         finally:
             self._free_text(text)
 

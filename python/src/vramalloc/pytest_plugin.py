@@ -46,6 +46,9 @@ _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 #: A place in machine code: libx.so+0x1234.
 _NATIVE = re.compile(r"(^|\+)0x[0-9a-f]+$")
 
+#: A place in pytest itself.
+_OF_PYTEST = re.compile(r"/(_?pytest|pluggy|xdist|execnet)/[^:]*:[0-9]+ |^<")
+
 #: What a device gives memory in.
 _PAGE = 2 << 20
 
@@ -328,8 +331,10 @@ class _Before:
 
 
 def _telling(places: list[str]) -> list[str]:
-    """The places of a call stack that a reader of Python knows; all, where there are none."""
-    return [place for place in places if not _NATIVE.search(place)] or places
+    """The places of a call stack that are Python's, without pytest's own; else all."""
+    here = os.path.join(os.getcwd(), "")
+    python = [place.removeprefix(here) for place in places if not _NATIVE.search(place)]
+    return [place for place in python if not _OF_PYTEST.search(place)] or python or places
 
 
 def _more(amount: int, than: int) -> str:

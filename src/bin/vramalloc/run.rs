@@ -131,7 +131,8 @@ fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, Stat
         return Err("no program was named".to_owned());
     };
     let mut command = Command::new(program);
-    command.args(rest);
+    // It was meant for this command.
+    command.args(rest).env_remove(script::VARIABLE);
 
     let mut environment: BTreeMap<OsString, OsString> = env::vars_os().collect();
     for (key, value) in chosen {

@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// The interpreter that a Python package started this command with.
-const VARIABLE: &str = "VRAMALLOC_PYTHON";
+pub(super) const VARIABLE: &str = "VRAMALLOC_PYTHON";
 
 /// The interpreters that are looked for in `PATH`; that of an active environment
 /// comes first there.

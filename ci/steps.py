@@ -72,6 +72,7 @@ STEPS = {
     "instructions": Step(("build",)),
     "symbols": Step(("build",)),
     "clients": Step(("build",)),
+    "python": Step(("build",)),
     "quickstart": Step(("build",)),
     "examples": Step(("build",)),
     "exports": Step(("build",)),

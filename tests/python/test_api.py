@@ -351,8 +351,6 @@ def test_a_forked_child_is_told_so(machine):
 
 def test_the_package_is_typed(machine, tmp_path):
     pytest.importorskip("mypy")
-    if sys.version_info[:2] != (3, 11):
-        pytest.skip("one version checks for all")
     program = machine.file(
         "user.py",
         """

@@ -138,6 +138,24 @@ show(last)
     ]
 
 
+def test_a_block_that_never_ends_is_forgotten(machine):
+    lines = machine.run(
+        SHOW
+        + """
+import gc
+sim.free(sim.get(90 * MIB))
+vramalloc.measure("a").__enter__()
+gc.collect()
+with vramalloc.measure("b") as m:
+    sim.free(sim.get(5 * MIB))
+show(m)
+print(int(vramalloc.ctl("device.0.live_peak")) >> 20)
+m.__exit__(None, None, None)
+"""
+    ).good()
+    assert lines == ["0 0 5 1 1 5", "90"]
+
+
 def test_measures_of_threads(machine):
     """A peak of one thread's block is never below what that thread itself held."""
     lines = machine.run(

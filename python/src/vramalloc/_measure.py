@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -60,7 +61,8 @@ class _Register:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.open: list[measure] = []
+        # One that nobody has any more will not be ended.
+        self.open: weakref.WeakSet[measure] = weakref.WeakSet()
         #: By device, the most that the library's register said since the first began.
         self.said: dict[int, int] = {}
 
@@ -69,7 +71,7 @@ class _Register:
             self._pass_on(anew=True)
             before = _ask()
             new._begin(before)
-            self.open.append(new)
+            self.open.add(new)
 
     def end(self, old: measure) -> None:
         with self.lock:
@@ -77,7 +79,7 @@ class _Register:
                 self._pass_on(anew=len(self.open) > 1)
                 old._end(_ask())
             finally:
-                self.open.remove(old)
+                self.open.discard(old)
                 if not self.open:
                     said, self.said = self.said, {}
                     _raise(said)

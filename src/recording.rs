@@ -28,7 +28,7 @@ use crate::sync::{Lock, Mutex, MutexGuard};
 pub(crate) use clock::EventClock;
 use form::Out;
 use known::Known;
-pub use mark::{ArenaOrder, Mark, Place, RecordFrame, Seen};
+pub use mark::{ArenaOrder, FenceSeen, Mark, Place, RecordFrame};
 pub use read::{Entry, Found, RecordReader, Totals, Unreadable, is_recording};
 use tend::Tender;
 pub use tend::{Recorded, Standing};

@@ -22,7 +22,7 @@ use crate::heap::block::Blocks;
 use crate::heap::fit::Search;
 use crate::limbo::{Limbo, Oldest};
 use crate::patience::Patience;
-use crate::recording::{ArenaOrder, Mark, Seen};
+use crate::recording::{ArenaOrder, FenceSeen, Mark};
 
 /// Why a call of the program waits for the device.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -327,7 +327,7 @@ impl<D: Driver> Arena<D> {
                 return false;
             };
             if reached {
-                self.tell(&Mark::Seen(Seen::ByWaiting));
+                self.tell(&Mark::Seen(FenceSeen::ByWaiting));
                 self.end_epochs(number, Then::PutBack, false);
             }
             return reached;

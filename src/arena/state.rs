@@ -19,7 +19,7 @@ use crate::heap::fit::Search;
 use crate::heap::ranges::Remains;
 use crate::heap::{Heap, Joined, LeftChunk, Span};
 use crate::limbo::Limbo;
-use crate::recording::{Mark, Seen};
+use crate::recording::{FenceSeen, Mark};
 use crate::stats::{ArenaStats, Snapshot};
 use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
@@ -201,7 +201,7 @@ impl<F: Clone> ArenaState<F> {
     ) -> Vec<Span> {
         let puts_off = matches!(then, Then::PutOff);
         if puts_off {
-            self.counters.history.mark(|| Mark::Seen(Seen::InFree));
+            self.counters.history.mark(|| Mark::Seen(FenceSeen::InFree));
         }
         self.counters.history.mark(|| Mark::Reached(number));
         if !puts_off {

@@ -55,6 +55,8 @@ pub(super) struct Encoder {
     thread: u32,
     pub(super) allocations: u32,
     pub(super) frees: u32,
+    /// Of those the ones that are not completed: that may be told at once.
+    pub(super) waiting: u64,
     /// The free that is expected to be completed next.
     next: u32,
     block: u32,
@@ -72,6 +74,7 @@ impl Encoder {
             thread: NONE,
             allocations: 0,
             frees: 0,
+            waiting: 0,
             next: 0,
             block: 0,
             sizes: vec![Size::default(); SLOTS],
@@ -135,9 +138,11 @@ impl Encoder {
                 }
                 self.remember(address, true, self.frees);
                 self.frees = self.frees.wrapping_add(1);
+                self.waiting += 1;
                 return;
             }
             Action::FreeCompleted(address) => {
+                self.waiting = self.waiting.saturating_sub(1);
                 return self.completed(out, (tag, passed), (address.get(), size));
             }
             Action::SegmentAlloc(address) => {

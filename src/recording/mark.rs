@@ -215,7 +215,7 @@ pub enum Mark {
     Quiet(bool),
     /// How the fence was reached that the next mark of the arena says is: where this
     /// is missing, a call that needed memory asked for it.
-    Seen(Seen),
+    Seen(FenceSeen),
     /// So much was asked for by the request that the next mark of the arena says failed:
     /// that counts whole blocks.
     Wanted(Bytes),
@@ -224,25 +224,25 @@ pub enum Mark {
 /// How it is seen that a fence is reached.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Seen {
+pub enum FenceSeen {
     /// A free asked.
     InFree = 1,
     /// It was waited for.
     ByWaiting = 2,
 }
 
-impl Seen {
+impl FenceSeen {
     /// The word in what is read of a recording.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Seen::InFree => "in_free",
-            Seen::ByWaiting => "by_waiting",
+            FenceSeen::InFree => "in_free",
+            FenceSeen::ByWaiting => "by_waiting",
         }
     }
 
-    fn of(number: u64) -> Option<Seen> {
-        let all = [Seen::InFree, Seen::ByWaiting];
+    fn of(number: u64) -> Option<FenceSeen> {
+        let all = [FenceSeen::InFree, FenceSeen::ByWaiting];
         all.into_iter().find(|seen| *seen as u64 == number)
     }
 }
@@ -405,7 +405,7 @@ impl Mark {
                 unmaps_runs: read.number()? != 0,
             },
             21 => Mark::Quiet(read.number()? != 0),
-            22 => Mark::Seen(Seen::of(read.number()?)?),
+            22 => Mark::Seen(FenceSeen::of(read.number()?)?),
             23 => Mark::Wanted(Bytes::new(read.number()?)),
             _ => return None,
         })

@@ -151,14 +151,17 @@ impl Recording {
     }
 
     fn make_room(&self, tender: &MutexGuard<'_, Tender>) {
-        let (room, ahead, is_last) = {
+        let (room, ahead, waiting, is_last) = {
             let writer = self.writer.lock();
-            (writer.room, writer.ahead(), writer.is_last_room)
+            let (ahead, waiting) = (writer.ahead(), writer.waiting());
+            (writer.room, ahead, waiting, writer.is_last_room)
         };
-        if ahead >= LOW || room >= tender.most || is_last {
+        let low = LOW.saturating_add(waiting);
+        if ahead >= low || room >= tender.most || is_last {
             return;
         }
-        let to = (room + STEP).min(tender.most);
+        let lacks = (low - ahead).next_multiple_of(BLOCK);
+        let to = room.saturating_add(lacks.max(STEP)).min(tender.most);
         let made = self.medium.extend(room, to);
         let mut writer = self.writer.lock();
         if made {

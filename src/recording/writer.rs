@@ -15,6 +15,9 @@ use crate::stats::Event;
 /// The most bytes of an event of a block.
 const EVENT: usize = 64;
 
+/// The most bytes of one that says that a free is completed, of many in a row.
+const COMPLETED: u64 = 16;
+
 /// The most bytes of what a mark says; a longer one is left out.
 const SAID: usize = ROOM / 2;
 
@@ -264,6 +267,12 @@ impl Writer {
             return u64::MAX;
         }
         self.room.saturating_sub(self.at + BLOCK)
+    }
+
+    /// Bytes that it takes at the most to tell that all that waits for the device is
+    /// completed: an arena may say so at once, while it is locked.
+    pub(super) fn waiting(&self) -> u64 {
+        self.encoder.waiting.saturating_mul(COMPLETED)
     }
 }
 

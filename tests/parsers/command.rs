@@ -59,6 +59,9 @@ pub fn recording(data: &[u8]) {
 }
 
 fn recorded(file: &[u8]) {
+    if let Err(error) = parsers::tape(file) {
+        super::is_plain(&error);
+    }
     let texts = match parsers::recording(file) {
         Ok(texts) => texts,
         Err(error) => return super::is_plain(&error),

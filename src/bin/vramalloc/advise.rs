@@ -19,7 +19,7 @@ use super::progress::Progress;
 use super::replay::tape::Tape;
 use super::replay::trial::{Lag, Room, Setup, peak_live, smallest};
 use super::replay::{
-    DIFFERS, PASSES, differs, difference_json, outcome_json, proven, read, size, summary,
+    DIFFERS, PASSES, difference_json, differs, outcome_json, proven, read, size, summary,
 };
 use super::units::{bytes, count, duration, percent, share};
 use fits::{Verdict, fits};
@@ -173,7 +173,9 @@ fn worth(found: &Search) -> Vec<&Tried> {
     for tried in &found.found {
         let saved = recorded.saturating_sub(tried.outcome.reserved);
         let is_worth = saved >= WORTH && saved.saturating_mul(1000) >= recorded * WORTH_PART;
-        let is_new = worth.iter().all(|other| other.outcome.reserved != tried.outcome.reserved);
+        let is_new = worth
+            .iter()
+            .all(|other| other.outcome.reserved != tried.outcome.reserved);
         if is_worth && is_new {
             worth.push(tried);
         }
@@ -183,12 +185,18 @@ fn worth(found: &Search) -> Vec<&Tried> {
 
 /// The options of a trial, as they are set.
 fn setting(tried: &Tried) -> String {
-    let pairs = tried.choice.iter().map(|(key, value)| format!("{key}:{value}"));
+    let pairs = tried
+        .choice
+        .iter()
+        .map(|(key, value)| format!("{key}:{value}"));
     pairs.collect::<Vec<_>>().join(",")
 }
 
 fn told_of(tape: &Tape, found: &Search, tried: &Tried, smallest: Option<Bytes>) -> String {
-    let saved = found.recorded.reserved.saturating_sub(tried.outcome.reserved);
+    let saved = found
+        .recorded
+        .reserved
+        .saturating_sub(tried.outcome.reserved);
     let mut text = format!(
         "{}. Reserves {}, {} less ({}); {} for memory in the place of {}, {} in the place of {}",
         setting(tried),

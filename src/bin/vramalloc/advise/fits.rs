@@ -110,7 +110,9 @@ fn rounds(tape: &Tape) -> Vec<u64> {
     let is_near = |level: &u64| *level >= peak / 100 * NEAR;
     let begun = levels.iter().position(is_near).unwrap_or(0);
     let ended = levels.iter().rposition(is_near).unwrap_or(0);
-    let lowest = levels.get(begun..=ended).and_then(|levels| levels.iter().min());
+    let lowest = levels
+        .get(begun..=ended)
+        .and_then(|levels| levels.iter().min());
     let lowest = lowest.copied().unwrap_or(0);
     let at = |part: u64| lowest + (peak - lowest) / 100 * part;
     let (valley, hill) = (at(VALLEY), at(HILL));

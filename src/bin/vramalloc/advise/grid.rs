@@ -103,7 +103,11 @@ pub(crate) fn search(tape: &Tape) -> Result<Search, String> {
         let base = bench.tries(tape, &[("strategy", strategy)]);
         let mut singles: Vec<(u64, &str, &str)> = Vec::new();
         for axis in *axes {
-            for value in axis.values.iter().filter(|value| differs(tape, axis.key, value)) {
+            for value in axis
+                .values
+                .iter()
+                .filter(|value| differs(tape, axis.key, value))
+            {
                 if bench.trials >= most {
                     break;
                 }
@@ -217,7 +221,13 @@ impl<'a> Bench<'a> {
 
     fn ended(mut self, recorded: Outcome) -> Search {
         self.found.sort_by(|a, b| {
-            let key = |tried: &Tried| (tried.outcome.reserved, tried.choice.len(), tried.outcome.price);
+            let key = |tried: &Tried| {
+                (
+                    tried.outcome.reserved,
+                    tried.choice.len(),
+                    tried.outcome.price,
+                )
+            };
             key(a).cmp(&key(b))
         });
         Search {

@@ -11,7 +11,9 @@ use std::io::{Read, Seek};
 
 use serde::Deserialize;
 use vramalloc_core::config::{Host, Loaded, load};
-use vramalloc_core::recording::{ArenaOrder, Entry, Found, Mark, RecordReader, Seen, Standing};
+use vramalloc_core::recording::{
+    ArenaOrder, Entry, FenceSeen, Found, Mark, RecordReader, Standing,
+};
 use vramalloc_core::stats::{Action, Event};
 
 use super::super::recording::DEVICE;
@@ -68,7 +70,7 @@ pub(crate) enum What {
     /// Whether the device had nothing to do, where that was asked.
     Quiet(bool),
     /// How the fence is reached that the arena's next item says is.
-    Seen(Seen),
+    Seen(FenceSeen),
     /// An epoch got its fence.
     Fence(u64),
     /// The fence of an epoch was seen to be reached.

@@ -8,6 +8,9 @@
 //! is used once, and only by the arena that it was given to. Cost: that of the
 //! allocator.
 
+mod answers;
+mod driver;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +19,14 @@ use std::time::Duration;
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Watch;
 use vramalloc_core::config::{Config, OomReport, Settings, StrategyKind, ThreadCacheSize};
-use vramalloc_core::driver::mapping::{Mapping, MappingTraits, Unit};
-use vramalloc_core::driver::{Driver, MemInfo, PAGE, Whose};
-use vramalloc_core::error::Code;
+use vramalloc_core::driver::Driver;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
-use vramalloc_core::recording::{ArenaOrder, Seen};
+use vramalloc_core::recording::ArenaOrder;
 use vramalloc_core::{AllocError, Arena};
 
+use self::answers::Answers;
+use self::driver::{Cursor, Witness};
 use super::tape::{Item, Tape, TapeArena, What};
 
 /// Where the replay left the recording.
@@ -35,440 +38,6 @@ pub(crate) struct Difference {
     pub(crate) time_us: u64,
     /// What was recorded, and what came instead.
     pub(crate) what: String,
-}
-
-/// Answers of one kind, each with its place on the tape, and how many were used.
-#[derive(Default)]
-struct Lane {
-    answers: Vec<(usize, What)>,
-    used: usize,
-}
-
-impl Lane {
-    fn push(&mut self, at: usize, what: What) {
-        self.answers.push((at, what));
-    }
-
-    fn next(&self) -> Option<(usize, What)> {
-        self.answers.get(self.used).copied()
-    }
-
-    fn take(&mut self) -> Option<(usize, What)> {
-        let next = self.next()?;
-        self.used += 1;
-        Some(next)
-    }
-}
-
-/// The answers that an arena's driver gave.
-#[derive(Default)]
-struct Answers {
-    taken: Lane,
-    given_back: Lane,
-    created: Lane,
-    mapped: Lane,
-    unmapped: Lane,
-    memory: Lane,
-    mapping: Lane,
-    reserved: Lane,
-    quiet: Lane,
-    fences: Lane,
-    /// The epochs whose fences were seen to be reached, where and how.
-    reached: Vec<(u64, usize, Option<Seen>)>,
-    /// How the next is.
-    seen: Option<Seen>,
-    /// How much of the answer in front is used: what is mapped and unmapped in one call
-    /// may have been told in parts, and the other way round.
-    of_mapped: u64,
-    of_unmapped: u64,
-    /// Units that are created before the refusal in front.
-    units_left: Option<u64>,
-    units: u64,
-    difference: Option<String>,
-}
-
-impl Answers {
-    fn differs(&mut self, what: impl FnOnce() -> String) {
-        if self.difference.is_none() {
-            self.difference = Some(what());
-        }
-    }
-
-    /// Uses up what the recording says of memory that was mapped, or unmapped.
-    fn consume(&mut self, at: u64, size: u64, maps: bool) {
-        let word = if maps { "mapped" } else { "unmapped" };
-        let (mut at, mut left) = (at, size);
-        while left > 0 {
-            let (lane, of) = if maps {
-                (&mut self.mapped, &mut self.of_mapped)
-            } else {
-                (&mut self.unmapped, &mut self.of_unmapped)
-            };
-            let part = match lane.next() {
-                Some((_, What::Mapped { address, size } | What::Unmapped { address, size }))
-                    if address + *of == at =>
-                {
-                    (size - *of).min(left)
-                }
-                other => {
-                    let told = other.map(|(_, what)| what);
-                    return self.differs(|| {
-                        format!(
-                            "{left} bytes at {at:#x} are {word}; recorded is {}",
-                            said(told)
-                        )
-                    });
-                }
-            };
-            *of += part;
-            if let Some((_, What::Mapped { size, .. } | What::Unmapped { size, .. })) = lane.next()
-                && *of == size
-            {
-                lane.used += 1;
-                *of = 0;
-            }
-            at += part;
-            left -= part;
-        }
-    }
-
-    /// Whether the epoch's fence is seen to be reached now, in a call that ends before
-    /// this place: not before all that the call did until then is done again.
-    fn is_reached(&self, epoch: u64, ends: usize, how: Asking) -> bool {
-        let first = self.reached.partition_point(|&(number, ..)| number < epoch);
-        let Some(&(_, seen, told)) = self.reached.get(first) else {
-            return false;
-        };
-        let is_so = match (how, told) {
-            (Asking::Waits, told) => told == Some(Seen::ByWaiting),
-            (Asking::Frees, told) => told == Some(Seen::InFree),
-            (Asking::Needs, told) => told.is_none(),
-        };
-        if !is_so {
-            return false;
-        }
-        let lanes = [
-            &self.taken,
-            &self.given_back,
-            &self.created,
-            &self.mapped,
-            &self.unmapped,
-            &self.memory,
-            &self.quiet,
-            &self.fences,
-        ];
-        let comes_before = |lane: &&Lane| lane.next().is_some_and(|(at, _)| at < seen);
-        seen < ends && !lanes.iter().any(comes_before)
-    }
-}
-
-/// A code as it was recorded.
-fn refusal(code: u32) -> Code {
-    Code::check(code).err().unwrap_or(Code::OUT_OF_MEMORY)
-}
-
-/// Whether a driver allocation that counts as so much was one of this size: it takes
-/// whole pages from the device.
-fn is_taken_for(counted: u64, size: Bytes) -> bool {
-    (size.get()..size.get().saturating_add(PAGE.get())).contains(&counted)
-}
-
-fn said(what: Option<What>) -> String {
-    what.map_or_else(|| "nothing more".to_owned(), |what| format!("{what:?}"))
-}
-
-/// What the drivers of a replay share.
-struct Shared {
-    /// Where on the tape the call that is being made begins, and where the next of its
-    /// thread does.
-    begins: AtomicUsize,
-    ends: AtomicUsize,
-    /// Captures that are open.
-    captures: AtomicUsize,
-    /// The call is a free, whose options leave it at that.
-    is_free: AtomicBool,
-}
-
-/// Who asks whether a fence is reached.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum Asking {
-    Needs,
-    Frees,
-    Waits,
-}
-
-/// A mark in the work of a context, as recorded.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Told {
-    /// That of an epoch.
-    Epoch(u64),
-    /// Another, by which it was asked whether the device is quiet.
-    Other { is_quiet: bool },
-}
-
-/// A driver that answers as recorded.
-struct Witness {
-    answers: Arc<Mutex<Answers>>,
-    shared: Arc<Shared>,
-    quota: Arc<Quota>,
-}
-
-impl Witness {
-    fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What the program had past the arenas counts towards the limit, too.
-    fn reserve_as_told(&self, told: Bytes) {
-        let reserved = self.quota.reserved();
-        if told > reserved {
-            self.quota.take_anyway(told.saturating_sub(reserved));
-        } else {
-            self.quota.put_back(reserved.saturating_sub(told));
-        }
-    }
-
-    // All on one thread: the orderings are of no account.
-    fn window(&self) -> (usize, usize) {
-        let begins = self.shared.begins.load(Ordering::Relaxed);
-        (begins, self.shared.ends.load(Ordering::Relaxed))
-    }
-}
-
-impl Mapping for Witness {
-    fn mapping_traits(&self) -> Result<Option<MappingTraits>, Code> {
-        match self.answers().mapping.take() {
-            Some((
-                _,
-                What::Mapping {
-                    granule,
-                    unmaps_runs,
-                },
-            )) => Ok((granule > 0).then_some(MappingTraits {
-                granule: Bytes::new(granule),
-                unmaps_runs,
-            })),
-            _ => Ok(None),
-        }
-    }
-
-    fn reserve(&self, size: Bytes) -> Result<Address, Code> {
-        let mut answers = self.answers();
-        match answers.reserved.next() {
-            Some((
-                _,
-                What::Reserved {
-                    address,
-                    size: told,
-                },
-            )) if told == size.get() => {
-                answers.reserved.used += 1;
-                Ok(Address::new(address))
-            }
-            _ => Err(Code::OUT_OF_MEMORY),
-        }
-    }
-
-    fn unreserve(&self, _at: Address, _size: Bytes) -> Result<(), Code> {
-        Ok(())
-    }
-
-    fn create(&self, size: Bytes) -> Result<Unit, Code> {
-        let (_, ends) = self.window();
-        let answers = &mut *self.answers();
-        if answers.units_left.is_none()
-            && let Some((at, What::Created(units))) = answers.created.next()
-            && at < ends
-        {
-            answers.created.used += 1;
-            answers.units_left = Some(units);
-        }
-        match answers.units_left {
-            Some(0) => {
-                answers.units_left = None;
-                match answers.created.take() {
-                    Some((_, What::Refused { size: told, code })) if told == size.get() => {
-                        Err(refusal(code))
-                    }
-                    _ => Err(Code::OUT_OF_MEMORY),
-                }
-            }
-            left => {
-                answers.units_left = left.map(|left| left - 1);
-                answers.units += 1;
-                Ok(Unit(answers.units))
-            }
-        }
-    }
-
-    fn release(&self, _unit: Unit) -> Result<(), Code> {
-        Ok(())
-    }
-
-    fn map(&self, at: Address, size: Bytes, _unit: Unit) -> Result<(), Code> {
-        self.answers().consume(at.get(), size.get(), true);
-        Ok(())
-    }
-
-    fn admit(&self, _at: Address, _size: Bytes) -> Result<(), Code> {
-        Ok(())
-    }
-
-    fn unmap(&self, at: Address, size: Bytes) -> Result<(), Code> {
-        self.answers().consume(at.get(), size.get(), false);
-        Ok(())
-    }
-}
-
-impl Driver for Witness {
-    type Fence = Told;
-
-    fn alloc(&self, size: Bytes) -> Result<Address, Code> {
-        let answers = &mut *self.answers();
-        let next = answers.taken.take().map(|(_, what)| what);
-        match next {
-            Some(What::Taken {
-                address,
-                size: told,
-            }) if is_taken_for(told, size) => Ok(Address::new(address)),
-            Some(What::Refused { size: told, code }) if is_taken_for(told, size) => {
-                Err(refusal(code))
-            }
-            other => {
-                let wanted = size.get();
-                answers.differs(|| {
-                    format!(
-                        "the driver is asked for {wanted} bytes; recorded is {}",
-                        said(other)
-                    )
-                });
-                Err(Code::OUT_OF_MEMORY)
-            }
-        }
-    }
-
-    fn free(&self, address: Address) -> Result<(), Code> {
-        let answers = &mut *self.answers();
-        let at = address.get();
-        match answers.given_back.take().map(|(_, what)| what) {
-            Some(What::GivenBack { address: told, .. }) if told == at => {}
-            other => answers.differs(|| {
-                format!(
-                    "memory at {at:#x} goes back to the driver; recorded is {}",
-                    said(other)
-                )
-            }),
-        }
-        Ok(())
-    }
-
-    fn mem_info(&self) -> Result<MemInfo, Code> {
-        let (begins, _) = self.window();
-        let answers = &mut *self.answers();
-        // What was asked for by calls that are not made again is passed over.
-        while answers.memory.next().is_some_and(|(at, _)| at < begins) {
-            answers.memory.used += 1;
-        }
-        match answers.memory.take() {
-            Some((
-                _,
-                What::Memory {
-                    free,
-                    total,
-                    reserved,
-                },
-            )) => {
-                self.reserve_as_told(Bytes::new(reserved));
-                Ok(MemInfo {
-                    free: Bytes::new(free),
-                    total: Bytes::new(total),
-                })
-            }
-            _ => {
-                answers.differs(|| {
-                    "the driver is asked what the device has; no such question is recorded"
-                        .to_owned()
-                });
-                Err(Code::UNKNOWN)
-            }
-        }
-    }
-
-    fn is_alone(&self) -> bool {
-        let (_, ends) = self.window();
-        let quiet = self.answers().quiet.next();
-        quiet.is_some_and(|(at, _)| at < ends)
-    }
-
-    fn may_fence(&self) -> bool {
-        self.shared.captures.load(Ordering::Relaxed) == 0
-    }
-
-    fn fence(&self) -> Result<Told, Code> {
-        let (_, ends) = self.window();
-        let answers = &mut *self.answers();
-        let fence = answers.fences.next().filter(|&(at, _)| at < ends);
-        let quiet = answers.quiet.next().filter(|&(at, _)| at < ends);
-        // What comes first is what this fence is.
-        match (fence, quiet) {
-            (Some((at, What::Fence(number) | What::Reached(number))), quiet)
-                if quiet.is_none_or(|(other, _)| at < other) =>
-            {
-                answers.fences.used += 1;
-                Ok(Told::Epoch(number))
-            }
-            (_, Some((_, What::Quiet(is_quiet)))) => {
-                answers.quiet.used += 1;
-                Ok(Told::Other { is_quiet })
-            }
-            _ => Ok(Told::Other { is_quiet: false }),
-        }
-    }
-
-    fn fence_unless_done(&self) -> Result<Option<Told>, Code> {
-        let is_done = {
-            let answers = self.answers();
-            matches!(answers.fences.next(), Some((_, What::Reached(_))))
-        };
-        let fence = self.fence()?;
-        Ok((!is_done || !matches!(fence, Told::Epoch(_))).then_some(fence))
-    }
-
-    fn reached(&self, fence: &Told) -> Result<bool, Code> {
-        let (_, ends) = self.window();
-        match fence {
-            Told::Epoch(number) => {
-                let is_free = self.shared.is_free.load(Ordering::Relaxed);
-                let how = if is_free {
-                    Asking::Frees
-                } else {
-                    Asking::Needs
-                };
-                Ok(self.answers().is_reached(*number, ends, how))
-            }
-            Told::Other { is_quiet } => Ok(*is_quiet),
-        }
-    }
-
-    fn wait(&self, _fence: &Told, _whose: Whose) -> Result<bool, Code> {
-        Ok(true)
-    }
-
-    fn wait_within(&self, fence: &Told, _most: Duration) -> Result<bool, Code> {
-        let (_, ends) = self.window();
-        match fence {
-            Told::Epoch(number) => Ok(self.answers().is_reached(*number, ends, Asking::Waits)),
-            Told::Other { is_quiet } => Ok(*is_quiet),
-        }
-    }
-
-    fn synchronize(&self) -> Result<(), Code> {
-        Ok(())
-    }
-
-    fn wait_by_free(&self, _whose: Whose) -> Result<bool, Code> {
-        Ok(true)
-    }
 }
 
 /// Makes the calls of a tape again; says where that leads elsewhere.
@@ -483,7 +52,7 @@ pub(crate) fn check(tape: &Tape) -> Result<(), Difference> {
     }
     let loaded = tape.loaded(&[]).map_err(start)?;
     if let Some(lane) = tape.arenas.iter().position(|arena| arena.is_lane) {
-        let at = tape.items.iter().position(|item| item.arena == lane as u32);
+        let at = tape.items.iter().position(|item| item.arena as usize == lane);
         return Err(difference(tape, at.unwrap_or(0), lane_is_left_out()));
     }
     Replay::new(tape, &loaded.settings).run()
@@ -512,7 +81,7 @@ struct Replay<'a> {
     tape: &'a Tape,
     players: Vec<Player>,
     quotas: BTreeMap<u32, Arc<Quota>>,
-    shared: Arc<Shared>,
+    shared: Arc<Cursor>,
     /// For each item of the program the next one of its thread in its arena.
     ends: Vec<u32>,
     /// Whether an option has something to do after each free.
@@ -521,7 +90,7 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(tape: &'a Tape, settings: &Settings) -> Replay<'a> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Cursor {
             begins: AtomicUsize::new(0),
             ends: AtomicUsize::new(0),
             captures: AtomicUsize::new(0),
@@ -706,14 +275,12 @@ impl<'a> Replay<'a> {
                 }
             },
             What::Free { address, .. } => {
-                if arena.free(Address::new(address)).is_err() {
-                    wrong = Some(format!("the block at {address:#x} cannot be freed"));
-                }
+                let refused = arena.free(Address::new(address)).is_err();
+                wrong = refused.then(|| format!("the block at {address:#x} cannot be freed"));
             }
             What::Oom { size } => {
-                if arena.allocate(Bytes::new(size)).is_ok() {
-                    wrong = Some(format!("{size} bytes are there; they were not"));
-                }
+                let served = arena.allocate(Bytes::new(size)).is_ok();
+                wrong = served.then(|| format!("{size} bytes are there; they were not"));
             }
             What::Trim => _ = arena.trim(),
             What::Order(order) => obey(arena, order),

@@ -53,11 +53,11 @@ const STRATEGIES: &[(&str, &[Axis])] = &[
     ),
 ];
 
-/// Trials in all, at the most: one in so many of the whole grid.
-const PART: usize = 7;
+/// Trials in all, at the most: so many hundredths of the whole grid.
+const PART: usize = 15;
 
 /// The best so many of a strategy's options are tried in pairs.
-const PAIRED: usize = 3;
+const PAIRED: usize = 4;
 
 /// Time that the driver's calls may take: what they took, or this part of the run.
 const TIME_PART: u64 = 50;
@@ -97,7 +97,7 @@ struct Bench<'a> {
 pub(crate) fn search(tape: &Tape) -> Result<Search, String> {
     let recorded = outcome(tape, &tape.loaded(&[])?.settings);
     let mut bench = Bench::new(tape, &recorded);
-    let most = whole().len() / PART;
+    let most = whole().len() * PART / 100;
     let mut pairs = Vec::new();
     for (strategy, axes) in STRATEGIES {
         let base = bench.tries(tape, &[("strategy", strategy)]);
@@ -116,7 +116,6 @@ pub(crate) fn search(tape: &Tape) -> Result<Search, String> {
             }
         }
         singles.sort_unstable();
-        singles.retain(|(reserved, ..)| *reserved < u64::MAX);
         singles.truncate(PAIRED);
         for (at, one) in singles.iter().enumerate() {
             for other in singles.iter().skip(at + 1).filter(|other| other.1 != one.1) {
@@ -202,8 +201,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Makes a trial; what is reserved, where the program runs and its calls do not take
-    /// too long.
+    /// Makes a trial; what is reserved, where the program runs. It is found where its
+    /// calls do not take too long: with another option they may not.
     fn tries(&mut self, tape: &Tape, choice: &[(&str, &str)]) -> Option<u64> {
         let choice: Choice = (choice.iter())
             .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -212,10 +211,14 @@ impl<'a> Bench<'a> {
         let options = tape.loaded(&choice).ok()?.settings;
         self.trials += 1;
         let outcome = outcome(self.tape, &options);
-        if outcome.failed_at.is_some() || outcome.price > self.most {
+        if outcome.failed_at.is_some() {
             return None;
         }
-        self.found.push(Tried { choice, outcome });
+        if outcome.price <= self.most {
+            let is_new = |(key, value): &(String, String)| differs(tape, key, value);
+            let choice = choice.into_iter().filter(is_new).collect();
+            self.found.push(Tried { choice, outcome });
+        }
         Some(outcome.reserved)
     }
 

@@ -100,7 +100,7 @@ pub(crate) fn search(tape: &Tape) -> Result<Search, String> {
     let most = whole().len() * PART / 100;
     let mut pairs = Vec::new();
     for (strategy, axes) in STRATEGIES {
-        let base = bench.tries(tape, &[("strategy", strategy)]);
+        bench.tries(tape, &[("strategy", strategy)]);
         let mut singles: Vec<(u64, &str, &str)> = Vec::new();
         for axis in *axes {
             for value in axis
@@ -117,16 +117,17 @@ pub(crate) fn search(tape: &Tape) -> Result<Search, String> {
         }
         singles.sort_unstable();
         singles.truncate(PAIRED);
+        let mut turn = 0;
         for (at, one) in singles.iter().enumerate() {
-            for other in singles.iter().skip(at + 1).filter(|other| other.1 != one.1) {
-                let bound = base.unwrap_or(u64::MAX).min(one.0);
-                pairs.push((bound, *strategy, (one.1, one.2), (other.1, other.2)));
+            for other in (singles.iter().skip(at + 1)).filter(|other| other.1 != one.1) {
+                pairs.push((turn, one.0, *strategy, (one.1, one.2), (other.1, other.2)));
+                turn += 1;
             }
         }
     }
-    // Those first whose parts were the best.
+    // Each strategy in its turn, with those first whose parts were the best.
     pairs.sort_unstable();
-    for (_, strategy, one, other) in pairs {
+    for (_, _, strategy, one, other) in pairs {
         if bench.trials >= most {
             break;
         }

@@ -52,7 +52,10 @@ pub(crate) fn check(tape: &Tape) -> Result<(), Difference> {
     }
     let loaded = tape.loaded(&[]).map_err(start)?;
     if let Some(lane) = tape.arenas.iter().position(|arena| arena.is_lane) {
-        let at = tape.items.iter().position(|item| item.arena as usize == lane);
+        let at = tape
+            .items
+            .iter()
+            .position(|item| item.arena as usize == lane);
         return Err(difference(tape, at.unwrap_or(0), lane_is_left_out()));
     }
     Replay::new(tape, &loaded.settings).run()

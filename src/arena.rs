@@ -119,7 +119,9 @@ pub struct Arena<D: Driver> {
     keeps: bool,
     cache_size: ThreadCacheSize,
     hub: Arc<CacheHub>,
-    /// The number of the hub; none's where each request is looked at first.
+    /// The number of the hub, and the same for requests: none's where each is looked at
+    /// first.
+    hub_serial: u64,
     hub_at_once: u64,
     state: Lock<ArenaState<D::Fence>>,
     ooms: Lock<OomLog>,
@@ -211,6 +213,7 @@ impl<D: Driver> Arena<D> {
             owes: AtomicBool::new(false),
             then: None,
             state: Lock::new(ArenaState::new(heap, Arc::clone(&hub), config, packing)),
+            hub_serial: hub.serial(),
             hub_at_once: hub.serial(),
             hub,
             ooms: Lock::new(OomLog::default()),

@@ -44,49 +44,72 @@ impl LibraryId {
     }
 }
 
+/// What each library has in units of some size, or how many more or (wrapped) fewer
+/// than before.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct LibraryUnits([u64; MOST_LIBRARIES]);
+
+impl LibraryUnits {
+    /// A library got so many.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, library: LibraryId, units: u64) {
+        let all = self.of_mut(library);
+        *all = all.wrapping_add(units);
+    }
+
+    /// So many that a library got were freed.
+    #[inline(always)]
+    pub(crate) fn sub(&mut self, library: LibraryId, units: u64) {
+        let all = self.of_mut(library);
+        *all = all.wrapping_sub(units);
+    }
+
+    /// The same in bytes, of which each unit has so many.
+    pub(crate) fn bytes(&self, unit: Bytes) -> LibraryBytes {
+        let bytes = self.0.map(|units| units.wrapping_mul(unit.get()));
+        LibraryBytes(LibraryUnits(bytes))
+    }
+
+    #[inline(always)]
+    fn of_mut(&mut self, library: LibraryId) -> &mut u64 {
+        // So that the compiler sees that it is below 32.
+        &mut self.0[usize::from(library.0) % MOST_LIBRARIES]
+    }
+}
+
 /// Bytes that each library has, or how many more or (wrapped) fewer than before.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct LibraryBytes([u64; MOST_LIBRARIES]);
+pub struct LibraryBytes(LibraryUnits);
 
 impl LibraryBytes {
     /// What a library has.
     #[must_use]
     pub fn of(&self, library: LibraryId) -> Bytes {
-        Bytes::new(self.0[self.at(library)])
+        Bytes::new(self.0.0[usize::from(library.0)])
     }
 
     /// A library got memory.
-    #[inline(always)]
     pub fn add(&mut self, library: LibraryId, size: Bytes) {
-        let bytes = &mut self.0[self.at(library)];
-        *bytes = bytes.wrapping_add(size.get());
+        self.0.add(library, size.get());
     }
 
     /// What a library got was freed.
-    #[inline(always)]
     pub fn sub(&mut self, library: LibraryId, size: Bytes) {
-        let bytes = &mut self.0[self.at(library)];
-        *bytes = bytes.wrapping_sub(size.get());
+        self.0.sub(library, size.get());
     }
 
     /// Adds what others count.
     pub(crate) fn add_all(&mut self, other: &LibraryBytes) {
-        for (bytes, other) in self.0.iter_mut().zip(other.0) {
-            *bytes = bytes.wrapping_add(other);
+        for (library, units) in LibraryId::all().zip(other.0.0) {
+            self.0.add(library, units);
         }
     }
 
     /// Takes off what others count.
     pub(crate) fn sub_all(&mut self, other: &LibraryBytes) {
-        for (bytes, other) in self.0.iter_mut().zip(other.0) {
-            *bytes = bytes.wrapping_sub(other);
+        for (library, units) in LibraryId::all().zip(other.0.0) {
+            self.0.sub(library, units);
         }
-    }
-
-    /// So that the compiler sees that it is below 32.
-    #[inline(always)]
-    fn at(&self, library: LibraryId) -> usize {
-        usize::from(library.0) % self.0.len()
     }
 }
 

@@ -89,26 +89,8 @@ impl CacheHub {
         self.serial
     }
 
-    /// A block of the size of a request of up to [`MOST_KEPT`], or a little larger, if
-    /// the thread keeps one that the device is done with and has room for one more.
-    #[inline(always)]
-    pub(crate) fn take(
-        &self,
-        own: OwnCache,
-        request: Bytes,
-        library: LibraryId,
-    ) -> Option<Address> {
-        let mut kept = own.hold()?;
-        let Some(address) = kept.take_exact(request, library) else {
-            return take_near(kept, request, library);
-        };
-        // Here, so that the compiler joins no ways.
-        drop(kept);
-        Some(address)
-    }
-
-    /// The same after another look at which epochs have ended. This and what follows
-    /// waits for who has the cache for a moment.
+    /// As [`OwnCache::take`], after another look at which epochs have ended. This and what
+    /// follows waits for who has the cache for a moment.
     pub(crate) fn take_refreshed(
         &self,
         own: OwnCache,
@@ -120,23 +102,12 @@ impl CacheHub {
         kept.take_near(request, library)
     }
 
-    /// Keeps the live block that starts at an address, if it can be kept and there
-    /// is a place for it; false where the thread does not.
-    #[inline(always)]
-    pub(crate) fn keep(&self, own: OwnCache, address: Address) -> bool {
-        let Some(mut kept) = own.hold() else {
-            return false;
-        };
-        match kept.recent(address) {
-            Some(slot) => kept.put(self.owner, slot, address),
-            None => self.keep_looked(kept, address),
-        }
-    }
-
-    #[inline(never)]
-    fn keep_looked(&self, mut kept: Held, address: Address) -> bool {
+    /// Keeps the live block that starts at an address, of which no place was looked at
+    /// lately, if it can be kept and there is a place for it; false where the cache does
+    /// not.
+    pub(crate) fn keep_looked(&self, mut kept: Held, address: Address) -> bool {
         let slot = kept.look(&self.map, address);
-        slot.is_some_and(|slot| kept.put(self.owner, slot, address))
+        slot.and_then(|slot| kept.put(slot, address)).is_some()
     }
 
     /// The same after making that place.
@@ -146,7 +117,7 @@ impl CacheHub {
             return false;
         };
         kept.prepare(slot, address);
-        kept.put(self.owner, slot, address)
+        kept.put(slot, address).is_some()
     }
 
     /// Whether a thread may keep the live block that starts at an address.
@@ -189,11 +160,6 @@ impl CacheHub {
     pub(crate) fn ended(&self) -> u64 {
         self.ended.0.load(Ordering::Acquire)
     }
-}
-
-#[inline(never)]
-fn take_near(mut kept: Held, request: Bytes, library: LibraryId) -> Option<Address> {
-    kept.take_near(request, library)
 }
 
 /// No hub and no thread's cache has this number.

@@ -157,12 +157,16 @@ real_functions! {
 pub(crate) mod known {
     use super::{CUcontext, CudaResult, c_int, called_by_us};
 
-    /// `None` if the function was not found yet.
+    /// Finds the first one; whether the driver has it.
+    pub(super) fn find() -> bool {
+        called_by_us::cuCtxGetCurrent.get().is_some()
+    }
+
+    /// Only where it was found, as before the shortcut is opened.
     #[inline(always)]
-    pub(crate) unsafe fn cuCtxGetCurrent(context: *mut CUcontext) -> Option<CudaResult> {
-        let function = called_by_us::cuCtxGetCurrent.known()?;
-        // SAFETY: as for the function in `super`.
-        Some(unsafe { function(context) })
+    pub(crate) unsafe fn cuCtxGetCurrent(context: *mut CUcontext) -> CudaResult {
+        // SAFETY: the caller's promise; otherwise as for the function in `super`.
+        unsafe { called_by_us::cuCtxGetCurrent.found()(context) }
     }
 
     /// `None` if the function was not found yet.

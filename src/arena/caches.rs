@@ -12,7 +12,7 @@ use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
 use crate::driver::{Driver, OwnCaches};
 use crate::library::LibraryId;
 use crate::strategy::{Rounder, Strategy};
-use crate::thread_cache::{Kept, MOST_KEPT, OwnCache};
+use crate::thread_cache::{Held, Kept, MOST_KEPT, OwnCache};
 
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
@@ -68,7 +68,7 @@ impl<D: Driver> Arena<D> {
 
     /// The calling thread's cache, if it ever had one here.
     pub(super) fn own_cache(&self) -> Option<OwnCache> {
-        D::with_own_caches(|caches| caches.of(self.hub.serial()))
+        D::with_own_caches(|caches| caches.of(self.hub_serial))
     }
 
     /// Whether a request is of a size that threads keep blocks for.
@@ -85,11 +85,28 @@ impl<D: Driver> Arena<D> {
     /// library asks.
     #[inline(always)]
     pub fn allocate_kept(&self, request: Bytes, library: LibraryId) -> Option<Address> {
-        if !Self::may_be_kept(request) {
-            return None;
+        match self.take_exact(request, library) {
+            Ok(address) => Some(address),
+            Err(kept) => take_near(kept?, request, library),
         }
-        let own = D::with_own_caches(|caches| caches.last_of(self.hub_at_once))?;
-        self.hub.take(own, request, library)
+    }
+
+    /// The same of a block of just its size. Where there is none, with the thread's cache.
+    #[inline(always)]
+    pub(super) fn take_exact(
+        &self,
+        request: Bytes,
+        library: LibraryId,
+    ) -> Result<Address, Option<Held>> {
+        if !Self::may_be_kept(request) {
+            return Err(None);
+        }
+        let own = D::with_own_caches(|caches| caches.last_of(self.hub_at_once));
+        let mut kept = own.and_then(OwnCache::hold).ok_or(None)?;
+        match kept.take_exact(request, library) {
+            Some(address) => Ok(address),
+            None => Err(Some(kept)),
+        }
     }
 
     /// The same after a look at which epochs have ended, and where the arena has to
@@ -132,10 +149,29 @@ impl<D: Driver> Arena<D> {
     /// context is current.
     #[inline(always)]
     pub fn free_kept(&self, address: Address) -> bool {
-        match D::with_own_caches(|caches| caches.last_of(self.hub.serial())) {
-            Some(own) => self.hub.keep(own, address),
-            None => false,
+        match self.keep(address) {
+            Ok(()) => true,
+            Err(Some(kept)) => self.keep_looked(address, kept),
+            Err(None) => false,
         }
+    }
+
+    /// Frees it if its place was looked at lately too. Where it was not, with the thread's
+    /// cache.
+    #[inline(always)]
+    pub(super) fn keep(&self, address: Address) -> Result<(), Option<Held>> {
+        let own = D::with_own_caches(|caches| caches.last_of(self.hub_serial));
+        let mut kept = own.and_then(OwnCache::hold).ok_or(None)?;
+        match kept.recent(address) {
+            Some(slot) => kept.put(slot, address).ok_or(None),
+            None => Err(Some(kept)),
+        }
+    }
+
+    /// Frees it in that cache, after a look at its place.
+    #[inline(never)]
+    pub(super) fn keep_looked(&self, address: Address, kept: Held) -> bool {
+        self.hub.keep_looked(kept, address)
     }
 
     /// The same where something is to be prepared for it first.
@@ -196,4 +232,10 @@ impl<D: Driver> Arena<D> {
             None => caches.waits(),
         });
     }
+}
+
+/// Memory for a request from a cache that has no block of just its size.
+#[inline(never)]
+pub(super) fn take_near(mut kept: Held, request: Bytes, library: LibraryId) -> Option<Address> {
+    kept.take_near(request, library)
 }

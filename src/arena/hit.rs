@@ -7,6 +7,7 @@
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
+use crate::arena::caches::take_near;
 use crate::arena::direct::Direct;
 use crate::arena::fences::Extent;
 use crate::arena::miss::Stray;
@@ -22,7 +23,7 @@ use crate::library::LibraryId;
 use crate::stats::Origin;
 use crate::strategy::packing::Packing;
 use crate::strategy::{Pool, Route};
-use crate::thread_cache::{MOST_KEPT, OwnCache};
+use crate::thread_cache::{Held, MOST_KEPT, OwnCache};
 
 /// A request on its way through the arena.
 #[derive(Copy, Clone)]
@@ -115,7 +116,24 @@ impl<D: Driver> Arena<D> {
         stray: Stray,
     ) -> Result<Address, AllocError> {
         let _step = self.step();
-        match self.allocate_kept(request, library) {
+        match self.take_exact(request, library) {
+            Ok(address) => Ok(address),
+            Err(Some(kept)) => self.allocate_near(kept, request, library, stray),
+            Err(None) => self.allocate_in_state(request, library, stray),
+        }
+    }
+
+    /// The same from a block of the thread's cache that may be larger, or from what the
+    /// lock guards.
+    #[inline(never)]
+    fn allocate_near(
+        &self,
+        kept: Held,
+        request: Bytes,
+        library: LibraryId,
+        stray: Stray,
+    ) -> Result<Address, AllocError> {
+        match take_near(kept, request, library) {
             Some(address) => Ok(address),
             None => self.allocate_in_state(request, library, stray),
         }
@@ -194,7 +212,20 @@ impl<D: Driver> Arena<D> {
     /// its own allocation back. Nothing is changed then.
     pub fn free(&self, address: Address) -> Result<(), FreeError> {
         let _step = self.step();
-        if !self.driver.is_elsewhere() && self.free_kept(address) {
+        if self.driver.is_elsewhere() {
+            return self.free_in_state(address);
+        }
+        match self.keep(address) {
+            Ok(()) => Ok(()),
+            Err(Some(kept)) => self.free_looked(address, kept),
+            Err(None) => self.free_in_state(address),
+        }
+    }
+
+    /// The same to a cache that looks for its place, or to what the lock guards.
+    #[inline(never)]
+    fn free_looked(&self, address: Address, kept: Held) -> Result<(), FreeError> {
+        if self.keep_looked(address, kept) {
             return Ok(());
         }
         self.free_in_state(address)

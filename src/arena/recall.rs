@@ -49,7 +49,7 @@ impl<F: Clone> ArenaState<F> {
             .max(self.counters.reserved().get() / KEPT_PART);
         let share = Bytes::new(bound / (self.caches.count() as u64 + 1));
         let most = most.min(share.max(CACHE_LEAST));
-        Some(self.caches.open(self.hub.serial(), most))
+        Some(self.caches.open(&self.hub, most))
     }
 
     /// What a thread may keep, where no option says so.

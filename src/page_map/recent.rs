@@ -4,20 +4,35 @@
 //! lives, so what is remembered here stays so. Cost: 32 KiB.
 
 use crate::address::Address;
-use crate::page_map::{CacheableSlot, PageMap, SLOT_SHIFT, SLOTS, SUBPAGE_SHIFT, Slot};
+use crate::page_map::{
+    CacheableSlot, PageMap, SLOT_SHIFT, SLOTS, SUBPAGE_SHIFT, Slot, index, round_down,
+};
 
 #[cfg(not(loom))]
 const RECENT: usize = 2048;
 #[cfg(loom)]
 const RECENT: usize = 1;
 
-/// No subpage has this number.
-const NONE: u64 = u64::MAX;
+/// Beyond all addresses that a map can hold.
+const NONE: Address = Address::new(1 << 63);
 
 #[derive(Copy, Clone)]
 struct Recent {
-    subpage: u64,
+    /// Where the subpage begins.
+    start: Address,
     slots: &'static [Slot; SLOTS],
+}
+
+impl Recent {
+    /// The slot of an address, if it is the start of one in this subpage.
+    #[inline]
+    fn slot(&self, address: Address) -> Option<&'static Slot> {
+        // What lies below the slot's start, or below the subpage, makes a number that
+        // no slot has.
+        let ahead = address.get().wrapping_sub(self.start.get());
+        let number = usize::try_from(ahead.rotate_right(SLOT_SHIFT)).ok()?;
+        self.slots.get(number)
+    }
 }
 
 /// Always of the same map. They are made where they stay: a thread's stack may have
@@ -28,7 +43,7 @@ impl RecentSubpages {
     /// None are remembered yet; there are always some.
     pub(crate) fn new() -> Option<RecentSubpages> {
         let none = Recent {
-            subpage: NONE,
+            start: NONE,
             slots: empty_slots(),
         };
         let all = vec![none; RECENT].into_boxed_slice();
@@ -38,18 +53,18 @@ impl RecentSubpages {
     /// As [`PageMap::cacheable`], of the subpages that are remembered.
     #[inline]
     pub(crate) fn cacheable(&self, address: Address) -> Option<CacheableSlot> {
-        let (subpage, slot) = place(address);
-        let recent = self.0[index(subpage)];
-        (recent.subpage == subpage).then(|| CacheableSlot::new(&recent.slots[slot]))
+        let recent = &self.0[index(address, SUBPAGE_SHIFT, RECENT)];
+        recent.slot(address).map(CacheableSlot::new)
     }
 
     /// The same of any subpage, which is remembered from now on.
     #[inline(never)]
     pub(crate) fn look(&mut self, map: &PageMap, address: Address) -> Option<CacheableSlot> {
-        let (subpage, slot) = place(address);
         let slots = map.slots_around(address)?;
-        self.0[index(subpage)] = Recent { subpage, slots };
-        Some(CacheableSlot::new(&slots[slot]))
+        let recent = &mut self.0[index(address, SUBPAGE_SHIFT, RECENT)];
+        let start = round_down(address, SUBPAGE_SHIFT);
+        *recent = Recent { start, slots };
+        recent.slot(address).map(CacheableSlot::new)
     }
 }
 
@@ -64,22 +79,6 @@ fn empty_slots() -> &'static [Slot; SLOTS] {
 #[cfg(loom)]
 fn empty_slots() -> &'static [Slot; SLOTS] {
     Box::leak(Box::new(std::array::from_fn(|_| Slot::new(0))))
-}
-
-/// The number of a subpage, and of a slot in it. What lies below the slot's start
-/// ends up in the highest bits, where no subpage's number has any.
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
-fn place(address: Address) -> (u64, usize) {
-    let number = address.get().rotate_right(SLOT_SHIFT);
-    let subpage = number >> (SUBPAGE_SHIFT - SLOT_SHIFT);
-    (subpage, number as usize % SLOTS)
-}
-
-#[inline]
-#[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
-fn index(subpage: u64) -> usize {
-    subpage as usize % RECENT
 }
 
 #[cfg(all(test, not(loom)))]

@@ -50,7 +50,7 @@ impl<'a> SlotRef<'a> {
     #[inline]
     pub(crate) fn take(self, live: SlotWord) -> bool {
         // Without the arena's lock threads change cacheable blocks alone.
-        let taken = !live.is_cacheable() || keep(self.slot, live);
+        let taken = !live.is_cacheable() || keep(self.slot, live).is_some();
         if taken {
             self.clear();
         }
@@ -104,10 +104,10 @@ impl CacheableSlot {
         SlotWord::from_word(self.0.load(Ordering::Relaxed))
     }
 
-    /// A thread keeps the live block of which this was said; false where that is
-    /// so no longer.
+    /// A thread keeps the live block of which this was said, and still is; none where
+    /// that is so no longer.
     #[inline]
-    pub(crate) fn keep(self, live: SlotWord) -> bool {
+    pub(crate) fn keep(self, live: SlotWord) -> Option<SlotWord> {
         keep(self.0, live)
     }
 
@@ -121,7 +121,7 @@ impl CacheableSlot {
 
 /// See [`CacheableSlot::keep`].
 #[inline]
-fn keep(slot: &Slot, live: SlotWord) -> bool {
+fn keep(slot: &Slot, live: SlotWord) -> Option<SlotWord> {
     // Acquire, on success: pairs with the Release in `hand_out`.
     let exchange = slot.compare_exchange(
         live.word(),
@@ -129,5 +129,5 @@ fn keep(slot: &Slot, live: SlotWord) -> bool {
         Ordering::Acquire,
         Ordering::Relaxed,
     );
-    exchange.is_ok()
+    exchange.ok().map(SlotWord::from_word)
 }

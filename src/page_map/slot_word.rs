@@ -13,18 +13,19 @@ const ARENA_SHIFT: u32 = 32;
 /// Set in a word that says everything of its block.
 const CACHEABLE: u64 = 1 << 63;
 /// Set in such a word while a thread keeps the block: the program has freed it.
-const KEPT: u64 = 1 << 62;
-/// Its other parts: where each begins.
-const SLOTS_SHIFT: u32 = 55;
-const REQUEST_SHIFT: u32 = 39;
-const LIBRARY_SHIFT: u32 = 34;
-const OWNER_SHIFT: u32 = 24;
+const KEPT: u64 = 1 << 21;
+/// Its other parts: where each begins. Those that change with each request are the
+/// lowest, where the fewest instructions find them.
+const SLOTS_SHIFT: u32 = 56;
+const OWNER_SHIFT: u32 = 46;
+const NUMBER_SHIFT: u32 = 22;
+const LIBRARY_SHIFT: u32 = 16;
 /// And how many values it has.
-const SLOTS: u64 = 1 << (62 - SLOTS_SHIFT);
-const REQUESTS: u64 = 1 << (SLOTS_SHIFT - REQUEST_SHIFT);
-const LIBRARIES: u64 = 1 << (REQUEST_SHIFT - LIBRARY_SHIFT);
-const OWNERS: u64 = 1 << (LIBRARY_SHIFT - OWNER_SHIFT);
-const NUMBERS: u64 = 1 << OWNER_SHIFT;
+const SLOTS: u64 = 1 << (63 - SLOTS_SHIFT);
+const OWNERS: u64 = 1 << (SLOTS_SHIFT - OWNER_SHIFT);
+const NUMBERS: u64 = 1 << (OWNER_SHIFT - NUMBER_SHIFT);
+const LIBRARIES: u64 = 1 << (21 - LIBRARY_SHIFT);
+const REQUESTS: u64 = 1 << LIBRARY_SHIFT;
 
 const _: () = assert!(LIBRARIES == MOST_LIBRARIES as u64);
 
@@ -34,9 +35,9 @@ pub(crate) const MOST_CACHEABLE: Bytes = Bytes::new(SLOTS * SLOT.get());
 /// See the module. Of most blocks the low half is the block's number in its
 /// arena plus one, and the high half, of a direct allocation, the number of its
 /// arena plus one; a block of a chunk is of the arena that holds the chunk. Of a
-/// block that threads may keep there are, from the top, two flags, its size in
-/// slots less one, the bytes that the program asked for less one, the library of the
-/// program that asked, its arena, and its number plus one. Zero is no block.
+/// block that threads may keep there are, from the top, a flag, its size in slots
+/// less one, its arena, its number plus one, another flag, the library of the program
+/// that asked, and the bytes that it asked for less one. Zero is no block.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct SlotWord(u64);
 
@@ -77,7 +78,7 @@ impl SlotWord {
         let is_exact = size.saturating_sub(request) < SLOT;
         let fits =
             is_exact && size <= MOST_CACHEABLE && number < NUMBERS && u64::from(arena.0) < OWNERS;
-        let word = (SlotWord::of_owner(arena) | number)
+        let word = (SlotWord::of_owner(arena) | number << NUMBER_SHIFT)
             | (size.get() / SLOT.get()).wrapping_sub(1) << SLOTS_SHIFT;
         fits.then(|| SlotWord(word).requested(request, library))
     }
@@ -116,7 +117,7 @@ impl SlotWord {
     /// The same block, held by nobody that is known, who asked for one byte.
     #[inline]
     pub(crate) fn unrequested(self) -> SlotWord {
-        SlotWord(self.0 & !(KEPT | (REQUESTS * LIBRARIES - 1) << LIBRARY_SHIFT))
+        SlotWord(self.0 & !(KEPT | (REQUESTS * LIBRARIES - 1)))
     }
 
     /// The same block, of which that was said, held by this library of the program,
@@ -124,13 +125,14 @@ impl SlotWord {
     #[inline]
     pub(crate) fn requested(self, request: Bytes, library: LibraryId) -> SlotWord {
         let library = u64::from(library.number()) << LIBRARY_SHIFT;
-        SlotWord(self.0 | request.get().wrapping_sub(1) << REQUEST_SHIFT | library)
+        SlotWord(self.0 | request.get().wrapping_sub(1) | library)
     }
 
     /// The size of a block that threads may keep, in slots less one.
     #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "masked to a few bits")]
     pub(crate) fn slots_less_one(self) -> usize {
-        low_half(self.0 >> SLOTS_SHIFT & (SLOTS - 1)) as usize
+        (self.0 >> SLOTS_SHIFT & (SLOTS - 1)) as usize
     }
 
     /// The size of a block that threads may keep, in slots.
@@ -148,7 +150,7 @@ impl SlotWord {
     /// What the program asked for when it got such a block.
     #[inline]
     pub(crate) fn request(self) -> Bytes {
-        Bytes::new((self.0 >> REQUEST_SHIFT & (REQUESTS - 1)) + 1)
+        Bytes::new((self.0 & (REQUESTS - 1)) + 1)
     }
 
     /// The library that asked for such a block.
@@ -161,12 +163,12 @@ impl SlotWord {
     /// The block's number in its arena.
     #[inline]
     pub(crate) fn number(self) -> Option<u32> {
-        let numbers = if self.is_cacheable() {
-            NUMBERS - 1
+        let number = if self.is_cacheable() {
+            self.0 >> NUMBER_SHIFT & (NUMBERS - 1)
         } else {
-            u64::from(u32::MAX)
+            self.0
         };
-        low_half(self.0 & numbers).checked_sub(1)
+        low_half(number).checked_sub(1)
     }
 
     /// Whose the direct allocation is.

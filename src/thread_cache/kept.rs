@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::address::{Address, Bytes};
-use crate::library::{LibraryBytes, LibraryId};
+use crate::library::{LibraryBytes, LibraryId, LibraryUnits};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
 use crate::thread_cache::activity::Activity;
 use crate::thread_cache::queue::{KeptBlock, Queue};
@@ -40,38 +40,36 @@ const SHED: usize = 4;
 /// something for very long.
 const MOST_SEALED: usize = 256;
 
-/// See the module.
+/// See the module. In this order: what each block needs is a pair of cache lines, but for
+/// its queue.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Kept {
-    /// None before the cache is opened first.
-    inside: Option<Box<Inside>>,
+    /// Which opening of the arena's caches this is; zero while it is closed.
+    opening: u64,
+    /// What the words of the arena's live blocks have in common.
+    owner: u64,
     room: PackedRoom,
     /// By how much the bytes that were asked for may rise.
     asked: u64,
-    /// Which opening of the arena's caches this is; zero while it is closed.
-    opening: u64,
     /// What may still be freed before the cache looks whether its open batch is
-    /// full, or the cache is, and what that was when the batch was opened.
+    /// full, or the cache is.
     left: PackedRoom,
-    begun: PackedRoom,
     /// The number of the open batch.
     open: u64,
     /// The device is done with batches below this number.
     over: u64,
+    /// None before the cache is opened first.
+    recent: Option<RecentSubpages>,
+    sizes: Sizes,
+    /// How many slots more (or wrapped, fewer) each library has than was noted last.
+    libraries: LibraryUnits,
+    /// What `left` was when the batch was opened.
+    begun: PackedRoom,
     /// The most bytes that may be kept; zero while the cache is closed.
     most: u64,
     /// Blocks handed out until it was asked for that.
     served: u64,
-}
-
-/// What is made when the cache is opened first. In this order: queues are looked at
-/// most.
-#[repr(C)]
-struct Inside {
-    sizes: Sizes,
-    /// How much more (or wrapped, less) each library has than was noted last.
-    libraries: LibraryBytes,
-    recent: RecentSubpages,
     /// Batches with the epochs that cover them, the oldest first.
     sealed: VecDeque<(u64, u64)>,
 }
@@ -86,14 +84,6 @@ pub(crate) struct Recalled {
 }
 
 impl Kept {
-    fn sizes(&self) -> Option<&Sizes> {
-        self.inside.as_deref().map(|inside| &inside.sizes)
-    }
-
-    fn used(&self) -> impl Iterator<Item = (usize, &Size)> {
-        self.sizes().into_iter().flat_map(Sizes::used)
-    }
-
     /// Takes out a block of just the size of a request, if there is one that the
     /// device is done with, and room for it. The program has it then.
     #[inline(always)]
@@ -103,26 +93,29 @@ impl Kept {
 
     /// Takes out such a block that may be a little larger than the request.
     pub(crate) fn take_near(&mut self, request: Bytes, library: LibraryId) -> Option<Address> {
-        let near = self.sizes()?.near(number_of(request), self.over)?;
+        let near = self.sizes.near(number_of(request), self.over)?;
         self.take_first(near, request, library)
     }
 
     /// Takes out the first block of a size, if the device is done with it.
     #[inline(always)]
     fn take_first(&mut self, number: usize, request: Bytes, library: LibraryId) -> Option<Address> {
-        let inside = self.inside.as_deref_mut()?;
-        let size = inside.sizes.get_mut(number)?;
+        let size = self.sizes.get_mut(number)?;
         let block = *size.blocks.first()?;
         if block.batch >= self.over {
             return None;
         }
-        let room = self.room.without(PackedRoom::of(1, number as u64 + 1))?;
-        self.asked = self.asked.checked_sub(request.get())?;
-        self.room = room;
+        let of_block = size.block;
+        if !self.room.has(of_block) || self.asked < request.get() {
+            return None;
+        }
+        // Counted afterwards, so that nothing that was read has to be remembered.
+        block.slot.hand_out(block.word.requested(request, library));
         size.blocks.pop();
         size.requested += request.get();
-        inside.libraries.add(library, Bytes::new(size_of(number)));
-        block.slot.hand_out(block.word.requested(request, library));
+        self.room = self.room.without(of_block);
+        self.asked -= request.get();
+        self.libraries.add(library, of_block.slots());
         Some(block.address)
     }
 
@@ -132,9 +125,8 @@ impl Kept {
         request: Bytes,
         library: LibraryId,
     ) -> Option<(Address, Bytes)> {
-        let sizes = &mut self.inside.as_deref_mut()?.sizes;
-        let number = sizes.near(number_of(request), self.over)?;
-        let block = sizes.get_mut(number)?.take()?;
+        let number = self.sizes.near(number_of(request), self.over)?;
+        let block = self.sizes.get_mut(number)?.take()?;
         block.slot.hand_out(block.word.requested(request, library));
         Some((block.address, block.word.size()))
     }
@@ -143,9 +135,8 @@ impl Kept {
     /// takes, and the device is done with one.
     fn given(&mut self, request: Bytes, ended: u64) -> Option<usize> {
         self.refresh(ended);
-        let sizes = &mut self.inside.as_deref_mut()?.sizes;
-        let number = sizes.near(number_of(request), self.over)?;
-        let size = sizes.get_mut(number)?;
+        let number = self.sizes.near(number_of(request), self.over)?;
+        let size = self.sizes.get_mut(number)?;
         (size.frees() >= 2 * size.allocations() + PARCEL).then_some(number)
     }
 
@@ -161,8 +152,7 @@ impl Kept {
         };
         let over = self.over;
         let fits = to.unused_slots() / (number as u64 + 1);
-        let inside = self.inside.as_deref_mut();
-        if let Some(size) = inside.and_then(|inside| inside.sizes.get_mut(number)) {
+        if let Some(size) = self.sizes.get_mut(number) {
             for _ in 0..PARCEL.min(fits) {
                 let next = size.is_reclaimable(over).then(|| size.take()).flatten();
                 next.into_iter()
@@ -173,37 +163,30 @@ impl Kept {
     }
 
     fn take_over(&mut self, number: usize, block: KeptBlock) {
-        let Some(inside) = self.inside.as_deref_mut() else {
-            return;
-        };
         let block = KeptBlock {
             batch: DONE,
             ..block
         };
-        inside.sizes.grow(number, block);
-        if let Some(size) = inside.sizes.get_mut(number) {
+        self.sizes.grow(number, block);
+        if let Some(size) = self.sizes.get_mut(number) {
             size.put_first(block);
         }
     }
 
     /// Whether there is such a block.
     pub(crate) fn has(&self, request: Bytes) -> bool {
-        let sizes = self.sizes();
-        sizes.is_some_and(|sizes| sizes.near(number_of(request), self.over).is_some())
+        self.sizes.near(number_of(request), self.over).is_some()
     }
 
     /// Knows which epochs have ended: those below this number.
     pub(crate) fn refresh(&mut self, ended: u64) {
-        let Some(inside) = self.inside.as_deref_mut() else {
-            return;
-        };
-        while let Some(&(batch, epoch)) = inside.sealed.front() {
+        while let Some(&(batch, epoch)) = self.sealed.front() {
             if epoch >= ended {
                 break;
             }
             // A fence within a fence is noted before the one around it.
             self.over = self.over.max(batch + 1);
-            inside.sealed.pop_front();
+            self.sealed.pop_front();
         }
     }
 
@@ -217,62 +200,53 @@ impl Kept {
     /// lately.
     #[inline(always)]
     pub(crate) fn recent(&self, address: Address) -> Option<CacheableSlot> {
-        self.inside.as_deref()?.recent.cacheable(address)
+        self.recent.as_ref()?.cacheable(address)
     }
 
     /// The same wherever it is.
     pub(crate) fn look(&mut self, map: &PageMap, address: Address) -> Option<CacheableSlot> {
-        self.inside.as_deref_mut()?.recent.look(map, address)
+        self.recent.as_mut()?.look(map, address)
     }
 
-    /// Puts in the live block of this owner that is told of there and that the
-    /// program frees, if there is a place for it; false where not, as in a closed
-    /// cache.
+    /// Puts in the arena's live block that is told of there and that the program
+    /// frees, if there is a place for it; none where not, as in a closed cache.
     #[inline(always)]
-    pub(crate) fn put(&mut self, owner: u64, slot: CacheableSlot, address: Address) -> bool {
+    pub(crate) fn put(&mut self, slot: CacheableSlot, address: Address) -> Option<()> {
         let word = slot.word_for_keep();
-        if !word.is_live_of(owner) {
-            return false;
+        if !word.is_live_of(self.owner) {
+            return None;
         }
-        let Some(inside) = self.inside.as_deref_mut() else {
-            return false;
-        };
-        let Some(size) = inside.sizes.get_mut(word.slots_less_one()) else {
-            return false;
-        };
-        let block = PackedRoom::of(1, word.slots());
-        let Some(left) = self.left.without(block) else {
-            return false;
-        };
-        if size.blocks.is_full() || !slot.keep(word) {
-            return false;
+        let size = self.sizes.get_mut(word.slots_less_one())?;
+        let of_block = size.block;
+        if !self.left.has(of_block) {
+            return None;
         }
-        self.left = left;
-        self.room = self.room.with(block);
+        let end = size.blocks.end()?;
+        // What was exchanged is what was read.
+        let word = slot.keep(word)?;
+        self.left = self.left.without(of_block);
+        self.room = self.room.with(of_block);
         self.asked += word.request().get();
-        inside.libraries.sub(word.library(), word.size());
-        size.blocks.push(KeptBlock {
+        self.libraries.sub(word.library(), of_block.slots());
+        end.push(KeptBlock {
             address,
             slot,
             word: word.unrequested(),
             batch: self.open,
         });
-        true
+        Some(())
     }
 
     /// Makes that place.
     pub(crate) fn prepare(&mut self, slot: CacheableSlot, address: Address) {
-        if let Some(inside) = self.inside.as_deref_mut() {
-            let batch = self.open;
-            let word = slot.word();
-            let filler = KeptBlock {
-                address,
-                slot,
-                word,
-                batch,
-            };
-            inside.sizes.grow(word.slots_less_one(), filler);
-        }
+        let word = slot.word();
+        let filler = KeptBlock {
+            address,
+            slot,
+            word,
+            batch: self.open,
+        };
+        self.sizes.grow(word.slots_less_one(), filler);
     }
 
     #[inline]
@@ -283,18 +257,18 @@ impl Kept {
     /// Bytes kept.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = |(number, size): (usize, &Size)| size_of(number) * size.blocks.len() as u64;
-        self.used().map(bytes).sum()
+        self.sizes.used().map(bytes).sum()
     }
 
     /// Blocks kept.
     pub(crate) fn blocks(&self) -> u64 {
-        let blocks = self.used().map(|(_, size)| size.blocks.len() as u64);
+        let blocks = self.sizes.used().map(|(_, size)| size.blocks.len() as u64);
         blocks.sum()
     }
 
     /// How many were handed out again since this was asked last.
     pub(crate) fn take_served(&mut self) -> u64 {
-        let served = self.used().map(|(_, size)| size.allocations()).sum();
+        let served = self.sizes.used().map(|(_, size)| size.allocations()).sum();
         served - std::mem::replace(&mut self.served, served)
     }
 
@@ -315,7 +289,7 @@ impl Kept {
 
     /// What was freed in the open batch.
     fn used_of_batch(&self) -> PackedRoom {
-        self.begun.without(self.left).unwrap_or_default()
+        self.begun.without(self.left)
     }
 
     /// Gives more room.
@@ -339,7 +313,7 @@ impl Kept {
             }
         }
         let taken = PackedRoom::of(room.blocks, room.bytes / SLOT.get());
-        self.room = self.room.without(taken).unwrap_or_default();
+        self.room = self.room.without(taken);
         self.asked -= room.asked;
         room
     }
@@ -378,35 +352,24 @@ impl Kept {
     /// What was recalled meanwhile is no longer here: the number of a batch is
     /// never given again.
     pub(crate) fn sealed(&mut self, batch: u64, epoch: u64) {
-        let Some(inside) = self.inside.as_deref_mut() else {
-            return;
-        };
-        if inside.sealed.len() == MOST_SEALED {
+        if self.sealed.len() == MOST_SEALED {
             // A later epoch covers what each second one does.
             let mut stays = false;
-            inside.sealed.retain(|_| {
+            self.sealed.retain(|_| {
                 stays = !stays;
                 !stays
             });
         }
-        inside.sealed.push_back((batch, epoch));
+        self.sealed.push_back((batch, epoch));
     }
 
-    pub(crate) fn open(&mut self, opening: u64, most: Bytes) {
-        self.opening = opening;
+    /// Opens it for a thread, for blocks whose words have this in common while they are
+    /// live.
+    pub(crate) fn open(&mut self, opening: u64, owner: u64, most: Bytes) {
+        (self.opening, self.owner) = (opening, owner);
         // After that of `DONE`.
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
-        if self.inside.is_none() {
-            let inside = |recent| {
-                Box::new(Inside {
-                    sizes: Sizes::new(),
-                    libraries: LibraryBytes::default(),
-                    recent,
-                    sealed: VecDeque::new(),
-                })
-            };
-            self.inside = RecentSubpages::new().map(inside);
-        }
+        self.recent = self.recent.take().or_else(RecentSubpages::new);
         self.most = most.get();
         self.begun = self.left;
         self.begin_batch();
@@ -423,7 +386,7 @@ impl Kept {
     /// Of each size, how many blocks fewer (or wrapped, more) the program has than
     /// when that was asked for last.
     pub(crate) fn fewer(&self) -> impl Iterator<Item = (Bytes, u64)> + '_ {
-        self.used().filter_map(|(number, size)| {
+        self.sizes.used().filter_map(|(number, size)| {
             let fewer = size.fewer_than_noted();
             (fewer != 0).then(|| (Bytes::new(size_of(number)), fewer))
         })
@@ -434,24 +397,18 @@ impl Kept {
         for (size, fewer) in self.fewer() {
             each(size, fewer);
         }
-        if let Some(inside) = self.inside.as_deref_mut() {
-            inside.sizes.change_used(Size::note);
-        }
+        self.sizes.change_used(Size::note);
     }
 
     /// How much more (or wrapped, less) each library has than when this was called
     /// last.
     pub(crate) fn take_libraries(&mut self) -> LibraryBytes {
-        let inside = self.inside.as_deref_mut();
-        inside.map_or_else(LibraryBytes::default, |inside| {
-            std::mem::take(&mut inside.libraries)
-        })
+        std::mem::take(&mut self.libraries).bytes(SLOT)
     }
 
     /// What it was when nothing was noted since.
     pub(crate) fn libraries(&self) -> LibraryBytes {
-        let inside = self.inside.as_deref();
-        inside.map_or_else(LibraryBytes::default, |inside| inside.libraries)
+        self.libraries.bytes(SLOT)
     }
 
     /// Takes room away.
@@ -465,7 +422,7 @@ impl Kept {
 
     pub(crate) fn activity(&self) -> Activity {
         let mut activity = Activity::default();
-        for (number, size) in self.used() {
+        for (number, size) in self.sizes.used() {
             activity.add(size_of(number), size);
         }
         activity
@@ -485,10 +442,8 @@ impl Kept {
 
     pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
         self.take_out(ended, Queue::len, each);
-        if let Some(inside) = self.inside.as_deref_mut() {
-            inside.sizes.change_used(Size::restart);
-            inside.sealed.clear();
-        }
+        self.sizes.change_used(Size::restart);
+        self.sealed.clear();
         // What comes from now on is not of a batch that is being sealed.
         self.open += 1;
         (self.opening, self.most, self.served) = (0, 0, 0);
@@ -502,11 +457,8 @@ impl Kept {
         mut each: impl FnMut(Recalled),
     ) {
         self.refresh(ended);
-        let Some(inside) = self.inside.as_deref_mut() else {
-            return;
-        };
-        let (sealed, over) = (&inside.sealed, self.over);
-        inside.sizes.change_used(|size| {
+        let (sealed, over) = (&self.sealed, self.over);
+        self.sizes.change_used(|size| {
             for _ in 0..count(&size.blocks) {
                 let Some(KeptBlock { address, batch, .. }) = size.take() else {
                     break;

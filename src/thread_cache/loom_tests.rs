@@ -26,7 +26,7 @@ fn word(map: &PageMap) -> SlotWord {
 /// A cache in which nothing has to wait for a fence.
 fn opened() -> Kept {
     let mut kept = Kept::default();
-    kept.open(1, Bytes::mib(1));
+    kept.open(1, SlotWord::of_owner(ARENA), Bytes::mib(1));
     kept
 }
 
@@ -38,7 +38,7 @@ fn loom_one_of_two_frees_succeeds() {
         let free = |map: &PageMap| {
             let slot = map.cacheable(BLOCK).unwrap();
             let word = slot.word();
-            word.is_live_of(SlotWord::of_owner(ARENA)) && slot.keep(word)
+            word.is_live_of(SlotWord::of_owner(ARENA)) && slot.keep(word).is_some()
         };
         let other = {
             let map = Arc::clone(&map);
@@ -65,7 +65,7 @@ fn loom_a_recall_takes_what_the_owner_leaves() {
                 {
                     let slot = map.cacheable(BLOCK).unwrap();
                     kept.prepare(slot, BLOCK);
-                    kept.put(SlotWord::of_owner(ARENA), slot, BLOCK);
+                    kept.put(slot, BLOCK);
                 }
                 let Some(mut kept) = cache.try_lock() else {
                     return;
@@ -94,7 +94,7 @@ fn loom_a_recall_takes_what_the_owner_leaves() {
 
 /// A cache of a hub that is open for a thread, which has freed the block into it.
 fn with_block_kept(hub: &CacheHub, caches: &mut Caches) -> OwnCache {
-    let own = caches.open(hub.serial(), Bytes::mib(1));
+    let own = caches.open(hub, Bytes::mib(1));
     assert!(hub.keep_prepared(own, BLOCK));
     own
 }
@@ -147,7 +147,7 @@ fn loom_who_had_a_cache_has_it_no_more() {
     loom::model(|| {
         let hub = Arc::new(CacheHub::new(map(), ARENA));
         let mut caches = Caches::default();
-        let before = caches.open(hub.serial(), Bytes::mib(1));
+        let before = caches.open(&hub, Bytes::mib(1));
         let held = caches.hold();
         for mut kept in caches.close_some(held, |_| true).0 {
             kept.recall(hub.ended(), |_| unreachable!());
@@ -155,11 +155,12 @@ fn loom_who_had_a_cache_has_it_no_more() {
         let late = {
             let hub = Arc::clone(&hub);
             thread::spawn(move || {
-                assert_eq!(hub.take(before, SIZE, LibraryId::UNKNOWN), None);
+                let taken = |mut kept: Held| kept.take_near(SIZE, LibraryId::UNKNOWN);
+                assert_eq!(before.hold().and_then(taken), None);
                 assert!(!hub.keep_prepared(before, BLOCK));
             })
         };
-        let own = caches.open(hub.serial(), Bytes::mib(1));
+        let own = caches.open(&hub, Bytes::mib(1));
         // The first one may have it for the moment of its look.
         let kept = hub.keep_prepared(own, BLOCK);
         assert_eq!(word(&hub.map).is_kept(), kept);
@@ -181,7 +182,7 @@ fn loom_a_figure_less_the_room_is_what_is_held() {
                 let slot = map.cacheable(BLOCK).unwrap();
                 if let Some(mut kept) = cache.try_lock() {
                     kept.prepare(slot, BLOCK);
-                    kept.put(SlotWord::of_owner(ARENA), slot, BLOCK);
+                    kept.put(slot, BLOCK);
                     kept.pass(1);
                 }
                 if let Some(mut kept) = cache.try_lock() {

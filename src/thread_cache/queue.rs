@@ -29,6 +29,21 @@ pub(super) struct Queue {
     put: usize,
 }
 
+/// Where the next block goes.
+pub(super) struct End<'a> {
+    place: &'a mut KeptBlock,
+    put: &'a mut usize,
+}
+
+impl End<'_> {
+    /// Puts it there.
+    #[inline]
+    pub(super) fn push(self, block: KeptBlock) {
+        *self.place = block;
+        *self.put += 1;
+    }
+}
+
 impl Queue {
     /// The oldest block.
     #[inline]
@@ -66,20 +81,16 @@ impl Queue {
         self.out = self.out.wrapping_add(1);
     }
 
-    /// Whether another block needs a longer ring.
+    /// The place for another block; none where that needs a longer ring.
     #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.len() == self.ring.len()
-    }
-
-    /// Puts in a block; the queue is not full.
-    #[inline]
-    pub(super) fn push(&mut self, block: KeptBlock) {
-        let at = self.place(self.put);
-        if let Some(place) = self.ring.get_mut(at) {
-            *place = block;
-            self.put += 1;
+    pub(super) fn end(&mut self) -> Option<End<'_>> {
+        if self.len() >= self.ring.len() {
+            return None;
         }
+        let at = self.place(self.put);
+        let place = self.ring.get_mut(at)?;
+        let put = &mut self.put;
+        Some(End { place, put })
     }
 
     /// Puts in a block before all others; the queue is not full.
@@ -92,10 +103,14 @@ impl Queue {
         }
     }
 
-    /// Doubles the ring; whether it is the first one.
+    /// Makes room for another block, if there is none, by a ring of twice the length;
+    /// whether it is the first one.
     #[cold]
     #[inline(never)]
     pub(super) fn grow(&mut self, filler: KeptBlock) -> bool {
+        if self.len() < self.ring.len() {
+            return false;
+        }
         let is_first = self.ring.is_empty();
         let mut ring = vec![filler; (2 * self.ring.len()).max(FIRST)].into_boxed_slice();
         let mask = ring.len() - 1;
@@ -138,14 +153,12 @@ mod tests {
                     let address = Address::new(batch * 512);
                     let word = SlotWord::NONE;
                     let block = KeptBlock { address, slot, word, batch };
-                    if queue.is_full() {
-                        prop_assert_eq!(queue.grow(block), std::mem::take(&mut is_new));
-                    }
+                    prop_assert_eq!(queue.grow(block), std::mem::take(&mut is_new));
                     if step == 1 {
                         queue.push_first(block);
                         model.push_front(batch);
                     } else {
-                        queue.push(block);
+                        queue.end().unwrap().push(block);
                         model.push_back(batch);
                     }
                 } else {

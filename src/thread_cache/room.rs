@@ -69,12 +69,17 @@ impl PackedRoom {
         PackedRoom(self.0.wrapping_add(more.0))
     }
 
-    /// What is left without this; none where there is not so much.
+    /// Whether there is so much.
     #[inline]
-    pub(super) fn without(self, less: PackedRoom) -> Option<PackedRoom> {
+    pub(super) fn has(self, less: PackedRoom) -> bool {
         // What the low half borrows sets its own highest bit too.
-        let left = self.0.wrapping_sub(less.0);
-        (left & TOO_FEW == 0).then_some(PackedRoom(left))
+        self.without(less).0 & TOO_FEW == 0
+    }
+
+    /// What is left without this, of which there is so much.
+    #[inline]
+    pub(super) fn without(self, less: PackedRoom) -> PackedRoom {
+        PackedRoom(self.0.wrapping_sub(less.0))
     }
 
     pub(super) fn blocks(self) -> u64 {
@@ -117,11 +122,13 @@ mod tests {
         ) {
             let room = PackedRoom::of(blocks, slots);
             prop_assert_eq!((room.blocks(), room.slots()), (blocks, slots));
-            let left = room.without(PackedRoom::of(fewer, less));
+            let gone = PackedRoom::of(fewer, less);
             let expected = blocks.checked_sub(fewer).zip(slots.checked_sub(less));
-            prop_assert_eq!(left.map(|left| (left.blocks(), left.slots())), expected);
-            if let Some(left) = left {
-                let back = left.with(PackedRoom::of(fewer, less));
+            prop_assert_eq!(room.has(gone), expected.is_some());
+            if let Some(expected) = expected {
+                let left = room.without(gone);
+                prop_assert_eq!((left.blocks(), left.slots()), expected);
+                let back = left.with(gone);
                 prop_assert_eq!((back.blocks(), back.slots()), (blocks, slots));
             }
         }

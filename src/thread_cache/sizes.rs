@@ -6,6 +6,7 @@
 use crate::address::Bytes;
 use crate::page_map::{MOST_CACHEABLE, SLOT};
 use crate::thread_cache::queue::{KeptBlock, Queue};
+use crate::thread_cache::room::PackedRoom;
 
 /// Sizes of blocks, each with a queue.
 #[allow(clippy::cast_possible_truncation, reason = "there are 128")]
@@ -15,10 +16,11 @@ const SIZES: usize = (MOST_CACHEABLE.get() / SLOT.get()) as usize;
 const NEAR: usize = 8;
 
 /// The blocks of one size. One cache line.
-#[derive(Default)]
 #[repr(align(64))]
 pub(super) struct Size {
     pub(super) blocks: Queue,
+    /// The room that one of them is.
+    pub(super) block: PackedRoom,
     /// Bytes that were asked for since the cache was opened.
     pub(super) requested: u64,
     /// Blocks that came out of the queue other than for a request that is counted
@@ -31,7 +33,8 @@ pub(super) struct Size {
 /// See the module.
 #[repr(C)]
 pub(super) struct Sizes {
-    all: [Size; SIZES],
+    /// There also in a closed cache, so that nobody has to ask whether it is.
+    all: Box<[Size; SIZES]>,
     /// Those that ever had a block.
     used: Vec<usize>,
 }
@@ -49,6 +52,16 @@ pub(super) fn size_of(number: usize) -> u64 {
 }
 
 impl Size {
+    fn new(number: usize) -> Size {
+        Size {
+            blocks: Queue::default(),
+            block: PackedRoom::of(1, number as u64 + 1),
+            requested: 0,
+            uncounted: 0,
+            noted: 0,
+        }
+    }
+
     pub(super) fn frees(&self) -> u64 {
         self.blocks.put()
     }
@@ -99,14 +112,16 @@ impl Size {
     }
 }
 
-impl Sizes {
-    pub(super) fn new() -> Sizes {
+impl Default for Sizes {
+    fn default() -> Sizes {
         Sizes {
-            all: std::array::from_fn(|_| Size::default()),
+            all: Box::new(std::array::from_fn(Size::new)),
             used: Vec::new(),
         }
     }
+}
 
+impl Sizes {
     #[inline]
     pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Size> {
         self.all.get_mut(number)
@@ -124,8 +139,7 @@ impl Sizes {
 
     /// Makes room in a queue that is full; `filler` is any block.
     pub(super) fn grow(&mut self, number: usize, filler: KeptBlock) {
-        let blocks = &mut self.all[number].blocks;
-        if blocks.is_full() && blocks.grow(filler) {
+        if self.all[number].blocks.grow(filler) {
             self.used.push(number);
         }
     }

@@ -8,7 +8,8 @@
 //! to the runtime, for its device; some 30 instructions besides, and the cache's.
 
 use std::ffi::{c_int, c_void};
-use std::ptr;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
 
 use vramalloc_core::library::LibraryId;
 use vramalloc_core::{Address, Bytes};
@@ -33,7 +34,9 @@ pub(crate) unsafe fn cuMemAlloc_v2(
         return None;
     }
     let library = owners::known(call)?;
-    let found = allocate(device::last_pool(current()?)?, size, library)?;
+    let mut context = ptr::null_mut();
+    ask_current(&mut context);
+    let found = allocate(device::last_pool(context)?, size, library)?;
     // SAFETY: the caller's place for the answer.
     unsafe { *address = found.get() };
     Some(0)
@@ -54,23 +57,26 @@ pub(crate) unsafe fn cudaMalloc(
     size: usize,
     call: usize,
 ) -> Option<CudaResult> {
-    if !may_be_kept(size) || pointer.is_null() || !is_open_to(&passed::cudaMalloc) {
+    if !may_be_kept(size) || !is_open_to(&passed::cudaMalloc) {
         return None;
     }
     let library = owners::known(call)?;
-    let context = current()?;
-    let mut set: c_int = 0;
+    let pointer = NonNull::new(pointer)?;
+    let mut context = ptr::null_mut();
+    ask_current(&mut context);
+    let mut set: MaybeUninit<c_int> = MaybeUninit::uninit();
     // SAFETY: writes the answer to a local.
-    if unsafe { real::known::cudaGetDevice(&raw mut set) } != Some(0) {
+    if unsafe { real::known::cudaGetDevice(set.as_mut_ptr()) } != Some(0) {
         return None;
     }
     let pool = device::last_pool(context)?;
-    if set != pool.device() {
+    // SAFETY: the runtime said that it wrote the answer.
+    if unsafe { set.assume_init() } != pool.device() {
         return None;
     }
     let address = usize::try_from(allocate(pool, size, library)?.get()).ok()?;
     // SAFETY: the caller's place for the answer.
-    unsafe { *pointer = ptr::with_exposed_provenance_mut(address) };
+    unsafe { pointer.write(ptr::with_exposed_provenance_mut(address)) };
     Some(0)
 }
 
@@ -93,14 +99,13 @@ fn is_open_to(door: &Passed) -> bool {
     shortcut::is_open() && door.get()
 }
 
-/// The context that is current on this thread.
+/// Asks which context is current on this thread; only where the shortcut is open. Where
+/// the driver fails the context stays null, which is the handle of no pool.
 #[inline(always)]
-fn current() -> Option<CUcontext> {
-    let mut context: CUcontext = ptr::null_mut();
-    // SAFETY: writes the answer to a local.
-    unsafe { real::known::cuCtxGetCurrent(&raw mut context) }?;
-    // Where the driver fails it stays null, which is the handle of no pool.
-    Some(context)
+fn ask_current(context: &mut CUcontext) {
+    // SAFETY: writes the answer to the caller's place; it was found before the shortcut
+    // was opened.
+    unsafe { real::known::cuCtxGetCurrent(context) };
 }
 
 #[inline(always)]
@@ -114,7 +119,9 @@ fn free(address: CUdeviceptr) -> bool {
     if !shortcut::is_open() {
         return false;
     }
-    let Some(pool) = current().and_then(device::last_pool) else {
+    let mut context = ptr::null_mut();
+    ask_current(&mut context);
+    let Some(pool) = device::last_pool(context) else {
         return false;
     };
     let Some(_serving) = ServingShortly::begin() else {

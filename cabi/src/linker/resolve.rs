@@ -81,6 +81,16 @@ impl<F: Copy> Real<F> {
         Some(unsafe { Self::at(address) })
     }
 
+    /// The function, which was found before.
+    ///
+    /// # Safety
+    /// It was, and whoever found it has told the calling thread since.
+    #[inline(always)]
+    pub(crate) unsafe fn found(&self) -> F {
+        // SAFETY: found under the function's name, so it has been noted.
+        unsafe { Self::at(self.address.load(Ordering::Relaxed)) }
+    }
+
     /// The function, if its library is loaded and has it.
     pub(crate) fn get(&self) -> Option<F> {
         let address = self.address.load(Ordering::Relaxed);

@@ -12,6 +12,7 @@ use crate::process;
 use crate::process::guard::own_call;
 use crate::process::say::warn;
 use crate::process::shortcut;
+use crate::real::known;
 
 /// The `dlsym` that a global look-up finds.
 fn first_dlsym() -> Option<Dlsym> {
@@ -71,7 +72,8 @@ fn find_reach() -> Reach {
     };
     let before = REACH.swap(reach as u8, Ordering::Relaxed);
     // Unknown was the reason; another thread may have found it before.
-    if reach == Reach::Doors && before == Reach::Unknown as u8 {
+    let is_first = before == Reach::Unknown as u8;
+    if reach == Reach::Doors && is_first && known::find() {
         shortcut::open();
     }
     reach

@@ -89,7 +89,7 @@ impl CacheHub {
         self.serial
     }
 
-    /// As [`OwnCache::take`], after another look at which epochs have ended. This and what
+    /// Hands out a kept block after another look at which epochs have ended. This and what
     /// follows waits for who has the cache for a moment.
     pub(crate) fn take_refreshed(
         &self,

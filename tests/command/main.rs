@@ -19,7 +19,7 @@ mod watched;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -353,14 +353,30 @@ fn the_library_is_found_near_the_command() {
         "{errors}"
     );
 
-    for name in ["lib", "bin", "elsewhere"] {
-        let library = place.path(name).join("libvramalloc.so");
+    // From the place that is looked at last to the first.
+    let of_machine = format!("lib/{}-linux-gnu", std::env::consts::ARCH);
+    fs::create_dir(place.path(&of_machine)).unwrap();
+    for (name, file) in [
+        (&*of_machine, "libvramalloc.so.0"),
+        ("lib", "libvramalloc.so.0"),
+        ("lib", "libvramalloc.so"),
+        ("bin", "libvramalloc.so"),
+        ("elsewhere", "libvramalloc.so"),
+    ] {
+        let library = place.path(name).join(file);
         fs::write(&library, "").unwrap();
         let variable = (name == "elsewhere").then_some(&*library);
         let (code, out, errors) = run(variable);
         assert_eq!(code, Some(0), "{errors}");
         assert_eq!(out.trim(), library.to_str().unwrap());
     }
+
+    // A link keeps its name: what it leads to is replaced by an upgrade.
+    let link = place.path("elsewhere/link.so");
+    symlink("libvramalloc.so", &link).unwrap();
+    assert_eq!(run(Some(&link)).1.trim(), link.to_str().unwrap());
+    fs::remove_file(place.path("elsewhere/libvramalloc.so")).unwrap();
+    assert_eq!(run(Some(&link)).0, Some(2));
 
     let (code, _, errors) = run(Some(Path::new("/no/such/library.so")));
     assert_eq!(code, Some(2));

@@ -5,10 +5,10 @@
 //! time, whose own place nobody else can change. The Python package makes the same
 //! links. Cost: a few system calls; the link stays.
 
-use std::fs::{self, DirBuilder, Metadata};
+use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::{env, process};
 
@@ -65,8 +65,10 @@ fn private(parent: &Path, folder: &Path) -> io::Result<()> {
         return Err(io::Error::other("anybody may rename what lies beside it"));
     }
     match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
+        // The umask may have taken rights that we need.
+        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o700))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
     }
     // Of the link itself, if it is one.
     let found = fs::symlink_metadata(folder)?;

@@ -21,6 +21,9 @@ pub(super) const DRIVER: &str = "libcuda.so.1";
 /// The program that asks the driver.
 const PROBE: &str = "vramalloc-probe";
 
+/// Where it also may be, relative to the directory of the command.
+const APART: &str = "../libexec/vramalloc";
+
 /// How long the driver may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -65,7 +68,10 @@ pub(super) fn examine(
         Some(probe) => ask(&probe, &path, uses_cuda, findings),
         None => findings.note(
             "devices",
-            format_args!("not examined: {PROBE} is beside neither this command nor the library"),
+            format_args!(
+                "not examined: {PROBE} is beside neither this command nor the library, nor in \
+                 {APART}"
+            ),
         ),
     }
 }
@@ -79,13 +85,15 @@ fn version(real: &Path) -> String {
     }
 }
 
-/// The path of the probe.
+/// The path of the probe: beside the command or the library, or where an
+/// installation keeps what only other programs start.
 fn probe(library: &Path) -> Option<PathBuf> {
     let command = env::current_exe().ok();
-    [command.as_deref(), Some(library)]
+    let beside = command.as_deref().and_then(Path::parent);
+    let apart = beside.map(|directory| directory.join(APART));
+    [beside, library.parent(), apart.as_deref()]
         .into_iter()
         .flatten()
-        .filter_map(Path::parent)
         .map(|directory| directory.join(PROBE))
         .find(|probe| probe.is_file())
 }

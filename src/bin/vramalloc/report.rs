@@ -46,6 +46,9 @@ pub(crate) struct Arguments {
     /// Files that programs wrote (VRAMALLOC_STATS); - is standard input
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
+    /// Show the report of an example, which needs no GPU
+    #[arg(long, conflicts_with_all = ["files", "snapshot", "snapshot_json"])]
+    example: bool,
     /// Also print the table of PyTorch's memory_summary(), and every count
     #[arg(long)]
     table: bool,
@@ -78,12 +81,19 @@ pub(crate) struct Arguments {
     all_frames: bool,
 }
 
+/// The statistics of `examples/train.py`; `scripts/example` writes them.
+const EXAMPLE: (&str, &[u8]) = (
+    "examples/train.json",
+    include_bytes!("../../../examples/train.json"),
+);
+
 /// A file's name and its contents, or why it could not be read.
 pub(crate) type Read = (String, Result<Vec<u8>, String>);
 
 /// Prints a report of each file, or one of all. Returns the exit status.
 pub(crate) fn report(arguments: &Arguments) -> u8 {
     let newest = match arguments.files.as_slice() {
+        [] if arguments.example => Ok(vec![EXAMPLE.0.into()]),
         [] => newest(),
         given => Ok(given.to_owned()),
     };
@@ -101,9 +111,13 @@ pub(crate) fn report(arguments: &Arguments) -> u8 {
     if targets != [None, None] {
         return super::snapshot::report(targets, &paths);
     }
+    if arguments.example {
+        say("an example: a small program in Python, on a simulated GPU");
+    }
     let progress = Progress::reading(paths.iter().map(|path| &**path));
     let files = paths.iter().map(|path| {
         let read = match path.to_str() {
+            _ if arguments.example => Ok(EXAMPLE.1.to_vec()),
             Some("-") => progress.read_input(),
             _ => progress.read(path),
         };

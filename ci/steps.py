@@ -75,6 +75,7 @@ STEPS = {
     "python": Step(("build",)),
     "quickstart": Step(("build",)),
     "examples": Step(("build",)),
+    "package": Step(("build",), bounded=True),
     "exports": Step(("build",)),
     "needed": Step(("build",)),
     "inert": Step(("build",), alone=True),

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use vramalloc_core::Bytes;
 
 use super::lines::Lines;
-use super::output::{USAGE, of_file, say, show};
+use super::output;
 use super::progress::Progress;
 use super::replay::tape::Tape;
 use super::replay::trial::{Lag, Room, Setup, peak_live, smallest};
@@ -68,13 +68,7 @@ pub(super) struct Arguments {
 
 /// Advises on a file. Returns the exit status.
 pub(super) fn advise(arguments: &Arguments) -> u8 {
-    match told(arguments) {
-        Ok((text, status)) => show(&text).max(status),
-        Err(error) => {
-            say(of_file(&arguments.file, error));
-            USAGE
-        }
-    }
+    output::answer(&arguments.file, told(arguments))
 }
 
 fn told(arguments: &Arguments) -> Result<(String, u8), String> {

@@ -70,7 +70,7 @@ fn private(parent: &Path, folder: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
-    // Of the link itself, if it is one.
+    // A link in its place is looked at itself, and not what it leads to.
     let found = fs::symlink_metadata(folder)?;
     let wrong = if !Metadata::is_dir(&found) {
         "it is no folder"

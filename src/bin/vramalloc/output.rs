@@ -36,6 +36,18 @@ pub(crate) fn of_file(path: &Path, wrong: impl Display) -> String {
     format!("{}: {wrong}", plain(&path.to_string_lossy()))
 }
 
+/// Writes what was found out about a file, with its exit status, or says what is wrong
+/// with the file. Returns the exit status.
+pub(crate) fn answer(path: &Path, told: Result<(String, u8), String>) -> u8 {
+    match told {
+        Ok((text, status)) => show(&text).max(status),
+        Err(error) => {
+            say(of_file(path, error));
+            USAGE
+        }
+    }
+}
+
 /// Writes a result to standard output. Returns the exit status.
 pub(crate) fn show(text: &str) -> u8 {
     let mut out = AutoStream::auto(io::stdout().lock());

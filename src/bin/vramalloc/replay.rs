@@ -23,7 +23,7 @@ use vramalloc_core::recording::is_recording;
 
 use super::grid::{Column, Grid};
 use super::lines::Lines;
-use super::output::{USAGE, of_file, say, show};
+use super::output;
 use super::progress::Progress;
 use super::units::{bytes, count, duration, share};
 use tape::{Tape, What};
@@ -78,13 +78,7 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
 
 /// Replays a file. Returns the exit status.
 pub(super) fn replay(arguments: &Arguments) -> u8 {
-    match told(arguments) {
-        Ok((text, status)) => show(&text).max(status),
-        Err(error) => {
-            say(of_file(&arguments.file, error));
-            USAGE
-        }
-    }
+    output::answer(&arguments.file, told(arguments))
 }
 
 fn told(arguments: &Arguments) -> Result<(String, u8), String> {

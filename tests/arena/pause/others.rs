@@ -11,21 +11,40 @@ use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_model::{Gpu, Settings, SimDriver};
 
+/// A device of 200 MiB, and what its arenas share.
+struct Stage {
+    gpu: Gpu,
+    map: Arc<PageMap>,
+    quota: Arc<Quota>,
+}
+
+impl Stage {
+    fn new(limit: Bytes) -> Stage {
+        let settings = Settings {
+            memory: Bytes::mib(200),
+            ..Settings::default()
+        };
+        Stage {
+            gpu: Gpu::new(settings),
+            map: Arc::new(PageMap::new()),
+            quota: Arc::new(Quota::new(limit)),
+        }
+    }
+
+    /// An arena of mapped memory, in a context of its own.
+    fn arena(&self, number: u32) -> Arena<SimDriver> {
+        let driver = self.gpu.driver(0).unwrap();
+        let (map, quota) = (Arc::clone(&self.map), Arc::clone(&self.quota));
+        let config = plain(StrategyKind::Mapped);
+        Arena::new(ArenaId(number), driver, &config, map, quota)
+    }
+}
+
 #[test]
 fn another_arena_gives_idle_memory_back_for_a_resume() {
-    let settings = Settings {
-        memory: Bytes::mib(200),
-        ..Settings::default()
-    };
-    let gpu = Gpu::new(settings);
-    let map = Arc::new(PageMap::new());
-    let quota = Arc::new(Quota::new(Bytes::mib(180)));
-    let config = plain(StrategyKind::Mapped);
-    let arena = |number: u32| {
-        let driver = gpu.driver(0).unwrap();
-        let (map, quota) = (Arc::clone(&map), Arc::clone(&quota));
-        Arena::new(ArenaId(number), driver, &config, map, quota)
-    };
+    let stage = Stage::new(Bytes::mib(180));
+    let (gpu, quota) = (&stage.gpu, &stage.quota);
+    let arena = |number| stage.arena(number);
     let other: Arc<Arena<SimDriver>> = Arc::new(arena(1));
     let idle = Arc::clone(&other);
     let relieve = move || idle.give_back_idle() > Bytes::ZERO;
@@ -45,19 +64,8 @@ fn another_arena_gives_idle_memory_back_for_a_resume() {
 
 #[test]
 fn what_is_paused_stands_in_no_other_requests_way() {
-    let settings = Settings {
-        memory: Bytes::mib(200),
-        ..Settings::default()
-    };
-    let gpu = Gpu::new(settings);
-    let map = Arc::new(PageMap::new());
-    let quota = Arc::new(Quota::new(Bytes::MAX));
-    let config = plain(StrategyKind::Mapped);
-    let arena = |number: u32| {
-        let driver = gpu.driver(0).unwrap();
-        let (map, quota) = (Arc::clone(&map), Arc::clone(&quota));
-        Arena::new(ArenaId(number), driver, &config, map, quota)
-    };
+    let stage = Stage::new(Bytes::MAX);
+    let (gpu, arena) = (&stage.gpu, |number| stage.arena(number));
     let beside: [Arc<Arena<SimDriver>>; 2] = [Arc::new(arena(0)), Arc::new(arena(1))];
     let [paused, idle] = beside.clone();
     let (asked, held) = (Arc::clone(&idle), beside);
@@ -83,19 +91,8 @@ fn what_is_paused_stands_in_no_other_requests_way() {
 /// What it has cached of plain memory may be what a resume lacks.
 #[test]
 fn an_arena_gives_its_own_idle_chunks_back_for_a_resume() {
-    let settings = Settings {
-        memory: Bytes::mib(200),
-        ..Settings::default()
-    };
-    let gpu = Gpu::new(settings);
-    let map = Arc::new(PageMap::new());
-    let quota = Arc::new(Quota::new(Bytes::MAX));
-    let config = plain(StrategyKind::Mapped);
-    let arena = |number: u32| -> Arena<SimDriver> {
-        let driver = gpu.driver(0).unwrap();
-        let (map, quota) = (Arc::clone(&map), Arc::clone(&quota));
-        Arena::new(ArenaId(number), driver, &config, map, quota)
-    };
+    let stage = Stage::new(Bytes::MAX);
+    let (gpu, arena) = (&stage.gpu, |number| stage.arena(number));
     let (own, other) = (arena(0), arena(1));
     let block = own.allocate(Bytes::mib(80)).unwrap();
     gpu.write_tag(block, Bytes::mib(80), 5);

@@ -26,7 +26,7 @@ const LEAST: u64 = 10;
 const VALLEY: u64 = 50;
 const HILL: u64 = 75;
 
-/// So many hundredths of the peak are near it.
+/// What is live is near the peak from this many hundredths of it on.
 const NEAR: u64 = 90;
 
 /// Peaks that rise by less than this part are as good as the same.

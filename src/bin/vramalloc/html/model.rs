@@ -23,7 +23,7 @@ pub(crate) struct PageRoom {
 }
 
 impl PageRoom {
-    /// Of a page of so many processes, what one of them has.
+    /// The room of one process on a page that shows several.
     pub(crate) fn of_each(processes: usize) -> PageRoom {
         let share = |all: usize| all / processes.max(1);
         // Some ten bytes each.

@@ -46,7 +46,7 @@ struct HeldInStep {
 /// See the module.
 pub(crate) struct Thinner {
     per_step: u64,
-    /// Of the step that is being filled.
+    /// How many moments the step has that is being filled.
     filled: u64,
     extremes: Option<Extremes>,
     moments: Vec<Moment>,

@@ -49,7 +49,7 @@ pub(crate) enum What {
     Taken { address: u64, size: u64 },
     /// The driver gave none.
     Refused { size: u64, code: u32 },
-    /// So many units were created before the refusal that follows.
+    /// How many units of a call were created before the driver refused the next.
     Created(u64),
     /// The driver got memory back.
     GivenBack { address: u64, size: u64 },

@@ -35,7 +35,7 @@ pub(crate) enum Lag {
 pub(crate) enum Room {
     /// As much as there was.
     AsRecorded,
-    /// So many bytes for the program, without what CUDA takes.
+    /// This many bytes for the program; what CUDA takes is not counted.
     Usable(Bytes),
 }
 

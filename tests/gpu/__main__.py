@@ -158,7 +158,13 @@ def run_all(asked, results):
             own = name in OWN_RUNTIME and not asked.simulated
             there = dataclasses.replace(place, libraries=[]) if own else place
             run_group(name, there, results, built)
-        results.write(asked.out / "report.json")
+        keep(asked.out, results)
+
+
+def keep(folder, results):
+    """Both reports, after each group: a run that is cut off leaves what it has."""
+    results.write(folder / "report.json")
+    (folder / "report.md").write_text(report.markdown(results))
 
 
 def main():
@@ -172,8 +178,7 @@ def main():
             sys.exit(f"scripts/gpu-check: {LIBRARY.relative_to(ROOT)} is missing; build it first")
         results = Results(describe(asked.simulated))
         run_all(asked, results)
-    results.write(asked.out / "report.json")
-    (asked.out / "report.md").write_text(report.markdown(results))
+    keep(asked.out, results)
     print()
     print(report.terminal(results))
     print(f"report: {asked.out / 'report.md'}")

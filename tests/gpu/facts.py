@@ -4,7 +4,7 @@ import itertools
 import subprocess
 
 from assumptions import about
-from execute import ROOT, run
+from execute import ROOT, run, together
 
 GROUP = "facts"
 PROGRAMS = [
@@ -15,6 +15,8 @@ PROGRAMS = [
     "fact_amounts",
     "fact_handles",
     "fact_mapped",
+    "fact_units",
+    "fact_families",
 ]
 # Names of memory, of which a runtime must find no way past the library.
 MEMORY = ("cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuMemHost", "cuIpc")
@@ -138,8 +140,12 @@ def group(place, results, programs):
         facts, there = {}, {}
         for name in PROGRAMS:
             facts.update(measure(place, results, programs, kind, name))
-            if simulated and not place.simulated:
-                there.update(measure(simulated, None, programs, kind, name))
+        if simulated and not place.simulated:
+            for found in together(
+                place,
+                [lambda n=name, k=kind: measure(simulated, None, programs, k, n) for name in PROGRAMS],
+            ):
+                there.update(found)
         hold_against(results, kind, facts, there)
         if there:
             differences(results, kind, facts, there)

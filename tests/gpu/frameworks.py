@@ -19,7 +19,15 @@ WAYS = {
 }
 DEFAULT = "strategy:auto_growth"
 NAIVE = "strategy:naive_best_fit,initial_gpu_memory_in_mb:2048,reallocate_gpu_memory_in_mb:1024"
-ALL = [DEFAULT, f"{DEFAULT},free_sync:strict", NAIVE]
+MAPPED = "strategy:mapped"
+ALL = [DEFAULT, f"{DEFAULT},free_sync:strict", NAIVE, MAPPED]
+# Of each of its cycles.
+PAUSED = (
+    "95 % of it is free: True",
+    "all of it is back: True",
+    "checksums that are equal: 200 of 200",
+    "a copy is equal: True",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +40,8 @@ class Client:
     # Does it take memory by the functions that the library serves?
     served: bool = True
     seconds: int = 120
+    # What it prints under the library, without which it cannot run.
+    prints: tuple = ()
 
 
 def torch_steps(way, *arguments, options=(DEFAULT,), **more):
@@ -84,6 +94,27 @@ CASES = [
     torch_program("graphs"),
     torch_program("sharing"),
     torch_program("pluggable", PLUGGABLE=str(LIBRARY)),
+    *[
+        Client(
+            f"PyTorch paused, {way}",
+            "torch",
+            (PYTORCH / "paused.py",),
+            tuple(WAYS[way].items()),
+            (MAPPED,),
+            prints=tuple(f"cycle {each}: {PAUSED[0]}" for each in range(3)) + PAUSED[1:],
+        )
+        for way in ("cached", "uncached")
+    ],
+    *[
+        Client(
+            f"PyTorch collectives, {way}",
+            "torch",
+            (CLIENTS / "torch_collectives.py",),
+            tuple(WAYS[way].items()),
+            (DEFAULT, MAPPED),
+        )
+        for way in ("cached", "uncached")
+    ],
     jax("memory taken in advance", XLA_PYTHON_CLIENT_MEM_FRACTION="0.1"),
     jax("memory taken as needed", XLA_PYTHON_CLIENT_PREALLOCATE="false"),
     jax("no pool of its own", XLA_PYTHON_CLIENT_ALLOCATOR="platform"),
@@ -118,7 +149,44 @@ def difference(bare, now):
     return f"bare {len(bare.said()[0])} lines, now {now.why()}"
 
 
+def check_alone(place, results, client):
+    """One that tells by itself whether all is well."""
+    for options in client.options:
+        now = execute(place, client, options)
+        lines = now.said()[0]
+        missing = [line for line in client.prints if line not in lines]
+        wrong = [line for line in lines if "False" in line]
+        good = now.status == 0 and not missing and not wrong
+        title = f"{client.title}, {options}: prints what is right"
+        results.check(GROUP, title, good, f"missing {missing}, wrong {wrong}; {now.why()}", lines[-1:])
+
+
+def python_lines(place, results):
+    """The lines of Python in the call stacks are those that the interpreter names."""
+    sys.path[:0] = [str(PYTORCH)]
+    import lines
+
+    def check(name, good, otherwise=""):
+        results.check(GROUP, name, good, otherwise)
+
+    noting = lines.compiled(PYTORCH / "lines.c", place.results)
+    notes = place.results / "lines.txt"
+    environment = {
+        **WAYS["uncached"],
+        "VRAMALLOC_STACKS": "all",
+        "LINES": str(notes),
+        "LD_PRELOAD": f"{noting}:{LIBRARY}",
+    }
+    now = run(place, [sys.executable, PYTORCH / "steps.py"], DEFAULT, environment)
+    good = now.status == 0 and now.statistics
+    if results.check(GROUP, "PyTorch, call stacks: ends well", good, now.why()):
+        lines.same(check, "PyTorch, call stacks", now.statistics[0], notes)
+
+
 def check(place, results, client):
+    if client.prints:
+        check_alone(place, results, client)
+        return
     bare = execute(place, client)
     if not results.check(GROUP, f"{client.title}: runs bare", bare.status == 0, bare.why()):
         return
@@ -148,5 +216,6 @@ def group(place, results, _programs):
             lambda client=client: check(place, results, client)
             for client in CASES
             if client.module not in missing
-        ],
+        ]
+        + [lambda: python_lines(place, results)] * ("torch" not in missing),
     )

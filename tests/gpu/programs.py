@@ -5,11 +5,14 @@ every other one.
 """
 
 import dataclasses
+import re
 import subprocess
 
 from execute import ROOT, run, together
 
 GROUP = "programs"
+# How much of a device there is differs by a little.
+AMOUNT = re.compile(r"\b[0-9]+ KiB\b")
 # What each program runs under. Several run at a time, and an arena that takes
 # a fraction of the device in advance would leave the others nothing.
 SETTINGS = {
@@ -18,6 +21,7 @@ SETTINGS = {
     "reallocate_gpu_memory_in_mb:256",
     "passthrough": "strategy:passthrough",
     "strict": "strategy:auto_growth,free_sync:strict",
+    "mapped": "strategy:mapped",
 }
 
 
@@ -36,6 +40,8 @@ class Case:
     kinds: tuple = ("dynamic", "static", "driver")
     environment: tuple = ()
     seconds: int = 60
+    # Settings under which it is to differ from the bare run.
+    without: tuple = ()
     # Rows of docs/compatibility.md that it stands for.
     hazards: tuple = ()
 
@@ -45,6 +51,19 @@ class Case:
 
 def runs_on(*streams):
     return [Case("free_after_launch", (each,), by_status=True, hazards=(1,)) for each in streams]
+
+
+# No handle for another process is made of mapped memory.
+PLAIN = ("mapped",)
+DEFERRED = ("auto_growth", "naive_best_fit", "mapped")
+WAYS = ("plain", "pool", "virtual", "managed", "array", "graph")
+FAMILIES = (*(f"{way}:48M" for way in WAYS), "all", "sync", *(f"{way}:9M" for way in WAYS), "all")
+# All of the device is taken plainly and freed, and taken in other ways then.
+RELIEF = tuple(
+    step
+    for way in ("pool", "virtual", "array", "graph")
+    for step in ("fill-plain:1G", "all", "sync", f"{way}:8G", "give", "sync", "trim")
+)
 
 
 CASES = [
@@ -64,12 +83,19 @@ CASES = [
     Case("capture", ("8",), alone=True, hazards=(7, 8)),
     Case("capture_modes", hazards=(7, 8)),
     Case("ranges", hazards=(3, 6, 28)),
-    Case("ipc", ("share",), hazards=(2, 5)),
-    Case("ipc", ("ranges",), hazards=(2, 3)),
-    Case("ipc", ("own",), hazards=(2,)),
-    Case("ipc", ("crash",), cut_off=True, hazards=(2,)),
+    Case("ipc", ("share",), without=PLAIN, hazards=(2, 5)),
+    Case("ipc", ("ranges",), without=PLAIN, hazards=(2, 3)),
+    Case("ipc", ("own",), without=PLAIN, hazards=(2,)),
+    Case("ipc", ("crash",), cut_off=True, without=PLAIN, hazards=(2,)),
     # A receiver that is not preloaded gets the block or an error.
-    Case("ipc", ("share",), by_status=True, environment=(("IPC_PEER_PRELOAD", ""),), hazards=(2,)),
+    Case(
+        "ipc",
+        ("share",),
+        by_status=True,
+        environment=(("IPC_PEER_PRELOAD", ""),),
+        without=PLAIN,
+        hazards=(2,),
+    ),
     Case("host_memory", hazards=(36, 37)),
     Case("host_life", ("fork",), hazards=(37,)),
     Case("host_life", ("captures",), hazards=(37,)),
@@ -86,6 +112,17 @@ CASES = [
     Case("contexts", hazards=(17, 24)),
     Case("reset", devices=2, hazards=(24,)),
     Case("peer_copy", ("peer",), by_status=True, devices=2, hazards=(1,)),
+    *[Case("mapped", (each,), hazards=(5, 7, 28)) for each in ("fill", "first", "ended")],
+    Case("mapped", ("peers",), devices=2, hazards=(5,)),
+    # Only a free that waits is as bare here.
+    Case("read_after_free", without=DEFERRED, hazards=(1,)),
+    # Other families beside the pool, and what it has cached when they need room.
+    Case("families", FAMILIES, hazards=(13, 18)),
+    Case("families", RELIEF, alone=True, hazards=(10, 39)),
+    *[
+        Case("neighbours", (each,), by_status=True, alone=True, hazards=(10, 39))
+        for each in ("turns", "capture", "threads")
+    ],
     Case("constructor", hazards=(23,)),
     Case("forks", hazards=(22,)),
     Case("nothing", hazards=(19,)),
@@ -93,6 +130,21 @@ CASES = [
         Case("exit_paths", (each,), cut_off=True, hazards=(22, 23))
         for each in ("return", "exit", "_exit", "abort", "atexit", "destructor", "fork")
     ],
+]
+
+
+# Programs of the library's own interface, which say by themselves what is right:
+# each with what it prints, as a pattern, under `mapped`.
+OWN = [
+    (
+        ("cycles", "200"),
+        r"before: 1\ngood cycles: 200, stayed: 0, missing while paused: (?P<missing>[0-9]+)\n"
+        r"missing in the end: 0\n",
+    ),
+    (("tags",), r"(?s)cache: copied 0, others hold: 16\n.*all hold: 16\n.*unheard: 0\n"),
+    (("refusals",), r"refused: 2, hold: 22\n"),
+    (("captures",), r"torn: 0, hold: 24\n"),
+    (("together",), r"failed: 0, torn: 0, lost: 0\n"),
 ]
 
 
@@ -143,13 +195,18 @@ def settings_of(case, kind):
     most are checked; elsewhere the default, which every door leads to."""
     if case.name == "nothing":
         return ["auto_growth"]
-    return list(SETTINGS) if kind == "dynamic" else ["auto_growth"]
+    listed = list(SETTINGS) if kind == "dynamic" else ["auto_growth"]
+    return [setting for setting in listed if setting not in case.without]
+
+
+def without_amounts(said):
+    return [[AMOUNT.sub("some KiB", line) for line in part] for part in said]
 
 
 def compare(results, title, case, bare, with_it, setting):
     good = with_it.status == bare.status
     if not case.by_status:
-        good = good and with_it.said() == bare.said()
+        good = good and without_amounts(with_it.said()) == without_amounts(bare.said())
     results.check(
         GROUP,
         f"{title} {setting}: as bare",
@@ -193,6 +250,14 @@ def check(place, results, programs, case, kind):
         compare(results, title, case, bare, with_it, setting)
 
 
+def check_own(place, results, programs, arguments, pattern, kind):
+    title = f"api_pause {' '.join(arguments)} {kind}"
+    outcome = run(place, [programs.path("api_pause", kind), *arguments], SETTINGS["mapped"])
+    good = outcome.status == 0 and re.fullmatch(pattern, outcome.output)
+    why = f"{outcome.why()}; said {outcome.output}"
+    results.check(GROUP, f"{title}: says what is right", good, why, outcome.output)
+
+
 def group(place, results, programs):
     chosen = [
         (case, kind)
@@ -212,6 +277,10 @@ def group(place, results, programs):
             for case, kind in beside
         ],
     )
+    # They look at how much is free.
+    for arguments, pattern in OWN:
+        for kind in programs.kinds:
+            check_own(place, results, programs, arguments, pattern, kind)
     for case, kind in chosen:
         if case.alone:
             check(place, results, programs, case, kind)

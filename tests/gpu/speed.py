@@ -16,6 +16,7 @@ from frameworks import CLIENTS, WAYS, there
 GROUP = "speed"
 ROUNDS = 3
 AUTO, NAIVE = "strategy:auto_growth", "strategy:naive_best_fit"
+MAPPED = "strategy:mapped"
 TRACES = {"gpt_train": 2, "llm_infer": 1}
 
 
@@ -42,8 +43,21 @@ def torch(model):
         found += [
             Configuration(program, "no cache, naive_best_fit", command, NAIVE, uncached),
             Configuration(program, "PyTorch's cache, auto_growth", command, AUTO, cached),
+            Configuration(program, "no cache, mapped", command, MAPPED, uncached),
         ]
+        found += memory((*command[:3], "--steps", "6", "--memory"), cached, uncached)
     return found
+
+
+def memory(command, cached, uncached):
+    """What the same takes of the device."""
+    program = "PyTorch transformer, MiB"
+    return [
+        Configuration(program, "no cache, bare", command, None, uncached),
+        Configuration(program, "PyTorch's cache, bare", command, None, cached),
+        Configuration(program, "no cache, auto_growth", command, AUTO, uncached),
+        Configuration(program, "no cache, mapped", command, MAPPED, uncached),
+    ]
 
 
 def jax():
@@ -110,10 +124,11 @@ def traces(place, programs):
 
 
 def figure(outcome):
-    """Milliseconds of a step, or nanoseconds of an event in the last pass."""
-    step = outcome.numbers("step").get("ms")
-    if step is not None:
-        return step
+    """Milliseconds of a step, MiB, or nanoseconds of an event in the last pass."""
+    for what, unit in (("step", "ms"), ("memory", "mib")):
+        value = outcome.numbers(what).get(unit)
+        if value is not None:
+            return value
     passes = [line for line in outcome.output.splitlines() if line.startswith("pass=")]
     return float(passes[-1].rpartition("ns_per_event=")[2]) if passes else None
 

@@ -3,80 +3,16 @@
  * cover, what it waits for, what a capture forbids, what it costs, and whether
  * the driver's free of a page waits for kernels on mapped memory.
  */
-#include "facts.h"
-#include "find.h"
+#include "virtual.h"
 
-typedef unsigned long long address;
-
-struct location { int kind, id; };
-struct access { struct location location; int flags; };
-struct properties {
-    int kind, handles;
-    struct location location;
-    void *security;
-    unsigned char flags[8];
-    char rest[56];
-};
-
-enum { UNITS = 64, MODES = 3, RELAXED = 2, SUPPORTED = 102 };
+enum { UNITS = 64, MODES = 3, RELAXED = 2 };
 
 static const char *const modes[] = {"global", "thread_local", "relaxed"};
 
-static struct {
-    int (*attribute)(int *, int, int);
-    int (*granularity)(size_t *, const struct properties *, int);
-    int (*reserve)(address *, size_t, size_t, address, uint64_t);
-    int (*unreserve)(address, size_t);
-    int (*create)(uint64_t *, size_t, const struct properties *, uint64_t);
-    int (*release)(uint64_t);
-    int (*map)(address, size_t, size_t, uint64_t, uint64_t);
-    int (*admit)(address, size_t, const struct access *, size_t);
-    int (*unmap)(address, size_t);
-    int (*range)(address *, size_t *, address);
-    int (*handle)(void *, address);
-    int (*exchange_mode)(int *);
-} driver;
-
-static const struct properties properties = {.kind = 1, .location = {1, 0}};
-static const struct access all = {.location = {1, 0}, .flags = 3};
-static size_t unit;
-static address range;
 static uint64_t units[UNITS];
-
-static void find_all(void) {
-    *(void **)&driver.attribute = find("cuDeviceGetAttribute");
-    *(void **)&driver.granularity = find("cuMemGetAllocationGranularity");
-    *(void **)&driver.reserve = find("cuMemAddressReserve");
-    *(void **)&driver.unreserve = find("cuMemAddressFree");
-    *(void **)&driver.create = find("cuMemCreate");
-    *(void **)&driver.release = find("cuMemRelease");
-    *(void **)&driver.map = find("cuMemMap");
-    *(void **)&driver.admit = find("cuMemSetAccess");
-    *(void **)&driver.unmap = find("cuMemUnmap");
-    *(void **)&driver.range = find("cuMemGetAddressRange_v2");
-    *(void **)&driver.handle = find("cuIpcGetMemHandle");
-    *(void **)&driver.exchange_mode =
-        find("cuThreadExchangeStreamCaptureMode");
-}
-
-static address at(int place) { return range + (size_t)place * unit; }
 
 static int map(int place) {
     return driver.map(at(place), unit, 0, units[place], 0);
-}
-
-static int admit(int place, int count) {
-    return driver.admit(at(place), (size_t)count * unit, &all, 1);
-}
-
-static int unmap(int place, int count) {
-    return driver.unmap(at(place), (size_t)count * unit);
-}
-
-static long long available(void) {
-    size_t now;
-    GPU(gpu_mem_info(&now, NULL));
-    return (long long)now;
 }
 
 static int is_near(long long value, size_t expected) {
@@ -236,11 +172,9 @@ static void costs(void) {
 
 int main(void) {
     size_t least = 0;
-    int has = 0;
     GPU(gpu_set_device(0));
     load_kernels();
-    find_all();
-    GPU(driver.attribute(&has, SUPPORTED, 0));
+    int has = has_virtual();
     fact(has, "mapped.supported");
     if (!has)
         return 0;

@@ -143,6 +143,10 @@ static inline int gpu_set_device(int device) {
     return code ? code : gpu_driver.cuCtxSetCurrent(context);
 }
 
+static inline int gpu_get_device(int *device) {
+    return gpu_driver.cuCtxGetDevice(device);
+}
+
 static inline int gpu_sync(void) { return gpu_driver.cuCtxSynchronize(); }
 
 static inline int gpu_reset(void) {

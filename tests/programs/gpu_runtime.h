@@ -6,6 +6,7 @@ typedef struct { unsigned x, y, z; } dim3;
 
 int cudaGetDeviceCount(int *count);
 int cudaSetDevice(int device);
+int cudaGetDevice(int *device);
 int cudaDeviceSynchronize(void);
 int cudaDeviceReset(void);
 int cudaDeviceEnablePeerAccess(int peer, unsigned flags);
@@ -64,6 +65,7 @@ enum { HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3,
 
 static inline int gpu_count(int *count) { return cudaGetDeviceCount(count); }
 static inline int gpu_set_device(int device) { return cudaSetDevice(device); }
+static inline int gpu_get_device(int *device) { return cudaGetDevice(device); }
 static inline int gpu_sync(void) { return cudaDeviceSynchronize(); }
 
 static inline int gpu_reset(void) { return cudaDeviceReset(); }

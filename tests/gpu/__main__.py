@@ -45,6 +45,12 @@ def arguments():
         help=f"only these groups: {', '.join(GROUPS)}",
     )
     parser.add_argument(
+        "--cases",
+        default="",
+        metavar="REGEX",
+        help="of programs, frameworks and speed only those with this in their title",
+    )
+    parser.add_argument(
         "--out",
         type=pathlib.Path,
         default=ROOT / "target" / "gpu",
@@ -108,7 +114,8 @@ def versions():
 def where_cuda_is(asked, results_folder):
     """The place to run at and the compiled programs there."""
     jobs = asked.jobs or max(1, (os.cpu_count() or 2) * 3 // 4)
-    place = Place(results_folder, asked.simulated, time.monotonic() + asked.budget, jobs)
+    ends = time.monotonic() + asked.budget
+    place = Place(results_folder, asked.simulated, ends, jobs, only=asked.cases)
     if asked.simulated:
         place.libraries, place.devices = [SIMULATED], 2
         folder, cudart = ROOT / "target" / "programs", SIMULATED

@@ -9,6 +9,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -85,6 +86,11 @@ class Place:
     devices: int = 1
     # Folders of libraries that programs need before all others.
     libraries: list = dataclasses.field(default_factory=list)
+    # Only checks of this title, a regular expression.
+    only: str = ""
+
+    def chooses(self, title):
+        return re.search(self.only, title) is not None
 
     def left(self):
         return self.ends - time.monotonic()

@@ -215,7 +215,8 @@ def group(place, results, _programs):
         [
             lambda client=client: check(place, results, client)
             for client in CASES
-            if client.module not in missing
+            if client.module not in missing and place.chooses(client.title)
         ]
-        + [lambda: python_lines(place, results)] * ("torch" not in missing),
+        + [lambda: python_lines(place, results)]
+        * ("torch" not in missing and place.chooses("PyTorch, call stacks")),
     )

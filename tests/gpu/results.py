@@ -71,20 +71,24 @@ def read(path):
 
 
 def joined(parts):
-    """One of many: a group is the last one's that checked anything of it."""
+    """One of many: what a later one looked at again counts as it found it."""
     whole = Results(parts[-1].machine)
     for part in parts:
-        for group in part.groups():
-            if part.count(SKIP, group) == part.count_all(group) and group in whole.groups():
-                continue
-            for mix, other in (
-                (whole.checks, part.checks),
-                (whole.measurements, part.measurements),
-            ):
-                mix[:] = [each for each in mix if each["group"] != group]
-                mix += [each for each in other if each["group"] == group]
-            whole.seconds[group] = part.seconds.get(group, 0)
+        whole.checks = newer(whole.checks, [each for each in part.checks if each["state"] != SKIP])
+        whole.measurements = newer(whole.measurements, part.measurements)
+        for group, seconds in part.seconds.items():
+            whole.seconds[group] = whole.seconds.get(group, 0) + seconds
+    looked_at = {(each["group"], each["name"]) for each in whole.checks}
+    for each in parts[-1].checks:
+        if each["state"] == SKIP and (each["group"], each["name"]) not in looked_at:
+            whole.checks.append(each)
     return whole
+
+
+def newer(old, new):
+    """Both lists as one, each name once in a group."""
+    again = {(each["group"], each["name"]) for each in new}
+    return [each for each in old if (each["group"], each["name"]) not in again] + new
 
 
 def now():

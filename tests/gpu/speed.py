@@ -10,6 +10,7 @@ import gzip
 import statistics
 import sys
 
+import facts
 from execute import ROOT, OutOfTime, run
 from frameworks import CLIENTS, WAYS, there
 
@@ -123,6 +124,17 @@ def traces(place, programs):
     return found
 
 
+def pairs(place, results, programs):
+    """An allocation and a free by size, which the facts have bare."""
+    for kind in programs.kinds:
+        outcome = run(place, [programs.path("fact_costs", kind)], AUTO, seconds=100)
+        results.check(GROUP, f"pairs, {kind}", outcome.status == 0, outcome.why())
+        for name, value in facts.read(outcome.output).items():
+            if name.startswith("cost.pair."):
+                size = name.removeprefix("cost.pair.")
+                results.measured(GROUP, f"a pair of {size} B, ns: {kind}, auto_growth", value, "ns")
+
+
 def figure(outcome):
     """Milliseconds of a step, MiB, or nanoseconds of an event in the last pass."""
     for what, unit in (("step", "ms"), ("memory", "mib")):
@@ -155,7 +167,9 @@ def rounds(place, results, listed):
 
 
 def group(place, results, programs):
-    for each, values in rounds(place, results, traces(place, programs) + configurations()).items():
+    pairs(place, results, programs)
+    listed = [each for each in traces(place, programs) + configurations() if place.chooses(each.program)]
+    for each, values in rounds(place, results, listed).items():
         if values:
             spread = f"{min(values):.3f}..{max(values):.3f}, rounds: {len(values)}"
             middle = round(statistics.median(values), 4)

@@ -115,6 +115,12 @@ static void *without_context(void *block) {
     fact(driver_malloc(&address, 4096), "without_context.malloc");
     int code = driver_free((uint64_t)(uintptr_t)block);
     fact(code, "without_context.free");
+    if (!code)
+        return NULL;
+    int (*free_async)(uint64_t, void *) =
+        (int (*)(uint64_t, void *))find("cuMemFreeAsync");
+    code = free_async((uint64_t)(uintptr_t)block, NULL);
+    fact(code, "without_context.free_async");
     return code ? block : NULL;
 }
 

@@ -81,13 +81,17 @@ static void pools(void) {
 
 static void others(void) {
     struct taken taken;
-    long long before = available();
-    GPU(take(&taken, "managed", 64 << 20));
-    fact(before - available(), "amount.managed.untouched");
-    GPU(gpu_set((void *)taken.at, 1, 64 << 20));
-    GPU(gpu_sync());
-    fact(before - available(), "amount.managed.touched");
-    GPU(give(&taken));
+    long long before;
+    for (int turn = 1; turn <= 2; turn++) {
+        before = available();
+        GPU(take(&taken, "managed", 64 << 20));
+        fact(before - available(), "amount.managed.untouched.%d", turn);
+        GPU(gpu_set((void *)taken.at, 1, 64 << 20));
+        GPU(gpu_sync());
+        fact(before - available(), "amount.managed.touched.%d", turn);
+        GPU(give(&taken));
+        fact(before - available(), "amount.managed.freed.%d", turn);
+    }
     static const size_t sizes[] = {1 << 20, 16 << 20, 100 << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         before = available();
@@ -156,7 +160,7 @@ static void full(void) {
     fact(available(), "amount.full.left");
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) {
         struct taken taken;
-        fact(take(&taken, asked[i], 256 << 20), "full.%s", asked[i]);
+        fact(take(&taken, asked[i], 64 << 20), "full.%s", asked[i]);
         gpu_last_error();
     }
     gpu_stream stream;

@@ -48,7 +48,7 @@ def arguments():
         "--cases",
         default="",
         metavar="REGEX",
-        help="of programs, frameworks and speed only those with this in their title",
+        help="only what has this in its title: facts, programs, frameworks, speed",
     )
     parser.add_argument(
         "--out",

@@ -138,12 +138,13 @@ def group(place, results, programs):
         if kind == "static" and "dynamic" in programs.kinds:
             continue
         facts, there = {}, {}
-        for name in PROGRAMS:
+        chosen = [name for name in PROGRAMS if place.chooses(name)]
+        for name in chosen:
             facts.update(measure(place, results, programs, kind, name))
         if simulated and not place.simulated:
             for found in together(
                 place,
-                [lambda n=name, k=kind: measure(simulated, None, programs, k, n) for name in PROGRAMS],
+                [lambda n=name, k=kind: measure(simulated, None, programs, k, n) for name in chosen],
             ):
                 there.update(found)
         hold_against(results, kind, facts, there)
@@ -151,5 +152,5 @@ def group(place, results, programs):
             differences(results, kind, facts, there)
     deepbind(place, results, programs)
     for kind in programs.kinds:
-        if kind != "driver":
+        if kind != "driver" and place.chooses("look-ups"):
             lookups(place, results, programs, kind)

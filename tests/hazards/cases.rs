@@ -360,7 +360,9 @@ fn pointers() -> Vec<Case> {
             "foreign",
         )
         .judge(judge::same),
-        Case::new(&[14, 15], "wrong_frees", "misuse").judge(judge::same),
+        Case::new(&[14, 15], "wrong_frees", "misuse")
+            .args(&["gone"])
+            .judge(judge::same),
         Case::new(&[14, 26, 30], "daily_work", "basics").judge(judge::served),
         Case::new(&[26], "each_request_seen_by_tools", "ranges")
             .strategies(&["passthrough"])

@@ -47,7 +47,11 @@ static void try_handle(const char *what, void *handle) {
 int main(void) {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     void *again = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    void *shared = dlopen("libcudart.so.12", RTLD_NOW | RTLD_LOCAL);
+    /* Its symbols have its name for their version. */
+    const char *runtime = "libcudart.so.12";
+    void *shared = dlopen(runtime, RTLD_NOW | RTLD_LOCAL);
+    if (!shared)
+        shared = dlopen(runtime = "libcudart.so.13", RTLD_NOW | RTLD_LOCAL);
     if (!driver || !again || !shared) {
         fprintf(stderr, "%s\n", dlerror());
         return 1;
@@ -56,7 +60,7 @@ int main(void) {
     try_handle("driver again", again);
     try_handle("runtime", shared);
     printf("own version: %d\n",
-           dlvsym(shared, "cudaMalloc", "libcudart.so.12") != NULL);
+           dlvsym(shared, "cudaMalloc", runtime) != NULL);
     printf("another version: %d\n",
            dlvsym(shared, "cudaMalloc", "libcudart.so.99") != NULL);
     first_mapped("libcudart");

@@ -2,9 +2,10 @@
  * Frees what is not to be freed. Each line: what was answered, and the last
  * error after it. Memory that is live must come to no harm by it.
  *
- *   misuse [refused]
+ *   misuse [gone|refused]
  *
- * `refused`: the device refuses the first free of each sort.
+ * `gone`: a free in the order of a stream that is gone is one of them, at which a
+ * real driver may crash. `refused`: the device refuses the first free of each sort.
  */
 #include "gpu.h"
 
@@ -59,10 +60,12 @@ int main(int count, char **arguments) {
     wrong_free("an inner address", (char *)kept + 512);
     wrong_free("an odd inner address", (char *)kept + 7);
     wrong_free("an inner address of a large block", (char *)large + (4 << 20));
-    GPU(gpu_stream_create(&gone));
-    GPU(gpu_stream_destroy(gone));
-    printf("in the order of a stream that is gone: %d", gpu_free_async(kept, gone));
-    printf(", last error %d\n", gpu_last_error());
+    if (count > 1) {
+        GPU(gpu_stream_create(&gone));
+        GPU(gpu_stream_destroy(gone));
+        printf("in the order of a stream that is gone: %d", gpu_free_async(kept, gone));
+        printf(", last error %d\n", gpu_last_error());
+    }
     GPU(gpu_free(freed));
     wrong_free("a second free", freed);
     GPU(gpu_free(large));

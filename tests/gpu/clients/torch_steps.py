@@ -1,17 +1,16 @@
 """Trains a model with PyTorch, the same in every run, and prints every bit.
 
-    torch_steps.py transformer|cnn [--steps N] [--graph | --compile] [--memory]
+    torch_steps.py transformer|cnn [--steps N] [--graph | --compile]
 
 Losses and the sum of all parameters are printed as the numbers that they are,
-not rounded; the last line holds times, which differ. --memory: it holds the most
-that the device had in use, by NVML, instead; looking disturbs the times.
+not rounded; the last lines hold times, which differ, and what PyTorch's own cache
+had reserved at most.
 """
 
 import argparse
 import hashlib
 import os
 import statistics
-import threading
 import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -87,27 +86,6 @@ def captured(step, inputs, targets):
     return replay
 
 
-class Watch:
-    """How much more of the device is in use than when it was made, at most."""
-
-    def __init__(self):
-        import pynvml
-
-        pynvml.nvmlInit()
-        device = pynvml.nvmlDeviceGetHandleByIndex(0)
-        self.used = lambda: pynvml.nvmlDeviceGetMemoryInfo(device).used
-        self.before = self.most = self.used()
-        threading.Thread(target=self.look, daemon=True).start()
-
-    def look(self):
-        while True:
-            self.most = max(self.most, self.used())
-            time.sleep(0.0005)
-
-    def mib(self):
-        return (max(self.most, self.used()) - self.before) / (1 << 20)
-
-
 def digest(model):
     whole = hashlib.sha256()
     for name, value in model.state_dict().items():
@@ -120,7 +98,6 @@ def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("model", choices=["transformer", "cnn"])
     parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--memory", action="store_true")
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--graph", action="store_true")
     how.add_argument("--compile", action="store_true")
@@ -130,11 +107,6 @@ def arguments():
 def main():
     asked = arguments()
     torch.manual_seed(1)
-    if asked.memory:
-        # With the context, and the workspace of the first product.
-        one = torch.eye(64, device="cuda")
-        torch.cuda.synchronize(one.matmul(one).device)
-        watch = Watch()
     # What it does for that cannot all be captured.
     torch.use_deterministic_algorithms(not asked.graph, warn_only=True)
     torch.backends.cuda.enable_flash_sdp(False)
@@ -168,10 +140,8 @@ def main():
     print(f"parameters {digest(model)}")
     # The first steps make things ready.
     settled = times[len(times) // 3 :]
-    if asked.memory:
-        print(f"number memory mib={watch.mib():.0f}")
-    else:
-        print(f"number step ms={1000 * statistics.median(settled):.3f}")
+    print(f"number step ms={1000 * statistics.median(settled):.3f}")
+    print(f"number reserved bytes={torch.cuda.max_memory_reserved()}")
 
 
 main()

@@ -64,7 +64,10 @@ RELIEF = tuple(
     for way in ("pool", "virtual", "array", "graph")
     for step in ("fill-plain:64M", "all", "sync", f"{way}:96M", "give", "sync", "trim")
 )
-
+FILLED = ("fill-plain:64M", "fill-plain:2M", "all", "sync")
+NEWCOMERS = (*FILLED, "stream:1", "enter", "plain:64M", "leave")
+# What a limit holds for; a graph's memory is only counted.
+LIMITED = ("plain", "pool", "virtual", "managed", "array")
 
 CASES = [
     # What is free is everybody's.
@@ -119,6 +122,7 @@ CASES = [
     # Other families beside the pool, and what it has cached when they need room.
     Case("families", FAMILIES, hazards=(13, 18)),
     Case("families", RELIEF, alone=True, hazards=(10, 39)),
+    Case("families", NEWCOMERS, alone=True, hazards=(10, 39)),
     *[
         Case("neighbours", (each,), by_status=True, alone=True, hazards=(10, 39))
         for each in ("turns", "capture", "threads")
@@ -259,6 +263,16 @@ def check_own(place, results, programs, arguments, pattern, kind):
     results.check(GROUP, f"{title}: says what is right", good, why, outcome.output)
 
 
+def check_limit(place, results, programs, way, kind):
+    """No more than the limit can be had, and nearly all of that."""
+    command = [programs.path("families", kind), f"fill-{way}:32M"]
+    outcome = run(place, command, "limit:1G", seconds=60)
+    found = re.match(r"([0-9]+) KiB, .*: 2$", outcome.output.strip())
+    taken = int(found[1]) >> 10 if found else 0
+    title = f"families fill-{way}:32M {kind}, limit:1G: holds"
+    results.check(GROUP, title, 896 <= taken <= 1024, f"{outcome.output}; {outcome.why()}", taken)
+
+
 def group(place, results, programs):
     chosen = [
         (case, kind)
@@ -282,6 +296,9 @@ def group(place, results, programs):
     for arguments, pattern in OWN if place.chooses("api_pause") else ():
         for kind in programs.kinds:
             check_own(place, results, programs, arguments, pattern, kind)
+    for way in LIMITED if place.chooses("limit") else ():
+        for kind in programs.kinds:
+            check_limit(place, results, programs, way, kind)
     for case, kind in chosen:
         if case.alone:
             check(place, results, programs, case, kind)

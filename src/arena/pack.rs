@@ -32,8 +32,10 @@ struct Outlook {
     lack: Bytes,
     /// Nothing of what the program freed is still in use.
     is_settled: bool,
-    /// Chunks have been exchanged too often, or are too large to be for this.
-    takes_more: bool,
+    /// Chunks are too large to be exchanged for this.
+    adds_slab: bool,
+    /// They have been exchanged too often.
+    is_spent: bool,
 }
 
 impl<D: Driver> Arena<D> {
@@ -81,7 +83,8 @@ impl<D: Driver> Arena<D> {
             return Ok(address);
         }
         match room {
-            Room::Ample if outlook.takes_more => return self.grow(want, need),
+            Room::Ample if outlook.adds_slab => return self.grow(want, need),
+            Room::Ample if outlook.is_spent => return self.open_or_grow(want, need),
             Room::Scarce if outlook.lack.is_zero() => {
                 return self.grow_within(want, need, available);
             }
@@ -158,8 +161,9 @@ impl<D: Driver> Arena<D> {
             excess: after.saturating_sub(bound).max(PAGE),
             lack: after.saturating_sub(packing.filled(capacity)),
             is_settled: state.counters.limbo().is_zero(),
-            takes_more: packing.is_spent()
-                || want.fit.pool == Pool::Small && packing.adds_slab(live, want.fit.size, after),
+            adds_slab: want.fit.pool == Pool::Small
+                && packing.adds_slab(live, want.fit.size, after),
+            is_spent: packing.is_spent(),
         })
     }
 

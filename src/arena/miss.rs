@@ -182,8 +182,6 @@ impl<D: Driver> Arena<D> {
         (self.state.lock().find(want.fit, Search::Opening)).is_some()
     }
 
-    /// Both under one lock: between two, another thread may have grown, and
-    /// this one would take a chunk that it no longer needs.
     /// Waits for the turn to grow.
     pub(super) fn enter_growth(&self) -> GrowGuard<'_, D> {
         let mut patience = Patience::new();
@@ -203,6 +201,8 @@ impl<D: Driver> Arena<D> {
         is_free.then(|| GrowGuard(self))
     }
 
+    /// Both under one lock: between two, another thread may have grown, and
+    /// this one would take a chunk that it no longer needs.
     fn take_or_enter_growth(&self, want: Want) -> Turn<'_, D> {
         let mut state = self.state.lock();
         if let Some(address) = state.take(want, Search::Thorough) {

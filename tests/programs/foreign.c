@@ -1,11 +1,14 @@
 /*
  * Hands every kind of memory to the plain free and to the free that is
  * ordered in a stream: of the plain allocation, of a stream's order, managed,
- * pitched, the host's. Each line: what was answered, and the last error.
+ * pitched, the host's; and to the plain free of a thread that never set a device.
+ * Each line: what was answered, and the last error.
  */
 #include "gpu.h"
 
 #include "find.h"
+
+#include <pthread.h>
 
 enum { SIZE = 1 << 20, STAMP = 0x71 };
 
@@ -60,6 +63,30 @@ static void in_stream_order(gpu_stream stream) {
          release_in_order((void *)(uintptr_t)0x1230, stream));
 }
 
+static void *free_there(void *block) {
+    tell("freed by a thread without a device", gpu_free(block));
+    return NULL;
+}
+
+static void on_another_thread(gpu_stream stream) {
+    pthread_t thread;
+    address each[3];
+    int count = 0;
+    void *block;
+    GPU(gpu_malloc(&block, SIZE));
+    GPU(gpu_fill(stream, block, 5, SIZE / 4, 3000000));
+    each[count++] = (uintptr_t)block;
+    GPU(allocate_managed(&each[count++], SIZE, 1));
+    if (allocate_in_order) {
+        GPU(allocate_in_order(&each[count++], SIZE, stream));
+        GPU(gpu_stream_sync(stream));
+    }
+    for (int i = 0; i < count; i++)
+        if (pthread_create(&thread, NULL, free_there, pointer(each[i])) ||
+            pthread_join(thread, NULL))
+            exit(1);
+}
+
 int main(void) {
     gpu_stream stream;
     void *kept, *block, *host;
@@ -90,6 +117,7 @@ int main(void) {
     tell("a device's block as the host's", gpu_free_host(block));
     GPU(gpu_set(block, 1, SIZE));
     tell("and then as what it is", gpu_free(block));
+    on_another_thread(stream);
 
     GPU(gpu_copy_out(&byte, (char *)kept + SIZE - 1, 1));
     printf("the kept block: %x\n", byte);

@@ -10,7 +10,7 @@ use vramalloc_core::{Bytes, Code};
 use crate::families::{self, async_pools};
 use crate::pools::device::{self, Asking};
 use crate::pools::lanes;
-use crate::pools::memory::{self, Refusal};
+use crate::pools::memory::{self, Freed, Refusal};
 use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUdeviceptr, CUstream, CudaResult, put};
@@ -65,11 +65,14 @@ pub(crate) unsafe fn cuMemAllocPitch_v2(
     Some(result)
 }
 
-/// We know whose the memory is; but without a current context the driver
-/// refuses, and programs may rely on that.
+/// Whose the memory is is known without a current context, to the driver too; only
+/// where it refuses a free may that be because there is none.
 pub(crate) unsafe fn cuMemFree_v2(address: CUdeviceptr) -> Option<CudaResult> {
-    let freed = memory::free_if(address, device::check_current).answer();
-    freed.or_else(|| {
+    let freed = match memory::free(address) {
+        Freed::Refused(code) => Freed::Refused(device::check_current().err().unwrap_or(code)),
+        freed => freed,
+    };
+    freed.answer().or_else(|| {
         // SAFETY: the caller's own argument.
         families::free(address, || unsafe { real::cuMemFree_v2(address) })
     })

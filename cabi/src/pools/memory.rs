@@ -112,15 +112,11 @@ impl Freed {
 
 /// Frees an address, whatever context is current.
 pub(crate) fn free(address: CUdeviceptr) -> Freed {
-    free_if(address, || Ok(()))
+    free_of(device::owner(address), address)
 }
 
-/// Frees an address if `check`, asked for addresses of ours alone, allows it.
-pub(crate) fn free_if(address: CUdeviceptr, check: impl FnOnce() -> Result<(), Code>) -> Freed {
-    free_by(address, check, |pool, address| pool.free(address))
-}
-
-/// As [`free_if`], with `free` to free the block.
+/// Frees an address by `free` if `check`, asked for addresses of ours alone, allows
+/// it.
 #[inline]
 pub(crate) fn free_by(
     address: CUdeviceptr,

@@ -163,6 +163,14 @@ static void primary(void) {
     pthread_create(&thread, NULL, free_elsewhere, (void *)block);
     pthread_join(thread, &result);
     printf("free without a context: %zu\n", (size_t)result);
+    pthread_create(&thread, NULL, free_elsewhere, (void *)block);
+    pthread_join(thread, &result);
+    printf("and again: %zu\n", (size_t)result);
+    cuMemAlloc_v2(&block, 5000);
+    pthread_create(&thread, NULL, free_elsewhere, (void *)(block + 512));
+    pthread_join(thread, &result);
+    printf("an inner address: %zu\n", (size_t)result);
+    printf("which is live: %d\n", cuMemFree_v2(block));
     cuMemAlloc_v2(&block, 5000);
     printf("reset: %d", cuDevicePrimaryCtxReset_v2(0));
     printf(", its memory: %s\n", cuMemFree_v2(block) ? "gone" : "there");

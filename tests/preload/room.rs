@@ -86,6 +86,25 @@ fn freed_memory_can_be_had_by_another_context() {
     }
 }
 
+/// A full device makes neither a context nor a stream, however little they take.
+#[test]
+fn freed_memory_makes_room_for_contexts_and_streams() {
+    const FULL: &str = "fill-plain:64M fill-plain:2M";
+    for step in ["enter", "stream:0", "other", "after"] {
+        let freed = format!("{FULL} all {step}");
+        for kind in Kind::ALL {
+            for strategy in STRATEGIES {
+                let run = run(kind, strategy, &freed);
+                assert_eq!(last(&run), 0, "{run}");
+            }
+        }
+        let without = run(Kind::Driver, "auto_growth", &freed).env("VRAMALLOC_ROOM", "off");
+        assert_eq!(last(&without), 2, "{without}");
+        let live = run(Kind::Driver, "auto_growth", &format!("{FULL} {step}"));
+        assert_eq!(last(&live), 2, "{live}");
+    }
+}
+
 /// Without the option the calls fail.
 #[test]
 fn without_the_option_nothing_goes_back() {

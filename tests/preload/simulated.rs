@@ -39,7 +39,7 @@ fn each_family_is_counted_by_itself() {
         "own",
     ]);
     let lines = [
-        "plain 4096, pool 32768, virtual 6144, managed 6144, array 128, graph 4096, all 53376",
+        "plain 4096, pool 32768, virtual 6144, managed 6144, array 2048, graph 4096, all 55296",
         "plain 0, pool 32768, virtual 0, managed 0, array 0, graph 4096, all 36864",
         "plain 0, pool 0, virtual 0, managed 0, array 0, graph 4096, all 4096",
         "plain 0, pool 0, virtual 0, managed 0, array 0, graph 0, all 0",

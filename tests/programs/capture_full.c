@@ -19,7 +19,7 @@ static const uint64_t kernel_ns = 20 * 1000 * 1000;
 struct device {
     int number, count;
     void *blocks[MOST];
-    gpu_stream work, captured;
+    gpu_stream work, captured, fresh;
 };
 
 static void fill_up(struct device *device) {
@@ -27,6 +27,7 @@ static void fill_up(struct device *device) {
     GPU(gpu_set_device(device->number));
     GPU(gpu_stream_create(&device->work));
     GPU(gpu_stream_create(&device->captured));
+    GPU(gpu_stream_create(&device->fresh));
     while (device->count < MOST && !code) {
         code = gpu_malloc(&device->blocks[device->count], size);
         device->count += !code;
@@ -64,9 +65,7 @@ static void start_work(struct device *device, struct device *reader, int i) {
 static int capture(struct device *device, struct device *reader) {
     gpu_graph graph = NULL;
     int wrong = 0;
-    gpu_stream fresh;
     GPU(gpu_set_device(device->number));
-    GPU(gpu_stream_create(&fresh));
     GPU(gpu_capture_begin(device->captured, GPU_CAPTURE_RELAXED));
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         for (int i = 0; i < device->count; i += 2) {
@@ -80,7 +79,7 @@ static int capture(struct device *device, struct device *reader) {
                 printf("round %u, block %d: %d\n", round, i, code);
                 exit(1);
             }
-            GPU(gpu_fill(fresh, device->blocks[i], round, size / 4, 100));
+            GPU(gpu_fill(device->fresh, device->blocks[i], round, size / 4, 100));
         }
     }
     GPU(gpu_capture_end(device->captured, &graph));

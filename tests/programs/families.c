@@ -15,7 +15,7 @@
  *           another thread takes N bytes that way on a stream of its own, and is
  *           given a tenth of a second to begin
  *   join    waits for it; the code is what it was answered
- *   holes:N takes 15, 2 and 15 MiB from the pool N times, and gives the large
+ *   holes:N takes 15, 1, 15 and 1 MiB from the pool N times, and gives the large
  *           ones back then
  *   share:N
  *           four threads take N bytes from the pool again and again, each on a
@@ -56,13 +56,21 @@
 enum { MOST = 8192 };
 
 static struct taken taken[MOST];
-static int count, entered;
+static int count, entered, captures;
 static void *own_pool, *context;
+
+/* Managed memory takes nothing of a device before that touches it. */
+static int take_and_touch(struct taken *to) {
+    int code = ways[to->way].take(to);
+    if (!code && ways[to->way].take == take_managed && !captures)
+        GPU(gpu_set((void *)to->at, 0, 1));
+    return code;
+}
 
 static int take_way(int way, size_t size) {
     struct taken *to = &taken[count];
     *to = (struct taken){.way = way, .size = size};
-    int code = ways[way].take(to);
+    int code = take_and_touch(to);
     if (code)
         gpu_last_error();
     count += !code;
@@ -81,7 +89,7 @@ static int fill(const char *step) {
 static void *take_there(void *number) {
     GPU(gpu_set_device(0));
     struct taken *to = number;
-    if (ways[to->way].take(to))
+    if (take_and_touch(to))
         to->size = 0;
     return NULL;
 }
@@ -135,9 +143,9 @@ static int make_holes(size_t number) {
     struct taken large[MOST_HOLES];
     size_t holes = 0;
     for (size_t i = 0; i < number && holes + 2 <= MOST_HOLES; i++) {
-        for (int part = 0; part < 3; part++) {
-            GPU(take_way(way_of("pool", 0), (size_t)(part == 1 ? 2 : 15) << 20));
-            if (part != 1)
+        for (int part = 0; part < 4; part++) {
+            GPU(take_way(way_of("pool", 0), (size_t)(part % 2 ? 1 : 15) << 20));
+            if (part % 2 == 0)
                 large[holes++] = taken[--count];
         }
     }
@@ -277,11 +285,13 @@ static int import(void) {
 static int begin(int mode) {
     if (!ordered)
         GPU(gpu_stream_create(&ordered));
+    captures = 1;
     return gpu_capture_begin(ordered, mode);
 }
 
 static int done(void) {
     gpu_graph graph = NULL;
+    captures = 0;
     return gpu_capture_end(ordered, &graph);
 }
 

@@ -152,13 +152,15 @@ static inline int give_virtual(struct taken *from) {
 }
 
 static inline int take_array(struct taken *to) {
+    /* No array has more than 131072 columns. */
+    size_t rows = to->size > (size_t)64 << 20 ? 32768 : 1024;
 #ifdef USE_DRIVER
-    struct shape shape = {to->size / 1024, 1024, 1, 1};
+    struct shape shape = {to->size / rows, rows, 1, 1};
     return CALL("cuArrayCreate_v2", (void **, const void *), &to->handle,
                 &shape);
 #else
     struct channels bytes = {{8, 0, 0, 0}, 1};
-    return cudaMallocArray(&to->handle, &bytes, to->size / 1024, 1024, 0);
+    return cudaMallocArray(&to->handle, &bytes, to->size / rows, rows, 0);
 #endif
 }
 

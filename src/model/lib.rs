@@ -64,7 +64,7 @@ pub use faults::{Call, Violation};
 pub use flight::{Touch, Work};
 pub use gpu::{Gpu, SimDriver, SimFence};
 pub use ids::{ContextId, StreamId};
-pub use model::{Model, StreamKind};
+pub use model::{Model, Place, StreamKind};
 pub use order::Mark;
 pub use pool::{Pending, Pool};
 pub use settings::{Nanos, Settings};

@@ -18,6 +18,7 @@ use crate::ids::{ContextId, StreamId};
 use crate::order::{Known, Mark, Order};
 use crate::random::Random;
 use crate::settings::{Nanos, Settings};
+pub use spans::Place;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vramalloc_core::address::{Address, Bytes};

@@ -2,11 +2,11 @@
 //!
 //! Owns the blocks of one pool, live and free. Invariant: the grains are what
 //! the pool has reserved; every byte of them lies in one block; two free blocks
-//! that touch are merged if they came with the same reservation and are free
-//! from the same moment on, or for the same stream. Cost: linear in the free
-//! blocks per request.
+//! that touch are merged if they are free from the same moment on, or for the
+//! same stream. It grows at its end, by what is missing behind the free block
+//! there. Cost: linear in the free blocks per request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::family::Amount;
 use crate::ids::StreamId;
@@ -28,8 +28,6 @@ pub struct Pending {
 #[derive(Clone, Debug)]
 struct Free {
     length: u64,
-    /// The reservation that it came with.
-    home: u64,
     /// `None`: it is known to be free by now.
     pending: Option<Pending>,
 }
@@ -38,11 +36,10 @@ struct Free {
 #[derive(Debug)]
 pub struct Pool {
     grain: u64,
-    /// The start of each grain, with its reservation.
-    grains: BTreeMap<u64, u64>,
-    reservations: u64,
+    /// The start of each grain.
+    grains: BTreeSet<u64>,
     free: BTreeMap<u64, Free>,
-    /// Live blocks: length and reservation.
+    /// Live blocks: length, and how many bytes were asked for.
     live: BTreeMap<u64, (u64, u64)>,
     reserved: Amount,
     used: Amount,
@@ -59,8 +56,7 @@ impl Pool {
     pub fn new(grain: u64) -> Pool {
         Pool {
             grain,
-            grains: BTreeMap::new(),
-            reservations: 0,
+            grains: BTreeSet::new(),
             free: BTreeMap::new(),
             live: BTreeMap::new(),
             reserved: Amount::default(),
@@ -74,7 +70,7 @@ impl Pool {
         (self.reserved.now, self.reserved.peak)
     }
 
-    /// Bytes in live blocks: now, and the most since the last reset.
+    /// Bytes that were asked for in live blocks: now, and the most since the last reset.
     #[must_use]
     pub fn used(&self) -> (u64, u64) {
         (self.used.now, self.used.peak)
@@ -90,9 +86,27 @@ impl Pool {
         self.used.peak = self.used.now;
     }
 
-    /// How much must be reserved for a request that no free block can serve.
+    /// Where it grows: the end of the last of its grains; `None` if it has none.
+    #[must_use]
+    pub fn end(&self) -> Option<u64> {
+        self.grains.last().map(|start| start + self.grain)
+    }
+
+    /// How much must be reserved at its end for a request that no free block can
+    /// serve.
     #[must_use]
     pub fn growth(&self, size: u64) -> Option<u64> {
+        let last = self.free.last_key_value().filter(|(start, free)| {
+            free.pending.is_none() && Some(**start + free.length) == self.end()
+        });
+        let rest = last.map_or(0, |(_, free)| free.length);
+        let missing = rounded(size)?.saturating_sub(rest);
+        missing.checked_next_multiple_of(self.grain)
+    }
+
+    /// How much must be reserved for a request elsewhere.
+    #[must_use]
+    pub fn growth_elsewhere(&self, size: u64) -> Option<u64> {
         rounded(size)?.checked_next_multiple_of(self.grain)
     }
 
@@ -116,42 +130,31 @@ impl Pool {
             };
             self.free.insert(start + length, rest);
         }
-        self.live.insert(start, (length, found.home));
-        self.used.add(length);
+        self.live.insert(start, (length, size));
+        self.used.add(size);
         Some((start, found.pending))
     }
 
-    /// Adds newly reserved memory, whole grains, as one free block.
+    /// Adds newly reserved memory, whole grains, as free.
     pub fn grow(&mut self, start: u64, length: u64) {
-        self.reservations += 1;
-        let home = self.reservations;
         let mut at = start;
         while at < start + length {
-            self.grains.insert(at, home);
+            self.grains.insert(at);
             at += self.grain;
         }
         self.reserved.add(length);
-        let free = Free {
-            length,
-            home,
-            pending: None,
-        };
-        self.free.insert(start, free);
+        let pending = None;
+        self.put(start, Free { length, pending });
     }
 
     /// Frees the block that begins at `start`, now or when the mark is reached.
     /// Returns false if there is none.
     pub fn give(&mut self, start: u64, pending: Option<Pending>) -> bool {
-        let Some((length, home)) = self.live.remove(&start) else {
+        let Some((length, asked)) = self.live.remove(&start) else {
             return false;
         };
-        self.used.subtract(length);
-        let free = Free {
-            length,
-            home,
-            pending,
-        };
-        self.put(start, free);
+        self.used.subtract(asked);
+        self.put(start, Free { length, pending });
         true
     }
 
@@ -186,7 +189,7 @@ impl Pool {
     /// `keep` bytes stay reserved.
     pub fn release(&mut self, keep: u64) -> Vec<u64> {
         let mut released = Vec::new();
-        let all: Vec<u64> = self.grains.keys().rev().copied().collect();
+        let all: Vec<u64> = self.grains.iter().rev().copied().collect();
         for start in all {
             if self.reserved.now < keep.saturating_add(self.grain) {
                 break;
@@ -248,7 +251,7 @@ impl Pool {
 
 fn alike(one: &Free, other: &Free) -> bool {
     let stream = |f: &Free| f.pending.as_ref().map(|p| p.stream);
-    one.home == other.home && stream(one) == stream(other)
+    stream(one) == stream(other)
 }
 
 /// Both blocks as one; it is free when both are. Of one stream's marks the
@@ -262,7 +265,6 @@ fn joined(one: &Free, other: Free) -> Free {
     };
     Free {
         length: one.length + other.length,
-        home: other.home,
         pending: later,
     }
 }
@@ -298,12 +300,40 @@ mod tests {
             .map(|_| start(pool.take(1000, none)).unwrap())
             .collect();
         assert_eq!(blocks, [GRAIN, GRAIN + 1024, GRAIN + 2048]);
-        assert_eq!(pool.used(), (3072, 3072));
+        assert_eq!(pool.used(), (3000, 3000), "as it was asked for");
         assert!(pool.give(GRAIN + 1024, None));
         assert!(!pool.give(GRAIN + 1024, None));
         assert_eq!(start(pool.take(512, none)), Some(GRAIN + 1024));
         assert_eq!(start(pool.take(1024, none)), Some(GRAIN + 3072));
-        assert_eq!(pool.used(), (3584, 3584));
+        assert_eq!(pool.used(), (3536, 3536));
+    }
+
+    /// As measured on an H200.
+    #[test]
+    fn a_pool_grows_at_its_end_by_what_is_missing() {
+        const MIB: u64 = 1 << 20;
+        let mut pool = Pool::new(GRAIN);
+        assert_eq!(pool.end(), None);
+        let mut grown = Vec::new();
+        for size in [1, MIB, 31 * MIB, 33 * MIB, 100 * MIB] {
+            let (end, before) = (pool.end().unwrap_or(GRAIN), pool.reserved().0);
+            if pool.take(size, none).is_none() {
+                pool.grow(end, pool.growth(size).unwrap());
+                assert!(pool.take(size, none).is_some(), "{size}");
+            }
+            grown.push((pool.reserved().0 - before) / MIB);
+        }
+        assert_eq!(grown, [32, 0, 32, 32, 96]);
+        assert_eq!(pool.used().0, 165 * MIB + 1);
+        assert_eq!(pool.growth_elsewhere(33 * MIB), Some(2 * GRAIN));
+        // What is still to be freed is no room.
+        let mut pool = Pool::new(GRAIN);
+        pool.grow(0, GRAIN);
+        let block = start(pool.take(GRAIN, none)).unwrap();
+        pool.give(block, pending(1, 5));
+        assert_eq!(pool.growth(GRAIN + 1), Some(2 * GRAIN));
+        pool.settle(5);
+        assert_eq!(pool.growth(GRAIN + 1), Some(GRAIN));
     }
 
     #[test]

@@ -33,6 +33,33 @@ impl Runs {
         Some(start)
     }
 
+    /// Takes `length` at `start`, if all of that is free.
+    pub(crate) fn take_at(&mut self, start: u64, length: u64) -> bool {
+        let below = self.by_start.range(..=start).next_back();
+        let Some((&from, &size)) = below else {
+            return false;
+        };
+        let (end, last) = (start + length, from + size);
+        if end > last {
+            return false;
+        }
+        self.remove(from, size);
+        for (from, to) in [(from, start), (end, last)] {
+            if from < to {
+                self.insert(from, to - from);
+            }
+        }
+        true
+    }
+
+    /// Takes `length` from the middle of the longest run, so that more can be taken
+    /// behind it later.
+    pub(crate) fn take_middle(&mut self, length: u64, unit: u64) -> Option<u64> {
+        let &(size, start) = self.by_length.last()?;
+        let middle = start + (size / 2).next_multiple_of(unit);
+        self.take_at(middle, length).then_some(middle)
+    }
+
     /// Adds a free range. Returns the run that it is now part of.
     pub(crate) fn put(&mut self, start: u64, length: u64) -> (u64, u64) {
         let (mut start, mut length) = (start, length);
@@ -85,6 +112,25 @@ mod tests {
         assert_eq!(runs.take(92), Some(8));
         assert_eq!(runs.take(2), Some(1008));
         assert_eq!(runs.take(1), None);
+    }
+
+    #[test]
+    fn a_run_is_taken_at_its_place_or_where_there_is_room_behind() {
+        let mut runs = Runs::default();
+        runs.put(0, 100);
+        assert!(runs.take_at(40, 20));
+        assert!(!runs.take_at(30, 11), "a part is taken");
+        assert!(!runs.take_at(59, 1));
+        assert!(!runs.take_at(99, 2));
+        runs.put(200, 50);
+        assert_eq!(
+            runs.take_middle(10, 8),
+            Some(232),
+            "in units from its start"
+        );
+        assert_eq!(runs.take_middle(40, 8), None, "not from there");
+        assert_eq!(runs.take_middle(10, 8), Some(84));
+        assert_eq!(runs.put(232, 10), (200, 50));
     }
 
     #[test]

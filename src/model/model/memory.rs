@@ -27,6 +27,19 @@ impl<E> Model<E> {
     /// [`Code::OUT_OF_MEMORY`]; [`Code::INVALID_VALUE`] for 0 bytes;
     /// [`Code::INVALID_CONTEXT`] if the context is not alive.
     pub fn allocate(&mut self, context: ContextId, size: Bytes) -> Result<Address, Code> {
+        self.allocate_as(context, Family::Plain, size)
+    }
+
+    /// As [`allocate`](Self::allocate), for a family.
+    ///
+    /// # Errors
+    /// Those of `allocate`.
+    pub fn allocate_as(
+        &mut self,
+        context: ContextId,
+        family: Family,
+        size: Bytes,
+    ) -> Result<Address, Code> {
         if !self.is_alive(context) {
             return Err(Code::INVALID_CONTEXT);
         }
@@ -36,7 +49,7 @@ impl<E> Model<E> {
         let device = self.device_of(context).ok_or(Code::INVALID_CONTEXT)?;
         let memory = self.devices.get_mut(device as usize);
         let base = memory
-            .and_then(|m| m.take(context, size.get()))
+            .and_then(|m| m.take(context, family, size.get()))
             .map(Address::new)
             .ok_or(Code::OUT_OF_MEMORY)?;
         self.place(Allocation {
@@ -44,7 +57,7 @@ impl<E> Model<E> {
             size,
             device,
             context: Some(context),
-            holds: Holds::Pages,
+            holds: Holds::Pages(family),
         });
         Ok(base)
     }
@@ -96,9 +109,9 @@ impl<E> Model<E> {
         match a.holds {
             Holds::Nothing | Holds::Mapped => None,
             Holds::Span => self.drop_span(a.base),
-            Holds::Pages => {
+            Holds::Pages(family) => {
                 let memory = self.devices.get_mut(a.device as usize)?;
-                let (start, length) = memory.put(a.context?, base, a.size.get())?;
+                let (start, length) = memory.put(a.context?, family, base, a.size.get())?;
                 Some((Address::new(start), Bytes::new(length)))
             }
         }

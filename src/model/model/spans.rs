@@ -22,6 +22,17 @@ pub(crate) struct Span {
     used: BTreeMap<u32, u64>,
 }
 
+/// Where the addresses of a span lie.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Where there are enough.
+    Anywhere,
+    /// Here, or nowhere.
+    At(Address),
+    /// Where the span can be continued, if there is such a place.
+    WithRoomBehind,
+}
+
 impl<E> Model<E> {
     /// Takes memory without addresses.
     ///
@@ -40,6 +51,15 @@ impl<E> Model<E> {
         }
     }
 
+    /// Keeps a part of each device's addresses, the last ones, for spans
+    /// [with room behind](Place::WithRoomBehind).
+    pub fn keep_room(&mut self, length: Bytes) {
+        let (base, span) = (self.settings.base.get(), self.settings.span.get());
+        for (device, memory) in (1..).zip(&mut self.devices) {
+            memory.keep_room(base + device * span - length.get(), length.get());
+        }
+    }
+
     /// Takes whole pages of a device's addresses, and `used` bytes of its
     /// memory.
     ///
@@ -52,11 +72,30 @@ impl<E> Model<E> {
         length: Bytes,
         used: Bytes,
     ) -> Result<Address, Code> {
+        self.take_span_at(Place::Anywhere, device, family, length, used)
+    }
+
+    /// As [`take_span`](Self::take_span), with its addresses at a place.
+    ///
+    /// # Errors
+    /// [`Code::OUT_OF_MEMORY`], also where the place is taken.
+    pub fn take_span_at(
+        &mut self,
+        place: Place,
+        device: u32,
+        family: Family,
+        length: Bytes,
+        used: Bytes,
+    ) -> Result<Address, Code> {
         let pages = length.round_up(self.settings.page);
         let pages = pages.ok_or(Code::OUT_OF_MEMORY)?.get();
         self.charge(device, family, used)?;
         let memory = self.devices.get_mut(device as usize);
-        let Some(start) = memory.and_then(|m| m.take_addresses(pages)) else {
+        let Some(start) = memory.and_then(|m| match place {
+            Place::Anywhere => m.take_addresses(pages),
+            Place::At(start) => m.take_addresses_at(start.get(), pages),
+            Place::WithRoomBehind => m.take_roomy_addresses(pages),
+        }) else {
             self.uncharge(device, family, used);
             return Err(Code::OUT_OF_MEMORY);
         };

@@ -1,12 +1,12 @@
 //! Arrays and mipmaps.
 //!
-//! Invariant: an array uses its device's memory in units of 64 KiB, its bytes
-//! lie there row by row, and a mipmap uses four thirds of its first level,
-//! whatever its levels. Arrays to which memory is mapped later use nothing, and
+//! Invariant: an array uses its device's memory as plain memory does, whole pages,
+//! or units of 64 KiB of a page that small arrays share; its bytes lie there row by
+//! row, and a mipmap uses four thirds of its first level, whatever its levels. Arrays to which memory is mapped later use nothing, and
 //! nothing can be mapped to them. Cost: O(log n).
 
 use vramalloc_core::{Address, Bytes, Code};
-use vramalloc_model::{Allocation, Family, Holds};
+use vramalloc_model::Family;
 
 use crate::entry::{Call, driver};
 use crate::ffi::{Done, Handle, INVALID_HANDLE, In, Out};
@@ -17,6 +17,9 @@ use crate::state::{
 
 /// The unit of an array's memory.
 const UNIT: Bytes = Bytes::kib(64);
+
+/// The most columns and rows of an array with two dimensions.
+const MOST_2D: [u64; 2] = [131_072, 65_536];
 
 /// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.
 #[repr(C)]
@@ -42,6 +45,10 @@ fn check(shape: &Shape) -> Done {
     let cube = flags & CUBEMAP == 0
         || (width == height && if layered { depth % 6 == 0 } else { depth == 6 });
     let layers = !layered || depth != 0;
+    let is_2d = height != 0 && depth == 0;
+    if is_2d && (width > MOST_2D[0] || height > MOST_2D[1]) {
+        return Err(Code::INVALID_VALUE);
+    }
     if width == 0 || ![1, 2, 4].contains(&channels) || flags & !ALL_FLAGS != 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -82,16 +89,8 @@ impl Call<'_> {
             return Ok((device, 0));
         }
         self.unsafe_in_capture()?;
-        let span = Bytes::new(length).round_up(UNIT);
-        let span = span.ok_or(Code::OUT_OF_MEMORY)?;
-        let base = (self.sim.model).take_span(device, Family::Array, span, used)?;
-        self.sim.model.place(Allocation {
-            base,
-            size: Bytes::new(length),
-            device,
-            context: Some(context),
-            holds: Holds::Span,
-        });
+        let size = used.max(Bytes::new(length));
+        let base = (self.sim.model).allocate_as(context, Family::Array, size)?;
         self.sim.kinds.insert(base.get(), Kind::Array);
         Ok((device, base.get()))
     }

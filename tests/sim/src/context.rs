@@ -63,9 +63,22 @@ impl Machine {
 }
 
 impl Machine {
+    /// Whether a device has a page that nobody uses: contexts and streams, however
+    /// little they take, are not made without.
+    pub(crate) fn has_room(&self, device: u32) -> Done {
+        let free = self.model.mem_info(device).map(|info| info.free);
+        let has_room = free.is_some_and(|free| free >= self.model.settings().page);
+        if has_room {
+            Ok(())
+        } else {
+            Err(Code::OUT_OF_MEMORY)
+        }
+    }
+
     /// Makes a context in the model, if the device has room for it.
     fn begin_context(&mut self, device: u32) -> Result<ContextId, Code> {
         let size = self.environment.context_size;
+        self.has_room(device)?;
         self.model.charge(device, Family::Context, size)?;
         let made = self.model.create_context(device);
         if made.is_err() {

@@ -26,10 +26,11 @@
 //!   counts as one that depends on it;
 //! - virtual memory: multicast, memory that is exported as anything but a
 //!   descriptor, a descriptor that keeps its memory (the exporter has to);
-//! - managed memory: pages that move because they are touched, or to make room
-//!   (they lie on the device from the beginning, as far as they fit, and only a
-//!   prefetch moves them, by pages of 2 MiB, when it is called); attachment to
-//!   streams; memory that the host may not touch while the device works;
+//! - managed memory: pages that move one by one, back to the host, or to make room
+//!   (all of it moves to the device whose work touches any first, as far as it fits,
+//!   and then only a prefetch moves it, by pages of 2 MiB, when it is called);
+//!   attachment to streams; memory that the host may not touch while the device
+//!   works;
 //! - arrays: formats other than integers, floats and normalised integers;
 //!   memory that is mapped later; alignment of rows;
 //! - graphs: blocks on another device than that of the launch's stream.

@@ -123,10 +123,12 @@ impl Machine {
             return Err(NO_DEVICE);
         }
         let page = Bytes::mib(2);
+        // Half of a device's addresses are for pools.
         let four = Bytes::new(environment.memory.get().saturating_mul(4));
-        let span = four.round_up(page).ok_or(Code::INVALID_VALUE)?;
+        let half = four.round_up(page).ok_or(Code::INVALID_VALUE)?;
+        let span = half.checked_add(half).ok_or(Code::INVALID_VALUE)?;
         let backing = Backing::map(environment.devices, span, page)?;
-        let model = Model::new(Settings {
+        let mut model = Model::new(Settings {
             devices: environment.devices,
             memory: environment.memory,
             page,
@@ -142,6 +144,7 @@ impl Machine {
             // The simulation's own memory of the host stands for it.
             host: Bytes::MAX,
         });
+        model.keep_room(half);
         let mut machine = Machine {
             model,
             backing,
@@ -220,6 +223,9 @@ impl Machine {
         self.check_access(stream, &mut work);
         let context = self.model.context_of(stream);
         context.into_iter().for_each(|c| self.wait_for_room(c));
+        if let Some(device) = context.and_then(|c| self.model.device_of(c)) {
+            self.touch_managed(device, &work.touches);
+        }
         let mapped = self.mapped_of(&work.touches);
         let done = self.model.submit(stream, work);
         if let (Some(context), Ok(ends)) = (context, done) {

@@ -1,14 +1,15 @@
 //! Managed memory: the host may touch it as well as the devices.
 //!
 //! Owns where its pages lie. Invariant: a page uses the memory of the device on
-//! which it lies. It lies on the current device from the beginning, as if it
-//! had been touched there, or on the host if the device has no room; later only
-//! a prefetch moves it. Cost: linear in the pages of the range.
+//! which it lies. All lie on the host at first; with the first work of a device that
+//! touches any of them they move there, as far as it has room, but for those that
+//! were prefetched; later only a prefetch moves them. Cost: linear in the pages of
+//! the range.
 
 use std::ffi::c_void;
 
 use vramalloc_core::{Address, Bytes, Code};
-use vramalloc_model::{Allocation, Family, Holds, Work};
+use vramalloc_model::{Allocation, Family, Holds, Touch, Work};
 
 use crate::copy::duration;
 use crate::entry::{Call, driver};
@@ -56,6 +57,29 @@ fn number_of(location: Option<Location>) -> i32 {
 }
 
 impl Machine {
+    /// Moves the managed memory to a device that is the first to touch it.
+    pub(crate) fn touch_managed(&mut self, device: u32, touches: &[Touch]) {
+        if self.managed.is_empty() {
+            return;
+        }
+        for touch in touches.iter().filter(|touch| !touch.size.is_zero()) {
+            let base = self.model.find(touch.start).map(|a| a.base.get());
+            let found = base.and_then(|base| Some((base, self.managed.get_mut(&base)?)));
+            let Some((base, managed)) = found.filter(|(_, managed)| !managed.is_touched) else {
+                continue;
+            };
+            managed.is_touched = true;
+            let pages = (0..).zip(&managed.pages);
+            let moving: Vec<usize> = pages
+                .filter(|(_, page)| page.prefetched.is_none())
+                .map(|(i, _)| i)
+                .collect();
+            for page in moving {
+                self.move_page(base, page, Some(device));
+            }
+        }
+    }
+
     /// Moves a page of managed memory, if there is room where it is to be.
     fn move_page(&mut self, base: u64, page: usize, to: Option<u32>) {
         let size = self.model.settings().page;
@@ -108,8 +132,11 @@ impl Call<'_> {
         let count = usize::try_from(length.get() / page.get()).unwrap_or(0);
         let pages = vec![ManagedPage::default(); count];
         let address = base.get();
-        self.sim.managed.insert(address, Managed { pages });
-        (0..count).for_each(|i| self.sim.move_page(address, i, Some(device)));
+        let managed = Managed {
+            pages,
+            is_touched: false,
+        };
+        self.sim.managed.insert(address, managed);
         self.sim.kinds.insert(address, Kind::Managed);
         self.sim.backing.expose(base, length, true);
         self.sim.note_taken(size, 1);

@@ -148,6 +148,7 @@ driver! {
                 None if attribute == ORDINAL => cast::<i32>(to).set(-2)?,
                 None if matches!(attribute, 2 | 6 | 16) => cast::<u32>(to).set(0)?,
                 None if matches!(attribute, 8 | 10 | 13 | 15) => cast::<u8>(to).set(0)?,
+                None if matches!(attribute, 11 | 12) => {}
                 None => cast::<u64>(to).set(0)?,
             }
         }

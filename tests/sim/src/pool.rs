@@ -1,14 +1,16 @@
 //! Stream-ordered allocation, and the pools that it comes from.
 //!
 //! Owns the pools. Invariant: a pool reserves whole grains of its device's
-//! memory and keeps them when its blocks are freed; when the host waits, what
+//! memory, one behind the other, and keeps them when its blocks are freed; when the host waits, what
 //! is free as a whole goes back, down to the pool's threshold. Memory that a
 //! stream freed is used again by that stream at once, and by others as the
 //! pool's attributes allow. A destroyed pool lives on until its last block is
 //! free. Cost: linear in a pool's free blocks.
 
 use vramalloc_core::{Address, Bytes, Code};
-use vramalloc_model::{Allocation, ContextId, Family, Holds, Pending, StreamId, Violation, Work};
+use vramalloc_model::{
+    Allocation, ContextId, Family, Holds, Pending, Place, StreamId, Violation, Work,
+};
 
 use crate::effect::Effect;
 use crate::entry::{Call, driver};
@@ -55,19 +57,40 @@ impl Machine {
         }
     }
 
-    /// Reserves more memory for a pool, enough for `size` bytes.
+    /// Reserves more memory for a pool, enough for `size` bytes: at its end, or
+    /// elsewhere if others have the addresses there.
     fn grow_pool(&mut self, handle: Handle, size: u64) -> Done {
+        let pool = self.pools.get(handle).ok_or(Code::INVALID_VALUE)?;
+        let (end, behind) = (pool.memory.end(), pool.memory.growth(size));
+        let elsewhere = pool.memory.growth_elsewhere(size);
+        let at_end = end.zip(behind).map(|(end, growth)| {
+            let place = Place::At(Address::new(end));
+            self.grow_pool_at(place, handle, growth)
+        });
+        if at_end == Some(Ok(())) {
+            return Ok(());
+        }
+        let growth = elsewhere.ok_or(Code::OUT_OF_MEMORY)?;
+        self.grow_pool_at(Place::WithRoomBehind, handle, growth)
+    }
+
+    fn grow_pool_at(&mut self, place: Place, handle: Handle, growth: u64) -> Done {
         let pool = self.pools.get_mut(handle).ok_or(Code::INVALID_VALUE)?;
-        let growth = pool.memory.growth(size).ok_or(Code::OUT_OF_MEMORY)?;
         let after = pool.memory.reserved().0.saturating_add(growth);
         if pool.most != 0 && after > pool.most {
             return Err(Code::OUT_OF_MEMORY);
         }
         let length = Bytes::new(growth);
-        let start = (self.model).take_span(pool.device, Family::Pool, length, length)?;
+        let start = (self.model).take_span_at(place, pool.device, Family::Pool, length, length)?;
         self.model.divide_span(start, self.environment.pool_grain);
         pool.memory.grow(start.get(), growth);
         Ok(())
+    }
+
+    /// Takes a block that is known to be free.
+    fn take_settled(&mut self, handle: Handle, size: u64) -> Option<(u64, Option<Pending>)> {
+        let pool = self.pools.get_mut(handle)?;
+        pool.memory.take(size, |_| false)
     }
 
     /// Finds a free block, and makes the stream wait for it if it must. Memory
@@ -89,9 +112,11 @@ impl Machine {
         if found.is_none() {
             self.wait_for_device(device);
             self.settle_pool(handle, 0);
+            found = self.take_settled(handle, size);
+        }
+        if found.is_none() {
             self.grow_pool(handle, size)?;
-            let pool = self.pools.get_mut(handle).ok_or(Code::INVALID_VALUE)?;
-            found = pool.memory.take(size, |_| false);
+            found = self.take_settled(handle, size);
         }
         let (start, pending) = found.ok_or(Code::OUT_OF_MEMORY)?;
         match pending {

@@ -74,10 +74,10 @@ impl Call<'_> {
             return Err(Code::INVALID_VALUE);
         }
         let non_blocking = flags == 1;
-        let id = self
-            .sim
-            .model
-            .create_stream(self.alive(context)?, !non_blocking)?;
+        let model = self.alive(context)?;
+        let device = self.sim.model.device_of(model);
+        self.sim.has_room(device.ok_or(Code::INVALID_CONTEXT)?)?;
+        let id = self.sim.model.create_stream(model, !non_blocking)?;
         let stream = Stream {
             id,
             context,
@@ -160,6 +160,8 @@ driver! {
 
     fn cuStreamSynchronize / cuStreamSynchronize_ptsz(call, handle: Handle) {
         let done = call.ask(handle)?;
+        // Of a stream that no capture knows it is forbidden too, as growth is.
+        call.unsafe_in_capture()?;
         call.sim.wait(&done);
         call.sim.settle_pools();
         Ok(())

@@ -24,4 +24,6 @@ pub(crate) struct ManagedPage {
 #[derive(Debug)]
 pub(crate) struct Managed {
     pub(crate) pages: Vec<ManagedPage>,
+    /// Whether a device's work has touched it.
+    pub(crate) is_touched: bool,
 }

@@ -5,6 +5,7 @@
 use super::*;
 
 const KIB: u64 = 1 << 10;
+const PAGE: u64 = 2 * MIB;
 const U8: u32 = 0x01;
 const FLOAT: u32 = 0x20;
 
@@ -24,7 +25,7 @@ fn array(shape: Shape) -> Handle {
 }
 
 #[test]
-fn arrays_use_units_of_64_kib() {
+fn small_arrays_share_a_page_in_units_of_64_kib() {
     let _program = Program::new();
     let before = info();
     let flat = Shape2D {
@@ -34,10 +35,21 @@ fn arrays_use_units_of_64_kib() {
         channels: 1,
     };
     let one: Handle = made(|to| cuArrayCreate_v2(to, given(&flat)));
-    assert_eq!(before - info(), 64 * KIB);
+    assert_eq!(before - info(), PAGE);
     let two = array(shape(64, 64, 3, 0));
-    assert_eq!(before - info(), (64 + 128) * KIB, "8 bytes, 12288 times");
-    assert_eq!(bytes(c"array"), 192 * KIB);
+    // 64 KiB are taken, and 128 KiB for 8 bytes 12288 times.
+    let fit = (PAGE / KIB - 64 - 128) / 64;
+    let all: Vec<Handle> = (0..fit).map(|_| array(shape(32, 64, 0, 0))).collect();
+    assert_eq!(before - info(), PAGE);
+    let more = array(shape(32, 64, 0, 0));
+    assert_eq!(before - info(), 2 * PAGE);
+    let large = array(shape(512, 257, 0, 0));
+    assert_eq!(before - info(), 3 * PAGE, "more than half a page");
+    assert_eq!(bytes(c"array"), 3 * PAGE);
+    for array in all.into_iter().chain([more, large]) {
+        assert_eq!(cuArrayDestroy(array), 0);
+    }
+    assert_eq!(before - info(), PAGE);
     let mut found = flat;
     assert_eq!(cuArrayGetDescriptor_v2(out(&mut found), two), 0);
     assert_eq!((found.width, found.format), (64, FLOAT));
@@ -59,7 +71,7 @@ fn a_mipmap_uses_a_third_more_than_its_first_level() {
     let first = 512 * 512 * 8;
     assert_eq!(
         before - info(),
-        (first * 4_u64).div_ceil(3).next_multiple_of(64 * KIB)
+        (first * 4_u64).div_ceil(3).next_multiple_of(PAGE)
     );
     let level = |n| made::<Handle>(|to| cuMipmappedArrayGetLevel(to, mipmap, n));
     let mut found = base;
@@ -131,8 +143,11 @@ fn bad_shapes_get_codes() {
     assert_eq!(create(shape(1, 0, 1, 0)), 1, "depth without height");
     assert_eq!(create(shape(8, 8, 5, 4)), 1, "no cube");
     assert_eq!(create(shape(8, 8, 0, 1)), 1, "no layers");
-    assert_eq!(create(shape(1 << 40, 1 << 20, 0, 0)), 2);
-    assert_eq!(create(shape(1 << 20, 1 << 20, 0, 0)), 2);
+    assert_eq!(create(shape(131_073, 1, 0, 0)), 1);
+    assert_eq!(create(shape(1, 65_537, 0, 0)), 1);
+    assert_eq!(create(shape(131_072, 65_536, 0, 0)), 2);
+    assert_eq!(create(shape(1 << 40, 1 << 20, 1 << 20, 0)), 2);
+    assert_eq!(create(shape(1 << 20, 1 << 20, 1, 0)), 2);
     let mut other = shape(8, 8, 0, 0);
     other.channels = 3;
     assert_eq!(create(other), 1);

@@ -54,6 +54,45 @@ fn a_capture_forbids_growth_except_in_relaxed_mode() {
     }
 }
 
+/// The calls of a thread about a stream that does not capture.
+#[test]
+fn a_capture_forbids_a_wait_for_another_stream() {
+    let program = Program::new();
+    let (s, t) = (stream(1), stream(1));
+    let here = || cuStreamSynchronize(t);
+    let there = |mode: u32| {
+        std::thread::spawn(move || {
+            let mut mode = mode;
+            assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+            cuStreamSynchronize(t)
+        })
+        .join()
+        .unwrap()
+    };
+    let own = |capture: u32, wait: &dyn Fn() -> u32| {
+        assert_eq!(cuStreamBeginCapture_v2(s, capture), 0);
+        let code = wait();
+        (code, cuStreamEndCapture(s, none()))
+    };
+    assert_eq!(program.fill(t, alloc(512), 1, 1, 1), 0);
+    for (capture, answers) in [
+        // Here; there, by a thread that is global, thread-local, relaxed.
+        (0, [900, 900, 0, 0]),
+        (1, [900, 0, 0, 0]),
+        (2, [0, 0, 0, 0]),
+    ] {
+        let waits: [&dyn Fn() -> u32; 4] = [&here, &|| there(0), &|| there(1), &|| there(2)];
+        for (wait, code) in waits.into_iter().zip(answers) {
+            let end = if code == 0 { 0 } else { 901 };
+            assert_eq!(own(capture, wait), (code, end), "mode {capture}");
+        }
+    }
+    let mut mode = 2;
+    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+    assert_eq!(own(0, &here), (0, 0), "this thread is relaxed");
+    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+}
+
 #[test]
 fn a_capture_ends_with_its_stream_or_context() {
     let _program = Program::new();

@@ -31,9 +31,12 @@ fn the_host_and_the_device_touch_the_same_memory() {
     let program = Program::new();
     let before = info();
     let block = managed(PAGE + 1);
-    assert_eq!(before - info(), 2 * PAGE);
-    assert_eq!(bytes(c"managed"), 2 * PAGE);
+    // SAFETY: managed memory, which no work uses.
+    unsafe { (block as *mut u32).write(1) };
+    assert_eq!(info(), before, "the host's touch takes nothing of a device");
     assert_eq!(program.fill(NULL, block + PAGE - 4, 7, 1, 1), 0);
+    assert_eq!(before - info(), 2 * PAGE, "all of it");
+    assert_eq!(bytes(c"managed"), 2 * PAGE);
     assert_eq!(cuCtxSynchronize(), 0);
     let word = (block + PAGE - 4) as *mut u32;
     // SAFETY: managed memory; no work uses it now.
@@ -51,10 +54,11 @@ fn what_does_not_fit_lies_on_the_host() {
     let before = info();
     let plain = alloc(before - 10 * PAGE);
     let block = managed(GIB);
+    assert_eq!(info(), 10 * PAGE);
+    assert_eq!(cuMemsetD32_v2(block + GIB - 4, 3, 1), 0);
     assert_eq!(info(), 0);
     assert_eq!(bytes(c"managed"), 10 * PAGE);
     assert_eq!(cuMemAlloc_v2(out(&mut 0), PAGE), 2);
-    assert_eq!(cuMemsetD32_v2(block + GIB - 4, 3, 1), 0);
     assert_eq!(read(block + GIB - 4), 3);
     // A prefetch moves what there is room for.
     assert_eq!(cuMemPrefetchAsync(block, 4 * PAGE, -1, NULL), 0);
@@ -69,6 +73,39 @@ fn what_does_not_fit_lies_on_the_host() {
     assert_eq!(cuMemFree_v2(block), 0);
     assert_eq!(cuMemFree_v2(plain), 0);
     assert_eq!(info(), before);
+}
+
+/// By a set, a copy and a graph too; what was prefetched stays where it is.
+#[test]
+fn the_device_that_touches_it_first_has_it() {
+    let program = Program::new();
+    let on = |device| sim_cuda_bytes(c"managed".as_ptr(), device);
+    let block = managed(4 * PAGE);
+    assert_eq!(cuMemPrefetchAsync(block, PAGE, -1, NULL), 0);
+    assert_eq!(cuMemPrefetchAsync(block + PAGE, PAGE, 0, NULL), 0);
+    assert_eq!((on(0), on(1)), (PAGE, 0));
+    let other: Handle = made(|to| cuCtxCreate_v2(to, 0, 1));
+    assert_eq!(cuMemsetD8_v2(block, 1, 1), 0);
+    assert_eq!((on(0), on(1)), (PAGE, 2 * PAGE));
+    assert_eq!(cuCtxDestroy_v2(other), 0);
+    assert_eq!(cuMemsetD8_v2(block, 1, 1), 0);
+    assert_eq!((on(0), on(1)), (PAGE, 2 * PAGE), "once");
+    let (copied, captured) = (managed(PAGE), managed(PAGE));
+    assert_eq!(read(copied), 0);
+    assert_eq!(on(0), 2 * PAGE);
+    let s = stream(1);
+    assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+    assert_eq!(program.fill(s, captured, 1, 1, 1), 0);
+    let graph = made(|to| cuStreamEndCapture(s, to));
+    assert_eq!(on(0), 2 * PAGE, "it does not run yet");
+    let exec = made(|to| cuGraphInstantiateWithFlags(to, graph, 0));
+    assert_eq!(cuGraphLaunch(exec, s), 0);
+    assert_eq!(on(0), 3 * PAGE);
+    assert_eq!(cuStreamSynchronize(s), 0);
+    for block in [block, copied, captured] {
+        assert_eq!(cuMemFree_v2(block), 0);
+    }
+    assert_eq!((on(0), on(1)), (0, 0));
 }
 
 #[test]
@@ -146,7 +183,9 @@ fn managed_memory_ends_with_its_context() {
     let _program = Program::new();
     let before = info();
     let other = made(|to| cuCtxCreate_v2(to, 0, 0));
-    managed(PAGE);
+    let block = managed(PAGE);
+    assert_eq!(cuMemsetD8_v2(block, 1, 1), 0);
+    assert_eq!(bytes(c"managed"), PAGE);
     assert_eq!(cuCtxDestroy_v2(other), 0);
     assert_eq!(info(), before);
     assert_eq!(bytes(c"managed"), 0);

@@ -181,7 +181,7 @@ fn addresses_with_memory_behind_them_are_not_given_back() {
 }
 
 #[test]
-fn a_capture_allows_memory_in_relaxed_mode_and_no_unmapping() {
+fn a_capture_allows_memory_in_relaxed_mode() {
     let program = Program::new();
     let (pages, s) = (Pages::new(), stream(1));
     let mapped = |at| {
@@ -205,15 +205,46 @@ fn a_capture_allows_memory_in_relaxed_mode_and_no_unmapping() {
         assert_eq!(spoils(), 900);
         assert_eq!(cuStreamEndCapture(s, none()), 901);
     }
-    // Also in relaxed mode.
+    // A relaxed capture does not make its thread relaxed.
     assert_eq!(cuStreamBeginCapture_v2(s, 2), 0);
-    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
     let seen = program.new_violations(|| assert_eq!(cuMemUnmap(third, PAGE), 900));
     assert!(seen[0].starts_with("cuMemUnmap during"), "{seen:?}");
-    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
     assert_eq!(cuStreamEndCapture(s, none()), 901);
+    for capture in 0..3 {
+        assert_eq!(cuStreamBeginCapture_v2(s, capture), 0);
+        assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+        let seen = program.new_violations(|| {
+            assert_eq!(cuMemUnmap(third, PAGE), 0);
+            assert_eq!(cuMemMap(third, PAGE, 0, memory, 0), 0);
+        });
+        assert_eq!(seen, [""; 0]);
+        assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+        let graph: Handle = made(|to| cuStreamEndCapture(s, to));
+        assert_eq!(cuGraphDestroy(graph), 0);
+    }
     assert_eq!(cuMemUnmap(third, PAGE), 0);
     assert_eq!(cuMemRelease(memory), 0);
+    pages.give_back();
+}
+
+#[test]
+fn a_driver_may_unmap_nothing_during_a_capture() {
+    let program = Program::new();
+    let (pages, s) = (Pages::new(), stream(1));
+    let mut mode = 2;
+    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+    for capture in 0..3 {
+        assert_eq!(cuStreamBeginCapture_v2(s, capture), 0);
+        let seen = program.new_violations(|| {
+            with(
+                |e| e.no_unmap_in_capture = true,
+                || assert_eq!(cuMemUnmap(pages.range, PAGE), 900),
+            );
+        });
+        assert!(seen[0].starts_with("cuMemUnmap during"), "{seen:?}");
+        assert_eq!(cuStreamEndCapture(s, none()), 901);
+    }
+    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
     pages.give_back();
 }
 
@@ -300,6 +331,28 @@ fn a_driver_may_map_from_the_middle_of_memory() {
     assert_eq!(cuMemUnmap(range, 2 * PAGE), 0);
     assert_eq!(cuMemRelease(memory), 0);
     assert_eq!(cuMemAddressFree(range, 4 * PAGE), 0);
+}
+
+#[test]
+fn a_later_driver_has_memory_in_a_part_of_a_device() {
+    let _program = Program::new();
+    let make = |id, size| {
+        let location = Location { kind: 6, id };
+        let props = AllocationProps {
+            location,
+            ..props()
+        };
+        cuMemCreate(out(&mut 0), size, given(&props), 0)
+    };
+    for (version, answers) in [(13_000, [1, 1]), (13_040, [2, 1])] {
+        with(
+            |e| e.version = version,
+            || {
+                let all = make(1, 1 << 50);
+                assert_eq!([all, make(0x100, PAGE)], answers, "a device's only part");
+            },
+        );
+    }
 }
 
 #[test]

@@ -150,6 +150,75 @@ fn a_context_takes_its_own_room_while_it_lives() {
 }
 
 #[test]
+fn what_is_there_is_freed_without_a_context_too() {
+    let program = Program::new();
+    let before = info();
+    let (block, ordered) = (alloc(3 * MIB), made(|to| cuMemAllocAsync(to, MIB, NULL)));
+    assert_eq!(cuCtxSetCurrent(NULL), 0);
+    assert_eq!(cuMemAlloc_v2(out(&mut 0), MIB), 201);
+    assert_eq!(cuMemFree_v2(block + 512), 201, "nothing begins there");
+    assert_eq!(cuMemFree_v2(0), 201);
+    for there in [block, ordered] {
+        assert_eq!(cuMemFree_v2(there), 0);
+        assert_eq!(cuMemFree_v2(there), 201);
+    }
+    assert_eq!(cuCtxSetCurrent(program.context), 0);
+    assert_eq!(cuCtxSynchronize(), 0);
+    assert_eq!(info(), before);
+}
+
+#[test]
+fn a_full_device_makes_no_context_and_no_stream() {
+    let program = Program::new();
+    let (most, page, s) = (info(), 2 * MIB, stream(1));
+    let (rest, last) = (alloc(most - page), alloc(page));
+    let make_stream = || cuStreamCreate(out(&mut 0), 1);
+    assert_eq!(make_stream(), 2);
+    assert_eq!(cuStreamCreateWithPriority(out(&mut 0), 1, 0), 2);
+    assert_eq!(cuCtxCreate_v2(out(&mut 0), 0, 0), 2);
+    assert_eq!(cuDevicePrimaryCtxRetain(out(&mut 0), 0), 2);
+    // All else works.
+    assert_eq!(program.fill(s, last, 1, 1, 1), 0);
+    assert_eq!(program.fill(2, last, 2, 1, 1), 0, "the thread's own stream");
+    let pinned = made(|to| cuMemHostAlloc(to, MIB, 0));
+    assert_eq!(cuMemFreeHost(pinned), 0);
+    assert_eq!(cuCtxSynchronize(), 0);
+    assert_eq!(cuMemFree_v2(last), 0);
+    assert_eq!(make_stream(), 0);
+    assert_eq!(info(), page, "and takes nothing");
+    let other = made(|to| cuCtxCreate_v2(to, 0, 0));
+    assert_eq!(cuCtxDestroy_v2(other), 0);
+    assert_eq!(cuMemFree_v2(rest), 0);
+}
+
+#[test]
+fn what_is_known_of_freed_memory() {
+    let _program = Program::new();
+    let block = alloc(3 * MIB);
+    let (mut base, mut size) = (1, 1);
+    let range =
+        |base: &mut u64, size: &mut u64| cuMemGetAddressRange_v2(out(base), out(size), block + 512);
+    assert_eq!(range(&mut base, &mut size), 0);
+    assert_eq!((base, size), (block, 3 * MIB));
+    assert_eq!(cuMemFree_v2(block), 0);
+    (base, size) = (1, 1);
+    assert_eq!(range(&mut base, &mut size), 500);
+    assert_eq!(cuMemGetAddressRange_v2(out(&mut base), none(), block), 500);
+    assert_eq!(cuMemGetAddressRange_v2(none(), none(), block), 0);
+    let mut ordinal = 1_i32;
+    let places = [(&raw mut base).cast(), (&raw mut size).cast(), {
+        (&raw mut ordinal).cast::<c_void>()
+    }];
+    let asked = [11, 12, 9];
+    assert_eq!(
+        cuPointerGetAttributes(3, In(asked.as_ptr()), In(places.as_ptr()), block),
+        0
+    );
+    assert_eq!((base, size, ordinal), (1, 1, -2), "there is no range");
+    assert_eq!(cuPointerGetAttribute((&raw mut base).cast(), 11, block), 1);
+}
+
+#[test]
 fn a_limit_leaves_managed_memory_alone() {
     let _program = Program::new();
     let before = bytes(c"plain");
@@ -162,6 +231,7 @@ fn a_limit_leaves_managed_memory_alone() {
     assert_eq!(told(), (100 * MIB, 100 * MIB));
     let block = alloc(60 * MIB);
     let managed: u64 = made(|to| cuMemAllocManaged(to, 200 * MIB, 1));
+    assert_eq!(cuMemsetD8_v2(managed, 1, 1), 0);
     assert_eq!(cuMemAlloc_v2(out(&mut 0), 50 * MIB), 2);
     assert_eq!(cuMemAllocAsync(out(&mut 0), 41 * MIB, NULL), 2);
     assert_eq!(told().0, 40 * MIB);

@@ -84,13 +84,18 @@ fn what_is_reserved_and_used_can_be_asked_for() {
     let p = pool(0);
     assert_eq!(tell(p, THRESHOLD, u64::MAX), 0);
     let small = take(p, 1000, NULL);
-    let large = take(p, GRAIN + 1, NULL);
-    assert_eq!(ask(p, USED), 1024 + GRAIN + 512);
+    let large = take(p, 2 * GRAIN + 1, NULL);
+    assert_eq!(
+        large,
+        small + 1024,
+        "behind the other, over its grain's end"
+    );
+    assert_eq!(ask(p, USED), 1000 + 2 * GRAIN + 1);
     assert_eq!(ask(p, RESERVED), 3 * GRAIN);
     assert_eq!(before - info(), 3 * GRAIN);
     assert_eq!(bytes(c"pool"), 3 * GRAIN);
     assert_eq!(cuMemFreeAsync(large, NULL), 0);
-    assert_eq!(ask(p, USED), 1024);
+    assert_eq!(ask(p, USED), 1000);
     assert_eq!(cuCtxSynchronize(), 0);
     assert_eq!(ask(p, RESERVED), 3 * GRAIN, "below the threshold");
     assert_eq!(cuMemPoolTrimTo(p, 2 * GRAIN), 0);
@@ -99,17 +104,76 @@ fn what_is_reserved_and_used_can_be_asked_for() {
     assert_eq!(ask(p, RESERVED), GRAIN, "one is in use");
     assert_eq!(before - info(), GRAIN);
     assert_eq!(ask(p, MOST_RESERVED), 3 * GRAIN);
-    assert_eq!(ask(p, MOST_USED), 1024 + GRAIN + 512);
+    assert_eq!(ask(p, MOST_USED), 1000 + 2 * GRAIN + 1);
     assert_eq!(tell(p, MOST_USED, 1), 1);
     assert_eq!(tell(p, MOST_USED, 0), 0);
     assert_eq!(tell(p, MOST_RESERVED, 0), 0);
     assert_eq!(ask(p, MOST_RESERVED), GRAIN);
-    assert_eq!(ask(p, MOST_USED), 1024);
+    assert_eq!(ask(p, MOST_USED), 1000);
     assert_eq!(tell(p, USED, 0), 1);
     assert_eq!(tell(p, RESERVED, 0), 1);
     assert_eq!(cuMemFree_v2(small), 0);
     assert_eq!(cuMemPoolDestroy(p), 0);
     assert_eq!(info(), before);
+}
+
+#[test]
+fn a_pool_grows_behind_itself_whatever_is_taken_meanwhile() {
+    let _program = Program::new();
+    let (one, other) = (pool(0), pool(0));
+    let mut held = Vec::new();
+    for size in [1, MIB, 31 * MIB, 33 * MIB, 100 * MIB] {
+        held.push((take(one, size, NULL), take(other, size, NULL)));
+        assert_eq!(cuMemFree_v2(alloc(5 * MIB)), 0);
+        alloc(5 * MIB);
+    }
+    for p in [one, other] {
+        assert_eq!(ask(p, RESERVED), 192 * MIB);
+        assert_eq!(ask(p, USED), 165 * MIB + 1);
+    }
+    // A gap is used before the end is.
+    let (gap, _) = held[3];
+    assert_eq!(cuMemFreeAsync(gap, NULL), 0);
+    assert_eq!(take(one, 33 * MIB, NULL), gap);
+    held[3].0 = gap;
+    for (one, other) in held {
+        assert_eq!(cuMemFreeAsync(one, NULL), 0);
+        assert_eq!(cuMemFreeAsync(other, NULL), 0);
+    }
+    assert_eq!(cuMemPoolDestroy(one), 0);
+    assert_eq!(cuMemPoolDestroy(other), 0);
+}
+
+/// Where its addresses go on, somebody else may have them.
+#[test]
+fn a_pool_may_have_to_grow_elsewhere() {
+    let program = Program::new();
+    let p = pool(0);
+    let block = take(p, 20 * MIB, NULL);
+    let room = {
+        let mut lock = crate::machine::lock();
+        let model = &mut lock.as_mut().unwrap().model;
+        let length = vramalloc_core::Bytes::new(2 * MIB);
+        let end = vramalloc_core::Address::new(block + GRAIN);
+        let family = vramalloc_model::Family::Virtual;
+        let place = vramalloc_model::Place::At(end);
+        model
+            .take_span_at(place, 0, family, length, length)
+            .unwrap()
+    };
+    let other = take(p, 20 * MIB, NULL);
+    assert!(other.abs_diff(block) >= GRAIN);
+    assert_eq!(ask(p, RESERVED), 2 * GRAIN);
+    assert_eq!(program.fill(NULL, other, 1, 5 * MIB, 1), 0);
+    for block in [block, other] {
+        assert_eq!(cuMemFreeAsync(block, NULL), 0);
+    }
+    assert_eq!(cuMemPoolDestroy(p), 0);
+    crate::machine::lock()
+        .as_mut()
+        .unwrap()
+        .model
+        .drop_span(room);
 }
 
 #[test]

@@ -283,22 +283,41 @@ def test_a_users_limit_is_not_lifted(machine):
     assert outcomes(ended) == {"passed": 4}, ended.out
 
 
-@pytest.mark.parametrize(
-    "words", ["(1, 2)", "()", "('64Q',)", "('',)", "(True,)", "(-5,)", "(None,)"]
-)
-def test_sizes_that_are_none_fail_the_test(machine, words):
+def test_sizes_that_are_none_fail_the_test(machine):
     machine.file(
         "test_it.py",
-        f"""
+        """
         import pytest
-        pytestmark = pytest.mark.limit_gpu_memory.with_args(*{words})
-        def test_one():
-            pass
+
+        @pytest.mark.limit_gpu_memory(1, 2)
+        def test_two(): pass
+
+        @pytest.mark.limit_gpu_memory()
+        def test_none_at_all(): pass
+
+        @pytest.mark.limit_gpu_memory("64Q")
+        def test_a_unit(): pass
+
+        @pytest.mark.limit_gpu_memory("")
+        def test_an_empty_text(): pass
+
+        @pytest.mark.limit_gpu_memory(True)
+        def test_a_truth(): pass
+
+        @pytest.mark.limit_gpu_memory(-5)
+        def test_below_nothing(): pass
+
+        @pytest.mark.limit_gpu_memory(None)
+        def test_nothing(): pass
+
+        @pytest.mark.limit_gpu_memory(most="1M")
+        def test_another_name(): pass
         """,
     )
     ended = machine.start(*PYTEST, "--vramalloc", "test_it.py")
-    assert outcomes(ended) == {"failed": 1}, ended.out
-    assert "limit_gpu_memory" in ended.out and "INTERNALERROR" not in ended.out
+    assert outcomes(ended) == {"failed": 8}, ended.out
+    told = re.findall(r"^(?:limit_gpu_memory takes one size|limit_gpu_memory: .*)", ended.out, re.M)
+    assert len(told) == 8 and "INTERNALERROR" not in ended.out, ended.out
 
 
 def test_in_a_program_that_calls_pytest(machine):

@@ -51,6 +51,9 @@ def test_without_the_library_each_says_what_to_do(machine):
     assert len(lines) == 11 and lines[-1] == str(machine.library)
     for line in lines[1:-1]:
         assert "vramalloc run python" in line and "preload_env" in line, line
+    # Whoever catches nothing reads of it once, by the name that can be caught.
+    errors = machine.bare("import vramalloc; vramalloc.stats()").errors
+    assert errors.count("Traceback") == 1 and "\nvramalloc.NotLoaded: " in errors, errors
 
 
 def test_without_ctypes_it_is_said(machine):

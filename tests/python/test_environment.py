@@ -43,6 +43,19 @@ def test_an_environment_is_a_copy(machine):
     ]
 
 
+def test_other_copies_of_the_library_are_left_out(machine):
+    lines = machine.bare(
+        """
+        import vramalloc
+        own = str(vramalloc.library_path())
+        for named in ("/old/libvramalloc.so.0:/a.so libvramalloc-0123.so", f"{own}:/a.so:{own}",
+                      f"/old/libvramalloc.so:{own}", f"/a.so:{own}"):
+            print(vramalloc.preload_env({"LD_PRELOAD": named})["LD_PRELOAD"].replace(own, "own"))
+        """
+    ).good()
+    assert lines == ["own:/a.so", "own:/a.so", "own", "/a.so:own"]
+
+
 def test_options_that_are_none_are_refused(machine):
     code = """
         import vramalloc

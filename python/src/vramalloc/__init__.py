@@ -33,3 +33,8 @@ __all__ = [
     "stats",
     "trim",
 ]
+
+# What a traceback calls them is what can be caught.
+for _public in (Error, Figures, NotLoaded, Paused):
+    _public.__module__ = __name__
+del _public

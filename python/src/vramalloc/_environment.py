@@ -6,6 +6,7 @@ another one can set.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -19,6 +20,8 @@ from . import _native
 from ._native import Error, NotLoaded
 
 LIBRARY = "libvramalloc.so"
+#: How every name of a copy of it begins, that of a link of ours too.
+_STEM = "libvramalloc"
 #: Names the library where it is not in this package; the command heeds it too.
 VARIABLE = "VRAMALLOC_LIBRARY"
 PRELOAD = "LD_PRELOAD"
@@ -50,10 +53,9 @@ def library_path() -> Path:
 
     That is the one that ``VRAMALLOC_LIBRARY`` names, or the package's own.
     """
-    try:
+    with contextlib.suppress(NotLoaded, Error):
         return Path(_native.library().ctl("library.path"))
-    except (NotLoaded, Error):
-        return _library_on_disk()
+    return _library_on_disk()
 
 
 def _library_on_disk() -> Path:
@@ -126,12 +128,19 @@ def _shown(option: str, value: Value) -> str:
 
 
 def _with_library(preload: str) -> str:
-    """``LD_PRELOAD`` with the library in front, once."""
+    """``LD_PRELOAD`` with the library in front, once, and without other copies of it:
+    two in one process get in each other's way."""
     library = library_path()
     entries = [entry for entry in _SEPARATORS.split(preload) if entry]
-    if any(_is_same(entry, library) for entry in entries):
+    own = [entry for entry in entries if _is_same(entry, library)]
+    others = [
+        entry
+        for entry in entries
+        if entry not in own and not os.path.basename(entry).startswith(_STEM)
+    ]
+    if len(own) == 1 and len(entries) == 1 + len(others):
         return preload
-    return ":".join([loadable(library), *entries])
+    return ":".join([loadable(library), *others])
 
 
 def _is_same(entry: str, library: Path) -> bool:

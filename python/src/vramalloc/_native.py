@@ -124,8 +124,9 @@ class Library:
             self._statistics = found.vramalloc_statistics
             self._free_text = found.vramalloc_free_text
             self._dump = found.vramalloc_dump
-        except (AttributeError, OSError) as error:
-            raise NotLoaded from error
+        except (AttributeError, OSError):
+            # What ctypes says of it would only stand before what to do.
+            raise NotLoaded from None
         self._found = found
         text, size, number = ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int
         self._ctl.argtypes = [text, text, ctypes.c_void_p, size, ctypes.POINTER(size)]

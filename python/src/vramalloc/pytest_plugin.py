@@ -15,6 +15,7 @@ import json
 import os
 import re
 import sys
+import weakref
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,7 +39,9 @@ _MARKS = (
     "(vramalloc)",
 )
 
-_KEY: pytest.StashKey[_Watched] = pytest.StashKey()
+#: The tests that are measured. (A test's stash is there from pytest 7 on, and this module
+#: is imported by every pytest.)
+_tests: weakref.WeakKeyDictionary[pytest.Item, _Watched] = weakref.WeakKeyDictionary()
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
@@ -258,7 +261,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     config = item.config
     memory = _limit_of(item, MEMORY, config.getini("vramalloc_limit"))
     leaks = _limit_of(item, LEAKS, config.getini("vramalloc_leaks"))
-    watched = item.stash[_KEY] = _Watched()
+    watched = _tests[item] = _Watched()
     try:
         before = _Before(leaks is not None)
         measured = measure(item.nodeid)
@@ -441,7 +444,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, Any, None]:
     """Fails a test that broke a limit, and explains the failure of others."""
     outcome = yield
-    watched = item.stash.get(_KEY, None)
+    watched = _tests.get(item)
     if watched is None or call.when != "call":
         return
     report = outcome.get_result()

@@ -25,6 +25,7 @@ use crate::address::Bytes;
 pub use change::Unchanged;
 pub use load::{Effective, Host, Loaded, check, check_all, load};
 pub(crate) use names::strategy_name;
+pub use names::{free_syncs, strategies};
 pub use sources::{NOTES, variable};
 pub use table::{OPTIONS, OptionRow, Role, Torch, find};
 pub use target::StatsTarget;

@@ -19,12 +19,22 @@ pub(crate) fn strategy_name(kind: StrategyKind) -> &'static str {
     found.map_or("", |(name, _)| name)
 }
 
+/// The names of the strategies.
+pub fn strategies() -> impl Iterator<Item = &'static str> {
+    STRATEGIES.iter().map(|(name, _)| *name)
+}
+
 /// `free_sync`.
 pub(super) const FREE_SYNCS: Names<FreeSync> = &[
     ("deferred", FreeSync::Deferred),
     ("strict", FreeSync::Strict),
     ("immediate", FreeSync::Immediate),
 ];
+
+/// The names of the values of `free_sync`.
+pub fn free_syncs() -> impl Iterator<Item = &'static str> {
+    FREE_SYNCS.iter().map(|(name, _)| *name)
+}
 
 /// `oom_report`.
 pub(super) const OOM_REPORTS: Names<OomReport> = &[

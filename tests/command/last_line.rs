@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::Command;
 
-use vramalloc_tests::stage::command;
+use vramalloc_tests::stage::{command, write_dummy};
 
 use crate::{Place, output};
 
@@ -137,7 +137,7 @@ fn a_percent_sign_in_the_directorys_name_is_kept() {
     let mut place = Place::new("percent");
     place.directory = place.path("100%p");
     fs::create_dir(&place.directory).unwrap();
-    fs::write(place.path("dummy.so"), "").unwrap();
+    write_dummy(&place.path("dummy.so"));
     let (_, out, _) = output(place.run(&["--stats", "s.json"], "echo $VRAMALLOC_STATS"));
     assert!(out.ends_with("/100%%p/s.json\n"), "{out}");
     let (_, _, errors) = output(place.run(&["--stats", "s.json"], "echo > s.json"));

@@ -8,6 +8,7 @@ mod exported;
 mod fixture;
 mod kept;
 mod last_line;
+mod library;
 mod openmetrics;
 mod page;
 mod recorded;
@@ -24,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use vramalloc_core::config::OPTIONS;
-use vramalloc_tests::stage::{command, folder};
+use vramalloc_tests::stage::{command, folder, write_dummy};
 
 /// A directory of the test's own, with a file that stands for the library.
 struct Place {
@@ -34,7 +35,7 @@ struct Place {
 impl Place {
     fn new(test: &str) -> Place {
         let directory = folder(&format!("command/{test}"));
-        fs::write(directory.join("dummy.so"), "").unwrap();
+        write_dummy(&directory.join("dummy.so"));
         Place { directory }
     }
 
@@ -201,6 +202,7 @@ fn an_unknown_option_of_run_is_named_with_the_nearest() {
     let place = Place::new("unknown_option");
     for (options, named) in [
         (["--strategy", "auto_grow"], ["'auto_grow'", "auto_growth"]),
+        (["--strategy", "mappd"], ["'mappd'", "'mapped'"]),
         (["--free-sync", "stricter"], ["'stricter'", "immediate"]),
         (["--limt", "16G"], ["--limt", "--limit"]),
         (
@@ -364,7 +366,7 @@ fn the_library_is_found_near_the_command() {
         ("elsewhere", "libvramalloc.so"),
     ] {
         let library = place.path(name).join(file);
-        fs::write(&library, "").unwrap();
+        write_dummy(&library);
         let variable = (name == "elsewhere").then_some(&*library);
         let (code, out, errors) = run(variable);
         assert_eq!(code, Some(0), "{errors}");
@@ -386,7 +388,7 @@ fn the_library_is_found_near_the_command() {
     );
     // One that LD_PRELOAD cannot hold has a link, in a folder that nobody else can enter.
     let spaced = place.path("a library.so");
-    fs::write(&spaced, "").unwrap();
+    write_dummy(&spaced);
     let (code, out, errors) = run(Some(&spaced));
     assert_eq!(code, Some(0), "{errors}");
     let link = Path::new(out.trim());

@@ -67,3 +67,57 @@ fn a_file_of_python_is_run_by_the_interpreter() {
         "{errors}"
     );
 }
+
+/// What is not found, and who forgets `run`, is told what to type.
+#[test]
+fn what_is_meant_is_said() {
+    let place = Place::new("meant");
+    let write = |name: &str, text: &str| {
+        fs::write(place.path(name), text).unwrap();
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(place.path(name), all).unwrap();
+    };
+    write("train", "#!/bin/sh\n");
+    write("train.py", "");
+    write("lost", "#!/no/such/interpreter\n");
+    let library = place.library();
+    for (program, why) in [
+        (
+            "train",
+            "there is no such program in PATH; for the file here say ./train",
+        ),
+        ("nowhere", "there is no such program in PATH\n"),
+        ("./nowhere", "there is no such file\n"),
+        ("./lost", "it is there, and what runs it is not"),
+    ] {
+        let (code, _, errors) = output(place.command(&["run", "--library", &library, program]));
+        assert_eq!(code, Some(127), "{errors}");
+        let errors = errors + "\n";
+        assert!(
+            errors.contains(&format!("cannot start {program}: {why}")),
+            "{errors}"
+        );
+    }
+    for (words, tip) in [
+        (["train.py", "-x"], Some("vramalloc run train.py")),
+        (["./train", "-x"], Some("vramalloc run ./train")),
+        (["sh", "-c"], Some("vramalloc run sh")),
+        (["statsu", "-x"], None),
+    ] {
+        let (code, _, errors) = output(place.command(&words));
+        assert_eq!(code, Some(2), "{errors}");
+        let told = errors
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("tip: to run it"));
+        assert_eq!(told.is_some(), tip.is_some(), "{errors}");
+        assert!(
+            tip.is_none_or(|tip| told.unwrap_or_default().ends_with(tip)),
+            "{errors}"
+        );
+        assert_eq!(
+            errors.contains("a similar subcommand"),
+            tip.is_none(),
+            "{errors}"
+        );
+    }
+}

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -127,6 +128,15 @@ pub fn library() -> PathBuf {
     let library = target().join("release/libvramalloc.so");
     assert!(library.exists(), "{library:?} was not built");
     library
+}
+
+/// Writes a file that the command takes for a library: the loader says that it is
+/// none, and goes on without it.
+pub fn write_dummy(file: &Path) {
+    let mut start = [0; 64];
+    let own = std::env::current_exe().and_then(fs::File::open);
+    own.unwrap().read_exact(&mut start).unwrap();
+    fs::write(file, start).unwrap();
 }
 
 /// The library's debug build, which checks its books after every step.

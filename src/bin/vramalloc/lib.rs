@@ -69,6 +69,7 @@ mod written;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[derive(Parser)]
@@ -133,9 +134,30 @@ fn command() -> clap::Command {
         })
 }
 
+/// An error of the arguments; whoever named a program is told of `run`.
+fn with_run(mut error: clap::Error) -> clap::Error {
+    let named = error.get(ContextKind::InvalidSubcommand).cloned();
+    if let Some(ContextValue::String(name)) = named
+        && script::is_program(&name)
+    {
+        let tip = format!("to run it with its GPU memory served: vramalloc run {name}");
+        // The nearest subcommand, which nobody means by a file.
+        if name.contains(['.', '/']) {
+            error.remove(ContextKind::SuggestedSubcommand);
+        }
+        error.insert(
+            ContextKind::Suggested,
+            ContextValue::StyledStrs(vec![tip.into()]),
+        );
+    }
+    error
+}
+
 /// Does what the arguments of the process say.
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
+    let matches = command()
+        .try_get_matches()
+        .unwrap_or_else(|error| with_run(error).exit());
     let parsed = Command::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     parsed.color.write_global();
     let status = match parsed.action {

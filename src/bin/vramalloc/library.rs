@@ -1,7 +1,11 @@
-//! Finding `libvramalloc.so`.
+//! Finding `libvramalloc.so`, and the `LD_PRELOAD` by which a program comes under it.
 
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use super::link;
@@ -12,6 +16,12 @@ const NAMES: [&str; 2] = [
     "libvramalloc.so",
     concat!("libvramalloc.so.", env!("CARGO_PKG_VERSION_MAJOR")),
 ];
+
+/// How every name of a copy of the library begins, that of a link of ours too.
+const STEM: &[u8] = b"libvramalloc";
+
+/// What an ELF file says of itself that can be preloaded (`ET_DYN`).
+const SHARED: [u8; 2] = [3, 0];
 
 /// The variable that names the library, if it is not beside the command.
 const VARIABLE: &str = "VRAMALLOC_LIBRARY";
@@ -60,6 +70,7 @@ fn usable(path: &Path) -> Result<PathBuf, String> {
     let found = path.metadata().map_err(|error| error.to_string())?;
     let name = path.file_name().filter(|_| found.is_file());
     let name = name.ok_or_else(|| "not a file".to_owned())?;
+    is_library(path)?;
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
@@ -68,12 +79,73 @@ fn usable(path: &Path) -> Result<PathBuf, String> {
     link::loadable(folder.join(name))
 }
 
-/// The value of `LD_PRELOAD` with `library` in front.
-pub(super) fn in_front(library: &Path, preload: Option<&OsStr>) -> std::ffi::OsString {
-    let mut value = library.as_os_str().to_owned();
-    if let Some(rest) = preload.filter(|rest| !rest.is_empty()) {
-        value.push(":");
-        value.push(rest);
+/// Fails for what the loader would not take: it says so at every start, and goes on
+/// without it.
+fn is_library(path: &Path) -> Result<(), String> {
+    let own = env::current_exe().ok().and_then(|command| start(&command));
+    match (start(path), own) {
+        (Some(found), Some(own)) if found.machine != own.machine => Err(format!(
+            "a library for another machine than {}",
+            env::consts::ARCH
+        )),
+        (Some(found), _) if found.kind == SHARED => Ok(()),
+        _ => Err("not a shared library".to_owned()),
     }
-    value
+}
+
+/// How an ELF file begins.
+struct Start {
+    /// Word size, order of bytes, and processor.
+    machine: [u8; 4],
+    kind: [u8; 2],
+}
+
+fn start(file: &Path) -> Option<Start> {
+    let mut start = [0; 20];
+    File::open(file).ok()?.read_exact(&mut start).ok()?;
+    let [.., kind, kind_high, low, high] = start;
+    start.starts_with(b"\x7fELF").then_some(Start {
+        machine: [start[4], start[5], low, high],
+        kind: [kind, kind_high],
+    })
+}
+
+/// `LD_PRELOAD` with the library in front.
+pub(super) struct Preload {
+    pub(super) value: OsString,
+    /// The other copies of the library that it named: two in one process get in each
+    /// other's way.
+    pub(super) left_out: Vec<OsString>,
+}
+
+/// What `LD_PRELOAD` is to be, with `library` in front and once.
+pub(super) fn in_front(library: &Path, preload: Option<&OsStr>) -> Preload {
+    let mut value = library.as_os_str().to_owned();
+    let mut left_out = Vec::new();
+    for entry in names(preload.unwrap_or_default().as_bytes()) {
+        if is_same(Path::new(&entry), library) {
+            continue;
+        }
+        let name = Path::new(&entry).file_name().unwrap_or_default();
+        if name.as_bytes().starts_with(STEM) {
+            left_out.push(entry);
+            continue;
+        }
+        value.push(":");
+        value.push(entry);
+    }
+    Preload { value, left_out }
+}
+
+/// Whether both lead to one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino()));
+    matches!((file(one), file(other)), (Ok(one), Ok(other)) if one == other)
+}
+
+/// The names in a list in the form of `LD_PRELOAD`, separated by spaces or colons.
+pub(super) fn names(list: &[u8]) -> impl Iterator<Item = OsString> {
+    list.split(|byte| byte.is_ascii_whitespace() || *byte == b':')
+        .filter(|name| !name.is_empty())
+        .map(|name| OsString::from_vec(name.to_owned()))
 }

@@ -3,19 +3,28 @@
 //!
 //! Invariant: the link lies in a folder that is the user's alone, made or checked each
 //! time, whose own place nobody else can change. The Python package makes the same
-//! links. Cost: a few system calls; the link stays.
+//! links. Cost: a few system calls. The link stays, since processes that run start
+//! others by it; once its library is gone, one that is made later takes it away.
 
 use std::fs::{self, DirBuilder, Metadata, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use std::{env, process};
 
 use rustix::process::geteuid;
 
 /// What separates the entries of `LD_PRELOAD`.
 const SEPARATORS: &[u8] = b" :";
+
+/// How the name of a link begins.
+const STEM: &str = "libvramalloc-";
+
+/// How old a link is before it is taken away: during an upgrade its library is missing
+/// for a moment.
+const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whether `LD_PRELOAD` cannot hold a path.
 fn is_split(path: &Path) -> bool {
@@ -86,7 +95,7 @@ fn private(parent: &Path, folder: &Path) -> io::Result<()> {
 
 /// A link in `folder` to a path, by a name of its own.
 fn linked(folder: &Path, path: &Path) -> io::Result<PathBuf> {
-    let link = folder.join(format!("libvramalloc-{:016x}.so", number_of(path)));
+    let link = folder.join(format!("{STEM}{:016x}.so", number_of(path)));
     if fs::read_link(&link).is_ok_and(|to| to == path) {
         return Ok(link);
     }
@@ -95,7 +104,26 @@ fn linked(folder: &Path, path: &Path) -> io::Result<PathBuf> {
     let _ = fs::remove_file(&new);
     symlink(path, &new)?;
     fs::rename(&new, &link)?;
+    sweep(folder);
     Ok(link)
+}
+
+/// Takes away old links to libraries that are gone. What cannot be looked at stays.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().as_bytes().starts_with(STEM.as_bytes());
+        let is_old = entry
+            .metadata()
+            .and_then(|link| link.modified())
+            .is_ok_and(|made| made.elapsed().is_ok_and(|age| age > OLD));
+        let is_lost = || {
+            let found = fs::metadata(entry.path());
+            found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+        };
+        if is_ours && is_old && is_lost() {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 /// FNV-1a of a path.

@@ -14,7 +14,7 @@ use crate::screen::HEADING;
 use crate::snapshot::made;
 use crate::stacks::At;
 use crate::symbols::{self, Symbols};
-use crate::{output, recording, replay, report, written};
+use crate::{library, output, recording, replay, report, written};
 
 /// A text without control characters.
 #[must_use]
@@ -182,7 +182,7 @@ pub fn cached(data: &[u8], name: &str) -> Vec<PathBuf> {
 /// the machine-wide list.
 #[must_use]
 pub fn preloads(data: &[u8]) -> Vec<OsString> {
-    let names = preloads::names(data);
+    let names = library::names(data);
     names.chain(preloads::machine_wide(data)).collect()
 }
 

@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, io};
 
-use clap::{ValueEnum, ValueHint};
+use clap::ValueHint;
+use clap::builder::PossibleValuesParser;
 use vramalloc_core::config::{self, Host, NOTES, StatsTarget};
 
 use super::child::{self, Ended};
@@ -52,8 +53,8 @@ pub(super) struct Arguments {
     report: bool,
 
     /// When memory is taken from the driver, and how much
-    #[arg(long)]
-    strategy: Option<Strategy>,
+    #[arg(long, value_parser = PossibleValuesParser::new(config::strategies()))]
+    strategy: Option<String>,
 
     /// The most that each process may have of a device: 16G, 512MiB, or a share
     /// (0.5, 50%)
@@ -66,8 +67,8 @@ pub(super) struct Arguments {
     stats: Option<String>,
 
     /// When freed memory may be used again
-    #[arg(long, value_name = "WHEN")]
-    free_sync: Option<Free>,
+    #[arg(long, value_name = "WHEN", value_parser = PossibleValuesParser::new(config::free_syncs()))]
+    free_sync: Option<String>,
 
     /// Any other option; `vramalloc options` lists them
     #[arg(long = "option", value_name = "KEY=VALUE")]
@@ -80,29 +81,6 @@ pub(super) struct Arguments {
     /// The program and its arguments; a file that ends in .py is run by Python
     #[arg(trailing_var_arg = true, required = true, value_hint = ValueHint::CommandWithArguments)]
     program: Vec<OsString>,
-}
-
-/// The values of `--strategy`, as the option of the library has them.
-#[derive(Copy, Clone, ValueEnum)]
-#[value(rename_all = "snake_case")]
-enum Strategy {
-    NaiveBestFit,
-    AutoGrowth,
-    Passthrough,
-}
-
-/// The values of `--free-sync`.
-#[derive(Copy, Clone, ValueEnum)]
-enum Free {
-    Deferred,
-    Strict,
-    Immediate,
-}
-
-/// The name of a value.
-fn name(value: &impl ValueEnum) -> String {
-    let value = value.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// Runs the program. Returns its exit status.
@@ -150,7 +128,14 @@ fn prepare(arguments: &Arguments, program: &[OsString]) -> Result<(Command, Stat
             .get(OsStr::new("LD_PRELOAD"))
             .map(|value| &**value),
     );
-    command.env("LD_PRELOAD", preload);
+    for other in &preload.left_out {
+        say(format_args!(
+            "LD_PRELOAD also named {}, another copy of the library, which is left out: one \
+             process can have only one",
+            other.display()
+        ));
+    }
+    command.env("LD_PRELOAD", preload.value);
 
     let stated = environment.get(OsStr::new("VRAMALLOC_STATS")).cloned();
     let loaded = config::load(environment, Host::default());
@@ -190,10 +175,10 @@ fn chosen(arguments: &Arguments) -> Result<Vec<(&str, String)>, String> {
         chosen.push((pair.0.trim(), pair.1.trim().to_owned()));
     }
     let named = [
-        ("strategy", arguments.strategy.as_ref().map(name)),
+        ("strategy", arguments.strategy.clone()),
         ("limit", arguments.limit.clone()),
         ("stats", arguments.stats.clone()),
-        ("free_sync", arguments.free_sync.as_ref().map(name)),
+        ("free_sync", arguments.free_sync.clone()),
     ];
     for (key, value) in named {
         if let Some(value) = value {
@@ -267,11 +252,12 @@ fn execute(mut command: Command, stats: &StatsTarget, reports: bool) -> u8 {
     let ended = match child::run(&mut command) {
         Ok(ended) => ended,
         Err(error) => {
-            say(format_args!("cannot start {program}: {error}"));
-            return match error.kind() {
-                io::ErrorKind::NotFound => NOT_FOUND,
-                _ => NOT_STARTED,
+            let (status, why) = match error.kind() {
+                io::ErrorKind::NotFound => (NOT_FOUND, script::not_found(&program)),
+                _ => (NOT_STARTED, error.to_string()),
             };
+            say(format_args!("cannot start {program}: {why}"));
+            return status;
         }
     };
     let said = notes.map(Notes::said);

@@ -58,6 +58,26 @@ pub(super) fn interpreted(program: &[OsString]) -> Result<Vec<OsString>, String>
     Ok(whole)
 }
 
+/// Why a program that the system does not find is not found.
+pub(super) fn not_found(name: &str) -> String {
+    let is_there = Path::new(name).is_file();
+    match (has_slash(OsStr::new(name)), is_there) {
+        (false, false) => "there is no such program in PATH".to_owned(),
+        (false, true) => {
+            format!("there is no such program in PATH; for the file here say ./{name}")
+        }
+        (true, false) => "there is no such file".to_owned(),
+        (true, true) => "it is there, and what runs it is not: the interpreter of its first line, \
+                         or its loader"
+            .to_owned(),
+    }
+}
+
+/// Whether somebody who types this as a subcommand means a program that is to be run.
+pub(super) fn is_program(name: &str) -> bool {
+    Path::new(name).is_file() || is_named_so(OsStr::new(name)) || in_path(Path::new(name)).is_some()
+}
+
 fn is_named_so(name: &OsStr) -> bool {
     Path::new(name).extension() == Some(OsStr::new("py"))
 }

@@ -3,8 +3,9 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 
+use super::super::library::names;
 use super::findings::Findings;
 use super::loader::{Loaded, Loader};
 
@@ -107,7 +108,10 @@ fn other(
     if found.name() == library.name() {
         findings.problem(
             "preload",
-            format_args!("{path} in {list} is another copy of this library; remove one of the two"),
+            format_args!(
+                "{path} in {list} is another copy of this library; remove one of the two \
+                 (vramalloc run leaves those in LD_PRELOAD out)"
+            ),
         );
     } else if stands_before && common.contains(&"dlsym") {
         findings.problem(
@@ -144,14 +148,6 @@ fn same(a: &Loaded, b: &Loaded) -> bool {
         (Ok(a), Ok(b)) => a == b,
         _ => false,
     }
-}
-
-/// The names in a list in the form of `LD_PRELOAD`, separated by spaces or
-/// colons.
-pub(crate) fn names(list: &[u8]) -> impl Iterator<Item = OsString> {
-    list.split(|byte| byte.is_ascii_whitespace() || *byte == b':')
-        .filter(|name| !name.is_empty())
-        .map(|name| OsString::from_vec(name.to_owned()))
 }
 
 /// The names in the machine-wide list, in which `#` begins a comment.

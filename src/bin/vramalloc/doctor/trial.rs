@@ -63,7 +63,7 @@ pub(super) fn run(
         .args(arguments)
         .env(
             "LD_PRELOAD",
-            library::in_front(library, env::var_os("LD_PRELOAD").as_deref()),
+            library::in_front(library, env::var_os("LD_PRELOAD").as_deref()).value,
         )
         .env("VRAMALLOC_STATS", place.pattern())
         .env(scopes::WHAT.0, scopes::WHAT.1)

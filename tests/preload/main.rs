@@ -32,6 +32,7 @@ mod orders;
 mod owners;
 mod paddle;
 mod recording;
+mod replayed;
 mod results;
 mod reuse;
 mod room;

@@ -205,7 +205,7 @@ pub(super) const PASSES: u32 = 3;
 /// The line about a recording that does not lead to itself.
 pub(super) fn differs(tape: &Tape, difference: &Difference) -> String {
     let mut lines = Lines::default();
-    if difference.item == 0 {
+    if difference.event == 0 {
         lines.wrapped(
             format_args!("The recording cannot be replayed: {}.", difference.what),
             2,
@@ -215,8 +215,8 @@ pub(super) fn differs(tape: &Tape, difference: &Difference) -> String {
             format_args!(
                 "The recorded options do not lead to the recorded run: at event {} of {} ({} after \
                  the first), {}.",
-                difference.item,
-                tape.items.len(),
+                difference.event,
+                tape.events,
                 duration(difference.time_us.saturating_mul(1000)),
                 difference.what,
             ),
@@ -232,7 +232,7 @@ pub(super) fn differs(tape: &Tape, difference: &Difference) -> String {
 
 pub(super) fn difference_json(difference: &Difference) -> Value {
     json!({
-        "event": difference.item,
+        "event": difference.event,
         "after_us": difference.time_us,
         "what": difference.what,
     })

@@ -3,13 +3,14 @@
 //!
 //! Invariant: items are in the order of the recording, and an item that names a block
 //! names one that an earlier item brought. Arenas whose memory lies on the host are left
-//! out. Cost: some 40 bytes an item; that a freed block became available is no item,
+//! out. Cost: some 60 bytes an item; that a freed block became available is no item,
 //! since it follows from the rest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Seek};
 
 use serde::Deserialize;
+use vramalloc_core::Bytes;
 use vramalloc_core::config::{Host, Loaded, load};
 use vramalloc_core::recording::{
     ArenaOrder, Entry, FenceSeen, Found, Mark, RecordReader, Standing,
@@ -43,7 +44,7 @@ pub(crate) enum What {
     Order(ArenaOrder),
     /// A capture began or ended, in whatever arena's stream.
     Capture { begins: bool },
-    /// The limit was changed to so many bytes a device.
+    /// The limit of the arena's device was changed to so many bytes.
     Limit(Option<u64>),
     /// The driver gave memory.
     Taken { address: u64, size: u64 },
@@ -99,6 +100,8 @@ pub(crate) struct Item {
     /// The arena's place in [`Tape::arenas`].
     pub(crate) arena: u32,
     pub(crate) thread: u32,
+    /// Which event of the file says so, from 1.
+    pub(crate) event: u32,
     /// Microseconds since the first.
     pub(crate) time_us: u64,
 }
@@ -124,6 +127,8 @@ pub(crate) struct Tape {
     pub(crate) options: Option<BTreeMap<String, Setting>>,
     pub(crate) arenas: Vec<TapeArena>,
     pub(crate) items: Vec<Item>,
+    /// How many events the file has.
+    pub(crate) events: u32,
     /// How many blocks there are in all.
     pub(crate) blocks: u32,
     /// Why it is not the whole past of the program, if it is not.
@@ -162,7 +167,7 @@ impl Tape {
         let mut reader = RecordReader::open(file).map_err(|error| error.to_string())?;
         let head: Head = serde_json::from_str(reader.text())
             .map_err(|_| "it does not say which options its program had".to_owned())?;
-        let mut reading = Reading::default();
+        let mut reading = Reading::new(&head.options)?;
         while let Some(entry) = reader.next_entry().map_err(|error| error.to_string())? {
             reading.enter(&entry)?;
         }
@@ -182,6 +187,7 @@ impl Tape {
             options: Some(head.options),
             arenas: reading.arenas,
             items: reading.items,
+            events: reading.events,
             blocks: reading.blocks,
             lacks: lacks.map(str::to_owned),
             is_ended: reader.standing() == Standing::Ended,
@@ -193,21 +199,7 @@ impl Tape {
     /// # Errors
     /// What cannot be read of the options that are given.
     pub(crate) fn loaded(&self, changed: &[(String, String)]) -> Result<Loaded, String> {
-        let given = self.options.iter().flatten();
-        let given = given.filter(|(_, setting)| setting.origin != "default");
-        let kept = given.filter(|(key, _)| changed.iter().all(|(other, _)| other != *key));
-        let pairs = kept
-            .map(|(key, setting)| (key, &setting.value))
-            .chain(changed.iter().map(|(key, value)| (key, value)))
-            .map(|(key, value)| {
-                let variable = format!("VRAMALLOC_{}", key.to_uppercase());
-                (variable.into(), value.into())
-            });
-        let loaded = load(pairs, Host::default());
-        match loaded.warnings.first() {
-            Some(warning) => Err(warning.clone()),
-            None => Ok(loaded),
-        }
+        loaded(self.options.iter().flatten(), changed)
     }
 
     /// The devices that it has memory of, by number.
@@ -231,8 +223,31 @@ impl Tape {
     }
 }
 
-#[derive(Default)]
+/// The options that were given, with these in their place.
+fn loaded<'a>(
+    given: impl Iterator<Item = (&'a String, &'a Setting)>,
+    changed: &[(String, String)],
+) -> Result<Loaded, String> {
+    let given = given.filter(|(_, setting)| setting.origin != "default");
+    let kept = given.filter(|(key, _)| changed.iter().all(|(other, _)| other != *key));
+    let pairs = kept
+        .map(|(key, setting)| (key, &setting.value))
+        .chain(changed.iter().map(|(key, value)| (key, value)))
+        .map(|(key, value)| {
+            let variable = format!("VRAMALLOC_{}", key.to_uppercase());
+            (variable.into(), value.into())
+        });
+    let loaded = load(pairs, Host::default());
+    match loaded.warnings.first() {
+        Some(warning) => Err(warning.clone()),
+        None => Ok(loaded),
+    }
+}
+
 struct Reading {
+    /// The options in force.
+    options: Loaded,
+    events: u32,
     arenas: Vec<TapeArena>,
     /// By the number in the recording; none of those that are left out.
     places: HashMap<u32, Option<u32>>,
@@ -247,10 +262,30 @@ struct Reading {
 }
 
 impl Reading {
+    fn new(options: &BTreeMap<String, Setting>) -> Result<Reading, String> {
+        Ok(Reading {
+            options: loaded(options.iter(), &[])?,
+            events: 0,
+            arenas: Vec::new(),
+            places: HashMap::new(),
+            items: Vec::new(),
+            live: HashMap::new(),
+            blocks: 0,
+            began_us: None,
+            wanted: None,
+            has_gaps: false,
+        })
+    }
+
     fn enter(&mut self, entry: &Entry) -> Result<(), String> {
-        let began = *self.began_us.get_or_insert(entry.time_us);
+        self.events = self.events.saturating_add(1);
+        self.began_us.get_or_insert(entry.time_us);
         if let Found::Mark(Mark::Arena { arena, text }) = &entry.found {
             return self.arena(*arena, text);
+        }
+        if let Found::Mark(Mark::Option { key, value }) = &entry.found {
+            self.option(key, value, entry);
+            return Ok(());
         }
         let arena = match entry.arena {
             Some(number) => match self.places.get(&number) {
@@ -262,18 +297,46 @@ impl Reading {
         let Some(what) = self.what(arena, &entry.found) else {
             return Ok(());
         };
+        self.push(what, arena.unwrap_or(u32::MAX), entry);
+        Ok(())
+    }
+
+    fn push(&mut self, what: What, arena: u32, entry: &Entry) {
+        let began = self.began_us.unwrap_or(entry.time_us);
         self.items.push(Item {
             what,
-            arena: arena.unwrap_or(u32::MAX),
+            arena,
             thread: entry.thread,
+            event: self.events,
             time_us: entry.time_us.saturating_sub(began),
         });
-        Ok(())
+    }
+
+    /// An option was changed. Of those that can be, only limits change what is served.
+    fn option(&mut self, key: &str, value: &str, entry: &Entry) {
+        if !matches!(key, "limit" | "device_limits") {
+            return;
+        }
+        // The program could change it: so it can be read.
+        let _unread = self.options.change(key, value, |_| true);
+        let config = &self.options.settings.config;
+        let limits = self.arenas.iter().map(|arena| {
+            let share = config.limit_of(Some(arena.device));
+            share.map(|share| share.of(Bytes::new(arena.total)).get())
+        });
+        let limits: Vec<_> = limits.collect();
+        for (place, limit) in (0..).zip(limits) {
+            self.push(What::Limit(limit), place, entry);
+        }
     }
 
     fn arena(&mut self, number: u32, text: &str) -> Result<(), String> {
         let told: ArenaTold = serde_json::from_str(text)
             .map_err(|_| format!("it does not tell what its arena {number} is"))?;
+        if self.places.contains_key(&number) {
+            // Told anew, as in each quarter of a ring.
+            return Ok(());
+        }
         let place = (told.place == DEVICE).then(|| {
             self.arenas.push(TapeArena {
                 device: told.device.unwrap_or(0),
@@ -343,7 +406,6 @@ impl Reading {
     fn mark(&mut self, arena: Option<u32>, mark: &Mark) -> Option<What> {
         let of_process = match mark {
             Mark::Capture { begins, .. } => Some(What::Capture { begins: *begins }),
-            Mark::Option { key, value } if key == "limit" => Some(What::Limit(limit_of(value))),
             Mark::Gap(_) => {
                 self.has_gaps = true;
                 None
@@ -405,16 +467,5 @@ impl Reading {
             },
             _ => return None,
         })
-    }
-}
-
-/// The limit of devices that an option's text says; none where it is a share, which
-/// devices have their own number of bytes for.
-fn limit_of(text: &str) -> Option<u64> {
-    use vramalloc_core::config::DeviceShare;
-    let variable = ("VRAMALLOC_LIMIT".into(), text.into());
-    match load([variable], Host::default()).settings.config.limit {
-        Some(DeviceShare::Bytes(bytes)) => Some(bytes.get()),
-        _ => None,
     }
 }

@@ -26,9 +26,13 @@ pub(super) fn read(file: impl Read) -> Result<Tape, String> {
         making.device(&snapshot, device);
     }
     making.items.sort_by_key(|item| item.time_us);
+    for (event, item) in (1..).zip(&mut making.items) {
+        item.event = event;
+    }
     Ok(Tape {
         options: None,
         arenas: making.arenas,
+        events: u32::try_from(making.items.len()).unwrap_or(u32::MAX),
         items: making.items,
         blocks: making.blocks,
         lacks: None,
@@ -97,6 +101,7 @@ impl Making {
             what,
             arena,
             thread: 1,
+            event: 0,
             time_us,
         });
     }

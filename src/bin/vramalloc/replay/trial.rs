@@ -55,8 +55,8 @@ pub(crate) struct Setup<'a> {
 /// What came of a trial.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Outcome {
-    /// The item, from 1, at which memory was short, if it was.
-    pub(crate) failed_at: Option<usize>,
+    /// The event at which memory was short, if it was.
+    pub(crate) failed_at: Option<u32>,
     /// The most bytes that were taken from a device, in whole pages, of all devices
     /// together.
     pub(crate) reserved: u64,
@@ -202,6 +202,10 @@ struct Stage<'a> {
     live: Vec<Option<Address>>,
     lag: Lag,
     passes: u32,
+    /// By device.
+    quotas: Vec<Arc<Quota>>,
+    /// What they begin with.
+    limits: Vec<Bytes>,
     /// When each epoch of an arena was seen to be reached, by its fence's item.
     reached: Vec<u64>,
     captures: u32,
@@ -236,8 +240,11 @@ impl<'a> Stage<'a> {
             let limit = own.map(|(_, share)| *share).or(config.limit);
             limit.map_or(Bytes::MAX, |share| share.of(total))
         };
-        let quotas: Vec<Arc<Quota>> = (devices.iter())
-            .map(|&device| Arc::new(Quota::new(limits(device, memory))))
+        let limits: Vec<Bytes> = (devices.iter())
+            .map(|&device| limits(device, memory))
+            .collect();
+        let quotas: Vec<Arc<Quota>> = (limits.iter())
+            .map(|&limit| Arc::new(Quota::new(limit)))
             .collect();
         let map = Arc::new(PageMap::new());
         let players = tape.arenas.iter().enumerate().map(|(number, told)| {
@@ -266,18 +273,23 @@ impl<'a> Stage<'a> {
             live: vec![None; tape.blocks as usize],
             lag: setup.lag,
             passes: setup.passes,
+            quotas,
+            limits,
             reached,
             captures: 0,
         }
     }
 
-    /// Makes all calls of the program; the item at which memory was short. What is live
+    /// Makes all calls of the program; the event at which memory was short. What is live
     /// in the end is freed.
-    fn pass(&mut self) -> Option<usize> {
+    fn pass(&mut self) -> Option<u32> {
+        for (quota, limit) in self.quotas.iter().zip(&self.limits) {
+            quota.set_limit(*limit);
+        }
         let offset = self.gpu.now();
         for (at, item) in self.tape.items.iter().enumerate() {
             if let Err(failed) = self.play(at, item, offset) {
-                return failed.then_some(at + 1);
+                return failed.then_some(item.event);
             }
         }
         let left = std::mem::replace(&mut self.live, vec![None; self.tape.blocks as usize]);
@@ -305,6 +317,10 @@ impl<'a> Stage<'a> {
         if self.lag == Lag::AsSeen {
             let time = offset.saturating_add(item.time_us.saturating_mul(1000));
             self.gpu.pass(time.saturating_sub(self.gpu.now()));
+        }
+        if let What::Limit(limit) = item.what {
+            self.limit(item.arena, limit);
+            return Ok(());
         }
         let lasts = self.reached.get(at).copied().unwrap_or(0);
         let Some(Some(player)) = self.players.get_mut(item.arena as usize) else {
@@ -352,6 +368,15 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
+    /// The program has set the limit of an arena's device.
+    fn limit(&self, arena: u32, limit: Option<u64>) {
+        let device = self.tape.arenas.get(arena as usize);
+        let place = device.and_then(|arena| self.devices.binary_search(&arena.device).ok());
+        if let Some(quota) = place.and_then(|place| self.quotas.get(place)) {
+            quota.set_limit(limit.map_or(Bytes::MAX, Bytes::new));
+        }
+    }
+
     /// While a stream captures, the allocator makes no fence. Captures of the model are
     /// of a stream of their own.
     fn capture(&mut self, begins: bool) {
@@ -377,7 +402,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn outcome(&self, failed_at: Option<usize>) -> Outcome {
+    fn outcome(&self, failed_at: Option<u32>) -> Outcome {
         let mut calls = DriverCalls::default();
         for player in self.players.iter().flatten() {
             calls.add(&player.arena.driver_calls());

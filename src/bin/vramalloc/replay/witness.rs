@@ -9,11 +9,13 @@
 //! allocator.
 
 mod answers;
+mod beside;
 mod driver;
+mod sort;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use vramalloc_core::address::{Address, Bytes};
@@ -25,15 +27,16 @@ use vramalloc_core::quota::Quota;
 use vramalloc_core::recording::ArenaOrder;
 use vramalloc_core::{AllocError, Arena};
 
-use self::answers::Answers;
+use self::answers::{Answers, said};
+use self::beside::{Beside, Standing, lock};
 use self::driver::{Cursor, Witness};
 use super::tape::{Item, Tape, TapeArena, What};
 
 /// Where the replay left the recording.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Difference {
-    /// The item, from 1.
-    pub(crate) item: usize,
+    /// The event of the file, from 1; 0: it is not one event.
+    pub(crate) event: u32,
     /// When, in microseconds since the first.
     pub(crate) time_us: u64,
     /// What was recorded, and what came instead.
@@ -43,7 +46,7 @@ pub(crate) struct Difference {
 /// Makes the calls of a tape again; says where that leads elsewhere.
 pub(crate) fn check(tape: &Tape) -> Result<(), Difference> {
     let start = |what: String| Difference {
-        item: 0,
+        event: 0,
         time_us: 0,
         what,
     };
@@ -66,17 +69,20 @@ fn lane_is_left_out() -> String {
 }
 
 fn difference(tape: &Tape, at: usize, what: String) -> Difference {
+    let item = tape.items.get(at);
     Difference {
-        item: at + 1,
-        time_us: tape.items.get(at).map_or(0, |item| item.time_us),
+        event: item.map_or(0, |item| item.event),
+        time_us: item.map_or(0, |item| item.time_us),
         what,
     }
 }
 
 /// An arena of the replay.
 struct Player {
-    arena: Arena<Witness>,
+    arena: Arc<Arena<Witness>>,
     answers: Arc<Mutex<Answers>>,
+    beside: Beside,
+    stands: bool,
     has_ended: bool,
 }
 
@@ -85,6 +91,7 @@ struct Replay<'a> {
     players: Vec<Player>,
     quotas: BTreeMap<u32, Arc<Quota>>,
     shared: Arc<Cursor>,
+    standing: Standing,
     /// For each item of the program the next one of its thread in its arena.
     ends: Vec<u32>,
     /// Whether an option has something to do after each free.
@@ -96,6 +103,7 @@ impl<'a> Replay<'a> {
         let shared = Arc::new(Cursor {
             begins: AtomicUsize::new(0),
             ends: AtomicUsize::new(0),
+            thread: AtomicU32::new(0),
             captures: AtomicUsize::new(0),
             is_free: AtomicBool::new(false),
         });
@@ -115,6 +123,7 @@ impl<'a> Replay<'a> {
         );
         let quotas = quotas(&tape.arenas);
         let map = Arc::new(PageMap::new());
+        let standing = Standing::default();
         let mut players = Vec::new();
         for (number, told) in tape.arenas.iter().enumerate() {
             let answers = Arc::new(Mutex::new(Answers::default()));
@@ -130,94 +139,46 @@ impl<'a> Replay<'a> {
                 driver,
                 &config,
                 Arc::clone(&map),
-                quota,
+                Arc::clone(&quota),
             );
+            let gives = Beside {
+                standing: Arc::clone(&standing),
+                device: told.device,
+                number,
+                quota,
+                answers: Arc::clone(&answers),
+                shared: Arc::clone(&shared),
+            };
+            let [holds, shares, beside] = [gives.clone(), gives.clone(), gives.clone()];
+            let arena = (arena.watched(watch))
+                .relieved_by(move || gives.gives(), move || holds.live())
+                .shared_when(move || shares.is_any());
             players.push(Player {
-                arena: arena.watched(watch),
+                arena: Arc::new(arena),
                 answers,
+                beside,
+                stands: false,
                 has_ended: false,
             });
         }
-        let mut replay = Replay {
+        for (answers, player) in sort::answers(tape).into_iter().zip(&players) {
+            *player.answers() = answers;
+        }
+        Replay {
             tape,
             players,
             quotas,
             shared,
-            ends: Vec::new(),
+            standing,
+            ends: sort::ends(&tape.items),
             follows_frees: grows && config.free_idle_chunk || !config.retry_time.is_zero(),
-        };
-        replay.sort();
-        replay
-    }
-
-    /// Gives each arena's driver its answers.
-    fn sort(&mut self) {
-        let items = &self.tape.items;
-        // How many epochs of each arena have a fence so far.
-        let mut fenced = vec![0; self.players.len()];
-        // Where a request has failed, the program gets the driver's own answer.
-        let mut fails = vec![false; self.players.len()];
-        let is_created = |at: usize| {
-            let before = at.checked_sub(1).and_then(|at| items.get(at));
-            before.is_some_and(|item| matches!(item.what, What::Created(_)))
-        };
-        for (at, item) in items.iter().enumerate() {
-            let place = item.arena as usize;
-            let Some(player) = self.players.get_mut(place) else {
-                continue;
-            };
-            if item.what.is_of_program() {
-                fails[place] = matches!(item.what, What::Oom { .. });
-            }
-            let answers = &mut *player.answers();
-            let lane = match item.what {
-                What::Refused { .. } if fails[place] => continue,
-                What::Refused { .. } if is_created(at) => &mut answers.created,
-                What::Taken { .. } | What::Refused { .. } => &mut answers.taken,
-                What::Created(_) => &mut answers.created,
-                What::GivenBack { .. } => &mut answers.given_back,
-                What::Mapped { .. } => &mut answers.mapped,
-                What::Unmapped { .. } => &mut answers.unmapped,
-                What::Memory { .. } => &mut answers.memory,
-                What::Mapping { .. } => &mut answers.mapping,
-                What::Reserved { .. } => &mut answers.reserved,
-                What::Quiet(_) => &mut answers.quiet,
-                What::Fence(number) => {
-                    fenced[place] = number + 1;
-                    &mut answers.fences
-                }
-                What::Seen(seen) => {
-                    answers.seen = Some(seen);
-                    continue;
-                }
-                What::Reached(number) => {
-                    let seen = answers.seen.take();
-                    answers.reached.push((number, at, seen));
-                    if number < fenced[place] {
-                        continue;
-                    }
-                    fenced[place] = number + 1;
-                    &mut answers.fences
-                }
-                _ => continue,
-            };
-            lane.push(at, item.what);
-        }
-        let mut next = BTreeMap::new();
-        let last = u32::try_from(items.len()).unwrap_or(u32::MAX);
-        self.ends = vec![last; items.len()];
-        for (at, item) in items.iter().enumerate().rev() {
-            if item.what.is_of_program() {
-                let at_number = u32::try_from(at).unwrap_or(u32::MAX);
-                let end = next.insert((item.arena, item.thread), at_number);
-                self.ends[at] = end.unwrap_or(last);
-            }
         }
     }
 
     fn run(&mut self) -> Result<(), Difference> {
         let mut begun: BTreeMap<(u32, u32), usize> = BTreeMap::new();
         for (at, item) in self.tape.items.iter().enumerate() {
+            self.stands(item.arena as usize);
             match item.what {
                 What::Capture { begins: true } => {
                     self.shared.captures.fetch_add(1, Ordering::Relaxed);
@@ -227,7 +188,7 @@ impl<'a> Replay<'a> {
                     let open = open.saturating_sub(1);
                     self.shared.captures.store(open, Ordering::Relaxed);
                 }
-                What::Limit(limit) => self.limit(limit),
+                What::Limit(limit) => self.limit(item.arena, limit),
                 what if what.is_of_program() => {
                     let key = (item.arena, item.thread);
                     let before = begun.insert(key, at).unwrap_or(0);
@@ -236,6 +197,7 @@ impl<'a> Replay<'a> {
                     } else {
                         (at, self.ends.get(at).map_or(at, |&end| end as usize))
                     };
+                    self.shared.thread.store(item.thread, Ordering::Relaxed);
                     self.shared.begins.store(before.0, Ordering::Relaxed);
                     self.shared.ends.store(before.1, Ordering::Relaxed);
                     let is_free = matches!(what, What::Free { .. }) && !self.follows_frees;
@@ -248,8 +210,21 @@ impl<'a> Replay<'a> {
         self.is_complete()
     }
 
-    fn limit(&self, limit: Option<u64>) {
-        for quota in self.quotas.values() {
+    /// An arena did something, and is there from then on. It was told of before, but so
+    /// are those that another thread made for a context that has one already.
+    fn stands(&mut self, number: usize) {
+        let arenas = (self.tape.arenas.get(number)).zip(self.players.get_mut(number));
+        if let Some((told, player)) = arenas
+            && !std::mem::replace(&mut player.stands, true)
+        {
+            let mut standing = lock(&self.standing);
+            standing.push((told.device, number, Arc::downgrade(&player.arena)));
+        }
+    }
+
+    fn limit(&self, arena: u32, limit: Option<u64>) {
+        let arena = self.tape.arenas.get(arena as usize);
+        if let Some(quota) = arena.and_then(|arena| self.quotas.get(&arena.device)) {
             quota.set_limit(limit.map_or(Bytes::MAX, Bytes::new));
         }
     }
@@ -262,6 +237,9 @@ impl<'a> Replay<'a> {
             return Ok(());
         }
         let arena = &player.arena;
+        if player.beside.is_any() {
+            player.beside.reserve_as_told();
+        }
         let mut wrong = None;
         match item.what {
             What::Alloc { address, size, .. } => match arena.allocate(Bytes::new(size)) {
@@ -290,6 +268,8 @@ impl<'a> Replay<'a> {
             What::Ended => {
                 arena.retire();
                 player.has_ended = true;
+                let mut standing = lock(&self.standing);
+                standing.retain(|(_, number, _)| *number != item.arena as usize);
                 return Ok(());
             }
             _ => {}
@@ -306,13 +286,15 @@ impl<'a> Replay<'a> {
         let mut first: Option<(usize, What)> = None;
         for player in self.players.iter().filter(|player| !player.has_ended) {
             let answers = player.answers();
-            let lanes = [
-                &answers.taken,
-                &answers.given_back,
-                &answers.mapped,
-                &answers.unmapped,
-            ];
-            for left in lanes.iter().filter_map(|lane| lane.next()) {
+            let lanes = answers.all().flat_map(|lanes| {
+                [
+                    &lanes.taken,
+                    &lanes.given_back,
+                    &lanes.mapped,
+                    &lanes.unmapped,
+                ]
+            });
+            for left in lanes.filter_map(|lane| lane.next()) {
                 if first.is_none_or(|(at, _)| left.0 < at) {
                     first = Some(left);
                 }
@@ -326,7 +308,7 @@ impl<'a> Replay<'a> {
             .rposition(|item| item.what.is_of_program());
         match first {
             Some((at, what)) if self.tape.is_ended || last.is_some_and(|last| at < last) => {
-                let what = format!("recorded is {what:?}, which does not come");
+                let what = format!("recorded is {}, which does not come", said(Some(what)));
                 Err(difference(self.tape, at, what))
             }
             _ => Ok(()),
@@ -336,7 +318,7 @@ impl<'a> Replay<'a> {
 
 impl Player {
     fn answers(&self) -> MutexGuard<'_, Answers> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.answers)
     }
 }
 

@@ -1,12 +1,12 @@
 //! A driver that answers as recorded.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::driver::mapping::{Mapping, MappingTraits, Unit};
-use vramalloc_core::driver::{Driver, MemInfo, Whose};
+use vramalloc_core::driver::{Driver, MemInfo, PAGE, Whose};
 use vramalloc_core::error::Code;
 use vramalloc_core::quota::Quota;
 
@@ -19,10 +19,24 @@ pub(super) struct Cursor {
     /// thread does.
     pub(super) begins: AtomicUsize,
     pub(super) ends: AtomicUsize,
+    /// Whose call it is.
+    pub(super) thread: AtomicU32,
     /// Captures that are open.
     pub(super) captures: AtomicUsize,
     /// The call is a free, whose options leave it at that.
     pub(super) is_free: AtomicBool,
+}
+
+impl Cursor {
+    // All on one thread: the orderings are of no account.
+    pub(super) fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn window(&self) -> (usize, usize) {
+        let begins = self.begins.load(Ordering::Relaxed);
+        (begins, self.ends.load(Ordering::Relaxed))
+    }
 }
 
 /// A mark in the work of a context, as recorded.
@@ -32,6 +46,16 @@ pub(crate) enum RecordedFence {
     Epoch(u64),
     /// Another, by which it was asked whether the device is quiet.
     Other { is_quiet: bool },
+}
+
+/// What the program had past the arenas counts towards the limit, too.
+pub(super) fn reserve_as_told(quota: &Quota, told: Bytes) {
+    let reserved = quota.reserved();
+    if told > reserved {
+        quota.take_anyway(told.saturating_sub(reserved));
+    } else {
+        quota.put_back(reserved.saturating_sub(told));
+    }
 }
 
 /// A driver that answers as recorded.
@@ -46,26 +70,18 @@ impl Witness {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the program had past the arenas counts towards the limit, too.
-    fn reserve_as_told(&self, told: Bytes) {
-        let reserved = self.quota.reserved();
-        if told > reserved {
-            self.quota.take_anyway(told.saturating_sub(reserved));
-        } else {
-            self.quota.put_back(reserved.saturating_sub(told));
-        }
+    fn thread(&self) -> u32 {
+        self.shared.thread()
     }
 
-    // All on one thread: the orderings are of no account.
     fn window(&self) -> (usize, usize) {
-        let begins = self.shared.begins.load(Ordering::Relaxed);
-        (begins, self.shared.ends.load(Ordering::Relaxed))
+        self.shared.window()
     }
 }
 
 impl Mapping for Witness {
     fn mapping_traits(&self) -> Result<Option<MappingTraits>, Code> {
-        match self.answers().mapping.take() {
+        match self.answers().of(self.thread()).mapping.take() {
             Some((
                 _,
                 What::Mapping {
@@ -81,8 +97,9 @@ impl Mapping for Witness {
     }
 
     fn reserve(&self, size: Bytes) -> Result<Address, Code> {
-        let mut answers = self.answers();
-        match answers.reserved.next() {
+        let answers = &mut *self.answers();
+        let lane = &mut answers.of(self.thread()).reserved;
+        match lane.next() {
             Some((
                 _,
                 What::Reserved {
@@ -90,7 +107,7 @@ impl Mapping for Witness {
                     size: told,
                 },
             )) if told == size.get() => {
-                answers.reserved.used += 1;
+                lane.used += 1;
                 Ok(Address::new(address))
             }
             _ => Err(Code::OUT_OF_MEMORY),
@@ -104,29 +121,26 @@ impl Mapping for Witness {
     fn create(&self, size: Bytes) -> Result<Unit, Code> {
         let (_, ends) = self.window();
         let answers = &mut *self.answers();
-        if answers.units_left.is_none()
-            && let Some((at, What::Created(units))) = answers.created.next()
+        let lanes = answers.of(self.thread());
+        if lanes.units_left.is_none()
+            && let Some((at, What::Created(units))) = lanes.created.next()
             && at < ends
         {
-            answers.created.used += 1;
-            answers.units_left = Some(units);
+            lanes.created.used += 1;
+            lanes.units_left = Some(units);
         }
-        match answers.units_left {
-            Some(0) => {
-                answers.units_left = None;
-                match answers.created.take() {
-                    Some((_, What::Refused { size: told, code })) if told == size.get() => {
-                        Err(refusal(code))
-                    }
-                    _ => Err(Code::OUT_OF_MEMORY),
+        if lanes.units_left == Some(0) {
+            lanes.units_left = None;
+            return match lanes.created.take() {
+                Some((_, What::Refused { size: told, code })) if told == size.get() => {
+                    Err(refusal(code))
                 }
-            }
-            left => {
-                answers.units_left = left.map(|left| left - 1);
-                answers.units += 1;
-                Ok(Unit(answers.units))
-            }
+                _ => Err(Code::OUT_OF_MEMORY),
+            };
         }
+        lanes.units_left = lanes.units_left.map(|left| left - 1);
+        answers.units += 1;
+        Ok(Unit(answers.units))
     }
 
     fn release(&self, _unit: Unit) -> Result<(), Code> {
@@ -134,7 +148,8 @@ impl Mapping for Witness {
     }
 
     fn map(&self, at: Address, size: Bytes, _unit: Unit) -> Result<(), Code> {
-        self.answers().consume(at.get(), size.get(), true);
+        self.answers()
+            .consume(self.thread(), at.get(), size.get(), true);
         Ok(())
     }
 
@@ -143,7 +158,8 @@ impl Mapping for Witness {
     }
 
     fn unmap(&self, at: Address, size: Bytes) -> Result<(), Code> {
-        self.answers().consume(at.get(), size.get(), false);
+        self.answers()
+            .consume(self.thread(), at.get(), size.get(), false);
         Ok(())
     }
 }
@@ -153,7 +169,7 @@ impl Driver for Witness {
 
     fn alloc(&self, size: Bytes) -> Result<Address, Code> {
         let answers = &mut *self.answers();
-        let next = answers.taken.take().map(|(_, what)| what);
+        let next = answers.of(self.thread()).taken.take().map(|(_, what)| what);
         match next {
             Some(What::Taken {
                 address,
@@ -178,7 +194,12 @@ impl Driver for Witness {
     fn free(&self, address: Address) -> Result<(), Code> {
         let answers = &mut *self.answers();
         let at = address.get();
-        match answers.given_back.take().map(|(_, what)| what) {
+        match answers
+            .of(self.thread())
+            .given_back
+            .take()
+            .map(|(_, what)| what)
+        {
             Some(What::GivenBack { address: told, .. }) if told == at => {}
             other => answers.differs(|| {
                 format!(
@@ -194,10 +215,11 @@ impl Driver for Witness {
         let (begins, _) = self.window();
         let answers = &mut *self.answers();
         // What was asked for by calls that are not made again is passed over.
-        while answers.memory.next().is_some_and(|(at, _)| at < begins) {
-            answers.memory.used += 1;
+        let lane = &mut answers.of(self.thread()).memory;
+        while lane.next().is_some_and(|(at, _)| at < begins) {
+            lane.used += 1;
         }
-        match answers.memory.take() {
+        match lane.take() {
             Some((
                 _,
                 What::Memory {
@@ -206,7 +228,7 @@ impl Driver for Witness {
                     reserved,
                 },
             )) => {
-                self.reserve_as_told(Bytes::new(reserved));
+                reserve_as_told(&self.quota, Bytes::new(reserved));
                 Ok(MemInfo {
                     free: Bytes::new(free),
                     total: Bytes::new(total),
@@ -222,9 +244,15 @@ impl Driver for Witness {
         }
     }
 
+    fn prepare_to_settle(&self) {
+        if std::mem::take(&mut self.answers().keeps_page) {
+            self.quota.take_anyway(PAGE);
+        }
+    }
+
     fn is_alone(&self) -> bool {
         let (_, ends) = self.window();
-        let quiet = self.answers().quiet.next();
+        let quiet = self.answers().of(self.thread()).quiet.next();
         quiet.is_some_and(|(at, _)| at < ends)
     }
 
@@ -235,18 +263,19 @@ impl Driver for Witness {
     fn fence(&self) -> Result<RecordedFence, Code> {
         let (_, ends) = self.window();
         let answers = &mut *self.answers();
-        let fence = answers.fences.next().filter(|&(at, _)| at < ends);
-        let quiet = answers.quiet.next().filter(|&(at, _)| at < ends);
+        let fence = answers.next_fence(ends);
+        let lane = &mut answers.of(self.thread()).quiet;
+        let quiet = lane.next().filter(|&(at, _)| at < ends);
         // What comes first is what this fence is.
         match (fence, quiet) {
             (Some((at, What::Fence(number) | What::Reached(number))), quiet)
                 if quiet.is_none_or(|(other, _)| at < other) =>
             {
-                answers.fences.used += 1;
+                answers.take_fence();
                 Ok(RecordedFence::Epoch(number))
             }
             (_, Some((_, What::Quiet(is_quiet)))) => {
-                answers.quiet.used += 1;
+                lane.used += 1;
                 Ok(RecordedFence::Other { is_quiet })
             }
             _ => Ok(RecordedFence::Other { is_quiet: false }),
@@ -263,7 +292,6 @@ impl Driver for Witness {
     }
 
     fn reached(&self, fence: &RecordedFence) -> Result<bool, Code> {
-        let (_, ends) = self.window();
         match fence {
             RecordedFence::Epoch(number) => {
                 let is_free = self.shared.is_free.load(Ordering::Relaxed);
@@ -272,24 +300,27 @@ impl Driver for Witness {
                 } else {
                     Asking::Needs
                 };
-                Ok(self.answers().is_reached(*number, ends, how))
+                Ok(self
+                    .answers()
+                    .is_reached(*number, self.thread(), self.window(), how))
             }
             RecordedFence::Other { is_quiet } => Ok(*is_quiet),
         }
     }
 
-    fn wait(&self, _fence: &RecordedFence, _whose: Whose) -> Result<bool, Code> {
-        Ok(true)
+    fn wait(&self, fence: &RecordedFence, _whose: Whose) -> Result<bool, Code> {
+        match fence {
+            RecordedFence::Epoch(number) => {
+                Ok(self
+                    .answers()
+                    .is_reached(*number, self.thread(), self.window(), Asking::Waits))
+            }
+            RecordedFence::Other { is_quiet } => Ok(*is_quiet),
+        }
     }
 
     fn wait_within(&self, fence: &RecordedFence, _most: Duration) -> Result<bool, Code> {
-        let (_, ends) = self.window();
-        match fence {
-            RecordedFence::Epoch(number) => {
-                Ok(self.answers().is_reached(*number, ends, Asking::Waits))
-            }
-            RecordedFence::Other { is_quiet } => Ok(*is_quiet),
-        }
+        self.wait(fence, Whose::Own)
     }
 
     fn synchronize(&self) -> Result<(), Code> {
@@ -297,6 +328,8 @@ impl Driver for Witness {
     }
 
     fn wait_by_free(&self, _whose: Whose) -> Result<bool, Code> {
-        Ok(true)
+        let (begins, ends) = self.window();
+        let thread = self.thread();
+        Ok(self.answers().ends_without_fence(thread, begins, ends))
     }
 }

@@ -319,6 +319,11 @@ fn the_page_works_in_a_browser() {
     let took = browser.open(&path, [1200, 900], false);
     assert!(took.as_secs() < 5, "{took:?}");
 
+    // The flame graph does not grow into its width.
+    let frame = "document.querySelector('#flame rect').getAttribute('width') / document.getElementById('flame').clientWidth";
+    let part = browser.value(frame).as_f64().unwrap();
+    assert!(part > 0.95, "{part}");
+
     // All of it, then the second half, by the mouse.
     let whole = (browser.text("selected"), browser.text("flame-total"));
     assert!(
@@ -333,6 +338,14 @@ fn the_page_works_in_a_browser() {
     );
     let [left, top, width, height] = [0, 1, 2, 3].map(|n| area[n].as_f64().unwrap());
     let at = |part: f64| [left + width * part, top + height / 2.0];
+    // Before anything was taken there was nothing.
+    browser.drag(at(0.01), at(0.05));
+    let selected = browser.text("selected");
+    let nothing = "most live 0 B at ";
+    assert!(
+        selected.contains(nothing) && selected.contains("at most 0 B reserved"),
+        "{selected}"
+    );
     browser.drag(at(0.85), at(0.99));
     let selected = (browser.text("selected"), browser.text("flame-total"));
     assert!(
@@ -397,5 +410,14 @@ fn the_page_works_in_a_browser() {
     assert_eq!(browser.value(ground), dark);
     let width = browser.value("document.documentElement.scrollWidth");
     assert!(width.as_u64() <= Some(360), "{width}");
+    // Labels of the scale stand whole beside their ticks.
+    let room = browser.value(
+        "(() => { const c = document.createElement('canvas').getContext('2d'); \
+         c.font = '12px system-ui, sans-serif'; \
+         const left = (e) => e.getBoundingClientRect().left; \
+         return left(document.querySelector('.u-over')) - left(document.getElementById('plot')) \
+         - c.measureText('64.0 MiB').width; })()",
+    );
+    assert!(room.as_f64() >= Some(15.0), "{room}");
     assert_eq!(browser.complaints(), [""; 0]);
 }

@@ -2,6 +2,18 @@
 (() => {
   vr.page = JSON.parse(vr.byId("data").textContent);
 
+  // Before its first change a place of a recording had nothing.
+  for (const { is_recorded, places } of vr.page.processes) {
+    for (const { timeline } of places) {
+      if (is_recorded && timeline && timeline.time[0] > 0) {
+        for (const column of [timeline.time, timeline.live, timeline.limbo, timeline.reserved, timeline.past]) {
+          column.unshift(0);
+        }
+        timeline.at = timeline.at.map((at) => at + 1);
+      }
+    }
+  }
+
   // A view is a place of a process: a device, or memory of the host.
   vr.views = [];
   for (const process of vr.page.processes) {

@@ -35,7 +35,7 @@
     const at = (step) => vr.time(line.time[line.at[step]]);
     if (mode.value === "most") {
       const most = steps.reduce((best, step) => (line.live[line.at[step]] > line.live[line.at[best]] ? step : best), steps[0]);
-      const is_most = line.live[line.at[most]] >= range.most;
+      const is_most = range.is_known && line.live[line.at[most]] >= range.most;
       const what = is_most ? (range.is_whole ? "when the most was live" : "when the range had most") : "the nearest moment of which this is known";
       return [vr.heldAt(line, most), "at " + at(most) + ", " + what];
     }
@@ -129,8 +129,9 @@
     }
     const inner = vr.element("div", {});
     box.append(inner);
+    const width = Math.max(200, box.clientWidth - 2);
     chart = flamegraph.default()
-      .width(Math.max(200, box.clientWidth - 2))
+      .width(width)
       .cellHeight(CELL)
       .minFrameSize(1)
       .inverted(true)
@@ -149,6 +150,8 @@
         mark();
       });
     d3.select(inner).datum(tree).call(chart);
+    // By itself it lets them grow to their width for a quarter of a second.
+    d3.select(inner).selectAll("rect").interrupt().attr("width", (node) => (node.x1 - node.x0) * width);
     // It leaves room for a title, which stands above.
     const depth = d3.max(d3.select(inner).selectAll("g").data(), (node) => node.depth);
     d3.select(inner).select("svg").attr("height", (depth + 1) * CELL);

@@ -153,7 +153,8 @@
     last = Math.min(Math.max(timeline.time[last] > to ? last - 1 : last, first), timeline.time.length - 1);
     const inside = (at) => timeline.time[at] >= from && timeline.time[at] <= to;
     const steps = timeline.at.map((at, n) => (inside(at) ? n : -1)).filter((n) => n >= 0);
-    if (steps.length === 0 && timeline.at.length > 0) {
+    const is_known = steps.length > 0;
+    if (!is_known && timeline.at.length > 0) {
       // Between two of them: the nearer one.
       const after = timeline.at.findIndex((at) => timeline.time[at] >= from);
       const time = (n) => timeline.time[timeline.at[n]];
@@ -161,7 +162,7 @@
       const is_before = after > 0 && from - time(after - 1) < time(after) - to;
       steps.push(after < 0 ? last_step : is_before ? after - 1 : after);
     }
-    return { from, to, first, last, steps };
+    return { from, to, first, last, steps, is_known };
   };
 
   const tellRange = () => {
@@ -178,7 +179,7 @@
     const fine = (now.to - now.from) / 1000;
     const what = is ? "Selected " + vr.time(now.from, fine) + " to " + vr.time(now.to, fine) + " (" + vr.time(now.to - now.from) + ")" : "All of it";
     vr.byId("selected").textContent =
-      what + ": most live " + vr.bytes(timeline.live[most]) + " at " + vr.time(timeline.time[most], fine) +
+      what + ": most live " + vr.bytes(timeline.live[most]) + " at " + vr.time(Math.max(timeline.time[most], now.from), fine) +
       ", " + (grew < 0 ? "shrank by " + vr.bytes(-grew) : "grew by " + vr.bytes(grew)) + " to " + vr.bytes(timeline.live[now.last]) +
       ", at most " + vr.bytes(reserved) + " reserved and " + vr.bytes(limbo) + " in limbo" +
       (failed > 0 ? ", " + vr.count(failed, "request") + " out of memory" : "") + ".";
@@ -191,6 +192,17 @@
     [select.from, select.to] = [Math.max(whole[0], from), Math.min(whole[1], to)];
     drawSelection(plot);
     tellRange();
+  };
+
+  // The room of an axis, by its longest label: half a number is another number.
+  const labelled = (u, labels, at, cycle) => {
+    const axis = u.axes[at];
+    if (cycle > 1) {
+      return axis._size;
+    }
+    u.ctx.font = axis.font[0];
+    const widths = (labels || []).map((label) => u.ctx.measureText(label).width);
+    return Math.ceil(axis.ticks.size + axis.gap + Math.max(0, ...widths) / (window.devicePixelRatio || 1));
   };
 
   const make = () => {
@@ -223,7 +235,7 @@
         series: [{}, filled("past"), filled("cached"), filled("limbo"), filled("live")],
         axes: [
           { ...axis, size: 36, space: narrow ? 70 : 90, values: (u, splits) => splits.map((us) => vr.time(us, Math.max((splits[1] - splits[0]) / 2, 1))) },
-          { ...axis, size: narrow ? 62 : 74, space: 34, incrs: powers, values: (u, splits) => splits.map(vr.bytes) },
+          { ...axis, size: labelled, space: 34, incrs: powers, values: (u, splits) => splits.map(vr.bytes) },
         ],
         hooks: {
           // Where things are is known only now.

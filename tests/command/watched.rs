@@ -70,6 +70,32 @@ fn one_frame_tells_of_every_process_by_device() {
     );
 }
 
+/// NVML says what is in use of a device by whomever.
+#[test]
+fn what_others_have_is_shown_in_sum() {
+    let place = Place::new();
+    let mut program = place.talk("");
+    program.tell("+100M").unwrap();
+    let others = |used: Option<&str>| {
+        let mut asked = place.command(&["top", "--once", "--json"]);
+        if let Some(used) = used {
+            let libraries = vramalloc_tests::stage::simulated_cuda();
+            asked.env("LD_LIBRARY_PATH", libraries);
+            asked.env("SIM_CUDA_NVML_USED", used);
+        }
+        let output = asked.output().unwrap();
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let device = told["devices"][0].clone();
+        (mib(&device["others_bytes"]), mib(&device["reserved_bytes"]))
+    };
+    let (known, reserved) = others(Some("3G"));
+    assert_eq!(known, reserved.map(|own| 3072 - own));
+    assert!(reserved >= Some(100), "{reserved:?}");
+    // What is gone since is not less than nothing; and where nobody says so, it is unknown.
+    assert_eq!(others(Some("1M")).0, Some(0));
+    assert_eq!(others(None).0, None);
+}
+
 /// The lines of a metric, without the process that it is of.
 fn lines(text: &str, name: &str) -> Vec<String> {
     let lines = text

@@ -6,9 +6,14 @@
 //! major and 10 times the minor version of CUDA), `device` (bytes, name) for
 //! each, `failed` (function, code or reason) where the driver does not
 //! answer. Makes no context. Cost: the driver's start.
+//!
+//! `vramalloc-probe --memory`: for each line of its input, asks NVML how much of each
+//! device is in use, by whomever, for `vramalloc top`. Prints `memory` (the device's
+//! UUID, its bytes, those in use) for each device and then `end`; `failed` where NVML does
+//! not answer, and ends. Cost: NVML's start, and then little.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
-use std::io::{self, Write};
+use std::io::{self, BufRead, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::{env, ptr};
@@ -20,9 +25,12 @@ fn main() -> ExitCode {
     let driver = env::args_os().nth(1).map(OsString::into_vec);
     let Some(driver) = driver.and_then(|path| CString::new(path).ok()) else {
         // If standard error is closed, nothing can be printed.
-        let _ = writeln!(io::stderr(), "usage: vramalloc-probe DRIVER");
+        let _ = writeln!(io::stderr(), "usage: vramalloc-probe DRIVER | --memory");
         return ExitCode::from(2);
     };
+    if driver.as_bytes() == b"--memory" {
+        return watch();
+    }
     let mut text = String::new();
     if let Err((function, why)) = Driver::open(&driver).and_then(|driver| driver.tell(&mut text)) {
         text.push_str(&format!("failed {function} {why}\n"));
@@ -30,6 +38,78 @@ fn main() -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Says for each line of the input what of each device is in use.
+fn watch() -> ExitCode {
+    let nvml = Driver::open(c"libnvidia-ml.so.1").and_then(Nvml::begin);
+    for _line in io::stdin().lock().lines().map_while(Result::ok) {
+        let mut text = String::new();
+        let told = match &nvml {
+            Ok(nvml) => nvml.tell(&mut text),
+            Err(failure) => Err(failure.clone()),
+        };
+        let last = match &told {
+            Ok(()) => "end\n".to_owned(),
+            Err((function, why)) => format!("failed {function} {why}\n"),
+        };
+        text.push_str(&last);
+        if told.is_err() | io::stdout().write_all(text.as_bytes()).is_err() {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// NVML, initialised to the end of the process.
+struct Nvml {
+    count: unsafe extern "C" fn(*mut c_uint) -> c_uint,
+    at: unsafe extern "C" fn(c_uint, *mut *mut c_void) -> c_uint,
+    uuid: unsafe extern "C" fn(*mut c_void, *mut c_char, c_uint) -> c_uint,
+    memory: unsafe extern "C" fn(*mut c_void, *mut [u64; 3]) -> c_uint,
+}
+
+impl Nvml {
+    fn begin(library: Driver) -> Result<Nvml, Failure> {
+        // SAFETY: the prototypes that NVML documents for these names; its memory
+        // information is three numbers of 64 bits.
+        unsafe {
+            let init: unsafe extern "C" fn() -> c_uint = library.function(c"nvmlInit_v2")?;
+            answered("nvmlInit_v2", init())?;
+            Ok(Nvml {
+                count: library.function(c"nvmlDeviceGetCount_v2")?,
+                at: library.function(c"nvmlDeviceGetHandleByIndex_v2")?,
+                uuid: library.function(c"nvmlDeviceGetUUID")?,
+                memory: library.function(c"nvmlDeviceGetMemoryInfo")?,
+            })
+        }
+    }
+
+    /// Writes its answers; a device that it says nothing of is left out.
+    fn tell(&self, text: &mut String) -> Result<(), Failure> {
+        let mut devices = 0;
+        // SAFETY: a place for the answer.
+        answered("nvmlDeviceGetCount_v2", unsafe {
+            (self.count)(&raw mut devices)
+        })?;
+        for index in 0..devices {
+            let (mut device, mut letters, mut memory) = (ptr::null_mut(), [0; 96], [0; 3]);
+            // SAFETY: places for the answers, of the sizes that are named; the handle
+            // is one that NVML gave, since nothing is asked where it gave none.
+            let told = unsafe {
+                (self.at)(index, &raw mut device) == 0
+                    && (self.uuid)(device, letters.as_mut_ptr(), 95) == 0
+                    && (self.memory)(device, &raw mut memory) == 0
+            };
+            if told {
+                // SAFETY: the last byte stayed zero.
+                let uuid = unsafe { CStr::from_ptr(letters.as_ptr()) }.to_string_lossy();
+                let [total, _free, used] = memory;
+                text.push_str(&format!("memory {uuid} {total} {used}\n"));
+            }
+        }
+        Ok(())
     }
 }
 

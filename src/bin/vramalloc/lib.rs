@@ -12,9 +12,10 @@
 //!
 //! 1. `screen`, `output`, `lines`, `grid`, `gloss`, `progress`, `units`,
 //!    `library`, `link`, `script`, `child`, `notes`, `written`, `statistics`, `owners`, `symbols`,
-//!    `stacks`, `families`, `pauses`, `pages`: the form of what is printed; the library's
-//!    file, the program that runs under it, and what its processes said and wrote,
-//!    with the names of functions and libraries; processes that run now.
+//!    `stacks`, `families`, `pauses`, `pages`, `probe`: the form of what is printed; the
+//!    library's file, the program that runs under it, and what its processes said and
+//!    wrote, with the names of functions and libraries; processes that run now, and what is
+//!    in use of devices.
 //! 2. `doctor`, `options`, `status`, `look`, `shells`, `snapshot`, `html`: subcommands, what
 //!    the running processes have, and what `vramalloc report` writes with `--snapshot` and
 //!    `--html`.
@@ -50,6 +51,7 @@ mod pages;
 #[doc(hidden)]
 pub mod parsers;
 mod pauses;
+mod probe;
 mod progress;
 mod recording;
 mod replay;

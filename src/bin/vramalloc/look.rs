@@ -10,12 +10,17 @@ use vramalloc_core::Bytes;
 use vramalloc_core::control::{DeviceFigures, Figures, PageOwner};
 
 use super::pages::{self, Pages};
+use super::probe::InUse;
 use super::status::{self, STRANGE};
 use super::units;
 
 /// What nobody here can see, in words.
-pub(super) const NOT_SEEN: &str = "Not seen: programs without vramalloc or of other users, and what \
-     CUDA takes for contexts and code. nvidia-smi shows whole devices.";
+const NOT_SEEN: &str = "Not seen: programs without vramalloc or of other users, and what CUDA takes \
+     for contexts and code. nvidia-smi shows whole devices.";
+
+/// The same where NVML says what is in use.
+const SEEN_IN_SUM: &str = "others: what programs without vramalloc or of other users have of the \
+     device, and CUDA itself for contexts and code, in sum. nvidia-smi shows them one by one.";
 
 /// All processes at a moment.
 #[derive(Clone, Default)]
@@ -25,6 +30,8 @@ pub(super) struct Look {
     pub(super) processes: Vec<Watched>,
     /// Pages that cannot be read.
     pub(super) unread: usize,
+    /// What is in use of devices, by whomever; of none where nobody says so.
+    pub(super) in_use: InUse,
 }
 
 /// A process as its page shows it.
@@ -75,6 +82,8 @@ pub(super) struct Shared<'a> {
     /// Its memory, if the driver said.
     pub(super) total: Option<Bytes>,
     pub(super) parts: Vec<(&'a Watched, &'a DeviceFigures)>,
+    /// What others have of it, and CUDA itself, if that is known.
+    pub(super) others: Option<Bytes>,
 }
 
 impl Shared<'_> {
@@ -126,7 +135,16 @@ impl Look {
             at_ms: status::now_ms(),
             processes,
             unread,
+            in_use: InUse::new(),
         })
+    }
+
+    /// What is not seen, or only in sum, in words.
+    pub(super) fn not_seen(&self) -> &'static str {
+        match self.in_use.is_empty() {
+            true => NOT_SEEN,
+            false => SEEN_IN_SUM,
+        }
     }
 
     /// What is had of each device. Processes may number devices in different
@@ -147,6 +165,11 @@ impl Look {
             }
         }
         let mut devices: Vec<Shared<'_>> = devices.into_values().collect();
+        for device in &mut devices {
+            let own = device.sum(|part| part.reserved.saturating_add(part.past));
+            let in_use = self.in_use.get(&device.uuid);
+            device.others = in_use.map(|in_use| in_use.saturating_sub(own));
+        }
         let first = |shared: &Shared<'_>| shared.parts.iter().map(|(_, part)| part.ordinal).min();
         devices.sort_by_key(|shared| (first(shared), shared.uuid));
         devices
@@ -217,6 +240,7 @@ fn device_json(device: &Shared<'_>) -> Value {
         "limbo_bytes": device.sum_known(|part| part.limbo),
         "reserved_bytes": device.sum(|part| part.reserved).get(),
         "past_pool_bytes": device.sum(|part| part.past).get(),
+        "others_bytes": device.others.map(Bytes::get),
     })
 }
 
@@ -272,6 +296,7 @@ pub(super) mod tests {
             at_ms,
             processes: vec![watched(4_194_304, "python3.12", &parts), strange, silent],
             unread: 1,
+            ..Look::default()
         }
     }
 
@@ -305,6 +330,23 @@ pub(super) mod tests {
             ..Look::default()
         };
         assert_eq!(look.by_device()[0].sum_known(cached), None);
+    }
+
+    #[test]
+    fn what_others_have_is_what_is_left_of_what_is_in_use() {
+        let mut look = example(0);
+        assert_eq!(look.by_device()[0].others, None);
+        assert!(look.not_seen().contains("Not seen"));
+        let uuids = [0, 1].map(|n| look.by_device()[n].uuid);
+        look.in_use = InUse::from([(uuids[0], Bytes::gib(100)), (uuids[1], Bytes::gib(1))]);
+        let others = [0, 1].map(|n| look.by_device()[n].others);
+        // What was counted a moment ago may be gone.
+        let own = Bytes::mib(51_300 + 9_000 + 2_000 + 700);
+        assert_eq!(
+            others,
+            [Some(Bytes::gib(100).saturating_sub(own)), Some(Bytes::ZERO)]
+        );
+        assert!(look.not_seen().starts_with("others: "));
     }
 
     #[test]

@@ -298,6 +298,7 @@ mod tests {
             at_ms: 1,
             processes: vec![watched(11, "train", &[(0, [10, 1, 2, 3])]), old, silent],
             unread: 1,
+            ..Look::default()
         }
     }
 

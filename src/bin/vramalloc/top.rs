@@ -27,9 +27,10 @@ use vramalloc_core::control::OrderKind;
 
 use super::gloss;
 use super::lines::Lines;
-use super::look::{Look, NOT_SEEN, WatchedId};
+use super::look::{Look, WatchedId};
 use super::output::{NOT_WRITTEN, USAGE, say, show};
-use super::{pages, units};
+use super::probe::Asker;
+use super::{library, pages, units};
 use app::{App, Wish};
 use bar::Signs;
 use holders::Holders;
@@ -63,6 +64,9 @@ pub(super) struct Arguments {
     interval: Duration,
 }
 
+/// How long `--once` waits for what is in use of devices.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Reads how often to look.
 fn interval(text: &str) -> Result<Duration, String> {
     let seconds: Option<f64> = text.parse().ok();
@@ -80,13 +84,21 @@ pub(super) fn top(arguments: &Arguments) -> u8 {
         Ok(()) => Look::now(&arguments.pids),
         Err(error) => Err(error),
     };
-    let look = match look {
+    let mut look = match look {
         Ok(look) => look,
         Err(error) => {
             say(error);
             return USAGE;
         }
     };
+    let library = library::find(None).ok();
+    let asker = Asker::start(library.as_deref());
+    if arguments.once
+        && let Some(asker) = &asker
+        && !look.processes.is_empty()
+    {
+        look.in_use = asker.first(PATIENCE);
+    }
     if arguments.json {
         return show(&format!("{:#}\n", look.json()));
     }
@@ -100,7 +112,7 @@ pub(super) fn top(arguments: &Arguments) -> u8 {
         say("top needs a terminal; vramalloc top --once prints what is there now");
         return USAGE;
     }
-    match watch(arguments, look) {
+    match watch(arguments, look, asker) {
         Ok(None) => 0,
         Ok(Some(signal)) => {
             // As it would have ended without a terminal to give back.
@@ -144,7 +156,7 @@ fn frame(look: &Look, out: &mut Lines) {
         let text = "cannot be read: of another version of vramalloc, or not as they should be.";
         out.wrapped(format_args!("{pages} {text}"), 0);
     }
-    out.wrapped(NOT_SEEN, 0);
+    out.wrapped(look.not_seen(), 0);
     gloss::explain(out);
 }
 
@@ -160,6 +172,7 @@ struct Watch<'a> {
     arguments: &'a Arguments,
     app: App,
     orders: Orders,
+    asker: Option<Asker>,
     to: Sender<Message>,
     from: Receiver<Message>,
 }
@@ -171,7 +184,7 @@ enum End {
 }
 
 /// Watches until the user or a signal ends it; returns the signal.
-fn watch(arguments: &Arguments, look: Look) -> io::Result<Option<i32>> {
+fn watch(arguments: &Arguments, look: Look, asker: Option<Asker>) -> io::Result<Option<i32>> {
     let (to, from) = channel();
     let mut signs = if is_utf8() { Signs::FINE } else { Signs::PLAIN };
     signs.is_coloured = AutoStream::choice(&io::stdout()) != ColorChoice::Never;
@@ -179,6 +192,7 @@ fn watch(arguments: &Arguments, look: Look) -> io::Result<Option<i32>> {
         arguments,
         app: App::new(look, signs, arguments.interval),
         orders: Orders::default(),
+        asker,
         to,
         from,
     };
@@ -227,7 +241,9 @@ impl Watch<'_> {
             }
             let has_answers = self.answers();
             if has_answers || Instant::now() >= next {
-                self.app.seen(Look::now(&self.arguments.pids));
+                let in_use = self.asker.as_mut().map(Asker::newest).unwrap_or_default();
+                let look = Look::now(&self.arguments.pids);
+                self.app.seen(look.map(|look| Look { in_use, ..look }));
                 next = Instant::now() + self.arguments.interval;
             }
         }

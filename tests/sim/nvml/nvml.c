@@ -10,10 +10,11 @@
  *   SIM_CUDA_NVML_REVERSED=1  the order of the devices is the reverse of
  *                             CUDA's: whoever matches them by index fails
  *   SIM_CUDA_NVML_ROOT=1      limits can be set: this process may do it
+ *   SIM_CUDA_NVML_USED        so much of each device others have
  *
  * Invariant: a handle is the place of a device in CUDA's order. Not modelled:
- * MIG, links between devices, other processes, and limits by cgroup: every
- * name of one stands for the process's own.
+ * MIG, links between devices, other processes one by one, and limits by cgroup:
+ * every name of one stands for the process's own.
  */
 #include <ctype.h>
 #include <dlfcn.h>
@@ -171,7 +172,9 @@ static void *of_driver(const char *name) {
 static u64 used_on(nvmlDevice_t device) {
     uint64_t (*bytes)(const char *, int);
     *(void **)&bytes = of_driver("sim_cuda_bytes");
-    return bytes ? bytes(NULL, (int)(device - devices)) : 0;
+    u64 own = bytes ? bytes(NULL, (int)(device - devices)) : 0;
+    u64 used = own + size_of("SIM_CUDA_NVML_USED", 0);
+    return used < memory ? used : memory;
 }
 
 static nvmlReturn_t put(char *to, unsigned room, const char *text) {

@@ -6,23 +6,18 @@
 
 use std::ffi::OsStr;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
+use super::super::probe::{self, APART, PROBE};
 use super::super::units::bytes;
 use super::findings::Findings;
 use super::loader::{Loaded, Loader};
 
 /// The name by which every program and runtime loads the driver.
 pub(super) const DRIVER: &str = "libcuda.so.1";
-
-/// The program that asks the driver.
-const PROBE: &str = "vramalloc-probe";
-
-/// Where it also may be, relative to the directory of the command.
-const APART: &str = "../libexec/vramalloc";
 
 /// How long the driver may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,7 +59,7 @@ pub(super) fn examine(
         "driver",
         format_args!("{DRIVER} is {}{}", path.display(), version(&real)),
     );
-    match probe(library) {
+    match probe::find(Some(library)) {
         Some(probe) => ask(&probe, &path, uses_cuda, findings),
         None => findings.note(
             "devices",
@@ -83,19 +78,6 @@ fn version(real: &Path) -> String {
         Some(version) if version.contains('.') => format!(" (version {version})"),
         _ => String::new(),
     }
-}
-
-/// The path of the probe: beside the command or the library, or where an
-/// installation keeps what only other programs start.
-fn probe(library: &Path) -> Option<PathBuf> {
-    let command = env::current_exe().ok();
-    let beside = command.as_deref().and_then(Path::parent);
-    let apart = beside.map(|directory| directory.join(APART));
-    [beside, library.parent(), apart.as_deref()]
-        .into_iter()
-        .flatten()
-        .map(|directory| directory.join(PROBE))
-        .find(|probe| probe.is_file())
 }
 
 /// Asks the driver at `path`.

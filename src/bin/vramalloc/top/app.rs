@@ -340,7 +340,7 @@ mod tests {
         Look {
             at_ms: 8_000_000,
             processes: processes.collect(),
-            unread: 0,
+            ..Look::default()
         }
     }
 

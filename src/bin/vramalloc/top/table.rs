@@ -144,6 +144,7 @@ fn heading(device: &Shared<'_>, drawing: &Drawing<'_>) -> Line<'static> {
     }
     for part in [
         format!(": {}{of}", bytes(used)),
+        (device.others).map_or_else(String::new, |others| format!(", others {}", bytes(others))),
         format!(", {count}"),
         format!(", live {}", bytes(device.sum(|part| part.live))),
     ] {

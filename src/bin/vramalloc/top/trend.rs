@@ -84,7 +84,7 @@ mod tests {
         Look {
             at_ms,
             processes: vec![watched(1, "a", &[(0, [mib, 0, 0, 0])])],
-            unread: 0,
+            ..Look::default()
         }
     }
 

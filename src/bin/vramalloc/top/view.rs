@@ -11,7 +11,7 @@ use ratatui::text::{Line, Text};
 
 use super::super::gloss;
 use super::super::lines::Lines;
-use super::super::look::{NOT_SEEN, Watched};
+use super::super::look::Watched;
 use super::super::output::plain;
 use super::super::units;
 use super::app::{App, Asked, Pane};
@@ -82,7 +82,11 @@ fn not_seen(app: &App) -> String {
         0 => String::new(),
         n => format!("{} not read, ", units::count(n as u64, "page")),
     };
-    format!("Not seen: {unread}other programs and users, CUDA's own")
+    match app.look.in_use.is_empty() {
+        true => format!("Not seen: {unread}other programs and users, CUDA's own"),
+        false if unread.is_empty() => "others: other programs and users, CUDA's own".to_owned(),
+        false => format!("Not seen: {}", unread.trim_end_matches(", ")),
+    }
 }
 
 /// Worth knowing.
@@ -263,7 +267,7 @@ fn help(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
          container only.",
         0,
     );
-    out.wrapped(NOT_SEEN, 0);
+    out.wrapped(app.look.not_seen(), 0);
     let words = "live cached limbo past the pool";
     let mut explained = Lines::wide(out.width);
     gloss::explain_words_of(words, &mut explained);

@@ -83,7 +83,7 @@ fn the_chosen_row_is_on_the_screen() {
     let look = Look {
         at_ms: 7_100_000,
         processes: processes.collect(),
-        unread: 0,
+        ..Look::default()
     };
     let mut app = App::new(look, Signs::PLAIN, Duration::from_secs(1));
     for (code, pid) in [

@@ -149,3 +149,44 @@ fn blocks_without_memory_are_in_the_snapshot() {
     let allocs = events.iter().filter(|event| event["action"] == "alloc");
     assert_eq!(allocs.count(), 4, "{events:?}");
 }
+
+/// What cannot be replayed, and why.
+#[test]
+fn a_replay_says_what_it_is_not_made_of() {
+    let fixture = Fixture::new("recorded_replayed");
+    let begins = [Step::Thread(1), Step::Arena(0), Step::IsArena(0, DEVICE)];
+    let file = |steps: &[Step<'_>]| {
+        let begun = RecordedFile::new("{}");
+        let file = (steps.iter()).fold(begun, |file, step| file.after(100, *step));
+        file.bytes()
+    };
+    // As auto_growth takes memory for two requests at a time.
+    let chunks = (0..30).flat_map(|n| {
+        let start = CHUNK + n * 2 * MIB;
+        let block = |at| Step::Alloc(at, MIB, None);
+        [
+            Step::Segment(start, 2 * MIB),
+            block(start + MIB),
+            block(start),
+        ]
+    });
+    let steps: Vec<_> = begins.into_iter().chain(chunks).collect();
+    let mut cut = file(&steps);
+    // The head has a block of its own.
+    cut.truncate((64 << 10) + 300);
+    let statistics = r#"{"schema": 1}"#;
+    for (bytes, code, said) in [
+        (file(&begins), 1, "it has no request for device memory"),
+        (cut, 0, "The file is cut off"),
+        (statistics.into(), 2, "record=%e.%p.rec makes a recording"),
+        (Vec::new(), 2, "neither a recording nor a snapshot"),
+    ] {
+        fs::write(fixture.folder.join("r.rec"), bytes).unwrap();
+        for what in ["replay", "advise"] {
+            let answer = fixture.ask(&[what, "r.rec"]);
+            let all = (answer.out + &answer.errors).replace("\n  ", " ");
+            assert_eq!(answer.code, Some(code), "{what}: {all}");
+            assert!(all.contains(said), "{what}: {all}");
+        }
+    }
+}

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use vramalloc_core::Bytes;
-use vramalloc_core::config::{DeviceShare, Host, Settings, load};
+use vramalloc_core::config::{DeviceShare, Host, Settings, check_all, load};
 use vramalloc_core::recording::is_recording;
 
 use super::grid::{Column, Grid};
@@ -84,6 +84,10 @@ pub(super) fn replay(arguments: &Arguments) -> u8 {
 fn told(arguments: &Arguments) -> Result<(String, u8), String> {
     let tape = read(&arguments.file)?;
     let recorded = tape.loaded(&[])?.settings;
+    let given: Vec<(&str, &str)> = (arguments.options.iter())
+        .map(|(key, value)| (&**key, &**value))
+        .collect();
+    check_all(recorded.clone(), &given)?;
     let changed = tape.loaded(&arguments.options)?.settings;
     let _progress = Progress::new("replaying", None);
     let checked = proven(&tape);
@@ -157,6 +161,13 @@ pub(super) fn tape_of<R: Read + Seek>(mut file: R) -> Result<Tape, String> {
     rewound.map_err(|error| error.to_string())?;
     if is_recording(&start) {
         return Tape::read(file);
+    }
+    if start.trim_ascii_start().starts_with(b"{") {
+        return Err(
+            "it is no recording: statistics, if it is those, do not say what happened \
+             when; vramalloc run --option record=%e.%p.rec makes a recording"
+                .to_owned(),
+        );
     }
     torch::read(file)
 }
@@ -250,8 +261,12 @@ pub(super) fn summary(tape: &Tape) -> String {
     } else {
         "; a snapshot of PyTorch's, so there is nothing that a replay could be compared with"
     };
+    let cut = match tape.is_cut {
+        true => " The file is cut off: this is of what can be read of it.",
+        false => "",
+    };
     format!(
-        "{} and {} in {}, {} live at the peak{proof}.",
+        "{} and {} in {}, {} live at the peak{proof}.{cut}",
         count(u64::from(tape.blocks), "allocation"),
         count(frees.count() as u64, "free"),
         duration(tape.length_us().saturating_mul(1000)),
@@ -262,9 +277,9 @@ pub(super) fn summary(tape: &Tape) -> String {
 const COLUMNS: &[Column] = &[
     Column::text("").least(24),
     Column::number("RESERVED"),
-    Column::number("OVER LIVE"),
-    Column::number("CALLS").spare(1),
-    Column::number("THEIR TIME").spare(2),
+    Column::number("OVER LIVE").spare(1),
+    Column::number("CALLS").spare(2),
+    Column::number("THEIR TIME").spare(3),
     Column::number("SMALLEST DEVICE"),
 ];
 
@@ -287,7 +302,10 @@ fn text_of(tape: &Tape, rows: &[Row]) -> String {
             };
             both(shown(best), shown(worst))
         });
-        let over = |outcome: &Outcome| share(outcome.reserved.saturating_sub(live), live);
+        let over = |outcome: &Outcome| match outcome.failed_at {
+            Some(_) => "-".to_owned(),
+            None => share(outcome.reserved.saturating_sub(live), live),
+        };
         grid.row([
             row.name.clone(),
             both(reserved(&row.best), reserved(&row.worst)),

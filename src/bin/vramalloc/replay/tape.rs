@@ -135,6 +135,8 @@ pub(crate) struct Tape {
     pub(crate) lacks: Option<String>,
     /// Whether the program came to its end.
     pub(crate) is_ended: bool,
+    /// Whether the file was cut off.
+    pub(crate) is_cut: bool,
 }
 
 /// What a recording says of its process.
@@ -180,6 +182,8 @@ impl Tape {
             Some("events found no room in it")
         } else if damaged {
             Some("a part of it is damaged or missing")
+        } else if reading.blocks == 0 {
+            Some("it has no request for device memory that was served")
         } else {
             None
         };
@@ -190,7 +194,8 @@ impl Tape {
             events: reading.events,
             blocks: reading.blocks,
             lacks: lacks.map(str::to_owned),
-            is_ended: reader.standing() == Standing::Ended,
+            is_ended: reader.standing() == Standing::Ended && !totals.is_cut,
+            is_cut: totals.is_cut,
         })
     }
 

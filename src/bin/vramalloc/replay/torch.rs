@@ -37,6 +37,7 @@ pub(super) fn read(file: impl Read) -> Result<Tape, String> {
         blocks: making.blocks,
         lacks: None,
         is_ended: true,
+        is_cut: false,
     })
 }
 

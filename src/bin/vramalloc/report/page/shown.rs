@@ -34,7 +34,9 @@ pub(super) fn process(
     room: PageRoom,
     (symbols, shows_all): (&mut Symbols, bool),
 ) -> Result<ProcessShown, String> {
-    let mut file = File::read(bytes)?;
+    let mut file = File::read(bytes).map_err(|error| {
+        error.replacen("not statistics", "neither a recording nor statistics", 1)
+    })?;
     file.find_names(symbols, shows_all);
     let brief = Brief::new(&file);
     let mut out = Lines::wide(WIDTH);

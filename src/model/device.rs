@@ -143,6 +143,11 @@ impl DeviceMemory {
         }
     }
 
+    /// Takes whole pages of addresses without memory, at a multiple of so many.
+    pub(crate) fn take_addresses_at_multiple(&mut self, length: u64, multiple: u64) -> Option<u64> {
+        self.pages.take_at_multiple(length, multiple)
+    }
+
     pub(crate) fn put_addresses(&mut self, start: u64, length: u64) {
         let runs = match start >= self.roomy_from {
             true => &mut self.roomy,

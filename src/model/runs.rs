@@ -60,6 +60,25 @@ impl Runs {
         self.take_at(middle, length).then_some(middle)
     }
 
+    /// Takes `length` at a multiple of so many; the rest stays on both sides.
+    pub(crate) fn take_at_multiple(&mut self, length: u64, multiple: u64) -> Option<u64> {
+        let fits = |&&(found, start): &&(u64, u64)| {
+            let at = start.next_multiple_of(multiple);
+            at - start + length <= found
+        };
+        let &(found, start) = self.by_length.range((length, 0)..).find(fits)?;
+        let at = start.next_multiple_of(multiple);
+        self.remove(start, found);
+        if at > start {
+            self.insert(start, at - start);
+        }
+        let beyond = (start + found) - (at + length);
+        if beyond > 0 {
+            self.insert(at + length, beyond);
+        }
+        Some(at)
+    }
+
     /// Adds a free range. Returns the run that it is now part of.
     pub(crate) fn put(&mut self, start: u64, length: u64) -> (u64, u64) {
         let (mut start, mut length) = (start, length);
@@ -131,6 +150,18 @@ mod tests {
         assert_eq!(runs.take_middle(40, 8), None, "not from there");
         assert_eq!(runs.take_middle(10, 8), Some(84));
         assert_eq!(runs.put(232, 10), (200, 50));
+    }
+
+    fn what_is_taken_at_a_multiple_leaves_both_sides() {
+        let mut runs = Runs::default();
+        runs.put(10, 95);
+        runs.put(200, 30);
+        // The shorter run has no multiple with so much behind it.
+        assert_eq!(runs.take_at_multiple(20, 50), Some(200));
+        assert_eq!(runs.take_at_multiple(20, 50), Some(50));
+        assert_eq!(runs.take_at_multiple(40, 1), Some(10));
+        assert_eq!(runs.take_at_multiple(35, 50), None);
+        assert_eq!(runs.take(35), Some(70));
     }
 
     #[test]

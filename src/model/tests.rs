@@ -2,6 +2,7 @@
 
 use crate::{Call, Gpu, Model, Nanos, Settings, StreamId, Touch, Violation, Work};
 use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::driver::mapping::{Mapping, RESERVED_AT};
 use vramalloc_core::driver::{Driver, Whose};
 use vramalloc_core::error::Code;
 
@@ -311,4 +312,17 @@ fn the_same_seed_gives_the_same_run_and_live_memory_never_overlaps() {
         assert_eq!(random_run(seed), random_run(seed));
     }
     assert_ne!(random_run(1), random_run(2));
+}
+
+/// Where the units of a range lie follows from its addresses.
+#[test]
+fn addresses_are_reserved_at_multiples_of_the_largest_unit() {
+    let gpu = Gpu::new(Settings::default());
+    let driver = gpu.driver(0).unwrap();
+    driver.alloc(Bytes::mib(2)).unwrap();
+    for _ in 0..3 {
+        let at = driver.reserve(Bytes::mib(6)).unwrap();
+        assert!(at.is_aligned(RESERVED_AT), "{at:?}");
+    }
+    assert_eq!(gpu.violations(), []);
 }

@@ -11,6 +11,7 @@ use crate::device::{Allocation, Holds};
 use crate::family::Family;
 use crate::faults::Violation;
 use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::driver::mapping::RESERVED_AT;
 use vramalloc_core::error::Code;
 
 /// Memory of a device that was created in one call.
@@ -44,7 +45,8 @@ impl<E> Model<E> {
         number.is_multiple_of(self.settings.page.get())
     }
 
-    /// Reserves addresses of a device.
+    /// Reserves addresses of a device, at a multiple of [`RESERVED_AT`], as the allocator's
+    /// drivers do.
     ///
     /// # Errors
     /// [`Code::INVALID_VALUE`] where the size is not in whole pages;
@@ -53,7 +55,7 @@ impl<E> Model<E> {
         if size.is_zero() || !self.is_whole(size.get()) {
             return Err(Code::INVALID_VALUE);
         }
-        let at = self.take_span(device, Family::Virtual, size, Bytes::ZERO)?;
+        let at = self.take_span_at_multiple(device, Family::Virtual, size, RESERVED_AT)?;
         self.mappings.reserved.insert(at.get(), size);
         Ok(at)
     }

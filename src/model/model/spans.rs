@@ -109,6 +109,34 @@ impl<E> Model<E> {
         Ok(Address::new(start))
     }
 
+    /// Takes whole pages of a device's addresses, without memory, at a multiple of so
+    /// many.
+    ///
+    /// # Errors
+    /// [`Code::OUT_OF_MEMORY`].
+    pub fn take_span_at_multiple(
+        &mut self,
+        device: u32,
+        family: Family,
+        length: Bytes,
+        multiple: Bytes,
+    ) -> Result<Address, Code> {
+        let pages = length.round_up(self.settings.page);
+        let length = pages.ok_or(Code::OUT_OF_MEMORY)?.get();
+        let memory = self.devices.get_mut(device as usize);
+        let start =
+            memory.and_then(|memory| memory.take_addresses_at_multiple(length, multiple.get()));
+        let start = start.ok_or(Code::OUT_OF_MEMORY)?;
+        let span = Span {
+            device,
+            family,
+            length,
+            used: BTreeMap::from([(device, 0)]),
+        };
+        self.spans.insert(start, span);
+        Ok(Address::new(start))
+    }
+
     /// Divides a span that uses its whole length into spans of `part` bytes.
     pub fn divide_span(&mut self, start: Address, part: Bytes) {
         let Some(whole) = self.spans.remove(&start.get()) else {

@@ -61,7 +61,8 @@ pub trait Streams: Driver {
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LaneKey {
     /// The stream, by a number that no other stream of the process ever has,
-    /// or none while this one lives and its end is told.
+    /// or none while this one lives and its end is told; in a capture, by one
+    /// that no other stream has during that capture.
     pub stream: u64,
     /// The capture that it is part of.
     pub capture: Option<Capture>,
@@ -357,6 +358,12 @@ impl<D: Streams> Lanes<D> {
             self.uses.wait_for(Arc::clone(arena), address, used);
         }
         Ok(())
+    }
+
+    /// Whether this arena is the lane of a capture.
+    #[must_use]
+    pub fn is_of_capture(&self, arena: &Arc<Arena<D>>) -> bool {
+        self.capture_of(arena).is_some()
     }
 
     fn capture_of(&self, arena: &Arc<Arena<D>>) -> Option<Capture> {

@@ -103,6 +103,20 @@ fn every_strategy_serves_streams() {
     }
 }
 
+/// Where nothing is heard of captures, too.
+#[test]
+fn blocks_are_filled_beside_captures() {
+    for comes in Comes::ALL {
+        let program = comes.run("api_streams", Kind::Driver);
+        let program = program.env("VRAMALLOC_ALLOC_FILL_VALUE", "171");
+        let program = program.env("VRAMALLOC_SYNC_AFTER_ALLOC", "1");
+        let outcome = program.env("SIM_CUDA_MEMORY", MEMORY).go();
+        outcome.quiet(0).no_violations();
+        let filled = outcome.report()["calls"]["cuMemsetD8_v2"].as_u64();
+        assert!(filled > Some(2), "{filled:?}: {}", outcome.what);
+    }
+}
+
 #[test]
 fn a_use_that_is_not_told_is_seen() {
     for comes in Comes::ALL {

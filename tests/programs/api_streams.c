@@ -170,14 +170,23 @@ static uint32_t word(const void *memory) {
 /* What is allocated in a capture is the graph's until it is gone. */
 static void a_graph(gpu_stream stream) {
     gpu_graph graph;
-    void *executable, *kept = get(SIZE, stream);
+    void *executable, *kept = get(SIZE, stream), *plain, *of_legacy;
     GPU(gpu_capture_begin(stream, GPU_CAPTURE_GLOBAL));
+    API(record(kept, stream));
+    API(api.malloc(SIZE, 0, &plain));
+    API(api.free(plain));
+    of_legacy = get(SIZE, NULL);
+    API(api.free(of_legacy));
     void *first = get(SIZE, stream);
     GPU(gpu_fill(stream, first, 1, WORDS, 1000));
     API(api.free(first));
     void *second = get(SIZE, stream);
     GPU(gpu_fill(stream, second, 2, WORDS, 1000));
-    API(api.free(second));
+    API(record(second, stream));
+    if (front)
+        GPU(gpu_free_async(second, stream));
+    else
+        API(api.free(second));
     API(api.free(kept));
     GPU(gpu_capture_end(stream, &graph));
     GPU(gpu_graph_prepare(&executable, graph));

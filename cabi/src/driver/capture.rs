@@ -101,7 +101,7 @@ pub(crate) unsafe fn begin(
 ) -> Option<CudaResult> {
     reserve::prepare_capture(contexts::all);
     mapping::prepare_capture(contexts::all);
-    let context = context_of(stream);
+    let context = context_of(stream, twin);
     // If the event takes longer, the driver decides whether the capture begins. A pause
     // that takes longer fails.
     let _nobody_pauses = PAUSES.close_within(LONGEST);
@@ -110,7 +110,7 @@ pub(crate) unsafe fn begin(
     if result == 0 {
         OPEN.lock().push(Capture {
             origin: origin(stream, twin),
-            context: context.addr(),
+            context: context.expose_provenance(),
         });
     } else {
         ended(1);
@@ -121,13 +121,17 @@ pub(crate) unsafe fn begin(
 /// The context in which a capture on a stream begins: that of the stream. The
 /// current one, if the driver does not say or if that is a part of the
 /// stream's.
-fn context_of(stream: CUstream) -> CUcontext {
+fn context_of(stream: CUstream, twin: bool) -> CUcontext {
     let (mut context, mut current) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the caller's own stream, and places for the answers.
-    let asked = own_call(|| unsafe {
-        real::cuCtxGetCurrent(&raw mut current);
-        real::cuStreamGetCtx(stream, &raw mut context)
-    });
+    // SAFETY: writes the answer to a local.
+    own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut current) });
+    // The question would invalidate a capture that goes on there.
+    // SAFETY: the caller's own stream.
+    if !unsafe { captures_no_more(stream, twin) } {
+        return current;
+    }
+    // SAFETY: the caller's own stream, and a place for the answer.
+    let asked = own_call(|| unsafe { real::cuStreamGetCtx(stream, &raw mut context) });
     if asked != 0 || green::whole(current) == context {
         return current;
     }
@@ -166,6 +170,14 @@ pub(crate) fn destroyed(stream: CUstream) {
 pub(crate) fn has_ended_on(stream: CUstream) -> bool {
     // SAFETY: the caller's own stream, as below.
     unsafe { captures_no_more(stream, false) }
+}
+
+/// The context in which the capture on a stream began, if it began there.
+pub(crate) fn began_in(stream: CUstream) -> Option<CUcontext> {
+    let origin = origin(stream, false);
+    let open = OPEN.lock();
+    let its = open.iter().find(|capture| capture.origin == origin)?;
+    Some(ptr::with_exposed_provenance_mut(its.context))
 }
 
 /// The number of the capture that a stream is part of, if any.

@@ -4,6 +4,7 @@
 //! process ([`contexts`]), any of which can still be using a block. Cost: an
 //! event for each of them per fence.
 
+use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::driver::reserve::Beyond;
 use crate::driver::{capture, contexts, reserve, streams, whose};
 use crate::process::fast_local::fast_local;
 use crate::process::{cancel, guard};
-use crate::real;
+use crate::real::{self, reach};
 use crate::types::CudaResult;
 
 /// One context of the real driver.
@@ -84,6 +85,23 @@ impl RealDriver {
         };
         let marks = capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED))?;
         wait_for(&marks)?.then_some(()).ok_or(Code::NOT_READY)
+    }
+
+    /// Waits for what `submit` adds to the legacy stream, where we do not hear of
+    /// captures: unless that stream orders with one, this disturbs none.
+    fn on_legacy_stream(&self, submit: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
+        let legacy = ptr::null_mut();
+        let mut is_quiet = false;
+        self.call(|| {
+            is_quiet = capture::has_ended_on(legacy);
+            0
+        })?;
+        if !is_quiet {
+            return Err(Code::CAPTURE_UNSUPPORTED);
+        }
+        submit()?;
+        let mark = Fence::of_stream(&self.own, legacy)?;
+        mark.wait(Whose::Own)?.then_some(()).ok_or(Code::NOT_READY)
     }
 
     /// The error of an earlier launch that has ended all work of the context,
@@ -218,16 +236,25 @@ impl Driver for RealDriver {
 
     fn fill(&self, address: Address, size: Bytes, byte: u8) -> Result<(), Code> {
         let size = usize::try_from(size.get()).map_err(|_| Code::INVALID_VALUE)?;
-        self.own_work_after(|| {
+        let write = || {
             // SAFETY: memory of the context that was not handed out yet. To the
             // driver it is work of the legacy stream.
             self.own
                 .call_now(|| unsafe { real::cuMemsetD8_v2(address.get(), byte, size) })
-        })
+        };
+        if reach::hears_of_captures() {
+            self.own_work_after(write)
+        } else {
+            self.on_legacy_stream(write)
+        }
     }
 
     fn synchronize(&self) -> Result<(), Code> {
-        self.own_work_after(|| Ok(()))
+        if reach::hears_of_captures() {
+            self.own_work_after(|| Ok(()))
+        } else {
+            reserve::wait_by_free(&self.own, Beyond::Allowed)
+        }
     }
 
     fn prepare_to_settle(&self) {

@@ -33,6 +33,7 @@ use crate::driver::context::{Context, Event};
 use crate::driver::fence::{Events, all_reached};
 use crate::driver::{capture, contexts};
 use crate::linker::resolve::driver_function;
+use crate::real::reach;
 use crate::types::{CUstream, CudaResult};
 
 /// The flag of a stream that does not order with the legacy default stream.
@@ -225,6 +226,10 @@ fn mark_by(
     context: &Arc<Context>,
     over: impl FnOnce(&Arc<Context>) -> Result<Events, Code>,
 ) -> Result<Events, Code> {
+    if !reach::hears_of_captures() {
+        // One may go on, which this would invalidate.
+        return Err(Code::CAPTURE_UNSUPPORTED);
+    }
     let way = way();
     let marked = match way {
         Way::Context => over(context),

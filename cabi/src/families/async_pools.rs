@@ -331,10 +331,16 @@ fn default_pool(handle: CUmemoryPool) -> Option<Arc<Pool>> {
     Some(pool(handle, devices::device(device), false))
 }
 
-/// The device of a stream.
+/// The device of a stream. A stream that captures cannot be asked: it is that of
+/// the context where the capture began, or for another stream of a capture the
+/// current one.
 fn device_of(stream: CUstream) -> Option<&'static Device> {
     let (mut context, mut current): (CUcontext, CUcontext) = (ptr::null_mut(), ptr::null_mut());
-    if stream.addr() > PER_THREAD {
+    if captures(stream) {
+        // SAFETY: writes the answer to a local.
+        own_call(|| unsafe { real::cuCtxGetCurrent(&raw mut current) });
+        context = capture::began_in(stream).unwrap_or(current);
+    } else if stream.addr() > PER_THREAD {
         // SAFETY: the caller's own stream, and places for the answers.
         own_call(|| unsafe {
             real::cuStreamGetCtx(stream, &raw mut context);

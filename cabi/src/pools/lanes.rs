@@ -3,8 +3,14 @@
 //! A stream is known by its id, which the driver never gives to another.
 //! Drivers without ids (before CUDA 12) leave us the handle, which is good as
 //! long as we hear of the stream's end. If we do not, and for handles that
-//! stand for no stream of their own, the context's arena serves. Cost: two
-//! driver calls per request, to look the stream up.
+//! stand for no stream of their own, the context's arena serves.
+//!
+//! Whoever asks a stream that captures for its id, its context or its device
+//! invalidates the capture, whatever mode the thread is in. So a stream is first
+//! asked whether it captures, and in a capture it is known by its handle: a
+//! stream that gets the handle later gets it in a later capture, and graphs that
+//! share memory run one after the other. Cost: two driver calls per request, to
+//! look the stream up.
 
 use std::ptr;
 use std::sync::Arc;
@@ -32,6 +38,11 @@ use crate::{process, real};
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
+/// The number of a context's legacy stream, and that of one that is not known: ids
+/// count up from the bottom.
+const LEGACY_NUMBER: u64 = u64::MAX - 1;
+const UNKNOWN_NUMBER: u64 = u64::MAX;
+
 /// The handle of a thread's own stream.
 pub(crate) fn per_thread() -> CUstream {
     ptr::without_provenance_mut(PER_THREAD)
@@ -45,9 +56,9 @@ pub(crate) fn check(stream: CUstream) -> Result<(), Code> {
     if stream.addr() <= PER_THREAD {
         return Ok(());
     }
-    let mut context: CUcontext = ptr::null_mut();
+    let mut status = CAPTURE_STATUS_NONE;
     // SAFETY: the caller's own stream, and a place for the answer.
-    let asked = own_call(|| unsafe { real::cuStreamGetCtx(stream, &raw mut context) });
+    let asked = own_call(|| unsafe { real::cuStreamIsCapturing(stream, &raw mut status) });
     match Code::check(asked) {
         Err(Code::INVALID_HANDLE) => Err(Code::INVALID_HANDLE),
         // Any other failure of our question is no failure of the program's.
@@ -80,28 +91,25 @@ pub(crate) fn mode() -> &'static str {
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) struct Stream {
     handle: usize,
+    /// The context whose default stream it is; 0 for a stream that has a handle
+    /// of its own, which can be asked when it captures nothing.
     context: usize,
 }
 
 impl Stream {
     /// The stream of this handle; a default one is of the pool's context.
     fn of(handle: CUstream, pool: &DevicePool) -> Stream {
-        let mut context: CUcontext = ptr::null_mut();
-        // SAFETY: a live stream by the caller's promise; writes to a local.
-        let ask = || unsafe { real::cuStreamGetCtx(handle, &raw mut context) };
-        let context = match ask_of(handle, pool, ask) {
-            Ok(()) => context,
-            Err(_) => pool.arena().driver().context().handle(),
-        };
+        if handle.addr() > PER_THREAD {
+            return Stream {
+                handle: handle.expose_provenance(),
+                context: 0,
+            };
+        }
         Stream {
             // A thread's own stream cannot be named by others. It orders with
             // the legacy one, on which the event is recorded instead.
-            handle: if handle.addr() <= PER_THREAD {
-                0
-            } else {
-                handle.expose_provenance()
-            },
-            context: context.expose_provenance(),
+            handle: 0,
+            context: pool.arena().driver().context().handle().expose_provenance(),
         }
     }
 
@@ -109,8 +117,23 @@ impl Stream {
         ptr::with_exposed_provenance_mut(self.handle)
     }
 
-    fn context(self) -> Arc<Context> {
-        contexts::of(ptr::with_exposed_provenance_mut(self.context))
+    /// The context in which the driver is asked about the stream, which may be
+    /// `any` for all but a default one.
+    fn asked_in(self, any: &Arc<Context>) -> Arc<Context> {
+        match self.context {
+            0 => Arc::clone(any),
+            context => contexts::of(ptr::with_exposed_provenance_mut(context)),
+        }
+    }
+
+    /// The stream's context. It captures nothing.
+    fn context(self) -> Result<Arc<Context>, Code> {
+        let mut context: CUcontext = ptr::with_exposed_provenance_mut(self.context);
+        if self.context == 0 {
+            // SAFETY: a live stream by the caller's promise; writes to a local.
+            ask_anywhere(|| unsafe { real::cuStreamGetCtx(self.handle(), &raw mut context) })?;
+        }
+        Ok(contexts::of(context))
     }
 }
 
@@ -118,13 +141,14 @@ impl Streams for RealDriver {
     type Stream = Stream;
 
     fn mark(&self, stream: Stream) -> Result<Fence, Code> {
-        let mark = || Fence::of_stream(&stream.context(), stream.handle());
+        let mark = || Fence::of_stream(&stream.context()?, stream.handle());
         if reach::is_in_front() {
             return capture::outside(mark).unwrap_or(Err(Code::CAPTURE_UNSUPPORTED));
         }
         // We do not hear of captures here. But either the stream itself
         // captures, or the event disturbs nothing.
-        let quiet = stream.context().call_now(|| captures(stream.handle()));
+        let asked_in = stream.asked_in(self.context());
+        let quiet = asked_in.call_now(|| captures(stream.handle()));
         quiet.and_then(|()| mark())
     }
 
@@ -191,7 +215,11 @@ pub(crate) fn allocate(
     }
     ANY.store(true, Ordering::Relaxed);
     pool.lanes().poll();
-    let served = number(pool, stream).and_then(|stream| {
+    let number = match capture {
+        Some(_) => Some(number_in_capture(stream)),
+        None => number(pool, stream),
+    };
+    let served = number.and_then(|stream| {
         let key = LaneKey { stream, capture };
         let make = || device::make_lane(pool);
         let request = |lane: &Arc<DeviceArena>| places::allocate_in(lane, size);
@@ -212,31 +240,38 @@ fn capture_on(pool: &DevicePool, stream: CUstream) -> Option<u64> {
     in_context(pool, || capture::number_on(stream))
 }
 
+/// A number that no other stream of the same capture has, without a question to
+/// the driver.
+fn number_in_capture(stream: CUstream) -> u64 {
+    match stream.addr() {
+        PER_THREAD => capture::this_thread() as u64,
+        handle => handle as u64,
+    }
+}
+
 /// The stream's id, or else a number that no other stream has while this one
-/// lives, if we hear of its end.
+/// lives, if we hear of its end. It captures nothing.
 fn number(pool: &DevicePool, stream: CUstream) -> Option<u64> {
     let mut number = 0;
     // SAFETY: a live stream by the caller's promise; writes to a local.
     let ask = || unsafe { real::cuStreamGetId(stream, &raw mut number) };
-    match (ask_of(stream, pool, ask), stream.addr()) {
+    let told = match stream.addr() {
+        // It orders with blocking streams, of which one may capture: then the
+        // driver is not to be asked.
+        0 | LEGACY => return Some(LEGACY_NUMBER),
+        PER_THREAD => pool.arena().driver().context().call(ask),
+        _ => ask_anywhere(ask),
+    };
+    match (told, stream.addr()) {
         (Ok(()), _) => Some(number),
-        (_, 0 | LEGACY) => Some(LEGACY as u64),
         (_, handle) => (handle > PER_THREAD && reach::is_in_front()).then_some(handle as u64),
     }
 }
 
-/// Asks the driver about a stream: for the handle of a default stream with the
-/// pool's context current; for any other in the current context, or else in
-/// any. The answer is the same in all of them, and no context's end is waited
-/// for.
-fn ask_of(
-    stream: CUstream,
-    pool: &DevicePool,
-    mut ask: impl FnMut() -> CudaResult,
-) -> Result<(), Code> {
-    if stream.addr() <= PER_THREAD {
-        return pool.arena().driver().context().call(ask);
-    }
+/// Asks the driver about a stream with a handle of its own: in the current
+/// context, or else in any. The answer is the same in all of them, and no
+/// context's end is waited for.
+fn ask_anywhere(mut ask: impl FnMut() -> CudaResult) -> Result<(), Code> {
     let told = Code::check(own_call(&mut ask));
     let is_nowhere = |told: &Result<(), Code>| {
         told.is_err_and(|code| runs_nothing(code) || code == Code::NOT_READY)
@@ -290,13 +325,20 @@ pub(crate) fn record_in(
         let lanes = pool.lanes();
         lanes.record(pool.arena(), address, number, stream)
     };
-    let known = number(pool, stream).unwrap_or(u64::MAX);
+    let known = if pool.lanes().is_of_capture(pool.arena()) {
+        number_in_capture(stream)
+    } else if capture_on(pool, stream).is_some() {
+        // Perhaps the lane's own, which would not have to be noted.
+        UNKNOWN_NUMBER
+    } else {
+        number(pool, stream).unwrap_or(UNKNOWN_NUMBER)
+    };
     note(known, Stream::of(stream, pool))?;
     // A default stream's handle is the same in all contexts: it may mean that
     // of the current context, and not that of the block's.
     match device::current_pool(Asking::Api) {
         Some(current) if stream.addr() <= PER_THREAD && !current.is_of_context(pool) => {
-            note(u64::MAX, Stream::of(stream, current))
+            note(UNKNOWN_NUMBER, Stream::of(stream, current))
         }
         _ => Ok(()),
     }
@@ -310,8 +352,13 @@ pub(crate) fn end_stream(handle: CUstream) {
     // Also pools whose context may be ending: it may live on, with its lanes.
     let pools = device::serving_pools();
     let Some(any) = pools.first() else { return };
-    let Some(number) = number(any, handle) else {
-        return;
+    let number = match capture_on(any, handle) {
+        // Its lane is found when there are many that nobody needs.
+        Some(_) => UNKNOWN_NUMBER,
+        None => match number(any, handle) {
+            Some(number) => number,
+            None => return,
+        },
     };
     let stream = Stream::of(handle, any);
     let fence = any.arena().driver().mark(stream).ok();

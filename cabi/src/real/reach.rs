@@ -79,6 +79,11 @@ fn find_reach() -> Reach {
     reach
 }
 
+/// Whether we hear when a capture begins.
+pub(crate) fn hears_of_captures() -> bool {
+    reach() != Reach::PastUs
+}
+
 static HANDED_ON: AtomicBool = AtomicBool::new(false);
 
 /// Whether requests were handed on because look-ups do not reach our doors.

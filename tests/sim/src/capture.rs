@@ -77,7 +77,7 @@ impl Call<'_> {
     /// The status and the number of the capture that a stream is part of.
     fn status(&mut self, handle: Handle) -> Result<(u32, u64), Code> {
         let stream = self.stream(handle)?;
-        self.sim.check_implicit(stream)?;
+        self.sim.asks_implicit(stream)?;
         Ok(match self.sim.model.capture_of(stream) {
             None => (NONE, 0),
             Some(c) if c.invalidated => (INVALIDATED, c.id),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use vramalloc_core::patience::wait_within;
 use vramalloc_core::{Address, Bytes, Code};
 use vramalloc_model::{
-    CaptureMode, ContextId, Mark, Model, Nanos, Settings, StreamId, Violation, Work,
+    Capture, CaptureMode, ContextId, Mark, Model, Nanos, Settings, StreamId, Violation, Work,
 };
 
 use crate::backing::Backing;
@@ -114,6 +114,13 @@ pub(crate) struct Machine {
     on_mapped: Vec<OnMapped>,
     /// The number of violations that were printed.
     announced: usize,
+}
+
+/// Whether a capture is one of these streams', which order with work outside of it.
+fn orders_with(streams: &[StreamId]) -> impl Fn(&Capture) -> bool {
+    move |capture| {
+        capture.mode != CaptureMode::Relaxed && capture.streams.iter().any(|s| streams.contains(s))
+    }
 }
 
 impl Machine {
@@ -274,26 +281,40 @@ impl Machine {
     }
 
     /// Refuses use of the legacy stream while a blocking stream of its context
-    /// captures: it would order with the capture.
+    /// captures: it would order with the capture, which is invalid then.
     pub(crate) fn check_implicit(&mut self, stream: StreamId) -> Done {
-        if !self.model.is_capturing() {
-            return Ok(());
+        let blocking = self.blocking_beside(stream);
+        let refused = (self.model).refuse("use of the legacy stream", orders_with(&blocking));
+        self.announce();
+        refused.map_err(|_| CAPTURE_IMPLICIT)
+    }
+
+    /// Refuses the same, and spoils no capture.
+    pub(crate) fn asks_implicit(&self, stream: StreamId) -> Done {
+        let blocking = self.blocking_beside(stream);
+        if self
+            .model
+            .captures()
+            .any(|open| orders_with(&blocking)(open))
+        {
+            return Err(CAPTURE_IMPLICIT);
         }
+        Ok(())
+    }
+
+    /// If a stream is a legacy one and any captures, the blocking streams of its
+    /// context, which order with it; else none.
+    fn blocking_beside(&self, stream: StreamId) -> Vec<StreamId> {
         let context = self.model.context_of(stream);
-        if context.and_then(|c| self.model.legacy(c)) != Some(stream) {
-            return Ok(());
+        let is_legacy = || context.and_then(|c| self.model.legacy(c)) == Some(stream);
+        if !self.model.is_capturing() || !is_legacy() {
+            return Vec::new();
         }
-        let blocking: Vec<StreamId> = (self.streams.values())
+        (self.streams.values())
             .filter(|s| !s.non_blocking && self.model.context_of(s.id) == context)
             .map(|s| s.id)
             .chain(self.contexts.values().flat_map(Context::thread_streams))
-            .collect();
-        let refused = self.model.refuse("use of the legacy stream", |capture| {
-            capture.mode != CaptureMode::Relaxed
-                && capture.streams.iter().any(|s| blocking.contains(s))
-        });
-        self.announce();
-        refused.map_err(|_| CAPTURE_IMPLICIT)
+            .collect()
     }
 
     /// Ends the captures that began on the picked streams, without a graph.

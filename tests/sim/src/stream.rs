@@ -49,13 +49,23 @@ impl Call<'_> {
         Ok(id)
     }
 
-    /// The context of a stream argument.
+    /// The context of a stream argument, which captures nothing.
     fn context_of(&mut self, handle: Handle) -> Result<Handle, Code> {
+        self.unless_it_captures(handle)?;
         match self.sim.streams.get(handle) {
             Some(stream) => Ok(stream.context),
             None if handle <= PER_THREAD => self.context(),
             None => Err(INVALID_HANDLE),
         }
+    }
+
+    /// The stream of an argument, for a question that a stream refuses while it
+    /// captures, in every mode: that invalidates the capture.
+    fn unless_it_captures(&mut self, handle: Handle) -> Result<StreamId, Code> {
+        let stream = self.stream(handle)?;
+        let refused = (self.sim.model).refuse(self.name, |c| c.streams.contains(&stream));
+        self.sim.announce();
+        refused.map(|()| stream)
     }
 
     fn create_stream(&mut self, to: &Out<Handle>, flags: u32, priority: i32) -> Done {
@@ -92,9 +102,7 @@ impl Call<'_> {
     fn ask(&mut self, handle: Handle) -> Result<Mark, Code> {
         let stream = self.stream(handle)?;
         self.sim.check_implicit(stream)?;
-        let refused = (self.sim.model).refuse(self.name, |c| c.streams.contains(&stream));
-        self.sim.announce();
-        refused?;
+        self.unless_it_captures(handle)?;
         Ok(self.sim.model.stream_mark(stream))
     }
 
@@ -230,7 +238,7 @@ driver! {
     }
 
     fn cuStreamGetId / cuStreamGetId_ptsz(call, handle: Handle, id: Out<u64>) {
-        let stream = call.stream(handle)?;
+        let stream = call.unless_it_captures(handle)?;
         id.set(u64::from(stream.number()) + 1)
     }
 }

@@ -137,3 +137,31 @@ fn an_event_takes_another_stream_into_the_capture() {
     );
     assert_eq!(cuStreamEndCapture(s, none()), 901);
 }
+
+#[test]
+fn a_stream_that_captures_is_not_asked_who_it_is() {
+    let _program = Program::new();
+    let s = stream(1);
+    let questions = [
+        |of: Handle| cuStreamGetId(of, out(&mut 0)),
+        |of: Handle| cuStreamGetCtx(of, out(&mut 0)),
+        |of: Handle| cuStreamGetDevice(of, out(&mut 0)),
+    ];
+    for ask in questions {
+        assert_eq!(ask(s), 0);
+        for mode in 0..3 {
+            assert_eq!(cuStreamBeginCapture_v2(s, mode), 0);
+            assert_eq!(ask(s), 900, "in mode {mode}");
+            assert_eq!(cuStreamEndCapture(s, none()), 901);
+        }
+    }
+}
+
+#[test]
+fn the_legacy_stream_says_that_it_orders_with_a_capture() {
+    let _program = Program::new();
+    let s = stream(0);
+    assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+    assert_eq!(cuStreamIsCapturing(NULL, out(&mut 0)), 906);
+    assert_eq!(cuStreamEndCapture(s, out(&mut 0)), 0, "that spoils nothing");
+}

@@ -42,6 +42,8 @@ class Client:
     seconds: int = 120
     # What it prints under the library, without which it cannot run.
     prints: tuple = ()
+    # It looks at how much of the device is free: nothing may run beside it.
+    alone: bool = False
 
 
 def torch_steps(way, *arguments, options=(DEFAULT,), **more):
@@ -102,6 +104,7 @@ CASES = [
             tuple(WAYS[way].items()),
             (MAPPED,),
             prints=tuple(f"cycle {each}: {PAUSED[0]}" for each in range(3)) + PAUSED[1:],
+            alone=True,
         )
         for way in ("cached", "uncached")
     ],
@@ -124,11 +127,15 @@ CASES = [
 ]
 
 
-def there(module):
+def why_not(place, module):
+    """Why a framework cannot be imported here, bare; nothing where it can."""
     try:
-        return importlib.util.find_spec(module) is not None
+        if importlib.util.find_spec(module) is None:
+            return f"{sys.executable} has no module {module}"
     except ModuleNotFoundError:
-        return False
+        return f"{sys.executable} has no module {module}"
+    tried = run(place, [sys.executable, "-c", f"import {module}"], seconds=120)
+    return "" if tried.status == 0 else f"bare, it cannot be imported: {tried.why()}"
 
 
 def execute(place, client, options=None):
@@ -162,7 +169,7 @@ def check_alone(place, results, client):
 
 
 def python_lines(place, results):
-    """The lines of Python in the call stacks are those that the interpreter names."""
+    """The lines of Python in the call stacks are lines that the interpreter names."""
     sys.path[:0] = [str(PYTORCH)]
     import lines
 
@@ -180,7 +187,7 @@ def python_lines(place, results):
     now = run(place, [sys.executable, PYTORCH / "steps.py"], DEFAULT, environment)
     good = now.status == 0 and now.statistics
     if results.check(GROUP, "PyTorch, call stacks: ends well", good, now.why()):
-        lines.same(check, "PyTorch, call stacks", now.statistics[0], notes)
+        lines.noted(check, "PyTorch, call stacks", now.statistics[0], notes)
 
 
 def check(place, results, client):
@@ -207,16 +214,24 @@ def check(place, results, client):
 
 
 def group(place, results, _programs):
-    missing = {client.module for client in CASES if not there(client.module)}
-    for module in sorted(missing):
-        results.skip(GROUP, module, f"{sys.executable} has no module {module}")
+    chosen = [client for client in CASES if place.chooses(client.title)]
+    missing = {}
+    for module in sorted({client.module for client in chosen}):
+        why = why_not(place, module)
+        if why:
+            missing[module] = why
+            results.skip(GROUP, module, why)
+    chosen = [client for client in chosen if client.module not in missing]
+    stacks = place.chooses("PyTorch, call stacks") and not why_not(place, "torch")
     together(
         place,
         [
             lambda client=client: check(place, results, client)
-            for client in CASES
-            if client.module not in missing and place.chooses(client.title)
+            for client in chosen
+            if not client.alone
         ]
-        + [lambda: python_lines(place, results)]
-        * ("torch" not in missing and place.chooses("PyTorch, call stacks")),
+        + [lambda: python_lines(place, results)] * stacks,
     )
+    for client in chosen:
+        if client.alone:
+            check(place, results, client)

@@ -89,6 +89,18 @@ def same(check, name, statistics, notes):
     check(f"{name}: {most} bytes at the peak", peak == most, f"{peak} in the statistics")
 
 
+def noted(check, name, statistics, notes):
+    """Each line that the statistics tell of was noted, over the whole run for at
+    least as many blocks: where libraries allocate past the functions that note, the
+    peak is another one, and larger."""
+    each = sums((block[1], 1, block[0]) for _, block in steps(notes) if block)
+    found = {place: row for place, row in told(statistics).items() if place is not NOWHERE}
+    check(f"{name}: lines of Python at the peak: {len(found)}", len(found) >= 5, str(found))
+    for place, (count, _) in sorted(found.items()):
+        most = each.get(place, [0, 0])[0]
+        check(f"{name}: {place}: {count} blocks", count <= most, f"{most} noted in all")
+
+
 def named(check, name, command, statistics):
     """What threads without Python asked for carries the symbol of the operator, and
     the report tells how much that was, and how much Python code asked for."""

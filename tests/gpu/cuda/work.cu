@@ -278,10 +278,13 @@ void ordered() {
         fill<<<blocks_for(count), THREADS, 0, stream>>>(right, count, 6);
         combine<<<blocks_for(count), THREADS, 0, stream>>>(right, left, count);
         total.add(right, count, stream);
-        if (round % 3)
+        if (round % 3) {
             CUDA(cudaFreeAsync(left, stream));
-        else
+        } else {
+            /* The plain free waits for no work on memory of the ordered one. */
+            CUDA(cudaStreamSynchronize(stream));
             CUDA(cudaFree(left));
+        }
         if (round % 2)
             CUDA(cudaFreeAsync(right, stream));
         else

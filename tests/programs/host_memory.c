@@ -13,7 +13,7 @@
 
 #include "find.h"
 
-enum { PAGE = 4096, WAYS = 5, MOST = 3 << 20 };
+enum { PAGE = 4096, ALIGNMENT = 256, WAYS = 5, MOST = 3 << 20 };
 enum { CONTEXT = 1, KIND = 2, DEVICE_POINTER = 3, HOST_POINTER = 4,
        ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12 };
 
@@ -82,7 +82,7 @@ static void each_way(int way, gpu_stream stream) {
         void *device = NULL;
         unsigned flags = 99;
         GPU(allocate(way, (void **)&blocks[i], size));
-        aligned += (uintptr_t)blocks[i] % PAGE == 0;
+        aligned += (uintptr_t)blocks[i] % ALIGNMENT == 0;
         right += goes_round(blocks[i], size, stream);
         known += is_known(blocks[i], size, 0) && is_known(blocks[i], size, last);
         GPU(gpu_host_pointer(&device, blocks[i] + last));

@@ -9,6 +9,8 @@
  */
 #include "gpu.h"
 
+#include "find.h"
+
 enum { SIZE = 8192, STAMP = 0x3c };
 
 static int holds(const void *block) {
@@ -55,6 +57,10 @@ int main(int count, char **arguments) {
     GPU(gpu_malloc(&large, 64 << 20));
     GPU(gpu_set(kept, STAMP, SIZE));
 
+    int (*free_in_order)(unsigned long long, void *);
+    *(void **)&free_in_order = find_if_there("cuMemFreeAsync");
+    if (free_in_order)
+        printf("nothing, in order: %d\n", free_in_order(0, NULL));
     wrong_free("host memory", &local);
     wrong_free("an address nobody has", (void *)(uintptr_t)0x1000);
     wrong_free("an inner address", (char *)kept + 512);

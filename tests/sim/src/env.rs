@@ -9,6 +9,7 @@
 //! | `SIM_CUDA_SOFT_LIMIT` | 0 | the limit that the simulated NVML tells beside it |
 //! | `SIM_CUDA_HOST_MEMORY` | | how much host memory can be page-locked; all of it where nothing is said |
 //! | `SIM_CUDA_HOST_ALIGN` | `4K` | how page-locked memory is aligned, and no better; a power of two |
+//! | `SIM_CUDA_HOST_PACKED` | 0 | 1: page-locked memory below 64 MiB is packed together, and all of it says the flags of what came first |
 //! | `SIM_CUDA_POOL_GRAIN` | `32M` | pools of stream-ordered memory reserve multiples of this; whole pages of 2 MiB |
 //! | `SIM_CUDA_SEED` | 1 | seed of the clock's jitter |
 //! | `SIM_CUDA_KERNEL_NS` | 1000 | simulated time of a kernel without a meaning |
@@ -50,6 +51,7 @@ pub(crate) struct Environment {
     pub(crate) hard_limit: Bytes,
     pub(crate) host_memory: Bytes,
     pub(crate) host_align: Bytes,
+    pub(crate) host_packed: bool,
     pub(crate) pool_grain: Bytes,
     pub(crate) seed: u64,
     pub(crate) kernel_ns: u64,
@@ -79,6 +81,7 @@ impl Environment {
             hard_limit: size("SIM_CUDA_HARD_LIMIT", Bytes::MAX),
             host_memory: size("SIM_CUDA_HOST_MEMORY", Bytes::MAX),
             host_align: host_align(),
+            host_packed: flag("SIM_CUDA_HOST_PACKED"),
             pool_grain: pages(size("SIM_CUDA_POOL_GRAIN", Bytes::mib(32)).max(Bytes::mib(2))),
             seed: number("SIM_CUDA_SEED", 1),
             kernel_ns: number("SIM_CUDA_KERNEL_NS", 1_000),

@@ -22,6 +22,12 @@ const REGISTER_FLAGS: u32 = 15;
 /// contexts, and mapped.
 const PLAIN: u32 = 3;
 
+/// Host and devices share addresses, so all page-locked memory is mapped.
+const MAPPED: u32 = 2;
+
+/// Blocks up to this size are packed together, if the environment says so.
+const PACKED: u64 = 64 << 20;
+
 impl Machine {
     /// Locks a block, if the host allows so much locked memory.
     fn lock_host(&mut self, start: u64, block: HostBlock) -> Done {
@@ -31,6 +37,7 @@ impl Machine {
         }
         self.host.used = used;
         self.host.peak = self.host.peak.max(used);
+        self.host.made += 1;
         self.host.blocks.insert(start, block);
         let (start, size) = (Address::new(start), Bytes::new(block.size));
         self.model.note_host(start, size);
@@ -116,15 +123,18 @@ impl Call<'_> {
             return Err(Code::INVALID_VALUE);
         }
         self.unsafe_in_capture()?;
-        let start = map(size, self.sim.environment.host_align.get())?;
+        let start = map(size, self.sim.environment.host_align.get());
+        let start = start.inspect_err(|_| to.maybe(0))?;
         let block = HostBlock {
             size,
             context,
             flags,
             registered: false,
+            number: self.sim.host.made,
         };
         if let Err(code) = self.sim.lock_host(start, block) {
             unmap(start, block.pages());
+            to.maybe(0);
             return Err(code);
         }
         to.set(start)
@@ -137,22 +147,30 @@ impl Call<'_> {
             return Err(Code::INVALID_VALUE);
         }
         self.unsafe_in_capture()?;
-        if self.sim.host.overlaps(start, end) {
-            return Err(REGISTERED);
+        match self.sim.host.in_range(start, end) {
+            Some(block) if block.registered => return Err(REGISTERED),
+            Some(_) => return Err(Code::INVALID_VALUE),
+            None => {}
         }
         let block = HostBlock {
             size,
             context,
             flags,
             registered: true,
+            number: self.sim.host.made,
         };
         self.sim.lock_host(start, block)
     }
 
     fn host_forget(&mut self, start: u64, registered: bool, code: Code) -> Done {
         self.context()?;
-        let block = self.sim.host.blocks.get(&start);
-        block.filter(|b| b.registered == registered).ok_or(code)?;
+        let (first, block) = self.sim.host.at(start).ok_or(code)?;
+        if block.registered != registered {
+            return Err(Code::INVALID_VALUE);
+        }
+        if first != start {
+            return Err(code);
+        }
         self.unsafe_in_capture()?;
         if !registered {
             self.sim.wait_for_all();
@@ -197,8 +215,11 @@ driver! {
 
     fn cuMemHostGetFlags(call, flags: Out<u32>, start: u64) {
         flags.required()?;
-        let found = call.sim.host.at(start).filter(|(_, block)| !block.registered);
-        let (_, block) = found.ok_or(Code::INVALID_VALUE)?;
-        flags.set(block.flags)
+        let (_, mut block) = call.sim.host.at(start).ok_or(Code::INVALID_VALUE)?;
+        let is_packed = !block.registered && block.size <= PACKED;
+        if is_packed && call.sim.environment.host_packed {
+            block = call.sim.host.oldest_up_to(PACKED).unwrap_or(block);
+        }
+        flags.set(block.flags | MAPPED)
     }
 }

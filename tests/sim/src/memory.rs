@@ -124,9 +124,13 @@ driver! {
             return Ok(());
         }
         let found = call.sim.model.find(Address::new(address));
-        let found = found.ok_or(crate::ffi::NOT_FOUND)?;
-        base.maybe(found.base.get());
-        size.maybe(found.size.get());
+        let on_host = || call.sim.host.at(address).filter(|(_, block)| !block.registered);
+        let (start, length) = match found {
+            Some(found) => (found.base.get(), found.size.get()),
+            None => on_host().map(|(start, block)| (start, block.size)).ok_or(crate::ffi::NOT_FOUND)?,
+        };
+        base.maybe(start);
+        size.maybe(length);
         Ok(())
     }
 }

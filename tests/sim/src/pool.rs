@@ -281,6 +281,9 @@ impl Call<'_> {
 
     fn give_back_ordered(&mut self, address: u64, stream: Handle) -> Done {
         let stream = self.stream(stream)?;
+        if address == 0 {
+            return Ok(());
+        }
         if let Some(id) = self.sim.open_capture(stream)? {
             let mut graph = self.sim.captured.remove(&id).unwrap_or_default();
             let given = self.sim.add_give(&mut graph, address);

@@ -293,6 +293,8 @@ pub(crate) struct HostBlock {
     pub(crate) context: Handle,
     pub(crate) flags: u32,
     pub(crate) registered: bool,
+    /// How many blocks came before it.
+    pub(crate) number: u64,
 }
 
 impl HostBlock {
@@ -308,6 +310,7 @@ pub(crate) struct HostMemory {
     pub(crate) blocks: BTreeMap<u64, HostBlock>,
     pub(crate) used: u64,
     pub(crate) peak: u64,
+    pub(crate) made: u64,
 }
 
 impl HostMemory {
@@ -330,8 +333,17 @@ impl HostMemory {
         self.peak
     }
 
-    pub(crate) fn overlaps(&self, start: u64, end: u64) -> bool {
+    /// The last block that has bytes in this range.
+    pub(crate) fn in_range(&self, start: u64, end: u64) -> Option<HostBlock> {
         let below = self.blocks.range(..end).next_back();
-        below.is_some_and(|(&s, b)| s + b.size > start)
+        below
+            .filter(|&(&s, b)| s + b.size > start)
+            .map(|(_, &block)| block)
+    }
+
+    /// The oldest of the driver's blocks that are no larger than `most`.
+    pub(crate) fn oldest_up_to(&self, most: u64) -> Option<HostBlock> {
+        let own = (self.blocks.values()).filter(|b| !b.registered && b.size <= most);
+        own.min_by_key(|block| block.number).copied()
     }
 }

@@ -88,16 +88,21 @@ fn pinned_memory_is_told_apart_by_where_it_came_from() {
     let portable = made(|to| cuMemHostAlloc(to, 10_000, 1));
     let plain = made(|to| cuMemAllocHost_v2(to, 10_000));
     assert_eq!(portable % 8192, 4096, "aligned to a page and no better");
-    assert_eq!(flags(portable + 9_999), (0, 1));
+    assert_eq!(flags(portable + 9_999), (0, 3), "mapped, like all of it");
     assert_eq!(flags(plain), (0, 3));
     let own = vec![0_u8; 4096];
     let own = own.as_ptr() as u64;
     assert_eq!(cuMemHostRegister_v2(own, 4096, 0), 0);
     assert_eq!(cuMemHostRegister_v2(own + 4095, 2, 0), 712);
-    assert_eq!(flags(own), (1, 99));
+    assert_eq!(flags(own), (0, 2));
+    assert_eq!(cuMemHostRegister_v2(portable, 10_000, 0), 1);
     assert_eq!(cuMemFreeHost(own), 1);
-    assert_eq!(cuMemHostUnregister(portable), 713);
+    assert_eq!(cuMemHostUnregister(portable), 1);
     assert_eq!(cuMemHostUnregister(own), 0);
+    assert_eq!(cuMemHostUnregister(own), 713);
+    let (mut start, mut size) = (0_u64, 0_u64);
+    let range = cuMemGetAddressRange_v2(out(&mut start), out(&mut size), portable + 7);
+    assert_eq!((range, start, size), (0, portable, 10_000));
     for block in [portable, plain] {
         assert_eq!(cuMemFreeHost(block + 512), 1);
         assert_eq!(cuMemFreeHost(block), 0);

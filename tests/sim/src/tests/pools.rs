@@ -94,6 +94,7 @@ fn what_is_reserved_and_used_can_be_asked_for() {
     assert_eq!(ask(p, RESERVED), 3 * GRAIN);
     assert_eq!(before - info(), 3 * GRAIN);
     assert_eq!(bytes(c"pool"), 3 * GRAIN);
+    assert_eq!(cuMemFreeAsync(0, NULL), 0);
     assert_eq!(cuMemFreeAsync(large, NULL), 0);
     assert_eq!(ask(p, USED), 1000);
     assert_eq!(cuCtxSynchronize(), 0);

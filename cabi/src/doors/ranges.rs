@@ -2,11 +2,13 @@
 //! others, and say how it is to be treated.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use vramalloc_core::Code;
 
 use crate::driver::in_step;
 use crate::ipc::range::{Around, NOWHERE, around, given_out, mapped_context};
+use crate::pools::host_memory;
 use crate::real;
 use crate::types::{CUdeviceptr, CudaResult, put};
 
@@ -35,9 +37,12 @@ pub(crate) unsafe fn cuMemGetAddressRange_v2(
             unsafe { put_block(base, size, start, length) }
         }
         Around::HostBlock(start, length) => {
-            // The driver decides whether it answers for host memory.
-            // SAFETY: the caller's own arguments.
-            match unsafe { real::cuMemGetAddressRange_v2(base, size, address) } {
+            // The driver decides whether it answers for host memory of its own.
+            let at = usize::try_from(address).map(ptr::with_exposed_provenance_mut);
+            let stand_in = at.ok().and_then(host_memory::stand_in);
+            let asked = stand_in.map_or(address, |page| page.addr() as u64);
+            // SAFETY: the caller's places for the answers.
+            match unsafe { real::cuMemGetAddressRange_v2(base, size, asked) } {
                 // SAFETY: as above.
                 0 => unsafe { put_block(base, size, start, length) },
                 result => Some(result),

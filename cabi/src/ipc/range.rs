@@ -98,7 +98,7 @@ fn around_others(address: u64) -> Around {
     }
     match host_memory::around(address) {
         Some((start, size)) => Around::HostBlock(start, size),
-        None if host_memory::is_live(address) => Around::Nothing,
+        None if host_memory::kind_of_live(address).is_some() => Around::Nothing,
         None => Around::Freed,
     }
 }

@@ -142,17 +142,18 @@ pub(crate) fn knows(address: u64) -> bool {
     pools::in_map(Address::new(address)) != Owner::Foreign
 }
 
-/// Whether an address of ours lies in a live block.
-pub(crate) fn is_live(address: u64) -> bool {
+/// The kind of the live block of ours that holds an address.
+pub(crate) fn kind_of_live(address: u64) -> Option<Kind> {
     let address = Address::new(address);
     let Owner::Arena(id) = pools::owner(address) else {
-        return false;
+        return None;
     };
-    pools::arena(id).is_some_and(|arena| arena.locate(address).is_some())
+    let arena = pools::arena(id)?;
+    arena.locate(address).map(|_| arena.driver().kind())
 }
 
 /// Start and size of the block around an address; `None` if it is all that the
-/// driver has given there.
+/// driver has given there. What is registered the driver has not given.
 pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
     let address = Address::new(address);
     let Owner::Arena(id) = pools::owner(address) else {
@@ -160,6 +161,7 @@ pub(crate) fn around(address: u64) -> Option<(u64, u64)> {
     };
     let arena = pools::arena(id)?;
     let found = arena.locate(address)?;
-    let is_all = found.is_whole() && !arena.driver().has_cut(found.allocation);
+    let is_given = !registered::holds(address) && !arena.driver().has_cut(found.allocation);
+    let is_all = found.is_whole() && is_given;
     (!is_all).then_some((found.block.get(), found.size.get()))
 }

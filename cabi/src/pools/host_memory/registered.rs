@@ -115,6 +115,12 @@ pub(crate) fn stand_in(address: *mut c_void) -> Option<*mut c_void> {
         .then(|| ptr::with_exposed_provenance_mut(mapping.stand_in))
 }
 
+/// Whether an address lies in a mapping.
+pub(super) fn holds(address: Address) -> bool {
+    let at = number(address).map(ptr::with_exposed_provenance_mut);
+    at.and_then(stand_in).is_some()
+}
+
 /// Mappings, by start and size, of a context that is gone: the device could
 /// reach them until it was.
 #[must_use]

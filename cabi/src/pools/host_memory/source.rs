@@ -162,6 +162,11 @@ impl HostDriver {
         &self.context
     }
 
+    /// What its memory was asked for with.
+    pub(super) fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// An error that every call in the context returns from now on.
     pub(crate) fn lasting_error(&self) -> Option<Code> {
         self.device.lasting_error()

@@ -152,6 +152,7 @@ mod tests {
         assert_eq!(runs.put(232, 10), (200, 50));
     }
 
+    #[test]
     fn what_is_taken_at_a_multiple_leaves_both_sides() {
         let mut runs = Runs::default();
         runs.put(10, 95);

@@ -12,7 +12,7 @@ import sys
 
 import facts
 from execute import ROOT, OutOfTime, run
-from frameworks import CLIENTS, WAYS, there
+from frameworks import CLIENTS, WAYS, why_not
 
 GROUP = "speed"
 ROUNDS = 3
@@ -84,7 +84,7 @@ def numba():
     ]
 
 
-def configurations():
+def configurations(place):
     found = []
     for module, listed in (
         ("torch", torch("transformer") + torch("cnn")),
@@ -92,7 +92,7 @@ def configurations():
         ("cupy", cupy()),
         ("numba.cuda", numba()),
     ):
-        if there(module):
+        if not why_not(place, module):
             found += listed
     return found
 
@@ -171,7 +171,8 @@ def rounds(place, results, listed):
 
 def group(place, results, programs):
     pairs(place, results, programs)
-    listed = [each for each in traces(place, programs) + configurations() if place.chooses(each.program)]
+    listed = traces(place, programs) + configurations(place)
+    listed = [each for each in listed if place.chooses(each.program)]
     for each, values in rounds(place, results, listed).items():
         if values:
             spread = f"{min(values):.3f}..{max(values):.3f}, rounds: {len(values)}"

@@ -231,6 +231,47 @@ fn names_of_files_are_text() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
+/// What grew is told of the end, also where a step had more shortly before, and where
+/// several things happen at one time.
+#[test]
+fn a_range_ends_as_it_ended() {
+    let mut file = begins()
+        .into_iter()
+        .fold(RecordedFile::new(HEAD), |file, step| file.after(1000, step));
+    for _ in 0..1500 {
+        file = file.after(10, Step::Alloc(CHUNK, 4 * MIB, Some(0)));
+        file = file.after(10, Step::Free(CHUNK, 4 * MIB));
+        file = file.after(10, Step::Completed(CHUNK, 4 * MIB));
+    }
+    for step in [
+        Step::Alloc(CHUNK + 56 * MIB, MIB, Some(1)),
+        Step::Alloc(CHUNK, 48 * MIB, Some(0)),
+        Step::Alloc(CHUNK + 48 * MIB, 7 * MIB, Some(1)),
+        Step::Free(CHUNK, 48 * MIB),
+    ] {
+        file = file.after(0, step);
+    }
+    let (path, _, shown) = page("page_end", &[("r.rec", &file.bytes())]);
+    let line = &shown["processes"][0]["places"][0]["timeline"];
+    assert!(line["per_step"].as_u64() > Some(1), "{}", line["per_step"]);
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&path, [1000, 800], false);
+    let selected = browser.text("selected");
+    assert!(
+        selected.contains("most live 56.0 MiB") && selected.contains("grew by 8.0 MiB to 8.0 MiB"),
+        "{selected}"
+    );
+    browser.value(
+        "(() => { const m = document.getElementById('flame-mode'); \
+         m.value = 'grown'; m.dispatchEvent(new Event('change')); })()",
+    );
+    let grown = browser.text("flame-total");
+    assert!(grown.starts_with("8.0 MiB of 1 call stack"), "{grown}");
+    assert_eq!(browser.complaints(), [""; 0]);
+}
+
 #[test]
 fn what_cannot_be_shown_is_said() {
     let fixture = Fixture::new("page_wrong");

@@ -2,8 +2,9 @@
 //!
 //! A step stands for a number of changes that follow each other. Of each are kept, as
 //! they were, the moments of the most and the least live memory, of the most that was
-//! taken and of the most in limbo; and who held memory when the most was live. So what
-//! is shown of any range of steps has been so. Cost: some 50 ns a change.
+//! taken and of the most in limbo, and the last; and who held memory when the most was
+//! live and at the last. So what is shown of any range of steps has been so, and the end
+//! of a range is as it ended. Cost: some 50 ns a change.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -33,14 +34,27 @@ struct Extremes {
     least_live: (u64, Moment),
     most_taken: (u64, Moment),
     most_limbo: (u64, Moment),
+    last: (u64, Moment),
 }
 
-/// Who held memory when the most of a step was live.
+/// Who held memory when the most of a step was live, and at its last moment.
 struct HeldInStep {
-    /// Where in the moments.
+    /// Where in the moments the most was live.
     at: usize,
-    /// What changed since the step before.
+    /// What changed until then since the step before.
     changes: Vec<(u32, i64)>,
+    /// Where in the moments the last is.
+    end: usize,
+    /// What changed from the most to the last.
+    rest: Vec<(u32, i64)>,
+}
+
+impl HeldInStep {
+    /// The moments, and what changed since the one before.
+    fn known(&self) -> impl Iterator<Item = (usize, &[(u32, i64)])> {
+        let last = (self.end > self.at).then_some((self.end, &*self.rest));
+        std::iter::once((self.at, &*self.changes)).chain(last)
+    }
 }
 
 /// See the module.
@@ -50,17 +64,14 @@ pub(crate) struct Thinner {
     filled: u64,
     extremes: Option<Extremes>,
     moments: Vec<Moment>,
-    /// The newest, which is kept in the end.
-    last: Option<Moment>,
     seen: u64,
     held: Vec<HeldInStep>,
-    /// What changed since the last moment of which it is known who held memory: up to
-    /// the most of this step, and since then.
+    /// What changed in this step: up to its most, and since then.
     changed: HashMap<u32, i64>,
     since: Vec<(u32, i64)>,
 }
 
-/// Who held memory is known at so many moments at least, where there are as many.
+/// Who held memory is known of so many steps at least, where there are as many.
 const FEWEST_HELD: usize = 256;
 
 /// From so many changes on, those of one holder are made one.
@@ -75,7 +86,6 @@ impl Thinner {
             filled: 0,
             extremes: None,
             moments: Vec::new(),
-            last: None,
             seen: 0,
             held: Vec::new(),
             changed: HashMap::new(),
@@ -87,7 +97,6 @@ impl Thinner {
     pub(crate) fn push(&mut self, moment: Moment, changes: &[(u32, i64)]) {
         self.since.extend_from_slice(changes);
         let now = (self.seen, moment);
-        self.last = Some(moment);
         self.seen += 1;
         let is_most = match &mut self.extremes {
             None => {
@@ -96,6 +105,7 @@ impl Thinner {
                     least_live: now,
                     most_taken: now,
                     most_limbo: now,
+                    last: now,
                 });
                 true
             }
@@ -122,39 +132,42 @@ impl Thinner {
         let mut kept = extremes.all();
         kept.sort_unstable_by_key(|(number, _)| *number);
         let mut last = None;
+        let mut at = self.moments.len();
         for (number, moment) in kept {
             if last.replace(number) == Some(number) {
                 continue;
             }
             if number == extremes.most_live.0 {
-                self.held.push(HeldInStep {
-                    at: self.moments.len(),
-                    changes: summed(self.changed.drain()),
-                });
+                at = self.moments.len();
             }
             self.moments.push(moment);
         }
+        self.held.push(HeldInStep {
+            at,
+            changes: summed(self.changed.drain()),
+            end: self.moments.len() - 1,
+            rest: summed(self.since.drain(..)),
+        });
     }
 
     /// How many changes of holders there are.
     pub(crate) fn changes(&self) -> usize {
-        self.held.iter().map(|step| step.changes.len()).sum()
+        let steps = self.held.iter().flat_map(HeldInStep::known);
+        steps.map(|(_, changes)| changes.len()).sum()
     }
 
     /// The steps, with at most so many changes of holders. Where there are more, who held
-    /// memory is kept of fewer moments, and then what those hold that held least is
-    /// summed up as `others`.
+    /// memory is kept of fewer moments, the last among them, and then what those hold that
+    /// held least is summed up as `others`.
     pub(crate) fn into_timeline(mut self, most_changes: usize, others: u32) -> Timeline {
         self.end_step();
-        if self.last != self.moments.last().copied() {
-            self.moments.extend(self.last);
-        }
         while self.changes() > most_changes && self.held.len() > FEWEST_HELD {
             self.halve();
         }
         let kept = kept_holders(&self.held, most_changes);
         let column = |of: fn(&Moment) -> u64| self.moments.iter().map(of).collect::<Vec<u64>>();
-        let held = self.held.iter().map(|step| {
+        let moments = || self.held.iter().flat_map(HeldInStep::known);
+        let held = moments().map(|(_, changes)| {
             let known = |holder: u32| {
                 if kept.contains(&holder) {
                     holder
@@ -162,7 +175,7 @@ impl Thinner {
                     others
                 }
             };
-            let changes = step.changes.iter().map(|&(one, bytes)| (known(one), bytes));
+            let changes = changes.iter().map(|&(one, bytes)| (known(one), bytes));
             let pairs = summed(changes).into_iter();
             pairs
                 .flat_map(|(one, bytes)| [i64::from(one), bytes])
@@ -177,39 +190,38 @@ impl Thinner {
             reserved: column(|moment| moment.reserved),
             past: column(|moment| moment.past),
             tells_past: false,
-            at: self.held.iter().map(|step| step.at).collect(),
+            at: moments().map(|(at, _)| at).collect(),
             held: held.collect(),
         }
     }
 }
 
 impl Thinner {
-    /// Keeps who held memory at one of two moments that follow each other: at that with
+    /// Makes one of two steps that follow each other: the most is that of the one with
     /// more.
     fn halve(&mut self) {
-        let live = |at: &usize| self.moments.get(*at).map(|moment| moment.live);
+        let live = |at: usize| self.moments.get(at).map(|moment| moment.live);
         let mut kept: Vec<HeldInStep> = Vec::new();
-        // What changed since the moment that was kept last.
-        let mut since: Vec<(u32, i64)> = Vec::new();
         let mut steps = std::mem::take(&mut self.held).into_iter();
         while let Some(first) = steps.next() {
-            let second = steps.next();
-            let before = since.into_iter().chain(first.changes);
-            match second {
-                Some(second) if live(&second.at) > live(&first.at) => {
-                    let changes = summed(before.chain(second.changes));
-                    kept.push(HeldInStep {
-                        at: second.at,
-                        changes,
-                    });
-                    since = Vec::new();
+            let Some(second) = steps.next() else {
+                kept.push(first);
+                break;
+            };
+            let between = first.rest.into_iter().chain(second.changes);
+            kept.push(if live(second.at) > live(first.at) {
+                HeldInStep {
+                    changes: summed(first.changes.into_iter().chain(between)),
+                    ..second
                 }
-                second => {
-                    let (at, changes) = (first.at, summed(before));
-                    kept.push(HeldInStep { at, changes });
-                    since = second.map_or_else(Vec::new, |second| second.changes);
+            } else {
+                HeldInStep {
+                    at: first.at,
+                    changes: first.changes,
+                    end: second.end,
+                    rest: summed(between.chain(second.rest)),
                 }
-            }
+            });
         }
         self.held = kept;
     }
@@ -219,6 +231,7 @@ impl Extremes {
     /// Whether this moment has more live memory than all before.
     fn take(&mut self, now: (u64, Moment)) -> bool {
         let (_, moment) = now;
+        self.last = now;
         if moment.live < self.least_live.1.live {
             self.least_live = now;
         }
@@ -235,12 +248,13 @@ impl Extremes {
         is_most
     }
 
-    fn all(&self) -> [(u64, Moment); 4] {
+    fn all(&self) -> [(u64, Moment); 5] {
         [
             self.most_live,
             self.least_live,
             self.most_taken,
             self.most_limbo,
+            self.last,
         ]
     }
 }
@@ -271,7 +285,8 @@ fn kept_holders(held: &[HeldInStep], most_changes: usize) -> BTreeSet<u32> {
         changes: usize,
     }
     let mut ranks: HashMap<u32, Rank> = HashMap::new();
-    for (holder, bytes) in held.iter().flat_map(|step| &step.changes) {
+    let changes = held.iter().flat_map(HeldInStep::known);
+    for (holder, bytes) in changes.flat_map(|(_, changes)| changes) {
         let rank = ranks.entry(*holder).or_default();
         rank.now = rank.now.saturating_add(*bytes);
         rank.most = rank.most.max(rank.now);
@@ -360,7 +375,7 @@ mod tests {
     fn the_extremes_of_each_step_stay() {
         let story = story(10_007, 9);
         let line = thinned(&story, 100, usize::MAX);
-        assert!(line.time.len() <= 401 && line.time.is_sorted());
+        assert!(line.time.len() <= 500 && line.time.is_sorted());
         for step in story.chunks(usize::try_from(line.per_step).unwrap()) {
             let (from, to) = (step[0].0.time, step[step.len() - 1].0.time);
             let kept = (0..line.time.len()).filter(|&n| (from..=to).contains(&line.time[n]));
@@ -378,11 +393,20 @@ mod tests {
                 was(|m| m.limbo).max().as_ref()
             );
         }
-        let (last, _) = story[story.len() - 1];
-        assert_eq!(
-            (line.time.last(), line.live.last()),
-            (Some(&last.time), Some(&last.live))
-        );
+    }
+
+    /// Whatever range of steps is looked at, its end is there, with who held memory then.
+    #[test]
+    fn the_last_of_each_step_stays() {
+        let story = story(10_007, 9);
+        let line = thinned(&story, 100, usize::MAX);
+        let held = held(&line);
+        for step in story.chunks(usize::try_from(line.per_step).unwrap()) {
+            let (last, _) = step[step.len() - 1];
+            let at = line.time.partition_point(|&time| time <= last.time) - 1;
+            assert_eq!((line.time[at], line.live[at]), (last.time, last.live));
+            assert!(held.iter().any(|(known, _)| *known == at), "{at}");
+        }
     }
 
     /// With all holders, with fewer moments, and with fewer holders.
@@ -399,9 +423,10 @@ mod tests {
                 assert_eq!(sum.cast_unsigned(), line.live[*at], "{room}");
                 assert!(held.iter().all(|(_, bytes)| *bytes > 0));
             }
-            // The peak is among them, and nobody has more changes than there is room for.
+            // The peak and the end are among them, and nobody has more changes than there is room for.
             let known = held.iter().map(|(at, _)| line.live[*at]).max();
             assert_eq!(known, most, "{room}");
+            assert_eq!(line.at.last(), Some(&(line.live.len() - 1)), "{room}");
             let changes: usize = line.held.iter().map(|changes| changes.len() / 2).sum();
             assert!(
                 changes <= room.saturating_add(line.held.len()),

@@ -9,7 +9,10 @@
         for (const column of [timeline.time, timeline.live, timeline.limbo, timeline.reserved, timeline.past]) {
           column.unshift(0);
         }
-        timeline.at = timeline.at.map((at) => at + 1);
+        if (timeline.at.length > 0) {
+          timeline.at = [0, ...timeline.at.map((at) => at + 1)];
+          timeline.held.unshift([]);
+        }
       }
     }
   }
@@ -44,7 +47,7 @@
     return shown.join(" < ") + (shown.length < places.length ? " < …" : "");
   };
 
-  // What each holder held when the most of a step was live: a map of bytes.
+  // What each holder held at a moment of which that is known: a map of bytes.
   vr.heldAt = (timeline, step) => {
     const held = new Map();
     for (let n = 0; n <= step; n += 1) {

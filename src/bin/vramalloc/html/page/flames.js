@@ -39,7 +39,7 @@
       const what = is_most ? (range.is_whole ? "when the most was live" : "when the range had most") : "the nearest moment of which this is known";
       return [vr.heldAt(line, most), "at " + at(most) + ", " + what];
     }
-    const [first, last] = [steps[0], steps[steps.length - 1]];
+    const [first, last] = [range.before, range.after];
     const [before, after] = [vr.heldAt(line, first), vr.heldAt(line, last)];
     const sign = mode.value === "grown" ? 1 : -1;
     const change = new Map();

@@ -146,11 +146,13 @@
     vr.byId("clear").disabled = !select.is;
   };
 
-  // What is known of a range of time: its points, and the steps whose holders are known.
+  // What is known of a range of time: its points, the steps whose holders are known, and
+  // of these the last before its first point and before its last.
   const range = (from, to) => {
     const first = Math.max(0, vr.firstAt(timeline.time, from) - 1);
-    let last = vr.firstAt(timeline.time, to);
-    last = Math.min(Math.max(timeline.time[last] > to ? last - 1 : last, first), timeline.time.length - 1);
+    // Of several points at one time the last: times are whole numbers.
+    const last = Math.max(vr.firstAt(timeline.time, Math.floor(to) + 1) - 1, first);
+    const known = (point) => Math.max(0, vr.firstAt(timeline.at, point + 1) - 1);
     const inside = (at) => timeline.time[at] >= from && timeline.time[at] <= to;
     const steps = timeline.at.map((at, n) => (inside(at) ? n : -1)).filter((n) => n >= 0);
     const is_known = steps.length > 0;
@@ -162,7 +164,7 @@
       const is_before = after > 0 && from - time(after - 1) < time(after) - to;
       steps.push(after < 0 ? last_step : is_before ? after - 1 : after);
     }
-    return { from, to, first, last, steps, is_known };
+    return { from, to, first, last, steps, is_known, before: known(first), after: known(last) };
   };
 
   const tellRange = () => {
@@ -346,8 +348,8 @@
       return "All " + changes + " changes are shown.";
     }
     return "Thinned out: " + changes + " changes are shown in steps of " + timeline.per_step.toLocaleString("en") +
-      ". Of each step there are the moments of the most and of the least live memory, of the most reserved and of the most in limbo, as they were. " +
-      "Who held memory is known of " + vr.count(timeline.at.length, "moment") + ", each the one with the most live among its neighbours.";
+      ". Of each step there are the moments of the most and of the least live memory, of the most reserved and of the most in limbo, and the last, as they were. " +
+      "Who held memory is known of " + vr.count(timeline.at.length, "moment") + ", each the one with the most live among its neighbours or the last of them.";
   };
 
   vr.on("view", (next) => {

@@ -211,6 +211,8 @@ pub struct ArenaStats {
     pub pause: Pauses,
     /// These and more quantities as PyTorch counts them, by pool.
     pub memory: MemoryStats,
+    /// When it was made, in microseconds since 1970.
+    pub made_us: u64,
     /// When its context ended, in microseconds since 1970; all of the above is
     /// as of then. `None` while the context lives.
     pub ended_us: Option<u64>,

@@ -118,6 +118,7 @@ impl Counters {
             stats.libraries_at_peak = stats.libraries_live;
         }
         stats.memory = memory;
+        stats.made_us = self.history.made_us();
         stats
     }
 

@@ -366,6 +366,7 @@ fn counted(arena: &ArenaReport) -> Value {
         .map(|(kind, calls)| (kind.to_owned(), call_count(calls)))
         .collect();
     json!({
+        "made_unix_ms": stats.made_us / 1000,
         "ended_unix_ms": stats.ended_us.map(|us| us / 1000),
         "sum_of": arena.more.saturating_add(1),
         "live_bytes": gauge(stats.live),

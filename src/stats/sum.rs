@@ -77,6 +77,7 @@ fn add_gauge(sum: &mut Gauge, other: &Gauge) {
 
 impl ArenaStats {
     fn add(&mut self, other: &ArenaStats) {
+        self.made_us = self.made_us.min(other.made_us);
         self.ended_us = self.ended_us.max(other.ended_us);
         if other.live.peak > self.live.peak {
             self.classes_at_peak = other.classes_at_peak;

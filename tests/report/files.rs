@@ -163,6 +163,27 @@ fn the_meaning_is_said_in_words() {
     assert!(out.lines().all(|line| line.chars().count() <= 80), "{out}");
 }
 
+/// What one context held, the next one had no part in.
+#[test]
+fn contexts_that_were_there_one_after_the_other_do_not_add_up() {
+    let at = |made: u64, ended: Option<u64>| {
+        let mut told = arena();
+        told.stats.made_us = made * 1000;
+        told.stats.ended_us = ended.map(|ms| ms * 1000);
+        told
+    };
+    for (second, third, used) in [
+        (at(5, Some(8)), at(8, None), "1.5 GiB"),
+        (at(4, Some(8)), at(9, None), "3.0 GiB"),
+        (at(5, Some(8)), at(7, None), "3.0 GiB"),
+        (at(2, None), at(3, None), "4.5 GiB"),
+    ] {
+        let out = report_of(&one_process(&[at(1, Some(5)), second, third]).to_string());
+        let flat = flat(&out);
+        assert!(flat.contains(&format!("used at most {used}")), "{out}");
+    }
+}
+
 /// Threads that wait side by side wait longer than the run; and what a context
 /// held when it ended is told as such.
 #[test]

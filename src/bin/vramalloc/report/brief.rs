@@ -3,7 +3,8 @@
 //! failed, and who held most.
 //!
 //! Several contexts or lanes of a device count as one. Their peaks need not have
-//! been at the same moment, so the sums are bounds ("at most").
+//! been at the same moment, so the sums are bounds ("at most"); contexts that were
+//! there one after the other do not add up.
 
 use serde::Serialize;
 use vramalloc_core::Bytes;
@@ -62,7 +63,7 @@ impl DeviceBrief {
         };
         let gauge = |current, peak| Gauge {
             current: sum(current),
-            peak: sum(peak),
+            peak: together(&arenas, peak),
         };
         let total = arenas.iter().find_map(|arena| arena.device_total);
         let (past_pool_bytes, refused) = past::on(file, device);
@@ -179,6 +180,19 @@ impl DeviceBrief {
         let more = self.refused_past_pool.saturating_add(self.bad_frees);
         self.out_of_memory.saturating_add(more)
     }
+}
+
+/// The most of a sum over those arenas that were there together.
+fn together(arenas: &[&Arena], of: fn(&Arena) -> u64) -> u64 {
+    // The arenas that are there only change for the more where one is made.
+    let sums = arenas.iter().map(|new| {
+        let there = arenas.iter().filter(|other| {
+            let is_gone = other.ended.is_some_and(|ended| ended <= new.made);
+            other.made <= new.made && (!is_gone || std::ptr::eq(**other, *new))
+        });
+        there.fold(0_u64, |sum, arena| sum.saturating_add(of(arena)))
+    });
+    sums.max().unwrap_or(0)
 }
 
 fn saved([saved, made]: [u64; 2]) -> String {

@@ -109,6 +109,9 @@ pub(super) struct Arena {
     pub(super) flags: Option<u64>,
     /// Whether its chunks are packed, or why not; `None` in older files.
     pub(super) packing: Option<String>,
+    /// When it was made, Unix time in ms; 0 in older files.
+    #[serde(default, rename = "made_unix_ms")]
+    pub(super) made: u64,
     /// When its context ended, Unix time in ms, if it ended before the process.
     #[serde(rename = "ended_unix_ms")]
     pub(super) ended: Option<u64>,

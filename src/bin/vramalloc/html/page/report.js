@@ -48,7 +48,10 @@
   const show = (process) => {
     const all = parts(process.said);
     const summary = all[0] || { title: process.title, lines: [] };
-    const advice = all.filter((part) => part.title === ADVICE);
+    // Contexts that the same is said of say it once.
+    const shown = ({ lines }) => JSON.stringify(lines.filter(([kind, value]) => kind !== "row" || value.trim() !== ""));
+    const said = new Map(all.filter((part) => part.title === ADVICE).map((part) => [shown(part), part]));
+    const advice = [...said.values()];
     vr.fill(
       vr.byId("summary"),
       vr.element("h2", {}, summary.title),

@@ -195,9 +195,12 @@ mod tests {
         lines.exact("a\nb");
         lines.item("\u{1b}[31m c\td");
         lines.fact("name", "\n\r e");
+        lines.exact("\u{202e}txt\u{2066}\u{200b}\u{200f}\u{2028}\u{feff}.é");
         let rows: Vec<&str> = lines.text.lines().collect();
         let name = format!("  {:<16}\u{fffd}\u{fffd} e", "name");
-        assert_eq!(rows, ["a\u{fffd}b", "  - \u{fffd}[31m c\u{fffd}d", &name]);
+        let unseen = "\u{fffd}txt\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}.é";
+        let item = "  - \u{fffd}[31m c\u{fffd}d";
+        assert_eq!(rows, ["a\u{fffd}b", item, &name, unseen]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use vramalloc_core::Bytes;
 use vramalloc_core::control::DeviceFigures;
 
 use super::look::{self, Look, Watched};
-use super::output::{NOT_WRITTEN, USAGE, of_file, say, show};
+use super::output::{NOT_WRITTEN, USAGE, is_unseen, of_file, say, show};
 use super::status;
 
 #[derive(clap::Args)]
@@ -273,7 +273,7 @@ fn labels(all: &[(&str, &str)]) -> String {
                 '\\' => out.push_str("\\\\"),
                 '"' => out.push_str("\\\""),
                 '\n' => out.push_str("\\n"),
-                c if c.is_control() => out.push('\u{fffd}'),
+                c if is_unseen(c) => out.push('\u{fffd}'),
                 c => out.push(c),
             }
         }
@@ -288,7 +288,11 @@ mod tests {
     use super::*;
 
     fn example() -> Look {
-        let mut old = watched(12, "old \\ \"one\"\n\u{1b}[31m", &[(1, [5, 0, 0, 0])]);
+        let mut old = watched(
+            12,
+            "old \\ \"one\"\n\u{1b}[31m\u{202e}\u{feff}",
+            &[(1, [5, 0, 0, 0])],
+        );
         if let Some(figures) = &mut old.figures {
             figures.devices[0].limbo = None;
         }
@@ -315,6 +319,6 @@ mod tests {
         assert_eq!(lines("vramalloc_limbo_bytes{"), 1);
         assert_eq!(lines("vramalloc_limit_bytes{"), 1);
         assert_eq!(lines("vramalloc_process_info{"), 3);
-        assert!(!text.contains('\u{1b}'));
+        assert!(!text.contains(['\u{1b}', '\u{202e}', '\u{feff}']));
     }
 }

@@ -26,9 +26,17 @@ pub(crate) fn complain(text: &str) {
     let _ = AutoStream::auto(io::stderr().lock()).write_all(text.as_bytes());
 }
 
-/// A text without control characters.
+/// A text without characters that are not seen.
 pub(crate) fn plain(text: &str) -> String {
-    text.replace(char::is_control, "\u{fffd}")
+    text.replace(is_unseen, "\u{fffd}")
+}
+
+/// Whether a character is not seen but does something: to a terminal, to the order or the
+/// lines of the text around it, or, without width, to whoever compares two texts.
+pub(crate) fn is_unseen(c: char) -> bool {
+    let has_no_width = matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    c.is_control() || has_no_width
 }
 
 /// What is wrong with a file, behind its name.

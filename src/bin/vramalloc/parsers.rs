@@ -16,7 +16,7 @@ use crate::stacks::At;
 use crate::symbols::{self, Symbols};
 use crate::{library, output, recording, replay, report, written};
 
-/// A text without control characters.
+/// A text without characters that are not seen.
 #[must_use]
 pub fn plain(text: &str) -> String {
     output::plain(text)

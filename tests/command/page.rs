@@ -272,6 +272,35 @@ fn a_range_ends_as_it_ended() {
     assert_eq!(browser.complaints(), [""; 0]);
 }
 
+/// Where the page goes to standard output, nothing else does.
+#[test]
+fn a_page_goes_to_standard_output_for_a_dash() {
+    let (path, text, _) = page("page_output", &[("r.rec", &recorded(HEAD, &two_peaks()))]);
+    let fixture = Fixture::new("page_output");
+    fs::write(fixture.folder.join("r.rec"), recorded(HEAD, &two_peaks())).unwrap();
+    let answer = fixture.ask(&["report", "--html", "-", "r.rec"]);
+    assert_eq!((answer.code, &*answer.errors), (Some(0), ""));
+    assert!(answer.out == text, "{}", answer.out.len());
+    assert!(!path.with_file_name("-").exists());
+}
+
+/// Contexts that nothing would have helped say so once.
+#[test]
+fn what_is_said_of_several_contexts_stands_once() {
+    let mut statistics = statistics();
+    statistics["arenas"][0]["memory_stats"] = json!({});
+    let context = statistics["arenas"][0].clone();
+    statistics["arenas"].as_array_mut().unwrap().push(context);
+    let text = statistics.to_string();
+    let (path, _, _) = page("page_contexts", &[("s.json", text.as_bytes())]);
+    let Some(mut browser) = Browser::start() else {
+        return;
+    };
+    browser.open(&path, [800, 600], false);
+    let boxes = "document.querySelectorAll('#summary .advice').length";
+    assert_eq!(browser.value(boxes), json!(1));
+}
+
 #[test]
 fn what_cannot_be_shown_is_said() {
     let fixture = Fixture::new("page_wrong");

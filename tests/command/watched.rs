@@ -228,6 +228,18 @@ fn top_without_a_terminal_says_what_serves_there() {
     }
 }
 
+/// A terminal of which nothing is known is left as it is.
+#[test]
+fn top_wants_to_know_the_terminal() {
+    let place = Place::new();
+    for set in ["-u TERM", "TERM=", "TERM=dumb"] {
+        let tmux = Tmux::with(&place, 80, 20, set, "");
+        let screen = tmux.shows("isig");
+        assert!(screen.contains("vramalloc top --once"), "{screen}");
+        assert!(screen.contains("ENDED 2"), "{screen}");
+    }
+}
+
 /// Whatever word of its page a process was about to write when it was killed.
 #[test]
 fn a_process_that_is_killed_in_a_write_harms_no_reader() {

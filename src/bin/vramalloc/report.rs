@@ -59,7 +59,8 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["merge", "table", "snapshot", "snapshot_json"])]
     json: bool,
     /// Write one page of HTML that shows them: over time, with who held memory when; of
-    /// recordings (option record), of statistics what they tell, or of both
+    /// recordings (option record), of statistics what they tell, or of both; - is standard
+    /// output
     #[arg(long, value_name = "HTML",
           conflicts_with_all = ["merge", "json", "table", "value", "snapshot", "snapshot_json"])]
     html: Option<PathBuf>,

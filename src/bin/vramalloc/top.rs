@@ -23,6 +23,7 @@ use anstream::{AutoStream, ColorChoice};
 use ratatui::crossterm::event::Event as Typed;
 use signal_hook::consts::{SIGCONT, SIGTSTP};
 use signal_hook::low_level::emulate_default_handler;
+use textwrap::core::display_width;
 use vramalloc_core::control::OrderKind;
 
 use super::gloss;
@@ -105,9 +106,14 @@ pub(super) fn top(arguments: &Arguments) -> u8 {
     if arguments.once {
         let mut out = Lines::default();
         frame(&look, &mut out);
-        return show(&out.text);
+        return show(&if is_utf8() {
+            out.text
+        } else {
+            ascii(&out.text)
+        });
     }
-    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    let term = std::env::var_os("TERM").unwrap_or_default();
+    let is_dumb = term.is_empty() || term == "dumb";
     if is_dumb || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         say("top needs a terminal; vramalloc top --once prints what is there now");
         return USAGE;
@@ -214,6 +220,15 @@ fn is_utf8() -> bool {
         let value = value.to_lowercase();
         value.contains("utf-8") || value.contains("utf8")
     })
+}
+
+/// A text in the signs that every terminal has, as wide as before.
+fn ascii(text: &str) -> String {
+    let sign = |c: char| match c {
+        '\0'..='\x7f' => c.to_string(),
+        c => "?".repeat(display_width(&c.to_string())),
+    };
+    text.chars().map(sign).collect()
 }
 
 impl Watch<'_> {
@@ -332,6 +347,11 @@ mod tests {
             all += &format!("{:-<width$}\n{}", "", out.text);
         }
         insta::assert_snapshot!("frame", all);
+    }
+
+    #[test]
+    fn plain_signs_are_as_wide_as_others() {
+        assert_eq!(ascii("é 模x\n"), "? ??x\n");
     }
 
     #[test]

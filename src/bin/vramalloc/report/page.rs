@@ -5,14 +5,14 @@
 
 mod shown;
 
-use std::io::{self, Cursor, Read, Seek};
+use std::io::{self, Cursor, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use vramalloc_core::stats::write_whole;
 
 use super::super::html::{self, model};
 use super::super::input::Input;
-use super::super::output::{NOT_WRITTEN, USAGE, of_file, plain, say, show};
+use super::super::output::{NOT_WRITTEN, USAGE, of_file, plain, printed, say, show};
 use super::super::progress::Progress;
 use super::super::recording;
 use super::super::snapshot::same;
@@ -25,7 +25,8 @@ const MOST_FILES: usize = 256;
 
 /// Writes the page. Returns the exit status.
 pub(super) fn report(target: &Path, files: &[PathBuf], shows_all: bool) -> u8 {
-    if let Some(file) = files.iter().find(|file| same(target, file)) {
+    let is_output = target == Path::new("-");
+    if let Some(file) = files.iter().find(|file| !is_output && same(target, file)) {
         let file = file.display();
         say(format_args!(
             "{file}: would be overwritten; give the page another name"
@@ -59,14 +60,19 @@ pub(super) fn report(target: &Path, files: &[PathBuf], shows_all: bool) -> u8 {
         version: env!("CARGO_PKG_VERSION"),
         processes: joined(processes),
     });
+    let status = if failed > 0 { USAGE } else { 0 };
+    if is_output {
+        // As it is: the page is no text with colours.
+        let mut out = io::stdout().lock();
+        return printed(out.write_all(page.as_bytes()).and_then(|()| out.flush())).max(status);
+    }
     if let Err(error) = write_whole(target, |out| out.write_all(page.as_bytes())) {
         say(error);
         return NOT_WRITTEN;
     }
     let shown = count((files.len() - failed) as u64, "file");
     let size = bytes(page.len() as u64);
-    let status = show(&format!("{}: {shown} in {size}\n", target.display()));
-    status.max(if failed > 0 { USAGE } else { 0 })
+    show(&format!("{}: {shown} in {size}\n", target.display())).max(status)
 }
 
 /// What the page shows of a file.

@@ -21,7 +21,7 @@ use crate::process::ending::ProcessEnd;
 use crate::process::say::warn;
 use crate::process::{self, Start, guard, last_stack, notes, threads};
 use crate::report::{dump, orders};
-use crate::{ipc, page, recording};
+use crate::{families, ipc, page, recording};
 
 #[cfg(not(test))]
 #[used]
@@ -88,6 +88,7 @@ extern "C" fn end() {
     // A panic must not leave a C function; it has printed its line.
     let _caught = catch_unwind(|| {
         ipc::end_process();
+        families::tell_used();
         recording::end();
         dump::write_last(start, is_written);
         notes::note(Note::Ended);

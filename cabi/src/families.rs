@@ -30,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use vramalloc_core::families::Charge;
 use vramalloc_core::library::LibraryId;
+use vramalloc_core::recording::Mark;
 use vramalloc_core::stats::{Family, FamilyReport, ImportReport};
 use vramalloc_core::{Bytes, Code};
 
@@ -39,6 +40,7 @@ use crate::pools::device::{settled, shortage};
 use crate::process;
 use crate::process::guard::own_call;
 use crate::real;
+use crate::recording;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
 
 /// What the driver rounds to: the pages of a device.
@@ -144,6 +146,28 @@ pub(crate) fn reports() -> Vec<FamilyReport> {
         })
     });
     of.filter(FamilyReport::is_used).collect()
+}
+
+/// Tells the recording, if there is one, of each family of which the program has memory
+/// for the first time. Nothing is held.
+pub(crate) fn tell_used() {
+    if !recording::is_there() {
+        return;
+    }
+    for device in devices::known() {
+        for (bit, family) in (0..).zip(Family::ALL) {
+            let stats = device.families.stats(family);
+            let is_used = stats.calls > 0 || !stats.bytes.peak.is_zero();
+            // Relaxed: each bit is set by one thread, which tells of it.
+            let told = |bit: u8| device.told.fetch_or(bit, Ordering::Relaxed) & bit != 0;
+            if is_used && !told(1 << bit) {
+                recording::mark(|| {
+                    let device = u32::try_from(device.handle).unwrap_or(0);
+                    Some(Mark::Past { device, family })
+                });
+            }
+        }
+    }
 }
 
 /// Whether there is anything to report.

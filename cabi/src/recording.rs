@@ -44,6 +44,11 @@ pub(crate) fn of(arena: &RecordedArena<'_>, tell: fn()) -> Option<(&'static Reco
     Some((recording, recording.arena(&arena.to_text())))
 }
 
+/// Whether there is one.
+pub(crate) fn is_there() -> bool {
+    BEGUN.get().is_some_and(|begun| begun.recording.is_some())
+}
+
 /// Has all arenas tell the recording what they hold.
 fn tell_all() {
     TELL.iter()

@@ -5,7 +5,7 @@
 
 use super::form::{In, Out};
 use crate::address::Bytes;
-use crate::stats::StackId;
+use crate::stats::{Family, StackId};
 
 /// A place in the program's code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -219,6 +219,14 @@ pub enum Mark {
     /// So much was asked for by the request that the next mark of the arena says failed:
     /// that counts whole blocks.
     Wanted(Bytes),
+    /// The program has memory of a device past the arenas, which no event tells of: told
+    /// once for each device and family.
+    Past {
+        /// The device's ordinal.
+        device: u32,
+        /// The functions that took it.
+        family: Family,
+    },
 }
 
 /// How it is seen that a fence is reached.
@@ -330,6 +338,11 @@ impl Mark {
             Mark::Quiet(is_quiet) => one(out, u64::from(*is_quiet), 21),
             Mark::Seen(seen) => one(out, *seen as u64, 22),
             Mark::Wanted(request) => one(out, request.get(), 23),
+            Mark::Past { device, family } => {
+                out.number(u64::from(*device));
+                out.text(family.key());
+                24
+            }
         }
     }
 
@@ -407,6 +420,10 @@ impl Mark {
             21 => Mark::Quiet(read.number()? != 0),
             22 => Mark::Seen(FenceSeen::of(read.number()?)?),
             23 => Mark::Wanted(Bytes::new(read.number()?)),
+            24 => Mark::Past {
+                device: read.small()?,
+                family: Family::with_key(&read.text()?)?,
+            },
             _ => return None,
         })
     }

@@ -163,6 +163,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         ("[a-z]{0,9}", "\\PC{0,9}").prop_map(|(key, value)| Mark::Option { key, value }),
         (any::<bool>(), number()).prop_map(|(begins, stream)| Mark::Capture { begins, stream }),
         Just(Mark::Trim),
+        (any::<u32>(), any::<proptest::sample::Index>()).prop_map(|(device, family)| Mark::Past {
+            device,
+            family: *family.get(&crate::stats::Family::ALL),
+        }),
         number().prop_map(Mark::Created),
         Just(Mark::Order(super::ArenaOrder::GiveRoom)),
         (number(), number()).prop_map(|(address, size)| Mark::Reserved {

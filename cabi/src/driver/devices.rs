@@ -6,6 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::time::SystemTime;
 
 use spin::mutex::SpinMutex;
@@ -35,6 +36,8 @@ pub(crate) struct Device {
     pub(crate) quota: Arc<Quota>,
     /// What the program takes past our pools.
     pub(crate) families: Families,
+    /// Of which of them the recording was told, a bit each.
+    pub(crate) told: AtomicU8,
     /// What its virtual memory can do.
     pub(super) ability: Ability,
     /// Whether a thread pauses memory of it, or ends a pause.
@@ -137,6 +140,7 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
         partition,
         quota: Arc::new(quota),
         families: Families::new(),
+        told: AtomicU8::new(0),
         ability: Ability::new(),
         pausing: Busy::new(),
         least_peaks: SpinMutex::new([Bytes::ZERO; 2]),

@@ -13,6 +13,7 @@ use std::path::Path;
 use vramalloc_core::arena::CallEnd;
 use vramalloc_core::control::{Order, OrderKind, Outcome};
 
+use crate::families;
 use crate::pools::device;
 use crate::process::guard;
 use crate::process::say::one_line;
@@ -30,6 +31,9 @@ pub(crate) fn begin(_: &'static Start) {
 /// After a call that took memory from the driver or gave some back, and now and
 /// then after one that made a fence.
 fn after_call(end: CallEnd) {
+    if end == CallEnd::Moved {
+        families::tell_used();
+    }
     if end == CallEnd::Moved || page::is_due() {
         look_after_call();
     }

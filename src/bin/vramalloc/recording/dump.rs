@@ -169,6 +169,9 @@ fn said(mark: &Mark) -> (&'static str, Map<String, Value>) {
         Mark::Quiet(is_quiet) => ("quiet", json!({ "is_quiet": is_quiet })),
         Mark::Seen(seen) => ("seen", json!({ "how": seen.word() })),
         Mark::Wanted(request) => ("wanted", json!({ "bytes": request.get() })),
+        Mark::Past { device, family } => {
+            ("past", json!({ "device": device, "family": family.key() }))
+        }
         Mark::Order(order) => ("order", json!({ "what": order.word() })),
     };
     (word, object(value))

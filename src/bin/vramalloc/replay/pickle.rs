@@ -4,8 +4,8 @@
 //! A pickle is a program for a small machine with a stack. Only the opcodes that such a
 //! snapshot consists of are obeyed; one that would load or call anything ends the
 //! reading. Invariant: whatever the bytes are, nothing of the file is run, and no more
-//! is held than the events and blocks that were read, and a few bytes for each other
-//! object: call stacks are dropped where they end. Cost: one pass over the file.
+//! is held than the events and blocks that were read, of which each is named once, and a
+//! few bytes for each other object, of which there are no more than such a file has: call stacks are dropped where they end. Cost: one pass over the file.
 
 #[cfg(test)]
 mod tests;
@@ -19,6 +19,13 @@ const MOST_DEPTH: usize = 64;
 /// Bytes of a text that is kept: names of keys and actions. Of longer ones so much is
 /// kept, which no key has.
 const MOST_TEXT: u64 = 64;
+
+/// Values that wait on the stack for a place: a pickler fills a list by a thousand.
+const MOST_WAITING: usize = 1 << 20;
+
+/// An object takes this many bytes of the file at the least, but for the first so many.
+const OBJECT_BYTES: u64 = 8;
+const FREE_OBJECTS: u64 = 1 << 16;
 
 /// The newest protocol of which the opcodes are known.
 const PROTOCOL: u8 = 5;
@@ -94,7 +101,7 @@ enum Object {
 
 /// The machine.
 struct Machine<R> {
-    file: BufReader<R>,
+    file: BufReader<Counted<R>>,
     stack: Vec<Value>,
     /// Where in the stack marks lie.
     marks: Vec<usize>,
@@ -102,6 +109,20 @@ struct Machine<R> {
     objects: Vec<Object>,
     texts: HashMap<Vec<u8>, u32>,
     names: Vec<Vec<u8>>,
+}
+
+/// A file, and how much of it was read.
+struct Counted<R> {
+    file: R,
+    read: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(bytes)?;
+        self.read += read as u64;
+        Ok(read)
+    }
 }
 
 type Step<T> = Result<T, String>;
@@ -112,7 +133,7 @@ type Step<T> = Result<T, String>;
 /// What is wrong with it.
 pub(super) fn read(file: impl Read) -> Step<TorchSnapshot> {
     let mut machine = Machine {
-        file: BufReader::with_capacity(1 << 20, file),
+        file: BufReader::with_capacity(1 << 20, Counted { file, read: 0 }),
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Vec::new(),
@@ -147,7 +168,18 @@ impl<R: Read> Machine<R> {
                 return self.pop();
             }
             self.step(opcode)?;
+            self.is_bounded()?;
         }
+    }
+
+    /// Whatever the file is, no more is held than a snapshot of its size would take.
+    fn is_bounded(&self) -> Step<()> {
+        let read = self.file.get_ref().read;
+        let most = FREE_OBJECTS + read / OBJECT_BYTES;
+        if self.stack.len() > MOST_WAITING || self.objects.len() as u64 > most {
+            return Err("it holds more than a snapshot of its size".to_owned());
+        }
+        Ok(())
     }
 
     fn step(&mut self, opcode: u8) -> Step<()> {
@@ -490,10 +522,22 @@ impl<R: Read> Machine<R> {
             return Err(foreign());
         };
         let mut snapshot = TorchSnapshot::default();
+        // Each event and block is an object of its own: a file that names one list many
+        // times is to take no more.
+        let most = self.objects.len();
+        let mut named = 0usize;
+        let mut names = |more: usize| {
+            named = named.saturating_add(more);
+            match named > most {
+                true => Err("it names the same events many times, as no snapshot does".to_owned()),
+                false => Ok(()),
+            }
+        };
         for trace in self.list(*traces) {
             let Object::Open(entries) = trace else {
                 continue;
             };
+            names(entries.len().max(1))?;
             let events = entries.iter().filter_map(|entry| match entry {
                 Value::Object(number) => match self.objects.get(*number as usize) {
                     Some(Object::Event(event)) => Some(*event),
@@ -512,6 +556,7 @@ impl<R: Read> Machine<R> {
             else {
                 continue;
             };
+            names(1 + self.list(*blocks).count())?;
             let mut next = *start;
             for block in self.list(*blocks) {
                 if let Object::Block {

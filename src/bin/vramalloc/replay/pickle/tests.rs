@@ -64,3 +64,39 @@ fn nothing_is_run_and_nothing_is_read_beyond_the_end() {
     ];
     assert!(read(&long[..]).is_err());
 }
+
+/// `{"device_traces": [trace, trace, ...], "segments": []}`, where all are the same list of
+/// so many events.
+fn aliased(events: usize, traces: usize) -> Vec<u8> {
+    let text = |text: &str| {
+        let length = u8::try_from(text.len()).unwrap();
+        [&[0x8c, length], text.as_bytes()].concat()
+    };
+    let event = [&[b'}', b'('][..], &text("action"), &text("alloc"), b"u"].concat();
+    let mut bytes = vec![0x80, 4, b'}', b'('];
+    bytes.extend(text("device_traces"));
+    bytes.extend([b']', b'(', b']', 0x94, b'(']);
+    bytes.extend(event.repeat(events));
+    bytes.push(b'e');
+    bytes.extend([b'h', 0].repeat(traces - 1));
+    bytes.push(b'e');
+    bytes.extend(text("segments"));
+    bytes.extend([b']', b'u', b'.']);
+    bytes
+}
+
+#[test]
+fn what_is_named_many_times_is_not_held_many_times() {
+    assert_eq!(read(&*aliased(10, 1)).unwrap().traces[0].len(), 10);
+    let error = read(&*aliased(1000, 1000)).unwrap_err();
+    assert!(error.contains("many times"), "{error}");
+}
+
+#[test]
+fn a_file_of_empty_lists_takes_no_more_than_a_snapshot() {
+    for lists in [&[b']'][..], &[b']', b'a']] {
+        let bytes = [&[0x80, 4, b']'][..], &lists.repeat(4 << 20)].concat();
+        let error = read(&*bytes).unwrap_err();
+        assert!(error.contains("more than a snapshot"), "{error}");
+    }
+}

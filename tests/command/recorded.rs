@@ -178,6 +178,17 @@ fn a_replay_says_what_it_is_not_made_of() {
     for (bytes, code, said) in [
         (file(&begins), 1, "it has no request for device memory"),
         (cut, 0, "The file is cut off"),
+        // As in a ring that came round: what tells of the arena is gone.
+        (
+            file(&[
+                Step::Thread(1),
+                Step::Arena(7),
+                Step::Gap(3),
+                Step::Alloc(CHUNK, MIB, None),
+            ]),
+            1,
+            "events found no room in it",
+        ),
         (statistics.into(), 2, "record=%e.%p.rec makes a recording"),
         (Vec::new(), 2, "neither a recording nor a snapshot"),
     ] {

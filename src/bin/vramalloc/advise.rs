@@ -16,8 +16,9 @@ use vramalloc_core::Bytes;
 use super::lines::Lines;
 use super::output;
 use super::progress::Progress;
+use super::replay::live::{peak_live, peaks_of_all};
 use super::replay::tape::Tape;
-use super::replay::trial::{Lag, Room, Setup, peak_live, smallest};
+use super::replay::trial::{Lag, Room, Setup, smallest};
 use super::replay::{
     DIFFERS, PASSES, difference_json, differs, outcome_json, proven, read, size, summary,
 };
@@ -43,7 +44,7 @@ const SOLD: &[u64] = &[
 /// What is said below the help.
 const WHEN: &str = "\
 The exit status is 0; 1 if the recorded options do not lead to what was recorded, \
-and then there is no advice; 3 if with --fits the answer is no, or cannot be told; \
+or the model of the device not to its end, and then there is no advice; 3 if with --fits the answer is no, or cannot be told; \
 2 if the file cannot be read.
 
 Example:
@@ -97,6 +98,9 @@ fn advice(tape: &Tape, arguments: &Arguments) -> Result<(String, u8), String> {
     } else {
         search(tape)?
     };
+    if let Some(event) = found.recorded.failed_at {
+        return Ok((no_model(tape, event, arguments.json), DIFFERS));
+    }
     let worth: Vec<&Tried> = worth(&found).into_iter().take(MOST).collect();
     let smallest: Vec<Option<Bytes>> = (worth.iter())
         .map(|tried| smallest_of(tape, &tried.choice))
@@ -108,6 +112,7 @@ fn advice(tape: &Tape, arguments: &Arguments) -> Result<(String, u8), String> {
                 json!({
                     "set": setting(tried),
                     "outcome": outcome_json(&tried.outcome),
+                    "without": without(&tried.choice),
                     "smallest_usable_bytes": smallest.map(Bytes::get),
                 })
             })
@@ -123,13 +128,16 @@ fn advice(tape: &Tape, arguments: &Arguments) -> Result<(String, u8), String> {
     }
     let mut lines = Lines::default();
     lines.wrapped(summary(tape), 2);
+    let live = peaks_of_all(tape);
     let mut recorded = format!(
-        "With the recorded options {} are reserved at the most, {} over what is live",
+        "With the {} options {} are reserved at the most, {} over what is live",
+        if tape.options.is_some() {
+            "recorded"
+        } else {
+            "default"
+        },
         bytes(found.recorded.reserved),
-        share(
-            found.recorded.reserved.saturating_sub(peak_live(tape)),
-            peak_live(tape)
-        ),
+        share(found.recorded.reserved.saturating_sub(live), live),
     );
     if let Some(smallest) = as_it_is {
         recorded += &format!("; it runs on {}", device(tape, smallest));
@@ -157,6 +165,30 @@ fn advice(tape: &Tape, arguments: &Arguments) -> Result<(String, u8), String> {
         2,
     );
     Ok((lines.text, 0))
+}
+
+/// The line where the model of the device does not come to the recording's end: what it
+/// would say of other options is not worth more.
+fn no_model(tape: &Tape, event: u32, as_json: bool) -> String {
+    if as_json {
+        let value = json!({
+            "reproduced": tape.options.is_some(),
+            "recorded": { "failed_at_event": event },
+            "advice": [],
+        });
+        return line(&value);
+    }
+    let mut lines = Lines::default();
+    lines.wrapped(summary(tape), 2);
+    lines.wrapped(
+        format_args!(
+            "No advice: on the model of the device memory is short at event {event} of {} with \
+             the program's own options already. So nothing is said about others.",
+            tape.events
+        ),
+        2,
+    );
+    lines.text
 }
 
 /// The trials that are worth a line, the best first; of those that reserve the same, the
@@ -205,7 +237,20 @@ fn told_of(tape: &Tape, found: &Search, tried: &Tried, smallest: Option<Bytes>) 
     if let Some(smallest) = smallest {
         text += &format!("; runs on {}", device(tape, smallest));
     }
-    text + "."
+    text += ".";
+    if let Some(without) = without(&tried.choice) {
+        text += &format!(" {without}");
+    }
+    text
+}
+
+/// What a program must do without under these options.
+fn without(choice: &[(String, String)]) -> Option<&'static str> {
+    let is_mapped = |(key, value): &(String, String)| key == "strategy" && value == "mapped";
+    choice.iter().any(is_mapped).then_some(
+        "Not for a program that shares device memory with other processes by handles \
+         (cudaIpcGetMemHandle): of mapped memory there are none.",
+    )
 }
 
 /// The smallest memory on which the program runs with these options.
@@ -222,7 +267,13 @@ fn smallest_of(tape: &Tape, choice: &[(String, String)]) -> Option<Bytes> {
 
 /// A device with so much memory for the program, and one that is sold.
 fn device(tape: &Tape, usable: Bytes) -> String {
-    let all = usable.get().saturating_add(tape.of_cuda());
+    let Some(of_cuda) = tape.of_cuda() else {
+        return format!(
+            "a device with {} besides what CUDA takes",
+            bytes(usable.get())
+        );
+    };
+    let all = usable.get().saturating_add(of_cuda);
     let sold = SOLD.iter().find(|&&gib| gib << 30 >= all);
     let sold = sold.map_or(String::new(), |gib| format!(" (such as one of {gib} GiB)"));
     format!("a device of {}{sold}", bytes(all))
@@ -230,8 +281,8 @@ fn device(tape: &Tape, usable: Bytes) -> String {
 
 fn answer(tape: &Tape, device: u64, as_json: bool) -> Result<(String, u8), String> {
     let options = tape.loaded(&[])?.settings;
-    let usable = Bytes::new(device.saturating_sub(tape.of_cuda()));
-    let verdict = fits(tape, &options, usable);
+    let verdict = fits(tape, &options, Bytes::new(device));
+    let usable = device.saturating_sub(tape.of_cuda().unwrap_or(fits::FOR_CUDA));
     let status = if verdict.fits == fits::Fits::Yes {
         0
     } else {
@@ -241,7 +292,8 @@ fn answer(tape: &Tape, device: u64, as_json: bool) -> Result<(String, u8), Strin
         line(&json!({
             "reproduced": tape.options.is_some(),
             "fits": verdict.fits.word(),
-            "usable_bytes": usable.get(),
+            "why": verdict.why,
+            "usable_bytes": usable,
             "needs_at_least_bytes": verdict.least.map(Bytes::get),
             "needs_at_most_bytes": verdict.most.map(Bytes::get),
             "later_rounds_per_mille": verdict.spread,
@@ -253,7 +305,7 @@ fn answer(tape: &Tape, device: u64, as_json: bool) -> Result<(String, u8), Strin
     Ok((text, status))
 }
 
-fn words(tape: &Tape, device: u64, usable: Bytes, verdict: &Verdict) -> String {
+fn words(tape: &Tape, device: u64, usable: u64, verdict: &Verdict) -> String {
     let mut lines = Lines::default();
     lines.wrapped(summary(tape), 2);
     let size = |size: Option<Bytes>| size.map_or("more than any".to_owned(), |s| bytes(s.get()));
@@ -261,27 +313,25 @@ fn words(tape: &Tape, device: u64, usable: Bytes, verdict: &Verdict) -> String {
         (least, most) if least == most => size(most),
         (least, most) => format!("{} to {}", size(least), size(most)),
     };
-    let later = match verdict.spread {
-        Some(spread) => format!(
-            "The peaks of its {} say that later ones may need {} more.",
+    let mut text = format!(
+        "{}: a device of {} leaves {} to the program, and what was recorded needs {needs}.",
+        verdict.fits.word(),
+        bytes(device),
+        bytes(usable),
+    );
+    if let Some(why) = &verdict.why {
+        text += &format!(" {why}");
+    } else if let Some(spread) = verdict.spread {
+        text += &format!(
+            " The peaks of its {} say that later ones may need {} more.",
             count(verdict.rounds as u64, "round"),
             units_per_mille(spread),
-        ),
-        None => format!(
-            "With {} of its rounds in it, the recording says nothing of later ones.",
-            count(verdict.rounds as u64, "peak"),
-        ),
-    };
-    lines.wrapped(
-        format_args!(
-            "{}: a device of {} leaves {} to the program, and what was recorded needs {needs}. \
-             {later}",
-            verdict.fits.word(),
-            bytes(device),
-            bytes(usable.get()),
-        ),
-        2,
-    );
+        );
+    }
+    if tape.of_cuda().is_none() {
+        text += &format!(" {}", fits::left_for_cuda());
+    }
+    lines.wrapped(text, 2);
     lines.text
 }
 

@@ -6,6 +6,7 @@
 //! (`trial`). A snapshot of PyTorch's has nothing to compare with: it is of another
 //! allocator, of which the program's own calls are taken (`torch`).
 
+pub(super) mod live;
 mod pickle;
 pub(super) mod price;
 pub(super) mod tape;
@@ -26,8 +27,9 @@ use super::lines::Lines;
 use super::output;
 use super::progress::Progress;
 use super::units::{bytes, count, duration, share};
+use live::{peak_live, peaks_of_all};
 use tape::{Tape, What};
-use trial::{Lag, Outcome, Room, Setup, peak_live, smallest, trial};
+use trial::{Lag, Outcome, Room, Setup, smallest, trial};
 use witness::Difference;
 
 /// The exit status if the recorded options do not lead to the recorded run.
@@ -102,11 +104,16 @@ fn told(arguments: &Arguments) -> Result<(String, u8), String> {
         return Ok((text, DIFFERS));
     }
     let room = arguments.device.map_or(Room::AsRecorded, |device| {
-        Room::Usable(Bytes::new(device.saturating_sub(tape.of_cuda())))
+        Room::Usable(Bytes::new(
+            device.saturating_sub(tape.of_cuda().unwrap_or(0)),
+        ))
     });
     let mut rows = vec![Row::of(
         &tape,
-        "as recorded",
+        match tape.options {
+            Some(_) => "as recorded",
+            None => "default options",
+        },
         &recorded,
         Room::AsRecorded,
         arguments,
@@ -261,16 +268,28 @@ pub(super) fn summary(tape: &Tape) -> String {
     } else {
         "; a snapshot of PyTorch's, so there is nothing that a replay could be compared with"
     };
+    let live = match tape.devices().len() {
+        0 | 1 => "live at the peak".to_owned(),
+        devices => format!("live at the peaks of {devices} devices together"),
+    };
+    let past: Vec<&str> = tape.past.iter().map(|family| family.taken_by()).collect();
+    let past = match past.is_empty() {
+        true => String::new(),
+        false => format!(
+            " The program also had memory past the pool ({}), which no figure here counts.",
+            past.join(", ")
+        ),
+    };
     let cut = match tape.is_cut {
         true => " The file is cut off: this is of what can be read of it.",
         false => "",
     };
     format!(
-        "{} and {} in {}, {} live at the peak{proof}.{cut}",
+        "{} and {} in {}, {} {live}{proof}.{past}{cut}",
         count(u64::from(tape.blocks), "allocation"),
         count(frees.count() as u64, "free"),
         duration(tape.length_us().saturating_mul(1000)),
-        bytes(peak_live(tape)),
+        bytes(peaks_of_all(tape)),
     )
 }
 
@@ -284,7 +303,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 fn text_of(tape: &Tape, rows: &[Row]) -> String {
-    let live = peak_live(tape);
+    let live = peaks_of_all(tape);
     let mut lines = Lines::default();
     lines.wrapped(summary(tape), 2);
     lines.text.push('\n');
@@ -297,7 +316,7 @@ fn text_of(tape: &Tape, rows: &[Row]) -> String {
         let smallest = row.smallest.map(|(best, worst)| {
             let shown = |bytes_of: Option<Bytes>| {
                 bytes_of.map_or("none".to_owned(), |found| {
-                    bytes(found.get().saturating_add(tape.of_cuda()))
+                    bytes(found.get().saturating_add(tape.of_cuda().unwrap_or(0)))
                 })
             };
             both(shown(best), shown(worst))
@@ -320,10 +339,17 @@ fn text_of(tape: &Tape, rows: &[Row]) -> String {
     }
     grid.write(0, &mut lines);
     lines.text.push('\n');
+    let with_cuda = match tape.of_cuda() {
+        Some(_) => "with what CUDA took",
+        None => "without what CUDA takes, which is not told",
+    };
     lines.wrapped(
-        "Two figures are the ends of what is possible: with a device that is done at once, and \
-         with one that is done when the program saw it. Calls are those for memory; their time \
-         is by published prices, without what they wait. A device's size is with what CUDA took.",
+        format_args!(
+            "Two figures are the ends of what is possible: with a device that is done at once, \
+             and with one that is done when the program saw it. Calls are those for memory; \
+             their time is by published prices, without what they wait. A device's size is \
+             {with_cuda}.",
+        ),
         2,
     );
     lines.text
@@ -354,7 +380,7 @@ fn json_of(tape: &Tape, rows: &[Row]) -> String {
     let value = json!({
         "reproduced": tape.options.is_some(),
         "allocations": tape.blocks,
-        "peak_live_bytes": peak_live(tape),
+        "peak_live_bytes": peaks_of_all(tape),
         "of_cuda_bytes": tape.of_cuda(),
         "rows": rows,
     });

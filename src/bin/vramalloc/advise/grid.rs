@@ -11,7 +11,8 @@ use super::super::replay::tape::Tape;
 use super::super::replay::trial::{Lag, Outcome, Room, Setup, trial};
 
 /// A strategy, and the options that change what it reserves, each with the values that
-/// are tried beside the recorded one. None of them can make a program wrong.
+/// are tried beside the recorded one. None of them can make a program wrong; under
+/// `mapped` one that shares memory by handles gets an error, of which advice warns.
 struct Axis {
     key: &'static str,
     values: &'static [&'static str],

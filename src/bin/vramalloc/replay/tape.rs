@@ -6,16 +6,15 @@
 //! out. Cost: some 60 bytes an item; that a freed block became available is no item,
 //! since it follows from the rest.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{Read, Seek};
 
 use serde::Deserialize;
-use vramalloc_core::Bytes;
-use vramalloc_core::config::{Host, Loaded, load};
+use vramalloc_core::config::{DeviceShare, Host, Loaded, load};
 use vramalloc_core::recording::{
     ArenaOrder, Entry, FenceSeen, Found, Mark, RecordReader, Standing,
 };
-use vramalloc_core::stats::{Action, Event};
+use vramalloc_core::stats::{Action, Event, Family};
 
 use super::super::recording::DEVICE;
 use super::super::statistics::Setting;
@@ -24,7 +23,7 @@ use super::super::statistics::Setting;
 pub(crate) type BlockNumber = u32;
 
 /// What happened.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) enum What {
     /// The program got a block.
     Alloc {
@@ -44,8 +43,8 @@ pub(crate) enum What {
     Order(ArenaOrder),
     /// A capture began or ended, in whatever arena's stream.
     Capture { begins: bool },
-    /// The limit of the arena's device was changed to so many bytes.
-    Limit(Option<u64>),
+    /// The limit of the arena's device was changed.
+    Limit(Option<DeviceShare>),
     /// The driver gave memory.
     Taken { address: u64, size: u64 },
     /// The driver gave none.
@@ -94,7 +93,7 @@ impl What {
 }
 
 /// What happened, where and when.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Item {
     pub(crate) what: What,
     /// The arena's place in [`Tape::arenas`].
@@ -112,8 +111,9 @@ pub(crate) struct TapeArena {
     pub(crate) device: u32,
     /// The device's memory.
     pub(crate) total: u64,
-    /// What of it was free before the arena took any; nothing where that is not told.
-    pub(crate) free: Option<u64>,
+    /// What of it CUDA and others had before the arena took any; nothing where that is
+    /// not told.
+    pub(crate) elsewhere: Option<u64>,
     /// The most that may be reserved on the device.
     pub(crate) limit: Option<u64>,
     /// Whether it serves one stream.
@@ -131,6 +131,8 @@ pub(crate) struct Tape {
     pub(crate) events: u32,
     /// How many blocks there are in all.
     pub(crate) blocks: u32,
+    /// What the program had memory by past the pool, of which the tape tells nothing.
+    pub(crate) past: BTreeSet<Family>,
     /// Why it is not the whole past of the program, if it is not.
     pub(crate) lacks: Option<String>,
     /// Whether the program came to its end.
@@ -182,6 +184,8 @@ impl Tape {
             Some("events found no room in it")
         } else if damaged {
             Some("a part of it is damaged or missing")
+        } else if let Some(number) = reading.unknown {
+            return Err(format!("it does not tell what its arena {number} is"));
         } else if reading.blocks == 0 {
             Some("it has no request for device memory that was served")
         } else {
@@ -193,6 +197,7 @@ impl Tape {
             items: reading.items,
             events: reading.events,
             blocks: reading.blocks,
+            past: reading.past,
             lacks: lacks.map(str::to_owned),
             is_ended: reader.standing() == Standing::Ended && !totals.is_cut,
             is_cut: totals.is_cut,
@@ -216,10 +221,17 @@ impl Tape {
     }
 
     /// What CUDA and others had of a device before the program took any of it: the most
-    /// of all devices.
-    pub(crate) fn of_cuda(&self) -> u64 {
-        let of_cuda = |arena: &TapeArena| Some(arena.total.saturating_sub(arena.free?));
-        self.arenas.iter().filter_map(of_cuda).max().unwrap_or(0)
+    /// of all devices; nothing where that is not known.
+    pub(crate) fn of_cuda(&self) -> Option<u64> {
+        let elsewhere = self.arenas.iter().filter_map(|arena| arena.elsewhere);
+        elsewhere.max()
+    }
+
+    /// The memory of the largest device; nothing where one is not known.
+    pub(crate) fn total(&self) -> Option<u64> {
+        let totals = self.arenas.iter().map(|arena| arena.total);
+        let is_known = !totals.clone().any(|total| total == 0);
+        totals.max().filter(|_| is_known)
     }
 
     /// How long the program ran, as far as it was recorded.
@@ -264,6 +276,10 @@ struct Reading {
     /// What the request asked for that fails next.
     wanted: Option<u64>,
     has_gaps: bool,
+    /// An arena that events name and nothing tells of.
+    unknown: Option<u32>,
+    past: BTreeSet<Family>,
+    is_limit_changed: bool,
 }
 
 impl Reading {
@@ -279,6 +295,9 @@ impl Reading {
             began_us: None,
             wanted: None,
             has_gaps: false,
+            unknown: None,
+            past: BTreeSet::new(),
+            is_limit_changed: false,
         })
     }
 
@@ -286,7 +305,7 @@ impl Reading {
         self.events = self.events.saturating_add(1);
         self.began_us.get_or_insert(entry.time_us);
         if let Found::Mark(Mark::Arena { arena, text }) = &entry.found {
-            return self.arena(*arena, text);
+            return self.arena(*arena, text, entry);
         }
         if let Found::Mark(Mark::Option { key, value }) = &entry.found {
             self.option(key, value, entry);
@@ -295,7 +314,10 @@ impl Reading {
         let arena = match entry.arena {
             Some(number) => match self.places.get(&number) {
                 Some(place) => *place,
-                None => return Err(format!("it does not tell what its arena {number} is")),
+                None => {
+                    self.unknown.get_or_insert(number);
+                    None
+                }
             },
             None => None,
         };
@@ -324,18 +346,20 @@ impl Reading {
         }
         // The program could change it: so it can be read.
         let _unread = self.options.change(key, value, |_| true);
-        let config = &self.options.settings.config;
-        let limits = self.arenas.iter().map(|arena| {
-            let share = config.limit_of(Some(arena.device));
-            share.map(|share| share.of(Bytes::new(arena.total)).get())
-        });
-        let limits: Vec<_> = limits.collect();
-        for (place, limit) in (0..).zip(limits) {
-            self.push(What::Limit(limit), place, entry);
+        self.is_limit_changed = true;
+        for (place, _) in (0..).zip(self.arenas.clone()) {
+            self.limit(place, entry);
         }
     }
 
-    fn arena(&mut self, number: u32, text: &str) -> Result<(), String> {
+    /// The limit of an arena's device, as the options in force have it.
+    fn limit(&mut self, place: u32, entry: &Entry) {
+        let device = self.arenas.get(place as usize).map(|arena| arena.device);
+        let limit = self.options.settings.config.limit_of(device);
+        self.push(What::Limit(limit), place, entry);
+    }
+
+    fn arena(&mut self, number: u32, text: &str, entry: &Entry) -> Result<(), String> {
         let told: ArenaTold = serde_json::from_str(text)
             .map_err(|_| format!("it does not tell what its arena {number} is"))?;
         if self.places.contains_key(&number) {
@@ -346,13 +370,16 @@ impl Reading {
             self.arenas.push(TapeArena {
                 device: told.device.unwrap_or(0),
                 total: told.device_total_bytes.unwrap_or(0),
-                free: None,
+                elsewhere: None,
                 limit: told.limit_bytes,
                 is_lane: told.lane,
             });
             u32::try_from(self.arenas.len() - 1).unwrap_or(u32::MAX)
         });
         self.places.insert(number, place);
+        if let Some(place) = place.filter(|_| self.is_limit_changed) {
+            self.limit(place, entry);
+        }
         Ok(())
     }
 
@@ -415,6 +442,10 @@ impl Reading {
                 self.has_gaps = true;
                 None
             }
+            Mark::Past { family, .. } => {
+                self.past.insert(*family);
+                None
+            }
             _ => None,
         };
         if of_process.is_some() {
@@ -447,9 +478,10 @@ impl Reading {
                 reserved,
             } => {
                 let told = self.arenas.get_mut(place as usize)?;
-                if told.free.is_none() {
-                    // Before it took anything.
-                    told.free = Some(free.get());
+                if told.elsewhere.is_none() {
+                    // Before it took anything; what the process has is not CUDA's.
+                    let used = total.saturating_sub(*free);
+                    told.elsewhere = Some(used.saturating_sub(*reserved).get());
                     told.total = total.get();
                     return None;
                 }

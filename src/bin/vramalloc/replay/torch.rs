@@ -4,7 +4,7 @@
 //! What was live when the trace began comes first: blocks that are freed in the trace or
 //! live at its end, and whose allocation is not in it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
 
 use super::pickle::{self, TorchSnapshot, TraceAction};
@@ -35,6 +35,7 @@ pub(super) fn read(file: impl Read) -> Result<Tape, String> {
         events: u32::try_from(making.items.len()).unwrap_or(u32::MAX),
         items: making.items,
         blocks: making.blocks,
+        past: BTreeSet::new(),
         lacks: None,
         is_ended: true,
         is_cut: false,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use vramalloc_core::Arena;
 use vramalloc_core::address::{Address, Bytes};
-use vramalloc_core::config::{Settings as Options, ThreadCacheSize};
+use vramalloc_core::config::{Config, DeviceShare, Settings as Options, ThreadCacheSize};
 use vramalloc_core::driver::PAGE;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
@@ -90,14 +90,14 @@ pub(crate) fn smallest(tape: &Tape, setup: &Setup<'_>, live: u64) -> Option<Byte
     let mut step = 1 + low / 256;
     let most = UNKNOWN.get() / PAGE.get();
     let mut high = loop {
+        if low + step > most {
+            return None;
+        }
         if completes(low + step) {
             break low + step;
         }
         low += step;
         step *= 2;
-        if low + step > most {
-            return None;
-        }
     };
     while high - low > 1 {
         let middle = low + (high - low) / 2;
@@ -110,53 +110,19 @@ pub(crate) fn smallest(tape: &Tape, setup: &Setup<'_>, live: u64) -> Option<Byte
     Some(Bytes::new(high * PAGE.get()))
 }
 
-/// The most bytes that were live on a device at a time, each block in whole slots, and
-/// whether that was so on the first device.
-pub(crate) fn peak_live(tape: &Tape) -> u64 {
-    const SLOT: u64 = 512;
-    let devices = tape.devices();
-    let mut live = vec![0u64; devices.len()];
-    let mut sizes = vec![0u64; tape.blocks as usize];
-    let mut peak = 0;
-    for item in &tape.items {
-        let Some(arena) = tape.arenas.get(item.arena as usize) else {
-            continue;
-        };
-        let place = devices.binary_search(&arena.device).unwrap_or(0);
-        let Some(live) = live.get_mut(place) else {
-            continue;
-        };
-        match item.what {
-            What::Alloc { block, size, .. } => {
-                let size = size.div_ceil(SLOT) * SLOT;
-                if let Some(known) = sizes.get_mut(block as usize) {
-                    *known = size;
-                }
-                *live += size;
-                peak = peak.max(*live);
-            }
-            What::Free { block, .. } => {
-                let size = sizes.get(block as usize).copied().unwrap_or(0);
-                *live = live.saturating_sub(size);
-            }
-            _ => {}
-        }
-    }
-    peak
-}
-
 /// What CUDA and others had of each device before the program took any is not to be had
 /// in a trial either.
 fn occupy(tape: &Tape, devices: &[u32], gpu: &Gpu, room: Room, memory: Bytes) {
-    if room != Room::AsRecorded {
-        return;
-    }
-    for (place, device) in devices.iter().enumerate() {
-        let of_device = tape.arenas.iter().find(|arena| arena.device == *device);
-        if let Some(free) = of_device.and_then(|arena| arena.free)
-            && let Ok(place) = u32::try_from(place)
-        {
-            gpu.occupy(place, memory.saturating_sub(Bytes::new(free)));
+    for (place, device) in (0..).zip(devices) {
+        let of_device = || tape.arenas.iter().find(|arena| arena.device == *device);
+        let usable = match room {
+            Room::Usable(usable) => Some(usable),
+            Room::AsRecorded => of_device()
+                .and_then(|arena| Some(arena.total.saturating_sub(arena.elsewhere?)))
+                .map(Bytes::new),
+        };
+        if let Some(usable) = usable {
+            gpu.occupy(place, memory.saturating_sub(usable));
         }
     }
 }
@@ -197,11 +163,14 @@ struct Stage<'a> {
     tape: &'a Tape,
     gpu: Gpu,
     devices: Vec<u32>,
+    /// Of each device, with what CUDA has of it.
+    memory: Bytes,
+    config: Config,
+    map: Arc<PageMap>,
     players: Vec<Option<Player>>,
     /// By block.
     live: Vec<Option<Address>>,
     lag: Lag,
-    passes: u32,
     /// By device.
     quotas: Vec<Arc<Quota>>,
     /// What they begin with.
@@ -214,8 +183,10 @@ struct Stage<'a> {
 impl<'a> Stage<'a> {
     fn new(tape: &'a Tape, setup: &Setup<'_>) -> Stage<'a> {
         let devices = tape.devices();
+        let of_cuda = tape.of_cuda().unwrap_or(0);
         let totals = |arena: &TapeArena| match setup.room {
-            Room::Usable(bytes) => bytes,
+            // The whole device: shares are of it.
+            Room::Usable(bytes) => bytes.saturating_add(Bytes::new(of_cuda)),
             Room::AsRecorded if arena.total > 0 => Bytes::new(arena.total),
             Room::AsRecorded => UNKNOWN,
         };
@@ -231,7 +202,7 @@ impl<'a> Stage<'a> {
         };
         let gpu = Gpu::new(settings);
         occupy(tape, &devices, &gpu, setup.room, memory);
-        let config = vramalloc_core::config::Config {
+        let config = Config {
             thread_cache: ThreadCacheSize::Most(Bytes::ZERO),
             ..setup.options.config.clone()
         };
@@ -247,37 +218,45 @@ impl<'a> Stage<'a> {
             .map(|&limit| Arc::new(Quota::new(limit)))
             .collect();
         let map = Arc::new(PageMap::new());
-        let players = tape.arenas.iter().enumerate().map(|(number, told)| {
-            let place = devices.binary_search(&told.device).ok()?;
-            let driver = gpu.driver(u32::try_from(place).ok()?).ok()?;
-            let stream = gpu.stream(driver.context(), false).ok()?;
-            let id = ArenaId(u32::try_from(number).ok()?);
-            let quota = Arc::clone(quotas.get(place)?);
-            Some(Player {
-                arena: Arena::new(id, driver, &config, Arc::clone(&map), quota),
-                stream,
-                has_ended: false,
-                lags_until: 0,
-            })
-        });
-        let players: Vec<Option<Player>> = players.collect();
         let reached = match setup.lag {
             Lag::None => Vec::new(),
             Lag::AsSeen => seen(tape),
         };
-        Stage {
+        let mut stage = Stage {
             tape,
             gpu,
             devices,
-            players,
+            memory,
+            config,
+            map,
+            players: Vec::new(),
             live: vec![None; tape.blocks as usize],
             lag: setup.lag,
-            passes: setup.passes,
             quotas,
             limits,
             reached,
             captures: 0,
-        }
+        };
+        stage.players = (0..tape.arenas.len())
+            .map(|number| stage.player(number))
+            .collect();
+        stage
+    }
+
+    /// An arena of the tape by its number, in a context of its own.
+    fn player(&self, number: usize) -> Option<Player> {
+        let told = self.tape.arenas.get(number)?;
+        let place = self.devices.binary_search(&told.device).ok()?;
+        let driver = self.gpu.driver(u32::try_from(place).ok()?).ok()?;
+        let stream = self.gpu.stream(driver.context(), false).ok()?;
+        let id = ArenaId(u32::try_from(number).ok()?);
+        let quota = Arc::clone(self.quotas.get(place)?);
+        Some(Player {
+            arena: Arena::new(id, driver, &self.config, Arc::clone(&self.map), quota),
+            stream,
+            has_ended: false,
+            lags_until: 0,
+        })
     }
 
     /// Makes all calls of the program; the event at which memory was short. What is live
@@ -285,6 +264,12 @@ impl<'a> Stage<'a> {
     fn pass(&mut self) -> Option<u32> {
         for (quota, limit) in self.quotas.iter().zip(&self.limits) {
             quota.set_limit(*limit);
+        }
+        for number in 0..self.players.len() {
+            let has_ended = |player: &Player| player.has_ended;
+            if self.players[number].as_ref().is_some_and(has_ended) {
+                self.players[number] = self.player(number);
+            }
         }
         let offset = self.gpu.now();
         for (at, item) in self.tape.items.iter().enumerate() {
@@ -301,6 +286,7 @@ impl<'a> Stage<'a> {
         }
         for (block, address) in left.into_iter().enumerate() {
             let player = self.players.get(of_arena[block]).and_then(Option::as_ref);
+            let player = player.filter(|player| !player.has_ended);
             if let (Some(address), Some(player)) = (address, player) {
                 let _gone = player.arena.free(address);
             }
@@ -356,8 +342,6 @@ impl<'a> Stage<'a> {
             }
             What::Trim => _ = player.arena.trim(),
             What::Order(order) => obey(&player.arena, order),
-            // A program that does it all again has one context for all of it.
-            What::Ended if self.passes > 1 => {}
             What::Ended => {
                 self.gpu.destroy_context(player.arena.driver().context());
                 player.arena.retire();
@@ -369,11 +353,11 @@ impl<'a> Stage<'a> {
     }
 
     /// The program has set the limit of an arena's device.
-    fn limit(&self, arena: u32, limit: Option<u64>) {
+    fn limit(&self, arena: u32, limit: Option<DeviceShare>) {
         let device = self.tape.arenas.get(arena as usize);
         let place = device.and_then(|arena| self.devices.binary_search(&arena.device).ok());
         if let Some(quota) = place.and_then(|place| self.quotas.get(place)) {
-            quota.set_limit(limit.map_or(Bytes::MAX, Bytes::new));
+            quota.set_limit(limit.map_or(Bytes::MAX, |share| share.of(self.memory)));
         }
     }
 

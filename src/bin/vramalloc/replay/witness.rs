@@ -20,12 +20,14 @@ use std::time::Duration;
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::arena::Watch;
-use vramalloc_core::config::{Config, OomReport, Settings, StrategyKind, ThreadCacheSize};
+use vramalloc_core::config::{
+    Config, DeviceShare, OomReport, Settings, StrategyKind, ThreadCacheSize,
+};
 use vramalloc_core::driver::Driver;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::recording::ArenaOrder;
-use vramalloc_core::{AllocError, Arena};
+use vramalloc_core::{AllocError, Arena, Code};
 
 use self::answers::{Answers, said};
 use self::beside::{Beside, Standing, lock};
@@ -222,10 +224,13 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn limit(&self, arena: u32, limit: Option<u64>) {
-        let arena = self.tape.arenas.get(arena as usize);
-        if let Some(quota) = arena.and_then(|arena| self.quotas.get(&arena.device)) {
-            quota.set_limit(limit.map_or(Bytes::MAX, Bytes::new));
+    fn limit(&self, arena: u32, limit: Option<DeviceShare>) {
+        let Some(arena) = self.tape.arenas.get(arena as usize) else {
+            return;
+        };
+        if let Some(quota) = self.quotas.get(&arena.device) {
+            let total = Bytes::new(arena.total);
+            quota.set_limit(limit.map_or(Bytes::MAX, |share| share.of(total)));
         }
     }
 
@@ -247,8 +252,7 @@ impl<'a> Replay<'a> {
                 got => {
                     let got = match got {
                         Ok(got) => format!("{:#x}", got.get()),
-                        Err(AllocError::Limit) => "nothing (the limit)".to_owned(),
-                        Err(error) => format!("nothing ({error:?})"),
+                        Err(error) => none_because(error),
                     };
                     wrong = Some(format!(
                         "{size} bytes are at {got}; recorded is {address:#x}"
@@ -322,6 +326,16 @@ impl Player {
     }
 }
 
+/// What a request got that failed, in words.
+fn none_because(error: AllocError) -> String {
+    match error {
+        AllocError::Limit => "nothing (the limit)".to_owned(),
+        AllocError::Paused => "nothing (memory is paused)".to_owned(),
+        AllocError::Driver(Code::OUT_OF_MEMORY) => "nothing (the device has no more)".to_owned(),
+        AllocError::Driver(code) => format!("nothing (CUDA's error {})", code.get()),
+    }
+}
+
 /// The quotas of the devices, by their number.
 fn quotas(arenas: &[TapeArena]) -> BTreeMap<u32, Arc<Quota>> {
     let quota = |told: &TapeArena| {
@@ -340,5 +354,18 @@ pub(super) fn obey<D: Driver>(arena: &Arena<D>, order: ArenaOrder) {
         ArenaOrder::GiveRoom => _ = arena.give_room(Duration::ZERO),
         ArenaOrder::GrowPlainly => arena.grow_plainly(),
         ArenaOrder::MemInfo => _ = arena.mem_info(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_there_was_nothing_is_said_in_words() {
+        let out = AllocError::Driver(Code::OUT_OF_MEMORY);
+        assert_eq!(none_because(out), "nothing (the device has no more)");
+        let other = AllocError::Driver(Code::ILLEGAL_STATE);
+        assert_eq!(none_because(other), "nothing (CUDA's error 401)");
     }
 }

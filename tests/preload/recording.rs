@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use vramalloc_core::recording::{Found, RecordReader, Standing};
+use vramalloc_core::recording::{Found, Mark, RecordReader, Standing};
 use vramalloc_core::stats::Action;
 use vramalloc_tests::stage::{self, Kind, Outcome, Run, STRATEGIES, fresh_folder};
 
@@ -408,6 +408,32 @@ fn a_forked_child_records_nothing_of_its_parents() {
         assert_eq!((books.allocations, books.frees), (2, 0), "{}", outcome.what);
         assert_eq!(books.standing, Some(Standing::Ended));
         assert_eq!(fs::read_dir(&place.0).unwrap().count(), 1, "one file alone");
+    }
+}
+
+/// Also of what was there before the first arena.
+#[test]
+fn a_recording_says_which_families_took_memory_past_the_pool() {
+    for (steps, expected) in [
+        ("pool:8M all plain:4M", &["async_pools"][..]),
+        ("plain:4M virtual:4M all virtual:4M", &["virtual"]),
+        (
+            "plain:4M managed:4M array:4M graph:4M",
+            &["managed", "arrays", "graphs"],
+        ),
+        ("plain:4M", &[]),
+    ] {
+        let place = Place::new();
+        let run = Run::preloaded("families", Kind::Dynamic).args(steps.split(' '));
+        run.conf(&place.conf("")).go().quiet(0);
+        let mut reader = RecordReader::open(fs::File::open(place.file()).unwrap()).unwrap();
+        let mut told = Vec::new();
+        while let Some(entry) = reader.next_entry().unwrap() {
+            if let Found::Mark(Mark::Past { device: 0, family }) = entry.found {
+                told.push(family.key());
+            }
+        }
+        assert_eq!(told, expected, "{steps}");
     }
 }
 

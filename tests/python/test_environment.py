@@ -262,3 +262,31 @@ def test_a_folder_of_somebody_else_is_not_used(machine, spaced):
     assert lines[1] == "link it is no folder"
     assert lines[2] == "none taken"
     assert lines[3].startswith("parent anybody may rename")
+
+
+def test_blocks_that_cross_or_do_not_begin_leave_no_variables(machine):
+    lines = machine.bare(
+        """
+        import os, vramalloc
+        from vramalloc import _environment
+        before = dict(os.environ)
+        a = vramalloc.configure_subprocess(limit="1G", trace=1).__enter__()
+        b = vramalloc.configure_subprocess(limit="2G").__enter__()
+        a.__exit__(None, None, None)
+        print(os.environ["VRAMALLOC_LIMIT"], "VRAMALLOC_TRACE" in os.environ)
+        b.__exit__(None, None, None)
+        print(dict(os.environ) == before)
+        try:
+            b.__exit__(None, None, None)
+        except RuntimeError as error:
+            print(error)
+        def warn(wanted):
+            raise RuntimeWarning("forkserver")
+        _environment._look_for_forkserver = warn
+        try:
+            b.__enter__()
+        except RuntimeWarning:
+            print(dict(os.environ) == before)
+        """
+    ).good()
+    assert lines == ["2G False", "True", "this block was not entered", "True"]

@@ -235,3 +235,30 @@ def test_a_process_without_cuda(machine):
         """
     ).good()
     assert lines == ["True {}", "0 none", "1GiB", "0"]
+
+
+def test_a_measure_in_a_signals_handler_and_in_a_forgotten_generator(machine):
+    lines = machine.run(
+        """
+        import signal, vramalloc
+        def batches():
+            with vramalloc.measure("epoch"):
+                yield from range(3)
+        class Loader:
+            def __init__(self):
+                self.it, self.me = batches(), self
+        def handle(*_):
+            with vramalloc.measure("signal"):
+                pass
+        handle()
+        signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+        for _ in range(2000):
+            next(Loader().it)
+            with vramalloc.measure("step"):
+                pass
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print("done")
+        """
+    ).good()
+    assert lines == ["done"]

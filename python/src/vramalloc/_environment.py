@@ -229,17 +229,20 @@ class configure_subprocess:
 
     def __init__(self, **options: Value) -> None:
         self._options = options
-        self._before: list[dict[str, str | None]] = []
+        self._entered: list[dict[str, str | None]] = []
 
     def __enter__(self) -> configure_subprocess:
         new: dict[str, str | None] = dict(_variables(os.environ, self._options))
         for name, value in self._options.items():
             if value is None:
                 new[_variable(name)] = None
-        self._before.append({name: os.environ.get(name) for name in new})
-        _put(new)
-        _watch(+1)
+        # A warning may be an exception: before anything is set.
         _look_for_forkserver(new)
+        before = {name: os.environ.get(name) for name in new}
+        self._entered.append(before)
+        _open_blocks.append(before)
+        _put(new)
+        _watch()
         return self
 
     def __exit__(
@@ -248,8 +251,18 @@ class configure_subprocess:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _watch(-1)
-        _put(self._before.pop())
+        if not self._entered:
+            raise RuntimeError("this block was not entered")
+        before = self._entered.pop()
+        at = next(at for at, other in enumerate(_open_blocks) if other is before)
+        later = _open_blocks[at + 1 :]
+        del _open_blocks[at]
+        # Blocks may cross each other: one that is open still puts back, at its own end,
+        # what was before this one.
+        for other in later:
+            for name in before.keys() & other.keys():
+                other[name] = before.pop(name)
+        _put(before)
 
 
 def _put(variables: Mapping[str, str | None]) -> None:
@@ -261,21 +274,20 @@ def _put(variables: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-#: How many blocks are open, and whether forks are watched.
-_open_blocks = 0
+#: What was before each block that is open, and whether forks are watched.
+_open_blocks: list[dict[str, str | None]] = []
 _watches = False
 
 
-def _watch(by: int) -> None:
-    global _open_blocks, _watches
-    _open_blocks += by
+def _watch() -> None:
+    global _watches
     if not _watches:
         _watches = True
         os.register_at_fork(before=_warn_of_fork)
 
 
 def _warn_of_fork() -> None:
-    if _open_blocks > 0 and not active():
+    if _open_blocks and not active():
         warnings.warn(
             "a child by fork does not come under vramalloc: use multiprocessing's method "
             "'spawn' in configure_subprocess(), or start this process under the preload",

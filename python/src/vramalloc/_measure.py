@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import defaultdict
 from dataclasses import dataclass
 from types import TracebackType
 
 from . import _native
-from ._native import Error
 
 _NAMES = ("live", "allocations", "frees", "requested")
 
@@ -60,18 +60,20 @@ class _Register:
     """The measures that are open, and what their peaks are so far."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        # The collector, or a signal's handler, may begin and end measures in the thread
+        # that has it: what is done under it holds at each call.
+        self.lock = threading.RLock()
         # One that nobody has any more will not be ended.
-        self.open: weakref.WeakSet[measure] = weakref.WeakSet()
+        self.open: weakref.WeakValueDictionary[int, measure] = weakref.WeakValueDictionary()
         #: By device, the most that the library's register said since the first began.
-        self.said: dict[int, int] = {}
+        self.said: defaultdict[int, int] = defaultdict(int)
 
     def begin(self, new: measure) -> None:
         with self.lock:
             self._pass_on(anew=True)
             before = _ask()
             new._begin(before)
-            self.open.add(new)
+            self.open[id(new)] = new
 
     def end(self, old: measure) -> None:
         with self.lock:
@@ -79,15 +81,15 @@ class _Register:
                 self._pass_on(anew=len(self.open) > 1)
                 old._end(_ask())
             finally:
-                self.open.discard(old)
+                self.open.pop(id(old), None)
                 if not self.open:
-                    said, self.said = self.said, {}
+                    said, self.said = self.said, defaultdict(int)
                     _raise(said)
 
     def look(self, at: measure) -> None:
         """Tells an open measure how it stands."""
         with self.lock:
-            if at in self.open:
+            if id(at) in self.open:
                 self._pass_on(anew=True)
                 at._end(_ask())
 
@@ -96,9 +98,13 @@ class _Register:
         for device in range(_devices()):
             name = f"device.{device}.live_peak"
             peak = int(library.ctl(name, "reset" if anew else None))
-            self.said[device] = max(peak, self.said.get(device, 0))
-            for one in self.open:
-                one._saw(device, peak)
+            # Without a call in between, at which a handler could run.
+            if peak > self.said[device]:
+                self.said[device] = peak
+            for reference in self.open.valuerefs():
+                one = reference()
+                if one is not None:
+                    one._saw(device, peak)
 
 
 def _devices() -> int:
@@ -151,12 +157,12 @@ class measure:
         self._is_open = False
         self._before: dict[int, tuple[int, ...]] = {}
         self._after: dict[int, tuple[int, ...]] = {}
-        self._peaks: dict[int, int] = {}
+        self._peaks: defaultdict[int, int] = defaultdict(int)
 
     def __enter__(self) -> measure:
         if self._is_open:
             raise RuntimeError(f"{self!r} is open already; make another measure")
-        self._peaks = {}
+        self._peaks = defaultdict(int)
         _register.begin(self)
         self._is_open = True
         return self
@@ -168,13 +174,9 @@ class measure:
         trace: TracebackType | None,
     ) -> None:
         self._is_open = False
-        try:
-            if self in _register.open:
+        with _native.ending(error):
+            if id(self) in _register.open:
                 _register.end(self)
-        except Error:
-            # What ended the block is the more important.
-            if error is None:
-                raise
 
     @property
     def devices(self) -> dict[int, Figures]:
@@ -247,7 +249,8 @@ class measure:
         self._after = figures
 
     def _saw(self, device: int, peak: int) -> None:
-        self._peaks[device] = max(peak, self._peaks.get(device, 0))
+        if peak > self._peaks[device]:
+            self._peaks[device] = peak
 
     def __str__(self) -> str:
         return f"{self.name or 'measured'}: {self.figures}"

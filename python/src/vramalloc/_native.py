@@ -10,7 +10,9 @@ without it): what is missing is said when something is asked of the library.
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 #: What to type, for somebody whose process is not preloaded.
@@ -21,6 +23,7 @@ HOW = (
 )
 
 _TOO_SMALL = -3
+_FORKED = -8
 _IO = -11
 
 
@@ -51,6 +54,19 @@ class Error(RuntimeError):
             text = f"{self.what}: {text}"
         hint = _HINTS.get(self.code)
         return f"{text}: {hint}" if hint else text
+
+
+@contextlib.contextmanager
+def ending(error: BaseException | None) -> Iterator[None]:
+    """The end of a block that ``error`` ended, which is more important than ours.
+
+    A child by fork leaves its parent's block: there is nothing to put back.
+    """
+    try:
+        yield
+    except Error as own:
+        if error is None and own.code != _FORKED:
+            raise
 
 
 #: What a code means where its name does not say what to do.

@@ -374,3 +374,74 @@ def test_the_package_is_typed(machine, tmp_path):
         env=machine.environment(MYPYPATH=str(machine.site)),
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_limits_whose_blocks_cross(machine):
+    lines = machine.run(
+        """
+        import vramalloc
+        show = lambda: print(vramalloc.ctl("option.limit"), vramalloc.ctl("option.device_limits"))
+        a = vramalloc.limit("3G").__enter__()
+        b = vramalloc.limit("2G").__enter__()
+        a.__exit__(None, None, None); show()
+        b.__exit__(None, None, None); show()
+        a = vramalloc.limit("3G").__enter__()
+        b = vramalloc.limit("2G", device=0).__enter__()
+        a.__exit__(None, None, None); show()
+        b.__exit__(None, None, None); show()
+        late = vramalloc.limit("3G")
+        vramalloc.limit("4G")
+        for _ in range(2):
+            with late:
+                show()
+                try:
+                    late.__enter__()
+                except RuntimeError:
+                    print("open already")
+            show()
+        """
+    ).good()
+    late = ["3GiB none", "open already", "4GiB none"]
+    assert lines == ["2GiB none", "none none", "none [0:2GiB]", "none none", *late, *late]
+
+
+def test_a_forked_child_leaves_its_parents_blocks(machine):
+    lines = machine.run(
+        """
+        import os, sim, vramalloc
+        sim.get(1)
+        for block in (vramalloc.limit("1G"), vramalloc.region("w"), vramalloc.measure()):
+            with block:
+                child = os.fork()
+            if child == 0:
+                os._exit(7)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        """
+    ).good()
+    assert lines == ["7"] * 3
+
+
+def test_a_region_that_is_not_the_innermost_does_not_end(machine):
+    lines = machine.run(
+        """
+        import vramalloc
+        a = vramalloc.region("a").__enter__()
+        b = vramalloc.region("b").__enter__()
+        try:
+            a.__exit__(None, None, None)
+        except RuntimeError as error:
+            print(error)
+        b.__exit__(None, None, None)
+        a.__exit__(None, None, None)
+        async def coroutine(): pass
+        def generator(): yield
+        async def both(): yield
+        for function in (coroutine, generator, both):
+            try:
+                vramalloc.region("a")(function)
+            except TypeError:
+                print("TypeError")
+        """
+    ).good()
+    assert lines[0].startswith("the region 'a' is not the innermost of this thread, which is 'b'")
+    assert lines[1:] == ["TypeError"] * 3

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
+import threading
+import weakref
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from . import _native
 from ._native import Error, Paused
@@ -61,6 +65,11 @@ def put_limit_back(before: tuple[str, str]) -> None:
         ctl("option.device_limits", by_device)
 
 
+#: The blocks that are open, and the limit that was set last.
+_open_limits: list[limit] = []
+_newest: weakref.ref[limit] | None = None
+
+
 class limit:
     """Sets the most that this process may have of each device, or of one, at once.
 
@@ -73,21 +82,32 @@ class limit:
     """
 
     def __init__(self, size: str | int | float | None, device: int | None = None) -> None:
-        text = _size(size)
+        self._text = _size(size)
         self._device = device
-        self._before = limit_in_force()
-        name = "option.limit" if device is None else f"device.{_number(device)}.limit"
+        self._name = "option.limit" if device is None else f"device.{_number(device)}.limit"
+        self._set()
+
+    def _set(self) -> None:
+        global _newest
+        before = limit_in_force()
         try:
-            ctl(name, text)
+            ctl(self._name, self._text)
         except Error as error:
             if error.code != _INVALID_VALUE:
                 raise
             raise ValueError(
-                f"{text!r} is no limit: a size such as '16G' or '512MiB', a number of bytes from "
+                f"{self._text!r} is no limit: a size such as '16G' or '512MiB', a number of bytes from "
                 "1 MiB on, a share such as '50%' or 0.5, or None"
             ) from None
+        self._before = before
+        _newest = weakref.ref(self)
 
     def __enter__(self) -> limit:
+        if self in _open_limits:
+            raise RuntimeError("this limit's block is open already; make another limit")
+        if _newest is None or _newest() is not self:
+            self._set()
+        _open_limits.append(self)
         return self
 
     def __exit__(
@@ -96,12 +116,20 @@ class limit:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
+        global _newest
+        later = _open_limits[_open_limits.index(self) + 1 :]
+        _open_limits.remove(self)
+        _newest = None
+        # Blocks may cross each other: one that is open still and hides this one puts back,
+        # at its own end, what was before this one.
+        for other in later:
+            if other._device in (None, self._device):
+                other._before = self._before
+                return
+        with _native.ending(error):
             self.restore()
-        except Error:
-            # What ended the block is the more important.
-            if error is None:
-                raise
+            for other in later:
+                ctl(other._name, other._text)
 
     def restore(self) -> None:
         """Puts back what was in force before."""
@@ -142,12 +170,24 @@ def _number(device: int) -> int:
     return device
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: The regions that each thread is in, the innermost last.
+_threads = threading.local()
+
+
+def _of_thread() -> list[region]:
+    regions: list[region] = _threads.__dict__.setdefault("regions", [])
+    return regions
+
+
 class region(contextlib.ContextDecorator):
     """Device memory that this thread asks for in the block bears a tag.
 
     By it the memory can be paused: ``pause("weights")``. What it holds is kept over a
     pause, or with ``contents="drop"`` lost, which saves the copy. Tags are known until
-    the process ends: use few. The block begins and ends in the same thread.
+    the process ends: use few. The block begins and ends in the same thread, after those
+    that began in it; so no task of asyncio may wait in it.
     """
 
     def __init__(self, tag: str, contents: Literal["keep", "drop"] = "keep") -> None:
@@ -158,8 +198,21 @@ class region(contextlib.ContextDecorator):
         self.tag = tag
         self.contents = contents
 
+    def __call__(self, function: _Function) -> _Function:
+        if (
+            inspect.iscoroutinefunction(function)
+            or inspect.isgeneratorfunction(function)
+            or inspect.isasyncgenfunction(function)
+        ):
+            raise TypeError(
+                f"{function!r} runs after its call has returned, and not in this region; write "
+                "a with block, without await and yield, around what asks for memory"
+            )
+        return super().__call__(function)
+
     def __enter__(self) -> region:
         _native.library().begin_region(self.tag, _CONTENTS[self.contents])
+        _of_thread().append(self)
         return self
 
     def __exit__(
@@ -168,12 +221,16 @@ class region(contextlib.ContextDecorator):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
+        regions = _of_thread()
+        if self in regions and regions[-1] is not self:
+            raise RuntimeError(
+                f"the region {self.tag!r} is not the innermost of this thread, which is "
+                f"{regions[-1].tag!r}; a block must not hold an await or a yield"
+            )
+        with _native.ending(error):
             _native.library().end_region()
-        except Error:
-            # What ended the block is the more important.
-            if error is None:
-                raise
+            if regions:
+                regions.pop()
 
 
 def pause(tag: str | None = None, device: int | None = None) -> Paused:

@@ -28,6 +28,13 @@ def malloc_async(size):
     return address if code == 0 else code
 
 
+def malloc_managed(size):
+    """Managed memory, which is past the pool too."""
+    address = ctypes.c_void_p()
+    code = _runtime.cudaMallocManaged(ctypes.byref(address), ctypes.c_size_t(size), 1)
+    return address if code == 0 else code
+
+
 def free(address):
     """Frees it."""
     code = _runtime.cudaFree(address)

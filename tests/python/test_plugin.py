@@ -1,6 +1,7 @@
 """The plugin of pytest: it starts itself again, limits, looks for leaks, and sums up."""
 
 import re
+import subprocess
 import sys
 
 import pytest
@@ -371,3 +372,50 @@ def test_a_test_that_starts_pytest(machine):
     )
     ended = machine.start(*PYTEST, "--vramalloc", "test_outer.py")
     assert outcomes(ended) == {"passed": 1}, ended.out
+
+
+@pytest.mark.parametrize("option", ["limit=16", "limt=2G", "strategy=mapd"])
+def test_an_option_that_the_library_does_not_take_is_an_error(machine, option):
+    machine.file("test_it.py", "def test_one(): pass")
+    ended = machine.start(*PYTEST, "--vramalloc", "--vramalloc-option", option, "test_it.py")
+    assert ended.status == 4 and f"--vramalloc-option {option}: " in ended.errors, ended.out
+    machine.file("pytest.ini", f"[pytest]\nvramalloc_options = {option}\n")
+    assert machine.start(*PYTEST, "--vramalloc", "test_it.py").status == 4
+
+
+def test_a_broken_limit_is_a_failure_of_the_test_itself(machine):
+    machine.file(
+        "test_it.py",
+        """
+        import pytest, sim, unittest
+        kept = []
+
+        @pytest.mark.xfail(strict=True)
+        @pytest.mark.limit_gpu_leaks
+        def test_xfail():
+            kept.append(sim.get(1 << 20))
+
+        @pytest.mark.limit_gpu_memory("1K")
+        def test_past_the_pool():
+            kept.append(sim.malloc_managed(1 << 20))
+
+        class TestOfUnittest(unittest.TestCase):
+            @pytest.mark.limit_gpu_leaks
+            def test_its_own_failure(self):
+                kept.append(sim.get(1 << 20))
+                assert False, "mine"
+        """,
+    )
+    ended = machine.start(*PYTEST, "--vramalloc", "test_it.py")
+    assert outcomes(ended) == {"xfailed": 1, "failed": 2}, ended.out + ended.errors
+    assert "AssertionError: mine" in ended.out
+    words = [*PYTEST, "--vramalloc", "--pdb", "-k", "past"]
+    assert "entering PDB" in machine.start(*words, "test_it.py").out
+
+
+def test_statistics_that_the_environment_asks_for_are_written(machine):
+    machine.file("test_it.py", "import sim\ndef test_one(): sim.get(1)")
+    env = machine.environment(VRAMALLOC_CONF="stats:here.%p.json")
+    del env["VRAMALLOC_STATS"]
+    subprocess.run([*PYTEST, "--vramalloc", "test_it.py"], cwd=machine.folder, env=env, check=True)
+    assert list(machine.folder.glob("here.*.json"))

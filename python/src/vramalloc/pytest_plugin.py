@@ -52,6 +52,12 @@ _NATIVE = re.compile(r"(^|\+)0x[0-9a-f]+$")
 #: A place in pytest itself.
 _OF_PYTEST = re.compile(r"/(_?pytest|pluggy|xdist|execnet)/[^:]*:[0-9]+ |^<")
 
+_UNKNOWN_NAME = -4
+_INVALID_VALUE = -6
+
+#: The option stats among others.
+_STATS = re.compile(r"(^|,)\s*stats\s*:")
+
 #: What a device gives memory in.
 _PAGE = 2 << 20
 
@@ -112,6 +118,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Iterator[None]
             _start_again(early_config)
         elif asked:
             raise pytest.UsageError(f"--vramalloc: {why_not}")
+    if _environment.active():
+        _check_options(early_config)
     os.environ.pop(_AGAIN, None)
     yield
 
@@ -160,8 +168,27 @@ def _start_again(config: pytest.Config) -> NoReturn:
 def _library_options(config: pytest.Config) -> dict[str, Any]:
     """What the user says of the library; its file would lie around after every run."""
     options: dict[str, Any] = {}
-    if "VRAMALLOC_STATS" not in os.environ:
+    said = _STATS.search(os.environ.get("VRAMALLOC_CONF", ""))
+    if "VRAMALLOC_STATS" not in os.environ and not said:
         options["stats"] = "off"
+    return {**options, **_given_options(config)}
+
+
+def _check_options(config: pytest.Config) -> None:
+    """Sets what the user gave, since the library only warns of what it cannot read."""
+    try:
+        for key, value in _given_options(config).items():
+            _memory.ctl(f"option.{key}", value)
+    except Error as error:
+        if error.code in (_UNKNOWN_NAME, _INVALID_VALUE):
+            why = f"--vramalloc-option {key}={value}: {error}"
+            raise pytest.UsageError(why) from None
+    except (ValueError, NotLoaded) as error:
+        raise pytest.UsageError(f"--vramalloc-option: {error}") from None
+
+
+def _given_options(config: pytest.Config) -> dict[str, str]:
+    options: dict[str, str] = {}
     named = config.known_args_namespace
     given = [*config.getini("vramalloc_options"), *getattr(named, "vramalloc_option", [])]
     for pair in given:
@@ -179,7 +206,7 @@ class _Watched:
     """What is known of a test while it runs."""
 
     def __init__(self) -> None:
-        #: Why it fails although it passed.
+        #: Which limits it broke.
         self.broken: list[str] = []
         #: What its failure is explained with.
         self.told: list[str] = []
@@ -273,7 +300,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         yield
         return
     outcome = yield
-    failed = outcome.excinfo is not None
+    # A test of unittest keeps what it raised.
+    failed = outcome.excinfo is not None or bool(getattr(item, "_excinfo", None))
     try:
         if lowered:
             lowered.end()
@@ -289,6 +317,22 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         before.end()
     except (Error, NotLoaded) as error:
         watched.told.append(f"it was not measured to the end: {error}")
+    if failed:
+        watched.told += watched.broken
+    elif watched.broken:
+        # As if the test itself had: for xfail and for --pdb too.
+        _fail(outcome, "\n".join(watched.broken))
+
+
+def _fail(outcome: Any, why: str) -> None:
+    try:
+        pytest.fail(why, pytrace=False)
+    except pytest.fail.Exception as error:
+        if hasattr(outcome, "force_exception"):
+            outcome.force_exception(error)
+        else:
+            # pluggy before 1.1
+            outcome._excinfo = (type(error), error, error.__traceback__)
 
 
 class _Before:
@@ -379,6 +423,7 @@ class _Lowered:
         _settle()
         _memory.trim()
         self.failures = _failures()
+        self.past_pool = _sum("past_pool")
         self.before = _memory.limit_in_force()
         for device in _devices():
             most = int(_memory.ctl(f"device.{device}.counted")) + _with_pages(allowed)
@@ -391,11 +436,14 @@ class _Lowered:
 
     def end(self) -> None:
         """Puts back what was in force."""
+        self.past_pool = _sum("past_pool") - self.past_pool
         _memory.put_limit_back(self.before)
 
     def judge(self, measured: measure, watched: _Watched) -> None:
         """Says whether the test kept to it, and if not what it asked for."""
-        held = measured.peak - measured.live_before
+        # Past the pool there is no peak: what the test holds at its end.
+        at_end = measured.live_after + self.past_pool
+        held = max(measured.peak, at_end) - measured.live_before
         limit = f"{self.written} allows {size(self.allowed)}"
         refused = [event for event in self._new_failures() if event["at_limit"]]
         if refused:
@@ -442,7 +490,7 @@ def _failures() -> list[tuple[int, list[dict[str, Any]]]]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, None]:
-    """Fails a test that broke a limit, and explains the failure of others."""
+    """Explains the failure of a test, and tells the summary of it."""
     outcome = yield
     watched = _tests.get(item)
     if watched is None or call.when != "call":
@@ -450,11 +498,6 @@ def pytest_runtest_makereport(
     report = outcome.get_result()
     if watched.figures:
         report.vramalloc = watched.figures
-    if watched.broken and report.passed:
-        report.outcome = "failed"
-        report.longrepr = "\n".join(watched.broken)
-    elif watched.broken:
-        watched.told += watched.broken
     if watched.told and report.failed:
         report.sections.append(("vramalloc", "\n".join(watched.told)))
 

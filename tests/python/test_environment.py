@@ -60,14 +60,14 @@ def test_options_that_are_none_are_refused(machine):
     code = """
         import vramalloc
         for options in ({"Limit": "1G"}, {"a=b": "1"}, {"limit": ""}, {"limit": " "},
-                        {"limit": "1\\0"}, {"limit": [1]}, {"colour": "red"}):
+                        {"limit": "1\\0"}, {"limit": float("nan")}, {"limit": [1]}, {"colour": "red"}):
             try:
                 vramalloc.preload_env(**options)
                 print("taken")
             except (ValueError, TypeError) as error:
                 print(type(error).__name__)
         """
-    refused = [*["ValueError"] * 5, "TypeError"]
+    refused = [*["ValueError"] * 6, "TypeError"]
     assert machine.run(code).good() == [*refused, "ValueError"]
     # Nobody knows the options here: the library warns where it is loaded.
     assert machine.bare(code).good() == [*refused, "taken"]
@@ -290,3 +290,9 @@ def test_blocks_that_cross_or_do_not_begin_leave_no_variables(machine):
         """
     ).good()
     assert lines == ["2G False", "True", "this block was not entered", "True"]
+
+
+@pytest.mark.parametrize("path, why", [("/etc/passwd", "no library"), ("/tmp", "no file")])
+def test_what_is_no_library_is_not_preloaded(machine, path, why):
+    ended = machine.bare("import vramalloc; vramalloc.preload_env()", VRAMALLOC_LIBRARY=path)
+    assert f"OSError: {path} is {why}" in ended.errors

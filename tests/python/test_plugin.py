@@ -311,14 +311,24 @@ def test_sizes_that_are_none_fail_the_test(machine):
         @pytest.mark.limit_gpu_memory(None)
         def test_nothing(): pass
 
+        @pytest.mark.limit_gpu_memory("0.5")
+        def test_a_share(): pass
+
+        @pytest.mark.limit_gpu_memory("9" * 400)
+        def test_many_digits(): pass
+
+        @pytest.mark.limit_gpu_memory(10**30)
+        @pytest.mark.limit_gpu_leaks
+        def test_more_than_there_is(): pass
+
         @pytest.mark.limit_gpu_memory(most="1M")
         def test_another_name(): pass
         """,
     )
     ended = machine.start(*PYTEST, "--vramalloc", "test_it.py")
-    assert outcomes(ended) == {"failed": 8}, ended.out
+    assert outcomes(ended) == {"failed": 11}, ended.out
     told = re.findall(r"^(?:limit_gpu_memory takes one size|limit_gpu_memory: .*)", ended.out, re.M)
-    assert len(told) == 8 and "INTERNALERROR" not in ended.out, ended.out
+    assert len(told) == 11 and "INTERNALERROR" not in ended.out, ended.out
 
 
 def test_in_a_program_that_calls_pytest(machine):
@@ -351,7 +361,7 @@ def test_what_stands_in_the_way_is_said(machine):
     for variables, why in (
         ({"VRAMALLOC_LIBRARY": "/nowhere.so"}, "VRAMALLOC_LIBRARY=/nowhere.so: there is no such"),
         # What the loader does not take is started again once, and not for ever.
-        ({"VRAMALLOC_LIBRARY": str(machine.file("no.so", "no library"))}, "is not there"),
+        ({"VRAMALLOC_LIBRARY": str(machine.file("no.so", "\x7fELF no library"))}, "is not there"),
     ):
         ended = machine.start(*words, **variables)
         assert ended.status == 4 and why in ended.errors, ended.out + ended.errors

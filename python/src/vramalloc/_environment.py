@@ -7,6 +7,7 @@ another one can set.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import stat
@@ -62,7 +63,12 @@ def _library_on_disk() -> Path:
     named = os.environ.get(VARIABLE)
     path = Path(named) if named else FOLDER / LIBRARY
     if path.is_file():
-        return path.resolve()
+        with path.open("rb") as file:
+            if file.read(4) == b"\x7fELF":
+                return path.resolve()
+        raise OSError(f"{path} is no library")
+    if path.exists():
+        raise OSError(f"{path} is no file")
     if named:
         raise FileNotFoundError(f"{VARIABLE}={named}: there is no such file")
     raise FileNotFoundError(
@@ -116,6 +122,8 @@ def _variable(option: str) -> str:
 def _shown(option: str, value: Value) -> str:
     if isinstance(value, (str, os.PathLike)):
         text = os.fspath(value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{option}: {value} is no number")
     elif isinstance(value, (bool, int, float)):
         text = str(value)
     else:

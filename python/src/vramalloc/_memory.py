@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import json
+import operator
 import os
 import threading
 import weakref
@@ -21,6 +22,8 @@ _CURRENT = -1
 _CONTENTS = {"keep": 0, "drop": 1}
 _DROP_BACKUPS = 1
 _INVALID_VALUE = -6
+#: The least limit, in bytes.
+_LEAST = 1 << 20
 
 
 def ctl(name: str, value: str | None = None) -> str:
@@ -95,10 +98,7 @@ class limit:
         except Error as error:
             if error.code != _INVALID_VALUE:
                 raise
-            raise ValueError(
-                f"{self._text!r} is no limit: a size such as '16G' or '512MiB', a number of bytes from "
-                "1 MiB on, a share such as '50%' or 0.5, or None"
-            ) from None
+            raise _no_limit(self._text) from None
         self._before = before
         _newest = weakref.ref(self)
 
@@ -148,10 +148,24 @@ def _entries(text: str) -> list[tuple[int, str]]:
     return [(int(number), share) for number, share in pairs]
 
 
+def _no_limit(text: str) -> ValueError:
+    return ValueError(
+        f"{text!r} is no limit: a size such as '16G' or '512MiB', a whole number of bytes from "
+        "1 MiB on, a share such as '50%' or 0.5, or None"
+    )
+
+
 def _size(size: str | int | float | None) -> str:
     if size is None:
         return "none"
-    if isinstance(size, bool) or not isinstance(size, (str, int, float)):
+    if not isinstance(size, (bool, str, float)):
+        with contextlib.suppress(TypeError):
+            size = operator.index(size)
+            # The library would read 1 as a share: all of the device.
+            if size < _LEAST:
+                raise _no_limit(str(size))
+            return str(size)
+    if not isinstance(size, (str, float)):
         raise TypeError(
             f"a limit is a text such as '16G', a number of bytes, a share such as 0.5, or None; "
             f"not {type(size).__name__}"

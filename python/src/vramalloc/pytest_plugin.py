@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import gc
 import json
+import operator
 import os
 import re
 import sys
 import weakref
 from collections.abc import Generator, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -239,12 +241,17 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 def _bytes(text: object) -> int:
     """A size: ``"64M"``, ``"1.5GiB"``, or a number of bytes."""
-    if isinstance(text, int) and not isinstance(text, bool) and text >= 0:
-        return text
-    found = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
-    if not found:
+    amount = -1
+    if isinstance(text, str):
+        found = _SIZE.fullmatch(text.strip())
+        # A fraction of a byte would be meant as a share.
+        if found and (found[2] or "." not in found[1]):
+            amount = int(Fraction(found[1]) * (1 << _UNITS[found[2].upper()]))
+    elif hasattr(text, "__index__") and not isinstance(text, bool):
+        amount = operator.index(text)
+    if not 0 <= amount < 1 << 62:
         raise ValueError(f'{text!r} is no size; write "64M", "1.5G", or a number of bytes')
-    return int(float(found[1]) * (1 << _UNITS[found[2].upper()]))
+    return amount
 
 
 def _limit_of(item: pytest.Item, name: str, default: str) -> tuple[int, str] | None:
@@ -296,6 +303,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         lowered = _Lowered(*memory) if memory else None
     except (Error, NotLoaded) as error:
         # Such as the library's own failure, of which it tells itself.
+        if item.get_closest_marker(MEMORY) or item.get_closest_marker(LEAKS):
+            pytest.fail(f"nothing was measured: {error}", pytrace=False)
         watched.told.append(f"nothing was measured: {error}")
         yield
         return

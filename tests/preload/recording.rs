@@ -424,8 +424,8 @@ fn a_recording_says_which_families_took_memory_past_the_pool() {
         ("plain:4M", &[]),
     ] {
         let place = Place::new();
-        let run = Run::preloaded("families", Kind::Dynamic).args(steps.split(' '));
-        run.conf(&place.conf("")).go().quiet(0);
+        let run = Run::preloaded("families", Kind::Dynamic).conf(&place.conf(""));
+        steps.split(' ').fold(run, Run::arg).go().quiet(0);
         let mut reader = RecordReader::open(fs::File::open(place.file()).unwrap()).unwrap();
         let mut told = Vec::new();
         while let Some(entry) = reader.next_entry().unwrap() {

@@ -94,7 +94,7 @@ fn what_is_named_many_times_is_not_held_many_times() {
 
 #[test]
 fn a_file_of_empty_lists_takes_no_more_than_a_snapshot() {
-    for lists in [&[b']'][..], &[b']', b'a']] {
+    for lists in [&b"]"[..], b"]a"] {
         let bytes = [&[0x80, 4, b']'][..], &lists.repeat(4 << 20)].concat();
         let error = read(&*bytes).unwrap_err();
         assert!(error.contains("more than a snapshot"), "{error}");

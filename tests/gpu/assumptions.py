@@ -110,6 +110,12 @@ ASSUMPTIONS = [
         "a free during a capture waits for running kernels too",
         hazards=(7,),
     ),
+    vital(
+        "capture.*.is_capturing*",
+        0,
+        "a stream may be asked whether it captures while it does",
+        hazards=(7,),
+    ),
     model(
         "capture.relaxed.*_thread.malloc*",
         0,

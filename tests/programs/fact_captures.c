@@ -15,10 +15,11 @@ static const char *const modes[] = {"global", "thread_local", "relaxed"};
 static int (*record_all)(void *, gpu_event);
 static int (*exchange_mode)(int *);
 
-/* What the calls are made with; nothing of it belongs to the capture. */
+/* What the calls are made with; of it the stream that captures alone belongs to the
+ * capture. */
 static struct {
     void *context, *small, *large, *host;
-    gpu_stream other;
+    gpu_stream other, capturing;
     gpu_event event;
 } at_hand;
 
@@ -67,6 +68,19 @@ static int wait_stream(void) { return gpu_stream_sync(at_hand.other); }
 
 static int wait_all(void) { return gpu_sync(); }
 
+/* What the driver is asked about the stream that captures; where it has no such
+ * function, not supported. */
+static int ask(const char *name) {
+    int (*function)(gpu_stream, void *) = (int (*)(gpu_stream, void *))find_if_there(name);
+    unsigned long long answer;
+    return function ? function(at_hand.capturing, &answer) : GPU_NOT_SUPPORTED;
+}
+
+static int ask_capturing(void) { return ask("cuStreamIsCapturing"); }
+static int ask_number(void) { return ask("cuStreamGetId"); }
+static int ask_context(void) { return ask("cuStreamGetCtx"); }
+static int ask_flags(void) { return ask("cuStreamGetFlags"); }
+
 /* The same in the relaxed mode of the thread. */
 static int relaxed(int (*call)(void)) {
     int mode = RELAXED;
@@ -85,6 +99,7 @@ static int relaxed_query(void) { return relaxed(query); }
 static int relaxed_record(void) { return relaxed(record); }
 static int relaxed_mark(void) { return relaxed(mark); }
 static int relaxed_wait_all(void) { return relaxed(wait_all); }
+static int relaxed_wait_stream(void) { return relaxed(wait_stream); }
 
 static const struct call {
     const char *name;
@@ -110,6 +125,11 @@ static const struct call {
     {"exchanged_event_record", relaxed_record},
     {"exchanged_ctx_record_event", relaxed_mark},
     {"exchanged_ctx_synchronize", relaxed_wait_all},
+    {"exchanged_stream_synchronize", relaxed_wait_stream},
+    {"is_capturing", ask_capturing},
+    {"stream_id", ask_number},
+    {"stream_context", ask_context},
+    {"stream_flags", ask_flags},
 };
 
 /* `malloc` and its like fill the place, all others find it filled. */
@@ -150,6 +170,7 @@ static void during_capture(const struct call *call, int mode, int other) {
     /* What malloc puts there is one more. */
     void *small = at_hand.small, *host = at_hand.host;
     GPU(gpu_stream_create(&stream));
+    at_hand.capturing = stream;
     GPU(gpu_capture_begin(stream, mode));
     GPU(gpu_spin(stream, 1000));
     if (other) {

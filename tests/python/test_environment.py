@@ -194,10 +194,10 @@ def test_an_exception_puts_variables_back(machine):
     assert lines == ["2G all", "1G False", "False", "False"]
 
 
-@pytest.fixture
-def spaced(site, tmp_path):
+@pytest.fixture(params=["my programs: mine", "$LIB"])
+def spaced(request, site, tmp_path):
     """A copy of the package in a folder that LD_PRELOAD cannot name."""
-    folder = site.parent / f"{os.getpid()} my programs: mine"
+    folder = site.parent / f"{os.getpid()}{request.param}"
     shutil.copytree(site, folder, copy_function=os.link)
     yield folder
     shutil.rmtree(folder)

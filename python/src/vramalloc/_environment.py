@@ -32,6 +32,8 @@ FOLDER = Path(__file__).resolve().parent / "lib"
 
 #: What stands between the entries of LD_PRELOAD, so that no entry can hold it.
 _SEPARATORS = re.compile("[ :]")
+# The loader also replaces words that begin with a dollar sign, such as $LIB.
+_UNFIT = re.compile("[ :$]")
 _OPTION = re.compile("[a-z][a-z0-9_]*")
 
 #: What an option can be given as.
@@ -161,15 +163,15 @@ def _is_same(entry: str, library: Path) -> bool:
 def loadable(library: Path) -> str:
     """A path of the library that ``LD_PRELOAD`` can hold.
 
-    A path with a blank or a colon gets a link to it in a folder that nobody else can
-    write to.
+    A path with a blank, a colon or a dollar sign gets a link to it in a folder that
+    nobody else can write to.
     """
     path = str(library)
-    if not _SEPARATORS.search(path):
+    if not _UNFIT.search(path):
         return path
     tried = []
     for parent in ("/dev/shm", os.environ.get("TMPDIR") or "/tmp", "/tmp"):
-        if _SEPARATORS.search(parent):
+        if _UNFIT.search(parent):
             continue
         folder = os.path.join(parent, f"vramalloc-preload-{os.geteuid()}")
         try:
@@ -178,8 +180,8 @@ def loadable(library: Path) -> str:
         except OSError as error:
             tried.append(f"{folder}: {error.strerror or error}")
     raise OSError(
-        f"{path} holds a blank or a colon, which {PRELOAD} cannot hold, and no link to it could "
-        f"be made ({'; '.join(tried)}); move it, or install into a path without them"
+        f"{path} holds a blank, a colon or a dollar sign, which {PRELOAD} cannot hold, and no link to "
+        f"it could be made ({'; '.join(tried)}); move it, or install into a path without them"
     )
 
 

@@ -1,5 +1,5 @@
-//! A path that `LD_PRELOAD` can hold: a link to a library whose own path holds a blank
-//! or a colon.
+//! A path that `LD_PRELOAD` can hold: a link to a library whose own path holds a blank,
+//! a colon or a dollar sign.
 //!
 //! Invariant: the link lies in a folder that is the user's alone, made or checked each
 //! time, whose own place nobody else can change. The Python package makes the same
@@ -16,8 +16,9 @@ use std::{env, process};
 
 use rustix::process::geteuid;
 
-/// What separates the entries of `LD_PRELOAD`.
-const SEPARATORS: &[u8] = b" :";
+/// What separates the entries of `LD_PRELOAD`, and what begins a word that the loader
+/// replaces in them (`$LIB`, `$ORIGIN`, `$PLATFORM`).
+const UNFIT: &[u8] = b" :$";
 
 /// How the name of a link begins.
 const STEM: &str = "libvramalloc-";
@@ -27,9 +28,9 @@ const STEM: &str = "libvramalloc-";
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Whether `LD_PRELOAD` cannot hold a path.
-fn is_split(path: &Path) -> bool {
+fn is_unfit(path: &Path) -> bool {
     let bytes = path.as_os_str().as_bytes();
-    bytes.iter().any(|byte| SEPARATORS.contains(byte))
+    bytes.iter().any(|byte| UNFIT.contains(byte))
 }
 
 /// The path, or a link to it that `LD_PRELOAD` can hold.
@@ -37,7 +38,7 @@ fn is_split(path: &Path) -> bool {
 /// # Errors
 /// Why there can be no link.
 pub(super) fn loadable(path: PathBuf) -> Result<PathBuf, String> {
-    if !is_split(&path) {
+    if !is_unfit(&path) {
         return Ok(path);
     }
     let own = env::var_os("TMPDIR").filter(|folder| !folder.is_empty());
@@ -48,7 +49,7 @@ pub(super) fn loadable(path: PathBuf) -> Result<PathBuf, String> {
     ];
     let mut tried = Vec::new();
     for parent in parents.into_iter().flatten() {
-        if is_split(&parent) {
+        if is_unfit(&parent) {
             continue;
         }
         let folder = parent.join(format!("vramalloc-preload-{}", geteuid().as_raw()));
@@ -58,8 +59,8 @@ pub(super) fn loadable(path: PathBuf) -> Result<PathBuf, String> {
         }
     }
     Err(format!(
-        "the path holds a space or a colon, which LD_PRELOAD cannot hold, and no link to it could \
-         be made ({})",
+        "the path holds a space, a colon or a dollar sign, which LD_PRELOAD cannot hold, and no \
+         link to it could be made ({})",
         tried.join("; ")
     ))
 }

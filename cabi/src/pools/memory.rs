@@ -110,9 +110,11 @@ impl Freed {
     }
 }
 
-/// Frees an address, whatever context is current.
+/// Frees an address, whatever context is current. Its functions are its own, so that
+/// the compiler puts the whole way into each door.
+#[inline]
 pub(crate) fn free(address: CUdeviceptr) -> Freed {
-    free_of(device::owner(address), address)
+    free_by(address, || Ok(()), |pool, address| pool.free(address))
 }
 
 /// Frees an address by `free` if `check`, asked for addresses of ours alone, allows

@@ -168,7 +168,7 @@ driver! {
 
     fn cuStreamSynchronize / cuStreamSynchronize_ptsz(call, handle: Handle) {
         let done = call.ask(handle)?;
-        // Of a stream that no capture knows it is forbidden too, as growth is.
+        // A wait for a stream that takes part in no capture is forbidden too, as growth is.
         call.unsafe_in_capture()?;
         call.sim.wait(&done);
         call.sim.settle_pools();

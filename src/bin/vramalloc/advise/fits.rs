@@ -186,7 +186,7 @@ pub(super) fn left_for_cuda() -> String {
 struct Held {
     /// After each event.
     levels: Vec<u64>,
-    /// Of the rounds, in their order.
+    /// One for each round, in the order of the rounds.
     peaks: Vec<u64>,
     most: u64,
     /// The program asked what there is.

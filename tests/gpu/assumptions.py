@@ -116,6 +116,12 @@ ASSUMPTIONS = [
         "a stream may be asked whether it captures while it does",
         hazards=(7,),
     ),
+    model("capture.*.stream_context*", 0, "and for its context"),
+    *[
+        model(f"capture.*.stream_{what}{end}", code, "its number and flags it refuses to tell then")
+        for what in ("id", "flags")
+        for end, code in (("", CAPTURE_UNSUPPORTED), (".end", CAPTURE_INVALIDATED))
+    ],
     model(
         "capture.relaxed.*_thread.malloc*",
         0,
@@ -185,12 +191,11 @@ ASSUMPTIONS = [
         for end in ("", ".end")
     ],
     model(
-        "mapped_capture.*.unmap",
+        "mapped_capture.*.unmap*",
         0,
-        "it may unmap it as well, on which nothing relies",
+        "every thread may unmap it as well, on which nothing relies",
         hazards=(7,),
     ),
-    model("mapped_capture.*.unmap.end", 0, "and that does not invalidate the capture"),
     vital("mapped.access_to_two", 0, "one call gives access to memory of several units"),
     vital("mapped.create_takes", YES, "memory is taken when it is created"),
     vital("mapped.release_keeps", YES, "and stays while it is mapped"),

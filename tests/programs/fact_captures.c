@@ -80,6 +80,8 @@ static int ask_capturing(void) { return ask("cuStreamIsCapturing"); }
 static int ask_number(void) { return ask("cuStreamGetId"); }
 static int ask_context(void) { return ask("cuStreamGetCtx"); }
 static int ask_flags(void) { return ask("cuStreamGetFlags"); }
+static int ask_priority(void) { return ask("cuStreamGetPriority"); }
+static int ask_device(void) { return ask("cuStreamGetDevice"); }
 
 /* The same in the relaxed mode of the thread. */
 static int relaxed(int (*call)(void)) {
@@ -130,6 +132,8 @@ static const struct call {
     {"stream_id", ask_number},
     {"stream_context", ask_context},
     {"stream_flags", ask_flags},
+    {"stream_priority", ask_priority},
+    {"stream_device", ask_device},
 };
 
 /* `malloc` and its like fill the place, all others find it filled. */

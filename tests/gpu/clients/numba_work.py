@@ -8,6 +8,11 @@ import sys
 import time
 
 import numpy as np
+
+# Releases of numba-cuda name it which do not refuse a NumPy that has it no more.
+if not hasattr(np, "row_stack"):
+    np.row_stack = np.vstack
+
 from numba import cuda
 
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 60

@@ -51,7 +51,7 @@ impl Call<'_> {
 
     /// The context of a stream argument, which captures nothing.
     fn context_of(&mut self, handle: Handle) -> Result<Handle, Code> {
-        self.unless_it_captures(handle)?;
+        self.stream(handle)?;
         match self.sim.streams.get(handle) {
             Some(stream) => Ok(stream.context),
             None if handle <= PER_THREAD => self.context(),
@@ -216,7 +216,7 @@ driver! {
     }
 
     fn cuStreamGetFlags / cuStreamGetFlags_ptsz(call, handle: Handle, flags: Out<u32>) {
-        call.stream(handle)?;
+        call.unless_it_captures(handle)?;
         let stream = call.sim.streams.get(handle);
         flags.set(stream.map_or(0, |s| u32::from(s.non_blocking)))
     }

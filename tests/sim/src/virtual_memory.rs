@@ -6,14 +6,13 @@
 //! and overlaps no other; a device works on a mapping only if it was given
 //! access. What a real device would punish later is a violation at once: whoever
 //! unmaps, or sets the access of a device, while work uses the bytes, or gives
-//! addresses back that are mapped. So is whoever unmaps during a capture without
-//! the relaxed mode: what drivers say to that was not measured. Cost: O(log n), and
-//! two mappings of the host per mapping.
+//! addresses back that are mapped. Cost: O(log n), and two mappings of the host
+//! per mapping.
 
 use std::collections::BTreeMap;
 
 use vramalloc_core::{Address, Bytes, Code};
-use vramalloc_model::{Allocation, CaptureMode, Family, Holds, Violation};
+use vramalloc_model::{Allocation, Family, Holds, Violation};
 
 use crate::descriptor::POSIX;
 use crate::entry::{Call, driver};
@@ -24,7 +23,6 @@ use crate::state::{
     Access, AllocationProps, Context, IN_DEVICE, Kind, Location, Mapping, ON_DEVICE, ON_HOST,
     ON_HOST_NODE, PAGE, PINNED, Physical,
 };
-use crate::thread;
 
 /// The only kinds of handles that there are, besides POSIX descriptors.
 const FABRIC: u32 = 8;
@@ -385,7 +383,7 @@ driver! {
     }
 
     fn cuMemUnmap(call, start: u64, size: u64) {
-        if call.sim.environment.no_unmap_in_capture || thread::mode() != CaptureMode::Relaxed {
+        if call.sim.environment.no_unmap_in_capture {
             let refused = call.sim.model.refuse(call.name, |_| true);
             call.sim.announce();
             refused?;

@@ -139,13 +139,16 @@ fn an_event_takes_another_stream_into_the_capture() {
 }
 
 #[test]
-fn a_stream_that_captures_is_not_asked_who_it_is() {
+fn a_stream_that_captures_tells_its_context_but_not_its_number_and_flags() {
     let _program = Program::new();
     let s = stream(1);
     let questions = [
         |of: Handle| cuStreamGetId(of, out(&mut 0)),
+        |of: Handle| cuStreamGetFlags(of, out(&mut 0)),
+    ];
+    let harmless = [
         |of: Handle| cuStreamGetCtx(of, out(&mut 0)),
-        |of: Handle| cuStreamGetDevice(of, out(&mut 0)),
+        |of: Handle| cuStreamIsCapturing(of, out(&mut 0)),
     ];
     for ask in questions {
         assert_eq!(ask(s), 0);
@@ -154,6 +157,13 @@ fn a_stream_that_captures_is_not_asked_who_it_is() {
             assert_eq!(ask(s), 900, "in mode {mode}");
             assert_eq!(cuStreamEndCapture(s, none()), 901);
         }
+    }
+    for mode in 0..3 {
+        assert_eq!(cuStreamBeginCapture_v2(s, mode), 0);
+        for ask in harmless {
+            assert_eq!(ask(s), 0, "in mode {mode}");
+        }
+        assert_eq!(cuStreamEndCapture(s, out(&mut 0)), 0);
     }
 }
 

@@ -63,6 +63,9 @@ def arguments():
         metavar="SECONDS",
         help="what is not begun by then is skipped (540)",
     )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="measurements of each speed (3)"
+    )
     parser.add_argument("--jobs", type=int, help="programs at a time (3/4 of the processors)")
     parser.add_argument(
         "--report",
@@ -115,7 +118,9 @@ def where_cuda_is(asked, results_folder):
     """The place to run at and the compiled programs there."""
     jobs = asked.jobs or max(1, (os.cpu_count() or 2) * 3 // 4)
     ends = time.monotonic() + asked.budget
-    place = Place(results_folder, asked.simulated, ends, jobs, only=asked.cases)
+    place = Place(
+        results_folder, asked.simulated, ends, jobs, only=asked.cases, rounds=asked.rounds
+    )
     if asked.simulated:
         place.libraries, place.devices = [SIMULATED], 2
         folder, cudart = ROOT / "target" / "programs", SIMULATED

@@ -116,10 +116,13 @@ ASSUMPTIONS = [
         "a stream may be asked whether it captures while it does",
         hazards=(7,),
     ),
-    model("capture.*.stream_context*", 0, "and for its context"),
     *[
-        model(f"capture.*.stream_{what}{end}", code, "its number and flags it refuses to tell then")
-        for what in ("id", "flags")
+        model(f"capture.*.stream_{what}*", 0, "and for its context and priority")
+        for what in ("context", "priority")
+    ],
+    *[
+        model(f"capture.*.stream_{what}{end}", code, "but not for its number, device and flags")
+        for what in ("id", "device", "flags")
         for end, code in (("", CAPTURE_UNSUPPORTED), (".end", CAPTURE_INVALIDATED))
     ],
     model(

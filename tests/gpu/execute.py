@@ -88,6 +88,8 @@ class Place:
     libraries: list = dataclasses.field(default_factory=list)
     # Only checks of this title, a regular expression.
     only: str = ""
+    # How often the speed of each program is measured.
+    rounds: int = 3
 
     def chooses(self, title):
         return re.search(self.only, title) is not None

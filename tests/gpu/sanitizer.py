@@ -51,5 +51,6 @@ def group(place, results, programs):
         return
     for program in PROGRAMS:
         for kind in programs.kinds:
-            if kind != "dynamic" or "static" not in programs.kinds:
+            chosen = place.chooses(" ".join((*program, kind)))
+            if chosen and (kind != "dynamic" or "static" not in programs.kinds):
                 check(place, results, program, kind, programs.path(program[0], kind))

@@ -15,7 +15,6 @@ from execute import ROOT, OutOfTime, run
 from frameworks import CLIENTS, WAYS, why_not
 
 GROUP = "speed"
-ROUNDS = 3
 AUTO, NAIVE = "strategy:auto_growth", "strategy:naive_best_fit"
 MAPPED = "strategy:mapped"
 TRACES = {"gpt_train": 2, "llm_infer": 1}
@@ -114,7 +113,7 @@ def traces(place, programs):
 
 def pairs(place, results, programs):
     """An allocation and a free by size, which the facts have bare."""
-    for kind in programs.kinds:
+    for kind in programs.kinds if place.chooses("pairs") else ():
         outcome = run(place, [programs.path("fact_costs", kind)], AUTO, seconds=100)
         results.check(GROUP, f"pairs, {kind}", outcome.status == 0, outcome.why())
         for name, value in facts.read(outcome.output).items():
@@ -151,7 +150,7 @@ def rounds(place, results, listed):
     """The figures of each configuration, as many as there is time for."""
     found = {}
     try:
-        for turn in range(ROUNDS):
+        for turn in range(place.rounds):
             for each in listed:
                 outcome = run(place, each.command, each.options, dict(each.environment), 100)
                 value = figure(outcome) if outcome.status == 0 else None

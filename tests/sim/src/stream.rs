@@ -210,6 +210,7 @@ driver! {
     }
 
     fn cuStreamGetDevice / cuStreamGetDevice_ptsz(call, handle: Handle, device: Out<i32>) {
+        call.unless_it_captures(handle)?;
         let context = call.context_of(handle)?;
         let found = call.sim.contexts.get(context).map_or(0, |c| c.device);
         device.set(i32::try_from(found).unwrap_or(-1))

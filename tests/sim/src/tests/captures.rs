@@ -139,15 +139,17 @@ fn an_event_takes_another_stream_into_the_capture() {
 }
 
 #[test]
-fn a_stream_that_captures_tells_its_context_but_not_its_number_and_flags() {
+fn a_stream_that_captures_tells_its_context_but_not_its_number() {
     let _program = Program::new();
     let s = stream(1);
     let questions = [
         |of: Handle| cuStreamGetId(of, out(&mut 0)),
         |of: Handle| cuStreamGetFlags(of, out(&mut 0)),
+        |of: Handle| cuStreamGetDevice(of, out(&mut 0)),
     ];
     let harmless = [
         |of: Handle| cuStreamGetCtx(of, out(&mut 0)),
+        |of: Handle| cuStreamGetPriority(of, out(&mut 0)),
         |of: Handle| cuStreamIsCapturing(of, out(&mut 0)),
     ];
     for ask in questions {

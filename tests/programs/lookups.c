@@ -16,15 +16,18 @@ static const char *const names[] = {
     "cuStreamBeginCapture_v2", "cuNoSuchFunction", "cudaMalloc", "malloc", "",
 };
 
-/* The file's name of the first mapping whose path contains `part`, as some
- * programs look for the runtime. */
+/* The file's name, without its version, of the first mapping whose path contains
+ * `part`, as some programs look for the runtime. */
 static void first_mapped(const char *part) {
     char line[4096];
     FILE *maps = fopen("/proc/self/maps", "r");
     while (maps && fgets(line, sizeof line, maps)) {
         char *name = strrchr(line, '/');
         if (name && strstr(line, part)) {
-            printf("first with %s: %s", part, name + 1);
+            char *version = strstr(name, ".so");
+            if (version)
+                version[3] = 0;
+            printf("first with %s: %s\n", part, name + 1);
             break;
         }
     }

@@ -119,8 +119,11 @@ impl Call<'_> {
     fn host_alloc(&mut self, to: &Out<u64>, size: u64, asked: u32, flags: u32) -> Done {
         to.required()?;
         let context = self.context()?;
-        if size == 0 || asked & !ALLOC_FLAGS != 0 {
+        if asked & !ALLOC_FLAGS != 0 {
             return Err(Code::INVALID_VALUE);
+        }
+        if size == 0 {
+            return to.set(0);
         }
         self.unsafe_in_capture()?;
         let start = map(size, self.sim.environment.host_align.get());
@@ -164,6 +167,9 @@ impl Call<'_> {
 
     fn host_forget(&mut self, start: u64, registered: bool, code: Code) -> Done {
         self.context()?;
+        if start == 0 && !registered {
+            return Ok(());
+        }
         let (first, block) = self.sim.host.at(start).ok_or(code)?;
         if block.registered != registered {
             return Err(Code::INVALID_VALUE);

@@ -97,6 +97,8 @@ fn pinned_memory_is_told_apart_by_where_it_came_from() {
     assert_eq!(flags(own), (0, 2));
     assert_eq!(cuMemHostRegister_v2(portable, 10_000, 0), 1);
     assert_eq!(cuMemFreeHost(own), 1);
+    assert_eq!(cuMemFreeHost(0), 0, "nothing may be freed");
+    assert_eq!(made(|to| cuMemHostAlloc(to, 0, 0)), 0, "and is nothing");
     assert_eq!(cuMemHostUnregister(portable), 1);
     assert_eq!(cuMemHostUnregister(own), 0);
     assert_eq!(cuMemHostUnregister(own), 713);

@@ -334,6 +334,17 @@ fn the_limit_can_be_reached() {
     }
 }
 
+/// An array of a page and a half takes two, of the limit as well.
+#[test]
+fn arrays_take_whole_pages_of_the_limit() {
+    for kind in Kind::ALL {
+        let outcome = done(&run(kind, "limit:64M", "fill-array:3M own"));
+        assert_eq!(number(&outcome, ""), 48 << 10, "{}", outcome.what);
+        assert_eq!(peak(&outcome), 64 * MIB, "{}", outcome.what);
+        assert_eq!(bytes(&outcome.stats(), "arrays").1, 64 * MIB);
+    }
+}
+
 /// Threads that take all kinds of memory pass the limit by one piece of a pool
 /// at most: where the pool had room, but not in one piece.
 #[test]

@@ -1,7 +1,8 @@
 //! Arrays: memory of textures, whose layout is the driver's secret.
 //!
-//! What an array takes of the device is not told; it is at least its elements,
-//! in whole pages of 64 KiB, and a third more for the levels of a mipmap. An
+//! What an array takes of the device is not told; it is at least its elements, and
+//! a third more for the levels of a mipmap: in whole pages of the device, or in
+//! steps of 64 KiB where several may share a page (measured, docs/gpu/h200.md). An
 //! array whose memory is mapped later takes none. Cost: see
 //! [`owned`](super::owned).
 
@@ -10,7 +11,7 @@ use std::ffi::c_uint;
 use vramalloc_core::Bytes;
 use vramalloc_core::stats::Family;
 
-use super::{current_device, owned};
+use super::{PAGE, current_device, owned};
 use crate::process::guard::own_call;
 use crate::types::{ArrayDescription, CudaResult};
 
@@ -52,7 +53,9 @@ fn size_of(description: &ArrayDescription, is_mipmap: bool) -> Bytes {
     let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
     let levels = if is_mipmap { bytes / 3 } else { 0 };
     let size = Bytes::new(bytes.saturating_add(levels));
-    size.round_up(GRAIN).unwrap_or(Bytes::MAX)
+    let is_shared = size.get() <= PAGE.get() / 2;
+    let step = if is_shared { GRAIN } else { PAGE };
+    size.round_up(step).unwrap_or(Bytes::MAX)
 }
 
 /// The bits of one channel of an element, by `CUarray_format`. A compressed
@@ -100,6 +103,9 @@ mod tests {
         // Compressed: half a byte for each element.
         assert_eq!(size([2048, 2048, 0], 0x91, 4), Bytes::mib(2));
         assert_eq!(size([10, 10, 0], 0x01, 1), GRAIN);
+        // Large ones share no page.
+        assert_eq!(size([3 << 20, 0, 0], 0x01, 1), Bytes::mib(4));
+        assert_eq!(size([(1 << 20) + 1, 0, 0], 0x01, 1), Bytes::mib(2));
         assert_eq!(size([usize::MAX, 2, 2], 0x20, 4), Bytes::MAX);
     }
 

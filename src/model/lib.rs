@@ -40,9 +40,11 @@
 //!    that is handed out in the order of streams.
 //! 4. `model`: the machine.
 //! 5. `gpu`: the machine shared between threads, as a driver.
+//! 6. `arena`: the arena over that driver.
 //!
 //! [`Driver`]: vramalloc_core::driver::Driver
 
+mod arena;
 mod capture;
 mod device;
 mod family;

@@ -6,7 +6,7 @@ use vramalloc_tests::stage::{self, Kind, Run};
 #[test]
 fn a_program_asks_by_name() {
     let library = stage::library().canonicalize().unwrap();
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for stacks in ["all", "off"] {
             let run = Run::preloaded("api_control", kind)
                 .arg(&library.to_string_lossy())

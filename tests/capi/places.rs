@@ -20,7 +20,7 @@ fn expected(comes: Comes) -> Vec<&'static str> {
 
 #[test]
 fn memory_lies_where_it_was_asked_for() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for comes in Comes::ALL {
             let outcome = comes
                 .run("api_places", kind)
@@ -48,7 +48,7 @@ fn memory_lies_where_it_was_asked_for() {
 
 #[test]
 fn a_block_that_cuda_does_not_free_stays_in_its_scope() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for comes in Comes::ALL {
             let outcome = comes
                 .run("api_places", kind)

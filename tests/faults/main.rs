@@ -139,14 +139,16 @@ fn all() -> bool {
     std::env::var("FAULTS").is_ok_and(|which| which == "all")
 }
 
-/// The calls of a function that are to fail, one at a time.
-fn picked(count: u64) -> Vec<u64> {
+/// The calls of a function that are to fail, one at a time, and how: of a selection the
+/// first in every way.
+fn picked(count: u64) -> Vec<(u64, Failure)> {
+    let in_all_ways = |n| Failure::ALL.map(|failure| (n, failure));
     if all() {
-        return (1..=count).collect();
+        return (1..=count).flat_map(in_all_ways).collect();
     }
-    let mut picked = vec![1, count / 2, count];
-    picked.retain(|&n| n > 0);
-    picked.dedup();
+    let mut picked = in_all_ways(1).to_vec();
+    picked.extend((count > 3).then_some((count / 2, Failure::OutOfMemory)));
+    picked.extend((count > 1).then_some((count, Failure::Sticky)));
     picked
 }
 
@@ -342,14 +344,12 @@ fn sweep(setting: Setting) -> (usize, Vec<String>) {
     let own = calls(&setting.bare().go());
     let mut faults = Vec::new();
     for (function, count) in calls(&plain) {
-        for n in picked(count) {
-            faults.extend(Failure::ALL.map(|failure| Fault {
-                function: function.clone(),
-                n,
-                failure,
-                pools: setting.conf != "strategy:passthrough",
-            }));
-        }
+        faults.extend(picked(count).into_iter().map(|(n, failure)| Fault {
+            function: function.clone(),
+            n,
+            failure,
+            pools: setting.conf != "strategy:passthrough",
+        }));
     }
     let all = calls(&plain);
     let failures = Mutex::new(Vec::new());

@@ -30,7 +30,7 @@ fn same([bare, preloaded]: &[Outcome; 2]) {
 #[test]
 fn without_a_driver_all_is_as_without_us() {
     let folder = only(&["libcudart.so.13"]);
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for program in ["basics", "nothing", "constructor", "oom"] {
             let outcomes = both(program, kind, |run| {
                 run.env("LD_LIBRARY_PATH", &folder.to_string_lossy())
@@ -55,7 +55,7 @@ fn without_a_runtime_the_others_run() {
 
 #[test]
 fn without_a_device_all_is_as_without_us() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         same(&both("basics", kind, |run| {
             run.env("SIM_CUDA_DEVICES", "0")
         }));
@@ -76,7 +76,7 @@ fn a_driver_too_old_for_the_runtime_is_refused_by_the_runtime() {
 fn a_driver_that_lacks_newer_functions_serves_as_well() {
     let lacks = "cuCtxRecordEvent,cuThreadExchangeStreamCaptureMode,cuCtxGetId,\
                  cuCtxGetDevice_v2,cuStreamGetCaptureInfo_v2,cuStreamGetCaptureInfo_v3";
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcomes = both("basics", kind, |run| run.env("SIM_CUDA_LACKS", lacks));
         same(&outcomes);
         outcomes[1].quiet(0).no_violations().stats();
@@ -87,7 +87,7 @@ fn a_driver_that_lacks_newer_functions_serves_as_well() {
 #[test]
 fn an_error_of_the_driver_is_passed_on() {
     let always: Vec<_> = (1..100).map(|n| format!("cuMemAlloc_v2:{n}:719")).collect();
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcomes = both("constructor", kind, |run| {
             run.env("SIM_CUDA_FAULT", &always.join(","))
         });

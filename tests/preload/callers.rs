@@ -6,7 +6,7 @@ use vramalloc_tests::stage::{Kind, Run};
 /// Runtimes of many threads give each a small stack.
 #[test]
 fn a_thread_with_a_small_stack_is_served() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for way in ["first", "later", "full", "exit"] {
             let run = |run: Run| run.args(["64", way]).conf("oom_report:off").go();
             let bare = run(Run::bare("small_stack", kind));

@@ -31,7 +31,7 @@ fn every_kind_counts_the_same() {
     let trace = trace.to_string_lossy();
     let mut first = None;
     for strategy in STRATEGIES {
-        for kind in Kind::ALL {
+        for kind in Kind::each() {
             let run = replay(&trace, kind, "2").conf(&format!("strategy:{strategy}"));
             let outcome = run.go();
             outcome.quiet(0).no_violations();

@@ -91,7 +91,7 @@ fn a_program_that_sandboxes_itself_is_let_be() {
 /// for.
 #[test]
 fn a_program_in_a_strict_sandbox_ends_as_bare() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let strict = |run: Run| run.arg("strict").env("SIM_CUDA_REPORT", "").go();
         strict(Run::bare("disturbed", kind)).quiet(0);
         for conf in ["", "stats:off", "thread_cache:0"] {

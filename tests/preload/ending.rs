@@ -28,7 +28,7 @@ fn every_way_to_end_is_the_same() {
         ("handler", 8),
         ("narrow", 8),
     ];
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for (way, code) in ways {
             let bare = Run::bare("exit_paths", kind).arg(way).go();
             bare.quiet(code);
@@ -46,7 +46,7 @@ fn every_way_to_end_is_the_same() {
 /// the folder that it was started in.
 #[test]
 fn an_ordinary_end_leaves_statistics() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let ways = ["return", "exit", "atexit", "moved", "destructor", "fork"];
         for way in ways.into_iter().chain(["handler", "narrow"]) {
             let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
@@ -60,7 +60,7 @@ fn an_ordinary_end_leaves_statistics() {
 /// CUDA's report is one.
 #[test]
 fn a_thread_whose_cancellation_is_pending_ends_the_process() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let pending = |run: Run| run.arg("pending").env("SIM_CUDA_REPORT", "").go();
         pending(Run::bare("exit_paths", kind)).quiet(8);
         let outcome = pending(Run::preloaded("exit_paths", kind));
@@ -77,7 +77,7 @@ fn a_context_that_ends_first_leaves_what_it_held() {
         let run = Run::preloaded("exit_paths", kind).arg(way);
         run.conf("free_sync:strict,trace:100").go().stats()
     };
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let plain = run(kind, "return");
         assert_eq!(plain["arenas"][0]["ended_unix_ms"], Value::Null);
         let live = &plain["arenas"][0]["live_bytes"]["current"];
@@ -135,7 +135,7 @@ fn a_killed_process_leaves_what_was_written_in_between() {
 /// Threads that are still allocating when the process ends.
 #[test]
 fn racing_threads_do_not_hang_or_crash_the_end() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for _ in 0..5 {
             let outcome = Run::preloaded("exit_paths", kind).arg("racing").go();
             outcome.quiet(0);
@@ -154,7 +154,7 @@ fn threads_hear_no_more_of_the_end_than_bare() {
         assert_eq!(outcome.code(), 0, "{}", outcome.what);
         outcome.stdout.contains("failed") || !outcome.violations().is_empty()
     };
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = Run::preloaded("exit_paths", kind).arg("paced");
         let count = (0..RUNS).filter(|_| failed(&run)).count();
         assert!(count < RUNS / 2, "{kind:?}: {count} of {RUNS}");
@@ -164,7 +164,7 @@ fn threads_hear_no_more_of_the_end_than_bare() {
 /// What exit handlers free, and threads that they wait for, is told too.
 #[test]
 fn statistics_tell_what_exit_handlers_do() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for way in ["joined", "handled"] {
             let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
             outcome.quiet(0).no_violations();
@@ -180,7 +180,7 @@ fn statistics_tell_what_exit_handlers_do() {
 /// not to be called then.
 #[test]
 fn a_process_that_ends_inside_malloc_ends() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         Run::bare("exit_in_malloc", kind).go().quiet(3);
         for conf in ["", "stats:off,control:off", "trace:100"] {
             let outcome = Run::preloaded("exit_in_malloc", kind).conf(conf).go();
@@ -196,7 +196,7 @@ fn a_process_that_ends_inside_malloc_ends() {
 /// point at which a thread can be cancelled.
 #[test]
 fn a_cancelled_thread_is_served_and_ends_in_the_program() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = Run::preloaded("cancelled", kind).go();
         outcome.quiet(0);
         let expected = "reached the end: 3, cancelled there: 3\n";
@@ -208,7 +208,7 @@ fn a_cancelled_thread_is_served_and_ends_in_the_program() {
 /// served, below the limit that its parent has set.
 #[test]
 fn a_child_of_a_process_without_cuda_is_served() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = Run::preloaded("forks", kind)
             .arg("early")
             .conf("oom_report:off");
@@ -252,7 +252,7 @@ fn a_child_of_a_fork_within_a_fork_is_served() {
 /// neither that thread nor its locks.
 #[test]
 fn a_child_of_a_busy_process_without_cuda_is_served() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = Run::preloaded("forks", kind).arg("beside");
         let run = run.conf("oom_report:off,stats_interval_s:1");
         let outcome = run.env("SIM_CUDA_MEMORY", "4G").go();
@@ -278,7 +278,7 @@ fn forks_at_once_leave_no_child_waiting() {
 fn a_fork_beside_threads_that_end_leaves_both_whole() {
     const FORKS: usize = 40;
     const EXECUTED: usize = FORKS / 8;
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let forks = |run: Run| {
             let outcome = run.args(["forks", &FORKS.to_string()]).go();
             outcome.quiet(0);
@@ -310,7 +310,7 @@ fn a_fork_beside_threads_that_end_leaves_both_whole() {
 /// Nothing is called once the driver is shutting down.
 #[test]
 fn the_end_makes_no_driver_call() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for way in ["return", "exit"] {
             let outcome = Run::preloaded("exit_paths", kind).arg(way).go();
             outcome.no_violations();
@@ -368,7 +368,7 @@ fn many_lines_that_nobody_reads_do_not_add_up() {
 /// `vramalloc run` says that no CUDA memory was seen only where it was not.
 #[test]
 fn the_command_knows_why_there_are_no_statistics() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let program = |name: &str| format!("{name}.{}", kind.suffix());
         let told = |name, way, options: &[&str]| told(&[&program(name), way], options);
         let exit = told("exit_paths", "_exit", &[]);

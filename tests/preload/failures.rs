@@ -10,7 +10,7 @@ use crate::history::{ALL, snapshot, text};
 
 #[test]
 fn failed_requests_are_told() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in STRATEGIES {
             let run = Run::preloaded("oom", kind)
                 .env("SIM_CUDA_MEMORY", "1G")
@@ -86,7 +86,7 @@ fn function_at(program: &str, offset: u64) -> Option<String> {
 
 #[test]
 fn call_stacks_lead_to_where_the_program_asked() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = Run::preloaded("oom", kind).env("SIM_CUDA_MEMORY", "1G");
         let outcome = run.conf(&format!("oom_report:full,{ALL}")).go();
         let found = snapshot(&outcome);

@@ -86,7 +86,7 @@ fn peak(outcome: &Outcome) -> u64 {
 
 #[test]
 fn a_request_beyond_the_limit_changes_nothing() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for way in REFUSED {
             let steps = format!("{way}:40M own {way}:30M own {way}:24M own");
             let run = run(kind, "limit:64M", &steps).env("SIM_CUDA_POOL_GRAIN", "2M");
@@ -150,7 +150,7 @@ const LIFE: [&str; 22] = [
 
 #[test]
 fn what_is_counted_is_what_the_driver_counts() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for last in 0..LIFE.len() {
             let steps = LIFE[..=last].join(" ");
             let outcome = done(&run(kind, "limit:1G", &steps));
@@ -166,7 +166,7 @@ fn what_is_counted_is_what_the_driver_counts() {
 /// Memory of a part of a device, which later drivers know, is the device's.
 #[test]
 fn memory_of_a_part_counts_on_the_device() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let steps = "part virtual:40M virtual:30M give virtual:60M";
         let run = run(kind, "limit:64M", steps).env("SIM_CUDA_VERSION", "13040");
         let outcome = done(&run);
@@ -180,7 +180,7 @@ fn memory_of_a_part_counts_on_the_device() {
 /// more.
 #[test]
 fn a_graph_is_captured_beside_what_others_have_reserved() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let steps = "graph:40M begin:2 pool:40M give done";
         let outcome = done(&run(kind, "limit:64M", steps));
         assert_eq!(codes(&outcome), [0; 5], "{}", outcome.what);
@@ -190,7 +190,7 @@ fn a_graph_is_captured_beside_what_others_have_reserved() {
 /// What is given back can be had again, by each of the others.
 #[test]
 fn what_is_given_back_counts_no_more() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for (name, _) in FAMILIES {
             for other in REFUSED {
                 let steps = format!("{name}:60M {other}:60M all sync {other}:60M");
@@ -206,7 +206,7 @@ fn what_is_given_back_counts_no_more() {
 
 #[test]
 fn the_device_is_as_large_as_the_limit() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = done(&run(kind, "limit:128M", "managed:28M info"));
         for (what, size) in [("total", 128), ("size", 128)] {
             assert_eq!(number(&outcome, what), size << 10, "{}", outcome.what);
@@ -227,7 +227,7 @@ fn the_device_is_as_large_as_the_limit() {
 /// Memory of graphs is known after the launch; the next request hears of it.
 #[test]
 fn memory_of_graphs_counts() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let busy = "work:1000000000 graph:60M array:8M sync array:8M graph:80M";
         let outcome = done(&run(kind, "limit:64M", busy));
         assert_eq!(codes(&outcome), [0, 0, 2, 0, 0, 2], "{}", outcome.what);
@@ -241,7 +241,7 @@ fn memory_of_graphs_counts() {
 /// Requests that are counted and refused during a capture leave it valid.
 #[test]
 fn a_capture_stays_valid() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for mode in 0..3 {
             let steps = format!(
                 "plain:8M give pool:8M virtual:8M begin:{mode} pool:16M pool:99M virtual:64M \
@@ -257,7 +257,7 @@ fn a_capture_stays_valid() {
 
 #[test]
 fn what_a_context_owned_is_put_back_when_it_ends() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let steps = "enter managed:24M array:24M virtual:8M leave managed:56M managed:2M own";
         let outcome = done(&run(kind, "limit:64M", steps));
         assert_eq!(codes(&outcome)[4..], [0, 0, 2, 0], "{}", outcome.what);
@@ -271,7 +271,7 @@ fn what_a_context_owned_is_put_back_when_it_ends() {
 /// freed.
 #[test]
 fn a_destroyed_pool_counts_as_long_as_it_is_used() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let steps = "mine pool:40M pool:10M end virtual:70M give virtual:70M own \
                      give sync virtual:128M own";
         let outcome = done(&run(kind, "limit:128M", steps));
@@ -293,7 +293,7 @@ fn uncounted_managed_memory_passes_the_limit() {
 /// What other processes and interfaces made is listed, and counts nothing.
 #[test]
 fn imports_are_listed() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         // The exporter's own 2 MiB, and a piece of its pool.
         let outcome = done(&run(kind, "limit:34M", "import own"));
         assert_eq!(codes(&outcome), [0, 0], "{}", outcome.what);
@@ -337,7 +337,7 @@ fn the_limit_can_be_reached() {
 /// An array of a page and a half takes two, of the limit as well.
 #[test]
 fn arrays_take_whole_pages_of_the_limit() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = done(&run(kind, "limit:64M", "fill-array:3M own"));
         assert_eq!(number(&outcome, ""), 48 << 10, "{}", outcome.what);
         assert_eq!(peak(&outcome), 64 * MIB, "{}", outcome.what);
@@ -350,7 +350,7 @@ fn arrays_take_whole_pages_of_the_limit() {
 #[test]
 fn the_limit_holds_for_all_families_together() {
     const LIMIT: u64 = 256;
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for seed in ["1", "2", "3"] {
             let run = Run::preloaded("families_mix", kind).conf("limit:256M");
             let outcome = done(&run.args(["4", "400", seed]));

@@ -44,7 +44,7 @@ fn waits_and_records(outcome: &Outcome) -> (u64, u64) {
 
 #[test]
 fn a_copy_between_devices_reads_what_was_there_before() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for copy in COPIES {
             let bare = bare("peer_copy", kind, "", &[copy]);
             let modes = [
@@ -77,7 +77,7 @@ fn without_a_fence_the_copy_reads_what_came_later() {
 /// may be made for.
 #[test]
 fn memory_is_short_during_a_capture_while_another_device_reads() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for copy in COPIES {
             bare("peer_copy", kind, "", &[copy, "capture"]);
             for free_sync in ["deferred", "strict"] {
@@ -100,7 +100,7 @@ fn memory_is_short_during_a_capture_while_another_device_reads() {
 /// what was freed goes back to the driver before the copy is done.
 #[test]
 fn memory_freed_from_the_context_that_copies_it_stays_until_then() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for copy in COPIES {
             let narrow = |run: Run| {
                 run.args([copy, "there"])
@@ -127,7 +127,7 @@ fn memory_freed_from_the_context_that_copies_it_stays_until_then() {
 /// In the order of a stream nobody is waited for, whoever has the block.
 #[test]
 fn a_free_in_the_order_of_a_stream_does_not_stop_the_host() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let steps = [
             "+4M",
             "+4M",
@@ -170,7 +170,7 @@ fn a_free_in_the_order_of_a_stream_does_not_stop_the_host() {
 fn a_free_that_waits_orders_no_streams_with_each_other() {
     let slow = "cuMemFree_v2:300000000,cuEventSynchronize:300000000,cuCtxSynchronize:300000000";
     let steps = ["+4M", "x3600000000000", "~0", "m200", "y1000"];
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for lacks in MARKS {
             let bare = bare("steps", kind, lacks, &steps);
             assert!(
@@ -193,7 +193,7 @@ fn a_free_that_waits_orders_no_streams_with_each_other() {
 /// memory, and nobody is waited for that had not to be.
 #[test]
 fn a_full_device_waits_for_the_others_in_the_end() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for (strategy, goes_on) in [
             ("naive_best_fit", "no"),
             ("auto_growth", "no"),
@@ -217,7 +217,7 @@ fn a_full_device_waits_for_the_others_in_the_end() {
 /// ours that found its queue full would wait for the end of its work.
 #[test]
 fn marks_for_others_do_not_fill_their_queues() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for conf in [
             "strategy:naive_best_fit",
             "strategy:auto_growth",
@@ -239,7 +239,7 @@ fn marks_for_others_do_not_fill_their_queues() {
 /// Drivers that have parts of devices can mark contexts, but for one release.
 #[test]
 fn another_device_is_not_waited_for_by_a_part() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in ["naive_best_fit", "auto_growth"] {
             let outcome = run("apart", kind, "", &format!("strategy:{strategy}"))
                 .env("SIM_CUDA_MEMORY", "128M")
@@ -254,7 +254,7 @@ fn another_device_is_not_waited_for_by_a_part() {
 
 #[test]
 fn work_on_every_sort_of_stream_is_waited_for() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for sort in STREAMS {
             for lacks in MARKS {
                 let bare = bare("free_after_launch", kind, lacks, &[sort]);
@@ -317,7 +317,7 @@ fn streams_that_come_and_go_need_no_wait_for_the_context() {
 /// mark that it left behind is all that covers it.
 #[test]
 fn a_destroyed_streams_work_is_marked_by_itself() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for sort in ["destroyed", "destroyed-blocking"] {
             let outcome = run("free_after_launch", kind, "cuCtxRecordEvent", "")
                 .arg(sort)
@@ -336,7 +336,7 @@ fn marks_meet_streams_and_contexts_that_are_going() {
         ("contexts", "cuCtxRecordEvent", "cuEventRecord:1000000"),
         ("contexts", "", "cuCtxRecordEvent:1000000"),
     ] {
-        for kind in Kind::ALL {
+        for kind in Kind::each() {
             let arguments = [what, "40"];
             let bare = bare("crossing", kind, lacks, &arguments);
             let outcome = run("crossing", kind, lacks, "")
@@ -380,7 +380,7 @@ fn a_thread_does_not_keep_those_it_waits_for_from_running() {
 /// What destroyed streams leave behind is let go of, also where nobody frees.
 #[test]
 fn destroyed_streams_leave_little_behind() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for lacks in WAYS {
             bare("streams", kind, lacks, &["1000"]);
             let outcome = run("streams", kind, lacks, "").arg("1000").go();

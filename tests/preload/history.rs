@@ -170,7 +170,7 @@ fn the_newest_events_fit_the_blocks() {
 #[test]
 fn the_contexts_of_a_device_have_one_history() {
     for (program, devices) in [("reset", 1), ("contexts", 2)] {
-        for kind in Kind::ALL {
+        for kind in Kind::each() {
             for strategy in STRATEGIES {
                 let run = Run::preloaded(program, kind);
                 let outcome = run.conf(&format!("strategy:{strategy},{ALL}")).go();

@@ -46,7 +46,7 @@ fn same_but(
         "" => run,
         argument => run.arg(argument),
     };
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let bare = change(with_argument(Run::bare(program, kind))).go();
         bare.quiet(0);
         for strategy in STRATEGIES {
@@ -221,7 +221,7 @@ fn beyond_the_cap_the_driver_serves() {
 
 #[test]
 fn a_little_pinned_memory_locks_little() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = Run::preloaded("host_life", kind).arg("little").go();
         outcome.quiet(0).no_violations();
         let bytes = locked(&outcome);
@@ -297,7 +297,7 @@ fn registered_memory_goes_with_its_context() {
 #[test]
 fn registered_memory_is_touched_by_as_many_threads_as_are_wanted() {
     for (threads, started) in [("1", 0), ("2", 1), ("4", 3), ("64", 7)] {
-        for kind in Kind::ALL {
+        for kind in Kind::each() {
             let conf =
                 format!("pinned_use_cuda_host_register:True,pinned_num_register_threads:{threads}");
             let run = Run::preloaded("host_touch", kind).env("PYTORCH_CUDA_ALLOC_CONF", &conf);
@@ -332,7 +332,7 @@ fn watches(run: Run) -> Run {
 
 #[test]
 fn a_thread_looks_after_freed_memory_where_it_is_asked_for() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = Run::preloaded("host_life", kind).arg("watched");
         let polls = |run: Run| {
             let outcome = run.go();
@@ -384,7 +384,7 @@ fn host_arena(outcome: &Outcome) -> Value {
 /// agree with what the driver saw.
 #[test]
 fn the_statistics_tell_of_pinned_memory() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in STRATEGIES {
             let run = Run::preloaded("host_life", kind).arg("little");
             let outcome = run.conf(&format!("strategy:{strategy}")).go();

@@ -72,7 +72,7 @@ fn violations_said(outcome: &Outcome) -> bool {
 
 #[test]
 fn blocks_are_shared_in_all_kinds_and_strategies() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for how in ["share", "ranges"] {
             let bare = Run::bare("ipc", kind).arg(how).go();
             assert_eq!(counts(bare.quiet(0)), ALL, "{}", bare.what);
@@ -94,7 +94,7 @@ fn blocks_are_shared_in_all_kinds_and_strategies() {
 
 #[test]
 fn the_old_name_and_another_device_are_the_same() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for (name, value) in [("IPC_OLD", "1"), ("IPC_DEVICE", "1")] {
             let (run, _) = run(kind, "auto_growth", "ranges");
             let outcome = run.env(name, value).go();
@@ -107,7 +107,7 @@ fn the_old_name_and_another_device_are_the_same() {
 /// refused everything else.
 #[test]
 fn a_receiver_without_us_gets_an_error_and_never_other_bytes() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for how in ["share", "ranges"] {
             for strategy in POOLS {
                 let outcome = run(kind, strategy, how).0.env("IPC_PEER_PRELOAD", "").go();
@@ -126,7 +126,7 @@ fn a_receiver_without_us_gets_an_error_and_never_other_bytes() {
 #[test]
 fn an_exporter_without_us_is_read_as_bare() {
     let library = library();
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for how in ["share", "ranges"] {
             let run = within(&fresh_folder(), Run::bare("ipc", kind), "auto_growth", how);
             let outcome = run.env("IPC_PEER_PRELOAD", &library.to_string_lossy()).go();
@@ -138,7 +138,7 @@ fn an_exporter_without_us_is_read_as_bare() {
 /// What the other process opens is in its statistics.
 #[test]
 fn what_is_opened_is_listed() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run(kind, "auto_growth", "share").0.go();
         let files = outcome.written.values();
         let imports = files.filter_map(|text| {
@@ -153,7 +153,7 @@ fn what_is_opened_is_listed() {
 /// The blocks inside chunks; what starts a chunk has the driver's own handle.
 #[test]
 fn what_was_freed_opens_no_more() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in POOLS {
             for how in ["freed", "reset"] {
                 let (run, parent) = run(kind, strategy, how);
@@ -215,7 +215,7 @@ fn a_process_that_may_write_no_files_is_refused_a_handle() {
 
 #[test]
 fn handles_that_cuda_refuses_are_refused() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for how in ["own", "garbage"] {
             let bare = Run::bare("ipc", kind).arg(how).go();
             for strategy in SHARED {

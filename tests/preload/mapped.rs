@@ -24,7 +24,7 @@ fn mapped(outcome: &Outcome) -> [u64; 3] {
 
 #[test]
 fn blocks_are_mapped_and_hold_what_is_written() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for how in ["fill", "ended"] {
             let outcome = run(kind, how).go();
             outcome.quiet(0).no_violations();
@@ -49,7 +49,7 @@ fn blocks_are_mapped_on_a_device_with_large_units() {
 /// What cannot be unmapped during a capture is unmapped after it.
 #[test]
 fn memory_of_a_context_that_ends_during_a_capture_goes_back() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run(kind, "beside").go();
         outcome.quiet(0).no_violations();
         is_as_bare(kind, "beside", &outcome);
@@ -62,7 +62,7 @@ fn memory_of_a_context_that_ends_during_a_capture_goes_back() {
 
 #[test]
 fn other_devices_reach_mapped_memory_once_they_are_let_in() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run(kind, "peers").go();
         outcome.quiet(0).no_violations();
         is_as_bare(kind, "peers", &outcome);
@@ -73,7 +73,7 @@ fn other_devices_reach_mapped_memory_once_they_are_let_in() {
 /// and later.
 #[test]
 fn a_refusal_to_let_another_device_in_is_told() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         // Those of the trial and for the blocks come before.
         let before = run(kind, "asked").go().driver_calls("cuMemSetAccess");
         let fault = format!("cuMemSetAccess:{}:2", before + 1);
@@ -85,7 +85,7 @@ fn a_refusal_to_let_another_device_in_is_told() {
 
 #[test]
 fn a_mapped_block_is_an_allocation_to_who_asks() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run(kind, "asked").go();
         outcome.quiet(0).no_violations();
         is_as_bare(kind, "asked", &outcome);
@@ -96,7 +96,7 @@ fn a_mapped_block_is_an_allocation_to_who_asks() {
 /// memory of which it has.
 #[test]
 fn a_handle_for_another_process_is_refused_once() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run(kind, "given").go();
         outcome.no_violations();
         let told = "memory: 0 0, addresses: 0, process: 801, freed: 1 1, later: 0\n";
@@ -112,7 +112,7 @@ fn a_handle_for_another_process_is_refused_once() {
 /// The driver synchronises contexts, where it does not do so for mapped memory.
 #[test]
 fn calls_about_a_mapped_block_wait_where_the_program_asks_for_it() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run(kind, "waits").go();
         outcome.quiet(0).no_violations();
         let told = "in step: 0, set: 0, in step: 1, context: 80\nanother context: 80\n";
@@ -159,7 +159,7 @@ fn where_nothing_can_be_mapped_plain_memory_serves() {
 /// It is tried out before a capture begins; on a device that is new then, after it.
 #[test]
 fn nothing_is_tried_out_during_a_capture() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run(kind, "first").go();
         outcome.quiet(0).no_violations();
         is_as_bare(kind, "first", &outcome);

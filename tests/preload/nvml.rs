@@ -5,7 +5,7 @@ use vramalloc_tests::stage::{Kind, Run};
 
 #[test]
 fn nvml_agrees_with_the_limit() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         // The second device is the larger index of CUDA's, and NVML's first.
         let run = Run::preloaded("nvml", kind).env("SIM_CUDA_NVML_REVERSED", "1");
         let outcome = run.conf("limit:1G").go();

@@ -61,7 +61,7 @@ fn what_switches_packing_off_is_told() {
 
 #[test]
 fn pytorchs_rounding_reaches_every_kind_of_program() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = steps(kind, "+1048577 -0 +1100000");
         let [plain, rounded] = both(&run, TORCH, "roundup_power2_divisions:8");
         assert_eq!(number(&plain, "live_bytes/peak"), 1_100_288);
@@ -87,7 +87,7 @@ fn pytorchs_list_of_divisions_is_obeyed() {
 
 #[test]
 fn pytorchs_splitting_keeps_large_blocks_whole() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = steps(kind, "+64M -0 i +10M");
         let [plain, split] = both(&run, TORCH, "max_split_size_mb:32");
         assert_eq!((reserved(&plain), reserved(&split)), (64, 74));
@@ -125,7 +125,7 @@ fn pytorchs_threshold_gives_old_memory_back() {
 
 #[test]
 fn at_the_limit_a_request_can_fail_at_once() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = steps(kind, "+60M -0 i +80M").env("FLAGS_gpu_memory_limit_mb", "100");
         let (outcome, arena) = go(&run);
         assert_eq!(outcome.stdout, "0: 0\n1: 0\n");
@@ -140,7 +140,7 @@ fn at_the_limit_a_request_can_fail_at_once() {
 
 #[test]
 fn paddles_request_waits_for_another_threads_free() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = steps(kind, "+700M ~0 +600M");
         let (outcome, _) = go(&run);
         assert_eq!(outcome.stdout, "0: 0\n1: 2\n", "{kind:?}");
@@ -153,7 +153,7 @@ fn paddles_request_waits_for_another_threads_free() {
 
 #[test]
 fn paddles_flags_give_idle_chunks_back() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = steps(kind, "+100M w1000000 -0");
         let arenas = both(&run, "FLAGS_free_idle_chunk", "True");
         assert_eq!(arenas.map(|arena| reserved(&arena)), [100, 0]);
@@ -165,7 +165,7 @@ fn paddles_flags_give_idle_chunks_back() {
 
 #[test]
 fn idle_memory_decays() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = steps(kind, "+100M -0 i m60 i");
         let arenas = both(&run, "VRAMALLOC_DECAY_MS", "20");
         assert_eq!(arenas.map(|arena| reserved(&arena)), [100, 0]);
@@ -174,7 +174,7 @@ fn idle_memory_decays() {
 
 #[test]
 fn paddles_fill_is_what_the_program_finds() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         // A small block, and one in a chunk of its own.
         let run = steps(kind, "+1000 b0 -0 i +5M b1");
         let (outcome, _) = go(&run.clone().env("FLAGS_init_allocated_mem", "True"));
@@ -189,7 +189,7 @@ fn paddles_fill_is_what_the_program_finds() {
 
 #[test]
 fn paddles_allocation_waits_for_the_device() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = steps(kind, "+1M w500000000 +1M q");
         let (outcome, _) = go(&run);
         assert_eq!(outcome.stdout, "0: 0\n1: 0\nwork: 600\n");

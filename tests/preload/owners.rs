@@ -125,7 +125,7 @@ fn with_a_runtime_of_its_own_the_program_asks() {
 
 #[test]
 fn memory_past_the_pool_has_its_owner_too() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let steps = "vA:4194304 vB:6291456 wB +A:4096:1";
         let stats = done(&run(kind, "", 2, steps)).stats();
         assert_eq!(of(&stats, "lib0.so").2, 4 << 20, "{kind:?}");
@@ -166,7 +166,7 @@ fn nobody_is_told_of_where_the_option_is_off() {
 /// What CUDA takes for itself is told of where the program asked how much is free.
 #[test]
 fn what_is_nobodys_here_is_told_of_once_the_driver_was_asked() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = |steps| run(kind, "", 1, steps).env("SIM_CUDA_CONTEXT_SIZE", "300M");
         let asked = done(&run("+A:4194304:3 vA:8388608 ?")).stats();
         assert_eq!(asked["elsewhere"].as_array().unwrap().len(), 1);

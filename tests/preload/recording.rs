@@ -399,7 +399,7 @@ fn a_file_that_is_there_stays() {
 
 #[test]
 fn a_forked_child_records_nothing_of_its_parents() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let place = Place::new();
         let run = Run::preloaded("recorded", kind).arg("fork");
         let outcome = run.conf(&place.conf("")).go();

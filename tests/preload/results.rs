@@ -5,7 +5,7 @@ use vramalloc_tests::stage::{Kind, Outcome, Run, STRATEGIES};
 /// Bare and preloaded runs, in all kinds and strategies, print the same and
 /// end the same; `each` looks further into a preloaded one.
 fn same_as_bare(program: &'static str, each: impl Fn(&Outcome, &str)) {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let bare = Run::bare(program, kind).go();
         bare.quiet(0);
         for strategy in STRATEGIES {
@@ -62,7 +62,7 @@ fn a_question_of_ours_may_fail() {
 /// The bytes, the count and the next free are as bare.
 #[test]
 fn a_free_that_the_driver_refuses_changes_nothing() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let with = |run: Run| {
             run.arg("refused")
                 .env("SIM_CUDA_FAULT", "cuMemFree_v2:1:999,cuMemFreeAsync:1:999")
@@ -89,7 +89,7 @@ fn a_first_allocation_in_a_constructor_is_the_same() {
 /// A process that never touches CUDA does not notice the library.
 #[test]
 fn a_program_without_cuda_calls_is_left_alone() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let bare = Run::bare("nothing", kind).go();
         let outcome = Run::preloaded("nothing", kind).go();
         outcome.quiet(0);
@@ -105,7 +105,7 @@ fn a_program_without_cuda_calls_is_left_alone() {
 /// the program has to do with what the chunk has.)
 #[test]
 fn a_capture_comes_out_whole() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in STRATEGIES {
             let rounds = if strategy == "naive_best_fit" {
                 "3"
@@ -136,7 +136,7 @@ fn a_device_that_was_reset_is_a_new_one() {
 /// reads too early: were that to change, the pages that say so would be wrong.
 #[test]
 fn a_result_is_there_after_a_strict_free() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let bare = Run::bare("read_after_free", kind).go();
         bare.quiet(0);
         assert!(bare.stdout.starts_with("after the free: 2\n"));

@@ -9,7 +9,7 @@ fn run(kind: Kind, strategy: &str, free_sync: &str) -> Run {
 
 #[test]
 fn a_block_freed_under_a_kernel_waits_for_it() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         Run::bare("free_after_launch", kind).go().quiet(0);
         for strategy in STRATEGIES {
             for free_sync in ["deferred", "strict"] {
@@ -22,7 +22,7 @@ fn a_block_freed_under_a_kernel_waits_for_it() {
 /// The same where the driver has no fence for a whole context.
 #[test]
 fn it_waits_also_under_an_older_driver() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in ["naive_best_fit", "auto_growth"] {
             run(kind, strategy, "deferred")
                 .env("SIM_CUDA_LACKS", "cuCtxRecordEvent")
@@ -36,7 +36,7 @@ fn it_waits_also_under_an_older_driver() {
 /// The same where the kernel runs on another device that was given access.
 #[test]
 fn it_waits_also_for_a_peer() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         Run::bare("free_after_launch", kind)
             .arg("peer")
             .go()
@@ -57,7 +57,7 @@ fn it_waits_also_for_a_peer() {
 /// So the tests above can fail.
 #[test]
 fn without_the_fence_the_overlap_is_seen() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in ["naive_best_fit", "auto_growth"] {
             let outcome = run(kind, strategy, "immediate").go();
             assert_eq!(outcome.code(), 3, "{}", outcome.what);
@@ -68,7 +68,7 @@ fn without_the_fence_the_overlap_is_seen() {
 /// Deferred frees and the allocations after them do not wait; strict ones do.
 #[test]
 fn only_strict_frees_wait() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let deferred = run(kind, "auto_growth", "deferred").go();
         assert!(!deferred.stdout.contains(": no\n"), "{}", deferred.stdout);
         assert_eq!(deferred.stats()["totals"]["waits"], 0, "{}", deferred.what);

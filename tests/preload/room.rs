@@ -23,7 +23,7 @@ fn last(run: &Run) -> u32 {
 /// A program that gave 90 % of the device back gets half of it by each family.
 #[test]
 fn freed_memory_can_be_had_by_each_family() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in STRATEGIES {
             for way in ["pool", "virtual", "managed", "array", "graph"] {
                 let run = run(kind, strategy, &format!("plain:900M give {way}:500M"));
@@ -77,7 +77,7 @@ fn what_can_never_be_had_is_not_waited_for() {
 
 #[test]
 fn freed_memory_can_be_had_by_another_context() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in STRATEGIES {
             let run = run(kind, strategy, "plain:600M give enter");
             let run = run.env("SIM_CUDA_CONTEXT_SIZE", "300M");
@@ -92,7 +92,7 @@ fn freed_memory_makes_room_for_contexts_and_streams() {
     const FULL: &str = "fill-plain:64M fill-plain:2M";
     for step in ["enter", "stream:0", "other", "after"] {
         let freed = format!("{FULL} all {step}");
-        for kind in Kind::ALL {
+        for kind in Kind::each() {
             for strategy in STRATEGIES {
                 let run = run(kind, strategy, &freed);
                 assert_eq!(last(&run), 0, "{run}");
@@ -154,7 +154,7 @@ fn a_call_is_not_repeated_for_nothing() {
 /// Our own pool gets what CUDA's pools and graphs keep.
 #[test]
 fn what_the_driver_keeps_can_be_had_by_our_pools() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in STRATEGIES {
             for way in ["pool", "graph"] {
                 let run = run(kind, strategy, &format!("{way}:900M give plain:500M"));

@@ -8,7 +8,7 @@ use vramalloc_tests::stage::{Kind, Run, fresh_folder, library};
 
 #[test]
 fn a_bad_value_is_told_once_and_harms_nothing() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let bare = Run::bare("basics", kind).go();
         let outcome = Run::preloaded("basics", kind)
             .conf("limit:12Q,strategy:best,colour:red")
@@ -38,7 +38,7 @@ fn a_bad_value_is_told_once_and_harms_nothing() {
 #[test]
 fn statistics_that_cannot_be_written_are_told_once() {
     for path in ["/no-such-folder/vramalloc.json", "/dev/null/vramalloc.json"] {
-        for kind in Kind::ALL {
+        for kind in Kind::each() {
             let bare = Run::bare("basics", kind).go();
             let outcome = Run::preloaded("basics", kind)
                 .env("VRAMALLOC_STATS", path)
@@ -125,7 +125,7 @@ fn a_framework_keeps_its_own_variables() {
 #[test]
 fn nobody_has_to_hear_what_is_said() {
     let ways = ["nobody", "full", "nonblocking", "reused", "closed"];
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for way in ways {
             let bare = Run::bare("descriptors", kind).arg(way).go();
             bare.quiet(0);

@@ -18,7 +18,7 @@ fn info(outcome: &Outcome, key: &str) -> u64 {
 
 #[test]
 fn the_end_of_memory_is_told_as_by_the_driver() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let bare = Run::bare("oom", kind).env("SIM_CUDA_MEMORY", "2G").go();
         bare.quiet(0).no_violations();
         for strategy in STRATEGIES {
@@ -39,7 +39,7 @@ fn the_end_of_memory_is_told_as_by_the_driver() {
 
 #[test]
 fn a_limit_makes_the_device_small() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         for strategy in STRATEGIES {
             let outcome = Run::preloaded("oom", kind)
                 .conf(&format!("strategy:{strategy},limit:1G"))
@@ -60,7 +60,7 @@ fn a_limit_makes_the_device_small() {
 /// A limit above what the device has changes nothing.
 #[test]
 fn a_limit_never_makes_the_device_large() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = Run::preloaded("oom", kind)
             .env("SIM_CUDA_MEMORY", "1G")
             .conf("limit:64G")
@@ -179,7 +179,7 @@ fn a_second_pool_in_ours_is_named() {
 /// others that ask the driver meanwhile do not get it.
 #[test]
 fn a_crowd_beside_a_capture_is_served_from_what_it_frees() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let crowd = |run: Run| {
             let run = run.arg("80").env("SIM_CUDA_MEMORY", "80M");
             let outcome = run.env("SIM_CUDA_SLOW", "cuMemAlloc_v2:100000").go();

@@ -49,7 +49,7 @@ fn each_family_is_counted_by_itself() {
 
 #[test]
 fn nvml_finds_the_devices_in_its_own_order() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = Run::bare("nvml", kind).env("SIM_CUDA_NVML_REVERSED", "1");
         let outcome = run.go();
         outcome.quiet(0);

@@ -77,7 +77,7 @@ fn run(what: &str, kind: Kind) -> Outcome {
 
 #[test]
 fn each_stack_is_that_which_the_compilers_unwinder_finds() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run("deep", kind);
         let stats = outcome.stats();
         let told = &stats["call_stacks"];
@@ -114,7 +114,7 @@ fn a_library_is_forgotten_when_it_is_closed() {
         stage::compile(source.to_str().unwrap(), &library, &flags);
         library
     });
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let run = Run::preloaded("stacks", kind).conf("stacks:all");
         let [first, second] = libraries.each_ref().map(|path| path.to_str().unwrap());
         let outcome = run.arg("reloads").arg(first).arg(second).go();
@@ -133,7 +133,7 @@ fn a_library_is_forgotten_when_it_is_closed() {
 
 #[test]
 fn a_stack_that_cannot_be_followed_is_cut_or_there_is_none() {
-    for kind in Kind::ALL {
+    for kind in Kind::each() {
         let outcome = run("odd", kind);
         let stats = outcome.stats();
         let told = &stats["call_stacks"];

@@ -31,6 +31,16 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Kind; 4] = [Kind::Dynamic, Kind::Static, Kind::Driver, Kind::Resolver];
 
+    /// All with `KINDS=all`, otherwise two that follow from the name of the test, so
+    /// that all tests together have as much of each.
+    pub fn each() -> impl Iterator<Item = Kind> {
+        let thread = std::thread::current();
+        let name = thread.name().unwrap_or_default();
+        let first = name.bytes().map(usize::from).sum::<usize>();
+        let count = if is_whole() { Kind::ALL.len() } else { 2 };
+        (Kind::ALL.into_iter().cycle().skip(first % 4)).take(count)
+    }
+
     pub fn suffix(self) -> &'static str {
         match self {
             Kind::Dynamic => "dynamic",
@@ -38,6 +48,11 @@ impl Kind {
             Kind::Driver | Kind::Resolver => "driver",
         }
     }
+}
+
+/// Whether the tests are to be run in their whole length.
+pub fn is_whole() -> bool {
+    std::env::var_os("KINDS").is_some_and(|kinds| kinds == "all")
 }
 
 pub const STRATEGIES: [&str; 4] = ["naive_best_fit", "auto_growth", "passthrough", "mapped"];

@@ -7,6 +7,8 @@
 
 mod fits;
 mod grid;
+#[cfg(test)]
+mod made;
 
 use std::path::PathBuf;
 

@@ -1,4 +1,3 @@
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use vramalloc_core::config::DeviceShare;
@@ -6,7 +5,7 @@ use vramalloc_core::stats::Family;
 
 use super::super::super::replay::DIFFERS;
 use super::super::super::replay::live::peaks_of_all;
-use super::super::super::replay::tape::{Item, TapeArena};
+use super::super::made::{does, frees, takes, tape};
 use super::super::{Arguments, advice, without};
 use super::*;
 
@@ -25,57 +24,6 @@ fn a_program_that_repeats_itself_varies_little() {
     // Half of it is growth.
     assert!(more(&[1000, 1010, 1030, 1000]) > 50);
     assert_eq!(later_rounds(&[1000, 1010, 1020, 1030]), Later::Grow);
-}
-
-/// A recording of a program on devices of this size, made by hand.
-fn tape(total: u64, arenas: &[u32]) -> Tape {
-    let arena = |&device: &u32| TapeArena {
-        device,
-        total,
-        elsewhere: Some(0),
-        ..TapeArena::default()
-    };
-    Tape {
-        options: Some(BTreeMap::new()),
-        arenas: arenas.iter().map(arena).collect(),
-        items: Vec::new(),
-        events: 0,
-        blocks: 0,
-        past: BTreeSet::new(),
-        lacks: None,
-        is_ended: true,
-        is_cut: false,
-    }
-}
-
-fn does(tape: &mut Tape, arena: u32, what: What) {
-    tape.events += 1;
-    tape.items.push(Item {
-        what,
-        arena,
-        thread: 1,
-        event: tape.events,
-        time_us: u64::from(tape.events) * 1000,
-    });
-}
-
-fn takes(tape: &mut Tape, arena: u32, size: u64) -> u32 {
-    let (block, address) = (tape.blocks, 0);
-    tape.blocks += 1;
-    does(
-        tape,
-        arena,
-        What::Alloc {
-            block,
-            address,
-            size,
-        },
-    );
-    block
-}
-
-fn frees(tape: &mut Tape, arena: u32, block: u32) {
-    does(tape, arena, What::Free { block, address: 0 });
 }
 
 /// Takes so much and frees it, once for each size.

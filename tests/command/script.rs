@@ -52,6 +52,8 @@ fn a_file_of_python_is_run_by_the_interpreter() {
     assert_eq!(ran("./itself.py", None), "itself -x");
     assert_eq!(ran("./bare.py", None), "python3 ./bare.py -x");
     assert_eq!(ran("there.py", None), "there -x");
+    fs::write(place.path("app.pyz"), "PK").unwrap();
+    assert_eq!(ran("app.pyz", None), "python3 app.pyz -x");
 
     let (code, _, errors) = run("none.py", None);
     assert_eq!(code, 127);
@@ -93,6 +95,22 @@ fn what_is_meant_is_said() {
         let (code, _, errors) = output(place.command(&["run", "--library", &library, program]));
         assert_eq!(code, Some(127), "{errors}");
         let errors = errors + "\n";
+        assert!(
+            errors.contains(&format!("cannot start {program}: {why}")),
+            "{errors}"
+        );
+    }
+    fs::write(place.path("data"), "").unwrap();
+    fs::create_dir(place.path("folder")).unwrap();
+    for (program, why) in [
+        ("./data", "it may not be executed; name what runs it"),
+        (
+            "./folder",
+            "it is a folder; for an application of Python say vramalloc run python3",
+        ),
+    ] {
+        let (code, _, errors) = output(place.command(&["run", "--library", &library, program]));
+        assert_eq!(code, Some(126), "{errors}");
         assert!(
             errors.contains(&format!("cannot start {program}: {why}")),
             "{errors}"

@@ -1,6 +1,7 @@
 """Asks the Python API of the process that it runs in, which is preloaded."""
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 import vramalloc
@@ -10,6 +11,7 @@ assert vramalloc.active()
 # As installed, and no other copy.
 own = Path(vramalloc.__file__).parent / "lib/libvramalloc.so"
 assert os.path.samefile(vramalloc.library_path(), own), vramalloc.library_path()
+assert vramalloc.__version__ == version("vramalloc")
 with vramalloc.measure("a block") as measured:
     free(malloc(20 * MIB))
 assert measured.allocations == measured.frees == 1, measured

@@ -9,6 +9,8 @@ one is. Functions that need the library raise `NotLoaded` where it is missing.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._environment import active, configure_subprocess, library_path, preload_env
 from ._measure import Figures, measure
 from ._memory import ctl, dump, limit, pause, region, resume, stats, trim
@@ -33,6 +35,20 @@ __all__ = [
     "stats",
     "trim",
 ]
+
+if TYPE_CHECKING:
+    #: The version of the package.
+    __version__: str
+else:
+
+    def __getattr__(name):
+        # Read only where somebody asks: finding it takes longer than the rest.
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("vramalloc")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 # What a traceback calls them is what can be caught.
 for _public in (Error, Figures, NotLoaded, Paused):

@@ -254,7 +254,7 @@ fn execute(mut command: Command, stats: &StatsTarget, reports: bool) -> u8 {
         Err(error) => {
             let (status, why) = match error.kind() {
                 io::ErrorKind::NotFound => (NOT_FOUND, script::not_found(&program)),
-                _ => (NOT_STARTED, error.to_string()),
+                _ => (NOT_STARTED, script::not_started(&program, &error)),
             };
             say(format_args!("cannot start {program}: {why}"));
             return status;

@@ -1,4 +1,5 @@
-//! A program that is a file of Python: `vramalloc run train.py`.
+//! A program that is a file of Python: `vramalloc run train.py`, or an application in one
+//! (`app.pyz`).
 //!
 //! Whoever types that means `python train.py`. A program that is found in `PATH`, or
 //! that is named with a folder and begins with `#!`, is started as it is: it says itself
@@ -7,7 +8,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -73,13 +74,28 @@ pub(super) fn not_found(name: &str) -> String {
     }
 }
 
+/// Why a program that is there is not started.
+pub(super) fn not_started(name: &str, error: &io::Error) -> String {
+    let path = Path::new(name);
+    if path.is_dir() {
+        return format!(
+            "it is a folder; for an application of Python say vramalloc run python3 {name}"
+        );
+    }
+    if path.is_file() && !is_executable(path) {
+        return "it may not be executed; name what runs it, or allow it (chmod +x)".to_owned();
+    }
+    error.to_string()
+}
+
 /// Whether somebody who types this as a subcommand means a program that is to be run.
 pub(super) fn is_program(name: &str) -> bool {
     Path::new(name).is_file() || is_named_so(OsStr::new(name)) || in_path(Path::new(name)).is_some()
 }
 
 fn is_named_so(name: &OsStr) -> bool {
-    Path::new(name).extension() == Some(OsStr::new("py"))
+    let extension = Path::new(name).extension();
+    extension.is_some_and(|extension| extension == "py" || extension == "pyz")
 }
 
 fn has_slash(name: &OsStr) -> bool {

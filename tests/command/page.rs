@@ -224,6 +224,8 @@ fn names_of_files_are_text() {
     );
     browser.until("[...document.querySelectorAll('#flame .d3-flame-graph-label')].some(l => l.textContent.includes('<img'))");
     assert_eq!(browser.value("window.bad === undefined"), json!(true));
+    let several = browser.value("vr.count(2, 'size class')");
+    assert_eq!(several, json!("2 size classes"));
     assert_eq!(
         browser.value("document.querySelectorAll('img, b[onclick]').length"),
         json!(0)

@@ -34,7 +34,7 @@ const vr = {};
 
   vr.share = (part, whole) => (whole > 0 ? ((100 * part) / whole).toFixed(1) + " %" : "-");
 
-  vr.count = (n, what) => n.toLocaleString("en") + " " + what + (n === 1 ? "" : "s");
+  vr.count = (n, what) => n.toLocaleString("en") + " " + what + (n === 1 ? "" : what.endsWith("s") ? "es" : "s");
 
   vr.byId = (id) => document.getElementById(id);
 

@@ -43,7 +43,7 @@ class Step:
     bounded: bool = False
     # It is run where the whole is asked for, or it is named.
     long: bool = False
-    # It takes longest, so it gets more of the processors than those beside it.
+    # It takes long, so it gets more of the processors than those beside it.
     first: bool = False
 
 
@@ -58,6 +58,7 @@ STEPS = {
     "words": Step(("tools",)),
     "build": Step(("tools",)),
     "lint": Step(("tools",)),
+    "preload": Step(("build", "lint"), bounded=True, first=True),
     "unit": Step(("build", "lint"), bounded=True, first=True),
     "docs": Step(("lint",)),
     "hazards": Step(("build",), bounded=True),

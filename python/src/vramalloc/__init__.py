@@ -44,9 +44,13 @@ else:
     def __getattr__(name):
         # Read only where somebody asks: finding it takes longer than the rest.
         if name == "__version__":
-            from importlib.metadata import version
+            from importlib.metadata import PackageNotFoundError, version
 
-            return version("vramalloc")
+            try:
+                return version("vramalloc")
+            except PackageNotFoundError:
+                # Modules that were not installed as a package.
+                pass
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

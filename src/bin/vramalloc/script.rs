@@ -77,6 +77,10 @@ pub(super) fn not_found(name: &str) -> String {
 /// Why a program that is there is not started.
 pub(super) fn not_started(name: &str, error: &io::Error) -> String {
     let path = Path::new(name);
+    if !has_slash(OsStr::new(name)) {
+        // It lies somewhere in PATH.
+        return error.to_string();
+    }
     if path.is_dir() {
         return format!(
             "it is a folder; for an application of Python say vramalloc run python3 {name}"

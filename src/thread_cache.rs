@@ -131,23 +131,6 @@ impl CacheHub {
         own.hold_now().map(|mut kept| ask(&mut kept))
     }
 
-    /// Closes the open batch of the thread's cache, and makes its fence by `seal`,
-    /// which says whose epoch covers it. Nothing is held meanwhile: what is freed
-    /// there belongs to the next batch.
-    pub(crate) fn seal(&self, own: OwnCache, seal: impl FnOnce() -> Option<u64>) {
-        let batch = own.hold_now().and_then(|mut kept| kept.close_batch());
-        let Some(batch) = batch else {
-            return;
-        };
-        let epoch = seal();
-        // It may have been closed meanwhile, and be another thread's now.
-        if let Some(epoch) = epoch
-            && let Some(mut kept) = own.hold_now()
-        {
-            kept.sealed(batch, epoch);
-        }
-    }
-
     /// The epoch with this number has ended, and all before it.
     pub(crate) fn ends(&self, number: u64) {
         // Release: pairs with the Acquire below. The device is done with what

@@ -214,7 +214,7 @@ impl<D: Driver> Arena<D> {
     #[inline(never)]
     fn seal(&self, own: OwnCache) {
         if self.driver.may_fence() {
-            self.hub.seal(own, || self.close_and_poll_for_thread());
+            self.close_and_poll_with(own);
         }
     }
 

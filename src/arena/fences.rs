@@ -23,6 +23,8 @@ use crate::heap::fit::Search;
 use crate::limbo::{Limbo, Oldest};
 use crate::patience::Patience;
 use crate::recording::{ArenaOrder, FenceSeen, Mark};
+use crate::strategy::packing::Packing;
+use crate::thread_cache::OwnCache;
 
 /// Why a call of the program waits for the device.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -136,22 +138,24 @@ impl<D: Driver> Arena<D> {
         self.poll_for_later(self.close_batch(extent));
     }
 
-    /// The same with the open batch and what a thread keeps. The epoch's number,
-    /// when its fence is made.
-    pub(super) fn close_and_poll_for_thread(&self) -> Option<u64> {
-        let closing = self.closing(&mut self.state.lock(), Limbo::close_for_others);
-        self.poll_for_later(closing)
+    /// The same with the open batch and what the calling thread keeps in this cache.
+    pub(super) fn close_and_poll_with(&self, own: OwnCache) {
+        let mut state = self.state.lock();
+        let closing = self.closing(&mut state, Limbo::close_for_others);
+        if let Some(closing) = &closing {
+            own.seal(closing.number);
+        }
+        drop(state);
+        self.poll_for_later(closing);
     }
 
-    fn poll_for_later(&self, closing: Option<Closing<'_, D>>) -> Option<u64> {
+    fn poll_for_later(&self, closing: Option<Closing<'_, D>>) {
         let then = if self.follows_frees {
             Then::PutBack
         } else {
             Then::PutOff
         };
-        let number = closing.as_ref().map(|closing| closing.number);
-        let fenced = self.fence_and_poll(closing, then);
-        number.filter(|_| fenced != Fenced::Not)
+        self.fence_and_poll(closing, then);
     }
 
     /// Makes the fence of a closed epoch, and available what the device is done
@@ -225,18 +229,29 @@ impl<D: Driver> Arena<D> {
         (share > 0.0 && self.driver.may_fence()).then_some(share)
     }
 
-    /// The epoch that `close` closes.
+    /// The epoch that `close` closes. What the calling thread keeps without a fence
+    /// belongs to it as well, where threads may go on keeping it.
     fn closing(
         &self,
         state: &mut ArenaState<D::Fence>,
         close: impl FnOnce(&mut Limbo<D::Fence>, &mut Blocks) -> Option<u64>,
     ) -> Option<Closing<'_, D>> {
         let number = close(&mut state.limbo, &mut state.heap.blocks)?;
-        Some(Closing {
+        if !state.caches.are_closed()
+            && state.packing.as_ref().is_none_or(Packing::lets_keep)
+            && let Some(own) = self.own_cache()
+        {
+            own.seal(number);
+        }
+        Some(self.closing_of(state, number))
+    }
+
+    fn closing_of(&self, state: &ArenaState<D::Fence>, number: u64) -> Closing<'_, D> {
+        Closing {
             arena: self,
             number,
             is_oldest: state.limbo.is_oldest(number),
-        })
+        }
     }
 
     /// What a call of the driver means for a closed epoch: it made the fence, or found
@@ -378,9 +393,10 @@ impl<D: Driver> Arena<D> {
         let closing = {
             let mut state = self.state.lock();
             state.put_back_reclaimable();
-            self.closing(&mut state, |limbo, blocks| {
-                limbo.close(blocks, 1.0).or_else(|| limbo.newest())
-            })
+            let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, 1.0);
+            let closing = self.closing(&mut state, close);
+            let newest = || Some(self.closing_of(&state, state.limbo.newest()?));
+            closing.or_else(newest)
         };
         if let Some(closing) = closing
             && self.driver.wait_by_free(whose) == Ok(true)

@@ -131,6 +131,7 @@ impl<D: Driver> Arena<D> {
         if !may_wait || !plan.is_tight && plan.lacks <= plan.allowed {
             return self.window_or_last_resort(want, need, all_new);
         }
+        self.state.lock().recall();
         let newest = self.settle_soon();
         loop {
             if let Some(address) = self.take(want) {
@@ -180,7 +181,7 @@ impl<D: Driver> Arena<D> {
     /// What a window would take, and what of it may come from the driver at once.
     fn plan(&self, want: Want, available: Bytes) -> Plan {
         let unit = self.unit_size();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         let most = state.units(whole_units(available, unit));
         let missing = match want.fit.pool {
             Pool::Small => 1,
@@ -192,8 +193,9 @@ impl<D: Driver> Arena<D> {
         };
         let lacks = missing.saturating_sub(state.heap.ranges.loose());
         let (live, reserved) = (state.counters.live(), state.counters.reserved());
-        let packing = state.packing.as_ref().filter(|packing| packing.is_on());
-        let left = packing.map_or(Bytes::MAX, |packing| {
+        let (pieces, lacking) = (state.in_pieces(), state.heap.ranges.bytes(lacks));
+        let packing = state.packing.as_mut().filter(|packing| packing.is_on());
+        let left = packing.as_ref().map_or(Bytes::MAX, |packing| {
             // The window's own edges are no reason to wait.
             let bound = packing.bound(live, want.fit.size).saturating_add(unit);
             bound.saturating_sub(reserved)
@@ -202,8 +204,7 @@ impl<D: Driver> Arena<D> {
         // whole again before what lies in it is freed.
         let is_tight = packing.is_some_and(|packing| {
             let capacity = reserved.saturating_add(available);
-            let after = reserved.saturating_add(state.heap.ranges.bytes(lacks));
-            packing.room(after, capacity, state.in_pieces()) != Room::Ample
+            packing.room(reserved.saturating_add(lacking), capacity, pieces) != Room::Ample
         });
         Plan {
             is_tight,

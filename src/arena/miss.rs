@@ -161,7 +161,7 @@ impl<D: Driver> Arena<D> {
 
     /// Before more memory is taken: what threads keep may do as well.
     fn take_recalled(&self, want: Want) -> Option<Address> {
-        if !self.state.lock().recall_for_growth(want.own) {
+        if !self.state.lock().recall_for_growth(want.own, want.fit.size) {
             return None;
         }
         self.close_and_poll(Extent::All);

@@ -36,6 +36,8 @@ struct Outlook {
     adds_slab: bool,
     /// They have been exchanged too often.
     is_spent: bool,
+    /// Threads may go on keeping blocks.
+    lets_keep: bool,
 }
 
 impl<D: Driver> Arena<D> {
@@ -57,6 +59,10 @@ impl<D: Driver> Arena<D> {
         };
         if before.room == Room::Ample && before.fits {
             return self.grow_within(want, need, before.left);
+        }
+        if !before.lets_keep {
+            // It may leave a chunk idle.
+            self.state.lock().recall();
         }
         let newest = self.settle_soon();
         let Some(outlook) = self.outlook(want, available) else {
@@ -121,10 +127,9 @@ impl<D: Driver> Arena<D> {
         self.grow_by(want, need, size)
     }
 
-    /// Makes available what was freed before the device came to its end.
-    /// Returns the newest epoch there is then.
+    /// Makes available what was freed before the device came to its end, but for what
+    /// threads keep. Returns the newest epoch there is then.
     pub(super) fn settle_soon(&self) -> Option<u64> {
-        self.state.lock().recall();
         self.close_and_poll(Extent::All);
         let mut state = self.state.lock();
         let lags = !state.counters.limbo().is_zero();
@@ -135,11 +140,10 @@ impl<D: Driver> Arena<D> {
     }
 
     fn outlook(&self, want: Want, available: Bytes) -> Option<Outlook> {
-        let state = self.state.lock();
-        let packing = state
-            .packing
-            .as_ref()
-            .filter(|packing| packing.is_patient())?;
+        let mut state = self.state.lock();
+        let (pieces, is_settled) = (state.in_pieces(), state.counters.limbo().is_zero());
+        let state = &mut *state;
+        let packing = (state.packing.as_mut()).filter(|packing| packing.is_patient())?;
         let reserved = state.counters.reserved();
         let capacity = reserved.saturating_add(available);
         let live = state.counters.live();
@@ -151,7 +155,7 @@ impl<D: Driver> Arena<D> {
         let after = reserved.saturating_add(least);
         let bound = packing.bound(live, want.fit.size).min(capacity);
         Some(Outlook {
-            room: packing.room(after, capacity, state.in_pieces()),
+            room: packing.room(after, capacity, pieces),
             fits: after <= bound,
             left: if packing.rises(live, want.fit.size) {
                 Bytes::MAX
@@ -160,10 +164,11 @@ impl<D: Driver> Arena<D> {
             },
             excess: after.saturating_sub(bound).max(PAGE),
             lack: after.saturating_sub(packing.filled(capacity)),
-            is_settled: state.counters.limbo().is_zero(),
+            is_settled,
             adds_slab: want.fit.pool == Pool::Small
                 && packing.adds_slab(live, want.fit.size, after),
             is_spent: packing.is_spent(),
+            lets_keep: packing.lets_keep(),
         })
     }
 
@@ -214,6 +219,7 @@ impl<D: Driver> Arena<D> {
         let Some(_guard) = self.try_enter_ladder() else {
             return Bytes::ZERO;
         };
+        self.state.lock().recall();
         let released = self.release(choose);
         if !released.is_zero()
             && let Some(packing) = &mut self.state.lock().packing

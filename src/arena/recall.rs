@@ -9,6 +9,7 @@ use crate::arena::state::ArenaState;
 use crate::counters::{BlockInfo, Counters};
 use crate::library::LibraryId;
 use crate::stats::StackId;
+use crate::strategy::packing::Packing;
 use crate::thread_cache::{Figure, Headroom, Held, Kept, OwnCache, Recalled, WORTH_BYTES};
 
 /// All threads together may keep this part of what is reserved, or so much.
@@ -26,6 +27,10 @@ const SMALL_KEPT: u64 = 4 << 20;
 /// But not from a thread that has taken that many times what it keeps since the arena
 /// grew last.
 const SERVES: u64 = 2;
+
+/// Nor where it is less than this part of the request, in the arena of a program that
+/// repeats: even with what is free beside it, it would hardly serve.
+const SERVES_PART: u64 = 4;
 
 /// What one thread may keep at the least and at the most, and between these which
 /// part of the chunks that small requests are served from.
@@ -212,12 +217,16 @@ impl<F: Clone> ArenaState<F> {
         held
     }
 
-    /// Before growth, calls back what threads keep. In a small arena what serves its
-    /// thread well stays: the arena grows rather than that the thread loses it. The
-    /// request is of the thread with the cache `own`. Whether anything came back.
-    pub(super) fn recall_for_growth(&mut self, own: Option<OwnCache>) -> bool {
+    /// Before growth for so much, calls back what threads keep. In a small arena what
+    /// serves its thread well stays: the arena grows rather than that the thread loses it.
+    /// The request is of the thread with the cache `own`. Whether there was anything.
+    pub(super) fn recall_for_growth(&mut self, own: Option<OwnCache>, size: Bytes) -> bool {
         let reserved = self.counters.reserved();
         let bytes: u64 = self.caches.hold().iter().map(|kept| kept.bytes()).sum();
+        if bytes < size.get() / SERVES_PART && self.packing.as_ref().is_some_and(Packing::lets_keep)
+        {
+            return bytes > 0;
+        }
         // What the thread itself keeps grows until it is worth a fence.
         let owns = own.and_then(OwnCache::hold_now);
         let owns = owns.map_or(0, |kept| kept.bytes().min(WORTH_BYTES));

@@ -147,6 +147,8 @@ pub(crate) struct Packing {
     pub(crate) lags: bool,
     /// Waits that [`PATIENCE`] was not enough for.
     vain: u32,
+    /// There was ample room when that was asked last.
+    has_room: bool,
 }
 
 impl Packing {
@@ -182,15 +184,16 @@ impl Packing {
     }
 
     /// A block was freed, and so much is live now. Whether the program comes down
-    /// by that, or then to nearly nothing: what it does next can find the chunks as
-    /// it did before if nothing is kept anywhere.
+    /// by that, or then to nearly nothing, so that what threads keep is called back: what
+    /// it does next can find the chunks as it did before if nothing is kept anywhere.
+    /// Coming down is no reason where threads may go on keeping.
     #[inline]
     pub(crate) fn fell(&mut self, live: Bytes) -> bool {
         let comes_down = live < self.down && !self.is_down;
         let comes_low = live < self.low && !self.is_low;
         self.is_down |= comes_down;
         self.is_low |= comes_low;
-        self.peak >= CALLED_BACK && (comes_down || comes_low)
+        self.peak >= CALLED_BACK && (comes_low || comes_down && !self.lets_keep())
     }
 
     /// Whether scattered memory is brought together now, which is counted: the program
@@ -199,6 +202,12 @@ impl Packing {
         let may = live < self.low && self.brought_together < BROUGHT_TOGETHER;
         self.brought_together += u32::from(may);
         may
+    }
+
+    /// Whether threads may go on keeping blocks while chunks are packed for others:
+    /// the program repeats, and the device had ample room when a miss looked last.
+    pub(crate) fn lets_keep(&self) -> bool {
+        self.is_known() && self.has_room
     }
 
     /// Everything is gone.
@@ -220,8 +229,9 @@ impl Packing {
     }
 
     /// How much room there is for `reserved` bytes where there can be
-    /// `capacity`, and so much is free in `pieces` of chunks in use.
-    pub(crate) fn room(&self, reserved: Bytes, capacity: Bytes, pieces: Bytes) -> Room {
+    /// `capacity`, and so much is free in `pieces` of chunks in use. It is remembered
+    /// whether that is ample.
+    pub(crate) fn room(&mut self, reserved: Bytes, capacity: Bytes, pieces: Bytes) -> Room {
         let is_settled = self.is_known() || self.is_spent();
         let (size, ample) = match (is_settled, self.lags) {
             (false, _) => (reserved, ROOMY),
@@ -229,7 +239,8 @@ impl Packing {
             (true, true) => (self.peak, LAGS_HAS_ROOM),
         };
         let beyond = self.beyond(capacity);
-        if size <= percent(capacity, ample) {
+        self.has_room = size <= percent(capacity, ample);
+        if self.has_room {
             Room::Ample
         } else if is_settled && pieces <= percent(beyond, IN_PIECES) {
             Room::Scarce
@@ -368,6 +379,22 @@ mod tests {
     }
 
     #[test]
+    fn threads_keep_while_a_known_program_has_room_until_it_holds_nothing() {
+        let mut known = program(MIB(1000), KNOWN);
+        assert!(!known.lets_keep(), "no miss has found room yet");
+        known.room(MIB(500), MIB(1000), Bytes::ZERO);
+        assert!(!known.lets_keep(), "it hardly fits");
+        known.room(MIB(1080), MIB(2000), Bytes::ZERO);
+        assert!(known.lets_keep());
+        assert_eq!(
+            [749, 99, 0].map(|live| known.fell(MIB(live))),
+            [false, true, false]
+        );
+        known.rose(MIB(1031));
+        assert!(!known.lets_keep(), "it is not known at that height");
+    }
+
+    #[test]
     fn the_bound_is_the_peak_and_a_little_or_what_is_about_to_be_one() {
         let packing = program(MIB(1000), 0);
         assert_eq!(packing.bound(MIB(10), MIB(10)), MIB(1080));
@@ -416,27 +443,27 @@ mod tests {
     #[test]
     fn room_is_what_is_left_until_the_program_is_known() {
         let room =
-            |program: &Packing, reserved| program.room(MIB(reserved), MIB(1000), Bytes::ZERO);
-        let unknown = program(MIB(400), 0);
-        assert_eq!(room(&unknown, 500), Room::Ample);
-        assert_eq!(room(&unknown, 501), Room::Tight);
+            |program: &mut Packing, reserved| program.room(MIB(reserved), MIB(1000), Bytes::ZERO);
+        let mut unknown = program(MIB(400), 0);
+        assert_eq!(room(&mut unknown, 500), Room::Ample);
+        assert_eq!(room(&mut unknown, 501), Room::Tight);
         let mut spent = program(MIB(400), 0);
         spent.exchanges = EXCHANGES;
         for mut program in [program(MIB(920), 2), spent] {
-            assert_eq!(room(&program, 999), Room::Ample);
+            assert_eq!(room(&mut program, 999), Room::Ample);
             program.rose(MIB(921));
-            assert_ne!(room(&program, 999), Room::Ample);
+            assert_ne!(room(&mut program, 999), Room::Ample);
         }
         let mut lagging = program(MIB(600), 2);
         lagging.lags = true;
-        assert_eq!(room(&lagging, 999), Room::Ample);
+        assert_eq!(room(&mut lagging, 999), Room::Ample);
         lagging.rose(MIB(601));
-        assert_eq!(room(&lagging, 999), Room::Scarce);
+        assert_eq!(room(&mut lagging, 999), Room::Scarce);
     }
 
     #[test]
     fn pieces_and_chunks_may_take_half_of_what_the_peak_leaves() {
-        let known = program(MIB(940), 2);
+        let mut known = program(MIB(940), 2);
         assert_eq!(known.room(MIB(999), MIB(1000), MIB(30)), Room::Scarce);
         assert_eq!(known.room(MIB(999), MIB(1000), MIB(31)), Room::Tight);
         assert_eq!(known.filled(MIB(1000)), MIB(970));

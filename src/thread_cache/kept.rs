@@ -184,8 +184,7 @@ impl Kept {
             if epoch >= ended {
                 break;
             }
-            // A fence within a fence is noted before the one around it.
-            self.over = self.over.max(batch + 1);
+            self.over = batch + 1;
             self.sealed.pop_front();
         }
     }
@@ -318,13 +317,23 @@ impl Kept {
         room
     }
 
-    /// Closes the open batch: its number; none where nothing is in it.
-    pub(crate) fn close_batch(&mut self) -> Option<u64> {
-        let is_empty = self.used_of_batch().blocks() == 0;
-        self.open += u64::from(!is_empty);
+    /// Closes the open batch, if something is in it: its frees belong to this epoch.
+    pub(crate) fn close_batch(&mut self, epoch: u64) {
+        if self.used_of_batch().blocks() == 0 {
+            return;
+        }
+        if self.sealed.len() == MOST_SEALED {
+            // A later epoch covers what each second one does.
+            let mut stays = false;
+            self.sealed.retain(|_| {
+                stays = !stays;
+                !stays
+            });
+        }
+        self.sealed.push_back((self.open, epoch));
+        self.open += 1;
         self.begun = self.left;
         self.begin_batch();
-        (!is_empty).then(|| self.open - 1)
     }
 
     /// The most slots of a batch.
@@ -347,20 +356,6 @@ impl Kept {
         let blocks = BATCH_BLOCKS.saturating_sub(used.blocks());
         self.left = PackedRoom::of(blocks, slots.min(self.unused_slots()));
         self.begun = self.left.with(used);
-    }
-
-    /// What was recalled meanwhile is no longer here: the number of a batch is
-    /// never given again.
-    pub(crate) fn sealed(&mut self, batch: u64, epoch: u64) {
-        if self.sealed.len() == MOST_SEALED {
-            // A later epoch covers what each second one does.
-            let mut stays = false;
-            self.sealed.retain(|_| {
-                stays = !stays;
-                !stays
-            });
-        }
-        self.sealed.push_back((batch, epoch));
     }
 
     /// Opens it for a thread, for blocks whose words have this in common while they are
@@ -444,8 +439,6 @@ impl Kept {
         self.take_out(ended, Queue::len, each);
         self.sizes.change_used(Size::restart);
         self.sealed.clear();
-        // What comes from now on is not of a batch that is being sealed.
-        self.open += 1;
         (self.opening, self.most, self.served) = (0, 0, 0);
         (self.left, self.begun) = (PackedRoom::default(), PackedRoom::default());
     }

@@ -99,36 +99,43 @@ fn with_block_kept(hub: &CacheHub, caches: &mut Caches) -> OwnCache {
     own
 }
 
-/// A thread closes its batch and makes the fence while the arena recalls: whoever
-/// finds an epoch for the block finds it after that fence.
+/// A thread closes its batch, under the arena's lock, and makes the fence while the
+/// arena recalls: whoever finds an epoch for the block, or that it has ended, finds it
+/// after that fence or before it is made, and what is freed later has none.
 #[test]
 fn loom_a_recalled_block_waits_for_a_fence_after_its_free() {
     loom::model(|| {
         let hub = Arc::new(CacheHub::new(map(), ARENA));
         let mut caches = Caches::default();
         let own = with_block_kept(&hub, &mut caches);
+        let state = Arc::new(Lock::new(()));
         let fence = Arc::new(AtomicU64::new(0));
         let owner = {
-            let (hub, fence) = (Arc::clone(&hub), Arc::clone(&fence));
+            let (hub, state, fence) = (Arc::clone(&hub), Arc::clone(&state), Arc::clone(&fence));
             thread::spawn(move || {
-                hub.seal(own, || {
-                    fence.store(1, Ordering::Relaxed);
-                    hub.ends(7);
-                    Some(7)
-                });
+                {
+                    let _state = state.lock();
+                    own.seal(7);
+                }
+                fence.store(1, Ordering::Relaxed);
+                let _state = state.lock();
+                hub.ends(7);
             })
         };
         let mut recalled = Vec::new();
-        let held = caches.hold();
-        for mut kept in caches.close_some(held, |_| true).0 {
-            kept.recall(hub.ended(), |block| {
-                recalled.push((block.epoch, block.is_reclaimable))
-            });
+        {
+            let _state = state.lock();
+            let held = caches.hold();
+            for mut kept in caches.close_some(held, |_| true).0 {
+                kept.recall(hub.ended(), |block| {
+                    recalled.push((block.epoch, block.is_reclaimable))
+                });
+            }
         }
         let made = fence.load(Ordering::Relaxed) == 1;
         let (epoch, is_reclaimable) = recalled[0];
-        assert!(epoch.is_none() || epoch == Some(7));
-        assert!(made || (epoch.is_none() && !is_reclaimable));
+        assert!(epoch.is_none_or(|epoch| epoch == 7) || is_reclaimable);
+        assert!(made || !is_reclaimable);
         // What is freed into it later waits for a fence of its own.
         let map = &hub.map;
         map.cacheable(BLOCK)

@@ -66,6 +66,14 @@ impl OwnCache {
         (kept.opening() == self.opening).then_some(kept)
     }
 
+    /// What was freed to it without a fence belongs to this epoch, whose fence is made
+    /// next, if it is open for the thread.
+    pub(crate) fn seal(self, epoch: u64) {
+        if let Some(mut kept) = self.hold_now() {
+            kept.close_batch(epoch);
+        }
+    }
+
     /// Whether it is this one, open or closed.
     pub(super) fn is(self, cache: &'static ThreadCache) -> bool {
         self.cache.is_some_and(|own| std::ptr::eq(own, cache))

@@ -58,21 +58,24 @@ fn live_peak(events: &[Event]) -> u64 {
 }
 
 /// On a roomy device a program that repeats takes nothing from the driver and
-/// gives nothing back from its third pass on; under `auto_growth` it has
-/// reserved at most 15 % more than it held.
+/// gives nothing back from its third pass on, but for two slabs as its threads come to
+/// keep small blocks, which then lie differently in each pass; under `auto_growth` it
+/// has reserved at most 15 % more than it held.
 fn later_passes_take_nothing_from_the_driver(trace: &str) {
     let events = events(trace);
     for strategy in [StrategyKind::AutoGrowth, StrategyKind::NaiveBestFit] {
         let rig = device(Bytes::gib(160), &plain(strategy));
-        let calls = [0; 3].map(|_| {
+        let calls = [0; 8].map(|_| {
             replay(&rig, &events, 0).unwrap();
             (rig.gpu.calls(Call::Alloc), rig.gpu.calls(Call::Free))
         });
+        let said = format!("{strategy:?}: allocations and frees by pass: {calls:?}");
         assert!(calls[0].0 > 0);
-        assert_eq!(
-            calls[1], calls[2],
-            "{strategy:?}: allocations and frees by pass"
+        assert!(
+            calls[7].0 - calls[1].0 <= 2 && calls[7].1 == calls[1].1,
+            "{said}"
         );
+        assert_eq!(calls[7], calls[4], "{said}");
         if strategy == StrategyKind::AutoGrowth {
             let stats = rig.arena.stats();
             let most = stats.live.peak.get() / 100 * 115;
@@ -218,6 +221,9 @@ fn gpt_train_comes_to_rest_on_a_roomy_device_that_lags() {
             rig.arena.stats().reserved.peak
         });
         assert_eq!(reserved[5], reserved[8], "{kernel_ns} ns: {reserved:?}");
+        // It misses in each pass, and threads go on keeping small blocks all the same.
+        let hits = rig.arena.stats().thread_hits;
+        assert!(hits > 1000, "{kernel_ns} ns: {hits}");
         rig.ends_clean();
     }
 }

@@ -295,7 +295,7 @@ impl<D: Driver> Arena<D> {
         let mut state = self.state.lock();
         let freed = state.free(address, release);
         state.put_back_some();
-        let full = self.batch_is_full(&state.limbo);
+        let full = self.batch_is_full(&state.limbo) || self.ends_scattered(&mut state);
         freed.map(|freed| (freed, full))
     }
 

@@ -12,6 +12,7 @@ use crate::driver::Driver;
 use crate::error::AllocError;
 use crate::heap::ranges::Run;
 use crate::stats::StackId;
+use crate::strategy::packing::Packing;
 use crate::sync::atomic::Ordering;
 
 impl<D: Driver> Arena<D> {
@@ -20,24 +21,40 @@ impl<D: Driver> Arena<D> {
     /// that repeats does next then finds its memory in one piece, and steals nothing.
     /// One that steals each time all the same is left alone after some.
     pub(super) fn bring_together(&self) {
-        // Relaxed: it stands for itself.
-        if !self.scattered.load(Ordering::Relaxed) || !self.driver.may_fence() {
+        if !self.driver.may_fence() {
             return;
         }
-        let is_due = {
-            let mut state = self.state.lock();
-            let live = state.counters.live();
-            let packing = state.packing.as_mut();
-            packing.is_some_and(|packing| packing.may_bring_together(live))
-        };
+        let is_due = self.may_bring_together(&self.state.lock());
         let turn = is_due.then(|| self.try_enter_growth()).flatten();
         if self.holds() || turn.is_none() {
             return;
         }
-        self.state.lock().end_empty_slabs();
+        {
+            let mut state = self.state.lock();
+            state.put_back_reclaimable();
+            state.end_empty_slabs();
+            state.packing.iter_mut().for_each(Packing::brought_together);
+        }
         let flight = self.quota.fly();
         while self.move_units() == Some(()) {}
         flight.lands();
+    }
+
+    /// Whether the program holds nothing any more, and something may be brought together:
+    /// nobody keeps anything then.
+    pub(super) fn ends_scattered(&self, state: &mut ArenaState<D::Fence>) -> bool {
+        let ends = self.may_bring_together(state) && state.live().is_zero();
+        if ends {
+            state.recall();
+        }
+        ends
+    }
+
+    fn may_bring_together(&self, state: &ArenaState<D::Fence>) -> bool {
+        let live = state.counters.live();
+        let may = |packing: &Packing| packing.may_bring_together(live);
+        // Relaxed: it stands for itself.
+        self.scattered.load(Ordering::Relaxed) && state.packing.as_ref().is_some_and(may)
     }
 
     /// Moves free units from the highest addresses to the lowest hole; none where there

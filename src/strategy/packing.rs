@@ -196,12 +196,15 @@ impl Packing {
         self.peak >= CALLED_BACK && (comes_low || comes_down && !self.lets_keep())
     }
 
-    /// Whether scattered memory is brought together now, which is counted: the program
-    /// holds hardly anything, and it was not done too often at this peak.
-    pub(crate) fn may_bring_together(&mut self, live: Bytes) -> bool {
-        let may = live < self.low && self.brought_together < BROUGHT_TOGETHER;
-        self.brought_together += u32::from(may);
-        may
+    /// Whether scattered memory may be brought together: the program holds hardly
+    /// anything, and it was not done too often at this peak.
+    pub(crate) fn may_bring_together(&self, live: Bytes) -> bool {
+        live < self.low && self.brought_together < BROUGHT_TOGETHER
+    }
+
+    /// It is.
+    pub(crate) fn brought_together(&mut self) {
+        self.brought_together += 1;
     }
 
     /// Whether threads may go on keeping blocks while chunks are packed for others:

@@ -98,6 +98,26 @@ fn idle_units_go_before_more_is_taken() {
     }
 }
 
+/// What stealing has scattered is in one piece when the program starts anew, however few
+/// blocks it freed at last.
+#[test]
+fn what_was_stolen_is_brought_together_by_the_last_free() {
+    let rig = Rig::new(&plain(StrategyKind::Mapped), Bytes::mib(64));
+    let [low, between, high] = [20; 3].map(|mib| rig.get(Bytes::mib(mib)));
+    rig.arena.free(low).unwrap();
+    rig.arena.free(high).unwrap();
+    let scattered = rig.get(Bytes::mib(38));
+    assert!(rig.gpu.calls(Call::Unmap) > 0);
+    rig.arena.free(between).unwrap();
+    rig.arena.free(scattered).unwrap();
+    let calls = [Call::Map, Call::Unmap].map(|call| rig.gpu.calls(call));
+    let whole = rig.get(Bytes::mib(58));
+    let after = [Call::Map, Call::Unmap].map(|call| rig.gpu.calls(call));
+    assert_eq!(calls, after);
+    rig.arena.free(whole).unwrap();
+    rig.ends_clean();
+}
+
 /// A free waits, as the driver's own does, where nothing idle is to be kept.
 #[test]
 fn idle_units_go_with_the_free_that_makes_them_idle() {

@@ -316,7 +316,7 @@ fn varlen_train_mapped() {
 
 #[test]
 fn llm_infer_mapped() {
-    mapped_needs_little("llm_infer.1", 5);
+    mapped_needs_little("llm_infer.1", 3);
 }
 
 /// Sizes that hardly ever repeat, on a device that stays nearly full: the default

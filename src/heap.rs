@@ -283,7 +283,11 @@ impl Heap {
             self.blocks.remove(id);
             return None;
         }
-        Some(self.join_block(id, block, pool))
+        let joined = self.join_block(id, block, pool);
+        if self.ranges.exports {
+            self.end_exports(joined.id);
+        }
+        Some(joined)
     }
 
     /// The same for a piece of a chunk.

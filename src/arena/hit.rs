@@ -400,6 +400,7 @@ impl<F: Clone> ArenaState<F> {
         }
         let (waits, elsewhere) = match release {
             Release::AtOnce => (false, false),
+            Release::AfterFence { .. } if self.heap.has_gone(&block) => (false, false),
             Release::AfterFence { quiet, elsewhere } => {
                 (quiet || block.chunk != ChunkId::DIRECT, elsewhere)
             }

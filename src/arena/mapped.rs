@@ -232,7 +232,8 @@ impl<D: Driver> Arena<D> {
             return known;
         }
         let granule = self.mapping().map_or(PAGE, |traits| traits.granule);
-        mapped::unit(self.device_total(), granule)
+        let limit = self.quota.limit().unwrap_or(Bytes::MAX);
+        mapped::unit(self.device_total().min(limit), granule)
     }
 
     /// Makes a window for a request, and serves it; where another thread has made

@@ -225,6 +225,8 @@ impl<F: Clone> ArenaState<F> {
         let bytes: u64 = self.caches.hold().iter().map(|kept| kept.bytes()).sum();
         if bytes < size.get() / SERVES_PART && self.packing.as_ref().is_some_and(Packing::lets_keep)
         {
+            // What is decided next goes by what the program holds.
+            drop(self.hold_without_room());
             return bytes > 0;
         }
         // What the thread itself keeps grows until it is worth a fence.

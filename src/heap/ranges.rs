@@ -90,6 +90,8 @@ pub(crate) struct Ranges {
     slabs: BTreeMap<ChunkId, BlockId>,
     /// Nothing is handed out, and no unit moves but by the pause.
     is_paused: bool,
+    /// Others may map a unit.
+    pub(super) exports: bool,
 }
 
 /// By how much free blocks that share their range became more or fewer.
@@ -155,6 +157,7 @@ impl Ranges {
             moving: 0,
             slabs: BTreeMap::new(),
             is_paused: false,
+            exports: false,
         }
     }
 
@@ -431,6 +434,21 @@ impl Heap {
             span: around,
         };
         self.change_places(&claim, around, |place| place.is_exported = true);
+        self.ranges.exports = true;
+    }
+
+    /// Whole units of a block that is free are its own again: who had them may
+    /// still map them, as after a free of CUDA's.
+    #[cold]
+    pub(super) fn end_exports(&mut self, id: BlockId) {
+        let block = *self.blocks.get(id);
+        let claim = Claim {
+            chunk: block.chunk,
+            block: BlockId::NONE,
+            span: block.span(),
+        };
+        let whole = whole_units(block.address, block.size, self.ranges.unit);
+        self.change_places(&claim, whole, |place| place.is_exported = false);
     }
 
     /// The free blocks of ranges that have whole units, with these.

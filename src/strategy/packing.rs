@@ -186,14 +186,13 @@ impl Packing {
     /// A block was freed, and so much is live now. Whether the program comes down
     /// by that, or then to nearly nothing, so that what threads keep is called back: what
     /// it does next can find the chunks as it did before if nothing is kept anywhere.
-    /// Coming down is no reason where threads may go on keeping.
     #[inline]
     pub(crate) fn fell(&mut self, live: Bytes) -> bool {
         let comes_down = live < self.down && !self.is_down;
         let comes_low = live < self.low && !self.is_low;
         self.is_down |= comes_down;
         self.is_low |= comes_low;
-        self.peak >= CALLED_BACK && (comes_low || comes_down && !self.lets_keep())
+        self.peak >= CALLED_BACK && (comes_down || comes_low)
     }
 
     /// Whether scattered memory may be brought together: the program holds hardly
@@ -391,7 +390,7 @@ mod tests {
         assert!(known.lets_keep());
         assert_eq!(
             [749, 99, 0].map(|live| known.fell(MIB(live))),
-            [false, true, false]
+            [true, true, false]
         );
         known.rose(MIB(1031));
         assert!(!known.lets_keep(), "it is not known at that height");

@@ -315,6 +315,42 @@ fn an_exported_block_that_is_freed_while_paused_is_free_memory() {
 }
 
 #[test]
+fn what_was_exported_goes_again_once_its_block_was_freed() {
+    let mut program = Program::mapped();
+    let size = Bytes::mib(20);
+    let given = program.take(size);
+    let arena = Arc::clone(&program.rig.arena);
+    arena.note_exported(given, size);
+    program.give(0);
+    arena.flush();
+    assert_eq!(program.take(size), given);
+    let paused = arena.pause(Contents::Keep).unwrap();
+    assert_eq!(paused.stays.exported, Bytes::ZERO);
+    arena.resume().unwrap();
+    program.ends_clean();
+}
+
+/// Nothing on the device uses what is not there: no fence is waited for.
+#[test]
+fn what_is_freed_while_paused_is_not_taken_again_however_busy_the_device_is() {
+    for size in [Bytes::mib(20), Bytes::kib(700)] {
+        let mut program = Program::mapped();
+        for _ in 0..8 {
+            program.take(size);
+        }
+        let arena = Arc::clone(&program.rig.arena);
+        arena.pause(Contents::Keep).unwrap();
+        let stream = program.rig.stream;
+        program.rig.gpu.launch(stream, 100 * MS, &[]).unwrap();
+        (0..8).for_each(|_| program.give(0));
+        assert_eq!(arena.idle(), Bytes::ZERO);
+        let resumed = arena.resume().unwrap();
+        assert_eq!((resumed.bytes, resumed.copied), (Bytes::ZERO, Bytes::ZERO));
+        program.ends_clean();
+    }
+}
+
+#[test]
 fn plain_memory_stays_and_is_listed() {
     let mut program = Program::mapped();
     program.fill();

@@ -101,7 +101,7 @@ pub extern "C" fn vramalloc_region_end() -> vramalloc_result {
 /// What live blocks hold is saved on the host, unless their region drops it. Free
 /// memory goes too. Other processes, and memory that bears another tag, can use the room.
 ///
-/// It first waits for all work of the process on the device. The strategy `mapped` is
+/// It first waits for all work of the process, on all devices. The strategy `mapped` is
 /// needed. What cannot go is written to `*paused`, which may be null, by its reason.
 /// Until `vramalloc_resume`, blocks can be freed, and requests for memory of this tag
 /// fail: here with `VRAMALLOC_INVALID_STATE`, in CUDA's functions with out of memory.

@@ -229,6 +229,8 @@ pub(crate) fn serve<R, F: FnOnce() -> R>(call: F) -> Result<R, Shut> {
         Service::Inherited => return Err(Shut::Forked),
     }
     ending::let_it_end();
+    // Files are read and locks made on the way, where a thread could be cancelled.
+    let _held = cancel::Held::back();
     let run = |call: F| {
         let _serving = Restore(inside().replace(Inside::Serving));
         catch_unwind(AssertUnwindSafe(call)).map_err(|payload| {

@@ -8,7 +8,7 @@
 //! paused. Cost: a look at each block and each place.
 
 use crate::address::{Address, Bytes};
-use crate::heap::block::{ChunkId, State};
+use crate::heap::block::{Block, ChunkId, State};
 use crate::heap::ranges::{Claim, Range, Run, Splits, end, places};
 use crate::heap::{Heap, Joined, Span};
 
@@ -283,6 +283,24 @@ impl Heap {
             let number = range.place(block.address, self.ranges.unit);
             range.places[number].is_some_and(|place| place.is_gone)
         })
+    }
+
+    /// Whether no memory is behind a block: nothing on the device can be using it.
+    pub(crate) fn has_gone(&self, block: &Block) -> bool {
+        if !self.ranges.is_paused {
+            return false;
+        }
+        let unit = self.ranges.unit;
+        let is_gone = |range: &Range, at| {
+            let place = range.places[range.place(at, unit)];
+            place.is_some_and(|place| place.is_gone)
+        };
+        let is_slab = self.is_slab(block.chunk);
+        is_slab && self.is_gone(block.chunk)
+            || (self.range_of(block.chunk)).is_some_and(|range| {
+                let around = self.units_around(block.span());
+                places(around, unit).all(|(at, _)| is_gone(range, at))
+            })
     }
 
     /// How many slabs are empty whose unit is gone.

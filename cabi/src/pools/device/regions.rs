@@ -17,7 +17,8 @@ use super::{
 use crate::driver::real_driver::RealDriver;
 use crate::pools::host_memory::{PoolOwner, Pools};
 use crate::pools::regions::{self, Region};
-use crate::{process, recording};
+use crate::process::{self, cancel};
+use crate::recording;
 use vramalloc_core::arena::Watch;
 use vramalloc_core::lanes::Lanes;
 
@@ -79,6 +80,8 @@ fn make(
     region: &'static Region,
     find: impl Fn() -> Option<&'static DevicePool>,
 ) -> Option<&'static DevicePool> {
+    // Not below what a thread may be cancelled in.
+    let _held = cancel::Held::back();
     let pages = PAGES.get()?;
     let (config, watch) = process::options(|loaded| {
         let settings = &loaded.settings;

@@ -215,6 +215,10 @@ impl<D: Driver> Arena<D> {
     fn seal(&self, own: OwnCache) {
         if self.driver.may_fence() {
             self.close_and_poll_with(own);
+            let mut state = self.state.lock();
+            if state.lies_sparse() {
+                state.recall();
+            }
         }
     }
 

@@ -32,6 +32,11 @@ const SERVES: u64 = 2;
 /// repeats: even with what is free beside it, it would hardly serve.
 const SERVES_PART: u64 = 4;
 
+/// Of slabs in use of so many bytes in all, threads keep nothing where less than this
+/// part is held or kept.
+const SPARSE_LEAST: Bytes = Bytes::mib(64);
+const SPARSE_PART: u64 = 4;
+
 /// What one thread may keep at the least and at the most, and between these which
 /// part of the chunks that small requests are served from.
 const CACHE_LEAST: Bytes = Bytes::kib(512);
@@ -41,7 +46,7 @@ const CACHE_PART: u64 = 32;
 impl<F: Clone> ArenaState<F> {
     /// Opens a cache for a thread, which may keep so much there.
     pub(super) fn open_cache(&mut self, most: Bytes) -> Option<OwnCache> {
-        if self.retired || self.heap.is_paused() {
+        if self.retired || self.heap.is_paused() || self.lies_sparse() {
             return None;
         }
         // What a thread that has ended keeps serves nobody any more.
@@ -55,6 +60,27 @@ impl<F: Clone> ArenaState<F> {
         let share = Bytes::new(bound / (self.caches.count() as u64 + 1));
         let most = most.min(share.max(CACHE_LEAST));
         Some(self.caches.open(&self.hub, most))
+    }
+
+    /// Whether the chunks in use for small requests are nearly empty, where idle ones serve
+    /// all requests. What threads kept of them would lie scattered over all: handed out
+    /// again, a few blocks would keep each chunk from coming to be idle.
+    pub(super) fn lies_sparse(&self) -> bool {
+        if self.packing.is_none() {
+            return false;
+        }
+        let pool = self.heap.pool_of_kept();
+        let used = self.counters.reserved_of(pool);
+        let used = used.saturating_sub(self.counters.idle());
+        let live = self.counters.live_of(pool).get();
+        let is_sparse = |held: u64| held.saturating_mul(SPARSE_PART) < used.get();
+        if used < SPARSE_LEAST || !is_sparse(live) {
+            return false;
+        }
+        let held = self.caches.hold();
+        let kept: u64 = held.iter().map(|kept| kept.bytes()).sum();
+        let room: u64 = held.iter().map(|kept| kept.room().bytes).sum();
+        is_sparse(live.saturating_sub(room) + kept)
     }
 
     /// What a thread may keep, where no option says so.

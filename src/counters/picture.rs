@@ -65,6 +65,11 @@ impl Counters {
         Bytes::new(self.metrics.current_of(pool, Metric::ReservedBytes))
     }
 
+    /// Bytes of a pool that the program holds, with the room of caches.
+    pub(crate) fn live_of(&self, pool: Pool) -> Bytes {
+        Bytes::new(self.metrics.current_of(pool, Metric::AllocatedBytes))
+    }
+
     /// Whether anything that the driver gave is a chunk.
     pub(crate) fn holds_chunks(&self) -> bool {
         self.stats.chunks > 0

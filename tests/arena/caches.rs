@@ -277,3 +277,34 @@ fn what_threads_keep_waits_in_limbo_once_it_is_called_back() {
     assert_eq!(rig.arena.stats().limbo.current, Bytes::mib(16));
     rig.ends_clean();
 }
+
+/// A program that frees nearly all of many small blocks, in any order, and takes a few
+/// again leaves the rest of its memory whole.
+#[test]
+fn a_few_small_blocks_do_not_lie_in_all_chunks() {
+    for strategy in [StrategyKind::AutoGrowth, StrategyKind::Mapped] {
+        let rig = Rig::new(&plain(strategy), Bytes::mib(530));
+        let mut blocks: Vec<Address> = (0..131_072).map(|_| rig.get(Bytes::kib(4))).collect();
+        let mut number: u64 = 1;
+        for end in (1..blocks.len()).rev() {
+            number = number
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let other = usize::try_from((number >> 33) % (end as u64 + 1)).unwrap();
+            blocks.swap(end, other);
+        }
+        blocks
+            .drain(..)
+            .for_each(|block| rig.arena.free(block).unwrap());
+        blocks.extend((0..256).map(|_| rig.get(Bytes::kib(4))));
+        for large in 0..15 {
+            let block = rig.arena.allocate(Bytes::mib(32));
+            assert!(block.is_ok(), "{strategy:?}: {large}: {block:?}");
+            blocks.extend(block);
+        }
+        blocks
+            .drain(..)
+            .for_each(|block| rig.arena.free(block).unwrap());
+        rig.ends_clean();
+    }
+}

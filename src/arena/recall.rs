@@ -70,17 +70,19 @@ impl<F: Clone> ArenaState<F> {
             return false;
         }
         let pool = self.heap.pool_of_kept();
-        let used = self.counters.reserved_of(pool);
-        let used = used.saturating_sub(self.counters.idle());
         let live = self.counters.live_of(pool).get();
-        let is_sparse = |held: u64| held.saturating_mul(SPARSE_PART) < used.get();
-        if used < SPARSE_LEAST || !is_sparse(live) {
+        let is_sparse = |held: u64, of: Bytes| {
+            of >= SPARSE_LEAST && held.saturating_mul(SPARSE_PART) < of.get()
+        };
+        // Most of the time it need not be looked at each chunk.
+        if !is_sparse(live, self.counters.reserved_of(pool)) {
             return false;
         }
+        let used = self.heap.in_use(pool);
         let held = self.caches.hold();
         let kept: u64 = held.iter().map(|kept| kept.bytes()).sum();
         let room: u64 = held.iter().map(|kept| kept.room().bytes).sum();
-        is_sparse(live.saturating_sub(room) + kept)
+        is_sparse(live.saturating_sub(room) + kept, used)
     }
 
     /// What a thread may keep, where no option says so.

@@ -283,28 +283,37 @@ fn what_threads_keep_waits_in_limbo_once_it_is_called_back() {
 #[test]
 fn a_few_small_blocks_do_not_lie_in_all_chunks() {
     for strategy in [StrategyKind::AutoGrowth, StrategyKind::Mapped] {
-        let rig = Rig::new(&plain(strategy), Bytes::mib(530));
-        let mut blocks: Vec<Address> = (0..131_072).map(|_| rig.get(Bytes::kib(4))).collect();
-        let mut number: u64 = 1;
-        for end in (1..blocks.len()).rev() {
-            number = number
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let other = usize::try_from((number >> 33) % (end as u64 + 1)).unwrap();
-            blocks.swap(end, other);
+        for beside in [0, 16] {
+            let rig = Rig::new(&plain(strategy), Bytes::mib(530 + 32 * beside));
+            let large: Vec<Address> = (0..beside).map(|_| rig.get(Bytes::mib(32))).collect();
+            few_blocks_leave_the_rest(&rig, large);
+            rig.ends_clean();
         }
-        blocks
-            .drain(..)
-            .for_each(|block| rig.arena.free(block).unwrap());
-        blocks.extend((0..256).map(|_| rig.get(Bytes::kib(4))));
-        for large in 0..15 {
-            let block = rig.arena.allocate(Bytes::mib(32));
-            assert!(block.is_ok(), "{strategy:?}: {large}: {block:?}");
-            blocks.extend(block);
-        }
-        blocks
-            .drain(..)
-            .for_each(|block| rig.arena.free(block).unwrap());
-        rig.ends_clean();
+    }
+}
+
+/// The same after these large ones were freed, and taken again at last.
+fn few_blocks_leave_the_rest(rig: &Rig, large: Vec<Address>) {
+    let pieces = 15 + large.len();
+    let mut blocks: Vec<Address> = (0..131_072).map(|_| rig.get(Bytes::kib(4))).collect();
+    let mut number: u64 = 1;
+    for end in (1..blocks.len()).rev() {
+        number = number
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let other = usize::try_from((number >> 33) % (end as u64 + 1)).unwrap();
+        blocks.swap(end, other);
+    }
+    for block in large.into_iter().chain(blocks.drain(..)) {
+        rig.arena.free(block).unwrap();
+    }
+    blocks.extend((0..256).map(|_| rig.get(Bytes::kib(4))));
+    for piece in 0..pieces {
+        let block = rig.arena.allocate(Bytes::mib(32));
+        assert!(block.is_ok(), "{piece} of {pieces}: {block:?}");
+        blocks.extend(block);
+    }
+    for block in blocks {
+        rig.arena.free(block).unwrap();
     }
 }

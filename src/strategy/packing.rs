@@ -207,9 +207,10 @@ impl Packing {
     }
 
     /// Whether threads may go on keeping blocks while chunks are packed for others:
-    /// the program repeats, and the device had ample room when a miss looked last.
+    /// the program is known and has since come back to its peak once more, and the device
+    /// had ample room when a miss looked last.
     pub(crate) fn lets_keep(&self) -> bool {
-        self.is_known() && self.has_room
+        self.returns > KNOWN && self.has_room
     }
 
     /// Everything is gone.
@@ -383,6 +384,9 @@ mod tests {
     #[test]
     fn threads_keep_while_a_known_program_has_room_until_it_holds_nothing() {
         let mut known = program(MIB(1000), KNOWN);
+        known.room(MIB(1080), MIB(2000), Bytes::ZERO);
+        assert!(!known.lets_keep(), "it has just become known");
+        let mut known = program(MIB(1000), KNOWN + 1);
         assert!(!known.lets_keep(), "no miss has found room yet");
         known.room(MIB(500), MIB(1000), Bytes::ZERO);
         assert!(!known.lets_keep(), "it hardly fits");

@@ -58,9 +58,9 @@ fn live_peak(events: &[Event]) -> u64 {
 }
 
 /// On a roomy device a program that repeats takes nothing from the driver and
-/// gives nothing back from its third pass on, but for two slabs as its threads come to
-/// keep small blocks, which then lie differently in each pass; under `auto_growth` it
-/// has reserved at most 15 % more than it held.
+/// gives nothing back from its third pass on; under `auto_growth` it has
+/// reserved at most 15 % more than it held. Of eight passes the later ones take two slabs
+/// at the most, since small blocks lie differently each time, and then nothing.
 fn later_passes_take_nothing_from_the_driver(trace: &str) {
     let events = events(trace);
     for strategy in [StrategyKind::AutoGrowth, StrategyKind::NaiveBestFit] {
@@ -71,11 +71,12 @@ fn later_passes_take_nothing_from_the_driver(trace: &str) {
         });
         let said = format!("{strategy:?}: allocations and frees by pass: {calls:?}");
         assert!(calls[0].0 > 0);
+        assert_eq!(calls[1], calls[2], "{said}");
         assert!(
-            calls[7].0 - calls[1].0 <= 2 && calls[7].1 == calls[1].1,
+            calls[7].0 <= calls[1].0 + 2 && calls[7].1 == calls[1].1,
             "{said}"
         );
-        assert_eq!(calls[7], calls[4], "{said}");
+        assert_eq!(calls[5], calls[7], "{said}");
         if strategy == StrategyKind::AutoGrowth {
             let stats = rig.arena.stats();
             let most = stats.live.peak.get() / 100 * 115;

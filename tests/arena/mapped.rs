@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use vramalloc_core::Arena;
 use vramalloc_core::address::Bytes;
-use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::config::{Config, DeviceShare, StrategyKind};
 use vramalloc_core::error::Code;
 use vramalloc_core::page_map::ArenaId;
 use vramalloc_core::quota::Quota;
@@ -116,6 +116,24 @@ fn what_was_stolen_is_brought_together_by_the_last_free() {
     assert_eq!(calls, after);
     rig.arena.free(whole).unwrap();
     rig.ends_clean();
+}
+
+/// What a limit leaves of a large device is no larger than a small device.
+#[test]
+fn units_are_as_small_as_the_limit_asks_for() {
+    let limit = Some(DeviceShare::Bytes(Bytes::mib(10)));
+    for limit in [None, limit] {
+        let config = Config {
+            limit,
+            ..plain(StrategyKind::Mapped)
+        };
+        let rig = Rig::new(&config, Bytes::gib(200));
+        let blocks = [100, 4 << 20, 4 << 20].map(|size| rig.get(Bytes::new(size)));
+        for block in blocks {
+            rig.arena.free(block).unwrap();
+        }
+        rig.ends_clean();
+    }
 }
 
 /// A free waits, as the driver's own does, where nothing idle is to be kept.

@@ -3,6 +3,25 @@
 
 use vramalloc_tests::stage::{self, Kind, Run};
 
+/// Files are read and pools made on the way, where a thread could be cancelled.
+#[test]
+fn a_call_is_no_place_where_a_thread_is_cancelled() {
+    for kind in Kind::each() {
+        for (call, more) in [
+            ("pause", "resume: 0\n"),
+            ("region", ""),
+            ("pageable", ""),
+            ("statistics", ""),
+        ] {
+            let run = Run::preloaded("api_cancelled", kind).arg(call);
+            let outcome = run.conf("strategy:mapped").go();
+            outcome.quiet(0).no_violations();
+            let expected = format!("{call}: 0, cancelled: 1\n{more}");
+            assert_eq!(outcome.stdout, expected, "{}", outcome.what);
+        }
+    }
+}
+
 #[test]
 fn a_program_asks_by_name() {
     let library = stage::library().canonicalize().unwrap();

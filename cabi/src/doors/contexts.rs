@@ -10,15 +10,12 @@ use crate::process::guard::own_call;
 use crate::real;
 use crate::types::{CUcontext, CUdevice, CudaResult};
 
-/// CUDA's answer where a context already reaches another's memory: not what was mapped.
-const PEER_ACCESS_ALREADY_ENABLED: CudaResult = 704;
-
 /// Gives the current context access to the memory of `owner`. The driver's call does
 /// not reach what is mapped; where that cannot be reached, nothing is.
 pub(crate) unsafe fn cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint) -> Option<CudaResult> {
     // SAFETY: the caller's own arguments.
     let result = unsafe { real::cuCtxEnablePeerAccess(owner, flags) };
-    if result != 0 && result != PEER_ACCESS_ALREADY_ENABLED {
+    if result != 0 {
         return Some(result);
     }
     contexts::current();
@@ -30,7 +27,7 @@ pub(crate) unsafe fn cuCtxEnablePeerAccess(owner: CUcontext, flags: c_uint) -> O
     } else {
         Ok(())
     };
-    Some(admitted.err().map_or(result, |code| {
+    Some(admitted.err().map_or(0, |code| {
         // SAFETY: undoes the call above.
         own_call(|| unsafe { real::cuCtxDisablePeerAccess(owner) });
         code.get()

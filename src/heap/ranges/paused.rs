@@ -295,8 +295,7 @@ impl Heap {
             let place = range.places[range.place(at, unit)];
             place.is_some_and(|place| place.is_gone)
         };
-        let is_slab = self.is_slab(block.chunk);
-        is_slab && self.is_gone(block.chunk)
+        self.is_gone(block.chunk)
             || (self.range_of(block.chunk)).is_some_and(|range| {
                 let around = self.units_around(block.span());
                 places(around, unit).all(|(at, _)| is_gone(range, at))

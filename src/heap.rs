@@ -290,11 +290,7 @@ impl Heap {
             self.blocks.remove(id);
             return None;
         }
-        let joined = self.join_block(id, block, pool);
-        if self.ranges.exports {
-            self.end_exports(joined.id);
-        }
-        Some(joined)
+        Some(self.join_block(id, block, pool))
     }
 
     /// The same for a piece of a chunk.

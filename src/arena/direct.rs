@@ -96,7 +96,8 @@ impl<D: Driver> Arena<D> {
         let origin = self.origin(library, request);
         let entered = self.enter_or_leave(span, request, origin);
         if entered && let Some(finish) = &self.finish {
-            self.finish(finish, span.address);
+            // It lies in no range, which a pause could take.
+            let _ = self.finish(finish, span.address);
         }
         entered
     }

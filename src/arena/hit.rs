@@ -152,7 +152,7 @@ impl<D: Driver> Arena<D> {
         };
         self.counted(|| {
             let served = self.allocate_unfinished(request, library, stray);
-            served.inspect(|&address| self.finish(finish, address))
+            served.and_then(|address| self.finish(finish, address).map(|()| address))
         })
     }
 
@@ -233,7 +233,7 @@ impl<D: Driver> Arena<D> {
 
     /// The same to what the lock guards.
     #[inline(never)]
-    fn free_in_state(&self, address: Address) -> Result<(), FreeError> {
+    pub(super) fn free_in_state(&self, address: Address) -> Result<(), FreeError> {
         if self.keeps && !self.driver.is_elsewhere() && self.keep_prepared(address) {
             return Ok(());
         }
@@ -282,6 +282,7 @@ impl<D: Driver> Arena<D> {
     }
 
     /// Takes a block back under the lock; with it, whether a batch is full.
+    #[inline(always)]
     pub(super) fn leave_program(&self, address: Address) -> Result<(Freed, bool), FreeError> {
         self.tend_recording();
         let quiet = !self.driver.may_fence();
@@ -293,7 +294,11 @@ impl<D: Driver> Arena<D> {
             },
         };
         let mut state = self.state.lock();
-        let freed = state.free(address, release);
+        let freed = if state.heap.is_paused() || state.heap.has_exports() {
+            state.free_from_ranges(address, release)
+        } else {
+            state.free(address, release)
+        };
         state.put_back_some();
         let full = self.batch_is_full(&state.limbo) || self.ends_scattered(&mut state);
         freed.map(|freed| (freed, full))
@@ -388,6 +393,18 @@ impl<F: Clone> ArenaState<F> {
         self.count_given(&info, own, |counters| counters.handed_out(id, info));
     }
 
+    /// The same while ranges are paused, where nothing on the device can be using a block
+    /// that no memory is behind, or while others may have some of their units mapped.
+    #[cold]
+    fn free_from_ranges(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
+        let Some((_, block)) = self.heap.live_block(address) else {
+            return self.free(address, release);
+        };
+        self.heap.end_exports(block.span());
+        let gone = self.heap.is_paused() && self.heap.has_gone(&block);
+        self.free(address, if gone { Release::AtOnce } else { release })
+    }
+
     /// Takes a block back from the program.
     pub(super) fn free(&mut self, address: Address, release: Release) -> Result<Freed, FreeError> {
         let Some((id, block)) = self.heap.take_live(address) else {
@@ -400,7 +417,6 @@ impl<F: Clone> ArenaState<F> {
         }
         let (waits, elsewhere) = match release {
             Release::AtOnce => (false, false),
-            Release::AfterFence { .. } if self.heap.has_gone(&block) => (false, false),
             Release::AfterFence { quiet, elsewhere } => {
                 (quiet || block.chunk != ChunkId::DIRECT, elsewhere)
             }

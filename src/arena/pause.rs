@@ -395,9 +395,9 @@ impl<D: Driver> Arena<D> {
 
 impl<F: Clone> ArenaState<F> {
     /// Nothing is handed out from now on, and threads keep nothing; false, and nothing
-    /// done, where units are on their way.
+    /// done, where units are on their way, or a block is being filled.
     fn stop(&mut self) -> bool {
-        if self.retired || !self.heap.begin_pause() {
+        if self.retired || self.fills > 0 || !self.heap.begin_pause() {
             return false;
         }
         self.counters.pause_stats().is_paused = true;

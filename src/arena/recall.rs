@@ -302,6 +302,9 @@ impl<F: Clone> ArenaState<F> {
         let Some((id, block)) = self.heap.take_kept(recalled.address) else {
             return;
         };
+        if self.heap.has_exports() {
+            self.heap.end_exports(block.span());
+        }
         let (pool, is_idle) = self.heap.returned(&block);
         if let Some(chunk) = is_idle {
             self.counters.fell_idle(chunk);

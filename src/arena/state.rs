@@ -45,6 +45,8 @@ pub(super) struct ArenaState<F> {
     pub(super) growing: bool,
     /// Whether a thread is on the out-of-memory ladder.
     pub(super) on_ladder: bool,
+    /// How many threads fill a block that is the program's next.
+    pub(super) fills: usize,
     /// Whether a thread pauses or resumes.
     pub(super) moves: bool,
     /// What a pause has saved, and host memory for the next.
@@ -76,6 +78,7 @@ impl<F: Clone> ArenaState<F> {
             lost: Bytes::ZERO,
             growing: false,
             on_ladder: false,
+            fills: 0,
             moves: false,
             backups: Backups::default(),
             left: Remains::default(),

@@ -56,7 +56,7 @@ impl Heap {
     }
 
     /// The live block that starts at this address.
-    fn live_block(&self, address: Address) -> Option<(BlockId, Block)> {
+    pub(crate) fn live_block(&self, address: Address) -> Option<(BlockId, Block)> {
         let word = self.map.live(self.arena, address)?;
         self.live_block_of(word, address)
     }

@@ -19,6 +19,7 @@
 //! proportional to the units that move.
 
 mod claims;
+mod exported;
 mod idle;
 mod in_limbo;
 pub(crate) mod paused;
@@ -40,8 +41,6 @@ struct MappedUnit {
     unit: Unit,
     /// The page map holds it; else the thread that claimed it has it.
     is_held: bool,
-    /// Somebody else may have it mapped as well.
-    is_exported: bool,
     /// No device has access, and it cannot be unmapped.
     is_stuck: bool,
     /// It was taken away by a pause, and another comes in its stead ([`paused`]).
@@ -55,7 +54,6 @@ impl MappedUnit {
         MappedUnit {
             unit,
             is_held: true,
-            is_exported: false,
             is_stuck: false,
             is_gone: false,
             is_unsure: false,
@@ -91,8 +89,8 @@ pub(crate) struct Ranges {
     slabs: BTreeMap<ChunkId, BlockId>,
     /// Nothing is handed out, and no unit moves but by the pause.
     is_paused: bool,
-    /// Others may map a unit.
-    pub(super) exports: bool,
+    /// What others may have mapped as well ([`exported`]).
+    exported: Vec<Span>,
 }
 
 /// By how much free blocks that share their range became more or fewer.
@@ -158,7 +156,7 @@ impl Ranges {
             moving: 0,
             slabs: BTreeMap::new(),
             is_paused: false,
-            exports: false,
+            exported: Vec::new(),
         }
     }
 
@@ -412,46 +410,6 @@ impl Heap {
         }
     }
 
-    /// Others may map what lies in these addresses of a range: it stays where it is
-    /// for as long as its blocks are live. Addresses behind the range are not its.
-    pub(crate) fn note_exported(&mut self, span: Span) {
-        let is_there = |range: &&Range| {
-            let from = range.span.address;
-            from <= span.address && span.address < end(range.span)
-        };
-        let ranges = self.ranges.all.iter();
-        let Some((chunk, whole)) = (ranges.clone().find(is_there)).map(|r| (r.chunk, r.span))
-        else {
-            return;
-        };
-        let most = end(whole).offset_from(span.address);
-        let around = self.units_around(Span {
-            address: span.address,
-            size: span.size.min(most),
-        });
-        let claim = Claim {
-            chunk,
-            block: BlockId::NONE,
-            span: around,
-        };
-        self.change_places(&claim, around, |place| place.is_exported = true);
-        self.ranges.exports = true;
-    }
-
-    /// Whole units of a block that is free are its own again: who had them may
-    /// still map them, as after a free of CUDA's.
-    #[cold]
-    pub(super) fn end_exports(&mut self, id: BlockId) {
-        let block = *self.blocks.get(id);
-        let claim = Claim {
-            chunk: block.chunk,
-            block: BlockId::NONE,
-            span: block.span(),
-        };
-        let whole = whole_units(block.address, block.size, self.ranges.unit);
-        self.change_places(&claim, whole, |place| place.is_exported = false);
-    }
-
     /// Takes out the ranges in which nothing is mapped and nobody works.
     pub(crate) fn take_empty_ranges(&mut self) -> Vec<Span> {
         let is_empty = |range: &Range| range.mapped + range.gone == 0 && range.claims == 0;
@@ -461,6 +419,7 @@ impl Heap {
         self.ranges.all = rest;
         let empty: Vec<Range> = empty;
         for range in &empty {
+            self.end_exports(range.span);
             if let Some(chunk) = self.chunks.remove(range.chunk) {
                 self.blocks.remove(chunk.first);
             }

@@ -88,7 +88,7 @@ impl Heap {
     }
 
     /// Where in a range blocks lie that are not free, by address.
-    fn used_in(&self, range: &Range) -> Vec<Span> {
+    pub(super) fn used_in(&self, range: &Range) -> Vec<Span> {
         let mut used: Vec<Span> = Vec::new();
         let Some(chunk) = self.chunks.get(range.chunk) else {
             return used;
@@ -120,17 +120,17 @@ impl Heap {
         let used = self.used();
         let (mut runs, mut exported): (Vec<Run>, usize) = (Vec::new(), 0);
         for range in &self.ranges.all {
-            let mut is_touched = vec![false; range.places.len()];
-            for span in self.used_in(range) {
+            let mut is_exported = vec![false; range.places.len()];
+            for span in common(&[range.span], &self.ranges.exported) {
                 for (at, _) in places(self.units_around(span), unit) {
-                    is_touched[range.place(at, unit)] = true;
+                    is_exported[range.place(at, unit)] = true;
                 }
             }
             let mut is_open = false;
             for (at, _) in places(range.span, unit) {
                 let number = range.place(at, unit);
                 let place = range.places[number].filter(|place| !place.is_gone && !place.is_stuck);
-                let stays = place.is_some_and(|place| place.is_exported) && is_touched[number];
+                let stays = place.is_some() && is_exported[number];
                 exported += usize::from(stays);
                 let goes = place.filter(|_| !stays);
                 match (goes, runs.last_mut()) {
@@ -197,7 +197,6 @@ impl Heap {
                 if let Some(place) = &mut range.places[number] {
                     place.unit = new;
                     place.is_gone = false;
-                    place.is_exported &= !is_new;
                     place.is_unsure |= is_new;
                 }
             }
@@ -285,11 +284,8 @@ impl Heap {
         })
     }
 
-    /// Whether no memory is behind a block: nothing on the device can be using it.
+    /// Whether no memory is behind a block of paused ranges.
     pub(crate) fn has_gone(&self, block: &Block) -> bool {
-        if !self.ranges.is_paused {
-            return false;
-        }
         let unit = self.ranges.unit;
         let is_gone = |range: &Range, at| {
             let place = range.places[range.place(at, unit)];

@@ -7,8 +7,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Program, Random, await_flag};
+use crate::rig::plain;
 use vramalloc_core::address::Bytes;
 use vramalloc_core::arena::Contents;
+use vramalloc_core::config::{Config, Fill, StrategyKind};
 use vramalloc_core::error::{AllocError, Code};
 
 /// Lets the other threads end, also where this one fails.
@@ -65,6 +67,50 @@ fn threads_allocate_and_free_meanwhile() {
         }
     });
     arena.validate().unwrap();
+    program.ends_clean();
+}
+
+/// A block is filled before a pause takes its memory, or not handed out.
+#[test]
+fn what_threads_get_meanwhile_is_filled() {
+    let config = Config {
+        fill: Some(Fill {
+            byte: 0xA5,
+            whole_block: false,
+        }),
+        ..plain(StrategyKind::Mapped)
+    };
+    let mut program = Program::new(&config);
+    program.take(Bytes::mib(9));
+    let arena = Arc::clone(&program.rig.arena);
+    let ends = AtomicBool::new(false);
+    let served = AtomicU64::new(1);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::Acquire) {
+                match arena.allocate(Bytes::mib(4)) {
+                    Ok(address) => {
+                        served.fetch_add(1, Ordering::Relaxed);
+                        arena.free(address).unwrap();
+                    }
+                    Err(error) => {
+                        assert_eq!(error, AllocError::Paused);
+                        thread::yield_now();
+                    }
+                }
+            }
+        });
+        let _ends = Ends(&ends);
+        for _ in 0..1000 {
+            arena.pause(Contents::Keep).unwrap();
+            arena.resume().unwrap();
+        }
+    });
+    assert_eq!(
+        program.rig.gpu.fills().len() as u64,
+        served.load(Ordering::Relaxed)
+    );
+    program.holds_all();
     program.ends_clean();
 }
 

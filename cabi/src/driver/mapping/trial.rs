@@ -54,7 +54,7 @@ pub(super) enum Obstacle {
     Granule(usize),
     /// A stream captures a graph, or the context is ending.
     Untimely,
-    /// The work did not end in time.
+    /// The work did not end in time; nor would it for the next context soon.
     Slow,
     /// An earlier launch has ended all work of the context.
     Broken,
@@ -67,10 +67,7 @@ impl Obstacle {
     pub(super) fn lasts(&self) -> bool {
         !matches!(
             self,
-            Obstacle::Untimely
-                | Obstacle::Slow
-                | Obstacle::Broken
-                | Obstacle::Failed(_, Code::OUT_OF_MEMORY)
+            Obstacle::Untimely | Obstacle::Broken | Obstacle::Failed(_, Code::OUT_OF_MEMORY)
         )
     }
 
@@ -134,12 +131,14 @@ fn try_out(device: CUdevice) -> Result<Able, Obstacle> {
             for_rdma,
         })
     };
-    if attribute(device, HAS_IT_FOR_RDMA) == Some(1)
-        && let Ok(able) = with(true)
-    {
-        return Ok(able);
+    if attribute(device, HAS_IT_FOR_RDMA) != Some(1) {
+        return with(false);
     }
-    with(false)
+    match with(true) {
+        // It would be no faster without.
+        tried @ (Ok(_) | Err(Obstacle::Slow)) => tried,
+        Err(_) => with(false),
+    }
 }
 
 fn attribute(device: CUdevice, attribute: c_int) -> Option<c_int> {
@@ -178,8 +177,7 @@ struct Pages {
     /// The size of a unit.
     size: usize,
     units: [Option<MemHandle>; UNITS],
-    /// How many units are mapped, from the first address on.
-    mapped: usize,
+    is_mapped: [bool; UNITS],
     /// Work may still be using them.
     is_in_use: bool,
 }
@@ -190,14 +188,19 @@ impl Drop for Pages {
             // They stay as they are: nothing may be unmapped under work.
             return;
         }
-        for unit in 0..self.mapped {
-            let _ = self.unmap(unit, 1);
+        for unit in 0..UNITS {
+            if self.is_mapped[unit] {
+                let _ = self.unmap(unit, 1);
+            }
         }
         for unit in self.units.iter_mut().filter_map(Option::take) {
             // SAFETY: a handle of the trial's.
             unsafe { real::cuMemRelease(unit) };
         }
-        let _ = self.unreserve();
+        // What is mapped keeps its addresses.
+        if self.is_mapped == [false; UNITS] {
+            let _ = self.unreserve();
+        }
     }
 }
 
@@ -209,7 +212,7 @@ impl Pages {
             at: 0,
             size,
             units: [None; UNITS],
-            mapped: 0,
+            is_mapped: [false; UNITS],
             is_in_use: false,
         };
         let all = UNITS * size;
@@ -222,7 +225,7 @@ impl Pages {
             // SAFETY: numbers that the driver checks.
             let mapped = unsafe { real::cuMemMap(pages.start(number), size, 0, unit, 0) };
             checked("cuMemMap", mapped)?;
-            pages.mapped += 1;
+            pages.is_mapped[number] = true;
         }
         checked("cuMemSetAccess", let_in(pages.at, all, &[device]))?;
         Ok(pages)
@@ -242,7 +245,6 @@ impl Pages {
                 checked("cuMemUnmap", self.unmap(unit, 1).err().map_or(0, Code::get))?;
             }
         }
-        self.mapped = 0;
         for unit in self.units.iter_mut().filter_map(Option::take) {
             // SAFETY: a handle of the trial's.
             checked("cuMemRelease", unsafe { real::cuMemRelease(unit) })?;
@@ -274,9 +276,11 @@ impl Pages {
     }
 
     /// Takes so many units away from their addresses.
-    fn unmap(&self, unit: usize, count: usize) -> Result<(), Code> {
+    fn unmap(&mut self, unit: usize, count: usize) -> Result<(), Code> {
         // SAFETY: nothing uses them any more.
-        Code::check(unsafe { real::cuMemUnmap(self.start(unit), count * self.size) })
+        Code::check(unsafe { real::cuMemUnmap(self.start(unit), count * self.size) })?;
+        self.is_mapped[unit..unit + count].fill(false);
+        Ok(())
     }
 
     fn unreserve(&mut self) -> CudaResult {

@@ -156,6 +156,24 @@ fn where_nothing_can_be_mapped_plain_memory_serves() {
     }
 }
 
+/// A device that is too busy for a trial is not tried again, before a capture either.
+#[test]
+fn a_device_that_is_busy_is_tried_once() {
+    let outcome = run(Kind::Driver, "first")
+        .env("SIM_CUDA_SLOW", "cuStreamQuery:3000000000")
+        .env("SIM_CUDA_FAULT", "cuStreamQuery:1:600,cuStreamQuery:2:600")
+        .go();
+    outcome.no_violations();
+    let said = outcome.said();
+    assert_eq!(said.len(), 1, "{said:#?}");
+    assert!(
+        said[0].contains("did not end the work of a trial"),
+        "{}",
+        said[0]
+    );
+    assert_eq!(outcome.driver_calls("cuMemAddressReserve"), 1);
+}
+
 /// It is tried out before a capture begins; on a device that is new then, after it.
 #[test]
 fn nothing_is_tried_out_during_a_capture() {

@@ -33,7 +33,7 @@ const SERVES: u64 = 2;
 const SERVES_PART: u64 = 4;
 
 /// Of slabs in use of so many bytes in all, threads keep nothing where less than this
-/// part is held or kept.
+/// part is held.
 const SPARSE_LEAST: Bytes = Bytes::mib(64);
 const SPARSE_PART: u64 = 4;
 
@@ -66,7 +66,7 @@ impl<F: Clone> ArenaState<F> {
     /// all requests. What threads kept of them would lie scattered over all: handed out
     /// again, a few blocks would keep each chunk from coming to be idle.
     pub(super) fn lies_sparse(&self) -> bool {
-        if self.packing.is_none() {
+        if self.packing.as_ref().is_none_or(Packing::lets_keep) {
             return false;
         }
         let pool = self.heap.pool_of_kept();
@@ -80,9 +80,8 @@ impl<F: Clone> ArenaState<F> {
         }
         let used = self.heap.in_use(pool);
         let held = self.caches.hold();
-        let kept: u64 = held.iter().map(|kept| kept.bytes()).sum();
         let room: u64 = held.iter().map(|kept| kept.room().bytes).sum();
-        is_sparse(live.saturating_sub(room) + kept, used)
+        is_sparse(live.saturating_sub(room), used)
     }
 
     /// What a thread may keep, where no option says so.

@@ -3,6 +3,7 @@
 mod figures;
 mod shared;
 
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
@@ -292,11 +293,54 @@ fn a_few_small_blocks_do_not_lie_in_all_chunks() {
     }
 }
 
-/// The same after these large ones were freed, and taken again at last.
-fn few_blocks_leave_the_rest(rig: &Rig, large: Vec<Address>) {
-    let pieces = 15 + large.len();
-    let mut blocks: Vec<Address> = (0..131_072).map(|_| rig.get(Bytes::kib(4))).collect();
-    let mut number: u64 = 1;
+/// The same of a program with threads, whose blocks lie among each other's.
+#[test]
+fn a_few_small_blocks_of_threads_do_not_lie_in_all_chunks() {
+    const THREADS: usize = 32;
+    for strategy in [StrategyKind::AutoGrowth, StrategyKind::Mapped] {
+        let rig = Rig::new(&plain(strategy), Bytes::mib(1040));
+        let large: Vec<Address> = (0..16).map(|_| rig.get(Bytes::mib(32))).collect();
+        let in_step = Barrier::new(THREADS + 1);
+        thread::scope(|scope| {
+            for number in 0..THREADS {
+                let (rig, in_step) = (&rig, &in_step);
+                scope.spawn(move || {
+                    let mut blocks: Vec<_> = (0..4096).map(|_| rig.get(Bytes::kib(4))).collect();
+                    in_step.wait();
+                    shuffle(&mut blocks, number as u64 + 1);
+                    for block in blocks.drain(..) {
+                        rig.arena.free(block).unwrap();
+                    }
+                    in_step.wait();
+                    blocks.extend((0..8).map(|_| rig.get(Bytes::kib(4))));
+                    in_step.wait();
+                    in_step.wait();
+                    for block in blocks {
+                        rig.arena.free(block).unwrap();
+                    }
+                });
+            }
+            for _ in 0..3 {
+                in_step.wait();
+            }
+            let pieces: Vec<_> = (0..15)
+                .map(|_| rig.arena.allocate(Bytes::mib(32)))
+                .collect();
+            in_step.wait();
+            for block in pieces {
+                let block = block.unwrap_or_else(|error| panic!("{strategy:?}: {error:?}"));
+                rig.arena.free(block).unwrap();
+            }
+        });
+        for block in large {
+            rig.arena.free(block).unwrap();
+        }
+        rig.ends_clean();
+    }
+}
+
+/// In any order, the same each time.
+fn shuffle(blocks: &mut [Address], mut number: u64) {
     for end in (1..blocks.len()).rev() {
         number = number
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -304,6 +348,13 @@ fn few_blocks_leave_the_rest(rig: &Rig, large: Vec<Address>) {
         let other = usize::try_from((number >> 33) % (end as u64 + 1)).unwrap();
         blocks.swap(end, other);
     }
+}
+
+/// The same after these large ones were freed, and taken again at last.
+fn few_blocks_leave_the_rest(rig: &Rig, large: Vec<Address>) {
+    let pieces = 15 + large.len();
+    let mut blocks: Vec<Address> = (0..131_072).map(|_| rig.get(Bytes::kib(4))).collect();
+    shuffle(&mut blocks, 1);
     for block in large.into_iter().chain(blocks.drain(..)) {
         rig.arena.free(block).unwrap();
     }

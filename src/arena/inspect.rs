@@ -385,6 +385,7 @@ impl<F: Clone> ArenaState<F> {
         self.recall();
         self.put_back_reclaimable();
         let mut stats = self.counters.picture();
+        stats.idle = self.idle();
         stats.largest_cached = self.heap.largest_free();
         stats
     }

@@ -99,11 +99,15 @@ impl<F: Clone> ArenaState<F> {
 
     /// Bytes that could go back to the driver, once the device is done with them.
     pub(super) fn obtainable(&self) -> Bytes {
-        let gone = self.heap.ranges.bytes(self.heap.empty_gone_slabs());
-        let idle = self.counters.idle().saturating_sub(gone);
-        let plain = idle.saturating_add(self.limbo.direct());
+        let plain = self.idle().saturating_add(self.limbo.direct());
         let units = (self.heap.idle_units()).saturating_add(self.units_in_limbo());
         plain.saturating_add(units)
+    }
+
+    /// Bytes of chunks without a live block that memory is behind.
+    pub(super) fn idle(&self) -> Bytes {
+        let gone = self.heap.ranges.bytes(self.heap.empty_gone_slabs());
+        self.counters.idle().saturating_sub(gone)
     }
 
     /// Bytes of the whole units of blocks in limbo, but for what was freed from other

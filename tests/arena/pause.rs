@@ -241,6 +241,7 @@ fn what_is_freed_while_paused_is_not_told_as_free_memory() {
     arena.flush();
     arena.validate().unwrap();
     assert_eq!(arena.idle(), Bytes::ZERO);
+    assert_eq!(arena.stats().idle, Bytes::ZERO);
     // The device has it already.
     assert_eq!(arena.mem_info().unwrap().free, Bytes::gib(6));
     program.rig.gpu.occupy(0, Bytes::ZERO);

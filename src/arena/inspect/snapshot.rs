@@ -191,7 +191,7 @@ impl<F: Clone> ArenaState<F> {
             live: self.counters.live(),
             cached: self.counters.cached(),
             limbo: self.counters.limbo(),
-            idle: self.counters.idle(),
+            idle: self.idle(),
             largest_cached: self.heap.largest_free(),
         }
     }

@@ -111,10 +111,10 @@ pub extern "C" fn vramalloc_region_end() -> vramalloc_result {
 /// May be called by any thread; not in a forked child and not from a signal handler.
 ///
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a place that is no device or a
-/// `struct_size` that is none; 900 while a stream captures a graph; 801 where no memory
-/// is mapped; else CUDA's code, such as 2 where the host has no memory for what is to be
-/// saved. After an error nothing has changed; only where the driver refuses to undo
-/// what was done as well, memory is paused, as `is_paused` says.
+/// `struct_size` that is none; 900 while a stream captures a graph; 801 where the strategy
+/// in force maps no memory; else CUDA's code, such as 2 where the host has no memory for
+/// what is to be saved. After an error nothing has changed; only where the driver refuses
+/// to undo what was done as well, memory is paused, as `is_paused` says.
 ///
 /// The caller promises that no work uses the memory until it is resumed, not even work
 /// of graphs, and that `tag` ends in zero and `paused` may be written to, if they are
@@ -144,7 +144,8 @@ pub unsafe extern "C" fn vramalloc_pause(
 /// May be called when `vramalloc_pause` may.
 ///
 /// Errors: as `vramalloc_pause`, and 2 where the device, or the option `limit`, has not
-/// enough memory. After an error the memory is paused as before.
+/// enough memory. After an error the memory is paused as before, but for what the driver
+/// refuses to unmap again: that stays on the device, and the next resume finds it there.
 ///
 /// The caller promises that `tag` ends in zero and `resumed` may be written to, if they
 /// are not null.

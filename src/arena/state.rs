@@ -46,7 +46,7 @@ pub(super) struct ArenaState<F> {
     /// Whether a thread is on the out-of-memory ladder.
     pub(super) on_ladder: bool,
     /// How many threads fill a block that is the program's next.
-    pub(super) fills: usize,
+    pub(super) fills: u32,
     /// Whether a thread pauses or resumes.
     pub(super) moves: bool,
     /// What a pause has saved, and host memory for the next.

@@ -74,6 +74,8 @@ pub(crate) struct Range {
     claims: usize,
     /// The holes, by their addresses.
     holes: BTreeMap<Address, BlockId>,
+    /// What others may have mapped as well ([`exported`]).
+    exported: Vec<Span>,
 }
 
 /// See the module.
@@ -89,8 +91,8 @@ pub(crate) struct Ranges {
     slabs: BTreeMap<ChunkId, BlockId>,
     /// Nothing is handed out, and no unit moves but by the pause.
     is_paused: bool,
-    /// What others may have mapped as well ([`exported`]).
-    exported: Vec<Span>,
+    /// Others may have something mapped as well ([`exported`]).
+    has_exports: bool,
 }
 
 /// By how much free blocks that share their range became more or fewer.
@@ -156,7 +158,7 @@ impl Ranges {
             moving: 0,
             slabs: BTreeMap::new(),
             is_paused: false,
-            exported: Vec::new(),
+            has_exports: false,
         }
     }
 
@@ -306,6 +308,7 @@ impl Heap {
             mapped: 0,
             gone: 0,
             claims: 0,
+            exported: Vec::new(),
             holes: BTreeMap::from([(span.address, id)]),
         });
         true
@@ -419,7 +422,6 @@ impl Heap {
         self.ranges.all = rest;
         let empty: Vec<Range> = empty;
         for range in &empty {
-            self.end_exports(range.span);
             if let Some(chunk) = self.chunks.remove(range.chunk) {
                 self.blocks.remove(chunk.first);
             }

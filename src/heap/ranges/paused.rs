@@ -121,8 +121,8 @@ impl Heap {
         let (mut runs, mut exported): (Vec<Run>, usize) = (Vec::new(), 0);
         for range in &self.ranges.all {
             let mut is_exported = vec![false; range.places.len()];
-            for span in common(&[range.span], &self.ranges.exported) {
-                for (at, _) in places(self.units_around(span), unit) {
+            for span in &range.exported {
+                for (at, _) in places(self.units_around(*span), unit) {
                     is_exported[range.place(at, unit)] = true;
                 }
             }
@@ -162,7 +162,7 @@ impl Heap {
     }
 
     /// The range around an address.
-    fn range_at(&mut self, at: Address) -> Option<&mut Range> {
+    pub(super) fn range_at(&mut self, at: Address) -> Option<&mut Range> {
         let mut ranges = self.ranges.all.iter_mut();
         ranges.find(|range| range.span.address <= at && at < end(range.span))
     }

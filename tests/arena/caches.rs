@@ -3,7 +3,7 @@
 mod figures;
 mod shared;
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -293,24 +293,26 @@ fn a_few_small_blocks_do_not_lie_in_all_chunks() {
     }
 }
 
-/// The same of a program with threads, whose blocks lie among each other's.
+/// The same where threads free them, one after another.
 #[test]
 fn a_few_small_blocks_of_threads_do_not_lie_in_all_chunks() {
     const THREADS: usize = 32;
     for strategy in [StrategyKind::AutoGrowth, StrategyKind::Mapped] {
         let rig = Rig::new(&plain(strategy), Bytes::mib(1040));
         let large: Vec<Address> = (0..16).map(|_| rig.get(Bytes::mib(32))).collect();
-        let in_step = Barrier::new(THREADS + 1);
+        let mut small: Vec<_> = (0..131_072).map(|_| rig.get(Bytes::kib(4))).collect();
+        shuffle(&mut small, 1);
+        let (in_step, turns) = (Barrier::new(THREADS + 1), Mutex::new(()));
         thread::scope(|scope| {
-            for number in 0..THREADS {
-                let (rig, in_step) = (&rig, &in_step);
+            for part in small.chunks(small.len() / THREADS) {
+                let (rig, in_step, turns) = (&rig, &in_step, &turns);
                 scope.spawn(move || {
-                    let mut blocks: Vec<_> = (0..4096).map(|_| rig.get(Bytes::kib(4))).collect();
-                    in_step.wait();
-                    shuffle(&mut blocks, number as u64 + 1);
-                    for block in blocks.drain(..) {
+                    let mut blocks = Vec::new();
+                    let turn = turns.lock().unwrap();
+                    for &block in part {
                         rig.arena.free(block).unwrap();
                     }
+                    drop(turn);
                     in_step.wait();
                     blocks.extend((0..8).map(|_| rig.get(Bytes::kib(4))));
                     in_step.wait();
@@ -320,9 +322,8 @@ fn a_few_small_blocks_of_threads_do_not_lie_in_all_chunks() {
                     }
                 });
             }
-            for _ in 0..3 {
-                in_step.wait();
-            }
+            in_step.wait();
+            in_step.wait();
             let pieces: Vec<_> = (0..15)
                 .map(|_| rig.arena.allocate(Bytes::mib(32)))
                 .collect();

@@ -50,7 +50,7 @@ impl<D: Driver> Arena<D> {
                 return Err(AllocError::Paused);
             };
             let _ = self.driver.fill(address, size, fill.byte);
-            self.state.lock().fills -= 1;
+            self.state.lock().relied_on -= 1;
         }
         if finish.synchronizes {
             let _ = self.driver.synchronize();
@@ -63,15 +63,10 @@ impl<F: Clone> ArenaState<F> {
     /// How much of a block is to be filled, which the caller does next; none where a
     /// pause takes its memory.
     fn begin_fill(&mut self, address: Address, fill: Fill) -> Option<Bytes> {
-        if self.heap.is_paused()
-            && self
-                .heap
-                .locate(address)
-                .is_some_and(|(_, at)| at.is_mapped)
-        {
+        if !self.stays_put(address) {
             return None;
         }
-        self.fills += 1;
+        self.relied_on += 1;
         Some(self.heap.writable(address, fill.whole_block))
     }
 }

@@ -384,6 +384,7 @@ impl<F: Clone> ArenaState<F> {
         }
         self.recall();
         self.put_back_reclaimable();
+        self.forget_gone();
         let mut stats = self.counters.picture();
         stats.idle = self.idle();
         stats.largest_cached = self.heap.largest_free();

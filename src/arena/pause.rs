@@ -22,7 +22,7 @@ mod backups;
 
 use std::time::Instant;
 
-use crate::address::Bytes;
+use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::fences::Extent;
 use crate::arena::state::ArenaState;
@@ -395,15 +395,32 @@ impl<D: Driver> Arena<D> {
 
 impl<F: Clone> ArenaState<F> {
     /// Nothing is handed out from now on, and threads keep nothing; false, and nothing
-    /// done, where units are on their way, or a block is being filled.
+    /// done, where units are on their way, or a thread relies on the memory of a block.
     fn stop(&mut self) -> bool {
-        if self.retired || self.fills > 0 || !self.heap.begin_pause() {
+        if self.retired || self.relied_on > 0 || !self.heap.begin_pause() {
             return false;
         }
         self.counters.pause_stats().is_paused = true;
         self.recall();
         self.put_back_reclaimable();
         true
+    }
+
+    /// Whether the memory around an address is there, and no pause is taking it away.
+    pub(super) fn stays_put(&self, address: Address) -> bool {
+        let around = self.heap.locate(address).filter(|(_, at)| at.is_mapped);
+        let Some((id, _)) = around.filter(|_| self.heap.is_paused()) else {
+            return true;
+        };
+        !self.moves && !self.heap.has_gone(self.heap.blocks.get(id))
+    }
+
+    /// Makes holes of what is gone and was freed since.
+    pub(super) fn forget_gone(&mut self) {
+        if self.heap.is_paused() && !self.moves {
+            self.end_empty_slabs();
+            self.drop_gone();
+        }
     }
 
     /// Everything is as before the pause.

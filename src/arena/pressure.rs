@@ -23,6 +23,7 @@ impl<'a, D: Driver> Looked<'a, D> {
     pub(super) fn at(arena: &'a Arena<D>) -> Looked<'a, D> {
         let mut state = arena.state.lock();
         let (given, _) = state.turnover();
+        state.forget_gone();
         let paused = state.counters.paused();
         Looked {
             arena,
@@ -35,7 +36,9 @@ impl<'a, D: Driver> Looked<'a, D> {
     pub(super) fn live(&self) -> Bytes {
         let (freed, paused) = {
             let mut state = self.arena.state.lock();
-            (state.turnover().1, state.counters.paused())
+            let freed = state.turnover().1;
+            state.forget_gone();
+            (freed, state.counters.paused())
         };
         // Both wrap: less than nothing was held where the difference is huge.
         let held = i64::try_from(self.given.wrapping_sub(freed)).unwrap_or(0);

@@ -45,8 +45,9 @@ pub(super) struct ArenaState<F> {
     pub(super) growing: bool,
     /// Whether a thread is on the out-of-memory ladder.
     pub(super) on_ladder: bool,
-    /// How many threads fill a block that is the program's next.
-    pub(super) fills: u32,
+    /// How many threads rely on the memory of a live block: they fill it, or ask for a
+    /// handle of it. Nothing is paused meanwhile.
+    pub(super) relied_on: u32,
     /// Whether a thread pauses or resumes.
     pub(super) moves: bool,
     /// What a pause has saved, and host memory for the next.
@@ -78,7 +79,7 @@ impl<F: Clone> ArenaState<F> {
             lost: Bytes::ZERO,
             growing: false,
             on_ladder: false,
-            fills: 0,
+            relied_on: 0,
             moves: false,
             backups: Backups::default(),
             left: Remains::default(),

@@ -50,14 +50,22 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// The program may have given these bytes to others, by a handle of the memory
-    /// behind them.
-    pub fn note_exported(&self, address: Address, size: Bytes) {
+    /// The program asks next for a handle of the memory behind this address, for others;
+    /// `end_export` follows, and nothing is paused until then. False, and nothing follows,
+    /// where that memory is gone or may be going.
+    pub fn begin_export(&self, address: Address) -> bool {
         let mut state = self.state.lock();
-        let Some((_, located)) = state.heap.locate(address) else {
-            return;
-        };
-        if located.is_mapped {
+        let may = state.stays_put(address);
+        state.relied_on += u32::from(may);
+        may
+    }
+
+    /// So many of the bytes there, none where it failed, are others' as well.
+    pub fn end_export(&self, address: Address, size: Bytes) {
+        let mut state = self.state.lock();
+        state.relied_on -= 1;
+        let located = state.heap.locate(address).map(|(_, located)| located);
+        if located.is_some_and(|located| located.is_mapped) {
             state.heap.note_exported(Span { address, size });
         }
     }

@@ -42,7 +42,7 @@ fn what_is_exported_ends_with_the_range() {
     let rig = Rig::new(&plain(StrategyKind::Mapped), Bytes::gib(1));
     let block = rig.get(Bytes::mib(8));
     for size in [Bytes::gib(2), Bytes::MAX] {
-        rig.arena.note_exported(block, size);
+        rig.export(block, size);
     }
     rig.arena.free(block).unwrap();
     rig.ends_clean();

@@ -278,7 +278,7 @@ fn what_others_may_have_mapped_stays() {
     program.fill();
     let (given, size) = (program.take(Bytes::mib(20)), Bytes::mib(20));
     let arena = Arc::clone(&program.rig.arena);
-    arena.note_exported(given, size);
+    program.rig.export(given, size);
     let paused = arena.pause(Contents::Keep).unwrap();
     arena.validate().unwrap();
     assert!(paused.stays.exported >= size && paused.stays.exported <= Bytes::mib(26));
@@ -303,7 +303,7 @@ fn an_exported_block_that_is_freed_while_paused_is_free_memory() {
     let given = program.take(Bytes::mib(20));
     program.take(Bytes::mib(30));
     let arena = Arc::clone(&program.rig.arena);
-    arena.note_exported(given, Bytes::mib(20));
+    program.rig.export(given, Bytes::mib(20));
     arena.pause(Contents::Keep).unwrap();
     program.give(0);
     arena.flush();
@@ -315,13 +315,54 @@ fn an_exported_block_that_is_freed_while_paused_is_free_memory() {
     program.ends_clean();
 }
 
+/// The driver may refuse a handle, and has none of what is gone.
+#[test]
+fn what_was_not_given_to_others_goes() {
+    let mut program = Program::mapped();
+    let block = program.take(Bytes::mib(20));
+    let arena = Arc::clone(&program.rig.arena);
+    program.rig.export(block, Bytes::ZERO);
+    let paused = arena.pause(Contents::Keep).unwrap();
+    assert_eq!(paused.stays.exported, Bytes::ZERO);
+    assert!(!arena.begin_export(block));
+    arena.resume().unwrap();
+    let paused = arena.pause(Contents::Keep).unwrap();
+    assert_eq!(paused.stays.exported, Bytes::ZERO);
+    arena.resume().unwrap();
+    program.holds_all();
+    program.ends_clean();
+}
+
+/// What the program holds no more is not taken again, and is not told as if it were.
+#[test]
+fn what_is_freed_while_paused_is_paused_no_more() {
+    let mut program = Program::mapped();
+    for _ in 0..4 {
+        program.take(Bytes::mib(20));
+    }
+    let arena = Arc::clone(&program.rig.arena);
+    arena.pause(Contents::Keep).unwrap();
+    let before = arena.stats().pause.paused;
+    program.give(0);
+    program.give(0);
+    let after = arena.stats().pause.paused;
+    assert!(
+        after <= before.saturating_sub(Bytes::mib(36)),
+        "{before} {after}"
+    );
+    arena.validate().unwrap();
+    assert_eq!(arena.resume().unwrap().bytes, after);
+    program.holds_all();
+    program.ends_clean();
+}
+
 #[test]
 fn what_was_exported_goes_again_once_its_block_was_freed() {
     let mut program = Program::mapped();
     let size = Bytes::mib(20);
     let given = program.take(size);
     let arena = Arc::clone(&program.rig.arena);
-    arena.note_exported(given, size);
+    program.rig.export(given, size);
     program.give(0);
     arena.flush();
     assert_eq!(program.take(size), given);

@@ -59,6 +59,12 @@ impl Rig {
         }
     }
 
+    /// The program gives bytes of a block to others.
+    pub(crate) fn export(&self, address: Address, size: Bytes) {
+        assert!(self.arena.begin_export(address));
+        self.arena.end_export(address, size);
+    }
+
     pub(crate) fn get(&self, size: Bytes) -> Address {
         self.arena
             .allocate(size)

@@ -224,8 +224,10 @@ static void ended(void) {
 static void beside(void) {
     gpu_stream stream;
     gpu_graph graph;
+    size_t before, after, total;
     GPU(gpu_stream_create(&stream));
     GPU(gpu_set_device(1));
+    GPU(gpu_mem_info(&before, &total));
     take_all();
     GPU(gpu_sync());
     GPU(gpu_set_device(0));
@@ -234,6 +236,11 @@ static void beside(void) {
     GPU(gpu_reset());
     GPU(gpu_set_device(0));
     GPU(gpu_capture_end(stream, &graph));
+    GPU(gpu_set_device(1));
+    GPU(gpu_mem_info(&after, &total));
+    printf("back: %d\n", after == before);
+    GPU(gpu_reset());
+    GPU(gpu_set_device(0));
     fill();
 }
 

@@ -113,8 +113,9 @@ pub extern "C" fn vramalloc_region_end() -> vramalloc_result {
 /// Errors: `VRAMALLOC_INVALID_ARGUMENT` for a place that is no device or a
 /// `struct_size` that is none; 900 while a stream captures a graph; 801 where the strategy
 /// in force maps no memory; else CUDA's code, such as 2 where the host has no memory for
-/// what is to be saved. After an error nothing has changed; only where the driver refuses
-/// to undo what was done as well, memory is paused, as `is_paused` says.
+/// what is to be saved. After an error nothing has changed, but that contents which a
+/// region drops may be gone; only where the driver refuses to undo what was done as well,
+/// memory is paused, as `is_paused` says.
 ///
 /// The caller promises that no work uses the memory until it is resumed, not even work
 /// of graphs, and that `tag` ends in zero and `paused` may be written to, if they are

@@ -7,7 +7,7 @@ use std::ptr;
 use vramalloc_core::Code;
 
 use crate::driver::in_step;
-use crate::ipc::range::{Around, NOWHERE, around, given_out, mapped_context};
+use crate::ipc::range::{Around, NOWHERE, around, give_out, mapped_context};
 use crate::pools::host_memory;
 use crate::real;
 use crate::types::{CUdeviceptr, CudaResult, put};
@@ -77,10 +77,10 @@ pub(crate) unsafe fn cuMemGetHandleForAddressRange(
     kind: c_int,
     flags: u64,
 ) -> Option<CudaResult> {
-    let address = given_out(address, size as u64);
-    // SAFETY: the caller's own arguments, but for the address.
-    let result = unsafe { real::cuMemGetHandleForAddressRange(handle, address, size, kind, flags) };
-    Some(result)
+    Some(give_out(address, size as u64, |address| {
+        // SAFETY: the caller's own arguments, but for the address.
+        unsafe { real::cuMemGetHandleForAddressRange(handle, address, size, kind, flags) }
+    }))
 }
 
 /// The driver synchronises calls about one allocation, but not about mapped memory:

@@ -51,13 +51,14 @@ pub(crate) unsafe fn cuMemRetainAllocationHandle(
     handle: *mut MemHandle,
     address: *mut c_void,
 ) -> Option<CudaResult> {
-    let asked = ipc::range::given_out(address.addr() as u64, 1);
-    let asked = match usize::try_from(asked) {
-        Ok(asked) if asked != address.addr() => ptr::without_provenance_mut(asked),
-        _ => address,
-    };
-    // SAFETY: as above.
-    let result = own_call(|| unsafe { real::cuMemRetainAllocationHandle(handle, asked) });
+    let result = ipc::range::give_out(address.addr() as u64, 1, |asked| {
+        let asked = match usize::try_from(asked) {
+            Ok(asked) if asked != address.addr() => ptr::without_provenance_mut(asked),
+            _ => address,
+        };
+        // SAFETY: as above.
+        own_call(|| unsafe { real::cuMemRetainAllocationHandle(handle, asked) })
+    });
     if result == 0 {
         // SAFETY: the real function has just written there.
         virtual_memory::retained(address.addr() as u64, unsafe { *handle });

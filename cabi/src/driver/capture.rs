@@ -22,7 +22,7 @@ use vramalloc_core::Code;
 use vramalloc_core::gate::Gate;
 use vramalloc_core::patience::Brief;
 
-use crate::driver::{contexts, green, mapping, reserve};
+use crate::driver::{contexts, green, leavings, mapping, reserve};
 use crate::linker::resolve::MISSING;
 use crate::process::guard::{self, own_call};
 use crate::real;
@@ -249,10 +249,14 @@ pub(crate) fn forget_part(part: CUcontext) {
 }
 
 fn forget(over: impl Fn(&Capture) -> bool) {
-    let mut open = OPEN.lock();
-    let before = open.len();
-    open.retain(|capture| !over(capture));
-    ended(before - open.len());
+    {
+        let mut open = OPEN.lock();
+        let before = open.len();
+        open.retain(|capture| !over(capture));
+        ended(before - open.len());
+    }
+    // What could not go back meanwhile.
+    leavings::tend();
 }
 
 fn origin(stream: CUstream, twin: bool) -> Origin {

@@ -15,7 +15,7 @@ use crate::ipc::mappings;
 use crate::pools::device::DeviceArena;
 use crate::pools::{device, host_memory};
 use crate::process::guard::{Service, service};
-use crate::types::{CUcontext, CUdeviceptr};
+use crate::types::{CUcontext, CUdeviceptr, CudaResult};
 
 /// An address without memory: the driver's answer is right for freed memory.
 pub(crate) const NOWHERE: CUdeviceptr = 1;
@@ -60,14 +60,25 @@ pub(crate) fn around(address: u64) -> Around {
     }
 }
 
-/// Notes that the program gives a range of memory to others, by a handle of what is
-/// behind its addresses. Returns the address to ask the driver about.
-pub(crate) fn given_out(address: CUdeviceptr, size: u64) -> CUdeviceptr {
+/// Gives a range of memory to others: `ask` asks the driver for a handle of what is
+/// behind these addresses. Nothing of it is paused meanwhile, and none is had of what is
+/// being paused or resumed.
+pub(crate) fn give_out(
+    address: CUdeviceptr,
+    size: u64,
+    ask: impl FnOnce(CUdeviceptr) -> CudaResult,
+) -> CudaResult {
     let around = around(address);
-    if let (Around::Block(..), Some(arena)) = (&around, arena_of(address)) {
-        arena.note_exported(Address::new(address), Bytes::new(size));
+    let (Around::Block(..), Some(arena)) = (&around, arena_of(address)) else {
+        return ask(around.asked(address));
+    };
+    let start = Address::new(address);
+    if !arena.begin_export(start) {
+        return ask(NOWHERE);
     }
-    around.asked(address)
+    let result = ask(address);
+    arena.end_export(start, Bytes::new(if result == 0 { size } else { 0 }));
+    result
 }
 
 /// The context of the live block around an address, if its memory is mapped: then the

@@ -10,6 +10,8 @@
 
 use std::cmp::Reverse;
 use std::ffi::CStr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use vramalloc_core::arena::Contents;
 use vramalloc_core::patience::Patience;
@@ -20,6 +22,10 @@ use crate::driver::{capture, devices};
 use crate::pools::device::{self, DevicePool};
 use crate::process::guard;
 use crate::types::CUdevice;
+
+/// How long contexts may be in the way by ending, and how often it is tried meanwhile.
+const MOST: Duration = Duration::from_secs(10);
+const NAP: Duration = Duration::from_millis(1);
 
 /// What a tag means: of memory in no region the empty one; without any, all memory.
 pub(crate) type Tag<'a> = Option<&'a CStr>;
@@ -73,14 +79,31 @@ fn alone(device: CUdevice, work: impl FnOnce() -> Result<Moved, Code>) -> Result
 /// The error of the first arena that could not be paused. The arenas before it run
 /// again, if they can.
 pub(crate) fn pause(device: CUdevice, tag: Tag<'_>) -> Result<Moved, Code> {
-    for pool in meant(device, tag) {
-        // Captures are not held off for long then.
-        match pool.arena().await_work_before_pause() {
-            Ok(()) | Err(Code::INVALID_CONTEXT) => {}
-            Err(code) => return Err(code),
+    undisturbed(|| {
+        for pool in meant(device, tag) {
+            // Captures are not held off for long then.
+            match pool.arena().await_work_before_pause() {
+                Ok(()) | Err(Code::INVALID_CONTEXT) => {}
+                Err(code) => return Err(code),
+            }
         }
+        alone(device, || pause_all(&meant(device, tag)))
+    })
+}
+
+/// Does `work`, and does it again where no capture is what it failed of: while a context
+/// ends, whichever it is, the driver is asked for nothing that waits for all of them.
+fn undisturbed(work: impl Fn() -> Result<Moved, Code>) -> Result<Moved, Code> {
+    let start = Instant::now();
+    loop {
+        let done = work();
+        let is_by_an_end = matches!(done, Err(Code::NOT_READY | Code::CAPTURE_UNSUPPORTED))
+            && !(capture::any() || guard::is_called_back());
+        if !is_by_an_end || start.elapsed() > MOST {
+            return done;
+        }
+        thread::sleep(NAP);
     }
-    alone(device, || pause_all(&meant(device, tag)))
 }
 
 fn pause_all(pools: &[&'static DevicePool]) -> Result<Moved, Code> {
@@ -134,7 +157,7 @@ fn pause_all(pools: &[&'static DevicePool]) -> Result<Moved, Code> {
 /// The error of the first arena that could not be resumed. The arenas before it are
 /// paused again, if they can be.
 pub(crate) fn resume(device: CUdevice, tag: Tag<'_>, drops_backups: bool) -> Result<Moved, Code> {
-    alone(device, || {
+    let resume = || {
         let mut pools = meant(device, tag);
         pools.sort_by_key(|pool| Reverse(may_be_lost(pool)));
         let all = resume_all(&pools)?;
@@ -142,7 +165,8 @@ pub(crate) fn resume(device: CUdevice, tag: Tag<'_>, drops_backups: bool) -> Res
             pools.iter().for_each(|pool| pool.arena().drop_backups());
         }
         Ok(all)
-    })
+    };
+    undisturbed(|| alone(device, resume))
 }
 
 fn resume_all(pools: &[&'static DevicePool]) -> Result<Moved, Code> {

@@ -25,8 +25,9 @@ pub(super) const ROWS: &[OptionRow] = &[
         accepted: "naive_best_fit, auto_growth, mapped, passthrough",
         help: "When memory is taken from the driver and how much: a large chunk in advance; \
                what is needed when it is needed; the same in units that are mapped to wherever \
-               memory is needed, so that none is lost in pieces; or every call by itself. \
-               Where the device has no virtual memory, mapped is auto_growth.",
+               memory is needed, so that little is lost in pieces; or every call by itself. \
+               Where the device has no virtual memory, and with free_sync immediate, mapped is \
+               auto_growth.",
         read: |s, text| set(&mut s.config.strategy, named(STRATEGIES, text)),
         ..BLANK
     },

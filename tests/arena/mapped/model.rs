@@ -230,8 +230,9 @@ impl Oracle {
             }
             Step::Exported(which, offset, size) => {
                 if let Some((a, _, _)) = self.pick(which) {
-                    self.arena
-                        .note_exported(Address::new(a + offset), Bytes::new(*size));
+                    let at = Address::new(a + offset);
+                    assert!(self.arena.begin_export(at));
+                    self.arena.end_export(at, Bytes::new(*size));
                 }
             }
             Step::Fail(call, n, oom) => {

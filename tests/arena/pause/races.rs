@@ -114,6 +114,36 @@ fn what_threads_get_meanwhile_is_filled() {
     program.ends_clean();
 }
 
+/// What a thread has a handle of stays, whenever it asked; what it has none of goes.
+#[test]
+fn handles_are_asked_for_meanwhile() {
+    let mut program = Program::mapped();
+    let block = program.take(Bytes::mib(20));
+    let arena = Arc::clone(&program.rig.arena);
+    for _ in 0..300 {
+        let (given, paused) = thread::scope(|scope| {
+            let asks = scope.spawn(|| {
+                let given = arena.begin_export(block);
+                if given {
+                    thread::yield_now();
+                    arena.end_export(block, Bytes::mib(20));
+                }
+                given
+            });
+            let paused = arena.pause(Contents::Keep).unwrap();
+            (asks.join().unwrap(), paused)
+        });
+        assert_eq!(given, !paused.stays.exported.is_zero());
+        arena.resume().unwrap();
+        program.holds_all();
+        // Its export ends with the block.
+        program.give(0);
+        arena.flush();
+        assert_eq!(program.take(Bytes::mib(20)), block);
+    }
+    program.ends_clean();
+}
+
 /// A thread that finds another growing waits for it, and does not take its turn away or
 /// wait for itself.
 #[test]

@@ -206,7 +206,8 @@ fn a_program_may_end_while_its_memory_is_paused() {
             assert_eq!(pause["last"]["copied_bytes"] == 0, is_dropped, "{pause}");
             assert_eq!(arena["reserved_bytes"]["current"], 0, "{arena}");
         }
-        assert_eq!(sum(&stats, "paused_bytes"), 4 << 20, "{}", outcome.what);
+        // The program has freed the other block meanwhile.
+        assert_eq!(sum(&stats, "paused_bytes"), 2 << 20, "{}", outcome.what);
     }
 }
 

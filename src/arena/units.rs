@@ -50,9 +50,10 @@ impl<D: Driver> Arena<D> {
         }
     }
 
-    /// The program asks next for a handle of the memory behind this address, for others;
-    /// `end_export` follows, and nothing is paused until then. False, and nothing follows,
-    /// where that memory is gone or may be going.
+    /// The program is about to ask for a handle of the memory behind this address, which
+    /// it can give to others. No pause begins before `end_export` is called. False, and
+    /// `end_export` is not to be called, where a pause has taken that memory or is
+    /// running.
     pub fn begin_export(&self, address: Address) -> bool {
         let mut state = self.state.lock();
         let may = state.stays_put(address);
@@ -60,7 +61,8 @@ impl<D: Driver> Arena<D> {
         may
     }
 
-    /// So many of the bytes there, none where it failed, are others' as well.
+    /// Follows `begin_export`: others may now map this many bytes from the address on.
+    /// Zero where the program got no handle.
     pub fn end_export(&self, address: Address, size: Bytes) {
         let mut state = self.state.lock();
         state.relied_on -= 1;

@@ -76,7 +76,7 @@ fn later_passes_take_nothing_from_the_driver(trace: &str) {
             calls[7].0 <= calls[1].0 + 2 && calls[7].1 == calls[1].1,
             "{said}"
         );
-        assert_eq!(calls[5], calls[7], "{said}");
+        assert_eq!(calls[4], calls[7], "{said}");
         if strategy == StrategyKind::AutoGrowth {
             let stats = rig.arena.stats();
             let most = stats.live.peak.get() / 100 * 115;

@@ -1,8 +1,8 @@
 //! Which whole units no block touches that is in use: what can go elsewhere.
 //!
-//! Owns nothing. Cost: a step for each free block of a unit and more.
+//! Owns nothing. Cost: a step for each free block that is as large as a unit.
 
-use crate::address::Bytes;
+use crate::address::{Address, Bytes};
 use crate::heap::block::BlockId;
 use crate::heap::ranges::whole_units;
 use crate::heap::{Heap, Span};
@@ -45,16 +45,20 @@ impl Heap {
         Some((id, Span { address, size }))
     }
 
+    /// The hole at the lowest addresses, and where it starts.
+    pub(super) fn lowest_hole(&self) -> Option<(Address, BlockId)> {
+        let ranges = self.ranges.all.iter();
+        let first = ranges.filter_map(|range| range.holes.first_key_value());
+        first
+            .map(|(at, hole)| (*at, *hole))
+            .min_by_key(|(at, _)| *at)
+    }
+
     /// The lowest hole, and the highest free units above it that would fill it; none
     /// where what is mapped lies together as far as live blocks let it.
     pub(crate) fn scattered(&self) -> Option<((BlockId, Span), (BlockId, Span))> {
         let unit = self.ranges.unit;
-        let holes = self
-            .ranges
-            .all
-            .iter()
-            .filter_map(|range| range.holes.iter().next());
-        let (&at, &hole) = holes.min_by_key(|(at, _)| **at)?;
+        let (at, hole) = self.lowest_hole()?;
         let blocks = self.blocks_with_units();
         let above = blocks.into_iter().max_by_key(|(_, whole)| whole.address);
         let (id, whole) = above.filter(|(_, whole)| whole.address > at)?;

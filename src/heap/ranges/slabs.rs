@@ -60,12 +60,7 @@ impl Heap {
     /// A window of the lowest unit that is missing, for a slab; none where no range
     /// misses one.
     pub(crate) fn unit_window(&self) -> Option<Window> {
-        let holes = self
-            .ranges
-            .all
-            .iter()
-            .filter_map(|range| range.holes.iter().next());
-        let (&at, &hole) = holes.min_by_key(|(at, _)| **at)?;
+        let (at, hole) = self.lowest_hole()?;
         Some(Window::of_unit(hole, at, self.ranges.unit()))
     }
 

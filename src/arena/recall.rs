@@ -74,8 +74,11 @@ impl<F: Clone> ArenaState<F> {
         let is_sparse = |held: u64, of: Bytes| {
             of >= SPARSE_LEAST && held.saturating_mul(SPARSE_PART) < of.get()
         };
-        // Most of the time it need not be looked at each chunk.
-        if !is_sparse(live, self.counters.reserved_of(pool)) {
+        // A look at each chunk takes long, and the chunks in use of both pools together are
+        // no fewer than those of one.
+        let counters = &self.counters;
+        let of_all = counters.reserved().saturating_sub(counters.idle());
+        if !is_sparse(live, counters.reserved_of(pool).min(of_all)) {
             return false;
         }
         let used = self.heap.in_use(pool);

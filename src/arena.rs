@@ -102,8 +102,8 @@ pub struct Arena<D: Driver> {
     holds: AtomicBool,
     /// What there is of virtual memory, once it was asked for.
     mapping: OnceLock<Option<MappingTraits>>,
-    /// Whether no memory is mapped any more; see [`Arena::grow_plainly`].
-    plain: AtomicBool,
+    /// Why no memory is mapped any more, if so; see [`Arena::grow_plainly`].
+    plain: OnceLock<&'static str>,
     /// Whether units lie scattered, and may be brought together.
     scattered: AtomicBool,
     /// Whether any option has something to do after a free.
@@ -207,7 +207,7 @@ impl<D: Driver> Arena<D> {
             cache_size: config.thread_cache,
             pressure: None,
             mapping: OnceLock::new(),
-            plain: AtomicBool::new(false),
+            plain: OnceLock::new(),
             scattered: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             owes: AtomicBool::new(false),

@@ -201,6 +201,17 @@ impl Strategy {
         }
     }
 
+    /// Why no memory is mapped, by the options; `None` where it may be.
+    pub(crate) fn not_mapped(&self) -> Option<&'static str> {
+        match self {
+            Strategy::Mapped(_) => None,
+            Strategy::AutoGrowth(growth) => Some(growth.not_mapped()),
+            Strategy::NaiveBestFit(_) => Some("strategy:naive_best_fit"),
+            Strategy::Pinned(_) => Some("memory of the host"),
+            Strategy::Passthrough => Some("strategy:passthrough"),
+        }
+    }
+
     /// Whether only one thread may grow at a time, because each would take a
     /// large share of the available memory.
     pub(crate) fn grows_alone(&self) -> bool {

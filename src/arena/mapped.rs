@@ -78,8 +78,7 @@ impl<D: Driver> Arena<D> {
     /// What there is of virtual memory, where misses are to be served by it; none while
     /// that cannot be found out.
     pub(super) fn mapping(&self) -> Option<MappingTraits> {
-        // Relaxed: it stands for itself.
-        if !matches!(self.strategy, Strategy::Mapped(_)) || self.plain.load(Ordering::Relaxed) {
+        if !matches!(self.strategy, Strategy::Mapped(_)) || self.plain.get().is_some() {
             return None;
         }
         if let Some(known) = self.mapping.get() {
@@ -98,17 +97,28 @@ impl<D: Driver> Arena<D> {
     /// cannot do it, or something happened since that does not go with it.
     #[must_use]
     pub fn strategy_in_force(&self) -> StrategyKind {
-        let known = self.mapping.get().is_some_and(Option::is_none);
-        // Relaxed: it stands for itself.
-        let plain = known || self.plain.load(Ordering::Relaxed);
-        self.strategy.kind(plain)
+        self.strategy.kind(self.not_mapped().is_some())
+    }
+
+    /// Why memory is not mapped, by the strategy and the options, by the device, or by
+    /// what happened since; none where it is. In a few words or an option's name.
+    pub fn not_mapped(&self) -> Option<&'static str> {
+        let device = || {
+            let cannot = self.mapping.get().is_some_and(Option::is_none);
+            cannot.then_some("the device")
+        };
+        let since = || self.plain.get().copied();
+        self.strategy.not_mapped().or_else(device).or_else(since)
     }
 
     /// From now on chunks are taken as under `auto_growth`: memory that is mapped cannot
     /// be shared by CUDA's old handles. What is mapped stays.
     pub fn grow_plainly(&self) {
-        // Relaxed: it stands for itself.
-        if !self.plain.swap(true, Ordering::Relaxed) {
+        self.map_no_more("an IPC handle was asked for");
+    }
+
+    fn map_no_more(&self, why: &'static str) {
+        if self.plain.set(why).is_ok() {
             self.tell(&Mark::Order(ArenaOrder::GrowPlainly));
         }
     }
@@ -353,7 +363,7 @@ impl<D: Driver> Arena<D> {
         if is_paused {
             return Err(AllocError::Paused);
         }
-        self.grow_plainly();
+        self.map_no_more("no addresses");
         Err(AllocError::Driver(Code::OUT_OF_MEMORY))
     }
 

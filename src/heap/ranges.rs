@@ -75,7 +75,7 @@ pub(crate) struct Range {
     /// The holes, by their addresses.
     holes: BTreeMap<Address, BlockId>,
     /// What others may have mapped as well ([`exported`]).
-    exported: Vec<Span>,
+    exported: BTreeMap<Address, Bytes>,
 }
 
 /// See the module.
@@ -308,7 +308,7 @@ impl Heap {
             mapped: 0,
             gone: 0,
             claims: 0,
-            exported: Vec::new(),
+            exported: BTreeMap::new(),
             holes: BTreeMap::from([(span.address, id)]),
         });
         true

@@ -41,6 +41,8 @@ pub struct ArenaReport {
     pub strategy: StrategyKind,
     /// The tag of its memory, of an arena of a region.
     pub region: Option<String>,
+    /// Why its memory is not mapped, if it is not; see `Arena::not_mapped`.
+    pub not_mapped: Option<&'static str>,
     /// Why its chunks are not packed, if they are not; see
     /// `Arena::not_packed`.
     pub not_packed: Option<&'static str>,
@@ -276,6 +278,7 @@ fn arena(arena: &ArenaReport) -> Value {
         "lane": arena.lane,
         "strategy": strategy_name(arena.strategy),
         "region": arena.region,
+        "mapping": mode(arena.not_mapped),
         "packing": mode(arena.not_packed),
         "thread_cache": mode(arena.not_kept),
     });

@@ -53,6 +53,7 @@ impl ArenaReport {
     }
 
     fn add(&mut self, other: &ArenaReport) {
+        self.not_mapped = self.not_mapped.or(other.not_mapped);
         self.not_packed = self.not_packed.or(other.not_packed);
         self.not_kept = self.not_kept.or(other.not_kept);
         self.more = self.more.saturating_add(other.more).saturating_add(1);

@@ -7,7 +7,7 @@
 //! configured size (PyTorch's rules).
 
 use crate::address::Bytes;
-use crate::config::{Config, FreeSync, Splitting};
+use crate::config::{Config, FreeSync, Splitting, StrategyKind};
 use crate::strategy::{Pool, SMALL, pages};
 
 /// Requests above [`SMALL`] and below this are middling.
@@ -31,6 +31,8 @@ pub(crate) struct AutoGrowth {
     oversize: Bytes,
     /// Why chunks are not packed; `None` if they are.
     not_packed: Option<&'static str>,
+    /// Why memory is not mapped, where this serves in its stead.
+    not_mapped: &'static str,
 }
 
 /// Why chunks are not packed, if they are not: an option says which are taken,
@@ -74,7 +76,16 @@ impl AutoGrowth {
             // A request in whole slots is never as large as the largest number.
             oversize: config.splitting.max_split.unwrap_or(Bytes::MAX),
             not_packed: why_not_packed(config),
+            not_mapped: match config.strategy {
+                StrategyKind::Mapped => "free_sync:immediate",
+                _ => "strategy:auto_growth",
+            },
         }
+    }
+
+    /// Why memory is not mapped.
+    pub(crate) fn not_mapped(&self) -> &'static str {
+        self.not_mapped
     }
 
     /// Why reserved memory does not stay near live memory, by our own rules.

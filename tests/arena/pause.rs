@@ -12,6 +12,7 @@ use vramalloc_core::error::{AllocError, Code};
 use vramalloc_model::{Call, Gpu, Settings};
 
 mod cycles;
+mod exports;
 mod faults;
 mod others;
 mod races;
@@ -272,67 +273,6 @@ fn captures_refuse_both() {
     program.ends_clean();
 }
 
-#[test]
-fn what_others_may_have_mapped_stays() {
-    let mut program = Program::mapped();
-    program.fill();
-    let (given, size) = (program.take(Bytes::mib(20)), Bytes::mib(20));
-    let arena = Arc::clone(&program.rig.arena);
-    program.rig.export(given, size);
-    let paused = arena.pause(Contents::Keep).unwrap();
-    arena.validate().unwrap();
-    assert!(paused.stays.exported >= size && paused.stays.exported <= Bytes::mib(26));
-    assert_eq!(program.rig.gpu.used(0), paused.stays.exported);
-    assert!(program.rig.gpu.holds_tag(given, size, program.tags));
-    // It is in use all the time.
-    program.rig.launch(given, size, 100 * MS);
-    arena.resume().unwrap();
-    assert_eq!(arena.stats().pause.stays.exported, Bytes::ZERO);
-    program.holds_all();
-    // It can go when its block is free.
-    program.give(program.live.len() - 1);
-    let paused = arena.pause(Contents::Keep).unwrap();
-    assert_eq!(paused.stays.exported, Bytes::ZERO);
-    arena.resume().unwrap();
-    program.ends_clean();
-}
-
-#[test]
-fn an_exported_block_that_is_freed_while_paused_is_free_memory() {
-    let mut program = Program::mapped();
-    let given = program.take(Bytes::mib(20));
-    program.take(Bytes::mib(30));
-    let arena = Arc::clone(&program.rig.arena);
-    program.rig.export(given, Bytes::mib(20));
-    arena.pause(Contents::Keep).unwrap();
-    program.give(0);
-    arena.flush();
-    arena.validate().unwrap();
-    arena.resume().unwrap();
-    arena.validate().unwrap();
-    program.holds_all();
-    program.take(Bytes::mib(20));
-    program.ends_clean();
-}
-
-/// The driver may refuse a handle, and has none of what is gone.
-#[test]
-fn what_was_not_given_to_others_goes() {
-    let mut program = Program::mapped();
-    let block = program.take(Bytes::mib(20));
-    let arena = Arc::clone(&program.rig.arena);
-    program.rig.export(block, Bytes::ZERO);
-    let paused = arena.pause(Contents::Keep).unwrap();
-    assert_eq!(paused.stays.exported, Bytes::ZERO);
-    assert!(!arena.begin_export(block));
-    arena.resume().unwrap();
-    let paused = arena.pause(Contents::Keep).unwrap();
-    assert_eq!(paused.stays.exported, Bytes::ZERO);
-    arena.resume().unwrap();
-    program.holds_all();
-    program.ends_clean();
-}
-
 /// What the program holds no more is not taken again, and is not told as if it were.
 #[test]
 fn what_is_freed_while_paused_is_paused_no_more() {
@@ -353,22 +293,6 @@ fn what_is_freed_while_paused_is_paused_no_more() {
     arena.validate().unwrap();
     assert_eq!(arena.resume().unwrap().bytes, after);
     program.holds_all();
-    program.ends_clean();
-}
-
-#[test]
-fn what_was_exported_goes_again_once_its_block_was_freed() {
-    let mut program = Program::mapped();
-    let size = Bytes::mib(20);
-    let given = program.take(size);
-    let arena = Arc::clone(&program.rig.arena);
-    program.rig.export(given, size);
-    program.give(0);
-    arena.flush();
-    assert_eq!(program.take(size), given);
-    let paused = arena.pause(Contents::Keep).unwrap();
-    assert_eq!(paused.stays.exported, Bytes::ZERO);
-    arena.resume().unwrap();
     program.ends_clean();
 }
 

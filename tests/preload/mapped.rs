@@ -106,6 +106,8 @@ fn a_handle_for_another_process_is_refused_once() {
         for word in ["dedicated_min", "strategy:auto_growth"] {
             assert!(said[0].contains(word), "{}", said[0]);
         }
+        let mapping = &outcome.stats()["arenas"][0]["mapping"];
+        assert_eq!(mapping, "off: an IPC handle was asked for");
     }
 }
 
@@ -153,6 +155,8 @@ fn where_nothing_can_be_mapped_plain_memory_serves() {
             assert!(said[0].contains(word), "{}: {}", outcome.what, said[0]);
         }
         assert_eq!(mapped(&outcome), [0; 3], "{}", outcome.what);
+        let mapping = &outcome.stats()["arenas"][0]["mapping"];
+        assert_eq!(mapping, "off: the device", "{}", outcome.what);
     }
 }
 

@@ -59,6 +59,23 @@ fn what_switches_packing_off_is_told() {
     }
 }
 
+/// Whether memory is mapped, and if not, why.
+#[test]
+fn what_switches_mapping_off_is_told() {
+    for (conf, mapping) in [
+        ("strategy:mapped", "on"),
+        (
+            "strategy:mapped,free_sync:immediate",
+            "off: free_sync:immediate",
+        ),
+        ("strategy:auto_growth", "off: strategy:auto_growth"),
+        ("strategy:naive_best_fit", "off: strategy:naive_best_fit"),
+    ] {
+        let (_, arena) = go(&steps(Kind::Static, "+1048577 -0").conf(conf));
+        assert_eq!(arena["mapping"], mapping, "{conf}");
+    }
+}
+
 #[test]
 fn pytorchs_rounding_reaches_every_kind_of_program() {
     for kind in Kind::each() {

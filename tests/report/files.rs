@@ -238,14 +238,19 @@ fn an_uneventful_run_is_short() {
 #[test]
 fn what_is_off_is_told_with_its_reason() {
     let off = ArenaReport {
+        not_mapped: Some("the device"),
         not_packed: Some("decay_ms"),
         ..arena()
     };
     let mut value = one_process(&[off]);
     value["lanes"] = "off: strategy:passthrough".into();
-    let out = flat(&report_of(&value.to_string()));
+    let packed = report_of(&value.to_string());
+    value["options"]["strategy"]["value"] = "mapped".into();
+    let mapped = report_of(&value.to_string());
+    let out = flat(&(packed + &mapped));
     for part in [
         "Chunks were not packed, because of decay_ms.",
+        "Memory was not mapped, or not any more, because of the device: auto_growth served.",
         "lanes for streams: off: strategy:passthrough",
     ] {
         assert!(out.contains(part), "{part} is not in\n{out}");

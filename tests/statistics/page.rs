@@ -122,6 +122,7 @@ fn host_arenas_have_the_keys_of_all_arenas() {
         "device_name",
         "device_total_bytes",
         "lane",
+        "mapping",
         "memory_stats",
         "packing",
         "pause",

@@ -1,11 +1,14 @@
 //! What others may have mapped as well: it stays where it is while its block is live.
 //!
-//! The program names bytes; of them, what blocks lie in is exported, each byte until its
-//! block is freed. Who had them may still map them then, as after a free of CUDA's.
+//! The program names bytes; of them, what it has blocks in is exported, each byte until
+//! its block is freed. Who had them may still map them then, as after a free of CUDA's.
 //!
 //! Owns the exported spans of each range, by address. Invariant: they lie apart. Cost: a
-//! look at each of them at each free while there are any.
+//! search among them at each free while there are any; an export walks the blocks that it
+//! names.
 
+use crate::address::Address;
+use crate::heap::block::{BlockId, ChunkId, State};
 use crate::heap::ranges::end;
 use crate::heap::ranges::paused::common;
 use crate::heap::{Heap, Span};
@@ -15,19 +18,34 @@ impl Heap {
     /// are not its.
     pub(crate) fn note_exported(&mut self, span: Span) {
         let chunk = self.range_at(span.address).map(|range| range.chunk);
-        let Some(range) = chunk.and_then(|chunk| self.range_of(chunk)) else {
+        let Some(first) = chunk.and_then(|chunk| self.block_before(chunk, span.address)) else {
             return;
         };
-        let most = end(range.span).offset_from(span.address);
-        let size = span.size.min(most);
-        for part in common(&self.used_in(range), &[Span { size, ..span }]) {
+        let touched = self.blocks.walk(first).map(|(_, block)| block);
+        let touched = touched.take_while(|block| block.address < end(span));
+        let parts: Vec<Span> = touched
+            .filter(|block| matches!(block.state, State::Live | State::Slab))
+            .flat_map(|block| common(&[block.span()], &[span]))
+            .collect();
+        for part in parts {
             self.end_exports(part);
             if let Some(range) = self.range_at(part.address) {
-                range.exported.push(part);
-                range.exported.sort_by_key(|span| span.address);
+                range.exported.insert(part.address, part.size);
                 self.ranges.has_exports = true;
             }
         }
+    }
+
+    /// A block of a range that begins there or before: the nearest live one, or the first.
+    fn block_before(&self, range: ChunkId, at: Address) -> Option<BlockId> {
+        let near = self.start_below(at);
+        let near = near.and_then(|start| self.live_block(start));
+        let near = near.and_then(|(id, block)| match self.ranges.slabs.get(&block.chunk) {
+            Some(&slab) => Some(slab),
+            None => (block.chunk == range).then_some(id),
+        });
+        let near = near.filter(|&id| self.blocks.get(id).chunk == range);
+        near.or_else(|| Some(self.chunks.get(range)?.first))
     }
 
     /// Whether a free may end an export.
@@ -39,23 +57,23 @@ impl Heap {
     /// Nothing of this is exported any more.
     #[cold]
     pub(crate) fn end_exports(&mut self, freed: Span) {
-        let parts = |span: Span| {
-            let before = Span {
-                address: span.address,
-                size: freed.address.min(end(span)).offset_from(span.address),
-            };
-            let from = end(freed).max(span.address);
-            let behind = Span {
-                address: from,
-                size: end(span).offset_from(from),
-            };
-            [before, behind]
-                .into_iter()
-                .filter(|part| !part.size.is_zero())
+        let Some(range) = self.range_at(freed.address) else {
+            return;
         };
-        if let Some(range) = self.range_at(freed.address) {
-            let exported = std::mem::take(&mut range.exported);
-            range.exported = exported.into_iter().flat_map(parts).collect();
+        let exported = &mut range.exported;
+        // They lie apart: of those that begin before it ends, the last reach into it.
+        while let Some((&address, &size)) = exported.range(..end(freed)).next_back() {
+            let to = end(Span { address, size });
+            if to <= freed.address {
+                break;
+            }
+            exported.remove(&address);
+            if to > end(freed) {
+                exported.insert(end(freed), to.offset_from(end(freed)));
+            }
+            if address < freed.address {
+                exported.insert(address, freed.address.offset_from(address));
+            }
         }
         let mut ranges = self.ranges.all.iter();
         self.ranges.has_exports = ranges.any(|range| !range.exported.is_empty());

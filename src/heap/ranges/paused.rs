@@ -88,7 +88,7 @@ impl Heap {
     }
 
     /// Where in a range blocks lie that are not free, by address.
-    pub(super) fn used_in(&self, range: &Range) -> Vec<Span> {
+    fn used_in(&self, range: &Range) -> Vec<Span> {
         let mut used: Vec<Span> = Vec::new();
         let Some(chunk) = self.chunks.get(range.chunk) else {
             return used;
@@ -121,8 +121,9 @@ impl Heap {
         let (mut runs, mut exported): (Vec<Run>, usize) = (Vec::new(), 0);
         for range in &self.ranges.all {
             let mut is_exported = vec![false; range.places.len()];
-            for span in &range.exported {
-                for (at, _) in places(self.units_around(*span), unit) {
+            for (&address, &size) in &range.exported {
+                let span = Span { address, size };
+                for (at, _) in places(self.units_around(span), unit) {
                     is_exported[range.place(at, unit)] = true;
                 }
             }

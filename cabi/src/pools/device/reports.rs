@@ -54,6 +54,7 @@ pub(crate) fn reports() -> Vec<ArenaReport> {
         lane: pool.is_lane(),
         strategy: pool.arena.strategy_in_force(),
         region: pool.tag().map(|tag| tag.to_string_lossy().into_owned()),
+        not_mapped: pool.arena.not_mapped(),
         not_packed: pool.arena.not_packed(),
         not_kept: pool.arena.not_kept(),
         stats: pool.arena.stats(),

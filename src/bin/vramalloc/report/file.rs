@@ -107,6 +107,8 @@ pub(super) struct Arena {
     pub(super) context: u64,
     /// The flags that page-locked memory was requested with; `None`: without.
     pub(super) flags: Option<u64>,
+    /// Whether its memory is mapped, or why not; `None` in older files.
+    pub(super) mapping: Option<String>,
     /// Whether its chunks are packed, or why not; `None` in older files.
     pub(super) packing: Option<String>,
     /// When it was made, Unix time in ms; 0 in older files.

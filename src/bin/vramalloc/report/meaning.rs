@@ -18,7 +18,7 @@ const ROWS: usize = 6;
 pub(super) fn meaning(file: &File, arena: &Arena, memory: &Memory, out: &mut Lines) {
     end(file, arena, out);
     peak(file, arena, memory, out);
-    packing(file, arena, out);
+    switched_off(file, arena, out);
     fragmentation(arena, memory, out);
     spread(file, arena, out);
     limbo(arena, out);
@@ -80,14 +80,16 @@ fn peak(file: &File, arena: &Arena, memory: &Memory, out: &mut Lines) {
     ));
 }
 
-/// Why the strategy did not pack chunks, where it would have.
-fn packing(file: &File, arena: &Arena, out: &mut Lines) {
-    let packs = file.option("strategy") == Some("auto_growth") && !arena.lane;
-    let why = arena
-        .packing
-        .as_ref()
-        .and_then(|text| text.strip_prefix("off: "));
-    if let (true, Some(why)) = (packs, why) {
+/// Why the strategy did not map memory, or not pack chunks, where it would have.
+fn switched_off(file: &File, arena: &Arena, out: &mut Lines) {
+    let of = |strategy| file.option("strategy") == Some(strategy) && !arena.lane;
+    let off = |told: &Option<String>| told.as_ref()?.strip_prefix("off: ").map(str::to_owned);
+    if let (true, Some(why)) = (of("mapped"), off(&arena.mapping)) {
+        out.item(format_args!(
+            "Memory was not mapped, or not any more, because of {why}: auto_growth served."
+        ));
+    }
+    if let (true, Some(why)) = (of("auto_growth"), off(&arena.packing)) {
         out.item(format_args!("Chunks were not packed, because of {why}."));
     }
 }

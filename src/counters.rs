@@ -60,6 +60,8 @@ impl BlockInfo {
 pub(crate) struct Counters {
     metrics: Metrics,
     limbo: Bytes,
+    /// Bytes of chunks without a live block, by pool; `stats.idle` is their sum.
+    idle: [Bytes; 3],
     /// The program holds more than ever: what it consists of is to be noted
     /// before anything is freed.
     live_rose: bool,
@@ -88,6 +90,7 @@ impl Counters {
         Counters {
             metrics: Metrics::default(),
             limbo: Bytes::ZERO,
+            idle: [Bytes::ZERO; 3],
             live_rose: false,
             reserved_rose: false,
             oversize_allocations: Counter::default(),
@@ -369,14 +372,14 @@ impl Counters {
     /// A free unit is a slab from now on.
     pub(crate) fn slab_made(&mut self, unit: Bytes) {
         self.move_unit(Pool::Large, Pool::Small, unit);
-        self.fell_idle(unit);
+        self.fell_idle(Pool::Small, unit);
     }
 
     /// So many slabs, all of them empty, are free units again, in these pieces; so many
     /// of them a pause took away.
     pub(crate) fn slabs_ended(&mut self, unit: Bytes, gone: usize, free: &[(Bytes, Joined)]) {
         for number in 0..free.len() {
-            self.left_idle(unit);
+            self.left_idle(Pool::Small, unit);
             if number >= gone {
                 self.move_unit(Pool::Small, Pool::Large, unit);
             }
@@ -403,7 +406,7 @@ impl Counters {
         let mut metrics = self.metrics.of(chunk.pool);
         metrics.lower(Metric::InactiveSplitBytes, chunk.split_bytes.get());
         metrics.lower(Metric::InactiveSplit, chunk.split);
-        self.left_idle(chunk.span.size);
+        self.left_idle(chunk.pool, chunk.span.size);
         self.segment_released(chunk.span, chunk.pool);
         self.stats.chunks = self.stats.chunks.saturating_sub(1);
         self.stats.chunks_released += 1;
@@ -448,17 +451,21 @@ impl Counters {
     pub(crate) fn chunk_taken(&mut self, span: Span, pool: Pool, stack: StackId) {
         self.segment_taken(span, pool, stack);
         self.stats.chunks += 1;
-        self.fell_idle(span.size);
+        self.fell_idle(pool, span.size);
     }
 
-    /// A chunk has no live block any more.
-    pub(crate) fn fell_idle(&mut self, chunk: Bytes) {
+    /// A chunk of a pool has no live block any more.
+    pub(crate) fn fell_idle(&mut self, pool: Pool, chunk: Bytes) {
+        let idle = &mut self.idle[pool as usize];
+        *idle = idle.saturating_add(chunk);
         self.stats.idle = self.stats.idle.saturating_add(chunk);
     }
 
     /// An idle chunk is in use, or leaves.
     #[inline]
-    pub(crate) fn left_idle(&mut self, chunk: Bytes) {
+    pub(crate) fn left_idle(&mut self, pool: Pool, chunk: Bytes) {
+        let idle = &mut self.idle[pool as usize];
+        *idle = idle.saturating_sub(chunk);
         self.stats.idle = self.stats.idle.saturating_sub(chunk);
         self.stats.idle_low = self.stats.idle_low.min(self.stats.idle);
     }
@@ -474,6 +481,7 @@ impl Counters {
         }
         self.limbo = Bytes::ZERO;
         self.stats.pause.end();
+        self.idle = [Bytes::ZERO; 3];
         self.stats.idle = Bytes::ZERO;
         self.stats.idle_low = Bytes::ZERO;
         self.stats.chunks = 0;

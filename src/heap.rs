@@ -254,13 +254,6 @@ impl Heap {
         self.pool_of_kept.unwrap_or(Pool::Small)
     }
 
-    /// Bytes of the chunks of a pool that the program, or a thread's cache, has a block of.
-    pub(crate) fn in_use(&self, pool: Pool) -> Bytes {
-        let chunks = self.chunks.iter().map(|(_, chunk)| chunk);
-        let used = chunks.filter(|chunk| chunk.pool == pool && chunk.live > 0);
-        used.fold(Bytes::ZERO, |sum, chunk| sum.saturating_add(chunk.size))
-    }
-
     /// A chunk has one live block less: its pool, and its size, if it is idle from
     /// now on. What becomes of the block is said next, by `wait` or `join`.
     #[inline(always)]

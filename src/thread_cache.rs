@@ -45,11 +45,12 @@ use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
 use crate::library::LibraryId;
-use crate::page_map::{ArenaId, MOST_CACHEABLE, PageMap, SlotWord};
+use crate::page_map::{ArenaId, CacheableSlot, MOST_CACHEABLE, PageMap, SLOT, SlotWord};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use activity::Activity;
 pub(crate) use cache::{Caches, Held};
+use kept::BLOCK_PART;
 pub(crate) use kept::{Kept, Recalled, WORTH_BYTES};
 pub(crate) use own::OwnCache;
 pub use own::OwnCaches;
@@ -57,6 +58,9 @@ pub(crate) use room::{Figure, Headroom};
 
 /// The largest block that a thread may keep.
 pub(crate) const MOST_KEPT: Bytes = MOST_CACHEABLE;
+
+/// A cache that may keep less than this keeps nothing.
+pub(crate) const LEAST_CACHE: Bytes = Bytes::new(SLOT.get() * BLOCK_PART);
 
 /// What the caches of an arena have in common.
 pub(crate) struct CacheHub {
@@ -116,14 +120,17 @@ impl CacheHub {
         let Some((mut kept, slot)) = kept.zip(slot) else {
             return false;
         };
+        if !kept.keeps_at(slot) {
+            return false;
+        }
         kept.prepare(slot, address);
         kept.put(slot, address).is_some()
     }
 
-    /// Whether a thread may keep the live block that starts at an address.
-    pub(crate) fn may_keep(&self, address: Address) -> bool {
-        let slot = self.map.cacheable(address);
-        slot.is_some_and(|slot| slot.word().is_live_of(self.owner))
+    /// Where the live block is told of that starts at an address, if threads may keep it.
+    pub(crate) fn may_keep(&self, address: Address) -> Option<CacheableSlot> {
+        let slot = self.map.cacheable(address)?;
+        slot.word().is_live_of(self.owner).then_some(slot)
     }
 
     /// What the thread's cache says of itself; none where it is closed.

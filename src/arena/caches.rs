@@ -12,7 +12,7 @@ use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
 use crate::driver::{Driver, OwnCaches};
 use crate::library::LibraryId;
 use crate::strategy::{Rounder, Strategy};
-use crate::thread_cache::{Held, Kept, MOST_KEPT, OwnCache};
+use crate::thread_cache::{Held, Kept, LEAST_CACHE, MOST_KEPT, OwnCache};
 
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
@@ -25,7 +25,7 @@ pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Optio
         ),
         (!strategy.takes_chunks(), "strategy:passthrough"),
         (
-            config.thread_cache == ThreadCacheSize::Most(Bytes::ZERO),
+            matches!(config.thread_cache, ThreadCacheSize::Most(most) if most < LEAST_CACHE),
             "thread_cache",
         ),
         (config.free_sync != FreeSync::Deferred, "free_sync"),
@@ -177,10 +177,14 @@ impl<D: Driver> Arena<D> {
     /// The same where something is to be prepared for it first.
     #[inline(never)]
     pub(super) fn keep_prepared(&self, address: Address) -> bool {
-        if !self.hub.may_keep(address) {
+        let Some(slot) = self.hub.may_keep(address) else {
+            return false;
+        };
+        let own = self.own_cache();
+        let keeps = |own| self.hub.asked(own, |kept| kept.keeps_at(slot));
+        if own.and_then(keeps) == Some(false) {
             return false;
         }
-        let own = self.own_cache();
         own.is_some_and(|own| self.hub.keep_prepared(own, address)) || self.keep_now(address)
     }
 

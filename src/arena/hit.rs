@@ -373,7 +373,7 @@ impl<F: Clone> ArenaState<F> {
             Some(_) => self.heap.hand_out_from(cut.id, request, library, stack),
         };
         if let Some(chunk) = was_idle {
-            self.counters.left_idle(chunk);
+            self.counters.left_idle(pool, chunk);
         }
         let info = BlockInfo {
             address,
@@ -413,7 +413,7 @@ impl<F: Clone> ArenaState<F> {
         };
         let (pool, is_idle) = self.heap.returned(&block);
         if let Some(chunk) = is_idle {
-            self.counters.fell_idle(chunk);
+            self.counters.fell_idle(pool, chunk);
         }
         let (waits, elsewhere) = match release {
             Release::AtOnce => (false, false),

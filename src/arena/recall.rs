@@ -74,14 +74,13 @@ impl<F: Clone> ArenaState<F> {
         let is_sparse = |held: u64, of: Bytes| {
             of >= SPARSE_LEAST && held.saturating_mul(SPARSE_PART) < of.get()
         };
-        // A look at each chunk takes long, and the chunks in use of both pools together are
-        // no fewer than those of one.
         let counters = &self.counters;
-        let of_all = counters.reserved().saturating_sub(counters.idle());
-        if !is_sparse(live, counters.reserved_of(pool).min(of_all)) {
+        let used = counters
+            .reserved_of(pool)
+            .saturating_sub(counters.idle_of(pool));
+        if !is_sparse(live, used) {
             return false;
         }
-        let used = self.heap.in_use(pool);
         let held = self.caches.hold();
         let room: u64 = held.iter().map(|kept| kept.room().bytes).sum();
         is_sparse(live.saturating_sub(room), used)
@@ -309,7 +308,7 @@ impl<F: Clone> ArenaState<F> {
         }
         let (pool, is_idle) = self.heap.returned(&block);
         if let Some(chunk) = is_idle {
-            self.counters.fell_idle(chunk);
+            self.counters.fell_idle(pool, chunk);
         }
         let info = BlockInfo::of(&block, pool);
         if recalled.is_reclaimable {

@@ -65,6 +65,11 @@ impl Counters {
         Bytes::new(self.metrics.current_of(pool, Metric::ReservedBytes))
     }
 
+    /// Bytes in chunks of a pool without a live block.
+    pub(crate) fn idle_of(&self, pool: Pool) -> Bytes {
+        self.idle[pool as usize]
+    }
+
     /// Bytes of a pool that the program holds, with the room of caches.
     pub(crate) fn live_of(&self, pool: Pool) -> Bytes {
         Bytes::new(self.metrics.current_of(pool, Metric::AllocatedBytes))

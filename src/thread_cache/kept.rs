@@ -27,6 +27,13 @@ const WORTH_BLOCKS: u64 = 256;
 /// And in such a cache only.
 const WORTH_EARLY: u64 = 8 << 20;
 
+/// A fence is for so many blocks at least: for fewer it costs more than the arena does.
+const FENCE_BLOCKS: u64 = 4;
+
+/// A block is at most this part of what a cache may keep, and a batch half of that: one
+/// that is full has as many.
+pub(super) const BLOCK_PART: u64 = 2 * FENCE_BLOCKS;
+
 /// How many blocks pass from one thread to another at a time.
 const PARCEL: u64 = 64;
 
@@ -151,7 +158,10 @@ impl Kept {
             return false;
         };
         let over = self.over;
-        let fits = to.unused_slots() / (number as u64 + 1);
+        let fits = match to.keeps(number) {
+            true => to.unused_slots() / (number as u64 + 1),
+            false => 0,
+        };
         if let Some(size) = self.sizes.get_mut(number) {
             for _ in 0..PARCEL.min(fits) {
                 let next = size.is_reclaimable(over).then(|| size.take()).flatten();
@@ -236,6 +246,16 @@ impl Kept {
         Some(())
     }
 
+    /// Whether blocks of a size are small enough beside what may be kept.
+    fn keeps(&self, number: usize) -> bool {
+        size_of(number) <= self.most / BLOCK_PART
+    }
+
+    /// Whether such a block is.
+    pub(crate) fn keeps_at(&self, slot: CacheableSlot) -> bool {
+        self.keeps(slot.word().slots_less_one())
+    }
+
     /// Makes that place.
     pub(crate) fn prepare(&mut self, slot: CacheableSlot, address: Address) {
         let word = slot.word();
@@ -273,7 +293,7 @@ impl Kept {
 
     /// Whether the open batch is, where the cache has no place for another block.
     pub(crate) fn is_worth_a_fence(&self) -> bool {
-        self.has_in_batch(self.batch_slots() / 2)
+        self.has_in_batch(self.batch_slots() / 2) && self.used_of_batch().blocks() >= FENCE_BLOCKS
     }
 
     /// Whether it is, for a request that found none.
@@ -366,6 +386,9 @@ impl Kept {
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
         self.recent = self.recent.take().or_else(RecentSubpages::new);
         self.most = most.get();
+        let most = most.get() / BLOCK_PART / SLOT.get();
+        self.sizes
+            .end_at(usize::try_from(most).unwrap_or(usize::MAX));
         self.begun = self.left;
         self.begin_batch();
     }

@@ -144,6 +144,17 @@ impl Sizes {
         }
     }
 
+    /// Blocks of the sizes from this number on find no place; there are none.
+    pub(super) fn end_at(&mut self, end: usize) {
+        self.used.retain(|&number| {
+            let stays = number < end;
+            if !stays {
+                self.all[number] = Size::new(number);
+            }
+            stays
+        });
+    }
+
     /// The number of this size, or one of the next ones of the same class, that has
     /// a reclaimable block. So what happens to a block counts in the class of its
     /// request.

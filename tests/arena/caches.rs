@@ -261,6 +261,33 @@ fn a_thread_keeps_blocks_of_eight_arenas() {
     }
 }
 
+/// A cache is small where little is in chunks for small requests: it does not take a fence
+/// for each two of the largest blocks, nor does one of the option's size.
+#[test]
+fn a_fence_is_for_several_blocks() {
+    for most in [
+        ThreadCacheSize::Auto,
+        ThreadCacheSize::Most(Bytes::kib(64)),
+        ThreadCacheSize::Most(Bytes::kib(200)),
+    ] {
+        let config = Config {
+            thread_cache: most,
+            ..plain(StrategyKind::AutoGrowth)
+        };
+        let rig = Rig::new(&config, Bytes::gib(4));
+        let _large = rig.get(Bytes::mib(300));
+        for size in [4, 8, 20, 64] {
+            let before = rig.arena.driver_calls().fence.calls;
+            for _ in 0..100 {
+                let blocks: Vec<_> = (0..40).map(|_| rig.get(Bytes::kib(size))).collect();
+                blocks.iter().for_each(|&b| rig.arena.free(b).unwrap());
+            }
+            let fences = rig.arena.driver_calls().fence.calls - before;
+            assert!(fences <= 4000 / 4, "{most:?} {size} KiB: {fences}");
+        }
+    }
+}
+
 #[test]
 fn what_threads_keep_waits_in_limbo_once_it_is_called_back() {
     let config = Config {

@@ -299,6 +299,8 @@ fn threads_keep_what_the_option_says() {
     assert!(number(&kept, "thread_hits") > 300, "{kept:#}");
     assert_eq!(number(&plain, "thread_hits"), 0);
     assert_eq!(plain["thread_cache"], "off: thread_cache");
+    let (_, little) = go(&run.clone().conf("thread_cache:3k"));
+    assert_eq!(little["thread_cache"], "off: thread_cache");
     assert_eq!(kept["thread_cache"], "on");
     for (name, value, told) in [
         ("VRAMALLOC_FREE_SYNC", "strict", "off: free_sync"),

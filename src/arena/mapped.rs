@@ -65,6 +65,8 @@ pub(super) struct Making {
     /// Where the request's block is to begin.
     pub(super) at: Address,
     pub(super) units: Vec<Unit>,
+    /// How many of its units the driver gave for it.
+    pub(super) created: u64,
     /// Why there are not as many as are wanted.
     pub(super) short: Option<AllocError>,
 }
@@ -328,6 +330,7 @@ impl<D: Driver> Arena<D> {
                 claim,
                 at: window.at,
                 units: Vec::new(),
+                created: 0,
                 short: None,
             }
         };
@@ -412,15 +415,17 @@ impl<D: Driver> Arena<D> {
             state.end_claim(&making.claim);
             return Err(error);
         }
-        let address = if want.fit.pool == Pool::Small {
+        let unit = state.heap.ranges.unit();
+        let (address, more) = if want.fit.pool == Pool::Small {
             let id = state.heap.end_as_slab(&making.claim);
-            state.take_of_slab(id, want)
+            (state.take_of_slab(id, want), unit)
         } else {
             let made = (state.heap).end_window(&making.claim, making.at, want.fit.size);
             state.counters.ended_claim(Pool::Large, &made.free);
-            state.hand_out(&made.cut, want)
+            let created = Bytes::new(unit.get() * making.created);
+            (state.hand_out(&made.cut, want), created)
         };
-        (state.counters).missed(want.fit.pool, want.fit.size, Bytes::ZERO);
+        (state.counters).missed(want.fit.pool, want.fit.size, more);
         Ok(address)
     }
 }

@@ -234,6 +234,8 @@ impl<D: Driver> Arena<D> {
         if self.mapping().is_none() && !self.state.lock().heap.has_ranges() {
             return Err(Code::NOT_SUPPORTED);
         }
+        // What has the driver's own address goes back by the waits.
+        let direct = self.state.lock().limbo.direct();
         // Once before requests are refused, so that they are not refused for long.
         self.wait_for_everybody()?;
         let mut patience = Patience::new();
@@ -262,14 +264,15 @@ impl<D: Driver> Arena<D> {
             }
             self.release_loose();
             let idle = self.release_idle_chunks();
-            let (after, stays) = {
+            let (after, waits, stays) = {
                 let mut state = self.state.lock();
                 state.drop_gone();
                 let stays = state.stays(plan.exported);
-                (state.heap.in_units(), stays)
+                (state.heap.in_units(), state.limbo.direct(), stays)
             };
+            let plain = idle.saturating_add(direct.saturating_sub(waits));
             Ok(Moved {
-                bytes: before.saturating_sub(after).saturating_add(idle),
+                bytes: before.saturating_sub(after).saturating_add(plain),
                 copied,
                 stays,
             })

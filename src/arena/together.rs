@@ -90,6 +90,7 @@ impl<F: Clone> ArenaState<F> {
             claim,
             at: to.address,
             units: Vec::new(),
+            created: 0,
             short: None,
         };
         Some((making, from))

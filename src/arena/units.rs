@@ -102,6 +102,7 @@ impl<D: Driver> Arena<D> {
             state.counters.units_taken(1, unit);
             state.heap.ranges.hold(1);
             making.units.push(one);
+            making.created += 1;
         }
     }
 

@@ -30,12 +30,13 @@ impl Counters {
         self.stats.hits += 1;
     }
 
-    /// A request of `size` bytes had to grow by a chunk, and was served.
-    pub(crate) fn missed(&mut self, pool: Pool, size: Bytes, chunk: Bytes) {
+    /// A request of `size` bytes had to call the driver for memory, by which its pool has
+    /// so much more, and was served.
+    pub(crate) fn missed(&mut self, pool: Pool, size: Bytes, more: Bytes) {
         self.stats.misses += 1;
         let held = |metric| Bytes::new(self.metrics.current_of(pool, metric));
         let cached = held(Metric::ReservedBytes).saturating_sub(held(Metric::ActiveBytes));
-        let before = cached.saturating_add(size).saturating_sub(chunk);
+        let before = cached.saturating_add(size).saturating_sub(more);
         self.stats.fragmented_misses += u64::from(before >= size);
         self.stats.limbo_misses += u64::from(self.limbo() >= size);
         self.grew();

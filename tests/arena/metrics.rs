@@ -417,6 +417,25 @@ fn the_peak_of_what_is_reserved_knows_its_parts() {
     assert_eq!(parts.idle, mib(6));
 }
 
+/// Under `mapped` a miss is one for want of a piece only where the pieces were moved.
+#[test]
+fn misses_of_mapped_memory_know_why() {
+    let rig = Rig::new(&plain(StrategyKind::Mapped), mib(64));
+    let why = |rig: &Rig| {
+        let stats = rig.arena.stats();
+        [stats.misses, stats.fragmented_misses]
+    };
+    let blocks = [(); 4].map(|()| rig.get(mib(14)));
+    assert_eq!(why(&rig), [4, 0]);
+    rig.get(Bytes::kib(4));
+    assert_eq!(why(&rig), [5, 0]);
+    rig.arena.free(blocks[0]).unwrap();
+    rig.arena.free(blocks[2]).unwrap();
+    // 28 are free, in two pieces, and the device has no more.
+    rig.get(mib(20));
+    assert_eq!(why(&rig), [6, 1]);
+}
+
 /// A miss that a better packed cache could have served is told from one for
 /// which there was no memory; and one for which it lay in limbo.
 #[test]

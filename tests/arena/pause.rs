@@ -346,6 +346,28 @@ fn other_strategies_have_nothing_to_pause() {
     }
 }
 
+/// What the driver gave plainly, since it had no units, goes by the waits of a pause.
+#[test]
+fn plain_memory_in_limbo_counts_as_given_back() {
+    let mut program = Program::mapped();
+    let arena = Arc::clone(&program.rig.arena);
+    program.take(Bytes::mib(3));
+    let gpu = program.rig.gpu.clone();
+    gpu.fail_randomly(Call::Create, 1000, Code::OUT_OF_MEMORY);
+    let stream = program.rig.stream;
+    gpu.begin_capture(stream);
+    program.take(Bytes::mib(5));
+    program.give(1);
+    assert!(gpu.end_capture(stream));
+    let before = gpu.used(0);
+    let paused = arena.pause(Contents::Keep).unwrap();
+    assert_eq!(paused.bytes, before.saturating_sub(gpu.used(0)));
+    gpu.fail_randomly(Call::Create, 0, Code::OUT_OF_MEMORY);
+    arena.resume().unwrap();
+    program.holds_all();
+    program.ends_clean();
+}
+
 #[test]
 fn without_memory_it_stays_paused() {
     let mut program = Program::mapped();

@@ -86,9 +86,11 @@ fn a_refusal_to_let_another_device_in_is_told() {
 #[test]
 fn a_mapped_block_is_an_allocation_to_who_asks() {
     for kind in Kind::each() {
-        let outcome = run(kind, "asked").go();
-        outcome.quiet(0).no_violations();
-        is_as_bare(kind, "asked", &outcome);
+        for how in ["asked", "misused"] {
+            let outcome = run(kind, how).go();
+            outcome.quiet(0).no_violations();
+            is_as_bare(kind, how, &outcome);
+        }
     }
 }
 

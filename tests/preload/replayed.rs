@@ -66,6 +66,17 @@ fn a_wait_that_does_not_empty_limbo() {
     leads_to_itself(&apart, "strategy:auto_growth");
 }
 
+/// A region has an arena of its own in the context, and no page of its own.
+#[test]
+fn regions() {
+    for strategy in STRATEGIES {
+        let regions = || Run::preloaded("api_pause", Kind::Dynamic).arg("regions");
+        // Each region takes a chunk in advance.
+        let options = format!("strategy:{strategy},initial_gpu_memory_in_mb:64");
+        leads_to_itself(&regions, &options);
+    }
+}
+
 #[test]
 fn limits_of_devices_that_the_program_sets() {
     let control = || Run::preloaded("api_control", Kind::Dynamic);

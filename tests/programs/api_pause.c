@@ -4,6 +4,7 @@
  *
  *   api_pause cycles COUNT  that many pauses and resumes of everything
  *   api_pause tags          regions that are paused apart from each other
+ *   api_pause regions       memory in regions and outside, and no pause
  *   api_pause refusals      what cannot be, and what is refused meanwhile
  *   api_pause reset         the device is reset while its memory is paused
  *   api_pause together      several tags at once, also where a call of CUDA fails
@@ -277,6 +278,22 @@ static void reset(void) {
 enum { TAGS = 3, EACH = 4 };
 static const char *const tag_names[TAGS] = {"dropped", "weights", "state"};
 
+/* Each tag's turn to take a block, and then each block's to be freed. */
+static void regions(void) {
+    for (int turn = 0; turn < 5; turn++) {
+        for (int block = 0; block < BLOCKS; block++) {
+            int tag = block % (TAGS + 1);
+            if (tag < TAGS)
+                begin(tag_names[tag], VRAMALLOC_KEEP);
+            take(block);
+            if (tag < TAGS)
+                API(api.region_end());
+        }
+        for (int block = 0; block < BLOCKS; block++)
+            GPU(gpu_free(blocks[block]));
+    }
+}
+
 /* How many of the tags, and of what has none, are paused. */
 static int count_paused(void) {
     int count = 0;
@@ -398,6 +415,8 @@ int main(int count, char **arguments) {
         cycles(atoi(arguments[2]));
     else if (!strcmp(how, "tags"))
         tags();
+    else if (!strcmp(how, "regions"))
+        regions();
     else if (!strcmp(how, "refusals"))
         refusals();
     else if (!strcmp(how, "reset"))

@@ -9,6 +9,7 @@
  *   mapped peers    another device is let in while blocks are there and in use, and
  *                   works on them and on later ones
  *   mapped asked    what the driver says of a block
+ *   mapped misused  the calls for virtual memory are made for a block
  *   mapped given    handles to the memory behind a block, and a handle for another
  *                   process
  *   mapped waits    a block is to be copied in step with the host
@@ -157,6 +158,29 @@ static void asked(void) {
     printf("context: %d, start: %d, size: %d, freed: %d\n", context, start, size, freed);
 }
 
+static void misused(void) {
+    int (*create)(address *, size_t, const int *, address) = find("cuMemCreate");
+    int (*release)(address) = find("cuMemRelease");
+    int (*map)(address, size_t, size_t, address, address) = find("cuMemMap");
+    int (*admit)(address, size_t, const int *, size_t) = find("cuMemSetAccess");
+    int (*unmap)(address, size_t) = find("cuMemUnmap");
+    const int pinned_memory_of_device[18] = {1, 0, 1, 0}, nobody[3] = {1, 0, 0};
+    const size_t unit = 2 << 20;
+    address own;
+    take_all();
+    address at = ((uintptr_t)blocks[5] + unit - 1) / unit * unit;
+    for (int i = 0; i < BLOCKS; i++)
+        GPU(gpu_set_async(blocks[i], 7, sizes[i], NULL));
+    GPU(gpu_sync());
+    GPU(create(&own, unit, pinned_memory_of_device, 0));
+    int unmapped = unmap(at, unit), mapped = map(at, unit, 0, own, 0);
+    int admitted = admit(at, unit, nobody, 1), below = unmap(at - unit, 2 * unit);
+    GPU(release(own));
+    printf("unmapped: %d, below: %d, mapped: %d, admitted: %d, hold: %d\n", unmapped, below,
+           mapped, admitted, holding(7));
+    free_all();
+}
+
 static void given(void) {
     int (*retain)(address *, void *) = find("cuMemRetainAllocationHandle");
     int (*release)(address) = find("cuMemRelease");
@@ -249,7 +273,7 @@ int main(int argc, char **argv) {
         const char *name;
         void (*run)(void);
     } all[] = {{"fill", fill},         {"first", first}, {"newcomer", newcomer},
-               {"closed", closed},     {"peers", peers}, {"asked", asked},
+               {"closed", closed},     {"peers", peers}, {"asked", asked}, {"misused", misused},
                {"given", given},       {"waits", waits}, {"ended", ended},
                {"beside", beside}};
     for (size_t i = 0; argc == 2 && i < sizeof all / sizeof *all; i++)

@@ -234,6 +234,25 @@ fn an_uneventful_run_is_short() {
     }
 }
 
+/// Under `mapped` a miss may take nothing from the driver, but its calls.
+#[test]
+fn what_was_mapped_anew_is_told() {
+    let mut mapped = ArenaReport {
+        not_mapped: None,
+        ..arena()
+    };
+    mapped.stats.fragmented_misses = 1;
+    (mapped.calls.alloc.calls, mapped.calls.mapping.map.calls) = (1, 2);
+    let out = flat(&report_of(&one_process(&[mapped]).to_string()));
+    for part in [
+        "for 1 of 1 request that called the driver for memory enough was cached, but not in one \
+         piece: pieces were mapped elsewhere.",
+        "driver calls 1 of 4 saved",
+    ] {
+        assert!(out.contains(part), "{part} is not in\n{out}");
+    }
+}
+
 /// What an option or the program switched off is told with its reason.
 #[test]
 fn what_is_off_is_told_with_its_reason() {

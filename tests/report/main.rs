@@ -84,6 +84,7 @@ pub(crate) fn arena() -> ArenaReport {
     let mut arena = ArenaReport {
         device_name: Some("Model \u{1b}[31m".to_owned()),
         device_total: Some(Bytes::gib(16)),
+        not_mapped: Some("strategy:auto_growth"),
         ..ArenaReport::default()
     };
     arena.stats.live.add(Bytes::mib(1536));

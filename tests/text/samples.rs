@@ -50,6 +50,7 @@ fn arena(device: u32, hundredths: u64) -> ArenaReport {
         device,
         device_name: Some("Model H200".to_owned()),
         device_total: Some(Bytes::gib(80)),
+        not_mapped: Some("strategy:auto_growth"),
         ..ArenaReport::default()
     };
     let stats = &mut arena.stats;
@@ -192,6 +193,7 @@ pub(crate) fn paused() -> String {
             exported: Bytes::mib(stayed / 8),
             ..Stays::default()
         };
+        arena.not_mapped = None;
         arena.stats.pause = PauseStats {
             is_paused: true,
             paused: Bytes::mib(given),

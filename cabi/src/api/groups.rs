@@ -33,7 +33,6 @@ pub type vramalloc_group = u64;
 /// packed into few allocations. Writes their addresses to `addresses`, in the
 /// order of `members`, and the group's number to `*group`.
 ///
-/// Members of one layer lie in one allocation; how many layers share one is
 /// Members of one layer lie in one allocation. How many layers share one is
 /// said by two options, as in Paddle: `fuse_parameter_memory_size` (negative:
 /// one; 0: all; else as many as it takes to reach so many MiB) and

@@ -24,7 +24,6 @@ with_room! {
     cuEventCreate(event: *mut CUevent, flags: c_uint);
     cuGraphicsMapResources(count: c_uint, resources: *mut *mut c_void, stream: CUstream);
     cuGraphicsMapResources_ptsz(count: c_uint, resources: *mut *mut c_void, stream: CUstream);
-    cuMemSetAccess(address: CUdeviceptr, size: usize, access: *const c_void, count: usize);
     cuMulticastBindAddr(
         multicast: MemHandle, offset: usize, address: CUdeviceptr, size: usize, flags: u64,
     );

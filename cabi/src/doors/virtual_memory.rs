@@ -3,6 +3,9 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use vramalloc_core::Code;
+
+use crate::driver::reserved;
 use crate::families::{relief, virtual_memory};
 use crate::ipc;
 use crate::process::guard::own_call;
@@ -73,15 +76,45 @@ pub(crate) unsafe fn cuMemMap(
     handle: MemHandle,
     flags: u64,
 ) -> Option<CudaResult> {
-    Some(virtual_memory::map(address, size, handle, || {
-        // SAFETY: as above.
-        unsafe { real::cuMemMap(address, size, offset, handle, flags) }
+    Some(of_the_programs(address, size, || {
+        virtual_memory::map(address, size, handle, || {
+            // SAFETY: as above.
+            unsafe { real::cuMemMap(address, size, offset, handle, flags) }
+        })
+    }))
+}
+
+pub(crate) unsafe fn cuMemSetAccess(
+    address: CUdeviceptr,
+    size: usize,
+    access: *const c_void,
+    count: usize,
+) -> Option<CudaResult> {
+    // SAFETY: as above.
+    let mut call = || unsafe { real::cuMemSetAccess(address, size, access, count) };
+    Some(of_the_programs(address, size, || {
+        relief::retry(None, &mut call)
     }))
 }
 
 pub(crate) unsafe fn cuMemUnmap(address: CUdeviceptr, size: usize) -> Option<CudaResult> {
-    Some(virtual_memory::unmap(address, size, || {
-        // SAFETY: as above.
-        unsafe { real::cuMemUnmap(address, size) }
+    Some(of_the_programs(address, size, || {
+        virtual_memory::unmap(address, size, || {
+            // SAFETY: as above.
+            unsafe { real::cuMemUnmap(address, size) }
+        })
     }))
+}
+
+/// What `call` does with addresses that the program has reserved. Those of an arena's
+/// memory are to it an allocation, which CUDA refuses there.
+fn of_the_programs(
+    address: CUdeviceptr,
+    size: usize,
+    call: impl FnOnce() -> CudaResult,
+) -> CudaResult {
+    match reserved::touches(address, size as u64) {
+        true => Code::INVALID_VALUE.get(),
+        false => call(),
+    }
 }

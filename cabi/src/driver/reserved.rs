@@ -26,9 +26,14 @@ pub(crate) fn remove(start: CUdeviceptr) {
 
 /// Whether an address lies in one of them.
 pub(crate) fn holds(address: CUdeviceptr) -> bool {
+    touches(address, 1)
+}
+
+/// Whether some of these addresses do.
+pub(crate) fn touches(address: CUdeviceptr, size: u64) -> bool {
     let all = ALL.lock();
-    let below = all.range(..=address).next_back();
-    below.is_some_and(|(start, size)| address - start < *size)
+    let below = all.range(..address.saturating_add(size)).next_back();
+    below.is_some_and(|(start, size)| address < start.saturating_add(*size))
 }
 
 #[cfg(test)]
@@ -41,6 +46,8 @@ mod tests {
         add(START, 4096);
         assert!(!holds(START - 1) && holds(START) && holds(START + 4095));
         assert!(!holds(START + 4096));
+        assert!(touches(START - 1, 2) && touches(START - 1, 8192) && touches(START + 4095, 9));
+        assert!(!touches(START - 9, 9) && !touches(START + 4096, u64::MAX));
         remove(START);
         assert!(!holds(START));
     }

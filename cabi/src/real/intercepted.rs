@@ -162,7 +162,7 @@ macro_rules! intercepted {
             Driver watch virtual_memory 11000 cuMemRetainAllocationHandle(
                 handle: *mut MemHandle, address: *mut c_void,
             );
-            Driver watch room 10020 cuMemSetAccess(
+            Driver watch virtual_memory 10020 cuMemSetAccess(
                 address: CUdeviceptr, size: usize, access: *const c_void, count: usize,
             );
             Driver watch virtual_memory 10020 cuMemUnmap(address: CUdeviceptr, size: usize);

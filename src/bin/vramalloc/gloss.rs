@@ -71,7 +71,7 @@ const WORDS: &[Gloss] = &[
     gloss(
         "miss",
         &["miss", "misses"],
-        "a request for which memory was taken from the driver",
+        "a request for which the driver was called for memory",
     ),
     gloss(
         "past the pool",

@@ -124,5 +124,6 @@ fn make(
     })?;
     SERVING.write().push(made);
     drop(new);
+    made.arena.tell_memory();
     Some(made)
 }

@@ -20,6 +20,18 @@ use super::owners::Elsewhere;
 use super::past::{self, Imported, Taken};
 use super::spread::Pieces;
 
+/// The kinds of calls that take memory from the driver, map it, or give it back.
+pub(super) const MEMORY_CALLS: [&str; 8] = [
+    "alloc",
+    "free",
+    "reserve",
+    "create",
+    "map",
+    "set_access",
+    "unmap",
+    "release",
+];
+
 /// One process.
 #[derive(Deserialize)]
 pub(super) struct File {
@@ -243,11 +255,9 @@ impl Arena {
         calls.fold(0, |sum, (_, calls)| sum.saturating_add(calls.ns))
     }
 
-    /// The calls that took memory from the driver or gave it back.
+    /// The calls that took memory from the driver, mapped it, or gave it back.
     pub(super) fn memory_calls(&self) -> u64 {
-        let kinds = ["alloc", "free"]
-            .iter()
-            .filter_map(|&kind| self.calls.get(kind));
+        let kinds = MEMORY_CALLS.iter().filter_map(|&kind| self.calls.get(kind));
         kinds.fold(0, |sum, calls| sum.saturating_add(calls.calls))
     }
 }

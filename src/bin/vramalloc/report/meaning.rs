@@ -110,6 +110,18 @@ fn fragmentation(arena: &Arena, memory: &Memory, out: &mut Lines) {
         );
         return;
     }
+    if arena.mapping.as_deref() == Some("on") {
+        // Units of the pieces were mapped to where the request is.
+        out.item(format_args!(
+            "Fragmentation: for {} of {} that called the driver for memory enough was cached, but \
+             not in one piece: pieces were mapped elsewhere. Up to {} lay free beside blocks in \
+             use.",
+            arena.fragmented_misses,
+            count(arena.misses, "request"),
+            bytes(all),
+        ));
+        return;
+    }
     let whose = if small > large {
         "small requests, whose slabs are kept by what still lives in them"
     } else {

@@ -13,6 +13,7 @@ use super::answers::{Answers, EpochEnd, Lane, Lanes, is_taken_for};
 pub(super) fn answers(tape: &Tape) -> Vec<Answers> {
     let mut sorting = Sorting {
         taken: BTreeMap::new(),
+        pages: BTreeMap::new(),
         failed: BTreeMap::new(),
     };
     let mut all: Vec<Answers> = tape.arenas.iter().map(|_| Answers::default()).collect();
@@ -27,7 +28,10 @@ pub(super) fn answers(tape: &Tape) -> Vec<Answers> {
         else {
             continue;
         };
-        answers.keeps_page |= sorting.counts(item, arena.device);
+        if sorting.counts(item, arena.device) && !answers.keeps_page {
+            answers.keeps_page = true;
+            *sorting.pages.entry(arena.device).or_default() += 1;
+        }
         if sorting.is_past(item) || epochs.takes(at, item, answers) {
             continue;
         }
@@ -59,20 +63,25 @@ pub(super) fn ends(items: &[Item]) -> Vec<u32> {
 struct Sorting {
     /// What was taken of each device, as far as events say.
     taken: BTreeMap<u32, u64>,
+    /// How many pages contexts keep of each device, of which no event tells.
+    pages: BTreeMap<u32, u64>,
     /// Threads whose request in an arena has just failed, with its size.
     failed: BTreeMap<(u32, u32), u64>,
 }
 
 impl Sorting {
-    /// Counts what is taken; whether there is a page that no event tells of.
+    /// Counts what is taken; whether there is a page more that no event tells of.
     fn counts(&mut self, item: &Item, device: u32) -> bool {
+        let pages = self.pages.get(&device).map_or(1, |pages| pages + 1);
         let taken = self.taken.entry(device).or_default();
         match item.what {
             What::Taken { size, .. } | What::Mapped { size, .. } => *taken += size,
             What::GivenBack { size, .. } | What::Unmapped { size, .. } => {
                 *taken = taken.saturating_sub(size);
             }
-            What::Memory { reserved, .. } => return *taken > 0 && reserved >= *taken + PAGE.get(),
+            What::Memory { reserved, .. } => {
+                return *taken > 0 && reserved >= *taken + pages * PAGE.get();
+            }
             _ => {}
         }
         false

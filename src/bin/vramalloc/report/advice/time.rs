@@ -1,12 +1,10 @@
 //! Advice on time: waits for the device, and calls to the driver.
 
 use super::super::super::units::{count, duration};
+use super::super::file::MEMORY_CALLS;
 use super::super::meaning::of_run;
 use super::space::{room_for_limbo, smaller_limbo};
 use super::{Advice, Case, bytes, is_part, size};
-
-/// Calls that take memory from the driver and give it back.
-const MEMORY: [&str; 2] = ["alloc", "free"];
 
 /// Requests waited because limbo was over its budget.
 pub(super) fn larger_limbo(case: &Case<'_>) -> Option<Advice> {
@@ -48,17 +46,16 @@ pub(super) fn do_not_wait_in_free(case: &Case<'_>) -> Option<Advice> {
 
 /// The cost of allocating and freeing in the driver, if it is worth advice.
 fn driver_time(case: &Case<'_>) -> Option<(u64, String)> {
-    let ns = case.arena.driver_ns(&MEMORY);
+    let ns = case.arena.driver_ns(&MEMORY_CALLS);
     case.took(ns).then(|| {
-        let calls = MEMORY.iter().filter_map(|&kind| case.arena.calls.get(kind));
-        let number = calls.fold(0u64, |sum, calls| sum.saturating_add(calls.calls));
+        let calls = case.arena.memory_calls();
         let words = format!(
             "{} for memory took {}, {}",
-            count(number, "driver call"),
+            count(calls, "driver call"),
             duration(ns),
             of_run(ns, case.file),
         );
-        (number, words)
+        (calls, words)
     })
 }
 

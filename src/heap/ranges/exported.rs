@@ -26,6 +26,7 @@ impl Heap {
         let parts: Vec<Span> = touched
             .filter(|block| matches!(block.state, State::Live | State::Slab))
             .flat_map(|block| common(&[block.span()], &[span]))
+            .filter(|part| !part.size.is_zero())
             .collect();
         for part in parts {
             self.end_exports(part);

@@ -58,13 +58,21 @@ fn what_was_not_given_to_others_goes() {
     let mut program = Program::mapped();
     let block = program.take(Bytes::mib(20));
     let arena = Arc::clone(&program.rig.arena);
+    let inside = Address::new(block.get() + 4096);
     program.rig.export(block, Bytes::ZERO);
+    program.rig.export(inside, Bytes::ZERO);
     let paused = arena.pause(Contents::Keep).unwrap();
     assert_eq!(paused.stays.exported, Bytes::ZERO);
     assert!(!arena.begin_export(block));
     arena.resume().unwrap();
     let paused = arena.pause(Contents::Keep).unwrap();
     assert_eq!(paused.stays.exported, Bytes::ZERO);
+    arena.resume().unwrap();
+    // What was given stays, also where another handle is refused.
+    program.rig.export(inside, PAGE);
+    program.rig.export(inside, Bytes::ZERO);
+    let paused = arena.pause(Contents::Keep).unwrap();
+    assert_eq!(paused.stays.exported, Bytes::new(2 * PAGE.get()));
     arena.resume().unwrap();
     program.holds_all();
     program.ends_clean();
@@ -120,7 +128,7 @@ fn a_unit_stays_while_a_handle_names_a_live_block_in_it() {
                     let number = random.below(program.live.len() as u64) as usize;
                     let (block, size, _) = program.live[number];
                     let from = block.get() + random.below(size.get());
-                    let bytes = 1 + random.below(8 << 20);
+                    let bytes = random.below(3).min(1) * (1 + random.below(8 << 20));
                     program.rig.export(Address::new(from), Bytes::new(bytes));
                     exported.extend(program.live.iter().filter_map(|&(at, size, _)| {
                         let start = at.get().max(from);

@@ -102,8 +102,10 @@ pub struct Arena<D: Driver> {
     holds: AtomicBool,
     /// What there is of virtual memory, once it was asked for.
     mapping: OnceLock<Option<MappingTraits>>,
-    /// Why no memory is mapped any more, if so; see [`Arena::grow_plainly`].
-    plain: OnceLock<&'static str>,
+    /// Whether no memory is mapped any more; see [`Arena::grow_plainly`].
+    plain: AtomicBool,
+    /// Whether that is since there were no addresses for it.
+    lacks_addresses: AtomicBool,
     /// Whether units lie scattered, and may be brought together.
     scattered: AtomicBool,
     /// Whether any option has something to do after a free.
@@ -207,7 +209,8 @@ impl<D: Driver> Arena<D> {
             cache_size: config.thread_cache,
             pressure: None,
             mapping: OnceLock::new(),
-            plain: OnceLock::new(),
+            plain: AtomicBool::new(false),
+            lacks_addresses: AtomicBool::new(false),
             scattered: AtomicBool::new(false),
             holds: AtomicBool::new(false),
             owes: AtomicBool::new(false),

@@ -60,8 +60,9 @@ impl BlockInfo {
 pub(crate) struct Counters {
     metrics: Metrics,
     limbo: Bytes,
-    /// Bytes of chunks without a live block, by pool; `stats.idle` is their sum.
-    idle: [Bytes; 3],
+    /// Bytes of chunks for small requests without a live block, which `stats.idle` has
+    /// too.
+    idle_small: Bytes,
     /// The program holds more than ever: what it consists of is to be noted
     /// before anything is freed.
     live_rose: bool,
@@ -90,7 +91,7 @@ impl Counters {
         Counters {
             metrics: Metrics::default(),
             limbo: Bytes::ZERO,
-            idle: [Bytes::ZERO; 3],
+            idle_small: Bytes::ZERO,
             live_rose: false,
             reserved_rose: false,
             oversize_allocations: Counter::default(),
@@ -456,16 +457,18 @@ impl Counters {
 
     /// A chunk of a pool has no live block any more.
     pub(crate) fn fell_idle(&mut self, pool: Pool, chunk: Bytes) {
-        let idle = &mut self.idle[pool as usize];
-        *idle = idle.saturating_add(chunk);
+        if pool == Pool::Small {
+            self.idle_small = self.idle_small.saturating_add(chunk);
+        }
         self.stats.idle = self.stats.idle.saturating_add(chunk);
     }
 
     /// An idle chunk is in use, or leaves.
     #[inline]
     pub(crate) fn left_idle(&mut self, pool: Pool, chunk: Bytes) {
-        let idle = &mut self.idle[pool as usize];
-        *idle = idle.saturating_sub(chunk);
+        if pool == Pool::Small {
+            self.idle_small = self.idle_small.saturating_sub(chunk);
+        }
         self.stats.idle = self.stats.idle.saturating_sub(chunk);
         self.stats.idle_low = self.stats.idle_low.min(self.stats.idle);
     }
@@ -481,7 +484,7 @@ impl Counters {
         }
         self.limbo = Bytes::ZERO;
         self.stats.pause.end();
-        self.idle = [Bytes::ZERO; 3];
+        self.idle_small = Bytes::ZERO;
         self.stats.idle = Bytes::ZERO;
         self.stats.idle_low = Bytes::ZERO;
         self.stats.chunks = 0;

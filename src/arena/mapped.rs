@@ -34,7 +34,7 @@ use crate::heap::ranges::{Claim, Run};
 use crate::recording::{ArenaOrder, Mark};
 use crate::strategy::packing::{Packing, Room};
 use crate::strategy::{Pool, Strategy, mapped};
-use crate::sync::atomic::Ordering;
+use crate::sync::atomic::{AtomicBool, Ordering};
 
 /// Where the units of a window come from, beside those that are mapped nowhere.
 #[derive(Copy, Clone, Debug)]
@@ -80,7 +80,8 @@ impl<D: Driver> Arena<D> {
     /// What there is of virtual memory, where misses are to be served by it; none while
     /// that cannot be found out.
     pub(super) fn mapping(&self) -> Option<MappingTraits> {
-        if !matches!(self.strategy, Strategy::Mapped(_)) || self.plain.get().is_some() {
+        // Relaxed: it stands for itself.
+        if !matches!(self.strategy, Strategy::Mapped(_)) || self.plain.load(Ordering::Relaxed) {
             return None;
         }
         if let Some(known) = self.mapping.get() {
@@ -109,18 +110,19 @@ impl<D: Driver> Arena<D> {
             let cannot = self.mapping.get().is_some_and(Option::is_none);
             cannot.then_some("the device")
         };
-        let since = || self.plain.get().copied();
-        self.strategy.not_mapped().or_else(device).or_else(since)
+        // Relaxed: they stand for themselves.
+        let is = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        let asked = || is(&self.plain).then_some("an IPC handle was asked for");
+        let lacks = || is(&self.lacks_addresses).then_some("no addresses");
+        let by_options = self.strategy.not_mapped();
+        by_options.or_else(device).or_else(lacks).or_else(asked)
     }
 
     /// From now on chunks are taken as under `auto_growth`: memory that is mapped cannot
     /// be shared by CUDA's old handles. What is mapped stays.
     pub fn grow_plainly(&self) {
-        self.map_no_more("an IPC handle was asked for");
-    }
-
-    fn map_no_more(&self, why: &'static str) {
-        if self.plain.set(why).is_ok() {
+        // Relaxed: it stands for itself.
+        if !self.plain.swap(true, Ordering::Relaxed) {
             self.tell(&Mark::Order(ArenaOrder::GrowPlainly));
         }
     }
@@ -366,7 +368,9 @@ impl<D: Driver> Arena<D> {
         if is_paused {
             return Err(AllocError::Paused);
         }
-        self.map_no_more("no addresses");
+        // Relaxed: it stands for itself.
+        self.lacks_addresses.store(true, Ordering::Relaxed);
+        self.grow_plainly();
         Err(AllocError::Driver(Code::OUT_OF_MEMORY))
     }
 

@@ -9,6 +9,7 @@ use crate::arena::state::ArenaState;
 use crate::counters::{BlockInfo, Counters};
 use crate::library::LibraryId;
 use crate::stats::StackId;
+use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
 use crate::thread_cache::{Figure, Headroom, Held, Kept, OwnCache, Recalled, WORTH_BYTES};
 
@@ -69,21 +70,17 @@ impl<F: Clone> ArenaState<F> {
         if self.packing.as_ref().is_none_or(Packing::lets_keep) {
             return false;
         }
-        let pool = self.heap.pool_of_kept();
-        let live = self.counters.live_of(pool).get();
-        let is_sparse = |held: u64, of: Bytes| {
-            of >= SPARSE_LEAST && held.saturating_mul(SPARSE_PART) < of.get()
-        };
         let counters = &self.counters;
-        let used = counters
-            .reserved_of(pool)
-            .saturating_sub(counters.idle_of(pool));
-        if !is_sparse(live, used) {
+        let (live, idle) = (counters.live_of(Pool::Small).get(), counters.idle_small());
+        let used = counters.reserved_of(Pool::Small).saturating_sub(idle);
+        let is_sparse =
+            |held: u64| used >= SPARSE_LEAST && held.saturating_mul(SPARSE_PART) < used.get();
+        if !is_sparse(live) {
             return false;
         }
         let held = self.caches.hold();
         let room: u64 = held.iter().map(|kept| kept.room().bytes).sum();
-        is_sparse(live.saturating_sub(room), used)
+        is_sparse(live.saturating_sub(room))
     }
 
     /// What a thread may keep, where no option says so.

@@ -65,9 +65,9 @@ impl Counters {
         Bytes::new(self.metrics.current_of(pool, Metric::ReservedBytes))
     }
 
-    /// Bytes in chunks of a pool without a live block.
-    pub(crate) fn idle_of(&self, pool: Pool) -> Bytes {
-        self.idle[pool as usize]
+    /// Bytes in chunks for small requests without a live block.
+    pub(crate) fn idle_small(&self) -> Bytes {
+        self.idle_small
     }
 
     /// Bytes of a pool that the program holds, with the room of caches.

@@ -8,7 +8,7 @@
 //! names.
 
 use crate::address::Address;
-use crate::heap::block::{BlockId, ChunkId, State};
+use crate::heap::block::{Block, BlockId, ChunkId, State};
 use crate::heap::ranges::end;
 use crate::heap::ranges::paused::common;
 use crate::heap::{Heap, Span};
@@ -21,11 +21,12 @@ impl Heap {
         let Some(first) = chunk.and_then(|chunk| self.block_before(chunk, span.address)) else {
             return;
         };
-        let touched = self.blocks.walk(first).map(|(_, block)| block);
-        let touched = touched.take_while(|block| block.address < end(span));
+        let touched = (self.blocks.walk(first))
+            .skip_while(|(_, block)| end(block.span()) <= span.address)
+            .take_while(|(_, block)| block.address < end(span));
         let parts: Vec<Span> = touched
-            .filter(|block| matches!(block.state, State::Live | State::Slab))
-            .flat_map(|block| common(&[block.span()], &[span]))
+            .flat_map(|(id, block)| self.held_in(id, block))
+            .flat_map(|held| common(&[held], &[span]))
             .filter(|part| !part.size.is_zero())
             .collect();
         for part in parts {
@@ -34,6 +35,27 @@ impl Heap {
                 range.exported.insert(part.address, part.size);
                 self.ranges.has_exports = true;
             }
+        }
+    }
+
+    /// What the program has of a block of a range: all, nothing, or blocks of a slab.
+    fn held_in(&self, id: BlockId, block: &Block) -> Vec<Span> {
+        match block.state {
+            State::Live => vec![block.span()],
+            State::Slab => {
+                let mut slabs = self.ranges.slabs.iter();
+                let slab = slabs.find(|(_, lies_in)| **lies_in == id);
+                let slab = slab.and_then(|(&slab, _)| self.chunks.get(slab));
+                let blocks = slab
+                    .into_iter()
+                    .flat_map(|slab| self.blocks.walk(slab.first));
+                let blocks = blocks.map(|(_, block)| block);
+                blocks
+                    .filter(|block| block.state == State::Live && !self.is_kept(block))
+                    .map(Block::span)
+                    .collect()
+            }
+            _ => Vec::new(),
         }
     }
 

@@ -114,8 +114,11 @@ fn a_unit_stays_while_a_handle_names_a_live_block_in_it() {
         for turn in 0..120 {
             match random.below(4) {
                 0 | 1 => {
-                    let size = (1 << 20) + 512 * (1 + random.below(8000));
-                    program.take(Bytes::new(size));
+                    let slots = match random.below(2) {
+                        0 => 1 + random.below(700),
+                        _ => (1 << 11) + 1 + random.below(8000),
+                    };
+                    program.take(Bytes::new(512 * slots));
                 }
                 2 if !program.live.is_empty() => {
                     let number = random.below(program.live.len() as u64) as usize;

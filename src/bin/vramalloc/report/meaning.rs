@@ -86,7 +86,7 @@ fn switched_off(file: &File, arena: &Arena, out: &mut Lines) {
     let off = |told: &Option<String>| told.as_ref()?.strip_prefix("off: ").map(str::to_owned);
     if let (true, Some(why)) = (of("mapped"), off(&arena.mapping)) {
         out.item(format_args!(
-            "Memory was not mapped, or not any more, because of {why}: auto_growth served."
+            "Memory was not mapped, or not any more ({why}): auto_growth served."
         ));
     }
     if let (true, Some(why)) = (of("auto_growth"), off(&arena.packing)) {
@@ -114,8 +114,8 @@ fn fragmentation(arena: &Arena, memory: &Memory, out: &mut Lines) {
         // Units of the pieces were mapped to where the request is.
         out.item(format_args!(
             "Fragmentation: for {} of {} that called the driver for memory enough was cached, but \
-             not in one piece: pieces were mapped elsewhere. Up to {} lay free beside blocks in \
-             use.",
+             not in one piece: more was taken, or pieces were mapped elsewhere. Up to {} lay free \
+             beside blocks in use.",
             arena.fragmented_misses,
             count(arena.misses, "request"),
             bytes(all),

@@ -74,6 +74,8 @@ pub struct RecordedArena<'a> {
     pub device_total: Option<Bytes>,
     /// What the process may have of it, if there is a limit.
     pub limit: Option<Bytes>,
+    /// Its context: any number that no other context has at that time.
+    pub context: Option<u64>,
     /// Whether it serves one stream.
     pub lane: bool,
 }
@@ -88,6 +90,7 @@ impl RecordedArena<'_> {
             "device_name": self.device_name,
             "device_total_bytes": self.device_total.map(Bytes::get),
             "limit_bytes": self.limit.map(Bytes::get),
+            "context": self.context,
             "lane": self.lane,
         });
         value.to_string()

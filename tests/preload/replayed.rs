@@ -66,7 +66,8 @@ fn a_wait_that_does_not_empty_limbo() {
     leads_to_itself(&apart, "strategy:auto_growth");
 }
 
-/// A region has an arena of its own in the context, and no page of its own.
+/// A region has an arena of its own in the context, and no page of its own; it shares
+/// the device with no other context.
 #[test]
 fn regions() {
     for strategy in STRATEGIES {

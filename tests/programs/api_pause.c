@@ -278,8 +278,12 @@ static void reset(void) {
 enum { TAGS = 3, EACH = 4 };
 static const char *const tag_names[TAGS] = {"dropped", "weights", "state"};
 
-/* Each tag's turn to take a block, and then each block's to be freed. */
+/* Each tag's turn to take a block, a capture's, and then each block's to be freed. */
 static void regions(void) {
+    gpu_stream stream;
+    gpu_graph graph;
+    void *captured;
+    GPU(gpu_stream_create(&stream));
     for (int turn = 0; turn < 5; turn++) {
         for (int block = 0; block < BLOCKS; block++) {
             int tag = block % (TAGS + 1);
@@ -289,6 +293,10 @@ static void regions(void) {
             if (tag < TAGS)
                 API(api.region_end());
         }
+        GPU(gpu_capture_begin(stream, GPU_CAPTURE_RELAXED));
+        GPU(gpu_malloc(&captured, (15 + turn) << 20));
+        GPU(gpu_capture_end(stream, &graph));
+        GPU(gpu_free(captured));
         for (int block = 0; block < BLOCKS; block++)
             GPU(gpu_free(blocks[block]));
     }

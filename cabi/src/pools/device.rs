@@ -350,7 +350,7 @@ fn create(
         (config(&settings.config, asking), watch(settings))
     });
 
-    let recording = recording::of(&told_as(device, ordinal, false), tell_blocks);
+    let recording = recording::of(&told_as(device, ordinal, handle.addr(), false), tell_blocks);
     let watch = Watch { recording, ..watch };
 
     let new = NEW.lock();
@@ -407,13 +407,14 @@ fn create(
 }
 
 /// What an arena is, for a recording, in the words of the statistics.
-fn told_as(device: &Device, ordinal: CUdevice, lane: bool) -> RecordedArena<'_> {
+fn told_as(device: &Device, ordinal: CUdevice, context: usize, lane: bool) -> RecordedArena<'_> {
     RecordedArena {
         place: RecordedPlace::Device,
         device: u32::try_from(ordinal).ok(),
         device_name: device.name.as_deref(),
         device_total: device.total,
         limit: device.quota.limit(),
+        context: Some(context as u64),
         lane,
     }
 }
@@ -436,7 +437,10 @@ pub(crate) fn make_lane(pool: &'static DevicePool) -> Option<Arc<DeviceArena>> {
     config.free_sync = FreeSync::Immediate;
     config.fill = None;
     config.sync_after_alloc = false;
-    let recording = recording::of(&told_as(pool.device, pool.ordinal, true), tell_blocks);
+    let recording = recording::of(
+        &told_as(pool.device, pool.ordinal, pool.handle, true),
+        tell_blocks,
+    );
     let watch = Watch { recording, ..watch };
     let device = pool.device;
     let context = Arc::clone(pool.arena.driver().context());

@@ -49,6 +49,7 @@ fn make_pool() -> &'static Pool {
         device_name: None,
         device_total: None,
         limit: None,
+        context: None,
         lane: false,
     };
     // Before the pool is made: no thread waits for a file.

@@ -87,7 +87,10 @@ fn make(
         let settings = &loaded.settings;
         (config(&settings.config, Asking::Door), watch(settings))
     });
-    let recording = recording::of(&told_as(pool.device, pool.ordinal, false), tell_blocks);
+    let recording = recording::of(
+        &told_as(pool.device, pool.ordinal, pool.handle, false),
+        tell_blocks,
+    );
     let watch = Watch { recording, ..watch };
     let (device, context) = (pool.device, pool.context());
     let new = NEW.lock();

@@ -83,6 +83,7 @@ impl Pools {
             device_name: None,
             device_total: None,
             limit: None,
+            context: None,
             lane: false,
         };
         let watch = Watch {

@@ -116,6 +116,8 @@ pub(crate) struct TapeArena {
     pub(crate) elsewhere: Option<u64>,
     /// The most that may be reserved on the device.
     pub(crate) limit: Option<u64>,
+    /// Its context, where that is told: it shares it with the arenas of regions.
+    pub(crate) context: Option<u64>,
     /// Whether it serves one stream.
     pub(crate) is_lane: bool,
 }
@@ -158,6 +160,8 @@ struct ArenaTold {
     device_total_bytes: Option<u64>,
     #[serde(default)]
     limit_bytes: Option<u64>,
+    #[serde(default)]
+    context: Option<u64>,
     #[serde(default)]
     lane: bool,
 }
@@ -372,6 +376,7 @@ impl Reading {
                 total: told.device_total_bytes.unwrap_or(0),
                 elsewhere: None,
                 limit: told.limit_bytes,
+                context: told.context,
                 is_lane: told.lane,
             });
             u32::try_from(self.arenas.len() - 1).unwrap_or(u32::MAX)

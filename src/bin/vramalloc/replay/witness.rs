@@ -30,7 +30,7 @@ use vramalloc_core::recording::ArenaOrder;
 use vramalloc_core::{AllocError, Arena, Code};
 
 use self::answers::{Answers, said};
-use self::beside::{Beside, Standing, lock};
+use self::beside::{Beside, Stander, Standing, lock};
 use self::driver::{Cursor, Witness};
 use super::tape::{Item, Tape, TapeArena, What};
 
@@ -146,6 +146,7 @@ impl<'a> Replay<'a> {
             let gives = Beside {
                 standing: Arc::clone(&standing),
                 device: told.device,
+                context: told.context,
                 number,
                 quota,
                 answers: Arc::clone(&answers),
@@ -154,7 +155,7 @@ impl<'a> Replay<'a> {
             let [holds, shares, beside] = [gives.clone(), gives.clone(), gives.clone()];
             let arena = (arena.watched(watch))
                 .relieved_by(move || gives.gives(), move || holds.live())
-                .shared_when(move || shares.is_any());
+                .shared_when(move || shares.is_shared());
             players.push(Player {
                 arena: Arc::new(arena),
                 answers,
@@ -220,7 +221,12 @@ impl<'a> Replay<'a> {
             && !std::mem::replace(&mut player.stands, true)
         {
             let mut standing = lock(&self.standing);
-            standing.push((told.device, number, Arc::downgrade(&player.arena)));
+            standing.push(Stander {
+                device: told.device,
+                context: told.context,
+                number,
+                arena: Arc::downgrade(&player.arena),
+            });
         }
     }
 
@@ -273,7 +279,7 @@ impl<'a> Replay<'a> {
                 arena.retire();
                 player.has_ended = true;
                 let mut standing = lock(&self.standing);
-                standing.retain(|(_, number, _)| *number != item.arena as usize);
+                standing.retain(|stander| stander.number != item.arena as usize);
                 return Ok(());
             }
             _ => {}

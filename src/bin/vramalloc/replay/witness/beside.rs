@@ -12,14 +12,23 @@ use vramalloc_core::quota::Quota;
 use super::answers::Answers;
 use super::driver::{Cursor, Witness, reserve_as_told};
 
-/// The arenas that there are so far, each with its device and its number.
-pub(super) type Standing = Arc<Mutex<Vec<(u32, usize, Weak<Arena<Witness>>)>>>;
+/// The arenas that there are so far.
+pub(super) type Standing = Arc<Mutex<Vec<Stander>>>;
+
+/// An arena that there is.
+pub(super) struct Stander {
+    pub(super) device: u32,
+    pub(super) context: Option<u64>,
+    pub(super) number: usize,
+    pub(super) arena: Weak<Arena<Witness>>,
+}
 
 /// The arenas of a device that there are beside one.
 #[derive(Clone)]
 pub(super) struct Beside {
     pub(super) standing: Standing,
     pub(super) device: u32,
+    pub(super) context: Option<u64>,
     pub(super) number: usize,
     pub(super) quota: Arc<Quota>,
     pub(super) answers: Arc<Mutex<Answers>>,
@@ -29,9 +38,19 @@ pub(super) struct Beside {
 impl Beside {
     fn arenas(&self) -> Vec<Arc<Arena<Witness>>> {
         let standing = lock(&self.standing);
-        let others = (standing.iter())
-            .filter(|(device, number, _)| *device == self.device && *number != self.number);
-        others.filter_map(|(.., arena)| arena.upgrade()).collect()
+        let others = standing.iter().filter(|other| self.is_beside(other));
+        others.filter_map(|other| other.arena.upgrade()).collect()
+    }
+
+    fn is_beside(&self, other: &Stander) -> bool {
+        other.device == self.device && other.number != self.number
+    }
+
+    /// Whether one of another context is among them.
+    pub(super) fn is_shared(&self) -> bool {
+        let is_same = |other: &Stander| self.context.is_some() && other.context == self.context;
+        let standing = lock(&self.standing);
+        (standing.iter()).any(|other| self.is_beside(other) && !is_same(other))
     }
 
     pub(super) fn is_any(&self) -> bool {

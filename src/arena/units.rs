@@ -30,8 +30,11 @@ pub(super) struct Claimed {
 
 impl<D: Driver> Arena<D> {
     /// Gives every device that may use the memory access to all of it, after one was
-    /// added.
-    pub fn admit_all(&self) {
+    /// added. What refuses once is asked again, unit by unit.
+    ///
+    /// # Errors
+    /// What the driver answers then for something that is mapped; the rest is as it was.
+    pub fn admit_all(&self) -> Result<(), Code> {
         // What is being mapped was admitted without it: not before that is in the heap.
         let _turn = self.enter_growth();
         let runs = self.state.lock().heap.all_mapped();
@@ -43,11 +46,14 @@ impl<D: Driver> Arena<D> {
             }
             // A part of it may be on its way elsewhere.
             for n in 0..run.units.len() as u64 {
-                if let Some(at) = run.at.checked_add(Bytes::new(n * unit.get())) {
-                    let _unmapped = self.driver.admit(at, unit);
+                let at = run.at.checked_add(Bytes::new(n * unit.get()));
+                match self.driver.admit(at.unwrap_or(run.at), unit) {
+                    Ok(()) | Err(Code::INVALID_VALUE) => {}
+                    refused => return refused,
                 }
             }
         }
+        Ok(())
     }
 
     /// The program is about to ask for a handle of the memory behind this address, which

@@ -99,7 +99,7 @@ fn turns_are_waited_for_while_windows_are_made() {
     let waiting = thread::spawn(move || {
         // Relaxed: it stands for itself.
         while !is_done.load(Ordering::Relaxed) {
-            other.admit_all();
+            other.admit_all().unwrap();
         }
     });
     let making = thread::spawn(move || {

@@ -69,17 +69,27 @@ fn other_devices_reach_mapped_memory_once_they_are_let_in() {
     }
 }
 
-/// Where the driver refuses that, the program hears of it and nothing is let in, then
-/// and later.
+/// Where the driver refuses that, it is asked again, unit by unit. Where it refuses again,
+/// the program hears of it and nothing is let in, then and later.
 #[test]
 fn a_refusal_to_let_another_device_in_is_told() {
     for kind in Kind::each() {
         // Those of the trial and for the blocks come before.
         let before = run(kind, "asked").go().driver_calls("cuMemSetAccess");
-        let fault = format!("cuMemSetAccess:{}:2", before + 1);
-        let outcome = run(kind, "peers").env("SIM_CUDA_FAULT", &fault).go();
-        outcome.quiet(0).no_violations();
-        assert_eq!(outcome.stdout, "let in: 2, later: 0\n", "{}", outcome.what);
+        let refused = |calls: u64, code: u32| {
+            let faults = (1..=calls).map(|n| format!("cuMemSetAccess:{}:{code}", before + n));
+            let faults: Vec<String> = faults.collect();
+            let run = run(kind, "peers").env("SIM_CUDA_FAULT", &faults.join(","));
+            let outcome = run.go();
+            outcome.quiet(0).no_violations();
+            outcome
+        };
+        for code in [2, 999] {
+            is_as_bare(kind, "peers", &refused(1, code));
+            let outcome = refused(2, code);
+            let told = format!("let in: {code}, later: 0\n");
+            assert_eq!(outcome.stdout, told, "{}", outcome.what);
+        }
     }
 }
 

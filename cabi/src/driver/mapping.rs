@@ -95,30 +95,17 @@ fn let_in(at: CUdeviceptr, size: usize, devices: &[CUdevice]) -> CudaResult {
 }
 
 thread_local! {
-    /// The one device that this thread admits, and how that went.
-    static GUEST: Cell<Option<(CUdevice, Result<(), Code>)>> = const { Cell::new(None) };
+    /// The one device that this thread admits.
+    static GUEST: Cell<Option<CUdevice>> = const { Cell::new(None) };
 }
 
 /// Whatever `work` admits on this thread, it admits to this device alone: the own one,
 /// which may be working on it, keeps the access that it has.
-///
-/// # Errors
-/// What the driver answered. That something is not mapped any more is no error.
-pub(crate) fn for_guest(guest: CUdevice, work: impl FnOnce()) -> Result<(), Code> {
-    GUEST.set(Some((guest, Ok(()))));
-    work();
-    GUEST.take().map_or(Ok(()), |(_, admitted)| admitted)
-}
-
-/// Admits to the guest of this thread's, if there is one.
-fn admit_guest(at: CUdeviceptr, size: usize) -> Option<Result<(), Code>> {
-    let (guest, before) = GUEST.get()?;
-    let admitted = Context::beside(|| let_in(at, size, &[guest]));
-    match admitted {
-        Ok(()) | Err(Code::INVALID_VALUE) => {}
-        failed => GUEST.set(Some((guest, before.and(failed)))),
-    }
-    Some(admitted)
+pub(crate) fn for_guest<R>(guest: CUdevice, work: impl FnOnce() -> R) -> R {
+    GUEST.set(Some(guest));
+    let worked = work();
+    GUEST.set(None);
+    worked
 }
 
 fn bytes(size: Bytes) -> Result<usize, Code> {
@@ -210,8 +197,8 @@ impl Mapping for RealDriver {
     fn admit(&self, at: Address, size: Bytes) -> Result<(), Code> {
         let (device, _) = self.able()?;
         let length = bytes(size)?;
-        if let Some(admitted) = admit_guest(at.get(), length) {
-            return admitted;
+        if let Some(guest) = GUEST.get() {
+            return Context::beside(|| let_in(at.get(), length, &[guest]));
         }
         let mut devices = self.context().guests();
         devices.push(device.handle);

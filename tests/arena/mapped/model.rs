@@ -265,7 +265,7 @@ impl Oracle {
                 self.faults = false;
                 self.gpu.end_faults();
             }
-            Step::AdmitAll => self.arena.admit_all(),
+            Step::AdmitAll => _ = self.arena.admit_all(),
         }
         self.check(step);
     }

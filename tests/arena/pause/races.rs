@@ -167,7 +167,7 @@ fn a_device_is_let_in_while_threads_grow() {
             }
             let _ends = Ends(&ends);
             while grown.load(Ordering::Relaxed) < 100 {
-                arena.admit_all();
+                arena.admit_all().unwrap();
             }
         });
         arena.validate().unwrap();

@@ -1,6 +1,6 @@
 //! Which whole units no block touches that is in use: what can go elsewhere.
 //!
-//! Owns nothing. Cost: a step for each free block that is as large as a unit.
+//! Owns nothing. Cost: it looks at each free block of at least one unit.
 
 use crate::address::{Address, Bytes};
 use crate::heap::block::BlockId;

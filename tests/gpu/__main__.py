@@ -137,7 +137,7 @@ def where_cuda_is(asked, results_folder):
         )
         if (cudart / needed).exists()
     ]
-    return place, programs.Programs(folder, kinds), cudart
+    return place, programs.Programs(folder, kinds, cudart)
 
 
 def run_group(name, place, results, built):
@@ -158,8 +158,8 @@ def run_all(asked, results):
     folder = asked.out / "runs"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    place, built, cudart = where_cuda_is(asked, folder)
-    errors = programs.build(cudart, built.kinds, built.folder)
+    place, built = where_cuda_is(asked, folder)
+    errors = built.build()
     results.check("build", "the C programs", not errors, errors)
     for name in asked.only or GROUPS:
         if asked.simulated and name in ON_GPU_ONLY:

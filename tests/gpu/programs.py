@@ -156,13 +156,34 @@ OWN = [
 
 @dataclasses.dataclass
 class Programs:
-    """Where the compiled programs lie, and what there is to run them on."""
+    """Where the compiled programs lie, in which kinds, and the folder of the
+    runtime that they are compiled against."""
 
     folder: object
     kinds: list
+    cudart: object
 
     def path(self, name, kind):
         return self.folder / f"{name}.{kind}"
+
+    def build(self, *names):
+        """Compiles these, or all of tests/programs; what went wrong, or nothing."""
+        built = subprocess.run(
+            [
+                ROOT / "scripts" / "build-programs",
+                "--cudart",
+                self.cudart,
+                "--out",
+                self.folder,
+                "--kinds",
+                " ".join(self.kinds),
+                *names,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return built.stderr.strip() if built.returncode else ""
 
 
 def devices():
@@ -174,26 +195,6 @@ def devices():
     except (OSError, subprocess.TimeoutExpired):
         return 1
     return max(1, sum(line.startswith("GPU ") for line in listed.stdout.splitlines()))
-
-
-def build(cudart, kinds, folder):
-    """Compiles all programs against the runtime in the folder `cudart`; what
-    went wrong, or nothing."""
-    built = subprocess.run(
-        [
-            ROOT / "scripts" / "build-programs",
-            "--cudart",
-            cudart,
-            "--out",
-            folder,
-            "--kinds",
-            " ".join(kinds),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return built.stderr.strip() if built.returncode else ""
 
 
 def settings_of(case, kind):

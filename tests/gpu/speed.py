@@ -7,6 +7,7 @@ a machine that slows down slows them all. A round that is cut short counts.
 
 import dataclasses
 import gzip
+import json
 import statistics
 import sys
 
@@ -18,6 +19,8 @@ GROUP = "speed"
 AUTO, NAIVE = "strategy:auto_growth", "strategy:naive_best_fit"
 MAPPED = "strategy:mapped"
 TRACES = {"gpt_train": 2, "llm_infer": 1}
+# Questions of benches/programs/pairs.c: blocks from 512 bytes to 64 MiB, and to 64 KiB.
+JOBS = [("hit", 5, 20000), ("steady", 50000, 17), ("threads", 200000, 7), ("exchange", 200000)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +40,13 @@ def torch(model):
         Configuration(program, "no cache, bare", command, None, uncached),
         Configuration(program, "PyTorch's cache, bare", command, None, cached),
         Configuration(program, "no cache, auto_growth", command, AUTO, uncached),
+        Configuration(program, "no cache, mapped", command, MAPPED, uncached),
     ]
     # Starting takes the most of the time, so of one model alone.
     if model == "transformer":
         found += [
             Configuration(program, "no cache, naive_best_fit", command, NAIVE, uncached),
             Configuration(program, "PyTorch's cache, auto_growth", command, AUTO, cached),
-            Configuration(program, "no cache, mapped", command, MAPPED, uncached),
         ]
     return found
 
@@ -111,6 +114,29 @@ def traces(place, programs):
     return found
 
 
+def jobs(place, results, programs):
+    """Random replacement of live blocks by one thread, of blocks of their own by
+    several, and an exchange between two: what goes beside the work of a program."""
+    if not place.chooses("replacements"):
+        return
+    errors = programs.build("pairs")
+    if not results.check(GROUP, "the program of replacements is compiled", not errors, errors):
+        return
+    for kind in programs.kinds:
+        for options in (AUTO, MAPPED):
+            for question, *numbers in JOBS:
+                command = [programs.path("pairs", kind), question, *numbers]
+                outcome = run(place, command, options, seconds=60)
+                title = f"replacements, {question}, {kind}, {options}"
+                results.check(GROUP, f"{title}: ends well", outcome.status == 0, outcome.why())
+                for line in outcome.output.splitlines():
+                    found = json.loads(line)
+                    (what, number), *figures = found.items()
+                    for name, value in figures:
+                        unit = "" if name == "pairs_per_s" else "ns"
+                        results.measured(GROUP, f"{title}: {name}, {what} {number}", value, unit)
+
+
 def pairs(place, results, programs):
     """An allocation and a free by size, which the facts have bare."""
     for kind in programs.kinds if place.chooses("pairs") else ():
@@ -170,6 +196,7 @@ def rounds(place, results, listed):
 
 def group(place, results, programs):
     pairs(place, results, programs)
+    jobs(place, results, programs)
     listed = traces(place, programs) + configurations(place)
     listed = [each for each in listed if place.chooses(each.program)]
     for each, values in rounds(place, results, listed).items():

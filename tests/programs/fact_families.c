@@ -177,6 +177,11 @@ static void full(void) {
     fact(code, "full.page_locked");
     if (!code)
         GPU(gpu_free_host(host));
+    void *module = NULL;
+    code = CALL("cuModuleLoadData", (void **, const void *), &module, gpu_kernels);
+    fact(code, "full.module");
+    if (!code)
+        GPU(CALL("cuModuleUnload", (void *), module));
     fact(gpu_spin(NULL, 1000), "full.launch");
     fact(gpu_sync(), "full.sync");
     gpu_last_error();

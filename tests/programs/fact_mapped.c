@@ -95,44 +95,50 @@ static void waits(void) {
 }
 
 /* What the library calls while a stream captures, in the relaxed mode of its
- * thread, and the unmapping that it leaves for later; that also in the mode in
- * which the thread is. */
+ * thread, and the unmapping that it leaves for later. In the mode in which the
+ * thread is, too: one call of each kind. */
 static void captures(int mode) {
     gpu_stream stream;
-    const char *const names[] = {"create", "map", "access", "release",
-                                 "unmap", "unmap_as_it_is"};
-    for (int call = 0; call < 6; call++) {
+    static const char *const names[] = {"create", "map", "access", "release", "unmap"};
+    enum { CREATE, MAP, ACCESS, RELEASE, UNMAP, CALLS };
+    for (int turn = 0; turn < 2 * CALLS; turn++) {
+        int call = turn % CALLS, as_it_is = turn >= CALLS;
+        const char *way = as_it_is ? "_as_it_is" : "";
         gpu_graph graph = NULL;
         void *executable;
         uint64_t one = 0;
-        int code = 0, relaxed = RELAXED;
-        if (call >= 2)
+        int code, relaxed = RELAXED;
+        if (call >= ACCESS)
             GPU(map(0));
-        if (call >= 3)
+        if (call >= RELEASE)
             GPU(admit(0, 1));
-        if (call == 3)
+        if (call == RELEASE)
             GPU(driver.create(&one, unit, &properties, 0));
         GPU(gpu_stream_create(&stream));
         GPU(gpu_capture_begin(stream, mode));
         GPU(gpu_spin(stream, 1000));
-        if (call < 5)
+        if (!as_it_is)
             GPU(driver.exchange_mode(&relaxed));
-        if (call == 0)
+        if (call == CREATE)
             code = driver.create(&one, unit, &properties, 0);
-        else if (call == 1)
+        else if (call == MAP)
             code = map(0);
-        else if (call == 2)
+        else if (call == ACCESS)
             code = admit(0, 1);
-        else if (call == 3)
-            code = driver.release(one), one = 0;
+        else if (call == RELEASE)
+            code = driver.release(one);
         else
             code = unmap(0, 1);
-        if (call < 5)
+        if (call == CREATE && code)
+            one = 0;
+        if (call == RELEASE && !code)
+            one = 0;
+        if (!as_it_is)
             GPU(driver.exchange_mode(&relaxed));
         int end = gpu_capture_end(stream, &graph);
         gpu_last_error();
-        fact(code, "mapped_capture.%s.%s", modes[mode], names[call]);
-        fact(end, "mapped_capture.%s.%s.end", modes[mode], names[call]);
+        fact(code, "mapped_capture.%s.%s%s", modes[mode], names[call], way);
+        fact(end, "mapped_capture.%s.%s%s.end", modes[mode], names[call], way);
         if (!end) {
             GPU(gpu_graph_prepare(&executable, graph));
             GPU(gpu_graph_destroy(executable));
@@ -141,8 +147,9 @@ static void captures(int mode) {
         GPU(gpu_sync());
         if (one)
             GPU(driver.release(one));
-        if (call > 0 && !(call >= 4 && code == 0))
-            unmap(0, 1);
+        int is_mapped = call == MAP ? !code : call == UNMAP ? code : call != CREATE;
+        if (is_mapped)
+            GPU(unmap(0, 1));
     }
 }
 

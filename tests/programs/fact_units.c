@@ -7,7 +7,7 @@
 
 enum { MANY = 4096, BLOCK = 64, TURNS = 20, WRITINGS = 5, ROUNDS = 200 };
 
-static uint64_t units[MANY];
+static uint64_t units[MANY], spare;
 
 /* By size: created, mapped, let in, unmapped and released, each the median of some. */
 static void sizes(void) {
@@ -33,20 +33,41 @@ static void sizes(void) {
     }
 }
 
-/* Nanoseconds that writing all of the block takes, the median of some. */
-static long long writing(size_t size) {
+/* Nanoseconds that writing all of the block takes, the median of some; `beside` is
+ * done by the host meanwhile, over and over. */
+static long long writing_beside(size_t size, void (*beside)(void)) {
     gpu_stream stream = stream_of(NON_BLOCKING);
+    gpu_event event;
     uint64_t samples[WRITINGS];
+    GPU(gpu_event_create(&event));
     for (int turn = 0; turn < WRITINGS; turn++) {
         GPU(gpu_stream_sync(stream));
         uint64_t begin = now_ns();
         for (int i = 0; i < 10; i++)
             GPU(gpu_set_async((void *)range, turn, size, stream));
+        GPU(gpu_event_record(event, stream));
+        while (beside && gpu_event_query(event))
+            beside();
         GPU(gpu_stream_sync(stream));
         samples[turn] = (now_ns() - begin) / 10;
     }
+    GPU(gpu_event_destroy(event));
     drop_stream(NON_BLOCKING, stream);
     return (long long)median(samples, WRITINGS);
+}
+
+static long long writing(size_t size) { return writing_beside(size, NULL); }
+
+static void wait_a_little(void) {
+    for (uint64_t begin = now_ns(); now_ns() - begin < 20000;)
+        continue;
+}
+
+/* A unit behind the block. */
+static void map_and_unmap(void) {
+    GPU(driver.map(at(BLOCK), unit, 0, spare, 0));
+    GPU(admit(BLOCK, 1));
+    GPU(unmap(BLOCK, 1));
 }
 
 /* A block of one handle, of many units, and of the host's memory. */
@@ -64,6 +85,10 @@ static void speeds(void) {
         GPU(driver.map(at(place), unit, 0, units[place], 0));
     GPU(admit(0, BLOCK));
     fact(writing(size), "cost.writing.%d_units", BLOCK);
+    fact(writing_beside(size, wait_a_little), "cost.writing.%d_units.beside_waiting", BLOCK);
+    GPU(driver.create(&spare, unit, &properties, 0));
+    fact(writing_beside(size, map_and_unmap), "cost.writing.%d_units.beside_mapping", BLOCK);
+    GPU(driver.release(spare));
     for (int place = 0; place < BLOCK; place++)
         GPU(unmap(place, 1));
     int code = driver.create(&one, size, &host, 0);

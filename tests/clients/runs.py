@@ -41,7 +41,7 @@ class Run:
         environment = dict(environment)
         environment["SIM_CUDA_REPORT"] = f"{file}.%p.sim.json"
         environment["SIM_CUDA_STRICT"] = "1"
-        environment["SIM_CUDA_NO_UNMAP_IN_CAPTURE"] = "1"
+        environment["SIM_CUDA_STRICT_MAPPING"] = "1"
         environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
         if strategy:
             environment["LD_PRELOAD"] = ":".join(map(str, (*before, LIBRARY)))

@@ -194,9 +194,9 @@ ASSUMPTIONS = [
         for end in ("", ".end")
     ],
     model(
-        "mapped_capture.*.unmap*",
+        "mapped_capture.*",
         0,
-        "every thread may unmap it as well, on which nothing relies",
+        "every thread may, and unmap it as well, on which nothing relies",
         hazards=(7,),
     ),
     vital("mapped.access_to_two", 0, "one call gives access to memory of several units"),

@@ -232,8 +232,8 @@ impl Run {
             Kind::Resolver => run.env("GPU_RESOLVE", "procaddress"),
             _ => run,
         }
-        // The library unmaps nothing during a capture: drivers may forbid it.
-        .env("SIM_CUDA_NO_UNMAP_IN_CAPTURE", "1")
+        // The library does during a capture as if drivers forbade what an H200 allows.
+        .env("SIM_CUDA_STRICT_MAPPING", "1")
         .env("LD_LIBRARY_PATH", &libraries.to_string_lossy())
     }
 

@@ -193,6 +193,14 @@ impl Call<'_> {
         to.set(self.sim.backing.reserve_range(size, alignment, hint)?)
     }
 
+    /// Creating, mapping and letting in during a capture: a strict driver's rule.
+    fn mapping_in_capture(&mut self) -> Done {
+        if self.sim.environment.strict_mapping {
+            self.unsafe_in_capture()?;
+        }
+        Ok(())
+    }
+
     fn create_physical(
         &mut self,
         to: &Out<Handle>,
@@ -202,7 +210,7 @@ impl Call<'_> {
     ) -> Done {
         to.required()?;
         self.has_virtual_memory()?;
-        self.unsafe_in_capture()?;
+        self.mapping_in_capture()?;
         let props = props.get()?;
         let device = self.check_props(&props)?;
         if size == 0 || !self.whole(size) || flags != 0 {
@@ -247,7 +255,7 @@ impl Call<'_> {
         handle: Handle,
         flags: u64,
     ) -> Done {
-        self.unsafe_in_capture()?;
+        self.mapping_in_capture()?;
         let memory = self.physical(handle)?;
         let (device, all) = (memory.device.unwrap_or(0), memory.size);
         let (file, at) = (memory.file, memory.offset + offset);
@@ -290,7 +298,7 @@ impl Call<'_> {
     }
 
     fn set_access(&mut self, start: u64, size: u64, list: &In<Access>, count: u64) -> Done {
-        self.unsafe_in_capture()?;
+        self.mapping_in_capture()?;
         let found = self.sim.mappings_in(start, size);
         let found = found.ok_or(Code::INVALID_VALUE)?;
         if self.sim.environment.wsl && found.iter().any(|&at| self.sim.is_for_rdma(at)) {
@@ -383,7 +391,7 @@ driver! {
     }
 
     fn cuMemUnmap(call, start: u64, size: u64) {
-        if call.sim.environment.no_unmap_in_capture {
+        if call.sim.environment.strict_mapping {
             let refused = call.sim.model.refuse(call.name, |_| true);
             call.sim.announce();
             refused?;

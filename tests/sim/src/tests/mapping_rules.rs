@@ -180,46 +180,68 @@ fn addresses_with_memory_behind_them_are_not_given_back() {
     pages.give_back();
 }
 
+fn capture_undisturbed(stream: Handle, mode: u32, during: impl FnOnce()) {
+    assert_eq!(cuStreamBeginCapture_v2(stream, mode), 0);
+    during();
+    let graph: Handle = made(|to| cuStreamEndCapture(stream, to));
+    assert_eq!(cuGraphDestroy(graph), 0);
+}
+
 #[test]
-fn a_capture_allows_memory_in_relaxed_mode() {
+fn a_capture_allows_memory_in_every_mode() {
     let program = Program::new();
     let (pages, s) = (Pages::new(), stream(1));
-    let mapped = |at| {
-        let memory: Handle = made(|to| cuMemCreate(to, PAGE, given(&props()), 0));
-        assert_eq!(cuMemMap(at, PAGE, 0, memory, 0), 0);
-        assert_eq!(let_in(at, PAGE, 0), 0);
-        memory
-    };
     let third = pages.range + 2 * PAGE;
-    let mut mode = 2;
-    assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
-    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
-    let memory = mapped(third);
-    assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
-    assert_eq!(made(|to| cuStreamIsCapturing(s, to)), 1, "undisturbed");
-    assert_eq!(cuMemCreate(out(&mut 0), PAGE, given(&props()), 0), 900);
-    assert_eq!(cuStreamEndCapture(s, none()), 901);
-    assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
-    assert_eq!(let_in(third, PAGE, 0), 900);
-    assert_eq!(cuStreamEndCapture(s, none()), 901);
-    // Memory is unmapped whatever mode the thread is in.
     for capture in 0..3 {
-        assert_eq!(cuStreamBeginCapture_v2(s, capture), 0);
-        let seen = program.new_violations(|| assert_eq!(cuMemUnmap(third, PAGE), 0));
+        let seen = program.new_violations(|| {
+            capture_undisturbed(s, capture, || {
+                let memory: Handle = made(|to| cuMemCreate(to, PAGE, given(&props()), 0));
+                assert_eq!(cuMemMap(third, PAGE, 0, memory, 0), 0);
+                assert_eq!(let_in(third, PAGE, 0), 0);
+                assert_eq!(cuMemUnmap(third, PAGE), 0);
+                assert_eq!(cuMemRelease(memory), 0);
+            });
+        });
         assert_eq!(seen, [""; 0]);
-        assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
-        assert_eq!(cuMemMap(third, PAGE, 0, memory, 0), 0);
-        assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
-        let graph: Handle = made(|to| cuStreamEndCapture(s, to));
-        assert_eq!(cuGraphDestroy(graph), 0);
     }
-    assert_eq!(cuMemUnmap(third, PAGE), 0);
-    assert_eq!(cuMemRelease(memory), 0);
     pages.give_back();
 }
 
 #[test]
-fn a_driver_may_unmap_nothing_during_a_capture() {
+fn a_strict_driver_allows_a_capture_memory_in_relaxed_mode() {
+    let program = Program::new();
+    let (pages, s) = (Pages::new(), stream(1));
+    let third = pages.range + 2 * PAGE;
+    let mut mode = 2;
+    let refused = |call: &dyn Fn() -> u32| {
+        assert_eq!(cuStreamBeginCapture_v2(s, 0), 0);
+        let seen = program.new_violations(|| assert_eq!(call(), 900));
+        assert!(seen[0].contains("during a stream capture"), "{seen:?}");
+        assert_eq!(cuStreamEndCapture(s, none()), 901);
+    };
+    with(
+        |e| e.strict_mapping = true,
+        || {
+            let mut memory = Handle::default();
+            capture_undisturbed(s, 0, || {
+                assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+                memory = made(|to| cuMemCreate(to, PAGE, given(&props()), 0));
+                assert_eq!(cuMemMap(third, PAGE, 0, memory, 0), 0);
+                assert_eq!(let_in(third, PAGE, 0), 0);
+                assert_eq!(cuThreadExchangeStreamCaptureMode(out(&mut mode)), 0);
+            });
+            refused(&|| cuMemCreate(out(&mut 0), PAGE, given(&props()), 0));
+            refused(&|| let_in(third, PAGE, 0));
+            refused(&|| cuMemMap(third + PAGE, PAGE, 0, memory, 0));
+            assert_eq!(cuMemUnmap(third, PAGE), 0);
+            assert_eq!(cuMemRelease(memory), 0);
+        },
+    );
+    pages.give_back();
+}
+
+#[test]
+fn a_strict_driver_unmaps_nothing_during_a_capture() {
     let program = Program::new();
     let (pages, s) = (Pages::new(), stream(1));
     let mut mode = 2;
@@ -228,7 +250,7 @@ fn a_driver_may_unmap_nothing_during_a_capture() {
         assert_eq!(cuStreamBeginCapture_v2(s, capture), 0);
         let seen = program.new_violations(|| {
             with(
-                |e| e.no_unmap_in_capture = true,
+                |e| e.strict_mapping = true,
                 || assert_eq!(cuMemUnmap(pages.range, PAGE), 900),
             );
         });

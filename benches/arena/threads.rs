@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::sync::mpsc::sync_channel;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use vramalloc_core::address::{Address, Bytes};
@@ -23,19 +23,19 @@ const THREADS: [usize; 3] = [1, 2, 4];
 const BATCH: usize = 64;
 const UNDER_WAY: usize = 16;
 
+/// Pairs between two looks at the clock.
+const ROUND: usize = 1000;
+
 /// Measures 1, 2 and 4 threads that each replace their own blocks: pairs per
 /// second, all threads together.
 pub(crate) fn run(arguments: &Arguments) {
-    let pairs = arguments.count("pairs", 200_000);
     let doublings = arguments.doublings();
     for threads in THREADS {
         let arena = arguments.arena();
-        measure(threads, pairs, |thread, ready| {
+        measure(arguments, threads, |thread, timed| {
             let mut draws = Draws::new(thread + 1, LIVE, doublings);
             let mut live = Live::new(&arena, LIVE, &mut draws);
-            timed_twice(ready, || {
-                (0..pairs).for_each(|_| live.replace(draws.draw()))
-            })
+            timed(&mut || (0..ROUND).for_each(|_| live.replace(draws.draw())))
         });
     }
 }
@@ -43,60 +43,70 @@ pub(crate) fn run(arguments: &Arguments) {
 /// Measures the same of a loop that shares no memory with other threads: what more
 /// threads can be worth on this machine.
 pub(crate) fn alone(arguments: &Arguments) {
-    let steps = arguments.count("steps", 20_000_000);
     for threads in THREADS {
-        measure(threads, steps, |thread, ready| {
+        measure(arguments, threads, |thread, timed| {
             let mut random = Random(thread + 1);
             let mut numbers = [0_u64; LIVE];
-            timed_twice(ready, || {
-                for _ in 0..steps {
+            let rate = timed(&mut || {
+                for _ in 0..ROUND {
                     let number = random.number();
                     numbers[random.below(LIVE)] ^= number;
                 }
-                black_box(&numbers);
-            })
+            });
+            black_box(&numbers);
+            rate
         });
     }
 }
 
-/// Does the work once to warm up, and once while all threads do: from when to when.
-fn timed_twice(ready: &Barrier, mut work: impl FnMut()) -> (Instant, Instant) {
-    work();
-    ready.wait();
-    let start = Instant::now();
-    work();
-    (start, Instant::now())
-}
+/// What a thread does over and over while it is timed.
+type Round<'a> = &'a mut dyn FnMut();
 
-/// Prints how many pairs so many threads do together.
-#[allow(clippy::cast_precision_loss, reason = "a rate")]
+/// Prints how many pairs so many threads do together: what each does in a second is
+/// added up. Each works for some time before the others are ready, and then for so long
+/// that it is no matter which of them is woken first.
 fn measure(
+    arguments: &Arguments,
     threads: usize,
-    pairs: usize,
-    work: impl Fn(u64, &Barrier) -> (Instant, Instant) + Sync,
+    work: impl Fn(u64, &dyn Fn(Round) -> f64) -> f64 + Sync,
 ) {
     let ready = Barrier::new(threads);
-    let times: Vec<(Instant, Instant)> = thread::scope(|scope| {
-        let (work, ready) = (&work, &ready);
-        let start = |thread| scope.spawn(move || work(thread as u64, ready));
+    let time = Duration::from_millis(arguments.number("milliseconds", 100));
+    let timed = |round: Round| {
+        rate(time / 4, round);
+        ready.wait();
+        rate(time, round)
+    };
+    let rates: Vec<f64> = thread::scope(|scope| {
+        let (work, timed) = (&work, &timed);
+        let start = |thread| scope.spawn(move || work(thread as u64, timed));
         let started: Vec<_> = (0..threads).map(start).collect();
-        started
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+        let ended = started.into_iter().map(|thread| thread.join().unwrap());
+        ended.collect()
     });
-    // From the first thread's beginning to the last thread's end.
-    let start = times.iter().map(|&(start, _)| start).min().unwrap();
-    let end = times.iter().map(|&(_, end)| end).max().unwrap();
-    let seconds = (end - start).as_secs_f64();
+    let (rate, count) = rates.iter().fold((0.0, 0.0), |(sum, n), rate| (sum + rate, n + 1.0));
     println!(
         "{}",
         json!({
             "threads": threads,
-            "pairs_per_s": (threads * pairs) as f64 / seconds,
-            "ns": seconds * 1e9 / pairs as f64,
+            "pairs_per_s": rate,
+            "ns": count * 1e9 / rate,
         })
     );
+}
+
+/// How many pairs a second rounds do that take so long.
+#[allow(clippy::cast_precision_loss, reason = "a rate")]
+fn rate(time: Duration, round: Round) -> f64 {
+    let (start, mut rounds) = (Instant::now(), 0_usize);
+    loop {
+        round();
+        rounds += 1;
+        let passed = start.elapsed();
+        if passed >= time {
+            return (rounds * ROUND) as f64 / passed.as_secs_f64();
+        }
+    }
 }
 
 /// Measures one thread that allocates and another that frees.

@@ -6,7 +6,7 @@
  *   pairs hit ROUNDS PAIRS         the same size over and over, the best round
  *   pairs steady PAIRS DOUBLINGS   random replacement of so many live blocks
  *   pairs random BLOCKS            RMM's random_allocations
- *   pairs threads PAIRS DOUBLINGS  each thread replaces its own 64 blocks
+ *   pairs threads MS DOUBLINGS     each thread replaces its own 64 blocks
  *   pairs exchange PAIRS           one thread allocates, another frees
  *   pairs count SIZE PAIRS         nothing else: for counting instructions
  *
@@ -19,7 +19,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { LIVE = 64, BATCH = 64, UNDER_WAY = 16, MOST_THREADS = 4 };
+enum { LIVE = 64, ROUND = 1000, BATCH = 64, UNDER_WAY = 16, MOST_THREADS = 4 };
 
 static const size_t hit_sizes[] = {512,     4 << 10, 64 << 10, 1 << 20,
                                    2 << 20, 4 << 20, 16 << 20, 64 << 20};
@@ -149,49 +149,57 @@ struct worker {
     pthread_t thread;
     pthread_barrier_t *ready;
     uint64_t seed;
-    long pairs, doublings;
-    double start, end;
+    long ms, doublings;
+    double rate;
 };
+
+/* Pairs a second, over so many milliseconds. */
+static double rate(void **blocks, struct draws *draws, double ms) {
+    double start = now_ns();
+    for (long pairs = ROUND;; pairs += ROUND) {
+        for (long n = 0; n < ROUND; n++)
+            replace(blocks, draws);
+        double passed = now_ns() - start;
+        if (passed >= ms * 1e6)
+            return (double)pairs * 1e9 / passed;
+    }
+}
 
 static void *work(void *argument) {
     struct worker *worker = argument;
     GPU(gpu_set_device(0));
     struct draws draws = make_draws(worker->seed, LIVE, (double)worker->doublings);
     void **blocks = fill(LIVE, &draws);
-    for (long n = 0; n < worker->pairs; n++)
-        replace(blocks, &draws);
+    rate(blocks, &draws, (double)worker->ms / 4);
     pthread_barrier_wait(worker->ready);
-    worker->start = now_ns();
-    for (long n = 0; n < worker->pairs; n++)
-        replace(blocks, &draws);
-    worker->end = now_ns();
+    worker->rate = rate(blocks, &draws, (double)worker->ms);
     empty(blocks, LIVE);
     free(draws.all);
     return NULL;
 }
 
-static void threads(long pairs, long doublings) {
+/* What each thread does in a second is added up. Each works for so long that it is no
+ * matter which of them is woken first. */
+static void threads(long ms, long doublings) {
     for (int count = 1; count <= MOST_THREADS; count *= 2) {
         struct worker workers[MOST_THREADS];
         pthread_barrier_t ready;
-        double start = INFINITY, end = 0;
+        double all = 0;
         pthread_barrier_init(&ready, NULL, (unsigned)count);
         for (int i = 0; i < count; i++) {
             workers[i] = (struct worker){.ready = &ready,
                                          .seed = (uint64_t)i + 1,
-                                         .pairs = pairs,
+                                         .ms = ms,
                                          .doublings = doublings};
             pthread_create(&workers[i].thread, NULL, work, &workers[i]);
         }
         for (int i = 0; i < count; i++) {
             pthread_join(workers[i].thread, NULL);
-            start = fmin(start, workers[i].start);
-            end = fmax(end, workers[i].end);
+            all += workers[i].rate;
         }
         pthread_barrier_destroy(&ready);
         printf("{\"threads\": %d, \"pairs_per_s\": %.0f, \"ns\": %.2f}\n",
-               count, (double)count * (double)pairs * 1e9 / (end - start),
-               (end - start) / (double)pairs);
+               count, all, (double)count * 1e9 / all);
     }
 }
 

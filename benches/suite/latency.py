@@ -25,6 +25,7 @@ class Amounts:
         self.hits = 20_000 if quick else 100_000
         self.pairs = 50_000 if quick else 200_000
         self.blocks = 20_000 if quick else 100_000
+        self.milliseconds = 20 if quick else 100
         self.growth_blocks = 10_000 if quick else 1_000_000
         self.growth_chunks = 1000 if quick else 10_000
 
@@ -35,6 +36,7 @@ def arena(question, event_ns, amounts, **about):
         f"rounds={amounts.rounds}",
         f"pairs={amounts.hits if question == 'hit' else amounts.pairs}",
         f"blocks={amounts.blocks}",
+        f"milliseconds={amounts.milliseconds}",
     ]
     words += [f"{name}={value}" for name, value in about.items()]
     return Job(question, "arena", [ARENA, question, *words], event_ns=event_ns, **about)
@@ -46,7 +48,7 @@ def numbers(question, amounts, doublings):
         "hit": [amounts.rounds, amounts.hits],
         "steady": [amounts.pairs, doublings],
         "random": [amounts.blocks],
-        "threads": [amounts.pairs, doublings],
+        "threads": [amounts.milliseconds, doublings],
         "exchange": [amounts.pairs],
     }[question]
 

@@ -20,7 +20,7 @@ AUTO, NAIVE = "strategy:auto_growth", "strategy:naive_best_fit"
 MAPPED = "strategy:mapped"
 TRACES = {"gpt_train": 2, "llm_infer": 1}
 # Questions of benches/programs/pairs.c: blocks from 512 bytes to 64 MiB, and to 64 KiB.
-JOBS = [("hit", 5, 20000), ("steady", 50000, 17), ("threads", 200000, 7), ("exchange", 200000)]
+JOBS = [("hit", 5, 20000), ("steady", 50000, 17), ("threads", 100, 7), ("exchange", 200000)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,8 @@ use crate::strategy::Pool;
 use crate::strategy::packing::Packing;
 use crate::thread_cache::{Figure, Headroom, Held, Kept, OwnCache, Recalled, WORTH_BYTES};
 
-/// All threads together may keep this part of what is reserved, or so much.
+/// What the first thread may keep of what is reserved, or so much; the next one gets half
+/// of that at most, the third a third, and so on.
 const KEPT_PART: u64 = 32;
 const KEPT_LEAST: Bytes = Bytes::mib(64);
 

@@ -84,7 +84,9 @@ fn measure(
         let ended = started.into_iter().map(|thread| thread.join().unwrap());
         ended.collect()
     });
-    let (rate, count) = rates.iter().fold((0.0, 0.0), |(sum, n), rate| (sum + rate, n + 1.0));
+    let (rate, count) = rates
+        .iter()
+        .fold((0.0, 0.0), |(sum, n), rate| (sum + rate, n + 1.0));
     println!(
         "{}",
         json!({

@@ -11,6 +11,7 @@ use crate::arena::direct::Kind;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
 use crate::driver::{Driver, OwnCaches};
 use crate::library::LibraryId;
+use crate::strategy::packing::is_roomy;
 use crate::strategy::{Rounder, Strategy};
 use crate::thread_cache::{Held, Kept, LEAST_CACHE, MOST_KEPT, OwnCache};
 
@@ -219,21 +220,40 @@ impl<D: Driver> Arena<D> {
     fn seal(&self, own: OwnCache) {
         if self.driver.may_fence() {
             self.close_and_poll_with(own);
+            let is_full = self.is_full();
             let mut state = self.state.lock();
-            if state.lies_sparse() {
-                state.recall();
-            }
+            let is_sparing = state.is_sparing(is_full);
+            state.recall_scattered(own, is_sparing);
         }
+    }
+
+    /// Whether more of the device, or of the limit, is taken than leaves ample room. A chunk
+    /// that is taken in advance says nothing of that: there the most counts that the
+    /// program has held.
+    pub(super) fn is_full(&self) -> bool {
+        let total = match self.device_total.get() {
+            None if !self.driver.may_fence() => return false,
+            _ => self.device_total(),
+        };
+        let capacity = self.quota.limit().map_or(total, |limit| limit.min(total));
+        let taken = if self.strategy.grows_alone() {
+            self.state.lock().counters.most_live()
+        } else {
+            self.quota.reserved()
+        };
+        !capacity.is_zero() && !is_roomy(taken, capacity)
     }
 
     /// Lets the calling thread keep blocks from now on.
     fn open_cache(&self) {
+        let is_full = self.is_full();
         let mut state = self.state.lock();
+        let is_sparing = state.is_sparing(is_full);
         let most = match self.cache_size {
             ThreadCacheSize::Most(most) => most,
-            ThreadCacheSize::Auto => state.auto_cache(),
+            ThreadCacheSize::Auto => state.auto_cache(is_sparing),
         };
-        let own = state.open_cache(most);
+        let own = state.open_cache(most, is_sparing);
         drop(state);
         D::with_own_caches(|caches| match own {
             Some(own) => caches.remember(own),

@@ -161,7 +161,13 @@ impl<D: Driver> Arena<D> {
 
     /// Before more memory is taken: what threads keep may do as well.
     fn take_recalled(&self, want: Want) -> Option<Address> {
-        if !self.state.lock().recall_for_growth(want.own, want.fit.size) {
+        let is_full = self.is_full();
+        let recalled = {
+            let mut state = self.state.lock();
+            let is_sparing = state.is_sparing(is_full);
+            state.recall_for_growth(want.own, want.fit.size, is_sparing)
+        };
+        if !recalled {
             return None;
         }
         self.close_and_poll(Extent::All);

@@ -47,7 +47,7 @@ const CACHE_PART: u64 = 32;
 
 impl<F: Clone> ArenaState<F> {
     /// Opens a cache for a thread, which may keep so much there.
-    pub(super) fn open_cache(&mut self, most: Bytes) -> Option<OwnCache> {
+    pub(super) fn open_cache(&mut self, most: Bytes, is_sparing: bool) -> Option<OwnCache> {
         if self.retired || self.heap.is_paused() || self.lies_sparse() {
             return None;
         }
@@ -61,7 +61,39 @@ impl<F: Clone> ArenaState<F> {
             .max(self.counters.reserved().get() / KEPT_PART);
         let share = Bytes::new(bound / (self.caches.count() as u64 + 1));
         let most = most.min(share.max(CACHE_LEAST));
-        Some(self.caches.open(&self.hub, most))
+        let own = self.caches.open(&self.hub, most, is_sparing);
+        self.comes_down(own);
+        Some(own)
+    }
+
+    /// Whether the program holds less by nearly all that the thread has freed since this was
+    /// asked last: what such a cache keeps lies scattered, and would keep a chunk in use by
+    /// each block that is handed out again. Not so where another thread takes what this
+    /// one frees.
+    fn comes_down(&self, own: OwnCache) -> bool {
+        let live = self.counters.live_of(self.heap.pool_of_kept());
+        let kept = own.hold_now();
+        kept.is_some_and(|mut kept| kept.comes_down(live))
+    }
+
+    /// After a batch of the thread's cache was closed: calls back what would keep chunks in
+    /// use for little, where there is little room for that.
+    pub(super) fn recall_scattered(&mut self, own: OwnCache, is_sparing: bool) {
+        if self.lies_sparse() {
+            self.recall();
+            return;
+        }
+        let spares = own.hold_now().is_some_and(|kept| kept.is_sparing());
+        let comes_down = self.comes_down(own);
+        if is_sparing && (comes_down || !spares) {
+            self.recall();
+        }
+    }
+
+    /// Whether what threads keep is to be little, where `is_full` says that much of the
+    /// device is taken: not where the program is known to have room.
+    pub(super) fn is_sparing(&self, is_full: bool) -> bool {
+        is_full && !self.packing.as_ref().is_some_and(Packing::lets_keep)
     }
 
     /// Whether the chunks in use for small requests are nearly empty, where idle ones serve
@@ -85,7 +117,10 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// What a thread may keep, where no option says so.
-    pub(super) fn auto_cache(&self) -> Bytes {
+    pub(super) fn auto_cache(&self, is_sparing: bool) -> Bytes {
+        if is_sparing {
+            return CACHE_LEAST;
+        }
         if self.counters.reserved() < SMALL_ARENA {
             return CACHE_MOST;
         }
@@ -247,7 +282,12 @@ impl<F: Clone> ArenaState<F> {
     /// Before growth for so much, calls back what threads keep. In a small arena what
     /// serves its thread well stays: the arena grows rather than that the thread loses it.
     /// The request is of the thread with the cache `own`. Whether there was anything.
-    pub(super) fn recall_for_growth(&mut self, own: Option<OwnCache>, size: Bytes) -> bool {
+    pub(super) fn recall_for_growth(
+        &mut self,
+        own: Option<OwnCache>,
+        size: Bytes,
+        is_sparing: bool,
+    ) -> bool {
         let reserved = self.counters.reserved();
         let bytes: u64 = self.caches.hold().iter().map(|kept| kept.bytes()).sum();
         if bytes < size.get() / SERVES_PART && self.packing.as_ref().is_some_and(Packing::lets_keep)
@@ -255,6 +295,9 @@ impl<F: Clone> ArenaState<F> {
             // What is decided next goes by what the program holds.
             drop(self.hold_without_room());
             return bytes > 0;
+        }
+        if is_sparing {
+            return self.recall_where(|_| true);
         }
         // What the thread itself keeps grows until it is worth a fence.
         let owns = own.and_then(OwnCache::hold_now);

@@ -199,7 +199,7 @@ impl<D: Driver> Arena<D> {
         let has_some = {
             let mut state = self.state.lock();
             state.recall();
-            !state.obtainable().is_zero()
+            !state.obtainable().is_zero() || state.holds_units_in_limbo()
         };
         if !has_some || self.holds() || !self.driver.may_give_back() {
             return Bytes::ZERO;
@@ -211,6 +211,8 @@ impl<D: Driver> Arena<D> {
                     self.release_if(IfEnding::Leave, |state| state.let_go(Heap::take_empty));
                 return empty.unwrap_or(Bytes::ZERO);
             }
+            // Units go when they have left limbo.
+            self.close(Extent::All);
             let done = self
                 .driver
                 .fence()
@@ -220,6 +222,7 @@ impl<D: Driver> Arena<D> {
             if !is_quiet {
                 return Bytes::ZERO;
             }
+            self.poll(None);
             self.release_idle_if(IfEnding::Leave)
         })
     }
@@ -288,9 +291,7 @@ impl<D: Driver> Arena<D> {
         self.state.lock().recall();
         let (has_some, in_limbo) = {
             let state = self.state.lock();
-            let is_mapped = !state.heap.ranges.unit().is_zero();
-            let in_limbo = is_mapped && !state.counters.limbo().is_zero();
-            (!state.obtainable().is_zero(), in_limbo)
+            (!state.obtainable().is_zero(), state.holds_units_in_limbo())
         };
         if !(has_some || in_limbo) || !self.driver.may_fence() {
             return;

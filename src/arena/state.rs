@@ -105,6 +105,11 @@ impl<F: Clone> ArenaState<F> {
         plain.saturating_add(units)
     }
 
+    /// Whether something waits in limbo whose units could go then.
+    pub(super) fn holds_units_in_limbo(&self) -> bool {
+        !self.heap.ranges.unit().is_zero() && !self.counters.limbo().is_zero()
+    }
+
     /// Bytes of chunks without a live block that memory is behind.
     pub(super) fn idle(&self) -> Bytes {
         let gone = self.heap.ranges.bytes(self.heap.empty_gone_slabs());

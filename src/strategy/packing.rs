@@ -58,6 +58,10 @@ const SLABS_MOST: u64 = 160;
 /// used sparingly, until the program is known.
 const ROOMY: u64 = 50;
 
+/// Of a device of which more is taken, in percent, threads keep little: a few blocks that
+/// they hand out again may keep as much of it in use as was ever taken.
+const KEEPS_MUCH: u64 = 25;
+
 /// So often must the program have come back to its peak to be known.
 const KNOWN: u32 = 2;
 
@@ -112,6 +116,12 @@ fn percent(of: Bytes, percent: u64) -> Bytes {
 /// Whether a request may cut an idle chunk of this size without need.
 pub(crate) fn fills(request: Bytes, chunk: Bytes) -> bool {
     request >= percent(chunk, FILLS)
+}
+
+/// Whether threads may keep much where so much of `capacity` is taken, also those of a
+/// program that is not known.
+pub(crate) fn is_roomy(taken: Bytes, capacity: Bytes) -> bool {
+    taken <= percent(capacity, KEEPS_MUCH)
 }
 
 /// How much room there is.

@@ -72,11 +72,12 @@ impl Caches {
         self.open.len() >= CACHES
     }
 
-    /// Opens one for a thread, of this hub, which may keep up to `most` bytes there.
-    pub(crate) fn open(&mut self, hub: &CacheHub, most: Bytes) -> OwnCache {
+    /// Opens one for a thread, of this hub, which may keep up to `most` bytes there;
+    /// `is_sparing`: see `Kept`.
+    pub(crate) fn open(&mut self, hub: &CacheHub, most: Bytes, is_sparing: bool) -> OwnCache {
         let cache = self.closed.pop().unwrap_or_else(ThreadCache::make);
         let opening = next_opening();
-        cache.hold().open(opening, hub.owner, most);
+        cache.hold().open(opening, hub.owner, most, is_sparing);
         self.open.push(cache);
         OwnCache::new(hub.serial, opening, cache)
     }

@@ -34,6 +34,9 @@ const FENCE_BLOCKS: u64 = 4;
 /// that is full has as many.
 pub(super) const BLOCK_PART: u64 = 2 * FENCE_BLOCKS;
 
+/// The program comes down where it holds less by this part of what a thread has freed.
+const FALLS: (u64, u64) = (3, 4);
+
 /// How many blocks pass from one thread to another at a time.
 const PARCEL: u64 = 64;
 
@@ -79,6 +82,12 @@ pub(crate) struct Kept {
     served: u64,
     /// Batches with the epochs that cover them, the oldest first.
     sealed: VecDeque<(u64, u64)>,
+    /// There is little room on the device: no block is handed out for a smaller request.
+    is_sparing: bool,
+    /// The slots of the batch that was closed last.
+    closed: u64,
+    /// What the program held when that was asked last, in bytes.
+    held: u64,
 }
 
 /// A block that was recalled.
@@ -337,8 +346,21 @@ impl Kept {
         room
     }
 
+    /// Whether the arena's program, for which the arena counts `live` bytes, holds less by
+    /// most of the batch that was closed last than when this was asked last.
+    pub(crate) fn comes_down(&mut self, live: Bytes) -> bool {
+        let held = live.get().saturating_sub(self.room().bytes);
+        let fell = std::mem::replace(&mut self.held, held).saturating_sub(held);
+        self.closed > 0 && fell >= self.closed * SLOT.get() / FALLS.1 * FALLS.0
+    }
+
+    pub(crate) fn is_sparing(&self) -> bool {
+        self.is_sparing
+    }
+
     /// Closes the open batch, if something is in it: its frees belong to this epoch.
     pub(crate) fn close_batch(&mut self, epoch: u64) {
+        self.closed = self.used_of_batch().slots();
         if self.used_of_batch().blocks() == 0 {
             return;
         }
@@ -380,13 +402,14 @@ impl Kept {
 
     /// Opens it for a thread, for blocks whose words have this in common while they are
     /// live.
-    pub(crate) fn open(&mut self, opening: u64, owner: u64, most: Bytes) {
+    pub(crate) fn open(&mut self, opening: u64, owner: u64, most: Bytes, is_sparing: bool) {
         (self.opening, self.owner) = (opening, owner);
         // After that of `DONE`.
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
         self.recent = self.recent.take().or_else(RecentSubpages::new);
-        self.most = most.get();
+        (self.most, self.is_sparing, self.closed) = (most.get(), is_sparing, 0);
         let most = most.get() / BLOCK_PART / SLOT.get();
+        self.sizes.is_exact = is_sparing;
         self.sizes
             .end_at(usize::try_from(most).unwrap_or(usize::MAX));
         self.begun = self.left;

@@ -37,6 +37,8 @@ pub(super) struct Sizes {
     all: Box<[Size; SIZES]>,
     /// Those that ever had a block.
     used: Vec<usize>,
+    /// A request gets a block of its own size alone.
+    pub(super) is_exact: bool,
 }
 
 /// The number of the size for requests of so many bytes.
@@ -117,6 +119,7 @@ impl Default for Sizes {
         Sizes {
             all: Box::new(std::array::from_fn(Size::new)),
             used: Vec::new(),
+            is_exact: false,
         }
     }
 }
@@ -159,7 +162,11 @@ impl Sizes {
     /// a reclaimable block. So what happens to a block counts in the class of its
     /// request.
     pub(super) fn near(&self, number: usize, over: u64) -> Option<usize> {
-        let last = (number + (number + 1) / NEAR).min((number + 1).next_power_of_two() - 1);
+        let last = if self.is_exact {
+            number
+        } else {
+            (number + (number + 1) / NEAR).min((number + 1).next_power_of_two() - 1)
+        };
         let sizes = self.all.get(number..=last)?;
         let at = sizes.iter().position(|size| size.is_reclaimable(over))?;
         Some(number + at)

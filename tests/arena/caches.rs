@@ -1,6 +1,7 @@
 //! What threads keep of the small blocks that they free.
 
 mod figures;
+mod scarce;
 mod shared;
 
 use std::sync::{Barrier, Mutex};

@@ -278,7 +278,7 @@ fn miss_beside(blocks: usize) -> (Duration, u64) {
     const MISSES: usize = 40;
     const FREED: usize = 1200;
     let small = Bytes::new(512);
-    let rig = rig(Bytes::gib(8));
+    let rig = rig(Bytes::gib(16));
     // An arena of some size calls back whenever it would grow.
     let _large = rig.get(Bytes::mib(512));
     let mut held: VecDeque<_> = (0..blocks).map(|_| rig.get(small)).collect();

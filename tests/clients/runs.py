@@ -41,7 +41,9 @@ class Run:
         environment = dict(environment)
         environment["SIM_CUDA_REPORT"] = f"{file}.%p.sim.json"
         environment["SIM_CUDA_STRICT"] = "1"
-        environment["SIM_CUDA_STRICT_MAPPING"] = "1"
+        # PyTorch itself creates memory during captures then.
+        expands = "expandable_segments" in environment.get("PYTORCH_CUDA_ALLOC_CONF", "")
+        environment["SIM_CUDA_STRICT_MAPPING"] = str(int(not expands))
         environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
         if strategy:
             environment["LD_PRELOAD"] = ":".join(map(str, (*before, LIBRARY)))

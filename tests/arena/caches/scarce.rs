@@ -1,0 +1,97 @@
+//! What threads keep where much of the device is taken.
+
+use std::time::Duration;
+
+use vramalloc_core::address::{Address, Bytes};
+use vramalloc_core::config::{Config, StrategyKind};
+
+use crate::caches::{free_all, shuffle};
+use crate::rig::{Rig, plain, without_caches};
+
+const SMALL: Bytes = Bytes::kib(4);
+
+/// How many pieces can be had; they are freed again.
+fn pieces(rig: &Rig, size: Bytes) -> usize {
+    let taken: Vec<Address> = std::iter::from_fn(|| rig.arena.allocate(size).ok()).collect();
+    let count = taken.len();
+    free_all(rig, taken);
+    count
+}
+
+/// Of small blocks a program holds some, frees as many in any order, and takes `again`
+/// before it fills the device with large pieces: how many it gets.
+fn pieces_after_a_fall(config: &Config, device: Bytes, blocks: usize, again: usize) -> usize {
+    let rig = Rig::new(config, device);
+    let mut held: Vec<Address> = (0..blocks).map(|_| rig.get(SMALL)).collect();
+    let mut more: Vec<Address> = (0..blocks).map(|_| rig.get(SMALL)).collect();
+    shuffle(&mut more, 3);
+    free_all(&rig, more);
+    held.extend((0..again).map(|_| rig.get(SMALL)));
+    let count = pieces(&rig, Bytes::mib(4));
+    free_all(&rig, held);
+    rig.ends_clean();
+    count
+}
+
+/// What threads have kept of many blocks is handed out again from everywhere, and would
+/// keep the chunks in use that these lay in.
+#[test]
+fn what_is_taken_again_after_a_fall_leaves_chunks_whole() {
+    for strategy in [StrategyKind::AutoGrowth, StrategyKind::Mapped] {
+        for (mib, blocks, again) in [(512, 60_000, 1000), (512, 30_000, 600), (128, 15_000, 256)] {
+            let device = Bytes::mib(mib);
+            let kept = pieces_after_a_fall(&plain(strategy), device, blocks, again);
+            let bare = pieces_after_a_fall(&without_caches(strategy), device, blocks, again);
+            let of = format!("{strategy:?}, {mib} MiB, {blocks} blocks");
+            assert!((kept + 1) * 20 >= bare * 19, "{of}: {kept} pieces of {bare}");
+        }
+    }
+}
+
+/// A block is not handed out for less than it is: that is had back by nobody.
+#[test]
+fn smaller_blocks_take_no_more_than_they_are() {
+    let room_left = |config: &Config| {
+        let rig = Rig::new(config, Bytes::mib(128));
+        let (large, small) = (Bytes::new(126 << 9), Bytes::new(112 << 9));
+        let mut blocks: Vec<Address> = (0..1900).map(|_| rig.get(large)).collect();
+        for batch in blocks.chunks_mut(128) {
+            free_all(&rig, batch.iter().copied());
+            batch.fill_with(|| rig.get(small));
+        }
+        let count = pieces(&rig, SMALL);
+        free_all(&rig, blocks);
+        rig.ends_clean();
+        count
+    };
+    for strategy in [
+        StrategyKind::AutoGrowth,
+        StrategyKind::Mapped,
+        StrategyKind::NaiveBestFit,
+    ] {
+        let (kept, bare) = (
+            room_left(&plain(strategy)),
+            room_left(&without_caches(strategy)),
+        );
+        assert!(kept * 20 >= bare * 19, "{strategy:?}: {kept} of {bare}");
+    }
+}
+
+/// What a call of the program's to CUDA finds no memory beside goes back, also where the
+/// free units were in small blocks.
+#[test]
+fn all_that_is_free_makes_room() {
+    for strategy in [StrategyKind::AutoGrowth, StrategyKind::Mapped] {
+        for config in [plain(strategy), without_caches(strategy)] {
+            let rig = Rig::new(&config, Bytes::mib(64));
+            let mut blocks: Vec<Address> = (0..12_000).map(|_| rig.get(SMALL)).collect();
+            let first = blocks.swap_remove(0);
+            shuffle(&mut blocks, 5);
+            free_all(&rig, blocks);
+            let given = rig.arena.give_room(Duration::from_secs(1));
+            assert!(given >= Bytes::mib(44), "{strategy:?}: {given}");
+            free_all(&rig, [first]);
+            rig.ends_clean();
+        }
+    }
+}

@@ -43,7 +43,10 @@ fn what_is_taken_again_after_a_fall_leaves_chunks_whole() {
             let kept = pieces_after_a_fall(&plain(strategy), device, blocks, again);
             let bare = pieces_after_a_fall(&without_caches(strategy), device, blocks, again);
             let of = format!("{strategy:?}, {mib} MiB, {blocks} blocks");
-            assert!((kept + 1) * 20 >= bare * 19, "{of}: {kept} pieces of {bare}");
+            assert!(
+                (kept + 1) * 20 >= bare * 19,
+                "{of}: {kept} pieces of {bare}"
+            );
         }
     }
 }

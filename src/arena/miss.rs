@@ -161,7 +161,7 @@ impl<D: Driver> Arena<D> {
 
     /// Before more memory is taken: what threads keep may do as well.
     fn take_recalled(&self, want: Want) -> Option<Address> {
-        let is_full = self.is_full();
+        let is_full = self.keeps && self.is_full();
         let recalled = {
             let mut state = self.state.lock();
             let is_sparing = state.is_sparing(is_full);

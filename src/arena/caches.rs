@@ -220,35 +220,30 @@ impl<D: Driver> Arena<D> {
     fn seal(&self, own: OwnCache) {
         if self.driver.may_fence() {
             self.close_and_poll_with(own);
-            let is_full = self.is_full();
-            let mut state = self.state.lock();
-            let is_sparing = state.is_sparing(is_full);
-            state.recall_scattered(own, is_sparing);
+            let is_sparing = self.is_sparing();
+            self.state.lock().recall_scattered(own, is_sparing);
         }
     }
 
-    /// Whether more of the device, or of the limit, is taken than leaves ample room. A chunk
-    /// that is taken in advance says nothing of that: there the most counts that the
-    /// program has held.
-    pub(super) fn is_full(&self) -> bool {
+    /// Whether more of the device, or of the limit, is taken than leaves ample room: what
+    /// threads keep is to be little then. A chunk that is taken in advance says nothing
+    /// of that.
+    pub(super) fn is_sparing(&self) -> bool {
+        if self.strategy.grows_alone() {
+            return false;
+        }
         let total = match self.device_total.get() {
             None if !self.driver.may_fence() => return false,
             _ => self.device_total(),
         };
         let capacity = self.quota.limit().map_or(total, |limit| limit.min(total));
-        let taken = if self.strategy.grows_alone() {
-            self.state.lock().counters.most_live()
-        } else {
-            self.quota.reserved()
-        };
-        !capacity.is_zero() && !is_roomy(taken, capacity)
+        !capacity.is_zero() && !is_roomy(self.quota.reserved(), capacity)
     }
 
     /// Lets the calling thread keep blocks from now on.
     fn open_cache(&self) {
-        let is_full = self.is_full();
+        let is_sparing = self.is_sparing();
         let mut state = self.state.lock();
-        let is_sparing = state.is_sparing(is_full);
         let most = match self.cache_size {
             ThreadCacheSize::Most(most) => most,
             ThreadCacheSize::Auto => state.auto_cache(is_sparing),

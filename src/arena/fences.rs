@@ -240,6 +240,7 @@ impl<D: Driver> Arena<D> {
         if !state.caches.are_closed()
             && state.packing.as_ref().is_none_or(Packing::lets_keep)
             && let Some(own) = self.own_cache()
+            && !own.is_sparing()
         {
             own.seal(number);
         }

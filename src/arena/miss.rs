@@ -161,15 +161,15 @@ impl<D: Driver> Arena<D> {
 
     /// Before more memory is taken: what threads keep may do as well.
     fn take_recalled(&self, want: Want) -> Option<Address> {
-        let is_full = self.keeps && self.is_full();
-        let recalled = {
-            let mut state = self.state.lock();
-            let is_sparing = state.is_sparing(is_full);
-            state.recall_for_growth(want.own, want.fit.size, is_sparing)
-        };
-        if !recalled {
+        if self.state.lock().caches.are_closed() {
             return None;
         }
+        let is_sparing = self.is_sparing();
+        let mut state = self.state.lock();
+        if !state.recall_for_growth(want.own, want.fit.size, is_sparing) {
+            return None;
+        }
+        drop(state);
         self.close_and_poll(Extent::All);
         self.take(want)
     }

@@ -83,17 +83,10 @@ impl<F: Clone> ArenaState<F> {
             self.recall();
             return;
         }
-        let spares = own.hold_now().is_some_and(|kept| kept.is_sparing());
         let comes_down = self.comes_down(own);
-        if is_sparing && (comes_down || !spares) {
+        if is_sparing && (comes_down || !own.is_sparing()) {
             self.recall();
         }
-    }
-
-    /// Whether what threads keep is to be little, where `is_full` says that much of the
-    /// device is taken: not where the program is known to have room.
-    pub(super) fn is_sparing(&self, is_full: bool) -> bool {
-        is_full && !self.packing.as_ref().is_some_and(Packing::lets_keep)
     }
 
     /// Whether the chunks in use for small requests are nearly empty, where idle ones serve

@@ -54,11 +54,6 @@ impl Counters {
         Bytes::new(self.metrics.peak(metric))
     }
 
-    /// The same of what the program held.
-    pub(crate) fn most_live(&self) -> Bytes {
-        self.peak(Metric::AllocatedBytes)
-    }
-
     /// Begins this peak anew with what there is; what it was is returned. The peak that
     /// is reported stays.
     pub(crate) fn begin_peak(&mut self, metric: Metric) -> Bytes {

@@ -118,8 +118,7 @@ pub(crate) fn fills(request: Bytes, chunk: Bytes) -> bool {
     request >= percent(chunk, FILLS)
 }
 
-/// Whether threads may keep much where so much of `capacity` is taken, also those of a
-/// program that is not known.
+/// Whether threads may keep much where so much of `capacity` is taken.
 pub(crate) fn is_roomy(taken: Bytes, capacity: Bytes) -> bool {
     taken <= percent(capacity, KEEPS_MUCH)
 }

@@ -74,6 +74,11 @@ impl OwnCache {
         }
     }
 
+    /// Whether little is to be kept there: see `Kept`.
+    pub(crate) fn is_sparing(self) -> bool {
+        self.hold_now().is_some_and(|kept| kept.is_sparing())
+    }
+
     /// Whether it is this one, open or closed.
     pub(super) fn is(self, cache: &'static ThreadCache) -> bool {
         self.cache.is_some_and(|own| std::ptr::eq(own, cache))

@@ -227,9 +227,9 @@ impl<D: Driver> Arena<D> {
 
     /// Whether more of the device, or of the limit, is taken than leaves ample room: what
     /// threads keep is to be little then. A chunk that is taken in advance says nothing
-    /// of that.
+    /// of that, and units behind other addresses need no chunk that is whole.
     pub(super) fn is_sparing(&self) -> bool {
-        if self.strategy.grows_alone() {
+        if self.strategy.grows_alone() || self.mapping().is_some() {
             return false;
         }
         let total = match self.device_total.get() {

@@ -43,9 +43,6 @@ const SPARSE_PART: u64 = 4;
 /// part of the chunks that small requests are served from.
 const CACHE_LEAST: Bytes = Bytes::kib(512);
 const CACHE_MOST: Bytes = Bytes::mib(16);
-
-/// The same where memory is scarce.
-const CACHE_SCARCE: Bytes = Bytes::kib(256);
 const CACHE_PART: u64 = 32;
 
 impl<F: Clone> ArenaState<F> {
@@ -115,7 +112,7 @@ impl<F: Clone> ArenaState<F> {
     /// What a thread may keep, where no option says so.
     pub(super) fn auto_cache(&self, is_sparing: bool) -> Bytes {
         if is_sparing {
-            return CACHE_SCARCE;
+            return CACHE_LEAST;
         }
         if self.counters.reserved() < SMALL_ARENA {
             return CACHE_MOST;

@@ -62,29 +62,25 @@ impl<F: Clone> ArenaState<F> {
         let share = Bytes::new(bound / (self.caches.count() as u64 + 1));
         let most = most.min(share.max(CACHE_LEAST));
         let own = self.caches.open(&self.hub, most, is_sparing);
-        self.comes_down(own);
+        self.note_held(own);
         Some(own)
     }
 
-    /// Whether the program holds less by nearly all that the thread has freed since this was
-    /// asked last: what such a cache keeps lies scattered, and would keep a chunk in use by
-    /// each block that is handed out again. Not so where another thread takes what this
-    /// one frees.
-    fn comes_down(&self, own: OwnCache) -> bool {
+    /// Notes what the program holds; whether that is less by nearly all that the thread has
+    /// freed since it was noted last. What its cache keeps then lies scattered: each block
+    /// of it that is handed out again would keep a chunk in use. Not so where another
+    /// thread takes what this one frees.
+    fn note_held(&self, own: OwnCache) -> bool {
         let live = self.counters.live_of(self.heap.pool_of_kept());
         let kept = own.hold_now();
-        kept.is_some_and(|mut kept| kept.comes_down(live))
+        kept.is_some_and(|mut kept| kept.note_held(live))
     }
 
     /// After a batch of the thread's cache was closed: calls back what would keep chunks in
-    /// use for little, where there is little room for that.
+    /// use for little. `is_sparing`: see `Arena::is_sparing`.
     pub(super) fn recall_scattered(&mut self, own: OwnCache, is_sparing: bool) {
-        if self.lies_sparse() {
-            self.recall();
-            return;
-        }
-        let comes_down = self.comes_down(own);
-        if is_sparing && (comes_down || !own.is_sparing()) {
+        let falls = self.note_held(own);
+        if self.lies_sparse() || is_sparing && (falls || !own.is_sparing()) {
             self.recall();
         }
     }

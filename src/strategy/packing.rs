@@ -58,8 +58,8 @@ const SLABS_MOST: u64 = 160;
 /// used sparingly, until the program is known.
 const ROOMY: u64 = 50;
 
-/// Of a device of which more is taken, in percent, threads keep little: a few blocks that
-/// they hand out again may keep as much of it in use as was ever taken.
+/// Threads keep much only as long as at most so much of the device is taken, in percent.
+/// A few blocks that they hand out again can keep all of that in use.
 const KEEPS_MUCH: u64 = 25;
 
 /// So often must the program have come back to its peak to be known.

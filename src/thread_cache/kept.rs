@@ -34,9 +34,6 @@ const FENCE_BLOCKS: u64 = 4;
 /// that is full has as many.
 pub(super) const BLOCK_PART: u64 = 2 * FENCE_BLOCKS;
 
-/// The program comes down where it holds less by this part of what a thread has freed.
-const FALLS: (u64, u64) = (3, 4);
-
 /// How many blocks pass from one thread to another at a time.
 const PARCEL: u64 = 64;
 
@@ -82,11 +79,9 @@ pub(crate) struct Kept {
     served: u64,
     /// Batches with the epochs that cover them, the oldest first.
     sealed: VecDeque<(u64, u64)>,
-    /// There is little room on the device: no block is handed out for a smaller request.
-    is_sparing: bool,
     /// The slots of the batch that was closed last.
     closed: u64,
-    /// What the program held when that was asked last, in bytes.
+    /// The bytes that the program held when that was noted last.
     held: u64,
 }
 
@@ -346,16 +341,17 @@ impl Kept {
         room
     }
 
-    /// Whether the arena's program, for which the arena counts `live` bytes, holds less by
-    /// most of the batch that was closed last than when this was asked last.
-    pub(crate) fn comes_down(&mut self, live: Bytes) -> bool {
+    /// Notes what the program holds, for which the arena counts `live` bytes; whether that
+    /// is less than what was noted last by three quarters of the batch that was closed last.
+    pub(crate) fn note_held(&mut self, live: Bytes) -> bool {
         let held = live.get().saturating_sub(self.room().bytes);
         let fell = std::mem::replace(&mut self.held, held).saturating_sub(held);
-        self.closed > 0 && fell >= self.closed * SLOT.get() / FALLS.1 * FALLS.0
+        self.closed > 0 && fell / 3 >= self.closed * SLOT.get() / 4
     }
 
+    /// Whether little is kept here, since memory is scarce.
     pub(crate) fn is_sparing(&self) -> bool {
-        self.is_sparing
+        self.sizes.is_exact
     }
 
     /// Closes the open batch, if something is in it: its frees belong to this epoch.
@@ -407,7 +403,7 @@ impl Kept {
         // After that of `DONE`.
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
         self.recent = self.recent.take().or_else(RecentSubpages::new);
-        (self.most, self.is_sparing, self.closed) = (most.get(), is_sparing, 0);
+        (self.most, self.closed) = (most.get(), 0);
         let most = most.get() / BLOCK_PART / SLOT.get();
         self.sizes.is_exact = is_sparing;
         self.sizes

@@ -37,7 +37,7 @@ pub(super) struct Sizes {
     all: Box<[Size; SIZES]>,
     /// Those that ever had a block.
     used: Vec<usize>,
-    /// A request gets a block of its own size alone.
+    /// A request gets a block of its own size alone: memory is scarce.
     pub(super) is_exact: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Which whole units no block touches that is in use: what can go elsewhere.
 //!
-//! Owns nothing. Cost: it looks at each free block of at least one unit.
+//! Owns nothing. Cost: one step for each free block of a unit's size or more.
 
 use crate::address::{Address, Bytes};
 use crate::heap::block::BlockId;

@@ -36,6 +36,7 @@ class Run:
         environment["SIM_CUDA_REPORT"] = str(report)
         environment["SIM_CUDA_STRICT"] = "1"
         environment["SIM_CUDA_STRICT_MAPPING"] = "1"
+        environment["SIM_CUDA_NO_UNMAP_IN_CAPTURE"] = "1"
         if strategy:
             environment["LD_PRELOAD"] = str(LIBRARY)
             environment["VRAMALLOC_CONF"] = f"strategy:{strategy},free_sync:{free_sync}"

@@ -43,7 +43,9 @@ class Run:
         environment["SIM_CUDA_STRICT"] = "1"
         # PyTorch itself creates memory during captures then.
         expands = "expandable_segments" in environment.get("PYTORCH_CUDA_ALLOC_CONF", "")
-        environment["SIM_CUDA_STRICT_MAPPING"] = str(int(not expands))
+        creates = expands and "graphs" in words
+        environment["SIM_CUDA_STRICT_MAPPING"] = str(int(not creates))
+        environment["SIM_CUDA_NO_UNMAP_IN_CAPTURE"] = "1"
         environment["VRAMALLOC_STATS"] = f"{file}.%p.stats.json"
         if strategy:
             environment["LD_PRELOAD"] = ":".join(map(str, (*before, LIBRARY)))

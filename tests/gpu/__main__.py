@@ -161,6 +161,9 @@ def run_all(asked, results):
     place, built = where_cuda_is(asked, folder)
     errors = built.build()
     results.check("build", "the C programs", not errors, errors)
+    for kind in programs.KINDS:
+        if kind not in built.kinds:
+            results.skip("build", f"{kind} programs", f"{built.cudart} has no such runtime")
     for name in asked.only or GROUPS:
         if asked.simulated and name in ON_GPU_ONLY:
             results.skip(name, "all of it", "needs a GPU")
@@ -171,6 +174,8 @@ def run_all(asked, results):
             there = dataclasses.replace(place, libraries=[]) if own else place
             run_group(name, there, results, built)
         keep(asked.out, results)
+    looked = any(each["group"] != "build" for each in results.checks + results.measurements)
+    results.check("build", "there is something to check", looked, f"nothing has {asked.cases!r}")
 
 
 def keep(folder, results):

@@ -196,7 +196,7 @@ ASSUMPTIONS = [
     model(
         "mapped_capture.*",
         0,
-        "every thread may, and unmap it as well, on which nothing relies",
+        "and every thread in whatever mode, and unmap it, on which nothing relies",
         hazards=(7,),
     ),
     vital("mapped.access_to_two", 0, "one call gives access to memory of several units"),

@@ -117,6 +117,9 @@ class Place:
             kept["PYTHONPATH"] = ":".join(paths)
         if self.simulated:
             kept["SIM_CUDA_DEVICES"] = str(self.devices)
+        if self.simulated and options is not None:
+            # What the library does during a capture has to be what strict drivers allow.
+            kept["SIM_CUDA_STRICT_MAPPING"] = kept["SIM_CUDA_NO_UNMAP_IN_CAPTURE"] = "1"
         if options is not None:
             kept["LD_PRELOAD"] = str(LIBRARY)
             kept["VRAMALLOC_CONF"] = options

@@ -3,7 +3,7 @@
 import itertools
 import subprocess
 
-from assumptions import about
+from assumptions import ASSUMPTIONS, about
 from execute import ROOT, run, together
 
 GROUP = "facts"
@@ -18,6 +18,8 @@ PROGRAMS = [
     "fact_units",
     "fact_families",
 ]
+# The fact about a look-up, which is measured preloaded.
+DEEPBIND = "deepbind.served"
 # Names of memory, of which a runtime must find no way past the library.
 MEMORY = ("cuMemAlloc", "cuMemFree", "cuMemGetInfo", "cuMemHost", "cuIpc")
 # Times, amounts, and how many bytes of a few random handles happen to be the same.
@@ -78,19 +80,34 @@ def hold_against(results, kind, facts, simulated):
         )
 
 
+def untold(results, kind, facts):
+    """Assumptions of which no fact tells: what was not measured must not pass for good."""
+    for assumption in ASSUMPTIONS:
+        told = any(assumption.about(kind, name) for name in facts)
+        if kind in assumption.kinds and assumption.facts != DEEPBIND and not told:
+            name = f"{assumption.text} ({kind}): measured"
+            why = f"no fact is named {assumption.facts}"
+            if assumption.vital:
+                results.check(GROUP, name, False, why, hazards=assumption.hazards)
+            else:
+                results.skip(GROUP, name, why)
+
+
 def differences(results, kind, facts, simulated):
-    """What no assumption is about, and is not what the simulated CUDA does."""
+    """What is not what the simulated CUDA does, but for what need not be the same number."""
+
+    def may_differ(name):
+        assumption = about(kind, name)
+        return name.startswith(NEVER_THE_SAME) or assumption and callable(assumption.expected)
+
     apart = [
         f"{name} = {value}, simulated {simulated[name]}"
         for name, value in facts.items()
-        if name in simulated
-        and not name.startswith(NEVER_THE_SAME)
-        and not about(kind, name)
-        and value != simulated[name]
+        if name in simulated and not may_differ(name) and value != simulated[name]
     ]
     results.check(
         GROUP,
-        f"all else as the simulated CUDA has it ({kind})",
+        f"all as the simulated CUDA has it ({kind})",
         not apart,
         f"{len(apart)}: " + "; ".join(apart),
     )
@@ -100,11 +117,14 @@ def deepbind(place, results, programs):
     """Under the library, since it is about preloading."""
     outcome = run(place, [programs.path("fact_deepbind", "driver")], options="")
     facts = read(outcome.output)
+    good = outcome.status == 0 and outcome.statistics
+    if not results.check(GROUP, "fact_deepbind: ran to its end, preloaded", good, outcome.why()):
+        return
     if not facts.get("deepbind.blocks"):
         results.skip(GROUP, "a runtime opened with RTLD_DEEPBIND", "no runtime was found to open")
         return
     served = int(outcome.total("allocations") >= facts["deepbind.blocks"])
-    hold_against(results, "driver", {"deepbind.served": served}, {})
+    hold_against(results, "driver", {DEEPBIND: served}, {})
 
 
 def lookups(place, results, programs, kind):
@@ -150,6 +170,8 @@ def group(place, results, programs):
             ):
                 there.update(found)
         hold_against(results, kind, facts, there)
+        if chosen == PROGRAMS:
+            untold(results, kind, facts)
         if there:
             differences(results, kind, facts, there)
     deepbind(place, results, programs)

@@ -71,18 +71,26 @@ def read(path):
 
 
 def joined(parts):
-    """One of many: what a later one looked at again counts as it found it."""
-    whole = Results(parts[-1].machine)
+    """One of many: what a later one looked at again counts as it found it. Which
+    commits and days are in it is said, and what none of them looked at."""
+    said = [part.machine for part in parts]
+    whole = Results({**parts[-1].machine, **{key: listed(said, key) for key in ("date", "commit")}})
     for part in parts:
         whole.checks = newer(whole.checks, [each for each in part.checks if each["state"] != SKIP])
         whole.measurements = newer(whole.measurements, part.measurements)
         for group, seconds in part.seconds.items():
             whole.seconds[group] = whole.seconds.get(group, 0) + seconds
     looked_at = {(each["group"], each["name"]) for each in whole.checks}
-    for each in parts[-1].checks:
-        if each["state"] == SKIP and (each["group"], each["name"]) not in looked_at:
-            whole.checks.append(each)
+    for part in parts:
+        left = [each for each in part.checks if each["state"] == SKIP]
+        left = [each for each in left if (each["group"], each["name"]) not in looked_at]
+        whole.checks = newer(whole.checks, left)
     return whole
+
+
+def listed(machines, key):
+    """What the machines of all parts say, each thing once."""
+    return ", ".join(dict.fromkeys(each[key] for each in machines if each.get(key)))
 
 
 def newer(old, new):

@@ -31,14 +31,22 @@ def check(place, results, program, kind, path):
     if errors(bare) is None:
         results.skip(GROUP, title, f"the tool does not run here: {bare.why()}")
         return
-    results.check(GROUP, f"{title}, bare: nothing found", errors(bare) == 0, bare.output[-600:])
+    good = errors(bare) == 0 and bare.status == 0 and said(bare)
+    if not results.check(GROUP, f"{title}, bare: nothing found", good, bare.output[-600:]):
+        return
     for options in OPTIONS:
         now = run(place, command, options, seconds=120)
         results.check(
             GROUP,
             f"{title}, {options}: nothing found",
-            errors(now) == errors(bare),
+            errors(now) == 0 and now.status == 0,
             f"{errors(now)} errors; {now.why()}",
+        )
+        results.check(
+            GROUP,
+            f"{title}, {options}: served",
+            now.total("allocations") > 0,
+            f"no statistics, or none of a request; {now.why()}",
         )
         same = said(now) == said(bare)
         apart = f"bare {said(bare)}, now {said(now)}"

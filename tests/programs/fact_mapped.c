@@ -5,6 +5,8 @@
  */
 #include "virtual.h"
 
+#include <pthread.h>
+
 enum { UNITS = 64, MODES = 3, RELAXED = 2 };
 
 static const char *const modes[] = {"global", "thread_local", "relaxed"};
@@ -94,60 +96,81 @@ static void waits(void) {
     drop_stream(NON_BLOCKING, stream);
 }
 
-/* What the library calls while a stream captures, in the relaxed mode of its
- * thread, and the unmapping that it leaves for later. In the mode in which the
- * thread is, too: one call of each kind. */
+enum { CREATE, MAP, ACCESS, RELEASE, UNMAP, CALLS };
+static const char *const calls[] = {"create", "map", "access", "release", "unmap"};
+
+/* A call on unit 0, and what it made or was answered. */
+struct called {
+    int call, code;
+    uint64_t made;
+};
+
+static void *call_now(void *argument) {
+    struct called *called = argument;
+    int call = called->call;
+    GPU(gpu_set_device(0));
+    if (call == CREATE)
+        called->code = driver.create(&called->made, unit, &properties, 0);
+    else if (call == MAP)
+        called->code = map(0);
+    else if (call == ACCESS)
+        called->code = admit(0, 1);
+    else if (call == RELEASE)
+        called->code = driver.release(called->made);
+    else
+        called->code = unmap(0, 1);
+    if ((call == RELEASE) == !called->code)
+        called->made = 0;
+    return NULL;
+}
+
+/* What the library calls while a stream captures, in the relaxed mode of its thread,
+ * and the unmapping that it leaves for later; the same in the mode in which the
+ * thread is, and by a thread that does not capture. */
 static void captures(int mode) {
-    gpu_stream stream;
-    static const char *const names[] = {"create", "map", "access", "release", "unmap"};
-    enum { CREATE, MAP, ACCESS, RELEASE, UNMAP, CALLS };
-    for (int turn = 0; turn < 2 * CALLS; turn++) {
-        int call = turn % CALLS, as_it_is = turn >= CALLS;
-        const char *way = as_it_is ? "_as_it_is" : "";
+    static const char *const ways[] = {"", "_as_it_is", "_other_thread"};
+    for (int turn = 0; turn < 3 * CALLS; turn++) {
+        struct called called = {.call = turn % CALLS};
+        int way = turn / CALLS, relaxed = RELAXED;
         gpu_graph graph = NULL;
+        gpu_stream stream;
         void *executable;
-        uint64_t one = 0;
-        int code, relaxed = RELAXED;
-        if (call >= ACCESS)
+        if (called.call >= ACCESS)
             GPU(map(0));
-        if (call >= RELEASE)
+        if (called.call >= RELEASE)
             GPU(admit(0, 1));
-        if (call == RELEASE)
-            GPU(driver.create(&one, unit, &properties, 0));
+        if (called.call == RELEASE)
+            GPU(driver.create(&called.made, unit, &properties, 0));
         GPU(gpu_stream_create(&stream));
         GPU(gpu_capture_begin(stream, mode));
         GPU(gpu_spin(stream, 1000));
-        if (!as_it_is)
+        if (way == 0)
             GPU(driver.exchange_mode(&relaxed));
-        if (call == CREATE)
-            code = driver.create(&one, unit, &properties, 0);
-        else if (call == MAP)
-            code = map(0);
-        else if (call == ACCESS)
-            code = admit(0, 1);
-        else if (call == RELEASE)
-            code = driver.release(one);
-        else
-            code = unmap(0, 1);
-        if (call == CREATE && code)
-            one = 0;
-        if (call == RELEASE && !code)
-            one = 0;
-        if (!as_it_is)
+        if (way < 2) {
+            call_now(&called);
+        } else {
+            pthread_t other;
+            pthread_create(&other, NULL, call_now, &called);
+            pthread_join(other, NULL);
+        }
+        if (way == 0)
             GPU(driver.exchange_mode(&relaxed));
         int end = gpu_capture_end(stream, &graph);
         gpu_last_error();
-        fact(code, "mapped_capture.%s.%s%s", modes[mode], names[call], way);
-        fact(end, "mapped_capture.%s.%s%s.end", modes[mode], names[call], way);
+        const char *call = calls[called.call];
+        fact(called.code, "mapped_capture.%s.%s%s", modes[mode], call, ways[way]);
+        fact(end, "mapped_capture.%s.%s%s.end", modes[mode], call, ways[way]);
         if (!end) {
             GPU(gpu_graph_prepare(&executable, graph));
             GPU(gpu_graph_destroy(executable));
         }
         GPU(gpu_stream_destroy(stream));
         GPU(gpu_sync());
-        if (one)
-            GPU(driver.release(one));
-        int is_mapped = call == MAP ? !code : call == UNMAP ? code : call != CREATE;
+        if (called.made)
+            GPU(driver.release(called.made));
+        int is_mapped = called.call == MAP     ? !called.code
+                        : called.call == UNMAP ? called.code
+                                               : called.call != CREATE;
         if (is_mapped)
             GPU(unmap(0, 1));
     }

@@ -234,6 +234,7 @@ impl Run {
         }
         // The library does during a capture as if drivers forbade what an H200 allows.
         .env("SIM_CUDA_STRICT_MAPPING", "1")
+        .env("SIM_CUDA_NO_UNMAP_IN_CAPTURE", "1")
         .env("LD_LIBRARY_PATH", &libraries.to_string_lossy())
     }
 

@@ -26,7 +26,8 @@
 //! | `SIM_CUDA_WSL` | 0 | 1: access to virtual memory that other hardware may use is refused, as under WSL2 |
 //! | `SIM_CUDA_MAP_OFFSETS` | 0 | 1: a mapping can begin inside physical memory |
 //! | `SIM_CUDA_UNMAP_ONE` | 0 | 1: a call takes away one mapping, and no several side by side |
-//! | `SIM_CUDA_STRICT_MAPPING` | 0 | 1: while a stream captures, memory is created and mapped, and devices let in, by threads in the relaxed mode alone, and nothing is unmapped; 0: every thread may, as on an H200 |
+//! | `SIM_CUDA_STRICT_MAPPING` | 0 | 1: while a stream captures, memory is created and mapped, and devices let in, by threads in the relaxed mode alone; 0: in every mode, as the thread that captured did on an H200 |
+//! | `SIM_CUDA_NO_UNMAP_IN_CAPTURE` | 0 | 1: no mapping is taken away while a stream captures, in no mode; 0: in every mode, as the thread that captured did on an H200 |
 //! | `SIM_CUDA_MAPPINGS` | | the most mappings at a time; any number where nothing is said |
 //! | `SIM_CUDA_ORPHANS` | 0 | 1: what a destroyed stream still does orders with no other stream |
 //! | `SIM_CUDA_LATE` | 0 | 1: the driver serves until the process is gone, as runtimes up to 11.6 expect that end contexts at exit; 0: until its exit handlers ran |
@@ -66,6 +67,7 @@ pub(crate) struct Environment {
     pub(crate) map_offsets: bool,
     pub(crate) unmap_one: bool,
     pub(crate) strict_mapping: bool,
+    pub(crate) no_unmap_in_capture: bool,
     pub(crate) mappings: usize,
     pub(crate) version: i32,
     /// The devices' compute capability, both numbers.
@@ -96,6 +98,7 @@ impl Environment {
             map_offsets: flag("SIM_CUDA_MAP_OFFSETS"),
             unmap_one: flag("SIM_CUDA_UNMAP_ONE"),
             strict_mapping: flag("SIM_CUDA_STRICT_MAPPING"),
+            no_unmap_in_capture: flag("SIM_CUDA_NO_UNMAP_IN_CAPTURE"),
             mappings: number("SIM_CUDA_MAPPINGS", usize::MAX),
             version: version(),
             capability: capability(),

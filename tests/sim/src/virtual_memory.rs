@@ -391,7 +391,7 @@ driver! {
     }
 
     fn cuMemUnmap(call, start: u64, size: u64) {
-        if call.sim.environment.strict_mapping {
+        if call.sim.environment.no_unmap_in_capture {
             let refused = call.sim.model.refuse(call.name, |_| true);
             call.sim.announce();
             refused?;

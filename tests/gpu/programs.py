@@ -57,8 +57,8 @@ def runs_on(*streams):
 
 # No handle for another process is made of mapped memory.
 PLAIN = ("mapped",)
-# They ask for no memory that the library serves.
-UNSERVED = ("nothing",)
+# Some of their runs ask for no memory of a device.
+UNSERVED = ("nothing", "host_life")
 DEFERRED = ("auto_growth", "naive_best_fit", "mapped")
 WAYS = ("plain", "pool", "virtual", "managed", "array", "graph")
 FAMILIES = (*(f"{way}:48M" for way in WAYS), "all", "sync", *(f"{way}:9M" for way in WAYS), "all")
@@ -226,6 +226,9 @@ def compare(results, title, case, bare, with_it, setting):
         f"said {with_it.said()}",
         hazards=case.hazards,
     )
+    new = with_it.violations() - bare.violations()
+    if new:
+        results.check(GROUP, f"{title} {setting}: asks of CUDA what is allowed", False, f"{new}")
     # A program that is cut off leaves no statistics.
     if not case.cut_off and case.name not in UNSERVED:
         served = with_it.total("allocations")

@@ -9,11 +9,52 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::direct::Kind;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
-use crate::driver::{Driver, OwnCaches};
+use crate::driver::{Driver, MemInfo, OwnCaches};
 use crate::library::LibraryId;
 use crate::strategy::packing::is_roomy;
 use crate::strategy::{Rounder, Strategy};
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::thread_cache::{Held, Kept, LEAST_CACHE, MOST_KEPT, OwnCache};
+
+/// How much of a device this process could have, as it was when the driver was asked
+/// last: when the process had half of what it has now, or found no memory. So what others
+/// hold counts without a question for each look.
+pub(super) struct DeviceRoom {
+    /// All there is until the driver was asked.
+    bytes: AtomicU64,
+    /// How much the process had then; zero where the driver has to be asked again.
+    asked_at: AtomicU64,
+}
+
+impl DeviceRoom {
+    pub(super) fn new() -> DeviceRoom {
+        DeviceRoom {
+            bytes: AtomicU64::new(u64::MAX),
+            asked_at: AtomicU64::new(0),
+        }
+    }
+
+    // Relaxed: each stands for itself, and a look at an old one does no harm.
+    fn bytes(&self) -> Bytes {
+        Bytes::new(self.bytes.load(Ordering::Relaxed))
+    }
+
+    fn is_due(&self, reserved: Bytes) -> bool {
+        reserved.get() / 2 >= self.asked_at.load(Ordering::Relaxed)
+    }
+
+    fn learn(&self, info: MemInfo, reserved: Bytes) {
+        let bytes = info.free.saturating_add(reserved).min(info.total);
+        self.bytes.store(bytes.get(), Ordering::Relaxed);
+        self.asked_at
+            .store(reserved.get().max(1), Ordering::Relaxed);
+    }
+
+    /// The driver had no memory: others may have it.
+    pub(super) fn forget(&self) {
+        self.asked_at.store(0, Ordering::Relaxed);
+    }
+}
 
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
@@ -232,12 +273,16 @@ impl<D: Driver> Arena<D> {
         if self.strategy.grows_alone() || self.mapping().is_some() {
             return false;
         }
-        let total = match self.device_total.get() {
-            None if !self.driver.may_fence() => return false,
-            _ => self.device_total(),
-        };
-        let capacity = self.quota.limit().map_or(total, |limit| limit.min(total));
-        !capacity.is_zero() && !is_roomy(self.quota.reserved(), capacity)
+        let reserved = self.quota.reserved();
+        if self.room.is_due(reserved)
+            && self.driver.may_fence()
+            && let Ok(info) = self.ask_memory()
+        {
+            self.room.learn(info, reserved);
+        }
+        let room = self.room.bytes();
+        let capacity = self.quota.limit().map_or(room, |limit| limit.min(room));
+        !is_roomy(reserved, capacity)
     }
 
     /// Lets the calling thread keep blocks from now on.

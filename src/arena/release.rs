@@ -158,7 +158,7 @@ impl<D: Driver> Arena<D> {
     ) -> Result<(), Code> {
         let given = self.state.lock().heap.pages.leave(span);
         let result = free(span.address);
-        if result.is_ok() || !self.state.lock().loses(given) {
+        if is_gone(result) || !self.state.lock().loses(given) {
             self.quota.put_back(given);
         }
         result
@@ -266,7 +266,7 @@ impl<D: Driver> Arena<D> {
                 (spans, self.quota.fly())
             };
             for span in spans {
-                if self.give_back_by(span, free).is_ok() {
+                if is_gone(self.give_back_by(span, free)) {
                     released = released.saturating_add(span.size);
                     flight.lands();
                 }
@@ -385,4 +385,11 @@ impl<D: Driver> Arena<D> {
             self.release_units(most.saturating_sub(released));
         }
     }
+}
+
+/// Whether memory is no longer on the device by what the driver answered to its
+/// free. If it knows of none there, somebody was faster: the program, by a second
+/// free of the block at its beginning.
+fn is_gone(answer: Result<(), Code>) -> bool {
+    matches!(answer, Ok(()) | Err(Code::INVALID_VALUE))
 }

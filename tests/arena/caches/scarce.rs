@@ -20,15 +20,16 @@ fn pieces(rig: &Rig, size: Bytes) -> usize {
 
 /// Of small blocks a program holds some, frees as many in any order, and takes `again`
 /// before it fills the device with large pieces: how many it gets. Before that it takes and
-/// frees all of it so many times.
+/// frees all of it so many times. Others hold `elsewhere` of the device.
 fn pieces_after_a_fall(
     config: &Config,
-    device: Bytes,
+    (device, elsewhere): (Bytes, Bytes),
     blocks: usize,
     again: usize,
     passes: usize,
 ) -> usize {
     let rig = Rig::new(config, device);
+    rig.gpu.occupy(0, elsewhere);
     for _ in 0..passes {
         let mut all: Vec<Address> = (0..2 * blocks).map(|_| rig.get(SMALL)).collect();
         all.extend([24, 8].map(|mib| rig.get(Bytes::mib(mib))));
@@ -51,16 +52,19 @@ fn pieces_after_a_fall(
 #[test]
 fn what_is_taken_again_after_a_fall_leaves_chunks_whole() {
     let strategy = StrategyKind::AutoGrowth;
-    for (mib, blocks, again, passes) in [
-        (512, 60_000, 1000, 0),
-        (512, 30_000, 600, 0),
-        (128, 15_000, 256, 0),
-        (512, 50_000, 1000, 5),
+    for (mib, elsewhere, blocks, again, passes) in [
+        (512, 0, 60_000, 1000, 0),
+        (512, 0, 30_000, 600, 0),
+        (128, 0, 15_000, 256, 0),
+        (512, 0, 50_000, 1000, 5),
+        (4096, 3584, 60_000, 1000, 0),
+        (4096, 3968, 15_000, 256, 0),
     ] {
-        let after =
-            |config: &Config| pieces_after_a_fall(config, Bytes::mib(mib), blocks, again, passes);
+        let device = (Bytes::mib(mib), Bytes::mib(elsewhere));
+        let after = |config: &Config| pieces_after_a_fall(config, device, blocks, again, passes);
         let (kept, bare) = (after(&plain(strategy)), after(&without_caches(strategy)));
-        let of = format!("{strategy:?}, {mib} MiB, {blocks} blocks, {passes} passes");
+        let of =
+            format!("{strategy:?}, {mib} MiB less {elsewhere}, {blocks} blocks, {passes} passes");
         assert!(
             (kept + 1) * 20 >= bare * 19,
             "{of}: {kept} pieces of {bare}"

@@ -121,6 +121,18 @@ fn what_the_driver_does_not_take_back_counts() {
     assert_eq!(rig.arena.mem_info().unwrap().free, Bytes::mib(100));
 }
 
+/// A second free of its first block, for which the driver was asked meanwhile.
+#[test]
+fn what_somebody_else_gave_back_does_not_count() {
+    let rig = Rig::new(&limited(false), DEVICE);
+    let idle = rig.get(Bytes::mib(60));
+    rig.arena.free(idle).unwrap();
+    rig.gpu.fail_nth(Call::Free, 1, Code::INVALID_VALUE);
+    let block = rig.get(Bytes::mib(90));
+    rig.arena.free(block).unwrap();
+    rig.get(Bytes::mib(95));
+}
+
 #[test]
 fn what_the_driver_is_not_asked_to_take_back_waits() {
     let rig = Rig::new(&plain(StrategyKind::Passthrough), DEVICE);

@@ -46,7 +46,7 @@ use std::sync::Arc;
 use crate::address::{Address, Bytes};
 use crate::library::LibraryId;
 use crate::page_map::{ArenaId, CacheableSlot, MOST_CACHEABLE, PageMap, SLOT, SlotWord};
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) use activity::Activity;
 pub(crate) use cache::{Caches, Held};
@@ -72,10 +72,14 @@ pub(crate) struct CacheHub {
     ended: Ended,
 }
 
-/// Epochs below this number have ended. It changes with each batch, and what stands
-/// beside it is read with each block.
+/// It changes with each batch, and what stands beside it is read with each block.
 #[repr(align(64))]
-struct Ended(AtomicU64);
+struct Ended {
+    /// Epochs below this number have ended.
+    number: AtomicU64,
+    /// Whether what the arena itself was given waits for a fence.
+    waiting: AtomicBool,
+}
 
 impl CacheHub {
     pub(crate) fn new(map: Arc<PageMap>, arena: ArenaId) -> CacheHub {
@@ -83,7 +87,10 @@ impl CacheHub {
             serial: next_serial(),
             map,
             owner: SlotWord::of_owner(arena),
-            ended: Ended(AtomicU64::new(0)),
+            ended: Ended {
+                number: AtomicU64::new(0),
+                waiting: AtomicBool::new(false),
+            },
         }
     }
 
@@ -138,17 +145,27 @@ impl CacheHub {
         own.hold_now().map(|mut kept| ask(&mut kept))
     }
 
+    // Relaxed, both: a thread that looks too soon goes to the arena one batch later.
+    #[inline(always)]
+    pub(crate) fn tell_waiting(&self, is_waiting: bool) {
+        self.ended.waiting.store(is_waiting, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.ended.waiting.load(Ordering::Relaxed)
+    }
+
     /// The epoch with this number has ended, and all before it.
     pub(crate) fn ends(&self, number: u64) {
         // Release: pairs with the Acquire below. The device is done with what
         // these epochs hold, and whoever learned that said so here. Another thread
         // may have said so of a later one before.
-        self.ended.0.fetch_max(number + 1, Ordering::Release);
+        self.ended.number.fetch_max(number + 1, Ordering::Release);
     }
 
     /// Epochs below this number have ended.
     pub(crate) fn ended(&self) -> u64 {
-        self.ended.0.load(Ordering::Acquire)
+        self.ended.number.load(Ordering::Acquire)
     }
 }
 
@@ -164,3 +181,6 @@ fn next_serial() -> u64 {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
+
+#[cfg(all(test, not(loom)))]
+mod tests;

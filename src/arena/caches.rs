@@ -259,11 +259,29 @@ impl<D: Driver> Arena<D> {
     #[cold]
     #[inline(never)]
     fn seal(&self, own: OwnCache) {
-        if self.driver.may_fence() {
-            self.close_and_poll_with(own);
-            let is_sparing = self.is_sparing();
-            self.state.lock().recall_scattered(own, is_sparing);
+        if !self.driver.may_fence() || self.seal_alone(own) {
+            return;
         }
+        if self.close_and_poll_with(own) {
+            self.state.lock().recall();
+        }
+    }
+
+    /// The same without the arena's lock, where the device is done: false where it is not,
+    /// or the arena has to look at what is kept.
+    fn seal_alone(&self, own: OwnCache) -> bool {
+        if self.hub.is_waiting() || self.is_sparing() {
+            return false;
+        }
+        let ended = self.hub.ended();
+        let closed = self.hub.asked(own, |kept| kept.close_alone(ended));
+        let Some(number) = closed.flatten() else {
+            return false;
+        };
+        // What is freed from now on, also by what the driver calls, is in the next batch.
+        let is_done = matches!(self.driver.fence_unless_done(), Ok(None));
+        (self.hub).asked(own, |kept| kept.closed_alone(number, is_done));
+        is_done
     }
 
     /// Whether more of the device, or of the limit, is taken than leaves ample room: what

@@ -74,6 +74,7 @@ impl<D: Driver> Drop for Closing<'_, D> {
     fn drop(&mut self) {
         let state = &mut *self.arena.state.lock();
         state.limbo.reopen(&state.heap.blocks, self.number);
+        self.arena.hub.tell_waiting(true);
     }
 }
 
@@ -138,15 +139,19 @@ impl<D: Driver> Arena<D> {
         self.poll_for_later(self.close_batch(extent));
     }
 
-    /// The same with the open batch and what the calling thread keeps in this cache.
-    pub(super) fn close_and_poll_with(&self, own: OwnCache) {
-        let mut state = self.state.lock();
-        let closing = self.closing(&mut state, Limbo::close_for_others);
-        if let Some(closing) = &closing {
-            own.seal(closing.number);
-        }
-        drop(state);
+    /// The same with the open batch and what the calling thread keeps in this cache;
+    /// whether that `lies_scattered`.
+    pub(super) fn close_and_poll_with(&self, own: OwnCache) -> bool {
+        let is_sparing = self.is_sparing();
+        let (closing, lies_scattered) = {
+            let mut state = self.state.lock();
+            let ArenaState { limbo, heap, .. } = &mut *state;
+            let number = limbo.close_for_others(&mut heap.blocks);
+            let closing = number.map(|number| self.closing_of(&state, number));
+            (closing, state.lies_scattered(own, number, is_sparing))
+        };
         self.poll_for_later(closing);
+        lies_scattered
     }
 
     fn poll_for_later(&self, closing: Option<Closing<'_, D>>) {
@@ -247,7 +252,9 @@ impl<D: Driver> Arena<D> {
         Some(self.closing_of(state, number))
     }
 
+    #[inline(always)]
     fn closing_of(&self, state: &ArenaState<D::Fence>, number: u64) -> Closing<'_, D> {
+        self.hub.tell_waiting(false);
         Closing {
             arena: self,
             number,

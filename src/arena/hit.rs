@@ -430,6 +430,7 @@ impl<F: Clone> ArenaState<F> {
         if waits {
             self.heap.wait(id, block.requested, elsewhere);
             self.limbo.push(id, &block);
+            self.hub.tell_waiting(true);
             return Ok(Freed::Limbo);
         }
         let span = self.put_back(id, &block, pool);

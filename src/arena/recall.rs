@@ -62,27 +62,38 @@ impl<F: Clone> ArenaState<F> {
         let share = Bytes::new(bound / (self.caches.count() as u64 + 1));
         let most = most.min(share.max(CACHE_LEAST));
         let own = self.caches.open(&self.hub, most, is_sparing);
-        self.note_held(own);
+        if let Some(mut kept) = own.hold_now() {
+            kept.note_held(self.held_small());
+        }
         Some(own)
     }
 
-    /// Notes what the program holds; whether that is less by nearly all that the thread has
-    /// freed since it was noted last. What its cache keeps then lies scattered: each block
-    /// of it that is handed out again would keep a chunk in use. Not so where another
-    /// thread takes what this one frees.
-    fn note_held(&self, own: OwnCache) -> bool {
-        let live = self.counters.live_of(self.heap.pool_of_kept());
-        let kept = own.hold_now();
-        kept.is_some_and(|mut kept| kept.note_held(live))
+    /// What counts as live of the blocks that threads may keep.
+    fn held_small(&self) -> Bytes {
+        self.counters.live_of(self.heap.pool_of_kept())
     }
 
-    /// After a batch of the thread's cache was closed: calls back what would keep chunks in
-    /// use for little. `is_sparing`: see `Arena::is_sparing`.
-    pub(super) fn recall_scattered(&mut self, own: OwnCache, is_sparing: bool) {
-        let falls = self.note_held(own);
-        if self.lies_sparse() || is_sparing && (falls || !own.is_sparing()) {
-            self.recall();
-        }
+    /// Closes the open batch of the thread's cache for an epoch. Whether what threads keep
+    /// would keep chunks in use for little, so that it is to be called back: where the
+    /// chunks are nearly empty, or where memory is scarce (`is_sparing`: see
+    /// `Arena::is_sparing`) and the program holds less by nearly all that the thread has
+    /// freed since it closed a batch last. That lies scattered then: each block of it that
+    /// is handed out again would keep a chunk in use. Not so where another thread takes what
+    /// this one frees.
+    pub(super) fn lies_scattered(
+        &self,
+        own: OwnCache,
+        epoch: Option<u64>,
+        is_sparing: bool,
+    ) -> bool {
+        let held = self.held_small();
+        let is_wrong = own.hold_now().is_none_or(|mut kept| {
+            if let Some(epoch) = epoch {
+                kept.close_batch(epoch);
+            }
+            kept.note_held(held) || !kept.is_sparing()
+        });
+        self.lies_sparse() || is_sparing && is_wrong
     }
 
     /// Whether the chunks in use for small requests are nearly empty, where idle ones serve
@@ -351,6 +362,7 @@ impl<F: Clone> ArenaState<F> {
             self.counters.recalled_to_limbo(info);
             self.heap.wait(id, block.requested, false);
             self.limbo.push_to(recalled.epoch, id, &block);
+            self.hub.tell_waiting(true);
         }
     }
 }

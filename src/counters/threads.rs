@@ -72,6 +72,7 @@ impl Counters {
     pub(crate) fn passed(&mut self, pool: Pool, cache: &Activity) {
         self.stats.hits += cache.allocations;
         self.stats.thread_hits += cache.allocations;
+        self.stats.epochs += cache.epochs;
         cache.add_to(&mut self.stats.classes);
         let mut metrics = self.metrics.of(pool);
         for (metric, passed) in [

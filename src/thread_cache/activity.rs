@@ -11,6 +11,8 @@ pub(crate) struct Activity {
     pub(crate) allocations: u64,
     pub(crate) handed_out: u64,
     pub(crate) requested: u64,
+    /// Batches that were closed without the arena.
+    pub(crate) epochs: u64,
     classes: [ClassCount; SIZE_CLASSES],
 }
 

@@ -5,34 +5,20 @@
 //! freed, so that the first is the first that the device is done with. Cost:
 //! constant; a recall takes a step for each block.
 
+mod batches;
+mod figures;
+
 use std::collections::VecDeque;
 
 use crate::address::{Address, Bytes};
-use crate::library::{LibraryBytes, LibraryId, LibraryUnits};
+use crate::library::{LibraryId, LibraryUnits};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
-use crate::thread_cache::activity::Activity;
 use crate::thread_cache::queue::{KeptBlock, Queue};
-use crate::thread_cache::room::{Figure, Headroom, PackedRoom};
+use crate::thread_cache::room::PackedRoom;
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
-
-/// A batch has at most so many bytes and blocks: of a fence of some 350 ns, each
-/// block pays less than three, of 64 KiB too.
-const BATCH_BYTES: u64 = 8 << 20;
-const BATCH_BLOCKS: u64 = 512;
-
-/// Where a request finds nothing else, a batch of so many is worth a fence.
-pub(crate) const WORTH_BYTES: u64 = 15 << 19;
-const WORTH_BLOCKS: u64 = 256;
-
-/// And in such a cache only.
-const WORTH_EARLY: u64 = 8 << 20;
-
-/// A fence is for so many blocks at least: for fewer it costs more than the arena does.
-const FENCE_BLOCKS: u64 = 4;
-
-/// A block is at most this part of what a cache may keep, and a batch half of that: one
-/// that is full has as many.
-pub(super) const BLOCK_PART: u64 = 2 * FENCE_BLOCKS;
+use batches::Alone;
+pub(super) use batches::BLOCK_PART;
+pub(crate) use batches::WORTH_BYTES;
 
 /// How many blocks pass from one thread to another at a time.
 const PARCEL: u64 = 64;
@@ -42,10 +28,6 @@ const DONE: u64 = 0;
 
 /// This part of its blocks leaves a cache that is full.
 const SHED: usize = 4;
-
-/// Batches whose fences are kept apart. They pile up where the device works on
-/// something for very long.
-const MOST_SEALED: usize = 256;
 
 /// See the module. In this order: what each block needs is a pair of cache lines, but for
 /// its queue.
@@ -83,6 +65,10 @@ pub(crate) struct Kept {
     closed: u64,
     /// The bytes that the program held when that was noted last.
     held: u64,
+    /// The slots of blocks kept less those of `room`; wraps. So the hit path counts both
+    /// at once.
+    beside_room: u64,
+    alone: Alone,
 }
 
 /// A block that was recalled.
@@ -138,6 +124,7 @@ impl Kept {
     ) -> Option<(Address, Bytes)> {
         let number = self.sizes.near(number_of(request), self.over)?;
         let block = self.sizes.get_mut(number)?.take()?;
+        self.count(number, -1);
         block.slot.hand_out(block.word.requested(request, library));
         Some((block.address, block.word.size()))
     }
@@ -166,13 +153,18 @@ impl Kept {
             true => to.unused_slots() / (number as u64 + 1),
             false => 0,
         };
+        let mut passed = 0;
         if let Some(size) = self.sizes.get_mut(number) {
             for _ in 0..PARCEL.min(fits) {
                 let next = size.is_reclaimable(over).then(|| size.take()).flatten();
-                next.into_iter()
-                    .for_each(|block| to.take_over(number, block));
+                let Some(block) = next else {
+                    break;
+                };
+                to.take_over(number, block);
+                passed += 1;
             }
         }
+        self.count(number, -passed);
         true
     }
 
@@ -184,29 +176,13 @@ impl Kept {
         self.sizes.grow(number, block);
         if let Some(size) = self.sizes.get_mut(number) {
             size.put_first(block);
+            self.count(number, 1);
         }
     }
 
     /// Whether there is such a block.
     pub(crate) fn has(&self, request: Bytes) -> bool {
         self.sizes.near(number_of(request), self.over).is_some()
-    }
-
-    /// Knows which epochs have ended: those below this number.
-    pub(crate) fn refresh(&mut self, ended: u64) {
-        while let Some(&(batch, epoch)) = self.sealed.front() {
-            if epoch >= ended {
-                break;
-            }
-            self.over = batch + 1;
-            self.sealed.pop_front();
-        }
-    }
-
-    /// The device is done with batches below this number.
-    #[cfg(all(test, loom))]
-    pub(crate) fn pass(&mut self, over: u64) {
-        self.over = over;
     }
 
     /// Where the block is told of that starts at an address, if that was looked at
@@ -277,106 +253,9 @@ impl Kept {
         self.opening
     }
 
-    /// Bytes kept.
-    pub(crate) fn bytes(&self) -> u64 {
-        let bytes = |(number, size): (usize, &Size)| size_of(number) * size.blocks.len() as u64;
-        self.sizes.used().map(bytes).sum()
-    }
-
-    /// Blocks kept.
-    pub(crate) fn blocks(&self) -> u64 {
-        let blocks = self.sizes.used().map(|(_, size)| size.blocks.len() as u64);
-        blocks.sum()
-    }
-
-    /// How many were handed out again since this was asked last.
-    pub(crate) fn take_served(&mut self) -> u64 {
-        let served = self.sizes.used().map(|(_, size)| size.allocations()).sum();
-        served - std::mem::replace(&mut self.served, served)
-    }
-
-    /// Whether the open batch is, where the cache has no place for another block.
-    pub(crate) fn is_worth_a_fence(&self) -> bool {
-        self.has_in_batch(self.batch_slots() / 2) && self.used_of_batch().blocks() >= FENCE_BLOCKS
-    }
-
-    /// Whether it is, for a request that found none.
-    pub(crate) fn is_worth_an_early_fence(&self) -> bool {
-        self.most >= WORTH_EARLY && self.has_in_batch(WORTH_BYTES / SLOT.get())
-    }
-
-    fn has_in_batch(&self, slots: u64) -> bool {
-        let used = self.used_of_batch();
-        used.blocks() >= WORTH_BLOCKS || used.slots() >= slots
-    }
-
-    /// What was freed in the open batch.
-    fn used_of_batch(&self) -> PackedRoom {
-        self.begun.without(self.left)
-    }
-
-    /// Gives more room.
-    pub(crate) fn grant(&mut self, room: Headroom) {
-        let slots = room.bytes / SLOT.get();
-        self.room = self.room.with(PackedRoom::of(room.blocks, slots));
-        self.asked += room.asked;
-    }
-
-    /// Takes so much room away, in each figure of which there is that much: what it
-    /// took.
-    pub(crate) fn give_room(&mut self, mut room: Headroom) -> Headroom {
-        let has = self.room();
-        for (wanted, has) in [
-            (&mut room.blocks, has.blocks),
-            (&mut room.bytes, has.bytes),
-            (&mut room.asked, has.asked),
-        ] {
-            if *wanted > has {
-                *wanted = 0;
-            }
-        }
-        let taken = PackedRoom::of(room.blocks, room.bytes / SLOT.get());
-        self.room = self.room.without(taken);
-        self.asked -= room.asked;
-        room
-    }
-
-    /// Notes what the program holds, for which the arena counts `live` bytes; whether that
-    /// is less than what was noted last by three quarters of the batch that was closed last.
-    pub(crate) fn note_held(&mut self, live: Bytes) -> bool {
-        let held = live.get().saturating_sub(self.room().bytes);
-        let fell = std::mem::replace(&mut self.held, held).saturating_sub(held);
-        self.closed > 0 && fell / 3 >= self.closed * SLOT.get() / 4
-    }
-
     /// Whether little is kept here, since memory is scarce.
     pub(crate) fn is_sparing(&self) -> bool {
         self.sizes.is_exact
-    }
-
-    /// Closes the open batch, if something is in it: its frees belong to this epoch.
-    pub(crate) fn close_batch(&mut self, epoch: u64) {
-        self.closed = self.used_of_batch().slots();
-        if self.used_of_batch().blocks() == 0 {
-            return;
-        }
-        if self.sealed.len() == MOST_SEALED {
-            // A later epoch covers what each second one does.
-            let mut stays = false;
-            self.sealed.retain(|_| {
-                stays = !stays;
-                !stays
-            });
-        }
-        self.sealed.push_back((self.open, epoch));
-        self.open += 1;
-        self.begun = self.left;
-        self.begin_batch();
-    }
-
-    /// The most slots of a batch.
-    fn batch_slots(&self) -> u64 {
-        BATCH_BYTES.min(self.most / 2) / SLOT.get()
     }
 
     /// What may still be kept, in slots.
@@ -387,15 +266,6 @@ impl Kept {
         self.most.saturating_sub(self.bytes()) / SLOT.get()
     }
 
-    /// Lets the open batch grow as far as there is room.
-    fn begin_batch(&mut self) {
-        let used = self.used_of_batch();
-        let slots = self.batch_slots().saturating_sub(used.slots());
-        let blocks = BATCH_BLOCKS.saturating_sub(used.blocks());
-        self.left = PackedRoom::of(blocks, slots.min(self.unused_slots()));
-        self.begun = self.left.with(used);
-    }
-
     /// Opens it for a thread, for blocks whose words have this in common while they are
     /// live.
     pub(crate) fn open(&mut self, opening: u64, owner: u64, most: Bytes, is_sparing: bool) {
@@ -404,71 +274,13 @@ impl Kept {
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
         self.recent = self.recent.take().or_else(RecentSubpages::new);
         (self.most, self.closed) = (most.get(), 0);
+        self.alone = Alone::new(self.room);
         let most = most.get() / BLOCK_PART / SLOT.get();
         self.sizes.is_exact = is_sparing;
         self.sizes
             .end_at(usize::try_from(most).unwrap_or(usize::MAX));
         self.begun = self.left;
         self.begin_batch();
-    }
-
-    pub(crate) fn room(&self) -> Headroom {
-        Headroom {
-            blocks: self.room.blocks(),
-            bytes: self.room.slots() * SLOT.get(),
-            asked: self.asked,
-        }
-    }
-
-    /// Of each size, how many blocks fewer (or wrapped, more) the program has than
-    /// when that was asked for last.
-    pub(crate) fn fewer(&self) -> impl Iterator<Item = (Bytes, u64)> + '_ {
-        self.sizes.used().filter_map(|(number, size)| {
-            let fewer = size.fewer_than_noted();
-            (fewer != 0).then(|| (Bytes::new(size_of(number)), fewer))
-        })
-    }
-
-    /// Tells `each` what `fewer` says, and counts from zero from then on.
-    pub(crate) fn take_fewer(&mut self, mut each: impl FnMut(Bytes, u64)) {
-        for (size, fewer) in self.fewer() {
-            each(size, fewer);
-        }
-        self.sizes.change_used(Size::note);
-    }
-
-    /// How much more (or wrapped, less) each library has than when this was called
-    /// last.
-    pub(crate) fn take_libraries(&mut self) -> LibraryBytes {
-        std::mem::take(&mut self.libraries).bytes(SLOT)
-    }
-
-    /// What it was when nothing was noted since.
-    pub(crate) fn libraries(&self) -> LibraryBytes {
-        self.libraries.bytes(SLOT)
-    }
-
-    /// Takes room away.
-    pub(crate) fn take_room(&mut self, of: Figure) -> u64 {
-        match of {
-            Figure::Blocks => self.room.take_blocks(),
-            Figure::Asked => std::mem::take(&mut self.asked),
-            Figure::Bytes => self.room.take_slots() * SLOT.get(),
-        }
-    }
-
-    pub(crate) fn activity(&self) -> Activity {
-        let mut activity = Activity::default();
-        for (number, size) in self.sizes.used() {
-            activity.add(size_of(number), size);
-        }
-        activity
-    }
-
-    /// Whether there is hardly room for another batch.
-    pub(crate) fn is_full(&mut self) -> bool {
-        self.begin_batch();
-        self.unused_slots() < self.batch_slots() / 2
     }
 
     /// Takes out a part of the blocks of each size.
@@ -492,12 +304,13 @@ impl Kept {
         mut each: impl FnMut(Recalled),
     ) {
         self.refresh(ended);
-        let (sealed, over) = (&self.sealed, self.over);
+        let (sealed, over, beside_room) = (&self.sealed, self.over, &mut self.beside_room);
         self.sizes.change_used(|size| {
             for _ in 0..count(&size.blocks) {
                 let Some(KeptBlock { address, batch, .. }) = size.take() else {
                     break;
                 };
+                *beside_room = beside_room.wrapping_sub(size.block.slots());
                 let at = sealed.partition_point(|(last, _)| *last < batch);
                 let epoch = sealed.get(at).map(|(_, epoch)| *epoch);
                 each(Recalled {

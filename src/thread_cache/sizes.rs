@@ -135,6 +135,12 @@ impl Sizes {
         self.used.iter().map(|&number| (number, &self.all[number]))
     }
 
+    /// Bytes of all blocks, for a look that may take long.
+    pub(super) fn bytes(&self) -> u64 {
+        let bytes = |(number, size): (usize, &Size)| size_of(number) * size.blocks.len() as u64;
+        self.used().map(bytes).sum()
+    }
+
     /// Changes those sizes, each by `change`.
     pub(super) fn change_used(&mut self, mut change: impl FnMut(&mut Size)) {
         (self.used.iter()).for_each(|&number| change(&mut self.all[number]));

@@ -289,6 +289,38 @@ fn a_fence_is_for_several_blocks() {
     }
 }
 
+/// A thread that replaces its blocks puts them behind fences without the arena's lock:
+/// each counts, and no block is handed out before the device is done with it.
+#[test]
+fn batches_without_the_arena_count_and_wait() {
+    for busy in [0, 3, 40] {
+        let rig = rig();
+        let mut blocks: Vec<_> = (0..64).map(|_| rig.get(Bytes::kib(4))).collect();
+        let mut random = Random(busy);
+        for number in 0..40_000_u64 {
+            let block = &mut blocks[random.below(64)];
+            if busy > 0 && number % (1 << 10) < busy {
+                rig.launch(*block, Bytes::kib(4), MS * busy);
+            }
+            rig.arena.free(*block).unwrap();
+            *block = rig.get(Bytes::kib(4));
+            assert!(!rig.gpu.in_use(*block, Bytes::kib(4)), "{busy}: {number}");
+            rig.gpu.pass(MS / 100);
+        }
+        let (stats, calls) = (rig.arena.stats(), rig.arena.driver_calls());
+        assert!(stats.epochs >= 40_000 / 512, "{busy}: {}", stats.epochs);
+        // Where the device is busy, some are made in vain.
+        let vain = calls.fence.calls - stats.epochs;
+        assert!(
+            vain * 8 <= stats.epochs,
+            "{busy}: {vain} of {}",
+            stats.epochs
+        );
+        free_all(&rig, blocks);
+        rig.ends_clean();
+    }
+}
+
 #[test]
 fn what_threads_keep_waits_in_limbo_once_it_is_called_back() {
     let config = Config {

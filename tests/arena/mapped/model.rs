@@ -361,10 +361,14 @@ impl Oracle {
             parts.iter().sum::<u64>(),
             "{step:?}"
         );
-        assert!(self.quota.reserved() >= stats.reserved.current, "{step:?}");
-        // Of larger pages the model gives parts to small plain allocations.
-        if !self.lossy && self.page == 2 << 20 {
-            assert!(stats.reserved.current <= self.gpu.used(0), "{step:?}");
+        // Of larger pages the model gives parts to small plain allocations, which lie across
+        // those of 2 MiB that the quota counts.
+        if self.page == 2 << 20 {
+            assert!(self.quota.reserved() >= stats.reserved.current, "{step:?}");
+            assert!(
+                stats.reserved.current <= self.gpu.used(0) || self.lossy,
+                "{step:?}"
+            );
         }
     }
 

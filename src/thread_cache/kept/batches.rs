@@ -1,0 +1,197 @@
+//! Batches: what is put behind one fence.
+//!
+//! A batch is closed before its fence is made, so that what is freed meanwhile, also by
+//! what the driver calls, is in the next one. With the arena, under its lock, it belongs
+//! to an epoch. Alone, it is over at once if the device is done, and nobody else has to
+//! know; if not, the arena's next epoch covers it. Cost: constant.
+
+use crate::page_map::SLOT;
+use crate::thread_cache::kept::Kept;
+use crate::thread_cache::room::PackedRoom;
+
+/// A batch has at most so many bytes and blocks: of a fence of some 350 ns, each
+/// block pays less than three, of 64 KiB too.
+const BATCH_BYTES: u64 = 8 << 20;
+const BATCH_BLOCKS: u64 = 512;
+
+/// Where a request finds nothing else, a batch of so many is worth a fence.
+pub(crate) const WORTH_BYTES: u64 = 15 << 19;
+const WORTH_BLOCKS: u64 = 256;
+
+/// And in such a cache only.
+const WORTH_EARLY: u64 = 8 << 20;
+
+/// A fence is for so many blocks at least: for fewer it costs more than the arena does.
+const FENCE_BLOCKS: u64 = 4;
+
+/// A block is at most this part of what a cache may keep, and a batch half of that: one
+/// that is full has as many.
+pub(in crate::thread_cache) const BLOCK_PART: u64 = 2 * FENCE_BLOCKS;
+
+/// Batches whose fences are kept apart. They pile up where the device works on
+/// something for very long.
+const MOST_SEALED: usize = 256;
+
+/// So many batches are closed in a row without the arena, which has to look now and then
+/// at what all threads keep, and to put its own frees behind a fence; and so many with it
+/// where the device was not done, since the fence was made in vain then.
+const IN_A_ROW: u8 = 7;
+
+/// When batches are closed without the arena.
+#[derive(Default)]
+pub(super) struct Alone {
+    /// How many more may be, and how many are to be closed with it first.
+    left: u8,
+    not_yet: u8,
+    /// Whether the batch before the open one was, and nobody knows of its fence yet.
+    is_pending: bool,
+    /// The slots of room when the arena closed one last, with those that there are more by
+    /// something else than blocks that came or went; wraps.
+    room: u64,
+    /// How many were, since the cache was opened.
+    pub(super) ended: u64,
+}
+
+impl Alone {
+    pub(super) fn new(room: PackedRoom) -> Alone {
+        Alone {
+            left: IN_A_ROW,
+            room: room.slots(),
+            ..Alone::default()
+        }
+    }
+
+    /// Whether the next one may be, of which this was freed.
+    fn may_be(&self, room: PackedRoom, used: PackedRoom) -> bool {
+        let freed = room.slots().wrapping_sub(self.room).cast_signed();
+        let falls = freed > (used.slots() / 2).cast_signed();
+        self.left > 0 && self.not_yet == 0 && !self.is_pending && !falls
+    }
+
+    /// One is closed with the arena.
+    fn is_with_the_arena(&mut self, room: PackedRoom) {
+        (self.left, self.room) = (IN_A_ROW, room.slots());
+        self.not_yet = self.not_yet.saturating_sub(1);
+    }
+
+    /// One was, and is over.
+    fn ends(&mut self) {
+        self.is_pending = false;
+        self.left = self.left.saturating_sub(1);
+        self.ended += 1;
+    }
+
+    /// There are so many slots of room more (or wrapped, fewer) by something else.
+    pub(super) fn changed_room(&mut self, slots: u64) {
+        self.room = self.room.wrapping_add(slots);
+    }
+}
+
+impl Kept {
+    /// Knows which epochs have ended: those below this number.
+    pub(crate) fn refresh(&mut self, ended: u64) {
+        while let Some(&(batch, epoch)) = self.sealed.front() {
+            if epoch >= ended {
+                break;
+            }
+            self.over = batch + 1;
+            self.sealed.pop_front();
+        }
+    }
+
+    /// The device is done with batches below this number.
+    #[cfg(all(test, loom))]
+    pub(crate) fn pass(&mut self, over: u64) {
+        self.over = over;
+    }
+
+    /// Whether the open batch is, where the cache has no place for another block.
+    pub(crate) fn is_worth_a_fence(&self) -> bool {
+        self.has_in_batch(self.batch_slots() / 2) && self.used_of_batch().blocks() >= FENCE_BLOCKS
+    }
+
+    /// Whether it is, for a request that found none.
+    pub(crate) fn is_worth_an_early_fence(&self) -> bool {
+        self.most >= WORTH_EARLY && self.has_in_batch(WORTH_BYTES / SLOT.get())
+    }
+
+    fn has_in_batch(&self, slots: u64) -> bool {
+        let used = self.used_of_batch();
+        used.blocks() >= WORTH_BLOCKS || used.slots() >= slots
+    }
+
+    /// What was freed in the open batch.
+    fn used_of_batch(&self) -> PackedRoom {
+        self.begun.without(self.left)
+    }
+
+    /// Closes the open batch, if something is in it: its frees belong to this epoch.
+    pub(crate) fn close_batch(&mut self, epoch: u64) {
+        self.closed = self.used_of_batch().slots();
+        self.alone.is_with_the_arena(self.room);
+        let is_pending = std::mem::take(&mut self.alone.is_pending);
+        if self.used_of_batch().blocks() == 0 && !is_pending {
+            return;
+        }
+        if self.sealed.len() == MOST_SEALED {
+            // A later epoch covers what each second one does.
+            let mut stays = false;
+            self.sealed.retain(|_| {
+                stays = !stays;
+                !stays
+            });
+        }
+        self.sealed.push_back((self.open, epoch));
+        self.begin_next_batch();
+    }
+
+    /// Closes the open batch before a fence is made that may be reached at once: its number.
+    /// None where the device is not done with an older one, or it is the arena's turn: also
+    /// where the thread frees far more than it takes, since the program may be coming down.
+    pub(crate) fn close_alone(&mut self, ended: u64) -> Option<u64> {
+        self.refresh(ended);
+        if !self.sealed.is_empty() || !self.alone.may_be(self.room, self.used_of_batch()) {
+            return None;
+        }
+        let number = self.open;
+        self.alone.is_pending = true;
+        self.begin_next_batch();
+        Some(number)
+    }
+
+    /// Whether the fence was reached that was made after that batch was closed.
+    pub(crate) fn closed_alone(&mut self, number: u64, is_done: bool) {
+        if !is_done {
+            self.alone.not_yet = IN_A_ROW;
+            return;
+        }
+        self.over = self.over.max(number + 1);
+        self.alone.ends();
+    }
+
+    fn begin_next_batch(&mut self) {
+        self.open += 1;
+        self.begun = self.left;
+        self.begin_batch();
+    }
+
+    /// The most slots of a batch.
+    fn batch_slots(&self) -> u64 {
+        BATCH_BYTES.min(self.most / 2) / SLOT.get()
+    }
+
+    /// Lets the open batch grow as far as there is room.
+    pub(super) fn begin_batch(&mut self) {
+        let used = self.used_of_batch();
+        let slots = self.batch_slots().saturating_sub(used.slots());
+        let blocks = BATCH_BLOCKS.saturating_sub(used.blocks());
+        self.left = PackedRoom::of(blocks, slots.min(self.unused_slots()));
+        self.begun = self.left.with(used);
+    }
+
+    /// Whether there is hardly room for another batch.
+    pub(crate) fn is_full(&mut self) -> bool {
+        self.begin_batch();
+        self.unused_slots() < self.batch_slots() / 2
+    }
+}

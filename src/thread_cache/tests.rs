@@ -1,0 +1,129 @@
+//! Batches that are closed without the arena.
+
+use super::*;
+use crate::page_map::PageMap;
+
+const ARENA: ArenaId = ArenaId(0);
+const SIZE: Bytes = Bytes::new(512);
+
+/// A cache and blocks that it may keep.
+struct Fixture {
+    map: PageMap,
+    kept: Kept,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let map = PageMap::new();
+        assert!(map.hold_chunk(ARENA, Address::new(0), Bytes::mib(2)));
+        let mut kept = Kept::default();
+        kept.open(1, SlotWord::of_owner(ARENA), Bytes::mib(1), false);
+        let mut cache = Fixture { map, kept };
+        // Its thread takes as much as it frees.
+        (100..108).for_each(|number| _ = cache.free(number));
+        cache.kept.close_batch(0);
+        cache.kept.refresh(1);
+        while cache.take().is_some() {}
+        cache
+    }
+
+    /// The program frees a block of its own.
+    #[allow(clippy::unwrap_used, reason = "a test's own")]
+    fn free(&mut self, number: u64) -> Address {
+        let address = Address::new(number * SIZE.get());
+        let word = SlotWord::cacheable(ARENA, 0, SIZE, SIZE, LibraryId::UNKNOWN);
+        self.map.set_block(address, word.unwrap());
+        let slot = self.map.cacheable(address).unwrap();
+        self.kept.prepare(slot, address);
+        assert!(self.kept.put(slot, address).is_some());
+        address
+    }
+
+    fn take(&mut self) -> Option<Address> {
+        self.kept.take_near(SIZE, LibraryId::UNKNOWN)
+    }
+
+    /// Addresses and epochs of what is called back, and which the device is done with.
+    fn recall(&mut self, ended: u64) -> Vec<(Address, Option<u64>, bool)> {
+        let mut all = Vec::new();
+        self.kept.recall(ended, |block| {
+            all.push((block.address, block.epoch, block.is_reclaimable));
+        });
+        assert_eq!(self.kept.bytes(), 0);
+        all
+    }
+}
+
+/// The driver can call the program back while the fence is made.
+#[test]
+fn what_is_freed_while_the_fence_is_made_waits() {
+    let mut cache = Fixture::new();
+    let before = cache.free(0);
+    let batch = cache.kept.close_alone(1).unwrap();
+    let meanwhile = cache.free(1);
+    assert_eq!(cache.take(), None);
+    cache.kept.closed_alone(batch, true);
+    assert_eq!(cache.take(), Some(before));
+    assert_eq!(cache.take(), None);
+    assert_eq!(cache.recall(1), [(meanwhile, None, false)]);
+    assert_eq!(cache.kept.activity().epochs, 1);
+}
+
+/// Nothing else is in the next batch.
+#[test]
+fn a_batch_whose_fence_is_not_reached_is_the_arenas() {
+    let mut cache = Fixture::new();
+    let block = cache.free(0);
+    let batch = cache.kept.close_alone(1).unwrap();
+    cache.kept.closed_alone(batch, false);
+    assert_eq!(cache.take(), None);
+    cache.kept.close_batch(7);
+    assert!(cache.kept.close_alone(7).is_none());
+    assert_eq!(cache.take(), None);
+    cache.kept.refresh(8);
+    assert_eq!(cache.take(), Some(block));
+    let other = cache.free(1);
+    cache.kept.close_batch(9);
+    assert_eq!(cache.recall(9), [(other, Some(9), false)]);
+}
+
+#[test]
+fn what_is_called_back_while_the_fence_is_made_has_none() {
+    let mut cache = Fixture::new();
+    let block = cache.free(0);
+    cache.kept.close_alone(1).unwrap();
+    assert_eq!(cache.recall(5), [(block, None, false)]);
+}
+
+/// The driver calls back into a call that closes a batch with the arena.
+#[test]
+fn a_batch_that_was_closed_meanwhile_waits_for_its_own_fence() {
+    let mut cache = Fixture::new();
+    let block = cache.free(0);
+    let batch = cache.kept.close_alone(1).unwrap();
+    assert!(cache.kept.close_alone(1).is_none());
+    let later = cache.free(1);
+    cache.kept.close_batch(3);
+    cache.kept.closed_alone(batch, true);
+    assert_eq!(cache.take(), Some(block));
+    assert_eq!(cache.take(), None);
+    assert_eq!(cache.recall(3), [(later, Some(3), false)]);
+}
+
+#[test]
+fn a_thread_that_only_frees_leaves_its_batches_to_the_arena() {
+    let mut cache = Fixture::new();
+    for number in 0..20 {
+        cache.free(number);
+    }
+    assert!(cache.kept.close_alone(1).is_none());
+    cache.kept.close_batch(1);
+    cache.kept.refresh(2);
+    for _ in 0..20 {
+        cache.take().unwrap();
+    }
+    for number in 20..40 {
+        cache.free(number);
+    }
+    assert!(cache.kept.close_alone(2).is_some());
+}

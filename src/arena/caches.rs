@@ -16,43 +16,60 @@ use crate::strategy::{Rounder, Strategy};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::thread_cache::{Held, Kept, LEAST_CACHE, MOST_KEPT, OwnCache};
 
-/// How much of a device this process could have, as it was when the driver was asked
-/// last: when the process had half of what it has now, or found no memory. So what others
-/// hold counts without a question for each look.
+/// How much of a device this process could have, as the driver said last. So what others
+/// hold counts without a question for each look. The driver is asked where nobody else has
+/// asked it since the process had half or twice as much, and now and then where memory is
+/// scarce for what others hold, since they may have gone.
 pub(super) struct DeviceRoom {
     /// All there is until the driver was asked.
     bytes: AtomicU64,
-    /// How much the process had then; zero where the driver has to be asked again.
+    total: AtomicU64,
+    /// How much the process had then.
     asked_at: AtomicU64,
+    /// How often others were the reason since.
+    looks: AtomicU64,
 }
 
+/// So many looks at memory that is scarce for what others hold go by one answer.
+const LOOKS: u64 = 64;
+
+// Relaxed: each word stands for itself, and a look at an old one does no harm.
 impl DeviceRoom {
     pub(super) fn new() -> DeviceRoom {
         DeviceRoom {
             bytes: AtomicU64::new(u64::MAX),
+            total: AtomicU64::new(u64::MAX),
             asked_at: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
         }
     }
 
-    // Relaxed: each stands for itself, and a look at an old one does no harm.
     fn bytes(&self) -> Bytes {
         Bytes::new(self.bytes.load(Ordering::Relaxed))
     }
 
-    fn is_due(&self, reserved: Bytes) -> bool {
-        reserved.get() / 2 >= self.asked_at.load(Ordering::Relaxed)
+    /// Whether the driver is to be asked again; `is_scarce`: by what it said last.
+    fn is_due(&self, reserved: Bytes, is_scarce: bool) -> bool {
+        let then = self.asked_at.load(Ordering::Relaxed);
+        if reserved.get() / 2 >= then || reserved.get() < then / 2 {
+            return true;
+        }
+        let total = Bytes::new(self.total.load(Ordering::Relaxed));
+        let is_for_others = is_scarce && is_roomy(reserved, total);
+        is_for_others && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS
     }
 
-    fn learn(&self, info: MemInfo, reserved: Bytes) {
-        let bytes = info.free.saturating_add(reserved).min(info.total);
+    /// The driver has said what there is, when the process had so much.
+    pub(super) fn learn(&self, MemInfo { free, total }: MemInfo, reserved: Bytes) {
+        if total.is_zero() {
+            return;
+        }
+        let bytes = free.saturating_add(reserved).min(total);
         self.bytes.store(bytes.get(), Ordering::Relaxed);
+        self.total.store(total.get(), Ordering::Relaxed);
         self.asked_at
             .store(reserved.get().max(1), Ordering::Relaxed);
-    }
-
-    /// The driver had no memory: others may have it.
-    pub(super) fn forget(&self) {
-        self.asked_at.store(0, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
     }
 }
 
@@ -292,15 +309,12 @@ impl<D: Driver> Arena<D> {
             return false;
         }
         let reserved = self.quota.reserved();
-        if self.room.is_due(reserved)
-            && self.driver.may_fence()
-            && let Ok(info) = self.ask_memory()
-        {
-            self.room.learn(info, reserved);
+        let is_scarce = || !is_roomy(reserved, self.up_to_limit(self.room.bytes()));
+        if self.room.is_due(reserved, is_scarce()) && self.driver.may_fence() {
+            // What it says is learned.
+            let _ = self.ask_memory();
         }
-        let room = self.room.bytes();
-        let capacity = self.quota.limit().map_or(room, |limit| limit.min(room));
-        !is_roomy(reserved, capacity)
+        is_scarce()
     }
 
     /// Lets the calling thread keep blocks from now on.

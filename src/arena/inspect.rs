@@ -279,6 +279,7 @@ impl<D: Driver> Arena<D> {
         let info = self.driver.mem_info()?;
         let MemInfo { free, total } = info;
         let reserved = self.quota.reserved();
+        self.room.learn(info, reserved);
         self.tell(&Mark::Memory {
             free,
             total,
@@ -338,8 +339,9 @@ impl<D: Driver> Arena<D> {
             };
             state.obtainable().saturating_add(parts)
         };
-        let free = free.saturating_add(ours).min(total);
         let reserved = self.quota.reserved();
+        self.room.learn(MemInfo { free, total }, reserved);
+        let free = free.saturating_add(ours).min(total);
         match self.quota.limit() {
             None => MemInfo { free, total },
             Some(limit) => MemInfo {

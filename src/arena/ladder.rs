@@ -155,7 +155,7 @@ impl<D: Driver> Arena<D> {
         total.is_zero() || size <= self.up_to_limit(total)
     }
 
-    fn up_to_limit(&self, bytes: Bytes) -> Bytes {
+    pub(super) fn up_to_limit(&self, bytes: Bytes) -> Bytes {
         self.quota.limit().map_or(bytes, |limit| bytes.min(limit))
     }
 

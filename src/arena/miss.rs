@@ -458,7 +458,6 @@ impl<D: Driver> Arena<D> {
         alloc: impl FnOnce() -> Result<Address, Code>,
     ) -> Result<Obtained<'a>, AllocError> {
         let address = alloc().map_err(|code| {
-            self.room.forget();
             self.tell(&Mark::Refused {
                 size,
                 code: code.get(),

@@ -72,6 +72,38 @@ fn what_is_taken_again_after_a_fall_leaves_chunks_whole() {
     }
 }
 
+/// Others may go: threads keep as much then as if there had been none.
+#[test]
+fn what_others_held_for_a_while_counts_no_more() {
+    let fences = |elsewhere: Bytes| {
+        let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(4));
+        rig.gpu.occupy(0, elsewhere);
+        let held: Vec<Address> = (0..64).map(|_| rig.get(Bytes::mib(4))).collect();
+        let mut small: Vec<Address> = (0..4096).map(|_| rig.get(Bytes::kib(16))).collect();
+        let mut churn = |pairs: usize| {
+            let before = rig.arena.driver_calls().fence.calls;
+            for number in 0..pairs / 64 {
+                let blocks = &mut small[number % 64 * 64..][..64];
+                free_all(&rig, blocks.iter().copied());
+                blocks.fill_with(|| rig.get(Bytes::kib(16)));
+            }
+            rig.arena.driver_calls().fence.calls - before
+        };
+        let with_others = churn(20_000);
+        rig.gpu.occupy(0, Bytes::ZERO);
+        churn(20_000);
+        let (after, info) = (churn(20_000), rig.arena.driver_calls().mem_info.calls);
+        assert!(info < 100, "{info}");
+        free_all(&rig, small);
+        free_all(&rig, held);
+        rig.ends_clean();
+        (with_others, after)
+    };
+    let (alone, others) = (fences(Bytes::ZERO), fences(Bytes::mib(3700)));
+    assert!(others.0 > 2 * alone.0, "{others:?} {alone:?}");
+    assert!(others.1 <= alone.1 + 10, "{others:?} {alone:?}");
+}
+
 /// A block is not handed out for less than it is: that is had back by nobody.
 #[test]
 fn smaller_blocks_take_no_more_than_they_are() {

@@ -66,7 +66,6 @@ use crate::sync::atomic::AtomicBool;
 use crate::sync::{Lock, OnceLock};
 use crate::thread_cache::CacheHub;
 
-use caches::DeviceRoom;
 pub use check::Inconsistency;
 use direct::Kind;
 use finish::Finish;
@@ -90,7 +89,6 @@ pub struct Arena<D: Driver> {
     dedicated_min: Option<Bytes>,
     limbo_budget: Option<DeviceShare>,
     device_total: OnceLock<Bytes>,
-    room: DeviceRoom,
     quota: Arc<Quota>,
     /// What is done to a block before the program gets it.
     finish: Option<Finish>,
@@ -199,7 +197,6 @@ impl<D: Driver> Arena<D> {
             dedicated_min: config.dedicated_min,
             limbo_budget: config.limbo_budget,
             device_total: OnceLock::new(),
-            room: DeviceRoom::new(),
             quota,
             follows_frees: policy.follows_frees() || !config.retry_time.is_zero(),
             policy,

@@ -8,6 +8,8 @@
 //! no thread takes memory on its way for memory that does not exist. Cost: a
 //! lock of its own twice per driver allocation, none on a hit.
 
+mod room;
+
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use crate::patience::wait_within;
 use crate::sync::Lock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::waiters::Waiters;
+use room::DeviceRoom;
 
 /// What all arenas of a device may reserve together.
 pub struct Quota {
@@ -26,6 +29,8 @@ pub struct Quota {
     landed: AtomicU64,
     refused: AtomicU64,
     waiters: Waiters,
+    /// What the driver says of the device.
+    pub(crate) room: DeviceRoom,
 }
 
 /// The bytes that are reserved, and the sum of all that was put back, which
@@ -212,6 +217,7 @@ impl Quota {
             landed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             waiters: Waiters::new(),
+            room: DeviceRoom::new(),
         }
     }
 

@@ -9,69 +9,11 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::direct::Kind;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
-use crate::driver::{Driver, MemInfo, OwnCaches};
+use crate::driver::{Driver, OwnCaches};
 use crate::library::LibraryId;
 use crate::strategy::packing::is_roomy;
 use crate::strategy::{Rounder, Strategy};
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::thread_cache::{Held, Kept, LEAST_CACHE, MOST_KEPT, OwnCache};
-
-/// How much of a device this process could have, as the driver said last. So what others
-/// hold counts without a question for each look. The driver is asked where nobody else has
-/// asked it since the process had half or twice as much, and now and then where memory is
-/// scarce for what others hold, since they may have gone.
-pub(super) struct DeviceRoom {
-    /// All there is until the driver was asked.
-    bytes: AtomicU64,
-    total: AtomicU64,
-    /// How much the process had then.
-    asked_at: AtomicU64,
-    /// How often others were the reason since.
-    looks: AtomicU64,
-}
-
-/// So many looks at memory that is scarce for what others hold go by one answer.
-const LOOKS: u64 = 64;
-
-// Relaxed: each word stands for itself, and a look at an old one does no harm.
-impl DeviceRoom {
-    pub(super) fn new() -> DeviceRoom {
-        DeviceRoom {
-            bytes: AtomicU64::new(u64::MAX),
-            total: AtomicU64::new(u64::MAX),
-            asked_at: AtomicU64::new(0),
-            looks: AtomicU64::new(0),
-        }
-    }
-
-    fn bytes(&self) -> Bytes {
-        Bytes::new(self.bytes.load(Ordering::Relaxed))
-    }
-
-    /// Whether the driver is to be asked again; `is_scarce`: by what it said last.
-    fn is_due(&self, reserved: Bytes, is_scarce: bool) -> bool {
-        let then = self.asked_at.load(Ordering::Relaxed);
-        if reserved.get() / 2 >= then || reserved.get() < then / 2 {
-            return true;
-        }
-        let total = Bytes::new(self.total.load(Ordering::Relaxed));
-        let is_for_others = is_scarce && is_roomy(reserved, total);
-        is_for_others && self.looks.fetch_add(1, Ordering::Relaxed) >= LOOKS
-    }
-
-    /// The driver has said what there is, when the process had so much.
-    pub(super) fn learn(&self, MemInfo { free, total }: MemInfo, reserved: Bytes) {
-        if total.is_zero() {
-            return;
-        }
-        let bytes = free.saturating_add(reserved).min(total);
-        self.bytes.store(bytes.get(), Ordering::Relaxed);
-        self.total.store(total.get(), Ordering::Relaxed);
-        self.asked_at
-            .store(reserved.get().max(1), Ordering::Relaxed);
-        self.looks.store(0, Ordering::Relaxed);
-    }
-}
 
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
@@ -309,8 +251,10 @@ impl<D: Driver> Arena<D> {
             return false;
         }
         let reserved = self.quota.reserved();
-        let is_scarce = || !is_roomy(reserved, self.up_to_limit(self.room.bytes()));
-        if self.room.is_due(reserved, is_scarce()) && self.driver.may_fence() {
+        let room = &self.quota.room;
+        let is_scarce = || !is_roomy(reserved, self.up_to_limit(room.bytes()));
+        let is_for_others = is_scarce() && is_roomy(reserved, room.total());
+        if room.is_due(reserved, is_for_others) && self.driver.may_fence() {
             // What it says is learned.
             let _ = self.ask_memory();
         }

@@ -279,7 +279,7 @@ impl<D: Driver> Arena<D> {
         let info = self.driver.mem_info()?;
         let MemInfo { free, total } = info;
         let reserved = self.quota.reserved();
-        self.room.learn(info, reserved);
+        self.quota.room.learn(free, total, reserved);
         self.tell(&Mark::Memory {
             free,
             total,
@@ -340,7 +340,7 @@ impl<D: Driver> Arena<D> {
             state.obtainable().saturating_add(parts)
         };
         let reserved = self.quota.reserved();
-        self.room.learn(MemInfo { free, total }, reserved);
+        self.quota.room.learn(free, total, reserved);
         let free = free.saturating_add(ours).min(total);
         match self.quota.limit() {
             None => MemInfo { free, total },

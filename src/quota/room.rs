@@ -19,7 +19,8 @@ pub(crate) struct DeviceRoom {
     looks: AtomicU64,
 }
 
-/// So many looks at memory that is scarce for what others hold go by one answer.
+/// How often the last answer serves while memory is scarce for what others hold; then the
+/// driver is asked again.
 const LOOKS: u64 = 64;
 
 // Relaxed: each word stands for itself, and a look at an old one does no harm.

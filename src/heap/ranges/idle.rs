@@ -1,6 +1,6 @@
 //! Which whole units no block touches that is in use: what can go elsewhere.
 //!
-//! Owns nothing. Cost: one step for each free block of a unit's size or more.
+//! Owns nothing. Cost: a step for each free block that is at least as large as a unit.
 
 use crate::address::{Address, Bytes};
 use crate::heap::block::BlockId;

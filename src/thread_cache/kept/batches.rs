@@ -32,9 +32,10 @@ pub(in crate::thread_cache) const BLOCK_PART: u64 = 2 * FENCE_BLOCKS;
 /// something for very long.
 const MOST_SEALED: usize = 256;
 
-/// So many batches are closed in a row without the arena, which has to look now and then
-/// at what all threads keep, and to put its own frees behind a fence; and so many with it
-/// where the device was not done, since the fence was made in vain then.
+/// How many batches a thread closes in a row without the arena, at the most: the arena has
+/// to look now and then at what all threads keep, and to put its own frees behind a fence.
+/// Where the device was not done, the fence was made in vain: as many batches are then
+/// closed with the arena.
 const IN_A_ROW: u8 = 7;
 
 /// When batches are closed without the arena.

@@ -361,14 +361,14 @@ impl Oracle {
             parts.iter().sum::<u64>(),
             "{step:?}"
         );
-        // Of larger pages the model gives parts to small plain allocations, which lie across
-        // those of 2 MiB that the quota counts.
-        if self.page == 2 << 20 {
-            assert!(self.quota.reserved() >= stats.reserved.current, "{step:?}");
-            assert!(
-                stats.reserved.current <= self.gpu.used(0) || self.lossy,
-                "{step:?}"
-            );
+        // Of larger pages the model gives parts to small plain allocations. One of up to
+        // 1 MiB can lie across the end of the 2 MiB in which the quota counts it.
+        let is_usual = self.page == 2 << 20;
+        let counted = self.quota.reserved().get();
+        let beyond = if is_usual { 0 } else { counted / 2 };
+        assert!(counted + beyond >= stats.reserved.current.get(), "{step:?}");
+        if !self.lossy && is_usual {
+            assert!(stats.reserved.current <= self.gpu.used(0), "{step:?}");
         }
     }
 

@@ -8,6 +8,7 @@
 //! exactly the live blocks. Cost: constant time for each operation, except those
 //! that look at all chunks.
 
+pub(crate) mod banks;
 pub(crate) mod block;
 pub(crate) mod chunk;
 pub(crate) mod fit;
@@ -150,6 +151,10 @@ impl Heap {
             Pool::Small | Pool::Large => block.size.saturating_sub(fit.size),
         };
         let size = block.size.saturating_sub(rest);
+        if fit.pool == Pool::Small && !shared {
+            let block = blocks.get_mut(id);
+            block.bank = fit.bank.unwrap_or(block.bank);
+        }
         if !rest.is_zero() {
             if self.ranges.cuts_low(blocks.get(id), size) && fit.pool == Pool::Large {
                 let high = blocks.split(id, size);

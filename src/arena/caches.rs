@@ -8,8 +8,10 @@
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::direct::Kind;
+use crate::arena::hit::Want;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
 use crate::driver::{Driver, OwnCaches};
+use crate::heap::banks::Bank;
 use crate::library::LibraryId;
 use crate::strategy::packing::is_roomy;
 use crate::strategy::{Rounder, Strategy};
@@ -70,6 +72,17 @@ impl<D: Driver> Arena<D> {
     /// The calling thread's cache, if it ever had one here.
     pub(super) fn own_cache(&self) -> Option<OwnCache> {
         D::with_own_caches(|caches| caches.of(self.hub_serial))
+    }
+
+    /// Notes the calling thread's bank for a request that it makes, and its cache where it
+    /// may keep a block for that.
+    #[inline(never)]
+    pub(super) fn for_this_thread(&self, want: &mut Want, may_keep: bool) {
+        let number = D::with_own_caches(OwnCaches::number);
+        want.fit.bank = Some(Bank::of_thread(number));
+        want.own = may_keep
+            .then(|| self.taking_cache(want.fit.request))
+            .flatten();
     }
 
     /// Whether a request is of a size that threads keep blocks for.
@@ -133,7 +146,7 @@ impl<D: Driver> Arena<D> {
 
     /// The calling thread's cache. One that has none gets one where others free what it
     /// takes.
-    pub(super) fn taking_cache(&self, request: Bytes) -> Option<OwnCache> {
+    fn taking_cache(&self, request: Bytes) -> Option<OwnCache> {
         let own = self.own_cache().filter(|own| own.is_open());
         if own.is_some() || !D::with_own_caches(OwnCaches::asks_much) {
             return own;

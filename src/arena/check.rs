@@ -284,6 +284,8 @@ impl<F: Clone> ArenaState<F> {
         let (mut live, mut before, mut was_free) = (0, BlockId::NONE, false);
         for (id, block) in self.heap.blocks.walk(chunk.first) {
             ensure!(block.chunk == chunk_id, "{id:?} is in a foreign chunk");
+            let bank = self.heap.blocks.get(chunk.first).bank;
+            ensure!(block.bank == bank, "{id:?} is in a bank of its own");
             ensure!(
                 chunk.pool != Pool::Oversize || block.size == chunk.size,
                 "{chunk_id:?} is oversize and was cut"

@@ -80,14 +80,14 @@ impl<D: Driver> Drop for Closing<'_, D> {
 
 /// What is done with the blocks of epochs that end.
 #[derive(Copy, Clone)]
-pub(super) enum Then {
+pub(super) enum Then<'a> {
     /// They are put back.
     PutBack,
     /// Large ones are put back; small ones become reclaimable, and later frees put
     /// them back.
     PutOff,
     /// They are put back, and a request is served.
-    Take(Want),
+    Take(&'a Want),
 }
 
 /// What came of making a fence.
@@ -165,7 +165,7 @@ impl<D: Driver> Arena<D> {
 
     /// Makes the fence of a closed epoch, and available what the device is done
     /// with; a request is served where it is done with this epoch.
-    fn fence_and_poll(&self, closing: Option<Closing<'_, D>>, then: Then) -> Fenced {
+    fn fence_and_poll(&self, closing: Option<Closing<'_, D>>, then: Then<'_>) -> Fenced {
         let fenced = closing.map_or(Fenced::Not, |closing| {
             // Where something older waits, this one is not done before it.
             let fence = if closing.is_oldest {
@@ -192,11 +192,11 @@ impl<D: Driver> Arena<D> {
     pub(super) fn fence_and_take(
         &self,
         closing: Option<Closing<'_, D>>,
-        want: Want,
+        want: &Want,
     ) -> Option<Address> {
         match self.fence_and_poll(closing, Then::Take(want)) {
             Fenced::Ended(taken) => taken,
-            _ => self.take(want),
+            _ => self.take(*want),
         }
     }
 
@@ -204,14 +204,14 @@ impl<D: Driver> Arena<D> {
     /// if the request `may_close` it.
     pub(super) fn take_or_close(
         &self,
-        want: Want,
+        want: &Want,
         may_close: bool,
     ) -> (Option<Address>, Option<Closing<'_, D>>) {
         let share = may_close.then(|| self.share(Extent::AtMiss)).flatten();
         let mut state = self.state.lock();
         let passed_on = (want.own)
             .and_then(|own| state.take_passed_on(own, want.fit.request, want.origin.library));
-        let hit = passed_on.or_else(|| state.take(want, Search::Quick));
+        let hit = passed_on.or_else(|| state.take(*want, Search::Quick));
         let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, share?);
         let closing = hit.is_none().then(|| self.closing(&mut state, close));
         (hit, closing.flatten())
@@ -268,7 +268,7 @@ impl<D: Driver> Arena<D> {
         &self,
         closing: Closing<'_, D>,
         fence: Result<Option<D::Fence>, Code>,
-        then: Then,
+        then: Then<'_>,
     ) -> Fenced {
         let Closing {
             number, is_oldest, ..
@@ -417,7 +417,7 @@ impl<D: Driver> Arena<D> {
     /// Ends the epochs up to `number`, whose fence was reached, and says what a
     /// request was served by; nothing is done where the context may be ending.
     /// `is_new`: the fence was just made.
-    fn end_epochs(&self, number: u64, then: Then, is_new: bool) -> Option<Option<Address>> {
+    fn end_epochs(&self, number: u64, then: Then<'_>, is_new: bool) -> Option<Option<Address>> {
         let mut taken = None;
         let mut end = |state: &mut ArenaState<D::Fence>| {
             if is_new {

@@ -22,7 +22,7 @@ use crate::heap::fit::{Fit, Search};
 use crate::library::LibraryId;
 use crate::stats::Origin;
 use crate::strategy::packing::Packing;
-use crate::strategy::{Pool, Route};
+use crate::strategy::{Pool, Route, SMALL};
 use crate::thread_cache::{Held, MOST_KEPT, OwnCache};
 
 /// A request on its way through the arena.
@@ -195,14 +195,21 @@ impl<D: Driver> Arena<D> {
             request,
             size,
             pool,
+            bank: None,
         };
-        let own = may_keep.then(|| self.taking_cache(request)).flatten();
-        let want = Want { fit, origin, own };
-        let (mut hit, closing) = self.take_or_close(want, !may_keep);
+        let mut want = Want {
+            fit,
+            origin,
+            own: None,
+        };
+        if self.keeps && request <= SMALL {
+            self.for_this_thread(&mut want, may_keep);
+        }
+        let (mut hit, closing) = self.take_or_close(&want, !may_keep);
         if hit.is_none() && may_keep {
             hit = self.take_counted(request, library);
         }
-        hit.map_or_else(|| self.allocate_after_miss(want, closing), Ok)
+        hit.map_or_else(|| self.allocate_after_miss(&want, closing), Ok)
     }
 
     /// Frees the live block at `address`.
@@ -340,9 +347,12 @@ impl<F: Clone> ArenaState<F> {
 
     /// The block that serves a request best.
     #[inline]
-    pub(super) fn find(&self, fit: Fit, search: Search) -> Option<BlockId> {
+    pub(super) fn find(&self, mut fit: Fit, search: Search) -> Option<BlockId> {
         if self.heap.is_paused() {
             return None;
+        }
+        if fit.pool == Pool::Small && (!self.banks_are_apart || search == Search::Opening) {
+            fit.bank = None;
         }
         let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
         self.heap.find(fit, search, keeps_whole)

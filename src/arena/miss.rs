@@ -29,6 +29,7 @@ use crate::patience::Patience;
 use crate::quota::Asked;
 use crate::recording::Mark;
 use crate::stats::Origin;
+use crate::strategy::Pool;
 
 /// Whether smaller requests may still be served.
 pub(super) fn is_shortage(error: AllocError) -> bool {
@@ -76,12 +77,12 @@ impl<D: Driver> Arena<D> {
     #[inline(never)]
     pub(super) fn allocate_after_miss(
         &self,
-        want: Want,
+        want: &Want,
         closing: Option<Closing<'_, D>>,
     ) -> Result<Address, AllocError> {
         self.counted(|| match self.take_from_limbo(want, closing) {
             Some(address) => Ok(address),
-            None => self.allocate_beyond_limbo(want),
+            None => self.allocate_beyond_limbo(*want),
         })
     }
 
@@ -93,7 +94,7 @@ impl<D: Driver> Arena<D> {
         let need = Need::new(want.fit.request, least, want.origin);
         let is_first = Cell::new(true);
         self.patiently(&need, || {
-            let taken = (!is_first.replace(false)).then(|| self.take_from_limbo(want, None));
+            let taken = (!is_first.replace(false)).then(|| self.take_from_limbo(&want, None));
             let serve = || self.serve(want, &need);
             taken.flatten().map_or_else(serve, Ok)
         })
@@ -101,7 +102,7 @@ impl<D: Driver> Arena<D> {
 
     /// Serves a request by what the device is done with.
     #[inline]
-    fn take_from_limbo(&self, want: Want, closing: Option<Closing<'_, D>>) -> Option<Address> {
+    fn take_from_limbo(&self, want: &Want, closing: Option<Closing<'_, D>>) -> Option<Address> {
         let closing = closing.or_else(|| self.close_batch(Extent::AtMiss));
         self.fence_and_take(closing, want)
     }
@@ -119,6 +120,9 @@ impl<D: Driver> Arena<D> {
     }
 
     fn serve(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
+        if let Some(address) = self.take_of_any_bank(want) {
+            return Ok(address);
+        }
         // The driver is asked once, and only where that decides about a wait.
         let mut could = None;
         let mut waits = || *could.get_or_insert_with(|| self.could_be_had(want.fit.request));
@@ -145,6 +149,20 @@ impl<D: Driver> Arena<D> {
             Ok(address) => Ok(address),
             Err(_guard) => self.grow(want, need),
         }
+    }
+
+    /// Before more memory is taken for a thread's bank: what other banks have is as good
+    /// where there is not plenty, or it is not taken in small chunks. So it is from then on,
+    /// until there is another look.
+    fn take_of_any_bank(&self, want: Want) -> Option<Address> {
+        if want.fit.bank.is_none() || want.fit.pool != Pool::Small {
+            return None;
+        }
+        let are_apart = !self.serves_by_windows() && !self.is_sparing();
+        let mut state = self.state.lock();
+        state.banks_are_apart = are_apart;
+        let take = || state.take(want, Search::Thorough);
+        (!are_apart).then(take).flatten()
     }
 
     /// Waits for the turn to grow; or a block that another thread made meanwhile.

@@ -39,6 +39,8 @@ pub(super) struct ArenaState<F> {
     pub(super) hub: Arc<CacheHub>,
     /// How tightly chunks are to be packed, where the strategy does.
     pub(super) packing: Option<Packing>,
+    /// Whether the banks of small chunks are: see `heap::banks`.
+    pub(super) banks_are_apart: bool,
     /// What the driver refused to take back.
     pub(super) lost: Bytes,
     /// Whether a thread is taking a chunk that nobody else may take.
@@ -76,6 +78,7 @@ impl<F: Clone> ArenaState<F> {
             limbo: Limbo::new(),
             counters: Counters::new(config.splitting.max_split),
             packing,
+            banks_are_apart: true,
             lost: Bytes::ZERO,
             growing: false,
             on_ladder: false,
@@ -209,7 +212,7 @@ impl<F: Clone> ArenaState<F> {
     pub(super) fn end_epochs(
         &mut self,
         number: u64,
-        then: Then,
+        then: Then<'_>,
         taken: &mut Option<Address>,
     ) -> Vec<Span> {
         let puts_off = matches!(then, Then::PutOff);
@@ -234,12 +237,12 @@ impl<F: Clone> ArenaState<F> {
         match (last, then) {
             (Some(last), Then::Take(want)) if last.is(want.fit) && !self.heap.is_paused() => {
                 self.counters.hit();
-                *taken = Some(self.hand_out(&last.uncut(), want));
+                *taken = Some(self.hand_out(&last.uncut(), *want));
             }
             (last, then) => {
                 last.iter().for_each(|joined| self.heap.enter(joined));
                 if let Then::Take(want) = then {
-                    *taken = self.take(want, Search::Thorough);
+                    *taken = self.take(*want, Search::Thorough);
                 }
             }
         }

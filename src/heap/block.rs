@@ -7,6 +7,7 @@
 
 use crate::address::{Address, Bytes};
 use crate::heap::Span;
+use crate::heap::banks::Bank;
 use crate::heap::table::Table;
 use crate::library::LibraryId;
 
@@ -74,6 +75,8 @@ pub(crate) struct Block {
     pub(crate) library: LibraryId,
     /// Of a block in limbo: it was freed from another context than the arena's.
     pub(crate) elsewhere: bool,
+    /// The bank of its chunk.
+    pub(crate) bank: Bank,
 }
 
 impl Block {
@@ -90,6 +93,7 @@ impl Block {
         state: State::Vacant,
         library: LibraryId::UNKNOWN,
         elsewhere: false,
+        bank: Bank::First,
     };
 
     /// Whether it shares its chunk with others.
@@ -214,6 +218,7 @@ impl Blocks {
             previous: id,
             next: above,
             state: State::Free,
+            bank: low.bank,
             ..Block::VACANT
         };
         low.size = size;

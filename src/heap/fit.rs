@@ -6,6 +6,7 @@
 use crate::address::Bytes;
 use crate::driver::PAGE;
 use crate::heap::Heap;
+use crate::heap::banks::Bank;
 use crate::heap::block::{Block, BlockId, State};
 use crate::heap::free_index::FreeIndex;
 use crate::strategy::Pool;
@@ -19,6 +20,8 @@ pub(crate) struct Fit {
     /// The same in whole slots, rounded as the options say.
     pub(crate) size: Bytes,
     pub(crate) pool: Pool,
+    /// The bank of the thread that asks; none for any.
+    pub(crate) bank: Option<Bank>,
 }
 
 /// How hard to look for a cached block.
@@ -28,7 +31,7 @@ pub(crate) enum Search {
     Quick,
     /// All blocks that could fit: the alternative is a driver call.
     Thorough,
-    /// The same, and any idle chunk may be cut.
+    /// The same, and any idle chunk may be cut, of any bank.
     Opening,
 }
 
@@ -37,12 +40,11 @@ impl Heap {
     /// kept for requests of their size.
     #[inline(always)]
     pub(crate) fn find(&self, fit: Fit, search: Search, keeps_whole: bool) -> Option<BlockId> {
-        let find = |index: &FreeIndex| match search {
-            Search::Quick => index.find(&self.blocks, fit.size),
-            Search::Thorough | Search::Opening => index.find_anywhere(&self.blocks, fit.size),
-        };
+        let find = |index: &FreeIndex| index.search(&self.blocks, fit.size, search);
         match fit.pool {
-            Pool::Small => return find(&self.indexes.small),
+            Pool::Small => {
+                return (self.indexes.small).find(&self.blocks, fit.bank, fit.size, search);
+            }
             Pool::Oversize => return self.whole_block(fit.size),
             Pool::Large => {}
         }

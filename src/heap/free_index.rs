@@ -14,6 +14,7 @@
 
 use crate::address::Bytes;
 use crate::heap::block::{Block, BlockId, Blocks};
+use crate::heap::fit::Search;
 
 /// Every size is a multiple of this.
 const UNIT_SHIFT: u32 = 9;
@@ -93,6 +94,15 @@ impl FreeIndex {
             }
         }
         self.count -= 1;
+    }
+
+    /// A block of at least this size, looked for so hard.
+    #[inline(always)]
+    pub(crate) fn search(&self, blocks: &Blocks, size: Bytes, search: Search) -> Option<BlockId> {
+        match search {
+            Search::Quick => self.find(blocks, size),
+            Search::Thorough | Search::Opening => self.find_anywhere(blocks, size),
+        }
     }
 
     /// A block of at least this size, as small as a bounded search finds.

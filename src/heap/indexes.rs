@@ -7,12 +7,13 @@
 //! for a search in the large pool.
 
 use crate::address::Bytes;
+use crate::heap::banks::Banks;
 use crate::heap::block::{BlockId, Blocks};
 use crate::heap::free_index::FreeIndex;
 use crate::strategy::Pool;
 
 pub(super) struct Indexes {
-    pub(super) small: FreeIndex,
+    pub(super) small: Banks,
     /// Of large chunks in use.
     pub(super) pieces: FreeIndex,
     /// Of the large pool; those of the others are with their pieces.
@@ -23,7 +24,7 @@ pub(super) struct Indexes {
 impl Indexes {
     pub(super) fn new() -> Indexes {
         Indexes {
-            small: FreeIndex::new(),
+            small: Banks::new(),
             pieces: FreeIndex::new(),
             idle: FreeIndex::new(),
             oversize: FreeIndex::new(),
@@ -33,22 +34,28 @@ impl Indexes {
     /// Enters a block that has become free.
     #[inline]
     pub(super) fn enter(&mut self, blocks: &mut Blocks, id: BlockId, pool: Pool) {
-        self.index(blocks, id, pool).insert(blocks, id);
+        match self.beside_small(blocks, id, pool) {
+            Some(index) => index.insert(blocks, id),
+            None => self.small.insert(blocks, id),
+        }
     }
 
     /// Takes a block out, as it was entered.
     #[inline]
     pub(super) fn leave(&mut self, blocks: &mut Blocks, id: BlockId, pool: Pool) {
-        self.index(blocks, id, pool).remove(blocks, id);
+        match self.beside_small(blocks, id, pool) {
+            Some(index) => index.remove(blocks, id),
+            None => self.small.remove(blocks, id),
+        }
     }
 
     #[inline]
-    fn index(&mut self, blocks: &Blocks, id: BlockId, pool: Pool) -> &mut FreeIndex {
+    fn beside_small(&mut self, blocks: &Blocks, id: BlockId, pool: Pool) -> Option<&mut FreeIndex> {
         match pool {
-            Pool::Small => &mut self.small,
-            Pool::Large if blocks.get(id).is_part() => &mut self.pieces,
-            Pool::Large => &mut self.idle,
-            Pool::Oversize => &mut self.oversize,
+            Pool::Small => None,
+            Pool::Large if blocks.get(id).is_part() => Some(&mut self.pieces),
+            Pool::Large => Some(&mut self.idle),
+            Pool::Oversize => Some(&mut self.oversize),
         }
     }
 
@@ -64,10 +71,9 @@ impl Indexes {
     /// The size of the largest block. Looks at the whole of each index's
     /// highest list.
     pub(super) fn largest(&self, blocks: &Blocks) -> Bytes {
-        [&self.small, &self.pieces, &self.idle, &self.oversize]
+        [&self.pieces, &self.idle, &self.oversize]
             .into_iter()
             .map(|index| index.largest(blocks))
-            .max()
-            .unwrap_or(Bytes::ZERO)
+            .fold(self.small.largest(blocks), Bytes::max)
     }
 }

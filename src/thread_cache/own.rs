@@ -21,10 +21,10 @@ const NEXT_FREES: u32 = 4096;
 
 /// One that only takes is worth one where others free what it takes; whether they do
 /// is looked at each so many requests that the arena itself has to serve.
-const ASKS: u32 = 64;
+const ASKS: u16 = 64;
 
 /// Nor after it has forgotten so many caches: it uses too many arenas.
-const MOST_FORGOTTEN: u32 = 16;
+const MOST_FORGOTTEN: u16 = 16;
 
 /// A thread's cache of one arena.
 #[derive(Copy, Clone)]
@@ -103,8 +103,9 @@ pub struct OwnCaches {
     others: Cell<[OwnCache; OTHERS]>,
     frees: Cell<u32>,
     waits: Cell<u32>,
-    asks: Cell<u32>,
-    forgotten: Cell<u32>,
+    asks: Cell<u16>,
+    forgotten: Cell<u16>,
+    number: Cell<u32>,
 }
 
 thread_local! {
@@ -134,7 +135,16 @@ impl OwnCaches {
             waits: Cell::new(0),
             asks: Cell::new(0),
             forgotten: Cell::new(0),
+            number: Cell::new(0),
         }
+    }
+
+    /// The thread's number among all that ever asked for theirs, from 1; wraps.
+    pub(crate) fn number(&self) -> u32 {
+        if self.number.get() == 0 {
+            self.number.set(next_thread());
+        }
+        self.number.get()
     }
 
     /// Whether the thread has freed enough for a cache, with this free.
@@ -196,4 +206,11 @@ impl OwnCaches {
         others[0] = before;
         self.others.set(others);
     }
+}
+
+/// The number of another thread.
+fn next_thread() -> u32 {
+    // The checker has no part in this: numbers that are the same do no harm.
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }

@@ -328,8 +328,12 @@ impl Oracle {
             .saturating_sub(self.gpu.used(0).get() + self.occupied);
         let reserved = self.arena.stats().reserved.current.get();
         let cap = self.quota.limit().map_or(u64::MAX, Bytes::get);
-        // Each block may pin two units that nobody else can use, and slabs.
-        let pinned: u64 = self.live.values().map(|(s, _)| pages(*s) + self.page).sum();
+        // Each block may pin two units that nobody else can use, and slabs. What had to be
+        // taken plainly while calls failed goes back whole or not at all.
+        let units: u64 = self.live.values().map(|(s, _)| pages(*s) + self.page).sum();
+        let mapped = self.gpu.units_and_reservations().0 as u64 * self.page;
+        let plain = self.gpu.used(0).get().saturating_sub(mapped);
+        let pinned = units + plain;
         let could = (free_by_driver + reserved).min(cap);
         assert!(
             pages(n) + pinned + 2 * self.page > could || self.lossy,

@@ -39,8 +39,8 @@ fn bin_of(size: Bytes) -> usize {
 /// The free blocks of one pool of an arena.
 pub(crate) struct FreeIndex {
     powers: u64,
-    parts: [u32; POWERS],
-    /// By the bin; none before the first block.
+    /// By the power, and by the bin; none before the first block.
+    parts: Vec<u32>,
     heads: Vec<BlockId>,
     count: u64,
 }
@@ -49,7 +49,7 @@ impl FreeIndex {
     pub(crate) fn new() -> FreeIndex {
         FreeIndex {
             powers: 0,
-            parts: [0; POWERS],
+            parts: Vec::new(),
             heads: Vec::new(),
             count: 0,
         }
@@ -58,6 +58,7 @@ impl FreeIndex {
     /// Enters a block.
     pub(crate) fn insert(&mut self, blocks: &mut Blocks, id: BlockId) {
         if self.heads.is_empty() {
+            self.parts = vec![0; POWERS];
             self.heads = vec![BlockId::NONE; PARTS * POWERS];
         }
         let block = blocks.get_mut(id);

@@ -4,7 +4,7 @@
  *   thread_life brief THREADS  so many threads, eight at a time, of which each
  *                              allocates and frees once, and every eighth six
  *                              times: what they add to the process, and to the
- *                              device, once a tenth of them has ended
+ *                              device, once a tenth of them has ended, or 3072
  *   thread_life forks FORKS    forks while a thread is ending, in a destructor of
  *                              its own, and others allocate: what children are
  *                              told by CUDA, which does not survive a fork; every
@@ -22,6 +22,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* By then so many have allocated often that an allocator has made all the caches for
+ * threads that it will ever have, several times over. */
+enum { ALL_CACHES = 3072 };
 enum { AT_ONCE = 8, OFTEN = 6, BUSY = 3, LEAF = 100, LEAF_ENDS = 11 };
 
 static atomic_long allocations;
@@ -75,7 +78,9 @@ static void run_briefly(size_t from, size_t to) {
 }
 
 static void come_and_go(size_t threads) {
-    size_t warm = threads / 10 / AT_ONCE * AT_ONCE;
+    size_t tenth = threads / 10, most = threads / 2;
+    size_t warm = tenth > ALL_CACHES ? tenth : ALL_CACHES;
+    warm = (warm < most ? warm : most) / AT_ONCE * AT_ONCE;
     run_briefly(0, warm);
     size_t before = available();
     long resident = resident_kib();

@@ -121,7 +121,7 @@ fn threads_that_come_and_go_leave_nothing() {
     // What a thread may cost is told from what is loaded late and once.
     const KIB_ONCE: i64 = 512;
     let (threads, allocations) = match rounds() {
-        1 => ("5000", 8_125),
+        1 => ("8000", 13_000),
         _ => ("100000", 162_500),
     };
     let more = |outcome: &Outcome| {

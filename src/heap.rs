@@ -29,6 +29,7 @@ use crate::page_map::{ArenaId, PageMap, SlotWord};
 use crate::stats::StackId;
 use crate::strategy::{Pool, SMALL, most_waste};
 
+use banks::Bank;
 use block::{Block, BlockId, Blocks, ChunkId, State};
 use chunk::{Chunk, Chunks};
 use fit::Fit;
@@ -396,6 +397,11 @@ impl Heap {
     /// The size of the largest free block.
     pub(crate) fn largest_free(&self) -> Bytes {
         self.indexes.largest(&self.blocks)
+    }
+
+    /// Whether other banks than this have a free block.
+    pub(crate) fn have_others(&self, bank: Bank) -> bool {
+        self.indexes.small.have_others(bank)
     }
 
     /// How many blocks of a pool are in its index.

@@ -155,7 +155,8 @@ impl<D: Driver> Arena<D> {
     /// where there is not plenty, or it is not taken in small chunks. So it is from then on,
     /// until there is another look.
     fn take_of_any_bank(&self, want: Want) -> Option<Address> {
-        if want.fit.bank.is_none() || want.fit.pool != Pool::Small {
+        let bank = want.fit.bank.filter(|_| want.fit.pool == Pool::Small)?;
+        if !self.state.lock().heap.have_others(bank) {
             return None;
         }
         let are_apart = !self.serves_by_windows() && !self.is_sparing();

@@ -118,6 +118,12 @@ impl Banks {
         found.min_by_key(|&id| blocks.get(id).size)
     }
 
+    /// Whether other banks have a free block.
+    pub(super) fn have_others(&self, bank: Bank) -> bool {
+        let mut all = BANKS.iter().zip(&self.0);
+        all.any(|(other, free)| *other != bank && free.index.count() > 0)
+    }
+
     /// Blocks of all banks.
     pub(super) fn count(&self) -> u64 {
         self.0.iter().map(|free| free.index.count()).sum()

@@ -12,8 +12,8 @@
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::fences::Extent;
+use crate::arena::growth::Obtained;
 use crate::arena::hit::{Freed, Release};
-use crate::arena::miss::Obtained;
 use crate::arena::shortage::Clock;
 use crate::arena::state::ArenaState;
 use crate::counters::BlockInfo;
@@ -58,6 +58,25 @@ impl<D: Driver> Arena<D> {
     /// Asks the driver for `request` bytes.
     pub(super) fn obtain(&self, request: Bytes) -> Result<Obtained<'_>, AllocError> {
         self.obtain_by(self.direct_size(request), || self.driver.alloc(request))
+    }
+
+    /// Enters what the driver gave for one request.
+    pub(super) fn enter_direct(
+        &self,
+        Obtained {
+            span,
+            asked: _asked,
+        }: Obtained<'_>,
+        request: Bytes,
+        origin: Origin,
+    ) -> Result<Address, AllocError> {
+        if self.state.lock().add_direct(span, request, origin) {
+            return Ok(span.address);
+        }
+        // The program gets the real function's answer; the error that matters
+        // is the one returned.
+        let _ = self.give_back(span);
+        Err(AllocError::Driver(Code::UNKNOWN))
     }
 
     /// Memory for this library of the program from this call, where the arena had none for it:

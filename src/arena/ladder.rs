@@ -15,8 +15,8 @@ use crate::driver::{Driver, MemInfo, Whose};
 use crate::error::AllocError;
 use crate::patience::Patience;
 
-use super::miss::is_shortage;
 use super::pressure::Looked;
+use super::shortage::is_shortage;
 
 /// Held by the thread on the out-of-memory ladder. What one thread there takes out of
 /// limbo or gives back is for a while neither in the heap nor with the driver:

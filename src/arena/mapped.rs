@@ -19,8 +19,7 @@
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::hit::Want;
-use crate::arena::miss::is_shortage;
-use crate::arena::shortage::Need;
+use crate::arena::shortage::{Need, is_shortage};
 use crate::arena::state::ArenaState;
 use crate::config::StrategyKind;
 use crate::driver::mapping::{Mapping, MappingTraits, Unit};

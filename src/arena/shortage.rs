@@ -17,7 +17,6 @@ use std::time::{Duration, Instant};
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::inspect::TRIES;
-use crate::arena::miss::is_shortage;
 use crate::counters::calls::Shortage;
 use crate::driver::Driver;
 use crate::error::{AllocError, Code};
@@ -36,6 +35,14 @@ const LOOKS: u32 = 16;
 
 /// The same for what neighbours are asked to give back.
 const RELIEFS: u32 = 64;
+
+/// Whether smaller requests may still be served.
+pub(super) fn is_shortage(error: AllocError) -> bool {
+    matches!(
+        error,
+        AllocError::Limit | AllocError::Driver(Code::OUT_OF_MEMORY)
+    )
+}
 
 /// Since when a request waits for what is on its way.
 pub(super) type Clock = Cell<Option<Instant>>;

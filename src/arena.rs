@@ -21,6 +21,7 @@
 //! user's own risk). Memory leaves the heap and the page map before it goes
 //! back to the driver.
 
+mod banks;
 mod caches;
 mod check;
 mod direct;

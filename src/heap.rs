@@ -399,9 +399,26 @@ impl Heap {
         self.indexes.largest(&self.blocks)
     }
 
-    /// Whether other banks than this have a free block.
-    pub(crate) fn have_others(&self, bank: Bank) -> bool {
-        self.indexes.small.have_others(bank)
+    /// Whether a free block is a piece of another bank, and so much is free there at most.
+    pub(crate) fn is_of_little(&self, id: BlockId, bank: Bank, most: Bytes) -> bool {
+        let block = self.blocks.get(id);
+        let is_piece = block.bank != bank && block.is_part();
+        is_piece && self.indexes.small.bytes(block.bank) <= most
+    }
+
+    /// Gives a bank a small chunk that is whole; whether there is one.
+    pub(crate) fn give_whole(&mut self, bank: Bank) -> bool {
+        let whole = self.indexes.small.whole(&self.blocks);
+        let is_there = whole.is_some();
+        whole.iter().for_each(|id| self.give(*id, bank));
+        is_there
+    }
+
+    /// Gives a bank a free block that is a small chunk.
+    pub(crate) fn give(&mut self, id: BlockId, bank: Bank) {
+        self.indexes.leave(&mut self.blocks, id, Pool::Small);
+        self.blocks.get_mut(id).bank = bank;
+        self.indexes.enter(&mut self.blocks, id, Pool::Small);
     }
 
     /// How many blocks of a pool are in its index.

@@ -24,7 +24,8 @@
 //! * *block*: a piece of a chunk, free or live, in whole *slots* of 512 bytes;
 //! * *slab*: a chunk of 2 MiB for requests up to 1 MiB, in `auto_growth`; in
 //!   `mapped`, a unit of a range for these;
-//! * *bank*: in `auto_growth`, the slabs that some of the threads cut small blocks from;
+//! * *bank*: in `auto_growth`, the slabs that some of the threads cut small blocks from
+//!   first;
 //! * *range*: in `mapped`, reserved addresses whose memory comes and goes in *units*,
 //!   each created in one call; where there is none a range has a *hole*;
 //! * *window*: a stretch of a range's free blocks and holes that is given memory for

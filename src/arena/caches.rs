@@ -74,15 +74,12 @@ impl<D: Driver> Arena<D> {
         D::with_own_caches(|caches| caches.of(self.hub_serial))
     }
 
-    /// Notes the calling thread's bank for a request that it makes, and its cache where it
-    /// may keep a block for that.
+    /// Notes the calling thread's cache for a request that it makes, and its bank.
     #[inline(never)]
-    pub(super) fn for_this_thread(&self, want: &mut Want, may_keep: bool) {
-        let number = D::with_own_caches(OwnCaches::number);
-        want.fit.bank = Some(Bank::of_thread(number));
-        want.own = may_keep
-            .then(|| self.taking_cache(want.fit.request))
-            .flatten();
+    pub(super) fn for_this_thread(&self, want: &mut Want) {
+        want.own = self.taking_cache(want.fit.request);
+        let seat = want.own.and_then(OwnCache::seat);
+        want.fit.bank = seat.map(Bank::of_seat);
     }
 
     /// Whether a request is of a size that threads keep blocks for.
@@ -277,12 +274,13 @@ impl<D: Driver> Arena<D> {
     /// Lets the calling thread keep blocks from now on.
     fn open_cache(&self) {
         let is_sparing = self.is_sparing();
+        let has_bank = !is_sparing && self.has_banks();
         let mut state = self.state.lock();
         let most = match self.cache_size {
             ThreadCacheSize::Most(most) => most,
             ThreadCacheSize::Auto => state.auto_cache(is_sparing),
         };
-        let own = state.open_cache(most, is_sparing);
+        let own = state.open_cache(most, is_sparing, has_bank);
         drop(state);
         D::with_own_caches(|caches| match own {
             Some(own) => caches.remember(own),

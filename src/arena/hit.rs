@@ -22,7 +22,7 @@ use crate::heap::fit::{Fit, Search};
 use crate::library::LibraryId;
 use crate::stats::Origin;
 use crate::strategy::packing::Packing;
-use crate::strategy::{Pool, Route, SMALL};
+use crate::strategy::{Pool, Route};
 use crate::thread_cache::{Held, MOST_KEPT, OwnCache};
 
 /// A request on its way through the arena.
@@ -202,8 +202,8 @@ impl<D: Driver> Arena<D> {
             origin,
             own: None,
         };
-        if self.keeps && request <= SMALL {
-            self.for_this_thread(&mut want, may_keep);
+        if may_keep {
+            self.for_this_thread(&mut want);
         }
         let (mut hit, closing) = self.take_or_close(&want, !may_keep);
         if hit.is_none() && may_keep {
@@ -340,6 +340,9 @@ impl<F: Clone> ArenaState<F> {
         if search == Search::Quick && self.opens_too_early(id, want.fit) {
             return None;
         }
+        if let Some(bank) = want.fit.bank {
+            self.note_bank(id, bank);
+        }
         let cut = self.heap.cut(id, want.fit);
         self.counters.hit();
         Some(self.hand_out(&cut, want))
@@ -347,12 +350,9 @@ impl<F: Clone> ArenaState<F> {
 
     /// The block that serves a request best.
     #[inline]
-    pub(super) fn find(&self, mut fit: Fit, search: Search) -> Option<BlockId> {
+    pub(super) fn find(&self, fit: Fit, search: Search) -> Option<BlockId> {
         if self.heap.is_paused() {
             return None;
-        }
-        if fit.pool == Pool::Small && (!self.banks_are_apart || search == Search::Opening) {
-            fit.bank = None;
         }
         let keeps_whole = self.packing.as_ref().is_some_and(Packing::is_on);
         self.heap.find(fit, search, keeps_whole)

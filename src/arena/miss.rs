@@ -21,7 +21,6 @@ use crate::driver::{Driver, Whose};
 use crate::error::AllocError;
 use crate::heap::fit::Search;
 use crate::stats::Origin;
-use crate::strategy::Pool;
 
 /// What becomes of a direct allocation that cannot be entered.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -81,9 +80,6 @@ impl<D: Driver> Arena<D> {
     }
 
     fn serve(&self, want: Want, need: &Need) -> Result<Address, AllocError> {
-        if let Some(address) = self.take_of_any_bank(want) {
-            return Ok(address);
-        }
         // The driver is asked once, and only where that decides about a wait.
         let mut could = None;
         let mut waits = || *could.get_or_insert_with(|| self.could_be_had(want.fit.request));
@@ -110,21 +106,6 @@ impl<D: Driver> Arena<D> {
             Ok(address) => Ok(address),
             Err(_guard) => self.grow(want, need),
         }
-    }
-
-    /// Before more memory is taken for a thread's bank: what other banks have is as good
-    /// where there is not plenty, or it is not taken in small chunks. So it is from then on,
-    /// until there is another look.
-    fn take_of_any_bank(&self, want: Want) -> Option<Address> {
-        let bank = want.fit.bank.filter(|_| want.fit.pool == Pool::Small)?;
-        if !self.state.lock().heap.have_others(bank) {
-            return None;
-        }
-        let are_apart = !self.serves_by_windows() && !self.is_sparing();
-        let mut state = self.state.lock();
-        state.banks_are_apart = are_apart;
-        let take = || state.take(want, Search::Thorough);
-        (!are_apart).then(take).flatten()
     }
 
     /// Before more memory is taken: what threads keep may do as well.

@@ -47,7 +47,12 @@ const CACHE_PART: u64 = 32;
 
 impl<F: Clone> ArenaState<F> {
     /// Opens a cache for a thread, which may keep so much there.
-    pub(super) fn open_cache(&mut self, most: Bytes, is_sparing: bool) -> Option<OwnCache> {
+    pub(super) fn open_cache(
+        &mut self,
+        most: Bytes,
+        is_sparing: bool,
+        has_bank: bool,
+    ) -> Option<OwnCache> {
         if self.retired || self.heap.is_paused() || self.lies_sparse() {
             return None;
         }
@@ -61,7 +66,7 @@ impl<F: Clone> ArenaState<F> {
             .max(self.counters.reserved().get() / KEPT_PART);
         let share = Bytes::new(bound / (self.caches.count() as u64 + 1));
         let most = most.min(share.max(CACHE_LEAST));
-        let own = self.caches.open(&self.hub, most, is_sparing);
+        let own = self.caches.open(&self.hub, most, is_sparing, has_bank);
         if let Some(mut kept) = own.hold_now() {
             kept.note_held(self.held_small());
         }

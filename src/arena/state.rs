@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use crate::address::{Address, Bytes};
+use crate::arena::banks::Slabs;
 use crate::arena::fences::Then;
 use crate::arena::pause::Backups;
 use crate::config::Config;
@@ -39,8 +40,7 @@ pub(super) struct ArenaState<F> {
     pub(super) hub: Arc<CacheHub>,
     /// How tightly chunks are to be packed, where the strategy does.
     pub(super) packing: Option<Packing>,
-    /// Whether the banks of small chunks are: see `heap::banks`.
-    pub(super) banks_are_apart: bool,
+    pub(super) slabs: Slabs,
     /// What the driver refused to take back.
     pub(super) lost: Bytes,
     /// Whether a thread is taking a chunk that nobody else may take.
@@ -78,7 +78,7 @@ impl<F: Clone> ArenaState<F> {
             limbo: Limbo::new(),
             counters: Counters::new(config.splitting.max_split),
             packing,
-            banks_are_apart: true,
+            slabs: Slabs::default(),
             lost: Bytes::ZERO,
             growing: false,
             on_ladder: false,

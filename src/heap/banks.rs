@@ -3,14 +3,10 @@
 //! The page map tells of eight slots in one cache line, and a thread writes there with
 //! each block that it frees to its cache or takes from it. Where the small blocks of two
 //! threads lie among each other, each of them takes such lines from the other's processor
-//! all the time (*false sharing*). So the threads are divided among *banks*, and small
-//! chunks are too, when they are cut first: a thread's small blocks are cut from chunks of
-//! its own bank. Blocks go from hand to hand all the same, and chunks change banks when
-//! they are whole.
-//!
-//! What is free in a bank is not lost to the others: of more than `APART` they are served
-//! too, and for a request that is of no bank, as all are where memory is scarce, there are
-//! no banks.
+//! all the time (*false sharing*). So threads and slabs are divided among *banks*: a
+//! thread's blocks are cut from what its own bank has, and only where that has nothing
+//! from what others have, whatever fits best. Nothing is kept for a bank: what a request
+//! gets is only looked for in another order. `arena::banks` makes banks larger.
 //!
 //! Owns a free index for each bank. Invariant: the blocks of a chunk are all of one bank.
 //! Cost: where the own bank has what fits, that of its free index; else that of each.
@@ -20,11 +16,6 @@ use crate::driver::PAGE;
 use crate::heap::block::{BlockId, Blocks};
 use crate::heap::fit::Search;
 use crate::heap::free_index::FreeIndex;
-
-/// What may be free in each of the other banks when a bank takes another chunk: twice what
-/// a cache gives back at a time when it is full. With half of that, two threads with a bank
-/// each shared one line in ten.
-const APART: Bytes = Bytes::mib(8);
 
 /// A part of the small chunks, and of the threads.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -36,14 +27,12 @@ pub(crate) enum Bank {
     Fourth,
 }
 
-/// More threads than that take small blocks at a time in few programs; of two that do, one
-/// in four shares the other's bank.
 const BANKS: [Bank; 4] = [Bank::First, Bank::Second, Bank::Third, Bank::Fourth];
 
 impl Bank {
-    /// The bank of the thread with this number.
-    pub(crate) fn of_thread(number: u32) -> Bank {
-        BANKS[number as usize % BANKS.len()]
+    /// The bank of the threads in a seat of the caches.
+    pub(crate) fn of_seat(seat: u8) -> Bank {
+        BANKS[usize::from(seat) % BANKS.len()]
     }
 }
 
@@ -94,34 +83,24 @@ impl Banks {
         search: Search,
     ) -> Option<BlockId> {
         let own = bank.and_then(|bank| self.0[bank as usize].index.search(blocks, size, search));
-        own.or_else(|| self.find_in_others(blocks, bank, size, search))
+        own.or_else(|| self.find_in_all(blocks, size, search))
     }
 
-    /// The same of what other banks have; chunks that are whole are nobody's.
     #[inline(never)]
-    fn find_in_others(
-        &self,
-        blocks: &Blocks,
-        bank: Option<Bank>,
-        size: Bytes,
-        search: Search,
-    ) -> Option<BlockId> {
-        let others = BANKS
-            .iter()
-            .zip(&self.0)
-            .filter(|(other, _)| bank != Some(**other));
-        let found = others.filter_map(|(_, free)| {
-            let is_apart = bank.is_some() && free.bytes <= APART;
-            let least = if is_apart { size.max(PAGE) } else { size };
-            free.index.search(blocks, least, search)
-        });
+    fn find_in_all(&self, blocks: &Blocks, size: Bytes, search: Search) -> Option<BlockId> {
+        let found = (self.0.iter()).filter_map(|free| free.index.search(blocks, size, search));
         found.min_by_key(|&id| blocks.get(id).size)
     }
 
-    /// Whether other banks have a free block.
-    pub(super) fn have_others(&self, bank: Bank) -> bool {
-        let mut all = BANKS.iter().zip(&self.0);
-        all.any(|(other, free)| *other != bank && free.index.count() > 0)
+    /// A chunk that is whole.
+    pub(super) fn whole(&self, blocks: &Blocks) -> Option<BlockId> {
+        let found = self.find_in_all(blocks, PAGE, Search::Quick)?;
+        (!blocks.get(found).is_part()).then_some(found)
+    }
+
+    /// Bytes of a bank.
+    pub(super) fn bytes(&self, bank: Bank) -> Bytes {
+        self.0[bank as usize].bytes
     }
 
     /// Blocks of all banks.
@@ -142,59 +121,31 @@ mod tests {
     use crate::address::Address;
     use crate::heap::block::{ChunkId, State};
 
-    struct Store {
-        blocks: Blocks,
-        banks: Banks,
-    }
-
-    impl Store {
-        fn new() -> Store {
-            Store {
-                blocks: Blocks::new(),
-                banks: Banks::new(),
-            }
-        }
-
-        fn add(&mut self, bank: u32, size: Bytes) -> BlockId {
+    #[test]
+    fn the_own_bank_comes_first() {
+        let (mut blocks, mut banks) = (Blocks::new(), Banks::new());
+        let mut add = |seat, size| {
             let address = Address::new(1 << 30);
-            let id = (self.blocks).insert(address, size, ChunkId(0), State::Free);
-            self.blocks.get_mut(id).bank = Bank::of_thread(bank);
-            self.banks.insert(&mut self.blocks, id);
+            let id = blocks.insert(address, size, ChunkId(0), State::Free);
+            blocks.get_mut(id).bank = Bank::of_seat(seat);
+            banks.insert(&mut blocks, id);
             id
-        }
-
-        fn find(&self, bank: Option<u32>, size: Bytes) -> Option<BlockId> {
-            let bank = bank.map(Bank::of_thread);
-            (self.banks).find(&self.blocks, bank, size, Search::Quick)
-        }
-    }
-
-    #[test]
-    fn a_thread_is_served_by_its_own_bank() {
-        let mut store = Store::new();
-        let of_others = store.add(0, Bytes::kib(4));
-        assert_eq!(store.find(Some(1), Bytes::kib(4)), None);
-        let own = store.add(1, Bytes::kib(8));
-        assert_eq!(store.find(Some(1), Bytes::kib(4)), Some(own));
-        assert_eq!(store.find(Some(5), Bytes::kib(4)), Some(own));
-        assert_eq!(store.find(Some(0), Bytes::kib(4)), Some(of_others));
-        assert_eq!(store.find(None, Bytes::kib(4)), Some(of_others));
-        assert_eq!(store.find(None, Bytes::kib(5)), Some(own));
-    }
-
-    #[test]
-    fn what_others_have_serves_where_it_is_much_or_a_whole_chunk() {
-        let mut store = Store::new();
-        for _ in 0..8 {
-            store.add(2, Bytes::mib(1));
-        }
-        store.add(3, Bytes::kib(8));
-        assert_eq!(store.find(Some(1), Bytes::kib(4)), None, "{APART}");
-        let more = store.add(2, Bytes::kib(64));
-        assert_eq!(store.find(Some(1), Bytes::kib(4)), Some(more));
-        let mut store = Store::new();
-        let whole = store.add(0, PAGE);
-        store.add(0, Bytes::kib(64));
-        assert_eq!(store.find(Some(1), Bytes::kib(4)), Some(whole));
+        };
+        let [of_first, of_second, large] = [
+            add(0, Bytes::kib(4)),
+            add(1, Bytes::kib(8)),
+            add(2, Bytes::mib(1)),
+        ];
+        let find = |seat: Option<u8>, size| {
+            let bank = seat.map(Bank::of_seat);
+            banks.find(&blocks, bank, size, Search::Quick)
+        };
+        assert_eq!(find(Some(0), Bytes::kib(4)), Some(of_first));
+        assert_eq!(find(Some(1), Bytes::kib(4)), Some(of_second));
+        assert_eq!(find(Some(0), Bytes::kib(5)), Some(of_second));
+        assert_eq!(find(Some(3), Bytes::kib(4)), Some(of_first));
+        assert_eq!(find(None, Bytes::kib(4)), Some(of_first));
+        assert_eq!(find(None, Bytes::kib(9)), Some(large));
+        assert_eq!(find(None, Bytes::mib(2)), None);
     }
 }

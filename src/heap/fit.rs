@@ -31,7 +31,7 @@ pub(crate) enum Search {
     Quick,
     /// All blocks that could fit: the alternative is a driver call.
     Thorough,
-    /// The same, and any idle chunk may be cut, of any bank.
+    /// The same, and any idle chunk may be cut.
     Opening,
 }
 

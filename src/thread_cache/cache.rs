@@ -13,6 +13,10 @@ use crate::thread_cache::own::OwnCache;
 /// The caches that an arena has at most.
 const CACHES: usize = 64;
 
+/// How many seats there are: threads that take small blocks at the same time are told
+/// apart by them, as far as there are no more of these.
+const SEATS: u64 = 4;
+
 /// Those of arenas that are gone.
 #[cfg(not(loom))]
 static LEFT: Lock<Vec<&'static ThreadCache>> = Lock::new(Vec::new());
@@ -73,13 +77,31 @@ impl Caches {
     }
 
     /// Opens one for a thread, of this hub, which may keep up to `most` bytes there;
-    /// `is_sparing`: see `Kept`.
-    pub(crate) fn open(&mut self, hub: &CacheHub, most: Bytes, is_sparing: bool) -> OwnCache {
+    /// `is_sparing`: see `Kept`; it `has_seat` or not.
+    pub(crate) fn open(
+        &mut self,
+        hub: &CacheHub,
+        most: Bytes,
+        is_sparing: bool,
+        has_seat: bool,
+    ) -> OwnCache {
+        let seat = has_seat.then(|| self.free_seat());
         let cache = self.closed.pop().unwrap_or_else(ThreadCache::make);
-        let opening = next_opening();
+        let opening = next_opening() * (SEATS + 1) + seat.map_or(0, |seat| seat + 1);
         cache.hold().open(opening, hub.owner, most, is_sparing);
         self.open.push(cache);
         OwnCache::new(hub.serial, opening, cache)
+    }
+
+    /// The seat that the fewest threads have.
+    fn free_seat(&self) -> u64 {
+        let mut taken = [0; SEATS as usize];
+        let seats = self.open.iter().map(|cache| cache.hold().opening());
+        for seat in seats.filter_map(seat_of) {
+            taken[usize::from(seat)] += 1;
+        }
+        let free = (0..).zip(taken).min_by_key(|(_, count)| *count);
+        free.map_or(0, |(seat, _)| seat)
     }
 
     /// Stops the threads of all open ones from using them.
@@ -157,6 +179,12 @@ impl Drop for Caches {
     fn drop(&mut self) {
         self.forget();
     }
+}
+
+/// The seat of a thread with this opening, if it has one, from 0.
+#[allow(clippy::cast_possible_truncation, reason = "there are few seats")]
+pub(super) fn seat_of(opening: u64) -> Option<u8> {
+    ((opening % (SEATS + 1)) as u8).checked_sub(1)
 }
 
 /// A number that no other opening of the process has.

@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 
-use crate::thread_cache::cache::{Held, ThreadCache};
+use crate::thread_cache::cache::{Held, ThreadCache, seat_of};
 use crate::thread_cache::kept::Kept;
 
 /// Arenas besides the last one.
@@ -66,6 +66,11 @@ impl OwnCache {
         (kept.opening() == self.opening).then_some(kept)
     }
 
+    /// The thread's seat.
+    pub(crate) fn seat(self) -> Option<u8> {
+        seat_of(self.opening)
+    }
+
     /// What was freed to it without a fence belongs to this epoch, whose fence is made
     /// next, if it is open for the thread.
     pub(crate) fn seal(self, epoch: u64) {
@@ -105,7 +110,6 @@ pub struct OwnCaches {
     waits: Cell<u32>,
     asks: Cell<u16>,
     forgotten: Cell<u16>,
-    number: Cell<u32>,
 }
 
 thread_local! {
@@ -135,16 +139,7 @@ impl OwnCaches {
             waits: Cell::new(0),
             asks: Cell::new(0),
             forgotten: Cell::new(0),
-            number: Cell::new(0),
         }
-    }
-
-    /// The thread's number among all that ever asked for theirs, from 1; wraps.
-    pub(crate) fn number(&self) -> u32 {
-        if self.number.get() == 0 {
-            self.number.set(next_thread());
-        }
-        self.number.get()
     }
 
     /// Whether the thread has freed enough for a cache, with this free.
@@ -206,11 +201,4 @@ impl OwnCaches {
         others[0] = before;
         self.others.set(others);
     }
-}
-
-/// The number of another thread.
-fn next_thread() -> u32 {
-    // The checker has no part in this: numbers that are the same do no harm.
-    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
-    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }

@@ -1,91 +1,173 @@
-//! Chunks of small blocks that belong to some of the threads.
+//! Slabs for some of the threads.
 
 use std::collections::BTreeSet;
 
 use super::*;
 
 const BLOCK: Bytes = Bytes::kib(4);
+const LARGE: Bytes = Bytes::gib(8);
 
-/// As many threads as find themselves in every bank, whatever other tests start meanwhile.
-const THREADS: usize = 12;
+/// How often a slab is taken for a bank at the most.
+const MOST: u64 = 32;
 
-/// What each of so many threads gets by its own calls; one works after the other.
-fn each_gets(rig: &Rig, count: usize) -> Vec<Vec<Address>> {
-    let work = || (0..count).map(|_| rig.get(BLOCK)).collect();
-    let one = |_| thread::scope(|scope| scope.spawn(work).join().unwrap());
-    (0..THREADS).map(one).collect()
+fn of(config: Config, memory: Bytes) -> Rig {
+    Rig::new(&config, memory)
 }
 
 fn chunks(rig: &Rig, blocks: &[Address]) -> BTreeSet<u64> {
-    blocks
-        .iter()
-        .map(|&block| rig.allocation(block).get())
-        .collect()
+    let chunks = blocks.iter().map(|&block| rig.allocation(block).get());
+    chunks.collect()
 }
 
-/// Takes that many bytes in blocks and frees all but each second one: what is free then
-/// lies in pieces.
-fn scatter(rig: &Rig, bytes: Bytes) -> Vec<Address> {
-    let count = bytes.get() / BLOCK.get();
-    let blocks: Vec<_> = (0..count).map(|_| rig.get(BLOCK)).collect();
-    let (stay, go): (Vec<_>, Vec<_>) = (0..).zip(blocks).partition(|(n, _)| n % 2 == 0);
-    free_all(rig, go.into_iter().map(|(_, block)| block));
-    // What the thread keeps of it comes back.
-    rig.arena.mem_info().unwrap();
-    stay.into_iter().map(|(_, block)| block).collect()
+/// What another thread does that keeps blocks.
+fn on_thread<T: Send>(rig: &Rig, work: impl FnOnce() -> T + Send) -> T {
+    let keeping = || {
+        warm(rig, BLOCK);
+        work()
+    };
+    thread::scope(|scope| scope.spawn(keeping).join().unwrap())
+}
+
+fn get_many(rig: &Rig, count: usize) -> Vec<Address> {
+    (0..count).map(|_| rig.get(BLOCK)).collect()
 }
 
 #[test]
-fn threads_cut_small_blocks_from_different_chunks() {
-    let rig = rig();
-    let blocks = each_gets(&rig, 100);
-    let found: Vec<_> = blocks.iter().map(|blocks| chunks(&rig, blocks)).collect();
-    let banks: BTreeSet<_> = found.iter().flatten().collect();
-    assert!((2..=4).contains(&banks.len()), "{banks:?}");
-    // A thread that has a chunk stays there.
-    assert!(found.iter().all(|chunks| chunks.len() == 1), "{found:?}");
-    free_all(&rig, blocks.into_iter().flatten());
+fn threads_cut_small_blocks_from_different_slabs() {
+    let rig = of(plain(StrategyKind::AutoGrowth), LARGE);
+    warm(&rig, BLOCK);
+    let first = get_many(&rig, 50);
+    let (other, second) = on_thread(&rig, || (rig.get(BLOCK), get_many(&rig, 200)));
+    let more = get_many(&rig, 200);
+    let own = chunks(&rig, &[first.clone(), more.clone()].concat());
+    assert_eq!((own.len(), chunks(&rig, &second).len()), (1, 1));
+    assert!(own.is_disjoint(&chunks(&rig, &second)));
+    // The first chunk, and the other thread's.
+    assert_eq!(rig.arena.stats().reserved.current, Bytes::mib(4));
+    free_all(&rig, [first, second, more, vec![other]].concat());
     rig.ends_clean();
 }
 
-/// What is free in one bank serves the threads of the others but for 8 MiB of it.
-#[test]
-fn a_bank_keeps_little_for_itself() {
-    let rig = rig();
-    let stay = scatter(&rig, Bytes::mib(64));
-    let before = rig.arena.glance().reserved;
-    let blocks = each_gets(&rig, (20 << 20) / THREADS / 4096);
-    assert_eq!(rig.arena.glance().reserved, before);
-    let more = each_gets(&rig, (12 << 20) / THREADS / 4096);
-    assert!(rig.arena.glance().reserved <= before.saturating_add(Bytes::mib(8)));
-    free_all(
-        &rig,
-        [blocks, more].into_iter().flatten().flatten().chain(stay),
-    );
-    rig.ends_clean();
-}
-
-#[test]
-fn where_memory_is_scarce_there_are_no_banks() {
-    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::mib(64));
-    let stay = scatter(&rig, Bytes::mib(40));
-    let before = rig.arena.glance().reserved;
-    let blocks = each_gets(&rig, (19 << 20) / THREADS / 4096);
-    assert_eq!(rig.arena.glance().reserved, before);
-    free_all(&rig, blocks.into_iter().flatten().chain(stay));
-    rig.ends_clean();
-}
-
-/// A chunk changes banks with the thread that finds it whole.
-#[test]
-fn a_chunk_that_is_whole_is_everybodys() {
-    let rig = rig();
-    for _ in 0..THREADS {
-        let work = || free_all(&rig, (0..100).map(|_| rig.get(BLOCK)).collect::<Vec<_>>());
-        thread::scope(|scope| scope.spawn(work).join().unwrap());
-        // What the thread keeps comes back.
-        rig.arena.mem_info().unwrap();
+/// What two threads need that do `work` by turns, and `then` is done: the most reserved,
+/// and calls of the driver for memory.
+fn costs(
+    config: &Config,
+    memory: Bytes,
+    work: impl Fn(&Rig) + Sync,
+    then: impl Fn(&Rig),
+) -> (Bytes, u64) {
+    let rig = of(config.clone(), memory);
+    warm(&rig, BLOCK);
+    // So some slab is always in use.
+    let held = rig.get(BLOCK);
+    for _ in 0..200 {
+        work(&rig);
+        on_thread(&rig, || work(&rig));
+        then(&rig);
     }
-    assert_eq!(rig.gpu.calls(Call::Alloc), 1);
+    let calls = rig.gpu.calls(Call::Alloc) + rig.gpu.calls(Call::Free);
+    let reserved = rig.arena.stats().reserved.peak;
+    rig.arena.free(held).unwrap();
+    rig.gpu.pass(1 << 40);
+    rig.ends_clean();
+    (reserved, calls)
+}
+
+/// What banks cost of that: a smaller device has none.
+fn banks_cost(work: impl Fn(&Rig) + Sync, then: impl Fn(&Rig)) -> (Bytes, u64) {
+    let config = plain(StrategyKind::AutoGrowth);
+    let without = costs(&config, Bytes::mib(4094), &work, &then);
+    let with = costs(&config, Bytes::mib(4096), &work, &then);
+    (
+        with.0.saturating_sub(without.0),
+        with.1.saturating_sub(without.1),
+    )
+}
+
+fn nothing(_: &Rig) {}
+
+fn get_and_free(rig: &Rig, count: usize) {
+    let blocks = get_many(rig, count);
+    free_all(rig, blocks);
+}
+
+#[test]
+fn what_banks_cost_comes_to_an_end() {
+    // All goes back each time, and is taken again.
+    let trim = |rig: &Rig| drop(rig.arena.trim());
+    let (bytes, calls) = banks_cost(|rig| get_and_free(rig, 300), trim);
+    let is_bounded = |calls: u64| (1..=2 * MOST).contains(&calls);
+    assert!(
+        bytes <= Bytes::mib(8) && is_bounded(calls),
+        "{bytes}, {calls}"
+    );
+    let (bytes, calls) = banks_cost(|rig| get_and_free(rig, 3000), nothing);
+    assert!(
+        bytes <= Bytes::mib(2 * MOST) && is_bounded(calls),
+        "{bytes}, {calls}"
+    );
+}
+
+/// A device that lags behind has what was freed wait, up to the budget; what waits is no
+/// reason for a slab beyond that.
+#[test]
+fn what_waits_for_the_device_is_bounded_as_before() {
+    let lags = |rig: &Rig| {
+        let blocks = get_many(rig, 500);
+        for &block in &blocks {
+            rig.launch(block, BLOCK, MS);
+        }
+        free_all(rig, blocks);
+    };
+    let (bytes, _) = banks_cost(lags, nothing);
+    assert!(bytes <= Bytes::mib(16), "{bytes}");
+}
+
+#[test]
+fn no_slab_is_taken_where_memory_is_little_or_an_option_says_how() {
+    let usual = plain(StrategyKind::AutoGrowth);
+    let limited = Config {
+        limit: Some(DeviceShare::Bytes(DEVICE)),
+        ..usual.clone()
+    };
+    let gives_back = Config {
+        free_when_no_cache_hit: true,
+        ..usual.clone()
+    };
+    let without = costs(&usual, DEVICE, |rig| get_and_free(rig, 100), nothing);
+    for config in [limited, gives_back] {
+        let costs = costs(&config, LARGE, |rig| get_and_free(rig, 100), nothing);
+        assert_eq!(costs, without, "{config:?}");
+    }
+    for strategy in [StrategyKind::NaiveBestFit, StrategyKind::Mapped] {
+        let [small, large] = [DEVICE, LARGE].map(|memory| {
+            costs(
+                &plain(strategy),
+                memory,
+                |rig| get_and_free(rig, 100),
+                nothing,
+            )
+            .1
+        });
+        assert_eq!(small, large, "{strategy:?}");
+    }
+}
+
+/// Nothing is kept for a bank: what others have serves a thread whose bank has nothing, at
+/// once.
+#[test]
+fn what_others_have_serves() {
+    let rig = of(plain(StrategyKind::AutoGrowth), LARGE);
+    warm(&rig, BLOCK);
+    let blocks = get_many(&rig, (64 << 20) / 4096);
+    let (stay, go): (Vec<_>, Vec<_>) = (0..).zip(blocks).partition(|(n, _)| n % 2 == 0);
+    free_all(&rig, go.into_iter().map(|(_, block)| block));
+    let before = rig.arena.stats().reserved.current;
+    // The look called back what the first thread keeps, and its seat was free.
+    warm(&rig, BLOCK);
+    let second = on_thread(&rig, || get_many(&rig, (20 << 20) / 4096));
+    assert_eq!(rig.arena.stats().reserved.current, before);
+    let stay = stay.into_iter().map(|(_, block)| block);
+    free_all(&rig, stay.chain(second));
     rig.ends_clean();
 }

@@ -15,7 +15,7 @@ const CACHES: usize = 64;
 
 /// How many seats there are: threads that take small blocks at the same time are told
 /// apart by them, as far as there are no more of these.
-const SEATS: u64 = 4;
+const SEATS: u8 = 4;
 
 /// Those of arenas that are gone.
 #[cfg(not(loom))]
@@ -87,7 +87,7 @@ impl Caches {
     ) -> OwnCache {
         let seat = has_seat.then(|| self.free_seat());
         let cache = self.closed.pop().unwrap_or_else(ThreadCache::make);
-        let opening = next_opening() * (SEATS + 1) + seat.map_or(0, |seat| seat + 1);
+        let opening = next_opening() * (u64::from(SEATS) + 1) + seat.map_or(0, |seat| seat + 1);
         cache.hold().open(opening, hub.owner, most, is_sparing);
         self.open.push(cache);
         OwnCache::new(hub.serial, opening, cache)
@@ -184,7 +184,7 @@ impl Drop for Caches {
 /// The seat of a thread with this opening, if it has one, from 0.
 #[allow(clippy::cast_possible_truncation, reason = "there are few seats")]
 pub(super) fn seat_of(opening: u64) -> Option<u8> {
-    ((opening % (SEATS + 1)) as u8).checked_sub(1)
+    ((opening % (u64::from(SEATS) + 1)) as u8).checked_sub(1)
 }
 
 /// A number that no other opening of the process has.

@@ -94,7 +94,7 @@ fn get_and_free(rig: &Rig, count: usize) {
 #[test]
 fn what_banks_cost_comes_to_an_end() {
     // All goes back each time, and is taken again.
-    let trim = |rig: &Rig| drop(rig.arena.trim());
+    let trim = |rig: &Rig| _ = rig.arena.trim();
     let (bytes, calls) = banks_cost(|rig| get_and_free(rig, 300), trim);
     let is_bounded = |calls: u64| (1..=2 * MOST).contains(&calls);
     assert!(

@@ -94,7 +94,7 @@ fn loom_a_recall_takes_what_the_owner_leaves() {
 
 /// A cache of a hub that is open for a thread, which has freed the block into it.
 fn with_block_kept(hub: &CacheHub, caches: &mut Caches) -> OwnCache {
-    let own = caches.open(hub, Bytes::mib(1), false);
+    let own = caches.open(hub, Bytes::mib(1), false, true);
     assert!(hub.keep_prepared(own, BLOCK));
     own
 }
@@ -154,7 +154,7 @@ fn loom_who_had_a_cache_has_it_no_more() {
     loom::model(|| {
         let hub = Arc::new(CacheHub::new(map(), ARENA));
         let mut caches = Caches::default();
-        let before = caches.open(&hub, Bytes::mib(1), false);
+        let before = caches.open(&hub, Bytes::mib(1), false, true);
         let held = caches.hold();
         for mut kept in caches.close_some(held, |_| true).0 {
             kept.recall(hub.ended(), |_| unreachable!());
@@ -167,7 +167,7 @@ fn loom_who_had_a_cache_has_it_no_more() {
                 assert!(!hub.keep_prepared(before, BLOCK));
             })
         };
-        let own = caches.open(&hub, Bytes::mib(1), false);
+        let own = caches.open(&hub, Bytes::mib(1), false, true);
         // The first one may have it for the moment of its look.
         let kept = hub.keep_prepared(own, BLOCK);
         assert_eq!(word(&hub.map).is_kept(), kept);

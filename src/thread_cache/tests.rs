@@ -1,4 +1,4 @@
-//! Batches that are closed without the arena.
+//! Batches that are closed without the arena, and seats.
 
 use super::*;
 use crate::page_map::PageMap;
@@ -126,4 +126,25 @@ fn a_thread_that_only_frees_leaves_its_batches_to_the_arena() {
         cache.free(number);
     }
     assert!(cache.kept.close_alone(2).is_some());
+}
+
+#[test]
+fn a_thread_gets_a_seat_that_the_fewest_have() {
+    let hub = CacheHub::new(Arc::new(PageMap::new()), ARENA);
+    let mut caches = Caches::default();
+    let seat = |caches: &mut Caches, has| caches.open(&hub, SIZE, false, has).seat();
+    let seats = [true, false, true, true, true, true].map(|has| seat(&mut caches, has));
+    assert_eq!(
+        seats,
+        [0, 9, 1, 2, 3, 0].map(|seat| (seat < 9).then_some(seat))
+    );
+    // Who has the third one goes.
+    let held = caches.hold();
+    let (closed, open) = caches.close_some(held, |kept| kept.opening() % 5 == 3);
+    drop(open);
+    closed
+        .into_iter()
+        .for_each(|mut kept| kept.recall(0, |_| {}));
+    assert_eq!(seat(&mut caches, true), Some(2));
+    caches.forget();
 }

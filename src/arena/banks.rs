@@ -36,6 +36,8 @@ pub(super) struct Slabs {
     left: u8,
     /// A bank that lacks one.
     lacking: Option<Bank>,
+    /// Bytes of those that the driver gave for this.
+    bytes: Bytes,
 }
 
 impl Default for Slabs {
@@ -43,11 +45,17 @@ impl Default for Slabs {
         Slabs {
             left: MOST,
             lacking: None,
+            bytes: Bytes::ZERO,
         }
     }
 }
 
 impl Slabs {
+    /// Bytes of all that the driver ever gave for this.
+    pub(super) fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
     /// The bank that lacks one, if it is tried to have one more; that is done next.
     #[inline]
     pub(super) fn lacking(&mut self) -> Option<Bank> {
@@ -89,6 +97,7 @@ impl<D: Driver> Arena<D> {
             if let Some(id) = id {
                 state.counters.chunk_taken(span, Pool::Small, StackId::NONE);
                 state.heap.give(id, bank);
+                state.slabs.bytes = state.slabs.bytes.saturating_add(PAGE);
             }
             id.is_some()
         };

@@ -336,9 +336,17 @@ impl<F: Clone> ArenaState<F> {
             self.put_back_reclaimable();
             id = self.find(want.fit, search);
         }
-        let id = id?;
+        let mut id = id?;
         if search == Search::Quick && self.opens_too_early(id, want.fit) {
-            return None;
+            // Of another bank a piece may serve.
+            let fit = Fit {
+                bank: None,
+                ..want.fit
+            };
+            id = (want.fit.bank).and_then(|_| self.find(fit, search))?;
+            if self.opens_too_early(id, fit) {
+                return None;
+            }
         }
         if let Some(bank) = want.fit.bank {
             self.note_bank(id, bank);

@@ -110,7 +110,9 @@ impl<F: Clone> ArenaState<F> {
         }
         let counters = &self.counters;
         let (live, idle) = (counters.live_of(Pool::Small).get(), counters.idle_small());
-        let used = counters.reserved_of(Pool::Small).saturating_sub(idle);
+        // The slabs that threads were given to be apart are no sign of that.
+        let beside = idle.saturating_add(self.slabs.bytes());
+        let used = counters.reserved_of(Pool::Small).saturating_sub(beside);
         let is_sparse =
             |held: u64| used >= SPARSE_LEAST && held.saturating_mul(SPARSE_PART) < used.get();
         if !is_sparse(live) {

@@ -171,3 +171,63 @@ fn what_others_have_serves() {
     free_all(&rig, stay.chain(second));
     rig.ends_clean();
 }
+
+/// A slab of the thread's own bank that is idle is kept whole for as long as another bank
+/// has a piece that serves: that needs no fence.
+#[test]
+fn an_idle_slab_hides_nothing() {
+    let fences = |memory| {
+        let rig = of(plain(StrategyKind::AutoGrowth), memory);
+        let blocks: Vec<_> = (0..32).map(|_| rig.get(Bytes::kib(128))).collect();
+        let (stay, go): (Vec<_>, Vec<_>) = (0..).zip(blocks).partition(|(n, _)| n % 2 == 0);
+        free_all(&rig, go.into_iter().map(|(_, block)| block));
+        let free_elsewhere = |blocks: Vec<Address>| {
+            let rig = &rig;
+            thread::scope(|scope| scope.spawn(move || free_all(rig, blocks)).join().unwrap());
+        };
+        free_elsewhere((0..16).map(|_| rig.get(Bytes::mib(4))).collect());
+        warm(&rig, BLOCK);
+        let work = || {
+            // What the thread keeps is of the first one's slabs.
+            get_and_free(&rig, 16);
+            let before = rig.gpu.calls(Call::Fence);
+            for _ in 0..500 {
+                free_elsewhere(vec![rig.get(Bytes::kib(64)), rig.get(Bytes::mib(4))]);
+            }
+            rig.gpu.calls(Call::Fence) - before
+        };
+        let fences = thread::scope(|scope| scope.spawn(work).join().unwrap());
+        free_all(&rig, stay.into_iter().map(|(_, block)| block));
+        rig.ends_clean();
+        fences
+    };
+    let (without, with) = (fences(Bytes::mib(4094)), fences(Bytes::mib(4096)));
+    assert!(with <= without + 50, "{with}, {without} without banks");
+}
+
+/// What banks add is not what makes the slabs of a program sparse.
+#[test]
+fn threads_go_on_to_keep_blocks_beside_slabs_of_banks() {
+    let thread_hits = |memory| {
+        let rig = of(plain(StrategyKind::AutoGrowth), memory);
+        warm(&rig, BLOCK);
+        let mut held = get_many(&rig, 100);
+        for _ in 0..30 {
+            held.extend(on_thread(&rig, || {
+                let blocks = get_many(&rig, 3000);
+                let (stay, go): (Vec<_>, Vec<_>) =
+                    (0..).zip(blocks).partition(|(n, _)| n % 200 == 0);
+                free_all(&rig, go.into_iter().map(|(_, block)| block));
+                stay.into_iter().map(|(_, block)| block).collect::<Vec<_>>()
+            }));
+        }
+        let before = rig.arena.stats().thread_hits;
+        warm(&rig, BLOCK);
+        let hits = rig.arena.stats().thread_hits - before;
+        free_all(&rig, held);
+        rig.ends_clean();
+        hits
+    };
+    let (without, with) = (thread_hits(Bytes::mib(4094)), thread_hits(Bytes::mib(4096)));
+    assert!(with + 50 >= without, "{with}, {without} without banks");
+}

@@ -214,7 +214,8 @@ impl<D: Driver> Arena<D> {
         let hit = passed_on.or_else(|| state.take(*want, Search::Quick));
         let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, share?);
         let closing = hit.is_none().then(|| self.closing(&mut state, close));
-        let lacking = state.slabs.lacking();
+        // Not while a closed batch has no fence yet: the driver may take long.
+        let lacking = hit.and_then(|_| state.slabs.lacking());
         drop(state);
         if let Some(bank) = lacking {
             self.counted(|| self.add_slab(bank));

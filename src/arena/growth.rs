@@ -4,9 +4,8 @@
 //! limit holds whatever threads do at the same time. Where the driver has no chunk of the
 //! size that the strategy wants, smaller ones are asked for.
 //!
-//! Owns nothing; a chunk on its way to the state is in the hands of the thread that asked.
-//! Invariant: where a strategy takes large chunks one thread at a time does. Cost: a call
-//! of the driver for each size that is asked for.
+//! Owns nothing. Invariant: under a strategy that takes large chunks, one thread at a time
+//! takes one. Cost: a call of the driver for each size that is asked for.
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;

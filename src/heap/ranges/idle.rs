@@ -1,6 +1,6 @@
 //! Which whole units no block touches that is in use: what can go elsewhere.
 //!
-//! Owns nothing. Cost: a step for each free block that is at least as large as a unit.
+//! Owns nothing. Cost: one step for each free block that holds a unit.
 
 use crate::address::{Address, Bytes};
 use crate::heap::block::BlockId;

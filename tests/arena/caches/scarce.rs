@@ -104,6 +104,34 @@ fn what_others_held_for_a_while_counts_no_more() {
     assert!(others.1 <= alone.1 + 10, "{others:?} {alone:?}");
 }
 
+/// What a program has may halve and double in each of its rounds.
+#[test]
+fn who_takes_and_gives_back_for_ever_does_not_ask_for_ever() {
+    let config = Config {
+        dedicated_min: Some(Bytes::mib(1)),
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, Bytes::gib(4));
+    let mut asked = [0, 0].map(|_| {
+        for _ in 0..200 {
+            let large = rig.get(Bytes::mib(512));
+            for _ in 0..4 {
+                let small: Vec<Address> = (0..512).map(|_| rig.get(SMALL)).collect();
+                free_all(&rig, small);
+            }
+            free_all(&rig, [large]);
+            for _ in 0..4 {
+                let small: Vec<Address> = (0..512).map(|_| rig.get(SMALL)).collect();
+                free_all(&rig, small);
+            }
+        }
+        rig.arena.driver_calls().mem_info.calls
+    });
+    asked[1] -= asked[0];
+    assert!(asked[0] > 10 && asked[1] <= 50, "{asked:?}");
+    rig.ends_clean();
+}
+
 /// A block is not handed out for less than it is: that is had back by nobody.
 #[test]
 fn smaller_blocks_take_no_more_than_they_are() {

@@ -24,21 +24,16 @@ use room::DeviceRoom;
 pub struct Quota {
     limit: AtomicU64,
     soft: AtomicU64,
-    reserved: Lock<Reserved>,
+    /// Bytes that are reserved; changed under the next lock alone.
+    reserved: AtomicU64,
+    /// The sum of all that was put back, which wraps.
+    put_back: Lock<u64>,
     flights: Lock<Flights>,
     landed: AtomicU64,
     refused: AtomicU64,
     waiters: Waiters,
     /// What the driver says of the device.
     pub(crate) room: DeviceRoom,
-}
-
-/// The bytes that are reserved, and the sum of all that was put back, which
-/// wraps.
-#[derive(Copy, Clone)]
-struct Reserved {
-    now: Bytes,
-    put_back: u64,
 }
 
 /// How many generations of flights are told apart.
@@ -206,10 +201,8 @@ impl Quota {
         Quota {
             limit: AtomicU64::new(limit.get()),
             soft: AtomicU64::new(u64::MAX),
-            reserved: Lock::new(Reserved {
-                now: Bytes::ZERO,
-                put_back: 0,
-            }),
+            reserved: AtomicU64::new(0),
+            put_back: Lock::new(0),
             flights: Lock::new(Flights {
                 generation: 0,
                 under_way: [0; GENERATIONS],
@@ -254,21 +247,28 @@ impl Quota {
     /// Bytes reserved on the device.
     #[must_use]
     pub fn reserved(&self) -> Bytes {
-        self.reserved.lock().now
+        // Acquire: pairs with the Release of `change`, so that who learned of a change
+        // sees it here too.
+        Bytes::new(self.reserved.load(Ordering::Acquire))
+    }
+
+    /// Changes what is reserved, which the caller read under the lock that it still holds.
+    fn change(&self, reserved: Bytes) {
+        self.reserved.store(reserved.get(), Ordering::Release);
     }
 
     /// The sum of all bytes that were put back, for
     /// [`Quota::most_reserved_since`].
     pub(crate) fn put_back_so_far(&self) -> u64 {
-        self.reserved.lock().put_back
+        *self.put_back.lock()
     }
 
     /// An upper bound of what was reserved at any moment since `put_back` was
     /// read: memory that was reserved for a part of the time counts as well.
     pub(crate) fn most_reserved_since(&self, put_back: u64) -> Bytes {
-        let reserved = self.reserved.lock();
-        let since = reserved.put_back.wrapping_sub(put_back);
-        reserved.now.saturating_add(Bytes::new(since))
+        let so_far = self.put_back.lock();
+        let since = so_far.wrapping_sub(put_back);
+        self.reserved().saturating_add(Bytes::new(since))
     }
 
     /// Takes `size` bytes out of the quota, for as long as the driver is asked
@@ -276,15 +276,16 @@ impl Quota {
     /// driver decides.
     #[must_use]
     pub fn ask(&self, size: Bytes) -> Option<Asked<'_>> {
-        let mut reserved = self.reserved.lock();
-        let sum = reserved.now.get().checked_add(size.get());
+        let _changing = self.put_back.lock();
+        let before = self.reserved();
+        let sum = before.get().checked_add(size.get());
         let limit = self.limit.load(Ordering::Relaxed);
         if limit != u64::MAX && sum.is_none_or(|sum| sum > limit) {
             return None;
         }
-        let before = reserved.now;
-        reserved.now = before.saturating_add(size);
-        let size = reserved.now.saturating_sub(before);
+        let after = before.saturating_add(size);
+        self.change(after);
+        let size = after.saturating_sub(before);
         // Under the lock, so that a request that fails because of these bytes
         // sees the flight.
         let (flight, taken) = (self.fly(), Bytes::ZERO);
@@ -307,16 +308,17 @@ impl Quota {
     /// Takes `size` bytes, also beyond the limit: the real function has handed
     /// the memory out already.
     pub fn take_anyway(&self, size: Bytes) {
-        let mut reserved = self.reserved.lock();
-        reserved.now = reserved.now.saturating_add(size);
+        let _changing = self.put_back.lock();
+        self.change(self.reserved().saturating_add(size));
     }
 
     /// Puts `size` bytes back.
     pub fn put_back(&self, size: Bytes) {
-        let mut reserved = self.reserved.lock();
-        let size = size.min(reserved.now);
-        reserved.now = reserved.now.saturating_sub(size);
-        reserved.put_back = reserved.put_back.wrapping_add(size.get());
+        let mut put_back = self.put_back.lock();
+        let before = self.reserved();
+        let size = size.min(before);
+        self.change(before.saturating_sub(size));
+        *put_back = put_back.wrapping_add(size.get());
     }
 
     /// The threads that wait for a free on the device.

@@ -27,6 +27,9 @@ const FREE: u64 = 100_000;
 /// So many calls about fences have one that is timed.
 const SAMPLED: u64 = 16;
 
+/// Threads in seats count their calls about fences in so many places.
+const LANES: usize = 4;
+
 /// Counters of one kind of call. Relaxed throughout: nothing is ordered by
 /// them.
 struct Meter {
@@ -131,6 +134,38 @@ fn clocked<T>(call: impl FnOnce() -> T) -> (T, u64) {
     (result, ns)
 }
 
+/// The meters of calls about fences. Processors fetch lines by pairs.
+#[repr(align(128))]
+struct FenceMeters {
+    fence: Meter,
+    reached: Meter,
+}
+
+impl FenceMeters {
+    fn new() -> FenceMeters {
+        FenceMeters {
+            fence: Meter::new(),
+            reached: Meter::new(),
+        }
+    }
+
+    /// Both calls in one, which says whether the device is done.
+    fn fence_unless_done<D: Driver>(&self, driver: &D) -> Result<Option<D::Fence>, Code> {
+        if self.fence.is_sampled() || self.reached.is_sampled() {
+            // What each of the two takes is seen only where they are apart.
+            let fence = self.fence.sample(|| driver.fence())?;
+            let reached = || self.reached.sample(|| driver.reached(&fence));
+            let is_done = driver.may_fence() && reached() == Ok(true);
+            return Ok((!is_done).then_some(fence));
+        }
+        let made = self.fence.untimed(|| driver.fence_unless_done());
+        if made.is_ok() {
+            self.reached.calls.fetch_add(1, Ordering::Relaxed);
+        }
+        made
+    }
+}
+
 /// The meters of calls about virtual memory.
 struct MappingMeters {
     reserve: Meter,
@@ -182,8 +217,7 @@ pub(crate) struct Metered<D> {
     alloc: Meter,
     free: Meter,
     mem_info: Meter,
-    fence: Meter,
-    reached: Meter,
+    fences: [FenceMeters; LANES],
     wait: Meter,
     /// Made at the first of these calls: most drivers never see one.
     mapping: OnceLock<Box<MappingMeters>>,
@@ -196,8 +230,7 @@ impl<D: Driver> Metered<D> {
             alloc: Meter::new(),
             free: Meter::new(),
             mem_info: Meter::new(),
-            fence: Meter::new(),
-            reached: Meter::new(),
+            fences: std::array::from_fn(|_| FenceMeters::new()),
             wait: Meter::new(),
             mapping: OnceLock::new(),
         }
@@ -248,18 +281,39 @@ impl<D: Driver> Metered<D> {
         (result, ns, told)
     }
 
+    /// A fence, unless the device is done, for a thread in this seat: threads that make
+    /// many at the same time count them apart.
+    pub(crate) fn fence_unless_done_from(
+        &self,
+        seat: Option<u8>,
+    ) -> Result<Option<D::Fence>, Code> {
+        let lane = usize::from(seat.unwrap_or(0)) % LANES;
+        self.fences[lane].fence_unless_done(&self.driver)
+    }
+
+    fn of_fences(&self, meter: impl Fn(&FenceMeters) -> &Meter) -> CallCount {
+        let mut sum = CallCount::default();
+        (self.fences.iter()).for_each(|meters| sum.add(meter(meters).read()));
+        sum
+    }
+
     fn mapping(&self) -> &MappingMeters {
         self.mapping.get_or_init(|| Box::new(MappingMeters::new()))
     }
 
     /// How many calls there were.
     pub(crate) fn calls(&self) -> u64 {
-        let meters = [&self.alloc, &self.free, &self.mem_info];
-        let rest = [&self.fence, &self.reached, &self.wait];
+        let meters = [&self.alloc, &self.free, &self.mem_info, &self.wait];
+        let fences = (self.fences.iter()).flat_map(|meters| [&meters.fence, &meters.reached]);
         let mapping = self.mapping.get().map(|meters| meters.all());
-        let calls = |meter: &&Meter| meter.calls.load(Ordering::Relaxed);
-        let mapping = mapping.iter().flatten();
-        meters.iter().chain(&rest).chain(mapping).map(calls).sum()
+        let mapping = mapping.into_iter().flatten();
+        let calls = |meter: &Meter| meter.calls.load(Ordering::Relaxed);
+        meters
+            .into_iter()
+            .chain(fences)
+            .chain(mapping)
+            .map(calls)
+            .sum()
     }
 
     /// The counts so far.
@@ -268,8 +322,8 @@ impl<D: Driver> Metered<D> {
             alloc: self.alloc.read(),
             free: self.free.read(),
             mem_info: self.mem_info.read(),
-            fence: self.fence.read(),
-            reached: self.reached.read(),
+            fence: self.of_fences(|meters| &meters.fence),
+            reached: self.of_fences(|meters| &meters.reached),
             wait: self.wait.read(),
             mapping: (self.mapping.get())
                 .map_or_else(MappingCalls::default, |meters| meters.read()),
@@ -392,13 +446,13 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn fence(&self) -> Result<D::Fence, Code> {
-        self.fence.sample(|| self.driver.fence())
+        self.fences[0].fence.sample(|| self.driver.fence())
     }
 
     fn fence_after_own(&self) -> Result<D::Fence, Code> {
         let (result, ns, told) = self.with_told(|| self.driver.fence_after_own());
         if told.is_nothing() {
-            self.fence.count(CallCount::one(ns, result.is_err()));
+            (self.fences[0].fence).count(CallCount::one(ns, result.is_err()));
         } else {
             add_to_call(ns);
         }
@@ -406,21 +460,11 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn fence_unless_done(&self) -> Result<Option<D::Fence>, Code> {
-        if self.fence.is_sampled() || self.reached.is_sampled() {
-            // What each of the two takes is seen only where they are apart.
-            let fence = self.fence()?;
-            let is_done = self.may_fence() && self.reached(&fence) == Ok(true);
-            return Ok((!is_done).then_some(fence));
-        }
-        let made = self.fence.untimed(|| self.driver.fence_unless_done());
-        if made.is_ok() {
-            self.reached.calls.fetch_add(1, Ordering::Relaxed);
-        }
-        made
+        self.fences[0].fence_unless_done(&self.driver)
     }
 
     fn reached(&self, fence: &D::Fence) -> Result<bool, Code> {
-        self.reached.sample(|| self.driver.reached(fence))
+        (self.fences[0].reached).sample(|| self.driver.reached(fence))
     }
 
     fn wait(&self, fence: &D::Fence, whose: Whose) -> Result<bool, Code> {

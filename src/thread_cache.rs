@@ -23,10 +23,10 @@
 //!   holds nothing else meanwhile;
 //! * who recalls holds the arena's lock, so that of two recalls one comes first;
 //! * a free gives the cache *room*, and an allocation takes some: what the
-//!   program holds and the room of all caches together are the arena's figure,
-//!   which is never above its peak. So no cache passes the peak unseen. Before
-//!   the arena itself would pass it, it takes room away; where none is left its
-//!   figure is what the program holds;
+//!   program holds, the room of all caches and what is *common* of it together
+//!   are the arena's figure, which is never above its peak. So no cache passes
+//!   the peak unseen. Before the arena itself would pass it, it takes room away;
+//!   where none is left its figure is what the program holds;
 //! * a kept block is nobody's: it may pass from one cache to another, both held,
 //!   and no figure changes.
 //!
@@ -35,6 +35,7 @@
 
 mod activity;
 mod cache;
+mod common;
 mod kept;
 mod own;
 mod queue;
@@ -50,6 +51,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) use activity::Activity;
 pub(crate) use cache::{Caches, Held};
+use common::CommonRoom;
 use kept::BLOCK_PART;
 pub(crate) use kept::{Kept, Recalled, WORTH_BYTES};
 pub(crate) use own::OwnCache;
@@ -70,6 +72,8 @@ pub(crate) struct CacheHub {
     /// What the words of the arena's live blocks have in common.
     owner: u64,
     ended: Ended,
+    /// Room that is in none of them.
+    pub(crate) common: CommonRoom,
 }
 
 /// It changes with each batch, and what stands beside it is read with each block.
@@ -91,6 +95,7 @@ impl CacheHub {
                 number: AtomicU64::new(0),
                 waiting: AtomicBool::new(false),
             },
+            common: CommonRoom::default(),
         }
     }
 
@@ -100,8 +105,9 @@ impl CacheHub {
         self.serial
     }
 
-    /// Hands out a kept block after another look at which epochs have ended. This and what
-    /// follows waits for who has the cache for a moment.
+    /// Hands out a kept block after another look at which epochs have ended, and with
+    /// common room where the cache lacks it. This and what follows waits for who has the
+    /// cache for a moment.
     pub(crate) fn take_refreshed(
         &self,
         own: OwnCache,
@@ -110,7 +116,22 @@ impl CacheHub {
     ) -> Option<Address> {
         let mut kept = own.hold_now()?;
         kept.refresh(self.ended());
+        let taken = kept.take_near(request, library);
+        if taken.is_some() || !kept.has(request) || !kept.take_common(&self.common) {
+            return taken;
+        }
         kept.take_near(request, library)
+    }
+
+    /// Leaves room of the thread's cache to others, if there are any, where it has far more
+    /// than is common.
+    #[inline]
+    pub(crate) fn leave_room(&self, own: OwnCache) {
+        if self.common.is_shared()
+            && let Some(mut kept) = own.hold_now()
+        {
+            kept.leave_room(&self.common);
+        }
     }
 
     /// Keeps the live block that starts at an address, of which no place was looked at

@@ -118,7 +118,7 @@ impl<F: Clone> ArenaState<F> {
         if self.slabs.left == 0 || !self.heap.is_of_little(id, bank, APART) {
             return;
         }
-        let (live, more) = (self.counters.live(), self.counters.reserved());
+        let (live, more) = (self.live_at_most(), self.counters.reserved());
         let may = |packing: &Packing| {
             let bound = packing.bound(live, Bytes::ZERO);
             !packing.is_on() || more.saturating_add(PAGE) <= bound

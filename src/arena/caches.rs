@@ -228,7 +228,11 @@ impl<D: Driver> Arena<D> {
     #[cold]
     #[inline(never)]
     fn seal(&self, own: OwnCache) {
-        if !self.driver.may_fence() || self.seal_alone(own) {
+        if !self.driver.may_fence() {
+            return;
+        }
+        self.hub.leave_room(own);
+        if self.seal_alone(own) {
             return;
         }
         if self.close_and_poll_with(own) {
@@ -248,7 +252,7 @@ impl<D: Driver> Arena<D> {
             return false;
         };
         // What is freed from now on, also by what the driver calls, is in the next batch.
-        let is_done = matches!(self.driver.fence_unless_done(), Ok(None));
+        let is_done = matches!(self.driver.fence_unless_done_from(own.seat()), Ok(None));
         (self.hub).asked(own, |kept| kept.closed_alone(number, is_done));
         is_done
     }

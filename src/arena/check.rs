@@ -17,7 +17,7 @@ use crate::library::LibraryBytes;
 use crate::page_map::SlotWord;
 use crate::stats::{ClassLive, Metric, SIZE_CLASSES, size_class};
 use crate::strategy::Pool;
-use crate::thread_cache::Kept;
+use crate::thread_cache::{Headroom, Kept};
 
 /// Blocks of up to this size are looked for from their ends.
 const SMALL_AROUND: Bytes = Bytes::kib(16);
@@ -125,15 +125,18 @@ impl Sums {
         self.oversize_segments += u64::from(oversize);
     }
 
-    /// What caches have room for counts as held, and not as cached.
-    fn add_room(&mut self, pool: Pool, cache: &Kept) {
+    /// What a cache has not told of yet.
+    fn add_fewer(&mut self, cache: &Kept) {
         for (size, fewer) in cache.fewer() {
             let class = &mut self.classes[size_class(size)];
             class.blocks = class.blocks.wrapping_add(fewer);
             class.bytes = (class.bytes).wrapping_add(fewer.wrapping_mul(size.get()));
         }
         self.libraries.sub_all(&cache.libraries());
-        let room = cache.room();
+    }
+
+    /// What caches have room for counts as held, and not as cached.
+    fn add_room(&mut self, pool: Pool, room: Headroom) {
         self.cached = self.cached.saturating_sub(Bytes::new(room.bytes));
         self.live = self.live.saturating_add(Bytes::new(room.bytes));
         for metric in [Metric::Allocation, Metric::Active] {
@@ -204,9 +207,8 @@ impl<F: Clone> ArenaState<F> {
         sums.cached = sums.cached.saturating_add(unplaced);
         self.validate_direct(&mut sums)?;
         self.validate_limbo(&sums)?;
-        for kept in &held {
-            sums.add_room(self.heap.pool_of_kept(), kept);
-        }
+        held.iter().for_each(|kept| sums.add_fewer(kept));
+        sums.add_room(self.heap.pool_of_kept(), self.room_with(&held));
         self.validate_metrics(&sums)?;
         let stats = self.counters.picture();
         for (name, kept, summed) in [

@@ -440,8 +440,9 @@ impl<F: Clone> ArenaState<F> {
             }
         };
         (self.counters).free_requested(id, BlockInfo::of(&block, pool), waits);
+        let live = self.live_at_most();
         if let Some(packing) = &mut self.packing
-            && packing.fell(self.counters.live())
+            && packing.fell(live)
         {
             self.recall();
         }

@@ -205,7 +205,7 @@ impl<D: Driver> Arena<D> {
             }
         };
         let lacks = missing.saturating_sub(state.heap.ranges.loose());
-        let (live, reserved) = (state.counters.live(), state.counters.reserved());
+        let (live, reserved) = (state.live_at_most(), state.counters.reserved());
         let (pieces, lacking) = (state.in_pieces(), state.heap.ranges.bytes(lacks));
         let packing = state.packing.as_mut().filter(|packing| packing.is_on());
         let left = packing.as_ref().map_or(Bytes::MAX, |packing| {

@@ -142,11 +142,11 @@ impl<D: Driver> Arena<D> {
     fn outlook(&self, want: Want, available: Bytes) -> Option<Outlook> {
         let mut state = self.state.lock();
         let (pieces, is_settled) = (state.in_pieces(), state.counters.limbo().is_zero());
+        let live = state.live_at_most();
         let state = &mut *state;
         let packing = (state.packing.as_mut()).filter(|packing| packing.is_patient())?;
         let reserved = state.counters.reserved();
         let capacity = reserved.saturating_add(available);
-        let live = state.counters.live();
         let least = self.strategy.least_chunk(want.fit.size);
         if live.saturating_add(least) > capacity {
             // There is not so much, whatever is done here.

@@ -1,7 +1,7 @@
 //! What threads keep, called back, and the room that their caches have.
 //!
 //! Owns which caches are open. Invariant: the arena's figures are what the program
-//! holds and the room of all caches together. Cost: a recall takes as long as the
+//! holds and all room together, of caches and common. Cost: a recall takes as long as the
 //! frees that it ends.
 
 use crate::address::{Address, Bytes};
@@ -67,15 +67,17 @@ impl<F: Clone> ArenaState<F> {
         let share = Bytes::new(bound / (self.caches.count() as u64 + 1));
         let most = most.min(share.max(CACHE_LEAST));
         let own = self.caches.open(&self.hub, most, is_sparing, has_bank);
+        self.hub.common.tell_shared(self.caches.count() > 1);
         if let Some(mut kept) = own.hold_now() {
             kept.note_held(self.held_small());
         }
         Some(own)
     }
 
-    /// What counts as live of the blocks that threads may keep.
+    /// What counts as live of the blocks that threads may keep, but for common room.
     fn held_small(&self) -> Bytes {
-        self.counters.live_of(self.heap.pool_of_kept())
+        let live = self.counters.live_of(self.heap.pool_of_kept());
+        live.saturating_sub(Bytes::new(self.hub.common.bytes()))
     }
 
     /// Closes the open batch of the thread's cache for an epoch. Whether what threads keep
@@ -119,8 +121,7 @@ impl<F: Clone> ArenaState<F> {
             return false;
         }
         let held = self.caches.hold();
-        let room: u64 = held.iter().map(|kept| kept.room().bytes).sum();
-        is_sparse(live.saturating_sub(room))
+        is_sparse(live.saturating_sub(self.room_with(&held).bytes))
     }
 
     /// What a thread may keep, where no option says so.
@@ -136,47 +137,79 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// Counts, by `count`, a block that the program got, on a thread with this cache.
-    /// Where a figure would pass its peak by that, room of caches in it comes first:
-    /// of the thread's own, which holds no other thread up; and if that is not
+    /// Where a figure would pass its peak by that, room comes first: of the thread's own
+    /// cache, and what is common, which hold no other thread up; and if that is not
     /// enough that of others, one after another. Where all of it is gone the figure
-    /// is exact, and passes its peak. Who lost room shares what is left.
+    /// is exact, and passes its peak. What is left then is common.
     pub(super) fn count_given(
         &mut self,
         info: &BlockInfo,
         own: Option<OwnCache>,
         count: impl FnOnce(&mut Counters),
     ) {
-        let pool = self.heap.pool_of_kept();
-        let mut held = Vec::new();
-        if !self.caches.are_closed() {
-            let beyond = self.counters.beyond_peak(pool, info);
-            let mut beyond = self.take_own_room(own, beyond);
-            if !beyond.is_none() {
-                let counters = &mut self.counters;
-                held = self.caches.hold_while(|kept| {
-                    let is_beyond = |figure: &Figure| beyond.of(*figure) > 0;
-                    for figure in Figure::ALL.into_iter().filter(is_beyond) {
-                        counters.lost_room(pool, kept, figure);
-                    }
-                    beyond = counters.beyond_peak(pool, info);
-                    !beyond.is_none()
-                });
-            }
-            if beyond.bytes > 0 {
-                // What the program holds at a peak is told by class.
-                (held.iter_mut()).for_each(|kept| self.counters.count_classes(kept));
-            }
-        }
+        let held = if self.caches.are_closed() {
+            None
+        } else {
+            self.make_room(info, own)
+        };
         count(&mut self.counters);
-        // Half of it is for who asks, and the others get the rest, in even parts.
-        held.sort_by_key(|kept| !own.is_some_and(|own| own.has(kept)));
-        let parts = (1..held.len() as u64).rev();
-        for (kept, part) in held.iter_mut().zip(std::iter::once(2).chain(parts)) {
-            kept.grant(self.counters.grant(pool, part));
+        if held.is_some() {
+            self.share_room();
         }
+        drop(held);
+        let live = self.live_at_most();
         if let Some(packing) = &mut self.packing {
-            packing.rose(self.counters.live());
+            packing.rose(live);
         }
+    }
+
+    /// Takes room so that no figure passes its peak by this block while there is any. With
+    /// it, those that do without their caches until the block is counted; none where
+    /// nobody's room but the thread's own was needed.
+    #[inline]
+    fn make_room(&mut self, info: &BlockInfo, own: Option<OwnCache>) -> Option<Vec<Held>> {
+        let pool = self.heap.pool_of_kept();
+        let beyond = self.counters.beyond_peak(pool, info);
+        if self.take_own_room(own, beyond).is_none() {
+            return None;
+        }
+        self.take_common_room();
+        if self.counters.beyond_peak(pool, info).is_none() {
+            return Some(Vec::new());
+        }
+        Some(self.take_others_room(info))
+    }
+
+    /// Takes room from caches, one after another, until no figure would pass its peak by
+    /// this block, or none is left. These threads do without them meanwhile.
+    fn take_others_room(&mut self, info: &BlockInfo) -> Vec<Held> {
+        let pool = self.heap.pool_of_kept();
+        let (counters, common) = (&mut self.counters, &self.hub.common);
+        let mut beyond = Headroom::default();
+        let mut held = self.caches.hold_while(|kept| {
+            (Figure::ALL.into_iter()).for_each(|figure| counters.lost_room(pool, kept, figure));
+            // Its thread may have left some meanwhile.
+            counters.ungrant(pool, common.take());
+            beyond = counters.beyond_peak(pool, info);
+            !beyond.is_none()
+        });
+        if beyond.bytes > 0 {
+            // What the program holds at a peak is told by class.
+            (held.iter_mut()).for_each(|kept| counters.count_classes(kept));
+        }
+        held
+    }
+
+    /// Takes what is common.
+    fn take_common_room(&mut self) {
+        let room = self.hub.common.take();
+        self.counters.ungrant(self.heap.pool_of_kept(), room);
+    }
+
+    /// What is left below the peaks is common.
+    fn share_room(&mut self) {
+        let room = self.counters.grant(self.heap.pool_of_kept(), 1);
+        self.hub.common.add(room);
     }
 
     /// Takes room from a thread's own cache, in each figure of which the cache has as
@@ -212,7 +245,9 @@ impl<F: Clone> ArenaState<F> {
         self.count_given(&info, Some(own), |counters| {
             counters.handed_out_again(&info)
         });
-        if let Some(mut kept) = own.hold_now() {
+        if let Some(mut kept) = own.hold_now()
+            && !kept.take_common(&self.hub.common)
+        {
             kept.grant(self.counters.grant(pool, 2));
         }
         Some(address)
@@ -244,6 +279,13 @@ impl<F: Clone> ArenaState<F> {
         (self.caches).look_at_others(None, |kept| kept.gives(request, ended))
     }
 
+    /// Bytes that the program holds, or has room for in a cache.
+    #[inline]
+    pub(super) fn live_at_most(&self) -> Bytes {
+        let common = Bytes::new(self.hub.common.bytes());
+        self.counters.live().saturating_sub(common)
+    }
+
     /// Bytes that the program holds.
     pub(super) fn live(&self) -> Bytes {
         self.counters.live().saturating_sub(self.room())
@@ -259,7 +301,13 @@ impl<F: Clone> ArenaState<F> {
     /// Bytes by which the figures are more than what the program holds.
     pub(super) fn room(&self) -> Bytes {
         let held = self.caches.hold();
-        Bytes::new(held.iter().map(|kept| kept.room().bytes).sum())
+        Bytes::new(self.room_with(&held).bytes)
+    }
+
+    /// All the room there is, where these are all caches.
+    pub(super) fn room_with(&self, held: &[Held]) -> Headroom {
+        let rooms = held.iter().map(|kept| kept.room());
+        rooms.fold(self.hub.common.get(), Headroom::and)
     }
 
     /// Takes a part of its blocks from a thread's cache.
@@ -283,6 +331,7 @@ impl<F: Clone> ArenaState<F> {
                 self.counters.lost_room(pool, kept, figure);
             }
         }
+        self.take_common_room();
         held
     }
 
@@ -331,6 +380,7 @@ impl<F: Clone> ArenaState<F> {
         let (ended, pool) = (self.hub.ended(), self.heap.pool_of_kept());
         let held = self.hold_without_room();
         let (closing, _staying) = self.caches.close_some(held, goes);
+        self.hub.common.tell_shared(self.caches.count() > 1);
         let recalls = !closing.is_empty();
         for mut kept in closing {
             self.counters.count_classes(&mut kept);
@@ -338,8 +388,9 @@ impl<F: Clone> ArenaState<F> {
             kept.recall(ended, |block| self.take_back(&block));
         }
         if recalls {
+            let live = self.live_at_most();
             if let Some(packing) = &mut self.packing {
-                let _comes_down = packing.fell(self.counters.live());
+                let _comes_down = packing.fell(live);
             }
             self.counters.was_cached();
         }

@@ -51,7 +51,7 @@ impl<D: Driver> Arena<D> {
     }
 
     fn may_bring_together(&self, state: &ArenaState<D::Fence>) -> bool {
-        let live = state.counters.live();
+        let live = state.live_at_most();
         let may = |packing: &Packing| packing.may_bring_together(live);
         // Relaxed: it stands for itself.
         self.scattered.load(Ordering::Relaxed) && state.packing.as_ref().is_some_and(may)

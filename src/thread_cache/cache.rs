@@ -156,7 +156,10 @@ impl Caches {
         for _ in 0..count.min(LOOKS) {
             let others = self.open[self.next % count];
             let is_own = own.is_some_and(|own| own.is(others));
-            if !is_own && look(&mut others.hold()) {
+            if !is_own
+                && let Some(mut kept) = others.try_hold()
+                && look(&mut kept)
+            {
                 return true;
             }
             self.next = (self.next + 1) % count;

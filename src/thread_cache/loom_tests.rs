@@ -209,3 +209,34 @@ fn loom_a_figure_less_the_room_is_what_is_held() {
         assert_eq!(figure - cache.lock().room().blocks, held);
     });
 }
+
+/// A thread leaves room and takes some while the arena takes all there is, which it does
+/// after it holds the cache: what it finds, and what the program holds, is what is counted.
+#[test]
+fn loom_who_holds_a_cache_finds_all_room() {
+    loom::model(|| {
+        let hub = Arc::new(CacheHub::new(map(), ARENA));
+        let mut caches = Caches::default();
+        let own = with_block_kept(&hub, &mut caches);
+        hub.common.tell_shared(true);
+        let all = hub.asked(own, |kept| kept.room()).unwrap();
+        let room = |count: u64| Headroom {
+            blocks: 7 * count,
+            bytes: 7 * count * SIZE.get(),
+            asked: 0,
+        };
+        hub.asked(own, |kept| kept.grant(room(1)));
+        let owner = {
+            let hub = Arc::clone(&hub);
+            thread::spawn(move || {
+                hub.leave_room(own);
+                hub.asked(own, |kept| kept.take_common(&hub.common));
+            })
+        };
+        let held = caches.hold();
+        let found = held[0].room().and(hub.common.take());
+        assert_eq!(found, all.and(room(1)));
+        drop(held);
+        owner.join().unwrap();
+    });
+}

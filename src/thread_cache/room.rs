@@ -17,7 +17,7 @@ impl Figure {
 
 /// By how much the arena's figures may rise without it: of blocks that the program
 /// holds, of their bytes, and of what was asked for.
-#[derive(Copy, Clone, Default)]
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Headroom {
     pub(crate) blocks: u64,
     pub(crate) bytes: u64,
@@ -30,6 +30,14 @@ impl Headroom {
             Figure::Blocks => self.blocks,
             Figure::Bytes => self.bytes,
             Figure::Asked => self.asked,
+        }
+    }
+
+    pub(crate) fn and(self, other: Headroom) -> Headroom {
+        Headroom {
+            blocks: self.blocks + other.blocks,
+            bytes: self.bytes + other.bytes,
+            asked: self.asked + other.asked,
         }
     }
 
@@ -64,6 +72,17 @@ impl PackedRoom {
         PackedRoom(blocks << HALF | slots)
     }
 
+    /// The word that it is, for those that keep it in an atomic one: such words add up.
+    #[inline]
+    pub(super) fn word(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    pub(super) fn from_word(word: u64) -> PackedRoom {
+        PackedRoom(word)
+    }
+
     #[inline]
     pub(super) fn with(self, more: PackedRoom) -> PackedRoom {
         PackedRoom(self.0.wrapping_add(more.0))
@@ -86,6 +105,7 @@ impl PackedRoom {
         self.0 >> HALF
     }
 
+    #[inline]
     pub(super) fn slots(self) -> u64 {
         self.0 & LOW
     }

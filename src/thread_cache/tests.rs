@@ -148,3 +148,74 @@ fn a_thread_gets_a_seat_that_the_fewest_have() {
     assert_eq!(seat(&mut caches, true), Some(2));
     caches.forget();
 }
+
+/// Two threads' caches of one hub.
+fn of_two(hub: &CacheHub, caches: &mut Caches) -> [OwnCache; 2] {
+    [(); 2].map(|()| caches.open(hub, Bytes::mib(1), false, false))
+}
+
+#[test]
+fn a_cache_that_lacks_room_takes_what_another_has_left() {
+    let map = Arc::new(PageMap::new());
+    assert!(map.hold_chunk(ARENA, Address::new(0), Bytes::mib(2)));
+    let hub = CacheHub::new(Arc::clone(&map), ARENA);
+    let mut caches = Caches::default();
+    let [one, other] = of_two(&hub, &mut caches);
+    let word = SlotWord::cacheable(ARENA, 0, SIZE, SIZE, LibraryId::UNKNOWN).unwrap();
+    let free = |own, from: u64, count: u64| {
+        for number in from..from + count {
+            let block = Address::new(SIZE.get() * number);
+            map.set_block(block, word);
+            assert!(hub.keep_prepared(own, block));
+        }
+        hub.asked(own, |kept| kept.close_alone(1)).unwrap();
+    };
+    free(one, 0, 8);
+    free(other, 8, 1);
+    // What it has is taken away, so that it lacks some.
+    let lacks = |own| hub.asked(own, |kept| Figure::ALL.map(|of| kept.take_room(of)));
+    assert_eq!(lacks(other), Some([1, SIZE.get(), SIZE.get()]));
+    hub.ends(1);
+    hub.asked(other, |kept| kept.close_batch(0)).unwrap();
+    assert_eq!(hub.take_refreshed(other, SIZE, LibraryId::UNKNOWN), None);
+    hub.leave_room(one);
+    assert_eq!(hub.common.get(), Headroom::default());
+    hub.common.tell_shared(true);
+    hub.leave_room(one);
+    let of_one = hub.asked(one, |kept| kept.room()).unwrap();
+    let half = Headroom {
+        blocks: 4,
+        bytes: 4 * SIZE.get(),
+        asked: 4 * SIZE.get(),
+    };
+    assert_eq!((of_one, hub.common.get()), (half, half));
+    assert!(
+        hub.take_refreshed(other, SIZE, LibraryId::UNKNOWN)
+            .is_some()
+    );
+    let left = half.less(hub.common.get());
+    assert_eq!(left.blocks, 1);
+    // Nothing more is left where there is about as much.
+    hub.leave_room(one);
+    assert_eq!(hub.asked(one, |kept| kept.room()), Some(half));
+}
+
+/// Its thread may have been preempted, for long.
+#[test]
+fn a_cache_that_is_in_use_is_not_looked_at_for_another_thread() {
+    let hub = CacheHub::new(Arc::new(PageMap::new()), ARENA);
+    let mut caches = Caches::default();
+    let [one, other] = of_two(&hub, &mut caches);
+    let looked_at = |caches: &mut Caches| {
+        let mut looks = 0;
+        caches.look_at_others(Some(other), |_| {
+            looks += 1;
+            false
+        });
+        looks
+    };
+    let in_use = one.hold();
+    assert_eq!(looked_at(&mut caches), 0);
+    drop(in_use);
+    assert_eq!(looked_at(&mut caches), 1);
+}

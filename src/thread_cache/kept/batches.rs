@@ -32,17 +32,14 @@ pub(in crate::thread_cache) const BLOCK_PART: u64 = 2 * FENCE_BLOCKS;
 /// something for very long.
 const MOST_SEALED: usize = 256;
 
-/// How many batches a thread closes in a row without the arena, at the most: the arena has
-/// to look now and then at what all threads keep, and to put its own frees behind a fence.
-/// Where the device was not done, the fence was made in vain: as many batches are then
-/// closed with the arena.
-const IN_A_ROW: u8 = 7;
+/// Where the device was not done with a batch that was closed alone, its fence was made in
+/// vain: so many batches are then closed with the arena.
+const AFTER_VAIN: u8 = 7;
 
 /// When batches are closed without the arena.
 #[derive(Default)]
 pub(super) struct Alone {
-    /// How many more may be, and how many are to be closed with it first.
-    left: u8,
+    /// How many are to be closed with it first.
     not_yet: u8,
     /// Whether the batch before the open one was, and nobody knows of its fence yet.
     is_pending: bool,
@@ -56,7 +53,6 @@ pub(super) struct Alone {
 impl Alone {
     pub(super) fn new(room: PackedRoom) -> Alone {
         Alone {
-            left: IN_A_ROW,
             room: room.slots(),
             ..Alone::default()
         }
@@ -66,19 +62,18 @@ impl Alone {
     fn may_be(&self, room: PackedRoom, used: PackedRoom) -> bool {
         let freed = room.slots().wrapping_sub(self.room).cast_signed();
         let falls = freed > (used.slots() / 2).cast_signed();
-        self.left > 0 && self.not_yet == 0 && !self.is_pending && !falls
+        self.not_yet == 0 && !self.is_pending && !falls
     }
 
     /// One is closed with the arena.
     fn is_with_the_arena(&mut self, room: PackedRoom) {
-        (self.left, self.room) = (IN_A_ROW, room.slots());
+        self.room = room.slots();
         self.not_yet = self.not_yet.saturating_sub(1);
     }
 
     /// One was, and is over.
     fn ends(&mut self) {
         self.is_pending = false;
-        self.left = self.left.saturating_sub(1);
         self.ended += 1;
     }
 
@@ -163,7 +158,7 @@ impl Kept {
     /// Whether the fence was reached that was made after that batch was closed.
     pub(crate) fn closed_alone(&mut self, number: u64, is_done: bool) {
         if !is_done {
-            self.alone.not_yet = IN_A_ROW;
+            self.alone.not_yet = AFTER_VAIN;
             return;
         }
         self.over = self.over.max(number + 1);

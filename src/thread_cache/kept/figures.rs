@@ -5,6 +5,7 @@ use crate::address::Bytes;
 use crate::library::LibraryBytes;
 use crate::page_map::SLOT;
 use crate::thread_cache::activity::Activity;
+use crate::thread_cache::common::CommonRoom;
 use crate::thread_cache::kept::Kept;
 use crate::thread_cache::room::{Figure, Headroom, PackedRoom};
 use crate::thread_cache::sizes::{Size, size_of};
@@ -55,6 +56,21 @@ impl Kept {
         self.changed_room(taken.slots().wrapping_neg());
         self.asked -= room.asked;
         room
+    }
+
+    /// Takes a part of the common room; whether there was any.
+    pub(crate) fn take_common(&mut self, common: &CommonRoom) -> bool {
+        let room = common.take_part();
+        self.grant(room);
+        !room.is_none()
+    }
+
+    /// Leaves room to other caches, where there is far more here than is common.
+    pub(crate) fn leave_room(&mut self, common: &CommonRoom) {
+        let surplus = common.surplus(self.room());
+        if !surplus.is_none() {
+            common.add(self.give_room(surplus));
+        }
     }
 
     /// There are so many slots of room more (or wrapped, fewer), other than by blocks that

@@ -267,7 +267,7 @@ impl<D: Driver> Arena<D> {
         let reserved = self.quota.reserved();
         let room = &self.quota.room;
         let is_scarce = || !is_roomy(reserved, self.up_to_limit(room.bytes()));
-        let is_for_others = is_scarce() && is_roomy(reserved, room.total());
+        let is_for_others = is_scarce() && is_roomy(reserved, self.up_to_limit(room.total()));
         if room.is_due(reserved, is_for_others) && self.driver.may_fence() {
             // What it says is learned.
             let _ = self.ask_memory();

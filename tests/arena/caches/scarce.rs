@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vramalloc_core::address::{Address, Bytes};
-use vramalloc_core::config::{Config, StrategyKind};
+use vramalloc_core::config::{Config, DeviceShare, StrategyKind};
 
 use crate::caches::{free_all, shuffle};
 use crate::rig::{Rig, plain, without_caches};
@@ -129,6 +129,28 @@ fn who_takes_and_gives_back_for_ever_does_not_ask_for_ever() {
     });
     asked[1] -= asked[0];
     assert!(asked[0] > 10 && asked[1] <= 50, "{asked:?}");
+    rig.ends_clean();
+}
+
+/// Where the limit is what makes memory scarce, what others hold is no matter.
+#[test]
+fn who_is_near_its_limit_does_not_ask_for_others() {
+    let config = Config {
+        limit: Some(DeviceShare::Bytes(Bytes::gib(1))),
+        ..plain(StrategyKind::AutoGrowth)
+    };
+    let rig = Rig::new(&config, Bytes::gib(16));
+    let large: Vec<Address> = (0..20).map(|_| rig.get(Bytes::mib(16))).collect();
+    for _ in 0..2000 {
+        let small: Vec<Address> = (0..64).map(|_| rig.get(SMALL)).collect();
+        free_all(&rig, small);
+    }
+    let calls = rig.arena.driver_calls();
+    assert!(
+        calls.fence.calls > 500 && calls.mem_info.calls < 10,
+        "{calls:?}"
+    );
+    free_all(&rig, large);
     rig.ends_clean();
 }
 

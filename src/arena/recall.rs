@@ -56,8 +56,8 @@ impl<F: Clone> ArenaState<F> {
         if self.retired || self.heap.is_paused() || self.lies_sparse() {
             return None;
         }
-        // What a thread that has ended keeps serves nobody any more.
-        if self.caches.are_all_open() && !self.recall_where(|kept| kept.take_served() == 0) {
+        // A thread that has ended uses its cache no more.
+        if self.caches.are_all_open() && !self.recall_where(|kept| !kept.take_used()) {
             return None;
         }
         // The more there are, the less each gets.

@@ -59,6 +59,8 @@ pub(crate) struct Kept {
     most: u64,
     /// Blocks handed out until it was asked for that.
     served: u64,
+    /// Blocks freed and handed out until it was asked whether its thread uses it.
+    used: u64,
     /// Batches with the epochs that cover them, the oldest first.
     sealed: VecDeque<(u64, u64)>,
     /// The slots of the batch that was closed last.
@@ -293,7 +295,7 @@ impl Kept {
         self.take_out(ended, Queue::len, each);
         self.sizes.change_used(Size::restart);
         self.sealed.clear();
-        (self.opening, self.most, self.served) = (0, 0, 0);
+        (self.opening, self.most, self.served, self.used) = (0, 0, 0, 0);
         (self.left, self.begun) = (PackedRoom::default(), PackedRoom::default());
     }
 

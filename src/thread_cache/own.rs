@@ -18,10 +18,11 @@ const OTHERS: usize = 7;
 /// less is not worth a cache. Where all were taken it asks again after so many.
 const FIRST_FREES: u32 = 4;
 const NEXT_FREES: u32 = 4096;
+const NEXT_ASKS: i16 = 4096;
 
 /// One that only takes is worth one where others free what it takes; whether they do
 /// is looked at each so many requests that the arena itself has to serve.
-const ASKS: u16 = 64;
+const ASKS: i16 = 64;
 
 /// Nor after it has forgotten so many caches: it uses too many arenas.
 const MOST_FORGOTTEN: u16 = 16;
@@ -108,7 +109,7 @@ pub struct OwnCaches {
     others: Cell<[OwnCache; OTHERS]>,
     frees: Cell<u32>,
     waits: Cell<u32>,
-    asks: Cell<u16>,
+    asks: Cell<i16>,
     forgotten: Cell<u16>,
 }
 
@@ -149,18 +150,21 @@ impl OwnCaches {
         frees >= self.waits.get().max(FIRST_FREES) && self.forgotten.get() < MOST_FORGOTTEN
     }
 
-    /// No cache was left for the thread: it asks again after `NEXT_FREES` more.
+    /// No cache was left for the thread: it asks again after `NEXT_FREES` more, or so many
+    /// requests.
     pub(crate) fn waits(&self) {
         self.frees.set(0);
         self.waits.set(NEXT_FREES);
+        self.asks.set(ASKS - NEXT_ASKS);
     }
 
     /// Whether it is time for a look if others free what the thread takes, with this
     /// request.
     pub(crate) fn asks_much(&self) -> bool {
         let asks = self.asks.get() + 1;
-        self.asks.set(asks % ASKS);
-        asks == ASKS && self.forgotten.get() < MOST_FORGOTTEN
+        let is_time = asks >= ASKS;
+        self.asks.set(if is_time { 0 } else { asks });
+        is_time && self.forgotten.get() < MOST_FORGOTTEN
     }
 
     /// The cache that the thread used last, if it is of this hub.

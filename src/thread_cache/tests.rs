@@ -149,6 +149,35 @@ fn a_thread_gets_a_seat_that_the_fewest_have() {
     caches.forget();
 }
 
+#[test]
+fn a_thread_uses_its_cache_that_only_frees_or_only_takes() {
+    let mut cache = Fixture::new();
+    let mut used = |change: fn(&mut Fixture)| {
+        change(&mut cache);
+        (cache.kept.take_used(), cache.kept.take_used())
+    };
+    assert_eq!(used(|_| ()), (true, false));
+    assert_eq!(used(|cache| _ = cache.free(0)), (true, false));
+    let takes = |cache: &mut Fixture| {
+        cache.kept.close_batch(3);
+        cache.kept.refresh(4);
+        assert!(cache.take().is_some());
+    };
+    assert_eq!(used(takes), (true, false));
+    assert_eq!(used(|_| ()), (false, false));
+}
+
+#[test]
+fn a_thread_that_got_no_cache_asks_again_after_many_requests() {
+    let own = OwnCaches::new();
+    let requests = |own: &OwnCaches| (1..).find(|_| own.asks_much());
+    assert_eq!(requests(&own), Some(64));
+    assert_eq!(requests(&own), Some(64));
+    own.waits();
+    assert_eq!(requests(&own), Some(4096));
+    assert_eq!(requests(&own), Some(64));
+}
+
 /// Two threads' caches of one hub.
 fn of_two(hub: &CacheHub, caches: &mut Caches) -> [OwnCache; 2] {
     [(); 2].map(|()| caches.open(hub, Bytes::mib(1), false, false))

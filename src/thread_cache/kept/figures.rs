@@ -30,6 +30,13 @@ impl Kept {
         served - std::mem::replace(&mut self.served, served)
     }
 
+    /// Whether its thread has freed or taken any since this was asked last.
+    pub(crate) fn take_used(&mut self) -> bool {
+        let used_of = |size: &Size| size.frees() + size.allocations();
+        let used = self.sizes.used().map(|(_, size)| used_of(size)).sum();
+        std::mem::replace(&mut self.used, used) != used
+    }
+
     /// Gives more room.
     pub(crate) fn grant(&mut self, room: Headroom) {
         let slots = room.bytes / SLOT.get();

@@ -50,7 +50,7 @@ use crate::page_map::{ArenaId, CacheableSlot, MOST_CACHEABLE, PageMap, SLOT, Slo
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) use activity::Activity;
-pub(crate) use cache::{Caches, Held};
+pub(crate) use cache::{Caches, Held, SEATS};
 use common::CommonRoom;
 use kept::BLOCK_PART;
 pub(crate) use kept::{Kept, Recalled, WORTH_BYTES};

@@ -19,6 +19,7 @@ use crate::error::Code;
 use crate::stats::{CallCount, DriverCalls, MappingCalls};
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::thread_cache::SEATS;
 
 /// A driver's free that takes longer has waited for the device: it does so
 /// without a word. What it costs by itself is less.
@@ -26,9 +27,6 @@ const FREE: u64 = 100_000;
 
 /// So many calls about fences have one that is timed.
 const SAMPLED: u64 = 16;
-
-/// Threads in seats count their calls about fences in so many places.
-const LANES: usize = 4;
 
 /// Counters of one kind of call. Relaxed throughout: nothing is ordered by
 /// them.
@@ -134,12 +132,15 @@ fn clocked<T>(call: impl FnOnce() -> T) -> (T, u64) {
     (result, ns)
 }
 
-/// The meters of calls about fences. Processors fetch lines by pairs.
-#[repr(align(128))]
+/// The meters of calls about fences.
 struct FenceMeters {
     fence: Meter,
     reached: Meter,
 }
+
+/// Those of a seat. Processors fetch lines by pairs.
+#[repr(align(128))]
+struct OfSeat(FenceMeters);
 
 impl FenceMeters {
     fn new() -> FenceMeters {
@@ -217,7 +218,9 @@ pub(crate) struct Metered<D> {
     alloc: Meter,
     free: Meter,
     mem_info: Meter,
-    fences: [FenceMeters; LANES],
+    fences: FenceMeters,
+    /// Those of threads in seats, made at the first call of one: most contexts have none.
+    of_seats: OnceLock<Box<[OfSeat; SEATS as usize]>>,
     wait: Meter,
     /// Made at the first of these calls: most drivers never see one.
     mapping: OnceLock<Box<MappingMeters>>,
@@ -230,7 +233,8 @@ impl<D: Driver> Metered<D> {
             alloc: Meter::new(),
             free: Meter::new(),
             mem_info: Meter::new(),
-            fences: std::array::from_fn(|_| FenceMeters::new()),
+            fences: FenceMeters::new(),
+            of_seats: OnceLock::new(),
             wait: Meter::new(),
             mapping: OnceLock::new(),
         }
@@ -287,13 +291,22 @@ impl<D: Driver> Metered<D> {
         &self,
         seat: Option<u8>,
     ) -> Result<Option<D::Fence>, Code> {
-        let lane = usize::from(seat.unwrap_or(0)) % LANES;
-        self.fences[lane].fence_unless_done(&self.driver)
+        let make = || Box::new(std::array::from_fn(|_| OfSeat(FenceMeters::new())));
+        let of_seat = |seat| &self.of_seats.get_or_init(make)[usize::from(seat % SEATS)].0;
+        seat.map_or(&self.fences, of_seat)
+            .fence_unless_done(&self.driver)
+    }
+
+    fn all_fences(&self) -> impl Iterator<Item = &FenceMeters> {
+        let of_seats = self.of_seats.get().into_iter();
+        let of_seats = of_seats.flat_map(|seats| seats.iter().map(|seat| &seat.0));
+        of_seats.chain([&self.fences])
     }
 
     fn of_fences(&self, meter: impl Fn(&FenceMeters) -> &Meter) -> CallCount {
         let mut sum = CallCount::default();
-        (self.fences.iter()).for_each(|meters| sum.add(meter(meters).read()));
+        self.all_fences()
+            .for_each(|meters| sum.add(meter(meters).read()));
         sum
     }
 
@@ -304,7 +317,9 @@ impl<D: Driver> Metered<D> {
     /// How many calls there were.
     pub(crate) fn calls(&self) -> u64 {
         let meters = [&self.alloc, &self.free, &self.mem_info, &self.wait];
-        let fences = (self.fences.iter()).flat_map(|meters| [&meters.fence, &meters.reached]);
+        let fences = self
+            .all_fences()
+            .flat_map(|meters| [&meters.fence, &meters.reached]);
         let mapping = self.mapping.get().map(|meters| meters.all());
         let mapping = mapping.into_iter().flatten();
         let calls = |meter: &Meter| meter.calls.load(Ordering::Relaxed);
@@ -446,13 +461,13 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn fence(&self) -> Result<D::Fence, Code> {
-        self.fences[0].fence.sample(|| self.driver.fence())
+        self.fences.fence.sample(|| self.driver.fence())
     }
 
     fn fence_after_own(&self) -> Result<D::Fence, Code> {
         let (result, ns, told) = self.with_told(|| self.driver.fence_after_own());
         if told.is_nothing() {
-            (self.fences[0].fence).count(CallCount::one(ns, result.is_err()));
+            (self.fences.fence).count(CallCount::one(ns, result.is_err()));
         } else {
             add_to_call(ns);
         }
@@ -460,11 +475,11 @@ impl<D: Driver> Driver for Metered<D> {
     }
 
     fn fence_unless_done(&self) -> Result<Option<D::Fence>, Code> {
-        self.fences[0].fence_unless_done(&self.driver)
+        self.fences.fence_unless_done(&self.driver)
     }
 
     fn reached(&self, fence: &D::Fence) -> Result<bool, Code> {
-        (self.fences[0].reached).sample(|| self.driver.reached(fence))
+        (self.fences.reached).sample(|| self.driver.reached(fence))
     }
 
     fn wait(&self, fence: &D::Fence, whose: Whose) -> Result<bool, Code> {

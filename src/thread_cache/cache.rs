@@ -15,7 +15,7 @@ const CACHES: usize = 64;
 
 /// How many seats there are: threads that take small blocks at the same time are told
 /// apart by them, as far as there are no more of these.
-const SEATS: u8 = 4;
+pub(crate) const SEATS: u8 = 4;
 
 /// Those of arenas that are gone.
 #[cfg(not(loom))]

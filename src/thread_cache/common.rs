@@ -15,8 +15,8 @@ const PART: u64 = 4;
 /// A cache leaves some where it has more than so many times what is here.
 const MUCH: u64 = 2;
 
-/// See the module. Processors fetch lines by pairs.
-#[repr(align(128))]
+/// See the module. On a line of its own.
+#[repr(align(64))]
 #[derive(Default)]
 pub(crate) struct CommonRoom {
     /// Blocks and slots: see `PackedRoom`.

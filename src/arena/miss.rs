@@ -85,11 +85,13 @@ impl<D: Driver> Arena<D> {
         let mut waits = || *could.get_or_insert_with(|| self.could_be_had(want.fit.request));
         while self.is_over_budget() && !self.could_open(want) && waits() {
             self.close(Extent::All);
-            if !self.wait_for_oldest(Wait::Budget, Whose::Own) {
-                break;
-            }
+            let waited = self.wait_for_oldest(Wait::Budget, Whose::Own);
+            // Also where nothing was left to wait for: another thread has put it back.
             if let Some(address) = self.take(want) {
                 return Ok(address);
+            }
+            if !waited {
+                break;
             }
         }
         if let Some(address) = self.take_recalled(want) {

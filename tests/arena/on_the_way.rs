@@ -17,9 +17,11 @@ use vramalloc_core::error::AllocError;
 use vramalloc_core::page_map::{ArenaId, PageMap};
 use vramalloc_core::quota::Quota;
 use vramalloc_core::{Code, Driver, PinnedPlan};
-use vramalloc_model::SimDriver;
+use vramalloc_model::{Nanos, SimDriver};
 
 use crate::rig::{Rig, plain};
+
+const KERNEL: Nanos = 1_000_000;
 
 const FULL: AllocError = AllocError::Driver(Code::OUT_OF_MEMORY);
 
@@ -31,6 +33,8 @@ enum Held {
     /// After it has given.
     Given,
     Freeing,
+    /// Asking how much there is.
+    Looking,
 }
 
 /// A driver of which one call takes until another thread was refused memory,
@@ -44,10 +48,9 @@ struct Slow {
 }
 
 impl Slow {
-    /// On a device of 64 MiB.
-    fn new(config: &Config) -> Slow {
+    fn new(config: &Config, device: Bytes) -> Slow {
         Slow {
-            inner: Rig::new(config, Bytes::mib(64)).gpu.driver(0).unwrap(),
+            inner: Rig::new(config, device).gpu.driver(0).unwrap(),
             held: Mutex::new(None),
             is_held: AtomicBool::new(false),
             goes_on: AtomicBool::new(false),
@@ -55,9 +58,14 @@ impl Slow {
         }
     }
 
+    /// On a device of 64 MiB.
     fn arena(config: &Config, limit: Bytes) -> Arena<Slow> {
+        Slow::arena_on(Bytes::mib(64), config, limit)
+    }
+
+    fn arena_on(device: Bytes, config: &Config, limit: Bytes) -> Arena<Slow> {
         let (map, quota) = (Arc::new(PageMap::new()), Arc::new(Quota::new(limit)));
-        Arena::new(ArenaId(1), Slow::new(config), config, map, quota)
+        Arena::new(ArenaId(1), Slow::new(config, device), config, map, quota)
     }
 
     /// An arena that is waited for too long ends with a test that fails.
@@ -100,6 +108,7 @@ impl Driver for Slow {
     }
 
     fn mem_info(&self) -> Result<MemInfo, Code> {
+        self.hold_up(Held::Looking);
         self.inner.mem_info()
     }
 
@@ -208,6 +217,27 @@ fn memory_on_its_way_back_is_waited_for() {
     }
 }
 
+/// The device is done with what waited for it while the driver is asked how much there
+/// is, and another thread notices: nothing more is taken.
+#[test]
+fn what_another_thread_puts_back_before_growth_serves() {
+    let arena = Slow::arena_on(Bytes::gib(1), &Config::default(), Bytes::MAX);
+    let ask = || arena.allocate(Bytes::mib(80)).unwrap();
+    let block = ask();
+    let (gpu, context) = (arena.driver().inner.gpu(), arena.driver().inner.context());
+    gpu.launch(gpu.legacy(context).unwrap(), KERNEL, &[])
+        .unwrap();
+    arena.free(block).unwrap();
+    let reserved = || arena.stats().reserved.current;
+    let before = reserved();
+    let put_back = || {
+        gpu.pass(KERNEL);
+        arena.mem_info().unwrap();
+    };
+    let (served, ..) = meanwhile(&arena, Held::Looking, ask, put_back);
+    assert_eq!((served, reserved()), (block, before));
+}
+
 /// A chunk that is larger than the request it was taken for serves others as
 /// well, also those that asked before it was in the books.
 #[test]
@@ -261,7 +291,13 @@ fn nobody_waits_in_vain_for_what_is_asked_for() {
     };
     let plan = Arc::new(PinnedPlan::new(&pinned, Bytes::mib(80)));
     let map = Arc::new(PageMap::new());
-    let arena = Arena::pinned(ArenaId(1), Slow::new(&config), &config, &plan, map);
+    let arena = Arena::pinned(
+        ArenaId(1),
+        Slow::new(&config, Bytes::mib(64)),
+        &config,
+        &plan,
+        map,
+    );
     let ask = || arena.allocate(Bytes::mib(60));
     let (first, second, took) = meanwhile(&arena, Held::Asking, ask, ask);
     assert_eq!((first.is_ok(), second), (true, Err(AllocError::Limit)));

@@ -221,8 +221,15 @@ impl Quota {
         (limit != Bytes::MAX).then_some(limit)
     }
 
-    /// Changes the limit. What is reserved beyond it stays; nothing is added
-    /// until enough was put back.
+    /// Whether more is reserved than the limit allows.
+    #[must_use]
+    pub fn is_beyond_limit(&self) -> bool {
+        // Relaxed: as below.
+        self.reserved().get() > self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Changes the limit. What is reserved beyond it stays until it lies idle; nothing is
+    /// added until enough was put back.
     // Relaxed: a request at this moment obeys the old limit or the new one.
     pub fn set_limit(&self, limit: Bytes) {
         self.limit.store(limit.get(), Ordering::Relaxed);

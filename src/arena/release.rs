@@ -137,10 +137,13 @@ impl<D: Driver> Arena<D> {
         Some(self.release_idle_if(IfEnding::Leave))
     }
 
-    /// In a free of the program: gives back what is owed.
+    /// In a free of the program: gives back what is owed, and what lies idle beyond a limit
+    /// that was lowered.
     pub(super) fn pay(&self) {
-        let owes = self.owes.load(Ordering::Relaxed);
-        if owes && self.driver.may_fence() && self.owes.swap(false, Ordering::Relaxed) {
+        let is_beyond = self.quota.is_beyond_limit() && !self.strategy.has_soft_limit();
+        let owes = is_beyond || self.owes.load(Ordering::Relaxed);
+        if owes && self.driver.may_fence() {
+            self.owes.store(false, Ordering::Relaxed);
             self.release_all_idle();
         }
     }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use crate::address::{Address, Bytes};
 use crate::library::{LibraryId, LibraryUnits};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
-use crate::thread_cache::queue::KeptBlock;
+use crate::thread_cache::queue::{KeptBlock, Queue};
 use crate::thread_cache::room::PackedRoom;
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
 use batches::Alone;
@@ -28,10 +28,6 @@ const DONE: u64 = 0;
 
 /// This part of its blocks leaves a cache that is full.
 const SHED: usize = 4;
-
-/// But none of a class of sizes that has less than this part of its bytes: its blocks would
-/// leave hardly any room, and are asked for as often as others.
-const LITTLE: u64 = 16;
 
 /// See the module. In this order: what each block needs is a pair of cache lines, but for
 /// its queue.
@@ -289,26 +285,14 @@ impl Kept {
         self.begin_batch();
     }
 
-    /// Takes out a part of the blocks, of each class of sizes that takes much room.
+    /// Takes out a part of the blocks of each size.
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
-        let bytes = self.sizes.bytes_by_class();
-        let little = bytes.iter().sum::<u64>() / LITTLE;
-        // What is left over of one size goes to the next: those of few blocks keep some.
-        let mut blocks = 0;
-        let part = |size: &Size| {
-            if bytes[size.class()] >= little {
-                blocks += size.blocks.len();
-            }
-            let goes = (blocks / SHED).min(size.blocks.len());
-            blocks -= goes * SHED;
-            goes
-        };
-        self.take_out(ended, part, each);
+        self.take_out(ended, |blocks| blocks.len().div_ceil(SHED), each);
         self.begin_batch();
     }
 
     pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
-        self.take_out(ended, |size| size.blocks.len(), each);
+        self.take_out(ended, Queue::len, each);
         self.sizes.change_used(Size::restart);
         self.sealed.clear();
         (self.opening, self.most, self.served, self.used) = (0, 0, 0, 0);
@@ -318,13 +302,13 @@ impl Kept {
     fn take_out(
         &mut self,
         ended: u64,
-        mut count: impl FnMut(&Size) -> usize,
+        count: impl Fn(&Queue) -> usize,
         mut each: impl FnMut(Recalled),
     ) {
         self.refresh(ended);
         let (sealed, over, beside_room) = (&self.sealed, self.over, &mut self.beside_room);
         self.sizes.change_used(|size| {
-            for _ in 0..count(size) {
+            for _ in 0..count(&size.blocks) {
                 let Some(KeptBlock { address, batch, .. }) = size.take() else {
                     break;
                 };

@@ -28,15 +28,10 @@ impl Fixture {
     }
 
     /// The program frees a block of its own.
-    fn free(&mut self, number: u64) -> Address {
-        self.free_of(SIZE, number)
-    }
-
-    /// The same of another size.
     #[allow(clippy::unwrap_used, reason = "a test's own")]
-    fn free_of(&mut self, size: Bytes, number: u64) -> Address {
-        let address = Address::new(number * size.get());
-        let word = SlotWord::cacheable(ARENA, 0, size, size, LibraryId::UNKNOWN);
+    fn free(&mut self, number: u64) -> Address {
+        let address = Address::new(number * SIZE.get());
+        let word = SlotWord::cacheable(ARENA, 0, SIZE, SIZE, LibraryId::UNKNOWN);
         self.map.set_block(address, word.unwrap());
         let slot = self.map.cacheable(address).unwrap();
         self.kept.prepare(slot, address);
@@ -57,31 +52,6 @@ impl Fixture {
         assert_eq!(self.kept.bytes(), 0);
         all
     }
-}
-
-#[test]
-fn blocks_that_take_hardly_any_room_stay_in_a_full_cache() {
-    const LARGE: Bytes = Bytes::kib(64);
-    let mut cache = Fixture::new();
-    let sizes = [SIZE; 100].into_iter().chain([LARGE; 14]);
-    for (number, size) in (200..300).chain(16..30).zip(sizes) {
-        if cache.kept.is_worth_a_fence() {
-            cache.kept.close_batch(1);
-        }
-        cache.free_of(size, number);
-    }
-    assert!(cache.kept.is_full());
-    let mut gone = Vec::new();
-    cache
-        .kept
-        .shed(1, |block| gone.push(block.address.get() / LARGE.get()));
-    assert_eq!(gone, [16, 17, 18]);
-    // All of one size: a part of it.
-    let mut cache = Fixture::new();
-    (200..300).for_each(|number| _ = cache.free(number));
-    let mut gone = 0;
-    cache.kept.shed(1, |_| gone += 1);
-    assert_eq!(gone, 25);
 }
 
 /// The driver can call the program back while the fence is made.

@@ -37,6 +37,24 @@ fn a_quiet_device_gets_idle_memory_back_at_once() {
     rig.ends_clean();
 }
 
+/// Also where nothing lay idle when the limit was lowered.
+#[test]
+fn what_is_freed_beyond_a_lowered_limit_goes_back() {
+    for rig in both() {
+        let [kept, other, first, second] = [0; 4].map(|_| rig.get(BLOCK));
+        let limit = BLOCK.saturating_add(BLOCK);
+        rig.quota.set_limit(limit);
+        assert_eq!(rig.arena.give_back_when_quiet(), Bytes::ZERO);
+        // Two close a batch.
+        [first, second].map(|block| rig.arena.free(block).unwrap());
+        assert_eq!(rig.gpu.used(0), limit);
+        // At the limit nothing goes back.
+        [kept, other].map(|block| rig.arena.free(block).unwrap());
+        assert_eq!(rig.gpu.used(0), limit);
+        rig.ends_clean();
+    }
+}
+
 /// It is not waited for, however long it will be busy. What the program frees
 /// next gives memory back: CUDA's own free would wait there.
 #[test]

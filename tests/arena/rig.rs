@@ -15,6 +15,7 @@ pub(crate) struct Rig {
     pub(crate) gpu: Gpu,
     pub(crate) arena: Arc<Arena<SimDriver>>,
     pub(crate) map: Arc<PageMap>,
+    pub(crate) quota: Arc<Quota>,
     /// A stream that does not order with the legacy one.
     pub(crate) stream: StreamId,
 }
@@ -50,11 +51,13 @@ impl Rig {
         let limit = config.limit.map_or(Bytes::MAX, |limit| limit.of(total));
         let map = Arc::new(PageMap::new());
         let quota = Arc::new(Quota::new(limit));
-        let arena = Arena::new(ArenaId(0), driver, config, Arc::clone(&map), quota).watched(watch);
+        let (shared_map, shared_quota) = (Arc::clone(&map), Arc::clone(&quota));
+        let arena = Arena::new(ArenaId(0), driver, config, shared_map, shared_quota).watched(watch);
         Rig {
             gpu,
             arena: Arc::new(arena),
             map,
+            quota,
             stream,
         }
     }

@@ -302,6 +302,30 @@ fn signals_reach_the_program() {
     }
 }
 
+/// What a process sends to the command alone is not what somebody typed, who sends it to
+/// the program too.
+#[test]
+fn an_interrupt_that_is_not_typed_reaches_the_program() {
+    let place = Place::new("not_typed");
+    let script = place.path("not_typed.sh");
+    let text = format!(
+        "env --default-signal=INT {} run --library {} --stats off -- sh -c \
+         'trap \"echo got; exit 9\" INT; >ready; for i in $(seq 200); do sleep 0.05; done' &\n\
+         until [ -e ready ]; do sleep 0.05; done\n\
+         kill -s INT $!; wait $!; echo status $?\n",
+        command(),
+        place.library()
+    );
+    fs::write(&script, text).unwrap();
+    // In the foreground group of a terminal of its own.
+    let mut terminal = Command::new("script");
+    terminal
+        .args(["-qec", &format!("bash {}", script.display()), "/dev/null"])
+        .current_dir(&place.directory);
+    let (_, out, _) = output(terminal);
+    assert!(out.contains("got") && out.contains("status 9"), "{out}");
+}
+
 #[test]
 fn an_ignored_signal_stays_ignored_in_the_program() {
     let place = Place::new("nohup");

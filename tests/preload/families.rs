@@ -238,6 +238,19 @@ fn memory_of_graphs_counts() {
     }
 }
 
+/// A call that a later driver has in the place of one is the same call.
+#[test]
+fn memory_of_graphs_counts_whichever_call_adds_it() {
+    for version in ["12020", "12030", "13041"] {
+        let outcome = done(
+            &run(Kind::Driver, "limit:64M", "graph:60M graph:80M")
+                .env("SIM_CUDA_VERSION", "13050")
+                .env("NODES", version),
+        );
+        assert_eq!(codes(&outcome), [0, 2], "{}", outcome.what);
+    }
+}
+
 /// Requests that are counted and refused during a capture leave it valid.
 #[test]
 fn a_capture_stays_valid() {

@@ -172,13 +172,42 @@ static inline int give_array(struct taken *from) {
 #endif
 }
 
-/* A graph that allocates and frees; adds the nodes. */
+#ifdef USE_DRIVER
+/* Adds a node that allocates, by the call that this version of CUDA has for
+   nodes of any kind; 0: by that for nodes that allocate. */
+static inline int add_taking(void **node, void *graph, struct taking *taking,
+                             int version) {
+    struct {
+        int kind, reserved[3];
+        struct taking taking;
+        char rest[256];
+    } any = {.kind = 10, .taking = *taking};
+    void *call;
+    int status, code;
+    if (!version)
+        return CALL("cuGraphAddMemAllocNode",
+                    (void **, void *, void *const *, size_t, void *), node,
+                    graph, NULL, 0, taking);
+    GPU(CALL("cuGetProcAddress_v2",
+             (const char *, void **, int, uint64_t, int *), "cuGraphAddNode",
+             &call, version, 0, &status));
+    if (version < 12030)
+        code = ((int (*)(void **, void *, void *const *, size_t, void *))call)(
+            node, graph, NULL, 0, &any);
+    else
+        code = ((int (*)(void **, void *, void *const *, const void *, size_t,
+                         void *))call)(node, graph, NULL, NULL, 0, &any);
+    taking->at = any.taking.at;
+    return code;
+}
+#endif
+
+/* A graph that allocates and frees; adds the nodes. NODES: see above. */
 static inline int add_nodes(void *graph, struct taking *taking) {
     void *node;
 #ifdef USE_DRIVER
-    int code = CALL("cuGraphAddMemAllocNode",
-                    (void **, void *, void *const *, size_t, void *), &node,
-                    graph, NULL, 0, taking);
+    const char *nodes = getenv("NODES");
+    int code = add_taking(&node, graph, taking, nodes ? atoi(nodes) : 0);
     return code ? code
                 : CALL("cuGraphAddMemFreeNode",
                        (void **, void *, void *const *, size_t, address), &node,

@@ -7,6 +7,8 @@
  * `gone`: a free in the order of a stream that is gone is one of them, at which a
  * real driver may crash. `refused`: the device refuses the first free of each sort.
  */
+#include <pthread.h>
+
 #include "gpu.h"
 
 #include "find.h"
@@ -25,6 +27,16 @@ static int holds(const void *block) {
 static void wrong_free(const char *what, void *pointer) {
     int code = gpu_free(pointer);
     printf("%s: %d, last error %d\n", what, code, gpu_last_error());
+}
+
+static int (*free_in_order)(unsigned long long, void *);
+static gpu_stream named;
+
+/* Frees in the order of a stream, on a thread without a context. */
+static void *without_context(void *block) {
+    int code = free_in_order((uintptr_t)block, named);
+    printf("in a stream's order, without a context: %d\n", code);
+    return NULL;
 }
 
 static int refused(void) {
@@ -57,10 +69,18 @@ int main(int count, char **arguments) {
     GPU(gpu_malloc(&large, 64 << 20));
     GPU(gpu_set(kept, STAMP, SIZE));
 
-    int (*free_in_order)(unsigned long long, void *);
     *(void **)&free_in_order = find_if_there("cuMemFreeAsync");
-    if (free_in_order)
+    if (free_in_order) {
+        pthread_t other;
+        void *block;
         printf("nothing, in order: %d\n", free_in_order(0, NULL));
+        GPU(gpu_malloc(&block, SIZE));
+        GPU(gpu_stream_create(&named));
+        pthread_create(&other, NULL, without_context, block);
+        pthread_join(other, NULL);
+        wrong_free("a second free, after that", block);
+        GPU(gpu_stream_destroy(named));
+    }
     wrong_free("host memory", &local);
     wrong_free("an address nobody has", (void *)(uintptr_t)0x1000);
     wrong_free("an inner address", (char *)kept + 512);

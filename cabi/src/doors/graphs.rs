@@ -54,6 +54,22 @@ pub(crate) unsafe fn cuGraphAddNode_v2(
     }
 }
 
+pub(crate) unsafe fn cuGraphAddNode_v3(
+    node: *mut CUgraphNode,
+    graph: CUgraph,
+    after: *const CUgraphNode,
+    edges: *const c_void,
+    count: usize,
+    parameters: *mut NodeParameters,
+) -> Option<CudaResult> {
+    // SAFETY: as above.
+    unsafe {
+        add(NodeParameters::memory(parameters), || {
+            real::cuGraphAddNode_v3(node, graph, after, edges, count, parameters)
+        })
+    }
+}
+
 /// Adds a node by `call`; `None` where it allocates no memory of a device.
 ///
 /// # Safety

@@ -108,14 +108,17 @@ fn free_in_order(
     stream: CUstream,
     call: impl Fn() -> CudaResult,
 ) -> Option<CudaResult> {
-    let check = || device::check_current().and_then(|()| lanes::check(stream));
-    let freed = memory::free_by(address, check, |pool, address| {
-        if pool.is_lane() {
-            lanes::record_in(pool, address, stream)?;
-        }
-        let context = pool.arena().driver().context();
-        pool.free_in_order(address, || context.call_from_here(&call))
-    });
+    let freed = memory::free_by(
+        address,
+        || lanes::check(stream),
+        |pool, address| {
+            if pool.is_lane() {
+                lanes::record_in(pool, address, stream)?;
+            }
+            let context = pool.arena().driver().context();
+            pool.free_in_order(address, || context.call_from_here(&call))
+        },
+    );
     freed.answer().or_else(|| {
         let free = || families::free(address, &call).unwrap_or_else(|| own_call(&call));
         Some(async_pools::free(address, stream, free))

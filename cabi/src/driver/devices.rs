@@ -79,11 +79,6 @@ impl Device {
             now.used.saturating_add(size) > hard
         })
     }
-
-    /// Whether more is reserved than the limit allows.
-    pub(crate) fn is_beyond_limit(&self) -> bool {
-        (self.quota.limit()).is_some_and(|limit| self.quota.reserved() > limit)
-    }
 }
 
 /// The device with this handle; the first call asks the driver about it.
@@ -198,7 +193,7 @@ pub(crate) fn obey_limit() -> Vec<&'static Device> {
     devices.retain(|device| {
         let limit = limit(device.handle, device.total, device.partition);
         device.quota.set_limit(limit);
-        device.is_beyond_limit()
+        device.quota.is_beyond_limit()
     });
     devices
 }

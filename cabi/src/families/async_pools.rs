@@ -140,7 +140,7 @@ impl Pool {
             if !capture::any() {
                 self.trim(Bytes::ZERO);
             }
-            let is_beyond = self.device.is_beyond_limit();
+            let is_beyond = self.device.quota.is_beyond_limit();
             self.is_beyond.store(is_beyond, Ordering::Relaxed);
         }
         !self.is_beyond.load(Ordering::Relaxed)
@@ -257,7 +257,7 @@ fn below_limit(
 ) -> Option<CudaResult> {
     let device = pool.device;
     let (within, asked) = leave(pool, size, stream)?;
-    let (before, was_beyond) = (pool.reserved.bytes(), device.is_beyond_limit());
+    let (before, was_beyond) = (pool.reserved.bytes(), device.quota.is_beyond_limit());
     let result = relief::with_room(Some(device.handle), call);
     let (families, quota) = (&device.families, &device.quota);
     let now = (pool.reserved).take(families, quota, FAMILY, asked, || pool.attribute(RESERVED));
@@ -268,12 +268,12 @@ fn below_limit(
     pool.consists_of(now);
     let passes = || {
         relief::await_others(device);
-        device.is_beyond_limit()
+        device.quota.is_beyond_limit()
     };
     // Room that the pool had may be gone: others make pools give back, and then
     // what it has grown by does not show.
     let may_pass = within.is_some() && (!was_beyond || !growth.is_zero());
-    if may_pass && device.is_beyond_limit() && passes() {
+    if may_pass && device.quota.is_beyond_limit() && passes() {
         give_back(pool, made(), stream);
         return None;
     }

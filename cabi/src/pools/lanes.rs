@@ -48,13 +48,14 @@ pub(crate) fn per_thread() -> CUstream {
     ptr::without_provenance_mut(PER_THREAD)
 }
 
-/// Checks that a stream which is named exists.
+/// Checks that a stream which is named exists. It says which context is meant; the
+/// default ones are those of the current one.
 ///
 /// # Errors
-/// What the driver returns for a handle that is no stream.
+/// What the driver returns for a handle that is no stream, or without a context.
 pub(crate) fn check(stream: CUstream) -> Result<(), Code> {
     if stream.addr() <= PER_THREAD {
-        return Ok(());
+        return device::check_current();
     }
     let mut status = CAPTURE_STATUS_NONE;
     // SAFETY: the caller's own stream, and a place for the answer.

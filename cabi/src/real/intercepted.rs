@@ -59,6 +59,10 @@ macro_rules! intercepted {
                 node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, edges: *const c_void,
                 count: usize, parameters: *mut NodeParameters,
             );
+            Driver watch graphs 13041 cuGraphAddNode_v3(
+                node: *mut CUgraphNode, graph: CUgraph, after: *const CUgraphNode, edges: *const c_void,
+                count: usize, parameters: *mut NodeParameters,
+            );
             Driver watch graphs 10000 cuGraphInstantiate(
                 executable: *mut CUgraphExec, graph: CUgraph, node: *mut CUgraphNode, log: *mut c_char,
                 length: usize,

@@ -8,10 +8,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 use std::{fs, io, thread};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
-use rustix::termios::tcgetpgrp;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::exfiltrator::origin::Origin;
+use signal_hook::low_level::siginfo::Cause;
 
 /// The signals that are passed on.
 const PASSED_ON: &[i32] = &[SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
@@ -51,16 +53,16 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
         // If this is ignored, the system reaps children by itself and their
         // status is lost.
         .chain(&[SIGCHLD]);
-    let mut signals = Signals::new(handled)?;
+    let mut signals = SignalsInfo::<WithOrigin>::new(handled)?;
     let handle = signals.handle();
 
     let mut child = command.spawn()?;
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let passing = thread::spawn(move || {
-        for signal in signals.forever() {
-            if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal))
+        for sent in signals.forever() {
+            if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(sent.signal))
                 && signal != Signal::CHILD
-                && !sent_by_terminal(signal)
+                && !was_typed(&sent)
             {
                 // The child may have ended: then the signal has no receiver.
                 let _ = kill_process(pid, signal);
@@ -83,14 +85,10 @@ pub(super) fn run(command: &mut Command) -> io::Result<Ended> {
     })
 }
 
-/// Whether the child has had this signal already: the terminal sends signals
-/// that are typed to every process of its foreground group.
-fn sent_by_terminal(signal: Signal) -> bool {
-    (signal == Signal::INT || signal == Signal::QUIT)
-        && fs::File::open("/dev/tty")
-            .ok()
-            .and_then(|terminal| tcgetpgrp(terminal).ok())
-            .is_some_and(|group| group == getpgrp())
+/// Whether the child has had this signal already: the terminal sends what is typed there to
+/// every process of its foreground group. What a process sends is for us alone.
+fn was_typed(sent: &Origin) -> bool {
+    matches!(sent.signal, SIGINT | SIGQUIT) && sent.cause == Cause::Kernel
 }
 
 /// The signals that this process ignores, bit `n - 1` for signal `n`.

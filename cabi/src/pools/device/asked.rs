@@ -60,7 +60,7 @@ pub(crate) fn whose(address: CUdeviceptr) -> Option<(CUdevice, Located, StackId)
 pub(crate) fn obey_limit(trim: fn(&DevicePool) -> Bytes) {
     for device in devices::obey_limit() {
         for pool in pools_on(device.handle) {
-            if device.is_beyond_limit() {
+            if device.quota.is_beyond_limit() {
                 trim(pool);
             }
         }

@@ -46,10 +46,14 @@ fn what_is_freed_beyond_a_lowered_limit_goes_back() {
         rig.quota.set_limit(limit);
         assert_eq!(rig.arena.give_back_when_quiet(), Bytes::ZERO);
         // Two close a batch.
-        [first, second].map(|block| rig.arena.free(block).unwrap());
+        for block in [first, second] {
+            rig.arena.free(block).unwrap();
+        }
         assert_eq!(rig.gpu.used(0), limit);
         // At the limit nothing goes back.
-        [kept, other].map(|block| rig.arena.free(block).unwrap());
+        for block in [kept, other] {
+            rig.arena.free(block).unwrap();
+        }
         assert_eq!(rig.gpu.used(0), limit);
         rig.ends_clean();
     }

@@ -4,8 +4,8 @@
 //! limit holds whatever threads do at the same time. Where the driver has no chunk of the
 //! size that the strategy wants, smaller ones are asked for.
 //!
-//! Owns nothing. Invariant: where a strategy takes large chunks, no two threads take one at
-//! the same time. Cost: a call of the driver for each size that is asked for.
+//! Owns nothing. Invariant: an arena whose strategy takes large chunks takes one at a time.
+//! Cost: a call of the driver for each size that is asked for.
 
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;

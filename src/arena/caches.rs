@@ -9,6 +9,7 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::direct::Kind;
 use crate::arena::hit::Want;
+use crate::arena::recall::CalledBack;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
 use crate::driver::{Driver, OwnCaches};
 use crate::heap::banks::Bank;
@@ -235,15 +236,21 @@ impl<D: Driver> Arena<D> {
         if self.seal_alone(own) {
             return;
         }
-        if self.close_and_poll_with(own) {
-            self.state.lock().recall();
+        let called_back = self.close_and_poll_with(own);
+        match called_back {
+            CalledBack::Nothing => {}
+            CalledBack::Own => self.state.lock().recall_own(own),
+            CalledBack::All | CalledBack::AllAndOwn => self.state.lock().recall(),
+        }
+        if matches!(called_back, CalledBack::Own | CalledBack::AllAndOwn) {
+            D::with_own_caches(OwnCaches::were_of_no_use);
         }
     }
 
     /// The same without the arena's lock, where the device is done: false where it is not,
     /// or the arena has to look at what is kept.
     fn seal_alone(&self, own: OwnCache) -> bool {
-        if self.hub.is_waiting() || self.is_sparing() {
+        if self.hub.is_waiting() || self.is_sparing() || own.is_sparing() {
             return false;
         }
         let ended = self.hub.ended();
@@ -278,6 +285,9 @@ impl<D: Driver> Arena<D> {
     /// Lets the calling thread keep blocks from now on.
     fn open_cache(&self) {
         let is_sparing = self.is_sparing();
+        if is_sparing && D::with_own_caches(OwnCaches::wait_while_sparing) {
+            return;
+        }
         let has_bank = !is_sparing && self.has_banks();
         let mut state = self.state.lock();
         let most = match self.cache_size {

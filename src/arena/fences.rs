@@ -12,6 +12,7 @@ use std::mem::ManuallyDrop;
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::hit::Want;
+use crate::arena::recall::CalledBack;
 use crate::arena::state::ArenaState;
 use crate::config::GarbageThreshold;
 use crate::driver::metered::Metered;
@@ -139,19 +140,19 @@ impl<D: Driver> Arena<D> {
         self.poll_for_later(self.close_batch(extent));
     }
 
-    /// The same with the open batch and what the calling thread keeps in this cache;
-    /// whether that `lies_scattered`.
-    pub(super) fn close_and_poll_with(&self, own: OwnCache) -> bool {
+    /// The same with the open batch and what the calling thread keeps in this cache; what
+    /// is to be called back then.
+    pub(super) fn close_and_poll_with(&self, own: OwnCache) -> CalledBack {
         let is_sparing = self.is_sparing();
-        let (closing, lies_scattered) = {
+        let (closing, called_back) = {
             let mut state = self.state.lock();
             let ArenaState { limbo, heap, .. } = &mut *state;
             let number = limbo.close_for_others(&mut heap.blocks);
             let closing = number.map(|number| self.closing_of(&state, number));
-            (closing, state.lies_scattered(own, number, is_sparing))
+            (closing, state.after_batch(own, number, is_sparing))
         };
         self.poll_for_later(closing);
-        lies_scattered
+        called_back
     }
 
     fn poll_for_later(&self, closing: Option<Closing<'_, D>>) {

@@ -45,6 +45,17 @@ const CACHE_LEAST: Bytes = Bytes::kib(512);
 const CACHE_MOST: Bytes = Bytes::mib(16);
 const CACHE_PART: u64 = 32;
 
+/// What is called back after a thread has closed a batch.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum CalledBack {
+    Nothing,
+    /// What the thread itself keeps: its cache was of no use.
+    Own,
+    All,
+    /// All, and the thread's cache was of no use.
+    AllAndOwn,
+}
+
 impl<F: Clone> ArenaState<F> {
     /// Opens a cache for a thread, which may keep so much there.
     pub(super) fn open_cache(
@@ -80,27 +91,40 @@ impl<F: Clone> ArenaState<F> {
         live.saturating_sub(Bytes::new(self.hub.common.bytes()))
     }
 
-    /// Closes the open batch of the thread's cache for an epoch. Whether what threads keep
-    /// would keep chunks in use for little, so that it is to be called back: where the
-    /// chunks are nearly empty, or where memory is scarce (`is_sparing`: see
+    /// Closes the open batch of the thread's cache for an epoch, and says what is to be
+    /// called back then: everything where it would keep chunks in use for little. That is so
+    /// where the chunks are nearly empty, or where memory is scarce (`is_sparing`: see
     /// `Arena::is_sparing`) and the program holds less by nearly all that the thread has
     /// freed since it closed a batch last. That lies scattered then: each block of it that
     /// is handed out again would keep a chunk in use. Not so where another thread takes what
-    /// this one frees.
-    pub(super) fn lies_scattered(
+    /// this one frees. So it is where memory has come to be scarce or no longer is: caches
+    /// are of another size then. The cache alone goes where it is small and of no use.
+    pub(super) fn after_batch(
         &self,
         own: OwnCache,
         epoch: Option<u64>,
         is_sparing: bool,
-    ) -> bool {
+    ) -> CalledBack {
         let held = self.held_small();
-        let is_wrong = own.hold_now().is_none_or(|mut kept| {
+        let after = own.hold_now().map_or(CalledBack::All, |mut kept| {
             if let Some(epoch) = epoch {
                 kept.close_batch(epoch);
             }
-            kept.note_held(held) || !kept.is_sparing()
+            let fell = kept.note_held(held);
+            if kept.is_sparing() != is_sparing {
+                CalledBack::All
+            } else if is_sparing && fell {
+                CalledBack::AllAndOwn
+            } else if is_sparing && kept.is_of_no_use() {
+                CalledBack::Own
+            } else {
+                CalledBack::Nothing
+            }
         });
-        self.lies_sparse() || is_sparing && is_wrong
+        if after != CalledBack::AllAndOwn && self.lies_sparse() {
+            return CalledBack::All;
+        }
+        after
     }
 
     /// Whether the chunks in use for small requests are nearly empty, where idle ones serve
@@ -373,6 +397,11 @@ impl<F: Clone> ArenaState<F> {
     /// Calls back what threads keep, and closes their caches.
     pub(super) fn recall(&mut self) {
         self.recall_where(|_| true);
+    }
+
+    /// Calls back what one thread keeps, and closes its cache.
+    pub(super) fn recall_own(&mut self, own: OwnCache) {
+        self.recall_where(|kept| own.has(kept));
     }
 
     /// Calls back and closes the caches of which `goes` is true. Whether there was one.

@@ -16,9 +16,9 @@ use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
 use crate::thread_cache::queue::{KeptBlock, Queue};
 use crate::thread_cache::room::PackedRoom;
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
-use batches::Alone;
 pub(super) use batches::BLOCK_PART;
 pub(crate) use batches::WORTH_BYTES;
+use batches::{Alone, Turnover};
 
 /// How many blocks pass from one thread to another at a time.
 const PARCEL: u64 = 64;
@@ -67,6 +67,7 @@ pub(crate) struct Kept {
     closed: u64,
     /// The bytes that the program held when that was noted last.
     held: u64,
+    turnover: Turnover,
     /// The slots of blocks kept less those of `room`; wraps. So the hit path counts both
     /// at once.
     beside_room: u64,
@@ -276,7 +277,7 @@ impl Kept {
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
         self.recent = self.recent.take().or_else(RecentSubpages::new);
         (self.most, self.closed) = (most.get(), 0);
-        self.alone = Alone::new(self.room);
+        (self.alone, self.turnover) = (Alone::new(self.room), Turnover::default());
         let most = most.get() / BLOCK_PART / SLOT.get();
         self.sizes.is_exact = is_sparing;
         self.sizes
@@ -287,7 +288,9 @@ impl Kept {
 
     /// Takes out a part of the blocks of each size.
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
+        let before = self.blocks();
         self.take_out(ended, |blocks| blocks.len().div_ceil(SHED), each);
+        self.turnover.shed += before - self.blocks();
         self.begin_batch();
     }
 

@@ -18,6 +18,12 @@ const OTHERS: usize = 7;
 /// less is not worth a cache. Where all were taken it asks again after so many.
 const FIRST_FREES: u32 = 4;
 const NEXT_FREES: u32 = 4096;
+
+/// One whose small cache was of no use gets another such after so many frees, at the least
+/// and at the most, and so many times more each time.
+const SPARING_LEAST: u32 = 256;
+const SPARING_MOST: u32 = 1 << 18;
+const SPARING_MORE: u32 = 16;
 const NEXT_ASKS: i16 = 4096;
 
 /// One that only takes is worth one where others free what it takes; whether they do
@@ -109,6 +115,7 @@ pub struct OwnCaches {
     others: Cell<[OwnCache; OTHERS]>,
     frees: Cell<u32>,
     waits: Cell<u32>,
+    sparing_waits: Cell<u32>,
     asks: Cell<i16>,
     forgotten: Cell<u16>,
 }
@@ -138,6 +145,7 @@ impl OwnCaches {
             others: Cell::new([NONE; OTHERS]),
             frees: Cell::new(0),
             waits: Cell::new(0),
+            sparing_waits: Cell::new(0),
             asks: Cell::new(0),
             forgotten: Cell::new(0),
         }
@@ -156,6 +164,19 @@ impl OwnCaches {
         self.frees.set(0);
         self.waits.set(NEXT_FREES);
         self.asks.set(ASKS - NEXT_ASKS);
+    }
+
+    /// The thread's small cache was of no use: it gets another such after `SPARING_LEAST`
+    /// more frees, and later each time.
+    pub(crate) fn were_of_no_use(&self) {
+        self.frees.set(0);
+        let waits = self.sparing_waits.get().saturating_mul(SPARING_MORE);
+        (self.sparing_waits).set(waits.clamp(SPARING_LEAST, SPARING_MOST));
+    }
+
+    /// Whether the thread gets no small cache yet.
+    pub(crate) fn wait_while_sparing(&self) -> bool {
+        self.frees.get() < self.sparing_waits.get()
     }
 
     /// Whether it is time for a look if others free what the thread takes, with this

@@ -253,6 +253,7 @@ fn varlen_train_on_a_device_with_a_little_room() {
 /// of a little more where blocks do not fit so closely.
 #[test]
 fn what_threads_keep_fits_on_a_full_device() {
+    let mut hits = [0, 0];
     for (trace, over) in [
         ("llm_infer.1", 10),
         ("varlen_train.1", 12),
@@ -264,10 +265,11 @@ fn what_threads_keep_fits_on_a_full_device() {
             let keeps = rig.arena.not_kept().is_none();
             let replayed = replay(&rig, &events, 0);
             assert!(replayed.is_ok(), "{trace}, {keeps}: {replayed:?}");
-            assert_eq!(rig.arena.stats().thread_hits > 0, keeps, "{trace}");
+            hits[usize::from(keeps)] += rig.arena.stats().thread_hits;
             rig.ends_clean();
         }
     }
+    assert!(hits[0] == 0 && hits[1] > 100_000, "{hits:?}");
 }
 
 /// Calls about memory so far.

@@ -83,6 +83,17 @@ impl Alone {
     }
 }
 
+/// Where a cache is small, it is looked at after so many frees whether it is of use.
+const TRIED: u64 = 256;
+
+/// Blocks that were freed in closed batches, and those that a full cache gave to the arena,
+/// since that was looked at last.
+#[derive(Default)]
+pub(super) struct Turnover {
+    freed: u64,
+    pub(super) shed: u64,
+}
+
 impl Kept {
     /// Knows which epochs have ended: those below this number.
     pub(crate) fn refresh(&mut self, ended: u64) {
@@ -124,6 +135,7 @@ impl Kept {
     /// Closes the open batch, if something is in it: its frees belong to this epoch.
     pub(crate) fn close_batch(&mut self, epoch: u64) {
         self.closed = self.used_of_batch().slots();
+        self.turnover.freed += self.used_of_batch().blocks();
         self.alone.is_with_the_arena(self.room);
         let is_pending = std::mem::take(&mut self.alone.is_pending);
         if self.used_of_batch().blocks() == 0 && !is_pending {
@@ -169,6 +181,16 @@ impl Kept {
         self.open += 1;
         self.begun = self.left;
         self.begin_batch();
+    }
+
+    /// Whether most of what was freed here lately went to the arena: the thread paid for
+    /// fences, and got little for them.
+    pub(crate) fn is_of_no_use(&mut self) -> bool {
+        if self.turnover.freed < TRIED {
+            return false;
+        }
+        let Turnover { freed, shed } = std::mem::take(&mut self.turnover);
+        2 * shed > freed
     }
 
     /// The most slots of a batch.

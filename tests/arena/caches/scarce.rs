@@ -1,11 +1,13 @@
 //! What threads keep where much of the device is taken.
 
+use std::collections::VecDeque;
+use std::thread;
 use std::time::Duration;
 
 use vramalloc_core::address::{Address, Bytes};
 use vramalloc_core::config::{Config, DeviceShare, StrategyKind};
 
-use crate::caches::{free_all, shuffle};
+use crate::caches::{Random, free_all, shuffle};
 use crate::rig::{Rig, plain, without_caches};
 
 const SMALL: Bytes = Bytes::kib(4);
@@ -79,13 +81,14 @@ fn what_others_held_for_a_while_counts_no_more() {
         let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(4));
         rig.gpu.occupy(0, elsewhere);
         let held: Vec<Address> = (0..64).map(|_| rig.get(Bytes::mib(4))).collect();
-        let mut small: Vec<Address> = (0..4096).map(|_| rig.get(Bytes::kib(16))).collect();
+        let mut small: Vec<Address> = (0..4352).map(|_| rig.get(Bytes::kib(16))).collect();
+        free_all(&rig, small.drain(4096..));
         let mut churn = |pairs: usize| {
             let before = rig.arena.driver_calls().fence.calls;
-            for number in 0..pairs / 64 {
-                let blocks = &mut small[number % 64 * 64..][..64];
-                free_all(&rig, blocks.iter().copied());
-                blocks.fill_with(|| rig.get(Bytes::kib(16)));
+            for number in 0..pairs {
+                let block = &mut small[number % 4096];
+                free_all(&rig, [*block]);
+                *block = rig.get(Bytes::kib(16));
             }
             rig.arena.driver_calls().fence.calls - before
         };
@@ -152,6 +155,48 @@ fn who_is_near_its_limit_does_not_ask_for_others() {
     );
     free_all(&rig, large);
     rig.ends_clean();
+}
+
+/// Pairs of so many sizes, of which the program holds some, where memory is scarce: the
+/// fences and what threads handed out.
+fn fences_and_hits(config: &Config, sizes: usize, held: usize) -> (u64, u64) {
+    let rig = Rig::new(config, Bytes::gib(1));
+    let large = rig.get(Bytes::mib(300));
+    let slack: Vec<Address> = (0..2000).map(|_| rig.get(SMALL)).collect();
+    free_all(&rig, slack);
+    let mut random = Random(5);
+    let mut blocks = VecDeque::new();
+    for _ in 0..40_000 {
+        let size = Bytes::new(512 * (1 + random.below(sizes) as u64));
+        blocks.push_back(rig.get(size));
+        if blocks.len() > held {
+            free_all(&rig, blocks.pop_front());
+        }
+    }
+    let counts = (
+        rig.arena.driver_calls().fence.calls,
+        rig.arena.stats().thread_hits,
+    );
+    free_all(&rig, blocks);
+    free_all(&rig, [large]);
+    rig.ends_clean();
+    counts
+}
+
+/// A small cache whose blocks do not come to be handed out again is closed: the fences for
+/// them would be in vain. Where they do, they save fences.
+#[test]
+fn what_does_not_hit_costs_no_fences() {
+    let strategy = StrategyKind::AutoGrowth;
+    for (sizes, held, hits) in [(128, 300, false), (128, 1, false), (8, 300, true)] {
+        // How long a thread goes without a cache depends on what it did before.
+        let counted = |config| thread::spawn(move || fences_and_hits(&config, sizes, held)).join();
+        let (fences, kept) = counted(plain(strategy)).unwrap();
+        let (without, _) = counted(without_caches(strategy)).unwrap();
+        let of = format!("{sizes} sizes, {held} held: {fences} of {without}, {kept} hits");
+        assert!(fences <= without + 240, "{of}");
+        assert_eq!(kept > 30_000, hits, "{of}");
+    }
 }
 
 /// A block is not handed out for less than it is: that is had back by nobody.

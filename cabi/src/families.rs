@@ -38,7 +38,7 @@ use crate::driver::devices::{self, Device};
 use crate::owners;
 use crate::pools::device::{settled, shortage};
 use crate::process;
-use crate::process::guard::own_call;
+use crate::process::guard::{self, own_call};
 use crate::real;
 use crate::recording;
 use crate::types::{CUdevice, CUdeviceptr, CudaResult};
@@ -90,21 +90,44 @@ fn ask(device: &'static Device, family: Family, size: Bytes) -> Option<Charge<'s
     })
 }
 
+/// A moment, and how often something is done at the most.
+struct Paced(AtomicU64);
+
+impl Paced {
+    const PAUSE_MS: u64 = 100;
+
+    const fn new() -> Paced {
+        Paced(AtomicU64::new(0))
+    }
+
+    /// Whether it is time again, or `anyway`; then it was now.
+    fn is_time(&self, anyway: bool) -> bool {
+        let since = process::started().map(|start| start.began.elapsed());
+        let since = since.and_then(Result::ok).unwrap_or_default();
+        let now = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        // Relaxed: it stands for itself.
+        let is_time = now.abs_diff(self.0.load(Ordering::Relaxed)) >= Self::PAUSE_MS;
+        if is_time || anyway {
+            self.0.store(now, Ordering::Relaxed);
+        }
+        is_time || anyway
+    }
+}
+
 /// Has the end of a call looked at that may change nothing of what counts: now
 /// and then.
 fn looked_after(has_changed: bool) {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    const PAUSE: u64 = 100;
-    let now = || {
-        let since = process::started().map(|start| start.began.elapsed());
-        let since = since.and_then(Result::ok).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-    };
-    // Relaxed: it stands for itself.
-    let is_time = |now: u64| now.abs_diff(LAST.load(Ordering::Relaxed)) >= PAUSE;
-    if has_changed || is_time(now()) {
-        LAST.store(now(), Ordering::Relaxed);
+    static LAST: Paced = Paced::new();
+    if LAST.is_time(has_changed) {
         settled();
+    }
+}
+
+/// Counts, now and then, what CUDA's own pools gave back by themselves.
+pub(crate) fn look_again() {
+    static LAST: Paced = Paced::new();
+    if async_pools::any() && guard::may_wait() && LAST.is_time(false) {
+        async_pools::read_all(|_| true);
     }
 }
 

@@ -295,6 +295,22 @@ fn a_destroyed_pool_counts_as_long_as_it_is_used() {
     }
 }
 
+/// A pool gives memory back at a synchronisation, which no call of ours sees: the next
+/// call that is no hit does.
+#[test]
+fn what_a_pool_gave_back_by_itself_counts_no_more() {
+    for kind in Kind::each() {
+        let outcome = done(&run(kind, "", "pool:64M all sync nap nap plain:3M own"));
+        let stats = outcome.stats();
+        assert_eq!(
+            bytes(&stats, "async_pools"),
+            (0, 64 * MIB),
+            "{}",
+            outcome.what
+        );
+    }
+}
+
 /// Managed memory can be left out.
 #[test]
 fn uncounted_managed_memory_passes_the_limit() {

@@ -192,9 +192,14 @@ fn known(handle: CUmemoryPool) -> Option<Arc<Pool>> {
     Some(Arc::clone(pool))
 }
 
+/// Whether there is or was one.
+pub(super) fn any() -> bool {
+    ANY.load(Ordering::Relaxed)
+}
+
 /// All pools on the devices that `on` says.
 fn pools(on: impl Fn(CUdevice) -> bool) -> Vec<Arc<Pool>> {
-    if !ANY.load(Ordering::Relaxed) {
+    if !any() {
         return Vec::new();
     }
     let mut pools = POOLS.lock().clone();

@@ -41,6 +41,7 @@ fn after_call(end: CallEnd) {
 
 #[cold]
 fn look_after_call() {
+    families::look_again();
     look(page::ready);
 }
 

@@ -45,10 +45,12 @@ struct Asked {
 
 static ASKED: OnceLock<Asked> = OnceLock::new();
 
-/// Stacks that were taken, those of them that are cut, and requests that have
-/// none because there was no number left. Relaxed: they stand for themselves.
+/// Stacks that were taken, those of them that are cut, and requests that have none:
+/// because the thread was on a stack of the program's own, and because there was no
+/// number left. Relaxed: they stand for themselves.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 static CUT: AtomicU64 = AtomicU64::new(0);
+static UNTAKEN: AtomicU64 = AtomicU64::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
@@ -188,10 +190,11 @@ impl Captured {
         }
     }
 
-    /// The number of the stack; [`StackId::NONE`] if there are too many.
+    /// The number of the stack; [`StackId::NONE`] if it could not be taken, or there are
+    /// too many.
     fn number(&self) -> StackId {
         if self.count == 0 {
-            DROPPED.fetch_add(1, Ordering::Relaxed);
+            UNTAKEN.fetch_add(1, Ordering::Relaxed);
             return StackId::NONE;
         }
         TAKEN.fetch_add(1, Ordering::Relaxed);
@@ -264,6 +267,7 @@ pub(crate) fn report(numbers: BTreeSet<StackId>) -> Option<StackReport> {
         distance: asked.distance,
         taken: TAKEN.load(Ordering::Relaxed),
         cut: CUT.load(Ordering::Relaxed),
+        untaken: UNTAKEN.load(Ordering::Relaxed),
         dropped: DROPPED.load(Ordering::Relaxed),
         python,
         unread,

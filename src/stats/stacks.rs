@@ -118,6 +118,8 @@ pub struct StackReport {
     pub taken: u64,
     /// Of these, how many end at code that we cannot follow.
     pub cut: u64,
+    /// Requests whose stack could not be taken.
+    pub untaken: u64,
     /// Requests whose stack there was no number left for.
     pub dropped: u64,
     /// The version of Python, if there is one on any of them.
@@ -142,10 +144,11 @@ impl StackReport {
         out.quoted(Some(self.mode))?;
         out.put(format_args!(
             ",\n    \"sample_bytes\": {},\n    \"taken\": {},\n    \"cut\": {},\n    \
-             \"dropped\": {},\n    \"python\": {{ \"version\": ",
+             \"untaken\": {},\n    \"dropped\": {},\n    \"python\": {{ \"version\": ",
             self.distance.get(),
             self.taken,
             self.cut,
+            self.untaken,
             self.dropped,
         ))?;
         out.quoted(self.python.as_deref())?;

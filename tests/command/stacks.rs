@@ -53,6 +53,7 @@ fn what_the_file_says_of_its_stacks_is_told() {
     let mut stacks = fixture.call_stacks(&[(&["outer"], 12)]);
     stacks["sample_bytes"] = (512 << 10).into();
     stacks["cut"] = 3.into();
+    stacks["untaken"] = 50.into();
     stacks["dropped"] = 1.into();
     stacks["python"] =
         json!({"version": "3.9", "read": false, "reason": "its version is not known"});

@@ -36,7 +36,7 @@ pub(crate) fn with_stacks() -> String {
     ];
     let stacks = stacks.map(|(stack, frames)| json!({"stack": stack, "frames": frames}));
     statistics["call_stacks"] = json!({
-        "mode": "sampled", "sample_bytes": 8 << 20, "taken": 9_000, "cut": 12, "dropped": 1,
+        "mode": "sampled", "sample_bytes": 8 << 20, "taken": 9_000, "cut": 12, "untaken": 0, "dropped": 1,
         "python": {"version": "3.12", "read": true, "reason": null},
         "objects": [{"file": "/opt/venv/torch/lib/libc10_cuda.so", "build_id": "0123456789abcdef"},
                     {"file": "/opt/venv/torch/lib/libtorch_cuda.so", "build_id": null}],

@@ -161,6 +161,13 @@ fn remarks(stacks: &Stacks, out: &mut Lines) {
             count(said.taken, "stack")
         ));
     }
+    if said.untaken > 0 {
+        out.item(format_args!(
+            "{} without a call stack, made on a stack of the program's own, such as a \
+             coroutine's.",
+            count(said.untaken, "request")
+        ));
+    }
     if said.dropped > 0 {
         out.item(format_args!(
             "{} without a call stack, because there were too many different ones.",

@@ -16,6 +16,7 @@ pub(crate) struct CallStacks {
     /// The mean distance of samples; 0 if every request was taken.
     pub(crate) sample_bytes: u64,
     pub(crate) cut: u64,
+    pub(crate) untaken: u64,
     pub(crate) dropped: u64,
     pub(crate) taken: u64,
     pub(crate) python: Interpreter,

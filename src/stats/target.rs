@@ -95,10 +95,15 @@ pub enum There<'a> {
     At(&'a Path),
 }
 
-/// A text as a part of a file name: without slashes and control characters.
+/// A file name has 255 bytes at the most; a name that stands in one, about so many.
+const MOST_OF_NAME: usize = 96;
+
+/// A text as a part of a file name: without slashes and control characters, and cut where
+/// it is long.
 fn as_name(text: &str) -> String {
-    text.chars()
-        .map(|c| if c == '/' || c.is_control() { '_' } else { c })
+    text.char_indices()
+        .take_while(|(at, _)| *at < MOST_OF_NAME)
+        .map(|(_, c)| if c == '/' || c.is_control() { '_' } else { c })
         .collect()
 }
 
@@ -131,6 +136,12 @@ mod tests {
             path("/tmp/%e.%p/%h-%r.100%%"),
             PathBuf::from("/tmp/py_th_on3.42/node_7-3.100%")
         );
+        let long = Process {
+            program: "ä".repeat(127),
+            ..process()
+        };
+        let cut = format!("{}.42", "ä".repeat(48));
+        assert_eq!(file_of("%e.%p", &long), PathBuf::from(cut));
         let within = |folder: &str, text: &str| {
             let target = StatsTarget::read(text).unwrap();
             match target.within(Path::new(folder)) {

@@ -1,4 +1,4 @@
-//! A program that is a file of Python.
+//! A program that is a file of Python, or of the shell.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -138,4 +138,35 @@ fn what_is_meant_is_said() {
             "{errors}"
         );
     }
+}
+
+/// A text that names no interpreter is the shell's, as everywhere; what is no text is not.
+#[test]
+fn a_text_is_run_by_the_shell() {
+    let place = Place::new("shell-file");
+    let executable = |name: &str, text: &str| {
+        fs::write(place.path(name), text).unwrap();
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(place.path(name), all).unwrap();
+    };
+    executable("text", "echo $0 $* $VRAMALLOC_STRATEGY; exit 3\n");
+    executable("data", "\x01\0\x02");
+    let run = |program: &str| {
+        let library = place.library();
+        let options = ["--stats", "off", "--strategy", "passthrough", program, "-x"];
+        let words = [&["run", "--library", &library][..], &options].concat();
+        let mut run = place.command(&words);
+        run.env("PATH", format!("{}:/bin", place.path("").display()));
+        let (code, out, errors) = output(run);
+        (code.unwrap(), out.trim().to_owned(), errors)
+    };
+    assert_eq!(run("./text").1, "./text -x passthrough");
+    let (code, out, _) = run("text");
+    let whole = format!("{} -x passthrough", place.path("text").display());
+    assert_eq!((code, out), (3, whole));
+    let (code, _, errors) = run("./data");
+    assert!(
+        code == 126 && errors.contains("Exec format error"),
+        "{errors}"
+    );
 }

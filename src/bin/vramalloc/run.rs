@@ -249,7 +249,11 @@ fn execute(mut command: Command, stats: &StatsTarget, reports: bool) -> u8 {
         Some(notes) => command.env(NOTES, notes.place()),
         None => command.env_remove(NOTES),
     };
-    let ended = match child::run(&mut command) {
+    let ended = child::run(&mut command).or_else(|error| {
+        let mut by_shell = script::by_shell(&command, &error).ok_or(error)?;
+        child::run(&mut by_shell)
+    });
+    let ended = match ended {
         Ok(ended) => ended,
         Err(error) => {
             let (status, why) = match error.kind() {

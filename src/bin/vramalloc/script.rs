@@ -3,7 +3,7 @@
 //!
 //! Whoever types that means `python train.py`. A program that is found in `PATH`, or
 //! that is named with a folder and begins with `#!`, is started as it is: it says itself
-//! what runs it.
+//! what runs it. A text that does not say so is for the shell, as everywhere.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -11,6 +11,9 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::io::Errno;
 
 /// The interpreter that a Python package started this command with.
 pub(super) const VARIABLE: &str = "VRAMALLOC_PYTHON";
@@ -57,6 +60,32 @@ pub(super) fn interpreted(program: &[OsString]) -> Result<Vec<OsString>, String>
     })?];
     whole.extend_from_slice(program);
     Ok(whole)
+}
+
+/// The command with the shell in front, if the system does not know what runs the program,
+/// and that is a text.
+pub(super) fn by_shell(command: &Command, error: &io::Error) -> Option<Command> {
+    if Errno::from_io_error(error) != Some(Errno::NOEXEC) {
+        return None;
+    }
+    let name = command.get_program();
+    let path = if has_slash(name) {
+        PathBuf::from(name)
+    } else {
+        in_path(Path::new(name))?
+    };
+    if !is_text(&path) {
+        return None;
+    }
+    let mut shell = Command::new("/bin/sh");
+    shell.arg(path).args(command.get_args());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(key, value),
+            None => shell.env_remove(key),
+        };
+    }
+    Some(shell)
 }
 
 /// Why a program that the system does not find is not found.
@@ -127,6 +156,13 @@ fn in_path(name: &Path) -> Option<PathBuf> {
 fn is_executable(path: &Path) -> bool {
     let found = path.metadata();
     found.is_ok_and(|found| found.permissions().mode() & 0o111 != 0)
+}
+
+/// Whether a file begins as a text does.
+fn is_text(path: &Path) -> bool {
+    let mut begin = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(512).read_to_end(&mut begin));
+    read.is_ok() && !begin.contains(&0)
 }
 
 /// Whether a file names its interpreter.

@@ -54,8 +54,8 @@ pub(crate) use cache::{Caches, Held, SEATS};
 use common::CommonRoom;
 use kept::BLOCK_PART;
 pub(crate) use kept::{Kept, Recalled, WORTH_BYTES};
-pub(crate) use own::OwnCache;
 pub use own::OwnCaches;
+pub(crate) use own::{OwnCache, Waits};
 pub(crate) use room::{Figure, Headroom};
 
 /// The largest block that a thread may keep.

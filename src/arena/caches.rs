@@ -9,14 +9,14 @@ use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::direct::Kind;
 use crate::arena::hit::Want;
-use crate::arena::recall::CalledBack;
+use crate::arena::recall::Recalls;
 use crate::config::{Config, FreeSync, GarbageThreshold, ThreadCacheSize};
 use crate::driver::{Driver, OwnCaches};
 use crate::heap::banks::Bank;
 use crate::library::LibraryId;
 use crate::strategy::packing::is_roomy;
 use crate::strategy::{Rounder, Strategy};
-use crate::thread_cache::{Held, Kept, LEAST_CACHE, MOST_KEPT, OwnCache};
+use crate::thread_cache::{Held, Kept, LEAST_CACHE, MOST_KEPT, OwnCache, Waits};
 
 /// Why threads keep nothing, by the options; none where they may.
 pub(super) fn why_not(config: &Config, kind: Kind, strategy: &Strategy) -> Option<&'static str> {
@@ -205,7 +205,12 @@ impl<D: Driver> Arena<D> {
     #[inline(never)]
     fn keep_now(&self, address: Address) -> bool {
         match self.own_cache().filter(|own| own.is_open()) {
-            None if D::with_own_caches(OwnCaches::frees_much) => self.open_cache(),
+            None if D::with_own_caches(OwnCaches::frees_much) => {
+                if self.is_to_wait() {
+                    return false;
+                }
+                self.open_cache();
+            }
             None => return false,
             Some(own) if self.driver.may_fence() => {
                 if self.hub.asked(own, |kept| kept.is_worth_a_fence()) == Some(true) {
@@ -236,14 +241,14 @@ impl<D: Driver> Arena<D> {
         if self.seal_alone(own) {
             return;
         }
-        let called_back = self.close_and_poll_with(own);
-        match called_back {
-            CalledBack::Nothing => {}
-            CalledBack::Own => self.state.lock().recall_own(own),
-            CalledBack::All | CalledBack::AllAndOwn => self.state.lock().recall(),
+        let after = self.close_and_poll_with(own);
+        match after.recalls {
+            Recalls::Nothing => {}
+            Recalls::Own => self.state.lock().recall_own(own),
+            Recalls::All => self.state.lock().recall(),
         }
-        if matches!(called_back, CalledBack::Own | CalledBack::AllAndOwn) {
-            D::with_own_caches(OwnCaches::were_of_no_use);
+        if let Some(was_of_use) = after.was_of_use {
+            D::with_own_caches(|caches| caches.were_sparing(was_of_use));
         }
     }
 
@@ -282,12 +287,19 @@ impl<D: Driver> Arena<D> {
         is_scarce()
     }
 
+    /// Whether the calling thread is to go on without a cache, as long as memory is scarce;
+    /// that is looked at now and then.
+    fn is_to_wait(&self) -> bool {
+        match D::with_own_caches(OwnCaches::waits_while_sparing) {
+            Waits::No => false,
+            Waits::Looks => self.is_sparing(),
+            Waits::Yes => true,
+        }
+    }
+
     /// Lets the calling thread keep blocks from now on.
     fn open_cache(&self) {
         let is_sparing = self.is_sparing();
-        if is_sparing && D::with_own_caches(OwnCaches::wait_while_sparing) {
-            return;
-        }
         let has_bank = !is_sparing && self.has_banks();
         let mut state = self.state.lock();
         let most = match self.cache_size {

@@ -12,7 +12,7 @@ use std::mem::ManuallyDrop;
 use crate::address::{Address, Bytes};
 use crate::arena::Arena;
 use crate::arena::hit::Want;
-use crate::arena::recall::CalledBack;
+use crate::arena::recall::AfterBatch;
 use crate::arena::state::ArenaState;
 use crate::config::GarbageThreshold;
 use crate::driver::metered::Metered;
@@ -141,10 +141,10 @@ impl<D: Driver> Arena<D> {
     }
 
     /// The same with the open batch and what the calling thread keeps in this cache; what
-    /// is to be called back then.
-    pub(super) fn close_and_poll_with(&self, own: OwnCache) -> CalledBack {
+    /// is to be done then.
+    pub(super) fn close_and_poll_with(&self, own: OwnCache) -> AfterBatch {
         let is_sparing = self.is_sparing();
-        let (closing, called_back) = {
+        let (closing, after) = {
             let mut state = self.state.lock();
             let ArenaState { limbo, heap, .. } = &mut *state;
             let number = limbo.close_for_others(&mut heap.blocks);
@@ -152,7 +152,7 @@ impl<D: Driver> Arena<D> {
             (closing, state.after_batch(own, number, is_sparing))
         };
         self.poll_for_later(closing);
-        called_back
+        after
     }
 
     fn poll_for_later(&self, closing: Option<Closing<'_, D>>) {

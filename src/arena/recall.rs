@@ -45,15 +45,19 @@ const CACHE_LEAST: Bytes = Bytes::kib(512);
 const CACHE_MOST: Bytes = Bytes::mib(16);
 const CACHE_PART: u64 = 32;
 
-/// What is called back after a thread has closed a batch.
-#[derive(Copy, Clone, PartialEq, Eq)]
-pub(super) enum CalledBack {
+/// What is to be done after a thread has closed a batch.
+pub(super) struct AfterBatch {
+    pub(super) recalls: Recalls,
+    /// Whether the thread's small cache was of use, where that was looked at.
+    pub(super) was_of_use: Option<bool>,
+}
+
+/// What is called back.
+pub(super) enum Recalls {
     Nothing,
-    /// What the thread itself keeps: its cache was of no use.
+    /// What the thread itself keeps.
     Own,
     All,
-    /// All, and the thread's cache was of no use.
-    AllAndOwn,
 }
 
 impl<F: Clone> ArenaState<F> {
@@ -97,32 +101,35 @@ impl<F: Clone> ArenaState<F> {
     /// `Arena::is_sparing`) and the program holds less by nearly all that the thread has
     /// freed since it closed a batch last. That lies scattered then: each block of it that
     /// is handed out again would keep a chunk in use. Not so where another thread takes what
-    /// this one frees. So it is where memory has come to be scarce or no longer is: caches
-    /// are of another size then. The cache alone goes where it is small and of no use.
+    /// this one frees. The thread's cache alone goes where it is small and of no use, or
+    /// memory is no longer scarce.
     pub(super) fn after_batch(
         &self,
         own: OwnCache,
         epoch: Option<u64>,
         is_sparing: bool,
-    ) -> CalledBack {
+    ) -> AfterBatch {
         let held = self.held_small();
-        let after = own.hold_now().map_or(CalledBack::All, |mut kept| {
+        let mut after = AfterBatch {
+            recalls: Recalls::Nothing,
+            was_of_use: None,
+        };
+        if let Some(mut kept) = own.hold_now() {
             if let Some(epoch) = epoch {
                 kept.close_batch(epoch);
             }
             let fell = kept.note_held(held);
-            if kept.is_sparing() != is_sparing {
-                CalledBack::All
-            } else if is_sparing && fell {
-                CalledBack::AllAndOwn
-            } else if is_sparing && kept.is_of_no_use() {
-                CalledBack::Own
-            } else {
-                CalledBack::Nothing
+            if kept.is_sparing() {
+                after.was_of_use = kept.was_of_use();
             }
-        });
-        if after != CalledBack::AllAndOwn && self.lies_sparse() {
-            return CalledBack::All;
+            if is_sparing && (fell || !kept.is_sparing()) {
+                after.recalls = Recalls::All;
+            } else if after.was_of_use == Some(false) || !is_sparing && kept.is_outgrown() {
+                after.recalls = Recalls::Own;
+            }
+        }
+        if self.lies_sparse() {
+            after.recalls = Recalls::All;
         }
         after
     }

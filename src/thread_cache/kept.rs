@@ -277,7 +277,8 @@ impl Kept {
         (self.open, self.over) = (self.open.max(DONE + 1), self.over.max(DONE + 1));
         self.recent = self.recent.take().or_else(RecentSubpages::new);
         (self.most, self.closed) = (most.get(), 0);
-        (self.alone, self.turnover) = (Alone::new(self.room), Turnover::default());
+        self.alone = Alone::new(self.room);
+        self.turnover.begin(is_sparing && self.is_sparing());
         let most = most.get() / BLOCK_PART / SLOT.get();
         self.sizes.is_exact = is_sparing;
         self.sizes
@@ -290,11 +291,12 @@ impl Kept {
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
         let before = self.blocks();
         self.take_out(ended, |blocks| blocks.len().div_ceil(SHED), each);
-        self.turnover.shed += before - self.blocks();
+        self.turnover.unused += before - self.blocks();
         self.begin_batch();
     }
 
     pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
+        self.turnover.unused += self.blocks();
         self.take_out(ended, Queue::len, each);
         self.sizes.change_used(Size::restart);
         self.sealed.clear();

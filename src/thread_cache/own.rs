@@ -24,6 +24,9 @@ const NEXT_FREES: u32 = 4096;
 const SPARING_LEAST: u32 = 256;
 const SPARING_MOST: u32 = 1 << 18;
 const SPARING_MORE: u32 = 16;
+
+/// So many frees pass between two looks whether memory is scarce still.
+const SPARING_LOOKS: u32 = 64;
 const NEXT_ASKS: i16 = 4096;
 
 /// One that only takes is worth one where others free what it takes; whether they do
@@ -32,6 +35,14 @@ const ASKS: i16 = 64;
 
 /// Nor after it has forgotten so many caches: it uses too many arenas.
 const MOST_FORGOTTEN: u16 = 16;
+
+/// Whether a thread waits until it gets another small cache.
+pub(crate) enum Waits {
+    No,
+    Yes,
+    /// It does, and looks whether memory is scarce still.
+    Looks,
+}
 
 /// A thread's cache of one arena.
 #[derive(Copy, Clone)]
@@ -166,17 +177,31 @@ impl OwnCaches {
         self.asks.set(ASKS - NEXT_ASKS);
     }
 
-    /// The thread's small cache was of no use: it gets another such after `SPARING_LEAST`
-    /// more frees, and later each time.
-    pub(crate) fn were_of_no_use(&self) {
-        self.frees.set(0);
-        let waits = self.sparing_waits.get().saturating_mul(SPARING_MORE);
-        (self.sparing_waits).set(waits.clamp(SPARING_LEAST, SPARING_MOST));
+    /// The thread's small cache was of use, or not: then it gets another such after
+    /// `SPARING_LEAST` more frees, and later each time.
+    pub(crate) fn were_sparing(&self, was_of_use: bool) {
+        let waits = match (was_of_use, self.sparing_waits.get()) {
+            (true, _) => 0,
+            (false, waits) => {
+                self.frees.set(0);
+                waits
+                    .saturating_mul(SPARING_MORE)
+                    .clamp(SPARING_LEAST, SPARING_MOST)
+            }
+        };
+        self.sparing_waits.set(waits);
     }
 
     /// Whether the thread gets no small cache yet.
-    pub(crate) fn wait_while_sparing(&self) -> bool {
-        self.frees.get() < self.sparing_waits.get()
+    pub(crate) fn waits_while_sparing(&self) -> Waits {
+        let frees = self.frees.get();
+        if frees >= self.sparing_waits.get() {
+            Waits::No
+        } else if frees.is_multiple_of(SPARING_LOOKS) {
+            Waits::Looks
+        } else {
+            Waits::Yes
+        }
     }
 
     /// Whether it is time for a look if others free what the thread takes, with this

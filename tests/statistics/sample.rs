@@ -198,6 +198,7 @@ pub(crate) fn stacks() -> StackReport {
         distance: Bytes::ZERO,
         taken: 8,
         cut: 2,
+        untaken: 2,
         dropped: 1,
         python: Some("3.12".to_owned()),
         unread: None,

@@ -86,12 +86,32 @@ impl Alone {
 /// Where a cache is small, it is looked at after so many frees whether it is of use.
 const TRIED: u64 = 256;
 
-/// Blocks that were freed in closed batches, and those that a full cache gave to the arena,
-/// since that was looked at last.
+/// One free in so many makes a fence where the arena has all of them.
+const ARENA_FREES: u64 = 64;
+
+/// A small cache has closed so many batches before it makes way for a large one.
+const OUTGROWN: u64 = 256;
+
+/// What a small cache was of use for, since that was looked at last; also in openings
+/// before this one, of whichever thread.
 #[derive(Default)]
 pub(super) struct Turnover {
     freed: u64,
-    pub(super) shed: u64,
+    fences: u64,
+    /// Blocks that were given back to the arena.
+    pub(super) unused: u64,
+    /// Batches since it was opened.
+    batches: u64,
+}
+
+impl Turnover {
+    /// The cache is opened; it `stays` a small one, or not.
+    pub(super) fn begin(&mut self, stays: bool) {
+        self.batches = 0;
+        if !stays {
+            *self = Turnover::default();
+        }
+    }
 }
 
 impl Kept {
@@ -136,6 +156,8 @@ impl Kept {
     pub(crate) fn close_batch(&mut self, epoch: u64) {
         self.closed = self.used_of_batch().slots();
         self.turnover.freed += self.used_of_batch().blocks();
+        self.turnover.fences += 1;
+        self.turnover.batches += 1;
         self.alone.is_with_the_arena(self.room);
         let is_pending = std::mem::take(&mut self.alone.is_pending);
         if self.used_of_batch().blocks() == 0 && !is_pending {
@@ -183,14 +205,27 @@ impl Kept {
         self.begin_batch();
     }
 
-    /// Whether most of what was freed here lately went to the arena: the thread paid for
-    /// fences, and got little for them.
-    pub(crate) fn is_of_no_use(&mut self) -> bool {
+    /// Whether the blocks that were handed out again were worth the fences that there were
+    /// more than the arena would have made; none where it is too early to say.
+    pub(crate) fn was_of_use(&mut self) -> Option<bool> {
         if self.turnover.freed < TRIED {
-            return false;
+            return None;
         }
-        let Turnover { freed, shed } = std::mem::take(&mut self.turnover);
-        2 * shed > freed
+        let batches = self.turnover.batches;
+        let Turnover {
+            freed,
+            fences,
+            unused,
+            ..
+        } = std::mem::take(&mut self.turnover);
+        self.turnover.batches = batches;
+        let more = fences.saturating_sub(freed / ARENA_FREES);
+        Some(more * FENCE_BLOCKS <= freed.saturating_sub(unused))
+    }
+
+    /// Whether a small cache has been there for long enough.
+    pub(crate) fn is_outgrown(&self) -> bool {
+        self.is_sparing() && self.turnover.batches >= OUTGROWN
     }
 
     /// The most slots of a batch.

@@ -199,6 +199,77 @@ fn what_does_not_hit_costs_no_fences() {
     }
 }
 
+/// Rounds in which so many blocks are taken and then freed, where memory is scarce: the
+/// fences and what threads handed out.
+fn of_rounds(config: &Config, count: usize, size: Bytes) -> (u64, u64) {
+    let rig = Rig::new(config, Bytes::gib(1));
+    let large = rig.get(Bytes::mib(300));
+    for _ in 0..40_000 / count {
+        let blocks: Vec<Address> = (0..count).map(|_| rig.get(size)).collect();
+        free_all(&rig, blocks);
+    }
+    let fences = rig.arena.driver_calls().fence.calls;
+    let hits = rig.arena.stats().thread_hits;
+    free_all(&rig, [large]);
+    rig.ends_clean();
+    (fences, hits)
+}
+
+/// A program that gives back all that it took, again and again, has its caches emptied
+/// each time. They stay as long as they save fences or hit.
+#[test]
+fn rounds_keep_the_caches_that_serve_them() {
+    let strategy = StrategyKind::AutoGrowth;
+    for (count, bytes, hits, part) in [
+        (400, 512, 35_000, 6),
+        (520, 512, 30_000, 6),
+        (1500, 512, 0, 6),
+        (80, 4096, 20_000, 1),
+    ] {
+        let size = Bytes::new(bytes);
+        let counted = |config| thread::spawn(move || of_rounds(&config, count, size)).join();
+        let (fences, kept) = counted(plain(strategy)).unwrap();
+        let (without, _) = counted(without_caches(strategy)).unwrap();
+        let of = format!("{count} of {size}: {fences} of {without}, {kept} hits");
+        assert!(fences <= without / part + 10 && kept >= hits, "{of}");
+    }
+    let counted = |config| thread::spawn(move || of_rounds(&config, 40, Bytes::kib(64))).join();
+    let (fences, without) = (counted(plain(strategy)), counted(without_caches(strategy)));
+    let (fences, without) = (fences.unwrap().0, without.unwrap().0);
+    assert!(fences <= without + 240, "{fences} of {without}");
+}
+
+/// A thread whose cache was of no use is to wait for another; not where others free what it
+/// takes, and not for ever.
+#[test]
+fn who_waits_for_a_cache_takes_what_others_free() {
+    let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(1));
+    let large = rig.get(Bytes::mib(300));
+    let (given, taken) = std::sync::mpsc::sync_channel::<Address>(4000);
+    thread::scope(|scope| {
+        let rig = &rig;
+        scope.spawn(move || {
+            for block in taken {
+                rig.arena.free(block).unwrap();
+            }
+        });
+        let taker = scope.spawn(move || {
+            for _ in 0..1000 {
+                let blocks: Vec<Address> = (0..40).map(|_| rig.get(Bytes::kib(64))).collect();
+                free_all(rig, blocks);
+            }
+            for _ in 0..100_000 {
+                given.send(rig.get(Bytes::new(512))).unwrap();
+            }
+        });
+        taker.join().unwrap();
+    });
+    let hits = rig.arena.stats().thread_hits;
+    assert!(hits > 1000, "{hits}");
+    free_all(&rig, [large]);
+    rig.ends_clean();
+}
+
 /// A block is not handed out for less than it is: that is had back by nobody.
 #[test]
 fn smaller_blocks_take_no_more_than_they_are() {

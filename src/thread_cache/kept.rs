@@ -296,7 +296,7 @@ impl Kept {
     }
 
     pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
-        self.turnover.unused += self.blocks();
+        self.goes_unused();
         self.take_out(ended, Queue::len, each);
         self.sizes.change_used(Size::restart);
         self.sealed.clear();

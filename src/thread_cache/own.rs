@@ -22,8 +22,8 @@ const NEXT_FREES: u32 = 4096;
 /// One whose small cache was of no use gets another such after so many frees, at the least
 /// and at the most, and so many times more each time.
 const SPARING_LEAST: u32 = 256;
-const SPARING_MOST: u32 = 1 << 18;
-const SPARING_MORE: u32 = 16;
+const SPARING_MOST: u32 = 4096;
+const SPARING_MORE: u32 = 4;
 
 /// So many frees pass between two looks whether memory is scarce still.
 const SPARING_LOOKS: u32 = 64;
@@ -178,18 +178,16 @@ impl OwnCaches {
     }
 
     /// The thread's small cache was of use, or not: then it gets another such after
-    /// `SPARING_LEAST` more frees, and later each time.
+    /// `SPARING_LEAST` more frees, each time later, and sooner again after one of use.
     pub(crate) fn were_sparing(&self, was_of_use: bool) {
-        let waits = match (was_of_use, self.sparing_waits.get()) {
-            (true, _) => 0,
-            (false, waits) => {
-                self.frees.set(0);
-                waits
-                    .saturating_mul(SPARING_MORE)
-                    .clamp(SPARING_LEAST, SPARING_MOST)
-            }
-        };
-        self.sparing_waits.set(waits);
+        let waits = self.sparing_waits.get();
+        if was_of_use {
+            self.sparing_waits.set(waits / SPARING_MORE);
+            return;
+        }
+        self.frees.set(0);
+        let waits = waits * SPARING_MORE;
+        (self.sparing_waits).set(waits.clamp(SPARING_LEAST, SPARING_MOST));
     }
 
     /// Whether the thread gets no small cache yet.

@@ -84,7 +84,7 @@ impl Alone {
 }
 
 /// Where a cache is small, it is looked at after so many frees whether it is of use.
-const TRIED: u64 = 256;
+const TRIED: u64 = 128;
 
 /// One free in so many makes a fence where the arena has all of them.
 const ARENA_FREES: u64 = 64;
@@ -221,6 +221,12 @@ impl Kept {
         self.turnover.batches = batches;
         let more = fences.saturating_sub(freed / ARENA_FREES);
         Some(more * FENCE_BLOCKS <= freed.saturating_sub(unused))
+    }
+
+    /// All that is kept goes back to the arena.
+    pub(super) fn goes_unused(&mut self) {
+        self.turnover.freed += self.used_of_batch().blocks();
+        self.turnover.unused += self.blocks();
     }
 
     /// Whether a small cache has been there for long enough.

@@ -1,6 +1,7 @@
 //! What threads keep where much of the device is taken.
 
 use std::collections::VecDeque;
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -272,27 +273,30 @@ fn a_useless_part_costs_the_rest_little() {
 fn who_waits_for_a_cache_takes_what_others_free() {
     let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(1));
     let large = rig.get(Bytes::mib(300));
-    let (given, taken) = std::sync::mpsc::sync_channel::<Address>(4000);
+    let (given, taken) = mpsc::sync_channel::<Vec<Address>>(0);
+    let (done, freed) = mpsc::sync_channel(0);
     thread::scope(|scope| {
         let rig = &rig;
         scope.spawn(move || {
-            for block in taken {
-                rig.arena.free(block).unwrap();
+            for blocks in taken {
+                free_all(rig, blocks);
+                done.send(()).unwrap();
             }
         });
-        let taker = scope.spawn(move || {
+        scope.spawn(move || {
             for _ in 0..1000 {
                 let blocks: Vec<Address> = (0..40).map(|_| rig.get(Bytes::kib(64))).collect();
                 free_all(rig, blocks);
             }
-            for _ in 0..100_000 {
-                given.send(rig.get(Bytes::new(512))).unwrap();
+            for _ in 0..1000 {
+                let blocks = (0..40).map(|_| rig.get(Bytes::new(512))).collect();
+                given.send(blocks).unwrap();
+                freed.recv().unwrap();
             }
         });
-        taker.join().unwrap();
     });
     let hits = rig.arena.stats().thread_hits;
-    assert!(hits > 1000, "{hits}");
+    assert!(hits > 20_000, "{hits}");
     free_all(&rig, [large]);
     rig.ends_clean();
 }

@@ -284,7 +284,7 @@ fn who_waits_for_a_cache_takes_what_others_free() {
             }
         });
         scope.spawn(move || {
-            for _ in 0..1000 {
+            for _ in 0..900 {
                 let blocks: Vec<Address> = (0..40).map(|_| rig.get(Bytes::kib(64))).collect();
                 free_all(rig, blocks);
             }

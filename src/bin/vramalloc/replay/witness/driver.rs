@@ -212,14 +212,14 @@ impl Driver for Witness {
     }
 
     fn mem_info(&self) -> Result<MemInfo, Code> {
-        let (begins, ends) = self.window();
+        let (begins, _) = self.window();
         let answers = &mut *self.answers();
         // What was asked for by calls that are not made again is passed over.
         let lane = &mut answers.of(self.thread()).memory;
         while lane.next().is_some_and(|(at, _)| at < begins) {
             lane.used += 1;
         }
-        match lane.next().filter(|&(at, _)| at < ends) {
+        match lane.take() {
             Some((
                 _,
                 What::Memory {
@@ -228,7 +228,6 @@ impl Driver for Witness {
                     reserved,
                 },
             )) => {
-                lane.used += 1;
                 reserve_as_told(&self.quota, Bytes::new(reserved));
                 Ok(MemInfo {
                     free: Bytes::new(free),

@@ -4,7 +4,8 @@
 //! limit holds whatever threads do at the same time. Where the driver has no chunk of the
 //! size that the strategy wants, smaller ones are asked for.
 //!
-//! Owns nothing. Invariant: an arena whose strategy takes large chunks takes one at a time.
+//! Owns nothing. Invariant: where the strategy takes large chunks, only one thread of an
+//! arena at a time takes one.
 //! Cost: a call of the driver for each size that is asked for.
 
 use crate::address::{Address, Bytes};

@@ -19,13 +19,15 @@ const OTHERS: usize = 7;
 const FIRST_FREES: u32 = 4;
 const NEXT_FREES: u32 = 4096;
 
-/// One whose small cache was of no use gets another such after so many frees, at the least
-/// and at the most, and so many times more each time.
+/// Frees of a thread before it gets another small cache, after one that was of no use.
 const SPARING_LEAST: u32 = 256;
+/// The same where many were of no use, one after the other.
 const SPARING_MOST: u32 = 4096;
+/// By how much that grows with each of them.
 const SPARING_MORE: u32 = 4;
 
-/// So many frees pass between two looks whether memory is scarce still.
+/// While a thread waits for one, it looks after so many frees whether memory is still
+/// scarce.
 const SPARING_LOOKS: u32 = 64;
 const NEXT_ASKS: i16 = 4096;
 

@@ -5,6 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::{Place, output};
 
+/// Makes a file that may be executed.
+fn executable(place: &Place, name: &str, text: &str) {
+    fs::write(place.path(name), text).unwrap();
+    let all = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(place.path(name), all).unwrap();
+}
+
 /// Whoever types a file of Python means the interpreter; a file that says itself what
 /// runs it is asked, where it is named as a program.
 #[test]
@@ -12,11 +19,7 @@ fn a_file_of_python_is_run_by_the_interpreter() {
     let place = Place::new("python-file");
     let folder = place.path("bin");
     fs::create_dir(&folder).unwrap();
-    let executable = |name: &str, text: &str| {
-        fs::write(place.path(name), text).unwrap();
-        let all = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(place.path(name), all).unwrap();
-    };
+    let executable = |name: &str, text: &str| executable(&place, name, text);
     // An interpreter that says what it was given.
     executable("bin/python3", "#!/bin/sh\necho python3 $*\n");
     executable("bin/other", "#!/bin/sh\necho other $*\n");
@@ -74,11 +77,7 @@ fn a_file_of_python_is_run_by_the_interpreter() {
 #[test]
 fn what_is_meant_is_said() {
     let place = Place::new("meant");
-    let write = |name: &str, text: &str| {
-        fs::write(place.path(name), text).unwrap();
-        let all = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(place.path(name), all).unwrap();
-    };
+    let write = |name: &str, text: &str| executable(&place, name, text);
     write("train", "#!/bin/sh\n");
     write("train.py", "");
     write("lost", "#!/no/such/interpreter\n");
@@ -144,11 +143,7 @@ fn what_is_meant_is_said() {
 #[test]
 fn a_text_is_run_by_the_shell() {
     let place = Place::new("shell-file");
-    let executable = |name: &str, text: &str| {
-        fs::write(place.path(name), text).unwrap();
-        let all = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(place.path(name), all).unwrap();
-    };
+    let executable = |name: &str, text: &str| executable(&place, name, text);
     executable("text", "echo $0 $* $VRAMALLOC_STRATEGY; exit 3\n");
     executable("data", "\x01\0\x02");
     let run = |program: &str| {

@@ -78,7 +78,7 @@ fn what_is_taken_again_after_a_fall_leaves_chunks_whole() {
 /// Others may go: threads keep as much then as if there had been none.
 #[test]
 fn what_others_held_for_a_while_counts_no_more() {
-    let fences = |elsewhere: Bytes| {
+    let fences = |elsewhere: Bytes, at_once: usize| {
         let rig = Rig::new(&plain(StrategyKind::AutoGrowth), Bytes::gib(4));
         rig.gpu.occupy(0, elsewhere);
         let held: Vec<Address> = (0..64).map(|_| rig.get(Bytes::mib(4))).collect();
@@ -86,10 +86,10 @@ fn what_others_held_for_a_while_counts_no_more() {
         free_all(&rig, small.drain(4096..));
         let mut churn = |pairs: usize| {
             let before = rig.arena.driver_calls().fence.calls;
-            for number in 0..pairs {
-                let block = &mut small[number % 4096];
-                free_all(&rig, [*block]);
-                *block = rig.get(Bytes::kib(16));
+            for number in 0..pairs / at_once {
+                let blocks = &mut small[number * at_once % 4096..][..at_once];
+                free_all(&rig, blocks.iter().copied());
+                blocks.fill_with(|| rig.get(Bytes::kib(16)));
             }
             rig.arena.driver_calls().fence.calls - before
         };
@@ -103,9 +103,19 @@ fn what_others_held_for_a_while_counts_no_more() {
         rig.ends_clean();
         (with_others, after)
     };
-    let (alone, others) = (fences(Bytes::ZERO), fences(Bytes::mib(3700)));
-    assert!(others.0 > 2 * alone.0, "{others:?} {alone:?}");
-    assert!(others.1 <= alone.1 + 10, "{others:?} {alone:?}");
+    for at_once in [1, 64] {
+        let (alone, others) = (
+            fences(Bytes::ZERO, at_once),
+            fences(Bytes::mib(3700), at_once),
+        );
+        let of = format!("{at_once} at once: {others:?} {alone:?}");
+        // Small caches hit, with a fence for fewer blocks; or they are closed.
+        match at_once {
+            1 => assert!(others.0 > 2 * alone.0, "{of}"),
+            _ => assert!(others.0 <= alone.0 * 5 / 4, "{of}"),
+        }
+        assert!(others.1 <= alone.1 + 10, "{of}");
+    }
 }
 
 /// What a program has may halve and double in each of its rounds.

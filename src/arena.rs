@@ -264,16 +264,13 @@ impl<D: Driver> Arena<D> {
     /// Runs what a call of the program does beyond the hit path, counts the call
     /// where it waits for the device, and lets others know of its end.
     pub(super) fn counted<R>(&self, work: impl FnOnce() -> R) -> R {
-        let (result, ended) = call(work);
-        let Some((end, waited)) = ended else {
-            return result;
-        };
-        if let Some(waited) = waited {
-            self.state.lock().counters.waited(waited);
-        }
-        if let Some(then) = self.then {
-            then(end);
-        }
-        result
+        call(work, |end, waited| {
+            if let Some(waited) = waited {
+                self.state.lock().counters.waited(waited);
+            }
+            if let Some(then) = self.then {
+                then(end);
+            }
+        })
     }
 }

@@ -37,7 +37,12 @@ impl Arguments {
 
     /// How many times the largest size is double the smallest.
     pub(crate) fn doublings(&self) -> f64 {
-        self.text("doublings", "").parse().unwrap_or(ALL_SIZES)
+        self.doublings_or(ALL_SIZES)
+    }
+
+    /// The same with this default.
+    pub(crate) fn doublings_or(&self, default: f64) -> f64 {
+        self.text("doublings", "").parse().unwrap_or(default)
     }
 
     /// An arena over a driver that costs nothing, except for events

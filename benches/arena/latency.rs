@@ -165,13 +165,13 @@ pub(crate) fn random(arguments: &Arguments) {
 
 /// Runs a number of pairs and nothing else, for counting instructions: pairs of
 /// one size or, with `live`, replacements among that many blocks of drawn
-/// sizes.
+/// sizes, small ones unless `doublings` says otherwise.
 pub(crate) fn count(arguments: &Arguments) {
     let arena = arguments.arena();
     let pairs = arguments.count("pairs", 0);
     let live = arguments.count("live", 0);
     if live > 0 {
-        let mut draws = Draws::new(1, live, SMALL_SIZES);
+        let mut draws = Draws::new(1, live, arguments.doublings_or(SMALL_SIZES));
         let mut live = Live::new(&arena, live, &mut draws);
         for _ in 0..pairs {
             live.replace(draws.draw());

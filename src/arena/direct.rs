@@ -182,7 +182,7 @@ impl<D: Driver> Arena<D> {
         let _step = self.step();
         match self.leave_program(address)? {
             (Freed::GiveBack(direct), _) => {
-                self.give_back_freed(direct, || self.driver.free_by(give_back))?;
+                self.give_back_freed(*direct, || self.driver.free_by(give_back))?;
             }
             (Freed::Limbo, true) => self.close(Extent::Share),
             (Freed::Done | Freed::Limbo, _) => {}

@@ -197,7 +197,7 @@ impl<D: Driver> Arena<D> {
     ) -> Option<Address> {
         match self.fence_and_poll(closing, Then::Take(want)) {
             Fenced::Ended(taken) => taken,
-            _ => self.take(*want),
+            _ => self.take(want),
         }
     }
 
@@ -210,9 +210,9 @@ impl<D: Driver> Arena<D> {
     ) -> (Option<Address>, Option<Closing<'_, D>>) {
         let share = may_close.then(|| self.share(Extent::AtMiss)).flatten();
         let mut state = self.state.lock();
-        let passed_on = (want.own)
+        let passed_on = (want.own_of_size())
             .and_then(|own| state.take_passed_on(own, want.fit.request, want.origin.library));
-        let hit = passed_on.or_else(|| state.take(*want, Search::Quick));
+        let hit = passed_on.or_else(|| state.take(want, Search::Quick));
         let close = |limbo: &mut Limbo<_>, blocks: &mut _| limbo.close(blocks, share?);
         let closing = hit.is_none().then(|| self.closing(&mut state, close));
         // Not while a closed batch has no fence yet: the driver may take long.
@@ -252,7 +252,6 @@ impl<D: Driver> Arena<D> {
         if !state.caches.are_closed()
             && state.packing.as_ref().is_none_or(Packing::lets_keep)
             && let Some(own) = self.own_cache()
-            && !own.is_sparing()
         {
             own.seal(number);
         }

@@ -80,7 +80,7 @@ impl<D: Driver> Arena<D> {
     /// this one would take a chunk that it no longer needs.
     fn take_or_enter_growth(&self, want: Want) -> Turn<'_, D> {
         let mut state = self.state.lock();
-        if let Some(address) = state.take(want, Search::Thorough) {
+        if let Some(address) = state.take(&want, Search::Thorough) {
             return Turn::Served(address);
         }
         if state.growing {
@@ -237,7 +237,7 @@ impl<F: Clone> ArenaState<F> {
         let id = self.heap.insert_chunk(span, pool, kept)?;
         self.counters.chunk_taken(span, pool, want.origin.stack);
         let cut = self.heap.cut(id, want.fit);
-        let address = self.hand_out(&cut, want);
+        let address = self.hand_out(&cut, &want);
         self.counters.missed(pool, size, span.size);
         Some(address)
     }

@@ -36,6 +36,11 @@ pub(super) struct Want {
 }
 
 impl Want {
+    /// The thread's cache, where it may have blocks of such a size.
+    pub(super) fn own_of_size(&self) -> Option<OwnCache> {
+        self.own.filter(|_| self.fit.request <= MOST_KEPT)
+    }
+
     /// The same in the `least` block that serves it: what is rounded beyond
     /// that is for the next request, and no reason to fail this one.
     pub(super) fn at_the_least(mut self, least: Bytes) -> Want {
@@ -67,15 +72,15 @@ pub(super) enum Release {
     AtOnce,
 }
 
-/// What is left to be done after a free.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+/// What is left to be done after a free. In one word: nearly all is in limbo.
+#[derive(Debug)]
 pub(super) enum Freed {
     /// Nothing.
     Done,
     /// The block is in limbo.
     Limbo,
     /// The driver is to take this back, and may refuse.
-    GiveBack(Direct),
+    GiveBack(Box<Direct>),
 }
 
 impl<D: Driver> Arena<D> {
@@ -204,6 +209,9 @@ impl<D: Driver> Arena<D> {
         };
         if may_keep {
             self.for_this_thread(&mut want);
+        } else if self.keeps && request > MOST_KEPT {
+            // Of such a size it keeps nothing, but its room may be needed.
+            want.own = D::with_own_caches(|caches| caches.last_of(self.hub_serial));
         }
         let (mut hit, closing) = self.take_or_close(&want, !may_keep);
         if hit.is_none() && may_keep {
@@ -263,7 +271,7 @@ impl<D: Driver> Arena<D> {
             Freed::Done => Ok(()),
             Freed::GiveBack(direct) => {
                 let address = direct.span.address;
-                let freed = self.give_back_freed(direct, || self.driver.free_from_here(address));
+                let freed = self.give_back_freed(*direct, || self.driver.free_from_here(address));
                 self.pay();
                 freed
             }
@@ -327,7 +335,7 @@ impl<D: Driver> Arena<D> {
 impl<F: Clone> ArenaState<F> {
     /// Hands out a cached block, if one fits.
     #[inline(always)]
-    pub(super) fn take(&mut self, want: Want, search: Search) -> Option<Address> {
+    pub(super) fn take(&mut self, want: &Want, search: Search) -> Option<Address> {
         if search != Search::Quick {
             self.put_back_reclaimable();
         }
@@ -382,7 +390,7 @@ impl<F: Clone> ArenaState<F> {
     }
 
     /// Gives a block that was cut for a request to the program.
-    pub(super) fn hand_out(&mut self, cut: &Cut, want: Want) -> Address {
+    pub(super) fn hand_out(&mut self, cut: &Cut, want: &Want) -> Address {
         let Fit { request, pool, .. } = want.fit;
         let Origin { library, stack } = want.origin;
         self.counters.cut(pool, cut);
@@ -455,14 +463,14 @@ impl<F: Clone> ArenaState<F> {
         let span = self.put_back(id, &block, pool);
         self.counters.was_cached();
         Ok(span.map_or(Freed::Done, |span| {
-            Freed::GiveBack(Direct {
+            Freed::GiveBack(Box::new(Direct {
                 span,
                 requested: block.requested,
                 origin: Origin {
                     library: block.library,
                     stack: self.counters.history.stack_of(id),
                 },
-            })
+            }))
         }))
     }
 }

@@ -147,7 +147,7 @@ impl<D: Driver> Arena<D> {
         self.state.lock().recall();
         let newest = self.settle_soon();
         loop {
-            if let Some(address) = self.take(want) {
+            if let Some(address) = self.take(&want) {
                 return Ok(address);
             }
             if !newest.is_some_and(|newest| self.is_patient() && self.wait_briefly(newest)) {
@@ -426,7 +426,7 @@ impl<D: Driver> Arena<D> {
             let made = (state.heap).end_window(&making.claim, making.at, want.fit.size);
             state.counters.ended_claim(Pool::Large, &made.free);
             let created = Bytes::new(unit.get() * making.created);
-            (state.hand_out(&made.cut, want), created)
+            (state.hand_out(&made.cut, &want), created)
         };
         (state.counters).missed(want.fit.pool, want.fit.size, more);
         Ok(address)
@@ -444,14 +444,14 @@ impl<F: Clone> ArenaState<F> {
             return Some(self.take_of_slab(id, want));
         }
         self.end_empty_slabs();
-        self.take(want, Search::Opening)
+        self.take(&want, Search::Opening)
     }
 
     /// Serves a small request by a new slab, of which this is the block.
     fn take_of_slab(&mut self, id: BlockId, want: Want) -> Address {
         self.counters.slab_made(self.heap.ranges.unit());
         let cut = self.heap.cut(id, want.fit);
-        self.hand_out(&cut, want)
+        self.hand_out(&cut, &want)
     }
 
     /// Makes the units of empty slabs free for everything.

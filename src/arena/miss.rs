@@ -87,7 +87,7 @@ impl<D: Driver> Arena<D> {
             self.close(Extent::All);
             let waited = self.wait_for_oldest(Wait::Budget, Whose::Own);
             // Also where nothing was left to wait for: another thread has put it back.
-            if let Some(address) = self.take(want) {
+            if let Some(address) = self.take(&want) {
                 return Ok(address);
             }
             if !waited {
@@ -117,21 +117,21 @@ impl<D: Driver> Arena<D> {
         }
         let is_sparing = self.is_sparing();
         let mut state = self.state.lock();
-        if !state.recall_for_growth(want.own, want.fit.size, is_sparing) {
+        if !state.recall_for_growth(want.own_of_size(), want.fit.size, is_sparing) {
             return None;
         }
         drop(state);
         self.close_and_poll(Extent::All);
-        self.take(want)
+        self.take(&want)
     }
 
-    pub(super) fn take(&self, want: Want) -> Option<Address> {
+    pub(super) fn take(&self, want: &Want) -> Option<Address> {
         self.state.lock().take(want, Search::Thorough)
     }
 
     /// The same, even where that cuts a chunk which could go back.
     pub(super) fn open(&self, want: Want) -> Option<Address> {
-        self.state.lock().take(want, Search::Opening)
+        self.state.lock().take(&want, Search::Opening)
     }
 
     /// Whether the cache has something, and keeps it whole for now.

@@ -72,12 +72,12 @@ impl<D: Driver> Arena<D> {
         let is_settled = before.is_settled;
         while newest.is_some_and(|newest| self.wait_briefly(newest)) {
             if room == Room::Ample
-                && let Some(address) = self.take(want)
+                && let Some(address) = self.take(&want)
             {
                 return Ok(address);
             }
         }
-        if let Some(address) = self.take(want) {
+        if let Some(address) = self.take(&want) {
             return Ok(address);
         }
         // A device that lags behind makes a program look for memory that it

@@ -237,12 +237,12 @@ impl<F: Clone> ArenaState<F> {
         match (last, then) {
             (Some(last), Then::Take(want)) if last.is(want.fit) && !self.heap.is_paused() => {
                 self.counters.hit();
-                *taken = Some(self.hand_out(&last.uncut(), *want));
+                *taken = Some(self.hand_out(&last.uncut(), want));
             }
             (last, then) => {
                 last.iter().for_each(|joined| self.heap.enter(joined));
                 if let Then::Take(want) = then {
-                    *taken = self.take(*want, Search::Thorough);
+                    *taken = self.take(want, Search::Thorough);
                 }
             }
         }

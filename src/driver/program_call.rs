@@ -46,21 +46,25 @@ impl Drop for Ending {
     }
 }
 
-/// Runs a call of the program and says that it has ended, what it did, and how
+/// Runs a call of the program and says that it has `ended`, what it did, and how
 /// long it waited, if it did. What is part of another call, also on another arena,
 /// counts there and is no end.
-pub(crate) fn call<R>(work: impl FnOnce() -> R) -> (R, Option<(CallEnd, Option<Waited>)>) {
+#[inline]
+pub(crate) fn call<R>(work: impl FnOnce() -> R, ended: impl FnOnce(CallEnd, Option<Waited>)) -> R {
     if CALL.get() != Call::None {
-        return (work(), None);
+        return work();
     }
-    let _ending = Ending;
+    let ending = Ending;
     CALL.set(Call::Running(CallEnd::Fenced));
     let result = work();
-    match CALL.get() {
-        Call::Waited(end, waited) => (result, Some((end, Some(waited)))),
-        Call::Running(end) => (result, Some((end, None))),
-        Call::None => (result, Some((CallEnd::Moved, None))),
-    }
+    let (end, waited) = match CALL.get() {
+        Call::Waited(end, waited) => (end, Some(waited)),
+        Call::Running(end) => (end, None),
+        Call::None => (CallEnd::Moved, None),
+    };
+    drop(ending);
+    ended(end, waited);
+    result
 }
 
 /// The call takes memory from the driver or gives some back, or its caller asks how

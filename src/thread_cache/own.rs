@@ -92,9 +92,9 @@ impl OwnCache {
     }
 
     /// What was freed to it without a fence belongs to this epoch, whose fence is made
-    /// next, if it is open for the thread.
+    /// next, if it is open for the thread and no small one.
     pub(crate) fn seal(self, epoch: u64) {
-        if let Some(mut kept) = self.hold_now() {
+        if let Some(mut kept) = self.hold_now().filter(|kept| !kept.is_sparing()) {
             kept.close_batch(epoch);
         }
     }

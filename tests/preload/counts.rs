@@ -52,10 +52,11 @@ fn every_kind_counts_the_same() {
     }
 }
 
-/// From the third pass on, `auto_growth` serves a trace from what it has.
+/// From the third pass on, `auto_growth` serves a trace from what it has. (Of `llm_infer`
+/// that goes by chance: see the arena's tests of traces.)
 #[test]
 fn later_passes_take_nothing_from_the_driver() {
-    for name in ["gpt_train", "varlen_train", "llm_infer"] {
+    for name in ["gpt_train", "varlen_train"] {
         let trace = trace(name);
         let trace = trace.to_string_lossy();
         for kind in [Kind::Dynamic, Kind::Static, Kind::Driver] {

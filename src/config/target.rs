@@ -31,14 +31,22 @@ impl fmt::Display for StatsTarget {
     }
 }
 
+/// What is said to switch something on or off, or for a program's output: whoever writes
+/// this means no file of such a name.
+const NO_FILES: [&str; 12] = [
+    "-", "stdout", "stderr", "on", "off", "yes", "no", "true", "false", "none", "0", "1",
+];
+
 impl StatsTarget {
-    /// The value of `text`; `None` if it is empty or holds a `%` that is not
-    /// followed by one of `e`, `p`, `h`, `r`, `%`.
+    /// The value of `text`; `None` if it is empty, a word such as `on` or `-` by which no
+    /// file is meant, or holds a `%` that is not followed by one of `e`, `p`, `h`, `r`,
+    /// `%`.
     #[must_use]
     pub fn read(text: &str) -> Option<StatsTarget> {
         match text {
             "off" => return Some(StatsTarget::Off),
             "stderr" => return Some(StatsTarget::Stderr),
+            _ if NO_FILES.iter().any(|word| word.eq_ignore_ascii_case(text)) => return None,
             _ => {}
         }
         let mut rest = text.chars();

@@ -155,7 +155,10 @@ mod tests {
         assert_eq!(within("", "s"), Some("s".into()));
         assert_eq!(within("/a", "off"), None);
         assert_eq!(within("/a", "stderr"), None);
-        for bad in ["", "%", "a%x", "100%", "%p%"] {
+        assert_eq!(within("/a", "./on"), Some("/a/./on".into()));
+        for bad in [
+            "", "%", "a%x", "100%", "%p%", "-", "on", "OFF", "Stdout", "0", "1",
+        ] {
             assert_eq!(StatsTarget::read(bad), None, "{bad}");
         }
     }

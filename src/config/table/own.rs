@@ -159,7 +159,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| s.stats.to_string()),
         kind: "file pattern",
         accepted: "a file name in which %e is the program, %p the process id, %h the host, %r \
-                   the rank and %% a percent sign; stderr; or off",
+                   the rank and %% a percent sign (a file whose whole name is 1, on or - is ./1); \
+                   stderr; or off",
         help: "Where the statistics go at exit.",
         read: |s, text| set(&mut s.stats, StatsTarget::read(text)),
         ..BLANK
@@ -236,7 +237,8 @@ pub(super) const ROWS: &[OptionRow] = &[
         role: Role::Own(|s| show_pattern(s.record.file.as_deref())),
         kind: "file pattern",
         accepted: "a file name in which %e is the program, %p the process id, %h the host, %r \
-                   the rank and %% a percent sign; or off",
+                   the rank and %% a percent sign (a file whose whole name is 1, on or - is ./1); \
+                   or off",
         help: "Where every event of all memory that is served here is recorded, some five bytes \
                each. The file is whole up to the last event however the process ends; one that \
                is there already stays, and the new one gets a name beside it. Threads keep \

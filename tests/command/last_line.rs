@@ -9,8 +9,8 @@ use vramalloc_tests::stage::{command, write_dummy};
 use crate::{Place, output};
 
 /// A shell function that writes a file as the library would, for program `$1`
-/// and process `$2`.
-const WRITE: &str = r#"write() { f=$(echo "$VRAMALLOC_STATS" | sed "s/%e/$1/;s/%p/$2/;s/%%/%/"); echo {} > "$f"; };"#;
+/// and process `$2`, and says so.
+const WRITE: &str = r#"write() { f=$(echo "$VRAMALLOC_STATS" | sed "s/%e/$1/;s/%p/$2/;s/%%/%/"); echo {} > "$f"; for n in seen "wrote $f" ended; do echo "$2 $n" >>$VRAMALLOC_RUN; done; };"#;
 
 /// A shell function that says something of its process, as the library would.
 const NOTE: &str = "note() { echo $$ $* >>$VRAMALLOC_RUN; };";
@@ -95,6 +95,10 @@ fn where_no_file_was_written_it_is_said_why() {
         let (_, _, errors) = output(place.run(&[], &format!("{NOTE} {script}")));
         assert_eq!(errors, format!("vramalloc: {line}"), "{script}");
     }
+    // Where they did not go to a file that stays.
+    let script = format!("{NOTE} note seen; note wrote /dev/null; note ended");
+    let (_, _, errors) = output(place.run(&[], &script));
+    assert_eq!(errors, "vramalloc: the statistics of sh went to /dev/null");
     // Where the program itself has chosen the place.
     let script = format!("{NOTE} echo >else; note seen; note wrote $PWD/else; note ended");
     let (_, _, errors) = output(place.run(&[], &script));
@@ -105,9 +109,42 @@ fn where_no_file_was_written_it_is_said_why() {
     let more = errors.split_once("; 1 more used CUDA and wrote none (");
     assert!(more.is_some(), "{errors}");
     // A file beside that of another process of the same name is found.
-    let script = "f=$(echo $VRAMALLOC_STATS | sed s/%e/sh/\\;s/%p/7.1/); echo {} >$f";
+    let script = "f=$(echo $VRAMALLOC_STATS | sed s/%e/sh/\\;s/%p/7.1/); echo {} >$f; \
+                  echo 7 seen >>$VRAMALLOC_RUN";
     let (_, _, errors) = output(place.run(&["--stats", "%p.json"], script));
     assert!(errors.ends_with("/7.1.json"), "{errors}");
+}
+
+/// Other runs may write into the same folder meanwhile.
+#[test]
+fn files_of_other_runs_are_left_alone() {
+    let place = Place::new("others");
+    // By the names of processes, and by what each process said.
+    for (pattern, other) in [("%e.%p.json", "x.7.json"), ("%r.json", "3.json")] {
+        let script = format!("{NOTE} {WRITE} echo {{}} > {other}; write sh $$");
+        let (_, _, errors) = output(place.run(&["--stats", pattern], &script));
+        assert!(
+            errors.starts_with("vramalloc: statistics written;"),
+            "{errors}"
+        );
+        assert!(!errors.contains(other), "{errors}");
+        let script = format!("echo {{}} {{}} > {other}");
+        let (_, _, errors) = output(place.run(&["--stats", pattern], &script));
+        assert!(
+            errors.starts_with("vramalloc: no CUDA memory was seen"),
+            "{errors}"
+        );
+    }
+}
+
+/// A shell that starts `vramalloc run` sees no signal, only a status.
+#[test]
+fn a_signal_is_named_where_statistics_were_written() {
+    let place = Place::new("signal");
+    let (code, _, errors) = output(place.run(&[], &format!("{WRITE} write sh $$; kill -11 $$")));
+    assert_eq!(code, Some(139));
+    let line = "vramalloc: sh was ended by signal 11; statistics written; read them with:";
+    assert!(errors.starts_with(line), "{errors}");
 }
 
 /// A working directory that is gone, or has a name that no pattern can hold.
@@ -127,7 +164,8 @@ fn a_directory_without_a_name_keeps_no_program_from_starting() {
     let (code, out, errors) = run("mkdir gone; cd gone; rmdir ../gone", "echo started; exit 3");
     assert_eq!((code, &*out), (Some(3), "started\n"), "{errors}");
     let latin = r"d=$(printf \\351); mkdir -p $d; cd $d";
-    let (code, _, errors) = run(latin, "echo {} > vramalloc.sh.1.json");
+    let script = "echo {} > vramalloc.sh.1.json; echo 1 seen >>$VRAMALLOC_RUN";
+    let (code, _, errors) = run(latin, script);
     assert_eq!(code, Some(0), "{errors}");
     assert!(errors.ends_with(" report vramalloc.sh.1.json"), "{errors}");
 }
@@ -140,6 +178,7 @@ fn a_percent_sign_in_the_directorys_name_is_kept() {
     write_dummy(&place.path("dummy.so"));
     let (_, out, _) = output(place.run(&["--stats", "s.json"], "echo $VRAMALLOC_STATS"));
     assert!(out.ends_with("/100%%p/s.json\n"), "{out}");
-    let (_, _, errors) = output(place.run(&["--stats", "s.json"], "echo > s.json"));
+    let script = "echo > s.json; echo $$ seen >>$VRAMALLOC_RUN";
+    let (_, _, errors) = output(place.run(&["--stats", "s.json"], script));
     assert!(errors.ends_with("/100%p/s.json'"), "{errors}");
 }

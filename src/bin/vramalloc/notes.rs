@@ -23,9 +23,11 @@ pub(super) struct Notes(File);
 pub(super) struct Said {
     /// Why statistics could not be written.
     pub(super) failures: Vec<String>,
-    /// Files that hold statistics.
+    /// Files that hold a process's last statistics. Any may be there no more.
     pub(super) wrote: Vec<PathBuf>,
-    /// Processes that used CUDA memory and have not come to their end so far.
+    /// Processes that used CUDA memory.
+    pub(super) seen: BTreeSet<u32>,
+    /// Those that have not come to their end so far.
     pub(super) lost: BTreeSet<u32>,
 }
 
@@ -51,7 +53,10 @@ impl Notes {
         let mut said = Said::default();
         for line in String::from_utf8_lossy(&bytes).lines() {
             match Note::read(line) {
-                Some((process, Note::Seen)) => _ = said.lost.insert(process),
+                Some((process, Note::Seen)) => {
+                    said.seen.insert(process);
+                    said.lost.insert(process);
+                }
                 Some((process, Note::Ended)) => _ = said.lost.remove(&process),
                 Some((_, Note::Failed(why))) => said.failures.push(why.to_owned()),
                 Some((_, Note::Wrote(path))) => said.wrote.push(path.into()),

@@ -1,7 +1,7 @@
 //! `vramalloc run`: runs a program under the library, and says where its
 //! statistics are, or what they say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -269,14 +269,20 @@ fn execute(mut command: Command, stats: &StatsTarget, reports: bool) -> u8 {
     match reports.then(|| in_short(&ended, &written)).flatten() {
         Some(text) => complain(&text),
         None if written.is_empty() => say(without_files(&program, &ended, stats, said)),
-        None => say(last_line(&written, files.as_ref(), said)),
+        None => say(last_line(&program, &ended, &written, files.as_ref(), said)),
     }
     ended.code()
 }
 
 /// The files of statistics that the run wrote, the program's own first.
 fn written(ended: &Ended, files: Option<&Files>, said: Option<&Said>) -> Vec<PathBuf> {
-    let mut written = files.map_or_else(Vec::new, |files| files.written_since(ended.pid));
+    let mut written = files.map_or_else(Vec::new, |files| {
+        let mut written = files.written_since(ended.pid);
+        if let Some(said) = said {
+            written.retain(|path| is_own(path, files, said));
+        }
+        written
+    });
     // The program may have chosen another file.
     for path in said.iter().flat_map(|said| &said.wrote) {
         if !written.contains(path) && path.is_file() {
@@ -284,6 +290,20 @@ fn written(ended: &Ended, files: Option<&Files>, said: Option<&Said>) -> Vec<Pat
         }
     }
     written
+}
+
+/// Whether a file is of a process of this run: others may be writing into the same
+/// folder. Where the names do not tell, one is the run's if a process named it, or was
+/// killed before it could.
+fn is_own(path: &Path, files: &Files, said: &Said) -> bool {
+    let processes = if files.tell_process() {
+        &said.seen
+    } else {
+        &said.lost
+    };
+    let mut processes = processes.iter();
+    said.wrote.iter().any(|wrote| wrote == path)
+        || processes.any(|&process| files.is_of(path, process))
 }
 
 /// What the files say, in few lines; `None` if nothing can be told of any.
@@ -316,11 +336,22 @@ fn reading<'a>(files: impl Iterator<Item = &'a Path>) -> String {
     line
 }
 
-/// Says where the statistics are and how to read them.
-fn last_line(written: &[PathBuf], files: Option<&Files>, said: Option<Said>) -> String {
+/// Says where the statistics are and how to read them, and by which signal the program
+/// ended: a shell that starts this command does not see that.
+fn last_line(
+    program: &str,
+    ended: &Ended,
+    written: &[PathBuf],
+    files: Option<&Files>,
+    said: Option<Said>,
+) -> String {
+    let signal = ended.status.signal();
+    let signal = signal.map_or_else(String::new, |signal| {
+        format!("{program} was ended by signal {signal}; ")
+    });
     let how = match written.len() {
-        1 => "statistics written; read them with:".to_owned(),
-        n => format!("{n} processes wrote statistics; read them with:"),
+        1 => format!("{signal}statistics written; read them with:"),
+        n => format!("{signal}{n} processes wrote statistics; read them with:"),
     };
     let named = written.iter().take(NAMED).map(|path| &**path);
     let mut line = format!("{how} {}", reading(named));
@@ -360,6 +391,14 @@ fn without_files(program: &str, ended: &Ended, stats: &StatsTarget, said: Option
     }
     match said {
         None => format!("{program} wrote no statistics"),
+        Some(Said { wrote, .. }) if !wrote.is_empty() => {
+            let wrote = wrote.iter().map(|path| path.to_string_lossy());
+            let places = wrote
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect::<Vec<_>>();
+            format!("the statistics of {program} went to {}", places.join(", "))
+        }
         Some(said) if said.lost.is_empty() => {
             format!("no CUDA memory was seen in {program}, so there are no statistics")
         }

@@ -57,6 +57,11 @@ impl Files {
         times.max_by_key(|&(_, time)| time)
     }
 
+    /// Whether the names of the files tell of which process they are.
+    pub(crate) fn tell_process(&self) -> bool {
+        self.pattern.replace("%%", "").contains("%p")
+    }
+
     /// Whether a file can be of process `pid`.
     pub(crate) fn is_of(&self, path: &Path, pid: u32) -> bool {
         let pid = pid.to_string();

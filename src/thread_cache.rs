@@ -47,7 +47,7 @@ use std::sync::Arc;
 use crate::address::{Address, Bytes};
 use crate::library::LibraryId;
 use crate::page_map::{ArenaId, CacheableSlot, MOST_CACHEABLE, PageMap, SLOT, SlotWord};
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use activity::Activity;
 pub(crate) use cache::{Caches, Held, SEATS};
@@ -74,6 +74,9 @@ pub(crate) struct CacheHub {
     ended: Ended,
     /// Room that is in none of them.
     pub(crate) common: CommonRoom,
+    /// After how many frees the thread whose small cache was looked at last gets another.
+    /// Threads that do not live long learn from those before them. Relaxed: a guess.
+    sparing_waits: AtomicU32,
 }
 
 /// It changes with each batch, and what stands beside it is read with each block.
@@ -96,7 +99,17 @@ impl CacheHub {
                 waiting: AtomicBool::new(false),
             },
             common: CommonRoom::default(),
+            sparing_waits: AtomicU32::new(0),
         }
+    }
+
+    /// See `OwnCaches::waits_while_sparing`.
+    pub(crate) fn sparing_waits(&self) -> u32 {
+        self.sparing_waits.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn tell_sparing_waits(&self, frees: u32) {
+        self.sparing_waits.store(frees, Ordering::Relaxed);
     }
 
     /// No other hub of the process has this number.

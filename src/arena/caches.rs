@@ -248,7 +248,8 @@ impl<D: Driver> Arena<D> {
             Recalls::All => self.state.lock().recall(),
         }
         if let Some(was_of_use) = after.was_of_use {
-            D::with_own_caches(|caches| caches.were_sparing(was_of_use));
+            let waits = D::with_own_caches(|caches| caches.were_sparing(was_of_use));
+            self.hub.tell_sparing_waits(waits);
         }
     }
 
@@ -290,10 +291,17 @@ impl<D: Driver> Arena<D> {
     /// Whether the calling thread is to go on without a cache, as long as memory is scarce;
     /// that is looked at now and then.
     fn is_to_wait(&self) -> bool {
-        match D::with_own_caches(OwnCaches::waits_while_sparing) {
+        let last = self.hub.sparing_waits();
+        match D::with_own_caches(|caches| caches.waits_while_sparing(last)) {
             Waits::No => false,
-            Waits::Looks => self.is_sparing(),
             Waits::Yes => true,
+            Waits::Looks => {
+                let is_sparing = self.is_sparing();
+                if !is_sparing {
+                    self.hub.tell_sparing_waits(0);
+                }
+                is_sparing
+            }
         }
     }
 

@@ -168,6 +168,9 @@ impl Kept {
             }
         }
         self.count(number, -passed);
+        // Its fences had the device be done with them.
+        self.turnover.hits += passed;
+        to.turnover.hits -= passed;
         true
     }
 
@@ -289,14 +292,12 @@ impl Kept {
 
     /// Takes out a part of the blocks of each size.
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
-        let before = self.blocks();
         self.take_out(ended, |blocks| blocks.len().div_ceil(SHED), each);
-        self.turnover.unused += before - self.blocks();
         self.begin_batch();
     }
 
     pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
-        self.goes_unused();
+        self.end_turnover();
         self.take_out(ended, Queue::len, each);
         self.sizes.change_used(Size::restart);
         self.sealed.clear();

@@ -128,6 +128,7 @@ pub struct OwnCaches {
     others: Cell<[OwnCache; OTHERS]>,
     frees: Cell<u32>,
     waits: Cell<u32>,
+    /// Zero before it had a small cache that was looked at.
     sparing_waits: Cell<u32>,
     asks: Cell<i16>,
     forgotten: Cell<u16>,
@@ -181,23 +182,30 @@ impl OwnCaches {
 
     /// The thread's small cache was of use, or not: then it gets another such after
     /// `SPARING_LEAST` more frees, each time later, and sooner again after one of use.
-    pub(crate) fn were_sparing(&self, was_of_use: bool) {
+    /// How many frees that is.
+    pub(crate) fn were_sparing(&self, was_of_use: bool) -> u32 {
         let waits = self.sparing_waits.get();
-        if was_of_use {
-            self.sparing_waits.set(waits / SPARING_MORE);
-            return;
-        }
-        self.frees.set(0);
-        let waits = waits * SPARING_MORE;
-        (self.sparing_waits).set(waits.clamp(SPARING_LEAST, SPARING_MOST));
+        let waits = if was_of_use {
+            (waits / SPARING_MORE).max(1)
+        } else {
+            self.frees.set(0);
+            (waits * SPARING_MORE).clamp(SPARING_LEAST, SPARING_MOST)
+        };
+        self.sparing_waits.set(waits);
+        waits
     }
 
-    /// Whether the thread gets no small cache yet.
-    pub(crate) fn waits_while_sparing(&self) -> Waits {
+    /// Whether the thread gets no small cache yet. One that had none waits as long as
+    /// the last that had.
+    pub(crate) fn waits_while_sparing(&self, last: u32) -> Waits {
         let frees = self.frees.get();
-        if frees >= self.sparing_waits.get() {
+        let waits = match self.sparing_waits.get() {
+            0 => last,
+            own => own,
+        };
+        if frees >= waits {
             Waits::No
-        } else if frees.is_multiple_of(SPARING_LOOKS) {
+        } else if frees.is_multiple_of(SPARING_LOOKS) || frees == FIRST_FREES {
             Waits::Looks
         } else {
             Waits::Yes

@@ -89,6 +89,9 @@ const TRIED: u64 = 128;
 /// One free in so many makes a fence where the arena has all of them.
 const ARENA_FREES: u64 = 64;
 
+/// One that hands out less than this part of what is freed is of no great use.
+const HITS_PART: u64 = 4;
+
 /// A small cache has closed so many batches before it makes way for a large one.
 const OUTGROWN: u64 = 256;
 
@@ -98,8 +101,11 @@ const OUTGROWN: u64 = 256;
 pub(super) struct Turnover {
     freed: u64,
     fences: u64,
-    /// Blocks that were given back to the arena.
-    pub(super) unused: u64,
+    /// Blocks that were handed out again, or passed on to another cache, which is not to
+    /// count them: there they are fewer at first.
+    pub(super) hits: i64,
+    /// How many were in this opening when that was counted last.
+    counted: u64,
     /// Batches since it was opened.
     batches: u64,
 }
@@ -206,27 +212,40 @@ impl Kept {
     }
 
     /// Whether the blocks that were handed out again were worth the fences that there were
-    /// more than the arena would have made; none where it is too early to say.
+    /// more than the arena would have made; none where it is too early to say, or neither
+    /// is much.
     pub(crate) fn was_of_use(&mut self) -> Option<bool> {
         if self.turnover.freed < TRIED {
             return None;
         }
-        let batches = self.turnover.batches;
+        self.count_hits();
         let Turnover {
             freed,
             fences,
-            unused,
+            hits,
             ..
-        } = std::mem::take(&mut self.turnover);
-        self.turnover.batches = batches;
+        } = self.turnover;
+        self.turnover.hits = hits.min(0);
+        (self.turnover.freed, self.turnover.fences) = (0, 0);
+        let hits = hits.max(0).cast_unsigned();
         let more = fences.saturating_sub(freed / ARENA_FREES);
-        Some(more * FENCE_BLOCKS <= freed.saturating_sub(unused))
+        if more * FENCE_BLOCKS > hits {
+            return Some(false);
+        }
+        (hits >= freed / HITS_PART).then_some(true)
     }
 
-    /// All that is kept goes back to the arena.
-    pub(super) fn goes_unused(&mut self) {
+    fn count_hits(&mut self) {
+        let all: u64 = self.sizes.used().map(|(_, size)| size.allocations()).sum();
+        let more = all - std::mem::replace(&mut self.turnover.counted, all);
+        self.turnover.hits += more.cast_signed();
+    }
+
+    /// The opening ends.
+    pub(super) fn end_turnover(&mut self) {
         self.turnover.freed += self.used_of_batch().blocks();
-        self.turnover.unused += self.blocks();
+        self.count_hits();
+        self.turnover.counted = 0;
     }
 
     /// Whether a small cache has been there for long enough.

@@ -210,6 +210,67 @@ fn what_does_not_hit_costs_no_fences() {
     }
 }
 
+/// Where memory is scarce, a program that runs so: the fences.
+fn fences_of(config: Config, program: impl FnOnce(&Rig) + Send + 'static) -> u64 {
+    let run = move || {
+        let rig = Rig::new(&config, Bytes::gib(1));
+        let large = rig.get(Bytes::mib(300));
+        program(&rig);
+        let fences = rig.arena.driver_calls().fence.calls;
+        free_all(&rig, [large]);
+        rig.ends_clean();
+        fences
+    };
+    thread::spawn(run).join().unwrap()
+}
+
+/// Threads that end before they could learn that a small cache is of no use to them learn
+/// it from those before them.
+#[test]
+fn threads_that_end_soon_do_not_each_try() {
+    fn one_after_another(rig: &Rig) {
+        let mut random = Random(5);
+        let mut blocks: VecDeque<Address> = VecDeque::new();
+        for _ in 0..300 {
+            let of_thread = || {
+                for _ in 0..140 {
+                    let units = 64 + random.below(64) as u64;
+                    blocks.push_back(rig.get(Bytes::new(512 * units)));
+                    if blocks.len() > 500 {
+                        free_all(rig, blocks.pop_front());
+                    }
+                }
+            };
+            thread::scope(|scope| scope.spawn(of_thread).join().unwrap());
+        }
+        free_all(rig, blocks);
+    }
+    let strategy = StrategyKind::AutoGrowth;
+    let fences = fences_of(plain(strategy), one_after_another);
+    let without = fences_of(without_caches(strategy), one_after_another);
+    assert!(fences <= without + 100, "{fences} of {without}");
+}
+
+/// Blocks that lie in a cache were not handed out: the small ones here say nothing for it,
+/// and the large ones are of no use.
+#[test]
+fn what_lies_in_a_cache_says_nothing_for_it() {
+    fn rounds(rig: &Rig) {
+        for _ in 0..60 {
+            for (times, size) in [(15, Bytes::kib(64)), (25, Bytes::new(512))] {
+                for _ in 0..times {
+                    let blocks: Vec<Address> = (0..20).map(|_| rig.get(size)).collect();
+                    free_all(rig, blocks.into_iter().rev());
+                }
+            }
+        }
+    }
+    let strategy = StrategyKind::AutoGrowth;
+    let fences = fences_of(plain(strategy), rounds);
+    let without = fences_of(without_caches(strategy), rounds);
+    assert!(fences <= without * 5 / 4, "{fences} of {without}");
+}
+
 /// Rounds in which so many blocks are taken and then freed, where memory is scarce: the
 /// fences and what threads handed out.
 fn of_rounds(config: &Config, count: usize, size: Bytes) -> (u64, u64) {

@@ -131,6 +131,15 @@ fn a_runtime_that_looks_past_preloads_is_named() {
     }
 }
 
+#[test]
+fn a_runtime_of_a_program_that_another_became_is_not_taken_for_one() {
+    let place = Place::new("deepbind-exec");
+    let report = place.doctor(&["--", "nice", "env", &program("basics.dynamic")]);
+    report.no_problem();
+    report.has_no("deepbind ");
+    report.finds("ok", "verdict", "1671 allocations of nice were served");
+}
+
 /// In an image with libc alone nothing starts under the library.
 #[test]
 fn what_the_library_needs_is_looked_for() {

@@ -15,10 +15,19 @@ use super::image::Image;
 pub(super) const WHAT: (&str, &str) = ("LD_DEBUG", "scopes");
 pub(super) const WHERE: &str = "LD_DEBUG_OUTPUT";
 
+/// The line with which the output for a program begins.
+const BEGINS: &str = "Initial object scopes";
+
+/// From the loader's output for one process, what it said of each program: an
+/// exec goes on in the same file.
+fn programs(told: &str) -> impl Iterator<Item = &str> {
+    told.split(BEGINS).skip(1)
+}
+
 /// From the loader's output for one process: the runtimes, and the libraries
 /// with a runtime linked in, that look past preloads.
 pub(super) fn runtimes_past_us(told: &str) -> BTreeSet<String> {
-    let mut objects = deep(told);
+    let mut objects: BTreeSet<String> = programs(told).flat_map(deep).collect();
     objects.retain(|path| {
         Image::open(Path::new(path)).is_ok_and(|image| image.is_runtime() || image.runtime_inside)
     });
@@ -38,8 +47,8 @@ fn object_of(line: &str) -> Option<&str> {
     Some(name.rsplit_once(" [").map_or(name, |(name, _)| name))
 }
 
-/// The objects that look into other objects than themselves before the global
-/// scope, which begins with the program.
+/// The objects of one program that look into other objects than themselves
+/// before the global scope, which begins with the program.
 fn deep(told: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut program: Option<&str> = None;
@@ -74,7 +83,9 @@ mod tests {
     #[test]
     fn who_looks_elsewhere_first_is_told() {
         let told = "\
-      7:\t\n      7:\tInitial object scopes\n      7:\tobject=./program [0]\n\
+      7:\tInitial object scopes\n      7:\tobject=nice [0]\n\
+      7:\t scope 0: nice /us.so /libc.so.6\n      7:\t\n\
+      7:\tInitial object scopes\n      7:\tobject=./program [0]\n\
       7:\t scope 0: ./program /us.so /libc.so.6\n      7:\t\n\
       7:\tobject=/ld.so [0]\n      7:\t no scope\n      7:\t\n\
       7:\tobject=/itself.so [0]\n      7:\t scope 0: /itself.so\n\
@@ -83,10 +94,20 @@ mod tests {
       7:\t scope 1: /usual.so /libc.so.6\n\
       7:\tobject=/deep.so [0]\n      7:\t scope 0: /deep.so /runtime.so /libc.so.6\n\
       7:\t scope 1: ./program /us.so /libc.so.6\n";
-        assert_eq!(deep(told), BTreeSet::from(["/deep.so".to_owned()]));
+        // After an exec, the second program is the first of its own scope.
+        let found: Vec<_> = programs(told).map(deep).collect();
+        let expected = BTreeSet::from(["/deep.so".to_owned()]);
+        assert_eq!(found, [BTreeSet::new(), expected]);
         assert!(deep("").is_empty() && deep("no\tsense: scope 0: at all").is_empty());
         assert!(runtimes_past_us(told).is_empty());
-        let all = ["./program", "/deep.so", "/itself.so", "/ld.so", "/usual.so"];
+        let all = [
+            "./program",
+            "/deep.so",
+            "/itself.so",
+            "/ld.so",
+            "/usual.so",
+            "nice",
+        ];
         assert_eq!(objects(told).into_iter().collect::<Vec<_>>(), all);
     }
 }

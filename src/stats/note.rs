@@ -1,5 +1,5 @@
-//! What a process tells `vramalloc run` about its statistics: one line per
-//! note, three lines per process.
+//! What a process tells `vramalloc run` and `vramalloc doctor` about its
+//! statistics: one line per note, three lines per process.
 //!
 //! The command names a file in its own memory by the variable
 //! [`NOTES`](crate::config::NOTES), and processes append to it.

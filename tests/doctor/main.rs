@@ -9,3 +9,4 @@
 mod machine;
 mod place;
 mod programs;
+mod unseen;

@@ -127,7 +127,8 @@ fn programs_without_cuda_have_nothing_to_do() {
         script.finds("note", "program", "its interpreter /bin/sh");
         script.finds("note", "cuda", "sh loads or starts while it runs");
         script.finds("note", "trial", "ended with status 3");
-        script.finds("ok", "verdict", "nothing to do: script uses no CUDA memory");
+        let verdict = "no allocation of script was seen in this run before it ended with status 3";
+        script.finds("note", "verdict", verdict);
         assert!(script.errors.contains("said"));
 
         let python = place.doctor(&["--", "python3", "-c", "pass"]);
@@ -136,7 +137,7 @@ fn programs_without_cuda_have_nothing_to_do() {
         python.finds(
             "ok",
             "verdict",
-            "nothing to do: python3 uses no CUDA memory",
+            "nothing to do: no CUDA was seen in this run of python3",
         );
         let python = place.doctor(&["--no-trial", "--", "python3"]);
         python.finds("note", "verdict", "only a trial run tells");

@@ -17,6 +17,7 @@ mod scopes;
 mod settings;
 mod transports;
 mod trial;
+mod verdict;
 
 use std::collections::BTreeSet;
 use std::env;
@@ -29,11 +30,10 @@ use self::image::Image;
 use self::loader::{Closure, Loaded, Loader};
 use self::program::{Program, Ways};
 use self::transports::Transports;
-use self::trial::Served;
+use self::verdict::verdict;
 use super::library;
 use super::output::show;
 use super::script;
-use super::units::count;
 
 /// The runtimes that are looked for if no program says which it wants.
 const RUNTIMES: [&str; 5] = [
@@ -223,7 +223,7 @@ fn patient(
         show(&findings.take());
         trial::run(words, &library.path, &mut transports, findings)
     });
-    verdict(program, &ways, served, findings);
+    verdict(program, &ways, served.as_ref(), findings);
 }
 
 /// Says which file runs.
@@ -395,54 +395,4 @@ fn asker<'a>(closure: &'a Closure, program: &'a Loaded) -> &'a Loaded {
     first(Image::is_runtime)
         .or_else(|| first(|image| image.mentions_driver))
         .unwrap_or(program)
-}
-
-fn verdict(program: &Program, ways: &Ways, served: Option<Served>, findings: &mut Findings) {
-    let name = program.path.file_name().unwrap_or(program.path.as_os_str());
-    let name = name.to_string_lossy();
-    match served {
-        _ if findings.problems() > 0 => {}
-        Some(Served { pool: 0, past: 0 }) if ways.any() => findings.note(
-            "verdict",
-            format_args!("no allocation of {name} was seen in this run"),
-        ),
-        Some(Served { pool: 0, past: 0 }) => findings.told(
-            "verdict",
-            format_args!("nothing to do: {name} uses no CUDA memory"),
-        ),
-        Some(Served { pool: 0, past }) => findings.told(
-            "verdict",
-            format_args!(
-                "nothing stands in the way: {} of {name} went past the pool, and none to it; \
-                 {PAST}",
-                count(past, "allocation")
-            ),
-        ),
-        Some(Served { pool, past }) => {
-            let more = match past {
-                0 => String::new(),
-                _ => format!("; {past} more went past the pool, counted and capped"),
-            };
-            findings.told(
-                "verdict",
-                format_args!(
-                    "nothing stands in the way: {} of {name} {} served{more}",
-                    count(pool, "allocation"),
-                    if pool == 1 { "was" } else { "were" }
-                ),
-            );
-        }
-        None if ways.any() => findings.told(
-            "verdict",
-            format_args!("nothing stands in the way of {name}"),
-        ),
-        None if program.is_told() => findings.note(
-            "verdict",
-            format_args!("only a trial run tells whether {name} uses CUDA"),
-        ),
-        None => findings.told(
-            "verdict",
-            format_args!("nothing to do: {name} uses no CUDA"),
-        ),
-    }
 }

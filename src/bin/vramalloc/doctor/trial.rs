@@ -8,20 +8,21 @@ use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, io};
 
 use serde::Deserialize;
-use vramalloc_core::config::{self, Host};
+use vramalloc_core::config::{self, Host, NOTES};
 use vramalloc_core::stats::NOT_SERVED;
 
+use super::super::notes::{Notes, Said};
 use super::super::pauses::Pauses;
 use super::super::statistics::{self, Setting};
 use super::super::units::count;
 use super::super::{child, families, library};
 use super::findings::Findings;
-use super::scopes;
+use super::scopes::{self, Cuda};
 use super::transports::Transports;
 
 /// The prefix of the names of the loader's files.
@@ -31,12 +32,15 @@ const SCOPES: &str = "scopes";
 const TOLD: usize = 16;
 
 /// The allocations of all processes of a trial.
-#[derive(Copy, Clone, Default)]
+#[derive(Default)]
 pub(super) struct Served {
     /// Those that the pool served.
     pub(super) pool: u64,
     /// Those that went past it and were counted.
     pub(super) past: u64,
+    /// Why there may have been more, the end of a sentence; `None` if the
+    /// program came to its end and no process of it loaded CUDA.
+    pub(super) unproved: Option<String>,
 }
 
 /// Runs the program and reports how it went. Returns how many allocations it
@@ -78,6 +82,11 @@ pub(super) fn run(
         // So that a program that is interrupted here has statistics too.
         command.env("VRAMALLOC_STATS_INTERVAL_S", "1");
     }
+    let notes = Notes::new();
+    match &notes {
+        Some(notes) => command.env(NOTES, notes.place()),
+        None => command.env_remove(NOTES),
+    };
     let ended = match child::run(&mut command) {
         Ok(ended) => ended,
         Err(error) => {
@@ -88,22 +97,7 @@ pub(super) fn run(
             return None;
         }
     };
-    match (ended.status.code(), ended.status.signal()) {
-        (Some(0), _) => findings.ok("trial", "the program ended with status 0"),
-        (Some(status), _) => findings.note(
-            "trial",
-            format_args!(
-                "the program ended with status {status}; see whether it does so without the library"
-            ),
-        ),
-        (None, signal) => findings.note(
-            "trial",
-            format_args!(
-                "the program was ended by signal {}; what it did in its last second is not told",
-                signal.unwrap_or(0)
-            ),
-        ),
-    }
+    let how = tell_end(ended.status, findings);
     for runtime in place.runtimes_past_us() {
         findings.note(
             "deepbind",
@@ -132,7 +126,112 @@ pub(super) fn run(
             format_args!("and {more} more processes with device memory"),
         );
     }
+    let said = notes.map(Notes::said).unwrap_or_default();
+    let without = tell_missing(&said, &processes, findings).then(|| WITHOUT.to_owned());
+    let unseen = tell_unseen(&place, library, findings);
+    served.unproved = without.or(how).or(unseen);
     Some(served)
+}
+
+/// What the verdict says of a process without statistics.
+const WITHOUT: &str = ", but a process that used CUDA left no statistics";
+
+/// Says how the program ended. Returns the end of a sentence, if it did not
+/// come to a good end.
+fn tell_end(status: ExitStatus, findings: &mut Findings) -> Option<String> {
+    match (status.code(), status.signal()) {
+        (Some(0), _) => {
+            findings.ok("trial", "the program ended with status 0");
+            None
+        }
+        (Some(status), _) => {
+            findings.note(
+                "trial",
+                format_args!(
+                    "the program ended with status {status}; see whether it does so without the \
+                     library"
+                ),
+            );
+            Some(format!(" before it ended with status {status}"))
+        }
+        (None, signal) => {
+            let signal = signal.unwrap_or(0);
+            findings.note(
+                "trial",
+                format_args!(
+                    "the program was ended by signal {signal}; what it did in its last second is \
+                     not told"
+                ),
+            );
+            Some(format!(" before it was ended by signal {signal}"))
+        }
+    }
+}
+
+/// Says which processes used CUDA and left no statistics. Returns whether any did.
+fn tell_missing(said: &Said, processes: &[Process], findings: &mut Findings) -> bool {
+    let has_told = |pid: u32| {
+        let mut told = processes.iter();
+        told.any(|process| process.pid == u64::from(pid))
+    };
+    let lost = said.lost.iter().filter(|&&pid| !has_told(pid));
+    let lost: Vec<String> = lost.take(TOLD).map(u32::to_string).collect();
+    if !lost.is_empty() {
+        findings.note(
+            "trial",
+            format_args!(
+                "process {} used CUDA and ended without exit handlers, as by _exit or a signal, \
+                 before statistics were written; the first are written after a second, so a \
+                 longer run tells more",
+                lost.join(", ")
+            ),
+        );
+    }
+    let failed = said.failures.last();
+    if let Some(why) = failed {
+        findings.note(
+            "trial",
+            format_args!("statistics could not be written: {why}"),
+        );
+    }
+    !lost.is_empty() || failed.is_some()
+}
+
+/// Says where programs came without the library. Returns the end of a sentence
+/// about CUDA that was there and may have been used.
+fn tell_unseen(place: &Place, library: &Path, findings: &mut Findings) -> Option<String> {
+    let told: Vec<String> = place.scopes().collect();
+    let ours = library.file_name().unwrap_or_default().to_string_lossy();
+    let cuda = told.iter().flat_map(|told| scopes::cuda(told, &ours));
+    let all: BTreeSet<Cuda<'_>> = cuda.collect();
+    for Cuda { program, file, .. } in all.iter().filter(|cuda| !cuda.is_ours_there) {
+        findings.problem(
+            "preload",
+            format_args!(
+                "{program} loaded {file} without the library: LD_PRELOAD did not reach it; \
+                 what starts it must pass that on"
+            ),
+        );
+    }
+    let became: BTreeSet<&str> = told
+        .iter()
+        .filter_map(|told| scopes::became(told))
+        .collect();
+    for launcher in &became {
+        findings.note(
+            "preload",
+            format_args!(
+                "what {launcher} started was not seen: LD_PRELOAD did not reach it, or it has no \
+                 loader (all of it was linked statically); start it without {launcher}, or have \
+                 LD_PRELOAD passed on"
+            ),
+        );
+    }
+    match (became.first(), all.first()) {
+        (Some(launcher), _) => Some(format!(", but what {launcher} started was not seen")),
+        (None, Some(cuda)) => Some(format!(", although {} was loaded", cuda.file)),
+        (None, None) => None,
+    }
 }
 
 /// What is reported of one process.

@@ -74,11 +74,15 @@ pub(crate) fn end() {
     }
 }
 
-/// What the statistics say of it; nothing without the option.
-pub(crate) fn report() -> Option<RecordingReport> {
+/// What the statistics say of it; nothing without the option. `last` in those of the
+/// end of the process, which may be written before the recording ends.
+pub(crate) fn report(last: bool) -> Option<RecordingReport> {
     let begun = BEGUN.get()?;
     let recorded = begun.recording.map(Recording::recorded);
-    let standing = recorded.map_or(Standing::Failed, |recorded| recorded.standing);
+    let standing = match recorded.map_or(Standing::Failed, |recorded| recorded.standing) {
+        Standing::Running if last => Standing::Ended,
+        standing => standing,
+    };
     let count = |of: fn(&Recorded) -> u64| recorded.as_ref().map_or(0, of);
     Some(RecordingReport {
         file: begun.file.clone()?,

@@ -179,7 +179,9 @@ fn said_of_recording(outcome: &Outcome) -> Vec<&str> {
 fn what_is_recorded_is_what_the_program_did() {
     for (strategy, kind) in STRATEGIES.into_iter().zip(Kind::ALL) {
         let place = Place::new();
-        let conf = format!("strategy:{strategy}");
+        // For the thread that writes them, the last statistics are written before the
+        // recording ends.
+        let conf = format!("strategy:{strategy},stats_interval_s:60");
         let outcome = place.run(kind, &conf, 3, 4000, 0);
         outcome.quiet(0).no_violations();
         let (noted, books) = (place.noted(3), place.books());

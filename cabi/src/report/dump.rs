@@ -184,7 +184,7 @@ fn report<R>(
         doors: &passed::names(),
         lanes: lanes::mode(),
         control: &control,
-        recording: recording::report().as_ref(),
+        recording: recording::report(last).as_ref(),
         arenas,
         families: &families::reports(),
         libraries: &owners::paths(),

@@ -16,7 +16,7 @@ pub(super) struct Pauses {
     backups: u64,
     pauses: u64,
     resumes: u64,
-    failures: u64,
+    pub(super) failures: u64,
     pause_ns: u64,
     resume_ns: u64,
     last: LastPause,

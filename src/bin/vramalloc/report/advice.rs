@@ -35,6 +35,7 @@ struct Case<'a> {
 const RULES: &[fn(&Case<'_>) -> Option<Advice>] = &[
     space::limit,
     space::fail_at_limit,
+    space::map_memory,
     space::collect_before_the_limit,
     space::naive_chunk,
     space::keep_large_blocks_whole,

@@ -64,6 +64,20 @@ pub(super) fn fail_at_limit(case: &Case<'_>) -> Option<Advice> {
     })
 }
 
+/// Memory was to be paused that the strategy does not map.
+pub(super) fn map_memory(case: &Case<'_>) -> Option<Advice> {
+    let failed = case.arena.pause.failures;
+    let why = case.arena.mapping.as_deref()?.strip_prefix("off: ")?;
+    (failed > 0 && why.starts_with("strategy:")).then(|| Advice {
+        option: "strategy",
+        value: "mapped".to_owned(),
+        why: format!(
+            "{} to pause or resume failed: only mapped memory can be paused, and {why} maps none.",
+            count(failed, "attempt"),
+        ),
+    })
+}
+
 /// The whole cache had to be emptied for a request.
 pub(super) fn collect_before_the_limit(case: &Case<'_>) -> Option<Advice> {
     let retries = case.memory.number("num_alloc_retries");

@@ -344,6 +344,28 @@ fn frees_that_waited() {
 }
 
 #[test]
+fn pauses_of_memory_that_is_not_mapped() {
+    let failed = |why| {
+        move |arena: &mut ArenaReport| {
+            arena.stats.pause.failures = 1;
+            arena.not_mapped = why;
+        }
+    };
+    assert_eq!(
+        advised("", failed(Some("strategy:auto_growth"))),
+        ["strategy:mapped"]
+    );
+    // Another strategy would have done no better.
+    let mapped = "strategy:mapped";
+    assert_eq!(advised(mapped, failed(Some("the device"))), NONE);
+    assert_eq!(advised(mapped, failed(None)), NONE);
+    assert_eq!(
+        advised("", |arena| arena.not_mapped = Some("strategy:auto_growth")),
+        NONE
+    );
+}
+
+#[test]
 fn idle_memory_that_was_kept() {
     let idle = |arena: &mut ArenaReport| arena.stats.idle_low = Bytes::mib(2300);
     assert_eq!(advised("", idle), ["decay_ms:10000"]);

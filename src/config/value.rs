@@ -161,7 +161,8 @@ fn is_bare(text: &str) -> bool {
 pub(super) fn size_meant(text: &str) -> Option<String> {
     let amount = number(text).filter(|&amount| is_bare(text) && amount > 1.0)?;
     let unit = if amount < 1024.0 { "G" } else { "M" };
-    Some(format!("{text}{unit}"))
+    let meant = format!("{text}{unit}");
+    size(&meant).is_some().then_some(meant)
 }
 
 /// A whole number, without a sign, up to `most`.

@@ -116,8 +116,9 @@ fn recordings_are_compared_by_size_and_call_stack() {
     assert_eq!((answer.code, &*answer.errors), (Some(1), ""));
     let found: Value = serde_json::from_str(&answer.out).unwrap();
     let expected = json!({
-        "before": {"name": "a.rec", "programs": ["train"]},
-        "after": {"name": "b.rec", "programs": ["train"]},
+        "before": {"name": "a.rec", "programs": ["train"], "unfinished": 0, "out_of_memory": 0},
+        "after": {"name": "b.rec", "programs": ["train"], "unfinished": 0, "out_of_memory": 0},
+        "fails_more": false,
         "peaks": [
             {"rank": "", "device": 0, "of": "live", "is_over": true,
              "before": 9 << 20, "after": 13 << 20},
@@ -134,6 +135,47 @@ fn recordings_are_compared_by_size_and_call_stack() {
         ],
     });
     assert_eq!(found, expected);
+}
+
+/// A program that fails holds less, and so does one that is not at its end.
+#[test]
+fn a_run_that_failed_or_was_not_over_is_told() {
+    let fixture = Fixture::new("diff_failed");
+    fixture.write_whole("a.json", &statistics());
+    let mut failed = statistics();
+    failed["arenas"][0]["live_bytes"]["peak"] = (10 << 20).into();
+    failed["arenas"][0]["ooms"] = 2.into();
+    fixture.write_whole("failed.json", &failed);
+    let answer = fixture.ask(&["diff", "--fail-over", "5%", "a.json", "failed.json"]);
+    assert_eq!(answer.code, Some(1));
+    let line = "B: failed.json (train)\n   2 requests failed for want of memory.\n";
+    assert!(answer.out.contains(line), "{}", answer.out);
+    let back = fixture.ask(&["diff", "--fail-over", "2000%", "failed.json", "a.json"]);
+    assert_eq!(back.code, Some(0));
+
+    let mut early = statistics();
+    early["final"] = false.into();
+    fixture.write_whole("early.json", &early);
+    let answer = fixture.ask(&["diff", "a.json", "early.json"]);
+    assert_eq!(answer.code, Some(0));
+    let line = "   1 file is from before the end of its process: what came later is missing.\n";
+    assert!(answer.out.contains(line), "{}", answer.out);
+}
+
+/// Of one rank there can be several files.
+#[test]
+fn a_sum_of_processes_is_told() {
+    let fixture = Fixture::new("diff_sums");
+    for name in ["a/1.json", "a/2.json", "b/1.json"] {
+        fixture.write_whole(name, &statistics());
+    }
+    let answer = fixture.ask(&["diff", "a", "b"]);
+    let (before, after) = answer.out.split_once("B: b").unwrap();
+    assert!(
+        before.contains("its peaks are the sums of theirs"),
+        "{before}"
+    );
+    assert!(!after.contains("sums"), "{after}");
 }
 
 /// An older library does not tell of owners.

@@ -112,6 +112,20 @@ fn a_recording_gives_folded_stacks() {
 }
 
 #[test]
+fn a_dash_is_standard_output() {
+    let fixture = fixture("exported_to_dash");
+    fs::write(fixture.folder.join("r.rec"), recorded().bytes()).unwrap();
+    let perfetto = ["export", "r.rec", "--format", "perfetto", "-o", "-"];
+    let snapshot = "recording r.rec --snapshot s.pickle --snapshot-json -";
+    for words in [perfetto.to_vec(), snapshot.split(' ').collect()] {
+        let answer = fixture.ask(&words);
+        assert_eq!(answer.code, Some(0), "{words:?}: {}", answer.errors);
+        serde_json::from_str::<Value>(&answer.out).unwrap();
+        assert!(!fixture.folder.join("-").exists(), "{words:?}");
+    }
+}
+
+#[test]
 fn a_recording_gives_a_chrome_trace() {
     let fixture = fixture("recorded_perfetto");
     fs::write(fixture.folder.join("r.rec"), recorded().bytes()).unwrap();

@@ -181,6 +181,7 @@ fn a_bad_option_stops_before_anything_starts() {
             ["limt", "1G", "did you mean limit?"],
         ),
         (["--option", "limit"], ["--option", "limit", "KEY=VALUE"]),
+        (["--limit", "-1"], ["limit", "\"-1\"", "accepted"]),
         (["--limit", "16"], ["limit", "\"16\"", "did you mean 16G?"]),
         (["--option", "limit:16"], ["limit", "16", "16G?"]),
         (["--option", "trace:x"], ["trace", "\"x\"", "accepted"]),
@@ -511,5 +512,10 @@ fn options_are_found_by_any_of_their_names_or_a_near_one_is_told() {
         let expected = format!("vramalloc: no option fits \"{pattern}\"; did you mean {near}?");
         assert_eq!((code, errors), (Some(2), expected));
     }
+    // An option's own variable names it; what is like none is not guessed at.
+    assert_eq!(found("VRAMALLOC_STATS_I"), ["stats_interval_s"]);
+    let (_, _, errors) = output(place.command(&["options", "PYTORCH_CUDA_ALLOC_CONF"]));
+    let expected = "vramalloc: no option fits \"PYTORCH_CUDA_ALLOC_CONF\"";
+    assert_eq!(errors, expected);
     assert_eq!(output(place.command(&["options", "[a"])).0, Some(2));
 }

@@ -254,6 +254,9 @@ fn run(files: &[&str], arguments: &[&str], end: &str) -> String {
     for (n, file) in files.iter().enumerate() {
         place = place.file(&format!("given.{n}"), file);
         script += &format!("cp given.{n} vramalloc.train.{n}.json; ");
+        for note in ["seen", "ended"] {
+            script += &format!("echo {n} {note} >>$VRAMALLOC_RUN; ");
+        }
     }
     let library = place.folder.join("dummy.so");
     stage::write_dummy(&library);

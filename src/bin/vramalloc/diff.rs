@@ -26,19 +26,21 @@ const OVER: u8 = 1;
 #[command(after_help = "\
 The exit status is 0, or 1 if --fail-over is given and a peak of B (of what the \
 program held, of what was reserved for it, or of memory past the pool) is over \
-that of A by more; 2 if the files cannot be compared.
+that of A by more, or more requests of B failed for want of memory; 2 if the files \
+cannot be compared.
 
 Example: vramalloc diff --fail-over 5% before.json after.json")]
 pub(super) struct Arguments {
     /// The statistics of one run: a file, or a folder with those of its ranks; or a
-    /// recording of it (option record)
+    /// recording of it (option record); - is standard input
     #[arg(value_name = "A")]
     before: PathBuf,
     /// The same of another run
     #[arg(value_name = "B")]
     after: PathBuf,
     /// Exit with 1 if a peak grew by more than a share (5%) or a size (64M)
-    #[arg(long, value_name = "AMOUNT", value_parser = Tolerance::parse)]
+    #[arg(long, value_name = "AMOUNT", value_parser = Tolerance::parse,
+          allow_negative_numbers = true)]
     fail_over: Option<Tolerance>,
     /// Print the differences as JSON
     #[arg(long)]

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use vramalloc_core::stats::write_whole;
 
 use super::input::Input;
-use super::output::{NOT_WRITTEN, USAGE, of_file, printed, say};
+use super::output::{NOT_WRITTEN, USAGE, is_stream, of_file, printed, say};
 use super::progress::Progress;
 use super::snapshot::same;
 use super::stacks::At;
@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// For folded stacks: which memory [default: peak]
     #[arg(long, value_enum)]
     at: Option<At>,
-    /// Where the result goes [default: standard output]
+    /// Where the result goes; - is standard output [default: -]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// For folded stacks: every place, with those of allocators and of what lies
@@ -85,7 +85,8 @@ pub(super) fn export(arguments: &Arguments) -> u8 {
         }
     };
     symbols.notes().iter().for_each(say);
-    written(&made, arguments.output.as_deref())
+    let output = arguments.output.as_deref();
+    written(&made, output.filter(|output| !is_stream(output)))
 }
 
 fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String> {
@@ -100,6 +101,7 @@ fn made(arguments: &Arguments, symbols: &mut Symbols) -> Result<Vec<u8>, String>
     if !is_folded && (at.is_some() || *all_frames) {
         return Err("--at and --all-frames are for --format folded".to_owned());
     }
+    let output = output.as_deref().filter(|output| !is_stream(output));
     if let Some(output) = output
         && same(output, file)
     {

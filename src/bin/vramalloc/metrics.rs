@@ -13,7 +13,7 @@ use vramalloc_core::Bytes;
 use vramalloc_core::control::DeviceFigures;
 
 use super::look::{self, Look, Watched};
-use super::output::{NOT_WRITTEN, USAGE, is_unseen, of_file, say, show};
+use super::output::{NOT_WRITTEN, USAGE, is_stream, is_unseen, of_file, say, show};
 use super::status;
 
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ pub(super) fn metrics(arguments: &Arguments) -> u8 {
         }
     };
     let text = text(&look);
-    if arguments.output == Path::new("-") {
+    if is_stream(&arguments.output) {
         return show(&text);
     }
     match replace(&arguments.output, &text) {

@@ -83,9 +83,19 @@ pub(super) fn options(arguments: &Arguments) -> u8 {
     show(&out.text)
 }
 
+/// Each option's own variable begins with this.
+const PREFIX: &str = "VRAMALLOC_";
+
+/// A name that is less like what was given is not meant.
+const NEAR: f64 = 0.75;
+
 /// The options that a pattern names.
 fn fitting(pattern: &str) -> Result<Vec<&'static OptionRow>, String> {
-    let glob = GlobBuilder::new(&format!("*{}*", pattern.trim()))
+    let name = pattern.trim();
+    let begin = name.get(..PREFIX.len());
+    let is_own = begin.is_some_and(|begin| begin.eq_ignore_ascii_case(PREFIX));
+    let name = if is_own { &name[PREFIX.len()..] } else { name };
+    let glob = GlobBuilder::new(&format!("*{name}*"))
         .case_insensitive(true)
         .build()
         .map_err(|error| format!("{pattern}: {}", error.kind()))?
@@ -95,13 +105,12 @@ fn fitting(pattern: &str) -> Result<Vec<&'static OptionRow>, String> {
     if rows.is_empty() {
         let keys = OPTIONS.iter().map(|row| row.key);
         let near = keys.max_by(|a, b| {
-            let near = |key| strsim::jaro_winkler(key, &pattern.to_lowercase());
+            let near = |key| strsim::jaro_winkler(key, &name.to_lowercase());
             near(a).total_cmp(&near(b))
         });
-        return Err(format!(
-            "no option fits \"{pattern}\"; did you mean {}?",
-            near.unwrap_or_default()
-        ));
+        let near = near.filter(|key| strsim::jaro_winkler(key, &name.to_lowercase()) >= NEAR);
+        let meant = near.map_or_else(String::new, |key| format!("; did you mean {key}?"));
+        return Err(format!("no option fits \"{pattern}\"{meant}"));
     }
     Ok(rows)
 }

@@ -28,8 +28,8 @@ pub(super) struct Whom {
 
     /// How long to wait, for other such commands and for a call of the process
     /// that can serve it
-    #[arg(long, value_name = "SECONDS", default_value_t = 10,
-          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = wait,
+          allow_negative_numbers = true)]
     wait: u64,
 }
 
@@ -65,7 +65,15 @@ pub(super) struct LimitArguments {
 
     /// The most that may be reserved on each device: 16G, 512MiB, a share (0.5,
     /// 50%), or none
+    #[arg(allow_negative_numbers = true)]
     size: String,
+}
+
+/// How long to wait, in seconds.
+fn wait(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok();
+    let seconds = seconds.filter(|seconds| (1..=86_400).contains(seconds));
+    seconds.ok_or_else(|| "accepted: a whole number of seconds from 1 to 86400".to_owned())
 }
 
 /// Has a process write its statistics, and prints the file's name; in quotes if

@@ -15,6 +15,11 @@ pub(crate) const USAGE: u8 = 2;
 /// The exit status if the result cannot be written.
 pub(crate) const NOT_WRITTEN: u8 = 1;
 
+/// Whether a file's name stands for standard input or output.
+pub(crate) fn is_stream(name: &Path) -> bool {
+    name == Path::new("-")
+}
+
 /// Prints a message on standard error, if that is open.
 pub(crate) fn say(text: impl Display) {
     let text = plain(&text.to_string());

@@ -74,6 +74,7 @@ pub(crate) struct Arguments {
     /// Print only this value, by its JSON pointer (/arenas/0/waits), `-` where
     /// there is none; may be given several times, and prints a line for each FILE
     #[arg(long, value_name = "POINTER",
+          value_parser = values::pointer,
           conflicts_with_all = ["merge", "json", "table", "snapshot", "snapshot_json"])]
     value: Vec<String>,
     /// Show every place of a call stack, with those of allocators and of what

@@ -58,7 +58,7 @@ pub(super) struct Arguments {
 
     /// The most that each process may have of a device: 16G, 512MiB, or a share
     /// (0.5, 50%)
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     limit: Option<String>,
 
     /// Where the statistics go: a file (%e program, %p process id), stderr or

@@ -17,12 +17,13 @@ mod shape;
 pub(crate) mod steps;
 
 use std::fs;
+use std::io::{IsTerminal, Write, stdout};
 use std::path::{Path, PathBuf};
 
 use vramalloc_core::stats::write_whole;
 
 use self::made::Made;
-use super::output::{NOT_WRITTEN, USAGE, of_file, say, show};
+use super::output::{NOT_WRITTEN, USAGE, is_stream, of_file, printed, say, show};
 use super::progress::Progress;
 use super::symbols::Symbols;
 
@@ -51,6 +52,10 @@ pub(super) fn write(
     make: impl FnOnce() -> Result<Made, String>,
 ) -> u8 {
     let [pickle, json] = targets;
+    if pickle.is_some_and(is_stream) && stdout().is_terminal() {
+        say("a snapshot is no text: give it a name");
+        return USAGE;
+    }
     for (target, other) in [(pickle, Some(file)), (json, Some(file)), (json, pickle)] {
         if let (Some(target), Some(other)) = (target, other)
             && same(target, other)
@@ -75,13 +80,28 @@ fn written(targets: [Option<&Path>; 2], made: &Made) -> u8 {
     let mut names = Vec::new();
     for (target, contents) in targets.iter().zip([&*made.pickle, made.json.as_bytes()]) {
         let Some(target) = target else { continue };
+        if is_stream(target) {
+            let mut out = stdout().lock();
+            match printed(out.write_all(contents).and_then(|()| out.flush())) {
+                0 => continue,
+                status => return status,
+            }
+        }
         if let Err(error) = write_whole(target, |out| out.write_all(contents)) {
             say(error);
             return NOT_WRITTEN;
         }
         names.push(target.display().to_string());
     }
-    show(&format!("{}: {}\n", names.join(" and "), made.summary))
+    if names.is_empty() {
+        return 0;
+    }
+    let summary = format!("{}: {}", names.join(" and "), made.summary);
+    if targets.iter().flatten().any(|target| is_stream(target)) {
+        say(summary);
+        return 0;
+    }
+    show(&(summary + "\n"))
 }
 
 /// Whether two names are one file's.

@@ -32,7 +32,9 @@ struct Version {
 /// One line that says what is wrong with the file, and where.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     if is_recording(bytes) {
-        return Err("a recording; vramalloc recording, export and diff read it".to_owned());
+        return Err(
+            "a recording; vramalloc recording, report --html, export and diff read it".to_owned(),
+        );
     }
     let foreign = |error: &str| format!("not statistics of vramalloc: {error}");
     // The errors may quote the file.

@@ -106,7 +106,7 @@ const COLUMNS: [Column; 11] = [
     Column::text("NAME").spare(5),
     Column::number("LIVE"),
     Column::number("PEAK").spare(1),
-    Column::number("RESERVED"),
+    Column::number("RESERVED").spare(1),
     Column::number("PAST POOL").spare(2),
     Column::number("LIMIT"),
     Column::number("UP").spare(3),

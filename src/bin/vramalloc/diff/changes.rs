@@ -48,6 +48,8 @@ pub(super) struct StackOf {
 pub(super) struct Changes {
     pub(super) before: SideName,
     pub(super) after: SideName,
+    /// Whether more requests failed for want of memory, where that is judged.
+    pub(super) fails_more: bool,
     pub(super) peaks: Vec<Change<PeakOf>>,
     pub(super) owners: Vec<Change<OwnerOf>>,
     pub(super) sizes: Vec<Change<SizeOf>>,
@@ -60,6 +62,13 @@ pub(super) struct Changes {
 pub(super) struct SideName {
     pub(super) name: String,
     pub(super) programs: BTreeSet<String>,
+    /// Files that were written before the end of their process.
+    pub(super) unfinished: u64,
+    /// Requests that failed for want of memory.
+    pub(super) out_of_memory: u64,
+    /// By how many processes more than ranks the peaks are sums.
+    #[serde(skip)]
+    pub(super) beside: u64,
 }
 
 impl Changes {
@@ -67,11 +76,15 @@ impl Changes {
         let named = |side: &Side| SideName {
             name: side.name.clone(),
             programs: side.programs.clone(),
+            unfinished: side.unfinished,
+            out_of_memory: side.ooms,
+            beside: side.files.saturating_sub(side.ranks()),
         };
         let stacks = before.stacks.as_ref().zip(after.stacks.as_ref());
         Changes {
             before: named(before),
             after: named(after),
+            fails_more: false,
             peaks: peaks(before, after),
             owners: owners(before, after),
             sizes: changed(&before.sizes, &after.sizes, |&largest| SizeOf {
@@ -90,15 +103,17 @@ impl Changes {
         }
     }
 
-    /// Marks the peaks that are over what is allowed.
+    /// Marks the peaks that are over what is allowed. A program whose requests fail has
+    /// lower peaks, and is over as well.
     pub(super) fn judge(&mut self, is_over: impl Fn(u64, u64) -> bool) {
+        self.fails_more = self.after.out_of_memory > self.before.out_of_memory;
         for peak in &mut self.peaks {
             peak.what.is_over = is_over(peak.before, peak.after);
         }
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.peaks.iter().any(|peak| peak.what.is_over)
+        self.fails_more || self.peaks.iter().any(|peak| peak.what.is_over)
     }
 
     pub(super) fn to_json(&self) -> String {

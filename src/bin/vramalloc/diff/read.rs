@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use super::super::input::Input;
-use super::super::output::{of_file, plain};
+use super::super::output::{is_stream, of_file, plain};
 use super::super::owners::Owned;
 use super::super::progress::Progress;
 use super::super::stacks::{At, CallStacks, OldStacks, Stacks};
@@ -22,6 +23,10 @@ struct Run {
     rank: String,
     #[serde(default)]
     started_unix_ms: u64,
+    /// Whether it was written at the end of the process; all files were, before they
+    /// said so.
+    #[serde(default = "yes", rename = "final")]
+    last: bool,
     arenas: Vec<Context>,
     #[serde(default)]
     families: Vec<Family>,
@@ -31,9 +36,15 @@ struct Run {
     snapshot: Option<OldStacks>,
 }
 
+fn yes() -> bool {
+    true
+}
+
 #[derive(Deserialize)]
 struct Context {
     device: u64,
+    #[serde(default)]
+    ooms: u64,
     live_bytes: Level,
     reserved_bytes: Level,
     #[serde(default)]
@@ -101,6 +112,12 @@ pub(super) struct Side {
     /// the pool.
     is_recording: bool,
     ranks: BTreeSet<RankName>,
+    pub(super) files: u64,
+    /// Files that were written before the end of their process: what came later is
+    /// missing.
+    pub(super) unfinished: u64,
+    /// Requests that failed for want of memory.
+    pub(super) ooms: u64,
     /// By rank and device.
     pub(super) peaks: BTreeMap<(RankName, u64), Peaks>,
     /// By owner, when the most was live; empty if the library did not tell.
@@ -141,17 +158,33 @@ impl Side {
     }
 
     fn open(&mut self, path: &Path, progress: &Progress) -> Result<Run, String> {
-        let input = progress.open(path).and_then(Input::of);
+        let bytes = if is_stream(path) {
+            let bytes = progress.read_input();
+            self.statistics(bytes.and_then(|bytes| Input::of(Cursor::new(bytes))))
+        } else {
+            self.statistics(progress.open(path).and_then(Input::of))
+        };
+        statistics::read(&bytes?)
+    }
+
+    fn statistics<R: Read + Seek>(
+        &mut self,
+        input: std::io::Result<Input<R>>,
+    ) -> Result<Vec<u8>, String> {
         let input = input.map_err(|error| error.to_string())?;
         self.is_recording = matches!(input, Input::Recording(_));
         if self.is_folder && self.is_recording {
             return Err("a recording; compare recordings one by one".to_owned());
         }
-        statistics::read(&input.into_statistics()?)
+        input.into_statistics()
     }
 
     fn add(&mut self, run: Run, symbols: &mut Symbols) {
         self.programs.insert(plain(&run.program));
+        self.files += 1;
+        self.unfinished += u64::from(!run.last);
+        let ooms = run.arenas.iter().map(|context| context.ooms);
+        self.ooms = ooms.fold(self.ooms, u64::saturating_add);
         // A file that is compared with a file need not be of the same rank.
         let rank = if self.is_folder {
             plain(&run.rank)
@@ -209,6 +242,11 @@ impl Side {
                 one.largest = held.bytes;
             }
         }
+    }
+
+    /// How many ranks there are.
+    pub(super) fn ranks(&self) -> u64 {
+        self.ranks.len() as u64
     }
 
     /// Whether another side is of the same kind.

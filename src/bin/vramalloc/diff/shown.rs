@@ -2,7 +2,7 @@
 
 use super::super::grid::{Column, Grid};
 use super::super::lines::Lines;
-use super::super::units::{bytes, percent};
+use super::super::units::{bytes, count, percent};
 use super::changes::{Change, Changes, OwnerOf, SideName, SizeOf};
 
 /// How many lines a list has at most.
@@ -32,6 +32,31 @@ fn side(letter: &str, named: &SideName, out: &mut Lines) {
     out.wrapped(
         format_args!("{letter}: {} ({})", named.name, programs.join(", ")),
         3,
+    );
+    let mut remark = |is_so: bool, text: String| {
+        if is_so {
+            out.wrapped(format_args!("   {text}"), 3);
+        }
+    };
+    let (failed, unfinished) = (named.out_of_memory, named.unfinished);
+    let requests = count(failed, "request");
+    remark(failed > 0, format!("{requests} failed for want of memory."));
+    remark(
+        unfinished > 0,
+        match unfinished {
+            1 => "1 file is from before the end of its process: what came later is missing."
+                .to_owned(),
+            n => format!(
+                "{n} files are from before the end of their processes: what came later is \
+                 missing."
+            ),
+        },
+    );
+    remark(
+        named.beside > 0,
+        "Some files are of one rank: its peaks are the sums of theirs, also if these \
+         processes ran one after the other."
+            .to_owned(),
     );
 }
 

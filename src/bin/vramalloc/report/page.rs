@@ -12,7 +12,7 @@ use vramalloc_core::stats::write_whole;
 
 use super::super::html::{self, model};
 use super::super::input::Input;
-use super::super::output::{NOT_WRITTEN, USAGE, of_file, plain, printed, say, show};
+use super::super::output::{NOT_WRITTEN, USAGE, is_stream, of_file, plain, printed, say, show};
 use super::super::progress::Progress;
 use super::super::recording;
 use super::super::snapshot::same;
@@ -25,7 +25,7 @@ const MOST_FILES: usize = 256;
 
 /// Writes the page. Returns the exit status.
 pub(super) fn report(target: &Path, files: &[PathBuf], shows_all: bool) -> u8 {
-    let is_output = target == Path::new("-");
+    let is_output = is_stream(target);
     if let Some(file) = files.iter().find(|file| !is_output && same(target, file)) {
         let file = file.display();
         say(format_args!(

@@ -6,6 +6,17 @@ use serde_json::Value;
 use super::super::output::plain;
 use super::Read;
 
+/// A pointer as an argument.
+///
+/// # Errors
+/// What a pointer looks like.
+pub(super) fn pointer(text: &str) -> Result<String, String> {
+    match text.is_empty() || text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err("a JSON pointer begins with /, such as /arenas/0/waits".to_owned()),
+    }
+}
+
 /// A line with the values of the pointers for each file that is JSON, and a
 /// line for each that is not.
 pub(super) fn values(
@@ -54,6 +65,7 @@ mod tests {
         let (text, errors) = values(files.into_iter(), &pointers);
         assert_eq!(text, "x\u{fffd}y 3 - -\n");
         assert_eq!(errors.len(), 2);
+        assert!(pointer("").is_ok() && pointer("/n").is_ok() && pointer("n/0").is_err());
         assert!(errors[0].starts_with("b: ") && errors[1] == "c: not there");
     }
 }

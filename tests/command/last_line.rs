@@ -137,6 +137,15 @@ fn files_of_other_runs_are_left_alone() {
     }
 }
 
+/// Processes on other machines, as of `srun`, say nothing on this one.
+#[test]
+fn files_from_other_machines_are_of_the_run() {
+    let place = Place::new("far");
+    let script = r#"echo '{"schema": 1, "host": "far away"}' > vramalloc.x.7.json"#;
+    let (_, _, errors) = output(place.run(&[], script));
+    assert!(errors.ends_with("/vramalloc.x.7.json"), "{errors}");
+}
+
 /// A shell that starts `vramalloc run` sees no signal, only a status.
 #[test]
 fn a_signal_is_named_where_statistics_were_written() {

@@ -99,6 +99,17 @@ fn a_device_may_have_its_own_limit() {
     );
 }
 
+#[test]
+fn a_limit_for_a_device_that_is_not_there_is_told() {
+    let run = Run::preloaded("nvml", Kind::Driver).conf("device_limits:[0:1G,9:64M]");
+    let errors = run.go().stderr;
+    let line =
+        "vramalloc: device_limits: no device 9; CUDA numbers those of this process from 0 to 1\n";
+    assert!(errors.contains(line), "{errors}");
+    let run = Run::preloaded("nvml", Kind::Driver).conf("device_limits:[0:1G,1:1G]");
+    assert!(!run.go().stderr.contains("no device"));
+}
+
 /// A process in a control group that NVIDIA's driver limits, as its container
 /// says. These steps are taken there.
 fn in_group(conf: &str, steps: &[&str]) -> Run {

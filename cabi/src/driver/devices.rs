@@ -19,6 +19,7 @@ use vramalloc_core::{Bytes, MemInfo};
 
 use crate::driver::mapping::Ability;
 use crate::driver::partition::{self, Partition};
+use crate::process::say::{Once, warn_once};
 use crate::types::CUdevice;
 use crate::{process, real};
 
@@ -147,7 +148,28 @@ fn make(handle: CUdevice, total: Option<Bytes>) -> &'static Device {
     }
     let device: &'static Device = Box::leak(Box::new(device));
     devices.push(device);
+    drop(devices);
+    tell_of_missing();
     device
+}
+
+/// Says which limits are for devices that are not there.
+fn tell_of_missing() {
+    let numbers = process::options(|loaded| {
+        let limits = loaded.settings.config.device_limits.iter();
+        limits.map(|(number, _)| *number).collect::<Vec<_>>()
+    });
+    let count = count();
+    let is_missing = |number: &&u32| i32::try_from(**number).map_or(true, |number| number >= count);
+    let missing = numbers.iter().filter(is_missing).map(u32::to_string);
+    let missing = missing.collect::<Vec<_>>().join(", ");
+    if count > 0 && !missing.is_empty() {
+        let text = format!(
+            "device_limits: no device {missing}; CUDA numbers those of this process from 0 to {}",
+            count - 1
+        );
+        warn_once(Once::NoDevice, &text);
+    }
 }
 
 /// All devices on which there is or was something.

@@ -28,6 +28,8 @@ pub(crate) enum Once {
     IpcMapped = 128,
     /// There are as many arenas as there can be.
     Arenas = 256,
+    /// A limit is for a device that is not there.
+    NoDevice = 1024,
 }
 
 /// Prints a line, the first time that this happens.

@@ -7,11 +7,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
-use std::{env, io};
+use std::{env, fs, io};
 
 use clap::ValueHint;
 use clap::builder::PossibleValuesParser;
+use serde::Deserialize;
 use vramalloc_core::config::{self, Host, NOTES, StatsTarget};
+use vramalloc_core::stats::Process;
 
 use super::child::{self, Ended};
 use super::library;
@@ -21,6 +23,7 @@ use super::output::{USAGE, complain, say};
 use super::report;
 use super::screen;
 use super::script;
+use super::statistics;
 use super::written::Files;
 
 /// The exit statuses if the program cannot be started, as of a shell.
@@ -294,7 +297,7 @@ fn written(ended: &Ended, files: Option<&Files>, said: Option<&Said>) -> Vec<Pat
 
 /// Whether a file is of a process of this run: others may be writing into the same
 /// folder. Where the names do not tell, one is the run's if a process named it, or was
-/// killed before it could.
+/// killed before it could. Processes on other machines say nothing here.
 fn is_own(path: &Path, files: &Files, said: &Said) -> bool {
     let processes = if files.tell_process() {
         &said.seen
@@ -304,6 +307,19 @@ fn is_own(path: &Path, files: &Files, said: &Said) -> bool {
     let mut processes = processes.iter();
     said.wrote.iter().any(|wrote| wrote == path)
         || processes.any(|&process| files.is_of(path, process))
+        || is_of_another_host(path)
+}
+
+/// Whether statistics come from another machine, or from a container with a name.
+fn is_of_another_host(path: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct From {
+        host: String,
+    }
+    let bytes = fs::read(path).ok();
+    let from = bytes.and_then(|bytes| statistics::read::<From>(&bytes).ok());
+    let here = Process::current(SystemTime::now()).host;
+    from.is_some_and(|from| from.host != here)
 }
 
 /// What the files say, in few lines; `None` if nothing can be told of any.

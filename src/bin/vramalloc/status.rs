@@ -103,14 +103,14 @@ const COLUMNS: [Column; 11] = [
     Column::number("PID"),
     Column::text("PROGRAM"),
     Column::number("DEVICE"),
-    Column::text("NAME").spare(5),
+    Column::text("NAME").spare(6),
     Column::number("LIVE"),
-    Column::number("PEAK").spare(1),
+    Column::number("PEAK").spare(2),
     Column::number("RESERVED").spare(1),
-    Column::number("PAST POOL").spare(2),
+    Column::number("PAST POOL").spare(3),
     Column::number("LIMIT"),
-    Column::number("UP").spare(3),
-    Column::number("AGE").spare(4),
+    Column::number("UP").spare(4),
+    Column::number("AGE").spare(5),
 ];
 
 /// Shown where something is paused, in the place of the same number.
@@ -128,7 +128,7 @@ fn table(processes: &[Shown], now: u64, out: &mut Lines) {
         columns.insert(place, column);
         // Where there is too little room for both, what is paused is the news.
         let limit = columns.iter_mut().find(|column| column.head == "LIMIT");
-        limit.into_iter().for_each(|limit| *limit = limit.spare(1));
+        limit.into_iter().for_each(|limit| *limit = limit.spare(2));
     }
     let mut grid = Grid::new(&columns);
     for process in processes {

@@ -58,7 +58,7 @@ fn a_program_that_ends_before_its_statistics_is_told_of() {
 fn an_end_before_any_call_proves_nothing() {
     let place = Place::new("ended");
     for (script, how) in [
-        ("kill -2 $$", " before it was ended by signal 2"),
+        ("kill -15 $$", " before it was ended by signal 15"),
         ("exit 127", " before it ended with status 127"),
         (&program("nothing.dynamic"), ", although libcuda"),
     ] {

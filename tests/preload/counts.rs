@@ -52,20 +52,22 @@ fn every_kind_counts_the_same() {
     }
 }
 
-/// From the third pass on, `auto_growth` serves a trace from what it has. (Of `llm_infer`
-/// that goes by chance: see the arena's tests of traces.)
+/// From the third pass on, `auto_growth` serves a trace from what it has. (What `llm_infer`
+/// needs of slabs goes by chance: see the arena's tests of traces. It takes one at the
+/// most, and gives nothing back for it.)
 #[test]
 fn later_passes_take_nothing_from_the_driver() {
-    for name in ["gpt_train", "varlen_train"] {
+    for (name, slabs) in [("gpt_train", 0), ("varlen_train", 0), ("llm_infer", 1)] {
         let trace = trace(name);
         let trace = trace.to_string_lossy();
         for kind in [Kind::Dynamic, Kind::Static, Kind::Driver] {
-            let [two, three] = ["2", "3"].map(|passes| {
+            let [[two, freed], [three, freed_then]] = ["2", "3"].map(|passes| {
                 let outcome = replay(&trace, kind, passes).go();
                 outcome.quiet(0).no_violations();
                 ["cuMemAlloc_v2", "cuMemFree_v2"].map(|name| outcome.driver_calls(name))
             });
-            assert_eq!(two, three, "{name} {kind:?}");
+            let said = format!("{name} {kind:?}: {two} and {freed}, then {three} and {freed_then}");
+            assert!(three <= two + slabs && freed == freed_then, "{said}");
         }
     }
 }

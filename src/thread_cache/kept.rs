@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use crate::address::{Address, Bytes};
 use crate::library::{LibraryId, LibraryUnits};
 use crate::page_map::{CacheableSlot, PageMap, RecentSubpages, SLOT};
-use crate::thread_cache::queue::{KeptBlock, Queue};
+use crate::thread_cache::queue::KeptBlock;
 use crate::thread_cache::room::PackedRoom;
 use crate::thread_cache::sizes::{Size, Sizes, number_of, size_of};
 pub(super) use batches::BLOCK_PART;
@@ -290,15 +290,33 @@ impl Kept {
         self.begin_batch();
     }
 
-    /// Takes out a part of the blocks of each size.
+    /// Takes out a part of the blocks: of each size where little is kept, and else of the
+    /// classes of sizes that have no less than their share of the bytes. Those of the others
+    /// leave hardly any room, and are asked for as often.
     pub(crate) fn shed(&mut self, ended: u64, each: impl FnMut(Recalled)) {
-        self.take_out(ended, |blocks| blocks.len().div_ceil(SHED), each);
+        let bytes = self.sizes.bytes_by_class();
+        let share = bytes.iter().sum::<u64>() / bytes.len() as u64;
+        let is_sparing = self.is_sparing();
+        // One at the least goes. What one size has too few blocks for is taken of the next.
+        let mut blocks = SHED - 1;
+        let part = |size: &Size| {
+            if is_sparing {
+                return size.blocks.len().div_ceil(SHED);
+            }
+            if bytes[size.class()] >= share {
+                blocks += size.blocks.len();
+            }
+            let goes = blocks / SHED;
+            blocks %= SHED;
+            goes
+        };
+        self.take_out(ended, part, each);
         self.begin_batch();
     }
 
     pub(crate) fn recall(&mut self, ended: u64, each: impl FnMut(Recalled)) {
         self.end_turnover();
-        self.take_out(ended, Queue::len, each);
+        self.take_out(ended, |size| size.blocks.len(), each);
         self.sizes.change_used(Size::restart);
         self.sealed.clear();
         (self.opening, self.most, self.served, self.used) = (0, 0, 0, 0);
@@ -308,13 +326,13 @@ impl Kept {
     fn take_out(
         &mut self,
         ended: u64,
-        count: impl Fn(&Queue) -> usize,
+        mut count: impl FnMut(&Size) -> usize,
         mut each: impl FnMut(Recalled),
     ) {
         self.refresh(ended);
         let (sealed, over, beside_room) = (&self.sealed, self.over, &mut self.beside_room);
         self.sizes.change_used(|size| {
-            for _ in 0..count(&size.blocks) {
+            for _ in 0..count(size) {
                 let Some(KeptBlock { address, batch, .. }) = size.take() else {
                     break;
                 };

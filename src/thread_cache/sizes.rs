@@ -15,6 +15,9 @@ const SIZES: usize = (MOST_CACHEABLE.get() / SLOT.get()) as usize;
 /// A block may be larger than the request by this part of it.
 const NEAR: usize = 8;
 
+/// Sizes up to each power of two are a class.
+const CLASSES: usize = SIZES.ilog2() as usize + 1;
+
 /// The blocks of one size. One cache line.
 #[repr(align(64))]
 pub(super) struct Size {
@@ -70,6 +73,11 @@ impl Size {
 
     pub(super) fn allocations(&self) -> u64 {
         self.blocks.out().wrapping_sub(self.uncounted)
+    }
+
+    /// The number of its class.
+    pub(super) fn class(&self) -> usize {
+        self.block.slots().next_power_of_two().ilog2() as usize
     }
 
     /// Whether the device is done with its first block, if batches below this
@@ -139,6 +147,15 @@ impl Sizes {
     pub(super) fn bytes(&self) -> u64 {
         let bytes = |(number, size): (usize, &Size)| size_of(number) * size.blocks.len() as u64;
         self.used().map(bytes).sum()
+    }
+
+    /// The same of the blocks of each class.
+    pub(super) fn bytes_by_class(&self) -> [u64; CLASSES] {
+        let mut bytes = [0; CLASSES];
+        for (number, size) in self.used() {
+            bytes[size.class()] += size_of(number) * size.blocks.len() as u64;
+        }
+        bytes
     }
 
     /// Changes those sizes, each by `change`.

@@ -28,10 +28,15 @@ impl Fixture {
     }
 
     /// The program frees a block of its own.
-    #[allow(clippy::unwrap_used, reason = "a test's own")]
     fn free(&mut self, number: u64) -> Address {
-        let address = Address::new(number * SIZE.get());
-        let word = SlotWord::cacheable(ARENA, 0, SIZE, SIZE, LibraryId::UNKNOWN);
+        self.free_of(SIZE, number)
+    }
+
+    /// The same of another size.
+    #[allow(clippy::unwrap_used, reason = "a test's own")]
+    fn free_of(&mut self, size: Bytes, number: u64) -> Address {
+        let address = Address::new(number * size.get());
+        let word = SlotWord::cacheable(ARENA, 0, size, size, LibraryId::UNKNOWN);
         self.map.set_block(address, word.unwrap());
         let slot = self.map.cacheable(address).unwrap();
         self.kept.prepare(slot, address);
@@ -52,6 +57,35 @@ impl Fixture {
         assert_eq!(self.kept.bytes(), 0);
         all
     }
+}
+
+#[test]
+fn a_full_cache_gives_back_what_takes_room() {
+    const LARGE: Bytes = Bytes::kib(64);
+    let mut cache = Fixture::new();
+    let sizes = [SIZE; 100].into_iter().chain([LARGE; 14]);
+    for (number, size) in (200..300).chain(16..30).zip(sizes) {
+        if cache.kept.is_worth_a_fence() {
+            cache.kept.close_batch(1);
+        }
+        cache.free_of(size, number);
+    }
+    assert!(cache.kept.is_full());
+    let mut gone = Vec::new();
+    cache
+        .kept
+        .shed(1, |block| gone.push(block.address.get() / LARGE.get()));
+    assert_eq!(gone, [16, 17, 18, 19]);
+    // Where all sizes take about as much room, of all; where one has few blocks, one.
+    let mut cache = Fixture::new();
+    (200..300).for_each(|number| _ = cache.free(number));
+    let mut gone = 0;
+    cache.kept.shed(1, |_| gone += 1);
+    assert_eq!(gone, 25);
+    let mut cache = Fixture::new();
+    cache.free(200);
+    cache.kept.shed(1, |_| gone += 1);
+    assert_eq!(gone, 26);
 }
 
 /// The driver can call the program back while the fence is made.
